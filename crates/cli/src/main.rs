@@ -1,0 +1,2 @@
+//! sheaf
+fn main() {}

@@ -1,0 +1,96 @@
+//! The balance sheet of a stage: what went in is out, dropped with a reason, or still held.
+
+use core::fmt;
+
+/// Why a packet was dropped. Dropping is an outcome, not an error; every drop has one reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum DropReason {
+    /// The queue that should hold it was full (tail drop).
+    QueueFull,
+    /// The bound on everything that one stage may hold was reached.
+    TotalFull,
+    /// The 802.11 retry limit was reached without an acknowledgement.
+    RetryLimit,
+    /// No station can hear the sender, or the destination does not exist.
+    Unreachable,
+    /// The bytes are no packet that this stage can carry.
+    Malformed,
+    /// A frame that is larger than the link carries.
+    TooBig,
+}
+
+impl DropReason {
+    /// Every reason, in the order of their discriminants.
+    pub const ALL: [DropReason; 6] = [
+        DropReason::QueueFull,
+        DropReason::TotalFull,
+        DropReason::RetryLimit,
+        DropReason::Unreachable,
+        DropReason::Malformed,
+        DropReason::TooBig,
+    ];
+
+    /// The name used in statistics and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropReason::QueueFull => "queue-full",
+            DropReason::TotalFull => "total-full",
+            DropReason::RetryLimit => "retry-limit",
+            DropReason::Unreachable => "unreachable",
+            DropReason::Malformed => "malformed",
+            DropReason::TooBig => "too-big",
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Packets in, out, dropped by reason. What is held is the difference.
+///
+/// Counted in *packets as they came in*: a frame that carries 20 packets counts 20 out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets offered to the stage.
+    pub packets_in: u64,
+    /// Packets that left it.
+    pub packets_out: u64,
+    dropped: [u64; DropReason::ALL.len()],
+}
+
+impl Counters {
+    /// Counts one packet dropped for `reason`.
+    pub fn drop(&mut self, reason: DropReason) {
+        self.drop_many(reason, 1);
+    }
+
+    /// Counts `packets` packets dropped for `reason`.
+    pub fn drop_many(&mut self, reason: DropReason, packets: u64) {
+        self.dropped[reason as usize] += packets;
+    }
+
+    /// Packets dropped for `reason`.
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize]
+    }
+
+    /// Packets dropped for any reason.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+
+    /// Packets that are inside the stage, by the balance.
+    ///
+    /// # Panics
+    /// When more left than came in: the stage has a fault.
+    pub fn held(&self) -> u64 {
+        self.packets_in
+            .checked_sub(self.packets_out + self.dropped_total())
+            .expect("a stage never gives out more packets than it took in")
+    }
+}
