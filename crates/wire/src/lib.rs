@@ -1,1 +1,32 @@
-//! wire
+//! Wire formats: what Sheaf puts on the air, and the little of IP that it must read.
+//!
+//! * [`ip`]: a checked view of one IPv4 or IPv6 packet (headers by `etherparse`);
+//! * [`checksum`]: the Internet checksum, and finishing the unfinished ones that Linux hands out;
+//! * [`ecn`]: congestion marks through a tunnel, RFC 6040;
+//! * [`meta`]: the meta packet: several IP packets in one.
+//!
+//! Bytes from the network never panic here; they are refused with a reason.
+//!
+//! ```
+//! use sheaf_wire::meta::{Meta, Outer, Repr};
+//!
+//! // Two minimal IPv4 packets (a bare header each) in one meta packet.
+//! let inner = sheaf_wire::ip::example_v4();
+//! let outer = Outer::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into() };
+//! let repr = Repr { outer, dscp: 0, ecn: sheaf_wire::ecn::Ecn::NotEct };
+//! let mut frame = vec![0; repr.header_len()];
+//! frame.extend_from_slice(&inner);
+//! frame.extend_from_slice(&inner);
+//! let len = frame.len();
+//! repr.emit(len, &mut frame);
+//!
+//! let meta = Meta::parse(&frame)?;
+//! assert!(meta.packets().all(|packet| packet.bytes() == inner));
+//! assert_eq!(meta.packets().count(), 2);
+//! # Ok::<(), sheaf_wire::meta::Refusal>(())
+//! ```
+
+pub mod checksum;
+pub mod ecn;
+pub mod ip;
+pub mod meta;
