@@ -1,1 +1,59 @@
-//! aggregate
+//! Packet aggregation: many small packets to the same next hop travel in one frame.
+//!
+//! On 802.11 every frame pays for preamble, back-off and acknowledgement, whatever its size; a
+//! voice packet of 60 bytes spends four fifths of its air time on that. Packets that wait for
+//! the same next hop anyway can pay once.
+//!
+//! * [`config`]: policies and their parameters, checked;
+//! * [`classify`]: which packets are gathered;
+//! * [`aggregator`]: the stage that gathers and sends meta packets ([`Aggregator`]);
+//! * [`queue`]: one queue per next hop and class, packed into frames as packets come;
+//! * [`heap`]: which queue is oldest, which is largest, in O(log queues);
+//! * [`splitter`]: the other end ([`Splitter`]);
+//! * [`stats`]: the counters of the theses and the ratios derived from them.
+//!
+//! This is the model of the eBPF programs and the engine where eBPF cannot be loaded: the same
+//! packets give the same bytes.
+//!
+//! ```
+//! use sheaf_aggregate::{Aggregator, Config, Device, Hop, Outbound, Splitter};
+//! use sheaf_stage::{Duration, Instant, Stage};
+//! use sheaf_wire::meta::Outer;
+//!
+//! let mut aggregator = Aggregator::new(Config::default())?;
+//! let outer = Outer::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into() };
+//! let hop = aggregator.add_hop(Hop { outer, max: None });
+//!
+//! // The radio has two frames of its own waiting, so packets gather …
+//! aggregator.set_device(Device::Tells { waiting: 2, limit: 50 });
+//! let now = Instant::ZERO;
+//! for _ in 0..3 {
+//!     let packet = sheaf_wire::ip::example_udp(&[0; 32]);
+//!     aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
+//!     assert!(aggregator.dequeue(now).is_none());
+//! }
+//! // … and leave together when it can take a frame.
+//! aggregator.set_device(Device::Tells { waiting: 1, limit: 50 });
+//! let mut frame = aggregator.dequeue(now).expect("three packets wait");
+//! assert_eq!(frame.packets, 3);
+//!
+//! let mut splitter = Splitter::accepting_any();
+//! let mut packets = 0;
+//! splitter.split(&mut frame.bytes, |_packet| packets += 1)?;
+//! assert_eq!(packets, 3);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod aggregator;
+pub mod classify;
+pub mod config;
+pub mod heap;
+pub mod queue;
+pub mod splitter;
+pub mod stats;
+
+pub use aggregator::{Aggregator, Device, Frame, Hop, HopId, Outbound};
+pub use classify::{Rule, Rules, Verdict};
+pub use config::{Config, ConfigError, Policy, Threshold};
+pub use splitter::Splitter;
+pub use stats::Stats;

@@ -204,6 +204,38 @@ pub enum Refusal {
     Oversized,
 }
 
+impl Refusal {
+    /// Every reason, in the order of their discriminants.
+    pub const ALL: [Refusal; 10] = [
+        Refusal::NotMeta,
+        Refusal::Truncated,
+        Refusal::Trailing,
+        Refusal::Nested,
+        Refusal::BadVersion,
+        Refusal::BadChecksum,
+        Refusal::UnknownPeer,
+        Refusal::Options,
+        Refusal::Fragment,
+        Refusal::Oversized,
+    ];
+
+    /// The name used in statistics and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Refusal::NotMeta => "not-meta",
+            Refusal::Truncated => "truncated",
+            Refusal::Trailing => "trailing",
+            Refusal::Nested => "nested",
+            Refusal::BadVersion => "bad-version",
+            Refusal::BadChecksum => "bad-checksum",
+            Refusal::UnknownPeer => "unknown-peer",
+            Refusal::Options => "options",
+            Refusal::Fragment => "fragment",
+            Refusal::Oversized => "oversized",
+        }
+    }
+}
+
 /// A checked meta packet: every inner packet has been seen to be whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta<'a> {

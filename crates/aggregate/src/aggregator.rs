@@ -1,0 +1,346 @@
+//! The aggregator: gathers packets per next hop and class, and decides which queue leaves.
+//!
+//! Principle (KAU, chapter 3, `sch_aggregate`): under [`Policy::Forced`] a queue whose oldest
+//! packet is past its timeout goes first, the oldest of them; else the largest that has `min`
+//! bytes; else nothing until the earliest deadline. Under [`Policy::Busy`] waiting is never
+//! bought with delay: packets gather only while the device is busy with earlier frames, when they
+//! would wait in its queue anyway, and the queue that waited longest leaves as soon as the device
+//! can take a frame. No packet waits longer than `hold`.
+
+use crate::classify::{Verdict, flow_bit};
+use crate::config::{Config, ConfigError, Policy};
+use crate::heap::IndexedHeap;
+use crate::queue::{Key, Queue};
+use crate::stats::{Cause, Stats};
+use sheaf_stage::{Counters, DropReason, Instant, Stage};
+use sheaf_wire::checksum;
+use sheaf_wire::ip::Ip;
+use sheaf_wire::meta::{MAX_LEN, Outer, Repr};
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
+
+/// A next hop (hop-to-hop) or a far end (end-to-end), by the number [`Aggregator::add_hop`] gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HopId(pub u32);
+
+/// Where meta packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// Outer addresses.
+    pub outer: Outer,
+    /// Largest meta packet for this hop in bytes; `None` for the configured one, 0 when this hop
+    /// cannot split: its packets pass as they are.
+    pub max: Option<u16>,
+}
+
+/// A packet on its way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outbound {
+    /// Its next hop.
+    pub hop: HopId,
+    /// Its firewall mark.
+    pub mark: u32,
+    /// The IP packet; link padding is cut off.
+    pub packet: Vec<u8>,
+}
+
+/// A frame to send: a meta packet or a single packet as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Its next hop.
+    pub hop: HopId,
+    /// The IP packet.
+    pub bytes: Vec<u8>,
+    /// How many packets it carries.
+    pub packets: u32,
+    /// When the oldest of them came.
+    pub oldest: Instant,
+}
+
+/// What the device tells about its own queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// Nothing: it is taken to be ready always, so `busy` gathers nothing.
+    Silent,
+    /// Its fill.
+    Tells {
+        /// Frames that it has and has not finished with, the one on the air included.
+        waiting: u32,
+        /// Frames that it can have.
+        limit: u32,
+    },
+}
+
+/// The aggregating stage.
+#[derive(Debug)]
+pub struct Aggregator {
+    config: Config,
+    device: Device,
+    hops: Vec<(Hop, Stats)>,
+    slots: Vec<(Key, Queue)>,
+    free: Vec<u32>,
+    index: HashMap<Key, u32>,
+    by_age: IndexedHeap<Instant>,
+    by_size: IndexedHeap<Reverse<u32>>,
+    /// Frames that leave at once, whatever waits.
+    passing: VecDeque<Frame>,
+    spare: Vec<Vec<u8>>,
+    frames: usize,
+    counters: Counters,
+}
+
+impl Aggregator {
+    /// An aggregator without next hops; its device is [`Device::Silent`].
+    pub fn new(config: Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Aggregator {
+            config,
+            device: Device::Silent,
+            hops: Vec::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            index: HashMap::new(),
+            by_age: IndexedHeap::default(),
+            by_size: IndexedHeap::default(),
+            passing: VecDeque::new(),
+            spare: Vec::new(),
+            frames: 0,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Makes a next hop known.
+    pub fn add_hop(&mut self, hop: Hop) -> HopId {
+        self.hops.push((hop, Stats::default()));
+        HopId(self.hops.len() as u32 - 1)
+    }
+
+    /// Changes a next hop; what waits for it keeps the frames it is in.
+    ///
+    /// # Panics
+    /// When `id` is not from [`Aggregator::add_hop`], or the outer header changes its family.
+    pub fn set_hop(&mut self, id: HopId, hop: Hop) {
+        let old = &mut self.hops[id.0 as usize].0;
+        assert_eq!(old.outer.header_len(), hop.outer.header_len(), "a hop keeps its family");
+        *old = hop;
+    }
+
+    /// Tells how full the device is. Drain afterwards.
+    pub fn set_device(&mut self, device: Device) {
+        self.device = device;
+    }
+
+    /// How full the device is, by what it told and what was handed over since.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Counters of one next hop.
+    pub fn stats(&self, id: HopId) -> Stats {
+        self.hops[id.0 as usize].1
+    }
+
+    /// Counters of all next hops together.
+    pub fn total(&self) -> Stats {
+        self.hops.iter().fold(Stats::default(), |mut sum, (_, stats)| {
+            sum.add(stats);
+            sum
+        })
+    }
+
+    /// Takes back a buffer, so that steady traffic needs no new ones.
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < self.config.total_frames {
+            self.spare.push(buffer);
+        }
+    }
+
+    /// An empty buffer, used before where there is one.
+    pub fn buffer(&mut self) -> Vec<u8> {
+        let mut buffer = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(MAX_LEN));
+        buffer.clear();
+        buffer
+    }
+
+    /// Puts a packet in its queue, or drops it where there is no room.
+    fn gather(&mut self, hop: HopId, mut packet: Vec<u8>, key: Key, alone: bool, now: Instant) {
+        checksum::finish(&mut packet);
+        let flow = Ip::parse(&packet).map_or(0, |view| flow_bit(&view));
+        let (header, max) = (self.header_len(hop), self.max(hop));
+        let slot = self.slot(key);
+        let queue = &mut self.slots[slot as usize].1;
+        let needs_frame = queue.needs_frame(header, packet.len(), max, alone);
+        let full = match needs_frame {
+            true if queue.frames() >= self.config.queue_frames => Some(DropReason::QueueFull),
+            true if self.frames >= self.config.total_frames => Some(DropReason::TotalFull),
+            _ => None,
+        };
+        if let Some(reason) = full {
+            self.counters.drop(reason);
+            self.hops[hop.0 as usize].1.dropped += 1;
+            self.settle(slot);
+            return self.recycle(packet);
+        }
+        let buffer = needs_frame.then(|| {
+            self.frames += 1;
+            self.buffer()
+        });
+        self.slots[slot as usize].1.push(&packet, header, flow, alone, buffer, now);
+        self.settle(slot);
+        self.recycle(packet);
+    }
+
+    /// The slot of a queue, taken into use where it has none.
+    fn slot(&mut self, key: Key) -> u32 {
+        if let Some(slot) = self.index.get(&key) {
+            return *slot;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((key, Queue::default()));
+            self.slots.len() as u32 - 1
+        });
+        self.slots[slot as usize].0 = key;
+        self.index.insert(key, slot);
+        slot
+    }
+
+    /// Brings the orders in line with a queue that changed; an empty queue gives its slot back.
+    fn settle(&mut self, slot: u32) {
+        let (key, queue) = &self.slots[slot as usize];
+        let (oldest, bytes, key) = (queue.oldest(), queue.bytes, *key);
+        let min = self.config.min.of(self.max(HopId(key.hop)));
+        self.by_age.set(slot, oldest);
+        self.by_size.set(slot, (oldest.is_some() && bytes >= min).then_some(Reverse(bytes)));
+        if oldest.is_none() {
+            self.index.remove(&key);
+            self.free.push(slot);
+        }
+    }
+
+    /// The queue that leaves at `now`, and why.
+    fn choose(&self, now: Instant) -> Option<(u32, Cause)> {
+        let (oldest, slot) = self.by_age.first()?;
+        let waited = now - oldest;
+        match (self.config.policy, self.device) {
+            _ if waited >= self.config.hold => Some((slot, Cause::Timeout)),
+            (Policy::Forced, device) if device.takes_frames() => {
+                if waited >= self.config.timeout {
+                    Some((slot, Cause::Timeout))
+                } else {
+                    self.by_size.first().map(|(_, slot)| (slot, Cause::Size))
+                }
+            }
+            (Policy::Busy, device) if device.waiting() <= self.config.inflight => {
+                Some((slot, Cause::Ready))
+            }
+            _ => None,
+        }
+    }
+
+    fn max(&self, hop: HopId) -> u16 {
+        self.hops[hop.0 as usize].0.max.unwrap_or(self.config.max).min(self.config.max)
+    }
+
+    fn header_len(&self, hop: HopId) -> usize {
+        self.hops[hop.0 as usize].0.outer.header_len()
+    }
+
+    /// Counts a frame that goes to the device.
+    fn hand_over(&mut self, packets: u32) {
+        self.counters.packets_out += u64::from(packets);
+        if let Device::Tells { waiting, .. } = &mut self.device {
+            *waiting = waiting.saturating_add(1);
+        }
+    }
+}
+
+impl Device {
+    /// Whether it has room (a silent one is taken to have).
+    fn takes_frames(self) -> bool {
+        match self {
+            Device::Silent => true,
+            Device::Tells { waiting, limit } => waiting < limit,
+        }
+    }
+
+    fn waiting(self) -> u32 {
+        match self {
+            Device::Silent => 0,
+            Device::Tells { waiting, .. } => waiting,
+        }
+    }
+}
+
+impl Stage for Aggregator {
+    type In = Outbound;
+    type Out = Frame;
+
+    /// Gathers, passes or drops a packet. An unknown hop is a malformed packet.
+    fn enqueue(&mut self, Outbound { hop, mark, mut packet }: Outbound, now: Instant) {
+        self.counters.packets_in += 1;
+        let Some(view) = Ip::parse(&packet).ok().filter(|_| (hop.0 as usize) < self.hops.len())
+        else {
+            self.counters.drop(DropReason::Malformed);
+            return self.recycle(packet);
+        };
+        let len = view.bytes().len();
+        let key = Key { hop: hop.0, dscp: view.dscp(), ecn: view.ecn().outer() };
+        let fits = self.header_len(hop) + len <= usize::from(self.max(hop));
+        let verdict = match self.config.rules.classify(&view, mark) {
+            Verdict::Gather if !fits => Verdict::Alone,
+            verdict => verdict,
+        };
+        let queued = self.index.get(&key).map(|slot| &self.slots[*slot as usize].1);
+        let behind = queued.is_some_and(|queue| queue.flows & flow_bit(&view) != 0);
+        packet.truncate(len);
+        match verdict {
+            Verdict::Gather => self.gather(hop, packet, key, false, now),
+            Verdict::Alone if behind && len <= MAX_LEN => self.gather(hop, packet, key, true, now),
+            Verdict::Alone | Verdict::Pass => {
+                self.passing.push_back(Frame { hop, bytes: packet, packets: 1, oldest: now });
+            }
+        }
+    }
+
+    fn dequeue(&mut self, now: Instant) -> Option<Frame> {
+        if let Some(frame) = self.passing.pop_front() {
+            self.hand_over(1);
+            return Some(frame);
+        }
+        let (slot, cause) = self.choose(now)?;
+        let (key, queue) = &mut self.slots[slot as usize];
+        let hop = HopId(key.hop);
+        let (entry, stats) = &mut self.hops[key.hop as usize];
+        let repr = Repr { outer: entry.outer, dscp: key.dscp, ecn: key.ecn };
+        let before = queue.bytes;
+        let left = queue.pop(&repr).expect("a chosen queue has a frame");
+        let payload = u64::from(before - queue.bytes);
+        stats.count(left.packets, payload, left.bytes.len() as u64, cause);
+        self.frames -= 1;
+        self.settle(slot);
+        self.hand_over(left.packets);
+        Some(Frame { hop, bytes: left.bytes, packets: left.packets, oldest: left.oldest })
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let (oldest, _) = self.by_age.first()?;
+        let wait = match self.config.policy {
+            Policy::Forced if self.device.takes_frames() => self.config.timeout,
+            Policy::Forced | Policy::Busy => self.config.hold,
+        };
+        Some(oldest + wait)
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn held(&self) -> u64 {
+        let gathered: u64 = self.slots.iter().map(|(_, queue)| u64::from(queue.packets)).sum();
+        gathered + self.passing.len() as u64
+    }
+
+    fn packets(out: &Frame) -> u64 {
+        u64::from(out.packets)
+    }
+}

@@ -1,0 +1,122 @@
+//! A binary heap over small integers whose keys can change: which queue is the oldest, which the
+//! largest.
+//!
+//! The standard heap cannot change or remove an element in the middle; this one remembers where
+//! each stands. All changes cost O(log n); storage grows to the largest number of queues once.
+
+/// Elements `0..n` ordered by a key, smallest first.
+#[derive(Clone, Debug)]
+pub struct IndexedHeap<K> {
+    heap: Vec<(K, u32)>,
+    place: Vec<Option<u32>>,
+}
+
+impl<K> Default for IndexedHeap<K> {
+    fn default() -> Self {
+        IndexedHeap { heap: Vec::new(), place: Vec::new() }
+    }
+}
+
+impl<K: Ord + Copy> IndexedHeap<K> {
+    /// The element with the smallest key; of equal keys the smallest element.
+    pub fn first(&self) -> Option<(K, u32)> {
+        self.heap.first().copied()
+    }
+
+    /// Sets or changes the key of `element`; `None` removes it.
+    pub fn set(&mut self, element: u32, key: Option<K>) {
+        let index = element as usize;
+        if self.place.len() <= index {
+            self.place.resize(index + 1, None);
+        }
+        match (self.place[index], key) {
+            (None, None) => {}
+            (None, Some(key)) => {
+                self.heap.push((key, element));
+                self.rise(self.heap.len() - 1);
+            }
+            (Some(at), Some(key)) => {
+                self.heap[at as usize].0 = key;
+                let at = self.rise(at as usize);
+                self.sink(at);
+            }
+            (Some(at), None) => {
+                let at = at as usize;
+                self.heap.swap_remove(at);
+                self.place[index] = None;
+                if at < self.heap.len() {
+                    let at = self.rise(at);
+                    self.sink(at);
+                }
+            }
+        }
+    }
+
+    /// Moves the entry at `at` towards the root until its parent is smaller; answers its place.
+    fn rise(&mut self, mut at: usize) -> usize {
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if self.heap[parent] <= self.heap[at] {
+                break;
+            }
+            self.swap(parent, at);
+            at = parent;
+        }
+        self.note(at);
+        at
+    }
+
+    /// Moves the entry at `at` away from the root until its children are larger.
+    fn sink(&mut self, mut at: usize) {
+        loop {
+            let left = 2 * at + 1;
+            let Some(child) = (left..self.heap.len().min(left + 2)).min_by_key(|i| self.heap[*i])
+            else {
+                break;
+            };
+            if self.heap[at] <= self.heap[child] {
+                break;
+            }
+            self.swap(at, child);
+            at = child;
+        }
+        self.note(at);
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.heap.swap(a, b);
+        self.note(a);
+        self.note(b);
+    }
+
+    fn note(&mut self, at: usize) {
+        let element = self.heap[at].1;
+        self.place[element as usize] = Some(at as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn the_first_is_what_a_sorted_map_says(
+            changes in proptest::collection::vec((0u32..12, proptest::option::of(0u16..50)), 1..200)
+        ) {
+            let mut heap = IndexedHeap::default();
+            let mut model = BTreeMap::new();
+            for (element, key) in changes {
+                heap.set(element, key);
+                match key {
+                    Some(key) => model.insert(element, key),
+                    None => model.remove(&element),
+                };
+                let expected = model.iter().map(|(element, key)| (*key, *element)).min();
+                prop_assert_eq!(heap.first(), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The packets that wait for one next hop in one class, packed into frames as they come.
+//!
+//! Packing greedily on arrival gives the same frames as packing on departure, because the queue
+//! is first in, first out and `max` bounds both; and it leaves one copy per packet and none when
+//! a frame leaves.
+
+use sheaf_stage::Instant;
+use sheaf_wire::ecn::Ecn;
+use sheaf_wire::meta::{MAX_PACKETS, Repr};
+use std::collections::VecDeque;
+
+/// A frame under construction: room for the outer header, then the inner packets.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub bytes: Vec<u8>,
+    pub packets: u32,
+    pub oldest: Instant,
+    /// Nothing more may be added: it is full, or holds a long packet that travels alone.
+    closed: bool,
+}
+
+/// One queue.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    frames: VecDeque<Pending>,
+    /// Bytes of all waiting packets, outer headers not counted.
+    pub bytes: u32,
+    pub packets: u32,
+    /// Bits of the flows that wait here ([`crate::classify::flow_bit`]).
+    pub flows: u64,
+}
+
+/// A frame that left its queue.
+pub(crate) struct Left {
+    pub bytes: Vec<u8>,
+    pub packets: u32,
+    pub oldest: Instant,
+}
+
+impl Queue {
+    /// Frames that wait.
+    pub fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Since when the oldest packet waits.
+    pub fn oldest(&self) -> Option<Instant> {
+        self.frames.front().map(|frame| frame.oldest)
+    }
+
+    /// Whether a packet of `len` bytes would need another frame.
+    pub fn needs_frame(&self, header: usize, len: usize, max: u16, alone: bool) -> bool {
+        self.frames.back().is_none_or(|last| {
+            let full =
+                last.bytes.len() + len > usize::from(max) || last.packets as usize == MAX_PACKETS;
+            debug_assert!(last.bytes.len() >= header);
+            alone || last.closed || full
+        })
+    }
+
+    /// Adds a packet at the end, in a new frame made of `buffer` where one is given.
+    pub fn push(
+        &mut self,
+        packet: &[u8],
+        header: usize,
+        flow: u64,
+        alone: bool,
+        buffer: Option<Vec<u8>>,
+        now: Instant,
+    ) {
+        if let Some(mut bytes) = buffer {
+            bytes.clear();
+            bytes.resize(header, 0);
+            self.frames.push_back(Pending { bytes, packets: 0, oldest: now, closed: alone });
+        }
+        let frame = self.frames.back_mut().expect("a queue without frames was given a buffer");
+        frame.bytes.extend_from_slice(packet);
+        frame.packets += 1;
+        self.bytes += packet.len() as u32;
+        self.packets += 1;
+        self.flows |= flow;
+    }
+
+    /// Takes the oldest frame: a meta packet, or, for a single packet, that packet as it was.
+    pub fn pop(&mut self, repr: &Repr) -> Option<Left> {
+        let Pending { mut bytes, packets, oldest, .. } = self.frames.pop_front()?;
+        self.bytes -= (bytes.len() - repr.header_len()) as u32;
+        self.packets -= packets;
+        if self.frames.is_empty() {
+            self.flows = 0;
+        }
+        if packets == 1 {
+            bytes.drain(..repr.header_len());
+        } else {
+            repr.emit(bytes.len(), &mut bytes);
+        }
+        Some(Left { bytes, packets, oldest })
+    }
+}
+
+/// What tells queues apart: next hop, class, and ECN capability.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub hop: u32,
+    pub dscp: u8,
+    pub ecn: Ecn,
+}

@@ -1,0 +1,108 @@
+//! The statistics of the theses (KAU's `/proc/KauStat`) and what follows from them.
+
+/// Why a frame left its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The queue had `min` bytes (`forced`).
+    Size,
+    /// The device could take a frame (`busy`).
+    Ready,
+    /// The oldest packet was past `timeout` or `hold`.
+    Timeout,
+}
+
+/// Counters of one next hop, or of an interface as their sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Packets that left inside meta packets.
+    pub aggregated_packets: u64,
+    /// Their bytes.
+    pub aggregated_bytes: u64,
+    /// Meta packets sent.
+    pub meta_packets: u64,
+    /// Bytes of the meta packets, outer headers included ("aggregated bytes on the network").
+    pub meta_bytes: u64,
+    /// Gathered packets that left alone, as they were.
+    pub unaggregated_packets: u64,
+    /// Their bytes.
+    pub unaggregated_bytes: u64,
+    /// Frames (meta packets and lone packets) that left because a time was over.
+    pub by_timeout: u64,
+    /// Frames that left because the queue had `min` bytes.
+    pub by_size: u64,
+    /// Frames that left because the device could take one.
+    pub by_ready: u64,
+    /// Packets dropped because the queue or the total was full.
+    pub dropped: u64,
+}
+
+impl Stats {
+    /// (aggregated + unaggregated) / (meta + unaggregated): packets a frame, lone ones included.
+    /// `None` before the first frame.
+    pub fn aggregation_ratio(&self) -> Option<f64> {
+        ratio(
+            self.aggregated_packets + self.unaggregated_packets,
+            self.meta_packets + self.unaggregated_packets,
+        )
+    }
+
+    /// aggregated / meta: packets a meta packet. `None` before the first meta packet.
+    pub fn average_aggregation(&self) -> Option<f64> {
+        ratio(self.aggregated_packets, self.meta_packets)
+    }
+
+    /// Counts a frame of `packets` packets and `payload` inner bytes that left as `frame` bytes.
+    pub fn count(&mut self, packets: u32, payload: u64, frame: u64, cause: Cause) {
+        if packets == 1 {
+            self.unaggregated_packets += 1;
+            self.unaggregated_bytes += payload;
+        } else {
+            self.aggregated_packets += u64::from(packets);
+            self.aggregated_bytes += payload;
+            self.meta_packets += 1;
+            self.meta_bytes += frame;
+        }
+        match cause {
+            Cause::Size => self.by_size += 1,
+            Cause::Ready => self.by_ready += 1,
+            Cause::Timeout => self.by_timeout += 1,
+        }
+    }
+
+    /// Adds the counters of another next hop.
+    pub fn add(&mut self, other: &Stats) {
+        self.aggregated_packets += other.aggregated_packets;
+        self.aggregated_bytes += other.aggregated_bytes;
+        self.meta_packets += other.meta_packets;
+        self.meta_bytes += other.meta_bytes;
+        self.unaggregated_packets += other.unaggregated_packets;
+        self.unaggregated_bytes += other.unaggregated_bytes;
+        self.by_timeout += other.by_timeout;
+        self.by_size += other.by_size;
+        self.by_ready += other.by_ready;
+        self.dropped += other.dropped;
+    }
+}
+
+fn ratio(a: u64, b: u64) -> Option<f64> {
+    (b > 0).then(|| a as f64 / b as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_derived_ratios_are_those_of_the_thesis() {
+        let mut stats = Stats::default();
+        assert_eq!(stats.aggregation_ratio(), None);
+        stats.count(24, 1440, 1460, Cause::Size);
+        stats.count(1, 60, 60, Cause::Timeout);
+        stats.count(2, 120, 140, Cause::Timeout);
+        assert_eq!(stats.aggregation_ratio(), Some(27.0 / 3.0));
+        assert_eq!(stats.average_aggregation(), Some(26.0 / 2.0));
+        // KAU: sent by size = meta − (timeout − unaggregated).
+        let kau = stats.meta_packets - (stats.by_timeout - stats.unaggregated_packets);
+        assert_eq!(kau, stats.by_size);
+    }
+}
