@@ -9,10 +9,9 @@
 
 use crate::classify::{Verdict, flow_bit};
 use crate::config::{Config, ConfigError, Policy};
-use crate::heap::IndexedHeap;
 use crate::queue::{Key, Queue};
 use crate::stats::{Cause, Stats};
-use sheaf_stage::{Counters, DropReason, Instant, Stage};
+use sheaf_stage::{Counters, DropReason, IndexedHeap, Instant, Stage};
 use sheaf_wire::checksum;
 use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{MAX_LEN, Outer, Repr};

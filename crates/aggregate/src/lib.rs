@@ -8,7 +8,6 @@
 //! * [`classify`]: which packets are gathered;
 //! * [`aggregator`]: the stage that gathers and sends meta packets ([`Aggregator`]);
 //! * [`queue`]: one queue per next hop and class, packed into frames as packets come;
-//! * [`heap`]: which queue is oldest, which is largest, in O(log queues);
 //! * [`splitter`]: the other end ([`Splitter`]);
 //! * [`stats`]: the counters of the theses and the ratios derived from them.
 //!
@@ -47,7 +46,6 @@
 pub mod aggregator;
 pub mod classify;
 pub mod config;
-pub mod heap;
 pub mod queue;
 pub mod splitter;
 pub mod stats;

@@ -9,6 +9,7 @@
 //! * [`rate`]: [`Bitrate`] and what it makes of bytes;
 //! * [`stage`]: the [`Stage`] trait and its contract;
 //! * [`counters`]: the balance sheet of a stage, with a [`DropReason`] for every loss;
+//! * [`heap`]: the smallest of many keys that change, for deadlines;
 //! * [`conformance`]: the suite that every stage passes.
 //!
 //! ```
@@ -22,11 +23,13 @@
 
 pub mod conformance;
 pub mod counters;
+pub mod heap;
 pub mod rate;
 pub mod stage;
 pub mod time;
 
 pub use counters::{Counters, DropReason};
+pub use heap::IndexedHeap;
 pub use rate::Bitrate;
 pub use stage::Stage;
 pub use time::{Duration, Instant};

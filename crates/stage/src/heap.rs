@@ -1,8 +1,8 @@
-//! A binary heap over small integers whose keys can change: which queue is the oldest, which the
-//! largest.
+//! A binary heap over small integers whose keys can change: which queue is the oldest, which node
+//! has the next deadline.
 //!
 //! The standard heap cannot change or remove an element in the middle; this one remembers where
-//! each stands. All changes cost O(log n); storage grows to the largest number of queues once.
+//! each stands. All changes cost O(log n); storage grows to the largest number of elements once.
 
 /// Elements `0..n` ordered by a key, smallest first.
 #[derive(Clone, Debug)]
