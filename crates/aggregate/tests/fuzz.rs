@@ -1,0 +1,155 @@
+//! Ten million damaged byte strings and operations through parsing, packing and splitting.
+//!
+//! Each round starts from the kept corpus (`tests/corpus`, replayed first and whole) or from a
+//! meta packet made a moment ago, and damages it: bits, lengths, cuts, splices. What is checked is
+//! not only that nothing panics but that nothing half-parsed comes out and no packet is lost from
+//! the balance. A find goes into the corpus as a file.
+//!
+//! `SHEAF_FUZZ_ROUNDS` sets the number of rounds, `SHEAF_FUZZ_SEED` another beginning.
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use sheaf_aggregate::{Aggregator, Config, Device, Hop, HopId, Outbound, Policy, Splitter};
+use sheaf_stage::{Duration, Instant, Stage};
+use sheaf_wire::ip::Ip;
+use sheaf_wire::meta::{Meta, Outer};
+use std::path::Path;
+
+const ROUNDS: u64 = 5_000_000;
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+fn rng() -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(setting("SHEAF_FUZZ_SEED", 2008))
+}
+
+fn corpus() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| std::fs::read(file).unwrap()).collect()
+}
+
+/// Changes a few bytes, lengths or the end of `bytes`.
+fn damage(bytes: &mut Vec<u8>, rng: &mut Xoshiro256PlusPlus) {
+    for _ in 0..rng.random_range(0..4u8) {
+        if bytes.is_empty() {
+            return;
+        }
+        let at = rng.random_range(0..bytes.len());
+        match rng.random_range(0..6u8) {
+            0 => bytes[at] ^= 1 << rng.random_range(0..8u8),
+            1 => bytes[at] = rng.random(),
+            2 => bytes.truncate(at),
+            3 => bytes.extend_from_within(at..),
+            4 => bytes[at] = [0x45, 0x60, 0x46, 0x4f, 253, 17][rng.random_range(0..6usize)],
+            _ => bytes.extend([0; 7]),
+        }
+    }
+    bytes.truncate(4096);
+}
+
+/// Makes the outer checksum right again, so that damage reaches what lies behind that check.
+fn reseal(bytes: &mut [u8]) {
+    if bytes.len() >= 20 {
+        bytes[10..12].fill(0);
+        let checksum = sheaf_wire::checksum::ipv4_header(&bytes[..20]);
+        bytes[10..12].copy_from_slice(&checksum.to_be_bytes());
+    }
+}
+
+fn check_split(splitter: &mut Splitter, bytes: &mut [u8]) {
+    let before = splitter.packets() + splitter.not_capable();
+    let expected = Meta::parse(bytes).map(|meta| meta.len() as u64);
+    let mut delivered = 0;
+    let result = splitter.split(bytes, |packet| {
+        delivered += 1;
+        let view = Ip::parse(packet).expect("only whole packets are delivered");
+        assert_eq!(view.bytes().len(), packet.len());
+        assert_ne!(view.protocol().0, 253, "a nested meta packet was delivered");
+    });
+    match (expected, result) {
+        (Ok(count), Ok(())) => {
+            assert_eq!(splitter.packets() + splitter.not_capable(), before + count);
+        }
+        (Err(a), Err(b)) => assert_eq!((a, 0), (b, delivered)),
+        (parsed, split) => panic!("parser and splitter disagree: {parsed:?}, {split:?}"),
+    }
+}
+
+#[test]
+fn damaged_meta_packets_are_split_whole_or_refused() {
+    let corpus = corpus();
+    let mut splitter = Splitter::accepting_any();
+    for file in &corpus {
+        check_split(&mut splitter, &mut file.clone());
+    }
+    let mut rng = rng();
+    let mut bytes = Vec::new();
+    for _ in 0..setting("SHEAF_FUZZ_ROUNDS", ROUNDS) {
+        bytes.clear();
+        bytes.extend_from_slice(&corpus[rng.random_range(0..corpus.len())]);
+        damage(&mut bytes, &mut rng);
+        if rng.random_bool(0.7) {
+            reseal(&mut bytes);
+        }
+        check_split(&mut splitter, &mut bytes);
+    }
+    assert!(splitter.meta_packets() > 0, "no round got through: the fuzzer sees only the surface");
+}
+
+#[test]
+fn damaged_operation_sequences_keep_the_balance_and_what_leaves_can_be_split() {
+    let corpus: Vec<Vec<u8>> = corpus()
+        .iter()
+        .filter_map(|file| Some(Meta::parse(file).ok()?.packets().next()?.bytes().to_vec()))
+        .collect();
+    let mut rng = rng();
+    let mut left = setting("SHEAF_FUZZ_ROUNDS", ROUNDS);
+    while left > 0 {
+        left = operations(&corpus, &mut rng, left.min(400), left);
+    }
+}
+
+fn operations(corpus: &[Vec<u8>], rng: &mut Xoshiro256PlusPlus, steps: u64, left: u64) -> u64 {
+    let policy = if rng.random() { Policy::Busy } else { Policy::Forced };
+    let max = rng.random_range(100..=2048);
+    let min = sheaf_aggregate::Threshold::Percent(rng.random_range(0..=100));
+    let config = Config { policy, max, min, queue_frames: 2, total_frames: 4, ..Config::default() };
+    let mut aggregator = Aggregator::new(config).unwrap();
+    let outer = Outer::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into() };
+    aggregator.add_hop(Hop { outer, max: None });
+    aggregator.add_hop(Hop { outer, max: Some(rng.random_range(0..2048)) });
+    let mut splitter = Splitter::accepting_any();
+    let mut now = Instant::ZERO;
+    for _ in 0..steps {
+        match rng.random_range(0..8u8) {
+            0 => now += Duration::from_nanos(rng.random_range(0..50_000_000)),
+            1 => aggregator.set_device(Device::Silent),
+            2 => aggregator.set_device(Device::Tells { waiting: rng.random_range(0..4), limit: 3 }),
+            _ => {
+                let mut packet = aggregator.buffer();
+                packet.extend_from_slice(&corpus[rng.random_range(0..corpus.len())]);
+                damage(&mut packet, rng);
+                let hop = HopId(rng.random_range(0..3));
+                aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
+            }
+        }
+        while let Some(mut frame) = aggregator.dequeue(now) {
+            if frame.packets > 1 {
+                assert!(frame.bytes.len() <= usize::from(max));
+                let mut packets = 0;
+                splitter.split(&mut frame.bytes, |_| packets += 1).expect("we made it");
+                assert_eq!(packets, frame.packets);
+            }
+            aggregator.recycle(frame.bytes);
+        }
+        let counters = aggregator.counters();
+        let gone = counters.packets_out + counters.dropped_total();
+        assert_eq!(counters.packets_in, gone + aggregator.held());
+        assert!(aggregator.next_deadline().is_none_or(|deadline| deadline > now));
+    }
+    left - steps
+}
