@@ -1,0 +1,701 @@
+//! The medium as a stage.
+//!
+//! Principle: everything that happens on the channel is an event at a computed instant: a
+//! back-off that expires, a transmission that ends, a response due after SIFS, a response that
+//! did not come. Back-offs that expire at the same instant send together; nobody can sense what
+//! began in the same slot, so they collide. The rules are those of IEEE 802.11-2020, 10.3: DIFS or
+//! EIFS, frozen count-downs, doubled windows, back-off after every exchange, NAV, acknowledgement
+//! after SIFS, RTS/CTS above a threshold.
+//!
+//! Events are processed at their own instants however late the caller comes, so a late wake-up
+//! never stretches an air time.
+
+use crate::config::{Config, ConfigError, Hearing, Link, MAX_RADIOS};
+use crate::phy::{ACK_BYTES, DATA_OVERHEAD, Phy, RTS_BYTES};
+use crate::station::{Phase, Station};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use sheaf_stage::{Bitrate, Counters, DropReason, Duration, Instant, Stage};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A radio, by its place in [`Config::radios`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RadioId(pub u32);
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// One radio, which acknowledges.
+    Radio(RadioId),
+    /// All that hear it, at the lowest basic rate, without acknowledgement.
+    Broadcast,
+}
+
+/// A frame to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame<P> {
+    /// Whose transmit queue it enters.
+    pub from: RadioId,
+    /// Where it goes.
+    pub to: To,
+    /// Bytes of the IP packet in it.
+    pub bytes: u32,
+    /// What it carries.
+    pub payload: P,
+}
+
+/// A set of radios.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Receivers([u64; MAX_RADIOS / 64]);
+
+impl Receivers {
+    fn insert(&mut self, radio: usize) {
+        self.0[radio / 64] |= 1 << (radio % 64);
+    }
+
+    /// The radios, in order.
+    pub fn iter(self) -> impl Iterator<Item = RadioId> {
+        self.0.into_iter().enumerate().flat_map(|(place, mut word)| {
+            std::iter::from_fn(move || {
+                let bit = (word != 0).then(|| word.trailing_zeros())?;
+                word &= word - 1;
+                Some(RadioId(place as u32 * 64 + bit))
+            })
+        })
+    }
+
+    fn indices(self) -> impl Iterator<Item = usize> {
+        self.iter().map(|radio| radio.0 as usize)
+    }
+}
+
+/// The end of a frame: delivered or lost. One for every frame that entered a transmit queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmission<P> {
+    /// The frame.
+    pub frame: Frame<P>,
+    /// Who received it.
+    pub receivers: Receivers,
+    /// Whether anyone it was meant for did, or why not.
+    pub result: Result<(), DropReason>,
+    /// When its first attempt began.
+    pub started: Instant,
+    /// When the radio was done with it, acknowledgement included.
+    pub ended: Instant,
+    /// Attempts beyond the first.
+    pub retries: u32,
+}
+
+/// Counters of one radio.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RadioStats {
+    /// Data frames put on the air, repetitions included.
+    pub attempts: u64,
+    /// Attempts beyond the first.
+    pub retries: u64,
+    /// Frames given up.
+    pub lost: u64,
+    /// Frames refused by a full transmit queue.
+    pub queue_drops: u64,
+    /// Time on the air, responses included.
+    pub air_time: Duration,
+}
+
+/// What is on the air.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Data,
+    Ack,
+    Rts,
+    Cts,
+}
+
+#[derive(Clone, Debug)]
+struct OnAir {
+    from: usize,
+    /// `None` for broadcast.
+    to: Option<usize>,
+    kind: Kind,
+    /// Bytes of the MAC frame, for bit errors.
+    bytes: u32,
+    /// For how long it reserves the channel after its end.
+    reserves: Duration,
+    /// Rate of the data frame of this exchange.
+    rate: Bitrate,
+    /// Those that sensed its beginning, and so its end, whatever has moved since.
+    sensed_by: Receivers,
+}
+
+/// Order of events at the same instant: what ends, ends before something begins, and what begins
+/// begins together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    End { on_air: u32 },
+    Timeout { station: u32, token: u32 },
+    Respond { station: u32, to: u32, kind: u8, rate: Bitrate, reserves: Duration },
+    Expiry { station: u32, token: u32 },
+}
+
+struct Entry<P> {
+    frame: Frame<P>,
+    started: Option<Instant>,
+    receivers: Receivers,
+}
+
+/// The radio channels and everything that is on its way over them.
+pub struct Medium<P> {
+    config: Config,
+    phy: Phy,
+    links: Vec<Vec<Link>>,
+    /// For each radio those that sense it.
+    sensed_by: Vec<Receivers>,
+    stations: Vec<Station>,
+    queues: Vec<VecDeque<Entry<P>>>,
+    stats: Vec<RadioStats>,
+    on_air: Vec<Option<OnAir>>,
+    free: Vec<u32>,
+    events: BinaryHeap<Reverse<(Instant, Event)>>,
+    starting: Vec<Event>,
+    done: VecDeque<Transmission<P>>,
+    rng: Xoshiro256PlusPlus,
+    counters: Counters,
+    /// Transmissions on the air now, and the time during which there were any.
+    active: u32,
+    busy_since: Instant,
+    busy: Duration,
+    now: Instant,
+}
+
+impl<P> std::fmt::Debug for Medium<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Medium").field("now", &self.now).field("stations", &self.stations).finish()
+    }
+}
+
+impl<P: Clone> Medium<P> {
+    /// A silent medium; the back-offs and bit errors follow from `seed`.
+    pub fn new(config: Config, seed: u64) -> Result<Self, ConfigError> {
+        config.check()?;
+        let radios = config.radios.len();
+        let mut medium = Medium {
+            phy: config.phy,
+            links: Vec::new(),
+            sensed_by: Vec::new(),
+            stations: vec![Station::new(config.phy); radios],
+            queues: config.radios.iter().map(|r| VecDeque::with_capacity(r.queue_limit)).collect(),
+            stats: vec![RadioStats::default(); radios],
+            on_air: Vec::new(),
+            free: Vec::new(),
+            events: BinaryHeap::new(),
+            starting: Vec::new(),
+            done: VecDeque::new(),
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            counters: Counters::default(),
+            active: 0,
+            busy_since: Instant::ZERO,
+            busy: Duration::ZERO,
+            now: Instant::ZERO,
+            config,
+        };
+        medium.work_out_links();
+        Ok(medium)
+    }
+
+    /// Changes who hears whom (ranges, bit error rates), for transmissions that begin after `now`.
+    pub fn set_hearing(&mut self, hearing: Hearing, now: Instant) -> Result<(), ConfigError> {
+        self.advance(now);
+        let changed = Config { hearing, ..self.config.clone() };
+        changed.check()?;
+        self.config = changed;
+        self.work_out_links();
+        Ok(())
+    }
+
+    /// Moves `radio` to `position` in metres, for transmissions that begin after `now`.
+    pub fn set_position(&mut self, radio: RadioId, position: (f64, f64), now: Instant) {
+        self.advance(now);
+        self.config.radios[radio.0 as usize].position = position;
+        self.work_out_links();
+    }
+
+    /// Frames in the transmit queue of `radio`, the one on the air included.
+    pub fn waiting(&self, radio: RadioId) -> u32 {
+        self.queues[radio.0 as usize].len() as u32
+    }
+
+    /// Frames that the transmit queue of `radio` holds.
+    pub fn limit(&self, radio: RadioId) -> u32 {
+        self.config.radios[radio.0 as usize].queue_limit as u32
+    }
+
+    /// Frames that the full transmit queue of `radio` refused.
+    pub fn queue_drops(&self, radio: RadioId) -> u64 {
+        self.stats[radio.0 as usize].queue_drops
+    }
+
+    /// Counters of `radio`.
+    pub fn stats(&self, radio: RadioId) -> RadioStats {
+        self.stats[radio.0 as usize]
+    }
+
+    /// How many radios there are.
+    pub fn radios(&self) -> usize {
+        self.stations.len()
+    }
+
+    /// Time during which something was on the air, on any channel.
+    pub fn busy(&self) -> Duration {
+        let running = if self.active > 0 { self.now - self.busy_since } else { Duration::ZERO };
+        self.busy + running
+    }
+
+    fn work_out_links(&mut self) {
+        let radios = self.config.radios.len();
+        let row = |from| (0..radios).map(|to| self.config.link(from, to)).collect::<Vec<_>>();
+        self.links = (0..radios).map(row).collect();
+        let audible = |row: &Vec<Link>| {
+            let mut set = Receivers::default();
+            let heard = |to: &usize| row[*to].sense || row[*to].receive;
+            (0..radios).filter(heard).for_each(|to| set.insert(to));
+            set
+        };
+        self.sensed_by = self.links.iter().map(audible).collect();
+    }
+
+    /// Processes all events up to and including `now`, each at its own instant.
+    fn advance(&mut self, now: Instant) {
+        while let Some(Reverse((at, _))) = self.events.peek().filter(|next| next.0.0 <= now) {
+            let at = *at;
+            self.now = at;
+            while let Some(Reverse((_, event))) = self.next_event_at(at) {
+                match event {
+                    Event::End { on_air } => self.end(on_air, at),
+                    Event::Timeout { station, token } => self.timeout(station as usize, token, at),
+                    begins => self.starting.push(begins),
+                }
+            }
+            self.begin_together(at);
+        }
+        self.now = self.now.max(now);
+    }
+
+    fn next_event_at(&mut self, at: Instant) -> Option<Reverse<(Instant, Event)>> {
+        self.events.peek().filter(|next| next.0.0 == at)?;
+        self.events.pop()
+    }
+
+    /// Puts everything on the air that begins at `at`, before anyone senses any of it.
+    fn begin_together(&mut self, at: Instant) {
+        let mut starting = std::mem::take(&mut self.starting);
+        starting.retain(|event| self.may_begin(event));
+        for event in &starting {
+            match *event {
+                Event::Expiry { station, .. } => self.stations[station as usize].on_air = true,
+                Event::Respond { station, .. } => self.stations[station as usize].on_air = true,
+                _ => {}
+            }
+        }
+        for event in starting.drain(..) {
+            match event {
+                Event::Expiry { station, .. } => self.begin_exchange(station as usize, at),
+                Event::Respond { station, to, kind, rate, reserves } => {
+                    let kind = [Kind::Ack, Kind::Cts, Kind::Data][usize::from(kind)];
+                    self.respond(station as usize, to as usize, kind, rate, reserves, at);
+                }
+                _ => {}
+            }
+        }
+        self.starting = starting;
+    }
+
+    /// Whether an expiry still stands and has a frame to send, or a responder's antenna is free.
+    fn may_begin(&mut self, event: &Event) -> bool {
+        match *event {
+            Event::Expiry { station, token } => {
+                let id = station as usize;
+                if self.stations[id].token != token {
+                    return false;
+                }
+                self.stations[id].slots = None;
+                !self.queues[id].is_empty()
+            }
+            Event::Respond { station, .. } => !self.stations[station as usize].on_air,
+            _ => false,
+        }
+    }
+
+    /// The back-off of `id` is over: sends its first frame, or announces it.
+    fn begin_exchange(&mut self, id: usize, now: Instant) {
+        let entry = self.queues[id].front_mut().expect("an exchange begins with a frame");
+        entry.started.get_or_insert(now);
+        let bytes = entry.frame.bytes;
+        let to = entry.frame.to;
+        self.stations[id].attempts += 1;
+        self.stats[id].attempts += 1;
+        self.stats[id].retries += u64::from(self.stations[id].attempts > 1);
+        let announced = self.config.rts_threshold.is_some_and(|threshold| bytes > threshold);
+        match to {
+            To::Radio(to) if announced => {
+                let (phy, rate) = (self.phy, self.config.radios[id].rate);
+                let data = phy.frame_time(rate, DATA_OVERHEAD + bytes);
+                let response = phy.frame_time(self.config.response_rate(rate), ACK_BYTES);
+                let reserves = 3 * phy.sifs() + 2 * response + data;
+                self.transmit(id, Some(to.0 as usize), Kind::Rts, RTS_BYTES, rate, reserves, now);
+            }
+            _ => self.send_data(id, now),
+        }
+    }
+
+    fn send_data(&mut self, id: usize, now: Instant) {
+        let frame = &self.queues[id].front().expect("data is sent from the queue").frame;
+        let bytes = DATA_OVERHEAD + frame.bytes;
+        let (to, rate, reserves) = match frame.to {
+            To::Broadcast => (None, self.phy.basic_rates()[0], Duration::ZERO),
+            To::Radio(to) => {
+                let rate = self.config.radios[id].rate;
+                let ack = self.phy.frame_time(self.config.response_rate(rate), ACK_BYTES);
+                (Some(to.0 as usize), rate, self.phy.sifs() + ack)
+            }
+        };
+        self.transmit(id, to, Kind::Data, bytes, rate, reserves, now);
+    }
+
+    fn respond(
+        &mut self,
+        id: usize,
+        to: usize,
+        kind: Kind,
+        rate: Bitrate,
+        reserves: Duration,
+        now: Instant,
+    ) {
+        match kind {
+            Kind::Data => self.send_data(id, now),
+            kind => self.transmit(id, Some(to), kind, ACK_BYTES, rate, reserves, now),
+        }
+    }
+
+    /// Puts one frame on the air: everyone who senses it freezes, and reads it or loses what it
+    /// was reading.
+    #[allow(clippy::too_many_arguments, reason = "the fields of one frame on the air")]
+    fn transmit(
+        &mut self,
+        from: usize,
+        to: Option<usize>,
+        kind: Kind,
+        bytes: u32,
+        rate: Bitrate,
+        reserves: Duration,
+        now: Instant,
+    ) {
+        let phy = self.phy;
+        let on_air_rate = match kind {
+            Kind::Data => rate,
+            _ => self.config.response_rate(rate),
+        };
+        let air_time = phy.frame_time(on_air_rate, bytes);
+        let sensed_by = self.sensed_by[from];
+        let on_air = OnAir { from, to, kind, bytes, reserves, rate, sensed_by };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.on_air[index as usize] = Some(on_air);
+                index
+            }
+            None => {
+                self.on_air.push(Some(on_air));
+                self.on_air.len() as u32 - 1
+            }
+        };
+        self.events.push(Reverse((now + air_time, Event::End { on_air: index })));
+        self.stats[from].air_time += air_time;
+        if self.active == 0 {
+            self.busy_since = now;
+        }
+        self.active += 1;
+
+        let wants = !self.queues[from].is_empty();
+        let sender = &mut self.stations[from];
+        if matches!(kind, Kind::Data | Kind::Rts) {
+            sender.phase = Phase::Sending;
+        } else if sender.sensed == 0 && sender.phase == Phase::Contending {
+            sender.freeze(phy, now, wants, &mut self.rng);
+        }
+        sender.on_air = true;
+        sender.token = sender.token.wrapping_add(1);
+        sender.reading = None;
+
+        for other in sensed_by.indices() {
+            let link = self.links[from][other];
+            let wants = !self.queues[other].is_empty();
+            let station = &mut self.stations[other];
+            if !station.is_busy() && station.phase == Phase::Contending {
+                station.freeze(phy, now, wants, &mut self.rng);
+                station.token = station.token.wrapping_add(1);
+            }
+            station.sensed += 1;
+            let alone = station.sensed == 1 && !station.on_air;
+            station.reading = match station.reading {
+                None if alone && link.receive => Some((index, true)),
+                None => None,
+                Some((current, whole)) => {
+                    let current_from = self.on_air[current as usize].as_ref().map(|air| air.from);
+                    let current_level =
+                        current_from.map_or(f32::MIN, |from| self.links[from][other].level);
+                    match self.config.capture {
+                        Some(margin) if current_level - link.level >= margin => {
+                            Some((current, whole))
+                        }
+                        Some(margin) if link.receive && link.level - current_level >= margin => {
+                            Some((index, true))
+                        }
+                        _ => Some((current, false)),
+                    }
+                }
+            };
+        }
+    }
+
+    /// A transmission ends: whoever read it whole acts on it.
+    fn end(&mut self, index: u32, now: Instant) {
+        let air = self.on_air[index as usize].take().expect("a transmission ends once");
+        self.free.push(index);
+        self.active -= 1;
+        if self.active == 0 {
+            self.busy += now - self.busy_since;
+        }
+        for other in air.sensed_by.indices() {
+            self.stations[other].sensed -= 1;
+            let whole = match self.stations[other].reading {
+                Some((reading, whole)) if reading == index => {
+                    self.stations[other].reading = None;
+                    whole && self.survives(air.from, other, air.bytes)
+                }
+                _ => false,
+            };
+            if !self.stations[other].on_air && self.links[air.from][other].receive {
+                self.stations[other].garbled = !whole;
+            }
+            if whole {
+                self.received(&air, other, now);
+            }
+        }
+        let sender = &mut self.stations[air.from];
+        sender.on_air = false;
+        sender.garbled = false;
+        self.sent(&air, now);
+        self.fell_silent(air.from, now);
+        for other in air.sensed_by.indices() {
+            self.fell_silent(other, now);
+        }
+    }
+
+    /// Draws whether a frame of `bytes` comes through the bit errors of the link.
+    fn survives(&mut self, from: usize, to: usize, bytes: u32) -> bool {
+        let ber = self.links[from][to].ber;
+        ber == 0.0 || self.rng.random::<f64>() < (1.0 - ber).powf(f64::from(bytes) * 8.0)
+    }
+
+    /// `id` has read a frame whole.
+    fn received(&mut self, air: &OnAir, id: usize, now: Instant) {
+        if air.to.is_some_and(|to| to != id) {
+            return self.stations[id].reserve(now, air.reserves);
+        }
+        let phy = self.phy;
+        let response_rate = self.config.response_rate(air.rate);
+        let mut after_sifs = |kind: u8, rate, reserves| {
+            let (station, to) = (id as u32, air.from as u32);
+            let event = Event::Respond { station, to, kind, rate, reserves };
+            self.events.push(Reverse((now + phy.sifs(), event)));
+        };
+        match air.kind {
+            Kind::Data => {
+                if air.to.is_some() {
+                    after_sifs(0, air.rate, Duration::ZERO);
+                }
+                let entry = self.queues[air.from].front_mut().expect("its sender still has it");
+                entry.receivers.insert(id);
+            }
+            Kind::Rts if self.stations[id].reserved_until <= now => {
+                let cts = phy.frame_time(response_rate, ACK_BYTES);
+                after_sifs(1, air.rate, air.reserves.saturating_sub(phy.sifs() + cts));
+            }
+            Kind::Rts => {}
+            Kind::Cts if self.stations[id].phase == Phase::Awaiting => {
+                self.stations[id].phase = Phase::Sending;
+                self.stations[id].token = self.stations[id].token.wrapping_add(1);
+                after_sifs(2, air.rate, Duration::ZERO);
+            }
+            Kind::Ack if self.stations[id].phase == Phase::Awaiting => self.finish(id, Ok(()), now),
+            Kind::Cts | Kind::Ack => {}
+        }
+    }
+
+    /// `air.from` has sent a frame: waits for the response, or is done.
+    fn sent(&mut self, air: &OnAir, now: Instant) {
+        match (air.kind, air.to) {
+            (Kind::Data | Kind::Rts, None) => {
+                let entry = self.queues[air.from].front().expect("its sender still has it");
+                let heard = entry.receivers != Receivers::default();
+                let result = if heard { Ok(()) } else { Err(DropReason::Unreachable) };
+                self.finish(air.from, result, now);
+            }
+            (Kind::Data | Kind::Rts, Some(_)) => {
+                let station = &mut self.stations[air.from];
+                station.phase = Phase::Awaiting;
+                station.token = station.token.wrapping_add(1);
+                station.not_before = now + self.phy.response_timeout();
+                let event = Event::Timeout { station: air.from as u32, token: station.token };
+                self.events.push(Reverse((station.not_before, event)));
+            }
+            (Kind::Ack | Kind::Cts, _) => {}
+        }
+    }
+
+    /// The wait for a response is over. A sender that is reading something looks again when that
+    /// ends: it may be the response.
+    fn timeout(&mut self, id: usize, token: u32, now: Instant) {
+        let station = &self.stations[id];
+        let waits = station.token == token && station.phase == Phase::Awaiting;
+        if waits && station.reading.is_none() {
+            self.missed(id, now);
+            if !self.stations[id].is_busy() {
+                self.schedule(id, now);
+            }
+        }
+    }
+
+    /// The response did not come: another attempt, or none.
+    fn missed(&mut self, id: usize, now: Instant) {
+        if self.stations[id].attempts >= self.config.retry_limit {
+            let entry = self.queues[id].front().expect("an attempt has a frame");
+            let heard = entry.receivers != Receivers::default();
+            // It may have arrived, and only its acknowledgements have not.
+            let result = if heard { Ok(()) } else { Err(DropReason::RetryLimit) };
+            self.finish(id, result, now);
+        } else {
+            let cw_max = self.config.cw_max;
+            self.stations[id].phase = Phase::Contending;
+            self.stations[id].failed(cw_max, &mut self.rng);
+        }
+    }
+
+    /// The first frame of `id` leaves its queue.
+    fn finish(&mut self, id: usize, result: Result<(), DropReason>, now: Instant) {
+        let retries = self.stations[id].attempts.saturating_sub(1);
+        let entry = self.queues[id].pop_front().expect("a frame is finished once");
+        match result {
+            Ok(()) => self.counters.packets_out += 1,
+            Err(reason) => {
+                self.stats[id].lost += 1;
+                self.counters.drop(reason);
+            }
+        }
+        self.done.push_back(Transmission {
+            frame: entry.frame,
+            receivers: entry.receivers,
+            result,
+            started: entry.started.unwrap_or(now),
+            ended: now,
+            retries,
+        });
+        self.stations[id].phase = Phase::Contending;
+        self.stations[id].renew(self.phy, &mut self.rng);
+        self.stations[id].token = self.stations[id].token.wrapping_add(1);
+    }
+
+    /// A transmission that `id` sensed, or its own, has ended: counts down where nothing else is
+    /// on the air.
+    fn fell_silent(&mut self, id: usize, now: Instant) {
+        if self.stations[id].is_busy() {
+            return;
+        }
+        self.stations[id].idle_since = now;
+        if self.stations[id].phase == Phase::Awaiting && self.stations[id].not_before <= now {
+            self.missed(id, now);
+        }
+        if self.stations[id].phase == Phase::Contending {
+            self.schedule(id, now);
+        }
+    }
+
+    /// Sets the expiry of the back-off, where there is one or a frame waits.
+    fn schedule(&mut self, id: usize, now: Instant) {
+        let station = &mut self.stations[id];
+        station.token = station.token.wrapping_add(1);
+        if station.slots.is_none() && self.queues[id].is_empty() {
+            return;
+        }
+        let event = Event::Expiry { station: id as u32, token: station.token };
+        let at = station.expiry(self.phy, now);
+        self.events.push(Reverse((at, event)));
+    }
+}
+
+impl<P: Clone> Stage for Medium<P> {
+    type In = Frame<P>;
+    type Out = Transmission<P>;
+
+    /// Puts a frame into the transmit queue of its radio; drops it when that is full, or when the
+    /// radio or its destination does not exist.
+    fn enqueue(&mut self, frame: Frame<P>, now: Instant) {
+        self.advance(now);
+        self.counters.packets_in += 1;
+        let id = frame.from.0 as usize;
+        let exists = |radio: RadioId| (radio.0 as usize) < self.stations.len();
+        let to_exists = match frame.to {
+            To::Radio(to) => exists(to) && to != frame.from,
+            To::Broadcast => true,
+        };
+        if !exists(frame.from) || !to_exists {
+            return self.counters.drop(DropReason::Unreachable);
+        }
+        if self.queues[id].len() >= self.config.radios[id].queue_limit {
+            self.stats[id].queue_drops += 1;
+            return self.counters.drop(DropReason::QueueFull);
+        }
+        let entry = Entry { frame, started: None, receivers: Receivers::default() };
+        self.queues[id].push_back(entry);
+        let station = &mut self.stations[id];
+        let first = self.queues[id].len() == 1 && station.phase == Phase::Contending;
+        if first && station.is_busy() {
+            if station.slots.is_none() {
+                station.draw(&mut self.rng);
+            }
+        } else if first && station.slots.is_none() {
+            self.schedule(id, now);
+            self.advance(now);
+        }
+    }
+
+    fn dequeue(&mut self, now: Instant) -> Option<Transmission<P>> {
+        self.advance(now);
+        self.done.pop_front()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.events.peek().map(|Reverse((at, _))| *at)
+    }
+
+    fn counters(&self) -> Counters {
+        let mut counters = self.counters;
+        // What is done but not yet taken is still held.
+        for done in &self.done {
+            match done.result {
+                Ok(()) => counters.packets_out -= 1,
+                Err(_) => {}
+            }
+        }
+        counters
+    }
+
+    fn held(&self) -> u64 {
+        let queued: usize = self.queues.iter().map(VecDeque::len).sum();
+        let done = self.done.iter().filter(|done| done.result.is_ok()).count();
+        (queued + done) as u64
+    }
+
+    fn packets(out: &Transmission<P>) -> u64 {
+        u64::from(out.result.is_ok())
+    }
+}
