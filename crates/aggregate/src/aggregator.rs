@@ -11,7 +11,7 @@ use crate::classify::{Verdict, flow_bit};
 use crate::config::{Config, ConfigError, Policy};
 use crate::queue::{Key, Queue};
 use crate::stats::{Cause, Stats};
-use sheaf_stage::{Counters, DropReason, IndexedHeap, Instant, Stage};
+use sheaf_stage::{Counters, DropReason, Duration, IndexedHeap, Instant, Stage};
 use sheaf_wire::checksum;
 use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{MAX_LEN, Outer, Repr};
@@ -75,12 +75,15 @@ pub enum Device {
 pub struct Aggregator {
     config: Config,
     device: Device,
+    rest: Rest,
     hops: Vec<(Hop, Stats)>,
     slots: Vec<(Key, Queue)>,
     free: Vec<u32>,
     index: HashMap<Key, u32>,
     by_age: IndexedHeap<Instant>,
     by_size: IndexedHeap<Reverse<u32>>,
+    /// Queues whose first frame is full, by age.
+    full: IndexedHeap<Instant>,
     /// Frames that leave at once, whatever waits.
     passing: VecDeque<Frame>,
     spare: Vec<Vec<u8>>,
@@ -95,12 +98,14 @@ impl Aggregator {
         Ok(Aggregator {
             config,
             device: Device::Silent,
+            rest: Rest::default(),
             hops: Vec::new(),
             slots: Vec::new(),
             free: Vec::new(),
             index: HashMap::new(),
             by_age: IndexedHeap::default(),
             by_size: IndexedHeap::default(),
+            full: IndexedHeap::default(),
             passing: VecDeque::new(),
             spare: Vec::new(),
             frames: 0,
@@ -124,8 +129,11 @@ impl Aggregator {
         *old = hop;
     }
 
-    /// Tells how full the device is. Drain afterwards.
-    pub fn set_device(&mut self, device: Device) {
+    /// Tells how full the device is at `now`. Drain afterwards.
+    pub fn set_device(&mut self, device: Device, now: Instant) {
+        if device.waiting() < self.device.waiting() {
+            self.rest.finished(self.config.rest, now);
+        }
         self.device = device;
     }
 
@@ -169,8 +177,16 @@ impl Aggregator {
         let slot = self.slot(key);
         let queue = &mut self.slots[slot as usize].1;
         let needs_frame = queue.needs_frame(header, packet.len(), max, alone);
+        // A queue of whole frames lasts longer than one of small packets: under `busy` the frames
+        // that the device has count too, so that the delay of a full queue stays bounded.
+        let ahead = match self.config.policy {
+            Policy::Busy => self.device.waiting() as usize,
+            Policy::Forced => 0,
+        };
         let full = match needs_frame {
-            true if queue.frames() >= self.config.queue_frames => Some(DropReason::QueueFull),
+            true if queue.frames() + ahead >= self.config.queue_frames => {
+                Some(DropReason::QueueFull)
+            }
             true if self.frames >= self.config.total_frames => Some(DropReason::TotalFull),
             _ => None,
         };
@@ -209,6 +225,7 @@ impl Aggregator {
         let (oldest, bytes, key) = (queue.oldest(), queue.bytes, *key);
         let min = self.config.min.of(self.max(HopId(key.hop)));
         self.by_age.set(slot, oldest);
+        self.full.set(slot, oldest.filter(|_| queue.has_full_frame(self.max(HopId(key.hop)))));
         self.by_size.set(slot, (oldest.is_some() && bytes >= min).then_some(Reverse(bytes)));
         if oldest.is_none() {
             self.index.remove(&key);
@@ -229,8 +246,12 @@ impl Aggregator {
                     self.by_size.first().map(|(_, slot)| (slot, Cause::Size))
                 }
             }
-            (Policy::Busy, device) if device.waiting() <= self.config.inflight => {
-                Some((slot, Cause::Ready))
+            (Policy::Busy, device) if device.waiting() < self.config.inflight => {
+                if now >= self.rest.until {
+                    Some((slot, Cause::Ready))
+                } else {
+                    self.full.first().map(|(_, slot)| (slot, Cause::Size))
+                }
             }
             _ => None,
         }
@@ -245,11 +266,59 @@ impl Aggregator {
     }
 
     /// Counts a frame that goes to the device.
-    fn hand_over(&mut self, packets: u32) {
+    fn hand_over(&mut self, packets: u32, now: Instant) {
+        self.rest.handed(self.device.waiting(), now);
         self.counters.packets_out += u64::from(packets);
         if let Device::Tells { waiting, .. } = &mut self.device {
             *waiting = waiting.saturating_add(1);
         }
+    }
+}
+
+/// Restraint on a shared channel: after a frame that waited long for the channel, the station
+/// leaves it to others for a while, unless it has a full frame.
+///
+/// Stations that contend by DCF get equal numbers of frames. Those with little to say would fill
+/// the channel with small frames, while a router that carries everybody's packets needs it most.
+/// The excess of a frame's service time over the quickest one is what contention cost; resting a
+/// multiple of it makes frames grow with the load, and vanishes on an idle channel.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    /// Since when the device works on its present frame.
+    started: Instant,
+    /// The quickest service. Creeps towards what is seen, so that a link that turned slow does
+    /// not rest for ever.
+    quickest: Duration,
+    until: Instant,
+}
+
+impl Default for Rest {
+    fn default() -> Self {
+        Rest { started: Instant::ZERO, quickest: Duration::MAX, until: Instant::ZERO }
+    }
+}
+
+impl Rest {
+    /// How slowly the quickest service follows slower ones: 1/1024 of the difference a frame.
+    const CREEP: u32 = 1024;
+
+    /// A frame goes to a device that has `waiting` others.
+    fn handed(&mut self, waiting: u32, now: Instant) {
+        if waiting == 0 {
+            self.started = now;
+        }
+    }
+
+    /// The device has finished with a frame.
+    fn finished(&mut self, share: u32, now: Instant) {
+        let took = now - self.started;
+        self.started = now;
+        if took < self.quickest {
+            self.quickest = took;
+        }
+        let excess = took - self.quickest;
+        self.quickest += excess / Rest::CREEP;
+        self.until = now + excess * share;
     }
 }
 
@@ -303,7 +372,7 @@ impl Stage for Aggregator {
 
     fn dequeue(&mut self, now: Instant) -> Option<Frame> {
         if let Some(frame) = self.passing.pop_front() {
-            self.hand_over(1);
+            self.hand_over(1, now);
             return Some(frame);
         }
         let (slot, cause) = self.choose(now)?;
@@ -317,17 +386,20 @@ impl Stage for Aggregator {
         stats.count(left.packets, payload, left.bytes.len() as u64, cause);
         self.frames -= 1;
         self.settle(slot);
-        self.hand_over(left.packets);
+        self.hand_over(left.packets, now);
         Some(Frame { hop, bytes: left.bytes, packets: left.packets, oldest: left.oldest })
     }
 
     fn next_deadline(&self) -> Option<Instant> {
         let (oldest, _) = self.by_age.first()?;
-        let wait = match self.config.policy {
-            Policy::Forced if self.device.takes_frames() => self.config.timeout,
-            Policy::Forced | Policy::Busy => self.config.hold,
-        };
-        Some(oldest + wait)
+        let ceiling = oldest + self.config.hold;
+        match self.config.policy {
+            Policy::Forced if self.device.takes_frames() => Some(oldest + self.config.timeout),
+            Policy::Busy if self.device.waiting() < self.config.inflight => {
+                Some(ceiling.min(self.rest.until))
+            }
+            Policy::Forced | Policy::Busy => Some(ceiling),
+        }
     }
 
     fn counters(&self) -> Counters {

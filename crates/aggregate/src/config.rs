@@ -50,11 +50,15 @@ pub struct Config {
     pub timeout: Duration,
     /// Longest wait under any policy, also when the device's signal is stuck; 40 ms.
     pub hold: Duration,
-    /// Frames that the device may have of its own before packets gather under `busy`; 1.
+    /// Frames that the device has, the one on the air included, when packets begin to gather under
+    /// `busy`; 1.
     pub inflight: u32,
+    /// Restraint under `busy`: after a frame for which the device took longer than for its
+    /// quickest, queues without a full frame rest for this many times the excess; 6. 0 for none.
+    pub rest: u32,
     /// What is gathered.
     pub rules: Rules,
-    /// Frames that wait per next hop and class; 8.
+    /// Frames that wait per next hop and class, under `busy` with those that the device has; 12.
     pub queue_frames: usize,
     /// Frames that wait in total; 256.
     pub total_frames: usize,
@@ -69,8 +73,9 @@ impl Default for Config {
             timeout: Duration::from_millis(5),
             hold: Duration::from_millis(40),
             inflight: 1,
+            rest: 6,
             rules: Rules::default(),
-            queue_frames: 8,
+            queue_frames: 12,
             total_frames: 256,
         }
     }

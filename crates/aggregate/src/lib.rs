@@ -23,16 +23,16 @@
 //! let outer = Outer::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into() };
 //! let hop = aggregator.add_hop(Hop { outer, max: None });
 //!
-//! // The radio has two frames of its own waiting, so packets gather …
-//! aggregator.set_device(Device::Tells { waiting: 2, limit: 50 });
+//! // The radio has two frames of its own, so packets gather …
 //! let now = Instant::ZERO;
+//! aggregator.set_device(Device::Tells { waiting: 2, limit: 50 }, now);
 //! for _ in 0..3 {
 //!     let packet = sheaf_wire::ip::example_udp(&[0; 32]);
 //!     aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
 //!     assert!(aggregator.dequeue(now).is_none());
 //! }
 //! // … and leave together when it can take a frame.
-//! aggregator.set_device(Device::Tells { waiting: 1, limit: 50 });
+//! aggregator.set_device(Device::Tells { waiting: 0, limit: 50 }, now);
 //! let mut frame = aggregator.dequeue(now).expect("three packets wait");
 //! assert_eq!(frame.packets, 3);
 //!

@@ -15,6 +15,8 @@ pub(crate) struct Pending {
     pub bytes: Vec<u8>,
     pub packets: u32,
     pub oldest: Instant,
+    /// Length of the packet added last.
+    last: usize,
     /// Nothing more may be added: it is full, or holds a long packet that travels alone.
     closed: bool,
 }
@@ -48,6 +50,15 @@ impl Queue {
         self.frames.front().map(|frame| frame.oldest)
     }
 
+    /// Whether the first frame cannot take another packet like its last.
+    pub fn has_full_frame(&self, max: u16) -> bool {
+        self.frames.front().is_some_and(|frame| {
+            self.frames.len() > 1
+                || frame.closed
+                || frame.bytes.len() + frame.last > usize::from(max)
+        })
+    }
+
     /// Whether a packet of `len` bytes would need another frame.
     pub fn needs_frame(&self, header: usize, len: usize, max: u16, alone: bool) -> bool {
         self.frames.back().is_none_or(|last| {
@@ -71,11 +82,18 @@ impl Queue {
         if let Some(mut bytes) = buffer {
             bytes.clear();
             bytes.resize(header, 0);
-            self.frames.push_back(Pending { bytes, packets: 0, oldest: now, closed: alone });
+            self.frames.push_back(Pending {
+                bytes,
+                packets: 0,
+                oldest: now,
+                last: 0,
+                closed: alone,
+            });
         }
         let frame = self.frames.back_mut().expect("a queue without frames was given a buffer");
         frame.bytes.extend_from_slice(packet);
         frame.packets += 1;
+        frame.last = packet.len();
         self.bytes += packet.len() as u32;
         self.packets += 1;
         self.flows |= flow;

@@ -127,8 +127,9 @@ fn operations(corpus: &[Vec<u8>], rng: &mut Xoshiro256PlusPlus, steps: u64, left
     for _ in 0..steps {
         match rng.random_range(0..8u8) {
             0 => now += Duration::from_nanos(rng.random_range(0..50_000_000)),
-            1 => aggregator.set_device(Device::Silent),
-            2 => aggregator.set_device(Device::Tells { waiting: rng.random_range(0..4), limit: 3 }),
+            1 => aggregator.set_device(Device::Silent, now),
+            2 => aggregator
+                .set_device(Device::Tells { waiting: rng.random_range(0..4), limit: 3 }, now),
             _ => {
                 let mut packet = aggregator.buffer();
                 packet.extend_from_slice(&corpus[rng.random_range(0..corpus.len())]);
