@@ -1,1 +1,11 @@
-//! lab
+//! The lab: proves the project's claims on one machine.
+//!
+//! * [`plan`]: experiments as TOML files, read and checked;
+//! * [`point`]: one point of a sweep, worked out;
+//! * [`virtual_time`]: the engine under a virtual clock;
+//! * [`outcome`]: what a point came to;
+
+pub mod outcome;
+pub mod plan;
+pub mod point;
+pub mod virtual_time;

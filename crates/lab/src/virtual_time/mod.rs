@@ -1,0 +1,122 @@
+//! The engine `virtual`: the testbed under a virtual clock.
+//!
+//! Hosts, the medium, the talkers and the listeners are nodes of one simulation. No root, no
+//! clock: the same point gives the same outcome to the byte.
+
+mod host;
+mod traffic;
+
+use crate::outcome::Outcome;
+use crate::point::Point;
+use host::Host;
+use sheaf_medium::{Frame, Medium, RadioId, To};
+use sheaf_sim::{Node, NodeId, Outbox, Simulation};
+use sheaf_stage::{Duration, Instant, Stage};
+use traffic::{Listeners, Talkers};
+
+/// Time for packets that are on their way when the measurement ends.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// What the nodes say to each other.
+enum Message {
+    /// An IP packet for a host: from its own talker or from its radio.
+    Packet(Vec<u8>),
+    /// To a host: its radio has finished with a frame, delivered or not.
+    Finished,
+    /// To the medium: a packet from one host's radio to another's.
+    Send { from: usize, to: usize, packet: Vec<u8> },
+    /// To the listeners: a packet has arrived where it was sent to.
+    Heard(Vec<u8>),
+}
+
+/// A node of the simulation.
+enum Actor {
+    Host(Box<Host>),
+    Air(Box<Medium<Vec<u8>>>),
+    Talkers(Talkers),
+    Listeners(Listeners),
+}
+
+/// Runs one point to its end.
+pub fn run(point: &Point) -> anyhow::Result<Outcome> {
+    let hosts = point.nodes.len();
+    let (air, talkers, sink) = (hosts, hosts + 1, hosts + 2);
+    let mut actors = Vec::with_capacity(hosts + 3);
+    for index in 0..hosts {
+        let host = Host::new(point, index, NodeId(air as u32), NodeId(sink as u32))?;
+        actors.push(Actor::Host(Box::new(host)));
+    }
+    actors.push(Actor::Air(Box::new(Medium::new(point.medium.clone(), point.seed)?)));
+    actors.push(Actor::Talkers(Talkers::new(point)));
+    actors.push(Actor::Listeners(Listeners::new(point)));
+
+    let mut simulation = Simulation::new(actors);
+    simulation.run_until(Instant::ZERO + point.warm_up + point.duration + DRAIN);
+    let actors = simulation.into_nodes();
+
+    let mut outcome = Outcome::default();
+    if let (Actor::Talkers(talkers), Actor::Listeners(listeners)) =
+        (&actors[talkers], &actors[sink])
+    {
+        outcome.flows = listeners.reports(talkers);
+    }
+    for actor in &actors {
+        match actor {
+            Actor::Host(host) => outcome.aggregation.add(&host.stats().unwrap_or_default()),
+            Actor::Air(medium) => outcome.air = crate::outcome::Air::of(medium),
+            _ => {}
+        }
+    }
+    Ok(outcome)
+}
+
+impl Node for Actor {
+    type Message = Message;
+
+    fn receive(&mut self, message: Message, now: Instant, out: &mut Outbox<Message>) {
+        match (self, message) {
+            (Actor::Host(host), message) => host.receive(message, now, out),
+            (Actor::Air(medium), Message::Send { from, to, packet }) => {
+                let radio = RadioId(from as u32);
+                let refused = medium.queue_drops(radio);
+                let bytes = packet.len() as u32;
+                let to = To::Radio(RadioId(to as u32));
+                medium.enqueue(Frame { from: radio, to, bytes, payload: packet }, now);
+                if medium.queue_drops(radio) != refused {
+                    out.send(NodeId(from as u32), Message::Finished);
+                }
+                transmitted(medium, now, out);
+            }
+            (Actor::Listeners(listeners), Message::Heard(packet)) => listeners.heard(&packet, now),
+            _ => unreachable!("a message that this node never gets"),
+        }
+    }
+
+    fn wake(&mut self, now: Instant, out: &mut Outbox<Message>) {
+        match self {
+            Actor::Host(host) => host.drain(now, out),
+            Actor::Air(medium) => transmitted(medium, now, out),
+            Actor::Talkers(talkers) => talkers.talk(now, out),
+            Actor::Listeners(_) => {}
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        match self {
+            Actor::Host(host) => host.next_deadline(),
+            Actor::Air(medium) => medium.next_deadline(),
+            Actor::Talkers(talkers) => talkers.next_deadline(),
+            Actor::Listeners(_) => None,
+        }
+    }
+}
+
+/// Hands on what the medium has finished with.
+fn transmitted(medium: &mut Medium<Vec<u8>>, now: Instant, out: &mut Outbox<Message>) {
+    while let Some(done) = medium.dequeue(now) {
+        out.send(NodeId(done.frame.from.0), Message::Finished);
+        for receiver in done.receivers.iter() {
+            out.send(NodeId(receiver.0), Message::Packet(done.frame.payload.clone()));
+        }
+    }
+}
