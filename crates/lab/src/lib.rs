@@ -4,8 +4,12 @@
 //! * [`point`]: one point of a sweep, worked out;
 //! * [`virtual_time`]: the engine under a virtual clock;
 //! * [`outcome`]: what a point came to;
+//! * [`run`]: all points of a plan;
+//! * [`report`]: JSON, CSV, HTML and the terminal.
 
 pub mod outcome;
 pub mod plan;
 pub mod point;
+pub mod report;
+pub mod run;
 pub mod virtual_time;
