@@ -1,16 +1,12 @@
 # make demo   set up, build, and show how many more calls a two-hop mesh carries
-# make test   everything that is tested, the parts that need root included
-# make bench  the benchmarks whose numbers stand in docs/benchmarks.md
+# make test   everything that is tested
 # make check  formatting and lints
 
-.PHONY: demo build setup test check bench clean
-SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
+.PHONY: demo build setup test check clean
 OUT ?= results
-SHEAF := target/release/sheaf
 
 demo: build
-	$(SUDO) $(SHEAF) lab run voip-two-hop --engine netns --quick --out $(OUT)/netns
-	$(SHEAF) lab run voip-two-hop --engine virtual --quick --out $(OUT)/virtual
+	target/release/sheaf lab run voip-two-hop --out $(OUT)/voip-two-hop
 
 build: setup
 	cargo build --release --locked --package sheaf
@@ -18,20 +14,12 @@ build: setup
 setup:
 	@scripts/setup
 
-# Tests that make network namespaces need root; built as the user, run as root.
-test: setup
-	cargo build --locked --workspace --all-targets
-	$(SUDO) cargo test --locked --workspace --no-fail-fast
-	cargo fmt --check
-	cargo clippy --locked --workspace --all-targets -- --deny warnings
+test: setup check
+	cargo test --locked --workspace --no-fail-fast
 
 check: setup
 	cargo fmt --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
-
-bench: setup
-	cargo bench --locked --package sheaf-medium
-	$(SUDO) cargo bench --locked --package sheaf-bpf
 
 clean:
 	cargo clean

@@ -362,6 +362,7 @@ impl<'a> Topology<'a> {
         self.links.contains(&(a, b)) || self.links.contains(&(b, a))
     }
 
+    #[allow(clippy::needless_range_loop, reason = "`to` is a column of the table, not a row")]
     /// Shortest paths by breadth-first search from each destination.
     fn next_hops(&self) -> anyhow::Result<Vec<Vec<usize>>> {
         let count = self.nodes.len();

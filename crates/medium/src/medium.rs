@@ -680,12 +680,7 @@ impl<P: Clone> Stage for Medium<P> {
     fn counters(&self) -> Counters {
         let mut counters = self.counters;
         // What is done but not yet taken is still held.
-        for done in &self.done {
-            match done.result {
-                Ok(()) => counters.packets_out -= 1,
-                Err(_) => {}
-            }
-        }
+        counters.packets_out -= self.done.iter().filter(|done| done.result.is_ok()).count() as u64;
         counters
     }
 

@@ -16,7 +16,6 @@ pub(super) struct Chart<'a> {
 
 /// A line, or markers for published figures.
 pub(super) struct Series {
-    pub name: String,
     pub colour: RGBColor,
     pub points: Vec<(f64, f64)>,
     pub published: bool,
@@ -48,8 +47,8 @@ impl Chart<'_> {
 
         let mut chart = ChartBuilder::on(area)
             .margin(12)
-            .x_label_area_size(44)
-            .y_label_area_size(62)
+            .x_label_area_size(52)
+            .y_label_area_size(70)
             .build_cartesian_2d(0.0..x_max, 0.0..top)?;
         chart
             .configure_mesh()
@@ -57,8 +56,8 @@ impl Chart<'_> {
             .y_desc(self.y_axis)
             .x_label_formatter(&|x| format!("{x:.0}"))
             .y_label_formatter(&|y| if top < 5.0 { format!("{y:.1}") } else { format!("{y:.0}") })
-            .label_style(("sans-serif", 13))
-            .axis_desc_style(("sans-serif", 14))
+            .label_style(("sans-serif", 17))
+            .axis_desc_style(("sans-serif", 18))
             .bold_line_style(GREY.mix(0.25))
             .light_line_style(TRANSPARENT)
             .draw()?;
@@ -66,7 +65,7 @@ impl Chart<'_> {
             let line = vec![(0.0, *value), (x_max, *value)];
             chart.draw_series(DashedLineSeries::new(line, 6, 5, GREY.stroke_width(1)))?;
             let place = (x_max * 0.01, *value + top * 0.035);
-            chart.draw_series([Text::new(name.clone(), place, ("sans-serif", 12))])?;
+            chart.draw_series([Text::new(name.clone(), place, ("sans-serif", 16))])?;
         }
         for series in &self.series {
             let inside = series.points.iter().copied().filter(|point| point.1 <= top);

@@ -108,7 +108,6 @@ fn ours(result: &RunResult, scenario: &str, value: impl Fn(&Row) -> f64) -> Vec<
     let treatments = result.treatments(scenario).into_iter();
     treatments
         .map(|treatment| Series {
-            name: treatment.to_owned(),
             colour: colour(result, scenario, treatment),
             points: result
                 .sweep(scenario, treatment)
@@ -128,7 +127,6 @@ fn theirs(
 ) -> Vec<Series> {
     let here = result.published.iter().filter(|published| published.scenario == scenario);
     here.map(|published| Series {
-        name: published.label.clone(),
         colour: colour(result, scenario, &published.treatment),
         points: points(published),
         published: true,

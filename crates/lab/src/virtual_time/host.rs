@@ -55,11 +55,11 @@ impl Host {
         match message {
             Message::Packet(packet) => self.route(packet, now, out),
             Message::Finished => {
-                if let Some(Merge { aggregator, limit, .. }) = &mut self.merge {
-                    if let Device::Tells { waiting, .. } = aggregator.device() {
-                        let waiting = waiting.saturating_sub(1);
-                        aggregator.set_device(Device::Tells { waiting, limit: *limit }, now);
-                    }
+                if let Some(Merge { aggregator, limit, .. }) = &mut self.merge
+                    && let Device::Tells { waiting, .. } = aggregator.device()
+                {
+                    let waiting = waiting.saturating_sub(1);
+                    aggregator.set_device(Device::Tells { waiting, limit: *limit }, now);
                 }
             }
             Message::Send { .. } | Message::Heard(_) => unreachable!("no message for a host"),
