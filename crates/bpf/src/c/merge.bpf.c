@@ -1,0 +1,726 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Gathers small packets per next hop and class at tc egress, and sends meta packets.
+ *
+ * Principle: a packet that may wait is copied into the frame under construction of its queue and
+ * consumed. A frame leaves by taking over a packet in hand, its carrier: the packet that completed
+ * it, or a tick frame that user space sends when a deadline has come or the device is free again.
+ *
+ * Order over several CPUs: a queue's frames are taken under its lock in order, but what is taken
+ * first must also reach the device first. From this hook to the driver a CPU runs without being
+ * preempted by its own transmissions, so once a CPU enters this program again, its last transmission
+ * is over. Every CPU counts its entries; a queue remembers who took its last frame and that CPU's
+ * count. Another CPU takes the next one only when the count has moved on, or after 1 ms; otherwise
+ * the packet stays gathered and user space is asked for a tick.
+ *
+ * Source: "Packet aggregation in Linux" (Karlstad University, 2008), chapter 3; the policy `busy`
+ * as in the aggregate crate, whose model gives the same bytes.
+ */
+#include "sheaf.h"
+
+/* A private EtherType (IEEE 802, local experimental 1). */
+#define ETH_P_TICK 0x88B5
+/* tcx: on to the next program, as if this one were not there. */
+#define NEXT -1
+#define TCX_DROP 2
+/* No interface has it: redirecting there frees the packet and tells its sender "sent". */
+#define NOWHERE 0x7fffffff
+
+#define SLOTS 64
+#define RING 16
+/* Room for the longest outer header before the inner packets. */
+#define HEADROOM 40
+#define RULES 16
+#define CPUS 256
+#define OWNER_TIMEOUT 1000000 /* ns */
+
+enum { FORCED, BUSY };
+enum cause { BY_SIZE, BY_READY, BY_TIMEOUT };
+enum { NONEMPTY, CARRIER };
+
+struct rule {
+	__u32 mark, mask;
+	__u16 sport_min, sport_max, dport_min, dport_max;
+	__u16 max_len;
+	__u8 protocol; /* 0: any */
+	__u8 dscp;     /* 255: any */
+};
+
+struct merge_config {
+	__u64 cookie;
+	__u32 policy;
+	__u32 inflight;
+	__u32 queue_frames;
+	__u32 total_frames;
+	__u32 rules;
+	__u32 acks;
+	struct rule rule[RULES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct merge_config);
+} merge_config SEC(".maps");
+
+/* What the device tells; user space or the emulated medium writes `done`, `limit`, `told`. */
+struct device {
+	__u64 done;       /* frames it has finished with */
+	__u64 sent;       /* frames it was given */
+	__u64 handed;     /* ns: since when it works, if it was idle before */
+	__u64 rest_until; /* ns: until when only full frames leave */
+	__u32 limit;
+	__u32 told;
+	__u32 held;       /* frames that wait in all queues */
+	__u32 passed;     /* frames that were not ours */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct device);
+} device SEC(".maps");
+
+struct hop {
+	__u32 id;
+	__u32 min;
+	__u16 max; /* 0: this hop cannot split */
+	__u8 family;
+	__u8 pad;
+	__u8 src[16];
+	__u8 dst[16];
+};
+
+struct mac {
+	__u8 bytes[6];
+	__u8 pad[2];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct mac);
+	__type(value, struct hop);
+} hops SEC(".maps");
+
+struct prefix {
+	__u32 len;
+	__u8 address[16];
+};
+
+/* Far ends, by destination: IPv6, or IPv4 mapped into it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, struct prefix);
+	__type(value, struct hop);
+} far_ends SEC(".maps");
+
+struct queue_key {
+	__u8 mac[6];
+	__u8 dscp;
+	__u8 ecn;
+	__u32 hop;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SLOTS);
+	__type(key, struct queue_key);
+	__type(value, __u32);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, SLOTS);
+	__uint(key_size, 0);
+	__type(value, __u32);
+} free_slots SEC(".maps");
+
+struct stats {
+	__u64 aggregated_packets, aggregated_bytes;
+	__u64 meta_packets, meta_bytes;
+	__u64 unaggregated_packets, unaggregated_bytes;
+	__u64 by_timeout, by_size, by_ready;
+	__u64 dropped;
+};
+
+/* One frame under construction, but for its bytes. */
+struct pending {
+	__u64 oldest;
+	__u32 len; /* inner bytes */
+	__u32 count;
+	__u32 last;    /* length of the packet added last */
+	__u32 writers; /* packets whose bytes are still being copied */
+	__u32 closed;
+	__u32 taken; /* its bytes are being read */
+};
+
+struct queue {
+	struct bpf_spin_lock lock;
+	__u32 head, tail; /* frames head..tail wait */
+	__u32 bytes, packets;
+	__u32 owner_cpu;
+	__u64 owner_gen, owner_time;
+	__u64 flows;
+	struct queue_key key;
+	__u32 pad;
+	struct hop hop;
+	struct stats stats;
+	struct pending pending[RING];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct queue);
+} queues SEC(".maps");
+
+/* Twice the largest frame: an offset and a length are each below it, which the verifier can see. */
+struct frame {
+	__u8 bytes[HEADROOM + 2 * MAX_META];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS * RING);
+	__type(key, __u32);
+	__type(value, struct frame);
+} frames SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct frame);
+} scratch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CPUS);
+	__type(key, __u32);
+	__type(value, __u64);
+} entries SEC(".maps");
+
+struct event {
+	__u32 kind;
+	__u32 slot;
+	__u64 oldest;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 16);
+} events SEC(".maps");
+
+/* What is known of the packet in hand. */
+struct packet {
+	__u32 len; /* IP bytes */
+	__u32 transport;
+	__u16 sport, dport;
+	__u8 v6, protocol, dscp, ecn;
+	bool unfinished; /* its checksum is left to the device */
+	bool pure_ack;
+	__u64 flow;
+	struct mac mac;
+	struct prefix to;
+};
+
+static __always_inline void tell(__u32 kind, __u32 slot, __u64 oldest)
+{
+	struct event event = { .kind = kind, .slot = slot, .oldest = oldest };
+
+	bpf_ringbuf_output(&events, &event, sizeof(event), 0);
+}
+
+static __always_inline __u32 fill(struct device *device)
+{
+	__s64 waiting = device->sent - device->done;
+
+	return device->told && waiting > 0 ? waiting : 0;
+}
+
+/* A frame goes out to the device. */
+static __always_inline int send(struct device *device, __u64 now)
+{
+	if (device->told && device->sent <= device->done)
+		device->handed = now;
+	__sync_fetch_and_add(&device->sent, 1);
+	return NEXT;
+}
+
+static __always_inline int consume(void)
+{
+	return bpf_redirect(NOWHERE, 0);
+}
+
+/* Reads the headers. Answers whether the packet may be looked at by the rules at all. */
+static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *packet)
+{
+	__u8 head[V6_LEN] = {}, transport[20] = {};
+	__u32 words[10] = {}, addresses, field = 0;
+	__u16 stored;
+
+	if (skb->gso_size || skb->vlan_present)
+		return false;
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		if (bpf_skb_load_bytes(skb, ETH_LEN, head, V4_LEN))
+			return false;
+		if (head[0] != 0x45 || be16(head + 6) & 0x3fff)
+			return false;
+		packet->len = be16(head + 2);
+		packet->transport = V4_LEN;
+		packet->protocol = head[9];
+		packet->dscp = head[1] >> 2;
+		packet->ecn = head[1] & 3;
+		packet->to.len = 128;
+		packet->to.address[10] = 0xff;
+		packet->to.address[11] = 0xff;
+		__builtin_memcpy(packet->to.address + 12, head + 16, 4);
+		__builtin_memcpy(words, head + 12, 8);
+		addresses = 2;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		if (bpf_skb_load_bytes(skb, ETH_LEN, head, V6_LEN) || head[0] >> 4 != 6)
+			return false;
+		packet->v6 = 1;
+		packet->len = V6_LEN + be16(head + 4);
+		packet->transport = V6_LEN;
+		packet->protocol = head[6];
+		packet->dscp = (head[0] << 4 | head[1] >> 4) >> 2 & 63;
+		packet->ecn = head[1] >> 4 & 3;
+		packet->to.len = 128;
+		__builtin_memcpy(packet->to.address, head + 24, 16);
+		__builtin_memcpy(words, head + 8, 32);
+		addresses = 8;
+	} else {
+		return false;
+	}
+	if (packet->len < packet->transport || packet->len > skb->len - ETH_LEN ||
+	    packet->protocol == PROTO_META)
+		return false;
+	/* A marked packet travels under ECT(0): its own mark is kept inside. */
+	if (packet->ecn == 3)
+		packet->ecn = 2;
+
+	if (packet->protocol == PROTO_UDP && packet->len >= packet->transport + 8) {
+		bpf_skb_load_bytes(skb, ETH_LEN + packet->transport, transport, 8);
+		field = 6;
+	} else if (packet->protocol == PROTO_TCP && packet->len >= packet->transport + 20) {
+		bpf_skb_load_bytes(skb, ETH_LEN + packet->transport, transport, 20);
+		field = 16;
+		packet->pure_ack = transport[13] == 0x10 &&
+				   packet->transport + (transport[12] >> 4) * 4 == packet->len;
+	}
+	if (field) {
+		packet->sport = be16(transport);
+		packet->dport = be16(transport + 2);
+	}
+	packet->flow = packet->protocol ^ ((__u64)packet->sport << 32) ^ ((__u64)packet->dport << 16);
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		packet->flow = (packet->flow ^ words[i]) * 0x9e3779b97f4a7c15ULL;
+	packet->flow = 1ULL << (packet->flow >> 58);
+
+	if (!field)
+		return true;
+	/* The folded sum of the pseudo header in the field: the device was to finish it. */
+	stored = field == 6 ? *(__u16 *)(transport + 6) : *(__u16 *)(transport + 16);
+	if (addresses == 2) {
+		words[2] = bpf_htonl(packet->len - packet->transport);
+		words[3] = bpf_htonl(packet->protocol);
+	} else {
+		words[8] = bpf_htonl(packet->len - packet->transport);
+		words[9] = bpf_htonl(packet->protocol);
+	}
+	if (stored || field == 16 || packet->v6)
+		packet->unfinished =
+			stored == fold(bpf_csum_diff(NULL, 0, words, sizeof(words), 0));
+	return true;
+}
+
+enum verdict { PASS, GATHER, ALONE };
+
+static __always_inline enum verdict classify(struct __sk_buff *skb, struct merge_config *config,
+					     struct packet *packet)
+{
+	enum verdict verdict = PASS;
+
+	if (config->acks && packet->pure_ack)
+		return GATHER;
+	for (__u32 i = 0; i < RULES; i++) {
+		struct rule *rule = &config->rule[i];
+		bool any;
+
+		if (i >= config->rules)
+			break;
+		any = rule->sport_min == 0 && rule->sport_max == 0xffff && rule->dport_min == 0 &&
+		      rule->dport_max == 0xffff;
+		if (rule->protocol && rule->protocol != packet->protocol)
+			continue;
+		if (rule->dscp != 255 && rule->dscp != packet->dscp)
+			continue;
+		if ((skb->mark & rule->mask) != rule->mark)
+			continue;
+		if (!any && (packet->protocol != PROTO_UDP && packet->protocol != PROTO_TCP))
+			continue;
+		if (!any && (packet->sport < rule->sport_min || packet->sport > rule->sport_max ||
+			     packet->dport < rule->dport_min || packet->dport > rule->dport_max))
+			continue;
+		if (packet->len <= rule->max_len)
+			return GATHER;
+		verdict = ALONE;
+	}
+	return verdict;
+}
+
+/* The slot of a queue, taken into use where it has none; SLOTS when there is none left. */
+static __always_inline __u32 slot_of(struct queue_key *key, struct hop *hop)
+{
+	__u32 *found = bpf_map_lookup_elem(&slots, key), slot;
+	struct queue *queue;
+
+	if (found)
+		return *found;
+	if (bpf_map_pop_elem(&free_slots, &slot))
+		return SLOTS;
+	queue = bpf_map_lookup_elem(&queues, &slot);
+	if (!queue)
+		return SLOTS;
+	queue->key = *key;
+	queue->hop = *hop;
+	if (!bpf_map_update_elem(&slots, key, &slot, BPF_NOEXIST))
+		return slot;
+	bpf_map_push_elem(&free_slots, &slot, 0);
+	found = bpf_map_lookup_elem(&slots, key);
+	return found ? *found : SLOTS;
+}
+
+/* Whether frames that this CPU takes now reach the device after those taken before. */
+static __always_inline bool in_order(__u32 owner, __u64 gen, __u64 time, __u32 cpu, __u64 now)
+{
+	__u64 *entered = bpf_map_lookup_elem(&entries, &owner);
+
+	return owner == cpu || !entered || *entered != gen || now - time > OWNER_TIMEOUT;
+}
+
+/* Finishes the checksum of the packet of `len` bytes in `bytes`. */
+static __always_inline void finish(struct frame *frame, struct packet *packet)
+{
+	__u32 at = packet->v6 ? V6_LEN : V4_LEN, left, field;
+	__u32 len = packet->len;
+	__s64 sum = 0;
+	__u16 checksum;
+
+	if (len > MAX_META || len < at)
+		return;
+	/* The sum goes by four bytes. */
+	frame->bytes[len] = 0;
+	frame->bytes[len + 1] = 0;
+	frame->bytes[len + 2] = 0;
+	left = len - at;
+	field = at + (packet->protocol == PROTO_UDP ? 6 : 16);
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		__u32 part = left > 512 ? 512 : (left + 3) & ~3;
+
+		if (part > 512)
+			part = 512;
+		if (at <= MAX_META)
+			sum = bpf_csum_diff(NULL, 0, (void *)(frame->bytes + at), part, sum);
+		at += 512;
+		left = left > 512 ? left - 512 : 0;
+	}
+	checksum = ~fold(sum);
+	if (!checksum && packet->protocol == PROTO_UDP)
+		checksum = 0xffff;
+	if (field <= MAX_META) {
+		frame->bytes[field] = checksum;
+		frame->bytes[field + 1] = checksum >> 8;
+	}
+}
+
+/* Writes the outer header in front of the inner packets of `frame`. */
+static __always_inline void write_header(struct frame *frame, struct queue_key *key,
+					 struct hop *hop, __u32 len)
+{
+	__u8 class = key->dscp << 2 | key->ecn;
+
+	if (hop->family == 4) {
+		__u8 *header = frame->bytes + HEADROOM - V4_LEN;
+
+		header[0] = 0x45;
+		header[1] = class;
+		put16(header + 2, V4_LEN + len);
+		put16(header + 4, 0);
+		put16(header + 6, 0x4000); /* DF */
+		header[8] = 64;
+		header[9] = PROTO_META;
+		put16(header + 10, 0);
+		__builtin_memcpy(header + 12, hop->src, 4);
+		__builtin_memcpy(header + 16, hop->dst, 4);
+		put16(header + 10, ~fold(sum_v4(header)));
+	} else {
+		__u8 *header = frame->bytes + HEADROOM - V6_LEN;
+
+		header[0] = 0x60 | class >> 4;
+		header[1] = class << 4;
+		put16(header + 2, 0);
+		put16(header + 4, len);
+		header[6] = PROTO_META;
+		header[7] = 64;
+		__builtin_memcpy(header + 8, hop->src, 16);
+		__builtin_memcpy(header + 24, hop->dst, 16);
+	}
+}
+
+static __always_inline __u32 header_len(struct hop *hop)
+{
+	return hop->family == 4 ? V4_LEN : V6_LEN;
+}
+
+/*
+ * Turns `skb` into the oldest frame of the queue in `slot`. Answers 0, or -1 when the queue is
+ * empty, a packet is still being copied into it, or the order could suffer.
+ */
+static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause)
+{
+	struct queue *queue = bpf_map_lookup_elem(&queues, &slot);
+	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), index, size, start, len, count, ring;
+	struct device *dev = bpf_map_lookup_elem(&device, &zero);
+	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu);
+	__u64 now = bpf_ktime_get_ns(), owner_gen, owner_time, oldest;
+	struct pending *pending;
+	struct frame *frame;
+	__u32 owner;
+	__u16 type;
+	bool more;
+
+	if (!queue || !dev || !gen)
+		return -1;
+	owner = queue->owner_cpu;
+	owner_gen = queue->owner_gen;
+	owner_time = queue->owner_time;
+	if (!in_order(owner, owner_gen, owner_time, cpu, now))
+		return -1;
+
+	bpf_spin_lock(&queue->lock);
+	ring = queue->head & (RING - 1);
+	pending = &queue->pending[ring];
+	if (queue->head == queue->tail || pending->writers || queue->owner_cpu != owner ||
+	    queue->owner_gen != owner_gen) {
+		bpf_spin_unlock(&queue->lock);
+		return -1;
+	}
+	pending->taken = 1;
+	len = pending->len;
+	count = pending->count;
+	queue->head++;
+	queue->bytes -= len;
+	queue->packets -= count;
+	more = queue->head != queue->tail;
+	if (!more)
+		queue->flows = 0;
+	oldest = queue->pending[queue->head & (RING - 1)].oldest;
+	queue->owner_cpu = cpu;
+	queue->owner_gen = *gen;
+	queue->owner_time = now;
+	if (count == 1) {
+		queue->stats.unaggregated_packets++;
+		queue->stats.unaggregated_bytes += len;
+	} else {
+		queue->stats.aggregated_packets += count;
+		queue->stats.aggregated_bytes += len;
+		queue->stats.meta_packets++;
+		queue->stats.meta_bytes += len + (queue->hop.family == 4 ? V4_LEN : V6_LEN);
+	}
+	if (cause == BY_TIMEOUT)
+		queue->stats.by_timeout++;
+	else if (cause == BY_READY)
+		queue->stats.by_ready++;
+	else
+		queue->stats.by_size++;
+	bpf_spin_unlock(&queue->lock);
+
+	__sync_fetch_and_sub(&dev->held, 1);
+	if (more)
+		tell(NONEMPTY, slot, oldest);
+	index = slot * RING + ring;
+	frame = bpf_map_lookup_elem(&frames, &index);
+	if (!frame)
+		return -1;
+	start = HEADROOM;
+	size = len;
+	if (count > 1) {
+		write_header(frame, &queue->key, &queue->hop, len);
+		start -= header_len(&queue->hop);
+		size += header_len(&queue->hop);
+		type = queue->hop.family == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	} else {
+		type = frame->bytes[HEADROOM] >> 4 == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	}
+	if (start > HEADROOM || size < V4_LEN || size > MAX_META ||
+	    bpf_skb_change_tail(skb, ETH_LEN + size, 0)) {
+		pending->taken = 0;
+		__sync_fetch_and_add(&queue->stats.dropped, count);
+		return -2;
+	}
+	bpf_skb_store_bytes(skb, 0, queue->key.mac, 6, 0);
+	bpf_skb_store_bytes(skb, 12, &type, 2, 0);
+	bpf_skb_store_bytes(skb, ETH_LEN, frame->bytes + start, size, 0);
+	pending->taken = 0;
+	send(dev, now);
+	return 0;
+}
+
+/* A tick frame: the queue it names leaves on it. */
+static __always_inline int tick(struct __sk_buff *skb, struct merge_config *config)
+{
+	struct {
+		__u64 cookie;
+		__u32 slot, cause;
+	} tick;
+
+	if (bpf_skb_load_bytes(skb, ETH_LEN, &tick, sizeof(tick)) || tick.cookie != config->cookie)
+		return NEXT;
+	return emit(skb, tick.slot, tick.cause) ? TCX_DROP : NEXT;
+}
+
+SEC("classifier")
+int sheaf_merge(struct __sk_buff *skb)
+{
+	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), slot, ring, index, at, header, waiting, len;
+	struct merge_config *config = bpf_map_lookup_elem(&merge_config, &zero);
+	struct device *dev = bpf_map_lookup_elem(&device, &zero);
+	struct frame *copy = bpf_map_lookup_elem(&scratch, &zero), *frame;
+	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu), now;
+	struct packet packet = {};
+	struct queue_key key = {};
+	struct pending *pending;
+	struct queue *queue;
+	enum verdict verdict;
+	struct hop *hop;
+	bool need, full, empty, ready, alone, over;
+	int result;
+
+	if (!config || !dev || !copy || !gen)
+		return NEXT;
+	*gen += 1;
+	now = bpf_ktime_get_ns();
+	if (skb->protocol == bpf_htons(ETH_P_TICK))
+		return tick(skb, config);
+	if (bpf_skb_load_bytes(skb, 0, packet.mac.bytes, 6) || packet.mac.bytes[0] & 1 ||
+	    !read_packet(skb, &packet))
+		goto pass;
+	verdict = classify(skb, config, &packet);
+	if (verdict == PASS)
+		goto pass;
+	hop = bpf_map_lookup_elem(&far_ends, &packet.to);
+	if (!hop)
+		hop = bpf_map_lookup_elem(&hops, &packet.mac);
+	if (!hop || !hop->max)
+		goto pass;
+	header = header_len(hop);
+	len = packet.len;
+	if (len < V4_LEN || len > MAX_META)
+		goto pass;
+	if (header + len > hop->max)
+		verdict = ALONE;
+
+	__builtin_memcpy(key.mac, packet.mac.bytes, 6);
+	key.dscp = packet.dscp;
+	key.ecn = packet.ecn;
+	key.hop = hop->id;
+	slot = slot_of(&key, hop);
+	queue = bpf_map_lookup_elem(&queues, &slot);
+	if (!queue)
+		goto pass;
+	alone = verdict == ALONE;
+	if (alone && !(queue->flows & packet.flow))
+		goto pass;
+	waiting = fill(dev);
+	ready = config->policy == BUSY && waiting < config->inflight && now >= dev->rest_until;
+	/* An idle link adds no delay: nothing waits here, and the device is free. */
+	if (ready && queue->head == queue->tail &&
+	    in_order(queue->owner_cpu, queue->owner_gen, queue->owner_time, cpu, now)) {
+		__sync_fetch_and_add(&queue->stats.unaggregated_packets, 1);
+		__sync_fetch_and_add(&queue->stats.unaggregated_bytes, len);
+		__sync_fetch_and_add(&queue->stats.by_ready, 1);
+		return send(dev, now);
+	}
+
+	if (bpf_skb_load_bytes(skb, ETH_LEN, copy->bytes, len))
+		goto pass;
+	if (packet.unfinished)
+		finish(copy, &packet);
+
+	bpf_spin_lock(&queue->lock);
+	empty = queue->head == queue->tail;
+	ring = (queue->tail - 1) & (RING - 1);
+	pending = &queue->pending[ring];
+	need = empty || alone || pending->closed || header + pending->len + len > hop->max ||
+	       pending->count == MAX_PACKETS;
+	if (need) {
+		__u32 ahead = config->policy == BUSY ? waiting : 0;
+
+		ring = queue->tail & (RING - 1);
+		pending = &queue->pending[ring];
+		over = queue->tail - queue->head + ahead >= config->queue_frames ||
+		       pending->taken || pending->writers || dev->held >= config->total_frames;
+		if (over) {
+			queue->stats.dropped++;
+			bpf_spin_unlock(&queue->lock);
+			return TCX_DROP;
+		}
+		pending->oldest = now;
+		pending->len = 0;
+		pending->count = 0;
+		pending->closed = alone;
+		queue->tail++;
+		__sync_fetch_and_add(&dev->held, 1);
+	}
+	at = pending->len;
+	pending->len += len;
+	pending->count++;
+	pending->last = len;
+	pending->writers++;
+	queue->bytes += len;
+	queue->packets++;
+	queue->flows |= packet.flow;
+	if (config->policy == FORCED)
+		ready = queue->bytes >= hop->min && (!dev->told || waiting < dev->limit);
+	full = queue->tail - queue->head > 1 || pending->closed ||
+	       header + pending->len + len > hop->max;
+	bpf_spin_unlock(&queue->lock);
+
+	index = slot * RING + ring;
+	frame = bpf_map_lookup_elem(&frames, &index);
+	if (!frame)
+		return TCX_DROP;
+	at &= MAX_META - 1;
+	bpf_probe_read_kernel(frame->bytes + HEADROOM + at, len, copy->bytes);
+	__sync_fetch_and_sub(&pending->writers, 1);
+
+	if (empty)
+		tell(NONEMPTY, slot, now);
+	if (config->policy == BUSY && waiting < config->inflight && full)
+		ready = true;
+	if (!ready)
+		return consume();
+	result = packet.unfinished ? -1 : emit(skb, slot, config->policy == BUSY ? BY_READY : BY_SIZE);
+	if (result == 0)
+		return NEXT;
+	if (result == -1)
+		tell(CARRIER, slot, now);
+	return consume();
+
+pass:
+	__sync_fetch_and_add(&dev->passed, 1);
+	return send(dev, now);
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What the two programs share: helpers for IP bytes, and the layouts that user space mirrors. */
+#ifndef SHEAF_H
+#define SHEAF_H
+
+#include <linux/bpf.h>
+#include <linux/pkt_cls.h>
+#include <stdbool.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define ETH_LEN 14
+#define ETH_P_IP 0x0800
+#define ETH_P_IPV6 0x86DD
+#define PROTO_TCP 6
+#define PROTO_UDP 17
+#define PROTO_META 253
+#define V4_LEN 20
+#define V6_LEN 40
+
+/* The largest meta packet, outer header included. */
+#define MAX_META 2048
+/* The most inner packets: as many bare IPv4 headers as fit. */
+#define MAX_PACKETS ((MAX_META - V4_LEN) / V4_LEN)
+
+static __always_inline __u16 be16(const __u8 *p)
+{
+	return (__u16)p[0] << 8 | p[1];
+}
+
+static __always_inline void put16(__u8 *p, __u16 value)
+{
+	p[0] = value >> 8;
+	p[1] = value;
+}
+
+static __always_inline __u16 fold(__u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+/* Sum of the ten words of an IPv4 header without options. */
+static __always_inline __u32 sum_v4(const __u8 *header)
+{
+	__u32 sum = 0;
+
+#pragma unroll
+	for (int i = 0; i < V4_LEN; i += 2)
+		sum += be16(header + i);
+	return sum;
+}
+
+#endif

@@ -1,0 +1,276 @@
+//! The structures that the programs and user space share, byte for byte as in `src/c`.
+
+use sheaf_aggregate::{Config, Policy, Rule};
+use sheaf_wire::meta::Outer;
+use std::net::IpAddr;
+
+/// Queues that the program has.
+pub const SLOTS: u32 = 64;
+/// Rules that the program has room for.
+pub const RULES: usize = 16;
+/// EtherType of tick frames: IEEE 802 local experimental 1.
+pub const TICK_ETHERTYPE: u16 = 0x88b5;
+
+/// `struct rule`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct RuleEntry {
+    mark: u32,
+    mask: u32,
+    ports: [u16; 4],
+    max_len: u16,
+    protocol: u8,
+    dscp: u8,
+}
+
+impl From<&Rule> for RuleEntry {
+    fn from(rule: &Rule) -> Self {
+        let (source, destination) = (&rule.source_ports, &rule.destination_ports);
+        RuleEntry {
+            mark: rule.mark.0,
+            mask: rule.mark.1,
+            ports: [*source.start(), *source.end(), *destination.start(), *destination.end()],
+            max_len: rule.max_len,
+            protocol: rule.protocol.map_or(0, |protocol| protocol.0),
+            dscp: rule.dscp.unwrap_or(255),
+        }
+    }
+}
+
+/// `struct merge_config`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct MergeConfig {
+    cookie: u64,
+    policy: u32,
+    inflight: u32,
+    queue_frames: u32,
+    total_frames: u32,
+    rules: u32,
+    acks: u32,
+    rule: [RuleEntry; RULES],
+}
+
+impl MergeConfig {
+    /// The program's form of `config`; rules beyond [`RULES`] are left out. `cookie` tells our tick
+    /// frames from others.
+    pub fn new(config: &Config, cookie: u64) -> MergeConfig {
+        let mut rule = [RuleEntry::default(); RULES];
+        for (entry, rule) in rule.iter_mut().zip(&config.rules.rules) {
+            *entry = rule.into();
+        }
+        MergeConfig {
+            cookie,
+            policy: match config.policy {
+                Policy::Forced => 0,
+                Policy::Busy => 1,
+            },
+            inflight: config.inflight,
+            // The program's ring has 16 places, one of which stays free.
+            queue_frames: config.queue_frames.min(15) as u32,
+            total_frames: config.total_frames as u32,
+            rules: config.rules.rules.len().min(RULES) as u32,
+            acks: u32::from(config.rules.acks),
+            rule,
+        }
+    }
+}
+
+/// `struct device`: the page in which the device's side and the program tell each other how many
+/// frames went out and how many are done.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Device {
+    /// Frames that the device has finished with.
+    pub done: u64,
+    /// Frames that it was given.
+    pub sent: u64,
+    /// Since when it works, if it was idle before; ns of CLOCK_MONOTONIC.
+    pub handed: u64,
+    /// Until when only full frames leave; ns of CLOCK_MONOTONIC.
+    pub rest_until: u64,
+    /// Frames that it can have.
+    pub limit: u32,
+    /// Whether it tells at all.
+    pub told: u32,
+    /// Frames that wait in all queues.
+    pub held: u32,
+    /// Frames that were none of ours.
+    pub passed: u32,
+}
+
+/// `struct hop`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Hop {
+    id: u32,
+    min: u32,
+    max: u16,
+    family: u8,
+    pad: u8,
+    src: [u8; 16],
+    dst: [u8; 16],
+}
+
+impl Hop {
+    /// Next hop `id`, reached under `outer`, with its least and largest bytes; `max` 0 when it
+    /// cannot split.
+    pub fn new(id: u32, outer: Outer, min: u32, max: u16) -> Hop {
+        let (mut src, mut dst) = ([0; 16], [0; 16]);
+        let family = match outer {
+            Outer::V4 { src: from, dst: to } => {
+                src[..4].copy_from_slice(&from.octets());
+                dst[..4].copy_from_slice(&to.octets());
+                4
+            }
+            Outer::V6 { src: from, dst: to } => {
+                src = from.octets();
+                dst = to.octets();
+                6
+            }
+        };
+        Hop { id, min, max, family, pad: 0, src, dst }
+    }
+}
+
+/// `struct mac`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Mac {
+    bytes: [u8; 6],
+    pad: [u8; 2],
+}
+
+impl From<[u8; 6]> for Mac {
+    fn from(bytes: [u8; 6]) -> Self {
+        Mac { bytes, pad: [0; 2] }
+    }
+}
+
+/// `struct queue_key`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct QueueKey {
+    /// Destination of the frames.
+    pub mac: [u8; 6],
+    /// Class.
+    pub dscp: u8,
+    /// Outer ECN field.
+    pub ecn: u8,
+    /// [`Hop`]'s id.
+    pub hop: u32,
+}
+
+/// `struct stats`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Stats {
+    aggregated_packets: u64,
+    aggregated_bytes: u64,
+    meta_packets: u64,
+    meta_bytes: u64,
+    unaggregated_packets: u64,
+    unaggregated_bytes: u64,
+    by_timeout: u64,
+    by_size: u64,
+    by_ready: u64,
+    dropped: u64,
+}
+
+impl From<Stats> for sheaf_aggregate::Stats {
+    fn from(stats: Stats) -> Self {
+        sheaf_aggregate::Stats {
+            aggregated_packets: stats.aggregated_packets,
+            aggregated_bytes: stats.aggregated_bytes,
+            meta_packets: stats.meta_packets,
+            meta_bytes: stats.meta_bytes,
+            unaggregated_packets: stats.unaggregated_packets,
+            unaggregated_bytes: stats.unaggregated_bytes,
+            by_timeout: stats.by_timeout,
+            by_size: stats.by_size,
+            by_ready: stats.by_ready,
+            dropped: stats.dropped,
+        }
+    }
+}
+
+/// `struct pending`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Pending {
+    oldest: u64,
+    len: u32,
+    count: u32,
+    last: u32,
+    writers: u32,
+    closed: u32,
+    taken: u32,
+}
+
+/// `struct queue`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Queue {
+    lock: u32,
+    /// First waiting frame, free-running.
+    pub head: u32,
+    /// Behind the last.
+    pub tail: u32,
+    /// Inner bytes that wait.
+    pub bytes: u32,
+    /// Packets that wait.
+    pub packets: u32,
+    owner_cpu: u32,
+    owner_gen: u64,
+    owner_time: u64,
+    flows: u64,
+    /// Whose queue it is.
+    pub key: QueueKey,
+    pad: u32,
+    hop: Hop,
+    pad2: u32,
+    /// What it counted.
+    pub stats: Stats,
+    pending: [Pending; 16],
+}
+
+/// `struct split_config`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct SplitConfig {
+    /// Interface.
+    pub ifindex: u32,
+    /// Whether anyone may send meta packets.
+    pub any: u32,
+    /// Inode of the network namespace.
+    pub netns: u64,
+}
+
+/// An address as the programs keep it: IPv6, or IPv4 mapped into it.
+pub fn mapped(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// A wrapper that lets plain structures through aya's bound.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Plain<T>(pub T);
+
+// SAFETY: every `T` used here is `repr(C)` and made of integers only, without padding (checked
+// below against the sizes that clang gives the C structures).
+unsafe impl<T: Copy + 'static> aya::Pod for Plain<T> {}
+
+const _: () = {
+    assert!(size_of::<RuleEntry>() == 20);
+    assert!(size_of::<MergeConfig>() == 32 + 20 * RULES);
+    assert!(size_of::<Device>() == 48);
+    assert!(size_of::<Hop>() == 44);
+    assert!(size_of::<QueueKey>() == 12);
+    assert!(size_of::<Stats>() == 80);
+    assert!(size_of::<Pending>() == 32);
+    assert!(size_of::<Queue>() == 24 + 24 + 12 + 4 + 44 + 4 + 80 + 16 * 32);
+    assert!(size_of::<SplitConfig>() == 16);
+};

@@ -1,0 +1,207 @@
+//! The program at tc egress that gathers.
+//!
+//! It hangs on a tcx link that nothing pins: when this value or its process goes, however it ends,
+//! the kernel takes the program off the interface and packets flow as before.
+
+use crate::Error;
+use crate::layout::{Device, Hop, Mac, MergeConfig, Plain, Queue, SLOTS, mapped};
+use aya::maps::lpm_trie::{Key, LpmTrie};
+use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
+use aya::programs::tc::{TcAttachOptions, TcAttachType};
+use aya::programs::{LinkOrder, SchedClassifier};
+use aya::{Ebpf, include_bytes_aligned};
+use sheaf_aggregate::Stats;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/merge.bpf.o"));
+
+/// What the program tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The oldest packet of queue `slot` waits since `oldest` ns of CLOCK_MONOTONIC.
+    Waits {
+        /// The queue.
+        slot: u32,
+        /// Since when.
+        oldest: u64,
+    },
+    /// Queue `slot` may leave, but no packet in hand could carry it: it wants a tick.
+    WantsTick {
+        /// The queue.
+        slot: u32,
+    },
+}
+
+/// The program on one interface.
+pub struct Merge {
+    hops: HashMap<MapData, Plain<Mac>, Plain<Hop>>,
+    far_ends: LpmTrie<MapData, [u8; 16], Plain<Hop>>,
+    queues: Array<MapData, Plain<Queue>>,
+    events: RingBuf<MapData>,
+    device: Page,
+    /// Keeps the program and its link.
+    _ebpf: Ebpf,
+}
+
+impl Merge {
+    /// Loads the program and puts it on `interface` of this thread's network namespace.
+    pub fn attach(interface: &str, config: MergeConfig) -> Result<Merge, Error> {
+        let mut ebpf = Ebpf::load(OBJECT)?;
+        let mut map = |name| ebpf.take_map(name).ok_or(Error::Missing(name));
+        let mut settings: Array<_, Plain<MergeConfig>> = map("merge_config")?.try_into()?;
+        settings.set(0, Plain(config), 0)?;
+        let mut free: aya::maps::Queue<_, u32> = map("free_slots")?.try_into()?;
+        for slot in 0..SLOTS {
+            free.push(slot, 0)?;
+        }
+        let device = match map("device")? {
+            Map::Array(data) => Page::new(data)?,
+            _ => return Err(Error::Missing("device")),
+        };
+        let hops = map("hops")?.try_into()?;
+        let far_ends = map("far_ends")?.try_into()?;
+        let queues = map("queues")?.try_into()?;
+        let events = map("events")?.try_into()?;
+
+        let program = ebpf.program_mut("sheaf_merge").ok_or(Error::Missing("sheaf_merge"))?;
+        let program: &mut SchedClassifier = program.try_into()?;
+        program.load()?;
+        let options = TcAttachOptions::TcxOrder(LinkOrder::default());
+        program.attach_with_options(interface, TcAttachType::Egress, options)?;
+        Ok(Merge { hops, far_ends, queues, events, device, _ebpf: ebpf })
+    }
+
+    /// Packets to link address `mac` share frames from now on, or, with a `max` of 0, no longer.
+    pub fn set_hop(&mut self, mac: [u8; 6], hop: Hop) -> Result<(), Error> {
+        Ok(self.hops.insert(Plain(mac.into()), Plain(hop), 0)?)
+    }
+
+    /// Packets to link address `mac` pass as they are from now on.
+    pub fn remove_hop(&mut self, mac: [u8; 6]) -> Result<(), Error> {
+        match self.hops.remove(&Plain(mac.into())) {
+            Ok(()) | Err(aya::maps::MapError::KeyNotFound) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Packets to `network`/`bits` share frames to a far end.
+    pub fn set_far_end(&mut self, network: IpAddr, bits: u32, hop: Hop) -> Result<(), Error> {
+        let bits = if network.is_ipv4() { bits + 96 } else { bits };
+        Ok(self.far_ends.insert(&Key::new(bits, mapped(network)), Plain(hop), 0)?)
+    }
+
+    /// What the device's side and the program tell each other.
+    pub fn device(&self) -> &Page {
+        &self.device
+    }
+
+    /// The next thing the program told; `None` when there is nothing. Readable when
+    /// [`Merge::events_fd`] is.
+    pub fn event(&mut self) -> Option<Event> {
+        let item = self.events.next()?;
+        let word = |at: usize| item.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
+        let slot = word(4)?;
+        let oldest = item.get(8..16)?.try_into().ok().map(u64::from_ne_bytes)?;
+        Some(if word(0)? == 0 { Event::Waits { slot, oldest } } else { Event::WantsTick { slot } })
+    }
+
+    /// Readable when the program has told something.
+    pub fn events_fd(&self) -> RawFd {
+        self.events.as_raw_fd()
+    }
+
+    /// The queue in `slot` as it is now.
+    pub fn queue(&self, slot: u32) -> Result<Queue, Error> {
+        Ok(self.queues.get(&slot, 0)?.0)
+    }
+
+    /// Counters by hop id: the id and the sum over its queues, in order of the ids.
+    pub fn stats(&self) -> Result<Vec<(u32, Stats)>, Error> {
+        let mut sums = std::collections::BTreeMap::<u32, Stats>::new();
+        for slot in 0..SLOTS {
+            let queue = self.queue(slot)?;
+            if queue.tail != 0 || queue.key.mac != [0; 6] {
+                sums.entry(queue.key.hop).or_default().add(&queue.stats.into());
+            }
+        }
+        Ok(sums.into_iter().collect())
+    }
+}
+
+/// The map that is a page of memory.
+#[derive(Debug)]
+pub struct Page {
+    data: MapData,
+    page: NonNull<Device>,
+}
+
+// SAFETY: the page is shared memory, read and written by atomic operations only.
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
+
+const PAGE: usize = 4096;
+
+impl Page {
+    fn new(data: MapData) -> io::Result<Page> {
+        let fd = data.fd().as_fd().as_raw_fd();
+        let (read_write, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping of a map that has BPF_F_MMAPABLE; nothing else is touched.
+        let page = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, read_write, shared, fd, 0) };
+        let page = NonNull::new(page.cast()).filter(|_| page != libc::MAP_FAILED);
+        Ok(Page { data, page: page.ok_or_else(io::Error::last_os_error)? })
+    }
+
+    /// The map's descriptor, for another process that maps it.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.data.fd().as_fd()
+    }
+
+    fn long(&self, field: impl Fn(*mut Device) -> *mut u64) -> &AtomicU64 {
+        // SAFETY: the field lies in the mapping, is aligned, and everyone uses it atomically.
+        unsafe { AtomicU64::from_ptr(field(self.page.as_ptr())) }
+    }
+
+    fn word(&self, field: impl Fn(*mut Device) -> *mut u32) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(field(self.page.as_ptr())) }
+    }
+
+    /// All fields, each read on its own.
+    pub fn read(&self) -> Device {
+        // SAFETY (all closures): only the place of a field is computed.
+        Device {
+            done: self.long(|d| unsafe { &raw mut (*d).done }).load(Ordering::Acquire),
+            sent: self.long(|d| unsafe { &raw mut (*d).sent }).load(Ordering::Acquire),
+            handed: self.long(|d| unsafe { &raw mut (*d).handed }).load(Ordering::Relaxed),
+            rest_until: self.long(|d| unsafe { &raw mut (*d).rest_until }).load(Ordering::Relaxed),
+            limit: self.word(|d| unsafe { &raw mut (*d).limit }).load(Ordering::Relaxed),
+            told: self.word(|d| unsafe { &raw mut (*d).told }).load(Ordering::Relaxed),
+            held: self.word(|d| unsafe { &raw mut (*d).held }).load(Ordering::Relaxed),
+            passed: self.word(|d| unsafe { &raw mut (*d).passed }).load(Ordering::Relaxed),
+        }
+    }
+
+    /// The device tells from now on: it has finished with `done` frames and can have `limit`.
+    pub fn tell(&self, done: u64, limit: u32) {
+        self.long(|d| unsafe { &raw mut (*d).done }).store(done, Ordering::Release);
+        self.word(|d| unsafe { &raw mut (*d).limit }).store(limit, Ordering::Relaxed);
+        self.word(|d| unsafe { &raw mut (*d).told }).store(1, Ordering::Release);
+    }
+
+    /// Only full frames leave until `nanos` of CLOCK_MONOTONIC.
+    pub fn rest_until(&self, nanos: u64) {
+        self.long(|d| unsafe { &raw mut (*d).rest_until }).store(nanos, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: the mapping of `new`, which nothing refers to any more.
+        unsafe { libc::munmap(self.page.as_ptr().cast(), PAGE) };
+    }
+}

@@ -1,0 +1,11 @@
+//! What touches Linux, eBPF apart.
+//!
+//! * [`clock`]: the one place where the machine's clock is read;
+//! * [`netns`]: anonymous network namespaces, which vanish with the process;
+//! * [`ip`]: interfaces, addresses and neighbours, by the `ip` command.
+//! * [`packet`]: raw packet sockets.
+
+pub mod clock;
+pub mod ip;
+pub mod netns;
+pub mod packet;

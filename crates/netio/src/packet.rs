@@ -1,0 +1,45 @@
+//! Raw packet sockets: whole Ethernet frames of one interface.
+
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socket};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// A socket that sends and receives all frames of one interface.
+#[derive(Debug)]
+pub struct PacketSocket {
+    socket: OwnedFd,
+}
+
+impl PacketSocket {
+    /// For interface `ifindex` of this thread's network namespace.
+    pub fn open(ifindex: u32) -> io::Result<PacketSocket> {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
+        // SAFETY: an all-zero sockaddr_ll is a valid one.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        address.sll_ifindex = ifindex as i32;
+        let len = size_of_val(&address) as u32;
+        // SAFETY: the address is a sockaddr_ll of `len` bytes that lives through the call.
+        match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) } {
+            0 => Ok(PacketSocket { socket }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Sends a frame.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        send(self.socket.as_raw_fd(), frame, MsgFlags::empty())?;
+        Ok(())
+    }
+
+    /// A frame that is there already; `None` when there is none.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match recv(self.socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
+            Ok(len) => Ok(Some(len)),
+            Err(nix::Error::EAGAIN) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
