@@ -162,10 +162,16 @@ fn when_the_program_goes_packets_flow_as_before_and_the_splitter_stays() {
     drop((merge, ticker));
     from.send(&payload(1)).unwrap();
     assert_eq!(receive(&to, 1), [1], "what was held is lost, what comes after is not");
+    // The kernel frees a filter's program a little later, so the filter itself is asked for.
+    let filters = || {
+        let tc = ["filter", "show", "dev", "eth0", "ingress"];
+        Ok(String::from_utf8(std::process::Command::new("tc").args(tc).output()?.stdout).unwrap())
+    };
     let find = || Split::find(ip::index("eth0")?).map_err(std::io::Error::other);
     assert!(pair.b.run(find).unwrap().is_some());
+    assert!(pair.b.run(filters).unwrap().contains("sheaf_split"));
     pair.b.run(|| Split::detach("eth0").map_err(std::io::Error::other)).unwrap();
-    assert!(pair.b.run(find).unwrap().is_none());
+    assert!(!pair.b.run(filters).unwrap().contains("sheaf_split"));
 }
 
 #[test]

@@ -711,7 +711,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		ready = true;
 	if (!ready)
 		return consume();
-	result = packet.unfinished ? -1 : emit(skb, slot, config->policy == BUSY ? BY_READY : BY_SIZE);
+	result = packet.unfinished ? -1 : emit(skb, slot, full || config->policy == FORCED ? BY_SIZE : BY_READY);
 	if (result == 0)
 		return NEXT;
 	if (result == -1)
