@@ -10,8 +10,9 @@
 use crate::classify::{Verdict, flow_bit};
 use crate::config::{Config, ConfigError, Policy};
 use crate::queue::{Key, Queue};
+use crate::rest::Rest;
 use crate::stats::{Cause, Stats};
-use sheaf_stage::{Counters, DropReason, Duration, IndexedHeap, Instant, Stage};
+use sheaf_stage::{Counters, DropReason, IndexedHeap, Instant, Stage};
 use sheaf_wire::checksum;
 use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{MAX_LEN, Outer, Repr};
@@ -247,7 +248,7 @@ impl Aggregator {
                 }
             }
             (Policy::Busy, device) if device.waiting() < self.config.inflight => {
-                if now >= self.rest.until {
+                if now >= self.rest.until() {
                     Some((slot, Cause::Ready))
                 } else {
                     self.full.first().map(|(_, slot)| (slot, Cause::Size))
@@ -267,58 +268,13 @@ impl Aggregator {
 
     /// Counts a frame that goes to the device.
     fn hand_over(&mut self, packets: u32, now: Instant) {
-        self.rest.handed(self.device.waiting(), now);
+        if self.device.waiting() == 0 {
+            self.rest.began(now);
+        }
         self.counters.packets_out += u64::from(packets);
         if let Device::Tells { waiting, .. } = &mut self.device {
             *waiting = waiting.saturating_add(1);
         }
-    }
-}
-
-/// Restraint on a shared channel: after a frame that waited long for the channel, the station
-/// leaves it to others for a while, unless it has a full frame.
-///
-/// Stations that contend by DCF get equal numbers of frames. Those with little to say would fill
-/// the channel with small frames, while a router that carries everybody's packets needs it most.
-/// The excess of a frame's service time over the quickest one is what contention cost; resting a
-/// multiple of it makes frames grow with the load, and vanishes on an idle channel.
-#[derive(Clone, Copy, Debug)]
-struct Rest {
-    /// Since when the device works on its present frame.
-    started: Instant,
-    /// The quickest service. Creeps towards what is seen, so that a link that turned slow does
-    /// not rest for ever.
-    quickest: Duration,
-    until: Instant,
-}
-
-impl Default for Rest {
-    fn default() -> Self {
-        Rest { started: Instant::ZERO, quickest: Duration::MAX, until: Instant::ZERO }
-    }
-}
-
-impl Rest {
-    /// How slowly the quickest service follows slower ones: 1/1024 of the difference a frame.
-    const CREEP: u32 = 1024;
-
-    /// A frame goes to a device that has `waiting` others.
-    fn handed(&mut self, waiting: u32, now: Instant) {
-        if waiting == 0 {
-            self.started = now;
-        }
-    }
-
-    /// The device has finished with a frame.
-    fn finished(&mut self, share: u32, now: Instant) {
-        let took = now - self.started;
-        self.started = now;
-        if took < self.quickest {
-            self.quickest = took;
-        }
-        let excess = took - self.quickest;
-        self.quickest += excess / Rest::CREEP;
-        self.until = now + excess * share;
     }
 }
 
@@ -396,7 +352,7 @@ impl Stage for Aggregator {
         match self.config.policy {
             Policy::Forced if self.device.takes_frames() => Some(oldest + self.config.timeout),
             Policy::Busy if self.device.waiting() < self.config.inflight => {
-                Some(ceiling.min(self.rest.until))
+                Some(ceiling.min(self.rest.until()))
             }
             Policy::Forced | Policy::Busy => Some(ceiling),
         }

@@ -8,6 +8,7 @@
 //! * [`classify`]: which packets are gathered;
 //! * [`aggregator`]: the stage that gathers and sends meta packets ([`Aggregator`]);
 //! * [`queue`]: one queue per next hop and class, packed into frames as packets come;
+//! * [`rest`]: restraint on a loaded channel;
 //! * [`splitter`]: the other end ([`Splitter`]);
 //! * [`stats`]: the counters of the theses and the ratios derived from them.
 //!
@@ -47,11 +48,13 @@ pub mod aggregator;
 pub mod classify;
 pub mod config;
 pub mod queue;
+pub mod rest;
 pub mod splitter;
 pub mod stats;
 
 pub use aggregator::{Aggregator, Device, Frame, Hop, HopId, Outbound};
 pub use classify::{Rule, Rules, Verdict};
 pub use config::{Config, ConfigError, Policy, Threshold};
+pub use rest::Rest;
 pub use splitter::Splitter;
 pub use stats::Stats;

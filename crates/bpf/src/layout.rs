@@ -1,6 +1,7 @@
 //! The structures that the programs and user space share, byte for byte as in `src/c`.
 
 use sheaf_aggregate::{Config, Policy, Rule};
+use sheaf_stage::Instant;
 use sheaf_wire::meta::Outer;
 use std::net::IpAddr;
 
@@ -232,6 +233,13 @@ pub struct Queue {
     /// What it counted.
     pub stats: Stats,
     pending: [Pending; 16],
+}
+
+impl Queue {
+    /// When the oldest waiting packet came.
+    pub fn oldest(&self) -> Instant {
+        Instant::from_nanos(self.pending[self.head as usize % self.pending.len()].oldest)
+    }
 }
 
 /// `struct split_config`.

@@ -2,18 +2,21 @@
 //!
 //! * [`merge`]: gathers small packets at tc egress; goes with its process;
 //! * [`split`]: takes meta packets apart at tc ingress; stays;
+//! * [`controller`]: keeps time for it;
 //! * [`layout`]: the structures that both sides of the maps share;
 //! * [`ticker`]: the frames on which due queues leave;
 //! * [`support`]: whether this kernel can run them, and why not.
 //!
 //! The C sources are in `src/c`, compiled by `build.rs` with clang.
 
+pub mod controller;
 pub mod layout;
 pub mod merge;
 pub mod split;
 pub mod support;
 pub mod ticker;
 
+pub use controller::Controller;
 pub use merge::{Event, Merge};
 pub use split::Split;
 pub use support::{Unsupported, support};

@@ -53,6 +53,8 @@ pub struct Run {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Engine {
+    /// Real Linux stacks in network namespaces, in real time; needs root
+    Netns,
     /// Under a virtual clock; no root, same seed, same result
     Virtual,
 }
@@ -79,7 +81,6 @@ pub fn run(command: Command) -> anyhow::Result<()> {
 
 fn run_plan(arguments: Run) -> anyhow::Result<()> {
     let plan = Plan::find(&arguments.plan)?;
-    let Engine::Virtual = arguments.engine;
     if let Some(points) = &arguments.points {
         anyhow::ensure!(!points.contains(&0), "--points has a 0; give flows from 1 up");
     }
@@ -87,7 +88,9 @@ fn run_plan(arguments: Run) -> anyhow::Result<()> {
         arguments.duration.is_none_or(|seconds| seconds > 0.0 && seconds < 1e6),
         "--duration is out of range; give seconds above 0"
     );
-    let folder = arguments.out.unwrap_or_else(|| format!("results/{}-virtual", plan.name).into());
+    let engine = arguments.engine.to_possible_value().expect("no engine is hidden");
+    let default = || format!("results/{}-{}", plan.name, engine.get_name()).into();
+    let folder = arguments.out.unwrap_or_else(default);
     // A folder that cannot be written is known before the sweep, not after it.
     std::fs::create_dir_all(&folder)
         .map_err(|error| anyhow::anyhow!("cannot write to {}: {error}", folder.display()))?;
@@ -98,7 +101,10 @@ fn run_plan(arguments: Run) -> anyhow::Result<()> {
         seed: arguments.seed,
         progress: std::io::stderr().is_terminal(),
     };
-    let result = run::run_virtual(&plan, &options)?;
+    let result = match arguments.engine {
+        Engine::Virtual => run::run_virtual(&plan, &options)?,
+        Engine::Netns => run::run_netns(&plan, &options)?,
+    };
     result.write(&folder)?;
     print!("{}", report::table(&result));
     println!("report: {}", folder.join("report.html").display());

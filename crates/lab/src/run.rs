@@ -58,6 +58,33 @@ pub fn run_virtual(plan: &Plan, options: &Options) -> anyhow::Result<RunResult> 
     result(&plan, "virtual", duration, rows)
 }
 
+/// Runs `plan` on the netns engine, point by point in real time. Needs root.
+pub fn run_netns(plan: &Plan, options: &Options) -> anyhow::Result<RunResult> {
+    sheaf_bpf::support()?;
+    let mut plan = plan.clone();
+    plan.seed = options.seed.unwrap_or(plan.seed);
+    let quick = options.quick.then_some(plan.quick.netns_duration);
+    let duration = options.duration.or(quick).unwrap_or(plan.duration);
+    let mut options = options.clone();
+    if options.quick && options.flows.is_none() {
+        options.flows = Some(plan.quick.flows.clone());
+    }
+    let tasks = tasks(&plan, &options);
+    let bar = progress(&options, tasks.len());
+    let mut rows = Vec::new();
+    for task in &tasks {
+        bar.set_message(format!("{} {}", task.treatment, task.flows));
+        bar.tick();
+        let point = plan.point(task.scenario, task.treatment, task.flows, duration)?;
+        let outcome = crate::netns::run(&point)?;
+        let watched = (point.warm_up + point.duration).as_secs_f64();
+        rows.push(Row::new(&task.scenario.name, task.treatment, &outcome, watched));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    result(&plan, "netns", duration, rows)
+}
+
 fn run_one(plan: &Plan, task: &Task<'_>, duration: f64) -> anyhow::Result<Row> {
     let point = plan.point(task.scenario, task.treatment, task.flows, duration)?;
     let outcome = crate::virtual_time::run(&point)?;

@@ -1,0 +1,150 @@
+//! A host of the testbed: a namespace, a TAP as its radio, and the programs on it.
+
+use crate::point::{self, Mode, Point};
+use anyhow::Context;
+use rand::RngExt;
+use sheaf_aggregate::Stats;
+use sheaf_bpf::layout::Hop;
+use sheaf_bpf::{Controller, Split};
+use sheaf_netio::netns::Namespace;
+use sheaf_netio::tap::Tap;
+use sheaf_stage::Instant;
+use sheaf_wire::meta::Outer;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+/// The name of the radio's interface in every host.
+const RADIO: &str = "radio0";
+
+/// One host.
+pub(super) struct Host {
+    pub tap: Tap,
+    /// Of the talkers and listeners on this host.
+    pub socket: UdpSocket,
+    merge: Option<Controller>,
+    done: u64,
+    _namespace: Namespace,
+}
+
+impl Host {
+    /// Host `index` of `point`, with its routes and, where the point says so, its programs.
+    pub fn new(point: &Point, index: usize) -> anyhow::Result<Host> {
+        let namespace = Namespace::new().context(
+            "cannot make a network namespace; the netns engine needs root, run with sudo",
+        )?;
+        let (tap, socket) = namespace
+            .run(|| set_up(point, index))
+            .with_context(|| format!("cannot set up host {}", point.nodes[index]))?;
+        let merge = match &point.aggregation {
+            None => None,
+            Some(_) => Some(namespace.run(|| programs(point, index).map_err(io::Error::other))?),
+        };
+        Ok(Host { tap, socket, merge, done: 0, _namespace: namespace })
+    }
+
+    /// What the thread waits for.
+    pub fn fds(&self) -> impl Iterator<Item = RawFd> {
+        let events = self.merge.as_ref().map(|merge| merge.merge.events_fd());
+        [self.tap.as_fd().as_raw_fd(), self.socket.as_raw_fd()].into_iter().chain(events)
+    }
+
+    /// The radio has finished with a frame.
+    pub fn finished(&mut self, limit: u32, now: Instant) {
+        self.done += 1;
+        if let Some(merge) = &mut self.merge {
+            merge.device_done(self.done, limit, now);
+        }
+    }
+
+    /// Lets due frames leave; when it must be called next.
+    pub fn keep_time(&mut self, now: Instant) -> anyhow::Result<Option<Instant>> {
+        Ok(match &mut self.merge {
+            Some(merge) => merge.run(now)?,
+            None => None,
+        })
+    }
+
+    /// A packet that has arrived; `None` when there is none.
+    pub fn hear(&self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.socket.recv(bytes) {
+            Ok(len) => Ok(Some(len)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What its merging program counted.
+    pub fn stats(&self) -> anyhow::Result<Stats> {
+        let mut sum = Stats::default();
+        if let Some(merge) = &self.merge {
+            merge.merge.stats()?.iter().for_each(|(_, stats)| sum.add(stats));
+        }
+        Ok(sum)
+    }
+}
+
+fn mac(index: usize) -> [u8; 6] {
+    [2, 0, 0, 0, 0, index as u8 + 1]
+}
+
+/// The host that an Ethernet frame goes to; `None` for broadcasts and strangers.
+pub(super) fn destination(frame: &[u8], hosts: usize) -> Option<usize> {
+    (0..hosts).find(|host| frame.get(..6) == Some(&mac(*host)))
+}
+
+/// Bytes of IP in an Ethernet frame.
+pub(super) fn ip_len(frame: &[u8]) -> u32 {
+    frame.len().saturating_sub(14) as u32
+}
+
+/// Interface, address, neighbours, routes and socket.
+fn set_up(point: &Point, index: usize) -> io::Result<(Tap, UdpSocket)> {
+    use sheaf_netio::ip::run;
+    let sysctl = |name: &str, value| std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value);
+    let tap = Tap::open(RADIO)?;
+    sysctl("ip_forward", "1")?;
+    for interface in ["all", RADIO] {
+        // Both hops use the same radio; a redirect would tell A to try without C.
+        sysctl(&format!("conf/{interface}/send_redirects"), "0")?;
+        sysctl(&format!("conf/{interface}/accept_redirects"), "0")?;
+        sysctl(&format!("conf/{interface}/rp_filter"), "0")?;
+    }
+    std::fs::write(format!("/proc/sys/net/ipv6/conf/{RADIO}/disable_ipv6"), "1")?;
+    let text = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
+    run(&format!("link set {RADIO} address {} mtu 1500 up", text(mac(index))))?;
+    run(&format!("addr add {}/32 dev {RADIO}", point::address(index)))?;
+    for other in (0..point.nodes.len()).filter(|other| *other != index) {
+        let (to, via) = (point::address(other), point.next_hop[index][other]);
+        run(&format!("neigh add {to} lladdr {} dev {RADIO} nud permanent", text(mac(other))))?;
+        if via == other {
+            run(&format!("route add {to} dev {RADIO}"))?;
+        } else {
+            run(&format!("route add {to} via {} dev {RADIO} onlink", point::address(via)))?;
+        }
+    }
+    let socket = UdpSocket::bind((point::address(index), super::RTP_PORT))?;
+    socket.set_nonblocking(true)?;
+    Ok((tap, socket))
+}
+
+/// The splitter, and the merging program with every host it may send meta packets to.
+fn programs(point: &Point, index: usize) -> anyhow::Result<Controller> {
+    let aggregation = point.aggregation.as_ref().context("only with aggregation")?;
+    let config = &aggregation.config;
+    let ifindex = sheaf_netio::ip::index(RADIO)?;
+    let mut split = Split::attach(RADIO, ifindex)?;
+    let cookie = rand::rng().random();
+    let mut merge = Controller::attach(RADIO, ifindex, mac(index), config, cookie)?;
+    for other in (0..point.nodes.len()).filter(|other| *other != index) {
+        split.add_peer(point::address(other).into())?;
+        let outer = Outer::V4 { src: point::address(index), dst: point::address(other) };
+        let hop = Hop::new(other as u32, outer, config.min.of(config.max), config.max);
+        match aggregation.mode {
+            Mode::Hop => merge.merge.set_hop(mac(other), hop)?,
+            Mode::End => merge.merge.set_far_end(point::address(other).into(), 32, hop)?,
+        }
+    }
+    merge.device_done(0, point.medium.radios[index].queue_limit as u32, Instant::ZERO);
+    Ok(merge)
+}
