@@ -7,7 +7,8 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
 OUT ?= results
 
 demo: build
-	target/release/sheaf lab run voip-two-hop --out $(OUT)/voip-two-hop
+	$(SUDO) target/release/sheaf lab run voip-two-hop --engine netns --quick --out $(OUT)/netns
+	target/release/sheaf lab run voip-two-hop --engine virtual --out $(OUT)/virtual
 
 build: setup
 	cargo build --release --locked --package sheaf
