@@ -4,8 +4,7 @@
 //! * [`packet`]: RTP header and a voice payload that carries flow, number and time;
 //! * [`meter`]: loss, delay, jitter, order, duplicates of one flow, in bounded memory;
 //! * [`emodel`]: ITU-T G.107 in its reduced form: from delay and loss to R and MOS;
-//! * [`playout`]: the listener's buffer, fixed or adaptive, which turns delay variation into delay
-//!   and loss;
+//! * [`playout`]: the listener's buffer, which turns delay variation into delay and loss;
 //! * [`rules`]: when a call counts as supported.
 //!
 //! ```

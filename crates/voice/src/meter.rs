@@ -19,8 +19,6 @@ pub struct Meter {
     seen: Box<[u64; WINDOW as usize / 64]>,
     delays: Histogram<u32>,
     total: Duration,
-    shortest: Duration,
-    longest: Duration,
     jitter: Jitter,
 }
 
@@ -36,8 +34,6 @@ impl Default for Meter {
             seen: Box::new([0; WINDOW as usize / 64]),
             delays,
             total: Duration::ZERO,
-            shortest: LONGEST,
-            longest: Duration::ZERO,
             jitter: Jitter::default(),
         }
     }
@@ -53,8 +49,6 @@ impl Meter {
         let delay = now.saturating_since(stamp.sent).min(LONGEST);
         self.received += 1;
         self.total += delay;
-        self.shortest = self.shortest.min(delay);
-        self.longest = self.longest.max(delay);
         self.delays.saturating_record(delay.as_micros() as u64);
         self.jitter.arrived(delay);
     }
@@ -114,16 +108,6 @@ impl Meter {
         self.total.checked_div(self.received as u32).unwrap_or_default()
     }
 
-    /// Shortest one-way delay; zero before the first packet.
-    pub fn min_delay(&self) -> Duration {
-        self.shortest.min(self.longest)
-    }
-
-    /// Longest one-way delay, at most 20 s; zero before the first packet.
-    pub fn max_delay(&self) -> Duration {
-        self.longest
-    }
-
     /// The delay that a share of `quantile` (0..1) of the packets does not exceed.
     pub fn delay_quantile(&self, quantile: f64) -> Duration {
         Duration::from_micros(self.delays.value_at_quantile(quantile))
@@ -141,11 +125,6 @@ impl Meter {
     /// last one depends on how the call ended).
     pub fn jitter(&self) -> Duration {
         self.jitter.mean()
-    }
-
-    /// The same estimate after the last packet, as a receiver report would carry it.
-    pub fn final_jitter(&self) -> Duration {
-        Duration::from_secs_f64(self.jitter.estimate)
     }
 }
 
@@ -177,8 +156,6 @@ impl Jitter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeSet;
 
     fn meter(arrivals: &[(u32, u64)]) -> Meter {
         let mut meter = Meter::default();
@@ -201,51 +178,9 @@ mod tests {
     fn the_delay_is_measured_from_the_stamp() {
         let meter = meter(&[(0, 10), (1, 20), (2, 30), (3, 40)]);
         assert_eq!(meter.mean_delay(), Duration::from_millis(25));
-        assert_eq!(meter.min_delay(), Duration::from_millis(10));
-        assert_eq!(meter.max_delay(), Duration::from_millis(40));
         assert!((meter.share_within(Duration::from_millis(30)) - 0.75).abs() < 1e-9);
         let p99 = meter.delay_quantile(0.99).as_secs_f64();
         assert!((p99 / 0.040 - 1.0).abs() < 0.01, "{p99}");
-    }
-
-    #[test]
-    fn a_meter_that_heard_nothing_says_zero() {
-        let meter = Meter::default();
-        assert_eq!((meter.min_delay(), meter.max_delay()), (Duration::ZERO, Duration::ZERO));
-        assert_eq!((meter.mean_delay(), meter.jitter()), (Duration::ZERO, Duration::ZERO));
-        assert_eq!((meter.loss(10), meter.loss(0)), (1.0, 0.0));
-    }
-
-    proptest! {
-        #[test]
-        fn in_whatever_order_they_come_each_number_counts_once(
-            numbers in proptest::collection::vec(0..WINDOW, 0..300),
-            start: u32,
-        ) {
-            let mut meter = Meter::default();
-            for number in &numbers {
-                let number = start.wrapping_add(*number);
-                let stamp = Stamp { flow: 1, number, sent: Instant::ZERO };
-                meter.arrived(stamp, Instant::from_millis(5));
-            }
-            let distinct: BTreeSet<_> = numbers.iter().collect();
-            prop_assert_eq!(meter.received(), distinct.len() as u64);
-            prop_assert_eq!(meter.received() + meter.duplicates(), numbers.len() as u64);
-        }
-    }
-
-    #[test]
-    fn a_replay_from_before_the_window_is_no_reception() {
-        let meter = meter(&[(0, 5), (5000, 5), (0, 5), (3976, 5)]);
-        assert_eq!((meter.received(), meter.duplicates()), (2, 2));
-    }
-
-    #[test]
-    fn the_final_jitter_forgets_what_the_mean_remembers() {
-        let rough = (0..200).map(|n| (n, 10 + 8 * u64::from(n % 2)));
-        let meter = meter(&rough.chain((200..400).map(|n| (n, 10))).collect::<Vec<_>>());
-        assert!(meter.final_jitter() < Duration::from_micros(1));
-        assert!(meter.jitter() > Duration::from_millis(3));
     }
 
     #[test]

@@ -1,25 +1,19 @@
 //! The listener's play-out buffer: it waits so that late packets still come in time, and what
 //! comes later is lost to the ear.
 //!
-//! A longer buffer trades loss for delay; the E-model prices both. Three buffers:
-//!
-//! * [`Heard::with_delay`]: every packet is played the same time after it was sent;
-//! * [`Heard::best`]: the fixed delay that rates best for the whole call, known only afterwards
-//!   (L. Sun, E. Ifeachor, "Voice quality prediction models and their application in VoIP
-//!   networks", IEEE Trans. Multimedia 8(4), 2006, section V): what an adaptive buffer aims at;
-//! * [`Adaptive`]: what a listener can do while the call lasts (see its module).
-
-pub mod adaptive;
+//! A longer buffer trades loss for delay; the E-model prices both. The buffer here plays with the
+//! fixed delay that rates best for the whole call (L. Sun, E. Ifeachor, "Voice quality prediction
+//! models and their application in VoIP networks", IEEE Trans. Multimedia 8(4), 2006, section V):
+//! what an adaptive buffer aims at.
 
 use crate::emodel::{Codec, mos};
 use crate::meter::Meter;
-pub use adaptive::Adaptive;
 use sheaf_stage::Duration;
 
 /// What the listener hears.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Heard {
-    /// Network and buffer, from sending to playing; the mean where the buffer adapts.
+    /// Network and buffer, from sending to playing.
     pub delay: Duration,
     /// Share of packets lost in the network or late, 0..1.
     pub loss: f64,
@@ -30,34 +24,22 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// What a delay from sending to playing and a share of `loss` (0..1), lost in bursts of
-    /// `burst` times the length of random loss, come to.
-    pub(crate) fn new(codec: Codec, delay: Duration, loss: f64, burst: f64) -> Heard {
-        let r = codec.r(delay.as_secs_f64() * 1e3 + codec.delay_ms(), loss, burst);
-        Heard { delay, loss, r, mos: mos(r) }
-    }
-
-    /// What a listener with a buffer of `delay` hears of a flow of `sent` packets. Losses are
-    /// taken as random: the histogram of delays does not know which packets were late.
+    /// What a listener with a buffer of `delay` hears of a flow of `sent` packets.
     pub fn with_delay(codec: Codec, meter: &Meter, sent: u64, delay: Duration) -> Heard {
         let in_time = meter.share_within(delay) * (1.0 - meter.loss(sent));
-        Heard::new(codec, delay, 1.0 - in_time, 1.0)
+        let loss = 1.0 - in_time;
+        let r = codec.r(delay.as_secs_f64() * 1e3 + codec.delay_ms(), loss, 1.0);
+        Heard { delay, loss, r, mos: mos(r) }
     }
 
     /// What a listener with the best fixed buffer hears.
     pub fn best(codec: Codec, meter: &Meter, sent: u64) -> Heard {
-        let quantile = |per_mille: u32| meter.delay_quantile(f64::from(per_mille) / 1000.0);
+        let quantile = |percent: u32| meter.delay_quantile(f64::from(percent) / 1000.0);
         (500..=1000)
             .step_by(5)
             .map(|per_mille| Heard::with_delay(codec, meter, sent, quantile(per_mille)))
             .max_by(|a, b| a.r.total_cmp(&b.r))
             .expect("there are quantiles to try")
-    }
-
-    /// From the talker's mouth to the listener's ear: the codec's own delay (25 ms for G.729A)
-    /// comes on top of network and buffer.
-    pub fn mouth_to_ear(&self, codec: Codec) -> Duration {
-        self.delay + Duration::from_secs_f64(codec.delay_ms() / 1e3)
     }
 }
 
@@ -79,7 +61,6 @@ mod tests {
         let heard = Heard::best(Codec::G729A, &meter, 1000);
         assert!((heard.loss - 0.01).abs() < 1e-6, "{heard:?}");
         assert!((heard.delay.as_secs_f64() - 0.040).abs() < 0.001, "{heard:?}");
-        assert_eq!(heard.mouth_to_ear(Codec::G729A), heard.delay + Duration::from_millis(25));
     }
 
     #[test]
