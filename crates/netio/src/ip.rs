@@ -2,6 +2,7 @@
 //! iproute2.
 
 use std::io;
+use std::net::IpAddr;
 use std::process::Command;
 
 /// Runs `ip` with the words of `arguments`; an error carries what it said.
@@ -36,6 +37,39 @@ pub fn mac(name: &str) -> io::Result<[u8; 6]> {
     let address = text.split_once("link/ether ").map(|(_, rest)| rest).unwrap_or_default();
     parse_mac(address.split_whitespace().next().unwrap_or_default())
         .ok_or_else(|| io::Error::other(format!("{name} is no Ethernet interface")))
+}
+
+/// The names of all interfaces.
+pub fn names() -> io::Result<Vec<String>> {
+    let list = nix::net::if_::if_nameindex()?;
+    Ok(list.iter().map(|one| one.name().to_string_lossy().into_owned()).collect())
+}
+
+/// The MTU of interface `name` in bytes.
+pub fn mtu(name: &str) -> io::Result<u32> {
+    let text = output(&format!("-o link show dev {name}"))?;
+    let mtu = text.split_once(" mtu ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+    mtu.ok_or_else(|| io::Error::other(format!("{name} has no MTU")))
+}
+
+/// The addresses of interface `name` and the lengths of their prefixes.
+pub fn addresses(name: &str) -> io::Result<Vec<(IpAddr, u32)>> {
+    let text = output(&format!("-o addr show dev {name}"))?;
+    let address = |line: &str| {
+        let mut words = line.split_whitespace().skip_while(|word| !word.starts_with("inet"));
+        let (address, bits) = words.nth(1)?.split_once('/')?;
+        Some((address.parse().ok()?, bits.parse().ok()?))
+    };
+    Ok(text.lines().filter_map(address).collect())
+}
+
+/// Whether `address` is in the subnet of `ours`/`bits`.
+pub fn in_subnet(ours: IpAddr, bits: u32, address: IpAddr) -> bool {
+    match (ours, address) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros() >= bits,
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros() >= bits,
+        _ => false,
+    }
 }
 
 /// Reads `02:00:00:00:00:01`.
