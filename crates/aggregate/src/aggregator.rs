@@ -156,6 +156,11 @@ impl Aggregator {
         })
     }
 
+    /// Frames that wait.
+    pub fn frames(&self) -> usize {
+        self.frames
+    }
+
     /// Takes back a buffer, so that steady traffic needs no new ones.
     pub fn recycle(&mut self, buffer: Vec<u8>) {
         if self.spare.len() < self.config.total_frames {

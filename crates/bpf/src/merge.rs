@@ -13,7 +13,7 @@ use aya::{Ebpf, include_bytes_aligned};
 use sheaf_aggregate::Stats;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -100,18 +100,13 @@ impl Merge {
     }
 
     /// The next thing the program told; `None` when there is nothing. Readable when
-    /// [`Merge::events_fd`] is.
+    /// the value's descriptor is.
     pub fn event(&mut self) -> Option<Event> {
         let item = self.events.next()?;
         let word = |at: usize| item.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
         let slot = word(4)?;
         let oldest = item.get(8..16)?.try_into().ok().map(u64::from_ne_bytes)?;
         Some(if word(0)? == 0 { Event::Waits { slot, oldest } } else { Event::WantsTick { slot } })
-    }
-
-    /// Readable when the program has told something.
-    pub fn events_fd(&self) -> RawFd {
-        self.events.as_raw_fd()
     }
 
     /// The queue in `slot` as it is now.
@@ -129,6 +124,13 @@ impl Merge {
             }
         }
         Ok(sums.into_iter().collect())
+    }
+}
+
+impl AsFd for Merge {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring buffer keeps its descriptor open as long as `self` lives.
+        unsafe { BorrowedFd::borrow_raw(self.events.as_raw_fd()) }
     }
 }
 

@@ -1,13 +1,16 @@
 //! `sheaf`: makes weak links carry more.
 
+mod aggregate;
+mod grammar;
 mod lab;
+mod show;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Makes weak links carry more: packet aggregation, and the lab that proves it.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
+#[command(version, max_term_width = 100, after_help = aggregate::HELP)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -15,6 +18,28 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Gather small packets to the same next hop or far end into one frame, until Ctrl-C
+    #[command(after_help = aggregate::HELP)]
+    Aggregate {
+        /// dev IF peer ADDR …
+        #[arg(trailing_var_arg = true, required = true, value_name = "WORDS")]
+        words: Vec<String>,
+    },
+    /// Take meta packets apart on an interface; stays until `off`
+    #[command(after_help = aggregate::HELP)]
+    Split {
+        /// dev IF peer ADDR … | off
+        #[arg(trailing_var_arg = true, required = true, value_name = "WORDS")]
+        words: Vec<String>,
+    },
+    /// Print statistics per interface and next hop
+    Show {
+        /// dev IF for one interface only
+        words: Vec<String>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Run experiments: published testbeds, real traffic, reports
     #[command(subcommand)]
     Lab(lab::Command),
@@ -22,6 +47,14 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Aggregate { words } => aggregate::aggregate(&words),
+        Command::Split { words } => aggregate::split(&words),
+        Command::Show { words, json } => match words.as_slice() {
+            [] => show::show(None, json),
+            [dev] => show::show(Some(dev), json),
+            [keyword, dev] if keyword == "dev" => show::show(Some(dev), json),
+            [word, ..] => Err(grammar::unknown(word, &["dev"])),
+        },
         Command::Lab(command) => lab::run(command),
     };
     match result {

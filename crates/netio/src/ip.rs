@@ -2,7 +2,7 @@
 //! iproute2.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::process::Command;
 
 /// Runs `ip` with the words of `arguments`; an error carries what it said.
@@ -52,24 +52,27 @@ pub fn mtu(name: &str) -> io::Result<u32> {
     mtu.ok_or_else(|| io::Error::other(format!("{name} has no MTU")))
 }
 
-/// The addresses of interface `name` and the lengths of their prefixes.
-pub fn addresses(name: &str) -> io::Result<Vec<(IpAddr, u32)>> {
+/// The addresses of interface `name`.
+pub fn addresses(name: &str) -> io::Result<Vec<IpAddr>> {
     let text = output(&format!("-o addr show dev {name}"))?;
     let address = |line: &str| {
         let mut words = line.split_whitespace().skip_while(|word| !word.starts_with("inet"));
-        let (address, bits) = words.nth(1)?.split_once('/')?;
-        Some((address.parse().ok()?, bits.parse().ok()?))
+        let (address, _) = words.nth(1)?.split_once('/')?;
+        address.parse().ok()
     };
     Ok(text.lines().filter_map(address).collect())
 }
 
-/// Whether `address` is in the subnet of `ours`/`bits`.
-pub fn in_subnet(ours: IpAddr, bits: u32, address: IpAddr) -> bool {
-    match (ours, address) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros() >= bits,
-        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros() >= bits,
-        _ => false,
-    }
+/// The address that this host uses to talk to `address`, by its routes.
+pub fn source_towards(address: IpAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Connecting a UDP socket sends nothing; the port does not matter.
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect((address, 9))?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// Reads `02:00:00:00:00:01`.

@@ -7,6 +7,7 @@
 
 use crate::ecn::Ecn;
 use etherparse::{Ipv4HeaderSlice, Ipv6HeaderSlice};
+use std::net::IpAddr;
 use thiserror::Error;
 
 /// IP version.
@@ -136,6 +137,26 @@ impl<'a> Ip<'a> {
         match self.version {
             Version::V4 => &self.bytes[12..20],
             Version::V6 => &self.bytes[8..40],
+        }
+    }
+
+    /// Who sent it.
+    pub fn source(&self) -> IpAddr {
+        self.address(false)
+    }
+
+    /// Whom it is for.
+    pub fn destination(&self) -> IpAddr {
+        self.address(true)
+    }
+
+    fn address(&self, second: bool) -> IpAddr {
+        let both = self.addresses();
+        let (first, last) = both.split_at(both.len() / 2);
+        let one = if second { last } else { first };
+        match self.version {
+            Version::V4 => IpAddr::from(<[u8; 4]>::try_from(one).expect("half of eight bytes")),
+            Version::V6 => IpAddr::from(<[u8; 16]>::try_from(one).expect("half of 32 bytes")),
         }
     }
 

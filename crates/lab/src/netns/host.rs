@@ -45,7 +45,7 @@ impl Host {
 
     /// What the thread waits for.
     pub fn fds(&self) -> impl Iterator<Item = RawFd> {
-        let events = self.merge.as_ref().map(|merge| merge.merge.events_fd());
+        let events = self.merge.as_ref().map(|merge| merge.merge.as_fd().as_raw_fd());
         [self.tap.as_fd().as_raw_fd(), self.socket.as_raw_fd()].into_iter().chain(events)
     }
 

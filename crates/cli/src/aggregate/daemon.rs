@@ -1,0 +1,242 @@
+//! `sheaf aggregate` at work on one interface, until Ctrl-C: keeps time for its engine, learns the
+//! neighbours, and answers `sheaf show`.
+
+use super::arguments::{Arguments, Engine as Choice, Peers};
+use super::device::Queues;
+use super::engine::Engine;
+use super::kernel::Kernel;
+use super::user::User;
+use crate::show::{self, Interface};
+use anyhow::{Context, bail};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use sheaf_aggregate::{Config, Policy};
+use sheaf_netio::neigh::{self, Neighbour};
+use sheaf_netio::netlink::Netlink;
+use sheaf_netio::poller::Poller;
+use sheaf_netio::{clock, ip};
+use sheaf_stage::{Duration, Instant};
+use sheaf_wire::meta::Outer;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::net::IpAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+
+/// How often the neighbour table is read.
+const NEIGHBOURS: Duration = Duration::from_secs(1);
+/// How often a device is asked how full it is, while packets wait for it: half the air time of a
+/// small frame at 2 Mbit/s.
+const ASK: Duration = Duration::from_micros(500);
+
+struct Daemon<'a> {
+    arguments: &'a Arguments,
+    config: Config,
+    ifindex: u32,
+    engine: Box<dyn Engine>,
+    queues: Option<Queues>,
+    /// Hop numbers by what was asked for, so that a changed link address keeps its counters.
+    hops: BTreeMap<IpAddr, u32>,
+    /// Neighbours that share frames, by link address.
+    joined: BTreeSet<([u8; 6], IpAddr)>,
+    netlink: Netlink,
+    started: Instant,
+}
+
+/// Runs until SIGINT or SIGTERM.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let dev = &arguments.dev;
+    let ifindex = ip::index(dev)?;
+    ip::mac(dev)?;
+    let mut config = arguments.config(ip::mtu(dev)?)?;
+    let (engine, why) = choose(arguments.engine)?;
+    let control = SocketAddr::from_abstract_name(show::socket_name(dev))?;
+    let control = UnixListener::bind_addr(&control).map_err(|_| {
+        anyhow::anyhow!("{dev} is aggregated already; stop the other `sheaf aggregate` first")
+    })?;
+    control.set_nonblocking(true)?;
+    let queues = Queues::find(dev, ifindex)?;
+    if queues.is_none() && config.policy == Policy::Busy {
+        eprintln!("sheaf: {dev} does not tell how full it is; using policy forced");
+        config.policy = Policy::Forced;
+    }
+    let told = queues.as_ref().map_or("nothing", Queues::name);
+    let peers = splits(arguments);
+    let engine: Box<dyn Engine> = match engine {
+        Choice::User => Box::new(User::open(arguments, &config, &peers)?),
+        _ => Box::new(Kernel::attach(arguments, &config, &peers)?),
+    };
+    let signals = signals()?;
+    let mut daemon = Daemon {
+        arguments,
+        config,
+        ifindex,
+        engine,
+        queues,
+        hops: BTreeMap::new(),
+        joined: BTreeSet::new(),
+        netlink: Netlink::open()?,
+        started: clock::now(),
+    };
+    daemon.far_ends()?;
+    daemon.neighbours()?;
+    let (name, policy) = (daemon.engine.name(), policy_name(daemon.config.policy));
+    println!("aggregating on {dev}: engine {name}, {why}; policy {policy}, device tells {told}");
+    daemon.serve(&control, &signals)?;
+    daemon.engine.flush()?;
+    print!("{}", show::text(&daemon.report()?));
+    Ok(())
+}
+
+/// The engine that `asked` comes to, and why.
+fn choose(asked: Choice) -> anyhow::Result<(Choice, String)> {
+    match (asked, sheaf_bpf::support()) {
+        (_, Err(error @ sheaf_bpf::Unsupported::NotRoot)) => Err(error.into()),
+        (Choice::User, _) => Ok((Choice::User, "as asked".to_owned())),
+        (Choice::Auto, Err(error)) => Ok((Choice::User, format!("as {error}"))),
+        (Choice::Kernel, Err(error)) => bail!(error),
+        (Choice::Kernel, Ok(())) => Ok((Choice::Kernel, "as asked".to_owned())),
+        (Choice::Auto, Ok(())) => Ok((Choice::Kernel, "the kernel can".to_owned())),
+    }
+}
+
+/// Whose meta packets are split: the peers' and the far ends'.
+fn splits(arguments: &Arguments) -> Peers {
+    let mut peers = arguments.peers.clone();
+    peers.addresses.extend(arguments.far_ends.iter().map(|far_end| far_end.address));
+    peers
+}
+
+fn signals() -> anyhow::Result<SignalFd> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block()?;
+    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
+}
+
+fn policy_name(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Busy => "busy",
+        Policy::Forced => "forced",
+    }
+}
+
+impl Daemon<'_> {
+    fn serve(&mut self, control: &UnixListener, signals: &SignalFd) -> anyhow::Result<()> {
+        let mut poller = Poller::default();
+        let (asked, ended) = (poller.add(control), poller.add(signals));
+        self.engine.wait_for(&mut poller);
+        let mut look = clock::now() + NEIGHBOURS;
+        loop {
+            let now = clock::now();
+            if now >= look {
+                self.neighbours()?;
+                look = now + NEIGHBOURS;
+            }
+            if let Some(queues) = &mut self.queues {
+                self.engine.device_has(queues.frames()?, now);
+            }
+            let mut until = self.engine.run(now)?.unwrap_or(Instant::MAX).min(look);
+            if self.queues.is_some() && self.engine.held() > 0 {
+                until = until.min(now + ASK);
+            }
+            poller.wait(Some(until.saturating_since(clock::now())))?;
+            if poller.readable(ended) {
+                return Ok(());
+            }
+            if poller.readable(asked) {
+                self.answer(control);
+            }
+        }
+    }
+
+    /// Lets every neighbour join that is a peer and not one yet, and those leave that went. A
+    /// neighbour with several addresses is one next hop, named by its first.
+    fn neighbours(&mut self) -> anyhow::Result<()> {
+        if self.arguments.peers.is_empty() {
+            return Ok(());
+        }
+        let mut seen = BTreeSet::new();
+        for Neighbour { address, mac } in neigh::dump(&mut self.netlink, self.ifindex)? {
+            if self.arguments.peers.contains(address) {
+                seen.insert((mac, address));
+            }
+        }
+        let gone: Vec<_> = self.joined.difference(&seen).copied().collect();
+        for (mac, address) in gone {
+            self.engine.leave(Neighbour { address, mac })?;
+            // What else is known of the same neighbour joins anew.
+            self.joined.retain(|(other, _)| *other != mac);
+        }
+        let mut first = None;
+        for (mac, address) in seen {
+            let name = match first {
+                Some((same, name)) if same == mac => name,
+                _ => address,
+            };
+            first = Some((mac, name));
+            if self.joined.contains(&(mac, address)) {
+                continue;
+            }
+            if let Some(outer) = self.outer(name) {
+                let hop = self.hop(name);
+                self.engine.join(hop, Neighbour { address, mac }, outer)?;
+                self.joined.insert((mac, address));
+            }
+        }
+        Ok(())
+    }
+
+    fn far_ends(&mut self) -> anyhow::Result<()> {
+        for far_end in &self.arguments.far_ends {
+            let outer = self.outer(far_end.address).with_context(|| {
+                let address = far_end.address;
+                format!("no route leads to {address}; add one, or an address of its family")
+            })?;
+            let hop = self.hop(far_end.address);
+            for prefix in &far_end.prefixes {
+                self.engine.far_end(hop, *prefix, outer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Outer addresses towards `address`; `None` where no route leads there.
+    fn outer(&self, address: IpAddr) -> Option<Outer> {
+        Outer::new(ip::source_towards(address).ok()?, address)
+    }
+
+    fn hop(&mut self, address: IpAddr) -> u32 {
+        let next = self.hops.len() as u32;
+        *self.hops.entry(address).or_insert(next)
+    }
+
+    fn report(&self) -> anyhow::Result<Interface> {
+        let names: BTreeMap<u32, IpAddr> = self.hops.iter().map(|(ip, id)| (*id, *ip)).collect();
+        let mut interface = Interface::new(&self.arguments.dev);
+        interface.engine = Some(self.engine.name());
+        interface.policy = Some(policy_name(self.config.policy).to_owned());
+        interface.seconds = (clock::now() - self.started).as_secs_f64();
+        for (id, stats) in self.engine.stats()? {
+            let name = names.get(&id).map_or_else(|| id.to_string(), IpAddr::to_string);
+            interface.add_hop(name, &stats);
+        }
+        interface.held_frames = self.engine.held();
+        interface.passed_frames = self.engine.passed();
+        interface.split = self.engine.split()?;
+        Ok(interface)
+    }
+
+    /// Answers whoever asks with the statistics; someone who does not read them is dropped.
+    fn answer(&self, control: &UnixListener) {
+        while let Ok((mut stream, _)) = control.accept() {
+            let answer = self.report().and_then(|report| Ok(serde_json::to_vec(&report)?));
+            let sent = answer
+                .map(|json| stream.set_nonblocking(true).and_then(|()| stream.write_all(&json)));
+            if let Err(error) = sent {
+                eprintln!("sheaf: cannot answer `sheaf show`: {error:#}");
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What an engine does for the daemon.
+
+use crate::grammar::Prefix;
+use sheaf_aggregate::Stats;
+use sheaf_netio::neigh::Neighbour;
+use sheaf_netio::poller::Poller;
+use sheaf_stage::Instant;
+use sheaf_wire::meta::Outer;
+use std::collections::BTreeMap;
+
+/// Carries packets: gathers towards the next hops it was told, splits what they send.
+pub trait Engine {
+    /// Its name, with how it works.
+    fn name(&self) -> String;
+
+    /// Packets to `neighbour` share frames from now on, as next hop number `hop`. Numbers come in
+    /// order, beginning with 0; a number that comes again is another address of the same host.
+    fn join(&mut self, hop: u32, neighbour: Neighbour, outer: Outer) -> anyhow::Result<()>;
+
+    /// Packets to `neighbour` pass as they are from now on.
+    fn leave(&mut self, neighbour: Neighbour) -> anyhow::Result<()>;
+
+    /// Packets to `prefix` share frames to the far end number `hop`.
+    fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer) -> anyhow::Result<()>;
+
+    /// The device has `frames` that it has not sent.
+    fn device_has(&mut self, frames: u64, now: Instant);
+
+    /// Does what is due at `now`; answers when to call again at the latest.
+    fn run(&mut self, now: Instant) -> anyhow::Result<Option<Instant>>;
+
+    /// Adds what is to be waited for, besides time.
+    fn wait_for(&self, poller: &mut Poller);
+
+    /// Frames that wait.
+    fn held(&self) -> u32;
+
+    /// Frames that were not to be gathered.
+    fn passed(&self) -> u32;
+
+    /// Counters by hop number.
+    fn stats(&self) -> anyhow::Result<Vec<(u32, Stats)>>;
+
+    /// What the splitter counted, by name.
+    fn split(&self) -> anyhow::Result<Option<BTreeMap<String, u64>>>;
+
+    /// Lets everything leave that is held.
+    fn flush(&mut self) -> anyhow::Result<()>;
+}
+
+/// More frames than any device has in its queue: what a device can have, it does not tell.
+pub const NO_LIMIT: u32 = 1 << 16;

@@ -1,0 +1,94 @@
+//! The kernel engine: eBPF programs on the interface; this process only keeps time.
+
+use super::arguments::{Arguments, Peers};
+use super::engine::{Engine, NO_LIMIT};
+use crate::grammar::Prefix;
+use sheaf_aggregate::{Config, Stats};
+use sheaf_bpf::Controller;
+use sheaf_bpf::layout::Hop;
+use sheaf_netio::ip;
+use sheaf_netio::neigh::Neighbour;
+use sheaf_netio::poller::Poller;
+use sheaf_stage::Instant;
+use sheaf_wire::meta::Outer;
+use std::collections::BTreeMap;
+use std::io::Read;
+
+pub struct Kernel {
+    ifindex: u32,
+    config: Config,
+    controller: Controller,
+}
+
+impl Kernel {
+    /// Puts both programs on the interface.
+    pub fn attach(arguments: &Arguments, config: &Config, peers: &Peers) -> anyhow::Result<Kernel> {
+        let dev = &arguments.dev;
+        let ifindex = ip::index(dev)?;
+        let mut cookie = [0; 8];
+        std::fs::File::open("/dev/urandom")?.read_exact(&mut cookie)?;
+        let cookie = u64::from_ne_bytes(cookie);
+        super::attach_split(dev, ifindex, peers)?;
+        let controller = Controller::attach(dev, ifindex, ip::mac(dev)?, config, cookie)?;
+        Ok(Kernel { ifindex, config: config.clone(), controller })
+    }
+
+    fn hop(&self, id: u32, outer: Outer) -> Hop {
+        Hop::new(id, outer, self.config.min.of(self.config.max), self.config.max)
+    }
+}
+
+impl Engine for Kernel {
+    fn name(&self) -> String {
+        "kernel (eBPF at tcx)".to_owned()
+    }
+
+    fn join(&mut self, hop: u32, neighbour: Neighbour, outer: Outer) -> anyhow::Result<()> {
+        Ok(self.controller.merge.set_hop(neighbour.mac, self.hop(hop, outer))?)
+    }
+
+    fn leave(&mut self, neighbour: Neighbour) -> anyhow::Result<()> {
+        Ok(self.controller.merge.remove_hop(neighbour.mac)?)
+    }
+
+    fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer) -> anyhow::Result<()> {
+        let hop = self.hop(hop, outer);
+        Ok(self.controller.merge.set_far_end(prefix.network, prefix.bits, hop)?)
+    }
+
+    fn device_has(&mut self, frames: u64, now: Instant) {
+        let page = self.controller.merge.device().read();
+        let done = page.sent.saturating_sub(frames);
+        self.controller.device_done(done.max(page.done), NO_LIMIT, now);
+    }
+
+    fn run(&mut self, now: Instant) -> anyhow::Result<Option<Instant>> {
+        Ok(self.controller.run(now)?)
+    }
+
+    fn wait_for(&self, poller: &mut Poller) {
+        poller.add(&self.controller.merge);
+    }
+
+    fn held(&self) -> u32 {
+        self.controller.merge.device().read().held
+    }
+
+    fn passed(&self) -> u32 {
+        self.controller.merge.device().read().passed
+    }
+
+    fn stats(&self) -> anyhow::Result<Vec<(u32, Stats)>> {
+        Ok(self.controller.merge.stats()?)
+    }
+
+    fn split(&self) -> anyhow::Result<Option<BTreeMap<String, u64>>> {
+        let Some(split) = sheaf_bpf::Split::find(self.ifindex)? else { return Ok(None) };
+        let counters = split.counters()?.into_iter();
+        Ok(Some(counters.map(|(name, count)| (name.to_owned(), count)).collect()))
+    }
+
+    fn flush(&mut self) -> anyhow::Result<()> {
+        Ok(self.controller.flush()?)
+    }
+}

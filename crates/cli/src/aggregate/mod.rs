@@ -1,0 +1,71 @@
+//! `sheaf aggregate` and `sheaf split`.
+//!
+//! * [`arguments`]: the command line;
+//! * [`daemon`]: who shares frames with whom, time, and questions from `sheaf show`;
+//! * [`engine`]: what carries the packets: [`kernel`] (eBPF) or [`user`] (a TAP interface);
+//! * [`device`]: how full the interface is.
+
+mod arguments;
+mod daemon;
+mod device;
+mod engine;
+mod kernel;
+mod user;
+
+use arguments::{Arguments, Peers, Split};
+use sheaf_netio::ip;
+
+/// The grammar, for `--help`.
+pub const HELP: &str = "\
+Usage: sheaf aggregate dev IF { peer ADDR|any | to ADDR [via PREFIX,...] }...
+                       [policy busy|forced] [min BYTES|P%] [max BYTES] [timeout TIME] [hold TIME]
+                       [inflight N] [acks on|off] [match RULE]... [engine auto|kernel|user]
+       sheaf split dev IF { peer ADDR|any }... | off
+
+  peer ADDR    this neighbour splits meta packets; any: every neighbour does
+  to ADDR      a splitter behind routers; via: what is reached through it
+  policy busy  wait only while the device is busy anyway (default); forced: up to timeout
+  min, max     bytes that let a queue leave early under forced (500), and of a frame (1500)
+  timeout      longest wait under forced (5ms); hold: longest wait under any policy (40ms)
+  inflight     frames that the device may have while nothing waits, under busy (1)
+  acks         gather pure TCP acknowledgements, too (off)
+  match        gather what matches; default: match proto udp length 256
+  RULE         { proto P | dscp D | sport A[-B] | dport A[-B] | mark M[/MASK] | length BYTES }...
+  engine       kernel: eBPF; user: a TAP interface; auto: kernel where it can be (default)
+
+Example: sheaf split dev wlan0 peer 10.0.0.1       on the neighbour
+         sheaf aggregate dev wlan0 peer 10.0.0.2   here, until Ctrl-C";
+
+/// `sheaf aggregate`: runs until it is interrupted.
+pub fn aggregate(words: &[String]) -> anyhow::Result<()> {
+    daemon::run(&Arguments::parse(words)?)
+}
+
+/// `sheaf split`: puts a splitter on an interface, or takes it off.
+pub fn split(words: &[String]) -> anyhow::Result<()> {
+    let Split { dev, peers } = Split::parse(words)?;
+    let ifindex = ip::index(&dev)?;
+    sheaf_bpf::support()?;
+    match peers {
+        None => {
+            let was_there = sheaf_bpf::Split::detach(&dev)?;
+            anyhow::ensure!(was_there, "no splitter on {dev}; nothing to take off");
+        }
+        Some(peers) => {
+            ip::mac(&dev)?;
+            attach_split(&dev, ifindex, &peers)?;
+        }
+    }
+    Ok(())
+}
+
+fn attach_split(dev: &str, ifindex: u32, peers: &Peers) -> anyhow::Result<()> {
+    let mut split = sheaf_bpf::Split::attach(dev, ifindex)?;
+    if peers.any {
+        split.accept_any()?;
+    }
+    for peer in &peers.addresses {
+        split.add_peer(*peer)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! `sheaf show`: the statistics of the theses, per interface and next hop.
+
+use anyhow::bail;
+use serde::{Deserialize, Serialize};
+use sheaf_aggregate::Stats;
+use sheaf_bpf::Split;
+use sheaf_netio::ip;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io::Read;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::Duration;
+
+/// The most bytes that an answer may have.
+const LONGEST: u64 = 1 << 20;
+
+/// The name of the control socket of interface `dev`, in the abstract space of its namespace.
+pub fn socket_name(dev: &str) -> String {
+    format!("sheaf/aggregate/{dev}")
+}
+
+/// Everything known of one interface.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Interface {
+    /// Its name.
+    pub interface: String,
+    /// Which engine gathers; none where only a splitter is.
+    pub engine: Option<String>,
+    /// Hold policy.
+    pub policy: Option<String>,
+    /// Time since start.
+    pub seconds: f64,
+    /// Frames that wait now.
+    pub held_frames: u32,
+    /// Frames that were none of ours.
+    pub passed_frames: u32,
+    /// All next hops together.
+    pub total: Counters,
+    /// By next hop or far end.
+    pub hops: BTreeMap<String, Counters>,
+    /// What the splitter counted: packets, and refusals by reason.
+    pub split: Option<BTreeMap<String, u64>>,
+}
+
+/// The counters of KAU's `/proc/KauStat`, and the ratios derived from them.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Counters {
+    aggregated_packets: u64,
+    meta_packets: u64,
+    unaggregated_packets: u64,
+    aggregated_bytes: u64,
+    aggregated_bytes_on_network: u64,
+    unaggregated_bytes: u64,
+    sent_by_timeout: u64,
+    sent_by_size: u64,
+    sent_by_ready: u64,
+    dropped: u64,
+    aggregation_ratio: Option<f64>,
+    average_aggregation: Option<f64>,
+}
+
+impl From<&Stats> for Counters {
+    fn from(stats: &Stats) -> Self {
+        Counters {
+            aggregated_packets: stats.aggregated_packets,
+            meta_packets: stats.meta_packets,
+            unaggregated_packets: stats.unaggregated_packets,
+            aggregated_bytes: stats.aggregated_bytes,
+            aggregated_bytes_on_network: stats.meta_bytes,
+            unaggregated_bytes: stats.unaggregated_bytes,
+            sent_by_timeout: stats.by_timeout,
+            sent_by_size: stats.by_size,
+            sent_by_ready: stats.by_ready,
+            dropped: stats.dropped,
+            aggregation_ratio: stats.aggregation_ratio(),
+            average_aggregation: stats.average_aggregation(),
+        }
+    }
+}
+
+impl Interface {
+    /// Nothing known yet of `interface`.
+    pub fn new(interface: &str) -> Interface {
+        Interface { interface: interface.to_owned(), ..Interface::default() }
+    }
+
+    /// Adds the counters of a next hop.
+    pub fn add_hop(&mut self, name: String, stats: &Stats) {
+        self.hops.insert(name, stats.into());
+        let mut sum = Stats::default();
+        for hop in self.hops.values() {
+            sum.add(&hop.into());
+        }
+        self.total = (&sum).into();
+    }
+
+    /// Reads the splitter on interface number `ifindex`, where there is one.
+    pub fn read_splitter(&mut self, ifindex: u32) -> anyhow::Result<()> {
+        if let Some(split) = Split::find(ifindex)? {
+            let counters = split.counters()?.into_iter();
+            self.split = Some(counters.map(|(name, count)| (name.to_owned(), count)).collect());
+        }
+        Ok(())
+    }
+}
+
+impl From<&Counters> for Stats {
+    fn from(counters: &Counters) -> Self {
+        Stats {
+            aggregated_packets: counters.aggregated_packets,
+            aggregated_bytes: counters.aggregated_bytes,
+            meta_packets: counters.meta_packets,
+            meta_bytes: counters.aggregated_bytes_on_network,
+            unaggregated_packets: counters.unaggregated_packets,
+            unaggregated_bytes: counters.unaggregated_bytes,
+            by_timeout: counters.sent_by_timeout,
+            by_size: counters.sent_by_size,
+            by_ready: counters.sent_by_ready,
+            dropped: counters.dropped,
+        }
+    }
+}
+
+/// `sheaf show`: `dev` or all interfaces of this namespace.
+pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
+    sheaf_bpf::support()?;
+    let names = match dev {
+        Some(dev) => {
+            ip::index(dev)?;
+            vec![dev.to_owned()]
+        }
+        None => ip::names()?,
+    };
+    let mut interfaces = Vec::new();
+    for name in names {
+        let mut interface = match ask(&name)? {
+            Some(interface) => interface,
+            None => Interface::new(&name),
+        };
+        if interface.split.is_none() {
+            interface.read_splitter(ip::index(&name)?)?;
+        }
+        if interface.engine.is_some() || interface.split.is_some() {
+            interfaces.push(interface);
+        }
+    }
+    if json {
+        println!("{}", serde_json::to_string_pretty(&interfaces)?);
+    } else if interfaces.is_empty() {
+        bail!("nothing aggregates or splits here; start `sheaf aggregate dev IF peer ADDR`");
+    } else {
+        interfaces.iter().for_each(|interface| print!("{}", text(interface)));
+    }
+    Ok(())
+}
+
+/// Asks the process that aggregates on `dev`; `None` when there is none.
+fn ask(dev: &str) -> anyhow::Result<Option<Interface>> {
+    let address = SocketAddr::from_abstract_name(socket_name(dev))?;
+    let Ok(stream) = UnixStream::connect_addr(&address) else { return Ok(None) };
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut answer = Vec::new();
+    stream.take(LONGEST).read_to_end(&mut answer)?;
+    Ok(Some(serde_json::from_slice(&answer)?))
+}
+
+/// An interface in the manner of `tc -s`.
+pub fn text(interface: &Interface) -> String {
+    let mut text = String::new();
+    let out = &mut text;
+    let (engine, policy) = (interface.engine.as_deref(), interface.policy.as_deref());
+    let _ = writeln!(
+        out,
+        "{}: engine {} policy {} up {:.1}s held {} frames, passed {} frames",
+        interface.interface,
+        engine.unwrap_or("none"),
+        policy.unwrap_or("none"),
+        interface.seconds,
+        interface.held_frames,
+        interface.passed_frames
+    );
+    for (name, counters) in &interface.hops {
+        let _ = writeln!(
+            out,
+            "  to {name}: aggregated {} pkt {} bytes in {} meta packets ({} bytes), alone {} pkt {} bytes",
+            counters.aggregated_packets,
+            counters.aggregated_bytes,
+            counters.meta_packets,
+            counters.aggregated_bytes_on_network,
+            counters.unaggregated_packets,
+            counters.unaggregated_bytes
+        );
+        let _ = writeln!(
+            out,
+            "    sent by size {} by ready {} by timeout {} dropped {}; {} pkt a frame, {} pkt a meta packet",
+            counters.sent_by_size,
+            counters.sent_by_ready,
+            counters.sent_by_timeout,
+            counters.dropped,
+            counters.aggregation_ratio.map_or("-".into(), |ratio| format!("{ratio:.2}")),
+            counters.average_aggregation.map_or("-".into(), |ratio| format!("{ratio:.2}")),
+        );
+    }
+    if let Some(split) = &interface.split {
+        let mut counts = String::new();
+        for (name, count) in split.iter().filter(|(_, count)| **count > 0) {
+            let _ = write!(counts, " {name} {count}");
+        }
+        let _ =
+            writeln!(out, "  split:{}", if counts.is_empty() { " nothing yet" } else { &counts });
+    }
+    text
+}

@@ -1,0 +1,79 @@
+//! What waits in an interface's queueing discipline.
+
+use crate::netlink::Netlink;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
+use std::io;
+
+/// Packets in the root discipline of interface `ifindex` and below it; `None` where it has none
+/// (`noqueue`).
+///
+/// The kernel tells of all interfaces or, to everyone who listens, of one; so all are asked for.
+pub fn waiting(netlink: &mut Netlink, ifindex: u32) -> io::Result<Option<u32>> {
+    let mut waiting = None;
+    let question = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+    netlink.dump(question, |object| {
+        if let RouteNetlinkMessage::NewQueueDiscipline(discipline) = object
+            && discipline.header.index == ifindex as i32
+            && discipline.header.parent == TcHandle::ROOT
+        {
+            waiting = read(&discipline);
+        }
+    })?;
+    Ok(waiting)
+}
+
+fn read(discipline: &TcMessage) -> Option<u32> {
+    let mut waiting = None;
+    for attribute in &discipline.attributes {
+        match attribute {
+            TcAttribute::Kind(kind) if kind == "noqueue" => return None,
+            TcAttribute::Stats2(parts) => {
+                for part in parts {
+                    if let TcStats2::Queue(queue) = part {
+                        waiting = Some(queue.qlen);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    waiting
+}
+
+#[cfg(test)]
+mod tests {
+    use super::waiting;
+    use crate::ip;
+    use crate::netlink::Netlink;
+    use crate::netns::Namespace;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn packets_in_a_token_bucket_filter_are_told_and_without_a_queue_nothing_is() {
+        let namespace = Namespace::new().unwrap();
+        namespace
+            .run(|| {
+                let mut netlink = Netlink::open()?;
+                ip::run("link add eth0 type veth peer name eth1")?;
+                ip::run("addr add 10.0.0.1/24 dev eth0")?;
+                ip::run("link set eth0 up")?;
+                ip::run("link set eth1 up")?;
+                ip::run("neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev eth0")?;
+                let ifindex = ip::index("eth0")?;
+                assert_eq!(waiting(&mut netlink, ifindex)?, None);
+                // One packet in a quarter of an hour: all but the first wait.
+                let tbf = ["qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "8bit"];
+                let size = ["burst", "1600", "limit", "100000"];
+                let done = std::process::Command::new("tc").args(tbf).args(size).status()?;
+                assert!(done.success());
+                let socket = UdpSocket::bind("10.0.0.1:0")?;
+                for _ in 0..5 {
+                    socket.send_to(&[0; 1000], "10.0.0.2:9")?;
+                }
+                assert_eq!(waiting(&mut netlink, ifindex)?, Some(4));
+                Ok(())
+            })
+            .unwrap();
+    }
+}

@@ -1,0 +1,136 @@
+//! Raw IP sockets for one protocol on one interface: whole IP packets out, whole IP packets in.
+//!
+//! The kernel routes what is sent over the interface's own routes and finds the link address; a
+//! host that listens for a protocol does not answer it with ICMP's "protocol unreachable".
+
+use nix::libc;
+use nix::sys::socket::{SockaddrStorage, setsockopt, sockopt};
+use std::ffi::OsString;
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// IPv6 header bytes.
+const V6_HEADER: usize = 40;
+/// linux/in6.h; the libc crate has no name for it.
+const IPV6_HDRINCL: i32 = 36;
+
+/// A raw socket of one family.
+#[derive(Debug)]
+pub struct RawSocket {
+    socket: OwnedFd,
+    protocol: u8,
+    v6: bool,
+}
+
+impl RawSocket {
+    /// For packets of `protocol` in IPv4, or IPv6 where `v6`, on interface `name`.
+    pub fn open(name: &str, v6: bool, protocol: u8) -> io::Result<RawSocket> {
+        let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: a bare system call; nix knows no raw protocols.
+        let fd = unsafe { libc::socket(family, kind, i32::from(protocol)) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        setsockopt(&socket, sockopt::BindToDevice, &OsString::from(name))?;
+        let raw = RawSocket { socket, protocol, v6 };
+        if v6 {
+            raw.set(libc::IPPROTO_IPV6, IPV6_HDRINCL)?;
+            raw.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS)?;
+            raw.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)?;
+        } else {
+            raw.set(libc::IPPROTO_IP, libc::IP_HDRINCL)?;
+        }
+        Ok(raw)
+    }
+
+    fn set(&self, level: i32, option: i32) -> io::Result<()> {
+        let on: libc::c_int = 1;
+        let (value, len) = ((&raw const on).cast(), size_of_val(&on) as u32);
+        // SAFETY: the value is an int of `len` bytes that lives through the call.
+        match unsafe { libc::setsockopt(self.socket.as_raw_fd(), level, option, value, len) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Sends the IP packet `packet` as it is, on the way that leads to `to`.
+    pub fn send(&self, packet: &[u8], to: IpAddr) -> io::Result<()> {
+        let address = SockaddrStorage::from(SocketAddr::new(to, 0));
+        let flags = nix::sys::socket::MsgFlags::empty();
+        nix::sys::socket::sendto(self.socket.as_raw_fd(), packet, &address, flags)?;
+        Ok(())
+    }
+
+    /// A packet of the protocol that is there already, header included; `None` when there is none.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let skip = if self.v6 { V6_HEADER } else { 0 };
+        let Some(payload) = buffer.get_mut(skip..) else { return Ok(None) };
+        // SAFETY: all-zero is a valid value of each of these structures.
+        let (mut from, mut message): (libc::sockaddr_in6, libc::msghdr) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        let mut control = [MaybeUninit::<u64>::zeroed(); 16];
+        let mut part =
+            libc::iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: payload.len() };
+        message.msg_name = (&raw mut from).cast();
+        message.msg_namelen = size_of_val(&from) as u32;
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control);
+        // SAFETY: every pointer in the message leads to memory of the length beside it.
+        let len = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, 0) };
+        if len < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
+        }
+        if !self.v6 {
+            return Ok(Some(len as usize));
+        }
+        let (class, to) = control_of(&message);
+        let header = &mut buffer[..V6_HEADER];
+        header[0] = 0x60 | class >> 4;
+        header[1] = class << 4;
+        header[2..4].fill(0);
+        header[4..6].copy_from_slice(&(len as u16).to_be_bytes());
+        header[6] = self.protocol;
+        header[7] = 64;
+        header[8..24].copy_from_slice(&from.sin6_addr.s6_addr);
+        header[24..40].copy_from_slice(&to.octets());
+        Ok(Some(V6_HEADER + len as usize))
+    }
+}
+
+/// Traffic class and destination that came beside a message.
+fn control_of(message: &libc::msghdr) -> (u8, Ipv6Addr) {
+    let (mut class, mut to) = (0, Ipv6Addr::UNSPECIFIED);
+    // SAFETY: the kernel filled the control part, and the macros stay inside its length.
+    unsafe {
+        let mut one = libc::CMSG_FIRSTHDR(message);
+        while !one.is_null() {
+            let data = libc::CMSG_DATA(one);
+            match ((*one).cmsg_level, (*one).cmsg_type) {
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    class = data.cast::<libc::c_int>().read_unaligned() as u8;
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
+                    to = info.ipi6_addr.s6_addr.into();
+                }
+                _ => {}
+            }
+            one = libc::CMSG_NXTHDR(message, one);
+        }
+    }
+    (class, to)
+}
+
+impl AsFd for RawSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
