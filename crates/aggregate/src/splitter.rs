@@ -109,16 +109,17 @@ impl Splitter {
     }
 }
 
-/// Writes the ECN field of a whole IP packet and, for IPv4, its header checksum.
+/// Writes the ECN field of a whole IP packet and, for IPv4, adjusts its header checksum.
 fn set_ecn(packet: &mut [u8], ecn: Ecn) {
-    match Ip::parse(packet).map(|view| (view.version(), view.header_len())) {
-        Ok((Version::V4, header_len)) => {
+    let word = |at: usize, packet: &[u8]| u16::from_be_bytes([packet[at], packet[at + 1]]);
+    match Ip::parse(packet).map(|view| view.version()) {
+        Ok(Version::V4) => {
+            let before = word(0, packet);
             packet[1] = packet[1] & !3 | ecn as u8;
-            packet[10..12].fill(0);
-            let checksum = checksum::ipv4_header(&packet[..header_len]);
+            let checksum = checksum::adjust(word(10, packet), before, word(0, packet));
             packet[10..12].copy_from_slice(&checksum.to_be_bytes());
         }
-        Ok((Version::V6, _)) => packet[1] = packet[1] & !0x30 | (ecn as u8) << 4,
+        Ok(Version::V6) => packet[1] = packet[1] & !0x30 | (ecn as u8) << 4,
         Err(_) => {}
     }
 }

@@ -13,6 +13,8 @@ use sheaf_stage::{Duration, IndexedHeap, Instant};
 
 /// How soon a queue is tried again that had to wait for another CPU.
 const AGAIN: Duration = Duration::from_micros(200);
+/// How often, at most, empty queues are given back when all are in use.
+const RECLAIM: Duration = Duration::from_millis(100);
 
 /// The merging program of one interface, and who keeps time for it.
 pub struct Controller {
@@ -26,6 +28,8 @@ pub struct Controller {
     wants: Vec<u32>,
     rest: Rest,
     again: Option<Instant>,
+    no_slot: bool,
+    reclaimed: Instant,
 }
 
 impl Controller {
@@ -46,6 +50,8 @@ impl Controller {
             wants: Vec::new(),
             rest: Rest::default(),
             again: None,
+            no_slot: false,
+            reclaimed: Instant::ZERO,
         })
     }
 
@@ -76,7 +82,24 @@ impl Controller {
                 break;
             }
         }
+        if self.no_slot && now.saturating_since(self.reclaimed) >= RECLAIM {
+            (self.no_slot, self.reclaimed) = (false, now);
+            self.reclaim()?;
+        }
         Ok(self.deadline(now))
+    }
+
+    /// Gives empty queues back: there are more next hops and classes than queues.
+    fn reclaim(&mut self) -> Result<(), Error> {
+        for slot in 0..crate::layout::SLOTS {
+            let queue = self.merge.queue(slot)?;
+            if queue.is_used() && queue.is_empty() && self.ticker.tick(slot, Cause::Reclaim)? {
+                self.waiting.set(slot, None);
+                self.wants.retain(|wants| *wants != slot);
+                self.merge.retire(slot, queue.key.hop)?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets everything leave that is held, whatever the device says: for an orderly end.
@@ -95,6 +118,7 @@ impl Controller {
                 }
                 Event::WantsTick { slot } if !self.wants.contains(&slot) => self.wants.push(slot),
                 Event::WantsTick { .. } => {}
+                Event::NoSlot => self.no_slot = true,
             }
         }
     }

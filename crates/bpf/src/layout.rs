@@ -150,7 +150,7 @@ impl From<[u8; 6]> for Mac {
 
 /// `struct queue_key`.
 #[derive(Clone, Copy, Debug)]
-#[repr(C)]
+#[repr(C, align(8))]
 pub struct QueueKey {
     /// Destination of the frames.
     pub mac: [u8; 6],
@@ -160,6 +160,7 @@ pub struct QueueKey {
     pub ecn: u8,
     /// [`Hop`]'s id.
     pub hop: u32,
+    pad: u32,
 }
 
 /// `struct stats`.
@@ -227,7 +228,6 @@ pub struct Queue {
     flows: u64,
     /// Whose queue it is.
     pub key: QueueKey,
-    pad: u32,
     hop: Hop,
     pad2: u32,
     /// What it counted.
@@ -236,6 +236,22 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// One in nobody's use.
+    pub fn unused() -> Queue {
+        // SAFETY: the structure is made of integers only.
+        unsafe { std::mem::zeroed() }
+    }
+
+    /// Whether a next hop and class has it.
+    pub fn is_used(&self) -> bool {
+        self.key.mac != [0; 6]
+    }
+
+    /// Whether nothing waits in it.
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
     /// When the oldest waiting packet came.
     pub fn oldest(&self) -> Instant {
         Instant::from_nanos(self.pending[self.head as usize % self.pending.len()].oldest)
@@ -276,9 +292,9 @@ const _: () = {
     assert!(size_of::<MergeConfig>() == 32 + 20 * RULES);
     assert!(size_of::<Device>() == 48);
     assert!(size_of::<Hop>() == 44);
-    assert!(size_of::<QueueKey>() == 12);
+    assert!(size_of::<QueueKey>() == 16);
     assert!(size_of::<Stats>() == 80);
     assert!(size_of::<Pending>() == 32);
-    assert!(size_of::<Queue>() == 24 + 24 + 12 + 4 + 44 + 4 + 80 + 16 * 32);
+    assert!(size_of::<Queue>() == 24 + 24 + 16 + 44 + 4 + 80 + 16 * 32);
     assert!(size_of::<SplitConfig>() == 16);
 };

@@ -8,9 +8,10 @@ use crate::layout::{Device, Hop, Mac, MergeConfig, Plain, Queue, SLOTS, mapped};
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
 use aya::programs::tc::{TcAttachOptions, TcAttachType};
-use aya::programs::{LinkOrder, SchedClassifier};
+use aya::programs::{LinkOrder, SchedClassifier, TestRun, TestRunOptions};
 use aya::{Ebpf, include_bytes_aligned};
 use sheaf_aggregate::Stats;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -18,6 +19,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/merge.bpf.o"));
+const NAME: &str = "sheaf_merge";
 
 /// What the program tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,19 @@ pub enum Event {
         /// The queue.
         slot: u32,
     },
+    /// A packet passed because every queue is in use: empty ones should be given back.
+    NoSlot,
+}
+
+/// What the program did with a frame in hand ([`Merge::test_run`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// It sends a frame of this many bytes.
+    Sends(usize),
+    /// It keeps the packet.
+    Keeps,
+    /// It drops the frame.
+    Drops,
 }
 
 /// The program on one interface.
@@ -42,9 +57,12 @@ pub struct Merge {
     far_ends: LpmTrie<MapData, [u8; 16], Plain<Hop>>,
     queues: Array<MapData, Plain<Queue>>,
     events: RingBuf<MapData>,
+    free: aya::maps::Queue<MapData, u32>,
+    /// Counters of queues that went out of use, by hop id.
+    retired: BTreeMap<u32, Stats>,
     device: Page,
     /// Keeps the program and its link.
-    _ebpf: Ebpf,
+    ebpf: Ebpf,
 }
 
 impl Merge {
@@ -58,6 +76,7 @@ impl Merge {
         for slot in 0..SLOTS {
             free.push(slot, 0)?;
         }
+        let retired = BTreeMap::new();
         let device = match map("device")? {
             Map::Array(data) => Page::new(data)?,
             _ => return Err(Error::Missing("device")),
@@ -67,12 +86,12 @@ impl Merge {
         let queues = map("queues")?.try_into()?;
         let events = map("events")?.try_into()?;
 
-        let program = ebpf.program_mut("sheaf_merge").ok_or(Error::Missing("sheaf_merge"))?;
+        let program = ebpf.program_mut(NAME).ok_or(Error::Missing(NAME))?;
         let program: &mut SchedClassifier = program.try_into()?;
         program.load()?;
         let options = TcAttachOptions::TcxOrder(LinkOrder::default());
         program.attach_with_options(interface, TcAttachType::Egress, options)?;
-        Ok(Merge { hops, far_ends, queues, events, device, _ebpf: ebpf })
+        Ok(Merge { hops, far_ends, queues, events, free, retired, device, ebpf })
     }
 
     /// Packets to link address `mac` share frames from now on, or, with a `max` of 0, no longer.
@@ -106,7 +125,11 @@ impl Merge {
         let word = |at: usize| item.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
         let slot = word(4)?;
         let oldest = item.get(8..16)?.try_into().ok().map(u64::from_ne_bytes)?;
-        Some(if word(0)? == 0 { Event::Waits { slot, oldest } } else { Event::WantsTick { slot } })
+        Some(match word(0)? {
+            0 => Event::Waits { slot, oldest },
+            1 => Event::WantsTick { slot },
+            _ => Event::NoSlot,
+        })
     }
 
     /// The queue in `slot` as it is now.
@@ -116,14 +139,41 @@ impl Merge {
 
     /// Counters by hop id: the id and the sum over its queues, in order of the ids.
     pub fn stats(&self) -> Result<Vec<(u32, Stats)>, Error> {
-        let mut sums = std::collections::BTreeMap::<u32, Stats>::new();
+        let mut sums = self.retired.clone();
         for slot in 0..SLOTS {
             let queue = self.queue(slot)?;
-            if queue.tail != 0 || queue.key.mac != [0; 6] {
+            if queue.is_used() {
                 sums.entry(queue.key.hop).or_default().add(&queue.stats.into());
             }
         }
         Ok(sums.into_iter().collect())
+    }
+
+    /// Gives the queue in `slot` back, which a [`Cause::Reclaim`](crate::ticker::Cause) tick took
+    /// out of use, and keeps its counters. `hop` is whose it was.
+    pub fn retire(&mut self, slot: u32, hop: u32) -> Result<(), Error> {
+        let queue = self.queue(slot)?;
+        self.retired.entry(hop).or_default().add(&queue.stats.into());
+        self.queues.set(slot, Plain(Queue::unused()), 0)?;
+        Ok(self.free.push(slot, 0)?)
+    }
+
+    /// Runs the program on `frame` as the interface would, but keeps what leaves: it is written to
+    /// `out` (BPF_PROG_TEST_RUN).
+    pub fn test_run(&self, frame: &[u8], out: &mut [u8]) -> Result<Done, Error> {
+        let program = self.ebpf.program(NAME).ok_or(Error::Missing(NAME))?;
+        let program: &SchedClassifier = program.try_into()?;
+        let result = program.test_run(TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(out),
+            ..TestRunOptions::new()
+        })?;
+        // TCX_NEXT, TC_ACT_REDIRECT (to nowhere), TCX_DROP.
+        Ok(match result.return_value.cast_signed() {
+            -1 => Done::Sends(result.data_size_out as usize),
+            7 => Done::Keeps,
+            _ => Done::Drops,
+        })
     }
 }
 

@@ -18,6 +18,24 @@ pub enum Cause {
     Ready = 1,
     /// Its oldest packet was past its time.
     Timeout = 2,
+    /// Nothing leaves: an empty queue goes out of use.
+    Reclaim = 3,
+}
+
+/// A tick frame of the interface with address `mac`; [`name`] says what leaves on it.
+pub fn frame(mac: [u8; 6], cookie: u64) -> [u8; 60] {
+    let mut frame = [0; 60];
+    frame[..6].copy_from_slice(&mac);
+    frame[6..12].copy_from_slice(&mac);
+    frame[12..14].copy_from_slice(&TICK_ETHERTYPE.to_be_bytes());
+    frame[14..22].copy_from_slice(&cookie.to_ne_bytes());
+    frame
+}
+
+/// Writes into a tick frame which queue leaves on it, and why.
+pub fn name(frame: &mut [u8; 60], slot: u32, cause: Cause) {
+    frame[22..26].copy_from_slice(&slot.to_ne_bytes());
+    frame[26..30].copy_from_slice(&(cause as u32).to_ne_bytes());
 }
 
 /// Sends tick frames on one interface.
@@ -43,19 +61,13 @@ impl Ticker {
         if bound < 0 {
             return Err(io::Error::last_os_error());
         }
-        let mut frame = [0; 60];
-        frame[..6].copy_from_slice(&mac);
-        frame[6..12].copy_from_slice(&mac);
-        frame[12..14].copy_from_slice(&TICK_ETHERTYPE.to_be_bytes());
-        frame[14..22].copy_from_slice(&cookie.to_ne_bytes());
-        Ok(Ticker { socket, frame })
+        Ok(Ticker { socket, frame: frame(mac, cookie) })
     }
 
     /// Lets the oldest frame of queue `slot` leave; whether one did (not when it is empty or must
     /// wait for another CPU's transmission).
     pub fn tick(&mut self, slot: u32, cause: Cause) -> io::Result<bool> {
-        self.frame[22..26].copy_from_slice(&slot.to_ne_bytes());
-        self.frame[26..30].copy_from_slice(&(cause as u32).to_ne_bytes());
+        name(&mut self.frame, slot, cause);
         match send(self.socket.as_raw_fd(), &self.frame, MsgFlags::empty()) {
             Ok(_) => Ok(true),
             // The program dropped it: nothing left.

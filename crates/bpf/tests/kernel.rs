@@ -1,79 +1,16 @@
 //! The programs on a real veth pair between two namespaces. Needs root.
 
+mod pair;
+
+use pair::{A, B, MAC_A, MAC_B, Pair};
 use sheaf_aggregate::{Config, Policy};
-use sheaf_bpf::layout::{Hop, MergeConfig};
 use sheaf_bpf::ticker::Cause;
-use sheaf_bpf::{Event, Merge, Split, Ticker};
-use sheaf_netio::netns::Namespace;
+use sheaf_bpf::{Event, Split};
 use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::{clock, ip};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{Meta, Outer};
-use std::net::{Ipv4Addr, UdpSocket};
-use std::time::Duration;
-
-const A: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-const B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
-const MAC_A: [u8; 6] = [2, 0, 0, 0, 9, 1];
-const MAC_B: [u8; 6] = [2, 0, 0, 0, 9, 2];
-const COOKIE: u64 = 0x5348_4541_4600_0001;
-
-/// Two hosts and a cable.
-struct Pair {
-    a: Namespace,
-    b: Namespace,
-}
-
-impl Pair {
-    fn new() -> Pair {
-        let (a, b) = (Namespace::new().unwrap(), Namespace::new().unwrap());
-        let other = b.path();
-        a.run(|| {
-            ip::run(&format!(
-                "link add eth0 address 02:00:00:00:09:01 type veth peer name eth0 \
-                 address 02:00:00:00:09:02 netns {other}"
-            ))?;
-            ip::run("addr add 10.9.0.1/24 dev eth0")?;
-            ip::run("neigh add 10.9.0.2 lladdr 02:00:00:00:09:02 dev eth0")?;
-            ip::run("link set eth0 up")
-        })
-        .unwrap();
-        b.run(|| {
-            ip::run("addr add 10.9.0.2/24 dev eth0")?;
-            ip::run("neigh add 10.9.0.1 lladdr 02:00:00:00:09:01 dev eth0")?;
-            ip::run("link set eth0 up")
-        })
-        .unwrap();
-        Pair { a, b }
-    }
-
-    /// The merging program and its ticker on A, towards B.
-    fn merge(&self, config: &Config) -> (Merge, Ticker) {
-        let config = MergeConfig::new(config, COOKIE);
-        self.a
-            .run(|| {
-                let mut merge = Merge::attach("eth0", config).map_err(std::io::Error::other)?;
-                let hop = Hop::new(0, Outer::V4 { src: A, dst: B }, 500, 1500);
-                merge.set_hop(MAC_B, hop).map_err(std::io::Error::other)?;
-                Ok((merge, Ticker::new(ip::index("eth0")?, MAC_A, COOKIE)?))
-            })
-            .unwrap()
-    }
-
-    fn split(&self) -> Split {
-        let attach = || Split::attach("eth0", ip::index("eth0")?).map_err(std::io::Error::other);
-        self.b.run(attach).unwrap()
-    }
-
-    /// A socket on A that sends to the returned one on B.
-    fn sockets(&self) -> (UdpSocket, UdpSocket) {
-        let b = self.b.run(|| UdpSocket::bind((B, 5004))).unwrap();
-        b.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let a = self.a.run(|| UdpSocket::bind((A, 0))).unwrap();
-        a.connect((B, 5004)).unwrap();
-        (a, b)
-    }
-}
+use std::net::UdpSocket;
 
 fn receive(socket: &UdpSocket, count: u32) -> Vec<u32> {
     let mut bytes = [0; 2048];

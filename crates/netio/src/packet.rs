@@ -2,7 +2,7 @@
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socket};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// A socket that sends and receives all frames of one interface.
 #[derive(Debug)]
@@ -41,5 +41,11 @@ impl PacketSocket {
             Err(nix::Error::EAGAIN) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }

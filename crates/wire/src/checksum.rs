@@ -31,6 +31,12 @@ pub fn ipv4_header(header: &[u8]) -> u16 {
     !fold(sum(header, 0))
 }
 
+/// The checksum `checksum` after one word that it covers went from `before` to `after` (RFC 1624,
+/// equation 3). One that was wrong stays wrong.
+pub fn adjust(checksum: u16, before: u16, after: u16) -> u16 {
+    !fold(u32::from(!checksum) + u32::from(!before) + u32::from(after))
+}
+
 /// Whether the UDP or TCP checksum of `packet` is unfinished: equal to the folded sum of its
 /// pseudo header. `None` for a packet without such a checksum (other protocols, no room for the
 /// header, UDP's zero over IPv4).
@@ -87,6 +93,15 @@ fn pseudo_header(view: &Ip<'_>) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_adjusted_checksum_is_that_of_the_changed_header_and_a_wrong_one_stays_wrong() {
+        let mut header = *b"\x45\0\0\x1c\0\0\x40\0\x3f\x11\0\0\x0a\x01\0\x01\x0a\x4d\0\x02";
+        let before = ipv4_header(&header);
+        header[1] = 3;
+        assert_eq!(adjust(before, 0x4500, 0x4503), ipv4_header(&header));
+        assert_ne!(adjust(before ^ 0x100, 0x4500, 0x4503), ipv4_header(&header));
+    }
 
     fn udp_with_pseudo_sum() -> Vec<u8> {
         let mut packet = crate::ip::example_udp(&[7; 20]);

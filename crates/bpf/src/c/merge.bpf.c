@@ -35,8 +35,8 @@
 #define OWNER_TIMEOUT 1000000 /* ns */
 
 enum { FORCED, BUSY };
-enum cause { BY_SIZE, BY_READY, BY_TIMEOUT };
-enum { NONEMPTY, CARRIER };
+enum cause { BY_SIZE, BY_READY, BY_TIMEOUT, RECLAIM };
+enum { NONEMPTY, CARRIER, NO_SLOT };
 
 struct rule {
 	__u32 mark, mask;
@@ -121,10 +121,11 @@ struct {
 } far_ends SEC(".maps");
 
 struct queue_key {
-	__u8 mac[6];
+	__u8 mac[6] __attribute__((aligned(8)));
 	__u8 dscp;
 	__u8 ecn;
 	__u32 hop;
+	__u32 pad;
 };
 
 struct {
@@ -168,7 +169,6 @@ struct queue {
 	__u64 owner_gen, owner_time;
 	__u64 flows;
 	struct queue_key key;
-	__u32 pad;
 	struct hop hop;
 	struct stats stats;
 	struct pending pending[RING];
@@ -320,10 +320,11 @@ static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *pa
 		packet->sport = be16(transport);
 		packet->dport = be16(transport + 2);
 	}
-	packet->flow = packet->protocol ^ ((__u64)packet->sport << 32) ^ ((__u64)packet->dport << 16);
+	packet->flow = (__u64)packet->protocol << 32 | (__u32)packet->sport << 16 | packet->dport;
 #pragma unroll
-	for (int i = 0; i < 8; i++)
-		packet->flow = (packet->flow ^ words[i]) * 0x9e3779b97f4a7c15ULL;
+	for (__u32 i = 0; i < 8; i++)
+		if (i < addresses)
+			packet->flow = (packet->flow ^ bpf_ntohl(words[i])) * 0x9e3779b97f4a7c15ULL;
 	packet->flow = 1ULL << (packet->flow >> 58);
 
 	if (!field)
@@ -386,8 +387,10 @@ static __always_inline __u32 slot_of(struct queue_key *key, struct hop *hop)
 
 	if (found)
 		return *found;
-	if (bpf_map_pop_elem(&free_slots, &slot))
+	if (bpf_map_pop_elem(&free_slots, &slot)) {
+		tell(NO_SLOT, 0, 0);
 		return SLOTS;
+	}
 	queue = bpf_map_lookup_elem(&queues, &slot);
 	if (!queue)
 		return SLOTS;
@@ -398,6 +401,31 @@ static __always_inline __u32 slot_of(struct queue_key *key, struct hop *hop)
 	bpf_map_push_elem(&free_slots, &slot, 0);
 	found = bpf_map_lookup_elem(&slots, key);
 	return found ? *found : SLOTS;
+}
+
+static __always_inline bool same_key(const struct queue_key *a, const struct queue_key *b)
+{
+	return *(__u64 *)a == *(__u64 *)b && a->hop == b->hop;
+}
+
+/* Takes the empty queue in `slot` out of use; user space keeps its counters and frees the slot. */
+static __always_inline int reclaim(__u32 slot)
+{
+	struct queue *queue = bpf_map_lookup_elem(&queues, &slot);
+	struct queue_key key = {};
+	bool idle;
+
+	if (!queue)
+		return -1;
+	bpf_spin_lock(&queue->lock);
+	idle = queue->head == queue->tail;
+	if (idle) {
+		key = queue->key;
+		/* Who found the slot before us finds a stranger's key and lets the packet pass. */
+		__builtin_memset(&queue->key, 0, sizeof(queue->key));
+	}
+	bpf_spin_unlock(&queue->lock);
+	return idle ? bpf_map_delete_elem(&slots, &key) : -1;
 }
 
 /* Whether frames that this CPU takes now reach the device after those taken before. */
@@ -491,6 +519,7 @@ static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause)
 {
 	struct queue *queue = bpf_map_lookup_elem(&queues, &slot);
 	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), index, size, start, len, count, ring;
+	struct merge_config *config = bpf_map_lookup_elem(&merge_config, &zero);
 	struct device *dev = bpf_map_lookup_elem(&device, &zero);
 	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = bpf_ktime_get_ns(), owner_gen, owner_time, oldest;
@@ -498,9 +527,9 @@ static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause)
 	struct frame *frame;
 	__u32 owner;
 	__u16 type;
-	bool more;
+	bool more, again;
 
-	if (!queue || !dev || !gen)
+	if (!queue || !dev || !gen || !config)
 		return -1;
 	owner = queue->owner_cpu;
 	owner_gen = queue->owner_gen;
@@ -523,6 +552,7 @@ static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause)
 	queue->bytes -= len;
 	queue->packets -= count;
 	more = queue->head != queue->tail;
+	again = more && config->policy == FORCED && queue->bytes >= queue->hop.min;
 	if (!more)
 		queue->flows = 0;
 	oldest = queue->pending[queue->head & (RING - 1)].oldest;
@@ -549,6 +579,8 @@ static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause)
 	__sync_fetch_and_sub(&dev->held, 1);
 	if (more)
 		tell(NONEMPTY, slot, oldest);
+	if (again)
+		tell(CARRIER, slot, oldest);
 	index = slot * RING + ring;
 	frame = bpf_map_lookup_elem(&frames, &index);
 	if (!frame)
@@ -587,6 +619,8 @@ static __always_inline int tick(struct __sk_buff *skb, struct merge_config *conf
 
 	if (bpf_skb_load_bytes(skb, ETH_LEN, &tick, sizeof(tick)) || tick.cookie != config->cookie)
 		return NEXT;
+	if (tick.cause == RECLAIM)
+		return reclaim(tick.slot) ? TCX_DROP : consume();
 	return emit(skb, tick.slot, tick.cause) ? TCX_DROP : NEXT;
 }
 
@@ -659,6 +693,10 @@ int sheaf_merge(struct __sk_buff *skb)
 		finish(copy, &packet);
 
 	bpf_spin_lock(&queue->lock);
+	if (!same_key(&queue->key, &key)) {
+		bpf_spin_unlock(&queue->lock);
+		goto pass;
+	}
 	empty = queue->head == queue->tail;
 	ring = (queue->tail - 1) & (RING - 1);
 	pending = &queue->pending[ring];

@@ -1,0 +1,74 @@
+//! Two hosts and a cable, with the programs on both ends. Needs root.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use sheaf_aggregate::Config;
+use sheaf_bpf::layout::{Hop, MergeConfig};
+use sheaf_bpf::{Merge, Split, Ticker};
+use sheaf_netio::ip;
+use sheaf_netio::netns::Namespace;
+use sheaf_wire::meta::Outer;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Duration;
+
+pub const A: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+pub const B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+pub const MAC_A: [u8; 6] = [2, 0, 0, 0, 9, 1];
+pub const MAC_B: [u8; 6] = [2, 0, 0, 0, 9, 2];
+pub const COOKIE: u64 = 0x5348_4541_4600_0001;
+
+/// Two hosts and a cable.
+pub struct Pair {
+    pub a: Namespace,
+    pub b: Namespace,
+}
+
+impl Pair {
+    pub fn new() -> Pair {
+        let (a, b) = (Namespace::new().unwrap(), Namespace::new().unwrap());
+        let other = b.path();
+        a.run(|| {
+            ip::run(&format!(
+                "link add eth0 address 02:00:00:00:09:01 type veth peer name eth0 \
+                 address 02:00:00:00:09:02 netns {other}"
+            ))?;
+            ip::run("addr add 10.9.0.1/24 dev eth0")?;
+            ip::run("neigh add 10.9.0.2 lladdr 02:00:00:00:09:02 dev eth0")?;
+            ip::run("link set eth0 up")
+        })
+        .unwrap();
+        b.run(|| {
+            ip::run("addr add 10.9.0.2/24 dev eth0")?;
+            ip::run("neigh add 10.9.0.1 lladdr 02:00:00:00:09:01 dev eth0")?;
+            ip::run("link set eth0 up")
+        })
+        .unwrap();
+        Pair { a, b }
+    }
+
+    /// The merging program and its ticker on A, towards B.
+    pub fn merge(&self, config: &Config) -> (Merge, Ticker) {
+        let config = MergeConfig::new(config, COOKIE);
+        self.a
+            .run(|| {
+                let mut merge = Merge::attach("eth0", config).map_err(std::io::Error::other)?;
+                let hop = Hop::new(0, Outer::V4 { src: A, dst: B }, 500, 1500);
+                merge.set_hop(MAC_B, hop).map_err(std::io::Error::other)?;
+                Ok((merge, Ticker::new(ip::index("eth0")?, MAC_A, COOKIE)?))
+            })
+            .unwrap()
+    }
+
+    pub fn split(&self) -> Split {
+        let attach = || Split::attach("eth0", ip::index("eth0")?).map_err(std::io::Error::other);
+        self.b.run(attach).unwrap()
+    }
+
+    /// A socket on A that sends to the returned one on B.
+    pub fn sockets(&self) -> (UdpSocket, UdpSocket) {
+        let b = self.b.run(|| UdpSocket::bind((B, 5004))).unwrap();
+        b.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let a = self.a.run(|| UdpSocket::bind((A, 0))).unwrap();
+        a.connect((B, 5004)).unwrap();
+        (a, b)
+    }
+}

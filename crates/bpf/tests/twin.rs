@@ -1,0 +1,441 @@
+//! The programs and the model give the same bytes for the same packets. Needs root.
+
+mod pair;
+
+use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair};
+use proptest::prelude::*;
+use sheaf_aggregate::{Aggregator, Config, Device, Outbound, Policy, Rule, Rules, Splitter};
+use sheaf_bpf::layout::{self, MergeConfig, SLOTS};
+use sheaf_bpf::merge::Done;
+use sheaf_bpf::ticker::{self, Cause};
+use sheaf_bpf::{Controller, Event, Merge};
+use sheaf_netio::ip;
+use sheaf_netio::packet::PacketSocket;
+use sheaf_netio::poller::Poller;
+use sheaf_stage::{Duration, Instant, Stage};
+use sheaf_wire::checksum;
+use sheaf_wire::ecn::Ecn;
+use sheaf_wire::ip::Ip;
+use sheaf_wire::meta::{Outer, Repr};
+use std::cell::RefCell;
+use std::net::IpAddr;
+
+const MAX_FRAME: usize = 4096;
+/// Behind it are the far ends.
+const FAR: [u8; 2] = [10, 77];
+const STRANGER: [u8; 6] = [2, 0, 0, 0, 9, 9];
+
+/// A packet that a host may send.
+#[derive(Clone, Debug)]
+struct Spec {
+    v6: bool,
+    tcp: bool,
+    /// 0: the neighbour itself; 1: behind the far end; 2: behind a stranger.
+    to: u8,
+    port: u16,
+    dscp: u8,
+    ecn: u8,
+    payload: usize,
+    /// Its checksum is left to the device.
+    unfinished: bool,
+    ack: bool,
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    let payload = prop_oneof![6 => 0..120usize, 2 => 120..300usize, 1 => 300..1440usize];
+    let kind = (any::<bool>(), prop::bool::weighted(0.2), 0..8u8, 0..4u16);
+    let class = (prop::sample::select(vec![0, 46]), 0..4u8);
+    (kind, class, payload, any::<bool>(), any::<bool>()).prop_map(
+        |((v6, tcp, to, port), (dscp, ecn), payload, unfinished, ack)| {
+            let to = to.saturating_sub(5);
+            let payload = if ack && tcp { 0 } else { payload };
+            Spec { v6, tcp, to, port: 5000 + port, dscp, ecn, payload, unfinished, ack }
+        },
+    )
+}
+
+impl Spec {
+    fn packet(&self) -> Vec<u8> {
+        let mut packet = Vec::new();
+        let payload: Vec<u8> = (0..self.payload).map(|at| at as u8 ^ self.port as u8).collect();
+        let far = if self.to == 1 { FAR } else { [10, 9] };
+        let builder = if self.v6 {
+            let mut to = [0xfd, far[1], 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+            to[2] = far[0];
+            etherparse::PacketBuilder::ipv6([0xfd; 16], to, 63)
+        } else {
+            etherparse::PacketBuilder::ipv4([10, 1, 0, 1], [far[0], far[1], 0, 2], 63)
+        };
+        if self.tcp {
+            let tcp = builder.tcp(self.port, 80, 7, 1000);
+            let tcp = if self.ack { tcp.ack(9) } else { tcp.psh().ack(9) };
+            tcp.write(&mut packet, &payload).unwrap();
+        } else {
+            builder.udp(self.port, 5004).write(&mut packet, &payload).unwrap();
+        }
+        let class = self.dscp << 2 | self.ecn;
+        let transport = if self.v6 {
+            packet[0] = 0x60 | class >> 4;
+            packet[1] = class << 4;
+            40
+        } else {
+            packet[1] = class;
+            packet[10..12].fill(0);
+            let checksum = checksum::ipv4_header(&packet[..20]);
+            packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+            20
+        };
+        if self.unfinished {
+            let addresses = if self.v6 { &packet[8..40] } else { &packet[12..20] };
+            let len = packet.len() - transport;
+            let protocol = if self.tcp { 6 } else { 17 };
+            let pseudo = checksum::fold(checksum::sum(addresses, len as u32 + protocol));
+            let field = transport + if self.tcp { 16 } else { 6 };
+            packet[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
+        }
+        packet
+    }
+
+    fn mac(&self) -> [u8; 6] {
+        if self.to == 2 { STRANGER } else { MAC_B }
+    }
+}
+
+fn framed(to: [u8; 6], packet: &[u8]) -> Vec<u8> {
+    let kind: [u8; 2] = if packet[0] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
+    [&to[..], &MAC_A, &kind, packet].concat()
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Packet(Spec),
+    /// The device is done with everything it has.
+    Done,
+    /// Every time is over.
+    Late,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        20 => spec().prop_map(Op::Packet),
+        2 => Just(Op::Done),
+        1 => Just(Op::Late),
+    ];
+    prop::collection::vec(op, 1..250)
+}
+
+/// Both, with the neighbour as hop 0 and the far end as hop 1.
+struct Twins {
+    merge: Merge,
+    model: Aggregator,
+    config: Config,
+    now: Instant,
+    tick: [u8; 60],
+}
+
+impl Twins {
+    fn new(config: Config) -> Twins {
+        let far: IpAddr = "fd09::99".parse().unwrap();
+        let outers =
+            [Outer::V4 { src: A, dst: B }, Outer::new("fd09::1".parse().unwrap(), far).unwrap()];
+        let mut merge = Merge::attach("eth0", MergeConfig::new(&config, COOKIE)).unwrap();
+        let mut model = Aggregator::new(config.clone()).unwrap();
+        let hop = |id: u32| {
+            layout::Hop::new(id, outers[id as usize], config.min.of(config.max), config.max)
+        };
+        merge.set_hop(MAC_B, hop(0)).unwrap();
+        merge.set_far_end([FAR[0], FAR[1], 0, 0].into(), 16, hop(1)).unwrap();
+        let v6 = [0xfd, FAR[1], FAR[0], 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        merge.set_far_end(v6.into(), 24, hop(1)).unwrap();
+        for outer in outers {
+            model.add_hop(sheaf_aggregate::Hop { outer, max: None });
+        }
+        if config.policy == Policy::Busy {
+            merge.device().tell(0, 50);
+            model.set_device(Device::Tells { waiting: 0, limit: 50 }, Instant::ZERO);
+        }
+        let tick = ticker::frame(MAC_A, COOKIE);
+        Twins { merge, model, config, now: Instant::ZERO, tick }
+    }
+
+    fn program(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
+        let mut out = [0; MAX_FRAME];
+        match self.merge.test_run(frame, &mut out).unwrap() {
+            Done::Sends(len) => Some(out[14..len].to_vec()),
+            Done::Keeps | Done::Drops => None,
+        }
+    }
+
+    fn ticked(&mut self, slot: u32, cause: Cause) -> Option<Vec<u8>> {
+        ticker::name(&mut self.tick, slot, cause);
+        let tick = self.tick;
+        self.program(&tick)
+    }
+
+    /// The queue that waits longest.
+    fn oldest(&self) -> Option<u32> {
+        let waits = |slot: &u32| !self.merge.queue(*slot).unwrap().is_empty();
+        let oldest = |slot: &u32| self.merge.queue(*slot).unwrap().oldest();
+        (0..SLOTS).filter(waits).min_by_key(oldest)
+    }
+
+    /// What both send upon `op`: the program and the model.
+    fn apply(&mut self, op: &Op) -> [Vec<Vec<u8>>; 2] {
+        self.now += Duration::from_micros(1);
+        let mut sent = Vec::new();
+        match op {
+            Op::Packet(spec) => {
+                let packet = spec.packet();
+                sent.extend(self.program(&framed(spec.mac(), &packet)));
+                while let Some(event) = self.merge.event() {
+                    if let Event::WantsTick { slot } = event {
+                        sent.extend(self.ticked(slot, Cause::Size));
+                    }
+                }
+                if spec.to == 2 {
+                    // No next hop of the model's: it passes, and the device has it.
+                    if let Device::Tells { waiting, limit } = self.model.device() {
+                        let waiting = waiting + 1;
+                        self.model.set_device(Device::Tells { waiting, limit }, self.now);
+                    }
+                    return [sent, vec![packet]];
+                }
+                let hop = sheaf_aggregate::HopId(u32::from(spec.to));
+                self.model.enqueue(Outbound { hop, mark: 0, packet }, self.now);
+            }
+            Op::Done if self.config.policy == Policy::Busy => {
+                self.merge.device().tell(self.merge.device().read().sent, 50);
+                if let Some(slot) = self.oldest() {
+                    sent.extend(self.ticked(slot, Cause::Ready));
+                }
+                self.model.set_device(Device::Tells { waiting: 0, limit: 50 }, self.now);
+            }
+            Op::Done => {}
+            Op::Late => {
+                while let Some(slot) = self.oldest() {
+                    let frame = self.ticked(slot, Cause::Timeout);
+                    sent.push(frame.expect("a queue that waits leaves on a tick"));
+                }
+                self.now += self.config.hold;
+            }
+        }
+        let model = std::iter::from_fn(|| self.model.dequeue(self.now));
+        let model = model.map(|frame| frame.bytes).collect();
+        [sent, model]
+    }
+}
+
+/// A lone packet that passes leaves its checksum to the device; nothing else may differ.
+fn finished(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    for frame in &mut frames {
+        checksum::finish(frame);
+    }
+    frames.sort();
+    frames
+}
+
+fn compare(config: Config, ops: &[Op]) -> Result<(), TestCaseError> {
+    let mut twins = Twins::new(config);
+    for (index, op) in ops.iter().enumerate() {
+        let [program, model] = twins.apply(op);
+        let (program, model) = (finished(program), finished(model));
+        let lengths = |frames: &[Vec<u8>]| frames.iter().map(Vec::len).collect::<Vec<_>>();
+        prop_assert_eq!(lengths(&program), lengths(&model), "after operation {}", index);
+        prop_assert_eq!(program, model, "after operation {}", index);
+    }
+    let sum = |mut sum: sheaf_aggregate::Stats, (_, stats): &(u32, sheaf_aggregate::Stats)| {
+        sum.add(stats);
+        sum
+    };
+    let program = twins.merge.stats().unwrap().iter().fold(sheaf_aggregate::Stats::default(), sum);
+    prop_assert_eq!(program, twins.model.total());
+    Ok(())
+}
+
+fn configs() -> impl Strategy<Value = Config> {
+    let own = Rule { destination_ports: 5000..=5010, dscp: Some(46), ..Rule::default() };
+    let rules = vec![
+        Rules::default(),
+        Rules { acks: true, ..Rules::default() },
+        Rules { rules: vec![own, Rule { max_len: 100, ..Rule::default() }], acks: false },
+    ];
+    let policy = prop::sample::select(vec![Policy::Forced, Policy::Busy]);
+    (policy, prop::sample::select(rules), prop::sample::select(vec![600u16, 1500, 2048])).prop_map(
+        |(policy, rules, max)| Config { policy, rules, max, rest: 0, ..Config::default() },
+    )
+}
+
+/// Runs `test` on a thread in host A of a new pair, on one CPU: there the program's order is that
+/// of the calls.
+fn on_a(pair: &Pair, test: impl FnOnce() + Send) {
+    pair.a
+        .run(|| {
+            let mut cpus = nix::sched::CpuSet::new();
+            cpus.set(0)?;
+            nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus)?;
+            test();
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn the_merging_program_sends_the_bytes_of_its_model() {
+    let pair = Pair::new();
+    on_a(&pair, || {
+        let cases =
+            ProptestConfig { cases: 20, failure_persistence: None, ..ProptestConfig::default() };
+        proptest!(cases, |(config in configs(), ops in ops())| compare(config, &ops)?);
+    });
+}
+
+#[test]
+fn more_classes_than_queues_are_served_in_turn_and_keep_their_counters() {
+    let pair = Pair::new();
+    let ifindex = pair.a.run(|| ip::index("eth0")).unwrap();
+    on_a(&pair, || {
+        let config = Config { rules: Rules::default(), ..Config::forced() };
+        let mut controller = Controller::attach("eth0", ifindex, MAC_A, &config, COOKIE).unwrap();
+        let outer = Outer::V4 { src: A, dst: B };
+        controller.merge.set_hop(MAC_B, layout::Hop::new(0, outer, 500, 1500)).unwrap();
+        let raw = PacketSocket::open(ifindex).unwrap();
+        let mut now = Instant::from_millis(1 << 40);
+        let mut sent = 0;
+        for dscp in 0..64 {
+            for ecn in [0, 2] {
+                let spec = Spec {
+                    v6: false,
+                    tcp: false,
+                    to: 0,
+                    port: 5000,
+                    dscp,
+                    ecn,
+                    payload: 32,
+                    unfinished: false,
+                    ack: false,
+                };
+                raw.send(&framed(MAC_B, &spec.packet())).unwrap();
+                sent += 1;
+                // Far in the future every packet is overdue.
+                now += Duration::from_millis(200);
+                controller.run(now).unwrap();
+            }
+        }
+        let device = controller.merge.device().read();
+        let stats = controller.merge.stats().unwrap()[0].1;
+        assert_eq!(stats.unaggregated_packets + u64::from(device.passed), sent);
+        assert!(device.passed <= 2, "at most the packet that found no queue passes: {device:?}");
+    });
+}
+
+#[derive(Clone, Debug)]
+struct Bundle {
+    specs: Vec<Spec>,
+    outer_v6: bool,
+    ecn: u8,
+    /// Place and value of a wrong byte.
+    fault: Option<(usize, u8)>,
+}
+
+fn bundle() -> impl Strategy<Value = Bundle> {
+    let fault = prop::option::weighted(0.3, (prop_oneof![0..64usize, 0..1400usize], 1..=255u8));
+    (prop::collection::vec(spec(), 1..20), any::<bool>(), 0..4u8, fault)
+        .prop_map(|(specs, outer_v6, ecn, fault)| Bundle { specs, outer_v6, ecn, fault })
+}
+
+impl Bundle {
+    fn packet(&self) -> Vec<u8> {
+        let outer = if self.outer_v6 {
+            Outer::new("fd09::1".parse().unwrap(), "fd09::2".parse().unwrap()).unwrap()
+        } else {
+            Outer::V4 { src: A, dst: B }
+        };
+        let ecn = [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce][usize::from(self.ecn)];
+        let repr = Repr { outer, dscp: 0, ecn };
+        let mut bytes = vec![0; repr.header_len()];
+        for spec in &self.specs {
+            // Addresses of nobody here: what is split goes no further.
+            let packet = Spec { to: 1, unfinished: false, ..spec.clone() }.packet();
+            if bytes.len() + packet.len() <= 1500 {
+                bytes.extend_from_slice(&packet);
+            }
+        }
+        repr.emit(bytes.len(), &mut bytes);
+        if let Some((at, value)) = self.fault {
+            // What makes it another protocol's packet or another host's is not the splitter's.
+            let outer = if self.outer_v6 {
+                at == 6 || (24..40).contains(&at)
+            } else {
+                at == 9 || (16..20).contains(&at)
+            };
+            if at < bytes.len() && at != 0 && !outer {
+                bytes[at] ^= value;
+            }
+        }
+        bytes
+    }
+}
+
+#[test]
+fn the_splitting_program_delivers_and_refuses_what_its_model_does() {
+    let pair = Pair::new();
+    for (host, ours, theirs) in [(&pair.a, 1, 2), (&pair.b, 2, 1)] {
+        host.run(|| {
+            ip::run(&format!("addr add fd09::{ours}/64 dev eth0 nodad"))?;
+            let link = format!("lladdr 02:00:00:00:09:0{theirs}");
+            ip::run(&format!("neigh add fd09::{theirs} {link} dev eth0"))
+        })
+        .unwrap();
+    }
+    let mut split = pair.split();
+    split.accept_any().unwrap();
+    let model = RefCell::new(Splitter::accepting_any());
+    let raw = |host: &sheaf_netio::netns::Namespace| {
+        host.run(|| PacketSocket::open(ip::index("eth0")?)).unwrap()
+    };
+    let (from, to) = (raw(&pair.a), raw(&pair.b));
+    let marker = [&MAC_B[..], &MAC_A, &[0x88, 0xb6], &[0; 46]].concat();
+    proptest!(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() }, |(bundle in bundle())| {
+        let mut packet = bundle.packet();
+        let before = split.counters().unwrap();
+        let frame = framed(MAC_B, &packet);
+        from.send(&frame).unwrap();
+        from.send(&marker).unwrap();
+        let mut poller = Poller::default();
+        poller.add(&to);
+        let (mut heard, mut buffer) = (Vec::new(), [0; MAX_FRAME]);
+        loop {
+            let Some(len) = to.receive(&mut buffer).unwrap() else {
+                poller.wait(Some(Duration::from_secs(10))).unwrap();
+                prop_assert!(poller.readable(0), "the marker arrives");
+                continue;
+            };
+            if buffer[..14] == marker[..14] {
+                break;
+            }
+            // Not what the host itself sends, and not the meta packet.
+            if buffer[6..12] == MAC_A && buffer[..len] != frame[..] {
+                // The IP layer cuts off what follows the packet.
+                let packet = Ip::parse(&buffer[14..len]).unwrap();
+                heard.push(packet.bytes().to_vec());
+            }
+        }
+        let mut expected = Vec::new();
+        let result = model.borrow_mut().split(&mut packet, |inner| expected.push(inner.to_vec()));
+        prop_assert_eq!(heard, expected);
+        let after = split.counters().unwrap();
+        let reason = result.err().map(|refusal| refusal.name());
+        for (name, count) in &after {
+            let refused = u64::from(reason == Some(*name));
+            if !["packets", "meta-packets", "ecn-not-capable"].contains(name) {
+                prop_assert_eq!(count - before[name], refused, "{}", name);
+            }
+        }
+    });
+    let (counters, model) = (split.counters().unwrap(), model.into_inner());
+    assert_eq!(counters["packets"], model.packets());
+    assert_eq!(counters["meta-packets"], model.meta_packets());
+    assert_eq!(counters["ecn-not-capable"], model.not_capable());
+    assert!(model.packets() > 100, "{model:?}");
+    assert!(model.refused(sheaf_wire::meta::Refusal::BadChecksum) > 0, "{model:?}");
+}
