@@ -1,0 +1,128 @@
+//! Every stage of this crate passes the suite of the contract.
+
+use proptest::prelude::*;
+use sheaf_emulator::queue::fifo::FifoConfig;
+use sheaf_emulator::{
+    Chance, Delay, Distribution, FourState, Gemodel, Limit, Link, LinkConfig, Loss, Packet,
+    QueueConfig, Reorder, Slot, SlotWait, Trace, TraceConfig,
+};
+use sheaf_stage::conformance::{self, Op};
+use sheaf_stage::{Bitrate, Duration, Instant};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// UDP packets of some flows, with arrivals that may lie: the link takes them as far as possible.
+fn packet() -> impl Strategy<Value = Packet> {
+    (0u8..6, 0usize..1400, any::<u64>(), 0u64..80_000_000, 0u8..4, 0u16..4).prop_map(
+        |(flow, len, number, arrived, ecn, queue)| {
+            let mut bytes = sheaf_wire::ip::example_udp(&vec![flow; len]);
+            (bytes[1], bytes[21]) = (flow << 5 | ecn, flow);
+            Packet { queue, ..Packet::new(bytes, Instant::from_nanos(arrived), number) }
+        },
+    )
+}
+
+fn queue() -> impl Strategy<Value = QueueConfig> {
+    let limit =
+        prop_oneof![(1u64..20).prop_map(Limit::Packets), (1000u64..20_000).prop_map(Limit::Bytes)];
+    (limit, any::<bool>())
+        .prop_map(|(limit, drop_head)| QueueConfig::Fifo(FifoConfig { limit, drop_head }))
+}
+
+fn chance() -> impl Strategy<Value = Chance> {
+    prop_oneof![
+        2 => Just(Chance::default()),
+        1 => (0.0..=1.0, 0.0..0.99)
+            .prop_map(|(probability, correlation)| Chance { probability, correlation }),
+    ]
+}
+
+fn loss() -> impl Strategy<Value = Loss> {
+    prop_oneof![
+        Just(Loss::None),
+        chance().prop_map(Loss::Random),
+        (0.0..0.5, 0.0..0.5, 0.0..0.5, 0.0..1.0, 0.0..0.5).prop_map(|(p13, p31, p32, p23, p14)| {
+            Loss::State(FourState { p13, p31, p32, p23, p14 })
+        }),
+        (0.0..1.0, 0.0..1.0, 0.0..1.0, 0.0..1.0).prop_map(|(p, r, bad_loss, good_loss)| {
+            Loss::Gemodel(Gemodel { p, r, bad_loss, good_loss })
+        }),
+    ]
+}
+
+fn trace() -> impl Strategy<Value = Option<TraceConfig>> {
+    let opportunities = "3\n3\n10\n40\n".to_string();
+    let steps = "time,rate,delay,loss\n0,1mbit,5,0\n0.01,0,,50\n0.03,,20,\n0.05,10mbit,,\n";
+    let traces = [
+        Trace::Opportunities(std::sync::Arc::new(
+            sheaf_emulator::trace::Opportunities::parse(&opportunities).unwrap(),
+        )),
+        Trace::Steps(std::sync::Arc::new(sheaf_emulator::trace::Steps::parse(steps).unwrap())),
+    ];
+    let start = (0u64..30_000_000).prop_map(Instant::from_nanos);
+    let config = (proptest::sample::select(traces.to_vec()), start, any::<bool>())
+        .prop_map(|(trace, start, looped)| TraceConfig { trace, start, looped });
+    proptest::option::of(config)
+}
+
+fn duration(max_ms: u64) -> impl Strategy<Value = Duration> {
+    prop_oneof![Just(Duration::ZERO), (0..max_ms * 1_000_000).prop_map(Duration::from_nanos)]
+}
+
+fn config() -> impl Strategy<Value = LinkConfig> {
+    let delay = (duration(50), duration(10), 0.0..0.95).prop_map(|(time, jitter, correlation)| {
+        Delay { time, jitter, correlation, distribution: Distribution::uniform() }
+    });
+    let slot =
+        (duration(5), duration(5), 0u32..3, 0u64..2000).prop_map(|(min, more, packets, bytes)| {
+            Slot { wait: SlotWait::Between(min, min + more), packets, bytes }
+        });
+    let reorder = (chance(), 1u32..4).prop_map(|(chance, gap)| Reorder { chance, gap });
+    let rate = prop_oneof![Just(0u64), 10_000u64..100_000_000];
+    (
+        (proptest::option::of(rate), queue(), trace(), delay, any::<bool>(), 1usize..200),
+        (loss(), any::<bool>(), chance(), chance()),
+        (proptest::option::of(reorder), proptest::option::of(slot)),
+    )
+        .prop_map(|(link, (loss, loss_ecn, duplicate, corrupt), (reorder, slot))| {
+            let (rate, queue, trace, delay, ordered, delay_limit) = link;
+            LinkConfig {
+                rate: rate.map(Bitrate::from_bps),
+                queue,
+                trace,
+                delay,
+                ordered,
+                delay_limit,
+                loss,
+                loss_ecn,
+                duplicate,
+                corrupt,
+                reorder,
+                slot,
+                ..LinkConfig::default()
+            }
+        })
+}
+
+fn op() -> impl Strategy<Value = Op<Packet, LinkConfig>> {
+    prop_oneof![
+        8 => packet().prop_map(Op::Enqueue),
+        4 => (0u64..20_000_000).prop_map(|ns| Op::Advance(Duration::from_nanos(ns))),
+        1 => config().prop_map(Op::Control),
+        1 => Just(Op::Advance(1000 * MS)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_link_of_any_kind_keeps_the_contract_through_any_change(
+        first in config(), seed in any::<u64>(), ops in proptest::collection::vec(op(), 1..60),
+    ) {
+        conformance::check(
+            || Link::new(first.clone(), seed).unwrap(),
+            &ops,
+            |link, config, now| link.change(config.clone(), now).unwrap(),
+            |packet| packet.clone(),
+        );
+    }
+}
