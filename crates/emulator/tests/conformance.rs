@@ -17,7 +17,9 @@ fn packet() -> impl Strategy<Value = Packet> {
         |(flow, len, number, arrived, ecn, queue)| {
             let mut bytes = sheaf_wire::ip::example_udp(&vec![flow; len]);
             (bytes[1], bytes[21]) = (flow << 5 | ecn, flow);
-            Packet { queue, ..Packet::new(bytes, Instant::from_nanos(arrived), number) }
+            let mut packet = Packet::new(bytes, Instant::from_nanos(arrived), number);
+            packet.queue = queue;
+            packet
         },
     )
 }
