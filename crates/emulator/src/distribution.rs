@@ -138,7 +138,10 @@ impl Distribution {
     }
 
     fn computed(name: &'static str, quantile: impl Fn(f64) -> f64) -> Self {
-        let table = (0..ENTRIES).map(|i| quantile((i as f64 + 0.5) / ENTRIES as f64)).collect();
+        // Ends at half a step from 0 and 1, where these functions are infinite.
+        let end = 0.5 / ENTRIES as f64;
+        let place = |i: usize| (i as f64 / (ENTRIES - 1) as f64).clamp(end, 1.0 - end);
+        let table = (0..ENTRIES).map(|i| quantile(place(i))).collect();
         Self::scaled(name, table).expect("a computed table deviates")
     }
 
