@@ -34,6 +34,7 @@ pub mod cause;
 pub mod config;
 mod delay_line;
 pub mod distribution;
+mod flow;
 pub mod impairment;
 mod jitter;
 pub mod ledger;

@@ -90,7 +90,7 @@ impl Link {
         self.fates.change(&config);
         self.line.set_slot(config.slot.clone());
         if self.config.queue != config.queue {
-            self.queue.change(&config.queue);
+            self.queue.change(&config.queue, desk!(self));
         }
         self.config = config;
         self.enter_row(self.clock);

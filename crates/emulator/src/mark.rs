@@ -3,13 +3,18 @@
 use sheaf_wire::checksum::fold;
 use sheaf_wire::ecn::Ecn;
 
+/// The TOS or traffic class of the IP packet that begins at `ip`; `None` for what is no IP.
+pub fn class(bytes: &[u8], ip: usize) -> Option<u8> {
+    match bytes.get(ip..).unwrap_or(&[]) {
+        [first, class, ..] if first >> 4 == 4 => Some(*class),
+        [first, class, ..] if first >> 4 == 6 => Some(first << 4 | class >> 4),
+        _ => None,
+    }
+}
+
 /// The ECN field of the IP packet that begins at `ip`; `Ecn::NotEct` for what is no IP.
 pub fn ecn(bytes: &[u8], ip: usize) -> Ecn {
-    match bytes.get(ip..).unwrap_or(&[]) {
-        [first, class, ..] if first >> 4 == 4 => Ecn::from_bits(*class),
-        [first, class, ..] if first >> 4 == 6 => Ecn::from_bits(class >> 4),
-        _ => Ecn::NotEct,
-    }
+    class(bytes, ip).map_or(Ecn::NotEct, Ecn::from_bits)
 }
 
 /// Marks the packet with CE and answers whether it carries that mark now: false for one whose

@@ -1,7 +1,14 @@
 //! Every stage of this crate passes the suite of the contract.
 
 use proptest::prelude::*;
+use sheaf_emulator::queue::codel::{CodelConfig, CodelParams};
+use sheaf_emulator::queue::dualpi2::DualPi2Config;
 use sheaf_emulator::queue::fifo::FifoConfig;
+use sheaf_emulator::queue::fq_codel::FqCodelConfig;
+use sheaf_emulator::queue::gred::GredConfig;
+use sheaf_emulator::queue::pie::PieConfig;
+use sheaf_emulator::queue::red::{RedConfig, RedCurve};
+use sheaf_emulator::queue::weighted::WeightedConfig;
 use sheaf_emulator::{
     Chance, Delay, Distribution, FourState, Gemodel, Limit, Link, LinkConfig, Loss, Packet,
     QueueConfig, Reorder, Slot, SlotWait, Trace, TraceConfig,
@@ -27,8 +34,59 @@ fn packet() -> impl Strategy<Value = Packet> {
 fn queue() -> impl Strategy<Value = QueueConfig> {
     let limit =
         prop_oneof![(1u64..20).prop_map(Limit::Packets), (1000u64..20_000).prop_map(Limit::Bytes)];
-    (limit, any::<bool>())
-        .prop_map(|(limit, drop_head)| QueueConfig::Fifo(FifoConfig { limit, drop_head }))
+    (limit, any::<bool>(), 0u8..9, 1u64..30).prop_map(|(limit, flag, kind, ms)| {
+        let target = Duration::from_millis(ms);
+        let params = CodelParams { target, interval: 2 * target, ecn: flag, mtu: 500 };
+        let curve = RedCurve {
+            min: 500,
+            max: 3000,
+            probability: 0.3,
+            weight: 0.5,
+            gentle: flag,
+            mean_packet: 500,
+            bandwidth: Bitrate::from_mbps(1),
+        };
+        let mut weighted = WeightedConfig::new(vec![1, 5, 2]);
+        weighted.limit = limit;
+        match kind {
+            0 => QueueConfig::Fifo(FifoConfig { limit, drop_head: flag }),
+            1 => QueueConfig::Red(RedConfig { limit, curve, ecn: flag }),
+            2 => {
+                let second = RedCurve { max: 1000, ..curve };
+                let mut by_dscp = [0; 64];
+                by_dscp[8..].fill(1);
+                let virtual_queues = vec![(curve, 5000), (second, 2000)];
+                QueueConfig::Gred(GredConfig { limit, virtual_queues, by_dscp, ecn: flag })
+            }
+            3 => QueueConfig::Codel(CodelConfig { limit, params }),
+            4 => QueueConfig::Pie(PieConfig {
+                limit,
+                target,
+                burst: Duration::ZERO,
+                alpha: 20.0,
+                beta: 20.0,
+                ecn_below: if flag { 0.5 } else { 0.0 },
+                ..PieConfig::default()
+            }),
+            5 => QueueConfig::FqCodel(FqCodelConfig {
+                limit: ms,
+                flows: 3,
+                quantum: 300,
+                codel: params,
+                ..FqCodelConfig::default()
+            }),
+            6 => QueueConfig::DualPi2(DualPi2Config {
+                limit,
+                target,
+                alpha: 20.0,
+                beta: 20.0,
+                ecn: flag,
+                ..DualPi2Config::default()
+            }),
+            7 => QueueConfig::Drr(weighted),
+            _ => QueueConfig::Wf2q(weighted),
+        }
+    })
 }
 
 fn chance() -> impl Strategy<Value = Chance> {

@@ -59,7 +59,7 @@ impl Queue for Fifo {
         self.row.pop()
     }
 
-    fn admit(&mut self, packet: Packet) {
+    fn admit(&mut self, packet: Packet, _desk: &mut Desk<'_>) {
         self.row.push(packet);
     }
 
