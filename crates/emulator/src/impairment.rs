@@ -143,6 +143,25 @@ impl Fates {
         }
     }
 
+    /// The same chances, with all chains at their beginning.
+    pub fn anew(&self) -> Self {
+        let mut jitter = self.jitter.clone();
+        if let Some(jitter) = &mut jitter {
+            jitter.restart();
+        }
+        Fates {
+            jitter,
+            lost: Chain::default(),
+            state: State::default(),
+            bad: false,
+            duplicated: Chain::default(),
+            corrupted: Chain::default(),
+            reordered: Chain::default(),
+            since: 0,
+            ..self.clone()
+        }
+    }
+
     /// Takes other parameters; the chains go on from where they are.
     pub fn change(&mut self, config: &LinkConfig) {
         let new = Fates::new(config);

@@ -35,6 +35,11 @@ impl Jitter {
         self.last = other.last;
     }
 
+    /// Forgets the last draw.
+    pub fn restart(&mut self) {
+        self.last = None;
+    }
+
     /// The next draw, decided by `unit` between 0 and 1.
     pub fn next(&mut self, unit: f64) -> f64 {
         if self.r == 0.0 {

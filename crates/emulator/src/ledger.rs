@@ -5,6 +5,7 @@ use crate::mark;
 use crate::packet::Packet;
 use core::fmt;
 use sheaf_stage::{Counters, Instant};
+use std::sync::Arc;
 
 /// Something that happened to a packet, told to a [`Log`] when it happens.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +19,8 @@ pub struct Event<'a> {
 }
 
 /// Who wants to know of every event: a capture that comments its packets.
-pub type Log = Box<dyn FnMut(&Event<'_>) + Send>;
+/// It may be told from several links, so it keeps what it hears behind a lock or a channel.
+pub type Log = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
 /// Packets and bytes of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +62,22 @@ impl Stats {
     pub fn count(&self, cause: Cause) -> u64 {
         self.by_cause[cause as usize]
     }
+
+    /// Adds what another link did and holds.
+    pub(crate) fn add(&mut self, other: &Stats) {
+        for (own, other) in self.by_cause.iter_mut().zip(other.by_cause) {
+            *own += other;
+        }
+        for (own, other) in [
+            (&mut self.rate_queue, other.rate_queue),
+            (&mut self.delay_line, other.delay_line),
+            (&mut self.offered, other.offered),
+            (&mut self.delivered, other.delivered),
+        ] {
+            own.packets += other.packets;
+            own.bytes += other.bytes;
+        }
+    }
 }
 
 /// Keeps the books, and the buffers of packets that are gone.
@@ -99,18 +117,23 @@ impl Ledger {
     pub fn note(&mut self, packet: &mut Packet, cause: Cause, at: Instant) {
         packet.causes.insert(cause);
         self.stats.by_cause[cause as usize] += 1;
-        if let Some(log) = &mut self.log {
+        if let Some(log) = &self.log {
             log(&Event { packet, cause, at });
         }
     }
 
     /// Counts and logs a drop.
-    pub fn drop(&mut self, mut packet: Packet, cause: Cause, at: Instant) {
+    pub fn drop(&mut self, packet: Packet, cause: Cause, at: Instant) {
+        self.copies -= u64::from(packet.is_copy());
+        self.turn_away(packet, cause, at);
+    }
+
+    /// Counts and logs the drop of a packet that no link has taken in.
+    pub fn turn_away(&mut self, mut packet: Packet, cause: Cause, at: Instant) {
         debug_assert_eq!(cause.kind(), Kind::Dropped);
         self.note(&mut packet, cause, at);
-        if packet.is_copy() {
-            self.copies -= 1;
-        } else if let Some(reason) = cause.drop_reason() {
+        // The balance leaves copies out.
+        if let Some(reason) = cause.drop_reason().filter(|_| !packet.is_copy()) {
             self.counters.drop(reason);
         }
         self.recycle(packet.bytes);

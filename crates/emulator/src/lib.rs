@@ -10,6 +10,7 @@
 //! * [`impairment`]: loss models and the fate of packets;
 //! * [`distribution`]: shapes of random delays, `.dist` files, ping logs;
 //! * [`trace`]: recorded links;
+//! * [`classify`], [`pipes`]: many links, and rules for who takes which ([`Pipes`]);
 //! * [`cause`], [`ledger`]: why things happened, counted and logged.
 //!
 //! ```
@@ -31,6 +32,7 @@
 //! ```
 
 pub mod cause;
+pub mod classify;
 pub mod config;
 mod delay_line;
 pub mod distribution;
@@ -43,6 +45,7 @@ mod mark;
 mod normal;
 pub mod overhead;
 pub mod packet;
+pub mod pipes;
 pub mod queue;
 pub mod random;
 pub mod trace;
@@ -50,6 +53,7 @@ mod transmitter;
 pub mod units;
 
 pub use cause::{Cause, Causes};
+pub use classify::{Action, Mask, Prefix, Rule, Target};
 pub use config::{ConfigError, Delay, LinkConfig, Reorder, Slot, SlotWait};
 pub use distribution::{DistError, Distribution};
 pub use impairment::{FourState, Gemodel, Loss};
@@ -57,6 +61,7 @@ pub use ledger::{Backlog, Event, Log, Stats};
 pub use link::Link;
 pub use overhead::Overhead;
 pub use packet::{Direction, Packet};
+pub use pipes::{PipeConfig, PipeStats, Pipes};
 pub use queue::{Limit, QueueConfig};
 pub use random::Chance;
 pub use trace::{Trace, TraceConfig};

@@ -56,13 +56,25 @@ impl Link {
     /// A link whose random events are those of `seed`.
     pub fn new(config: LinkConfig, seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
+        let fates = Fates::new(&config);
+        Ok(Self::with_fates(config, fates, seed))
+    }
+
+    /// A link of the same kind with a seed of its own, that has seen no packet.
+    pub(crate) fn like(&self, seed: u64) -> Self {
+        let mut link = Self::with_fates(self.config.clone(), self.fates.anew(), seed);
+        link.ledger.log.clone_from(&self.ledger.log);
+        link
+    }
+
+    fn with_fates(config: LinkConfig, fates: Fates, seed: u64) -> Self {
         let dice = Dice::new(seed);
         let mut link = Link {
             dice,
             queue: AnyQueue::new(&config.queue),
             transmitter: Transmitter::new(Pace::Unlimited),
             line: DelayLine::new(config.slot.clone(), dice),
-            fates: Fates::new(&config),
+            fates,
             ledger: Ledger::default(),
             clock: Instant::ZERO,
             last_arrival: Instant::ZERO,
@@ -72,7 +84,7 @@ impl Link {
             config,
         };
         link.enter_row(Instant::ZERO);
-        Ok(link)
+        link
     }
 
     /// What the link is.
@@ -106,6 +118,12 @@ impl Link {
         stats.rate_queue.bytes += sending.bytes;
         stats.delay_line = self.line.backlog();
         stats
+    }
+
+    /// Whether nothing is in the link, not even a duplicate.
+    pub fn is_empty(&self) -> bool {
+        let queued = self.queue.backlog().packets + self.line.backlog().packets;
+        queued == 0 && self.transmitter.packet().is_none()
     }
 
     /// Tells `log` of every event from now on, or nobody.

@@ -1,8 +1,10 @@
 //! A packet on its way through emulated links.
 
 use crate::cause::{Cause, Causes};
+use crate::classify::Target;
 use crate::random::mix;
 use sheaf_stage::Instant;
+use std::sync::Arc;
 
 /// Which way a packet goes, for rules that tell one direction from the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,9 +55,11 @@ pub(crate) struct Fate {
 }
 
 /// Where a packet stands in its row of pipes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Route {
-    pub rule: u32,
+    /// The pipes it takes; `None` outside of pipes.
+    pub row: Option<Arc<[Target]>>,
+    /// The next of them.
     pub hop: u32,
 }
 
@@ -89,6 +93,6 @@ impl Packet {
         buffer.clear();
         buffer.extend_from_slice(&self.bytes);
         let number = mix(self.number) | 1 << 63;
-        Packet { bytes: buffer, number, copy: true, ..*self }
+        Packet { bytes: buffer, number, copy: true, route: self.route.clone(), ..*self }
     }
 }

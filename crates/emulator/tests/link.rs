@@ -297,7 +297,7 @@ fn the_log_hears_of_every_event_with_its_logical_time() {
     let events = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut link = link(LinkConfig { queue: fifo(Limit::Packets(1), false), ..rate(8_000_000) });
     let log = events.clone();
-    link.set_log(Some(Box::new(move |event| {
+    link.set_log(Some(std::sync::Arc::new(move |event| {
         log.lock().unwrap().push((event.packet.number, event.cause, event.at.as_nanos()));
     })));
     send(&mut link, 0, 1000, Instant::ZERO);

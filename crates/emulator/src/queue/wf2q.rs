@@ -27,7 +27,7 @@ pub(crate) struct Wf2q {
     now: Virtual,
     /// The latest finish so far: where virtual time stands when all is sent.
     latest: Virtual,
-    /// Weights of the queues that have packets.
+    /// The sum of all weights.
     weights: u64,
     /// Queues whose start has come, by finish.
     eligible: IndexedHeap<Virtual>,
@@ -39,10 +39,10 @@ impl Wf2q {
     pub fn new(config: WeightedConfig) -> Self {
         Wf2q {
             times: vec![(0, 0); config.weights.len()],
+            weights: config.weights.iter().map(|weight| u64::from(*weight)).sum(),
             classes: Classes::new(config),
             now: 0,
             latest: 0,
-            weights: 0,
             eligible: IndexedHeap::default(),
             waiting: IndexedHeap::default(),
         }
@@ -51,10 +51,9 @@ impl Wf2q {
     /// A queue has got its first packet.
     fn wake(&mut self, index: Option<u32>) {
         let Some(index) = index else { return };
-        if self.weights == 0 {
+        if self.eligible.first().is_none() && self.waiting.first().is_none() {
             self.now = self.now.max(self.latest);
         }
-        self.weights += self.classes.weight(index);
         let start = self.now.max(self.times[index as usize].1);
         self.plan(index, start);
     }
@@ -84,12 +83,9 @@ impl Wf2q {
         let (finish, index) = self.eligible.first()?;
         self.eligible.set(index, None);
         let packet = self.classes.pop(index)?;
-        self.now +=
-            ((packet.bytes.len() as Virtual) << DIGITS) / Virtual::from(self.weights.max(1));
+        self.now += ((packet.bytes.len() as Virtual) << DIGITS) / Virtual::from(self.weights);
         if self.classes.head_len(index).is_some() {
             self.plan(index, finish);
-        } else {
-            self.weights -= self.classes.weight(index);
         }
         Some(packet)
     }
