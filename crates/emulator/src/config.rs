@@ -176,6 +176,14 @@ pub enum ConfigError {
         /// What they add up to.
         sum: f64,
     },
+    /// A factor that is negative, infinite or no number.
+    #[error("{option}: {value} is no finite number from 0 on")]
+    Factor {
+        /// The option it was given for.
+        option: &'static str,
+        /// What was given.
+        value: f64,
+    },
     /// Something that must be more than zero.
     #[error("{option} must not be zero")]
     Zero {
@@ -189,6 +197,14 @@ pub enum ConfigError {
         low: &'static str,
         /// The one that must be higher.
         high: &'static str,
+    },
+    /// Something that is too small to work with.
+    #[error("{option} is below {least}")]
+    Below {
+        /// The option it was given for.
+        option: &'static str,
+        /// The least.
+        least: u64,
     },
     /// Something that is larger than can be kept in memory or counted.
     #[error("{option}: {value} is more than {most}")]

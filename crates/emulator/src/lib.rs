@@ -5,6 +5,7 @@
 //! here, computed in logical time, and decided by seed and packet number.
 //!
 //! * [`link`]: the stage ([`Link`]); [`config`]: what it is; [`packet`]: what goes through it;
+//! * [`options`]: the command line of tc-netem(8);
 //! * [`queue`]: the rate queue and its management;
 //! * [`overhead`]: what packets cost on the wire;
 //! * [`impairment`]: loss models and the fate of packets;
@@ -43,6 +44,7 @@ pub mod ledger;
 pub mod link;
 mod mark;
 mod normal;
+pub mod options;
 pub mod overhead;
 pub mod packet;
 pub mod pipes;
@@ -59,6 +61,7 @@ pub use distribution::{DistError, Distribution};
 pub use impairment::{FourState, Gemodel, Loss};
 pub use ledger::{Backlog, Event, Log, Stats};
 pub use link::Link;
+pub use options::Options;
 pub use overhead::Overhead;
 pub use packet::{Direction, Packet};
 pub use pipes::{PipeConfig, PipeStats, Pipes};

@@ -167,7 +167,8 @@ impl Pipes {
         Ok(())
     }
 
-    /// What a pipe did; `None` when there is none of this number.
+    /// What a pipe did; `None` when there is none of this number. Adds up over all links, so it is
+    /// for reports, as the balance is.
     pub fn stats(&self, pipe: usize) -> Option<PipeStats> {
         let state = self.pipes.get(pipe)?;
         let mut links = state.gone;

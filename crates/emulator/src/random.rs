@@ -98,6 +98,14 @@ pub(crate) fn probability(option: &'static str, value: f64) -> Result<(), Config
     }
 }
 
+/// Refuses factors that are negative, infinite or no number.
+pub(crate) fn factors(option: &'static str, values: &[f64]) -> Result<(), ConfigError> {
+    match values.iter().find(|value| !value.is_finite() || **value < 0.0) {
+        None => Ok(()),
+        Some(value) => Err(ConfigError::Factor { option, value: *value }),
+    }
+}
+
 /// Refuses what is no correlation that a process can have.
 pub(crate) fn correlation(option: &'static str, value: f64) -> Result<(), ConfigError> {
     match (0.0..1.0).contains(&value) {

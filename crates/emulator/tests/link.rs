@@ -2,6 +2,9 @@
 
 use proptest::prelude::*;
 use sheaf_emulator::queue::fifo::FifoConfig;
+use sheaf_emulator::queue::fq_codel::FqCodelConfig;
+use sheaf_emulator::queue::pie::PieConfig;
+use sheaf_emulator::queue::weighted::WeightedConfig;
 use sheaf_emulator::{
     Cause, Chance, Delay, Distribution, Limit, Link, LinkConfig, Overhead, Packet, QueueConfig,
     Reorder, Slot, SlotWait,
@@ -326,6 +329,12 @@ fn wrong_configurations_are_refused() {
     wrong(LinkConfig { queue: fifo(Limit::Packets(0), false), ..base() });
     wrong(LinkConfig { delay_limit: 0, ..base() });
     wrong(LinkConfig { reorder: Some(Reorder { chance: Chance::of(0.5), gap: 0 }), ..base() });
+    wrong(LinkConfig { queue: QueueConfig::Drr(WeightedConfig::new(vec![])), ..base() });
+    wrong(LinkConfig { queue: QueueConfig::Wf2q(WeightedConfig::new(vec![1, 0])), ..base() });
+    let codel = FqCodelConfig { quantum: 1, ..FqCodelConfig::default() };
+    wrong(LinkConfig { queue: QueueConfig::FqCodel(codel), ..base() });
+    let pie = PieConfig { alpha: f64::INFINITY, ..PieConfig::default() };
+    wrong(LinkConfig { queue: QueueConfig::Pie(pie), ..base() });
     let wait = SlotWait::Between(2 * MS, MS);
     wrong(LinkConfig { slot: Some(Slot { wait, packets: 0, bytes: 0 }), ..base() });
 }

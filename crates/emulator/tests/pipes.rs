@@ -93,6 +93,35 @@ fn each_condition_of_a_rule_tells_packets_apart() {
     assert!(!denies(Rule { source_ports: 0..=65534, ..Rule::default() }, &other));
 }
 
+/// A UDP packet over IPv6 whose addresses end in these bytes.
+fn udp6(source: u8, destination: u8, ports: (u16, u16)) -> Packet {
+    let mut bytes = vec![0; 48];
+    (bytes[0], bytes[5], bytes[6]) = (0x60, 8, 17);
+    bytes[8..12].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
+    bytes[24..28].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
+    (bytes[23], bytes[39]) = (source, destination);
+    bytes[40..42].copy_from_slice(&ports.0.to_be_bytes());
+    bytes[42..44].copy_from_slice(&ports.1.to_be_bytes());
+    Packet::new(bytes, Instant::ZERO, 0)
+}
+
+#[test]
+fn rules_and_masks_know_ipv6() {
+    let packet = udp6(1, 2, (4000, 53));
+    let source = |text: &str| Rule { source: Some(text.parse().unwrap()), ..Rule::default() };
+    assert!(denies(source("2001:db8::/33"), &packet));
+    assert!(denies(source("2001:db8::1"), &packet));
+    assert!(!denies(source("2001:db8::2"), &packet));
+    assert!(!denies(source("0.0.0.0/0"), &packet));
+    assert!(denies(Rule { destination_ports: 53..=53, ..Rule::default() }, &packet));
+    let mut pipes = Pipes::new(0, 1);
+    let mask = Mask { source: (0, 127), ..Mask::default() };
+    pipes.add(PipeConfig::per_flow(slow(), mask)).unwrap();
+    pipes.set_rules(vec![Rule { action: through(&[0]), ..Rule::default() }]).unwrap();
+    [1, 2, 3].map(|end| pipes.enqueue(udp6(end, 9, (1, 1)), Instant::ZERO));
+    assert_eq!(pipes.stats(0).unwrap().flows, 2, "2 and 3 differ by the last bit only");
+}
+
 #[test]
 fn prefixes_and_rules_that_cannot_be_are_refused() {
     for text in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/x"] {

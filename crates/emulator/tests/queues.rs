@@ -283,7 +283,7 @@ fn weighted_shares(config: fn(WeightedConfig) -> QueueConfig) -> Vec<f64> {
         WeightedConfig { limit: Limit::Packets(50), ..WeightedConfig::new(vec![1, 2, 5]) };
     let mut link = link(8, config(weights));
     let lens = [1500, 300, 700];
-    let mut bytes = vec![0.0; 3];
+    let mut bytes = [0.0; 3];
     for n in 0..30_000u64 {
         let now = Instant::ZERO + Duration::from_micros(100) * n as u32;
         for (queue, len) in lens.into_iter().enumerate() {

@@ -102,7 +102,7 @@ impl Codel {
             self.dropping = true;
             // Not long after the last dropping the rate that helped then is taken up again.
             let delta = self.count.saturating_sub(self.last_count);
-            let recently = desk.now - self.drop_next < 16 * params.interval;
+            let recently = desk.now - self.drop_next < params.interval.saturating_mul(16);
             self.count = if delta > 1 && recently { delta } else { 1 };
             self.last_count = self.count;
             self.drop_next = self.law(params, desk.now);

@@ -14,6 +14,7 @@ use crate::config::ConfigError;
 use crate::ledger::Backlog;
 use crate::mark::ecn;
 use crate::packet::Packet;
+use crate::random::factors;
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::ecn::Ecn;
 
@@ -62,6 +63,7 @@ impl DualPi2Config {
         if self.update.is_zero() {
             return Err(ConfigError::Zero { option: "dualpi2 update" });
         }
+        factors("dualpi2 alpha, beta or coupling", &[self.alpha, self.beta, self.coupling])?;
         match self.classic_share > 0.0 && self.classic_share < 1.0 {
             true => Ok(()),
             false => {

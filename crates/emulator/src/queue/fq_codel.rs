@@ -25,7 +25,7 @@ pub struct FqCodelConfig {
     pub memory: u64,
     /// Queues, 1 to 65536; 1024.
     pub flows: u32,
-    /// Bytes that a queue sends in its turn; 1514. Above zero.
+    /// Bytes that a queue sends in its turn, 64 or more; 1514.
     pub quantum: u32,
     /// What CoDel aims at in each.
     pub codel: CodelParams,
@@ -52,7 +52,9 @@ impl FqCodelConfig {
         zero("fq_codel limit", self.limit)?;
         zero("fq_codel memory", self.memory)?;
         zero("fq_codel flows", u64::from(self.flows))?;
-        zero("fq_codel quantum", u64::from(self.quantum))?;
+        if self.quantum < 64 {
+            return Err(ConfigError::Below { option: "fq_codel quantum", least: 64 });
+        }
         if self.flows > 65_536 {
             let (option, value) = ("fq_codel flows", u64::from(self.flows));
             return Err(ConfigError::TooMany { option, value, most: 65_536 });

@@ -10,6 +10,7 @@ use crate::cause::Cause;
 use crate::config::ConfigError;
 use crate::ledger::Backlog;
 use crate::packet::Packet;
+use crate::random::{factors, probability};
 use sheaf_stage::{Duration, Instant};
 
 /// A PIE queue; the defaults are those of the RFC.
@@ -55,7 +56,8 @@ impl PieConfig {
         if self.update.is_zero() {
             return Err(ConfigError::Zero { option: "pie update" });
         }
-        crate::random::probability("pie ecn", self.ecn_below)
+        factors("pie alpha or beta", &[self.alpha, self.beta])?;
+        probability("pie ecn", self.ecn_below)
     }
 }
 

@@ -41,12 +41,15 @@ impl RedCurve {
         if self.min >= self.max {
             return Err(ConfigError::Order { low: "red min", high: "red max" });
         }
-        match (self.probability, self.weight, self.mean_packet, self.bandwidth.as_bps()) {
-            (p, ..) if p == 0.0 => Err(ConfigError::Zero { option: "red probability" }),
-            (_, w, ..) if w == 0.0 => Err(ConfigError::Zero { option: "red weight" }),
-            (_, _, 0, _) => Err(ConfigError::Zero { option: "red mean packet" }),
-            (_, _, _, 0) => Err(ConfigError::Zero { option: "red bandwidth" }),
-            _ => Ok(()),
+        let zero = [
+            ("red probability", self.probability == 0.0),
+            ("red weight", self.weight == 0.0),
+            ("red mean packet", self.mean_packet == 0),
+            ("red bandwidth", self.bandwidth.as_bps() == 0),
+        ];
+        match zero.into_iter().find(|(_, is_zero)| *is_zero) {
+            Some((option, _)) => Err(ConfigError::Zero { option }),
+            None => Ok(()),
         }
     }
 }

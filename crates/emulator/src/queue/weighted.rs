@@ -37,7 +37,7 @@ impl WeightedConfig {
         match self.weights.iter().find(|weight| **weight > 65_535) {
             Some(weight) => too_many("weight", u64::from(*weight), 65_535),
             None if self.quantum < 64 => {
-                Err(ConfigError::Order { low: "64 bytes", high: "drr quantum" })
+                Err(ConfigError::Below { option: "drr quantum", least: 64 })
             }
             None => Ok(()),
         }
