@@ -14,7 +14,7 @@ use sheaf_emulator::{
     QueueConfig, Reorder, Slot, SlotWait, Trace, TraceConfig,
 };
 use sheaf_stage::conformance::{self, Op};
-use sheaf_stage::{Bitrate, Duration, Instant};
+use sheaf_stage::{Bitrate, Duration, Instant, Stage};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -184,5 +184,36 @@ proptest! {
             |link, config, now| link.change(config.clone(), now).unwrap(),
             |packet| packet.clone(),
         );
+    }
+
+    #[test]
+    fn a_link_that_is_called_late_gives_the_same_departures(
+        config in config(), seed in any::<u64>(),
+        arrivals in proptest::collection::vec((packet(), 0u64..8_000_000), 1..60),
+    ) {
+        // The delay line's bound is one for the memory: it counts what was not fetched yet.
+        let config = LinkConfig { delay_limit: 1000, ..config };
+        let run = |late: bool| {
+            let mut link = Link::new(config.clone(), seed).unwrap();
+            let (mut out, mut now) = (Vec::new(), Instant::ZERO);
+            let mut call = |link: &mut Link, until: Instant| {
+                while let Some(at) = link.next_deadline().filter(|at| *at <= until) {
+                    let at = if late { until } else { at };
+                    out.extend(std::iter::from_fn(|| link.dequeue(at)));
+                }
+            };
+            for (number, (packet, gap)) in (0..).zip(&arrivals) {
+                now += Duration::from_nanos(*gap);
+                if !late {
+                    call(&mut link, now);
+                }
+                let mut packet = packet.clone();
+                (packet.arrived, packet.number) = (now, number);
+                link.enqueue(packet, now);
+            }
+            call(&mut link, now + 10_000 * MS);
+            (out, link.counters())
+        };
+        prop_assert_eq!(run(false), run(true));
     }
 }

@@ -118,7 +118,9 @@ fn rules_and_masks_know_ipv6() {
     let mask = Mask { source: (0, 127), ..Mask::default() };
     pipes.add(PipeConfig::per_flow(slow(), mask)).unwrap();
     pipes.set_rules(vec![Rule { action: through(&[0]), ..Rule::default() }]).unwrap();
-    [1, 2, 3].map(|end| pipes.enqueue(udp6(end, 9, (1, 1)), Instant::ZERO));
+    for end in [1, 2, 3] {
+        pipes.enqueue(udp6(end, 9, (1, 1)), Instant::ZERO);
+    }
     assert_eq!(pipes.stats(0).unwrap().flows, 2, "2 and 3 differ by the last bit only");
 }
 
