@@ -63,7 +63,7 @@ pub use ledger::{Backlog, Event, Log, Stats};
 pub use link::Link;
 pub use options::Options;
 pub use overhead::Overhead;
-pub use packet::{Direction, Packet};
+pub use packet::{Direction, Packet, Segments};
 pub use pipes::{PipeConfig, PipeStats, Pipes};
 pub use queue::{Limit, QueueConfig};
 pub use random::Chance;

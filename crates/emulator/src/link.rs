@@ -173,7 +173,7 @@ impl Link {
             if self.next_row.is_some_and(|change| change <= self.clock) {
                 self.enter_row(self.clock);
             }
-            let bytes = self.config.overhead.wire_len(packet.bytes.len());
+            let bytes = packet.wire_len(self.config.overhead);
             self.transmitter.start(packet, bytes);
         }
     }

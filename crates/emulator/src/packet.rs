@@ -2,6 +2,7 @@
 
 use crate::cause::{Cause, Causes};
 use crate::classify::Target;
+use crate::overhead::Overhead;
 use crate::random::mix;
 use sheaf_stage::Instant;
 use std::sync::Arc;
@@ -14,6 +15,15 @@ pub enum Direction {
     Out,
     /// From the network.
     In,
+}
+
+/// A packet that the kernel hands over for many: headers once, and the payload of several segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segments {
+    /// Bytes of all headers, link header included, which each segment repeats.
+    pub header: u16,
+    /// Payload bytes of each segment but the last (virtio's `gso_size`).
+    pub payload: u16,
 }
 
 /// A packet, with what a link must know of it and what links did to it.
@@ -31,6 +41,9 @@ pub struct Packet {
     pub depart: Instant,
     /// What links did to it so far.
     pub causes: Causes,
+    /// Set for a super-packet (GSO): it takes the wire as long as its segments do. It counts as one
+    /// packet otherwise, is lost whole, and leaves whole when its last segment would have.
+    pub segments: Option<Segments>,
     /// Which queue of a weighted scheduler it takes (DRR, WF2Q+); others ignore it.
     pub queue: u16,
     /// Its direction.
@@ -72,6 +85,7 @@ impl Packet {
             number,
             depart: arrived,
             causes: Causes::default(),
+            segments: None,
             queue: 0,
             direction: Direction::default(),
             interface: 0,
@@ -85,6 +99,21 @@ impl Packet {
     /// of any link, so that duplicates of duplicates are not counted twice.
     pub fn is_copy(&self) -> bool {
         self.copy
+    }
+
+    /// Bytes on the wire.
+    pub fn wire_len(&self, overhead: Overhead) -> u64 {
+        let len = self.bytes.len();
+        let Some(Segments { header, payload }) = self.segments.filter(|s| s.payload > 0) else {
+            return overhead.wire_len(len);
+        };
+        let (header, each) = (usize::from(header), usize::from(payload));
+        let all = len.saturating_sub(header);
+        let last = match all % each {
+            0 if all > 0 => 0,
+            rest => overhead.wire_len(header.min(len) + rest),
+        };
+        (all / each) as u64 * overhead.wire_len(header + each) + last
     }
 
     /// A duplicate with its bytes in `buffer`. It has a number of its own, so that the next link

@@ -7,7 +7,7 @@ use sheaf_emulator::queue::pie::PieConfig;
 use sheaf_emulator::queue::weighted::WeightedConfig;
 use sheaf_emulator::{
     Cause, Chance, Delay, Distribution, Limit, Link, LinkConfig, Overhead, Packet, QueueConfig,
-    Reorder, Slot, SlotWait,
+    Reorder, Segments, Slot, SlotWait,
 };
 use sheaf_stage::{Bitrate, DropReason, Duration, Instant, Stage};
 
@@ -169,6 +169,27 @@ fn overhead_and_cells_take_their_time() {
 }
 
 #[test]
+fn a_super_packet_takes_the_wire_as_long_as_its_segments() {
+    let overhead = Overhead { packet: 4, ..Overhead::default() };
+    let on_wire = |len: usize, payload| {
+        let mut packet = Packet::new(vec![0; len], Instant::ZERO, 0);
+        packet.segments = Some(Segments { header: 54, payload });
+        packet.wire_len(overhead)
+    };
+    assert_eq!(on_wire(54 + 3000, 1000), 3 * 1058);
+    assert_eq!(on_wire(54 + 3001, 1000), 3 * 1058 + 59);
+    assert_eq!(on_wire(54 + 999, 1000), 1057);
+    assert_eq!(on_wire(54, 1000), 58);
+    assert_eq!(on_wire(20, 1000), 24, "shorter than its header");
+    assert_eq!(on_wire(5000, 0), 5004, "no segments are one packet");
+    let mut link = link(LinkConfig { overhead, ..rate(8_000_000) });
+    let mut packet = Packet::new(vec![0; 3054], Instant::ZERO, 0);
+    packet.segments = Some(Segments { header: 54, payload: 1000 });
+    link.enqueue(packet, Instant::ZERO);
+    assert_eq!(departs(&drain(&mut link, Instant::MAX)), [3_174_000]);
+}
+
+#[test]
 fn a_new_rate_applies_to_what_waits_and_to_the_rest_of_what_is_sent() {
     let mut link = link(rate(8_000_000));
     for n in 0..3 {
@@ -306,6 +327,22 @@ fn the_log_hears_of_every_event_with_its_logical_time() {
     send(&mut link, 0, 1000, Instant::ZERO);
     send(&mut link, 1, 1000, Instant::from_micros(10));
     assert_eq!(*events.lock().unwrap(), [(1, Cause::RateQueueFull, 10_000)]);
+}
+
+#[test]
+fn a_packet_carries_what_happened_to_it_and_no_more() {
+    let mut link = link(LinkConfig { delay: Delay::constant(MS), ..rate(8_000_000) });
+    send(&mut link, 0, 1000, Instant::ZERO);
+    send(&mut link, 1, 1000, Instant::ZERO);
+    let out = drain(&mut link, Instant::MAX);
+    assert_eq!(out[0].causes.to_string(), "delay", "the first waited for nobody");
+    assert_eq!(out[1].causes.to_string(), "rate-queue, delay");
+    let jitter = Delay { jitter: MS / 10, ..Delay::constant(MS) };
+    link.change(LinkConfig { delay: jitter, ..LinkConfig::default() }, Instant::MAX).unwrap();
+    send(&mut link, 2, 1000, Instant::MAX);
+    let out = link.dequeue(Instant::MAX).unwrap();
+    assert_eq!(out.causes.to_string(), "delay, jitter");
+    assert_eq!((link.stats().count(Cause::Delay), link.stats().count(Cause::RateQueue)), (3, 1));
 }
 
 #[test]
