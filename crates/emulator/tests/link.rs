@@ -338,9 +338,10 @@ fn a_packet_carries_what_happened_to_it_and_no_more() {
     assert_eq!(out[0].causes.to_string(), "delay", "the first waited for nobody");
     assert_eq!(out[1].causes.to_string(), "rate-queue, delay");
     let jitter = Delay { jitter: MS / 10, ..Delay::constant(MS) };
-    link.change(LinkConfig { delay: jitter, ..LinkConfig::default() }, Instant::MAX).unwrap();
-    send(&mut link, 2, 1000, Instant::MAX);
-    let out = link.dequeue(Instant::MAX).unwrap();
+    let now = Instant::from_millis(100);
+    link.change(LinkConfig { delay: jitter, ..LinkConfig::default() }, now).unwrap();
+    send(&mut link, 2, 1000, now);
+    let out = link.dequeue(now + 10 * MS).unwrap();
     assert_eq!(out.causes.to_string(), "delay, jitter");
     assert_eq!((link.stats().count(Cause::Delay), link.stats().count(Cause::RateQueue)), (3, 1));
 }
