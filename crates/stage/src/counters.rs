@@ -19,17 +19,26 @@ pub enum DropReason {
     Malformed,
     /// A frame that is larger than the link carries.
     TooBig,
+    /// Queue management dropped it before the queue was full (RED, CoDel, PIE …).
+    QueueManagement,
+    /// An emulated loss model lost it.
+    LossModel,
+    /// A classifier's rule says that it shall not pass.
+    Denied,
 }
 
 impl DropReason {
     /// Every reason, in the order of their discriminants.
-    pub const ALL: [DropReason; 6] = [
+    pub const ALL: [DropReason; 9] = [
         DropReason::QueueFull,
         DropReason::TotalFull,
         DropReason::RetryLimit,
         DropReason::Unreachable,
         DropReason::Malformed,
         DropReason::TooBig,
+        DropReason::QueueManagement,
+        DropReason::LossModel,
+        DropReason::Denied,
     ];
 
     /// The name used in statistics and JSON.
@@ -41,6 +50,9 @@ impl DropReason {
             DropReason::Unreachable => "unreachable",
             DropReason::Malformed => "malformed",
             DropReason::TooBig => "too-big",
+            DropReason::QueueManagement => "queue-management",
+            DropReason::LossModel => "loss-model",
+            DropReason::Denied => "denied",
         }
     }
 }

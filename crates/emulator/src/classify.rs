@@ -1,0 +1,258 @@
+//! Which packets take which pipes: dummynet's rules.
+//!
+//! Rules are tried in order and the first that matches decides (ipfw(8)); a packet that none
+//! matches passes. A rule sends a packet through any number of pipes in a row.
+
+use crate::config::ConfigError;
+use crate::packet::{Direction, Packet};
+use crate::random::{Dice, Purpose, probability};
+use sheaf_wire::ip::{Ip, Protocol, Version};
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Addresses that share their first bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    address: IpAddr,
+    len: u8,
+}
+
+impl Prefix {
+    /// The first `len` bits of `address`: at most 32 or 128.
+    pub fn new(address: IpAddr, len: u8) -> Result<Self, PrefixError> {
+        match len <= if address.is_ipv4() { 32 } else { 128 } {
+            true => Ok(Prefix { address, len }),
+            false => Err(PrefixError::Length),
+        }
+    }
+
+    /// Whether `address`, 4 or 16 bytes, is one of them.
+    fn contains(self, address: &[u8]) -> bool {
+        let same = |own: &[u8]| {
+            let (bytes, bits) = (usize::from(self.len / 8), self.len % 8);
+            let rest = |b: &[u8]| bits == 0 || b[bytes] >> (8 - bits) == own[bytes] >> (8 - bits);
+            own.len() == address.len() && own[..bytes] == address[..bytes] && rest(address)
+        };
+        match self.address {
+            IpAddr::V4(own) => same(&own.octets()),
+            IpAddr::V6(own) => same(&own.octets()),
+        }
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = PrefixError;
+
+    /// `192.0.2.0/24`, `2001:db8::/32`, or a single address.
+    fn from_str(text: &str) -> Result<Self, PrefixError> {
+        let (address, len) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
+        let address: IpAddr = address.parse().map_err(|_| PrefixError::Address)?;
+        let whole = if address.is_ipv4() { 32 } else { 128 };
+        let len = match len {
+            Some(len) => len.parse().map_err(|_| PrefixError::Length)?,
+            None => whole,
+        };
+        Prefix::new(address, len)
+    }
+}
+
+/// Why text is no prefix.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum PrefixError {
+    /// No IP address.
+    #[error("no IP address")]
+    Address,
+    /// No number of bits, or more than an address has.
+    #[error("no length of a prefix")]
+    Length,
+}
+
+/// One rule; every condition must hold. Packets that are no IP match only rules that ask nothing
+/// about IP.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// Protocol number.
+    pub protocol: Option<Protocol>,
+    /// Source addresses.
+    pub source: Option<Prefix>,
+    /// Destination addresses.
+    pub destination: Option<Prefix>,
+    /// Source ports of UDP or TCP; the full range matches packets without ports, too.
+    pub source_ports: RangeInclusive<u16>,
+    /// Destination ports.
+    pub destination_ports: RangeInclusive<u16>,
+    /// DSCP, 0..=63.
+    pub dscp: Option<u8>,
+    /// The packet's direction.
+    pub direction: Option<Direction>,
+    /// The packet's interface.
+    pub interface: Option<u16>,
+    /// Of the packets that match otherwise, the share that does match; 0..=1.
+    pub probability: f64,
+    /// What becomes of the packet.
+    pub action: Action,
+}
+
+impl Default for Rule {
+    /// Everything passes.
+    fn default() -> Self {
+        Rule {
+            protocol: None,
+            source: None,
+            destination: None,
+            source_ports: 0..=u16::MAX,
+            destination_ports: 0..=u16::MAX,
+            dscp: None,
+            direction: None,
+            interface: None,
+            probability: 1.0,
+            action: Action::Pass,
+        }
+    }
+}
+
+/// What a rule does with a packet.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Let it pass at once.
+    Pass,
+    /// Drop it.
+    Deny,
+    /// Send it through these, one after the other.
+    Pipes(Arc<[Target]>),
+}
+
+/// A pipe that a packet takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its number, from 0.
+    pub pipe: usize,
+    /// The queue there, for weighted schedulers; `None` keeps what the packet says.
+    pub queue: Option<u16>,
+}
+
+impl Rule {
+    pub(crate) fn check(&self, pipes: usize) -> Result<(), ConfigError> {
+        probability("rule probability", self.probability)?;
+        let Action::Pipes(targets) = &self.action else { return Ok(()) };
+        match targets.iter().find(|target| target.pipe >= pipes) {
+            Some(target) => Err(ConfigError::Missing { option: "pipe", number: target.pipe }),
+            None => Ok(()),
+        }
+    }
+
+    fn matches(&self, packet: &Packet, view: Option<&Ip<'_>>) -> bool {
+        self.direction.is_none_or(|direction| direction == packet.direction)
+            && self.interface.is_none_or(|interface| interface == packet.interface)
+            && match view {
+                Some(view) => self.matches_ip(view),
+                None => !self.asks_about_ip(),
+            }
+    }
+
+    fn asks_about_ip(&self) -> bool {
+        self.protocol.is_some()
+            || self.source.is_some()
+            || self.destination.is_some()
+            || self.dscp.is_some()
+            || self.asks_about_ports()
+    }
+
+    fn asks_about_ports(&self) -> bool {
+        let any = 0..=u16::MAX;
+        self.source_ports != any || self.destination_ports != any
+    }
+
+    fn matches_ip(&self, view: &Ip<'_>) -> bool {
+        let (source, destination) = split(view);
+        self.protocol.is_none_or(|protocol| protocol == view.protocol())
+            && self.dscp.is_none_or(|dscp| dscp == view.dscp())
+            && self.source.is_none_or(|prefix| prefix.contains(source))
+            && self.destination.is_none_or(|prefix| prefix.contains(destination))
+            && (!self.asks_about_ports()
+                || view.ports().is_some_and(|(source, destination)| {
+                    self.source_ports.contains(&source)
+                        && self.destination_ports.contains(&destination)
+                }))
+    }
+}
+
+/// The first rule that matches.
+pub(crate) fn first<'r>(
+    rules: &'r [Rule],
+    packet: &Packet,
+    ip: usize,
+    dice: Dice,
+) -> Option<&'r Rule> {
+    let view = Ip::parse(packet.bytes.get(ip..).unwrap_or(&[])).ok();
+    (0u64..).zip(rules).find_map(|(index, rule)| {
+        // Each rule rolls its own dice for a packet.
+        let number = crate::random::mix(packet.number).wrapping_add(index);
+        let hits = rule.probability >= 1.0 || dice.happens(Purpose::Rule, number, rule.probability);
+        (rule.matches(packet, view.as_ref()) && hits).then_some(rule)
+    })
+}
+
+/// What tells one flow from the other: dummynet's `mask`. Each flow gets a pipe of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mask {
+    /// Tell protocols apart.
+    pub protocol: bool,
+    /// First bits of the source address that count, for IPv4 (at most 32) and IPv6 (128).
+    pub source: (u8, u8),
+    /// First bits of the destination address that count.
+    pub destination: (u8, u8),
+    /// Bits of the source port that count.
+    pub source_port: u16,
+    /// Bits of the destination port that count.
+    pub destination_port: u16,
+}
+
+impl Mask {
+    /// Every 5-tuple is a flow.
+    pub const FLOW: Mask = Mask {
+        protocol: true,
+        source: (32, 128),
+        destination: (32, 128),
+        source_port: u16::MAX,
+        destination_port: u16::MAX,
+    };
+
+    /// The flow of a packet. All that is no IP is one flow.
+    pub(crate) fn key(&self, packet: &Packet, ip: usize) -> Key {
+        let mut key: Key = [0; 40];
+        let Ok(view) = Ip::parse(packet.bytes.get(ip..).unwrap_or(&[])) else { return key };
+        let (source, destination) = split(&view);
+        let bits = |(v4, v6): (u8, u8)| match view.version() {
+            Version::V4 => v4.min(32),
+            Version::V6 => v6.min(128),
+        };
+        key[0] = if view.version() == Version::V4 { 4 } else { 6 };
+        key[1] = if self.protocol { view.protocol().0 } else { 0 };
+        let (source_port, destination_port) = view.ports().unwrap_or((0, 0));
+        key[2..4].copy_from_slice(&(source_port & self.source_port).to_be_bytes());
+        key[4..6].copy_from_slice(&(destination_port & self.destination_port).to_be_bytes());
+        copy_bits(&mut key[8..24], source, bits(self.source));
+        copy_bits(&mut key[24..40], destination, bits(self.destination));
+        key
+    }
+}
+
+/// A flow's name: version, protocol, ports, and 16 bytes for each address.
+pub(crate) type Key = [u8; 40];
+
+fn copy_bits(to: &mut [u8], from: &[u8], bits: u8) {
+    let (bytes, rest) = (usize::from(bits / 8), bits % 8);
+    to[..bytes].copy_from_slice(&from[..bytes]);
+    if rest > 0 {
+        to[bytes] = from[bytes] & !(0xff >> rest);
+    }
+}
+
+fn split<'a>(view: &Ip<'a>) -> (&'a [u8], &'a [u8]) {
+    let addresses = view.addresses();
+    addresses.split_at(addresses.len() / 2)
+}

@@ -1,0 +1,227 @@
+//! What a link is, checked before it is built.
+//!
+//! Names and meanings are those of tc-netem(8). Three things differ on purpose: jitter is the
+//! standard deviation of the delay whatever the distribution (NetEm's uniform jitter deviates by
+//! only 0.58 of what was asked, and its tables are cut off), a correlation is the one that comes
+//! out, and `limit` bounds the rate queue alone: packets under way on the delay line are not in
+//! any buffer.
+
+use crate::distribution::Distribution;
+use crate::impairment::Loss;
+use crate::overhead::Overhead;
+use crate::queue::QueueConfig;
+use crate::random::{Chance, correlation};
+use crate::trace::TraceConfig;
+use sheaf_stage::{Bitrate, Duration};
+use thiserror::Error;
+
+/// A link: rate queue, then delay line. The default passes everything at once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkConfig {
+    /// Bytes before the IP header: 0 for IP packets, 14 for Ethernet frames.
+    pub link_header: usize,
+    /// Bits per second; `None` for no bound. At zero nothing leaves until the rate is changed.
+    pub rate: Option<Bitrate>,
+    /// What each packet costs beyond its own bytes.
+    pub overhead: Overhead,
+    /// The rate queue's bound and how it is managed.
+    pub queue: QueueConfig,
+    /// Rate, and for a CSV trace delay and loss, over time; goes before `rate`.
+    pub trace: Option<TraceConfig>,
+    /// How long the delay line is.
+    pub delay: Delay,
+    /// Whether packets leave in the order they came whatever their jitter; not in NetEm, whose
+    /// jitter overtakes.
+    pub ordered: bool,
+    /// Most packets on the delay line, a guard for the memory where no rate bounds them.
+    pub delay_limit: usize,
+    /// The loss model.
+    pub loss: Loss,
+    /// Mark packets that understand it (ECT) in place of losing them.
+    pub loss_ecn: bool,
+    /// Packets that arrive twice.
+    pub duplicate: Chance,
+    /// Packets with one bit flipped at a random place behind the link header.
+    pub corrupt: Chance,
+    /// Packets that skip the delay.
+    pub reorder: Option<Reorder>,
+    /// Delivery in slots.
+    pub slot: Option<Slot>,
+}
+
+impl Default for LinkConfig {
+    fn default() -> Self {
+        LinkConfig {
+            link_header: 0,
+            rate: None,
+            overhead: Overhead::default(),
+            queue: QueueConfig::default(),
+            trace: None,
+            delay: Delay::default(),
+            ordered: false,
+            delay_limit: 1_000_000,
+            loss: Loss::None,
+            loss_ecn: false,
+            duplicate: Chance::default(),
+            corrupt: Chance::default(),
+            reorder: None,
+            slot: None,
+        }
+    }
+}
+
+/// `delay TIME [JITTER [CORRELATION]] [distribution …]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Delay {
+    /// The mean. A draw below zero is taken as zero, so jitter near the mean shifts both mean and
+    /// deviation.
+    pub time: Duration,
+    /// The standard deviation.
+    pub jitter: Duration,
+    /// Correlation with the delay of the packet before, 0..1.
+    pub correlation: f64,
+    /// Its shape.
+    pub distribution: Distribution,
+}
+
+impl Delay {
+    /// `time` for every packet.
+    pub fn constant(time: Duration) -> Self {
+        Delay { time, ..Delay::default() }
+    }
+}
+
+/// `reorder P [CORR] [gap N]`: after `gap - 1` delayed packets each further one skips the delay
+/// with this chance, until one does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reorder {
+    /// How often.
+    pub chance: Chance,
+    /// 1 or more.
+    pub gap: u32,
+}
+
+/// `slot MIN [MAX] [packets N] [bytes N]` or `slot distribution … DELAY JITTER`: a packet that is
+/// ready waits for the next slot, which is so far away; then all that are ready leave together,
+/// as many as the slot takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slot {
+    /// How far away the next slot is.
+    pub wait: SlotWait,
+    /// Most packets in a slot; 0 for no bound.
+    pub packets: u32,
+    /// A slot ends with the packet that reaches so many bytes; 0 for no bound.
+    pub bytes: u64,
+}
+
+/// The distance from the first ready packet, or from a slot that was too small, to the next slot.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SlotWait {
+    /// Uniform between two bounds.
+    Between(Duration, Duration),
+    /// Mean and standard deviation of a distribution; no less than zero.
+    Distributed(Duration, Duration, Distribution),
+}
+
+impl LinkConfig {
+    /// Refuses values that no link can have.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.loss.check()?;
+        self.duplicate.check("duplicate")?;
+        self.corrupt.check("corrupt")?;
+        correlation("delay", self.delay.correlation)?;
+        if let Some(reorder) = self.reorder {
+            reorder.chance.check("reorder")?;
+            if reorder.gap == 0 {
+                return Err(ConfigError::Zero { option: "reorder gap" });
+            }
+        }
+        if let Some(Slot { wait: SlotWait::Between(min, max), .. }) = self.slot
+            && min > max
+        {
+            return Err(ConfigError::Order { low: "slot MIN", high: "slot MAX" });
+        }
+        if self.delay_limit == 0 {
+            return Err(ConfigError::Zero { option: "delay limit" });
+        }
+        self.queue.check()
+    }
+}
+
+/// Why a configuration is no link.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A probability that is none.
+    #[error("{option}: {value} is no probability (0 to 1)")]
+    Probability {
+        /// The option it was given for.
+        option: &'static str,
+        /// What was given.
+        value: f64,
+    },
+    /// A correlation that no process can have.
+    #[error("{option}: {value} is no correlation that can be kept (0 to below 1)")]
+    Correlation {
+        /// The option it was given for.
+        option: &'static str,
+        /// What was given.
+        value: f64,
+    },
+    /// The ways out of a state have more than all the probability there is.
+    #[error("{option}: {sum} is the probability to leave one state (at most 1)")]
+    Sum {
+        /// The option it was given for.
+        option: &'static str,
+        /// What they add up to.
+        sum: f64,
+    },
+    /// A factor that is negative, infinite or no number.
+    #[error("{option}: {value} is no finite number from 0 on")]
+    Factor {
+        /// The option it was given for.
+        option: &'static str,
+        /// What was given.
+        value: f64,
+    },
+    /// Something that must be more than zero.
+    #[error("{option} must not be zero")]
+    Zero {
+        /// The option it was given for.
+        option: &'static str,
+    },
+    /// Two bounds in the wrong order.
+    #[error("{low} is above {high}")]
+    Order {
+        /// The one that must be lower.
+        low: &'static str,
+        /// The one that must be higher.
+        high: &'static str,
+    },
+    /// Something that is too small to work with.
+    #[error("{option} is below {least}")]
+    Below {
+        /// The option it was given for.
+        option: &'static str,
+        /// The least.
+        least: u64,
+    },
+    /// Something that is larger than can be kept in memory or counted.
+    #[error("{option}: {value} is more than {most}")]
+    TooMany {
+        /// The option it was given for.
+        option: &'static str,
+        /// What was given.
+        value: u64,
+        /// The most.
+        most: u64,
+    },
+    /// A rule or packet row that names a pipe that does not exist.
+    #[error("{option}: there is no number {number}")]
+    Missing {
+        /// The option it was given for.
+        option: &'static str,
+        /// What was given.
+        number: usize,
+    },
+}

@@ -1,0 +1,70 @@
+//! Emulated links.
+//!
+//! A packet meets a link's bandwidth first and its propagation delay then; so a [`Link`] is two
+//! queues in a row, not the one of NetEm. All of NetEm's impairments and dummynet's pipes are
+//! here, computed in logical time, and decided by seed and packet number.
+//!
+//! * [`link`]: the stage ([`Link`]); [`config`]: what it is; [`packet`]: what goes through it;
+//! * [`options`]: the command line of tc-netem(8);
+//! * [`queue`]: the rate queue and its management;
+//! * [`overhead`]: what packets cost on the wire;
+//! * [`impairment`]: loss models and the fate of packets;
+//! * [`distribution`]: shapes of random delays, `.dist` files, ping logs;
+//! * [`trace`]: recorded links;
+//! * [`classify`], [`pipes`]: many links, and rules for who takes which ([`Pipes`]);
+//! * [`cause`], [`ledger`]: why things happened, counted and logged.
+//!
+//! ```
+//! use sheaf_emulator::{Delay, Link, LinkConfig, Packet};
+//! use sheaf_stage::{Bitrate, Duration, Instant, Stage};
+//!
+//! // 1000 bytes at 1 Mbit/s take 8 ms, then 50 ms on the way.
+//! let config = LinkConfig {
+//!     rate: Some(Bitrate::from_mbps(1)),
+//!     delay: Delay::constant(Duration::from_millis(50)),
+//!     ..LinkConfig::default()
+//! };
+//! let mut link = Link::new(config, 1)?;
+//! link.enqueue(Packet::new(vec![0; 1000], Instant::ZERO, 0), Instant::ZERO);
+//! assert_eq!(link.next_deadline(), Some(Instant::from_millis(58)));
+//! let packet = link.dequeue(Instant::from_millis(59)).expect("it is due");
+//! assert_eq!(packet.depart, Instant::from_millis(58), "whenever it was asked for");
+//! # Ok::<(), sheaf_emulator::ConfigError>(())
+//! ```
+
+pub mod cause;
+pub mod classify;
+pub mod config;
+mod delay_line;
+pub mod distribution;
+mod flow;
+pub mod impairment;
+mod jitter;
+pub mod ledger;
+pub mod link;
+mod mark;
+mod normal;
+pub mod options;
+pub mod overhead;
+pub mod packet;
+pub mod pipes;
+pub mod queue;
+pub mod random;
+pub mod trace;
+mod transmitter;
+pub mod units;
+
+pub use cause::{Cause, Causes};
+pub use classify::{Action, Mask, Prefix, Rule, Target};
+pub use config::{ConfigError, Delay, LinkConfig, Reorder, Slot, SlotWait};
+pub use distribution::{DistError, Distribution};
+pub use impairment::{FourState, Gemodel, Loss};
+pub use ledger::{Backlog, Event, Log, Stats};
+pub use link::Link;
+pub use options::Options;
+pub use overhead::Overhead;
+pub use packet::{Direction, Packet, Segments};
+pub use pipes::{PipeConfig, PipeStats, Pipes};
+pub use queue::{Limit, QueueConfig};
+pub use random::Chance;
+pub use trace::{Trace, TraceConfig};

@@ -1,0 +1,339 @@
+//! The link: a rate queue, then a delay line.
+//!
+//! Principle (UiO 2013): a packet first waits for the link's bandwidth and then travels. Packets
+//! under way are in no buffer, so the queue's limit does not count them; and nothing is saved up
+//! while the link is idle, so there is no burst above the rate.
+//!
+//! All times are logical. What happened between two calls is worked out in order at the second,
+//! with the times at which it happened; a late call delays packets, but never the ones after them.
+
+use crate::cause::Cause;
+use crate::config::{ConfigError, LinkConfig};
+use crate::delay_line::DelayLine;
+use crate::impairment::Fates;
+use crate::ledger::{Backlog, Ledger, Log, Stats};
+use crate::packet::Packet;
+use crate::queue::{AnyQueue, Desk};
+use crate::random::{Dice, Purpose};
+use crate::trace::{Row, Trace};
+use crate::transmitter::{Pace, Transmitter};
+use sheaf_stage::{Counters, Duration, Instant, Stage};
+
+/// An emulated link in one direction.
+#[derive(Debug)]
+pub struct Link {
+    config: LinkConfig,
+    dice: Dice,
+    queue: AnyQueue,
+    transmitter: Transmitter,
+    line: DelayLine,
+    fates: Fates,
+    ledger: Ledger,
+    /// The logical time up to which everything is worked out.
+    clock: Instant,
+    last_arrival: Instant,
+    /// The latest departure from the delay line that was planned, for links that keep the order.
+    last_ready: Instant,
+    /// The row of a CSV trace in force, and when the next one comes.
+    row: Row,
+    next_row: Option<Instant>,
+}
+
+/// The desk at which a queue works, over the parts of the link that it may see.
+macro_rules! desk {
+    ($link:expr) => {
+        &mut Desk {
+            now: $link.clock,
+            sending: sending(&$link.transmitter),
+            ip: $link.config.link_header,
+            dice: $link.dice,
+            ledger: &mut $link.ledger,
+        }
+    };
+}
+
+impl Link {
+    /// A link whose random events are those of `seed`.
+    pub fn new(config: LinkConfig, seed: u64) -> Result<Self, ConfigError> {
+        config.check()?;
+        let fates = Fates::new(&config);
+        Ok(Self::with_fates(config, fates, seed))
+    }
+
+    /// A link of the same kind with a seed of its own, that has seen no packet.
+    pub(crate) fn like(&self, seed: u64) -> Self {
+        let mut link = Self::with_fates(self.config.clone(), self.fates.anew(), seed);
+        link.ledger.log.clone_from(&self.ledger.log);
+        link
+    }
+
+    fn with_fates(config: LinkConfig, fates: Fates, seed: u64) -> Self {
+        let dice = Dice::new(seed);
+        let mut link = Link {
+            dice,
+            queue: AnyQueue::new(&config.queue),
+            transmitter: Transmitter::new(Pace::Unlimited),
+            line: DelayLine::new(config.slot.clone(), dice),
+            fates,
+            ledger: Ledger::default(),
+            clock: Instant::ZERO,
+            last_arrival: Instant::ZERO,
+            last_ready: Instant::ZERO,
+            row: Row::default(),
+            next_row: None,
+            config,
+        };
+        link.enter_row(Instant::ZERO);
+        link
+    }
+
+    /// What the link is.
+    pub fn config(&self) -> &LinkConfig {
+        &self.config
+    }
+
+    /// Makes the link another one at `now`. Nothing that it holds is lost: a new rate applies to
+    /// what waits and to the rest of what is being sent, a new delay to packets that enter the
+    /// delay line from now on, new chances to packets that arrive from now on. Drain afterwards.
+    pub fn change(&mut self, config: LinkConfig, now: Instant) -> Result<(), ConfigError> {
+        config.check()?;
+        self.advance(now);
+        self.clock = self.clock.max(now);
+        self.fates.change(&config);
+        self.line.set_slot(config.slot.clone());
+        if self.config.queue != config.queue {
+            self.queue.change(&config.queue, desk!(self));
+        }
+        self.config = config;
+        self.enter_row(self.clock);
+        Ok(())
+    }
+
+    /// Counts by cause, and what is held.
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.ledger.stats;
+        let sending = sending(&self.transmitter);
+        stats.rate_queue = self.queue.backlog();
+        stats.rate_queue.packets += sending.packets;
+        stats.rate_queue.bytes += sending.bytes;
+        stats.delay_line = self.line.backlog();
+        stats
+    }
+
+    /// Whether nothing is in the link, not even a duplicate.
+    pub fn is_empty(&self) -> bool {
+        let queued = self.queue.backlog().packets + self.line.backlog().packets;
+        queued == 0 && self.transmitter.packet().is_none()
+    }
+
+    /// Tells `log` of every event from now on, or nobody.
+    pub fn set_log(&mut self, log: Option<Log>) {
+        self.ledger.log = log;
+    }
+
+    /// Takes back a buffer, so that steady traffic needs no new ones.
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        self.ledger.recycle(buffer);
+    }
+
+    /// A buffer that was used before where there is one; its content is of no meaning.
+    pub fn buffer(&mut self) -> Vec<u8> {
+        self.ledger.buffer()
+    }
+
+    /// Works out what happens in the rate queue up to `until`.
+    fn advance(&mut self, until: Instant) {
+        while self.transmitter.packet().is_some() {
+            let depart = self.transmitter.depart().unwrap_or(Instant::MAX);
+            match self.next_row {
+                Some(change) if change < depart && change <= until => self.enter_row(change),
+                _ if depart <= until && depart < Instant::MAX => self.send_off(),
+                _ => break,
+            }
+        }
+    }
+
+    /// Takes the packet that was sent to the delay line and begins with the next.
+    fn send_off(&mut self) {
+        let Some((mut packet, depart, waited)) = self.transmitter.finish() else { return };
+        self.clock = self.clock.max(depart);
+        if waited {
+            self.ledger.note(&mut packet, Cause::RateQueue, depart);
+        }
+        self.travel(packet, depart);
+        self.begin();
+    }
+
+    /// Begins with the next packet if none is being sent.
+    fn begin(&mut self) {
+        if self.transmitter.packet().is_some() {
+            return;
+        }
+        if let Some(packet) = self.queue.dequeue(desk!(self)) {
+            if self.next_row.is_some_and(|change| change <= self.clock) {
+                self.enter_row(self.clock);
+            }
+            let bytes = packet.wire_len(self.config.overhead);
+            self.transmitter.start(packet, bytes);
+        }
+    }
+
+    /// Sets the pace, by the row of a CSV trace that holds at `at` where there is one.
+    fn enter_row(&mut self, at: Instant) {
+        (self.row, self.next_row) = (Row::default(), None);
+        let pace = match &self.config.trace {
+            Some(config) => match &config.trace {
+                Trace::Opportunities(trace) => Pace::Opportunities {
+                    trace: trace.clone(),
+                    start: config.start,
+                    looped: config.looped,
+                },
+                Trace::Steps(steps) => {
+                    (self.row, self.next_row) = steps.at(config.start, config.looped, at);
+                    self.row.rate.or(self.config.rate).map_or(Pace::Unlimited, Pace::Rate)
+                }
+            },
+            None => self.config.rate.map_or(Pace::Unlimited, Pace::Rate),
+        };
+        self.transmitter.change(pace, at);
+    }
+
+    /// Carries out what was decided about a packet that leaves the rate queue at `at`.
+    fn travel(&mut self, mut packet: Packet, at: Instant) {
+        let fate = packet.fate;
+        let by_trace = || {
+            let share = self.row.loss?;
+            let happens = self.dice.happens(Purpose::LossTrace, packet.number, share);
+            happens.then_some(Cause::LossTrace)
+        };
+        if let Some(cause) = fate.lost.or_else(by_trace) {
+            let (ip, ecn) = (self.config.link_header, self.config.loss_ecn);
+            if !ecn || !self.ledger.mark(&mut packet, ip, Cause::MarkedLoss, at) {
+                return self.ledger.drop(packet, cause, at);
+            }
+        }
+        let copy = fate.duplicated.then(|| self.copy(&mut packet, at));
+        if fate.corrupted {
+            self.corrupt(&mut packet, at);
+        }
+        self.put_on_line(packet, at);
+        if let Some(copy) = copy {
+            self.put_on_line(copy, at);
+        }
+    }
+
+    fn copy(&mut self, packet: &mut Packet, at: Instant) -> Packet {
+        self.ledger.note(packet, Cause::Duplicated, at);
+        self.ledger.copies += 1;
+        let mut copy = packet.duplicate(self.ledger.buffer());
+        let unit = self.dice.unit(Purpose::CopyJitter, packet.number);
+        copy.fate.jitter = self.config.delay.distribution.quantile(unit);
+        copy.fate.reordered = false;
+        copy
+    }
+
+    /// Flips one bit behind the link header.
+    fn corrupt(&mut self, packet: &mut Packet, at: Instant) {
+        let first = self.config.link_header.min(packet.bytes.len());
+        let bits = (packet.bytes.len() - first) as u64 * 8;
+        if bits > 0 {
+            let bit = self.dice.word(Purpose::CorruptPlace, packet.number) % bits;
+            packet.bytes[first + (bit / 8) as usize] ^= 1 << (bit % 8);
+            self.ledger.note(packet, Cause::Corrupted, at);
+        }
+    }
+
+    fn put_on_line(&mut self, mut packet: Packet, at: Instant) {
+        if self.line.backlog().packets >= self.config.delay_limit as u64 {
+            return self.ledger.drop(packet, Cause::DelayLineFull, at);
+        }
+        let mean = self.row.delay.unwrap_or(self.config.delay.time);
+        let jitter = self.config.delay.jitter;
+        let delay = if packet.fate.reordered {
+            self.ledger.note(&mut packet, Cause::Reordered, at);
+            Duration::ZERO
+        } else if jitter.is_zero() {
+            mean
+        } else {
+            self.ledger.note(&mut packet, Cause::Jitter, at);
+            let drawn = mean.as_nanos() as f64 + jitter.as_nanos() as f64 * packet.fate.jitter;
+            // The cast takes what is below zero as zero.
+            Duration::from_nanos(drawn.round() as u64)
+        };
+        if !delay.is_zero() {
+            self.ledger.note(&mut packet, Cause::Delay, at);
+        }
+        let mut ready = at + delay;
+        if self.config.ordered && !packet.fate.reordered {
+            ready = ready.max(self.last_ready);
+            self.last_ready = ready;
+        }
+        self.line.push(packet, ready);
+    }
+
+    /// The least time between rate queue and departure, so that nobody must be woken before.
+    fn least_delay(&self) -> Duration {
+        match self.config.delay.jitter.is_zero() && self.config.reorder.is_none() {
+            true => self.row.delay.unwrap_or(self.config.delay.time),
+            false => Duration::ZERO,
+        }
+    }
+}
+
+fn sending(transmitter: &Transmitter) -> Backlog {
+    let mut backlog = Backlog::default();
+    if let Some(packet) = transmitter.packet() {
+        backlog.add(packet);
+    }
+    backlog
+}
+
+impl Stage for Link {
+    type In = Packet;
+    type Out = Packet;
+
+    fn enqueue(&mut self, mut packet: Packet, now: Instant) {
+        packet.arrived = packet.arrived.min(now).max(self.last_arrival);
+        self.last_arrival = packet.arrived;
+        self.ledger.take_in(&packet);
+        self.advance(packet.arrived);
+        self.clock = self.clock.max(packet.arrived);
+        packet.fate = self.fates.decide(self.dice, packet.number);
+        self.queue.enqueue(packet, desk!(self));
+        self.begin();
+    }
+
+    fn dequeue(&mut self, now: Instant) -> Option<Packet> {
+        if self.next_deadline().is_none_or(|deadline| deadline > now) {
+            return None;
+        }
+        self.advance(now);
+        let (mut packet, leaves, in_slot) = self.line.pop(now)?;
+        if in_slot {
+            self.ledger.note(&mut packet, Cause::Slot, leaves);
+        }
+        packet.depart = leaves;
+        self.ledger.give_out(&packet);
+        Some(packet)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let departs = self.transmitter.depart().map(|depart| depart + self.least_delay());
+        let changes = self.next_row.filter(|_| self.transmitter.packet().is_some());
+        [self.line.next(), departs, changes].into_iter().flatten().min()
+    }
+
+    fn counters(&self) -> Counters {
+        self.ledger.counters
+    }
+
+    fn held(&self) -> u64 {
+        let queued = self.queue.backlog().packets + sending(&self.transmitter).packets;
+        queued + self.line.backlog().packets - self.ledger.copies
+    }
+
+    /// A duplicate stands for no packet that went in.
+    fn packets(out: &Packet) -> u64 {
+        u64::from(!out.is_copy())
+    }
+}

@@ -1,0 +1,331 @@
+//! Pipes: packets sorted by rules into links, each flow into its own where asked.
+//!
+//! Source: dummynet (L. Rizzo, "Dummynet: a simple approach to the evaluation of network
+//! protocols", 1997; M. Carbone, L. Rizzo, "Dummynet revisited", 2010). What leaves one pipe of a
+//! row enters the next at its logical departure, and pipes are worked off in the order of their
+//! deadlines, so a row of links behaves as if each were called at every moment. The cost of a
+//! packet grows with the logarithm of the number of pipes at most.
+
+use crate::cause::Cause;
+use crate::classify::{Action, Key, Mask, Rule, Target, first};
+use crate::config::{ConfigError, LinkConfig};
+use crate::flow::fold;
+use crate::ledger::{Ledger, Log, Stats};
+use crate::link::Link;
+use crate::packet::{Packet, Route};
+use crate::random::{Dice, Purpose};
+use sheaf_stage::{Counters, DropReason, IndexedHeap, Instant, Stage};
+use std::collections::{HashMap, VecDeque};
+
+/// A pipe, or one for each flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PipeConfig {
+    /// The link. Weighted schedulers are queues of it.
+    pub link: LinkConfig,
+    /// What tells flows apart; `None`: one link for all.
+    pub mask: Option<Mask>,
+    /// Most links made for flows, 1 or more. Beyond it a flow takes the link that has been idle
+    /// longest; while none is idle, flows without a link share one more.
+    pub max_flows: u32,
+}
+
+impl PipeConfig {
+    /// One link for all.
+    pub fn shared(link: LinkConfig) -> Self {
+        PipeConfig { link, mask: None, max_flows: 1 }
+    }
+
+    /// A link for each flow, up to 1024.
+    pub fn per_flow(link: LinkConfig, mask: Mask) -> Self {
+        PipeConfig { link, mask: Some(mask), max_flows: 1024 }
+    }
+}
+
+/// What a pipe did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PipeStats {
+    /// The sum over its links, those that are gone included.
+    pub links: Stats,
+    /// Flows that have a link of their own now.
+    pub flows: u32,
+    /// Links that were given to another flow.
+    pub reused: u64,
+    /// Packets that took the shared link because no other was free.
+    pub crowded: u64,
+}
+
+/// Rules and pipes.
+#[derive(Debug)]
+pub struct Pipes {
+    /// Where IP begins.
+    ip: usize,
+    dice: Dice,
+    rules: Vec<Rule>,
+    pipes: Vec<Pipe>,
+    /// Every link of every pipe.
+    links: Vec<Entry>,
+    deadlines: IndexedHeap<Instant>,
+    /// Packets on their way out.
+    leaving: VecDeque<Packet>,
+    ledger: Ledger,
+    last_arrival: Instant,
+}
+
+#[derive(Debug)]
+struct Pipe {
+    config: PipeConfig,
+    seed: u64,
+    /// The link for all, or for flows without one.
+    shared: u32,
+    by_flow: HashMap<Key, u32>,
+    /// The links of flows, and of those the ones that hold nothing, by when they were used last.
+    flows: Vec<u32>,
+    idle: IndexedHeap<Instant>,
+    /// What links did that are gone.
+    gone: Stats,
+    gone_drops: Counters,
+    reused: u64,
+    crowded: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    link: Link,
+    pipe: usize,
+    /// Its flow, and its place among the flows of its pipe.
+    flow: Option<(Key, u32)>,
+    used: Instant,
+}
+
+impl Pipes {
+    /// No pipes and no rules: everything passes. IP begins at byte `link_header` of each packet.
+    pub fn new(link_header: usize, seed: u64) -> Self {
+        Pipes {
+            ip: link_header,
+            dice: Dice::new(seed),
+            rules: Vec::new(),
+            pipes: Vec::new(),
+            links: Vec::new(),
+            deadlines: IndexedHeap::default(),
+            leaving: VecDeque::new(),
+            ledger: Ledger::default(),
+            last_arrival: Instant::ZERO,
+        }
+    }
+
+    /// Adds a pipe and answers its number.
+    pub fn add(&mut self, config: PipeConfig) -> Result<usize, ConfigError> {
+        if config.max_flows == 0 {
+            return Err(ConfigError::Zero { option: "flows of a pipe" });
+        }
+        let number = self.pipes.len();
+        let seed = self.dice.word(Purpose::Pipe, number as u64);
+        let mut link = Link::new(config.link.clone(), seed)?;
+        link.set_log(self.ledger.log.clone());
+        let shared = self.links.len() as u32;
+        self.links.push(Entry { link, pipe: number, flow: None, used: Instant::ZERO });
+        self.pipes.push(Pipe {
+            config,
+            seed,
+            shared,
+            by_flow: HashMap::new(),
+            flows: Vec::new(),
+            idle: IndexedHeap::default(),
+            gone: Stats::default(),
+            gone_drops: Counters::default(),
+            reused: 0,
+            crowded: 0,
+        });
+        Ok(number)
+    }
+
+    /// Sets the rules. Packets that are in a row of pipes stay in it.
+    pub fn set_rules(&mut self, rules: Vec<Rule>) -> Result<(), ConfigError> {
+        rules.iter().try_for_each(|rule| rule.check(self.pipes.len()))?;
+        self.rules = rules;
+        Ok(())
+    }
+
+    /// Makes the links of a pipe other ones at `now`, as [`Link::change`] does. Drain afterwards.
+    pub fn change(
+        &mut self,
+        pipe: usize,
+        config: LinkConfig,
+        now: Instant,
+    ) -> Result<(), ConfigError> {
+        let option = "pipe";
+        config.check()?;
+        self.pipes.get_mut(pipe).ok_or(ConfigError::Missing { option, number: pipe })?;
+        self.advance(now);
+        let mut indices = self.pipes[pipe].flows.clone();
+        indices.push(self.pipes[pipe].shared);
+        for index in indices {
+            self.links[index as usize].link.change(config.clone(), now)?;
+            self.settle(index);
+        }
+        self.pipes[pipe].config.link = config;
+        Ok(())
+    }
+
+    /// What a pipe did; `None` when there is none of this number. Adds up over all links, so it is
+    /// for reports, as the balance is.
+    pub fn stats(&self, pipe: usize) -> Option<PipeStats> {
+        let state = self.pipes.get(pipe)?;
+        let mut links = state.gone;
+        for entry in self.links.iter().filter(|entry| entry.pipe == pipe) {
+            links.add(&entry.link.stats());
+        }
+        let flows = state.by_flow.len() as u32;
+        Some(PipeStats { links, flows, reused: state.reused, crowded: state.crowded })
+    }
+
+    /// Tells `log` of every event in every pipe from now on, or nobody.
+    pub fn set_log(&mut self, log: Option<Log>) {
+        for entry in &mut self.links {
+            entry.link.set_log(log.clone());
+        }
+        self.ledger.log = log;
+    }
+
+    /// Works off all deadlines up to `until`, in their order.
+    fn advance(&mut self, until: Instant) {
+        while self.step(until) {}
+    }
+
+    /// Works off the next deadline if it is no later than `until`.
+    fn step(&mut self, until: Instant) -> bool {
+        let Some((at, index)) = self.deadlines.first().filter(|(at, _)| *at <= until) else {
+            return false;
+        };
+        let entry = &mut self.links[index as usize];
+        let packet = entry.link.dequeue(at);
+        entry.used = at;
+        self.settle(index);
+        if let Some(packet) = packet {
+            self.forward(packet, at);
+        }
+        true
+    }
+
+    /// Puts a packet into the next pipe of its row, or out.
+    fn forward(&mut self, mut packet: Packet, at: Instant) {
+        let Route { row, hop } = &mut packet.route;
+        let target = row.as_ref().and_then(|row| row.get(*hop as usize)).copied();
+        *hop += 1;
+        let Some(Target { pipe, queue }) = target else {
+            packet.route = Route::default();
+            return self.leaving.push_back(packet);
+        };
+        packet.arrived = packet.depart;
+        packet.queue = queue.unwrap_or(packet.queue);
+        let index = self.link_for(&packet, pipe);
+        let entry = &mut self.links[index as usize];
+        entry.used = at;
+        entry.link.enqueue(packet, at);
+        self.settle(index);
+    }
+
+    /// The link of the packet's flow, made or taken over where it has none.
+    fn link_for(&mut self, packet: &Packet, number: usize) -> u32 {
+        let pipe = &mut self.pipes[number];
+        let Some(mask) = pipe.config.mask else { return pipe.shared };
+        let key = mask.key(packet, self.ip);
+        if let Some(index) = pipe.by_flow.get(&key) {
+            return *index;
+        }
+        let index = if pipe.flows.len() < pipe.config.max_flows as usize {
+            let index = self.links.len() as u32;
+            pipe.flows.push(index);
+            index
+        } else if let Some((_, place)) = pipe.idle.first() {
+            pipe.flows[place as usize]
+        } else {
+            pipe.crowded += 1;
+            return pipe.shared;
+        };
+        // The seed is the flow's, so its fate does not depend on who came before it.
+        let link = self.links[pipe.shared as usize].link.like(fold(pipe.seed, &key));
+        if let Some(entry) = self.links.get_mut(index as usize) {
+            let old = std::mem::replace(&mut entry.link, link);
+            pipe.gone.add(&old.stats());
+            add_drops(&mut pipe.gone_drops, &old.counters());
+            pipe.reused += 1;
+            if let Some((old_key, place)) = entry.flow.replace((key, 0)) {
+                pipe.by_flow.remove(&old_key);
+                entry.flow = Some((key, place));
+            }
+        } else {
+            let flow = Some((key, pipe.flows.len() as u32 - 1));
+            self.links.push(Entry { link, pipe: number, flow, used: Instant::ZERO });
+        }
+        pipe.by_flow.insert(key, index);
+        index
+    }
+
+    /// Brings the orders in line with a link that changed.
+    fn settle(&mut self, index: u32) {
+        let entry = &self.links[index as usize];
+        self.deadlines.set(index, entry.link.next_deadline());
+        if let Some((_, place)) = entry.flow {
+            let idle = entry.link.is_empty().then_some(entry.used);
+            self.pipes[entry.pipe].idle.set(place, idle);
+        }
+    }
+}
+
+fn add_drops(to: &mut Counters, from: &Counters) {
+    for reason in DropReason::ALL {
+        to.drop_many(reason, from.dropped(reason));
+    }
+}
+
+impl Stage for Pipes {
+    type In = Packet;
+    type Out = Packet;
+
+    fn enqueue(&mut self, mut packet: Packet, now: Instant) {
+        let at = packet.arrived.min(now).max(self.last_arrival);
+        self.last_arrival = at;
+        self.advance(at);
+        (packet.arrived, packet.depart) = (at, at);
+        packet.route = Route::default();
+        self.ledger.counters.packets_in += u64::from(!packet.is_copy());
+        match first(&self.rules, &packet, self.ip, self.dice).map(|rule| &rule.action) {
+            None | Some(Action::Pass) => self.leaving.push_back(packet),
+            Some(Action::Deny) => self.ledger.turn_away(packet, Cause::Denied, at),
+            Some(Action::Pipes(row)) => {
+                packet.route.row = Some(row.clone());
+                self.forward(packet, at);
+            }
+        }
+    }
+
+    fn dequeue(&mut self, now: Instant) -> Option<Packet> {
+        while self.leaving.is_empty() && self.step(now) {}
+        let packet = self.leaving.pop_front()?;
+        self.ledger.counters.packets_out += u64::from(!packet.is_copy());
+        Some(packet)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let leaving = self.leaving.front().map(|packet| packet.depart);
+        leaving.or(self.deadlines.first().map(|(at, _)| at))
+    }
+
+    fn counters(&self) -> Counters {
+        let mut counters = self.ledger.counters;
+        self.pipes.iter().for_each(|pipe| add_drops(&mut counters, &pipe.gone_drops));
+        self.links.iter().for_each(|entry| add_drops(&mut counters, &entry.link.counters()));
+        counters
+    }
+
+    fn held(&self) -> u64 {
+        let leaving = self.leaving.iter().filter(|packet| !packet.is_copy()).count() as u64;
+        leaving + self.links.iter().map(|entry| entry.link.held()).sum::<u64>()
+    }
+
+    /// A duplicate stands for no packet that went in.
+    fn packets(out: &Packet) -> u64 {
+        u64::from(!out.is_copy())
+    }
+}

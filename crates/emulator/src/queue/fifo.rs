@@ -1,0 +1,73 @@
+//! First in, first out, with a bound.
+//!
+//! Tail drop refuses the packet that finds the queue full. Drop-head makes room for it by dropping
+//! the oldest, so that the sender learns of it a queue's length earlier (T. V. Lakshman,
+//! A. Neidhardt, T. Ott, "The drop from front strategy in TCP and in TCP over ATM", 1996).
+
+use super::{Desk, Limit, Queue, Row};
+use crate::cause::Cause;
+use crate::ledger::Backlog;
+use crate::packet::Packet;
+
+/// A bounded queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FifoConfig {
+    /// Its bound, the packet that is being sent included: 1 or more.
+    pub limit: Limit,
+    /// Drop the oldest that waits instead of the newest.
+    pub drop_head: bool,
+}
+
+impl Default for FifoConfig {
+    fn default() -> Self {
+        FifoConfig { limit: Limit::Packets(1000), drop_head: false }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Fifo {
+    pub config: FifoConfig,
+    row: Row,
+}
+
+impl Fifo {
+    pub fn new(config: FifoConfig) -> Self {
+        Fifo { config, row: Row::default() }
+    }
+
+    fn is_full(&self, packet: &Packet, desk: &Desk<'_>) -> bool {
+        let mut backlog = self.row.backlog();
+        backlog.packets += desk.sending.packets;
+        backlog.bytes += desk.sending.bytes;
+        self.config.limit.is_exceeded_by(backlog, packet.bytes.len())
+    }
+}
+
+impl Queue for Fifo {
+    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
+        while self.is_full(&packet, desk) {
+            // The packet that is being sent cannot be taken back.
+            match self.config.drop_head.then(|| self.row.pop()).flatten() {
+                Some(oldest) => desk.ledger.drop(oldest, Cause::HeadDrop, desk.now),
+                None => return desk.ledger.drop(packet, Cause::RateQueueFull, desk.now),
+            }
+        }
+        self.row.push(packet);
+    }
+
+    fn dequeue(&mut self, _desk: &mut Desk<'_>) -> Option<Packet> {
+        self.row.pop()
+    }
+
+    fn admit(&mut self, packet: Packet, _desk: &mut Desk<'_>) {
+        self.row.push(packet);
+    }
+
+    fn take(&mut self) -> Option<Packet> {
+        self.row.pop()
+    }
+
+    fn backlog(&self) -> Backlog {
+        self.row.backlog()
+    }
+}

@@ -1,0 +1,286 @@
+//! The rate queue: packets that wait for the link, and how they are managed.
+//!
+//! * [`fifo`]: tail drop or drop-head, bounded in packets or bytes;
+//! * [`red`], [`gred`]: random early detection, one curve or one for each class;
+//! * [`codel`], [`pie`]: a target for the wait;
+//! * [`fq_codel`]: a CoDel queue for each flow;
+//! * [`dualpi2`]: low latency for scalable senders;
+//! * [`drr`], [`wf2q`]: [`weighted`] shares between queues.
+
+pub mod codel;
+pub mod drr;
+pub mod dualpi2;
+pub mod fifo;
+pub mod fq_codel;
+pub mod gred;
+pub mod pie;
+pub mod red;
+pub mod weighted;
+pub mod wf2q;
+
+use crate::cause::Cause;
+use crate::config::ConfigError;
+use crate::ledger::{Backlog, Ledger};
+use crate::packet::Packet;
+use crate::random::{Dice, Purpose};
+use codel::{CodelConfig, CodelQueue};
+use drr::Drr;
+use dualpi2::{DualPi2, DualPi2Config};
+use fifo::{Fifo, FifoConfig};
+use fq_codel::{FqCodel, FqCodelConfig};
+use gred::{Gred, GredConfig};
+use pie::{Pie, PieConfig};
+use red::{Red, RedConfig};
+use sheaf_stage::{Duration, Instant};
+use std::collections::VecDeque;
+use weighted::WeightedConfig;
+use wf2q::Wf2q;
+
+/// A bound on a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// So many packets.
+    Packets(u64),
+    /// So many bytes.
+    Bytes(u64),
+}
+
+impl Limit {
+    /// Whether one more packet of `len` bytes is too much.
+    pub(crate) fn is_exceeded_by(self, backlog: Backlog, len: usize) -> bool {
+        match self {
+            Limit::Packets(limit) => backlog.packets >= limit,
+            Limit::Bytes(limit) => backlog.bytes + len as u64 > limit,
+        }
+    }
+
+    pub(crate) fn check(self) -> Result<(), ConfigError> {
+        match self {
+            Limit::Packets(0) | Limit::Bytes(0) => Err(ConfigError::Zero { option: "limit" }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How the rate queue is managed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum QueueConfig {
+    /// First in, first out.
+    Fifo(FifoConfig),
+    /// Random early detection.
+    Red(RedConfig),
+    /// RED with a curve for each class.
+    Gred(GredConfig),
+    /// CoDel (RFC 8289).
+    Codel(CodelConfig),
+    /// PIE (RFC 8033).
+    Pie(PieConfig),
+    /// FQ-CoDel (RFC 8290).
+    FqCodel(FqCodelConfig),
+    /// DualPI2 (RFC 9332).
+    DualPi2(DualPi2Config),
+    /// Deficit round robin between queues.
+    Drr(WeightedConfig),
+    /// WF2Q+ between queues.
+    Wf2q(WeightedConfig),
+}
+
+impl Default for QueueConfig {
+    /// As tc-netem(8): 1000 packets, tail drop.
+    fn default() -> Self {
+        QueueConfig::Fifo(FifoConfig::default())
+    }
+}
+
+impl QueueConfig {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        match self {
+            QueueConfig::Fifo(config) => config.limit.check(),
+            QueueConfig::Red(config) => {
+                config.limit.check()?;
+                config.curve.check()
+            }
+            QueueConfig::Gred(config) => config.check(),
+            QueueConfig::Codel(config) => {
+                config.limit.check()?;
+                config.params.check()
+            }
+            QueueConfig::Pie(config) => config.check(),
+            QueueConfig::FqCodel(config) => config.check(),
+            QueueConfig::DualPi2(config) => config.check(),
+            QueueConfig::Drr(config) | QueueConfig::Wf2q(config) => config.check(),
+        }
+    }
+}
+
+/// What a queue may know of the link around it, and where it accounts for drops.
+pub(crate) struct Desk<'a> {
+    /// Logical time; never decreases.
+    pub now: Instant,
+    /// The packet that is being sent.
+    pub sending: Backlog,
+    /// Where IP begins.
+    pub ip: usize,
+    pub dice: Dice,
+    pub ledger: &'a mut Ledger,
+}
+
+impl Desk<'_> {
+    /// A draw in 0..1 about a packet.
+    pub fn unit(&self, packet: &Packet) -> f64 {
+        self.dice.unit(Purpose::QueueManagement, packet.number)
+    }
+
+    /// Marks a packet with CE; answers whether its sender understands that.
+    pub fn mark(&mut self, packet: &mut Packet) -> bool {
+        self.ledger.mark(packet, self.ip, Cause::Marked, self.now)
+    }
+}
+
+/// What every kind of queue can do.
+pub(crate) trait Queue {
+    /// Takes a packet, or drops it or another, and accounts for it.
+    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>);
+    /// The next packet to send.
+    fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet>;
+    /// Takes a packet whatever the limit: one that another queue held.
+    fn admit(&mut self, packet: Packet, desk: &mut Desk<'_>);
+    /// Gives up a packet without managing it.
+    fn take(&mut self) -> Option<Packet>;
+    /// What waits.
+    fn backlog(&self) -> Backlog;
+}
+
+/// A queue of any kind.
+#[derive(Debug)]
+pub(crate) enum AnyQueue {
+    Fifo(Fifo),
+    Red(Red),
+    Gred(Gred),
+    Codel(CodelQueue),
+    Pie(Pie),
+    FqCodel(FqCodel),
+    DualPi2(DualPi2),
+    Drr(Drr),
+    Wf2q(Wf2q),
+}
+
+/// Calls the same method on whichever queue it is.
+macro_rules! each {
+    ($self:expr, $queue:ident => $call:expr) => {
+        match $self {
+            AnyQueue::Fifo($queue) => $call,
+            AnyQueue::Red($queue) => $call,
+            AnyQueue::Gred($queue) => $call,
+            AnyQueue::Codel($queue) => $call,
+            AnyQueue::Pie($queue) => $call,
+            AnyQueue::FqCodel($queue) => $call,
+            AnyQueue::DualPi2($queue) => $call,
+            AnyQueue::Drr($queue) => $call,
+            AnyQueue::Wf2q($queue) => $call,
+        }
+    };
+}
+
+impl AnyQueue {
+    pub fn new(config: &QueueConfig) -> Self {
+        match config.clone() {
+            QueueConfig::Fifo(config) => AnyQueue::Fifo(Fifo::new(config)),
+            QueueConfig::Red(config) => AnyQueue::Red(Red::new(config)),
+            QueueConfig::Gred(config) => AnyQueue::Gred(Gred::new(config)),
+            QueueConfig::Codel(config) => AnyQueue::Codel(CodelQueue::new(config)),
+            QueueConfig::Pie(config) => AnyQueue::Pie(Pie::new(config)),
+            QueueConfig::FqCodel(config) => AnyQueue::FqCodel(FqCodel::new(config)),
+            QueueConfig::DualPi2(config) => AnyQueue::DualPi2(DualPi2::new(config)),
+            QueueConfig::Drr(config) => AnyQueue::Drr(Drr::new(config)),
+            QueueConfig::Wf2q(config) => AnyQueue::Wf2q(Wf2q::new(config)),
+        }
+    }
+
+    /// Takes other parameters, or becomes another kind of queue; nothing that waits is lost. A
+    /// queue with one row keeps what it has learnt; others begin anew with the packets they held.
+    pub fn change(&mut self, config: &QueueConfig, desk: &mut Desk<'_>) {
+        match (&mut *self, config) {
+            (AnyQueue::Fifo(queue), QueueConfig::Fifo(config)) => queue.config = config.clone(),
+            (AnyQueue::Red(queue), QueueConfig::Red(config)) => queue.config = config.clone(),
+            (AnyQueue::Codel(queue), QueueConfig::Codel(config)) => queue.config = config.clone(),
+            (AnyQueue::Pie(queue), QueueConfig::Pie(config)) => queue.config = config.clone(),
+            (AnyQueue::DualPi2(queue), QueueConfig::DualPi2(config)) => {
+                queue.config = config.clone();
+            }
+            _ => {
+                let mut old = std::mem::replace(self, AnyQueue::new(config));
+                while let Some(packet) = each!(&mut old, queue => queue.take()) {
+                    each!(self, queue => queue.admit(packet, desk));
+                }
+            }
+        }
+    }
+
+    pub fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
+        each!(self, queue => queue.enqueue(packet, desk));
+    }
+
+    pub fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet> {
+        each!(self, queue => queue.dequeue(desk))
+    }
+
+    pub fn backlog(&self) -> Backlog {
+        each!(self, queue => queue.backlog())
+    }
+}
+
+/// Packets in a row, with their bytes counted.
+#[derive(Debug, Default)]
+pub(crate) struct Row {
+    packets: VecDeque<Packet>,
+    bytes: u64,
+}
+
+impl Row {
+    pub fn push(&mut self, packet: Packet) {
+        self.bytes += packet.bytes.len() as u64;
+        self.packets.push_back(packet);
+    }
+
+    pub fn pop(&mut self) -> Option<Packet> {
+        let packet = self.packets.pop_front()?;
+        self.bytes -= packet.bytes.len() as u64;
+        Some(packet)
+    }
+
+    pub fn head(&self) -> Option<&Packet> {
+        self.packets.front()
+    }
+
+    /// How long the head has waited at `at`.
+    pub fn wait(&self, at: Instant) -> Duration {
+        self.head().map_or(Duration::ZERO, |packet| at - packet.arrived)
+    }
+
+    pub fn backlog(&self) -> Backlog {
+        Backlog { packets: self.packets.len() as u64, bytes: self.bytes }
+    }
+}
+
+/// The updates of a controller at even distances, worked out when the queue is next used.
+#[derive(Debug, Default)]
+pub(crate) struct Ticks {
+    next: Option<Instant>,
+}
+
+/// After so many updates without any event a controller has long settled; more are left out.
+const MOST_TICKS: u32 = 2000;
+
+impl Ticks {
+    /// The next update that is due by `now`.
+    pub fn next(&mut self, now: Instant, period: Duration) -> Option<Instant> {
+        let next = *self.next.get_or_insert(now + period);
+        if next > now {
+            return None;
+        }
+        let due = next.max(now - period.saturating_mul(MOST_TICKS));
+        self.next = Some(due + period);
+        Some(due)
+    }
+}

@@ -1,0 +1,108 @@
+//! A table of how a link changes: `time,rate,delay,loss`.
+//!
+//! The first line names the columns, in any order; only `time` is required. Each further line
+//! holds from its time until the next line's. Without a unit, time is in seconds, rate in bit/s,
+//! delay in milliseconds, loss in percent; units are those of tc. An empty field leaves what the
+//! link is configured to. Before the first line's time the configuration holds. Looped, the last
+//! line only says when the table begins again. `#` begins a comment line.
+
+use super::{MOST, TraceError, TraceProblem, nanos, wrap};
+use crate::units;
+use sheaf_stage::{Bitrate, Duration, Instant};
+
+/// One line; what is `None` stays as configured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Row {
+    /// From when on, since the start of the trace.
+    pub time: Duration,
+    /// The rate; zero for an outage.
+    pub rate: Option<Bitrate>,
+    /// The mean delay.
+    pub delay: Option<Duration>,
+    /// The share of packets lost, 0..=1, besides what the loss model loses.
+    pub loss: Option<f64>,
+}
+
+/// Rows in order of time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Steps {
+    rows: Vec<Row>,
+}
+
+/// Rows closer than this would let a table make a program busy with nothing.
+const CLOSEST: Duration = Duration::from_millis(1);
+
+impl Steps {
+    /// Reads a table.
+    pub fn parse(text: &str) -> Result<Self, TraceError> {
+        let mut lines = (1..)
+            .zip(text.lines())
+            .map(|(line, text)| (line, text.trim()))
+            .filter(|(_, text)| !text.is_empty() && !text.starts_with('#'));
+        let empty = |line| TraceError { line, problem: TraceProblem::Empty };
+        let (line, header) = lines.next().ok_or(empty(1))?;
+        let columns: Vec<&str> = header.split(',').map(str::trim).collect();
+        let known = |name: &&str| ["time", "rate", "delay", "loss"].contains(name);
+        if !columns.iter().all(known) || !columns.contains(&"time") {
+            return Err(TraceError { line, problem: TraceProblem::Header });
+        }
+        let mut rows: Vec<Row> = Vec::new();
+        for (line, text) in lines {
+            let wrong = |problem| TraceError { line, problem };
+            let row = row(&columns, text).map_err(wrong)?;
+            if rows.last().is_some_and(|before| row.time < before.time + CLOSEST) {
+                return Err(wrong(TraceProblem::Order));
+            }
+            if rows.len() == MOST {
+                return Err(wrong(TraceProblem::TooMany));
+            }
+            rows.push(row);
+        }
+        if rows.is_empty() {
+            return Err(empty(line));
+        }
+        Ok(Steps { rows })
+    }
+
+    /// How many rows there are.
+    pub fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// What holds at `at` when the table was started at `start`, and when the next row comes.
+    pub(crate) fn at(&self, start: Instant, looped: bool, at: Instant) -> (Row, Option<Instant>) {
+        let last = self.rows[self.rows.len() - 1].time;
+        let looped = looped && self.rows.len() > 1;
+        if at < start {
+            return (Row::default(), Some(start));
+        }
+        let (pass, elapsed) = if looped { wrap(at - start, last) } else { (0, at - start) };
+        let began = start + Duration::from_nanos(pass.saturating_mul(nanos(last)));
+        let next = self.rows.partition_point(|row| row.time <= elapsed);
+        let row = next.checked_sub(1).map_or(Row::default(), |index| self.rows[index]);
+        (row, self.rows.get(next).map(|row| began + row.time))
+    }
+}
+
+fn row(columns: &[&str], text: &str) -> Result<Row, TraceProblem> {
+    if text.split(',').count() != columns.len() {
+        return Err(TraceProblem::Fields);
+    }
+    let mut row = Row::default();
+    for (column, field) in columns.iter().zip(text.split(',').map(str::trim)) {
+        if *column == "time" {
+            row.time =
+                units::time(field, Duration::from_secs(1)).ok_or(TraceProblem::Field("time"))?;
+        } else if !field.is_empty() {
+            match *column {
+                "rate" => row.rate = Some(units::rate(field).ok_or(TraceProblem::Field("rate"))?),
+                "delay" => {
+                    let delay = units::time(field, Duration::from_millis(1));
+                    row.delay = Some(delay.ok_or(TraceProblem::Field("delay"))?);
+                }
+                _ => row.loss = Some(units::percent(field).ok_or(TraceProblem::Field("loss"))?),
+            }
+        }
+    }
+    Ok(row)
+}

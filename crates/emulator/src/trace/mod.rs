@@ -1,0 +1,83 @@
+//! Links that change over time, as recorded: [`mahimahi`] delivery opportunities, or [`csv`] rows
+//! of rate, delay and loss.
+
+pub mod csv;
+pub mod mahimahi;
+
+pub use csv::{Row, Steps};
+pub use mahimahi::Opportunities;
+
+use sheaf_stage::{Duration, Instant};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// A trace, and when and how it is played.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceConfig {
+    /// What is played. Cheap to clone.
+    pub trace: Trace,
+    /// When it begins.
+    pub start: Instant,
+    /// Start over at its end. Otherwise no opportunity comes after the last, and the last row of a
+    /// CSV trace stays in force.
+    pub looped: bool,
+}
+
+/// A recorded link.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Trace {
+    /// When the link could deliver.
+    Opportunities(Arc<Opportunities>),
+    /// Rate, delay and loss from time to time.
+    Steps(Arc<Steps>),
+}
+
+/// Why text is no trace.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("line {line}: {problem}")]
+pub struct TraceError {
+    /// Where, from 1.
+    pub line: usize,
+    /// What is wrong there.
+    pub problem: TraceProblem,
+}
+
+/// What is wrong in the text of a trace.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TraceProblem {
+    /// No whole number of milliseconds.
+    #[error("no whole number of milliseconds")]
+    Milliseconds,
+    /// The first line does not name the columns.
+    #[error("the columns are not among time, rate, delay, loss, or time is missing")]
+    Header,
+    /// More or fewer fields than columns.
+    #[error("not as many fields as columns")]
+    Fields,
+    /// A field that cannot be read.
+    #[error("no {0} that can be read")]
+    Field(&'static str),
+    /// Times that go back, or rows less than a millisecond apart.
+    #[error("earlier than, or less than a millisecond after, the line before")]
+    Order,
+    /// A trace that lasts no time, or has no line at all.
+    #[error("the trace lasts no time")]
+    Empty,
+    /// More than can be kept.
+    #[error("more than {MOST} lines")]
+    TooMany,
+}
+
+/// Most lines of a trace that is read.
+pub const MOST: usize = 10_000_000;
+
+/// How often a period of `period` went by at `elapsed`, and what is left.
+fn wrap(elapsed: Duration, period: Duration) -> (u64, Duration) {
+    let (elapsed, period) = (nanos(elapsed), nanos(period).max(1));
+    (elapsed / period, Duration::from_nanos(elapsed % period))
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,189 @@
+//! Recorded links: parsed, played, and held against what they say.
+
+use proptest::prelude::*;
+use sheaf_emulator::trace::mahimahi::MTU;
+use sheaf_emulator::trace::{Opportunities, Steps, TraceError, TraceProblem};
+use sheaf_emulator::{Cause, Delay, Link, LinkConfig, Packet, Trace, TraceConfig};
+use sheaf_stage::{Bitrate, Duration, Instant, Stage};
+
+fn opportunities(text: &str, start: Instant, looped: bool) -> Link {
+    let trace = Trace::Opportunities(Opportunities::parse(text).unwrap().into());
+    let trace = Some(TraceConfig { trace, start, looped });
+    Link::new(LinkConfig { trace, ..LinkConfig::default() }, 1).unwrap()
+}
+
+fn steps(text: &str, looped: bool) -> LinkConfig {
+    let trace = Trace::Steps(Steps::parse(text).unwrap().into());
+    let trace = Some(TraceConfig { trace, start: Instant::ZERO, looped });
+    LinkConfig { trace, ..LinkConfig::default() }
+}
+
+fn send(link: &mut Link, number: u64, len: usize, at: Instant) {
+    link.enqueue(Packet::new(vec![0; len], at, number), at);
+}
+
+/// Departures in milliseconds until `end`.
+fn departs(link: &mut Link, end: Instant) -> Vec<f64> {
+    let mut out = Vec::new();
+    while let Some(at) = link.next_deadline().filter(|at| *at <= end) {
+        while let Some(packet) = link.dequeue(at) {
+            assert_eq!(packet.depart, at);
+            out.push(packet.depart.as_nanos() as f64 / 1e6);
+        }
+    }
+    out
+}
+
+#[test]
+fn large_packets_take_several_opportunities_and_small_ones_share_one() {
+    let mut link = opportunities("10\n20\n20\n30\n40\n", Instant::ZERO, false);
+    for (n, len) in [(0, 700), (1, 804), (2, 1505), (3, 1503), (4, 1)] {
+        send(&mut link, n, len, Instant::ZERO);
+    }
+    // 1504 bytes leave at 10 ms; 1505 need both of 20 ms; what that leaves is used at 20 ms.
+    assert_eq!(departs(&mut link, Instant::MAX), [10.0, 10.0, 20.0, 20.0, 30.0]);
+}
+
+#[test]
+fn an_opportunity_that_finds_nothing_is_lost() {
+    let mut link = opportunities("10\n20\n30\n", Instant::ZERO, false);
+    send(&mut link, 0, 100, Instant::from_millis(12));
+    assert_eq!(departs(&mut link, Instant::from_millis(25)), [20.0]);
+    // At the very moment of an opportunity that is in use a packet comes too late.
+    send(&mut link, 1, 100, Instant::from_millis(25));
+    assert_eq!(departs(&mut link, Instant::from_millis(30)), [30.0]);
+    send(&mut link, 2, 100, Instant::from_millis(30));
+    assert_eq!(link.next_deadline(), None, "the trace is over");
+    assert_eq!(link.held(), 1);
+}
+
+#[test]
+fn a_looped_trace_begins_again_after_its_last_line() {
+    let start = Instant::from_millis(100);
+    let mut link = opportunities("0\n5\n10\n", start, true);
+    for n in 0..8 {
+        send(&mut link, n, 1504, Instant::ZERO);
+    }
+    let times = [100.0, 105.0, 110.0, 110.0, 115.0, 120.0, 120.0, 125.0];
+    assert_eq!(departs(&mut link, Instant::MAX), times);
+    // After a long idle time the place is found without walking there.
+    let later = start + Duration::from_secs(1_000_000) + Duration::from_millis(3);
+    send(&mut link, 9, 1504, later);
+    let expected = (later - Instant::ZERO).as_nanos() as f64 / 1e6 + 2.0;
+    assert_eq!(departs(&mut link, Instant::MAX), [expected]);
+}
+
+#[test]
+fn a_mahimahi_trace_says_how_much_it_carries() {
+    let trace = Opportunities::parse("1\n\n2\n 3\n4\n").unwrap();
+    assert_eq!((trace.count(), trace.period()), (4, Duration::from_millis(4)));
+    assert_eq!(trace.mean_bps(), (MTU * 8 * 1000) as f64);
+}
+
+#[test]
+fn trace_errors_carry_their_line() {
+    let mahimahi = |text: &str| Opportunities::parse(text).unwrap_err();
+    let wrong = |line, problem| TraceError { line, problem };
+    assert_eq!(mahimahi("1\n2\nx\n"), wrong(3, TraceProblem::Milliseconds));
+    assert_eq!(mahimahi("5\n4\n"), wrong(2, TraceProblem::Order));
+    assert_eq!(mahimahi(""), wrong(1, TraceProblem::Empty));
+    assert_eq!(mahimahi("0\n0\n"), wrong(2, TraceProblem::Empty));
+    let csv = |text: &str| Steps::parse(text).unwrap_err();
+    assert_eq!(csv(""), wrong(1, TraceProblem::Empty));
+    assert_eq!(csv("rate\n1\n"), wrong(1, TraceProblem::Header));
+    assert_eq!(csv("time,speed\n"), wrong(1, TraceProblem::Header));
+    assert_eq!(csv("# only\ntime,rate\n"), wrong(2, TraceProblem::Empty));
+    assert_eq!(csv("time,rate\n0,1,2\n"), wrong(2, TraceProblem::Fields));
+    assert_eq!(csv("time,rate\n0,1\n1,fast\n"), wrong(3, TraceProblem::Field("rate")));
+    assert_eq!(csv("time,loss\n0,101\n"), wrong(2, TraceProblem::Field("loss")));
+    assert_eq!(csv("time,rate\n1,1\n1.0005,1\n"), wrong(3, TraceProblem::Order));
+    assert_eq!(csv("time,rate\n0,x").to_string(), "line 2: no rate that can be read");
+}
+
+#[test]
+fn a_table_changes_the_rate_in_the_midst_of_a_packet() {
+    let mut link =
+        Link::new(steps("time,rate\n0,8mbit\n0.0015,0\n0.01,80mbit\n", false), 1).unwrap();
+    for n in 0..3 {
+        send(&mut link, n, 1000, Instant::ZERO);
+    }
+    // Half of the second is sent when the link stops at 1.5 ms; the rest goes on at 10 ms.
+    assert_eq!(departs(&mut link, Instant::MAX), [1.0, 10.05, 10.15]);
+}
+
+#[test]
+fn a_table_changes_delay_and_loss_and_leaves_the_rest_as_configured() {
+    let text = "# a comment\ntime, delay, loss\n10ms,20,\n20ms,,100%\n30ms,5,0\n";
+    let config = LinkConfig {
+        delay: Delay::constant(Duration::from_millis(1)),
+        rate: Some(Bitrate::from_mbps(8)),
+        ..steps(text, false)
+    };
+    let mut link = Link::new(config, 1).unwrap();
+    let mut out = Vec::new();
+    for n in 0..4 {
+        send(&mut link, n, 1000, Instant::from_millis(n * 10));
+        out.extend(departs(&mut link, Instant::from_millis(n * 10 + 9)));
+    }
+    out.extend(departs(&mut link, Instant::MAX));
+    // The first before the table begins; the second takes 20 ms; the third is lost.
+    assert_eq!(out, [2.0, 31.0, 36.0]);
+    assert_eq!(link.stats().count(Cause::LossTrace), 1);
+}
+
+#[test]
+fn a_looped_table_repeats_and_its_last_line_is_only_the_end() {
+    let mut link = Link::new(steps("time,delay\n0,10\n1,20\n2,999\n", true), 1).unwrap();
+    let mut seen = Vec::new();
+    for n in 0..6 {
+        let now = Instant::from_millis(n * 1000 + 500);
+        send(&mut link, n, 10, now);
+        let out = departs(&mut link, now + Duration::from_millis(400));
+        seen.extend(out.iter().map(|ms| ms - (n * 1000 + 500) as f64));
+    }
+    assert_eq!(seen, [10.0, 20.0, 10.0, 20.0, 10.0, 20.0]);
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics_and_what_is_read_can_be_played(
+        text in "(time,rate,delay,loss\n)?([0-9., ]{0,6}\n){0,6}", looped in any::<bool>(),
+        gaps in proptest::collection::vec(0u64..50_000_000_000, 1..6),
+    ) {
+        let mahimahi = Opportunities::parse(&text).ok().map(|t| Trace::Opportunities(t.into()));
+        let csv = Steps::parse(&text).ok().map(|t| Trace::Steps(t.into()));
+        for trace in [mahimahi, csv].into_iter().flatten() {
+            let trace = Some(TraceConfig { trace, start: Instant::from_millis(7), looped });
+            let mut link = Link::new(LinkConfig { trace, ..LinkConfig::default() }, 1).unwrap();
+            let mut now = Instant::ZERO;
+            for (n, gap) in (0..).zip(&gaps) {
+                now += Duration::from_nanos(*gap);
+                send(&mut link, n, 1500, now);
+                while link.dequeue(now).is_some() {}
+            }
+            let counters = link.counters();
+            prop_assert_eq!(counters.packets_in, counters.packets_out + link.held() + counters.dropped_total());
+        }
+    }
+
+    #[test]
+    fn a_busy_link_uses_every_opportunity(
+        gaps in proptest::collection::vec(0u32..5, 1..40), lens in proptest::collection::vec(1usize..5000, 1..40),
+        first in 1u32..5,
+    ) {
+        let times: Vec<u32> = gaps.iter().scan(first, |t, gap| { *t += gap; Some(*t) }).collect();
+        let text: String = times.iter().map(|t| format!("{t}\n")).collect();
+        let mut link = opportunities(&text, Instant::ZERO, false);
+        for (n, len) in lens.iter().enumerate() {
+            send(&mut link, n as u64, *len, Instant::ZERO);
+        }
+        let out = departs(&mut link, Instant::MAX);
+        // The n-th packet leaves with the opportunity in which the sum of all bytes so far ends.
+        let mut sum = 0;
+        let expected: Vec<f64> = lens.iter().map_while(|len| {
+            sum += *len as u64;
+            times.get((sum.div_ceil(MTU) - 1) as usize).map(|t| f64::from(*t))
+        }).collect();
+        prop_assert_eq!(out, expected);
+    }
+}
