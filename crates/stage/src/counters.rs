@@ -19,17 +19,23 @@ pub enum DropReason {
     Malformed,
     /// A frame that is larger than the link carries.
     TooBig,
+    /// A copy of a packet that came before.
+    Duplicate,
+    /// A sequence number so far from the expected one that its place is not known.
+    OutOfWindow,
 }
 
 impl DropReason {
     /// Every reason, in the order of their discriminants.
-    pub const ALL: [DropReason; 6] = [
+    pub const ALL: [DropReason; 8] = [
         DropReason::QueueFull,
         DropReason::TotalFull,
         DropReason::RetryLimit,
         DropReason::Unreachable,
         DropReason::Malformed,
         DropReason::TooBig,
+        DropReason::Duplicate,
+        DropReason::OutOfWindow,
     ];
 
     /// The name used in statistics and JSON.
@@ -41,6 +47,8 @@ impl DropReason {
             DropReason::Unreachable => "unreachable",
             DropReason::Malformed => "malformed",
             DropReason::TooBig => "too-big",
+            DropReason::Duplicate => "duplicate",
+            DropReason::OutOfWindow => "out-of-window",
         }
     }
 }
