@@ -224,6 +224,8 @@ pub struct Hello {
     pub peer: u64,
     /// The sender takes data of session `peer`.
     pub accepted: bool,
+    /// It answers a hello, and wants no answer.
+    pub answer: bool,
 }
 
 impl Hello {
@@ -231,7 +233,8 @@ impl Hello {
     pub fn emit(&self, bytes: &mut Vec<u8>) {
         bytes.clear();
         bytes.resize(HELLO_LEN, 0);
-        self.control.emit(HELLO, u8::from(self.accepted), bytes);
+        let flags = u8::from(self.accepted) | u8::from(self.answer) << 1;
+        self.control.emit(HELLO, flags, bytes);
         bytes[field::PEER].copy_from_slice(&self.peer.to_be_bytes());
     }
 }
@@ -362,7 +365,8 @@ impl<'a> Frame<'a> {
                 let bytes = bytes.get(..HELLO_LEN).ok_or(Refusal::Truncated)?;
                 let control = Control::parse(bytes)?;
                 let peer = word64(bytes, field::PEER);
-                return Ok(Frame::Hello(Hello { control, peer, accepted: bytes[2] & 1 != 0 }));
+                let (accepted, answer) = (bytes[2] & 1 != 0, bytes[2] & 2 != 0);
+                return Ok(Frame::Hello(Hello { control, peer, accepted, answer }));
             }
             REPORT => {
                 let bytes = bytes.get(..REPORT_LEN).ok_or(Refusal::Truncated)?;
@@ -422,6 +426,11 @@ impl<'a> Packets<'a> {
     /// many as make sense.
     pub fn new(packing: Packing, payload: &'a [u8]) -> Self {
         Packets { packing, rest: payload }
+    }
+
+    /// The bytes that are still to come.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
     }
 }
 
@@ -562,7 +571,7 @@ mod tests {
         let mut bytes = Vec::new();
         report().emit(&mut bytes);
         frames.push(bytes.clone());
-        Hello { control: control(), peer: 42, accepted: true }.emit(&mut bytes);
+        Hello { control: control(), peer: 42, accepted: true, answer: true }.emit(&mut bytes);
         frames.push(bytes.clone());
         Marker { link: 1, tag: 2, link_seq: 3, round: 4, deficit: -5 }.emit(&mut bytes);
         frames.push(bytes);
@@ -596,7 +605,7 @@ mod tests {
     fn reports_hellos_and_markers_say_what_they_were_given() {
         let samples = samples();
         assert!(matches!(Frame::parse(&samples[3]), Ok(Frame::Report(r)) if r == report()));
-        let hello = Hello { control: control(), peer: 42, accepted: true };
+        let hello = Hello { control: control(), peer: 42, accepted: true, answer: true };
         assert!(matches!(Frame::parse(&samples[4]), Ok(Frame::Hello(h)) if h == hello));
         let marker = Marker { link: 1, tag: 2, link_seq: 3, round: 4, deficit: -5 };
         assert!(matches!(Frame::parse(&samples[5]), Ok(Frame::Marker(m)) if m == marker));
