@@ -42,7 +42,7 @@
 //!
 //! // … and a packet passes.
 //! let packet = sheaf_wire::ip::example_udp(&[0; 32]);
-//! here.handle_packet(&packet, Care::Order, now)?;
+//! here.handle_packet(&packet, Care::Order, now).expect("there is room");
 //! let link = here.poll_transmit(now, &mut frame).expect("a packet waits");
 //! there.handle_frame(link, &frame, now);
 //! assert_eq!(there.poll_deliver(now), Some(&packet[..]));

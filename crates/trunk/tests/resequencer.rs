@@ -144,7 +144,7 @@ fn a_frame_of_several_flows_waits_for_all_before_it() {
 #[test]
 fn a_far_predecessor_is_waited_for() {
     let mut r = resequencer(2, 0);
-    for seq in 1..300 {
+    for seq in 1..300u32 {
         put(&mut r, arrival(0, seq, Predecessor::Free, 1), Instant::ZERO);
     }
     assert_eq!(put(&mut r, arrival(0, 300, Predecessor::at(300), 2), Instant::ZERO), []);
@@ -163,8 +163,8 @@ fn memory_is_bounded_in_packets_and_bytes() {
         assert!(r.held() <= 512);
     }
     let mut r = resequencer(2, 0);
-    let big = |seq| Arrival { payload: vec![0; 60_000], ..next(0, 2 * seq + 1) };
-    for seq in 0..1_000 {
+    let big = |seq: u32| Arrival { payload: vec![0; 60_000], ..next(0, 2 * seq + 1) };
+    for seq in 0..1_000u32 {
         r.enqueue(big(seq), Instant::ZERO);
         assert!(r.held_bytes() <= 8 << 20);
         drain(&mut r, Instant::ZERO);
