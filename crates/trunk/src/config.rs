@@ -81,9 +81,10 @@ pub struct ReorderConfig {
     pub window: u32,
     /// Bytes that can wait; 8 MiB.
     pub bytes: usize,
-    /// Reordering timer of a flow not known before; 40 ms.
+    /// Reordering timer of a flow not known before; 80 ms.
     pub first_timer: Duration,
-    /// The timer never halves below this; 2 ms.
+    /// The timer never halves below this; 40 ms: losses are mostly known without it, so it may be
+    /// generous.
     pub min_timer: Duration,
     /// The timer never grows above this; 500 ms.
     pub max_timer: Duration,
@@ -98,8 +99,8 @@ impl Default for ReorderConfig {
         ReorderConfig {
             window: 4096,
             bytes: 8 << 20,
-            first_timer: Duration::from_millis(40),
-            min_timer: Duration::from_millis(2),
+            first_timer: Duration::from_millis(80),
+            min_timer: Duration::from_millis(40),
             max_timer: Duration::from_millis(500),
             late_step: Duration::from_millis(1),
             adjust: Duration::from_secs(1),

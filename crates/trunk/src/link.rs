@@ -254,8 +254,8 @@ impl Link {
         self.rate.restart();
     }
 
-    /// Learns from a report of the other end. Answers whether so much less is carried than when
-    /// the queue was dealt out that it should be dealt out again.
+    /// Learns from a report of the other end. Answers whether the rate is so different from what
+    /// it was when the queue was dealt out that it should be dealt out again.
     pub fn report(&mut self, report: &Report, micros: u32, limit_percent: u8, now: Instant) -> bool {
         if !report.heard {
             return false;
@@ -294,11 +294,11 @@ impl Link {
             Sample { bytes: total, at: report.last_at, one_way: report.one_way, limited };
         self.rate.report(sample, now);
         let rate = self.rate.rate().as_bps();
-        let fell = rate < self.dealt_rate / 5 * 4;
-        if fell || rate > self.dealt_rate {
+        let changed = rate.abs_diff(self.dealt_rate) > self.dealt_rate / 5;
+        if changed {
             self.dealt_rate = rate;
         }
-        fell
+        changed
     }
 
     /// Share of frames lost lately.

@@ -11,7 +11,7 @@
 //! * *Cruise*: pace at the rate times 1 + (target − queue) / τ, which keeps a queue of a few
 //!   milliseconds: always enough for the link to be busy, and so for the rate to be measured. A
 //!   link that became slower shows as a queue and a lower delivery rate, one that became faster as
-//!   no queue at all; after some reports without one, start-up again.
+//!   no queue at all; after some reports without one, start-up again, at 1.25 times the rate.
 //! * The minimum of the delay is forgotten after ten seconds; before that the standing queue is
 //!   drained so that it is not taken for the path. A delay that stays high although less was sent
 //!   than came through is the path's own, and the minimum starts anew.
@@ -31,6 +31,9 @@ const TAU: f64 = 0.1;
 const BASE_PERIOD: Duration = Duration::from_secs(5);
 /// The last part of that, in which the queue is drained.
 const DRAIN: Duration = Duration::from_millis(400);
+/// Pace over rate in start-up, and when a link that was known shows no queue.
+const START_UP: f64 = 2.0;
+const PROBE: f64 = 1.25;
 /// Reports remembered.
 const HISTORY: usize = 16;
 /// The least rate that is believed, in bytes per second.
@@ -62,6 +65,8 @@ pub struct RateControl {
     /// Bytes per second.
     rate: f64,
     pace: f64,
+    /// Pace over rate in start-up.
+    gain: f64,
     /// Queue in the link, in seconds.
     queue: f64,
     round_trip: f64,
@@ -95,6 +100,7 @@ impl RateControl {
             phase: Phase::StartUp,
             rate,
             pace: rate,
+            gain: START_UP,
             queue: 0.0,
             round_trip: 0.0,
             base: None,
@@ -150,7 +156,7 @@ impl RateControl {
         self.history.clear();
         self.base = None;
         self.queue = 0.0;
-        self.begin();
+        self.begin(START_UP);
     }
 
     /// A report came.
@@ -162,7 +168,7 @@ impl RateControl {
             }
             self.history.push_back((sample.bytes, sample.at));
         }
-        if !sample.limited {
+        if !sample.limited && self.queue <= QUEUE {
             // Bytes over an idle time say nothing.
             while self.history.len() > 2 {
                 self.history.pop_front();
@@ -177,12 +183,13 @@ impl RateControl {
         self.pace = self.pace.max(FLOOR);
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self, gain: f64) {
         self.phase = Phase::StartUp;
+        self.gain = gain;
         self.before = self.rate;
         self.flat = 0;
         self.queued = 0;
-        self.pace = 2.0 * self.rate;
+        self.pace = self.gain * self.rate;
     }
 
     fn start_up(&mut self, limited: bool) {
@@ -193,7 +200,7 @@ impl RateControl {
         if limited {
             self.flat = if self.rate < 1.1 * before { self.flat + 1 } else { 0 };
         }
-        self.pace = 2.0 * self.rate;
+        self.pace = self.gain * self.rate;
         let full = self.queue > FULL || self.queued >= 3;
         if full || self.flat >= 6 {
             self.phase = Phase::Cruise;
@@ -218,7 +225,7 @@ impl RateControl {
         self.empty = if sample.limited && idle && !draining { self.empty + 1 } else { 0 };
         if self.empty >= self.patience {
             self.empty = 0;
-            return self.begin();
+            return self.begin(PROBE);
         }
         // More than was sent comes through while a queue drains. If not, it is no queue.
         self.low = if self.pace < 0.9 * self.rate.max(1.0) { self.low + 1 } else { 0 };

@@ -3,8 +3,8 @@
 //! Principle (NCTU): every packet carries a sequence number and goes to one of the links, each of
 //! which has a queue. Added: the choice is the scheduler's ([`Scheduler`]); the queues wait here,
 //! paced at the rate that each link was found to carry ([`rate`](crate::rate)), not in the links,
-//! where they could not be taken back; when a link fails or slows down, what waits is dealt out
-//! again; a link that loses much, or that makes the whole worse than its best link alone
+//! where they could not be taken back; when a link fails or its rate changes, what waits is
+//! dealt out again; a link that loses much, or that makes the whole worse than its best link alone
 //! ([`fallback`](crate::fallback)), is left out. Small packets that wait share a frame.
 
 use crate::config::{ConfigError, SenderConfig};
@@ -196,10 +196,10 @@ impl Sender {
         let percent = self.config.max_loss_percent;
         let Some(link) = self.link_mut(id) else { return };
         let was_lossy = link.lossy;
-        let fell = link.report(report, micros, percent, now);
+        let rate_changed = link.report(report, micros, percent, now);
         let newly_lossy = link.lossy && !was_lossy;
         let changed = self.fallback.look(&self.links, report.late, now);
-        if fell || newly_lossy || changed {
+        if rate_changed || newly_lossy || changed {
             self.deal_again(now);
         }
     }

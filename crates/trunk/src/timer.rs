@@ -96,18 +96,19 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn timers() -> (Timers, Flow) {
-        (Timers::new(&ReorderConfig::default()), Flow::of_hash(1))
+        let config = ReorderConfig { min_timer: 2 * MS, ..ReorderConfig::default() };
+        (Timers::new(&config), Flow::of_hash(1))
     }
 
     #[test]
     fn a_late_packet_adds_a_millisecond_and_a_quiet_second_halves() {
         let (mut timers, flow) = timers();
         timers.late(flow, Instant::from_millis(900));
-        assert_eq!(timers.get(flow, Instant::from_millis(1_899)), 41 * MS);
-        assert_eq!(timers.get(flow, Instant::from_millis(1_900)), 41 * MS / 2);
+        assert_eq!(timers.get(flow, Instant::from_millis(1_899)), 81 * MS);
+        assert_eq!(timers.get(flow, Instant::from_millis(1_900)), 81 * MS / 2);
         assert_eq!(timers.get(flow, Instant::from_millis(100_000)), 2 * MS);
         let other = Flow::of_hash(2);
-        assert_eq!(timers.peek(other), 40 * MS, "each flow has its own");
+        assert_eq!(timers.peek(other), 80 * MS, "each flow has its own");
     }
 
     #[test]
@@ -116,7 +117,7 @@ mod tests {
         for at in 0..10 {
             timers.late(flow, Instant::from_millis(900 * at));
         }
-        assert_eq!(timers.get(flow, Instant::from_millis(9_000)), 50 * MS);
+        assert_eq!(timers.get(flow, Instant::from_millis(9_000)), 90 * MS);
     }
 
     #[test]

@@ -87,14 +87,14 @@ fn when_the_timer_fires_the_waiting_go_up_and_a_late_one_at_once() {
     let mut r = resequencer(2, 0);
     put(&mut r, next(1, 1), Instant::ZERO);
     put(&mut r, next(1, 2), Instant::ZERO + MS);
-    assert_eq!(r.next_deadline(), Some(Instant::from_millis(40)));
-    assert_eq!(drain(&mut r, Instant::from_millis(39)), []);
-    assert_eq!(drain(&mut r, Instant::from_millis(40)), [1, 2]);
-    assert_eq!(r.timer(Flow::of_hash(0)), 40 * MS);
-    r.enqueue(next(0, 0), Instant::from_millis(41));
-    let late = r.dequeue(Instant::from_millis(41)).unwrap();
+    assert_eq!(r.next_deadline(), Some(Instant::from_millis(80)));
+    assert_eq!(drain(&mut r, Instant::from_millis(79)), []);
+    assert_eq!(drain(&mut r, Instant::from_millis(80)), [1, 2]);
+    assert_eq!(r.timer(Flow::of_hash(0)), 80 * MS);
+    r.enqueue(next(0, 0), Instant::from_millis(81));
+    let late = r.dequeue(Instant::from_millis(81)).unwrap();
     assert!(late.late && late.seq == 0);
-    assert_eq!(r.timer(Flow::of_hash(0)), 41 * MS, "a late packet adds a millisecond");
+    assert_eq!(r.timer(Flow::of_hash(0)), 81 * MS, "a late packet adds a millisecond");
     let stats = r.stats();
     assert_eq!((stats.late, stats.disordered, stats.timed_out), (1, 1, 1));
 }
@@ -105,7 +105,7 @@ fn a_fired_timer_keeps_the_order_of_what_waits_of_the_flow() {
     // 3 waits for 2, which is missing; then 1 comes and waits for 0, with a later deadline.
     put(&mut r, next(1, 3), Instant::ZERO);
     put(&mut r, next(1, 1), Instant::ZERO + 5 * MS);
-    assert_eq!(drain(&mut r, Instant::from_millis(40)), [1, 3]);
+    assert_eq!(drain(&mut r, Instant::from_millis(80)), [1, 3]);
     assert_eq!(r.stats().disordered, 0);
 }
 
@@ -117,7 +117,7 @@ fn waiting_in_vain_does_not_lengthen_the_timer() {
         put(&mut r, next(1, 2 * n as u32 + 1), now);
         drain(&mut r, now + 500 * MS);
     }
-    assert!(r.timer(Flow::of_hash(0)) <= 3 * MS, "{:?}", r.timer(Flow::of_hash(0)));
+    assert!(r.timer(Flow::of_hash(0)) == 40 * MS, "{:?}", r.timer(Flow::of_hash(0)));
 }
 
 #[test]

@@ -44,31 +44,30 @@ fn two_to_ten_equal_links_carry_97_percent_of_their_sum() {
     }
 }
 
+/// The best that 20 + 10 Mbit/s can do is 28.5 with TCP's headers; 28.0 is asked for.
+const NEARLY_ALL: f64 = 28.0 / 28.5;
+
 #[test]
 fn unequal_links_are_filled_without_being_told_their_rates() {
     let mut world = saturated(Scheduler::Earliest, &[pipe(20, 5), pipe(10, 5)]);
-    world.run(SECOND);
-    let rate = world.measure(10 * SECOND);
-    trace(&world);
-    assert!(rate >= 28.0 / 28.5 * world.ideal(), "{rate:.2} of {:.2}", world.ideal());
-    world.set_rate(1, 5);
-    world.run(SECOND);
-    let rate = world.measure(10 * SECOND);
-    trace(&world);
-    assert!(rate >= 28.0 / 28.5 * world.ideal(), "{rate:.2} of {:.2}", world.ideal());
-    world.set_rate(1, 10);
-    world.run(2 * SECOND);
-    let rate = world.measure(10 * SECOND);
-    trace(&world);
-    assert!(rate >= 28.0 / 28.5 * world.ideal(), "{rate:.2} of {:.2}", world.ideal());
-    assert_eq!(world.disordered(), 0);
+    for second in [10, 5, 10] {
+        world.set_rate(1, second);
+        world.run(2 * SECOND);
+        assert!(world.disordered() < 100, "while it adapts: {}", world.disordered());
+        world.forget();
+        let share = world.measure(10 * SECOND) / world.ideal();
+        trace(&world);
+        assert!(share >= NEARLY_ALL, "20 + {second}: {share:.4}");
+        assert_eq!(world.disordered(), 0);
+    }
 }
 
 #[test]
 fn links_far_apart_in_rate_and_delay_add_up() {
-    for pipes in [[pipe(30, 5), pipe(3, 50)], [pipe(3, 5), pipe(30, 50)], [pipe(10, 5), pipe(10, 50)]] {
-        let mut world = saturated(Scheduler::Earliest, &pipes);
-        world.run(2 * SECOND);
+    for (a, b) in [((30, 5), (3, 50)), ((3, 5), (30, 50)), ((10, 5), (10, 50))] {
+        let mut world = saturated(Scheduler::Earliest, &[pipe(a.0, a.1), pipe(b.0, b.1)]);
+        world.run(3 * SECOND);
+        world.forget();
         let share = world.measure(10 * SECOND) / world.ideal();
         trace(&world);
         assert!(share >= 0.95, "{share:.3}");
@@ -80,7 +79,7 @@ fn links_far_apart_in_rate_and_delay_add_up() {
 fn a_link_that_is_pulled_costs_what_was_on_it() {
     let mut world = saturated(Scheduler::Earliest, &[pipe(10, 5); 3]);
     world.run(3 * SECOND);
-    world.seen.iter_mut().for_each(|seen| seen.longest_gap = Duration::ZERO);
+    world.forget();
     world.cut(2);
     world.ends[0].link_down(LinkId(2), world.now);
     world.ends[1].link_down(LinkId(2), world.now);
@@ -105,7 +104,7 @@ fn a_link_that_is_pulled_costs_what_was_on_it() {
 fn a_silent_cut_is_noticed_within_100_ms_and_mended_by_itself() {
     let mut world = saturated(Scheduler::Earliest, &[pipe(10, 5); 3]);
     world.run(3 * SECOND);
-    world.seen.iter_mut().for_each(|seen| seen.longest_gap = Duration::ZERO);
+    world.forget();
     world.cut(2);
     world.run(SECOND);
     let gap = world.seen.iter().map(|seen| seen.longest_gap).max().unwrap();
@@ -129,4 +128,133 @@ fn either_end_can_restart_and_the_trunk_resumes_within_a_second() {
         trace(&world);
         assert!(share >= 0.97, "end {end}: {share:.3}");
     }
+}
+
+#[test]
+fn a_link_that_loses_much_is_left_out_and_taken_back() {
+    let mut world = saturated(Scheduler::Earliest, &[pipe(10, 5), pipe(10, 5)]);
+    world.pipes[0][1].loss = 0.2;
+    world.run(8 * SECOND);
+    let used = |world: &World| world.ends[0].link_stats(LinkId(1), world.now).unwrap().used;
+    trace(&world);
+    assert!(!used(&world));
+    world.pipes[0][1].loss = 0.0;
+    world.run(30 * SECOND);
+    trace(&world);
+    assert!(used(&world), "probes find that it is good again");
+    let share = world.measure(2 * SECOND) / world.ideal();
+    assert!(share >= 0.97, "{share:.3}");
+}
+
+#[test]
+fn a_loss_below_the_limit_costs_its_share_and_nothing_else() {
+    let mut world = saturated(Scheduler::Earliest, &[pipe(10, 5), pipe(10, 5)]);
+    world.pipes[0][1].loss = 0.01;
+    world.run(3 * SECOND);
+    world.forget();
+    let share = world.measure(5 * SECOND) / world.ideal();
+    trace(&world);
+    assert!(share >= 0.97 * 0.995, "{share:.3}");
+    assert_eq!(world.disordered(), 0);
+    let delay = world.seen.iter().map(|seen| seen.longest_delay).max().unwrap();
+    assert!(delay < 160 * MS, "a loss is known by the other link, not by a timer: {delay:?}");
+}
+
+#[test]
+fn with_a_source_like_tcp_the_trunk_is_not_worse_than_its_best_link() {
+    let alone = {
+        let mut world = World::new(EndpointConfig::default(), &[pipe(20, 5)]);
+        world.run(SECOND);
+        world.start_window();
+        world.run(5 * SECOND);
+        world.measure(20 * SECOND)
+    };
+    let mut bad = pipe(10, 5);
+    bad.loss = 0.03;
+    let mut world = World::new(EndpointConfig::default(), &[pipe(20, 5), bad]);
+    world.run(SECOND);
+    world.start_window();
+    world.run(20 * SECOND);
+    let both = world.measure(20 * SECOND);
+    trace(&world);
+    println!("alone {alone:.2}, with a bad link {both:.2}");
+    assert!(both >= 0.95 * alone, "{both:.2} with a bad link, {alone:.2} without it");
+}
+
+#[test]
+fn a_source_like_tcp_gets_the_sum_of_two_clean_links() {
+    let mut world = World::new(EndpointConfig::default(), &[pipe(20, 5), pipe(10, 15)]);
+    world.run(SECOND);
+    world.start_window();
+    world.run(10 * SECOND);
+    let share = world.measure(20 * SECOND) / world.ideal();
+    trace(&world);
+    assert!(share >= 0.9, "{share:.3}");
+}
+
+#[test]
+fn copies_on_every_link_survive_the_loss_of_any_one() {
+    let mut config = EndpointConfig::default();
+    config.sender.scheduler = Scheduler::Redundant;
+    let mut world = World::new(config, &[pipe(10, 5), pipe(10, 20)]);
+    world.run(SECOND);
+    world.offer(1.0, 200, 1);
+    world.run(SECOND);
+    world.forget();
+    let before = world.seen[0].packets;
+    world.cut(0);
+    world.run(2 * SECOND);
+    let seen = world.seen[0];
+    assert_eq!(seen.packets, u64::from(seen.next), "none is lost");
+    assert!(seen.packets - before > 1_200);
+    assert_eq!(seen.disordered, 0);
+    assert!(seen.longest_gap < 25 * MS, "{:?}", seen.longest_gap);
+    assert!(world.ends[1].stats().duplicates > 500);
+}
+
+#[test]
+fn small_packets_that_wait_share_frames() {
+    let mut world = World::new(EndpointConfig::default(), &[pipe(1, 5), pipe(1, 5)]);
+    world.run(SECOND);
+    world.offer(1.5, 100, 8);
+    world.run(3 * SECOND);
+    world.forget();
+    let before = world.bytes();
+    world.run(3 * SECOND);
+    trace(&world);
+    let rate = (world.bytes() - before) as f64 * 8.0 / 3e6;
+    assert!(rate > 1.45, "one by one only 2 * 100 / 150 Mbit/s fit: {rate:.2}");
+    assert_eq!(world.disordered(), 0);
+}
+
+#[test]
+fn srr_falls_into_disorder_when_packets_and_markers_are_lost() {
+    let disorder = |scheduler, lose_marks| {
+        let mut pipes = [pipe(5, 5); 3];
+        pipes.iter_mut().for_each(|pipe| pipe.loss = 0.002);
+        let mut world = saturated(scheduler, &pipes);
+        world.lose_marks = lose_marks;
+        world.run(10 * SECOND);
+        trace(&world);
+        let packets: u64 = world.seen.iter().map(|seen| seen.packets).sum();
+        assert!(packets > 8_000, "{scheduler:?}: {packets}");
+        world.disordered() as f64 / packets as f64
+    };
+    let (with, without) = (disorder(Scheduler::Srr, false), disorder(Scheduler::Srr, true));
+    println!("disordered with markers {with:.4}, without {without:.4}");
+    assert!(with > 0.0 && with < 0.2);
+    assert!(without > 2.0 * with);
+    assert_eq!(disorder(Scheduler::Earliest, false), 0.0);
+}
+
+#[test]
+fn trr_keeps_the_order_and_goes_on_when_triggers_are_lost() {
+    let mut pipes = [pipe(5, 5); 3];
+    pipes.iter_mut().for_each(|pipe| pipe.loss = 0.002);
+    let mut world = saturated(Scheduler::Trr, &pipes);
+    world.run(3 * SECOND);
+    let rate = world.measure(5 * SECOND);
+    trace(&world);
+    println!("{rate:.2} of {:.2}, disordered {}", world.ideal(), world.disordered());
+    assert!(rate > 0.5 * world.ideal());
 }

@@ -77,6 +77,8 @@ pub struct World {
     turn: u16,
     sessions: u64,
     pub config: EndpointConfig,
+    /// Marks of the baselines are lost.
+    pub lose_marks: bool,
     /// Departure times of what the TCP-like source has under way; empty for the plain one.
     pub window: Option<Window>,
 }
@@ -119,6 +121,7 @@ impl World {
             turn: 0,
             sessions: 100,
             config,
+            lose_marks: false,
             window: None,
         }
     }
@@ -212,7 +215,8 @@ impl World {
     }
 
     fn carry(&mut self, from: usize, link: usize, frame: &[u8]) {
-        let lost = self.random.random::<f64>() < self.pipes[from][link].loss;
+        let lost = self.random.random::<f64>() < self.pipes[from][link].loss
+            || self.lose_marks && frame[0] >> 4 == 13;
         let pipe = &mut self.pipes[from][link];
         let waiting = pipe.free_at - self.now;
         let bytes = waiting.as_secs_f64() * pipe.rate.as_bps() as f64 / 8.0;
@@ -266,6 +270,13 @@ impl World {
 
     pub fn disordered(&self) -> u64 {
         self.seen.iter().map(|seen| seen.disordered).sum()
+    }
+
+    /// Forgets the disorder and the gaps of before.
+    pub fn forget(&mut self) {
+        for seen in &mut self.seen {
+            (seen.disordered, seen.longest_gap, seen.longest_delay) = Default::default();
+        }
     }
 
     /// Mbit/s of inner packets delivered over the next `time`.
