@@ -2,7 +2,7 @@
 //!
 //! Principle: once a second the bytes delivered by all links are held against what the best of
 //! them was found to carry. If they are less, although packets are lost elsewhere or come too
-//! late, then perhaps the other links spoil what the best alone would do (TCP takes loss and
+//! late, and if so for two seconds, then perhaps the other links spoil what the best alone would do (TCP takes loss and
 //! disorder for congestion). So the best link carries everything for two seconds. If more is
 //! delivered in the second of them than before, it stays so for a while, and all are tried again
 //! then; if not, all are used again at once, and the next trial waits longer.
@@ -19,8 +19,9 @@ const LOSS: f64 = 0.003;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// All links; no trial before this.
-    All { until: Instant },
+    /// All links; no trial before this. `low`: what was delivered in the second before, if that
+    /// was too little.
+    All { until: Instant, low: Option<u64> },
     /// One link since some epochs, to be held against `before` bytes a second.
     Trial { link: usize, before: u64, epochs: u32 },
     /// One link, until all are tried again.
@@ -44,7 +45,7 @@ struct Epoch {
 
 impl Fallback {
     pub fn new() -> Self {
-        let mode = Mode::All { until: Instant::ZERO };
+        let mode = Mode::All { until: Instant::ZERO, low: None };
         Fallback { mode, stands: STANDS, epoch: None }
     }
 
@@ -77,12 +78,15 @@ impl Fallback {
 
     fn judge(&mut self, links: &[Option<Link>], rate: u64, late: bool, now: Instant) {
         match self.mode {
-            Mode::All { until } if now >= until => {
-                if let Some(link) = worth_a_trial(links, rate, late) {
-                    self.mode = Mode::Trial { link, before: rate, epochs: 0 };
-                }
+            Mode::All { until, low } => {
+                let best = worth_a_trial(links, rate, late).filter(|_| now >= until);
+                self.mode = match (best, low) {
+                    (Some(link), Some(low)) => {
+                        Mode::Trial { link, before: rate.max(low), epochs: 0 }
+                    }
+                    (best, _) => Mode::All { until, low: best.map(|_| rate) },
+                };
             }
-            Mode::All { .. } => {}
             Mode::Trial { link, before, epochs: 0 } => {
                 self.mode = Mode::Trial { link, before, epochs: 1 };
             }
@@ -90,13 +94,13 @@ impl Fallback {
                 let until = now + self.stands;
                 let better = rate > before + before / 10;
                 self.mode =
-                    if better { Mode::Only { link, until } } else { Mode::All { until } };
+                    if better { Mode::Only { link, until } } else { Mode::All { until, low: None } };
                 self.stands = (2 * self.stands).min(STANDS_MAX);
             }
             Mode::Only { link, until } => {
                 let up = links.get(link).and_then(Option::as_ref).is_some_and(|link| link.up);
                 if now >= until || !up {
-                    self.mode = Mode::All { until: now + EPOCH };
+                    self.mode = Mode::All { until: now + EPOCH, low: None };
                 }
             }
         }

@@ -23,12 +23,12 @@ pub struct LinkConfig {
     pub overhead: u16,
 }
 
-/// What the carrier tells of its transmit queue, in any unit.
+/// What the carrier tells of its transmit queue, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
-    /// What waits, the frame on the wire included.
+    /// Bytes that wait, the frame on the wire included.
     pub waiting: u64,
-    /// What can wait, above 0.
+    /// Bytes that can wait, above 0.
     pub limit: u64,
 }
 
@@ -185,7 +185,7 @@ impl Link {
         self.dry |= self.queue.is_empty();
         self.next_send = self.next_send.max(now - CATCH_UP) + self.rate.pause_after(cost);
         if let Some(fill) = &mut self.told {
-            fill.waiting += 1;
+            fill.waiting += cost;
         }
         self.unanswered.get_or_insert(now);
         Some(queued)

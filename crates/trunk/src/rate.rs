@@ -34,6 +34,8 @@ const DRAIN: Duration = Duration::from_millis(400);
 /// Pace over rate in start-up, and when a link that was known shows no queue.
 const START_UP: f64 = 2.0;
 const PROBE: f64 = 1.25;
+/// Time without a queue that brings start-up again, in seconds.
+const PATIENCE: f64 = 0.1;
 /// Reports remembered.
 const HISTORY: usize = 16;
 /// The least rate that is believed, in bytes per second.
@@ -72,14 +74,15 @@ pub struct RateControl {
     round_trip: f64,
     base: Option<Base>,
     history: VecDeque<(u64, u32)>,
-    /// Reports in a row with a queue; without one while limited; in start-up without growth; with
-    /// a pace well below the rate.
+    /// Since when there has been no queue although packets waited.
+    empty: Option<Instant>,
+    /// Reports in a row with a queue; in start-up without growth; with a pace well below the rate.
     queued: u32,
-    empty: u32,
     flat: u32,
     low: u32,
-    /// Reports without a queue that bring start-up again; doubles when that found nothing.
-    patience: u32,
+    /// Time without a queue, beside round trips, that brings start-up again; doubles when that
+    /// found nothing.
+    patience: f64,
     /// The rate when start-up last began.
     before: f64,
 }
@@ -106,10 +109,10 @@ impl RateControl {
             base: None,
             history: VecDeque::with_capacity(HISTORY),
             queued: 0,
-            empty: 0,
+            empty: None,
             flat: 0,
             low: 0,
-            patience: 5,
+            patience: PATIENCE,
             before: rate,
         }
     }
@@ -205,10 +208,10 @@ impl RateControl {
         if full || self.flat >= 6 {
             self.phase = Phase::Cruise;
             self.patience = match self.rate > 1.1 * self.before {
-                true => 5,
-                false => (2 * self.patience).min(250),
+                true => PATIENCE,
+                false => (2.0 * self.patience).min(50.0 * PATIENCE),
             };
-            self.empty = 0;
+            self.empty = None;
             self.steer(TARGET);
         }
     }
@@ -222,9 +225,12 @@ impl RateControl {
             self.rate = self.rate.max(rate);
         }
         let idle = self.queue < QUEUE / 2.0;
-        self.empty = if sample.limited && idle && !draining { self.empty + 1 } else { 0 };
-        if self.empty >= self.patience {
-            self.empty = 0;
+        let empty = sample.limited && idle && !draining;
+        self.empty = empty.then(|| self.empty.unwrap_or(now));
+        // What the pace does shows a round trip later.
+        let patience = self.patience + 3.0 * self.round_trip;
+        if self.empty.is_some_and(|since| (now - since).as_secs_f64() >= patience) {
+            self.empty = None;
             return self.begin(PROBE);
         }
         // More than was sent comes through while a queue drains. If not, it is no queue.

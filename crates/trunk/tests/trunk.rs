@@ -248,7 +248,7 @@ fn srr_falls_into_disorder_when_packets_and_markers_are_lost() {
 }
 
 #[test]
-fn trr_keeps_the_order_and_goes_on_when_triggers_are_lost() {
+fn trr_goes_on_when_triggers_are_lost() {
     let mut pipes = [pipe(5, 5); 3];
     pipes.iter_mut().for_each(|pipe| pipe.loss = 0.002);
     let mut world = saturated(Scheduler::Trr, &pipes);
@@ -257,4 +257,24 @@ fn trr_keeps_the_order_and_goes_on_when_triggers_are_lost() {
     trace(&world);
     println!("{rate:.2} of {:.2}, disordered {}", world.ideal(), world.disordered());
     assert!(rate > 0.5 * world.ideal());
+    assert!(world.disordered() < 200);
+}
+
+#[test]
+fn a_carrier_that_tells_its_queue_is_filled_to_a_quarter() {
+    for scheduler in [Scheduler::Earliest, Scheduler::RoundRobin] {
+        let mut config = EndpointConfig::default();
+        config.sender.scheduler = scheduler;
+        let mut world = World::new(config, &[pipe(20, 5), pipe(10, 5)]);
+        world.tells = true;
+        world.run(SECOND);
+        world.offer(40.0, PACKET, 4);
+        world.run(2 * SECOND);
+        world.forget();
+        let share = world.measure(5 * SECOND) / world.ideal();
+        trace(&world);
+        assert!(share >= 0.97, "{scheduler:?}: {share:.3}");
+        assert!(world.pipes[0].iter().all(|pipe| pipe.fullest < 0.3), "{:?}", world.pipes[0]);
+        assert_eq!(world.disordered(), 0);
+    }
 }

@@ -6,7 +6,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use sheaf_stage::{Bitrate, Duration, Instant};
-use sheaf_trunk::{Care, Endpoint, EndpointConfig, LinkConfig, LinkId};
+use sheaf_trunk::{Care, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -29,6 +29,8 @@ pub struct Pipe {
     free_at: Instant,
     epoch: u32,
     pub dropped: u64,
+    /// The highest share of its limit that was filled.
+    pub fullest: f64,
     /// Data frames lost because the link was cut under them.
     pub cut: u64,
 }
@@ -43,7 +45,15 @@ pub fn pipe(mbps: u64, delay_ms: u64) -> Pipe {
         free_at: Instant::ZERO,
         epoch: 0,
         dropped: 0,
+        fullest: 0.0,
         cut: 0,
+    }
+}
+
+impl Pipe {
+    fn waiting(&self, now: Instant) -> usize {
+        let time = self.free_at - now;
+        (time.as_secs_f64() * self.rate.as_bps() as f64 / 8.0) as usize
     }
 }
 
@@ -79,6 +89,9 @@ pub struct World {
     pub config: EndpointConfig,
     /// Marks of the baselines are lost.
     pub lose_marks: bool,
+    /// The carriers of end 0 tell their queues, once a millisecond and with every event.
+    pub tells: bool,
+    next_tell: Instant,
     /// Departure times of what the TCP-like source has under way; empty for the plain one.
     pub window: Option<Window>,
 }
@@ -122,6 +135,8 @@ impl World {
             sessions: 100,
             config,
             lose_marks: false,
+            tells: false,
+            next_tell: Instant::ZERO,
             window: None,
         }
     }
@@ -142,7 +157,8 @@ impl World {
             let event = self.events.peek().map(|Reverse((at, ..))| *at);
             let source = self.source.map(|_| self.next_packet);
             let ack = self.window.as_ref().and_then(|w| w.acks.front()).map(|(at, ..)| *at);
-            let at = [deadlines, event, source, ack].into_iter().flatten().min();
+            let tell = self.tells.then_some(self.next_tell);
+            let at = [deadlines, event, source, ack, tell].into_iter().flatten().min();
             let Some(at) = at.filter(|at| *at <= end) else { break };
             assert!(at >= self.now || deadlines != Some(at), "a deadline in the past");
             self.now = at.max(self.now);
@@ -172,7 +188,19 @@ impl World {
             self.next_packet += gap;
         }
         self.take_acks();
+        self.tell();
         self.drain();
+    }
+
+    fn tell(&mut self) {
+        if !self.tells {
+            return;
+        }
+        for (link, pipe) in self.pipes[0].iter().enumerate() {
+            let fill = Fill { waiting: pipe.waiting(self.now) as u64, limit: pipe.limit as u64 };
+            self.ends[0].set_link_queue(LinkId(link as u8), Some(fill));
+        }
+        self.next_tell = self.now + MS;
     }
 
     /// Offers a packet of a flow at end 0; its number and time are inside.
@@ -218,9 +246,9 @@ impl World {
         let lost = self.random.random::<f64>() < self.pipes[from][link].loss
             || self.lose_marks && frame[0] >> 4 == 13;
         let pipe = &mut self.pipes[from][link];
-        let waiting = pipe.free_at - self.now;
-        let bytes = waiting.as_secs_f64() * pipe.rate.as_bps() as f64 / 8.0;
-        if bytes as usize + frame.len() > pipe.limit {
+        let bytes = pipe.waiting(self.now);
+        pipe.fullest = pipe.fullest.max(bytes as f64 / pipe.limit as f64);
+        if bytes + frame.len() > pipe.limit {
             pipe.dropped += 1;
             return;
         }
