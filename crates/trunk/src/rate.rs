@@ -38,6 +38,7 @@ const PROBE: f64 = 1.25;
 const PATIENCE: f64 = 0.1;
 /// Reports remembered.
 const HISTORY: usize = 16;
+const PACES: usize = 64;
 /// The least rate that is believed, in bytes per second.
 const FLOOR: f64 = 2_000.0;
 
@@ -74,11 +75,15 @@ pub struct RateControl {
     round_trip: f64,
     base: Option<Base>,
     history: VecDeque<(u64, u32)>,
+    /// The pace after each report.
+    paces: VecDeque<(Instant, f64)>,
     /// Since when there has been no queue although packets waited.
     empty: Option<Instant>,
-    /// Reports in a row with a queue; in start-up without growth; with a pace well below the rate.
+    /// In start-up: when the rate last grew by a tenth, and to what.
+    grown: Option<(Instant, f64)>,
+    /// Reports in a row with a queue; which say that what
+    /// looks like a queue is none.
     queued: u32,
-    flat: u32,
     low: u32,
     /// Time without a queue, beside round trips, that brings start-up again; doubles when that
     /// found nothing.
@@ -108,9 +113,10 @@ impl RateControl {
             round_trip: 0.0,
             base: None,
             history: VecDeque::with_capacity(HISTORY),
+            paces: VecDeque::with_capacity(PACES),
             queued: 0,
             empty: None,
-            flat: 0,
+            grown: None,
             low: 0,
             patience: PATIENCE,
             before: rate,
@@ -179,33 +185,37 @@ impl RateControl {
         }
         self.queued = if self.queue > QUEUE { self.queued + 1 } else { 0 };
         match self.phase {
-            Phase::StartUp => self.start_up(sample.limited),
+            Phase::StartUp => self.start_up(sample.limited, now),
             Phase::Cruise => self.cruise(&sample, draining, now),
         }
         self.rate = self.rate.max(FLOOR);
         self.pace = self.pace.max(FLOOR);
+        if self.paces.len() == PACES {
+            self.paces.pop_front();
+        }
+        self.paces.push_back((now, self.pace));
     }
 
     fn begin(&mut self, gain: f64) {
+        self.grown = None;
         self.phase = Phase::StartUp;
         self.gain = gain;
         self.before = self.rate;
-        self.flat = 0;
         self.queued = 0;
         self.pace = self.gain * self.rate;
     }
 
-    fn start_up(&mut self, limited: bool) {
-        let before = self.rate;
+    fn start_up(&mut self, limited: bool, now: Instant) {
         if let Some(rate) = self.delivery_rate(1) {
             self.rate = self.rate.max(rate);
         }
-        if limited {
-            self.flat = if self.rate < 1.1 * before { self.flat + 1 } else { 0 };
+        let (at, rate) = *self.grown.get_or_insert((now, self.rate));
+        if !limited || self.rate > 1.1 * rate {
+            self.grown = Some((now, self.rate));
         }
         self.pace = self.gain * self.rate;
         let full = self.queue > FULL || self.queued >= 3;
-        if full || self.flat >= 6 {
+        if full || (now - at).as_secs_f64() > 0.12 + 3.0 * self.round_trip {
             self.phase = Phase::Cruise;
             self.patience = match self.rate > 1.1 * self.before {
                 true => PATIENCE,
@@ -217,9 +227,17 @@ impl RateControl {
     }
 
     fn cruise(&mut self, sample: &Sample, draining: bool, now: Instant) {
-        if self.queued >= 3 {
+        let (slowest, fastest) = self.paces_behind(now);
+        let newest = self.delivery_rate(1).unwrap_or(f64::MAX);
+        if self.queue > FULL && newest < 0.8 * slowest.min(self.rate) {
+            self.rate = newest; // roughly, but at once: every report costs as much queue
+        } else if self.queued >= 3 {
             if let Some(rate) = self.delivery_rate((self.queued as usize).min(5)) {
-                self.rate = rate;
+                // Less comes through than was sent: the queue grows. More: it drains. As much,
+                // while a queue should drain: perhaps it is none.
+                let told = rate < 0.98 * slowest || rate > 1.02 * fastest;
+                let steady = self.pace > 0.95 * self.rate;
+                self.rate = if told || steady { rate } else { self.rate.max(rate) };
             }
         } else if let Some(rate) = self.delivery_rate(3) {
             self.rate = self.rate.max(rate);
@@ -234,9 +252,10 @@ impl RateControl {
             return self.begin(PROBE);
         }
         // More than was sent comes through while a queue drains. If not, it is no queue.
-        self.low = if self.pace < 0.9 * self.rate.max(1.0) { self.low + 1 } else { 0 };
-        let sent_less = self.delivery_rate(4).is_some_and(|rate| rate < 1.03 * self.pace);
-        if self.low >= 10 && sample.limited && sent_less {
+        let slow = sample.limited && fastest < 0.95 * self.rate;
+        let sent_less = self.delivery_rate(4).is_some_and(|rate| rate < 1.03 * fastest);
+        self.low = if slow && sent_less { self.low + 1 } else { 0 };
+        if self.low >= 5 {
             self.low = 0;
             self.base = Some(Base::new(sample.one_way, now));
             self.queue = 0.0;
@@ -244,9 +263,17 @@ impl RateControl {
         self.steer(if draining { -TARGET / 2.0 } else { TARGET });
     }
 
+    /// The slowest and the fastest pace at which what was reported can have been sent.
+    fn paces_behind(&self, now: Instant) -> (f64, f64) {
+        let since = now - nanos(0.1 + 1.5 * self.round_trip + self.queue.min(1.0));
+        let paces = self.paces.iter().rev().take_while(|(at, _)| *at >= since);
+        let all = paces.map(|(_, pace)| *pace).chain([self.pace]);
+        all.fold((f64::MAX, 0.0), |(low, high), pace| (pace.min(low), pace.max(high)))
+    }
+
     fn steer(&mut self, target: f64) {
         let gain = 1.0 + (target - self.queue) / (TAU + 2.0 * self.round_trip);
-        self.pace = self.rate * gain.clamp(0.5, 1.1);
+        self.pace = self.rate * gain.clamp(0.25, 1.1);
     }
 
     /// Bytes per second over the last `intervals` reports, or over more where these hold little.

@@ -98,7 +98,7 @@ fn a_link_that_slows_down_is_followed_and_its_queue_drained() {
     link.run(1.0);
     assert!((0.95..1.05).contains(&link.share()), "{}", link.share());
     link.run(2.0);
-    assert!(link.longest_queue < 0.02, "{}", link.longest_queue);
+    assert!(link.longest_queue < 0.03, "{}", link.longest_queue);
     assert!(link.carried > 0.98 * 2.0 * link.rate);
 }
 
