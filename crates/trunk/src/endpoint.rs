@@ -14,7 +14,7 @@
 //!   while it does not. They say what was received, and how far the numbers on this link are.
 //! * *Links.* A link that is silent for 500 ms is down, and up again with the next valid frame. The
 //!   sender avoids a loaded link well before that, and the receiver waits for no link that missed
-//!   two probes.
+//!   three reports under load or two probes without.
 
 use crate::config::{ConfigError, EndpointConfig};
 use crate::flow::Flow;
@@ -68,6 +68,8 @@ struct Path {
     told: Option<Instant>,
     /// Data came or went since.
     active: bool,
+    /// Data came, and no report since.
+    owes_report: bool,
     /// A hello must be answered.
     answer: bool,
 }
@@ -127,6 +129,7 @@ impl Endpoint {
             inbound: Inbound::default(),
             told: None,
             active: false,
+            owes_report: false,
             answer: false,
         };
         if id.index() == self.paths.len() {
@@ -304,6 +307,7 @@ impl Endpoint {
         let Some(path) = self.path(id) else { return };
         path.inbound.data(data.repr.link_seq, len, now);
         path.active = true;
+        path.owes_report = true;
         self.hear(id, now);
         let mut payload = self.spare.pop().unwrap_or_default();
         payload.clear();
@@ -327,6 +331,7 @@ impl Endpoint {
         let Some(path) = self.path(id) else { return };
         path.inbound.control(&report.control, len, now);
         path.inbound.report(report, now);
+        path.owes_report = false;
         self.hear(id, now);
         self.order.passed(id.0, report.control.next_seq, now);
         self.sender.report(id, report, micros(now), now);
@@ -375,6 +380,7 @@ impl Endpoint {
             if let Some(path) = &mut self.paths[index] {
                 path.inbound = Inbound::default();
                 path.heard = None;
+                path.owes_report = false;
             }
         }
     }
@@ -424,6 +430,8 @@ impl Endpoint {
     fn silent_at(&self, path: &Path) -> Option<Instant> {
         let heard = path.heard?;
         match (path.awaited, path.alive) {
+            // Behind data comes a report, behind a report a probe.
+            (true, _) if path.owes_report => Some(heard + 3 * self.config.report),
             (true, _) => Some(heard + 2 * self.config.probe),
             (false, true) => Some(heard + self.config.silence),
             (false, false) => None,

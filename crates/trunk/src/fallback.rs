@@ -92,7 +92,7 @@ impl Fallback {
             }
             Mode::Trial { link, before, .. } => {
                 let until = now + self.stands;
-                let better = rate > before + before / 10;
+                let better = rate > before + before / 32;
                 self.mode =
                     if better { Mode::Only { link, until } } else { Mode::All { until, low: None } };
                 self.stands = (2 * self.stands).min(STANDS_MAX);
@@ -117,5 +117,5 @@ fn worth_a_trial(links: &[Option<Link>], rate: u64, late: bool) -> Option<usize>
     let (best, link) = up().max_by_key(|(_, link)| goodput(link))?;
     let spoilt = late || up().any(|(index, other)| index != best && other.loss() > LOSS);
     let demanded = rate > goodput(link) / 20;
-    (spoilt && demanded && rate < goodput(link) / 10 * 9 && up().count() > 1).then_some(best)
+    (spoilt && demanded && rate < goodput(link) / 32 * 31 && up().count() > 1).then_some(best)
 }

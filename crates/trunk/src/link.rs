@@ -93,6 +93,7 @@ pub(crate) struct Link {
     jitter: Duration,
     seen: Option<Seen>,
     loss: Loss,
+    /// Bytes that arrived, carrier headers included.
     pub delivered: u64,
     /// The rate at which the queue was last dealt out.
     dealt_rate: u64,
@@ -280,7 +281,7 @@ impl Link {
         let bytes = u64::from(report.bytes.wrapping_sub(seen.bytes));
         let carried = bytes + u64::from(frames) * u64::from(self.config.overhead);
         let total = seen.total + carried;
-        self.delivered += bytes;
+        self.delivered += carried;
         self.seen = Some(Seen {
             highest: report.highest,
             frames: report.frames,
