@@ -314,8 +314,7 @@ impl Endpoint {
         payload.extend_from_slice(data.payload);
         let first = data.packets().next().unwrap_or_default();
         let flow = Flow::of_packet(first, self.config.sender.ip);
-        let (seq, predecessor, packing) =
-            (data.repr.seq, data.repr.predecessor, data.repr.packing);
+        let (seq, predecessor, packing) = (data.repr.seq, data.repr.predecessor, data.repr.packing);
         self.order.push(Arrival { link: id.0, seq, predecessor, flow, packing, payload }, now);
     }
 
@@ -457,7 +456,6 @@ impl Endpoint {
         let link_seq = self.sender.number(id, len).unwrap_or_default();
         let control = Control { link: id.0, next_seq, link_seq, session: self.session };
         let (accepted, claimed) = (self.peer == Some(self.claimed), self.claimed);
-        let probe = self.config.probe;
         let Some(path) = self.path(id) else { return };
         if hello {
             Hello { control, peer: claimed, accepted, answer }.emit(out);
@@ -465,11 +463,8 @@ impl Endpoint {
             path.inbound.fill(control, late, now).emit(out);
             path.active = false;
         }
-        if answer {
-            path.answer = false;
-            // An answer does not replace what is due of ourselves.
-            path.told.get_or_insert(now - probe);
-        } else {
+        // An answer does not replace what is due of ourselves.
+        if !std::mem::take(&mut path.answer) {
             path.told = Some(now);
         }
     }

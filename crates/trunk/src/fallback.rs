@@ -93,8 +93,11 @@ impl Fallback {
             Mode::Trial { link, before, .. } => {
                 let until = now + self.stands;
                 let better = rate > before + before / 32;
-                self.mode =
-                    if better { Mode::Only { link, until } } else { Mode::All { until, low: None } };
+                self.mode = if better {
+                    Mode::Only { link, until }
+                } else {
+                    Mode::All { until, low: None }
+                };
                 self.stands = (2 * self.stands).min(STANDS_MAX);
             }
             Mode::Only { link, until } => {

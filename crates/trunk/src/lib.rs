@@ -61,7 +61,7 @@ pub mod resequencer;
 pub mod schedule;
 pub mod sender;
 pub mod timer;
-pub mod window;
+mod window;
 
 pub use config::{ConfigError, EndpointConfig, ReorderConfig, SenderConfig};
 pub use endpoint::{Endpoint, EndpointStats};

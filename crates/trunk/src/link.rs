@@ -85,6 +85,8 @@ pub(crate) struct Link {
     /// The queue ran empty since the last report.
     dry: bool,
     next_number: u32,
+    /// The global number of the last data frame that left.
+    pub last_sent: Option<u32>,
     frames: u64,
     bytes: u64,
     /// When the oldest data was sent that no report has come after.
@@ -131,6 +133,7 @@ impl Link {
             next_send: Instant::ZERO,
             dry: true,
             next_number: 0,
+            last_sent: None,
             frames: 0,
             bytes: 0,
             unanswered: None,
@@ -189,6 +192,9 @@ impl Link {
             fill.waiting += cost;
         }
         self.unanswered.get_or_insert(now);
+        if queued.mark.is_none() {
+            self.last_sent = Some(queued.seq);
+        }
         Some(queued)
     }
 
@@ -257,7 +263,13 @@ impl Link {
 
     /// Learns from a report of the other end. Answers whether the rate is so different from what
     /// it was when the queue was dealt out that it should be dealt out again.
-    pub fn report(&mut self, report: &Report, micros: u32, limit_percent: u8, now: Instant) -> bool {
+    pub fn report(
+        &mut self,
+        report: &Report,
+        micros: u32,
+        limit_percent: u8,
+        now: Instant,
+    ) -> bool {
         if !report.heard {
             return false;
         }
@@ -291,8 +303,7 @@ impl Link {
         self.loss.note(sent, sent.saturating_sub(frames), now);
         self.judge_loss(limit_percent);
         let limited = !std::mem::replace(&mut self.dry, self.queue.is_empty());
-        let sample =
-            Sample { bytes: total, at: report.last_at, one_way: report.one_way, limited };
+        let sample = Sample { bytes: total, at: report.last_at, one_way: report.one_way, limited };
         self.rate.report(sample, now);
         let rate = self.rate.rate().as_bps();
         let changed = rate.abs_diff(self.dealt_rate) > self.dealt_rate / 5;

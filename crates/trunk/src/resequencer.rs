@@ -122,7 +122,7 @@ impl Resequencer {
     /// Link `link` has delivered everything before number `next` that it will. Drain afterwards.
     pub fn passed(&mut self, link: u8, next: u32, now: Instant) {
         let ahead = self.window.ahead(next);
-        if ahead <= self.window.len() as i32 {
+        if ahead <= self.window.capacity() as i32 {
             self.raise(link, next.wrapping_sub(1));
             self.pass(now);
         }
@@ -355,7 +355,7 @@ impl Resequencer {
     }
 
     fn take_in(&mut self, arrival: Arrival, now: Instant) {
-        let len = self.window.len() as i32;
+        let len = self.window.capacity() as i32;
         let ahead = self.window.ahead(arrival.seq);
         if ahead >= 8 * len || ahead < -len {
             if !self.confirms_stray(arrival.seq) {
@@ -364,7 +364,7 @@ impl Resequencer {
             self.restart(arrival.seq, now);
         } else if ahead >= len {
             // A long row of losses: everything that no longer fits is given up.
-            let last = arrival.seq.wrapping_sub(self.window.len());
+            let last = arrival.seq.wrapping_sub(self.window.capacity());
             self.stats.squeezed += self.give_up(last, now);
         }
         self.stray = None;

@@ -15,7 +15,7 @@ use crate::schedule::{Candidates, Scheduler, State};
 use sheaf_stage::{Counters, DropReason, Instant};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::{
-    HEADER_LEN, MAX_LINKS, MIN_OPAQUE, Marker, Packing, Predecessor, Repr, Report, push,
+    HEADER_LEN, MAX_LINKS, MIN_OPAQUE, Marker, Packing, Predecessor, Report, Repr, push,
 };
 
 /// A link of a trunk, by the number [`Sender::add_link`] gave; below 16.
@@ -173,9 +173,9 @@ impl Sender {
     /// When [`Sender::poll_transmit`] may next have a frame by the passing of time alone.
     pub fn next_deadline(&self) -> Option<Instant> {
         let send = self.links().filter_map(|(_, link)| link.next_send());
-        let suspect = self.links().filter(|(index, link)| {
-            !link.queue.is_empty() && self.answering & 1 << index != 0
-        });
+        let suspect = self
+            .links()
+            .filter(|(index, link)| !link.queue.is_empty() && self.answering & 1 << index != 0);
         send.chain(suspect.filter_map(|(_, link)| link.suspect_at())).min()
     }
 
@@ -353,7 +353,8 @@ impl Sender {
         };
         if let Some((round, deficits)) = self.state.srr.take_markers() {
             let links = self.links.iter_mut().zip(deficits);
-            for (link, deficit) in links.filter_map(|(link, deficit)| Some((link.as_mut()?, deficit)))
+            for (link, deficit) in
+                links.filter_map(|(link, deficit)| Some((link.as_mut()?, deficit)))
             {
                 link.push(mark(round, deficit));
             }
@@ -430,12 +431,23 @@ impl Sender {
                 self.give_up(queued, DropReason::Duplicate);
                 continue;
             }
-            let candidates = self.candidates(queued.bytes.len(), now);
+            let all = self.candidates(queued.bytes.len(), now);
+            // A link that has carried a later number is taken to have passed this one.
+            let mut candidates = all;
+            for (candidate, link) in candidates.iter_mut().zip(&self.links) {
+                let last = link.as_ref().and_then(|link| link.last_sent);
+                let passed = |last: u32| queued.seq.wrapping_sub(last).cast_signed() < 0;
+                candidate.usable &= !last.is_some_and(passed);
+            }
             let scheduler = match self.config.scheduler {
                 Scheduler::Redundant => Scheduler::Earliest,
                 scheduler => scheduler,
             };
-            let chosen = self.state.pick(scheduler, &candidates, queued.bytes.len());
+            let len = queued.bytes.len();
+            let chosen = match self.state.pick(scheduler, &candidates, len) {
+                0 => self.state.pick(scheduler, &all, len),
+                chosen => chosen,
+            };
             match bits(chosen).next().and_then(|index| self.links[index].as_mut()) {
                 Some(link) => link.push(queued),
                 None => self.give_up(queued, DropReason::QueueFull),

@@ -89,7 +89,7 @@ impl Window {
     }
 
     /// Numbers that fit.
-    pub fn len(&self) -> u32 {
+    pub fn capacity(&self) -> u32 {
         self.slots.len() as u32
     }
 
@@ -110,7 +110,7 @@ impl Window {
 
     /// The place of `seq` in the ring, a name for it while it is in the window.
     pub fn place(&self, seq: u32) -> u32 {
-        seq & (self.len() - 1)
+        seq & (self.capacity() - 1)
     }
 
     /// The number in the window that has this place.
@@ -120,7 +120,7 @@ impl Window {
 
     /// State of a number at or after the base, within the window.
     pub fn state(&self, seq: u32) -> State {
-        debug_assert!((0..self.len() as i32).contains(&self.ahead(seq)));
+        debug_assert!((0..self.capacity() as i32).contains(&self.ahead(seq)));
         self.slots[self.place(seq) as usize].state
     }
 
@@ -132,7 +132,7 @@ impl Window {
     /// Marks a number as come; answers whether it had come before. Within the window of either
     /// side of the base.
     pub fn mark(&mut self, seq: u32) -> bool {
-        let bit = (seq & (2 * self.len() - 1)) as usize;
+        let bit = (seq & (2 * self.capacity() - 1)) as usize;
         let (word, mask) = (&mut self.came[bit / 64], 1 << (bit % 64));
         let before = *word & mask != 0;
         *word |= mask;
@@ -209,8 +209,8 @@ impl Window {
         }
         self.slots[place].state = State::Missing;
         // The number that comes into reach has not come; its bit is that of one long past.
-        let entering = self.base.wrapping_add(self.len());
-        let bit = (entering & (2 * self.len() - 1)) as usize;
+        let entering = self.base.wrapping_add(self.capacity());
+        let bit = (entering & (2 * self.capacity() - 1)) as usize;
         self.came[bit / 64] &= !(1 << (bit % 64));
         self.base = self.base.wrapping_add(1);
         true

@@ -48,7 +48,8 @@ impl Link {
         let step = 0.001;
         while self.time < end {
             self.time += step;
-            let offered = if self.limited { self.control.pace().as_bps() as f64 / 8.0 } else { 0.0 };
+            let offered =
+                if self.limited { self.control.pace().as_bps() as f64 / 8.0 } else { 0.0 };
             self.queue += offered * step;
             let sent = self.queue.min(self.rate * step);
             self.queue -= sent;

@@ -89,6 +89,8 @@ pub struct World {
     pub config: EndpointConfig,
     /// Marks of the baselines are lost.
     pub lose_marks: bool,
+    /// What the source's packets need.
+    pub care: Care,
     /// The carriers of end 0 tell their queues, once a millisecond and with every event.
     pub tells: bool,
     next_tell: Instant,
@@ -135,6 +137,7 @@ impl World {
             sessions: 100,
             config,
             lose_marks: false,
+            care: Care::Order,
             tells: false,
             next_tell: Instant::ZERO,
             window: None,
@@ -207,7 +210,7 @@ impl World {
     pub fn send(&mut self, flow: u16, size: usize) -> bool {
         let number = self.numbers[usize::from(flow)];
         let packet = packet(flow, number, size, self.now);
-        let accepted = self.ends[0].handle_packet(&packet, Care::Order, self.now).is_ok();
+        let accepted = self.ends[0].handle_packet(&packet, self.care, self.now).is_ok();
         self.numbers[usize::from(flow)] += u32::from(accepted);
         accepted
     }
