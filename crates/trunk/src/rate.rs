@@ -171,7 +171,8 @@ impl RateControl {
     /// A report came.
     pub fn report(&mut self, sample: Sample, now: Instant) {
         let draining = self.note_delay(sample.one_way, now);
-        if self.history.back().is_none_or(|(bytes, _)| sample.bytes > *bytes) {
+        let advanced = self.history.back().is_none_or(|(bytes, _)| sample.bytes > *bytes);
+        if advanced {
             if self.history.len() == HISTORY {
                 self.history.pop_front();
             }
@@ -183,7 +184,8 @@ impl RateControl {
                 self.history.pop_front();
             }
         }
-        self.queued = if self.queue > QUEUE { self.queued + 1 } else { 0 };
+        let busy = self.queue > QUEUE && (advanced || sample.limited);
+        self.queued = if busy { self.queued + 1 } else { 0 };
         match self.phase {
             Phase::StartUp => self.start_up(sample.limited, now),
             Phase::Cruise => self.cruise(&sample, draining, now),
@@ -228,16 +230,18 @@ impl RateControl {
 
     fn cruise(&mut self, sample: &Sample, draining: bool, now: Instant) {
         let (slowest, fastest) = self.paces_behind(now);
-        let newest = self.delivery_rate(1).unwrap_or(f64::MAX);
+        let newest = self.delivery_rate(1).filter(|_| self.queued >= 2).unwrap_or(f64::MAX);
         if self.queue > FULL && newest < 0.8 * slowest.min(self.rate) {
             self.rate = newest; // roughly, but at once: every report costs as much queue
         } else if self.queued >= 3 {
-            if let Some(rate) = self.delivery_rate((self.queued as usize).min(5)) {
+            if let Some(rate) = self.delivery_rate((self.queued as usize - 1).min(5)) {
                 // Less comes through than was sent: the queue grows. More: it drains. As much,
                 // while a queue should drain: perhaps it is none.
+                // Nor is a short queue that a burst left the link's limit.
                 let told = rate < 0.98 * slowest || rate > 1.02 * fastest;
                 let steady = self.pace > 0.95 * self.rate;
-                self.rate = if told || steady { rate } else { self.rate.max(rate) };
+                let bound = sample.limited || self.queue > FULL;
+                self.rate = if bound && (told || steady) { rate } else { self.rate.max(rate) };
             }
         } else if let Some(rate) = self.delivery_rate(3) {
             self.rate = self.rate.max(rate);

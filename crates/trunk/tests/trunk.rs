@@ -182,14 +182,31 @@ fn with_a_source_like_tcp_the_trunk_is_not_worse_than_its_best_link() {
 }
 
 #[test]
-fn a_source_like_tcp_gets_the_sum_of_two_clean_links() {
-    let mut world = World::new(EndpointConfig::default(), &[pipe(20, 5), pipe(10, 15)]);
-    world.run(SECOND);
-    world.start_window();
-    world.run(10 * SECOND);
-    let share = world.measure(20 * SECOND) / world.ideal();
+fn a_source_like_tcp_gets_the_sum_of_clean_links_however_unequal() {
+    for (a, b) in [((20, 5), (10, 15)), ((30, 5), (3, 50)), ((10, 5), (10, 50))] {
+        let pipes = [pipe(a.0, a.1), pipe(b.0, b.1)];
+        let mut world = World::new(EndpointConfig::default(), &pipes);
+        world.run(SECOND);
+        world.start_window();
+        world.run(10 * SECOND);
+        let share = world.measure(20 * SECOND) / world.ideal();
+        trace(&world);
+        assert!(share >= 0.95, "{a:?} and {b:?}: {share:.3}");
+        assert_eq!(world.ends[0].sender().fallen_back_to(), None);
+    }
+}
+
+#[test]
+fn links_that_jitter_add_up_in_order() {
+    let mut pipes = [pipe(20, 5), pipe(10, 15), pipe(5, 25)];
+    pipes.iter_mut().for_each(|pipe| pipe.jitter = 4 * MS);
+    let mut world = saturated(Scheduler::Earliest, &pipes);
+    world.run(3 * SECOND);
+    world.forget();
+    let share = world.measure(10 * SECOND) / world.ideal();
     trace(&world);
-    assert!(share >= 0.9, "{share:.3}");
+    assert!(share >= 0.95, "{share:.3}");
+    assert_eq!(world.disordered(), 0);
 }
 
 #[test]

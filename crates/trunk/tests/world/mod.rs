@@ -26,6 +26,9 @@ pub struct Pipe {
     pub limit: usize,
     pub loss: f64,
     pub up: bool,
+    /// The delay varies by up to this, without changing the order.
+    pub jitter: Duration,
+    last_arrival: Instant,
     free_at: Instant,
     epoch: u32,
     pub dropped: u64,
@@ -42,6 +45,8 @@ pub fn pipe(mbps: u64, delay_ms: u64) -> Pipe {
         limit: 200_000,
         loss: 0.0,
         up: true,
+        jitter: Duration::ZERO,
+        last_arrival: Instant::ZERO,
         free_at: Instant::ZERO,
         epoch: 0,
         dropped: 0,
@@ -248,6 +253,7 @@ impl World {
     fn carry(&mut self, from: usize, link: usize, frame: &[u8]) {
         let lost = self.random.random::<f64>() < self.pipes[from][link].loss
             || self.lose_marks && frame[0] >> 4 == 13;
+        let varied = self.random.random::<f64>();
         let pipe = &mut self.pipes[from][link];
         let bytes = pipe.waiting(self.now);
         pipe.fullest = pipe.fullest.max(bytes as f64 / pipe.limit as f64);
@@ -258,7 +264,9 @@ impl World {
         let len = frame.len() + CARRIER;
         pipe.free_at = self.now.max(pipe.free_at) + pipe.rate.time_for(len as u64);
         if !lost {
-            let at = pipe.free_at + pipe.delay;
+            let at = pipe.free_at + pipe.delay + pipe.jitter.mul_f64(varied);
+            let at = at.max(pipe.last_arrival);
+            pipe.last_arrival = at;
             self.count += 1;
             let event = (at, self.count, from, link, pipe.epoch, frame.to_vec());
             self.events.push(Reverse(event));
