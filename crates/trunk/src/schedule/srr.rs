@@ -198,3 +198,83 @@ impl Receiver {
         self.current = MAX_LINKS - 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::Flow;
+    use crate::schedule::Candidate;
+    use sheaf_wire::trunk::{Packing, Predecessor};
+
+    /// Packets of mixed lengths as a sender over three links deals them out; markers among them.
+    fn striped(count: u32) -> Vec<VecDeque<Item>> {
+        let mut links = Candidates::default();
+        for link in links.iter_mut().take(3) {
+            *link = Candidate { usable: true, room: true, ..Candidate::default() };
+        }
+        let (mut rounds, mut wires) = (Rounds::default(), vec![VecDeque::new(); 3]);
+        for seq in 0..count {
+            let len = 100 + (seq * 397 % 1_400) as usize;
+            let link = rounds.pick(&links, len).unwrap();
+            wires[link].push_back(Item::Packet(Arrival {
+                link: link as u8,
+                seq,
+                predecessor: Predecessor::Free,
+                flow: Flow::default(),
+                packing: Packing::One,
+                payload: vec![0; len],
+            }));
+            if let Some((round, deficit)) = rounds.take_markers() {
+                for (wire, deficit) in wires.iter_mut().zip(deficit) {
+                    wire.push_back(Item::Marker { round, deficit });
+                }
+            }
+        }
+        wires
+    }
+
+    /// Brings the links' packets one link after the other, so that nothing but the rounds orders
+    /// them.
+    fn receive(wires: Vec<VecDeque<Item>>) -> Vec<u32> {
+        let mut receiver = Receiver::new(10_000);
+        (0..3).for_each(|link| receiver.set_link(link, true));
+        for (link, wire) in wires.into_iter().enumerate() {
+            for item in wire {
+                match item {
+                    Item::Packet(arrival) => receiver.push(arrival),
+                    Item::Marker { round, deficit } => {
+                        receiver.marker(link as u8, round, deficit);
+                    }
+                }
+            }
+        }
+        std::iter::from_fn(|| receiver.pop()).map(|delivery| delivery.seq).collect()
+    }
+
+    fn disorder(order: &[u32]) -> usize {
+        order.windows(2).filter(|pair| pair[1] < pair[0]).count()
+    }
+
+    #[test]
+    fn without_loss_the_rounds_alone_give_the_order() {
+        let order = receive(striped(2_000));
+        assert!(order.len() > 1_990);
+        assert_eq!(disorder(&order), 0);
+    }
+
+    #[test]
+    fn after_a_loss_the_next_marker_restores_the_order() {
+        let lost = |marked: bool| {
+            let mut wires = striped(2_000);
+            wires[1].remove(50);
+            if !marked {
+                let packet = |item: &Item| matches!(item, Item::Packet(_));
+                wires.iter_mut().for_each(|wire| wire.retain(packet));
+            }
+            disorder(&receive(wires))
+        };
+        let (with, without) = (lost(true), lost(false));
+        assert!(with > 0 && with < 40, "{with}");
+        assert!(without > 10 * with, "{without} without markers, {with} with them");
+    }
+}

@@ -178,3 +178,51 @@ impl Receiver {
         self.current = MAX_LINKS - 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::Flow;
+    use sheaf_wire::trunk::{Packing, Predecessor};
+
+    fn packet(link: u8, seq: u32) -> Arrival {
+        let (predecessor, flow) = (Predecessor::Free, Flow::default());
+        Arrival { link, seq, predecessor, flow, packing: Packing::One, payload: vec![0; 100] }
+    }
+
+    fn receiver() -> Receiver {
+        let mut receiver = Receiver::new(64);
+        (0..2).for_each(|link| receiver.set_link(link, true));
+        receiver
+    }
+
+    fn order(receiver: &mut Receiver) -> Vec<u32> {
+        std::iter::from_fn(|| receiver.pop()).map(|delivery| delivery.seq).collect()
+    }
+
+    #[test]
+    fn the_receiver_stays_on_a_link_until_its_trigger() {
+        let mut r = receiver();
+        (2..4).for_each(|seq| r.push(packet(1, seq)));
+        r.trigger(1, 0);
+        assert_eq!(order(&mut r), []);
+        (0..2).for_each(|seq| r.push(packet(0, seq)));
+        assert_eq!(order(&mut r), [0, 1]);
+        r.trigger(0, 0);
+        assert_eq!(order(&mut r), [2, 3]);
+        r.push(packet(0, 4));
+        assert_eq!(order(&mut r), [4], "the burst of link 1 is over");
+    }
+
+    #[test]
+    fn a_link_that_blocks_half_of_all_room_is_passed_and_its_packets_are_late() {
+        let mut r = receiver();
+        (0..40).for_each(|seq| r.push(packet(1, seq)));
+        assert!(!order(&mut r).is_empty());
+        r.push(packet(0, 100));
+        assert_eq!(r.counters().dropped(DropReason::OutOfWindow), 1);
+        r.trigger(0, 50);
+        r.push(packet(0, 101));
+        assert_eq!(r.counters().dropped(DropReason::OutOfWindow), 1, "a trigger ends that");
+    }
+}
