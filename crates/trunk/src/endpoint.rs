@@ -165,7 +165,8 @@ impl Endpoint {
         }
     }
 
-    /// What the carrier tells of its transmit queue; `None` when it does not tell.
+    /// What the carrier tells of its transmit queue; `None` when it does not tell. Tell only where
+    /// that queue is before the bottleneck: such a link is not paced.
     pub fn set_link_queue(&mut self, id: LinkId, fill: Option<Fill>) {
         self.sender.set_queue(id, fill);
     }

@@ -110,7 +110,7 @@ struct Seen {
     total: u64,
 }
 
-/// Loss in the current second, and averaged over the ones before.
+/// Loss in the current second, and averaged over the ones before; seconds in a row above the limit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Loss {
     started: Instant,
@@ -300,10 +300,18 @@ impl Link {
             bytes: report.bytes,
             total,
         });
-        self.loss.note(sent, sent.saturating_sub(frames), now);
-        self.judge_loss(limit_percent);
+        let lost = sent.saturating_sub(frames);
+        let limit = f64::from(limit_percent) / 100.0;
+        if self.rate.is_known() {
+            self.loss.note(sent, lost, limit, now);
+        } else {
+            self.loss.begin(now);
+        }
+        self.judge_loss(limit);
         let limited = !std::mem::replace(&mut self.dry, self.queue.is_empty());
-        let sample = Sample { bytes: total, at: report.last_at, one_way: report.one_way, limited };
+        let loss = f64::from(lost) / f64::from(sent.max(1));
+        let (at, one_way) = (report.last_at, report.one_way);
+        let sample = Sample { bytes: total, at, one_way, limited, loss };
         self.rate.report(sample, now);
         let rate = self.rate.rate().as_bps();
         let changed = rate.abs_diff(self.dealt_rate) > self.dealt_rate / 5;
@@ -347,14 +355,11 @@ impl Link {
     }
 
     /// Two seconds in a row of high loss leave a link out; half of that lets it back in.
-    fn judge_loss(&mut self, limit_percent: u8) {
-        let limit = f64::from(limit_percent) / 100.0;
-        self.loss.high_periods = match self.loss.share > limit {
-            true => self.loss.high_periods,
-            false => 0,
-        };
+    fn judge_loss(&mut self, limit: f64) {
         if self.loss.high_periods >= 2 {
-            self.lossy = true;
+            if !std::mem::replace(&mut self.lossy, true) {
+                self.rate.failed();
+            }
         } else if self.loss.share < limit / 2.0 {
             self.lossy = false;
         }
@@ -362,15 +367,19 @@ impl Link {
 }
 
 impl Loss {
-    fn note(&mut self, sent: u32, lost: u32, now: Instant) {
+    fn begin(&mut self, now: Instant) {
+        (self.started, self.sent, self.lost) = (now, 0, 0);
+    }
+
+    fn note(&mut self, sent: u32, lost: u32, limit: f64, now: Instant) {
         self.sent = self.sent.saturating_add(sent);
         self.lost = self.lost.saturating_add(lost);
         // Of few frames one lost says little.
         if now - self.started >= LOSS_PERIOD && self.sent >= 20 {
             let share = f64::from(self.lost) / f64::from(self.sent);
             self.share = (self.share + share) / 2.0;
-            self.high_periods = self.high_periods.saturating_add(1);
-            (self.started, self.sent, self.lost) = (now, 0, 0);
+            self.high_periods = if share > limit { self.high_periods.saturating_add(1) } else { 0 };
+            self.begin(now);
         }
     }
 }

@@ -12,6 +12,8 @@
 //!   milliseconds: always enough for the link to be busy, and so for the rate to be measured. A
 //!   link that became slower shows as a queue and a lower delivery rate, one that became faster as
 //!   no queue at all; after some reports without one, start-up again, at 1.25 times the rate.
+//! * A link that drops where others queue is paced just below its rate, and probed ever more
+//!   rarely.
 //! * The minimum of the delay is forgotten after ten seconds; before that the standing queue is
 //!   drained so that it is not taken for the path. A delay that stays high although less was sent
 //!   than came through is the path's own, and the minimum starts anew.
@@ -34,6 +36,8 @@ const DRAIN: Duration = Duration::from_millis(400);
 /// Pace over rate in start-up, and when a link that was known shows no queue.
 const START_UP: f64 = 2.0;
 const PROBE: f64 = 1.25;
+/// Loss above which a link without a queue is taken to drop what is too much for it.
+const SHALLOW: f64 = 0.005;
 /// Time without a queue that brings start-up again, in seconds.
 const PATIENCE: f64 = 0.1;
 /// Reports remembered.
@@ -43,7 +47,7 @@ const PACES: usize = 64;
 const FLOOR: f64 = 2_000.0;
 
 /// What a report says about the rate of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// Bytes received since the session began, carrier headers included.
     pub bytes: u64,
@@ -53,6 +57,8 @@ pub struct Sample {
     pub one_way: u32,
     /// Whether packets waited for this link ever since the report before.
     pub limited: bool,
+    /// Share of the frames sent since the report before that were lost, 0..=1.
+    pub loss: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +78,8 @@ pub struct RateControl {
     gain: f64,
     /// Queue in the link, in seconds.
     queue: f64,
+    /// Loss, averaged over some reports.
+    loss: f64,
     round_trip: f64,
     base: Option<Base>,
     history: VecDeque<(u64, u32)>,
@@ -110,6 +118,7 @@ impl RateControl {
             pace: rate,
             gain: START_UP,
             queue: 0.0,
+            loss: 0.0,
             round_trip: 0.0,
             base: None,
             history: VecDeque::with_capacity(HISTORY),
@@ -171,6 +180,7 @@ impl RateControl {
     /// A report came.
     pub fn report(&mut self, sample: Sample, now: Instant) {
         let draining = self.note_delay(sample.one_way, now);
+        self.loss += (sample.loss.clamp(0.0, 1.0) - self.loss) / 16.0;
         let advanced = self.history.back().is_none_or(|(bytes, _)| sample.bytes > *bytes);
         if advanced {
             if self.history.len() == HISTORY {
@@ -198,6 +208,20 @@ impl RateControl {
         self.paces.push_back((now, self.pace));
     }
 
+    /// Whether the rate is known: before that, losses are the search's.
+    pub fn is_known(&self) -> bool {
+        self.phase == Phase::Cruise || self.gain < START_UP
+    }
+
+    /// The link loses so much that it is left out: what came through is all that is known of it.
+    pub fn failed(&mut self) {
+        if let Some(rate) = self.delivery_rate(5) {
+            self.rate = rate.clamp(FLOOR, self.rate.max(FLOOR));
+            self.phase = Phase::Cruise;
+            self.steer(TARGET);
+        }
+    }
+
     fn begin(&mut self, gain: f64) {
         self.grown = None;
         self.phase = Phase::StartUp;
@@ -212,7 +236,8 @@ impl RateControl {
             self.rate = self.rate.max(rate);
         }
         let (at, rate) = *self.grown.get_or_insert((now, self.rate));
-        if !limited || self.rate > 1.1 * rate {
+        let unasked = !limited && self.loss < 4.0 * SHALLOW;
+        if unasked || self.rate > 1.1 * rate {
             self.grown = Some((now, self.rate));
         }
         self.pace = self.gain * self.rate;
@@ -277,7 +302,9 @@ impl RateControl {
 
     fn steer(&mut self, target: f64) {
         let gain = 1.0 + (target - self.queue) / (TAU + 2.0 * self.round_trip);
-        self.pace = self.rate * gain.clamp(0.25, 1.1);
+        // A link that drops instead of queueing would drop for ever what is sent above its rate.
+        let drops = self.queue < QUEUE && self.loss > SHALLOW;
+        self.pace = self.rate * gain.clamp(0.25, if drops { 0.98 } else { 1.1 });
     }
 
     /// Bytes per second over the last `intervals` reports, or over more where these hold little.

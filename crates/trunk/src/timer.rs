@@ -69,9 +69,10 @@ impl Timers {
         self.entries[flow.index()].timer
     }
 
-    /// The longest timer of all flows as they were last used.
+    /// The longest timer of the flows that ever waited, as they were last used.
     pub fn longest(&self) -> Duration {
-        self.entries.iter().map(|entry| entry.timer).max().unwrap_or_default()
+        let waited = self.entries.iter().filter(|entry| entry.started.is_some());
+        waited.map(|entry| entry.timer).max().unwrap_or_default()
     }
 
     /// A packet of `flow` came too late.

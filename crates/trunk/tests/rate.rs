@@ -67,6 +67,7 @@ impl Link {
                     at: (self.last_at * 1e6) as u32,
                     one_way: ((one_way + 4_294.0) * 1e6) as u64 as u32, // clocks wrap apart
                     limited: self.limited,
+                    loss: 0.0,
                 };
                 self.reports.push_back((self.time + one_way + self.delay, sample));
             }
@@ -149,7 +150,11 @@ proptest! {
     ) {
         let mut control = RateControl::new(Bitrate::from_mbps(4));
         for (n, (bytes, at, one_way, limited)) in reports.into_iter().enumerate() {
-            let sample = Sample { bytes, at, one_way, limited };
+            let loss = f64::from(at % 200) / 100.0;
+            let sample = Sample { bytes, at, one_way, limited, loss };
+            if n % 50 == 49 {
+                control.failed();
+            }
             control.report(sample, Instant::from_millis(20 * n as u64));
             prop_assert!(control.pace().as_bps() >= 10_000);
             prop_assert!(control.time_for(1500) > Duration::ZERO);

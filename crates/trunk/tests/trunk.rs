@@ -295,3 +295,36 @@ fn a_carrier_that_tells_its_queue_is_filled_to_a_quarter() {
         assert_eq!(world.disordered(), 0);
     }
 }
+
+#[test]
+fn links_that_drop_instead_of_queueing_are_filled_and_lose_little() {
+    let mut pipes = [pipe(20, 5), pipe(10, 5)];
+    pipes.iter_mut().for_each(|pipe| pipe.limit = 4_000);
+    let mut world = saturated(Scheduler::Earliest, &pipes);
+    world.run(3 * SECOND);
+    let used = |link| world.ends[0].link_stats(LinkId(link), world.now).unwrap().used;
+    assert!(used(0) && used(1), "what start-up lost is not held against a link");
+    let before: u64 = world.pipes[0].iter().map(|pipe| pipe.dropped).sum();
+    let sent = world.ends[0].sent().packets_out;
+    let share = world.measure(20 * SECOND) / world.ideal();
+    trace(&world);
+    let lost = world.pipes[0].iter().map(|pipe| pipe.dropped).sum::<u64>() - before;
+    let lost = lost as f64 / (world.ends[0].sent().packets_out - sent) as f64;
+    println!("{share:.3}, lost {lost:.4}");
+    assert!(share >= 0.93, "{share:.3}");
+    assert!(lost < 0.02, "{lost:.4}");
+}
+
+#[test]
+fn a_policed_link_that_becomes_slower_is_found_and_used_at_its_rate() {
+    let mut pipes = [pipe(20, 5), pipe(10, 5)];
+    pipes[1].limit = 4_000;
+    let mut world = saturated(Scheduler::Earliest, &pipes);
+    world.run(5 * SECOND);
+    world.set_rate(1, 5);
+    world.run(30 * SECOND);
+    let share = world.measure(20 * SECOND) / world.ideal();
+    trace(&world);
+    println!("{share:.3}");
+    assert!(share >= 0.9, "{share:.3}");
+}
