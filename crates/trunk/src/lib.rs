@@ -9,10 +9,10 @@
 //!   * [`schedule`]: which link a packet takes, one file per scheduler;
 //!   * [`rate`]: what a link carries;
 //!   * [`link`]: a link's queue and what was reported about it;
-//!   * [`fallback`]: never worse than the best single link;
+//!   * `fallback`: never worse than the best single link;
 //! * [`resequencer`]: order, per flow ([`Resequencer`], a [`Stage`](sheaf_stage::Stage));
 //!   * [`timer`]: how long a flow waits;
-//!   * [`window`]: what waits;
+//!   * `window`: what waits;
 //! * [`flow`]: what a flow is;
 //! * [`config`]: parameters, checked.
 //!

@@ -15,8 +15,8 @@
 //! * A link that drops where others queue is paced just below its rate, and probed ever more
 //!   rarely.
 //! * The minimum of the delay is forgotten after ten seconds; before that the standing queue is
-//!   drained so that it is not taken for the path. A delay that stays high although less was sent
-//!   than came through is the path's own, and the minimum starts anew.
+//!   drained so that it is not taken for the path. While a queue drains, more comes through than
+//!   is sent; a delay that stays high without that is the path's own, and the minimum starts anew.
 
 use sheaf_stage::{Bitrate, Duration, Instant};
 use std::collections::VecDeque;

@@ -78,7 +78,9 @@ impl Window {
     /// Expects `base` next; nothing may be held.
     pub fn restart(&mut self, base: u32) {
         debug_assert_eq!(self.held, 0);
-        self.slots.iter_mut().for_each(|slot| slot.state = State::Missing);
+        for slot in &mut self.slots {
+            (slot.state, slot.first_waiter) = (State::Missing, NONE);
+        }
         self.came.fill(0);
         self.base = base;
     }

@@ -318,3 +318,17 @@ fn check(last: &mut [Option<u32>; 4], d: &Delivery, first: u32) -> Result<(), Te
     prop_assert!(before.is_none_or(|before| before < place), "flow {flow}: {place} {before:?}");
     Ok(())
 }
+
+#[test]
+fn after_a_restart_nothing_is_left_of_what_waited_before() {
+    let mut r = resequencer(2, 0);
+    // 3 and 1 wait; the timer of 3 lets both go, 2 keeps a list that names 3.
+    put(&mut r, next(1, 3), Instant::ZERO);
+    put(&mut r, next(1, 1), Instant::ZERO + 5 * MS);
+    r.restart(4096, Instant::ZERO + 6 * MS);
+    drain(&mut r, Instant::ZERO + 6 * MS);
+    let now = Instant::ZERO + 7 * MS;
+    assert_eq!(put(&mut r, arrival(0, 4099, Predecessor::Back(2), 0), now), []);
+    assert_eq!(put(&mut r, arrival(0, 4098, Predecessor::Free, 1), now), [4098]);
+    assert_eq!(put(&mut r, arrival(1, 4097, Predecessor::Free, 0), now), [4097, 4099]);
+}
