@@ -322,7 +322,7 @@ fn check(last: &mut [Option<u32>; 4], d: &Delivery, first: u32) -> Result<(), Te
 #[test]
 fn after_a_restart_nothing_is_left_of_what_waited_before() {
     let mut r = resequencer(2, 0);
-    // 3 and 1 wait; the timer of 3 lets both go, 2 keeps a list that names 3.
+    // 3 and 1 wait for numbers whose places in the ring come again.
     put(&mut r, next(1, 3), Instant::ZERO);
     put(&mut r, next(1, 1), Instant::ZERO + 5 * MS);
     r.restart(4096, Instant::ZERO + 6 * MS);
