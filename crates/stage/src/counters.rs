@@ -25,11 +25,15 @@ pub enum DropReason {
     LossModel,
     /// A classifier's rule says that it shall not pass.
     Denied,
+    /// A copy of a packet that came before.
+    Duplicate,
+    /// A sequence number so far from the expected one that its place is not known.
+    OutOfWindow,
 }
 
 impl DropReason {
     /// Every reason, in the order of their discriminants.
-    pub const ALL: [DropReason; 9] = [
+    pub const ALL: [DropReason; 11] = [
         DropReason::QueueFull,
         DropReason::TotalFull,
         DropReason::RetryLimit,
@@ -39,6 +43,8 @@ impl DropReason {
         DropReason::QueueManagement,
         DropReason::LossModel,
         DropReason::Denied,
+        DropReason::Duplicate,
+        DropReason::OutOfWindow,
     ];
 
     /// The name used in statistics and JSON.
@@ -53,6 +59,8 @@ impl DropReason {
             DropReason::QueueManagement => "queue-management",
             DropReason::LossModel => "loss-model",
             DropReason::Denied => "denied",
+            DropReason::Duplicate => "duplicate",
+            DropReason::OutOfWindow => "out-of-window",
         }
     }
 }

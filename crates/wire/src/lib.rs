@@ -3,7 +3,8 @@
 //! * [`ip`]: a checked view of one IPv4 or IPv6 packet (headers by `etherparse`);
 //! * [`checksum`]: the Internet checksum, and finishing the unfinished ones that Linux hands out;
 //! * [`ecn`]: congestion marks through a tunnel, RFC 6040;
-//! * [`meta`]: the meta packet: several IP packets in one.
+//! * [`meta`]: the meta packet: several IP packets in one;
+//! * [`trunk`]: frames on the links of a trunk.
 //!
 //! Bytes from the network never panic here; they are refused with a reason.
 //!
@@ -30,3 +31,4 @@ pub mod checksum;
 pub mod ecn;
 pub mod ip;
 pub mod meta;
+pub mod trunk;

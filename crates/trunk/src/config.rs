@@ -1,0 +1,217 @@
+//! Parameters of both directions, checked.
+
+use crate::schedule::Scheduler;
+use sheaf_stage::{Bitrate, Duration};
+use sheaf_wire::trunk::{HEADER_LEN, MIN_OPAQUE};
+use thiserror::Error;
+
+/// Parameters of a [`Sender`](crate::Sender). The defaults are those of `sheaf trunk`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SenderConfig {
+    /// Who decides which link a packet takes; `earliest`.
+    pub scheduler: Scheduler,
+    /// Largest frame in bytes, trunk header included, without the carrier's headers,
+    /// 128..=65535; 1508: a packet of 1500 bytes and the header.
+    pub frame: u16,
+    /// What packets are: IP (true) or Ethernet frames; IP.
+    pub ip: bool,
+    /// Whether small packets that wait share a frame; yes.
+    pub aggregate: bool,
+    /// How long packets may wait for one link; 100 ms.
+    pub queue: Duration,
+    /// Packets of at least this many can wait for one link, however slow it is; 16.
+    pub queue_packets: usize,
+    /// Packets that wait for one link at most; 4096.
+    pub queue_packets_max: usize,
+    /// Rate that a link is taken to have before it is known; 4 Mbit/s.
+    pub first_rate: Bitrate,
+    /// Share of its queue, in percent 1..=100, above which a link counts as busy: 25 (NCTU).
+    pub busy_percent: u8,
+    /// Loss, in percent 1..=100, above which a link is not used while a better one is there; 5.
+    pub max_loss_percent: u8,
+}
+
+impl Default for SenderConfig {
+    fn default() -> Self {
+        SenderConfig {
+            scheduler: Scheduler::Earliest,
+            frame: 1500 + HEADER_LEN as u16,
+            ip: true,
+            aggregate: true,
+            queue: Duration::from_millis(100),
+            queue_packets: 16,
+            queue_packets_max: 4096,
+            first_rate: Bitrate::from_mbps(4),
+            busy_percent: 25,
+            max_loss_percent: 5,
+        }
+    }
+}
+
+impl SenderConfig {
+    /// Whether the parameters make sense together.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if usize::from(self.frame) < 128 {
+            return Err(ConfigError::Frame { frame: self.frame });
+        }
+        for percent in [self.busy_percent, self.max_loss_percent] {
+            if !(1..=100).contains(&percent) {
+                return Err(ConfigError::Percent { percent });
+            }
+        }
+        if self.queue.is_zero() || self.queue_packets == 0 {
+            return Err(ConfigError::NoQueue);
+        }
+        if self.queue_packets_max < self.queue_packets {
+            return Err(ConfigError::QueueBounds);
+        }
+        if self.first_rate.as_bps() == 0 {
+            return Err(ConfigError::NoRate);
+        }
+        const { assert!(MIN_OPAQUE < 128) };
+        Ok(())
+    }
+}
+
+/// Parameters of a [`Resequencer`](crate::Resequencer).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReorderConfig {
+    /// Frames that can wait, and how far ahead of the expected one a frame can be: a power of two,
+    /// 512..=32768; 4096.
+    pub window: u32,
+    /// Bytes that can wait; 8 MiB.
+    pub bytes: usize,
+    /// Reordering timer of a flow not known before; 80 ms.
+    pub first_timer: Duration,
+    /// The timer never halves below this; 40 ms: losses are mostly known without it, so it may be
+    /// generous.
+    pub min_timer: Duration,
+    /// The timer never grows above this; 500 ms.
+    pub max_timer: Duration,
+    /// What each packet that comes too late adds to the timer; 1 ms (NCTU).
+    pub late_step: Duration,
+    /// Adjusting timer: without a late packet for this long the timer halves; 1 s (NCTU).
+    pub adjust: Duration,
+}
+
+impl Default for ReorderConfig {
+    fn default() -> Self {
+        ReorderConfig {
+            window: 4096,
+            bytes: 8 << 20,
+            first_timer: Duration::from_millis(80),
+            min_timer: Duration::from_millis(40),
+            max_timer: Duration::from_millis(500),
+            late_step: Duration::from_millis(1),
+            adjust: Duration::from_secs(1),
+        }
+    }
+}
+
+impl ReorderConfig {
+    /// Whether the parameters make sense together.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if !self.window.is_power_of_two() || !(512..=32_768).contains(&self.window) {
+            return Err(ConfigError::Window { window: self.window });
+        }
+        let ordered = self.min_timer <= self.first_timer && self.first_timer <= self.max_timer;
+        if self.min_timer.is_zero() || !ordered || self.adjust.is_zero() {
+            return Err(ConfigError::Timers);
+        }
+        if self.bytes < 65_536 {
+            return Err(ConfigError::Bytes { bytes: self.bytes });
+        }
+        Ok(())
+    }
+}
+
+/// Parameters of an [`Endpoint`](crate::Endpoint).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointConfig {
+    /// The sending half.
+    pub sender: SenderConfig,
+    /// The receiving half.
+    pub reorder: ReorderConfig,
+    /// Time between reports on a link that carries data; 20 ms.
+    pub report: Duration,
+    /// Time between reports, which are then probes, on an idle link; 100 ms.
+    pub probe: Duration,
+    /// A link that says nothing for this long is down; 500 ms.
+    pub silence: Duration,
+}
+
+impl Default for EndpointConfig {
+    fn default() -> Self {
+        EndpointConfig {
+            sender: SenderConfig::default(),
+            reorder: ReorderConfig::default(),
+            report: Duration::from_millis(20),
+            probe: Duration::from_millis(100),
+            silence: Duration::from_millis(500),
+        }
+    }
+}
+
+impl EndpointConfig {
+    /// Whether the parameters make sense together.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.sender.check()?;
+        self.reorder.check()?;
+        let ordered = self.report <= self.probe && 2 * self.probe < self.silence;
+        if self.report < Duration::from_millis(1) || !ordered {
+            return Err(ConfigError::Reports);
+        }
+        Ok(())
+    }
+}
+
+/// Parameters that cannot work, each with its remedy.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// Frame size out of range.
+    #[error("frame {frame} is out of range; give 128 to 65535 bytes")]
+    Frame {
+        /// Bytes asked for.
+        frame: u16,
+    },
+    /// Not a share.
+    #[error("{percent}% is out of range; give 1% to 100%")]
+    Percent {
+        /// Percent asked for.
+        percent: u8,
+    },
+    /// No room for a packet.
+    #[error("the queue holds nothing; give it at least 1 packet and more than 0 s")]
+    NoQueue,
+    /// The smallest queue is above the largest.
+    #[error("queue_packets is above queue_packets_max; raise the latter")]
+    QueueBounds,
+    /// A rate of zero.
+    #[error("a link cannot start at 0 bit/s; give at least 1 bit/s")]
+    NoRate,
+    /// Not a power of two, or out of range.
+    #[error("window {window} is no power of two from 512 to 32768")]
+    Window {
+        /// Frames asked for.
+        window: u32,
+    },
+    /// Too few bytes for one frame.
+    #[error("{bytes} bytes hold no large frame; give at least 65536")]
+    Bytes {
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// Timers of zero or out of order.
+    #[error("timers must be above 0 s, and min_timer <= first_timer <= max_timer")]
+    Timers,
+    /// Intervals out of order.
+    #[error("reports need 1 ms <= report <= probe, and twice probe < silence")]
+    Reports,
+    /// A 17th link.
+    #[error("a trunk has at most 16 links")]
+    TooManyLinks,
+    /// A session of zero, which stands for none.
+    #[error("session 0 stands for none; draw another number")]
+    NoSession,
+}

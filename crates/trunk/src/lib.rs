@@ -1,0 +1,72 @@
+//! The trunk: one interface over several links, in order, adapting.
+//!
+//! The sending end numbers packets and deals them out to links of any rate and delay; the
+//! receiving end hands them up in the order of their flows. What the links carry is learned while
+//! they carry it. Everything here is pure: the carriers (Ethernet frames, UDP) live elsewhere.
+//!
+//! * [`endpoint`]: one end as a machine without I/O ([`Endpoint`]);
+//! * [`sender`]: numbers packets, deals them out ([`Sender`]);
+//!   * [`schedule`]: which link a packet takes, one file per scheduler;
+//!   * [`rate`]: what a link carries;
+//!   * [`link`]: a link's queue and what was reported about it;
+//!   * `fallback`: never worse than the best single link;
+//! * [`resequencer`]: order, per flow ([`Resequencer`], a [`Stage`](sheaf_stage::Stage));
+//!   * [`timer`]: how long a flow waits;
+//!   * `window`: what waits;
+//! * [`flow`]: what a flow is;
+//! * [`config`]: parameters, checked.
+//!
+//! The frames are in [`sheaf_wire::trunk`]. Nothing is encrypted: run it over WireGuard where that
+//! matters.
+//!
+//! ```
+//! use sheaf_stage::Instant;
+//! use sheaf_trunk::{Care, Endpoint, EndpointConfig, LinkConfig};
+//!
+//! let mut here = Endpoint::new(EndpointConfig::default(), 1)?;
+//! let mut there = Endpoint::new(EndpointConfig::default(), 2)?;
+//! for _ in 0..2 {
+//!     here.add_link(LinkConfig::default())?;
+//!     there.add_link(LinkConfig::default())?;
+//! }
+//!
+//! // Links that deliver at once: the ends greet each other …
+//! let (now, mut frame) = (Instant::ZERO, Vec::new());
+//! while let Some(link) = here.poll_transmit(now, &mut frame) {
+//!     there.handle_frame(link, &frame, now);
+//!     while let Some(link) = there.poll_transmit(now, &mut frame) {
+//!         here.handle_frame(link, &frame, now);
+//!     }
+//! }
+//! assert!(here.is_established() && there.is_established());
+//!
+//! // … and a packet passes.
+//! let packet = sheaf_wire::ip::example_udp(&[0; 32]);
+//! here.handle_packet(&packet, Care::Order, now).expect("there is room");
+//! let link = here.poll_transmit(now, &mut frame).expect("a packet waits");
+//! there.handle_frame(link, &frame, now);
+//! assert_eq!(there.poll_deliver(now), Some(&packet[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod config;
+pub mod endpoint;
+mod fallback;
+pub mod flow;
+mod inbound;
+pub mod link;
+mod order;
+pub mod rate;
+pub mod resequencer;
+pub mod schedule;
+pub mod sender;
+pub mod timer;
+mod window;
+
+pub use config::{ConfigError, EndpointConfig, ReorderConfig, SenderConfig};
+pub use endpoint::{Endpoint, EndpointStats};
+pub use flow::Flow;
+pub use link::{Fill, LinkConfig, LinkStats};
+pub use resequencer::{Arrival, Delivery, ReorderStats, Resequencer};
+pub use schedule::Scheduler;
+pub use sender::{Care, LinkId, Sender};

@@ -1,0 +1,389 @@
+//! The sender's side of one link: its queue, its pace, and what the other end reported about it.
+
+use crate::config::SenderConfig;
+use crate::flow::Flow;
+use crate::rate::{RateControl, Sample};
+use sheaf_stage::{Bitrate, Duration, Instant};
+use sheaf_wire::trunk::{Packing, Predecessor, Report};
+use std::collections::VecDeque;
+
+/// How much sending may run behind its pace and catch up: timers of a busy machine are late.
+const CATCH_UP: Duration = Duration::from_millis(2);
+/// Beyond the round trip, how long a link under load may be silent before packets avoid it: four
+/// reports.
+const SUSPECT: Duration = Duration::from_millis(80);
+/// How long the loss of a link is averaged before it counts.
+const LOSS_PERIOD: Duration = Duration::from_secs(1);
+
+/// What does not change about a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkConfig {
+    /// Bytes that the carrier adds to each frame: 28 for UDP over IPv4 (and what lies below, where
+    /// it counts against the rate). They count in rates.
+    pub overhead: u16,
+}
+
+/// What the carrier tells of its transmit queue, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
+    /// Bytes that wait, the frame on the wire included.
+    pub waiting: u64,
+    /// Bytes that can wait, above 0.
+    pub limit: u64,
+}
+
+/// What is known of a link's sending direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LinkStats {
+    /// It is up.
+    pub up: bool,
+    /// It takes packets: up, not silent under load, not left out.
+    pub used: bool,
+    /// Frames sent, reports and hellos included.
+    pub frames: u64,
+    /// Their bytes, without carrier headers.
+    pub bytes: u64,
+    /// Packets that wait for it.
+    pub waiting: usize,
+    /// Learned rate in bit/s, carrier headers included.
+    pub rate: u64,
+    /// Share of frames lost in the last seconds, 0..=1.
+    pub loss: f64,
+    /// Round trip, smoothed.
+    pub round_trip: Duration,
+    /// One-way delay above the lowest: the queue in the link.
+    pub queue: Duration,
+    /// Variation of the one-way delay, as the other end reported it.
+    pub jitter: Duration,
+}
+
+/// A frame that waits: room for the header, then packets; or a mark of the baselines.
+#[derive(Clone, Debug)]
+pub(crate) struct Queued {
+    pub seq: u32,
+    pub flow: Flow,
+    pub predecessor: Predecessor,
+    pub packing: Packing,
+    pub packets: u32,
+    /// Round and deficit, when it is a mark; `bytes` is then empty.
+    pub mark: Option<(u32, i32)>,
+    pub bytes: Vec<u8>,
+}
+
+/// One link.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub config: LinkConfig,
+    pub up: bool,
+    /// Left out because of its loss.
+    pub lossy: bool,
+    pub rate: RateControl,
+    pub queue: VecDeque<Queued>,
+    queued_bytes: u64,
+    told: Option<Fill>,
+    next_send: Instant,
+    /// The queue ran empty since the last report.
+    dry: bool,
+    next_number: u32,
+    /// The global number of the last data frame that left.
+    pub last_sent: Option<u32>,
+    frames: u64,
+    bytes: u64,
+    /// When the oldest data was sent that no report has come after.
+    unanswered: Option<Instant>,
+    round_trip: Duration,
+    jitter: Duration,
+    seen: Option<Seen>,
+    loss: Loss,
+    /// Bytes that arrived, carrier headers included.
+    pub delivered: u64,
+    /// The rate at which the queue was last dealt out.
+    dealt_rate: u64,
+}
+
+/// Counters of the last report.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    highest: u32,
+    frames: u32,
+    bytes: u32,
+    total: u64,
+}
+
+/// Loss in the current second, and averaged over the ones before; seconds in a row above the limit.
+#[derive(Clone, Copy, Debug, Default)]
+struct Loss {
+    started: Instant,
+    sent: u32,
+    lost: u32,
+    share: f64,
+    high_periods: u32,
+}
+
+impl Link {
+    pub fn new(config: LinkConfig, first_rate: Bitrate) -> Self {
+        Link {
+            config,
+            up: false,
+            lossy: false,
+            rate: RateControl::new(first_rate),
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            told: None,
+            next_send: Instant::ZERO,
+            dry: true,
+            next_number: 0,
+            last_sent: None,
+            frames: 0,
+            bytes: 0,
+            unanswered: None,
+            round_trip: Duration::ZERO,
+            jitter: Duration::ZERO,
+            seen: None,
+            loss: Loss::default(),
+            delivered: 0,
+            dealt_rate: first_rate.as_bps(),
+        }
+    }
+
+    /// Bytes that `len` bytes of frame cost on this link.
+    fn cost(&self, len: usize) -> u64 {
+        len as u64 + u64::from(self.config.overhead)
+    }
+
+    pub fn push(&mut self, queued: Queued) {
+        self.queued_bytes += self.cost(queued.bytes.len());
+        self.queue.push_back(queued);
+    }
+
+    /// Another packet shares the last frame of the queue.
+    pub fn grew(&mut self, bytes: usize) {
+        self.queued_bytes += bytes as u64;
+    }
+
+    /// Takes everything that waits.
+    pub fn take_queue(&mut self, into: &mut Vec<Queued>) {
+        self.queued_bytes = 0;
+        into.extend(self.queue.drain(..));
+    }
+
+    /// Whether the next frame may leave at `now`.
+    pub fn ready(&self, config: &SenderConfig, now: Instant) -> bool {
+        match (self.queue.is_empty() || !self.up, self.told) {
+            (true, _) => false,
+            (false, Some(fill)) => !above(fill, config.busy_percent),
+            (false, None) => self.next_send <= now,
+        }
+    }
+
+    /// When the next frame may leave, if only time has to pass.
+    pub fn next_send(&self) -> Option<Instant> {
+        (self.up && !self.queue.is_empty() && self.told.is_none()).then_some(self.next_send)
+    }
+
+    /// Takes the next frame, and moves the pace on.
+    pub fn pop(&mut self, now: Instant) -> Option<Queued> {
+        let queued = self.queue.pop_front()?;
+        let cost = self.cost(queued.bytes.len());
+        self.queued_bytes -= cost;
+        self.dry |= self.queue.is_empty();
+        self.next_send = self.next_send.max(now - CATCH_UP) + self.rate.pause_after(cost);
+        if let Some(fill) = &mut self.told {
+            fill.waiting += cost;
+        }
+        self.unanswered.get_or_insert(now);
+        if queued.mark.is_none() {
+            self.last_sent = Some(queued.seq);
+        }
+        Some(queued)
+    }
+
+    /// Numbers a frame of `len` bytes that leaves.
+    pub fn number(&mut self, len: usize) -> u32 {
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(1);
+        self.frames += 1;
+        self.bytes += len as u64;
+        number
+    }
+
+    pub fn tell(&mut self, fill: Option<Fill>) {
+        self.told = fill.filter(|fill| fill.limit > 0);
+    }
+
+    /// Whether there is room for one more packet.
+    pub fn has_room(&self, config: &SenderConfig) -> bool {
+        let waiting = self.queue.len();
+        waiting < config.queue_packets
+            || waiting < config.queue_packets_max && self.wait() < config.queue
+    }
+
+    /// Whether the queue is above the busy share: the carrier's where it tells, else our own.
+    pub fn is_busy(&self, config: &SenderConfig) -> bool {
+        match self.told {
+            Some(fill) if self.queue.is_empty() => above(fill, config.busy_percent),
+            _ => self.wait() * 100 > config.queue * u32::from(config.busy_percent),
+        }
+    }
+
+    /// How long what waits will take.
+    fn wait(&self) -> Duration {
+        self.rate.time_for(self.queued_bytes)
+    }
+
+    /// When a packet of `len` bytes would arrive, after the shortest delay of all links, whose
+    /// base is `reference`.
+    pub fn arrival(&self, len: usize, reference: Option<u32>, now: Instant) -> Duration {
+        let sending = self.rate.time_for(self.queued_bytes + self.cost(len));
+        let path = match (self.rate.base(), reference) {
+            (Some(base), Some(reference)) => crate::rate::later(base, reference).max(0) as u64,
+            _ => 0,
+        };
+        let pause = if self.told.is_none() { self.next_send - now } else { Duration::ZERO };
+        let ahead = self.rate.queue().max(pause);
+        sending.saturating_add(ahead) + Duration::from_micros(path)
+    }
+
+    /// Whether it answers: a link that carries data and is silent for four reports is avoided.
+    pub fn answers(&self, now: Instant) -> bool {
+        self.suspect_at().is_none_or(|at| now < at)
+    }
+
+    /// When it will be avoided if nothing is heard.
+    pub fn suspect_at(&self) -> Option<Instant> {
+        Some(self.unanswered? + self.round_trip + SUSPECT + 4 * self.jitter.min(SUSPECT))
+    }
+
+    /// The link or the other end starts anew.
+    pub fn restart(&mut self) {
+        self.seen = None;
+        self.unanswered = None;
+        self.rate.restart();
+    }
+
+    /// Learns from a report of the other end. Answers whether the rate is so different from what
+    /// it was when the queue was dealt out that it should be dealt out again.
+    pub fn report(
+        &mut self,
+        report: &Report,
+        micros: u32,
+        limit_percent: u8,
+        now: Instant,
+    ) -> bool {
+        if !report.heard {
+            return false;
+        }
+        self.note_round_trip(micros.wrapping_sub(report.echo).saturating_sub(report.held));
+        self.jitter = Duration::from_micros(u64::from(report.jitter));
+        let Some(seen) = self.seen else {
+            let total = u64::from(report.bytes);
+            let Report { highest, frames, bytes, .. } = *report;
+            self.seen = Some(Seen { highest, frames, bytes, total });
+            self.unanswered = None;
+            return false;
+        };
+        let frames = report.frames.wrapping_sub(seen.frames);
+        let sent = report.highest.wrapping_sub(seen.highest);
+        if sent > u32::MAX / 2 || frames > u32::MAX / 2 {
+            return false; // an older report that was overtaken
+        }
+        if sent > 0 {
+            self.unanswered = None;
+        }
+        let bytes = u64::from(report.bytes.wrapping_sub(seen.bytes));
+        let carried = bytes + u64::from(frames) * u64::from(self.config.overhead);
+        let total = seen.total + carried;
+        self.delivered += carried;
+        self.seen = Some(Seen {
+            highest: report.highest,
+            frames: report.frames,
+            bytes: report.bytes,
+            total,
+        });
+        let lost = sent.saturating_sub(frames);
+        let limit = f64::from(limit_percent) / 100.0;
+        if self.rate.is_known() {
+            self.loss.note(sent, lost, limit, now);
+        } else {
+            self.loss.begin(now);
+        }
+        self.judge_loss(limit);
+        let limited = !std::mem::replace(&mut self.dry, self.queue.is_empty());
+        let loss = f64::from(lost) / f64::from(sent.max(1));
+        let (at, one_way) = (report.last_at, report.one_way);
+        let sample = Sample { bytes: total, at, one_way, limited, loss };
+        self.rate.report(sample, now);
+        let rate = self.rate.rate().as_bps();
+        let changed = rate.abs_diff(self.dealt_rate) > self.dealt_rate / 5;
+        if changed {
+            self.dealt_rate = rate;
+        }
+        changed
+    }
+
+    /// Share of frames lost lately.
+    pub fn loss(&self) -> f64 {
+        self.loss.share
+    }
+
+    pub fn stats(&self, used: bool) -> LinkStats {
+        LinkStats {
+            up: self.up,
+            used,
+            frames: self.frames,
+            bytes: self.bytes,
+            waiting: self.queue.len(),
+            rate: self.rate.rate().as_bps(),
+            loss: self.loss.share,
+            round_trip: self.round_trip,
+            queue: self.rate.queue(),
+            jitter: self.jitter,
+        }
+    }
+
+    fn note_round_trip(&mut self, micros: u32) {
+        if micros > 60_000_000 {
+            return; // no echo of ours
+        }
+        let sample = Duration::from_micros(u64::from(micros));
+        self.round_trip = match self.round_trip {
+            Duration::ZERO => sample,
+            // RFC 6298 section 2.
+            smoothed => (7 * smoothed + sample) / 8,
+        };
+        self.rate.set_round_trip(self.round_trip);
+    }
+
+    /// Two seconds in a row of high loss leave a link out; half of that lets it back in.
+    fn judge_loss(&mut self, limit: f64) {
+        if self.loss.high_periods >= 2 {
+            if !std::mem::replace(&mut self.lossy, true) {
+                self.rate.failed();
+            }
+        } else if self.loss.share < limit / 2.0 {
+            self.lossy = false;
+        }
+    }
+}
+
+impl Loss {
+    fn begin(&mut self, now: Instant) {
+        (self.started, self.sent, self.lost) = (now, 0, 0);
+    }
+
+    fn note(&mut self, sent: u32, lost: u32, limit: f64, now: Instant) {
+        self.sent = self.sent.saturating_add(sent);
+        self.lost = self.lost.saturating_add(lost);
+        // Of few frames one lost says little.
+        if now - self.started >= LOSS_PERIOD && self.sent >= 20 {
+            let share = f64::from(self.lost) / f64::from(self.sent);
+            self.share = (self.share + share) / 2.0;
+            self.high_periods = if share > limit { self.high_periods.saturating_add(1) } else { 0 };
+            self.begin(now);
+        }
+    }
+}
+
+fn above(fill: Fill, percent: u8) -> bool {
+    fill.waiting.saturating_mul(100) > fill.limit.saturating_mul(u64::from(percent))
+}

@@ -1,0 +1,417 @@
+//! The receiver: hands packets up in the order their flows sent them.
+//!
+//! Principle (NCTU, section on the receiver): an early packet waits and the reordering timer
+//! starts; when the missing ones come in time all go up in order; when it fires, the waiting ones
+//! go up and the expectation moves on; a packet that comes after that is handed up at once.
+//!
+//! Added:
+//! * *Order per flow.* Each frame names its predecessor, the last frame of its flow. It waits for
+//!   that one alone, so a loss stalls the flow that it hit and no other.
+//! * *Loss known without a timer.* Each link keeps the order of what it carries. A number that has
+//!   not come although every link in use has delivered a higher one is lost, and what waits for
+//!   it goes up at once.
+//! * *Bounds.* A ring of `window` numbers and a limit on bytes; when either is reached, the lowest
+//!   missing numbers are given up. Duplicates are known by one bit per number over two windows.
+//!   Numbers wrap at 32 bits. One stray number far away moves nothing (RFC 3550, appendix A.1);
+//!   two in a row do.
+
+use crate::config::{ConfigError, ReorderConfig};
+use crate::flow::{BUCKETS, Flow};
+use crate::timer::Timers;
+use crate::window::{State, Window};
+use sheaf_stage::{Counters, DropReason, Duration, IndexedHeap, Instant, Stage};
+use sheaf_wire::trunk::{MAX_LINKS, Packing, Predecessor};
+use std::collections::VecDeque;
+
+pub use crate::window::Arrival;
+
+/// A frame's packets on their way up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Global sequence number of the frame.
+    pub seq: u32,
+    /// Its flow.
+    pub flow: Flow,
+    /// How the packets are told apart: see [`Packets`](sheaf_wire::trunk::Packets).
+    pub packing: Packing,
+    /// The packets.
+    pub payload: Vec<u8>,
+    /// Whether it came after it had been given up.
+    pub late: bool,
+}
+
+/// What happened in a resequencer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReorderStats {
+    /// Frames that came after they had been given up; handed up at once.
+    pub late: u64,
+    /// Frames that went up after a later one of their flow: what an application sees as reordered.
+    pub disordered: u64,
+    /// Frames that waited.
+    pub waited: u64,
+    /// Numbers given up because every link had passed them.
+    pub passed: u64,
+    /// Numbers given up because a timer fired.
+    pub timed_out: u64,
+    /// Numbers given up because a bound was reached.
+    pub squeezed: u64,
+}
+
+/// The receiving stage.
+#[derive(Debug)]
+pub struct Resequencer {
+    config: ReorderConfig,
+    window: Window,
+    timers: Timers,
+    /// When waiting frames give up what they wait for, by ring place.
+    deadlines: IndexedHeap<Instant>,
+    /// The highest number that each link in use delivered.
+    marks: [Option<u32>; MAX_LINKS],
+    /// The last number handed up of each flow.
+    last: Vec<Option<u32>>,
+    /// Numbers settled whose waiters have not been looked at.
+    settled: Vec<u32>,
+    ready: VecDeque<Delivery>,
+    stray: Option<u32>,
+    stats: ReorderStats,
+    counters: Counters,
+}
+
+impl Resequencer {
+    /// A resequencer without links that expects number `first`.
+    pub fn new(config: ReorderConfig, first: u32) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Resequencer {
+            window: Window::new(config.window, first),
+            timers: Timers::new(&config),
+            config,
+            deadlines: IndexedHeap::default(),
+            marks: [None; MAX_LINKS],
+            last: vec![None; BUCKETS],
+            settled: Vec::new(),
+            ready: VecDeque::new(),
+            stray: None,
+            stats: ReorderStats::default(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Hands up everything and expects `first`: the other end began a new session.
+    pub fn restart(&mut self, first: u32, now: Instant) {
+        self.flush(now);
+        self.window.restart(first);
+        self.last.fill(None);
+        self.stray = None;
+        for mark in self.marks.iter_mut().flatten() {
+            *mark = first.wrapping_sub(1);
+        }
+    }
+
+    /// Link `link` is in use: numbers are lost only when it, too, has passed them.
+    pub fn link_up(&mut self, link: u8) {
+        let mark = &mut self.marks[usize::from(link) % MAX_LINKS];
+        mark.get_or_insert(self.window.base().wrapping_sub(1));
+    }
+
+    /// Link `link` is not in use: nothing waits for it. Drain afterwards.
+    pub fn link_down(&mut self, link: u8, now: Instant) {
+        self.marks[usize::from(link) % MAX_LINKS] = None;
+        self.pass(now);
+    }
+
+    /// Link `link` has delivered everything before number `next` that it will. Drain afterwards.
+    pub fn passed(&mut self, link: u8, next: u32, now: Instant) {
+        let ahead = self.window.ahead(next);
+        if ahead <= self.window.capacity() as i32 {
+            self.raise(link, next.wrapping_sub(1));
+            self.pass(now);
+        }
+    }
+
+    /// What happened.
+    pub fn stats(&self) -> ReorderStats {
+        self.stats
+    }
+
+    /// The number expected next.
+    pub fn expected(&self) -> u32 {
+        self.window.base()
+    }
+
+    /// Bytes that wait for others.
+    pub fn held_bytes(&self) -> usize {
+        self.window.bytes()
+    }
+
+    /// The reordering timer of `flow`.
+    pub fn timer(&self, flow: Flow) -> Duration {
+        self.timers.peek(flow)
+    }
+
+    /// The longest reordering timer of all flows.
+    pub fn longest_timer(&self) -> Duration {
+        self.timers.longest()
+    }
+
+    /// Puts a frame whose number is in the window where it belongs.
+    fn place(&mut self, arrival: Arrival, now: Instant) {
+        let seq = arrival.seq;
+        match self.window.state(seq) {
+            State::Missing => {}
+            State::Lost => return self.hand_up_late(arrival, now),
+            // `mark` found it new, so it is neither held nor done.
+            State::Held | State::Done => return self.refuse(DropReason::Duplicate),
+        }
+        let behind = match arrival.predecessor {
+            Predecessor::Back(distance) => Some(seq.wrapping_sub(u32::from(distance))),
+            _ => None,
+        };
+        let waits = match (arrival.predecessor, behind) {
+            (Predecessor::Free, _) => false,
+            (Predecessor::Far, _) => self.window.ahead(seq) >= Predecessor::REACH as i32,
+            (_, Some(behind)) => !self.window.is_settled(behind),
+            _ => seq != self.window.base(),
+        };
+        if !waits {
+            self.window.settle(seq, State::Done);
+            self.hand_up(arrival, false);
+            return self.follow(seq, true, now);
+        }
+        // Behind a frame that waits itself, that one's timer is enough.
+        if behind.is_none_or(|behind| self.window.state(behind) == State::Missing) {
+            let deadline = now + self.timers.get(arrival.flow, now);
+            self.deadlines.set(self.window.place(seq), Some(deadline));
+        }
+        self.stats.waited += 1;
+        self.window.hold(arrival, behind, now);
+    }
+
+    /// Hands up all that waited for `seq`, directly or in turn, and moves the expectation on.
+    /// `came`: it was worth waiting for.
+    fn follow(&mut self, seq: u32, came: bool, now: Instant) {
+        self.settled.push(seq);
+        loop {
+            while let Some(seq) = self.settled.pop() {
+                let mut waiter = self.window.take_waiters(seq);
+                while let Some(waiting) = waiter {
+                    waiter = self.window.next_waiter(waiting);
+                    self.release(waiting, came, now);
+                }
+            }
+            if !self.window.step() {
+                break;
+            }
+            let base = self.window.base();
+            // Whose reach the base has just entered …
+            let far = base.wrapping_add(Predecessor::REACH - 1);
+            if self.window.predecessor(far) == Some(Predecessor::Far) {
+                self.release(far, came, now);
+            }
+            // … and who waited for all before it.
+            if self.window.predecessor(base) == Some(Predecessor::All) {
+                self.release(base, came, now);
+            }
+        }
+    }
+
+    /// Hands up a frame that waits, if it still does.
+    fn release(&mut self, seq: u32, came: bool, now: Instant) {
+        if let Some((arrival, arrived)) = self.window.take(seq) {
+            self.deadlines.set(self.window.place(seq), None);
+            if came {
+                self.timers.rewarded(arrival.flow, now - arrived);
+            }
+            self.hand_up(arrival, false);
+            self.settled.push(seq);
+        }
+    }
+
+    fn hand_up(&mut self, arrival: Arrival, late: bool) {
+        let Arrival { seq, flow, packing, payload, predecessor, .. } = arrival;
+        let last = &mut self.last[flow.index()];
+        let newer = last.is_none_or(|last| seq.wrapping_sub(last).cast_signed() > 0);
+        if newer {
+            *last = Some(seq);
+        } else if predecessor != Predecessor::Free {
+            self.stats.disordered += 1;
+        }
+        self.ready.push_back(Delivery { seq, flow, packing, payload, late });
+    }
+
+    fn hand_up_late(&mut self, arrival: Arrival, now: Instant) {
+        self.stats.late += 1;
+        self.timers.late(arrival.flow, now);
+        self.hand_up(arrival, true);
+    }
+
+    fn refuse(&mut self, reason: DropReason) {
+        self.counters.drop(reason);
+    }
+
+    fn raise(&mut self, link: u8, seq: u32) {
+        if let Some(mark) = &mut self.marks[usize::from(link) % MAX_LINKS]
+            && seq.wrapping_sub(*mark).cast_signed() > 0
+        {
+            *mark = seq;
+        }
+    }
+
+    /// Gives up what every link in use has passed.
+    fn pass(&mut self, now: Instant) {
+        let ahead = self.marks.iter().flatten().map(|mark| self.window.ahead(*mark)).min();
+        if let Some(ahead) = ahead.filter(|ahead| *ahead >= 0) {
+            let last = self.window.base().wrapping_add_signed(ahead);
+            self.stats.passed += self.give_up(last, now);
+        }
+    }
+
+    /// Gives up every missing number up to and including `last`; answers how many.
+    fn give_up(&mut self, last: u32, now: Instant) -> u64 {
+        let mut given_up = 0;
+        // What is at the base is never held: all that it could wait for is settled.
+        while self.window.ahead(last) >= 0 {
+            let base = self.window.base();
+            debug_assert_eq!(self.window.state(base), State::Missing);
+            self.window.settle(base, State::Lost);
+            given_up += 1;
+            self.follow(base, false, now);
+        }
+        given_up
+    }
+
+    /// The timer of a waiting frame fired: it goes up, and before it what waits of its flow.
+    fn time_out(&mut self, place: u32, now: Instant) {
+        let seq = self.window.at_place(place);
+        self.deadlines.set(place, None);
+        let Some((flow, predecessor)) = self.window.flow(seq).zip(self.window.predecessor(seq))
+        else {
+            return;
+        };
+        match predecessor {
+            Predecessor::All => {
+                self.stats.timed_out += self.give_up(seq.wrapping_sub(1), now);
+            }
+            Predecessor::Far => {
+                let last = seq.wrapping_sub(Predecessor::REACH);
+                self.stats.timed_out += self.give_up(last, now);
+            }
+            Predecessor::Back(distance) => {
+                self.settle_flow(flow, seq, now);
+                let missing = seq.wrapping_sub(u32::from(distance));
+                if !self.window.is_settled(missing) {
+                    self.stats.timed_out += 1;
+                    self.window.settle(missing, State::Lost);
+                    self.follow(missing, false, now);
+                }
+            }
+            Predecessor::Free => {}
+        }
+    }
+
+    /// Hands up, in order, what waits of `flow` before `until`.
+    fn settle_flow(&mut self, flow: Flow, until: u32, now: Instant) {
+        let mut from = self.window.base();
+        while let Some(seq) = self.window.earlier_of_flow(from, until, flow) {
+            let behind = match self.window.predecessor(seq) {
+                Some(Predecessor::Back(distance)) => seq.wrapping_sub(u32::from(distance)),
+                _ => seq,
+            };
+            if !self.window.is_settled(behind) && self.window.state(behind) == State::Missing {
+                self.stats.timed_out += 1;
+                self.window.settle(behind, State::Lost);
+                self.follow(behind, false, now);
+            } else {
+                self.release(seq, false, now);
+                self.drain_settled(now);
+            }
+            let base = self.window.base();
+            let next = seq.wrapping_add(1);
+            from = if self.window.ahead(next) < 0 { base } else { next };
+            if until.wrapping_sub(from).cast_signed() <= 0 {
+                break;
+            }
+        }
+    }
+
+    /// Follows what [`Resequencer::release`] left in the list.
+    fn drain_settled(&mut self, now: Instant) {
+        if let Some(seq) = self.settled.pop() {
+            self.follow(seq, false, now);
+        }
+    }
+
+    /// Hands up all that waits, in order.
+    fn flush(&mut self, now: Instant) {
+        while self.window.held() > 0 {
+            let base = self.window.base();
+            self.stats.squeezed += self.give_up(base, now);
+        }
+    }
+
+    /// Whether a number outside the window moves the window: the second of two close together.
+    fn confirms_stray(&mut self, seq: u32) -> bool {
+        let before = self.stray.replace(seq);
+        before.is_some_and(|before| (1..=64).contains(&seq.wrapping_sub(before)))
+    }
+
+    fn take_in(&mut self, arrival: Arrival, now: Instant) {
+        let len = self.window.capacity() as i32;
+        let ahead = self.window.ahead(arrival.seq);
+        if ahead >= 8 * len || ahead < -len {
+            if !self.confirms_stray(arrival.seq) {
+                return self.refuse(DropReason::OutOfWindow);
+            }
+            self.restart(arrival.seq, now);
+        } else if ahead >= len {
+            // A long row of losses: everything that no longer fits is given up.
+            let last = arrival.seq.wrapping_sub(self.window.capacity());
+            self.stats.squeezed += self.give_up(last, now);
+        }
+        self.stray = None;
+        if self.window.mark(arrival.seq) {
+            return self.refuse(DropReason::Duplicate);
+        }
+        let (link, seq) = (arrival.link, arrival.seq);
+        if self.window.ahead(seq) < 0 {
+            return self.hand_up_late(arrival, now);
+        }
+        self.place(arrival, now);
+        self.raise(link, seq);
+        self.pass(now);
+        while self.window.bytes() > self.config.bytes {
+            let base = self.window.base();
+            self.stats.squeezed += self.give_up(base, now);
+        }
+    }
+}
+
+impl Stage for Resequencer {
+    type In = Arrival;
+    type Out = Delivery;
+
+    fn enqueue(&mut self, arrival: Arrival, now: Instant) {
+        self.counters.packets_in += 1;
+        self.take_in(arrival, now);
+    }
+
+    fn dequeue(&mut self, now: Instant) -> Option<Delivery> {
+        while let Some((_, place)) = self.deadlines.first().filter(|(at, _)| *at <= now) {
+            self.time_out(place, now);
+        }
+        let delivery = self.ready.pop_front()?;
+        self.counters.packets_out += 1;
+        Some(delivery)
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(at, _)| at)
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn held(&self) -> u64 {
+        u64::from(self.window.held()) + self.ready.len() as u64
+    }
+}

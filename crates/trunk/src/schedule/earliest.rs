@@ -1,0 +1,39 @@
+//! Earliest delivery: the link on which this packet would arrive first.
+//!
+//! Arrival is (what waits for the link + this packet) / rate + the queue in the link + one-way
+//! delay, all measured. One-way delays are compared through the receiver's clock, whose offset is
+//! the same for all links and so cancels. Links fill in the order of their delay, and once all
+//! have a backlog packets arrive in the order they were sent: the receiver has little to sort.
+//!
+//! In the manner of ECF ("ECF: An MPTCP Path Scheduler", CoNEXT 2017): a slow link stays idle as
+//! long as waiting for the fast one is quicker.
+
+use super::Candidates;
+
+pub(super) fn pick(links: &Candidates) -> Option<usize> {
+    let with_room = links.iter().enumerate().filter(|(_, link)| link.usable && link.room);
+    with_room.min_by_key(|(_, link)| link.arrival).map(|(index, _)| index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::Candidate;
+    use sheaf_stage::Duration;
+
+    #[test]
+    fn a_slow_link_stays_idle_while_waiting_for_the_fast_one_is_quicker() {
+        let mut links = Candidates::default();
+        let arrival = Duration::from_millis(30);
+        links[0] = Candidate { usable: true, room: true, busy: true, arrival };
+        let arrival = Duration::from_millis(50);
+        links[1] = Candidate { usable: true, room: true, busy: false, arrival };
+        assert_eq!(pick(&links), Some(0));
+        links[0].arrival = Duration::from_millis(51);
+        assert_eq!(pick(&links), Some(1));
+        links[1].room = false;
+        assert_eq!(pick(&links), Some(0), "a link with room is better than none");
+        links[0].usable = false;
+        assert_eq!(pick(&links), None);
+    }
+}

@@ -1,0 +1,380 @@
+//! The sender: numbers packets and deals them out to the links.
+//!
+//! Principle (NCTU): every packet carries a sequence number and goes to one of the links, each of
+//! which has a queue. Added: the choice is the scheduler's ([`Scheduler`]); the queues wait here,
+//! paced at the rate that each link was found to carry ([`rate`](crate::rate)), not in the links,
+//! where they could not be taken back; when a link fails or its rate changes, what waits is
+//! dealt out again; a link that loses much, or that makes the whole worse than its best link alone
+//! (`fallback`), is left out. Small packets that wait share a frame.
+
+mod deal;
+
+use crate::config::{ConfigError, SenderConfig};
+use crate::fallback::Fallback;
+use crate::flow::{BUCKETS, Flow};
+use crate::link::{Fill, Link, LinkConfig, LinkStats, Queued};
+use crate::schedule::{Scheduler, State};
+use sheaf_stage::{Counters, DropReason, Instant};
+use sheaf_wire::ip::Ip;
+use sheaf_wire::trunk::{
+    HEADER_LEN, MAX_LINKS, MIN_OPAQUE, Marker, Packing, Predecessor, Report, Repr, push,
+};
+
+/// A link of a trunk, by the number [`Sender::add_link`] gave; below 16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u8);
+
+impl LinkId {
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// What a packet needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Care {
+    /// The order of its flow.
+    #[default]
+    Order,
+    /// Nothing: its flow tolerates reordering, so it never waits at the receiver.
+    Loose,
+    /// A copy on every link, and the order of its flow: for voice.
+    Copies,
+}
+
+/// Numbers beyond which a predecessor has surely been settled.
+const FORGOTTEN: u32 = 4096;
+/// Buffers kept for reuse.
+const SPARE: usize = 4096;
+
+/// The sending half of a trunk.
+#[derive(Debug)]
+pub struct Sender {
+    config: SenderConfig,
+    links: Vec<Option<Link>>,
+    state: State,
+    fallback: Fallback,
+    next_seq: u32,
+    /// The last number of each flow.
+    last: Vec<Option<u32>>,
+    /// The link that has the newest frame, alone, at the end of its queue.
+    newest: Option<usize>,
+    /// Links that answered when last looked at.
+    answering: u16,
+    dealing: Vec<Queued>,
+    spare: Vec<Vec<u8>>,
+    counters: Counters,
+    held: u64,
+}
+
+impl Sender {
+    /// A sender without links whose first frame has number `first`.
+    pub fn new(config: SenderConfig, first: u32) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Sender {
+            config,
+            links: Vec::new(),
+            state: State::new(),
+            fallback: Fallback::new(),
+            next_seq: first,
+            last: vec![None; BUCKETS],
+            newest: None,
+            answering: 0,
+            dealing: Vec::new(),
+            spare: Vec::new(),
+            counters: Counters::default(),
+            held: 0,
+        })
+    }
+
+    /// Makes a link known; it is down.
+    pub fn add_link(&mut self, config: LinkConfig) -> Result<LinkId, ConfigError> {
+        let link = Some(Link::new(config, self.config.first_rate));
+        if let Some(free) = self.links.iter().position(Option::is_none) {
+            self.links[free] = link;
+            return Ok(LinkId(free as u8));
+        }
+        if self.links.len() == MAX_LINKS {
+            return Err(ConfigError::TooManyLinks);
+        }
+        self.links.push(link);
+        Ok(LinkId(self.links.len() as u8 - 1))
+    }
+
+    /// Forgets a link; what waits for it is dealt out to the others.
+    pub fn remove_link(&mut self, id: LinkId, now: Instant) {
+        self.set_up(id, false, now);
+        if let Some(link) = self.links.get_mut(id.index()) {
+            *link = None;
+        }
+    }
+
+    /// Lets a link take packets, or not: then what waits for it is dealt out to the others.
+    pub fn set_up(&mut self, id: LinkId, up: bool, now: Instant) {
+        let Some(link) = self.link_mut(id).filter(|link| link.up != up) else { return };
+        link.up = up;
+        if up {
+            link.restart();
+        } else {
+            self.deal_again(now);
+        }
+    }
+
+    /// Tells how full the carrier's transmit queue is: then the link is kept below the busy share
+    /// instead of paced. `None`: the carrier does not tell.
+    pub fn set_queue(&mut self, id: LinkId, fill: Option<Fill>) {
+        if let Some(link) = self.link_mut(id) {
+            link.tell(fill);
+        }
+    }
+
+    /// Numbers a packet and puts it in the queue of a link, or drops it with a reason.
+    ///
+    /// `packet`: an IP packet (what follows its own length is cut off) or, if so configured, an
+    /// Ethernet frame.
+    pub fn send(
+        &mut self,
+        packet: &[u8],
+        flow: Flow,
+        care: Care,
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        self.counters.packets_in += 1;
+        let result = self.place(packet, flow, care, now);
+        if let Err(reason) = result {
+            self.counters.drop(reason);
+        }
+        result
+    }
+
+    /// Writes the next frame that may leave at `now` over `out`, and answers its link.
+    pub fn poll_transmit(&mut self, tag: u8, now: Instant, out: &mut Vec<u8>) -> Option<LinkId> {
+        self.look_after(now);
+        let ready = self.links().filter(|(_, link)| link.ready(&self.config, now));
+        let (index, _) = ready.min_by_key(|(_, link)| link.next_send())?;
+        let link = self.links[index].as_mut()?;
+        let mut queued = link.pop(now)?;
+        let link_seq = link.number(queued.bytes.len()) as u8;
+        if self.newest == Some(index) && link.queue.is_empty() {
+            self.newest = None;
+        }
+        if let Some((round, deficit)) = queued.mark {
+            Marker { link: index as u8, tag, link_seq, round, deficit }.emit(out);
+            return Some(LinkId(index as u8));
+        }
+        let Queued { seq, predecessor, packing, packets, .. } = queued;
+        Repr { packing, link: index as u8, tag, link_seq, predecessor, seq }
+            .emit(&mut queued.bytes);
+        std::mem::swap(out, &mut queued.bytes);
+        self.recycle(queued.bytes);
+        self.held -= u64::from(packets);
+        self.counters.packets_out += u64::from(packets);
+        Some(LinkId(index as u8))
+    }
+
+    /// When [`Sender::poll_transmit`] may next have a frame by the passing of time alone.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let send = self.links().filter_map(|(_, link)| link.next_send());
+        let suspect = self
+            .links()
+            .filter(|(index, link)| !link.queue.is_empty() && self.answering & 1 << index != 0);
+        send.chain(suspect.filter_map(|(_, link)| link.suspect_at())).min()
+    }
+
+    /// Numbers a report or hello of `len` bytes that leaves on a link.
+    pub fn number(&mut self, id: LinkId, len: usize) -> Option<u32> {
+        Some(self.link_mut(id)?.number(len))
+    }
+
+    /// The number of the next data frame on a link: of the first that waits for it, or the next.
+    pub fn next_seq(&self, id: LinkId) -> u32 {
+        let link = self.links.get(id.index()).and_then(Option::as_ref);
+        let waiting = link.and_then(|link| link.queue.iter().find(|q| q.mark.is_none()));
+        waiting.map_or(self.next_seq, |queued| queued.seq)
+    }
+
+    /// Learns from a report about link `id`. `micros`: our clock, in µs modulo 2³².
+    pub fn report(&mut self, id: LinkId, report: &Report, micros: u32, now: Instant) {
+        let percent = self.config.max_loss_percent;
+        let Some(link) = self.link_mut(id) else { return };
+        let was_lossy = link.lossy;
+        let rate_changed = link.report(report, micros, percent, now);
+        let newly_lossy = link.lossy && !was_lossy;
+        let changed = self.fallback.look(&self.links, report.late, now);
+        if rate_changed || newly_lossy || changed {
+            self.deal_again(now);
+        }
+    }
+
+    /// The other end starts anew: it counts from zero.
+    pub fn restart(&mut self) {
+        self.links.iter_mut().flatten().for_each(Link::restart);
+        self.fallback = Fallback::new();
+    }
+
+    /// What is known of a link; `None` when there is no such link.
+    pub fn stats(&self, id: LinkId, now: Instant) -> Option<LinkStats> {
+        let link = self.links.get(id.index())?.as_ref()?;
+        Some(link.stats(self.usable(now) & 1 << id.0 != 0))
+    }
+
+    /// The link that carries everything while the trunk is worse than it alone.
+    pub fn fallen_back_to(&self) -> Option<LinkId> {
+        self.fallback.only().map(|link| LinkId(link as u8))
+    }
+
+    /// Packets in, out and dropped.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Packets that wait, a packet with copies once for each.
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
+    fn links(&self) -> impl Iterator<Item = (usize, &Link)> {
+        self.links.iter().enumerate().filter_map(|(index, link)| Some((index, link.as_ref()?)))
+    }
+
+    fn link_mut(&mut self, id: LinkId) -> Option<&mut Link> {
+        self.links.get_mut(id.index())?.as_mut()
+    }
+
+    fn place(
+        &mut self,
+        packet: &[u8],
+        flow: Flow,
+        care: Care,
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        let packet = match self.config.ip {
+            true => Ip::parse(packet).map_err(|_| DropReason::Malformed)?.bytes(),
+            false => packet,
+        };
+        let packing = self.packing(packet.len());
+        let len = HEADER_LEN + packet.len() + if packing == Packing::Length { 2 } else { 0 };
+        if packet.is_empty() {
+            return Err(DropReason::Malformed);
+        }
+        if len > usize::from(self.config.frame) {
+            return Err(DropReason::TooBig);
+        }
+        if self.join(packet, flow, care) {
+            return Ok(());
+        }
+        let scheduler = match care {
+            Care::Copies if !self.config.scheduler.strict() => Scheduler::Redundant,
+            _ => self.config.scheduler,
+        };
+        let candidates = self.candidates(len, now);
+        let chosen = self.state.pick(scheduler, &candidates, packet.len());
+        if chosen == 0 {
+            let any = candidates.iter().any(|link| link.usable);
+            return Err(if any { DropReason::QueueFull } else { DropReason::Unreachable });
+        }
+        let seq = self.next_seq;
+        self.next_seq = seq.wrapping_add(1);
+        let predecessor = match self.last[flow.index()].replace(seq) {
+            Some(last) if care != Care::Loose && seq.wrapping_sub(last) < FORGOTTEN => {
+                Predecessor::at(seq.wrapping_sub(last))
+            }
+            _ => Predecessor::Free,
+        };
+        for index in bits(chosen) {
+            let mut bytes = self.spare.pop().unwrap_or_default();
+            bytes.clear();
+            bytes.resize(HEADER_LEN, 0);
+            push(packing, packet, &mut bytes);
+            let queued = Queued { seq, flow, predecessor, packing, packets: 1, mark: None, bytes };
+            if let Some(link) = &mut self.links[index] {
+                link.push(queued);
+                self.held += 1;
+            }
+        }
+        // A copy is no packet that came in; it counts as one so that the balance holds.
+        self.counters.packets_in += u64::from(chosen.count_ones()) - 1;
+        let alone = chosen.is_power_of_two() && !scheduler.strict();
+        self.newest = alone.then_some(chosen.trailing_zeros() as usize);
+        self.mark_rounds();
+        Ok(())
+    }
+
+    fn packing(&self, len: usize) -> Packing {
+        let small = 2 * len < usize::from(self.config.frame) && self.config.aggregate;
+        match self.config.ip {
+            true if len < MIN_OPAQUE => Packing::Ip,
+            false if len < MIN_OPAQUE || small => Packing::Length,
+            _ => Packing::One,
+        }
+    }
+
+    /// Puts a packet in the newest frame, if that still waits and has room.
+    fn join(&mut self, packet: &[u8], flow: Flow, care: Care) -> bool {
+        let Some(link) = self.newest.filter(|_| self.config.aggregate && care != Care::Copies)
+        else {
+            return false;
+        };
+        let Some(link) = self.links[link].as_mut() else { return false };
+        let Some(queued) = link.queue.back_mut().filter(|queued| queued.mark.is_none()) else {
+            return false;
+        };
+        let (packing, extra) = match (self.config.ip, queued.packing) {
+            (true, _) => (Packing::Ip, 0),
+            (false, Packing::Length) => (Packing::Length, 2),
+            (false, _) => return false,
+        };
+        let grown = packet.len() + extra;
+        if queued.bytes.len() + grown > usize::from(self.config.frame) {
+            return false;
+        }
+        queued.predecessor = match queued.predecessor {
+            Predecessor::Free if care == Care::Loose => Predecessor::Free,
+            same if flow == queued.flow => same,
+            _ => Predecessor::All,
+        };
+        queued.packing = packing;
+        push(packing, packet, &mut queued.bytes);
+        queued.packets += 1;
+        self.last[flow.index()] = Some(queued.seq);
+        link.grew(grown);
+        self.held += 1;
+        true
+    }
+
+    /// Queues the marks that the baselines send.
+    fn mark_rounds(&mut self) {
+        let mark = |round, deficit| Queued {
+            seq: 0,
+            flow: Flow::default(),
+            predecessor: Predecessor::Free,
+            packing: Packing::One,
+            packets: 0,
+            mark: Some((round, deficit)),
+            bytes: Vec::new(),
+        };
+        if let Some((round, deficits)) = self.state.srr.take_markers() {
+            let links = self.links.iter_mut().zip(deficits);
+            for (link, deficit) in
+                links.filter_map(|(link, deficit)| Some((link.as_mut()?, deficit)))
+            {
+                link.push(mark(round, deficit));
+            }
+        }
+        if let Some((index, round)) = self.state.trr.take_trigger()
+            && let Some(link) = &mut self.links[index]
+        {
+            link.push(mark(round, 0));
+        }
+    }
+
+    fn recycle(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < SPARE && buffer.capacity() > 0 {
+            self.spare.push(buffer);
+        }
+    }
+}
+
+fn bits(set: u16) -> impl Iterator<Item = usize> {
+    (0..MAX_LINKS).filter(move |index| set & 1 << index != 0)
+}

@@ -1,0 +1,104 @@
+//! Which links take packets, and dealing out again when that changes.
+
+use super::{Sender, bits};
+use crate::link::{Link, Queued};
+use crate::schedule::{Candidates, Scheduler};
+use sheaf_stage::{DropReason, Instant};
+
+impl Sender {
+    /// The links that take packets, as bits: those that answer and lose little; if there are none
+    /// those that answer; if there are none those that are up.
+    pub(super) fn usable(&self, now: Instant) -> u16 {
+        let set = |wanted: &dyn Fn(usize, &Link) -> bool| {
+            let links = self.links().filter(|(index, link)| link.up && wanted(*index, link));
+            links.fold(0u16, |bits, (index, _)| bits | 1 << index)
+        };
+        let answering = set(&|_, link| link.answers(now));
+        if answering == 0 {
+            return set(&|_, _| true);
+        }
+        let good = set(&|index, link| answering & 1 << index != 0 && !link.lossy);
+        let only = self.fallback.only().map_or(u16::MAX, |link| 1 << link);
+        [good & only, good, answering].into_iter().find(|set| *set != 0).unwrap_or(0)
+    }
+
+    pub(super) fn candidates(&self, len: usize, now: Instant) -> Candidates {
+        let usable = self.usable(now);
+        let bases = self.links().filter(|(index, _)| usable & 1 << index != 0);
+        let reference = bases
+            .filter_map(|(_, link)| link.rate.base())
+            .reduce(|a, b| if crate::rate::later(b, a) < 0 { b } else { a });
+        let mut candidates = Candidates::default();
+        for (index, link) in self.links().filter(|(index, _)| usable & 1 << index != 0) {
+            let candidate = &mut candidates[index];
+            candidate.usable = true;
+            candidate.room = link.has_room(&self.config);
+            match self.config.scheduler {
+                Scheduler::RoundRobin => candidate.busy = link.is_busy(&self.config),
+                Scheduler::Earliest => candidate.arrival = link.arrival(len, reference, now),
+                _ => {}
+            }
+        }
+        candidates
+    }
+
+    /// Deals out again what waits for links that stopped answering.
+    pub(super) fn look_after(&mut self, now: Instant) {
+        let answer = |(index, link): (usize, &Link)| u16::from(link.answers(now)) << index;
+        let answering = self.links().map(answer).fold(0, |bits, bit| bits | bit);
+        let silent = std::mem::replace(&mut self.answering, answering) & !answering;
+        if silent != 0 {
+            self.deal_again(now);
+        }
+    }
+
+    /// Takes back what waits and deals it out by what is known now. The baselines cannot: there
+    /// the order is in who carries what.
+    pub(super) fn deal_again(&mut self, now: Instant) {
+        let mut dealing = std::mem::take(&mut self.dealing);
+        if self.config.scheduler.strict() {
+            let down = self.links.iter_mut().flatten().filter(|link| !link.up);
+            down.for_each(|link| link.take_queue(&mut dealing));
+            dealing.drain(..).for_each(|queued| self.give_up(queued, DropReason::Unreachable));
+        } else {
+            self.links.iter_mut().flatten().for_each(|link| link.take_queue(&mut dealing));
+            dealing.sort_by_key(|queued| queued.seq.wrapping_sub(self.next_seq));
+        }
+        self.newest = None;
+        let mut before = None;
+        for queued in dealing.drain(..) {
+            if before.replace(queued.seq) == Some(queued.seq) {
+                self.give_up(queued, DropReason::Duplicate);
+                continue;
+            }
+            let all = self.candidates(queued.bytes.len(), now);
+            // A link that has carried a later number is taken to have passed this one.
+            let mut candidates = all;
+            for (candidate, link) in candidates.iter_mut().zip(&self.links) {
+                let last = link.as_ref().and_then(|link| link.last_sent);
+                let passed = |last: u32| queued.seq.wrapping_sub(last).cast_signed() < 0;
+                candidate.usable &= !last.is_some_and(passed);
+            }
+            let scheduler = match self.config.scheduler {
+                Scheduler::Redundant => Scheduler::Earliest,
+                scheduler => scheduler,
+            };
+            let len = queued.bytes.len();
+            let chosen = match self.state.pick(scheduler, &candidates, len) {
+                0 => self.state.pick(scheduler, &all, len),
+                chosen => chosen,
+            };
+            match bits(chosen).next().and_then(|index| self.links[index].as_mut()) {
+                Some(link) => link.push(queued),
+                None => self.give_up(queued, DropReason::QueueFull),
+            }
+        }
+        self.dealing = dealing;
+    }
+
+    fn give_up(&mut self, queued: Queued, reason: DropReason) {
+        self.held -= u64::from(queued.packets);
+        self.counters.drop_many(reason, u64::from(queued.packets));
+        self.recycle(queued.bytes);
+    }
+}

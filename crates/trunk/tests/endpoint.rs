@@ -1,0 +1,408 @@
+//! Sessions, forged frames, and random operations on two ends.
+
+mod world;
+
+use proptest::prelude::*;
+use sheaf_stage::{DropReason, Duration, Instant};
+use sheaf_trunk::{
+    Care, ConfigError, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId, Scheduler,
+};
+use sheaf_wire::ip::example_udp;
+use sheaf_wire::trunk::{Control, Hello, Packing, Predecessor, Repr, push, tag};
+use world::{MS, World, pipe};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn end(session: u64, links: usize) -> Endpoint {
+    let mut end = Endpoint::new(EndpointConfig::default(), session).unwrap();
+    for _ in 0..links {
+        end.add_link(LinkConfig::default()).unwrap();
+    }
+    end
+}
+
+/// Lets two ends talk over links that deliver at once, until both are silent.
+fn talk(a: &mut Endpoint, b: &mut Endpoint, now: Instant) {
+    let mut frame = Vec::new();
+    for _ in 0..1_000 {
+        let mut silent = true;
+        while let Some(link) = a.poll_transmit(now, &mut frame) {
+            b.handle_frame(link, &frame, now);
+            silent = false;
+        }
+        while let Some(link) = b.poll_transmit(now, &mut frame) {
+            a.handle_frame(link, &frame, now);
+            silent = false;
+        }
+        if silent {
+            return;
+        }
+    }
+    panic!("the ends never fall silent");
+}
+
+fn data(session: u64, seq: u32) -> Vec<u8> {
+    let repr = Repr {
+        packing: Packing::One,
+        link: 0,
+        tag: tag(session),
+        link_seq: 9,
+        predecessor: Predecessor::Free,
+        seq,
+    };
+    let mut frame = vec![0; 8];
+    repr.emit(&mut frame);
+    push(Packing::One, &example_udp(&[0; 20]), &mut frame);
+    frame
+}
+
+fn hello(session: u64, peer: u64) -> Vec<u8> {
+    let control = Control { link: 0, next_seq: 500, link_seq: 0, session };
+    let mut frame = Vec::new();
+    Hello { control, peer, accepted: true, answer: false }.emit(&mut frame);
+    frame
+}
+
+#[test]
+fn two_ends_are_established_after_one_exchange_and_then_fall_silent() {
+    let (mut a, mut b) = (end(1, 3), end(2, 3));
+    talk(&mut a, &mut b, Instant::ZERO);
+    assert!(a.is_established() && b.is_established());
+    assert!(a.next_deadline().unwrap() > Instant::ZERO);
+}
+
+#[test]
+fn an_idle_link_is_probed_ten_times_a_second() {
+    let (mut a, mut b) = (end(1, 1), end(2, 1));
+    let (mut now, mut frames, mut frame) = (Instant::ZERO, 0, Vec::new());
+    while now < Instant::ZERO + 10 * SECOND {
+        for _ in 0..4 {
+            while let Some(link) = a.poll_transmit(now, &mut frame) {
+                frames += 1;
+                b.handle_frame(link, &frame, now);
+            }
+            while let Some(link) = b.poll_transmit(now, &mut frame) {
+                a.handle_frame(link, &frame, now);
+            }
+        }
+        let next = a.next_deadline().into_iter().chain(b.next_deadline()).min().unwrap();
+        assert!(next > now);
+        now = next;
+    }
+    assert!((95..=110).contains(&frames), "{frames}");
+}
+
+#[test]
+fn data_of_an_unknown_session_is_refused_and_counted() {
+    let (mut a, mut b) = (end(1, 1), end(2, 1));
+    b.handle_frame(LinkId(0), &data(1, 1), Instant::ZERO);
+    talk(&mut a, &mut b, Instant::ZERO);
+    b.handle_frame(LinkId(0), &data(77, 1), Instant::ZERO);
+    assert_eq!(b.stats().unknown_session, 2);
+    assert_eq!(b.poll_deliver(Instant::ZERO), None);
+    b.handle_frame(LinkId(0), &data(1, 1), Instant::ZERO);
+    assert!(b.poll_deliver(Instant::ZERO).is_some());
+}
+
+#[test]
+fn a_forged_hello_does_not_replace_a_session() {
+    let (mut a, mut b) = (end(1, 1), end(2, 1));
+    talk(&mut a, &mut b, Instant::ZERO);
+    b.handle_frame(LinkId(0), &hello(666, 0), Instant::ZERO);
+    b.handle_frame(LinkId(0), &hello(666, 3), Instant::ZERO);
+    assert_eq!(b.stats().sessions, 1);
+    b.handle_frame(LinkId(0), &data(1, 1), Instant::ZERO);
+    assert!(b.poll_deliver(Instant::ZERO).is_some());
+}
+
+#[test]
+fn a_replaced_session_never_comes_back() {
+    let (mut a, mut b) = (end(1, 1), end(2, 1));
+    talk(&mut a, &mut b, Instant::ZERO);
+    let mut fresh = end(3, 1);
+    talk(&mut fresh, &mut b, Instant::ZERO);
+    assert_eq!(b.stats().sessions, 2);
+    b.handle_frame(LinkId(0), &hello(1, 2), Instant::ZERO);
+    b.handle_frame(LinkId(0), &data(1, 1), Instant::ZERO);
+    assert_eq!((b.stats().sessions, b.stats().unknown_session), (2, 2));
+}
+
+#[test]
+fn packets_that_cannot_go_are_dropped_with_a_reason() {
+    let (mut a, mut b) = (end(1, 1), end(2, 1));
+    let now = Instant::ZERO;
+    let good = example_udp(&[0; 20]);
+    assert_eq!(a.handle_packet(&good, Care::Order, now), Err(DropReason::Unreachable));
+    talk(&mut a, &mut b, now);
+    assert_eq!(a.handle_packet(b"rubbish", Care::Order, now), Err(DropReason::Malformed));
+    let big = example_udp(&[0; 2_000]);
+    assert_eq!(a.handle_packet(&big, Care::Order, now), Err(DropReason::TooBig));
+    let results: Vec<_> =
+        (0..10_000).map(|_| a.handle_packet(&example_udp(&[0; 1_400]), Care::Order, now)).collect();
+    assert!(results.contains(&Err(DropReason::QueueFull)));
+    assert!(a.sender().held() < 200, "{}", a.sender().held());
+}
+
+#[test]
+fn ethernet_frames_of_any_kind_pass_too() {
+    let config = || {
+        let mut config = EndpointConfig::default();
+        config.sender.ip = false;
+        config
+    };
+    let mut a = Endpoint::new(config(), 1).unwrap();
+    let mut b = Endpoint::new(config(), 2).unwrap();
+    a.add_link(LinkConfig::default()).unwrap();
+    b.add_link(LinkConfig::default()).unwrap();
+    let now = Instant::ZERO;
+    talk(&mut a, &mut b, now);
+    let sent: Vec<Vec<u8>> =
+        [14, 20, 42, 60, 700, 800, 1_400].map(|len| vec![len as u8; len]).to_vec();
+    for packet in &sent {
+        a.handle_packet(packet, Care::Order, now).unwrap();
+    }
+    let (mut frame, mut got, mut now) = (Vec::new(), Vec::new(), now);
+    for _ in 0..50 {
+        while let Some(link) = a.poll_transmit(now, &mut frame) {
+            frame.resize(frame.len().max(46), 0); // as Ethernet pads
+            b.handle_frame(link, &frame, now);
+            while let Some(packet) = b.poll_deliver(now) {
+                got.push(packet.to_vec());
+            }
+        }
+        now += MS;
+    }
+    assert_eq!(sent, got);
+}
+
+#[test]
+fn a_trunk_has_at_most_sixteen_links_and_reuses_their_numbers() {
+    let mut a = end(1, 16);
+    assert_eq!(a.add_link(LinkConfig::default()), Err(ConfigError::TooManyLinks));
+    a.remove_link(LinkId(5), Instant::ZERO);
+    assert_eq!(a.add_link(LinkConfig::default()), Ok(LinkId(5)));
+}
+
+#[test]
+fn flows_without_care_for_order_never_wait_for_a_lost_packet() {
+    let mut bad = pipe(10, 5);
+    bad.loss = 0.05;
+    let mut world = World::new(EndpointConfig::default(), &[bad, pipe(10, 30)]);
+    world.run(SECOND);
+    world.care = Care::Loose;
+    world.offer(8.0, 1_000, 1);
+    world.run(2 * SECOND);
+    assert_eq!(world.ends[1].stats().reorder.waited, 0);
+}
+
+#[test]
+fn parameters_that_cannot_work_are_refused_with_a_remedy() {
+    let refused = |change: fn(&mut EndpointConfig)| {
+        let mut config = EndpointConfig::default();
+        change(&mut config);
+        config.check().unwrap_err().to_string()
+    };
+    assert!(refused(|c| c.sender.frame = 100).contains("128 to 65535"));
+    assert!(refused(|c| c.sender.busy_percent = 0).contains("1% to 100%"));
+    assert!(refused(|c| c.reorder.window = 1_000).contains("power of two"));
+    assert!(refused(|c| c.reorder.min_timer = SECOND).contains("min_timer <="));
+    assert!(refused(|c| c.silence = 150 * MS).contains("twice probe"));
+    assert_eq!(EndpointConfig::default().check(), Ok(()));
+    assert!(Endpoint::new(EndpointConfig::default(), 0).is_err());
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Packet(u8, u16, u8),
+    /// Brings the frame at this place of those under way, damaged or not, and maybe keeps it.
+    Bring(prop::sample::Index, Option<(prop::sample::Index, u8)>, bool),
+    Lose(prop::sample::Index),
+    Advance(u32),
+    Up(u8, bool),
+    Tell(u8, Option<(u64, u64)>),
+    Remove(u8),
+    Add,
+    Rubbish(u8, Vec<u8>),
+    Restart(bool),
+}
+
+fn operations() -> impl Strategy<Value = Vec<Op>> {
+    let index = any::<prop::sample::Index>;
+    let damage = proptest::option::weighted(0.1, (index(), any::<u8>()));
+    let op = prop_oneof![
+        20 => (0u8..6, 20u16..1_500, 0u8..3).prop_map(|(flow, len, care)| Op::Packet(flow, len, care)),
+        30 => (index(), damage, prop::bool::weighted(0.1)).prop_map(|(i, d, k)| Op::Bring(i, d, k)),
+        3 => index().prop_map(Op::Lose),
+        20 => (0u32..30_000).prop_map(Op::Advance),
+        1 => (500_000u32..2_000_000).prop_map(Op::Advance),
+        2 => (0u8..5, any::<bool>()).prop_map(|(link, up)| Op::Up(link, up)),
+        1 => (0u8..5, proptest::option::of((0u64..200, 0u64..200))).prop_map(|(l, f)| Op::Tell(l, f)),
+        1 => (0u8..5).prop_map(Op::Remove),
+        1 => Just(Op::Add),
+        1 => (0u8..5, proptest::collection::vec(any::<u8>(), 0..80)).prop_map(|(l, b)| Op::Rubbish(l, b)),
+        1 => any::<bool>().prop_map(Op::Restart),
+    ];
+    proptest::collection::vec(op, 1..300)
+}
+
+/// Two ends, and the frames that each has sent and that have not arrived.
+struct Pair {
+    config: EndpointConfig,
+    ends: [Endpoint; 2],
+    wires: [Vec<(LinkId, Vec<u8>)>; 2],
+    now: Instant,
+    number: u32,
+    session: u64,
+    got: Vec<u32>,
+}
+
+impl Pair {
+    fn apply(&mut self, op: Op) -> Result<(), TestCaseError> {
+        match op {
+            Op::Packet(flow, len, care) => {
+                let mut payload = vec![flow; usize::from(len).max(28) - 24];
+                payload[..4].copy_from_slice(&self.number.to_be_bytes());
+                let mut packet = example_udp(&payload);
+                packet[20] = flow;
+                self.number += 1;
+                let care = [Care::Order, Care::Loose, Care::Copies][usize::from(care)];
+                let _ = self.ends[0].handle_packet(&packet, care, self.now);
+            }
+            Op::Bring(index, damage, keep) => {
+                for from in 0..2 {
+                    if self.wires[from].is_empty() {
+                        continue;
+                    }
+                    // Mostly in order, sometimes not.
+                    let at = index
+                        .index(self.wires[from].len() * 8)
+                        .saturating_sub(self.wires[from].len() * 7);
+                    let (link, mut frame) = self.wires[from][at].clone();
+                    if !keep {
+                        self.wires[from].remove(at);
+                    }
+                    if let Some((at, value)) = damage {
+                        let at = at.index(frame.len());
+                        frame[at] = value;
+                    }
+                    self.ends[1 - from].handle_frame(link, &frame, self.now);
+                }
+            }
+            Op::Lose(index) => {
+                for wire in self.wires.iter_mut().filter(|wire| !wire.is_empty()) {
+                    wire.remove(index.index(wire.len()));
+                }
+            }
+            Op::Advance(micros) => {
+                let until = self.now + Duration::from_micros(micros.into());
+                let mut left = 100_000u32;
+                while let Some(at) = self.next_deadline().filter(|at| *at <= until) {
+                    self.now = at;
+                    self.drain()?;
+                    left -= 1;
+                    prop_assert!(left > 0, "the deadlines never end");
+                }
+                self.now = until;
+            }
+            Op::Up(link, true) => self.ends.iter_mut().for_each(|end| end.link_up(LinkId(link))),
+            Op::Up(link, false) => self.ends[0].link_down(LinkId(link), self.now),
+            Op::Tell(link, fill) => {
+                let fill = fill.map(|(waiting, limit)| Fill { waiting, limit });
+                self.ends[0].set_link_queue(LinkId(link), fill);
+            }
+            Op::Remove(link) => self.ends[0].remove_link(LinkId(link), self.now),
+            Op::Add => drop(self.ends[0].add_link(LinkConfig::default())),
+            Op::Rubbish(link, bytes) => self.ends[1].handle_frame(LinkId(link), &bytes, self.now),
+            Op::Restart(which) => {
+                self.session += 1;
+                let mut fresh = Endpoint::new(self.config.clone(), self.session).unwrap();
+                for _ in 0..3 {
+                    fresh.add_link(LinkConfig::default()).unwrap();
+                }
+                self.ends[usize::from(which)] = fresh;
+            }
+        }
+        self.drain()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.ends.iter().filter_map(Endpoint::next_deadline).min()
+    }
+
+    fn drain(&mut self) -> Result<(), TestCaseError> {
+        let mut frame = Vec::new();
+        for (end, wire) in self.ends.iter_mut().zip(&mut self.wires) {
+            while let Some(link) = end.poll_transmit(self.now, &mut frame) {
+                wire.push((link, frame.clone()));
+                let excess = wire.len().saturating_sub(500);
+                wire.drain(..excess);
+            }
+            while let Some(packet) = end.poll_deliver(self.now) {
+                if packet.len() >= 32 {
+                    self.got.push(u32::from_be_bytes(packet[28..32].try_into().unwrap()));
+                }
+            }
+            prop_assert!(end.next_deadline().is_none_or(|at| at > self.now));
+            let sent = end.sent();
+            prop_assert_eq!(
+                sent.packets_in,
+                sent.packets_out + sent.dropped_total() + end.sender().held()
+            );
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn no_operations_break_the_balance_or_the_deadlines(
+        ops in operations(), scheduler in prop::sample::select(Scheduler::ALL.to_vec())
+    ) {
+        let mut config = EndpointConfig::default();
+        config.sender.scheduler = scheduler;
+        let make = |session| {
+            let mut end = Endpoint::new(config.clone(), session).unwrap();
+            for _ in 0..3 {
+                    end.add_link(LinkConfig::default()).unwrap();
+                }
+            end
+        };
+        let ends = [make(1), make(2)];
+        let wires = [Vec::new(), Vec::new()];
+        let (now, number, session) = (Instant::ZERO, 0, 10);
+        let mut pair = Pair { config: config.clone(), ends, wires, now, number, session, got: vec![] };
+        pair.drain()?;
+        for op in ops {
+            pair.apply(op)?;
+        }
+    }
+
+    #[test]
+    fn nothing_is_delivered_twice_however_often_it_comes(
+        ops in operations().prop_map(|ops| {
+            // Without damage and restarts: a damaged number is another number.
+            ops.into_iter()
+                .filter(|op| !matches!(op, Op::Restart(_) | Op::Rubbish(..)))
+                .map(|op| match op {
+                    Op::Bring(index, _, keep) => Op::Bring(index, None, keep),
+                    op => op,
+                })
+                .collect::<Vec<_>>()
+        })
+    ) {
+        let (ends, wires) = ([end(1, 3), end(2, 3)], [Vec::new(), Vec::new()]);
+        let (now, number, session) = (Instant::ZERO, 0, 10);
+        let config = EndpointConfig::default();
+        let mut pair = Pair { config, ends, wires, now, number, session, got: vec![] };
+        pair.drain()?;
+        for op in ops {
+            pair.apply(op)?;
+        }
+        let mut got = pair.got.clone();
+        got.sort_unstable();
+        got.dedup();
+        prop_assert_eq!(got.len(), pair.got.len());
+    }
+}
