@@ -8,9 +8,9 @@ use aya::programs::loaded_programs;
 use aya::sys::{Stats, enable_stats};
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg, setsockopt, sockopt};
 use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair};
-use sheaf_aggregate::Config;
-use sheaf_bpf::Controller;
+use sheaf_aggregate::{Config, Threshold};
 use sheaf_bpf::layout::Hop;
+use sheaf_bpf::{Controller, Split};
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, ip};
 use sheaf_stage::{Duration, Instant};
@@ -21,7 +21,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const ROUND: Duration = Duration::from_millis(1500);
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 /// With headers 60 bytes, a voice packet of G.729A.
 const PAYLOAD: [u8; 32] = [7; 32];
 const BATCH: usize = 32;
@@ -42,36 +42,44 @@ fn compare(offload: &str, name: &str) {
     ethtool.output().expect("ethtool is installed");
     let mut split = pair.split();
     split.add_peer(A.into()).expect("the map has room");
-    let (mut plain, mut bundled) = (Vec::new(), Vec::new());
+    let full = Config { min: Threshold::Percent(90), ..Config::forced() };
+    let cases = [("min 500", Config::forced()), ("min 90%", full)];
+    let mut plain = Vec::new();
+    let mut bundled = cases.each_ref().map(|_| Vec::new());
     for _ in 0..ROUNDS {
-        plain.push(round(&pair, None));
-        bundled.push(round(&pair, Some(Config::forced())));
+        plain.push(measure(&pair, &split, None));
+        for ((_, config), rounds) in cases.iter().zip(&mut bundled) {
+            rounds.push(measure(&pair, &split, Some(config)));
+        }
     }
-    let before = ("sheaf_merge", "sheaf_split").map_both(run_time);
-    let inner = split.counters().expect("the map is there")["packets"];
-    let (sent, received, frames) = steady(&pair);
-    let after = ("sheaf_merge", "sheaf_split").map_both(run_time);
-    let split_inner = split.counters().expect("the map is there")["packets"] - inner;
-    let (plain, bundled) = (median(&mut plain), median(&mut bundled));
+    let plain = median(&plain, |round| round.received);
     println!("{name}:");
-    println!("  without {plain:9.0} packets/s received");
-    println!("  with    {bundled:9.0} packets/s received, ratio {:.2}", bundled / plain);
-    println!("  {:.1} packets a frame, {:.2} % lost", sent / frames, (1.0 - received / sent) * 1e2);
-    println!("  merge {:4.0} ns a packet", (after.0 - before.0) / sent);
-    println!("  split {:4.0} ns a packet", (after.1 - before.1) / split_inner as f64);
-}
-
-trait MapBoth<T> {
-    fn map_both<U>(self, f: impl Fn(T) -> U) -> (U, U);
-}
-
-impl<T> MapBoth<T> for (T, T) {
-    fn map_both<U>(self, f: impl Fn(T) -> U) -> (U, U) {
-        (f(self.0), f(self.1))
+    println!("  not gathered {plain:9.0} packets/s arrive");
+    for ((name, _), rounds) in cases.iter().zip(&bundled) {
+        let of = |value: fn(&Round) -> f64| median(rounds, value);
+        let (received, lost) = (of(|r| r.received), of(|r| 1.0 - r.received / r.sent) * 1e2);
+        println!(
+            "  {name}      {received:9.0}, ratio {:.2}; {:.1} a frame, {lost:.1} % lost; \
+             merge {:.0} ns, split {:.0} ns a packet",
+            received / plain,
+            of(|r| r.sent / r.frames),
+            of(|r| r.merge),
+            of(|r| r.split),
+        );
     }
 }
 
-fn median(values: &mut [f64]) -> f64 {
+/// What one round shows: packets a second, packets a frame, ns a packet.
+struct Round {
+    sent: f64,
+    received: f64,
+    frames: f64,
+    merge: f64,
+    split: f64,
+}
+
+fn median(rounds: &[Round], value: impl Fn(&Round) -> f64) -> f64 {
+    let mut values: Vec<_> = rounds.iter().map(value).collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
@@ -82,25 +90,17 @@ fn run_time(name: &str) -> f64 {
     ours.map(|info| info.run_time().as_nanos() as f64).sum()
 }
 
-/// Packets a second that arrive.
-fn round(pair: &Pair, config: Option<Config>) -> f64 {
-    let (_, received, _) = measure(pair, config);
-    received / ROUND.as_secs_f64()
-}
-
-/// Packets sent, packets received, frames, with aggregation.
-fn steady(pair: &Pair) -> (f64, f64, f64) {
-    measure(pair, Some(Config::forced()))
-}
-
-fn measure(pair: &Pair, config: Option<Config>) -> (f64, f64, f64) {
+fn measure(pair: &Pair, split: &Split, config: Option<&Config>) -> Round {
     let done = AtomicBool::new(false);
     let (ready, is_ready) = std::sync::mpsc::channel();
     let (from, to) = pair.sockets();
     setsockopt(&to, sockopt::RcvBufForce, &(32 << 20)).expect("root may");
+    let inner = || split.counters().expect("the map is there")["packets"];
+    let before = (run_time("sheaf_split"), inner());
     std::thread::scope(|scope| {
         let done = &done;
-        let program = config.map(|config| scope.spawn(move || keep_time(pair, &config, ready, done)));
+        let program =
+            config.map(|config| scope.spawn(move || keep_time(pair, config, ready, done)));
         if program.is_some() {
             is_ready.recv().expect("the program is attached");
         }
@@ -110,22 +110,31 @@ fn measure(pair: &Pair, config: Option<Config>) -> (f64, f64, f64) {
         std::thread::sleep(Duration::from_millis(200));
         done.store(true, Ordering::Relaxed);
         let received = receiver.join().expect("no panic inside");
-        let frames = program.map_or(sent, |program| program.join().expect("no panic inside"));
-        (sent, received, frames)
+        let (frames, merge) =
+            program.map_or((sent, 0.0), |program| program.join().expect("no panic inside"));
+        let split = run_time("sheaf_split") - before.0;
+        Round {
+            sent: sent / ROUND.as_secs_f64(),
+            received: received / ROUND.as_secs_f64(),
+            frames: frames / ROUND.as_secs_f64(),
+            merge: merge / sent,
+            split: split / (inner() - before.1) as f64,
+        }
     })
 }
 
-/// Keeps time for the program on A until `done`; answers the frames it sent.
+/// Keeps time for the program on A until `done`; answers the frames it sent and the time that
+/// it ran.
 fn keep_time(
     pair: &Pair,
     config: &Config,
     ready: std::sync::mpsc::Sender<()>,
     done: &AtomicBool,
-) -> f64 {
+) -> (f64, f64) {
     let work = || {
         let mut controller = Controller::attach("eth0", ip::index("eth0")?, MAC_A, config, COOKIE)
             .map_err(std::io::Error::other)?;
-        let hop = Hop::new(0, Outer::V4 { src: A, dst: B }, 500, 1500);
+        let hop = Hop::new(0, Outer::V4 { src: A, dst: B }, config.min.of(1500), 1500);
         controller.merge.set_hop(MAC_B, hop).map_err(std::io::Error::other)?;
         ready.send(()).map_err(std::io::Error::other)?;
         let mut poller = Poller::default();
@@ -136,7 +145,8 @@ fn keep_time(
             poller.wait(Some(wait.min(Duration::from_millis(20))))?;
         }
         let stats = controller.merge.stats().map_err(std::io::Error::other)?;
-        Ok(stats.iter().map(|(_, s)| (s.meta_packets + s.unaggregated_packets) as f64).sum())
+        let frames = stats.iter().map(|(_, s)| (s.meta_packets + s.unaggregated_packets) as f64);
+        Ok((frames.sum(), run_time("sheaf_merge")))
     };
     pair.a.run(work).expect("the program runs")
 }
@@ -144,7 +154,8 @@ fn keep_time(
 fn pin(cpu: usize) {
     let mut cpus = nix::sched::CpuSet::new();
     let set = cpus.set(cpu);
-    let pinned = set.and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus));
+    let pinned =
+        set.and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus));
     if pinned.is_err() {
         println!("  (no CPU {cpu}: unpinned)");
     }
