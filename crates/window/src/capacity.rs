@@ -32,14 +32,18 @@ pub struct Observation {
     pub queue: Duration,
     /// The floor, of the flows that deliver most.
     pub rtt: Duration,
+    /// The longest round-trip time of late: so late do the last flows show what happened.
+    pub longest: Duration,
     /// Whether windows are what limits the flows.
     pub limited: bool,
     /// Whether flows were there to see it.
     pub seen: bool,
 }
 
-/// Shortest time over which a rate is measured.
+/// What a change does is watched for so long after the longest round-trip time.
 const ROUND: Duration = Duration::from_millis(300);
+/// Over which a rate is measured.
+const MEASURE: Duration = Duration::from_millis(200);
 /// How long the estimate rests before it is tried again.
 const REST: Duration = Duration::from_millis(1000);
 /// First raise, and by how much each raise is larger than the one before.
@@ -48,7 +52,7 @@ const FASTER: f64 = 3.0;
 const MAX_RAISE: f64 = 1.0;
 /// While the queue runs empty, this part of the estimate is used.
 const DRAIN: f64 = 0.92;
-/// A packet, for what a queue of two of them is.
+/// A packet, for what a queue of three of them is.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +74,10 @@ pub struct Capacity {
     raise: f64,
     phase: Phase,
     since: Instant,
-    /// What was delivered, by step: when it ended, seconds, bits per second, with a queue.
-    history: VecDeque<(Instant, f64, f64, bool)>,
+    /// Since when there is a queue without a break.
+    full_since: Option<Instant>,
+    /// What was delivered of late, by step: when it ended, seconds, bits per second.
+    history: VecDeque<(Instant, f64, f64)>,
     last: Option<Instant>,
 }
 
@@ -88,6 +94,7 @@ impl Capacity {
             raise: MAX_RAISE,
             phase: Phase::Raised,
             since: Instant::ZERO,
+            full_since: None,
             history: VecDeque::new(),
             last: None,
         }
@@ -115,34 +122,28 @@ impl Capacity {
         if !self.is_auto() || seconds <= 0.0 || !seen.seen {
             return;
         }
-        let full = seen.queue > self.threshold(seen.rtt);
-        self.history.push_back((now, seconds, seen.delivered, full));
-        let round = ROUND.max(seen.rtt * 2);
-        while self.history.front().is_some_and(|(at, ..)| now - *at >= round * 2) {
+        // While nothing is tried, only a queue that is no burst says that the link became slower.
+        let sure = if self.phase == Phase::Resting { 2 } else { 1 };
+        let full = seen.queue > self.threshold(seen.rtt) * sure;
+        self.history.push_back((now, seconds, seen.delivered));
+        while self.history.front().is_some_and(|(at, ..)| now - *at >= MEASURE) {
             self.history.pop_front();
         }
+        self.full_since = if full { self.full_since.or(Some(last)) } else { None };
+        // Acknowledgements tell of the past: when the queue has stood for the longest round-trip
+        // time, all of them come from packets that went through it.
+        let standing = self.full_since.map_or(Duration::ZERO, |since| now - since);
+        let measured = full && standing >= seen.longest + MEASURE;
         let elapsed = now - self.since;
-        // What a change does is seen one round-trip time later; then a whole round is measured.
-        let settled = elapsed >= seen.rtt + round;
         match self.phase {
-            Phase::Raised if full && elapsed >= seen.rtt => {
-                if let Some(rate) = self.delivered_while_full(round) {
-                    self.found(rate, now);
-                }
-            }
-            Phase::Raised if settled && seen.limited && !full => {
+            Phase::Raised | Phase::Resting if measured => self.found(now),
+            Phase::Raised if elapsed >= seen.longest + ROUND && seen.limited && !full => {
                 // It got through: at least what was delivered is there.
-                self.estimate = self.estimate.max(self.delivered(round));
+                self.estimate = self.estimate.max(self.delivered());
                 self.raise(now);
             }
-            Phase::Draining if !full || elapsed >= seen.rtt * 2 + round => {
+            Phase::Draining if !full || elapsed >= seen.longest * 2 + ROUND => {
                 self.enter(Phase::Resting, self.estimate, now);
-            }
-            Phase::Resting if full && elapsed >= seen.rtt => {
-                // A queue without a raise: the link became slower.
-                if let Some(rate) = self.delivered_while_full(round) {
-                    self.found(rate, now);
-                }
             }
             Phase::Resting if elapsed >= REST && seen.limited && !full => {
                 self.raise = RAISE;
@@ -158,8 +159,9 @@ impl Capacity {
         self.enter(Phase::Raised, assumed, now);
     }
 
-    fn found(&mut self, rate: f64, now: Instant) {
-        self.estimate = rate.max(1.0);
+    /// What is delivered while a queue stands is what the link can do.
+    fn found(&mut self, now: Instant) {
+        self.estimate = self.delivered().max(1.0);
         self.enter(Phase::Draining, self.estimate * DRAIN, now);
     }
 
@@ -167,40 +169,23 @@ impl Capacity {
         self.phase = phase;
         self.assumed = assumed;
         self.since = now;
+        // A queue from before says nothing about what is tried now.
+        self.full_since = None;
     }
 
-    /// The excess that counts as a queue: 3 % of the round-trip time, but at least two packets and
+    /// The excess that counts as a queue: 3 % of the round-trip time, but at least three packets and
     /// a millisecond, which come and go without one.
     fn threshold(&self, rtt: Duration) -> Duration {
-        let packets = Duration::from_secs_f64(2.0 * PACKET_BITS / self.estimate.max(1e3));
+        let packets = Duration::from_secs_f64(3.0 * PACKET_BITS / self.estimate.max(1e3));
         (rtt / 32).max(packets).max(Duration::from_millis(1))
     }
 
-    /// Mean rate over the last `round`.
-    fn delivered(&self, round: Duration) -> f64 {
-        let now = self.last.unwrap_or_default();
-        let part = self.history.iter().rev().take_while(|(at, ..)| now - *at < round);
-        let (seconds, bits) = part.fold((0.0, 0.0), |(time, bits), (_, seconds, rate, _)| {
+    /// Mean rate of late.
+    fn delivered(&self) -> f64 {
+        let sum = |(time, bits), (_, seconds, rate): &(Instant, f64, f64)| {
             (time + seconds, bits + rate * seconds)
-        });
+        };
+        let (seconds, bits) = self.history.iter().fold((0.0, 0.0), sum);
         if seconds > 0.0 { bits / seconds } else { 0.0 }
-    }
-
-    /// The same, if there was a queue all the time.
-    fn delivered_while_full(&self, round: Duration) -> Option<f64> {
-        let now = self.last.unwrap_or_default();
-        let mut steps = self.history.iter().rev();
-        let (mut seconds, mut bits) = (0.0, 0.0);
-        while let Some((at, time, rate, full)) = steps.next() {
-            if !full {
-                return None;
-            }
-            seconds += time;
-            bits += rate * time;
-            if now - *at + Duration::from_secs_f64(*time) >= round {
-                return Some(bits / seconds);
-            }
-        }
-        None
     }
 }

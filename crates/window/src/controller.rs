@@ -133,7 +133,8 @@ struct Flow {
     rtt: Option<Duration>,
     /// Mean round-trip time of late.
     recent: Option<Duration>,
-    mss: u32,
+    /// Data of a full segment, bytes.
+    segment: u32,
     scale: u8,
     /// Window that it has in the program.
     set: u32,
@@ -162,6 +163,8 @@ pub struct Controller {
     direction: Direction,
     capacity: Capacity,
     usage: Usage,
+    /// Bits that U(t) was given too many, at most 0.
+    owed: f64,
     flows: BTreeMap<Key, Flow>,
     quic: BTreeMap<Key, (Quic, Quic, Elastic, u64)>,
     totals: [Totals; 2],
@@ -186,6 +189,7 @@ impl Controller {
             config,
             direction,
             usage: Usage::default(),
+            owed: 0.0,
             flows: BTreeMap::new(),
             quic: BTreeMap::new(),
             totals: [Totals::default(); 2],
@@ -222,7 +226,7 @@ impl Controller {
             after,
             rtt: None,
             recent: None,
-            mss: 0,
+            segment: 1,
             scale: 0,
             set: 0,
             rate: 0.0,
@@ -237,7 +241,10 @@ impl Controller {
         let floors = connection.half.map(|half| Rtt::floor(&half.rtt));
         flow.after = after;
         flow.rtt = floors[0].zip(floors[1]).map(|(one, other)| one + other);
-        (flow.mss, flow.scale) = (u32::from(half.mss).max(1), half.scale);
+        // Time stamps take 12 bytes of each segment (RFC 7323, appendix A).
+        let options = if connection.timestamps { 12 } else { 0 };
+        flow.segment = u32::from(half.mss).saturating_sub(options).max(1);
+        flow.scale = half.scale;
         (flow.set, flow.last, flow.seen) = (half.window, half.last, self.steps);
     }
 
@@ -278,7 +285,11 @@ impl Controller {
         let tcp = self.measure_flows(seconds);
         let (quic_rate, quic_bits) = self.measure_quic(seconds, now);
         let all = self.totals[1].wire.saturating_sub(self.totals[0].wire) as f64 * 8.0;
-        let others = (all - tcp.passed - quic_bits).max(0.0);
+        // The counters are not all read at the same instant: what is missing now was too much
+        // before, and rises count more than falls.
+        let raw = all - tcp.passed - quic_bits + self.owed;
+        let others = raw.max(0.0);
+        self.owed = raw.min(0.0).max(-self.capacity.assumed() * seconds);
         self.usage.add(others, seconds);
         self.estimate(tcp.delivered / seconds + quic_rate + others / seconds, now);
         self.divide(now);
@@ -362,8 +373,10 @@ impl Controller {
             sum >= half
         });
         let (queue, rtt) = median.map_or((Duration::ZERO, Duration::ZERO), |m| (m.0, m.2));
-        let seen =
-            Observation { delivered, queue, rtt, limited: held > all / 2.0, seen: all > 0.0 };
+        let longest =
+            self.queues.iter().map(|(queue, _, floor)| *queue + *floor).max().unwrap_or_default();
+        let (limited, seen) = (held > all / 2.0, all > 0.0);
+        let seen = Observation { delivered, queue, rtt, longest, limited, seen };
         self.capacity.step(seen, now);
         self.status.queue = queue;
     }
@@ -473,7 +486,7 @@ impl Flow {
     /// parts of one; what rounding leaves over counts in the next step, so that flows with few
     /// segments get their share on average.
     fn window(&mut self, share: f64, min_segments: u32) -> u32 {
-        let mss = f64::from(self.mss);
+        let mss = f64::from(self.segment);
         let data = (share / self.overhead()).min(f64::from(MAX_WINDOW));
         let least = f64::from(min_segments);
         let segments = if data >= DITHERED * mss {
