@@ -183,6 +183,16 @@ impl Window {
         Ok((result.data_size_out as usize, result.duration))
     }
 
+    /// What the program of `direction` has cost so far: the time of all runs, and their number. The
+    /// kernel counts only while `kernel.bpf_stats_enabled` is set or somebody holds statistics on.
+    pub fn cost(&self, direction: Direction) -> Result<(Duration, u64), Error> {
+        let name = PROGRAMS[direction.index()];
+        let program = self.ebpf.program(name).ok_or(Error::Missing(name))?;
+        let program: &SchedClassifier = program.try_into()?;
+        let info = program.info()?;
+        Ok((info.run_time(), info.run_count()))
+    }
+
     fn settings(&mut self, settings: impl Iterator<Item = Setting>) -> Result<u64, Error> {
         let mut known = 0;
         let mut settings = settings.peekable();
