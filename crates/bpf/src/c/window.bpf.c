@@ -248,7 +248,7 @@ static long read_option(__u32 index, void *context)
 	return 0;
 }
 
-/* Reads the options behind the header; time stamps alone in their usual place at once. */
+/* Reads the options behind the header. */
 static __noinline int read_options(struct __sk_buff *skb, struct packet *packet)
 {
 	struct options options = {};
@@ -260,49 +260,45 @@ static __noinline int read_options(struct __sk_buff *skb, struct packet *packet)
 	if (len - 1 >= OPTIONS_LEN ||
 	    bpf_skb_load_bytes(skb, packet->at + TCP_LEN, options.bytes, len))
 		return -1;
-	if (len == 12 && be32(options.bytes) == 0x0101080a) {
-		packet->tsval = be32(options.bytes + 4);
-		packet->tsecr = be32(options.bytes + 8);
-		packet->timestamps = 1;
-		return 0;
-	}
 	options.len = len;
 	options.packet = packet;
 	bpf_loop(OPTIONS_LEN, read_option, &options, 0);
 	return 0;
 }
 
-/* The network header, behind the tags that are still in the packet. */
-static __always_inline __u16 network(struct __sk_buff *skb, __u32 *at)
-{
-	__u16 type = skb->protocol;
-
-#pragma unroll
-	for (int i = 0; i < 2; i++) {
-		__u8 tag[4];
-
-		if (type != bpf_htons(0x8100) && type != bpf_htons(0x88a8))
-			break;
-		if (bpf_skb_load_bytes(skb, *at, tag, sizeof(tag)))
-			return 0;
-		type = *(__u16 *)(tag + 2);
-		*at += 4;
-	}
-	return type;
-}
-
-/* Reads a whole TCP or UDP packet that is no fragment; false for everything else. */
+/* Reads a whole TCP or UDP packet that is no fragment; false for everything else. The headers are
+ * read in place: helper calls would cost more than all the rest. */
 static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *packet, __u32 link,
 					__u32 direction)
 {
-	__u32 at = link, header, room;
-	__u8 head[V6_LEN], tcp[TCP_LEN];
-	struct key *key = &packet->key;
-	__u16 type = network(skb, &at), ports[2];
+	const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end, *head, *tcp;
+	__u32 at = link & 15, header, room, source = direction == IN ? 0 : 16;
+	__u32 words[4];
+	__u8 *key = packet->key.outside;
+	__u16 type = skb->protocol;
 
+	/* Both headers without options, in the part of the packet that is not in pages. */
+	if (data + 15 + 8 + V6_LEN + TCP_LEN > end) {
+		__u32 want = 15 + 8 + V4_LEN + V6_LEN + TCP_LEN;
+
+		if (end - data < (long)skb->len)
+			bpf_skb_pull_data(skb, skb->len < want ? skb->len : want);
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+	}
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		if (type != bpf_htons(0x8100) && type != bpf_htons(0x88a8))
+			break;
+		if (data + at + 4 > end)
+			return false;
+		type = *(__u16 *)(data + at + 2);
+		at += 4;
+	}
+	head = data + at;
 	room = skb->len - at;
 	if (type == bpf_htons(ETH_P_IP)) {
-		if (bpf_skb_load_bytes(skb, at, head, V4_LEN))
+		if (head + V4_LEN > end)
 			return false;
 		header = (head[0] & 0xf) * 4;
 		if (head[0] >> 4 != 4 || header < V4_LEN)
@@ -312,30 +308,21 @@ static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *pa
 		packet->ecn = head[1] & 3;
 		if (be16(head + 6) & 0x3fff)
 			packet->protocol = 0;
-		*(__u16 *)(key->outside + 10) = 0xffff;
-		*(__u16 *)(key->inside + 10) = 0xffff;
-		if (direction == IN) {
-			__builtin_memcpy(key->outside + 12, head + 12, 4);
-			__builtin_memcpy(key->inside + 12, head + 16, 4);
-		} else {
-			__builtin_memcpy(key->inside + 12, head + 12, 4);
-			__builtin_memcpy(key->outside + 12, head + 16, 4);
-		}
+		__builtin_memcpy(words, head + 12, 8);
+		*(__u16 *)(key + 10) = 0xffff;
+		*(__u16 *)(key + 26) = 0xffff;
+		*(__u32 *)(key + source + 12) = words[0];
+		*(__u32 *)(key + 16 - source + 12) = words[1];
 	} else if (type == bpf_htons(ETH_P_IPV6)) {
-		if (bpf_skb_load_bytes(skb, at, head, V6_LEN) || head[0] >> 4 != 6)
+		if (head + V6_LEN > end || head[0] >> 4 != 6)
 			return false;
 		header = V6_LEN;
 		packet->v6 = 1;
 		packet->len = V6_LEN + be16(head + 4);
 		packet->protocol = head[6];
 		packet->ecn = head[1] >> 4 & 3;
-		if (direction == IN) {
-			__builtin_memcpy(key->outside, head + 8, 16);
-			__builtin_memcpy(key->inside, head + 24, 16);
-		} else {
-			__builtin_memcpy(key->inside, head + 8, 16);
-			__builtin_memcpy(key->outside, head + 24, 16);
-		}
+		__builtin_memcpy(key + source, head + 8, 16);
+		__builtin_memcpy(key + 16 - source, head + 24, 16);
 	} else {
 		return false;
 	}
@@ -348,31 +335,32 @@ static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *pa
 	packet->ip = at;
 	packet->at = at + header;
 	room = packet->len - header;
+	tcp = head + header;
 	if (packet->protocol == PROTO_TCP) {
-		if (room < TCP_LEN || bpf_skb_load_bytes(skb, packet->at, tcp, TCP_LEN))
+		if (room < TCP_LEN || tcp + TCP_LEN > end)
 			return false;
 		packet->doff = (tcp[12] >> 4) * 4;
 		if (packet->doff < TCP_LEN || packet->doff > room)
 			return false;
-		ports[0] = be16(tcp);
-		ports[1] = be16(tcp + 2);
-		packet->seq = be32(tcp + 4);
-		packet->ack = be32(tcp + 8);
+		packet->seq = bpf_ntohl(*(__u32 *)(tcp + 4));
+		packet->ack = bpf_ntohl(*(__u32 *)(tcp + 8));
 		packet->flags = tcp[13];
 		packet->field = be16(tcp + 14);
 		packet->payload = room - packet->doff;
+		/* Time stamps alone, in their usual place (RFC 7323, appendix A). */
+		if (packet->doff == TCP_LEN + 12 && tcp + TCP_LEN + 12 <= end &&
+		    *(__u32 *)(tcp + TCP_LEN) == bpf_htonl(0x0101080a)) {
+			packet->tsval = bpf_ntohl(*(__u32 *)(tcp + TCP_LEN + 4));
+			packet->tsecr = bpf_ntohl(*(__u32 *)(tcp + TCP_LEN + 8));
+			packet->timestamps = 1;
+		}
 		if (skb->gso_segs > 1)
 			packet->wire += (skb->gso_segs - 1) * (packet->wire - packet->payload);
-	} else if (packet->protocol == PROTO_UDP) {
-		if (room < 8 || bpf_skb_load_bytes(skb, packet->at, tcp, 8))
-			return false;
-		ports[0] = be16(tcp);
-		ports[1] = be16(tcp + 2);
-	} else {
+	} else if (packet->protocol != PROTO_UDP || room < 8 || tcp + 8 > end) {
 		return false;
 	}
-	key->outside_port = direction == IN ? ports[0] : ports[1];
-	key->inside_port = direction == IN ? ports[1] : ports[0];
+	packet->key.outside_port = be16(tcp + (direction == IN ? 0 : 2));
+	packet->key.inside_port = be16(tcp + (direction == IN ? 2 : 0));
 	return true;
 }
 
@@ -665,7 +653,7 @@ static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 	}
 	if (packet.flags & RST)
 		return NEXT;
-	if (packet.doff > TCP_LEN)
+	if (packet.doff > TCP_LEN && !packet.timestamps)
 		read_options(skb, &packet);
 	if (packet.flags & SYN) {
 		if (!(packet.flags & FIN))
