@@ -46,7 +46,8 @@ fn main() {
         (Direction::Out, addressed(&small, number))
     });
     measure(&mut window, "1448 bytes of data", |number, round| {
-        let packet = Packet { seq: 1448 * round, payload: 1448, direction: Direction::In, ..ack.clone() };
+        let packet =
+            Packet { seq: 1448 * round, payload: 1448, direction: Direction::In, ..ack.clone() };
         (Direction::In, addressed(&packet, number))
     });
     measure(&mut window, "TCP of an unknown flow", |number, _| {
@@ -54,7 +55,8 @@ fn main() {
     });
     let again = |frame: &[u8]| {
         let mut out = [0; 2048];
-        let mut run = |_: u32| window.run(Direction::Out, frame, 1, &mut out, 5_000).expect("it runs").1;
+        let mut run =
+            |_: u32| window.run(Direction::Out, frame, 1, &mut out, 5_000).expect("it runs").1;
         (0..60).map(&mut run).min().expect("there are runs")
     };
     println!("{:<40} {:4} ns", "the same frame that is not IP", again(&arp).as_nanos());

@@ -66,72 +66,81 @@ struct Rtt {
     pad: u32,
 }
 
-/// `struct half`.
+/// `struct side`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub struct Half {
-    bytes: u64,
+struct Side {
     wire: u64,
-    acked: u64,
-    last: u64,
-    rtt: Rtt,
     watch_since: u64,
     watch: u32,
     seen: u32,
+    acked: u64,
+    ack: u32,
     window: u32,
     edge: u32,
-    ack: u32,
     asked: u32,
     written: u32,
     clamped: u32,
     mss: u16,
     scale: u8,
-    pad: [u8; 5],
+    timestamps: u8,
+    pad: [u8; 4],
 }
 
-impl From<Half> for ModelHalf {
-    fn from(half: Half) -> ModelHalf {
-        ModelHalf {
-            bytes: half.bytes,
-            wire: half.wire,
-            acked: half.acked,
-            last: Instant::from_nanos(half.last),
-            rtt: ModelRtt {
-                min: half.rtt.min,
-                old_min: half.rtt.old_min,
-                since: Instant::from_nanos(half.rtt.since),
-                sum: half.rtt.sum,
-                count: half.rtt.count,
-            },
-            watch_since: Instant::from_nanos(half.watch_since),
-            watch: half.watch,
-            seen: half.seen,
-            window: half.window,
-            edge: half.edge,
-            ack: half.ack,
-            asked: half.asked,
-            written: half.written,
-            clamped: half.clamped,
-            mss: half.mss,
-            scale: half.scale,
-        }
-    }
+/// `struct data`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Data {
+    bytes: u64,
+    last: u64,
+    rtt: Rtt,
 }
 
 /// `struct connection`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Connection {
-    half: [Half; 2],
-    timestamps: u8,
-    pad: [u8; 7],
+    side: [Side; 2],
+    data: [Data; 2],
+}
+
+impl Connection {
+    /// The data of one direction is counted by its own packets, its windows by the others'.
+    fn half(&self, direction: usize) -> ModelHalf {
+        let (own, other) = (&self.side[direction], &self.side[1 - direction]);
+        let data = &self.data[direction];
+        ModelHalf {
+            bytes: data.bytes,
+            wire: own.wire,
+            acked: other.acked,
+            last: Instant::from_nanos(data.last),
+            rtt: ModelRtt {
+                min: data.rtt.min,
+                old_min: data.rtt.old_min,
+                since: Instant::from_nanos(data.rtt.since),
+                sum: data.rtt.sum,
+                count: data.rtt.count,
+            },
+            watch_since: Instant::from_nanos(own.watch_since),
+            watch: own.watch,
+            seen: own.seen,
+            window: other.window,
+            edge: other.edge,
+            ack: other.ack,
+            asked: other.asked,
+            written: other.written,
+            clamped: other.clamped,
+            mss: other.mss,
+            scale: other.scale,
+        }
+    }
 }
 
 impl From<Connection> for ModelConnection {
     fn from(connection: Connection) -> ModelConnection {
         ModelConnection {
-            half: connection.half.map(Into::into),
-            timestamps: connection.timestamps != 0,
+            half: [connection.half(0), connection.half(1)],
+            timestamps: connection.side[0].timestamps != 0,
         }
     }
 }
@@ -212,8 +221,9 @@ const _: () = {
     assert!(size_of::<Control>() == 24);
     assert!(size_of::<Key>() == 36);
     assert!(size_of::<Rtt>() == 40);
-    assert!(size_of::<Half>() == 120);
-    assert!(size_of::<Connection>() == 248);
+    assert!(size_of::<Side>() == 64);
+    assert!(size_of::<Data>() == 56);
+    assert!(size_of::<Connection>() == 240);
     assert!(size_of::<QuicPair>() == 48);
     assert!(size_of::<Totals>() == 16);
     assert!(size_of::<Setting>() == 44);

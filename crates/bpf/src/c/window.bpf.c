@@ -71,31 +71,40 @@ struct rtt {
 	__u32 pad;
 };
 
-/* The data of one direction, and the windows that govern it. */
-struct half {
-	__u64 bytes;
+/*
+ * What packets of one direction touch, one cache line: their own data, and the windows that they
+ * carry, which govern the data of the other direction. (With many flows the memory is what costs.)
+ */
+struct side {
+	/* Of the data of this direction. */
 	__u64 wire;
-	__u64 acked;
-	__u64 last;
-	struct rtt rtt;
 	__u64 watch_since;
 	__u32 watch;
 	__u32 seen;
+	/* Of the data of the other direction. */
+	__u64 acked;
+	__u32 ack;
 	__u32 window;
 	__u32 edge;
-	__u32 ack;
 	__u32 asked;
 	__u32 written;
 	__u32 clamped;
 	__u16 mss;
 	__u8 scale;
-	__u8 pad[5];
+	__u8 timestamps;
+	__u8 pad[4];
+};
+
+/* The rest of the data of one direction. */
+struct data {
+	__u64 bytes;
+	__u64 last;
+	struct rtt rtt;
 };
 
 struct connection {
-	struct half half[2];
-	__u8 timestamps;
-	__u8 pad[7];
+	struct side side[2];
+	struct data data[2];
 };
 
 struct syn {
@@ -380,42 +389,44 @@ static __always_inline void sample(struct rtt *rtt, __u64 nanos, __u64 now)
 }
 
 /* Counts a packet of this direction and begins to time it, if none is timed. */
-static __always_inline void passes(struct half *half, struct packet *packet, __u64 now)
+static __always_inline void passes(struct side *side, struct data *data, struct packet *packet,
+				   __u64 now)
 {
 	__u32 mark = packet->timestamps ? packet->tsval : packet->seq + packet->payload;
 
 	if (packet->payload) {
-		half->bytes += packet->payload;
-		half->last = now;
+		data->bytes += packet->payload;
+		data->last = now;
 	}
 	if (!packet->timestamps && !packet->payload)
 		return;
-	if (after(mark, half->seen)) {
-		half->seen = mark;
-		if (!half->watch_since || now - half->watch_since >= WATCH_TIMEOUT) {
-			half->watch = mark;
-			half->watch_since = now;
+	if (after(mark, side->seen)) {
+		side->seen = mark;
+		if (!side->watch_since || now - side->watch_since >= WATCH_TIMEOUT) {
+			side->watch = mark;
+			side->watch_since = now;
 		}
 	} else if (!packet->timestamps) {
-		half->watch_since = 0;
+		side->watch_since = 0;
 	}
 }
 
 /* Takes what a packet of the other direction proves about this one. */
-static __always_inline void answered(struct half *half, struct packet *packet, __u64 now)
+static __always_inline void answered(struct side *watched, struct rtt *rtt, struct side *side,
+				     struct packet *packet, __u64 now)
 {
 	__u32 proof = packet->timestamps ? packet->tsecr : packet->ack, step;
-	__u64 since = half->watch_since;
+	__u64 since = watched->watch_since;
 
-	if (since && !after(half->watch, proof)) {
-		if (!packet->timestamps || proof == half->watch)
-			sample(&half->rtt, now - since, now);
-		half->watch_since = 0;
+	if (since && !after(watched->watch, proof)) {
+		if (!packet->timestamps || proof == watched->watch)
+			sample(rtt, now - since, now);
+		watched->watch_since = 0;
 	}
-	step = packet->ack - half->ack;
+	step = packet->ack - side->ack;
 	if (step && step <= MAX_WINDOW) {
-		half->acked += step;
-		half->ack = packet->ack;
+		side->acked += step;
+		side->ack = packet->ack;
 	}
 }
 
@@ -425,10 +436,10 @@ static __always_inline __u32 round_up(__u32 bytes, __u32 scale)
 }
 
 /* The smallest field that keeps the rules, at least 1. */
-static __always_inline __u32 field_for(struct half *half, __u32 ack)
+static __always_inline __u32 field_for(struct side *side, __u32 ack)
 {
-	__u32 scale = half->scale & 15, mss = half->mss ? half->mss : 1, room = half->edge - ack;
-	__u32 window = half->window, field, other;
+	__u32 scale = side->scale & 15, mss = side->mss ? side->mss : 1, room = side->edge - ack;
+	__u32 window = side->window, field, other;
 
 	if (window < mss)
 		window = mss;
@@ -447,24 +458,24 @@ static __always_inline __u32 field_for(struct half *half, __u32 ack)
 }
 
 /* The window field that the packet shall have, and what is kept about it. */
-static __always_inline __u16 advertise(struct half *half, struct packet *packet, bool live)
+static __always_inline __u16 advertise(struct side *side, struct packet *packet, bool live)
 {
-	__u32 field = packet->field, scale = half->scale & 15, written, edge;
+	__u32 field = packet->field, scale = side->scale & 15, written, edge;
 
-	if (live && half->window && field) {
-		__u32 limit = field_for(half, packet->ack);
+	if (live && side->window && field) {
+		__u32 limit = field_for(side, packet->ack);
 
 		if (limit < field) {
 			field = limit;
-			half->clamped++;
+			side->clamped++;
 		}
 	}
 	written = field << scale;
-	half->asked = (__u32)packet->field << scale;
-	half->written = written;
+	side->asked = (__u32)packet->field << scale;
+	side->written = written;
 	edge = packet->ack + written;
-	if (after(edge, half->edge))
-		half->edge = edge;
+	if (after(edge, side->edge))
+		side->edge = edge;
 	return field;
 }
 
@@ -510,17 +521,19 @@ static __noinline int handshake(struct packet *packet, __u32 direction)
 	return 0;
 }
 
-static __always_inline void grow(struct half *half, struct syn *sender, struct syn *receiver,
-				 bool scaled, bool timestamps, __u32 window)
+/* The data of one direction: `own` carries it, `other` its windows. */
+static __always_inline void grow(struct side *own, struct side *other, struct syn *sender,
+				 struct syn *receiver, bool scaled, bool timestamps, __u32 window)
 {
-	half->window = window;
-	half->edge = sender->first + receiver->window;
-	half->ack = sender->first;
-	half->seen = timestamps ? sender->timestamp : sender->first + sender->data;
-	half->asked = receiver->window;
-	half->written = receiver->window;
-	half->mss = sender->mss < receiver->mss ? sender->mss : receiver->mss;
-	half->scale = scaled ? receiver->scale : 0;
+	own->seen = timestamps ? sender->timestamp : sender->first + sender->data;
+	other->window = window;
+	other->edge = sender->first + receiver->window;
+	other->ack = sender->first;
+	other->asked = receiver->window;
+	other->written = receiver->window;
+	other->mss = sender->mss < receiver->mss ? sender->mss : receiver->mss;
+	other->scale = scaled ? receiver->scale : 0;
+	other->timestamps = timestamps;
 }
 
 /* Makes a flow of a handshake of which this is the third packet. */
@@ -545,25 +558,22 @@ static __noinline int establish(struct packet *packet, __u32 direction)
 	__builtin_memset(connection, 0, sizeof(*connection));
 	scaled = embryo->syn.scale != NO_SCALE && embryo->answer.scale != NO_SCALE;
 	timestamps = embryo->syn.timestamps && embryo->answer.timestamps;
-	connection->timestamps = timestamps;
 	if (direction == IN) {
-		grow(&connection->half[IN], &embryo->syn, &embryo->answer, scaled, timestamps,
-		     settings->initial[IN]);
-		grow(&connection->half[OUT], &embryo->answer, &embryo->syn, scaled, timestamps,
-		     settings->initial[OUT]);
+		grow(&connection->side[IN], &connection->side[OUT], &embryo->syn, &embryo->answer, scaled,
+		     timestamps, settings->initial[IN]);
+		grow(&connection->side[OUT], &connection->side[IN], &embryo->answer, &embryo->syn, scaled,
+		     timestamps, settings->initial[OUT]);
 	} else {
-		grow(&connection->half[OUT], &embryo->syn, &embryo->answer, scaled, timestamps,
-		     settings->initial[OUT]);
-		grow(&connection->half[IN], &embryo->answer, &embryo->syn, scaled, timestamps,
-		     settings->initial[IN]);
+		grow(&connection->side[OUT], &connection->side[IN], &embryo->syn, &embryo->answer, scaled,
+		     timestamps, settings->initial[OUT]);
+		grow(&connection->side[IN], &connection->side[OUT], &embryo->answer, &embryo->syn, scaled,
+		     timestamps, settings->initial[IN]);
 	}
 	if (embryo->answer.since) {
-		struct half *first = &connection->half[direction & 1];
-		struct half *second = &connection->half[~direction & 1];
-
 		if (embryo->syn.since)
-			sample(&first->rtt, embryo->answer.since - embryo->syn.since, now);
-		sample(&second->rtt, now - embryo->answer.since, now);
+			sample(&connection->data[direction & 1].rtt,
+			       embryo->answer.since - embryo->syn.since, now);
+		sample(&connection->data[~direction & 1].rtt, now - embryo->answer.since, now);
 	}
 	bpf_map_delete_elem(&embryos, &packet->key);
 	return bpf_map_update_elem(&flows, &packet->key, connection, BPF_ANY);
@@ -631,7 +641,7 @@ static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 	struct totals *total = bpf_map_lookup_elem(&totals, &index);
 	struct packet packet = { .scale = NO_SCALE };
 	struct connection *connection;
-	struct half *data, *reverse;
+	struct side *side;
 	__u16 field, old, new;
 	__u64 now;
 	bool live, tcp;
@@ -670,15 +680,15 @@ static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 		if (!connection)
 			return NEXT;
 	}
-	data = &connection->half[direction];
-	reverse = &connection->half[!direction];
-	data->wire += packet.wire;
-	if (!connection->timestamps || packet.timestamps) {
-		packet.timestamps = connection->timestamps;
-		passes(data, &packet, now);
-		answered(reverse, &packet, now);
+	side = &connection->side[direction];
+	side->wire += packet.wire;
+	if (!side->timestamps || packet.timestamps) {
+		packet.timestamps = side->timestamps;
+		passes(side, &connection->data[direction], &packet, now);
+		answered(&connection->side[!direction], &connection->data[!direction].rtt, side, &packet,
+			 now);
 	}
-	field = advertise(reverse, &packet, live);
+	field = advertise(side, &packet, live);
 	if (field == packet.field)
 		return NEXT;
 	/* The helper knows what the bytes do not tell: an unfinished checksum has no part of the
@@ -738,7 +748,7 @@ int sheaf_set(struct __sk_buff *skb)
 			struct connection *connection = bpf_map_lookup_elem(&flows, &setting.key);
 
 			if (connection) {
-				connection->half[setting.direction & 1].window = setting.value;
+				connection->side[~setting.direction & 1].window = setting.value;
 				known++;
 			}
 		}
