@@ -211,7 +211,7 @@ fn two_seconds_after_the_last_heartbeat_windows_are_the_receivers_again() {
     transfer(&far, &near, 500_000, || window.beat(clock::now()).unwrap());
     assert!(flow(&window, &key).half(Direction::In).clamped > 0);
     // As if the controller had been killed two seconds ago.
-    window.beat(clock::now() - Duration::from_millis(2_001)).unwrap();
+    window.beat(clock::now() - Duration::from_millis(2_010)).unwrap();
     let before = flow(&window, &key).half(Direction::In).clamped;
     transfer(&far, &near, 500_000, || {});
     let after = *flow(&window, &key).half(Direction::In);

@@ -365,7 +365,7 @@ impl Controller {
             }
         }
         // The median of the bytes: one flow with a slow receiver says nothing about the link.
-        self.queues.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        self.queues.sort_unstable_by_key(|(queue, ..)| *queue);
         let half = self.queues.iter().map(|(_, rate, _)| rate).sum::<f64>() / 2.0;
         let mut sum = 0.0;
         let median = self.queues.iter().find(|(_, rate, _)| {

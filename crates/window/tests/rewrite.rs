@@ -251,7 +251,7 @@ fn a_flood_of_syns_pushes_out_beginnings_but_no_flow() {
 }
 
 #[test]
-fn the_round_trip_time_is_the_sum_of_both_halves_by_sequence_numbers() {
+fn without_time_stamps_the_round_trip_time_comes_from_sequence_numbers_sent_once() {
     let mut flow = Download::half_open(0, 0);
     flow.now += Duration::from_millis(3);
     flow.ack(1, 60_000); // the third packet: 3 ms to the client

@@ -388,6 +388,13 @@ static __always_inline void sample(struct rtt *rtt, __u64 nanos, __u64 now)
 	rtt->count++;
 }
 
+static __always_inline void sample_since(struct rtt *rtt, __u64 since)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	sample(rtt, now - since, now);
+}
+
 /* Counts a packet of this direction and begins to time it, if none is timed. */
 static __always_inline void passes(struct side *side, struct data *data, struct packet *packet,
 				   __u64 now)
@@ -402,9 +409,9 @@ static __always_inline void passes(struct side *side, struct data *data, struct 
 		return;
 	if (after(mark, side->seen)) {
 		side->seen = mark;
-		if (!side->watch_since || now - side->watch_since >= WATCH_TIMEOUT) {
+		if (!side->watch_since || (__s64)(now - side->watch_since) >= (__s64)WATCH_TIMEOUT) {
 			side->watch = mark;
-			side->watch_since = now;
+			side->watch_since = bpf_ktime_get_ns();
 		}
 	} else if (!packet->timestamps) {
 		side->watch_since = 0;
@@ -413,14 +420,14 @@ static __always_inline void passes(struct side *side, struct data *data, struct 
 
 /* Takes what a packet of the other direction proves about this one. */
 static __always_inline void answered(struct side *watched, struct rtt *rtt, struct side *side,
-				     struct packet *packet, __u64 now)
+				     struct packet *packet)
 {
 	__u32 proof = packet->timestamps ? packet->tsecr : packet->ack, step;
 	__u64 since = watched->watch_since;
 
 	if (since && !after(watched->watch, proof)) {
 		if (!packet->timestamps || proof == watched->watch)
-			sample(rtt, now - since, now);
+			sample_since(rtt, since);
 		watched->watch_since = 0;
 	}
 	step = packet->ack - side->ack;
@@ -654,7 +661,8 @@ static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 	total->wire += packet.wire;
 	if (!tcp)
 		return NEXT;
-	now = bpf_ktime_get_ns();
+	/* Good enough to the millisecond, and cheap; only what is timed reads the exact clock. */
+	now = bpf_ktime_get_coarse_ns();
 	live = settings->heartbeat && (__s64)(now - settings->heartbeat) <= (__s64)HEARTBEAT_TIMEOUT;
 	if (packet.protocol == PROTO_UDP) {
 		if (packet.key.outside_port == QUIC_PORT || packet.key.inside_port == QUIC_PORT)
@@ -685,8 +693,7 @@ static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 	if (!side->timestamps || packet.timestamps) {
 		packet.timestamps = side->timestamps;
 		passes(side, &connection->data[direction], &packet, now);
-		answered(&connection->side[!direction], &connection->data[!direction].rtt, side, &packet,
-			 now);
+		answered(&connection->side[!direction], &connection->data[!direction].rtt, side, &packet);
 	}
 	field = advertise(side, &packet, live);
 	if (field == packet.field)
