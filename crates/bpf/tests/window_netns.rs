@@ -5,7 +5,7 @@ use sheaf_bpf::Window;
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::{clock, ip};
 use sheaf_stage::{Duration, Instant};
-use sheaf_window::{Connection, Direction, Key, Passing, Rewriter};
+use sheaf_window::{Connection, Direction, Half, Key, Passing, Rewriter};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -139,17 +139,22 @@ fn is_clamped(direction: Direction, offload: bool) {
     // The SYN's own window, which is never touched, is used up first.
     transfer(from, to, 500_000, || window.beat(clock::now()).unwrap());
     let before = *flow(&window, &key).half(direction);
-    let mut written = Vec::new();
+    // What may be in flight: an old acknowledgement that comes late has a larger window, but the
+    // same right edge.
+    let open = |half: &Half| half.edge.wrapping_sub(half.ack);
+    let mut seen = Vec::new();
     transfer(from, to, 2_000_000, || {
         window.beat(clock::now()).unwrap();
-        written.push(flow(&window, &key).half(direction).written);
+        seen.push(open(flow(&window, &key).half(direction)));
     });
     let after = *flow(&window, &key).half(direction);
     assert!(after.clamped > before.clamped, "{after:?}");
     assert!(after.asked > LIMIT, "the receiver has room for more: {after:?}");
-    assert!(written.iter().all(|written| (1460..=LIMIT).contains(written)), "{written:?}");
-    assert_eq!(after.acked - before.acked, after.bytes - before.bytes, "nothing was sent twice");
-    assert!(after.bytes - before.bytes >= 2_000_000);
+    // A reading in the midst of an update can have a new edge and an old acknowledgement.
+    assert!(seen.iter().all(|open| *open <= 2 * LIMIT), "{seen:?}");
+    assert!((1460..=LIMIT).contains(&open(&after)), "{after:?}");
+    let sent = after.bytes - before.bytes;
+    assert!((2_000_000..2_040_000).contains(&sent), "{sent}: hardly anything is sent twice");
     assert_eq!(pair.checksum_errors(), 0);
     let other = flow(&window, &key).half[direction.reverse().index()];
     assert_eq!(other.clamped, 0, "the other direction is not governed");

@@ -45,9 +45,9 @@ pub struct Packet {
 }
 
 fn address(bytes: &[u8]) -> IpAddr {
-    match bytes.try_into() {
-        Ok(bytes) => IpAddr::V4(Ipv4Addr::from_octets(bytes)),
-        Err(_) => IpAddr::V6(Ipv6Addr::from_octets(bytes.try_into().unwrap())),
+    match <[u8; 4]>::try_from(bytes) {
+        Ok(bytes) => IpAddr::V4(Ipv4Addr::from(bytes)),
+        Err(_) => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).unwrap())),
     }
 }
 
