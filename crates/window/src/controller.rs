@@ -291,7 +291,8 @@ impl Controller {
         let others = raw.max(0.0);
         self.owed = raw.min(0.0).max(-self.capacity.assumed() * seconds);
         self.usage.add(others, seconds);
-        self.estimate(tcp.delivered / seconds + quic_rate + others / seconds, now);
+        let delivered = tcp.delivered / seconds + quic_rate + others / seconds;
+        self.estimate(delivered, all / seconds, now);
         self.divide(now);
         self.settle();
         &self.decisions
@@ -349,7 +350,7 @@ impl Controller {
     }
 
     /// What the round-trip times say about the capacity.
-    fn estimate(&mut self, delivered: f64, now: Instant) {
+    fn estimate(&mut self, delivered: f64, passed: f64, now: Instant) {
         self.queues.clear();
         let (mut held, mut all) = (0.0, 0.0);
         for flow in self.flows.values() {
@@ -376,7 +377,7 @@ impl Controller {
         let longest =
             self.queues.iter().map(|(queue, _, floor)| *queue + *floor).max().unwrap_or_default();
         let (limited, seen) = (held > all / 2.0, all > 0.0);
-        let seen = Observation { delivered, queue, rtt, longest, limited, seen };
+        let seen = Observation { delivered, passed, queue, rtt, longest, limited, seen };
         self.capacity.step(seen, now);
         self.status.queue = queue;
     }

@@ -115,30 +115,22 @@ fn a_flow_that_begins_later_gets_its_share_and_one_that_ends_leaves_it() {
     assert!(link.rates()[0] > 0.97 * 20e6, "{:?}", link.rates());
 }
 
-/// The estimate after five seconds at each rate, in Mbit/s.
-fn follow(rates: &[f64], rtts: &[u64]) -> Vec<f64> {
-    let source = Source::Auto { start: Bitrate::from_mbps(10) };
-    let mut link = Link::new(controller(Formula::MaxMin, source), 0.0, downloads(rtts));
-    rates
-        .iter()
-        .map(|rate| {
-            link.rate = rate * 1e6;
-            link.run(5.0);
-            link.controller.status().capacity / 1e6
-        })
-        .collect()
-}
-
 #[test]
 fn capacity_is_found_within_5_percent_in_5_s_after_start_halving_and_doubling() {
-    let rates = [20.0, 10.0, 20.0, 40.0, 20.0];
-    for rtts in [&[20][..], &[60], &[10, 40, 120], &[100, 150, 200]] {
-        let found = follow(&rates, rtts);
-        for (found, rate) in found.iter().zip(rates) {
-            assert!(
-                (found / rate - 1.0).abs() < 0.05,
-                "{rtts:?}: {found} is not {rate}: {rates:?}"
-            );
+    let sets: [&[u64]; 7] =
+        [&[10], &[20], &[60], &[200], &[10, 40, 120], &[100, 150, 200], &[20; 10]];
+    // A change meets the search in another phase each time.
+    for (first, rtts) in [5.0, 5.4, 5.8, 6.3].into_iter().flat_map(|f| sets.map(|set| (f, set))) {
+        for top in [10.0, 40.0, 200.0] {
+            let source = Source::Auto { start: Bitrate::from_mbps(10) };
+            let mut link = Link::new(controller(Formula::MaxMin, source), 0.0, downloads(rtts));
+            for (part, seconds) in [(2.0, first), (4.0, 5.0), (2.0, 5.0), (1.0, 5.0), (2.0, 5.0)] {
+                link.rate = top / part * 1e6;
+                link.run(seconds);
+                let ratio = link.controller.status().capacity / link.rate;
+                let what = format!("RTTs {rtts:?}, {} Mbit/s after {seconds} s", top / part);
+                assert!((ratio - 1.0).abs() < 0.05, "{what}: found {ratio} times as much");
+            }
         }
     }
 }
@@ -157,4 +149,61 @@ fn once_found_the_capacity_stays_within_5_percent_and_the_link_stays_full() {
     let rates = link.rates();
     assert!(rates.iter().sum::<f64>() > 0.95 * 30e6, "{rates:?}");
     assert!(jain(&rates) > 0.98, "{rates:?}");
+}
+
+#[test]
+fn bulk_quic_that_understands_marks_is_marked_down_to_its_share_and_a_call_is_not() {
+    use sheaf_stage::Instant;
+    use sheaf_window::{Key, Policy, Quic, Totals};
+    let config = Config {
+        capacity: Source::Given(Bitrate::from_mbps(10)),
+        quic: Policy::Limit,
+        ..Config::default()
+    };
+    let mut controller = Controller::new(config, Direction::In).unwrap();
+    let address = std::net::IpAddr::from([192, 0, 2, 1]);
+    let key = |port| Key::new((address, 443), (address, port));
+    let (mut bulk, mut call, mut rate) = (Quic::default(), Quic::default(), 16e6);
+    let mut wire = 0;
+    let mut rates = Vec::new();
+    for step in 1..=600 {
+        // A sender that grows by 2 % in 100 ms and falls by 30 % with a mark, like CUBIC (RFC 9438).
+        let packets = (rate / 8.0 / 10.0 / 1280.0) as u32;
+        if bulk.every > 0 && (bulk.since + packets) / bulk.every > 0 {
+            rate *= 0.7;
+            bulk.since = 0;
+        } else {
+            bulk.since += packets;
+            rate *= 1.02;
+        }
+        (bulk.wire, bulk.capable) = (bulk.wire + u64::from(packets) * 1280, bulk.capable + packets);
+        (call.wire, call.capable) = (call.wire + 800, call.capable + 5);
+        wire += u64::from(packets) * 1280 + 800;
+        controller.observe_quic(key(1), &[bulk, Quic::default()]);
+        controller.observe_quic(key(2), &[call, Quic::default()]);
+        controller.observe_totals(Totals { wire, packets: 0 });
+        controller.step(Instant::from_millis(100 * step));
+        for mark in controller.marks() {
+            assert_eq!(mark.flow.key, key(1), "the call is left alone");
+            bulk.every = mark.value;
+        }
+        rates.push(rate);
+    }
+    let late = &rates[300..];
+    let mean = late.iter().sum::<f64>() / late.len() as f64;
+    assert!((5e6..=10.5e6).contains(&mean), "it has about its share of 10 Mbit/s: {mean}");
+    assert!(controller.status().usage < 0.2e6, "what is governed is no U(t)");
+}
+
+#[test]
+fn a_controller_refuses_parameters_that_cannot_work() {
+    let cases = [
+        Config { capacity: Source::Given(Bitrate::from_bps(0)), ..Config::default() },
+        Config { idle: std::time::Duration::ZERO, ..Config::default() },
+        Config { min_segments: 0, ..Config::default() },
+        Config { slack: std::time::Duration::from_secs(1), ..Config::default() },
+    ];
+    for config in cases {
+        assert!(Controller::new(config.clone(), Direction::In).is_err(), "{config:?}");
+    }
 }

@@ -156,8 +156,6 @@ impl Link {
             while flow.in_flight + SEGMENT <= limit && flow.tokens >= WIRE as f64 {
                 flow.tokens -= WIRE as f64;
                 flow.in_flight += SEGMENT;
-                (half[0].bytes, half[0].last) = (half[0].bytes + SEGMENT, now);
-                half[0].wire += WIRE;
                 self.queue.push_back((Some(number), now));
             }
             // An application that waits does not save up for later.
@@ -174,6 +172,8 @@ impl Link {
             self.totals.packets += 1;
             if let Some(flow) = flow {
                 let flow = &mut self.flows[flow];
+                let half = &mut flow.connection.half[0];
+                (half.bytes, half.wire, half.last) = (half.bytes + SEGMENT, half.wire + WIRE, now);
                 flow.acks.push_back((now + flow.rtt, sent));
             }
         }
