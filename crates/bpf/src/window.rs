@@ -13,7 +13,7 @@ use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 use aya::util::KernelVersion;
 use aya::{Ebpf, include_bytes_aligned};
 use sheaf_stage::{Duration, Instant};
-use sheaf_window::{Direction, FlowId};
+use sheaf_window::{Controller, Direction, FlowId};
 use std::io;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/window.bpf.o"));
@@ -151,6 +151,27 @@ impl Window {
     pub fn totals(&self, direction: Direction) -> Result<sheaf_window::Totals, Error> {
         let each = self.totals.get(&(direction.index() as u32), 0)?;
         Ok(Totals::sum(each.iter().map(|one| &one.0)))
+    }
+
+    /// One step of each controller at `now`, by CLOCK_MONOTONIC: shows it all counters, sets what it
+    /// decides, and beats. Call it at least ten times a second.
+    pub fn step(&mut self, controllers: &mut [Controller], now: Instant) -> Result<(), Error> {
+        for (key, connection) in self.flows()? {
+            controllers.iter_mut().for_each(|one| one.observe(key, &connection));
+        }
+        for (key, both) in self.quic()? {
+            controllers.iter_mut().for_each(|one| one.observe_quic(key, &both));
+        }
+        for controller in controllers {
+            let direction = controller.direction();
+            controller.observe_totals(self.totals(direction)?);
+            let windows = controller.step(now).iter();
+            self.set_all(windows.map(|decision| (decision.flow, decision.value)))?;
+            let marks = controller.marks().iter();
+            self.mark_all(marks.map(|decision| (decision.flow, decision.value)))?;
+            self.set_initial(direction, controller.initial());
+        }
+        self.beat(now)
     }
 
     /// Lets the program of `direction` see `frame` `repeat` times, as a super-packet of `segments`

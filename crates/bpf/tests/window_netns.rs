@@ -5,7 +5,9 @@ use sheaf_bpf::Window;
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::{clock, ip};
 use sheaf_stage::{Duration, Instant};
-use sheaf_window::{Connection, Direction, Half, Key, Passing, Rewriter};
+use sheaf_window::{
+    Config, Connection, Controller, Direction, Formula, Half, Key, Passing, Rewriter,
+};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -344,4 +346,24 @@ fn the_heartbeat_of_another_clock_does_not_count() {
     let (near, far, key) = pair.connect();
     transfer(&far, &near, 500_000, || {});
     assert_eq!(flow(&window, &key).half(Direction::In).clamped, 0);
+}
+
+#[test]
+fn a_controller_gives_the_flow_its_window_and_new_flows_theirs() {
+    let pair = Pair::new();
+    let attach = || Window::attach("eth0").map_err(io::Error::other);
+    let mut window = pair.a.run(attach).unwrap();
+    let config = Config { formula: Formula::Fixed(30_000), ..Config::default() };
+    let mut controllers = [Controller::new(config, Direction::In).unwrap()];
+    let (near, far, key) = pair.connect();
+    // The first packets pass as they are: the window that they opened must be used up first.
+    let mut step = |window: &mut Window| window.step(&mut controllers, clock::now()).unwrap();
+    transfer(&far, &near, 100_000, || step(&mut window));
+    step(&mut window);
+    step(&mut window);
+    assert_eq!(flow(&window, &key).half(Direction::In).window, 30_000);
+    let (_near, _far, later) = pair.connect();
+    // The third packet of the handshake has passed when its answer is accepted.
+    assert_eq!(flow(&window, &later).half(Direction::In).window, 30_000);
+    assert_eq!(flow(&window, &later).half(Direction::Out).window, 0, "nobody governs it");
 }

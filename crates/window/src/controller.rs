@@ -7,97 +7,16 @@
 //!
 //! One controller governs one direction of one interface, one bottleneck.
 
-use crate::capacity::{Capacity, Observation, Source};
-use crate::flow::{Connection, MAX_WINDOW, Rtt};
+use crate::capacity::{Capacity, Observation};
+use crate::config::{Config, ConfigError};
+use crate::flow::{Connection, MAX_WINDOW};
+use crate::gauge::Flow;
 use crate::key::{Direction, FlowId, Key};
 use crate::rewrite::{Quic, Totals};
 use crate::shares::{self, Claim, Formula};
 use crate::udp::{Elastic, Policy, Usage};
-use sheaf_stage::{Bitrate, Duration, Instant};
+use sheaf_stage::{Duration, Instant};
 use std::collections::BTreeMap;
-use thiserror::Error;
-
-/// Parameters of a [`Controller`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// How the free capacity is divided; [`Formula::MaxMin`].
-    pub formula: Formula,
-    /// Where the capacity comes from; auto, from 10 Mbit/s.
-    pub capacity: Source,
-    /// What to do about bulk QUIC; leave.
-    pub quic: Policy,
-    /// A flow without data for so long does not count, 0.1..=60 s; 1 s.
-    pub idle: Duration,
-    /// No window below so many full segments, 1..=10; 2, because a receiver holds back the
-    /// acknowledgement of a single segment (RFC 1122 4.2.3.2).
-    pub min_segments: u32,
-    /// Queue that may stand on top of the round-trip time so that the link never runs dry, at most
-    /// 100 ms; 1 ms. Not used while the capacity is searched for.
-    pub slack: Duration,
-    /// Round-trip time of a flow that has none yet; 100 ms.
-    pub default_rtt: Duration,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            formula: Formula::MaxMin,
-            capacity: Source::Auto { start: Bitrate::from_mbps(10) },
-            quic: Policy::default(),
-            idle: Duration::from_secs(1),
-            min_segments: 2,
-            slack: Duration::from_millis(1),
-            default_rtt: Duration::from_millis(100),
-        }
-    }
-}
-
-/// Parameters that cannot work, each with its remedy.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// No capacity.
-    #[error("a capacity of 0 leaves nothing to divide; give the link's rate, or auto")]
-    NoCapacity,
-    /// A flow would count too shortly or for ever.
-    #[error("idle is {idle:?}; choose 0.1 s to 60 s")]
-    Idle {
-        /// What was given.
-        idle: Duration,
-    },
-    /// No segment, or too many.
-    #[error("min_segments is {segments}; choose 1 to 10")]
-    Segments {
-        /// What was given.
-        segments: u32,
-    },
-    /// A slack that is a queue.
-    #[error("slack is {slack:?}; choose at most 100 ms")]
-    Slack {
-        /// What was given.
-        slack: Duration,
-    },
-}
-
-impl Config {
-    /// Whether the parameters make sense.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        let (Source::Given(rate) | Source::Auto { start: rate }) = self.capacity;
-        if rate.as_bps() == 0 {
-            return Err(ConfigError::NoCapacity);
-        }
-        if self.idle < Duration::from_millis(100) || self.idle > Duration::from_secs(60) {
-            return Err(ConfigError::Idle { idle: self.idle });
-        }
-        if !(1..=10).contains(&self.min_segments) {
-            return Err(ConfigError::Segments { segments: self.min_segments });
-        }
-        if self.slack > Duration::from_millis(100) {
-            return Err(ConfigError::Slack { slack: self.slack });
-        }
-        Ok(())
-    }
-}
 
 /// What one step decided about one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,39 +40,6 @@ pub struct Status {
     pub flows: usize,
     /// By how much round-trip times are above their floor.
     pub queue: Duration,
-}
-
-/// A flow between two steps.
-#[derive(Clone, Copy, Debug)]
-struct Flow {
-    /// Counters at the last step.
-    before: Counters,
-    /// Counters now.
-    after: Counters,
-    rtt: Option<Duration>,
-    /// Mean round-trip time of late.
-    recent: Option<Duration>,
-    /// Data of a full segment, bytes.
-    segment: u32,
-    scale: u8,
-    /// Window that it has in the program.
-    set: u32,
-    /// bit/s on the wire, averaged over a few round-trip times.
-    rate: f64,
-    /// When its data passed last.
-    last: Instant,
-    /// What rounding to whole segments left over, bytes.
-    carry: f64,
-    /// The step in which it was seen last.
-    seen: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    bytes: u64,
-    wire: u64,
-    acked: u64,
-    rtt: [(u64, u32); 2],
 }
 
 /// Governs the flows of one direction.
@@ -214,38 +100,9 @@ impl Controller {
     /// Takes note of a connection's counters. A connection that is not shown before a step is
     /// forgotten in it.
     pub fn observe(&mut self, key: Key, connection: &Connection) {
-        let half = connection.half(self.direction);
-        let after = Counters {
-            bytes: half.bytes,
-            wire: half.wire,
-            acked: half.acked,
-            rtt: connection.half.map(|half| (half.rtt.sum, half.rtt.count)),
-        };
-        let flow = self.flows.entry(key).or_insert(Flow {
-            before: after,
-            after,
-            rtt: None,
-            recent: None,
-            segment: 1,
-            scale: 0,
-            set: 0,
-            rate: 0.0,
-            last: Instant::ZERO,
-            carry: 0.0,
-            seen: 0,
-        });
-        if after.wire < flow.after.wire {
-            // Another connection under the same key.
-            flow.before = Counters::default();
-        }
-        let floors = connection.half.map(|half| Rtt::floor(&half.rtt));
-        flow.after = after;
-        flow.rtt = floors[0].zip(floors[1]).map(|(one, other)| one + other);
-        // Time stamps take 12 bytes of each segment (RFC 7323, appendix A).
-        let options = if connection.timestamps { 12 } else { 0 };
-        flow.segment = u32::from(half.mss).saturating_sub(options).max(1);
-        flow.scale = half.scale;
-        (flow.set, flow.last, flow.seen) = (half.window, half.last, self.steps);
+        let flow = self.flows.entry(key).or_insert_with(|| Flow::new(connection, self.direction));
+        flow.observe(connection, self.direction);
+        flow.seen = self.steps;
     }
 
     /// Takes note of a QUIC flow's counters; one that is not shown is forgotten.
@@ -317,18 +174,11 @@ impl Controller {
     fn measure_flows(&mut self, seconds: f64) -> Measured {
         let mut sum = Measured::default();
         for flow in self.flows.values_mut() {
-            let (before, after) = (flow.before, flow.after);
-            let acked = after.acked.saturating_sub(before.acked) as f64 * 8.0;
-            let passed = after.wire.saturating_sub(before.wire) as f64 * 8.0;
-            let bits = acked * flow.overhead();
-            let rtt = flow.rtt.unwrap_or(self.config.default_rtt).as_secs_f64();
-            let constant = (3.0 * rtt).max(0.3);
-            flow.rate += (bits / seconds - flow.rate) * (1.0 - (-seconds / constant).exp());
-            flow.recent = recent(&before, &after).or(flow.recent);
+            let (acked, passed) = flow.measure(seconds, self.config.default_rtt);
             // Bare acknowledgements of the other direction's data are no data that windows govern.
-            if acked > 0.0 || after.bytes > before.bytes {
+            if acked > 0.0 || flow.has_sent() {
                 sum.passed += passed;
-                sum.delivered += bits;
+                sum.delivered += acked;
             }
         }
         sum
@@ -354,7 +204,7 @@ impl Controller {
         self.queues.clear();
         let (mut held, mut all) = (0.0, 0.0);
         for flow in self.flows.values() {
-            if flow.after.acked <= flow.before.acked {
+            if !flow.has_arrived() {
                 continue;
             }
             if let Some((floor, recent)) = flow.rtt.zip(flow.recent) {
@@ -450,7 +300,7 @@ impl Controller {
     /// The counters of now are those of before in the next step.
     fn settle(&mut self) {
         for flow in self.flows.values_mut() {
-            flow.before = flow.after;
+            flow.settle();
         }
         for (before, after, ..) in self.quic.values_mut() {
             *before = *after;
@@ -465,58 +315,4 @@ struct Measured {
     passed: f64,
     /// Bits that arrived.
     delivered: f64,
-}
-
-impl Flow {
-    /// Bytes on the wire for each byte of data.
-    fn overhead(&self) -> f64 {
-        match self.after.bytes {
-            0 => 1.05,
-            bytes => (self.after.wire as f64 / bytes as f64).clamp(1.0, 2.0),
-        }
-    }
-
-    /// Whether its window is what holds it back: it has most of it in flight.
-    fn is_held(&self) -> bool {
-        let Some(rtt) = self.recent.or(self.rtt) else { return false };
-        let flight = self.rate / self.overhead() * rtt.as_secs_f64() / 8.0;
-        self.set > 0 && flight >= 0.8 * f64::from(self.set)
-    }
-
-    /// The window in bytes for `share` bytes on the wire: whole segments, because a sender sends no
-    /// parts of one; what rounding leaves over counts in the next step, so that flows with few
-    /// segments get their share on average.
-    fn window(&mut self, share: f64, min_segments: u32) -> u32 {
-        let mss = f64::from(self.segment);
-        let data = (share / self.overhead()).min(f64::from(MAX_WINDOW));
-        let least = f64::from(min_segments);
-        let segments = if data >= DITHERED * mss {
-            self.carry = 0.0;
-            (data / mss).ceil()
-        } else {
-            let wanted = data + self.carry;
-            let segments = (wanted / mss).floor().max(least);
-            self.carry = (wanted - segments * mss).clamp(0.0, mss);
-            segments
-        };
-        // The field counts in units of 2^scale and is rounded down to them.
-        let quantum = (1u32 << self.scale) - 1;
-        ((segments * mss) as u32).saturating_add(quantum).min(MAX_WINDOW)
-    }
-}
-
-/// From so many segments on a window is rounded up and not dithered.
-const DITHERED: f64 = 32.0;
-
-/// The mean round-trip time between two readings, both halves together.
-fn recent(before: &Counters, after: &Counters) -> Option<Duration> {
-    let mut sum = 0;
-    for (before, after) in before.rtt.iter().zip(&after.rtt) {
-        let count = after.1.wrapping_sub(before.1);
-        if count == 0 || after.0 < before.0 {
-            return None;
-        }
-        sum += (after.0 - before.0) / u64::from(count);
-    }
-    Some(Duration::from_nanos(sum))
 }

@@ -8,7 +8,7 @@
 //! * [`rewrite`]: the model of the eBPF program: tables, and windows lowered in place;
 //! * [`flow`]: what is known of one connection, and which window it may be given;
 //! * [`segment`], [`key`], [`lru`]: TCP headers, names of flows, bounded tables;
-//! * [`controller`]: reads counters, gives windows, ten times a second;
+//! * [`controller`]: reads counters, gives windows, ten times a second; [`config`]: its parameters;
 //! * [`shares`]: how capacity is divided: formula 1, formula 2, max-min, fixed;
 //! * [`capacity`]: the bottleneck's rate, given or found;
 //! * [`udp`]: what windows cannot govern, and QUIC.
@@ -41,8 +41,10 @@
 //! ```
 
 pub mod capacity;
+pub mod config;
 pub mod controller;
 pub mod flow;
+mod gauge;
 pub mod key;
 pub mod lru;
 pub mod rewrite;
@@ -51,7 +53,8 @@ pub mod shares;
 pub mod udp;
 
 pub use capacity::Source;
-pub use controller::{Config, ConfigError, Controller, Decision, Status};
+pub use config::{Config, ConfigError};
+pub use controller::{Controller, Decision, Status};
 pub use flow::{Connection, Half};
 pub use key::{Direction, FlowId, Key};
 pub use rewrite::{Outcome, Passing, Quic, Rewriter, Totals};
