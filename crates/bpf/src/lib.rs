@@ -1,26 +1,31 @@
-//! The kernel engine: two eBPF programs, their loader and their maps.
+//! The kernel engine: the eBPF programs, their loader and their maps.
 //!
 //! * [`merge`]: gathers small packets at tc egress; goes with its process;
 //! * [`split`]: takes meta packets apart at tc ingress; stays;
 //! * [`controller`]: keeps time for it;
 //! * [`layout`]: the structures that both sides of the maps share;
 //! * [`ticker`]: the frames on which due queues leave;
+//! * [`window`]: lowers advertised windows; [`window_layout`] has its structures;
 //! * [`support`]: whether this kernel can run them, and why not.
 //!
 //! The C sources are in `src/c`, compiled by `build.rs` with clang.
 
+mod batch;
 pub mod controller;
 pub mod layout;
 pub mod merge;
 pub mod split;
 pub mod support;
 pub mod ticker;
+pub mod window;
+pub mod window_layout;
 
 pub use controller::Controller;
 pub use merge::{Event, Merge};
 pub use split::Split;
 pub use support::{Unsupported, support};
 pub use ticker::Ticker;
+pub use window::Window;
 
 use thiserror::Error;
 

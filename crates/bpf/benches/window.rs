@@ -1,0 +1,213 @@
+//! What the window program costs per packet, by the kernel's own run-time statistics, with 10,000
+//! flows in the table and packets that go round them, so that caches are as cold as on a router.
+//! Needs root: `cargo bench -p sheaf-bpf --bench window`.
+
+use aya::sys::{Stats, enable_stats};
+use sheaf_bpf::Window;
+use sheaf_netio::netns::Namespace;
+use sheaf_netio::{clock, ip};
+use sheaf_window::{Direction, FlowId, Key};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+use common::{Layout, Packet, handshake};
+
+const FLOWS: u32 = 10_000;
+const ROUNDS: u32 = 10;
+
+fn main() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("the window benchmark needs root");
+        return;
+    }
+    let _statistics = enable_stats(Stats::RunTime).expect("statistics since Linux 5.8");
+    let mut window = Window::load(14).expect("the kernel takes the programs");
+    begin(&mut window);
+    let before = clock::now();
+    let known = set(&mut window);
+    let set = clock::now() - before;
+    let before = clock::now();
+    let read = window.flows().expect("the map is there").count();
+    println!("{read} flows read in {:?}, {known} set in {set:?}", clock::now() - before);
+
+    let ack = acknowledgement();
+    let arp = not_ip();
+    measure(&mut window, "a frame that is not IP (the least)", |_, _| {
+        (Direction::Out, arp.clone())
+    });
+    measure(&mut window, "an acknowledgement, window lowered", |number, round| {
+        let packet = Packet { ack: 100_000 * (round + 3), ..ack.clone() };
+        (Direction::Out, addressed(&packet, number))
+    });
+    measure(&mut window, "an acknowledgement, window kept", |number, round| {
+        let small = Packet { ack: 100_000 * (round + 20), window: 50, ..ack.clone() };
+        (Direction::Out, addressed(&small, number))
+    });
+    measure(&mut window, "1448 bytes of data", |number, round| {
+        let packet =
+            Packet { seq: 1448 * round, payload: 1448, direction: Direction::In, ..ack.clone() };
+        (Direction::In, addressed(&packet, number))
+    });
+    measure(&mut window, "TCP of an unknown flow", |number, _| {
+        (Direction::Out, addressed(&Packet { port: 9, ..ack.clone() }, number))
+    });
+    let again = |frame: &[u8]| {
+        let mut out = [0; 2048];
+        let mut run =
+            |_: u32| window.run(Direction::Out, frame, 1, &mut out, 5_000).expect("it runs").1;
+        (0..60).map(&mut run).min().expect("there are runs")
+    };
+    println!("{:<40} {:4} ns", "the same frame that is not IP", again(&arp).as_nanos());
+    let frame = addressed(&Packet { ack: 5_000_000, ..ack.clone() }, 0);
+    println!("{:<40} {:4} ns", "the same acknowledgement", again(&frame).as_nanos());
+    through_an_interface();
+}
+
+/// All handshakes.
+fn begin(window: &mut Window) {
+    let options = || vec![2, 4, 5, 180, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 3, 3, 7, 1, 1, 1];
+    let mut out = [0; 2048];
+    for number in 0..FLOWS {
+        let all = handshake(Layout::default(), Direction::Out, &[options(), options()], [65535; 2]);
+        for packet in all {
+            let stamps = if packet.flags & 2 == 0 { stamps() } else { packet.options.clone() };
+            let direction = packet.direction;
+            let frame = addressed(&Packet { options: stamps, ..packet }, number);
+            window.run(direction, &frame, 1, &mut out, 1).expect("it runs");
+        }
+    }
+}
+
+/// All windows; how many of the flows are known.
+fn set(window: &mut Window) -> u64 {
+    let key = |number: u32| {
+        let outside = Ipv4Addr::from(0x0b00_0000 + number);
+        Key::new((outside.into(), 80), (Ipv4Addr::from(common::INSIDE).into(), 1000))
+    };
+    let id = |number| FlowId { key: key(number), direction: Direction::In };
+    window.set_all((0..FLOWS).map(|number| (id(number), 20_000))).expect("it runs")
+}
+
+fn stamps() -> Vec<u8> {
+    vec![1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 9]
+}
+
+fn acknowledgement() -> Packet {
+    let base = Packet::ack(Layout::default(), Direction::Out);
+    Packet { window: 60_000, options: stamps(), ..base }
+}
+
+/// Acknowledgements of all flows in turn through a veth pair, as a router forwards them: without a
+/// system call for each.
+fn through_an_interface() {
+    let (a, b) = (Namespace::new().expect("root"), Namespace::new().expect("root"));
+    let other = b.path();
+    let make = || {
+        ip::run(&format!("link add eth0 type veth peer name eth0 netns {other}"))?;
+        ip::run("link set eth0 up")?;
+        let window = Window::attach("eth0").map_err(std::io::Error::other)?;
+        Ok((window, packet_socket(ip::index("eth0")?)?))
+    };
+    let (mut window, socket) = a.run(make).expect("a veth pair");
+    b.run(|| ip::run("link set eth0 up")).expect("its other end");
+    begin(&mut window);
+    set(&mut window);
+    let ack = acknowledgement();
+    // Of 10,000 flows in the table all, or a hundred, are in the air.
+    for (what, active) in [("one flow", 1), ("100 flows", 100), ("10,000 flows", FLOWS)] {
+        let mut best = f64::INFINITY;
+        for round in 0..ROUNDS {
+            window.beat(clock::now()).expect("the map is there");
+            let packet = |number| Packet { ack: 100_000 * (round + 3 + number), ..ack.clone() };
+            let frames: Vec<_> = (0..FLOWS)
+                .map(|number| addressed(&packet(number / active), number % active))
+                .collect();
+            best = best.min(pass(&window, &socket, &frames));
+        }
+        println!("{:<40} {best:4.0} ns", format!("through an interface, {what}"));
+    }
+    let others = vec![not_ip(); FLOWS as usize];
+    let least = (0..ROUNDS).map(|_| pass(&window, &socket, &others)).fold(f64::INFINITY, f64::min);
+    println!("{:<40} {least:4.0} ns", "through an interface, not IP (the least)");
+    let lowered = window.flows().expect("the map").filter(|(_, flow)| flow.half[0].clamped > 0);
+    assert_eq!(lowered.count(), FLOWS as usize);
+}
+
+/// Sends all frames; the mean cost of the program.
+fn pass(window: &Window, socket: &OwnedFd, frames: &[Vec<u8>]) -> f64 {
+    let before = window.cost(Direction::Out).expect("statistics");
+    frames.chunks(50).for_each(|part| send_all(socket, part));
+    let after = window.cost(Direction::Out).expect("statistics");
+    assert!(after.1 - before.1 >= frames.len() as u64);
+    (after.0 - before.0).as_nanos() as f64 / (after.1 - before.1) as f64
+}
+
+fn not_ip() -> Vec<u8> {
+    [&[2; 12][..], &[8, 6], &[0; 46]].concat()
+}
+
+/// A packet socket on interface `index`, for sending alone.
+fn packet_socket(index: u32) -> std::io::Result<OwnedFd> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
+    // SAFETY: an all-zero sockaddr_ll is a valid one.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_ifindex = index as i32;
+    let len = size_of_val(&address) as u32;
+    // SAFETY: the address is a sockaddr_ll of `len` bytes that lives through the call.
+    match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) } {
+        0 => Ok(socket),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Sends the frames with one system call.
+fn send_all(socket: &OwnedFd, frames: &[Vec<u8>]) {
+    let mut parts: Vec<libc::iovec> = frames
+        .iter()
+        .map(|frame| libc::iovec { iov_base: frame.as_ptr() as *mut _, iov_len: frame.len() })
+        .collect();
+    let mut messages: Vec<libc::mmsghdr> = parts
+        .iter_mut()
+        .map(|part| {
+            // SAFETY: an all-zero mmsghdr is a valid one.
+            let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (part, 1);
+            message
+        })
+        .collect();
+    // SAFETY: messages, parts and frames live through the call, which only reads the frames.
+    let sent = unsafe {
+        libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), messages.len() as u32, 0)
+    };
+    assert_eq!(sent, frames.len() as i32, "{}", std::io::Error::last_os_error());
+}
+
+/// The frame of `packet` between the inside end and outside end `number`.
+fn addressed(packet: &Packet, number: u32) -> Vec<u8> {
+    let mut frame = packet.frame();
+    let at = if packet.direction == Direction::In { 14 + 12 } else { 14 + 16 };
+    frame[at..at + 4].copy_from_slice(&(0x0b00_0000 + number).to_be_bytes());
+    frame
+}
+
+fn measure(window: &mut Window, what: &str, make: impl Fn(u32, u32) -> (Direction, Vec<u8>)) {
+    let direction = make(0, 0).0;
+    let mut out = [0; 2048];
+    let mut best = f64::INFINITY;
+    for round in 0..ROUNDS {
+        window.beat(clock::now()).expect("the map is there");
+        let before = window.cost(direction).expect("statistics");
+        for number in 0..FLOWS {
+            let (direction, frame) = make(number, round);
+            window.run(direction, &frame, 1, &mut out, 1).expect("it runs");
+        }
+        let after = window.cost(direction).expect("statistics");
+        let mean = (after.0 - before.0).as_nanos() as f64 / (after.1 - before.1) as f64;
+        best = best.min(mean);
+    }
+    println!("{what:<40} {best:4.0} ns");
+}

@@ -1,0 +1,270 @@
+//! The programs at tc ingress and egress that lower advertised windows.
+//!
+//! They hang on tcx links that nothing pins: when this value or its process goes, the kernel takes
+//! them off. On a kernel without tcx they are classifier filters, which stay; there, as everywhere,
+//! they stop lowering windows two seconds after the last [`Window::beat`].
+
+use crate::layout::Plain;
+use crate::window_layout::{Connection, Control, Key, QuicPair, SETTINGS, Setting, Totals};
+use crate::{Error, batch};
+use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
+use aya::programs::tc::{self, TcAttachType};
+use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
+use aya::util::KernelVersion;
+use aya::{Ebpf, include_bytes_aligned};
+use sheaf_stage::{Duration, Instant};
+use sheaf_window::{Controller, Direction, FlowId};
+use std::io;
+
+static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/window.bpf.o"));
+const PROGRAMS: [&str; 2] = ["sheaf_in", "sheaf_out"];
+const SET: &str = "sheaf_set";
+const ETHERNET: u32 = 14;
+/// The first version with tcx.
+const TCX: KernelVersion = KernelVersion::new(6, 6, 0);
+
+/// `struct __sk_buff`: its size, and where the fields of super-packets are.
+const CONTEXT: usize = 192;
+const GSO_SEGS: usize = 164;
+const GSO_SIZE: usize = 176;
+
+/// The programs on one interface.
+pub struct Window {
+    flows: Map,
+    quic: Map,
+    totals: PerCpuArray<MapData, Plain<Totals>>,
+    control: Array<MapData, Plain<Control>>,
+    settings: Control,
+    flow_buffer: batch::Buffer<Key, Connection>,
+    quic_buffer: batch::Buffer<Key, QuicPair>,
+    frame: Vec<u8>,
+    /// Keeps the programs and their links.
+    ebpf: Ebpf,
+}
+
+impl Window {
+    /// Loads the programs and puts them on `interface` of this thread's network namespace. No
+    /// window is lowered before one is [set](Window::set) and the first [beat](Window::beat).
+    pub fn attach(interface: &str) -> Result<Window, Error> {
+        let mut window = Window::load(link_header(interface)?)?;
+        if !KernelVersion::current().is_ok_and(|version| version >= TCX) {
+            // Where there is one already, attaching works; where there cannot be one, it fails.
+            let _ = tc::qdisc_add_clsact(interface);
+        }
+        let hooks = [TcAttachType::Ingress, TcAttachType::Egress];
+        for (name, hook) in PROGRAMS.into_iter().zip(hooks) {
+            window.program(name)?.attach(interface, hook)?;
+        }
+        Ok(window)
+    }
+
+    /// Loads the programs without an interface, for packets that [`Window::run`] gives them; `link`
+    /// is the length of their link header, 14 or 0.
+    pub fn load(link: u32) -> Result<Window, Error> {
+        let mut ebpf = Ebpf::load(OBJECT)?;
+        let mut map = |name| ebpf.take_map(name).ok_or(Error::Missing(name));
+        let flows = map("flows")?;
+        let quic = map("quic")?;
+        let totals = map("totals")?.try_into()?;
+        let mut control: Array<_, _> = map("control")?.try_into()?;
+        let settings = Control { link, ..Control::default() };
+        control.set(0, Plain(settings), 0)?;
+        for name in PROGRAMS.into_iter().chain([SET]) {
+            let program = ebpf.program_mut(name).ok_or(Error::Missing(name))?;
+            TryInto::<&mut SchedClassifier>::try_into(program)?.load()?;
+        }
+        Ok(Window {
+            flows,
+            quic,
+            totals,
+            control,
+            settings,
+            flow_buffer: batch::Buffer::default(),
+            quic_buffer: batch::Buffer::default(),
+            frame: Vec::new(),
+            ebpf,
+        })
+    }
+
+    /// The controller is alive at `now`, by CLOCK_MONOTONIC.
+    pub fn beat(&mut self, now: Instant) -> Result<(), Error> {
+        self.settings.heartbeat = now.as_nanos();
+        Ok(self.control.set(0, Plain(self.settings), 0)?)
+    }
+
+    /// New flows whose data goes in `direction` begin with `window` bytes, 0 for hands off. In
+    /// force from the next [beat](Window::beat) on.
+    pub fn set_initial(&mut self, direction: Direction, window: u32) {
+        self.settings.initial[direction.index()] = window;
+    }
+
+    /// Holds `flow` to `window` bytes, 0 for hands off; whether the flow is known.
+    pub fn set(&mut self, flow: FlowId, window: u32) -> Result<bool, Error> {
+        Ok(self.set_all([(flow, window)])? == 1)
+    }
+
+    /// Holds each flow to its window; how many of them are known.
+    pub fn set_all(
+        &mut self,
+        windows: impl IntoIterator<Item = (FlowId, u32)>,
+    ) -> Result<u64, Error> {
+        self.settings(windows.into_iter().map(|(flow, value)| Setting::new(flow, value, false)))
+    }
+
+    /// Marks one of so many packets of each QUIC flow, 0 for none; how many of the flows are known.
+    pub fn mark_all(
+        &mut self,
+        flows: impl IntoIterator<Item = (FlowId, u32)>,
+    ) -> Result<u64, Error> {
+        self.settings(flows.into_iter().map(|(flow, value)| Setting::new(flow, value, true)))
+    }
+
+    /// All connections as they are now, in no order.
+    pub fn flows(
+        &mut self,
+    ) -> Result<impl Iterator<Item = (sheaf_window::Key, sheaf_window::Connection)> + '_, Error>
+    {
+        let entries = self.flow_buffer.read(data(&self.flows)?)?;
+        Ok(entries.map(|(key, connection)| ((*key).into(), (*connection).into())))
+    }
+
+    /// All UDP flows from or to port 443 as they are now, in no order.
+    pub fn quic(
+        &mut self,
+    ) -> Result<impl Iterator<Item = (sheaf_window::Key, [sheaf_window::Quic; 2])> + '_, Error>
+    {
+        let entries = self.quic_buffer.read(data(&self.quic)?)?;
+        Ok(entries.map(|(key, pair)| ((*key).into(), (*pair).into())))
+    }
+
+    /// The connection `key` as it is now.
+    pub fn flow(&self, key: &sheaf_window::Key) -> Result<Option<sheaf_window::Connection>, Error> {
+        let flows: HashMap<&MapData, Plain<Key>, Plain<Connection>> = (&self.flows).try_into()?;
+        match flows.get(&Plain((*key).into()), 0) {
+            Ok(Plain(connection)) => Ok(Some(connection.into())),
+            Err(aya::maps::MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Everything that passed in `direction`.
+    pub fn totals(&self, direction: Direction) -> Result<sheaf_window::Totals, Error> {
+        let each = self.totals.get(&(direction.index() as u32), 0)?;
+        Ok(Totals::sum(each.iter().map(|one| &one.0)))
+    }
+
+    /// One step of each controller at `now`, by CLOCK_MONOTONIC: shows it all counters, sets what it
+    /// decides, and beats. Call it at least ten times a second.
+    pub fn step(&mut self, controllers: &mut [Controller], now: Instant) -> Result<(), Error> {
+        for (key, connection) in self.flows()? {
+            controllers.iter_mut().for_each(|one| one.observe(key, &connection));
+        }
+        for (key, both) in self.quic()? {
+            controllers.iter_mut().for_each(|one| one.observe_quic(key, &both));
+        }
+        for controller in controllers {
+            let direction = controller.direction();
+            controller.observe_totals(self.totals(direction)?);
+            let windows = controller.step(now).iter();
+            self.set_all(windows.map(|decision| (decision.flow, decision.value)))?;
+            let marks = controller.marks().iter();
+            self.mark_all(marks.map(|decision| (decision.flow, decision.value)))?;
+            self.set_initial(direction, controller.initial());
+        }
+        self.beat(now)
+    }
+
+    /// Lets the program of `direction` see `frame` `repeat` times, as a super-packet of `segments`
+    /// if more than 1. The frame as it left it is in `out`, which has room for it. Answers its
+    /// length and the mean time of a run.
+    pub fn run(
+        &self,
+        direction: Direction,
+        frame: &[u8],
+        segments: u32,
+        out: &mut [u8],
+        repeat: u32,
+    ) -> Result<(usize, Duration), Error> {
+        let name = PROGRAMS[direction.index()];
+        let program = self.ebpf.program(name).ok_or(Error::Missing(name))?;
+        let program: &SchedClassifier = program.try_into()?;
+        let mut context = [0; CONTEXT];
+        if segments > 1 {
+            let size = (frame.len() as u32 / segments).max(1);
+            context[GSO_SEGS..GSO_SEGS + 4].copy_from_slice(&segments.to_ne_bytes());
+            context[GSO_SIZE..GSO_SIZE + 4].copy_from_slice(&size.to_ne_bytes());
+        }
+        let result = program.test_run(TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(out),
+            ctx_in: (segments > 1).then_some(&context[..]),
+            repeat,
+            ..TestRunOptions::new()
+        })?;
+        Ok((result.data_size_out as usize, result.duration))
+    }
+
+    /// What the program of `direction` has cost so far: the time of all runs, and their number. The
+    /// kernel counts only while `kernel.bpf_stats_enabled` is set or somebody holds statistics on.
+    pub fn cost(&self, direction: Direction) -> Result<(Duration, u64), Error> {
+        let name = PROGRAMS[direction.index()];
+        let program = self.ebpf.program(name).ok_or(Error::Missing(name))?;
+        let program: &SchedClassifier = program.try_into()?;
+        let info = program.info()?;
+        Ok((info.run_time(), info.run_count()))
+    }
+
+    fn settings(&mut self, settings: impl Iterator<Item = Setting>) -> Result<u64, Error> {
+        let mut known = 0;
+        let mut settings = settings.peekable();
+        while settings.peek().is_some() {
+            self.frame.clear();
+            self.frame.resize(ETHERNET as usize, 0);
+            for setting in settings.by_ref().take(SETTINGS) {
+                self.frame.extend_from_slice(&setting.bytes());
+            }
+            let program: &SchedClassifier =
+                self.ebpf.program(SET).ok_or(Error::Missing(SET))?.try_into()?;
+            let data_in = Some(&self.frame[..]);
+            let result = program.test_run(TestRunOptions { data_in, ..TestRunOptions::new() })?;
+            known += u64::from(result.return_value);
+        }
+        Ok(known)
+    }
+
+    fn program(&mut self, name: &'static str) -> Result<&mut SchedClassifier, Error> {
+        Ok(self.ebpf.program_mut(name).ok_or(Error::Missing(name))?.try_into()?)
+    }
+}
+
+fn data(map: &Map) -> Result<&MapData, Error> {
+    match map {
+        Map::LruHashMap(data) => Ok(data),
+        _ => Err(Error::Missing("LRU hash map")),
+    }
+}
+
+/// Bytes of link header that the hooks of `interface` see.
+fn link_header(interface: &str) -> io::Result<u32> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    use std::os::fd::AsRawFd;
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    // SAFETY: an all-zero ifreq is a valid one.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if interface.len() >= request.ifr_name.len() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "interface name too long"));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: SIOCGIFHWADDR reads and writes one ifreq, which lives through the call, and leaves
+    // the address member set.
+    let family = unsafe {
+        if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR as _, &raw mut request) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        request.ifr_ifru.ifru_hwaddr.sa_family
+    };
+    let ethernet = [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&family);
+    Ok(if ethernet { ETHERNET } else { 0 })
+}

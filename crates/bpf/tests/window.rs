@@ -1,0 +1,368 @@
+//! The window program and its model: the same packets, the same bytes, the same counters. Needs
+//! root, but no interface: the kernel runs the program on packets that the test gives it.
+
+use proptest::prelude::*;
+use sheaf_bpf::Window;
+use sheaf_netio::clock;
+use sheaf_stage::{Duration, Instant};
+use sheaf_window::{Connection, Direction, FlowId, Key, Outcome, Passing, Rewriter};
+
+mod common;
+use common::{Layout, Packet, handshake};
+
+/// Both twins.
+struct Twins {
+    program: Window,
+    model: Rewriter,
+    lowered: u32,
+}
+
+impl Twins {
+    fn new() -> Twins {
+        let mut twins =
+            Twins { program: Window::load(14).unwrap(), model: Rewriter::new(), lowered: 0 };
+        twins.beat(clock::now());
+        twins
+    }
+
+    fn beat(&mut self, now: Instant) {
+        self.program.beat(now).unwrap();
+        self.model.beat(now);
+    }
+
+    fn set(&mut self, flow: FlowId, window: u32) {
+        assert_eq!(self.program.set(flow, window).unwrap(), self.model.set(flow, window));
+    }
+
+    /// Both see the frame; answers it as both left it.
+    fn pass(&mut self, direction: Direction, frame: &[u8], link: usize, segments: u32) -> Vec<u8> {
+        let mut out = vec![0; frame.len() + 64];
+        let (len, _) = self.program.run(direction, frame, segments, &mut out, 1).unwrap();
+        let mut expected = frame.to_vec();
+        let passing = Passing { segments, link: link as u32, ..Passing::plain(direction) };
+        let outcome = self.model.rewrite(&mut expected[link..], passing, clock::now());
+        self.lowered += u32::from(matches!(outcome, Outcome::Clamped { .. }));
+        assert_eq!(len, expected.len());
+        let other = |at: &usize| out[*at] != expected[*at];
+        let differs: Vec<_> =
+            (0..len).filter(other).map(|at| (at, frame[at], out[at], expected[at])).collect();
+        assert!(differs.is_empty(), "(at, was, program, model): {differs:?}");
+        expected
+    }
+
+    fn send(&mut self, packet: &Packet) -> Vec<u8> {
+        self.pass(packet.direction, &packet.frame(), packet.layout.link(), 1)
+    }
+
+    /// Both tables, without what depends on when exactly a twin saw a packet.
+    fn compare(&mut self) {
+        let mut program: Vec<_> =
+            self.program.flows().unwrap().map(|(key, flow)| (key, timeless(flow))).collect();
+        let mut model: Vec<_> =
+            self.model.flows().map(|(key, flow)| (*key, timeless(*flow))).collect();
+        program.sort_by_key(|(key, _)| *key);
+        model.sort_by_key(|(key, _)| *key);
+        assert_eq!(program, model);
+        let mut program: Vec<_> = self.program.quic().unwrap().collect();
+        let mut model: Vec<_> = self.model.quic().map(|(key, pair)| (*key, *pair)).collect();
+        program.sort_by_key(|(key, _)| *key);
+        model.sort_by_key(|(key, _)| *key);
+        assert_eq!(program, model);
+        for direction in Direction::BOTH {
+            let totals = self.program.totals(direction).unwrap();
+            assert_eq!(totals, self.model.totals(direction));
+        }
+    }
+}
+
+/// What is left when the clock is taken out; that a sample was taken stays.
+fn timeless(mut connection: Connection) -> Connection {
+    for half in &mut connection.half {
+        half.last = Instant::from_nanos(u64::from(half.last != Instant::ZERO));
+        half.watch_since = Instant::from_nanos(u64::from(half.watch_since != Instant::ZERO));
+        half.rtt.since = Instant::from_nanos(u64::from(half.rtt.since != Instant::ZERO));
+        (half.rtt.min, half.rtt.sum) = (u64::from(half.rtt.min > 0), u64::from(half.rtt.sum > 0));
+    }
+    connection
+}
+
+fn options() -> impl Strategy<Value = Vec<u8>> {
+    let timestamps = (0u32..6, 0u32..6).prop_map(|(value, echo)| {
+        let mut option = vec![8, 10];
+        option.extend_from_slice(&value.to_be_bytes());
+        option.extend_from_slice(&echo.to_be_bytes());
+        option
+    });
+    let one = prop_oneof![
+        2 => Just(vec![1]),
+        3 => timestamps.clone(),
+        2 => (0u8..16).prop_map(|shift| vec![3, 3, shift]),
+        2 => any::<u16>().prop_map(|mss| [&[2, 4][..], &mss.to_be_bytes()].concat()),
+        1 => Just(vec![4, 2]),
+        1 => proptest::collection::vec(any::<u8>(), 8).prop_map(|edges| [&[5, 10], &edges[..]].concat()),
+        1 => Just(vec![0]),
+        1 => proptest::collection::vec(any::<u8>(), 1..8),
+    ];
+    let any_layout = proptest::collection::vec(one, 0..6).prop_map(|all| {
+        let mut bytes = all.concat();
+        bytes.truncate(40);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    });
+    prop_oneof![
+        1 => any_layout,
+        1 => timestamps.prop_map(|option| [&[1, 1], &option[..]].concat()),
+    ]
+}
+
+fn layout() -> impl Strategy<Value = Layout> {
+    (any::<bool>(), 0usize..3, 0usize..=10, 0u8..4).prop_map(|(v6, tags, words, ecn)| Layout {
+        v6,
+        tags,
+        ip_options: if v6 || words > 4 { 0 } else { words * 4 },
+        ecn,
+    })
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Send(Packet),
+    /// A packet with one byte behind the link header changed.
+    Broken(Packet, usize, u8),
+    Super(Packet, u32),
+    Handshake {
+        layout: Layout,
+        opener: Direction,
+        options: [Vec<u8>; 2],
+        windows: [u16; 2],
+    },
+    Set(u16, Direction, u32),
+    Initial(Direction, u32),
+    Mark(u16, Direction, u32),
+    Beat(bool),
+}
+
+impl Step {
+    /// All packets of a case have one IP version, so that they meet in the same flows.
+    fn use_version(&mut self, v6: bool) {
+        let layout = match self {
+            Step::Send(packet) | Step::Broken(packet, ..) | Step::Super(packet, _) => {
+                &mut packet.layout
+            }
+            Step::Handshake { layout, .. } => layout,
+            _ => return,
+        };
+        layout.v6 = v6;
+        if v6 {
+            layout.ip_options = 0;
+        }
+    }
+}
+
+fn packet() -> impl Strategy<Value = Packet> {
+    let window = prop_oneof![Just(0u16), 1u16..100, any::<u16>()];
+    let flags = prop_oneof![12 => Just(16u8), 2 => Just(24u8), 1 => any::<u8>()];
+    let direction = prop_oneof![Just(Direction::In), Just(Direction::Out)];
+    let numbers = (0u32..200_000, 0u32..200_000, window, 0usize..1500);
+    let kind = (0u8..10, any::<bool>(), 0u16..2);
+    (layout(), direction, numbers, flags, options(), kind).prop_map(
+        |(
+            layout,
+            direction,
+            (seq, ack, window, payload),
+            flags,
+            options,
+            (kind, partial, port),
+        )| {
+            Packet {
+                layout,
+                direction,
+                port: 1000 + port,
+                udp: kind == 0,
+                seq: seq.wrapping_sub(100_000),
+                ack: ack.wrapping_sub(100_000),
+                flags,
+                window,
+                options,
+                payload: if payload < 700 { 0 } else { payload },
+                partial,
+                fragment: kind == 1,
+            }
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let direction = || prop_oneof![Just(Direction::In), Just(Direction::Out)];
+    let bytes = prop_oneof![Just(0u32), 1u32..3000, 3000u32..300_000, any::<u32>()];
+    let both = (layout(), direction(), options(), options(), any::<[u16; 2]>());
+    prop_oneof![
+        12 => packet().prop_map(Step::Send),
+        3 => (packet(), any::<usize>(), any::<u8>()).prop_map(|(p, at, to)| Step::Broken(p, at, to)),
+        1 => (packet(), 2u32..40).prop_map(|(packet, segments)| Step::Super(packet, segments)),
+        3 => both.prop_map(|(layout, opener, first, second, windows)| Step::Handshake {
+            layout, opener, options: [first, second], windows,
+        }),
+        3 => (0u16..2, direction(), bytes.clone()).prop_map(|(p, d, w)| Step::Set(1000 + p, d, w)),
+        1 => (direction(), bytes).prop_map(|(d, w)| Step::Initial(d, w)),
+        1 => (0u16..2, direction(), 0u32..4).prop_map(|(p, d, e)| Step::Mark(1000 + p, d, e)),
+        1 => any::<bool>().prop_map(Step::Beat),
+    ]
+}
+
+#[test]
+fn the_program_and_the_model_leave_the_same_bytes_and_counters() {
+    let lowered = std::cell::Cell::new(0);
+    let config = ProptestConfig { cases: 120, failure_persistence: None, ..Default::default() };
+    proptest!(config, |(v6 in any::<bool>(), steps in proptest::collection::vec(step(), 1..150))| {
+        let mut twins = Twins::new();
+        for direction in Direction::BOTH {
+            twins.program.set_initial(direction, 5_000);
+            twins.model.set_initial(direction, 5_000);
+        }
+        twins.beat(clock::now());
+        for mut step in steps {
+            step.use_version(v6);
+            match step {
+                Step::Send(packet) => {
+                    twins.send(&packet);
+                }
+                Step::Broken(packet, at, to) => {
+                    let mut frame = packet.frame();
+                    let link = packet.layout.link();
+                    // The version says nothing new: the EtherType already did.
+                    let at = link + at % (frame.len() - link);
+                    frame[at] = if at == link { frame[at] & 0xf0 | to & 0x0f } else { to };
+                    twins.pass(packet.direction, &frame, link, 1);
+                }
+                Step::Super(packet, segments) if !packet.udp => {
+                    let frame = packet.frame();
+                    twins.pass(packet.direction, &frame, packet.layout.link(), segments);
+                }
+                Step::Super(..) => {}
+                Step::Handshake { layout, opener, options, windows } => {
+                    for packet in handshake(layout, opener, &options, windows) {
+                        twins.send(&packet);
+                    }
+                }
+                Step::Set(port, direction, window) => {
+                    twins.set(FlowId { key: common::key(v6, port), direction }, window);
+                }
+                Step::Initial(direction, window) => {
+                    twins.program.set_initial(direction, window);
+                    twins.model.set_initial(direction, window);
+                    twins.beat(clock::now());
+                }
+                Step::Mark(port, direction, every) => {
+                    let flow = FlowId { key: common::quic_key(v6, port), direction };
+                    let known = twins.program.mark_all([(flow, every)]).unwrap() == 1;
+                    prop_assert_eq!(known, twins.model.set_mark(flow, every));
+                }
+                Step::Beat(alive) => {
+                    let age = Duration::from_secs(if alive { 0 } else { 3 });
+                    twins.beat(clock::now() - age);
+                }
+            }
+        }
+        twins.compare();
+        lowered.set(lowered.get() + twins.lowered);
+    });
+    assert!(lowered.get() > 300, "the cases lower windows: {}", lowered.get());
+}
+
+/// A flow with a window of `window` bytes for the data that comes in.
+fn clamped(twins: &mut Twins, layout: Layout, scale: u8, window: u32) -> Key {
+    let options = || vec![2, 4, 5, 180, 3, 3, scale, 1];
+    // From the first packet on: a larger window that was advertised could not be taken back.
+    twins.program.set_initial(Direction::In, window);
+    twins.model.set_initial(Direction::In, window);
+    twins.beat(clock::now());
+    for packet in handshake(layout, Direction::Out, &[options(), options()], [65535; 2]) {
+        twins.send(&packet);
+    }
+    common::key(layout.v6, 1000)
+}
+
+#[test]
+fn without_a_heartbeat_for_two_seconds_windows_pass_as_they_are() {
+    let mut twins = Twins::new();
+    let layout = Layout::default();
+    clamped(&mut twins, layout, 7, 20_000);
+    let ack = Packet { ack: 300_000, window: 60_000, ..Packet::ack(layout, Direction::Out) };
+    assert_ne!(twins.send(&ack), ack.frame(), "it is lowered while the controller lives");
+    twins.beat(clock::now() - Duration::from_millis(2010));
+    assert_eq!(twins.send(&ack), ack.frame());
+    twins.beat(clock::now());
+    let later = Packet { ack: 300_000 + (60_000 << 7), ..ack };
+    assert_ne!(twins.send(&later), later.frame());
+}
+
+#[test]
+fn a_flood_of_syns_leaves_established_flows_in_the_table() {
+    let program = Window::load(14).unwrap();
+    let mut twins = Twins { program, model: Rewriter::new(), lowered: 0 };
+    twins.beat(clock::now());
+    let key = clamped(&mut twins, Layout::default(), 7, 20_000);
+    let mut out = [0; 256];
+    for number in 0..40_000u32 {
+        let port = number as u16;
+        let syn =
+            Packet { flags: 2, port, seq: number, ..Packet::ack(Layout::default(), Direction::In) };
+        let mut frame = syn.frame();
+        frame[14 + 12..14 + 16].copy_from_slice(&(0x0b00_0000 + number).to_be_bytes());
+        twins.program.run(Direction::In, &frame, 1, &mut out, 1).unwrap();
+    }
+    let flow = twins.program.flow(&key).unwrap().expect("the flow is still there");
+    assert_eq!(flow.half(Direction::In).window, 20_000);
+    assert_eq!(twins.program.flows().unwrap().count(), 1, "no SYN alone made a flow");
+}
+
+#[test]
+fn ten_thousand_flows_stand_in_the_table_and_each_gets_its_window() {
+    let mut program = Window::load(14).unwrap();
+    let mut out = [0; 256];
+    let options = || vec![2, 4, 5, 180, 3, 3, 7, 1];
+    let key = |number: u32| {
+        let address = std::net::Ipv4Addr::from(0x0b00_0000 + number);
+        Key::new((address.into(), 80), (std::net::Ipv4Addr::from(common::INSIDE).into(), 1000))
+    };
+    for number in 0..10_000u32 {
+        let packets =
+            handshake(Layout::default(), Direction::Out, &[options(), options()], [65535; 2]);
+        for packet in packets {
+            let mut frame = packet.frame();
+            let at = if packet.direction == Direction::In { 14 + 12 } else { 14 + 16 };
+            frame[at..at + 4].copy_from_slice(&(0x0b00_0000 + number).to_be_bytes());
+            program.run(packet.direction, &frame, 1, &mut out, 1).unwrap();
+        }
+    }
+    let id = |number| FlowId { key: key(number), direction: Direction::In };
+    let windows = (0..10_000).map(|number| (id(number), 10_000 + number));
+    assert_eq!(program.set_all(windows).unwrap(), 10_000);
+    let mut windows: Vec<_> =
+        program.flows().unwrap().map(|(_, flow)| flow.half(Direction::In).window).collect();
+    windows.sort_unstable();
+    assert_eq!(windows, (10_000..20_000).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_checksum_that_only_looks_unfinished_is_mended() {
+    // The field of a finished packet can equal the pseudo header's sum by chance: then the window
+    // is part of it, and only the kernel knows. The model is told; the program asks the helper.
+    let mut twins = Twins::new();
+    let layout = Layout::default();
+    clamped(&mut twins, layout, 7, 20_000);
+    let ack = Packet {
+        ack: 300_000,
+        window: 60_000,
+        partial: true,
+        ..Packet::ack(layout, Direction::Out)
+    };
+    let mut model_only = ack.frame()[14..].to_vec();
+    let passing = Passing { partial: true, ..Passing::plain(Direction::Out) };
+    let left = twins.send(&ack);
+    assert_ne!(left[14 + 36..14 + 38], ack.frame()[14 + 36..14 + 38]);
+    let outcome = twins.model.rewrite(&mut model_only, passing, clock::now());
+    assert!(matches!(outcome, Outcome::Clamped { .. }));
+    assert_eq!(model_only[36..38], ack.frame()[14 + 36..14 + 38], "an unfinished one stays");
+}

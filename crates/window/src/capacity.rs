@@ -1,0 +1,225 @@
+//! The capacity of the bottleneck: given, or found by itself.
+//!
+//! Principle: the sum of the windows is the capacity that is assumed, times the round-trip time. If
+//! more is assumed than there is, the rest stands in the bottleneck's queue: round-trip times leave
+//! their floor, and what is delivered meanwhile *is* the capacity. If less is assumed, round-trip
+//! times stay at the floor. So the assumption is raised a little from time to time, and faster as
+//! long as nothing happens; when the queue shows, what was delivered becomes the estimate and the
+//! queue is let run empty. No packet is sent for it. (As in BBR, Cardwell et al. 2016: the two edges
+//! are seen at different times, the rate with a queue and the RTT without.)
+
+use sheaf_stage::{Bitrate, Duration, Instant};
+use std::collections::VecDeque;
+
+/// Where the capacity comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// It is known, link headers included.
+    Given(Bitrate),
+    /// It is found; the search begins with this.
+    Auto {
+        /// First assumption.
+        start: Bitrate,
+    },
+}
+
+/// What was seen in one step.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Observation {
+    /// Bits delivered per second, by acknowledgements; link headers and UDP included.
+    pub delivered: f64,
+    /// Bits that passed the interface per second.
+    pub passed: f64,
+    /// By how much round-trip times are above their floor.
+    pub queue: Duration,
+    /// The floor, of the flows that deliver most.
+    pub rtt: Duration,
+    /// The longest round-trip time of late: so late do the last flows show what happened.
+    pub longest: Duration,
+    /// Whether windows are what limits the flows.
+    pub limited: bool,
+    /// Whether flows were there to see it.
+    pub seen: bool,
+}
+
+/// What a change does is watched for so long after the longest round-trip time.
+const ROUND: Duration = Duration::from_millis(200);
+/// Over which a rate is measured, at least.
+const MEASURE: Duration = Duration::from_millis(200);
+/// How long the estimate rests before it is tried again.
+const REST: Duration = Duration::from_millis(600);
+/// First raise, and by how much each raise is larger than the one before.
+const RAISE: f64 = 0.04;
+const FASTER: f64 = 3.0;
+const MAX_RAISE: f64 = 0.5;
+/// Each raise while nothing was found yet.
+const SEARCH_RAISE: f64 = 1.0;
+/// While the queue runs empty, this part of the estimate is used.
+const DRAIN: f64 = 0.92;
+/// A packet, for what a queue of three of them is.
+const PACKET_BITS: f64 = 1514.0 * 8.0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The assumption was raised; what follows?
+    Raised,
+    /// The queue runs empty.
+    Draining,
+    /// Nothing is tried.
+    Resting,
+}
+
+/// The capacity over time.
+#[derive(Clone, Debug)]
+pub struct Capacity {
+    source: Source,
+    estimate: f64,
+    assumed: f64,
+    raise: f64,
+    /// Whether the capacity was reached once.
+    is_found: bool,
+    phase: Phase,
+    since: Instant,
+    /// What packets wait for each other while nothing is tried: bursts, no queue.
+    noise: Duration,
+    /// Since when there is a queue without a break.
+    full_since: Option<Instant>,
+    /// What was delivered of late, by step: when it ended, seconds, bits per second
+    /// by acknowledgements and by what passed.
+    history: VecDeque<(Instant, f64, [f64; 2])>,
+    last: Option<Instant>,
+}
+
+impl Capacity {
+    /// From `source`.
+    pub fn new(source: Source) -> Capacity {
+        let rate = match source {
+            Source::Given(rate) | Source::Auto { start: rate } => (rate.as_bps() as f64).max(1.0),
+        };
+        Capacity {
+            source,
+            estimate: rate,
+            assumed: rate,
+            raise: SEARCH_RAISE,
+            is_found: false,
+            phase: Phase::Raised,
+            since: Instant::ZERO,
+            noise: Duration::ZERO,
+            full_since: None,
+            history: VecDeque::new(),
+            last: None,
+        }
+    }
+
+    /// The best knowledge of the capacity.
+    pub fn estimate(&self) -> Bitrate {
+        Bitrate::from_bps(self.estimate as u64)
+    }
+
+    /// What to divide now: the estimate, or a little more or less while it is tried. bit/s.
+    pub fn assumed(&self) -> f64 {
+        self.assumed
+    }
+
+    /// Whether it is found and not given.
+    pub fn is_auto(&self) -> bool {
+        matches!(self.source, Source::Auto { .. })
+    }
+
+    /// Takes in what was seen since the last step.
+    pub fn step(&mut self, seen: Observation, now: Instant) {
+        let last = self.last.replace(now).unwrap_or(now);
+        let seconds = (now - last).as_secs_f64();
+        if !self.is_auto() || seconds <= 0.0 || !seen.seen {
+            return;
+        }
+        // While nothing is tried, only a queue that is no burst says that the link became slower.
+        let sure = if self.phase == Phase::Resting { 2 } else { 1 };
+        let full = seen.queue > self.noise + self.threshold(seen.rtt) * sure;
+        if self.phase == Phase::Resting && !full {
+            let most = seen.rtt / 8 + self.packets(5.0);
+            self.noise = (self.noise * 4 + seen.queue.min(most)) / 5;
+        }
+        // Flows with long round-trip times send in clumps: two of their rounds level them out.
+        let measure = MEASURE.max(seen.longest * 2);
+        self.history.push_back((now, seconds, [seen.delivered, seen.passed]));
+        while self.history.front().is_some_and(|(at, ..)| now - *at >= measure) {
+            self.history.pop_front();
+        }
+        self.full_since = if full { self.full_since.or(Some(last)) } else { None };
+        // Acknowledgements tell of the past: when the queue has stood for the longest round-trip
+        // time, all of them come from packets that went through it.
+        let standing = self.full_since.map_or(Duration::ZERO, |since| now - since);
+        let measured = full && standing >= seen.longest + measure;
+        let elapsed = now - self.since;
+        match self.phase {
+            Phase::Raised | Phase::Resting if measured => self.found(now),
+            Phase::Raised if elapsed >= seen.longest + ROUND && seen.limited && !full => {
+                // It got through: at least what was delivered is there.
+                self.estimate = self.estimate.max(self.delivered());
+                self.raise(now);
+            }
+            Phase::Draining if !full || elapsed >= seen.longest * 2 + ROUND => {
+                self.enter(Phase::Resting, self.estimate, now);
+            }
+            Phase::Resting if elapsed >= REST && seen.limited && !full => {
+                self.raise = RAISE;
+                self.raise(now);
+            }
+            _ => {}
+        }
+    }
+
+    fn raise(&mut self, now: Instant) {
+        let assumed = self.assumed.max(self.estimate) * (1.0 + self.raise);
+        let most = if self.is_found { MAX_RAISE } else { SEARCH_RAISE };
+        self.raise = (self.raise * FASTER).min(most);
+        self.enter(Phase::Raised, assumed, now);
+    }
+
+    /// What is delivered while a queue stands is what the link can do.
+    fn found(&mut self, now: Instant) {
+        self.estimate = self.delivered().max(1.0);
+        self.is_found = true;
+        self.enter(Phase::Draining, self.estimate * DRAIN, now);
+    }
+
+    fn enter(&mut self, phase: Phase, assumed: f64, now: Instant) {
+        self.phase = phase;
+        self.assumed = assumed;
+        self.since = now;
+        // A queue from before says nothing about what is tried now.
+        self.full_since = None;
+    }
+
+    /// The excess that counts as a queue: 3 % of the round-trip time, but at least three packets and
+    /// a millisecond, which come and go without one.
+    fn threshold(&self, rtt: Duration) -> Duration {
+        (rtt / 32).max(self.packets(3.0)).max(Duration::from_millis(1))
+    }
+
+    /// The time that `count` packets take on the link.
+    fn packets(&self, count: f64) -> Duration {
+        Duration::from_secs_f64(count * PACKET_BITS / self.estimate.max(1e3))
+    }
+
+    /// Mean rate of late. A link that is full delivers at a constant rate; but acknowledgements of
+    /// flows with different round-trip times tell of different moments, and in front of the queue
+    /// packets pass in bursts. The steadier of the two is nearer to the truth.
+    fn delivered(&self) -> f64 {
+        let measure = |which: usize| {
+            let sum = |(time, bits, squares), (_, seconds, rates): &(Instant, f64, [f64; 2])| {
+                let bits_now = rates[which] * seconds;
+                (time + seconds, bits + bits_now, squares + bits_now * rates[which])
+            };
+            let (time, bits, squares) = self.history.iter().fold((0.0, 0.0, 0.0), sum);
+            if time <= 0.0 {
+                return (0.0, 0.0);
+            }
+            let mean: f64 = bits / time;
+            (mean, squares / time - mean * mean)
+        };
+        let (acknowledged, passed) = (measure(0), measure(1));
+        if passed.1 < acknowledged.1 { passed.0 } else { acknowledged.0 }
+    }
+}

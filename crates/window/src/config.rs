@@ -1,0 +1,89 @@
+//! Parameters of the controller.
+
+use crate::capacity::Source;
+use crate::shares::Formula;
+use crate::udp::Policy;
+use sheaf_stage::{Bitrate, Duration};
+use thiserror::Error;
+
+/// Parameters of a [`Controller`](crate::Controller).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How the free capacity is divided; [`Formula::MaxMin`].
+    pub formula: Formula,
+    /// Where the capacity comes from; auto, from 10 Mbit/s.
+    pub capacity: Source,
+    /// What to do about bulk QUIC; leave.
+    pub quic: Policy,
+    /// A flow without data for so long does not count, 0.1..=60 s; 1 s.
+    pub idle: Duration,
+    /// No window below so many full segments, 1..=10; 2, because a receiver holds back the
+    /// acknowledgement of a single segment (RFC 1122 4.2.3.2).
+    pub min_segments: u32,
+    /// Queue that may stand on top of the round-trip time so that the link never runs dry, at most
+    /// 100 ms; 1 ms. Not used while the capacity is searched for.
+    pub slack: Duration,
+    /// Round-trip time of a flow that has none yet; 100 ms.
+    pub default_rtt: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            formula: Formula::MaxMin,
+            capacity: Source::Auto { start: Bitrate::from_mbps(10) },
+            quic: Policy::default(),
+            idle: Duration::from_secs(1),
+            min_segments: 2,
+            slack: Duration::from_millis(1),
+            default_rtt: Duration::from_millis(100),
+        }
+    }
+}
+
+/// Parameters that cannot work, each with its remedy.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// No capacity.
+    #[error("a capacity of 0 leaves nothing to divide; give the link's rate, or auto")]
+    NoCapacity,
+    /// A flow would count too shortly or for ever.
+    #[error("idle is {idle:?}; choose 0.1 s to 60 s")]
+    Idle {
+        /// What was given.
+        idle: Duration,
+    },
+    /// No segment, or too many.
+    #[error("min_segments is {segments}; choose 1 to 10")]
+    Segments {
+        /// What was given.
+        segments: u32,
+    },
+    /// A slack that is a queue.
+    #[error("slack is {slack:?}; choose at most 100 ms")]
+    Slack {
+        /// What was given.
+        slack: Duration,
+    },
+}
+
+impl Config {
+    /// Whether the parameters make sense.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let (Source::Given(rate) | Source::Auto { start: rate }) = self.capacity;
+        if rate.as_bps() == 0 {
+            return Err(ConfigError::NoCapacity);
+        }
+        if self.idle < Duration::from_millis(100) || self.idle > Duration::from_secs(60) {
+            return Err(ConfigError::Idle { idle: self.idle });
+        }
+        if !(1..=10).contains(&self.min_segments) {
+            return Err(ConfigError::Segments { segments: self.min_segments });
+        }
+        if self.slack > Duration::from_millis(100) {
+            return Err(ConfigError::Slack { slack: self.slack });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,318 @@
+//! The controller: reads what the program counted, and gives each flow its window.
+//!
+//! Principle: at least ten times a second, free = C − U(t) is divided among the flows that are
+//! active ([`shares`]); a share is a rate, and the window that makes it is the rate times the
+//! smallest round-trip time of the flow. Nothing is kept about a flow but what two readings of its
+//! counters differ by.
+//!
+//! One controller governs one direction of one interface, one bottleneck.
+
+use crate::capacity::{Capacity, Observation};
+use crate::config::{Config, ConfigError};
+use crate::flow::{Connection, MAX_WINDOW};
+use crate::gauge::Flow;
+use crate::key::{Direction, FlowId, Key};
+use crate::rewrite::{Quic, Totals};
+use crate::shares::{self, Claim, Formula};
+use crate::udp::{Elastic, Policy, Usage};
+use sheaf_stage::{Duration, Instant};
+use std::collections::BTreeMap;
+
+/// What one step decided about one flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The flow.
+    pub flow: FlowId,
+    /// Its window in bytes, or, of a QUIC flow, one of how many packets to mark (0: none).
+    pub value: u32,
+}
+
+/// What the controller knows, for those who look at it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Status {
+    /// The capacity as it is known, bit/s.
+    pub capacity: f64,
+    /// U(t), bit/s.
+    pub usage: f64,
+    /// n(t).
+    pub active: usize,
+    /// Flows in the table.
+    pub flows: usize,
+    /// By how much round-trip times are above their floor.
+    pub queue: Duration,
+}
+
+/// Governs the flows of one direction.
+#[derive(Debug)]
+pub struct Controller {
+    config: Config,
+    direction: Direction,
+    capacity: Capacity,
+    usage: Usage,
+    /// Bits that U(t) was given too many, at most 0.
+    owed: f64,
+    flows: BTreeMap<Key, Flow>,
+    quic: BTreeMap<Key, (Quic, Quic, Elastic, u64)>,
+    totals: [Totals; 2],
+    seen_totals: bool,
+    last: Option<Instant>,
+    steps: u64,
+    status: Status,
+    initial: u32,
+    decisions: Vec<Decision>,
+    marks: Vec<Decision>,
+    claims: Vec<Claim>,
+    windows: Vec<f64>,
+    queues: Vec<(Duration, f64, Duration)>,
+}
+
+impl Controller {
+    /// Governs data that goes in `direction`.
+    pub fn new(config: Config, direction: Direction) -> Result<Controller, ConfigError> {
+        config.check()?;
+        Ok(Controller {
+            capacity: Capacity::new(config.capacity),
+            config,
+            direction,
+            usage: Usage::default(),
+            owed: 0.0,
+            flows: BTreeMap::new(),
+            quic: BTreeMap::new(),
+            totals: [Totals::default(); 2],
+            seen_totals: false,
+            last: None,
+            steps: 0,
+            status: Status::default(),
+            initial: 0,
+            decisions: Vec::new(),
+            marks: Vec::new(),
+            claims: Vec::new(),
+            windows: Vec::new(),
+            queues: Vec::new(),
+        })
+    }
+
+    /// The direction that it governs.
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Takes note of a connection's counters. A connection that is not shown before a step is
+    /// forgotten in it.
+    pub fn observe(&mut self, key: Key, connection: &Connection) {
+        let flow = self.flows.entry(key).or_insert_with(|| Flow::new(connection, self.direction));
+        flow.observe(connection, self.direction);
+        flow.seen = self.steps;
+    }
+
+    /// Takes note of a QUIC flow's counters; one that is not shown is forgotten.
+    pub fn observe_quic(&mut self, key: Key, both: &[Quic; 2]) {
+        let now = both[self.direction.index()];
+        let entry = self.quic.entry(key).or_insert((now, now, Elastic::default(), 0));
+        if now.wire < entry.1.wire {
+            entry.0 = Quic::default();
+        }
+        (entry.1, entry.3) = (now, self.steps);
+    }
+
+    /// Takes note of all that passed in its direction.
+    pub fn observe_totals(&mut self, totals: Totals) {
+        if !self.seen_totals {
+            self.totals[0] = totals;
+            self.seen_totals = true;
+        }
+        self.totals[1] = totals;
+    }
+
+    /// Decides, for what was observed until `now`; answers the windows that change. Call it at least
+    /// ten times a second; a call at the same instant as the last changes nothing.
+    pub fn step(&mut self, now: Instant) -> &[Decision] {
+        self.decisions.clear();
+        self.marks.clear();
+        let last = self.last.replace(now).unwrap_or(now);
+        let seconds = (now - last).as_secs_f64();
+        let steps = self.steps;
+        self.flows.retain(|_, flow| flow.seen == steps);
+        self.quic.retain(|_, entry| entry.3 == steps);
+        self.steps += 1;
+        if seconds <= 0.0 {
+            self.settle();
+            return &self.decisions;
+        }
+        let tcp = self.measure_flows(seconds);
+        let (quic_rate, quic_bits) = self.measure_quic(seconds, now);
+        let all = self.totals[1].wire.saturating_sub(self.totals[0].wire) as f64 * 8.0;
+        // The counters are not all read at the same instant: what is missing now was too much
+        // before, and rises count more than falls.
+        let raw = all - tcp.passed - quic_bits + self.owed;
+        let others = raw.max(0.0);
+        self.owed = raw.min(0.0).max(-self.capacity.assumed() * seconds);
+        self.usage.add(others, seconds);
+        let delivered = tcp.delivered / seconds + quic_rate + others / seconds;
+        self.estimate(delivered, all / seconds, now);
+        self.divide(now);
+        self.settle();
+        &self.decisions
+    }
+
+    /// The marks on QUIC flows that the last step changed.
+    pub fn marks(&self) -> &[Decision] {
+        &self.marks
+    }
+
+    /// The window in bytes for flows that begin now; 0 for none.
+    pub fn initial(&self) -> u32 {
+        self.initial
+    }
+
+    /// What the last step found.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Brings each flow's rate and recent RTT up to date.
+    fn measure_flows(&mut self, seconds: f64) -> Measured {
+        let mut sum = Measured::default();
+        for flow in self.flows.values_mut() {
+            let (acked, passed) = flow.measure(seconds, self.config.default_rtt);
+            // Bare acknowledgements of the other direction's data are no data that windows govern.
+            if acked > 0.0 || flow.has_sent() {
+                sum.passed += passed;
+                sum.delivered += acked;
+            }
+        }
+        sum
+    }
+
+    /// Brings each QUIC flow's rate up to date; answers the rate and the bits of those governed.
+    fn measure_quic(&mut self, seconds: f64, now: Instant) -> (f64, f64) {
+        let (mut rate, mut sum) = (0.0, 0.0);
+        for (before, after, flow, _) in self.quic.values_mut() {
+            let bits = after.wire.saturating_sub(before.wire) as f64 * 8.0;
+            let capable = after.capable.wrapping_sub(before.capable);
+            flow.add(bits, capable, seconds, now);
+            if self.config.quic == Policy::Limit && flow.is_governed(now) {
+                rate += bits / seconds;
+                sum += bits;
+            }
+        }
+        (rate, sum)
+    }
+
+    /// What the round-trip times say about the capacity.
+    fn estimate(&mut self, delivered: f64, passed: f64, now: Instant) {
+        self.queues.clear();
+        let (mut held, mut all) = (0.0, 0.0);
+        for flow in self.flows.values() {
+            if !flow.has_arrived() {
+                continue;
+            }
+            if let Some((floor, recent)) = flow.rtt.zip(flow.recent) {
+                self.queues.push((recent.saturating_sub(floor), flow.rate, floor));
+            }
+            all += flow.rate;
+            if flow.is_held() {
+                held += flow.rate;
+            }
+        }
+        // The median of the bytes: one flow with a slow receiver says nothing about the link.
+        self.queues.sort_unstable_by_key(|(queue, ..)| *queue);
+        let half = self.queues.iter().map(|(_, rate, _)| rate).sum::<f64>() / 2.0;
+        let mut sum = 0.0;
+        let median = self.queues.iter().find(|(_, rate, _)| {
+            sum += rate;
+            sum >= half
+        });
+        let (queue, rtt) = median.map_or((Duration::ZERO, Duration::ZERO), |m| (m.0, m.2));
+        let longest =
+            self.queues.iter().map(|(queue, _, floor)| *queue + *floor).max().unwrap_or_default();
+        let (limited, seen) = (held > all / 2.0, all > 0.0);
+        let seen = Observation { delivered, passed, queue, rtt, longest, limited, seen };
+        self.capacity.step(seen, now);
+        self.status.queue = queue;
+    }
+
+    /// Divides what is free.
+    fn divide(&mut self, now: Instant) {
+        let capacity = self.capacity.assumed();
+        // A flood of UDP does not end all TCP: its last twentieth is never taken away.
+        let free = (capacity - self.usage.rate()).max(capacity / 20.0);
+        let (idle, default_rtt) = (self.config.idle, self.config.default_rtt);
+        let is_active = |flow: &Flow| flow.last != Instant::ZERO && now - flow.last < idle;
+        let max_min = self.config.formula == Formula::MaxMin;
+        let slack = if self.capacity.is_auto() { Duration::ZERO } else { self.config.slack };
+        self.claims.clear();
+        self.claims.extend(self.flows.values().map(|flow| Claim {
+            rtt: flow.rtt.unwrap_or(default_rtt) + slack,
+            demand: match (is_active(flow), max_min && !flow.is_held()) {
+                (false, _) => 0.0,
+                (true, false) => f64::INFINITY,
+                (true, true) => (flow.rate * 1.05).max(1.0),
+            },
+        }));
+        let limit = self.config.quic == Policy::Limit;
+        let governed = self.quic.values().filter(|entry| limit && entry.2.is_governed(now));
+        self.claims.extend(governed.map(|(_, _, flow, _)| Claim {
+            rtt: default_rtt,
+            demand: if max_min { flow.rate() * 1.25 } else { f64::INFINITY },
+        }));
+        shares::divide(self.config.formula, free, &self.claims, &mut self.windows);
+        let active = self.claims.iter().filter(|claim| claim.demand > 0.0).count();
+        let fair = shares::level(free, &self.claims);
+        let fixed = matches!(self.config.formula, Formula::Fixed(_));
+
+        for ((key, flow), window) in self.flows.iter_mut().zip(&self.windows) {
+            let window =
+                if fixed { *window as u32 } else { flow.window(*window, self.config.min_segments) };
+            if window != flow.set {
+                let flow = FlowId { key: *key, direction: self.direction };
+                self.decisions.push(Decision { flow, value: window });
+            }
+        }
+        for (key, (_, after, flow, _)) in &mut self.quic {
+            let every = if limit && flow.is_governed(now) { flow.steer(fair) } else { 0 };
+            if every == 0 {
+                flow.release();
+            }
+            if every != after.every {
+                let flow = FlowId { key: *key, direction: self.direction };
+                self.marks.push(Decision { flow, value: every });
+            }
+        }
+        let rtt = match self.claims.len() {
+            0 => default_rtt.as_secs_f64(),
+            count => {
+                let sum: f64 = self.claims.iter().map(|claim| claim.rtt.as_secs_f64()).sum();
+                sum / count as f64
+            }
+        };
+        self.initial = match self.config.formula {
+            Formula::Fixed(window) => window,
+            // Ten segments leave at once anyway (RFC 6928).
+            _ => ((free / (active + 1) as f64 * rtt / 8.0) as u32).clamp(14_600, MAX_WINDOW),
+        };
+        self.status.capacity = self.capacity.estimate().as_bps() as f64;
+        self.status.usage = self.usage.rate();
+        self.status.active = active;
+        self.status.flows = self.flows.len();
+    }
+
+    /// The counters of now are those of before in the next step.
+    fn settle(&mut self) {
+        for flow in self.flows.values_mut() {
+            flow.settle();
+        }
+        for (before, after, ..) in self.quic.values_mut() {
+            *before = *after;
+        }
+        self.totals[0] = self.totals[1];
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Measured {
+    /// Bits that passed.
+    passed: f64,
+    /// Bits that arrived.
+    delivered: f64,
+}

@@ -1,0 +1,294 @@
+//! What is known of one connection, and the window that its next acknowledgement may carry.
+//!
+//! Principle: a sender has at most the advertised window in flight, so lowering the window in the
+//! acknowledgements lowers the rate to window / RTT. Four rules keep that harmless:
+//! * only lowered, never raised, and a zero window stays what it is;
+//! * the right edge `ack + window` that was written once is never taken back: a window shrinks
+//!   only as data arrives (RFC 9293 3.8.6: "a receiver SHOULD NOT shrink the window");
+//! * one full segment always fits, or the sender would wait for its persist timer;
+//! * the field counts in units of 2^scale (RFC 7323 2.3): the share is rounded down to them, but
+//!   up where rounding down would break one of the rules before.
+//!
+//! Round-trip times are passive. Each half of the path is timed on its own: from a packet that
+//! passes towards an end to the first packet that comes back and proves its arrival, by the time
+//! stamp's echo (RFC 7323 4.1) or, without time stamps, by its acknowledgement; a retransmission
+//! proves nothing (Karn's rule, RFC 6298 3). The sum of both halves is the round-trip time.
+
+use crate::segment::Segment;
+use sheaf_stage::{Duration, Instant};
+
+/// After this long the minimum RTT of a half begins anew; the one before stays for as long again.
+pub const RTT_AGE: Duration = Duration::from_secs(30);
+/// A packet that nothing answered for so long is not timed any more.
+pub const WATCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// The largest window that can be advertised (RFC 7323 2.3).
+pub const MAX_WINDOW: u32 = 65535 << 14;
+
+/// Round-trip times between this place and one end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rtt {
+    /// Smallest of this age; ns, 0 without a sample.
+    pub min: u64,
+    /// Smallest of the age before; ns, 0 without a sample.
+    pub old_min: u64,
+    /// When this age began.
+    pub since: Instant,
+    /// Sum of all samples in ns, for means over any interval.
+    pub sum: u64,
+    /// Samples.
+    pub count: u32,
+}
+
+impl Rtt {
+    /// Takes a sample of `nanos`.
+    pub fn sample(&mut self, nanos: u64, now: Instant) {
+        let nanos = nanos.max(1);
+        if self.count == 0 || now - self.since >= RTT_AGE {
+            self.old_min = self.min;
+            self.min = nanos;
+            self.since = now;
+        } else if nanos < self.min {
+            self.min = nanos;
+        }
+        self.sum += nanos;
+        self.count = self.count.wrapping_add(1);
+    }
+
+    /// The smallest of the last 30 to 60 s in which there were samples.
+    pub fn floor(&self) -> Option<Duration> {
+        let nanos = match (self.min, self.old_min) {
+            (min, 0) => min,
+            (min, old) => min.min(old),
+        };
+        (nanos > 0).then(|| Duration::from_nanos(nanos))
+    }
+}
+
+/// The data of one direction, and the windows that govern it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Half {
+    /// Bytes of data that passed, retransmissions included.
+    pub bytes: u64,
+    /// Bytes on the wire, link headers and acknowledgements of the other direction included.
+    pub wire: u64,
+    /// Bytes that were acknowledged.
+    pub acked: u64,
+    /// When data passed last; [`Instant::ZERO`] for never.
+    pub last: Instant,
+    /// Round-trip time between this place and the receiver.
+    pub rtt: Rtt,
+    /// When the packet passed that is timed now; [`Instant::ZERO`] for none.
+    pub watch_since: Instant,
+    /// Its time stamp, or the sequence number behind it.
+    pub watch: u32,
+    /// Newest time stamp or highest sequence number that passed.
+    pub seen: u32,
+    /// Window to hold the sender to, in bytes; 0 for hands off.
+    pub window: u32,
+    /// Right edge that was advertised.
+    pub edge: u32,
+    /// Highest acknowledgement.
+    pub ack: u32,
+    /// Last window that the receiver asked for, bytes.
+    pub asked: u32,
+    /// Last window that was written, bytes.
+    pub written: u32,
+    /// Acknowledgements whose window was lowered.
+    pub clamped: u32,
+    /// Largest segment that both ends announced, bytes.
+    pub mss: u16,
+    /// Shift of the receiver's windows, 0..=14.
+    pub scale: u8,
+}
+
+impl Half {
+    /// Counts a packet of this direction and begins to time it, if none is timed.
+    pub(crate) fn passes(
+        &mut self,
+        segment: &Segment<'_>,
+        tsval: Option<u32>,
+        wire: u32,
+        now: Instant,
+    ) {
+        self.wire += u64::from(wire);
+        if segment.payload > 0 {
+            self.bytes += u64::from(segment.payload);
+            self.last = now;
+        }
+        let stale = self.watch_since == Instant::ZERO || now - self.watch_since >= WATCH_TIMEOUT;
+        let (mark, counts) = match tsval {
+            Some(value) => (value, true),
+            None => (segment.seq().wrapping_add(segment.payload), segment.payload > 0),
+        };
+        if counts && after(mark, self.seen) {
+            self.seen = mark;
+            if stale {
+                (self.watch, self.watch_since) = (mark, now);
+            }
+        } else if counts && tsval.is_none() {
+            // Sent again: its acknowledgement may be for either copy.
+            self.watch_since = Instant::ZERO;
+        }
+    }
+
+    /// Takes what a packet of the other direction proves about this one.
+    pub(crate) fn answered(&mut self, ack: u32, tsecr: Option<u32>, now: Instant) {
+        if self.watch_since != Instant::ZERO {
+            let (proof, exact) = match tsecr {
+                Some(value) => (value, value == self.watch),
+                None => (ack, true),
+            };
+            if !after(self.watch, proof) {
+                if exact {
+                    self.rtt.sample((now - self.watch_since).as_nanos() as u64, now);
+                }
+                self.watch_since = Instant::ZERO;
+            }
+        }
+        let step = ack.wrapping_sub(self.ack);
+        if step > 0 && step <= MAX_WINDOW {
+            self.acked += u64::from(step);
+            self.ack = ack;
+        }
+    }
+
+    /// The window field for an acknowledgement of `ack` whose receiver wrote `field`, and what is
+    /// kept about it. `live` is whether the controller is alive: without it nothing is lowered.
+    pub(crate) fn advertise(&mut self, ack: u32, field: u16, live: bool) -> u16 {
+        let mut new = field;
+        if live && self.window > 0 && field > 0 {
+            new = field.min(self.field_for(ack));
+        }
+        self.asked = u32::from(field) << self.scale;
+        self.written = u32::from(new) << self.scale;
+        let edge = ack.wrapping_add(self.written);
+        if after(edge, self.edge) {
+            self.edge = edge;
+        }
+        if new < field {
+            self.clamped = self.clamped.wrapping_add(1);
+        }
+        new
+    }
+
+    /// The smallest field that keeps the rules, at least 1.
+    fn field_for(&self, ack: u32) -> u16 {
+        let mss = u32::from(self.mss).max(1);
+        let round_up = |bytes: u32| (bytes + (1 << self.scale) - 1) >> self.scale;
+        let mut field = self.window.clamp(mss, MAX_WINDOW) >> self.scale;
+        field = field.max(round_up(mss));
+        // What is advertised beyond `ack`; more than any window is an acknowledgement gone astray.
+        let room = self.edge.wrapping_sub(ack);
+        if room <= MAX_WINDOW {
+            field = field.max(round_up(room));
+        }
+        u16::try_from(field).unwrap_or(u16::MAX)
+    }
+}
+
+/// Whether sequence number (or time stamp) `a` comes after `b` (RFC 9293 3.4, RFC 7323 5.2).
+fn after(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b) as i32 > 0
+}
+
+/// A connection whose handshake passed by here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connection {
+    /// By [`Direction::index`](crate::Direction::index) of the data.
+    pub half: [Half; 2],
+    /// Whether both ends send time stamps.
+    pub timestamps: bool,
+}
+
+/// What one SYN said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Syn {
+    /// When it passed; [`Instant::ZERO`] when it cannot be timed, because it was sent again.
+    pub since: Instant,
+    /// Sequence number of the first byte of data.
+    pub first: u32,
+    /// Bytes of data with it (RFC 7413).
+    pub data: u32,
+    /// Its window, which is never scaled (RFC 7323 2.2).
+    pub window: u16,
+    /// Largest segment its sender takes.
+    pub mss: u16,
+    /// Shift of its sender's windows.
+    pub scale: Option<u8>,
+    /// Whether it had a time stamp.
+    pub timestamp: Option<u32>,
+}
+
+impl Syn {
+    /// What `segment`, a SYN over IPv4 or (`v6`) IPv6, says.
+    pub(crate) fn read(segment: &Segment<'_>, v6: bool, now: Instant) -> Syn {
+        let options = segment.options();
+        Syn {
+            since: now,
+            first: segment.seq().wrapping_add(1),
+            data: segment.payload,
+            window: segment.window(),
+            // RFC 9293 3.7.1: the default where nothing is said.
+            mss: options.mss.unwrap_or(if v6 { 1220 } else { 536 }),
+            scale: options.scale,
+            timestamp: options.timestamps.map(|(value, _)| value),
+        }
+    }
+
+    /// Whether `ack` acknowledges this SYN, and at most what came with it.
+    pub(crate) fn is_acknowledged_by(&self, ack: u32) -> bool {
+        ack.wrapping_sub(self.first) <= self.data
+    }
+}
+
+/// A connection whose handshake is not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Embryo {
+    /// The way that the first SYN went.
+    pub initiator: crate::Direction,
+    /// The first SYN.
+    pub syn: Syn,
+    /// The answer, SYN and ACK.
+    pub answer: Option<Syn>,
+}
+
+impl Embryo {
+    /// The connection, when its third packet passes at `now`. `initial` are the windows it begins
+    /// with.
+    pub(crate) fn grow(&self, initial: [u32; 2], now: Instant) -> Option<Connection> {
+        let answer = self.answer?;
+        let (i, r) = (self.initiator.index(), self.initiator.reverse().index());
+        // Data of direction `i` was announced by the SYN of direction `i`, its windows by the other.
+        let mut syns = [self.syn; 2];
+        syns[r] = answer;
+        let scaled = self.syn.scale.is_some() && answer.scale.is_some();
+        let timestamps = self.syn.timestamp.is_some() && answer.timestamp.is_some();
+        let half = |of: usize| {
+            let (sender, receiver) = (syns[of], syns[1 - of]);
+            Half {
+                window: initial[of],
+                edge: sender.first.wrapping_add(u32::from(receiver.window)),
+                ack: sender.first,
+                seen: match sender.timestamp {
+                    Some(value) if timestamps => value,
+                    _ => sender.first.wrapping_add(sender.data),
+                },
+                asked: u32::from(receiver.window),
+                written: u32::from(receiver.window),
+                mss: sender.mss.min(receiver.mss),
+                scale: if scaled { receiver.scale.unwrap_or(0) } else { 0 },
+                ..Half::default()
+            }
+        };
+        let mut connection = Connection { half: [half(0), half(1)], timestamps };
+        let timed = |from: Instant, to: Instant| from != Instant::ZERO && to != Instant::ZERO;
+        if timed(self.syn.since, answer.since) {
+            let nanos = (answer.since - self.syn.since).as_nanos() as u64;
+            connection.half[i].rtt.sample(nanos, now);
+        }
+        if timed(answer.since, now) {
+            connection.half[r].rtt.sample((now - answer.since).as_nanos() as u64, now);
+        }
+        Some(connection)
+    }
+}

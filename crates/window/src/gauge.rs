@@ -1,0 +1,170 @@
+//! One flow as the controller sees it: what two readings of its counters differ by, and the window
+//! that makes a share.
+
+use crate::flow::{Connection, MAX_WINDOW};
+use crate::key::Direction;
+use sheaf_stage::{Duration, Instant};
+
+/// A flow between two steps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flow {
+    /// Counters at the last step.
+    before: Counters,
+    /// Counters now.
+    after: Counters,
+    /// Smallest round-trip time.
+    pub rtt: Option<Duration>,
+    /// Mean round-trip time of late.
+    pub recent: Option<Duration>,
+    /// Data of a full segment, bytes.
+    segment: u32,
+    scale: u8,
+    /// Window that it has in the program.
+    pub set: u32,
+    /// bit/s on the wire, averaged over a few round-trip times.
+    pub rate: f64,
+    /// When its data passed last.
+    pub last: Instant,
+    /// What rounding to whole segments left over, bytes.
+    carry: f64,
+    /// The step in which it was seen last.
+    pub seen: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counters {
+    bytes: u64,
+    wire: u64,
+    acked: u64,
+    rtt: [(u64, u32); 2],
+}
+
+impl Flow {
+    /// A flow that is seen first now.
+    pub fn new(connection: &Connection, direction: Direction) -> Flow {
+        let counters = Counters::of(connection, direction);
+        Flow {
+            before: counters,
+            after: counters,
+            rtt: None,
+            recent: None,
+            segment: 1,
+            scale: 0,
+            set: 0,
+            rate: 0.0,
+            last: Instant::ZERO,
+            carry: 0.0,
+            seen: 0,
+        }
+    }
+
+    /// Takes note of the counters.
+    pub fn observe(&mut self, connection: &Connection, direction: Direction) {
+        let half = connection.half(direction);
+        let after = Counters::of(connection, direction);
+        if after.wire < self.after.wire {
+            // Another connection under the same key.
+            self.before = Counters::default();
+        }
+        let floors = connection.half.map(|half| half.rtt.floor());
+        self.after = after;
+        self.rtt = floors[0].zip(floors[1]).map(|(one, other)| one + other);
+        // Time stamps take 12 bytes of each segment (RFC 7323, appendix A).
+        let options = if connection.timestamps { 12 } else { 0 };
+        self.segment = u32::from(half.mss).saturating_sub(options).max(1);
+        self.scale = half.scale;
+        (self.set, self.last) = (half.window, half.last);
+    }
+
+    /// Brings rate and recent RTT up to date, for `seconds` since the last time. Answers the bits on
+    /// the wire that were acknowledged, and those that passed.
+    pub fn measure(&mut self, seconds: f64, default_rtt: Duration) -> (f64, f64) {
+        let (before, after) = (self.before, self.after);
+        let acked = after.acked.saturating_sub(before.acked) as f64 * 8.0 * self.overhead();
+        let passed = after.wire.saturating_sub(before.wire) as f64 * 8.0;
+        let rtt = self.rtt.unwrap_or(default_rtt).as_secs_f64();
+        let constant = (3.0 * rtt).max(0.3);
+        self.rate += (acked / seconds - self.rate) * (1.0 - (-seconds / constant).exp());
+        self.recent = recent(&before, &after).or(self.recent);
+        (acked, passed)
+    }
+
+    /// Whether data passed since the last time.
+    pub fn has_sent(&self) -> bool {
+        self.after.bytes > self.before.bytes
+    }
+
+    /// Whether data was acknowledged since the last time.
+    pub fn has_arrived(&self) -> bool {
+        self.after.acked > self.before.acked
+    }
+
+    /// The counters of now are those of before in the next step.
+    pub fn settle(&mut self) {
+        self.before = self.after;
+    }
+
+    /// Bytes on the wire for each byte of data.
+    fn overhead(&self) -> f64 {
+        match self.after.bytes {
+            0 => 1.05,
+            bytes => (self.after.wire as f64 / bytes as f64).clamp(1.0, 2.0),
+        }
+    }
+
+    /// Whether its window is what holds it back: it has most of it in flight.
+    pub fn is_held(&self) -> bool {
+        let Some(rtt) = self.recent.or(self.rtt) else { return false };
+        let flight = self.rate / self.overhead() * rtt.as_secs_f64() / 8.0;
+        self.set > 0 && flight >= 0.8 * f64::from(self.set)
+    }
+
+    /// The window in bytes for `share` bytes on the wire: whole segments, because a sender sends no
+    /// parts of one; what rounding leaves over counts in the next step, so that flows with few
+    /// segments get their share on average.
+    pub fn window(&mut self, share: f64, min_segments: u32) -> u32 {
+        let mss = f64::from(self.segment);
+        let data = (share / self.overhead()).min(f64::from(MAX_WINDOW));
+        let least = f64::from(min_segments);
+        let segments = if data >= DITHERED * mss {
+            self.carry = 0.0;
+            (data / mss).ceil()
+        } else {
+            let wanted = data + self.carry;
+            let segments = (wanted / mss).floor().max(least);
+            self.carry = (wanted - segments * mss).clamp(0.0, mss);
+            segments
+        };
+        // The field counts in units of 2^scale and is rounded down to them.
+        let quantum = (1u32 << self.scale) - 1;
+        ((segments * mss) as u32).saturating_add(quantum).min(MAX_WINDOW)
+    }
+}
+
+impl Counters {
+    fn of(connection: &Connection, direction: Direction) -> Counters {
+        let half = connection.half(direction);
+        Counters {
+            bytes: half.bytes,
+            wire: half.wire,
+            acked: half.acked,
+            rtt: connection.half.map(|half| (half.rtt.sum, half.rtt.count)),
+        }
+    }
+}
+
+/// From so many segments on a window is rounded up and not dithered.
+const DITHERED: f64 = 32.0;
+
+/// The mean round-trip time between two readings, both halves together.
+fn recent(before: &Counters, after: &Counters) -> Option<Duration> {
+    let mut sum = 0;
+    for (before, after) in before.rtt.iter().zip(&after.rtt) {
+        let count = after.1.wrapping_sub(before.1);
+        if count == 0 || after.0 < before.0 {
+            return None;
+        }
+        sum += (after.0 - before.0) / u64::from(count);
+    }
+    Some(Duration::from_nanos(sum))
+}

@@ -1,0 +1,366 @@
+//! The model of the eBPF program: sees every packet of an interface, keeps the table of flows, and
+//! lowers windows in place.
+//!
+//! Principle ("An OpenWRT solution for future wireless homes", SAP-LAW): the access point sees
+//! every acknowledgement; with a smaller window in it the sender slows down, and nothing changes at
+//! either end. A flow whose handshake did not pass by is left alone, because its window scale is
+//! unknown (RFC 7323 2.2: it is only in SYNs).
+//!
+//! New connections stand in a table of their own until the third packet of the handshake proves
+//! that both ends are real; so a SYN flood pushes out other beginnings, but no flow.
+
+use crate::flow::{Connection, Embryo, Half, Syn};
+use crate::key::{Direction, FlowId, Key};
+use crate::lru::Lru;
+use crate::segment::{Segment, flag};
+use sheaf_stage::{Duration, Instant};
+use sheaf_wire::ip::{Ip, Protocol, Version};
+
+/// Flows (established connections) that the tables hold.
+pub const FLOWS: usize = 16384;
+/// Handshakes that the tables hold.
+pub const EMBRYOS: usize = 4096;
+/// UDP flows from or to port 443 that the tables hold.
+pub const QUIC_FLOWS: usize = 4096;
+/// How long windows are lowered after the controller's last sign of life.
+pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The third packet of a handshake acknowledges the answer and at most this much data (RFC 7413).
+pub const THIRD_ACK: u32 = 65535;
+
+/// What Linux knows about a packet beside its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passing {
+    /// Which way it passes.
+    pub direction: Direction,
+    /// Whether its transport checksum is still to be finished by the device: the field then holds
+    /// the sum of the pseudo header, in which the window has no part.
+    pub partial: bool,
+    /// Frames that it stands for; more than 1 for a super-packet.
+    pub segments: u32,
+    /// Bytes of link headers in front of it.
+    pub link: u32,
+}
+
+impl Passing {
+    /// A single finished packet behind an Ethernet header.
+    pub const fn plain(direction: Direction) -> Passing {
+        Passing { direction, partial: false, segments: 1, link: 14 }
+    }
+}
+
+/// What was done to a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is as it was.
+    Kept,
+    /// Its window field was lowered.
+    Clamped {
+        /// The field before.
+        from: u16,
+        /// The field now.
+        to: u16,
+    },
+    /// It was marked: congestion experienced.
+    Marked,
+}
+
+/// Everything that passed in one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Bytes on the wire, link headers included.
+    pub wire: u64,
+    /// Packets; a super-packet counts as what it stands for.
+    pub packets: u64,
+}
+
+/// A UDP flow from or to port 443, one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quic {
+    /// Bytes on the wire.
+    pub wire: u64,
+    /// Packets that can carry a mark.
+    pub capable: u32,
+    /// Packets that were marked.
+    pub marked: u32,
+    /// Mark one of so many; 0 for none.
+    pub every: u32,
+    /// Packets since the last mark.
+    pub since: u32,
+}
+
+/// The model of the program on one interface.
+///
+/// ```
+/// use sheaf_stage::Instant;
+/// use sheaf_window::{Direction, Outcome, Passing, Rewriter};
+///
+/// let mut rewriter = Rewriter::new();
+/// rewriter.beat(Instant::from_millis(1));
+/// // A connection that began unseen has an unknown window scale: hands off.
+/// let mut packet = Vec::new();
+/// etherparse::PacketBuilder::ipv4([192, 0, 2, 1], [192, 0, 2, 2], 64)
+///     .tcp(80, 1234, 1, 65535)
+///     .ack(1)
+///     .write(&mut packet, &[])?;
+/// let now = Instant::from_millis(2);
+/// assert_eq!(rewriter.rewrite(&mut packet, Passing::plain(Direction::In), now), Outcome::Kept);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Rewriter {
+    flows: Lru<Key, Connection>,
+    embryos: Lru<Key, Embryo>,
+    quic: Lru<Key, [Quic; 2]>,
+    totals: [Totals; 2],
+    heartbeat: Option<Instant>,
+    initial: [u32; 2],
+}
+
+impl Default for Rewriter {
+    fn default() -> Self {
+        Rewriter::new()
+    }
+}
+
+impl Rewriter {
+    /// With tables as large as the program's.
+    pub fn new() -> Rewriter {
+        Rewriter::with_capacity(FLOWS, EMBRYOS)
+    }
+
+    /// With room for `flows` flows and `embryos` handshakes, at least one each.
+    pub fn with_capacity(flows: usize, embryos: usize) -> Rewriter {
+        Rewriter {
+            flows: Lru::new(flows),
+            embryos: Lru::new(embryos),
+            quic: Lru::new(QUIC_FLOWS),
+            totals: [Totals::default(); 2],
+            heartbeat: None,
+            initial: [0; 2],
+        }
+    }
+
+    /// The controller is alive at `now`.
+    pub fn beat(&mut self, now: Instant) {
+        self.heartbeat = Some(now);
+    }
+
+    /// New flows whose data goes in `direction` begin with `window` bytes; 0 for hands off.
+    pub fn set_initial(&mut self, direction: Direction, window: u32) {
+        self.initial[direction.index()] = window;
+    }
+
+    /// Holds `flow` to `window` bytes from its next acknowledgement on, 0 for hands off; whether
+    /// the flow is known.
+    pub fn set(&mut self, flow: FlowId, window: u32) -> bool {
+        let Some(connection) = self.flows.peek_mut(&flow.key) else { return false };
+        connection.half[flow.direction.index()].window = window;
+        true
+    }
+
+    /// Marks one of `every` packets of a QUIC flow that can carry a mark, 0 for none; whether the
+    /// flow is known.
+    pub fn set_mark(&mut self, flow: FlowId, every: u32) -> bool {
+        let Some(both) = self.quic.peek_mut(&flow.key) else { return false };
+        both[flow.direction.index()].every = every;
+        true
+    }
+
+    /// All connections, the last used first.
+    pub fn flows(&self) -> impl Iterator<Item = (&Key, &Connection)> {
+        self.flows.iter()
+    }
+
+    /// The connection `key`.
+    pub fn flow(&self, key: &Key) -> Option<&Connection> {
+        self.flows.peek(key)
+    }
+
+    /// All UDP flows from or to port 443, the last used first.
+    pub fn quic(&self) -> impl Iterator<Item = (&Key, &[Quic; 2])> {
+        self.quic.iter()
+    }
+
+    /// Everything that passed in `direction`.
+    pub fn totals(&self, direction: Direction) -> Totals {
+        self.totals[direction.index()]
+    }
+
+    /// Takes note of `packet`, an IP packet that passes at `now` (later than [`Instant::ZERO`]),
+    /// and lowers its window in place. What is no IP packet is only counted.
+    pub fn rewrite(&mut self, packet: &mut [u8], passing: Passing, now: Instant) -> Outcome {
+        let totals = &mut self.totals[passing.direction.index()];
+        totals.packets += u64::from(passing.segments);
+        let Ok(view) = Ip::parse(packet) else {
+            totals.wire += u64::from(passing.link) + packet.len() as u64;
+            return Outcome::Kept;
+        };
+        let length = view.bytes().len() as u32;
+        if let Some(segment) = Segment::parse(&view) {
+            let headers = passing.link + length - segment.payload;
+            let wire = passing.link + length + (passing.segments.max(1) - 1) * headers;
+            totals.wire += u64::from(wire);
+            let Some(to) = self.segment(&view, &segment, wire, passing.direction, now) else {
+                return Outcome::Kept;
+            };
+            let (from, offset) = (segment.window(), segment.offset);
+            write_window(&mut packet[offset..], to, passing.partial);
+            return Outcome::Clamped { from, to };
+        }
+        let wire = passing.link + length;
+        totals.wire += u64::from(wire);
+        if self.marks(&view, wire, passing.direction, self.is_live(now)) {
+            mark(packet);
+            return Outcome::Marked;
+        }
+        Outcome::Kept
+    }
+
+    /// Whether the controller showed itself lately.
+    fn is_live(&self, now: Instant) -> bool {
+        self.heartbeat.is_some_and(|beat| now - beat <= HEARTBEAT_TIMEOUT)
+    }
+
+    /// Takes note of a TCP segment; the window field it shall have, if another.
+    fn segment(
+        &mut self,
+        view: &Ip<'_>,
+        segment: &Segment<'_>,
+        wire: u32,
+        direction: Direction,
+        now: Instant,
+    ) -> Option<u16> {
+        let flags = segment.flags();
+        let key = Key::of(view, direction)?;
+        if flags & flag::RST != 0 {
+            return None;
+        }
+        if flags & flag::SYN != 0 {
+            if flags & flag::FIN == 0 {
+                let syn = Syn::read(segment, view.version() == Version::V6, now);
+                self.handshake(key, syn, segment, direction);
+            }
+            return None;
+        }
+        if flags & flag::ACK == 0 {
+            return None;
+        }
+        if self.flows.peek(&key).is_none() {
+            self.establish(key, segment.ack(), direction, now)?;
+        }
+        let live = self.is_live(now);
+        let connection = self.flows.get(&key)?;
+        let timestamps = if connection.timestamps { segment.options().timestamps } else { None };
+        let [data, reverse] = [direction.index(), direction.reverse().index()];
+        if !connection.timestamps || timestamps.is_some() {
+            let (tsval, tsecr) = timestamps.unzip();
+            connection.half[data].passes(segment, tsval, wire, now);
+            connection.half[reverse].answered(segment.ack(), tsecr, now);
+        } else {
+            connection.half[data].wire += u64::from(wire);
+        }
+        let field = connection.half[reverse].advertise(segment.ack(), segment.window(), live);
+        (field != segment.window()).then_some(field)
+    }
+
+    /// A SYN or the answer to one.
+    fn handshake(&mut self, key: Key, mut syn: Syn, segment: &Segment<'_>, direction: Direction) {
+        if segment.flags() & flag::ACK == 0 {
+            let before = self.embryos.peek(&key).map(|embryo| (embryo.initiator, embryo.syn.first));
+            if before == Some((direction, syn.first)) {
+                syn.since = Instant::ZERO;
+            }
+            self.embryos.insert(key, Embryo { initiator: direction, syn, answer: None });
+            return;
+        }
+        let Some(embryo) = self.embryos.get(&key) else { return };
+        if embryo.initiator == direction || !embryo.syn.is_acknowledged_by(segment.ack()) {
+            return;
+        }
+        if embryo.answer.is_some_and(|before| before.first == syn.first) {
+            syn.since = Instant::ZERO;
+        }
+        embryo.answer = Some(syn);
+        // Both ends begin anew: what was known under this key was another connection.
+        self.flows.remove(&key);
+    }
+
+    /// Makes a flow of a handshake of which this is the third packet.
+    fn establish(&mut self, key: Key, ack: u32, direction: Direction, now: Instant) -> Option<()> {
+        let embryo = self.embryos.get(&key)?;
+        let answer = embryo.answer?;
+        if embryo.initiator != direction || ack.wrapping_sub(answer.first) > THIRD_ACK {
+            return None;
+        }
+        let connection = embryo.grow(self.initial, now)?;
+        self.embryos.remove(&key);
+        self.flows.insert(key, connection);
+        Some(())
+    }
+
+    /// Counts a QUIC packet; whether it is to be marked.
+    fn marks(&mut self, view: &Ip<'_>, wire: u32, direction: Direction, live: bool) -> bool {
+        if view.protocol() != Protocol::UDP {
+            return false;
+        }
+        let Some(key) = Key::of(view, direction) else { return false };
+        if key.outside_port != 443 && key.inside_port != 443 {
+            return false;
+        }
+        if self.quic.peek(&key).is_none() {
+            self.quic.insert(key, [Quic::default(); 2]);
+        }
+        let Some(both) = self.quic.get(&key) else { return false };
+        let flow: &mut Quic = &mut both[direction.index()];
+        flow.wire += u64::from(wire);
+        let ecn = view.traffic_class() & 3;
+        if ecn == 0 {
+            return false;
+        }
+        flow.capable = flow.capable.wrapping_add(1);
+        flow.since = flow.since.wrapping_add(1);
+        let due = live && flow.every > 0 && flow.since >= flow.every;
+        if !due || ecn == 3 {
+            return false;
+        }
+        flow.since = 0;
+        flow.marked = flow.marked.wrapping_add(1);
+        true
+    }
+}
+
+/// Writes the window into the TCP header and mends the checksum.
+fn write_window(header: &mut [u8], window: u16, partial: bool) {
+    let old = u16::from_be_bytes([header[14], header[15]]);
+    header[14..16].copy_from_slice(&window.to_be_bytes());
+    if !partial {
+        update_checksum(&mut header[16..18], old, window);
+    }
+}
+
+/// Sets the ECN field of an ECN-capable packet to 11 (RFC 3168 5).
+fn mark(packet: &mut [u8]) {
+    if packet[0] >> 4 == 6 {
+        packet[1] |= 0x30;
+        return;
+    }
+    let old = u16::from_be_bytes([packet[0], packet[1]]);
+    packet[1] |= 3;
+    let new = u16::from_be_bytes([packet[0], packet[1]]);
+    update_checksum(&mut packet[10..12], old, new);
+}
+
+/// Mends a checksum over a word that changed from `old` to `new` (RFC 1624, equation 3).
+fn update_checksum(field: &mut [u8], old: u16, new: u16) {
+    let checksum = u16::from_be_bytes([field[0], field[1]]);
+    let sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
+    field.copy_from_slice(&(!sheaf_wire::checksum::fold(sum)).to_be_bytes());
+}
+
+/// One direction of a connection in the table.
+impl Connection {
+    /// The half whose data goes in `direction`.
+    pub fn half(&self, direction: Direction) -> &Half {
+        &self.half[direction.index()]
+    }
+}

@@ -1,0 +1,209 @@
+//! The controller and TCP flows in a closed loop, under virtual time.
+
+use sheaf_stage::Bitrate;
+use sheaf_window::{Config, Controller, Direction, Formula, Source};
+
+mod loop_model;
+use loop_model::{Flow, Link, jain};
+
+const RTTS: [u64; 8] = [10, 20, 35, 60, 80, 110, 150, 200];
+
+fn controller(formula: Formula, capacity: Source) -> Controller {
+    let config = Config { formula, capacity, ..Config::default() };
+    Controller::new(config, Direction::In).unwrap()
+}
+
+fn given(formula: Formula, mbps: u64) -> Controller {
+    controller(formula, Source::Given(Bitrate::from_mbps(mbps)))
+}
+
+fn downloads(rtts: &[u64]) -> Vec<Flow> {
+    rtts.iter().map(|rtt| Flow::new(*rtt, f64::INFINITY)).collect()
+}
+
+fn settled(formula: Formula, mbps: u64, rtts: &[u64]) -> Link {
+    let mut link = Link::new(given(formula, mbps), mbps as f64 * 1e6, downloads(rtts));
+    link.run(5.0);
+    link.mark();
+    link.run(10.0);
+    link
+}
+
+#[test]
+fn formula_1_favours_short_round_trip_times() {
+    let link = settled(Formula::EqualWindow, 50, &[20, 100]);
+    let rates = link.rates();
+    assert!(rates[0] > 2.5 * rates[1], "{rates:?}");
+    assert!(jain(&rates) < 0.85);
+}
+
+#[test]
+fn formula_2_and_max_min_are_fair_for_10_to_200_ms_and_fill_the_link_without_a_queue() {
+    for formula in [Formula::EqualRate, Formula::MaxMin] {
+        let link = settled(formula, 50, &RTTS);
+        let rates = link.rates();
+        assert!(jain(&rates) >= 0.98, "{formula:?}: {} {rates:?}", jain(&rates));
+        assert!(rates.iter().sum::<f64>() >= 0.98 * 50e6, "{formula:?}: {rates:?}");
+        // 10 ms of 50 Mbit/s are 41 packets.
+        assert!(link.queue().0 < 15.0, "{formula:?}: {:?}", link.queue());
+    }
+}
+
+#[test]
+fn flows_with_few_segments_each_still_get_equal_rates() {
+    // 1.25 Mbit/s each: 1 segment at 10 ms, 21 at 200 ms. Not less than two is allowed, so the
+    // shortest round-trip times are the ones whose windows are rounded most.
+    let link =
+        settled(Formula::EqualRate, 20, &[30, 40, 50, 60, 70, 80, 90, 100, 110, 120, 160, 200]);
+    let rates = link.rates();
+    assert!(jain(&rates) >= 0.98, "{} {rates:?}", jain(&rates));
+    assert!(rates.iter().sum::<f64>() >= 0.98 * 20e6, "{rates:?}");
+}
+
+#[test]
+fn what_an_application_does_not_use_goes_to_the_others() {
+    let share = |formula| {
+        let mut flows = downloads(&[40, 40, 80]);
+        flows.push(Flow::new(60, 2e6));
+        let mut link = Link::new(given(formula, 40), 40e6, flows);
+        link.run(5.0);
+        link.mark();
+        link.run(10.0);
+        link.rates()
+    };
+    let (plain, rates) = (share(Formula::EqualRate), share(Formula::MaxMin));
+    assert!(plain[..3].iter().all(|rate| *rate < 10.7e6), "a quarter each: {plain:?}");
+    assert!((rates[3] - 2e6).abs() < 0.1e6, "{rates:?}");
+    let fair = 38e6 / 3.0;
+    assert!(rates[..3].iter().all(|rate| (rate / fair - 1.0).abs() < 0.05), "{rates:?}");
+    assert!(jain(&rates[..3]) >= 0.98);
+}
+
+#[test]
+fn tcp_makes_room_for_udp_and_takes_it_back() {
+    let mut link = settled(Formula::MaxMin, 20, &[20, 60]);
+    link.udp = 12e6;
+    link.run(1.0);
+    link.mark();
+    link.run(4.0);
+    let rates = link.rates();
+    assert!((rates.iter().sum::<f64>() / 8e6 - 1.0).abs() < 0.05, "{rates:?}");
+    assert!(link.queue().0 < 12.0, "{:?}", link.queue());
+    link.udp = 0.0;
+    link.run(3.0);
+    link.mark();
+    link.run(4.0);
+    assert!(link.rates().iter().sum::<f64>() >= 0.97 * 20e6, "{:?}", link.rates());
+}
+
+#[test]
+fn a_flow_that_begins_later_gets_its_share_and_one_that_ends_leaves_it() {
+    let mut flows = downloads(&[30, 30]);
+    flows[1].start = sheaf_stage::Instant::from_millis(5_000);
+    let mut link = Link::new(given(Formula::MaxMin, 20), 20e6, flows);
+    link.run(5.0);
+    link.mark();
+    link.run(2.0);
+    link.mark();
+    link.run(3.0);
+    let rates = link.rates();
+    assert!(jain(&rates) >= 0.98, "{rates:?}");
+    link.flows[1].demand = 0.0;
+    link.run(3.0);
+    link.mark();
+    link.run(3.0);
+    assert!(link.rates()[0] > 0.97 * 20e6, "{:?}", link.rates());
+}
+
+#[test]
+fn capacity_is_found_within_5_percent_in_5_s_after_start_halving_and_doubling() {
+    let sets: [&[u64]; 7] =
+        [&[10], &[20], &[60], &[200], &[10, 40, 120], &[100, 150, 200], &[20; 10]];
+    // A change meets the search in another phase each time.
+    for (first, rtts) in [5.0, 5.4, 5.8, 6.3].into_iter().flat_map(|f| sets.map(|set| (f, set))) {
+        for top in [10.0, 40.0, 200.0] {
+            let source = Source::Auto { start: Bitrate::from_mbps(10) };
+            let mut link = Link::new(controller(Formula::MaxMin, source), 0.0, downloads(rtts));
+            for (part, seconds) in [(2.0, first), (4.0, 5.0), (2.0, 5.0), (1.0, 5.0), (2.0, 5.0)] {
+                link.rate = top / part * 1e6;
+                link.run(seconds);
+                let ratio = link.controller.status().capacity / link.rate;
+                let what = format!("RTTs {rtts:?}, {} Mbit/s after {seconds} s", top / part);
+                assert!((ratio - 1.0).abs() < 0.05, "{what}: found {ratio} times as much");
+            }
+        }
+    }
+}
+
+#[test]
+fn once_found_the_capacity_stays_within_5_percent_and_the_link_stays_full() {
+    let source = Source::Auto { start: Bitrate::from_mbps(10) };
+    let mut link = Link::new(controller(Formula::MaxMin, source), 30e6, downloads(&[20, 60, 100]));
+    link.run(5.0);
+    link.mark();
+    for _ in 0..100 {
+        link.run(0.1);
+        let found = link.controller.status().capacity / 30e6;
+        assert!((found - 1.0).abs() < 0.05, "{found}");
+    }
+    let rates = link.rates();
+    assert!(rates.iter().sum::<f64>() > 0.95 * 30e6, "{rates:?}");
+    assert!(jain(&rates) > 0.98, "{rates:?}");
+}
+
+#[test]
+fn bulk_quic_that_understands_marks_is_marked_down_to_its_share_and_a_call_is_not() {
+    use sheaf_stage::Instant;
+    use sheaf_window::{Key, Policy, Quic, Totals};
+    let config = Config {
+        capacity: Source::Given(Bitrate::from_mbps(10)),
+        quic: Policy::Limit,
+        ..Config::default()
+    };
+    let mut controller = Controller::new(config, Direction::In).unwrap();
+    let address = std::net::IpAddr::from([192, 0, 2, 1]);
+    let key = |port| Key::new((address, 443), (address, port));
+    let (mut bulk, mut call, mut rate) = (Quic::default(), Quic::default(), 16e6);
+    let mut wire = 0;
+    let mut rates = Vec::new();
+    for step in 1..=600 {
+        // A sender that grows by 2 % in 100 ms and falls by 30 % with a mark, like CUBIC (RFC 9438).
+        let packets = (rate / 8.0 / 10.0 / 1280.0) as u32;
+        if bulk.every > 0 && (bulk.since + packets) / bulk.every > 0 {
+            rate *= 0.7;
+            bulk.since = 0;
+        } else {
+            bulk.since += packets;
+            rate *= 1.02;
+        }
+        (bulk.wire, bulk.capable) = (bulk.wire + u64::from(packets) * 1280, bulk.capable + packets);
+        (call.wire, call.capable) = (call.wire + 800, call.capable + 5);
+        wire += u64::from(packets) * 1280 + 800;
+        controller.observe_quic(key(1), &[bulk, Quic::default()]);
+        controller.observe_quic(key(2), &[call, Quic::default()]);
+        controller.observe_totals(Totals { wire, packets: 0 });
+        controller.step(Instant::from_millis(100 * step));
+        for mark in controller.marks() {
+            assert_eq!(mark.flow.key, key(1), "the call is left alone");
+            bulk.every = mark.value;
+        }
+        rates.push(rate);
+    }
+    let late = &rates[300..];
+    let mean = late.iter().sum::<f64>() / late.len() as f64;
+    assert!((5e6..=10.5e6).contains(&mean), "it has about its share of 10 Mbit/s: {mean}");
+    assert!(controller.status().usage < 0.2e6, "what is governed is no U(t)");
+}
+
+#[test]
+fn a_controller_refuses_parameters_that_cannot_work() {
+    let cases = [
+        Config { capacity: Source::Given(Bitrate::from_bps(0)), ..Config::default() },
+        Config { idle: std::time::Duration::ZERO, ..Config::default() },
+        Config { min_segments: 0, ..Config::default() },
+        Config { slack: std::time::Duration::from_secs(1), ..Config::default() },
+    ];
+    for config in cases {
+        assert!(Controller::new(config.clone(), Direction::In).is_err(), "{config:?}");
+    }
+}

@@ -1,0 +1,375 @@
+//! The rules that keep a lowered window harmless, packet by packet.
+
+use etherparse::{PacketBuilder, TcpHeader, TcpHeaderSlice, TcpOptionElement as Opt};
+use proptest::prelude::*;
+use sheaf_stage::{Duration, Instant};
+use sheaf_window::flow::RTT_AGE;
+use sheaf_window::{Direction, FlowId, Key, Outcome, Passing, Rewriter};
+use std::net::Ipv4Addr;
+
+const SERVER: [u8; 4] = [192, 0, 2, 1];
+const CLIENT: [u8; 4] = [10, 0, 0, 2];
+
+/// A download: the client (inside) opened it, data comes in, acknowledgements go out.
+struct Download {
+    rewriter: Rewriter,
+    now: Instant,
+    scale: u8,
+}
+
+fn key() -> Key {
+    Key::new((Ipv4Addr::from(SERVER).into(), 80), (Ipv4Addr::from(CLIENT).into(), 1000))
+}
+
+fn segment(
+    direction: Direction,
+    options: &[Opt],
+    payload: usize,
+    edit: impl FnOnce(&mut TcpHeader),
+) -> Vec<u8> {
+    let (from, to, ports) = match direction {
+        Direction::In => (SERVER, CLIENT, (80, 1000)),
+        Direction::Out => (CLIENT, SERVER, (1000, 80)),
+    };
+    let mut header = TcpHeader::new(ports.0, ports.1, 0, 0);
+    header.set_options(options).unwrap();
+    edit(&mut header);
+    let mut packet = Vec::new();
+    let builder = PacketBuilder::ipv4(from, to, 64).tcp_header(header);
+    builder.write(&mut packet, &vec![7; payload]).unwrap();
+    packet
+}
+
+fn window(packet: &[u8]) -> u16 {
+    TcpHeaderSlice::from_slice(&packet[20..]).unwrap().window_size()
+}
+
+fn checksum_is_right(packet: &[u8]) -> bool {
+    let ip = etherparse::Ipv4HeaderSlice::from_slice(packet).unwrap();
+    let tcp = TcpHeaderSlice::from_slice(&packet[20..]).unwrap();
+    let length = tcp.slice().len();
+    tcp.calc_checksum_ipv4(&ip, &packet[20 + length..]).unwrap() == tcp.checksum()
+}
+
+impl Download {
+    /// With window scale `scale` at both ends and `limit` bytes from the beginning.
+    fn new(scale: u8, limit: u32) -> Download {
+        let mut download = Download::half_open(scale, limit);
+        download.ack(1, 1000);
+        download
+    }
+
+    /// The same without the third packet of the handshake.
+    fn half_open(scale: u8, limit: u32) -> Download {
+        let mut rewriter = Rewriter::new();
+        let now = Instant::from_millis(1);
+        rewriter.beat(now);
+        rewriter.set_initial(Direction::In, limit);
+        let mut download = Download { rewriter, now, scale };
+        let options = [Opt::MaximumSegmentSize(1460), Opt::WindowScale(scale)];
+        download.pass(
+            Direction::Out,
+            &mut segment(Direction::Out, &options, 0, |tcp| {
+                (tcp.syn, tcp.window_size) = (true, 1000);
+            }),
+        );
+        download.pass(
+            Direction::In,
+            &mut segment(Direction::In, &options, 0, |tcp| {
+                (tcp.syn, tcp.ack, tcp.acknowledgment_number) = (true, true, 1);
+                tcp.window_size = 1000;
+            }),
+        );
+        download
+    }
+
+    fn pass(&mut self, direction: Direction, packet: &mut [u8]) -> Outcome {
+        self.rewriter.rewrite(packet, Passing::plain(direction), self.now)
+    }
+
+    /// The client acknowledges `ack` and has room for `asked` bytes; the window that is written.
+    fn ack(&mut self, ack: u32, asked: u32) -> u32 {
+        let field = (asked >> self.scale) as u16;
+        let mut packet = segment(Direction::Out, &[], 0, |tcp| {
+            (tcp.ack, tcp.acknowledgment_number) = (true, ack);
+            (tcp.sequence_number, tcp.window_size) = (1, field);
+        });
+        self.pass(Direction::Out, &mut packet);
+        assert!(checksum_is_right(&packet));
+        u32::from(window(&packet)) << self.scale
+    }
+}
+
+#[test]
+fn a_window_is_lowered_to_the_one_set_and_never_raised() {
+    let mut flow = Download::new(7, 20_000);
+    assert_eq!(flow.ack(100_000, 1_000_000), 20_000 / 128 * 128);
+    assert_eq!(flow.ack(200_000, 12_800), 12_800, "the receiver has less room");
+}
+
+#[test]
+fn a_zero_window_and_a_tiny_one_pass_as_they_are() {
+    let mut flow = Download::new(0, 20_000);
+    assert_eq!(flow.ack(100_000, 0), 0);
+    assert_eq!(flow.ack(200_000, 300), 300);
+}
+
+#[test]
+fn one_full_segment_always_fits() {
+    let mut flow = Download::new(0, 10);
+    assert_eq!(flow.ack(100_000, 60_000), 1460);
+}
+
+#[test]
+fn a_coarse_scale_rounds_down_but_never_to_nothing() {
+    let mut flow = Download::new(14, 40_000);
+    assert_eq!(flow.ack(1_000_000, 1 << 24), 32_768, "two units of 16 KiB");
+    flow.rewriter.set(FlowId { key: key(), direction: Direction::In }, 5_000);
+    assert_eq!(flow.ack(2_000_000, 1 << 24), 16_384, "one unit, more than was set");
+}
+
+#[test]
+fn a_smaller_share_is_reached_only_as_data_arrives() {
+    let mut flow = Download::new(0, 60_000);
+    assert_eq!(flow.ack(100_000, 65_000), 60_000);
+    flow.rewriter.set(FlowId { key: key(), direction: Direction::In }, 10_000);
+    assert_eq!(flow.ack(100_000, 65_000), 60_000, "nothing arrived");
+    assert_eq!(flow.ack(120_000, 65_000), 40_000, "the same right edge");
+    assert_eq!(flow.ack(155_000, 65_000), 10_000, "now the edge moves again");
+}
+
+#[test]
+fn a_connection_whose_syns_did_not_pass_is_left_alone() {
+    let mut flow = Download::new(7, 20_000);
+    flow.rewriter = Rewriter::new();
+    flow.rewriter.beat(flow.now);
+    flow.rewriter.set_initial(Direction::In, 20_000);
+    assert_eq!(flow.ack(100_000, 1_000_000), 1_000_000 / 128 * 128);
+    assert_eq!(flow.rewriter.flows().count(), 0);
+}
+
+#[test]
+fn a_scale_counts_only_when_both_ends_offer_one() {
+    let mut rewriter = Rewriter::new();
+    let now = Instant::from_millis(1);
+    let syn = [Opt::MaximumSegmentSize(1460), Opt::WindowScale(9)];
+    let answer = [Opt::MaximumSegmentSize(1000)];
+    let mut packets = [
+        (Direction::Out, segment(Direction::Out, &syn, 0, |tcp| tcp.syn = true)),
+        (
+            Direction::In,
+            segment(Direction::In, &answer, 0, |tcp| {
+                (tcp.syn, tcp.ack, tcp.acknowledgment_number) = (true, true, 1);
+            }),
+        ),
+        (
+            Direction::Out,
+            segment(Direction::Out, &[], 0, |tcp| {
+                (tcp.ack, tcp.sequence_number, tcp.acknowledgment_number) = (true, 1, 1);
+            }),
+        ),
+    ];
+    for (direction, packet) in &mut packets {
+        rewriter.rewrite(packet, Passing::plain(*direction), now);
+    }
+    let flow = rewriter.flow(&key()).unwrap();
+    assert_eq!(flow.half.map(|half| half.scale), [0, 0]);
+    assert_eq!(flow.half.map(|half| half.mss), [1000, 1000], "the smaller of both");
+}
+
+#[test]
+fn syns_and_resets_keep_their_bytes() {
+    let mut flow = Download::new(0, 2_000);
+    flow.ack(100_000, 60_000);
+    for (syn, rst) in [(true, false), (false, true), (true, true)] {
+        let mut packet = segment(Direction::Out, &[], 0, |tcp| {
+            (tcp.syn, tcp.rst, tcp.ack, tcp.window_size) = (syn, rst, true, 65_000);
+            tcp.acknowledgment_number = 150_000;
+        });
+        let before = packet.clone();
+        assert_eq!(flow.pass(Direction::Out, &mut packet), Outcome::Kept);
+        assert_eq!(packet, before);
+    }
+}
+
+#[test]
+fn sack_blocks_and_all_other_options_keep_their_bytes() {
+    let mut flow = Download::new(0, 2_000);
+    let sack = [Opt::SelectiveAcknowledgement((5, 9), [Some((20, 30)), None, None])];
+    flow.ack(100_000, 60_000);
+    let mut packet = segment(Direction::Out, &sack, 0, |tcp| {
+        (tcp.ack, tcp.acknowledgment_number, tcp.window_size) = (true, 150_000, 65_000);
+    });
+    let before = packet.clone();
+    assert_eq!(
+        flow.pass(Direction::Out, &mut packet),
+        Outcome::Clamped { from: 65_000, to: 2_000 }
+    );
+    assert!(checksum_is_right(&packet));
+    let changed: Vec<_> = (0..packet.len()).filter(|at| packet[*at] != before[*at]).collect();
+    assert!(changed.iter().all(|at| (34..38).contains(at)), "window and checksum: {changed:?}");
+}
+
+#[test]
+fn an_unfinished_checksum_has_no_part_of_the_window_and_stays() {
+    let mut flow = Download::new(0, 2_000);
+    flow.ack(100_000, 60_000);
+    let mut packet = segment(Direction::Out, &[], 0, |tcp| {
+        (tcp.ack, tcp.acknowledgment_number, tcp.window_size) = (true, 150_000, 65_000);
+    });
+    let checksum = packet[36..38].to_vec();
+    let passing = Passing { partial: true, ..Passing::plain(Direction::Out) };
+    flow.rewriter.rewrite(&mut packet, passing, flow.now);
+    assert_eq!((window(&packet), &packet[36..38]), (2_000, &checksum[..]));
+}
+
+#[test]
+fn windows_pass_when_the_controller_has_been_silent_for_two_seconds() {
+    let mut flow = Download::new(0, 2_000);
+    flow.now += Duration::from_millis(1_999);
+    assert_eq!(flow.ack(100_000, 60_000), 2_000);
+    flow.now += Duration::from_millis(2);
+    assert_eq!(flow.ack(200_000, 60_000), 60_000);
+    flow.rewriter.beat(flow.now);
+    assert_eq!(flow.ack(300_000, 60_000), 2_000);
+}
+
+#[test]
+fn a_flood_of_syns_pushes_out_beginnings_but_no_flow() {
+    let mut flow = Download::new(0, 2_000);
+    flow.ack(100_000, 60_000);
+    for number in 0..50_000u32 {
+        let mut syn = segment(Direction::In, &[], 0, |tcp| {
+            tcp.syn = true;
+            tcp.sequence_number = number;
+        });
+        syn[12..16].copy_from_slice(&(0x0b00_0000 + number).to_be_bytes());
+        flow.pass(Direction::In, &mut syn);
+    }
+    assert_eq!(flow.rewriter.flows().count(), 1);
+    assert_eq!(flow.ack(200_000, 60_000), 2_000);
+}
+
+#[test]
+fn without_time_stamps_the_round_trip_time_comes_from_sequence_numbers_sent_once() {
+    let mut flow = Download::half_open(0, 0);
+    flow.now += Duration::from_millis(3);
+    flow.ack(1, 60_000); // the third packet: 3 ms to the client
+    let data = |seq: u32| {
+        segment(Direction::In, &[], 1000, |tcp| {
+            (tcp.ack, tcp.acknowledgment_number, tcp.sequence_number) = (true, 1, seq);
+        })
+    };
+    flow.pass(Direction::In, &mut data(1));
+    flow.now += Duration::from_millis(2);
+    flow.ack(1001, 60_000);
+    let half = flow.rewriter.flow(&key()).unwrap().half(Direction::In);
+    assert_eq!((half.rtt.floor(), half.rtt.count), (Some(Duration::from_millis(2)), 2));
+    assert_eq!((half.bytes, half.acked), (1000, 1000));
+    // Sent twice: nobody knows what is acknowledged (Karn).
+    flow.pass(Direction::In, &mut data(1001));
+    flow.pass(Direction::In, &mut data(1001));
+    flow.now += Duration::from_micros(1);
+    flow.ack(2001, 60_000);
+    assert_eq!(flow.rewriter.flow(&key()).unwrap().half(Direction::In).rtt.count, 2);
+}
+
+#[test]
+fn with_time_stamps_a_retransmission_is_timed_by_its_echo() {
+    let mut rewriter = Rewriter::new();
+    let mut now = Instant::from_millis(1);
+    let mut pass = |direction, stamps: (u32, u32), syn: bool, payload, seq, ack, now| {
+        let options = [Opt::Timestamp(stamps.0, stamps.1)];
+        let mut packet = segment(direction, &options, payload, |tcp| {
+            (tcp.syn, tcp.ack) = (syn, ack > 0);
+            (tcp.sequence_number, tcp.acknowledgment_number) = (seq, ack);
+        });
+        rewriter.rewrite(&mut packet, Passing::plain(direction), now);
+        rewriter.flow(&key()).copied()
+    };
+    pass(Direction::Out, (10, 0), true, 0, 0, 0, now);
+    now += Duration::from_millis(20);
+    pass(Direction::In, (900, 10), true, 0, 0, 1, now);
+    pass(Direction::Out, (30, 900), false, 0, 1, 1, now);
+    now += Duration::from_millis(20);
+    // Lost behind this place, and sent again with a newer stamp, to which the answer refers.
+    pass(Direction::In, (940, 30), false, 1000, 1, 1, now);
+    now += Duration::from_millis(300);
+    pass(Direction::In, (1240, 30), false, 1000, 1, 1, now);
+    now += Duration::from_millis(5);
+    let flow = pass(Direction::Out, (350, 1240), false, 0, 1, 1001, now).unwrap();
+    // From the handshake: 20 ms to the server, none to the client; no sample of 305 ms.
+    assert_eq!(flow.half(Direction::Out).rtt.min, 20_000_000);
+    assert_eq!(flow.half(Direction::In).rtt.count, 1);
+}
+
+#[test]
+fn the_minimum_round_trip_time_is_forgotten_after_two_ages() {
+    let mut rtt = sheaf_window::flow::Rtt::default();
+    let mut now = Instant::from_millis(1);
+    rtt.sample(10, now);
+    now += RTT_AGE;
+    rtt.sample(50, now);
+    assert_eq!(rtt.floor(), Some(Duration::from_nanos(10)), "still the old path's");
+    now += RTT_AGE;
+    rtt.sample(60, now);
+    assert_eq!(rtt.floor(), Some(Duration::from_nanos(50)));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(u32),
+    Ack { forward: u32, back: u32, asked: u32 },
+}
+
+proptest! {
+    #[test]
+    fn the_right_edge_never_moves_back_and_the_window_is_never_raised_or_starved(
+        scale in 0u8..=14,
+        steps in proptest::collection::vec(
+            prop_oneof![
+                (0u32..300_000).prop_map(Step::Set),
+                (0u32..40_000, 0u32..3, 0u32..3_000_000).prop_map(|(forward, back, asked)| {
+                    Step::Ack { forward, back: back * 1000, asked }
+                }),
+            ],
+            1..80,
+        )
+    ) {
+        let mut flow = Download::new(scale, 30_000);
+        let mut ack = 100_000;
+        let mut edge = 0u32;
+        for step in steps {
+            match step {
+                Step::Set(window) => {
+                    flow.rewriter.set(FlowId { key: key(), direction: Direction::In }, window);
+                }
+                Step::Ack { forward, back, asked } => {
+                    ack += forward;
+                    let asked = asked.min(65_535 << scale) >> scale << scale;
+                    // Some acknowledgements overtake others.
+                    let written = flow.ack(ack - back, asked);
+                    prop_assert!(written <= asked);
+                    prop_assert!(written >= asked.min(1460) || asked == 0);
+                    // Only the receiver itself can take back what it advertised.
+                    let kept = edge.saturating_sub(ack - back).min(asked);
+                    prop_assert!(written >= kept, "{written} takes back part of {kept}");
+                    edge = edge.max(ack - back + written);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic_and_only_whole_tcp_packets_change(
+        mut bytes in proptest::collection::vec(any::<u8>(), 0..120), first in any::<bool>()
+    ) {
+        let mut flow = Download::new(3, 3_000);
+        if let Some(byte) = bytes.first_mut() {
+            *byte = if first { 0x45 } else { 0x60 };
+        }
+        let before = bytes.clone();
+        flow.pass(Direction::In, &mut bytes);
+        prop_assert_eq!(bytes, before);
+    }
+}
