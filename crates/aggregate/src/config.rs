@@ -87,6 +87,14 @@ impl Config {
         Config { policy: Policy::Forced, ..Config::default() }
     }
 
+    /// The longest that a packet waits while the device takes frames.
+    pub fn longest_wait(&self) -> Duration {
+        match self.policy {
+            Policy::Forced => self.timeout,
+            Policy::Busy => self.hold,
+        }
+    }
+
     /// Whether the parameters make sense together.
     pub fn check(&self) -> Result<(), ConfigError> {
         let max = self.max;

@@ -106,8 +106,6 @@ fn measure(pair: &Pair, split: &Split, config: Option<&Config>) -> Round {
         }
         let receiver = scope.spawn(|| receive(&to, done));
         let sent = send(&from);
-        // What is held leaves within its timeout, long before this.
-        std::thread::sleep(Duration::from_millis(200));
         done.store(true, Ordering::Relaxed);
         let received = receiver.join().expect("no panic inside");
         let (frames, merge) =
@@ -144,6 +142,7 @@ fn keep_time(
             let wait = until.unwrap_or(Instant::MAX).saturating_since(clock::now());
             poller.wait(Some(wait.min(Duration::from_millis(20))))?;
         }
+        controller.flush().map_err(std::io::Error::other)?;
         let stats = controller.merge.stats().map_err(std::io::Error::other)?;
         let frames = stats.iter().map(|(_, s)| (s.meta_packets + s.unaggregated_packets) as f64);
         Ok((frames.sum(), run_time("sheaf_merge")))

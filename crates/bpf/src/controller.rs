@@ -11,7 +11,7 @@ use crate::{Error, Event, Merge, Ticker, ticker::Cause};
 use sheaf_aggregate::{Config, Policy, Rest};
 use sheaf_stage::{Duration, IndexedHeap, Instant};
 
-/// How soon a queue is tried again that had to wait for another CPU.
+/// How soon a queue is tried again into which a packet is being copied.
 const AGAIN: Duration = Duration::from_micros(200);
 /// How often, at most, empty queues are given back when all are in use.
 const RECLAIM: Duration = Duration::from_millis(100);
@@ -29,6 +29,8 @@ pub struct Controller {
     rest: Rest,
     again: Option<Instant>,
     no_slot: bool,
+    /// The program has told something since the last look.
+    heard: bool,
     reclaimed: Instant,
 }
 
@@ -51,6 +53,7 @@ impl Controller {
             rest: Rest::default(),
             again: None,
             no_slot: false,
+            heard: false,
             reclaimed: Instant::ZERO,
         })
     }
@@ -73,10 +76,15 @@ impl Controller {
         self.listen();
         while let Some((slot, cause)) = self.choose(now)? {
             self.waiting.set(slot, None);
-            let left = self.ticker.tick(slot, cause)?;
+            let mut left = self.ticker.tick(slot, cause)?;
+            let mut queue = self.merge.queue(slot)?;
+            if !left && !queue.is_empty() {
+                // Another CPU took the last frame, and may not be done with it.
+                left = self.ticker.tick_on(queue.owner_cpu, slot, cause)?;
+                queue = self.merge.queue(slot)?;
+            }
             self.listen();
-            let queue = self.merge.queue(slot)?;
-            if !left && queue.head != queue.tail {
+            if !left && !queue.is_empty() {
                 self.waiting.set(slot, Some(queue.oldest()));
                 self.again = Some(now + AGAIN);
                 break;
@@ -86,7 +94,17 @@ impl Controller {
             (self.no_slot, self.reclaimed) = (false, now);
             self.reclaim()?;
         }
-        Ok(self.deadline(now))
+        let next = self.next_look(now);
+        self.merge.device().look_at(next.unwrap_or(Instant::MAX).as_nanos());
+        Ok(next)
+    }
+
+    /// When to look again: at the deadline; and, while there is traffic, often enough to hear of new
+    /// queues before theirs.
+    fn next_look(&mut self, now: Instant) -> Option<Instant> {
+        let heard = std::mem::take(&mut self.heard);
+        let soon = heard.then(|| now + self.config.longest_wait() / 4);
+        [self.deadline(now), soon].into_iter().flatten().min()
     }
 
     /// Gives empty queues back: there are more next hops and classes than queues.
@@ -112,6 +130,7 @@ impl Controller {
 
     fn listen(&mut self) {
         while let Some(event) = self.merge.event() {
+            self.heard = true;
             match event {
                 Event::Waits { slot, oldest } => {
                     self.waiting.set(slot, Some(Instant::from_nanos(oldest)));
@@ -155,11 +174,7 @@ impl Controller {
 
     fn deadline(&self, now: Instant) -> Option<Instant> {
         let (oldest, _) = self.waiting.first()?;
-        let wait = match self.config.policy {
-            Policy::Forced => self.config.timeout,
-            Policy::Busy => self.config.hold,
-        };
-        let mut deadline = oldest + wait;
+        let mut deadline = oldest + self.config.longest_wait();
         if deadline <= now {
             // Overdue, but the device is full: the ceiling counts.
             deadline = oldest + self.config.hold;

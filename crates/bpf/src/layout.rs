@@ -43,6 +43,7 @@ impl From<&Rule> for RuleEntry {
 #[repr(C)]
 pub struct MergeConfig {
     cookie: u64,
+    wait: u64,
     policy: u32,
     inflight: u32,
     queue_frames: u32,
@@ -62,6 +63,7 @@ impl MergeConfig {
         }
         MergeConfig {
             cookie,
+            wait: config.longest_wait().as_nanos() as u64,
             policy: match config.policy {
                 Policy::Forced => 0,
                 Policy::Busy => 1,
@@ -90,6 +92,8 @@ pub struct Device {
     pub handed: u64,
     /// Until when only full frames leave; ns of CLOCK_MONOTONIC.
     pub rest_until: u64,
+    /// When user space will read its events anyway; ns of CLOCK_MONOTONIC.
+    pub look_at: u64,
     /// Frames that it can have.
     pub limit: u32,
     /// Whether it tells at all.
@@ -222,14 +226,15 @@ pub struct Queue {
     pub bytes: u32,
     /// Packets that wait.
     pub packets: u32,
-    owner_cpu: u32,
+    /// Which CPU took its last frame.
+    pub owner_cpu: u32,
     owner_gen: u64,
     owner_time: u64,
     flows: u64,
     /// Whose queue it is.
     pub key: QueueKey,
     hop: Hop,
-    pad2: u32,
+    asked: u32,
     /// What it counted.
     pub stats: Stats,
     pending: [Pending; 16],
@@ -289,8 +294,8 @@ unsafe impl<T: Copy + 'static> aya::Pod for Plain<T> {}
 
 const _: () = {
     assert!(size_of::<RuleEntry>() == 20);
-    assert!(size_of::<MergeConfig>() == 32 + 20 * RULES);
-    assert!(size_of::<Device>() == 48);
+    assert!(size_of::<MergeConfig>() == 40 + 20 * RULES);
+    assert!(size_of::<Device>() == 56);
     assert!(size_of::<Hop>() == 44);
     assert!(size_of::<QueueKey>() == 16);
     assert!(size_of::<Stats>() == 80);

@@ -81,6 +81,7 @@ impl Merge {
             Map::Array(data) => Page::new(data)?,
             _ => return Err(Error::Missing("device")),
         };
+        device.look_at(u64::MAX);
         let hops = map("hops")?.try_into()?;
         let far_ends = map("far_ends")?.try_into()?;
         let queues = map("queues")?.try_into()?;
@@ -230,12 +231,19 @@ impl Page {
             done: self.long(|d| unsafe { &raw mut (*d).done }).load(Ordering::Acquire),
             sent: self.long(|d| unsafe { &raw mut (*d).sent }).load(Ordering::Acquire),
             handed: self.long(|d| unsafe { &raw mut (*d).handed }).load(Ordering::Relaxed),
+            look_at: self.long(|d| unsafe { &raw mut (*d).look_at }).load(Ordering::Relaxed),
             rest_until: self.long(|d| unsafe { &raw mut (*d).rest_until }).load(Ordering::Relaxed),
             limit: self.word(|d| unsafe { &raw mut (*d).limit }).load(Ordering::Relaxed),
             told: self.word(|d| unsafe { &raw mut (*d).told }).load(Ordering::Relaxed),
             held: self.word(|d| unsafe { &raw mut (*d).held }).load(Ordering::Relaxed),
             passed: self.word(|d| unsafe { &raw mut (*d).passed }).load(Ordering::Relaxed),
         }
+    }
+
+    /// User space will read its events at `nanos` at the latest: what can wait so long wakes nobody.
+    pub fn look_at(&self, nanos: u64) {
+        // In this order with the system call that waits: what is told after it wakes.
+        self.long(|d| unsafe { &raw mut (*d).look_at }).store(nanos, Ordering::SeqCst);
     }
 
     /// The device tells from now on: it has finished with `done` frames and can have `limit`.

@@ -4,7 +4,9 @@
 //! packet socket, so the call returns only when the frame has gone through hook and driver.
 
 use crate::layout::TICK_ETHERTYPE;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socket};
+use nix::unistd::Pid;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -62,6 +64,19 @@ impl Ticker {
             return Err(io::Error::last_os_error());
         }
         Ok(Ticker { socket, frame: frame(mac, cookie) })
+    }
+
+    /// The same on CPU number `cpu`: where that CPU took the queue's last frame, this one follows it.
+    pub fn tick_on(&mut self, cpu: u32, slot: u32, cause: Cause) -> io::Result<bool> {
+        let thread = Pid::from_raw(0);
+        let before = sched_getaffinity(thread)?;
+        let mut there = CpuSet::new();
+        if there.set(cpu as usize).and_then(|()| sched_setaffinity(thread, &there)).is_err() {
+            return self.tick(slot, cause);
+        }
+        let left = self.tick(slot, cause);
+        sched_setaffinity(thread, &before)?;
+        left
     }
 
     /// Lets the oldest frame of queue `slot` leave; whether one did (not when it is empty or must

@@ -73,6 +73,16 @@ fn offload(host: &Namespace, on: bool) {
     assert!(ethtool.output().unwrap().status.success());
 }
 
+/// Lets one CPU of B take what comes, in the order in which it came: on a veth pair each frame is
+/// otherwise received by the CPU that sent it, and two CPUs overtake each other there.
+fn receive_on_one_cpu(host: &Namespace) {
+    let script = "mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/eth0/queues/rx-0/rps_cpus";
+    let mut unshare = std::process::Command::new("unshare");
+    unshare.args(["--mount", "sh", "-c", script]);
+    host.enter(&mut unshare);
+    assert!(unshare.status().unwrap().success());
+}
+
 /// Keeps time for the program on A until `done`.
 fn keep_time(pair: &Pair, policy: Policy, ready: mpsc::Sender<()>, done: &AtomicBool) {
     let work = || {
@@ -180,6 +190,7 @@ fn count(next: &mut BTreeMap<u16, u32>, view: Ip<'_>, finished: bool, case: Case
 fn run(case: Case) {
     let pair = Pair::new();
     offload(&pair.a, case.offload);
+    receive_on_one_cpu(&pair.b);
     let behind = case.forwarded.then(|| behind(&pair));
     if let Some(host) = &behind {
         offload(host, case.offload);

@@ -10,8 +10,9 @@
  * first must also reach the device first. From this hook to the driver a CPU runs without being
  * preempted by its own transmissions, so once a CPU enters this program again, its last transmission
  * is over. Every CPU counts its entries; a queue remembers who took its last frame and that CPU's
- * count. Another CPU takes the next one only when the count has moved on, or after 1 ms; otherwise
- * the packet stays gathered and user space is asked for a tick.
+ * count. Another CPU takes the next one only when the count has moved on (or after 100 ms: the CPU
+ * may be gone); otherwise the packet stays gathered and user space is asked for a tick, which it
+ * sends on that CPU.
  *
  * Source: "Packet aggregation in Linux" (Karlstad University, 2008), chapter 3; the policy `busy`
  * as in the aggregate crate, whose model gives the same bytes.
@@ -32,7 +33,7 @@
 #define HEADROOM 40
 #define RULES 16
 #define CPUS 256
-#define OWNER_TIMEOUT 1000000 /* ns */
+#define OWNER_TIMEOUT 100000000 /* ns */
 
 enum { FORCED, BUSY };
 enum cause { BY_SIZE, BY_READY, BY_TIMEOUT, RECLAIM };
@@ -48,6 +49,7 @@ struct rule {
 
 struct merge_config {
 	__u64 cookie;
+	__u64 wait; /* ns: the longest that a packet is held */
 	__u32 policy;
 	__u32 inflight;
 	__u32 queue_frames;
@@ -70,6 +72,7 @@ struct device {
 	__u64 sent;       /* frames it was given */
 	__u64 handed;     /* ns: since when it works, if it was idle before */
 	__u64 rest_until; /* ns: until when only full frames leave */
+	__u64 look_at;    /* ns: when user space will read its events anyway */
 	__u32 limit;
 	__u32 told;
 	__u32 held;       /* frames that wait in all queues */
@@ -170,6 +173,7 @@ struct queue {
 	__u64 flows;
 	struct queue_key key;
 	struct hop hop;
+	__u32 asked; /* user space knows that it wants a tick */
 	struct stats stats;
 	struct pending pending[RING];
 };
@@ -231,11 +235,28 @@ struct packet {
 	struct prefix to;
 };
 
-static __always_inline void tell(__u32 kind, __u32 slot, __u64 oldest)
+/* Waking user space costs more than gathering a dozen packets, so it is done only for what cannot
+ * wait until user space looks by itself. */
+static __always_inline void tell(__u32 kind, __u32 slot, __u64 oldest, bool wake)
 {
 	struct event event = { .kind = kind, .slot = slot, .oldest = oldest };
 
-	bpf_ringbuf_output(&events, &event, sizeof(event), 0);
+	bpf_ringbuf_output(&events, &event, sizeof(event),
+			   wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+}
+
+/* The oldest packet of the queue in `slot` waits since `oldest`. */
+static __always_inline void tell_waits(struct merge_config *config, struct device *device,
+				       __u32 slot, __u64 oldest)
+{
+	tell(NONEMPTY, slot, oldest, device->look_at > oldest + config->wait);
+}
+
+/* The queue in `slot` may leave, but nothing in hand can carry it. */
+static __always_inline void tell_carrier(struct queue *queue, __u32 slot, __u64 oldest)
+{
+	if (__sync_lock_test_and_set(&queue->asked, 1) == 0)
+		tell(CARRIER, slot, oldest, true);
 }
 
 static __always_inline __u32 fill(struct device *device)
@@ -388,7 +409,7 @@ static __always_inline __u32 slot_of(struct queue_key *key, struct hop *hop)
 	if (found)
 		return *found;
 	if (bpf_map_pop_elem(&free_slots, &slot)) {
-		tell(NO_SLOT, 0, 0);
+		tell(NO_SLOT, 0, 0, true);
 		return SLOTS;
 	}
 	queue = bpf_map_lookup_elem(&queues, &slot);
@@ -546,6 +567,7 @@ static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause)
 		return -1;
 	}
 	pending->taken = 1;
+	queue->asked = 0;
 	len = pending->len;
 	count = pending->count;
 	queue->head++;
@@ -560,8 +582,8 @@ static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause)
 	queue->owner_gen = *gen;
 	queue->owner_time = now;
 	if (count == 1) {
-		queue->stats.unaggregated_packets++;
-		queue->stats.unaggregated_bytes += len;
+		__sync_fetch_and_add(&queue->stats.unaggregated_packets, 1);
+		__sync_fetch_and_add(&queue->stats.unaggregated_bytes, len);
 	} else {
 		queue->stats.aggregated_packets += count;
 		queue->stats.aggregated_bytes += len;
@@ -571,16 +593,16 @@ static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause)
 	if (cause == BY_TIMEOUT)
 		queue->stats.by_timeout++;
 	else if (cause == BY_READY)
-		queue->stats.by_ready++;
+		__sync_fetch_and_add(&queue->stats.by_ready, 1);
 	else
 		queue->stats.by_size++;
 	bpf_spin_unlock(&queue->lock);
 
 	__sync_fetch_and_sub(&dev->held, 1);
 	if (more)
-		tell(NONEMPTY, slot, oldest);
+		tell_waits(config, dev, slot, oldest);
 	if (again)
-		tell(CARRIER, slot, oldest);
+		tell_carrier(queue, slot, oldest);
 	index = slot * RING + ring;
 	frame = bpf_map_lookup_elem(&frames, &index);
 	if (!frame)
@@ -710,7 +732,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		over = queue->tail - queue->head + ahead >= config->queue_frames ||
 		       pending->taken || pending->writers || dev->held >= config->total_frames;
 		if (over) {
-			queue->stats.dropped++;
+			__sync_fetch_and_add(&queue->stats.dropped, 1);
 			bpf_spin_unlock(&queue->lock);
 			return TCX_DROP;
 		}
@@ -725,7 +747,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	pending->len += len;
 	pending->count++;
 	pending->last = len;
-	pending->writers++;
+	/* Others end their copies without the lock. */
+	__sync_fetch_and_add(&pending->writers, 1);
 	queue->bytes += len;
 	queue->packets++;
 	queue->flows |= packet.flow;
@@ -744,7 +767,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	__sync_fetch_and_sub(&pending->writers, 1);
 
 	if (empty)
-		tell(NONEMPTY, slot, now);
+		tell_waits(config, dev, slot, now);
 	if (config->policy == BUSY && waiting < config->inflight && full)
 		ready = true;
 	if (!ready)
@@ -753,7 +776,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (result == 0)
 		return NEXT;
 	if (result == -1)
-		tell(CARRIER, slot, now);
+		tell_carrier(queue, slot, now);
 	return consume();
 
 pass:
