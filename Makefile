@@ -1,8 +1,9 @@
 # make demo   set up, build, and show how many more calls a two-hop mesh carries
 # make test   everything that is tested; network namespaces need root, so it asks for sudo
 # make check  formatting and lints
+# make bench  what is fast, as ratios against a baseline of the same run; needs a quiet machine
 
-.PHONY: demo build setup test check clean
+.PHONY: demo build setup test check bench clean
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
 OUT ?= results
 
@@ -22,6 +23,13 @@ test: setup check
 check: setup
 	cargo fmt --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
+
+bench: setup
+	$(SUDO) cargo bench --locked --package sheaf-bpf --bench aggregation --bench window
+	cargo bench --locked --package sheaf-aggregate --bench aggregator
+	cargo bench --locked --package sheaf-medium --bench medium
+	cargo bench --locked --package sheaf-emulator --bench link
+	cargo bench --locked --package sheaf-trunk --bench trunk
 
 clean:
 	cargo clean
