@@ -7,6 +7,7 @@
 //! * [`phy`]: DSSS/CCK, ERP-OFDM and OFDM timing;
 //! * [`air_time`]: what one frame costs on the air, by arithmetic;
 //! * [`config`]: radios, and who hears whom;
+//! * [`frame`]: frames, who hears them, and what became of them;
 //! * [`medium`]: the stage, [`Medium`];
 //! * [`station`]: one station's contention state.
 //!
@@ -33,10 +34,12 @@
 
 pub mod air_time;
 pub mod config;
+pub mod frame;
 pub mod medium;
 pub mod phy;
 pub mod station;
 
 pub use config::{Config, ConfigError, Hearing, Link, Radio};
-pub use medium::{Frame, Medium, RadioId, RadioStats, Receivers, To, Transmission};
+pub use frame::{Frame, RadioId, RadioStats, Receivers, To, Transmission};
+pub use medium::Medium;
 pub use phy::Phy;

@@ -1,0 +1,87 @@
+//! Frames, who hears them, and what became of them.
+
+use crate::config::MAX_RADIOS;
+use sheaf_stage::{DropReason, Duration, Instant};
+
+/// A radio, by its place in [`Config::radios`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RadioId(pub u32);
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// One radio, which acknowledges.
+    Radio(RadioId),
+    /// All that hear it, at the lowest basic rate, without acknowledgement.
+    Broadcast,
+}
+
+/// A frame to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame<P> {
+    /// Whose transmit queue it enters.
+    pub from: RadioId,
+    /// Where it goes.
+    pub to: To,
+    /// Bytes of the IP packet in it.
+    pub bytes: u32,
+    /// What it carries.
+    pub payload: P,
+}
+
+/// A set of radios.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Receivers(pub(crate) [u64; MAX_RADIOS / 64]);
+
+impl Receivers {
+    pub(crate) fn insert(&mut self, radio: usize) {
+        self.0[radio / 64] |= 1 << (radio % 64);
+    }
+
+    /// The radios, in order.
+    pub fn iter(self) -> impl Iterator<Item = RadioId> {
+        self.0.into_iter().enumerate().flat_map(|(place, mut word)| {
+            std::iter::from_fn(move || {
+                let bit = (word != 0).then(|| word.trailing_zeros())?;
+                word &= word - 1;
+                Some(RadioId(place as u32 * 64 + bit))
+            })
+        })
+    }
+
+    pub(crate) fn indices(self) -> impl Iterator<Item = usize> {
+        self.iter().map(|radio| radio.0 as usize)
+    }
+}
+
+/// The end of a frame: delivered or lost. One for every frame that entered a transmit queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmission<P> {
+    /// The frame.
+    pub frame: Frame<P>,
+    /// Who received it.
+    pub receivers: Receivers,
+    /// Whether anyone it was meant for did, or why not.
+    pub result: Result<(), DropReason>,
+    /// When its first attempt began.
+    pub started: Instant,
+    /// When the radio was done with it, acknowledgement included.
+    pub ended: Instant,
+    /// Attempts beyond the first.
+    pub retries: u32,
+}
+
+/// Counters of one radio.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RadioStats {
+    /// Data frames put on the air, repetitions included.
+    pub attempts: u64,
+    /// Attempts beyond the first.
+    pub retries: u64,
+    /// Frames given up.
+    pub lost: u64,
+    /// Frames refused by a full transmit queue.
+    pub queue_drops: u64,
+    /// Time on the air, responses included.
+    pub air_time: Duration,
+}
