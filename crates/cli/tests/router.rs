@@ -288,3 +288,43 @@ fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
     });
     assert!(!left.unwrap().contains("clsact"));
 }
+
+/// Runs the line under `prefix`, a command that changes what the program finds.
+fn run_under(namespace: &Namespace, prefix: &[&str], line: &str) -> Output {
+    let mut command = Command::new(prefix[0]);
+    command.args(&prefix[1..]).arg(SHEAF).args(line.split_whitespace());
+    namespace.enter(&mut command);
+    command.output().unwrap()
+}
+
+#[test]
+fn without_root_or_without_type_information_the_program_says_what_helps() {
+    let row = row(2);
+    let nobody = ["setpriv", "--reuid", "65534", "--clear-groups"];
+    let no_btf =
+        ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /sys/kernel && exec \"$@\"", "sh"];
+    for (prefix, line, expected) in [
+        (&nobody[..], "aggregate dev right peer any", "needs root; run with sudo"),
+        (&nobody[..], "split dev right peer any", "needs root; run with sudo"),
+        (&no_btf[..], "aggregate dev right peer any engine kernel", "has no BTF"),
+        (&no_btf[..], "split dev right peer any", "has no BTF"),
+    ] {
+        let output = run_under(&row[0], prefix, line);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert!(said.contains(expected) && said.lines().count() == 1, "{line}: {said}");
+    }
+}
+
+#[test]
+fn without_type_information_the_engine_in_user_space_takes_over_and_says_why() {
+    let row = row(2);
+    let script = "mount -t tmpfs none /sys/kernel && exec \"$0\" aggregate dev right peer any";
+    let mut shell = Command::new("unshare");
+    shell.args(["--mount", "sh", "-c", script, SHEAF]).stdout(Stdio::piped());
+    row[0].enter(&mut shell);
+    let mut daemon = Daemon(shell.spawn().unwrap());
+    let mut first = String::new();
+    BufReader::new(daemon.0.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.contains("engine user (TAP sheaf") && first.contains("has no BTF"), "{first}");
+}

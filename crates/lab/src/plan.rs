@@ -87,6 +87,9 @@ pub struct Scenario {
     pub pattern: PatternName,
     /// The sweep: flows per direction.
     pub flows: Vec<u32>,
+    /// Points between those: flows in all, shared out as evenly as they go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub totals: Vec<u32>,
     /// Names of the treatments to compare.
     pub treatments: Vec<String>,
 }
@@ -243,7 +246,8 @@ impl Plan {
                 self.point(scenario, name, 1, self.duration)?;
             }
             anyhow::ensure!(
-                !scenario.flows.is_empty() && !scenario.flows.contains(&0),
+                !scenario.flows.is_empty()
+                    && !scenario.flows.iter().chain(&scenario.totals).any(|flows| *flows == 0),
                 "scenario {}: flows must be a list of at least one number above zero",
                 scenario.name
             );
@@ -258,7 +262,7 @@ impl Plan {
         })
     }
 
-    /// One point: `flows` flows in each direction of `scenario` under treatment `name`.
+    /// One point: `flows` flows over all directions of `scenario` under treatment `name`.
     pub fn point(
         &self,
         scenario: &Scenario,
@@ -271,10 +275,12 @@ impl Plan {
         let topology = Topology::new(scenario).map_err(in_scenario)?;
         let pattern = scenario.pattern.pattern();
         let mut calls = Vec::new();
-        for (from, to) in &scenario.directions {
+        let directions = scenario.directions.len() as u32;
+        for (index, (from, to)) in (0..).zip(&scenario.directions) {
             let (from, to) = (topology.index(from)?, topology.index(to)?);
             let flow = Flow { from, to, pattern: pattern.clone() };
-            calls.extend((0..flows).map(|_| flow.clone()));
+            let share = flows / directions + u32::from(index < flows % directions);
+            calls.extend((0..share).map(|_| flow.clone()));
         }
         let aggregation = self.treatment(name)?.aggregation()?;
         let medium = topology.medium(scenario);
@@ -290,6 +296,20 @@ impl Plan {
             duration: Duration::from_secs_f64(duration),
             seed: self.seed.wrapping_add(u64::from(flows)),
         })
+    }
+}
+
+impl Scenario {
+    /// The points of the sweep as flows in all: `per_direction` instead of the plan's, where given.
+    pub fn sweep(&self, per_direction: Option<&[u32]>) -> Vec<u32> {
+        let all = |flows: &u32| flows * self.directions.len() as u32;
+        let mut sweep: Vec<u32> = per_direction.unwrap_or(&self.flows).iter().map(all).collect();
+        if per_direction.is_none() {
+            sweep.extend(&self.totals);
+        }
+        sweep.sort_unstable();
+        sweep.dedup();
+        sweep
     }
 }
 
@@ -437,8 +457,14 @@ mod tests {
     #[test]
     fn two_hops_go_through_the_router() {
         let plan = Plan::find("voip-two-hop").unwrap();
-        let point = plan.point(&plan.scenarios[0], "baseline", 3, 10.0).unwrap();
-        assert_eq!(point.flows.len(), 12);
+        let point = plan.point(&plan.scenarios[0], "baseline", 13, 10.0).unwrap();
+        let from_a = |flow: &&Flow| (flow.from, flow.to) == (0, 3);
+        assert_eq!(point.flows.len(), 13);
+        assert_eq!(
+            point.flows.iter().filter(from_a).count(),
+            4,
+            "the first direction has one more"
+        );
         assert_eq!(point.next_hop[0][3], 2, "A reaches D through C");
         assert_eq!(point.next_hop[2][3], 3);
     }

@@ -100,7 +100,7 @@ fn task_place(tasks: &[Task<'_>], task: &Task<'_>) -> usize {
 fn tasks<'a>(plan: &'a Plan, options: &'a Options) -> Vec<Task<'a>> {
     let mut tasks = Vec::new();
     for scenario in &plan.scenarios {
-        let sweep = options.flows.as_ref().unwrap_or(&scenario.flows);
+        let sweep = scenario.sweep(options.flows.as_deref());
         for treatment in &scenario.treatments {
             let task = |flows: &u32| Task { scenario, treatment, flows: *flows };
             tasks.extend(sweep.iter().map(task));

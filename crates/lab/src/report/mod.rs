@@ -111,7 +111,8 @@ impl Limit {
     /// The limit of `scenario`.
     pub fn of(plan: &Plan, scenario: &Scenario) -> anyhow::Result<Limit> {
         let treatment = scenario.treatments.first().context("a scenario has a treatment")?;
-        let point = plan.point(scenario, treatment, 1, plan.duration)?;
+        let point =
+            plan.point(scenario, treatment, scenario.directions.len() as u32, plan.duration)?;
         let bytes = 28 + sheaf_voice::packet::Stamp::len(point.codec) as u32;
         let packets = (1500 - 20) / bytes;
         let rate = point.medium.radios[0].rate;
