@@ -53,6 +53,9 @@ pub struct VnetSocket {
     missed: u64,
 }
 
+// SAFETY: the pointers lead into buffers that the value owns, or are set anew before each use.
+unsafe impl Send for VnetSocket {}
+
 /// What a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receive {
