@@ -145,7 +145,9 @@ fn sockets(from: &Namespace, to: (&Namespace, &str)) -> (UdpSocket, UdpSocket) {
 }
 
 fn send(socket: &UdpSocket, numbers: std::ops::Range<u32>) {
-    numbers.for_each(|number| drop(socket.send(&number.to_be_bytes()).unwrap()));
+    for number in numbers {
+        socket.send(&number.to_be_bytes()).unwrap();
+    }
 }
 
 fn numbers(socket: &UdpSocket, count: u32) -> Vec<u32> {
@@ -284,9 +286,12 @@ fn one_interface_is_emulated_both_ways_and_left_as_it_was_by_a_kill() {
     let row = Row::new(false);
     // The middle is no part of this: its interfaces become one cable.
     let _cable = Daemon::start(&row.middle, "link near far");
-    let before = row.left.run(|| ip::output("-br address")).unwrap();
-    let mut daemon = Daemon::start(&row.left, "dev eth0 both delay 20ms");
     let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    send(&from, 0..1);
+    numbers(&to, 1);
+    let state = || ip::output("-4 -o address").and_then(|a| Ok(a + &ip::output("-4 route")?));
+    let before = row.left.run(state).unwrap();
+    let mut daemon = Daemon::start(&row.left, "dev eth0 both delay 20ms");
     let sent = clock::now();
     send(&from, 0..1);
     let (len, back) = to.recv_from(&mut [0; 4]).unwrap();
@@ -305,7 +310,7 @@ fn one_interface_is_emulated_both_ways_and_left_as_it_was_by_a_kill() {
     daemon.end();
     send(&from, 7..107);
     assert_eq!(numbers(&to, 100), (7..107).collect::<Vec<_>>());
-    assert_eq!(row.left.run(|| ip::output("-br address")).unwrap(), before);
+    assert_eq!(row.left.run(state).unwrap(), before);
 }
 
 #[test]

@@ -95,7 +95,7 @@ impl Datapath {
         let ports = place.ports.len();
         Ok(Datapath {
             intake: Intake {
-                ready: vec![true; ports],
+                ready: vec![false; ports],
                 empty_at: vec![now; ports],
                 spare: Vec::new(),
                 buffer: vec![0; vnet::LEN + vnet::LONGEST],
@@ -163,8 +163,8 @@ impl Datapath {
             } else {
                 timer::wait(&mut poller, descriptors, until, self.spin)?;
             }
-            for (index, ready) in self.intake.ready.iter_mut().enumerate() {
-                *ready |= poller.readable(index);
+            for way in &self.place.ways {
+                self.intake.ready[way.from] |= poller.readable(way.from);
             }
             if poller.readable(asked) {
                 self.answer();
@@ -312,7 +312,9 @@ impl Datapath {
 
     /// An interface that is no more.
     fn gone(&self) -> Option<String> {
-        let exists = |index: u32| nix::net::if_::if_indextoname(index).is_ok();
+        // The name of no interface is an empty one.
+        let name = nix::net::if_::if_indextoname;
+        let exists = |index: u32| name(index).is_ok_and(|name| !name.is_empty());
         let gone = self.place.interfaces.iter().find(|(_, index)| !exists(*index));
         gone.map(|(name, _)| name.clone())
     }

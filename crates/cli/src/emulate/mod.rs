@@ -87,10 +87,11 @@ fn emulate(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let place = Place::open(&arguments.mode)?;
     let machine = Machine::new(&arguments.plan, place.ethernet, arguments.seed)?;
-    let inbox = control::listen(&place, arguments)?;
-    // After the command has started, which would inherit them.
+    // In this order: the command would inherit blocked signals, and threads that did not would die
+    // of them.
     let child = place.start_command(arguments)?;
     let signals = signals()?;
+    let inbox = control::listen(&place, arguments)?;
     let mut datapath = Datapath::new(place, machine, arguments, inbox)?;
     println!("{}; seed {}", datapath.title(), arguments.seed);
     let end = datapath.run(&signals, child.as_ref())?;
