@@ -1,6 +1,7 @@
 //! `sheaf`: makes weak links carry more.
 
 mod aggregate;
+mod emulate;
 mod grammar;
 mod lab;
 mod show;
@@ -40,6 +41,14 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Emulate a link between two interfaces, on one, or around a shell
+    #[command(after_help = emulate::HELP)]
+    Emulate {
+        /// link | dev | shell | change | show | dist …
+        #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
+        #[arg(value_name = "WORDS")]
+        words: Vec<String>,
+    },
     /// Run experiments: published testbeds, real traffic, reports
     #[command(subcommand)]
     Lab(lab::Command),
@@ -54,6 +63,10 @@ fn main() -> ExitCode {
             [dev] => show::show(Some(dev), json),
             [keyword, dev] if keyword == "dev" => show::show(Some(dev), json),
             [word, ..] => Err(grammar::unknown(word, &["dev"])),
+        },
+        Command::Emulate { words } => match emulate::run(&words) {
+            Ok(status) => return status,
+            Err(error) => Err(error),
         },
         Command::Lab(command) => lab::run(command),
     };

@@ -1,6 +1,7 @@
 //! What touches Linux, eBPF apart.
 //!
 //! * [`clock`]: the one place where the machine's clock is read;
+//! * [`gso`]: super-packets, taken apart into their segments;
 //! * [`netns`]: anonymous network namespaces, which vanish with the process;
 //! * [`neigh`]: the neighbour table;
 //! * [`ip`]: interfaces and addresses, by the `ip` command;
@@ -9,9 +10,13 @@
 //! * [`poller`]: waiting for descriptors and a time;
 //! * [`qdisc`]: what waits in an interface's queueing discipline;
 //! * [`raw`]: raw IP sockets;
-//! * [`tap`]: interfaces whose other end is ours.
+//! * [`redirect`]: a detour for an interface's packets, which ends with its process;
+//! * [`tap`]: interfaces whose other end is ours;
+//! * [`timer`]: waits to the microsecond;
+//! * [`vnet`], [`vnet_packet`], [`vnet_tun`]: packets with virtio headers, so that offloads survive.
 
 pub mod clock;
+pub mod gso;
 pub mod ip;
 pub mod neigh;
 pub mod netlink;
@@ -20,4 +25,9 @@ pub mod packet;
 pub mod poller;
 pub mod qdisc;
 pub mod raw;
+pub mod redirect;
 pub mod tap;
+pub mod timer;
+pub mod vnet;
+pub mod vnet_packet;
+pub mod vnet_tun;

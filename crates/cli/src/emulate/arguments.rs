@@ -1,0 +1,370 @@
+//! The command lines of `sheaf emulate`.
+
+use super::rules::{self, RuleSet};
+use crate::grammar;
+use anyhow::{Context, anyhow, bail, ensure};
+use sheaf_emulator::options::OptionError;
+use sheaf_emulator::trace::{Opportunities, Steps};
+use sheaf_emulator::{LinkConfig, Options, Trace, TraceConfig};
+use sheaf_netio::{clock, vnet};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most bytes of a file that is read: a trace, a distribution, rules, a ping log.
+const LONGEST: u64 = 256 << 20;
+/// Packets on one delay line: at 10 Gbit/s and 1500 bytes, 300 ms.
+const DELAY_LIMIT: usize = 250_000;
+const ETHERNET: usize = 14;
+
+/// Where the link is put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Between two interfaces.
+    Link([String; 2]),
+    /// On one interface.
+    Dev {
+        /// Its name.
+        dev: String,
+        /// What leaves by it.
+        egress: bool,
+        /// What arrives on it.
+        ingress: bool,
+    },
+    /// Around a command; none is a shell.
+    Shell {
+        /// Its words.
+        command: Vec<String>,
+    },
+}
+
+impl Mode {
+    /// Whether packets are Ethernet frames.
+    pub fn ethernet(&self) -> bool {
+        !matches!(self, Mode::Shell { .. })
+    }
+}
+
+/// What the links are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Plan {
+    /// One each way.
+    Links(Box<[LinkConfig; 2]>),
+    /// As rules say.
+    Rules(RuleSet),
+}
+
+/// What the command line says.
+#[derive(Clone, Debug)]
+pub struct Arguments {
+    /// Where.
+    pub mode: Mode,
+    /// What.
+    pub plan: Plan,
+    /// The seed of all chances, drawn where none was given.
+    pub seed: u64,
+    /// `--audit`.
+    pub audit: bool,
+    /// `--budget`.
+    pub budget: Duration,
+    /// `--spin`.
+    pub spin: Duration,
+    /// `--pcap`.
+    pub pcap: Option<String>,
+}
+
+impl Arguments {
+    /// Reads `words`, of which the first names the mode.
+    pub fn parse(words: &[String]) -> anyhow::Result<Arguments> {
+        let (words, command) = match words.iter().position(|word| word == "--") {
+            Some(at) => (&words[..at], words[at + 1..].to_vec()),
+            None => (words, Vec::new()),
+        };
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (mode, rest) = mode(&words, command)?;
+        let mut given = Flags::default();
+        let links = given.take(rest)?;
+        let plan = match &given.rules {
+            Some(file) => {
+                ensure!(links.is_empty(), "--rules and {:?} are two plans; give one", links[0]);
+                Plan::Rules(rules::read(file, link_header(&mode))?)
+            }
+            None => Plan::Links(Box::new(both(&links, link_header(&mode), Path::new(""))?.0)),
+        };
+        let seed = match &plan {
+            Plan::Links(_) => both(&links, link_header(&mode), Path::new(""))?.1,
+            Plan::Rules(rules) => rules.seed,
+        };
+        Ok(Arguments {
+            mode,
+            plan,
+            seed: seed.unwrap_or_else(drawn),
+            audit: given.audit,
+            budget: given.budget.unwrap_or(Duration::from_millis(1)),
+            spin: given.spin.unwrap_or(Duration::from_micros(50)),
+            pcap: given.pcap,
+        })
+    }
+}
+
+/// Where IP begins in a packet as the datapath has it: behind the virtio header and, where there
+/// is one, Ethernet's.
+pub fn link_header(mode: &Mode) -> usize {
+    vnet::LEN + if mode.ethernet() { ETHERNET } else { 0 }
+}
+
+/// A seed that nobody chose, short enough to be typed again.
+fn drawn() -> u64 {
+    clock::now().as_nanos() % 1_000_000
+}
+
+fn mode<'a, 'b>(
+    words: &'a [&'b str],
+    command: Vec<String>,
+) -> anyhow::Result<(Mode, &'a [&'b str])> {
+    let no_command = |mode, rest| {
+        ensure!(command.is_empty(), "only shell takes a command; leave out what follows --");
+        Ok((mode, rest))
+    };
+    match words {
+        ["link", one, two, rest @ ..] => {
+            ensure!(one != two, "{one} is named twice; a link has two ends");
+            no_command(Mode::Link([(*one).to_owned(), (*two).to_owned()]), rest)
+        }
+        ["link", ..] => bail!("link takes two interfaces; write link IF1 IF2"),
+        ["dev", dev, rest @ ..] => {
+            let (egress, ingress, rest) = match rest {
+                ["egress", rest @ ..] => (true, false, rest),
+                ["ingress", rest @ ..] => (false, true, rest),
+                ["both", rest @ ..] => (true, true, rest),
+                rest => (true, false, rest),
+            };
+            no_command(Mode::Dev { dev: (*dev).to_owned(), egress, ingress }, rest)
+        }
+        ["dev"] => bail!("dev takes an interface; write dev IF"),
+        [_, rest @ ..] => Ok((Mode::Shell { command }, rest)),
+        [] => bail!("nothing to do; write link IF1 IF2, dev IF, or shell"),
+    }
+}
+
+/// The options that are not a link's.
+#[derive(Default)]
+struct Flags {
+    audit: bool,
+    budget: Option<Duration>,
+    spin: Option<Duration>,
+    pcap: Option<String>,
+    rules: Option<String>,
+}
+
+impl Flags {
+    /// Takes them out of `words`; answers the rest.
+    fn take<'a>(&mut self, words: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
+        let (mut rest, mut words) = (Vec::new(), words.iter().copied());
+        while let Some(word) = words.next() {
+            let mut value = |example: &str| {
+                words
+                    .next()
+                    .with_context(|| format!("{word} lacks its value; write {word} {example}"))
+            };
+            match word {
+                "--audit" => self.audit = true,
+                "--budget" => self.budget = Some(grammar::time(word, value("1ms")?)?),
+                "--spin" => self.spin = Some(grammar::time(word, value("50us")?)?),
+                "--pcap" => self.pcap = Some(value("link.pcapng")?.to_owned()),
+                "--rules" => self.rules = Some(value("rules.toml")?.to_owned()),
+                "--trace" | "--once" => rest.push(word),
+                flag if flag.starts_with("--") => {
+                    let known =
+                        ["--audit", "--budget", "--spin", "--pcap", "--rules", "--trace", "--once"];
+                    return Err(grammar::unknown(flag, &known));
+                }
+                word => rest.push(word),
+            }
+        }
+        Ok(rest)
+    }
+}
+
+/// Reads `LINK [reverse LINK]`: both directions, and a seed where one is given. Files are looked
+/// for in `directory`.
+pub fn both(
+    words: &[&str],
+    header: usize,
+    directory: &Path,
+) -> anyhow::Result<([LinkConfig; 2], Option<u64>)> {
+    let (forward, reverse) = match words.iter().position(|word| *word == "reverse") {
+        Some(at) => (&words[..at], Some(&words[at + 1..])),
+        None => (words, None),
+    };
+    ensure!(
+        reverse.is_none_or(|words| !words.contains(&"reverse")),
+        "reverse is given twice; give it once"
+    );
+    let (forward, seed) = link(forward, header, directory)?;
+    let (reverse, second) = match reverse {
+        Some(words) => link(words, header, directory)?,
+        None => (forward.clone(), None),
+    };
+    Ok(([forward, reverse], seed.or(second)))
+}
+
+/// Reads one LINK.
+pub fn link(
+    words: &[&str],
+    header: usize,
+    directory: &Path,
+) -> anyhow::Result<(LinkConfig, Option<u64>)> {
+    let (mut netem, mut file, mut looped) = (Vec::new(), None, true);
+    let mut words = words.iter().copied();
+    while let Some(word) = words.next() {
+        match word {
+            "--trace" => file = Some(words.next().context("--trace lacks its file")?),
+            "--once" => looped = false,
+            word => netem.push(word),
+        }
+    }
+    ensure!(looped || file.is_some(), "--once without a trace; add --trace FILE");
+    let load = |name: &str| distribution(name, directory);
+    let Options { mut config, seed } = Options::parse(&netem, load).map_err(explain)?;
+    if let Some(file) = file {
+        config.trace =
+            Some(TraceConfig { trace: trace(file, directory)?, start: clock::now(), looped });
+    }
+    config.link_header = header;
+    config.delay_limit = DELAY_LIMIT;
+    // The virtio header is not on any wire.
+    config.overhead.packet = config.overhead.packet.saturating_sub(vnet::LEN as i32);
+    Ok((config, seed))
+}
+
+/// What is wrong with options, and what to do about it.
+fn explain(error: OptionError) -> anyhow::Error {
+    const KNOWN: [&str; 20] = [
+        "limit",
+        "seed",
+        "ordered",
+        "queue",
+        "delay",
+        "distribution",
+        "loss",
+        "ecn",
+        "duplicate",
+        "corrupt",
+        "reorder",
+        "gap",
+        "rate",
+        "slot",
+        "packets",
+        "bytes",
+        "reverse",
+        "egress",
+        "ingress",
+        "both",
+    ];
+    match error {
+        OptionError::Unknown(word) => grammar::unknown(&word, &KNOWN),
+        OptionError::Value { option, wanted, found } => {
+            anyhow!(
+                "{option}: {found} is no {wanted}; see `sheaf emulate --help` for how it is written"
+            )
+        }
+        OptionError::NoDistribution(name) => anyhow!(
+            "there is no distribution {name}; give uniform, normal, pareto, paretonormal, or a file"
+        ),
+        other => anyhow!("{other}; give a value in its range"),
+    }
+}
+
+/// The text of the distribution `name`: a file, or one of iproute2's.
+fn distribution(name: &str, directory: &Path) -> Option<String> {
+    let places = [
+        directory.join(name),
+        Path::new("/usr/lib/tc").join(format!("{name}.dist")),
+        Path::new("/usr/share/tc").join(format!("{name}.dist")),
+    ];
+    places.iter().find_map(|path| read(&path.to_string_lossy()).ok())
+}
+
+fn trace(file: &str, directory: &Path) -> anyhow::Result<Trace> {
+    let text = read(&directory.join(file).to_string_lossy())?;
+    let numbers = |line: &&str| line.trim().bytes().all(|byte| byte.is_ascii_digit());
+    let first = text.lines().find(|line| !line.trim().is_empty());
+    let trace = match first.filter(numbers) {
+        Some(_) => Opportunities::parse(&text).map(|trace| Trace::Opportunities(Arc::new(trace))),
+        None => Steps::parse(&text).map(|trace| Trace::Steps(Arc::new(trace))),
+    };
+    trace.map_err(|error| anyhow!("{file}, {error}; give Mahimahi's form or CSV"))
+}
+
+/// The text of a file.
+pub fn read(file: &str) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let opened = std::fs::File::open(file).with_context(|| format!("cannot read {file}"))?;
+    let len = opened.take(LONGEST).read_to_string(&mut text);
+    let len = len.with_context(|| format!("cannot read {file} as text"))?;
+    ensure!((len as u64) < LONGEST, "{file} is too large; give at most {} MB", LONGEST >> 20);
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_stage::Bitrate;
+
+    fn parse(line: &str) -> anyhow::Result<Arguments> {
+        Arguments::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_link_holds_both_ways_unless_reverse_says_otherwise() {
+        let links = |line: &str| match parse(line).unwrap().plan {
+            Plan::Links(links) => links.map(|link| link.rate.map(Bitrate::as_bps)),
+            Plan::Rules(_) => panic!("no rules were given"),
+        };
+        assert_eq!(links("link a b rate 1mbit"), [Some(1_000_000); 2]);
+        assert_eq!(
+            links("link a b rate 1mbit reverse rate 2mbit"),
+            [Some(1_000_000), Some(2_000_000)]
+        );
+        assert_eq!(links("link a b reverse rate 2mbit"), [None, Some(2_000_000)]);
+    }
+
+    #[test]
+    fn flags_stand_anywhere_and_a_command_keeps_its_own() {
+        let arguments =
+            parse("shell delay 1ms --audit rate 1mbit --budget 2ms seed 7 -- ls --audit").unwrap();
+        assert_eq!(arguments.mode, Mode::Shell { command: vec!["ls".into(), "--audit".into()] });
+        assert!(arguments.audit);
+        assert_eq!((arguments.seed, arguments.budget), (7, Duration::from_millis(2)));
+        let Plan::Links(links) = arguments.plan else { panic!("no rules were given") };
+        assert_eq!(links[0].link_header, vnet::LEN);
+        assert_eq!(links[0].overhead.packet, -(vnet::LEN as i32));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_remedy() {
+        for (line, told) in [
+            ("link a", "write link IF1 IF2"),
+            ("link a a", "a link has two ends"),
+            ("link a b dellay 1ms", "did you mean \"delay\"?"),
+            ("link a b delay", "delay: nothing is no time"),
+            ("link a b rate fast", "rate: \"fast\" is no rate"),
+            ("link a b loss 200%", "no percentage"),
+            ("link a b --adit", "did you mean \"--audit\"?"),
+            ("link a b --budget", "--budget lacks its value"),
+            ("link a b --trace /nonexistent", "cannot read /nonexistent"),
+            ("link a b --once", "add --trace FILE"),
+            ("link a b reverse reverse", "give it once"),
+            ("link a b -- ls", "only shell takes a command"),
+            ("link a b rate 1mbit --rules x", "two plans"),
+            ("link a b delay 1ms 1ms distribution odd", "no distribution odd"),
+            ("dev", "write dev IF"),
+        ] {
+            let error = format!("{:#}", parse(line).unwrap_err());
+            assert!(error.contains(told), "{line}: {error}");
+            assert!(!error.contains('\n'), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Questions and changes while an emulation runs.
+//!
+//! One socket for each interface, in the abstract space of its namespace. The question is a line of
+//! JSON, the answer another. Threads of their own read and parse, files included, so that no packet
+//! waits for that; the datapath only takes the finished change.
+
+use super::arguments::{self, Arguments, Plan};
+use super::machine::Change;
+use super::place::Place;
+use super::status::Status;
+use anyhow::{Context, anyhow, bail, ensure};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use serde::{Deserialize, Serialize};
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::time::Duration;
+
+/// The most bytes that a question or an answer may have.
+const LONGEST: u64 = 1 << 20;
+/// Who takes longer than this for a question or an answer gets none.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Deserialize, Serialize)]
+enum Question {
+    Show,
+    Change { words: Vec<String>, directory: PathBuf },
+}
+
+/// What the datapath is asked.
+pub struct Request {
+    /// The change to make; `None` to tell only.
+    pub change: Option<Change>,
+    /// Where the answer goes.
+    pub reply: SyncSender<anyhow::Result<Status>>,
+}
+
+/// Where the datapath finds what it is asked.
+pub struct Inbox {
+    /// Requests.
+    pub requests: Receiver<Request>,
+    /// Readable when there is one.
+    pub wake: Arc<EventFd>,
+}
+
+/// The name of the control socket of interface `dev`.
+fn socket_name(dev: &str) -> anyhow::Result<SocketAddr> {
+    Ok(SocketAddr::from_abstract_name(format!("sheaf/emulate/{dev}"))?)
+}
+
+/// Whether something emulates on `dev`.
+pub fn is_taken(dev: &str) -> bool {
+    socket_name(dev).is_ok_and(|address| UnixStream::connect_addr(&address).is_ok())
+}
+
+/// Begins to answer for `place`.
+pub fn listen(place: &Place, arguments: &Arguments) -> anyhow::Result<Inbox> {
+    let (sender, requests) = channel();
+    let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+    let wake = Arc::new(wake);
+    let desk = Desk {
+        sender,
+        wake: wake.clone(),
+        header: arguments::link_header(&arguments.mode),
+        pipes: matches!(arguments.plan, Plan::Rules(_)),
+    };
+    for dev in &place.answers_to {
+        let listener = UnixListener::bind_addr(&socket_name(dev)?).map_err(|_| {
+            anyhow!("{dev} is emulated already; stop the other `sheaf emulate` first")
+        })?;
+        let desk = desk.clone();
+        std::thread::Builder::new().name("control".to_owned()).spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // Who does not wait for the answer does not want it.
+                let _ = desk.serve(stream);
+            }
+        })?;
+    }
+    Ok(Inbox { requests, wake })
+}
+
+#[derive(Clone)]
+struct Desk {
+    sender: Sender<Request>,
+    wake: Arc<EventFd>,
+    header: usize,
+    pipes: bool,
+}
+
+impl Desk {
+    fn serve(&self, mut stream: UnixStream) -> anyhow::Result<()> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let answer = self.answer(&stream).map_err(|error| format!("{error:#}"));
+        stream.write_all(&serde_json::to_vec(&answer)?)?;
+        Ok(())
+    }
+
+    fn answer(&self, stream: &UnixStream) -> anyhow::Result<Status> {
+        // Anybody can reach a socket in the abstract space.
+        let asks = getsockopt(stream, PeerCredentials)?.uid();
+        let own = nix::unistd::geteuid().as_raw();
+        ensure!(asks == own || asks == 0, "user {asks} may not ask; be root");
+        let mut text = Vec::new();
+        stream.take(LONGEST).read_to_end(&mut text)?;
+        let change = match serde_json::from_slice(&text)? {
+            Question::Show => None,
+            Question::Change { words, directory } => Some(self.change(&words, &directory)?),
+        };
+        let (reply, answer) = sync_channel(1);
+        let gone = "the emulation is ending";
+        self.sender.send(Request { change, reply }).map_err(|_| anyhow!(gone))?;
+        self.wake.write(1)?;
+        answer.recv_timeout(PATIENCE).map_err(|_| anyhow!(gone))?
+    }
+
+    fn change(&self, words: &[String], directory: &Path) -> anyhow::Result<Change> {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["pipe", name, rest @ ..] if self.pipes => {
+                let (config, _) = arguments::link(rest, self.header, directory)?;
+                Ok(Change::Pipe((*name).to_owned(), Box::new(config)))
+            }
+            ["pipe", ..] if self.pipes => bail!("pipe lacks its name; write pipe NAME LINK"),
+            words => {
+                let (configs, seed) = arguments::both(words, self.header, directory)?;
+                ensure!(seed.is_none(), "a seed cannot be changed; start again with another");
+                Ok(Change::Links(Box::new(configs)))
+            }
+        }
+    }
+}
+
+/// Asks what emulates on `dev`.
+fn ask(dev: &str, question: &Question) -> anyhow::Result<Status> {
+    let mut stream = UnixStream::connect_addr(&socket_name(dev)?)
+        .map_err(|_| anyhow!("nothing emulates on {dev}; start `sheaf emulate dev {dev} LINK`"))?;
+    stream.set_read_timeout(Some(2 * PATIENCE))?;
+    stream.write_all(&serde_json::to_vec(question)?)?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut answer = Vec::new();
+    stream.take(LONGEST).read_to_end(&mut answer)?;
+    let answer: Result<Status, String> =
+        serde_json::from_slice(&answer).with_context(|| format!("{dev} ended while asked"))?;
+    answer.map_err(|error| anyhow!(error))
+}
+
+/// `sheaf emulate show`.
+pub fn show(dev: &str) -> anyhow::Result<Status> {
+    ask(dev, &Question::Show)
+}
+
+/// `sheaf emulate change`.
+pub fn change(dev: &str, words: &[String]) -> anyhow::Result<()> {
+    ensure!(!words.is_empty(), "change says nothing; write change dev {dev} LINK");
+    let directory = std::env::current_dir().unwrap_or_default();
+    ask(dev, &Question::Change { words: words.to_vec(), directory }).map(drop)
+}

@@ -1,0 +1,438 @@
+//! Carries packets from port to port, through the links between them, in time.
+//!
+//! One thread. A turn takes what has come, with the kernel's time stamps, so that the links reckon
+//! with when a packet came and not with when this thread had time for it; gives out what is due;
+//! and waits for the next departure or arrival ([`timer::wait`]). A late wake-up delays the packets
+//! that were due, and no others.
+
+use super::arguments::Arguments;
+use super::capture::Capture;
+use super::control::{Inbox, Request};
+use super::machine::Machine;
+use super::place::{Place, Port, Running};
+use super::status::{Lateness, LinkStatus, Status};
+use hdrhistogram::Histogram;
+use nix::sys::signalfd::SignalFd;
+use sheaf_emulator::{Direction, Packet, Segments};
+use sheaf_netio::gso::Gso;
+use sheaf_netio::poller::Poller;
+use sheaf_netio::vnet_packet::{BATCH, State};
+use sheaf_netio::{clock, timer, vnet};
+use sheaf_stage::{Duration, Instant};
+
+/// Most bytes that all links hold together. Beyond, packets are dropped before the link.
+const MEMORY: u64 = 1 << 30;
+/// How often what is held is added up.
+const MEASURE: Duration = Duration::from_millis(10);
+/// How often interfaces are looked for, in case nobody told that they went.
+const LOOK: Duration = Duration::from_secs(1);
+/// Buffers kept for packets to come.
+const SPARE: usize = 4096;
+/// Turns after which signals and questions are looked at even when packets keep coming.
+const TURNS: u32 = 32;
+/// Latenesses beyond a minute count as one.
+const LATEST: u64 = 60_000_000_000;
+
+/// Why a run ended.
+pub enum End {
+    /// By a signal, or with the command.
+    Asked,
+    /// This interface went away.
+    Gone(String),
+}
+
+/// What carries the packets.
+pub struct Datapath {
+    place: Place,
+    machine: Machine,
+    inbox: Inbox,
+    capture: Option<Capture>,
+    spin: Duration,
+    seed: u64,
+    started: Instant,
+    /// Packets to be sent, by way.
+    leaving: Vec<Vec<Packet>>,
+    intake: Intake,
+    lateness: Histogram<u64>,
+    refused: u64,
+    /// From 1970 to the start of the monotonic clock, in nanoseconds.
+    epoch: u64,
+}
+
+/// Takes packets in.
+struct Intake {
+    /// Whether a port may have more; and when it surely had nothing, so that what comes later
+    /// cannot have come before.
+    ready: Vec<bool>,
+    empty_at: Vec<Instant>,
+    spare: Vec<Vec<u8>>,
+    buffer: Vec<u8>,
+    full: bool,
+    memory_full: u64,
+}
+
+impl Datapath {
+    /// Between the ports of `place`.
+    pub fn new(
+        place: Place,
+        mut machine: Machine,
+        arguments: &Arguments,
+        inbox: Inbox,
+    ) -> anyhow::Result<Datapath> {
+        let capture = match &arguments.pcap {
+            None => None,
+            Some(file) => {
+                let mut names = ["out", "in"];
+                for way in &place.ways {
+                    names[usize::from(way.direction == Direction::In)] = &way.name;
+                }
+                let capture = Capture::create(file, &names, place.ethernet)?;
+                machine.set_log(capture.log());
+                Some(capture)
+            }
+        };
+        let now = clock::now();
+        let ports = place.ports.len();
+        Ok(Datapath {
+            intake: Intake {
+                ready: vec![false; ports],
+                empty_at: vec![now; ports],
+                spare: Vec::new(),
+                buffer: vec![0; vnet::LEN + vnet::LONGEST],
+                full: false,
+                memory_full: 0,
+            },
+            leaving: place.ways.iter().map(|_| Vec::with_capacity(BATCH)).collect(),
+            place,
+            machine,
+            inbox,
+            capture,
+            spin: arguments.spin,
+            seed: arguments.seed,
+            started: now,
+            lateness: Histogram::new_with_bounds(1, LATEST, 3)?,
+            refused: 0,
+            epoch: epoch(),
+        })
+    }
+
+    /// What is emulated, for people.
+    pub fn title(&self) -> String {
+        let ways: Vec<&str> = self.place.ways.iter().map(|way| way.name.as_str()).collect();
+        format!("emulating {}", ways.join(" and "))
+    }
+
+    /// Carries packets until a signal, the end of `child`, or an interface that goes.
+    pub fn run(&mut self, signals: &SignalFd, child: Option<&Running>) -> anyhow::Result<End> {
+        timer::precise()?;
+        let mut poller = Poller::default();
+        for port in &self.place.ports {
+            poller.add(port);
+        }
+        let (ended, asked) = (poller.add(signals), poller.add(&*self.inbox.wake));
+        let child = child.map(|child| (child, poller.add(child)));
+        let descriptors = self.place.ports.len() + 2 + usize::from(child.is_some());
+        let (mut measure, mut look, mut turns) = (clock::now(), clock::now() + LOOK, 0);
+        loop {
+            let mut now = clock::now();
+            if now >= measure {
+                self.measure();
+                measure = now + MEASURE;
+                self.epoch = epoch();
+            }
+            if now >= look {
+                if let Some(gone) = self.gone() {
+                    return Ok(End::Gone(gone));
+                }
+                look = now + LOOK;
+            }
+            if self.take_in(now)? == State::Down {
+                // Either it is down, and packets may come again, or it is gone.
+                look = now;
+            }
+            now = clock::now();
+            self.give_out(now);
+
+            turns += 1;
+            let until = self.machine.next_deadline().min(look);
+            if self.intake.ready.contains(&true) || until <= now {
+                if turns % TURNS != 0 && self.intake.ready.iter().all(|ready| *ready) {
+                    continue;
+                }
+                poller.wait(Some(Duration::ZERO))?;
+            } else {
+                timer::wait(&mut poller, descriptors, until, self.spin)?;
+            }
+            for way in &self.place.ways {
+                self.intake.ready[way.from] |= poller.readable(way.from);
+            }
+            if poller.readable(asked) {
+                self.answer();
+            }
+            if let Some((child, index)) = &child {
+                if poller.readable(*index) {
+                    return Ok(End::Asked);
+                }
+                // Ctrl-C reaches the command by itself.
+                while poller.readable(ended)
+                    && let Ok(Some(signal)) = signals.read_signal()
+                {
+                    if signal.ssi_signo == nix::libc::SIGTERM as u32 {
+                        child.end();
+                    }
+                }
+            } else if poller.readable(ended) {
+                return Ok(End::Asked);
+            }
+        }
+    }
+
+    /// Takes what has come to each port, up to a batch.
+    fn take_in(&mut self, now: Instant) -> anyhow::Result<State> {
+        let mut state = State::Up;
+        for index in 0..self.place.ways.len() {
+            let (from, direction) = (self.place.ways[index].from, self.place.ways[index].direction);
+            if !self.intake.ready[from] {
+                continue;
+            }
+            let before = clock::now();
+            let (epoch, ethernet) = (self.epoch, self.place.ethernet);
+            let (machine, intake) = (&mut self.machine, &mut self.intake);
+            let earliest = intake.empty_at[from];
+            let got = match &mut self.place.ports[from] {
+                Port::Packet(socket) => socket.receive(|bytes, stamp| {
+                    let stamp = stamp.map(|wall| Instant::from_nanos(wall.saturating_sub(epoch)));
+                    let arrived = stamp.unwrap_or(before).clamp(earliest, before.max(earliest));
+                    intake.take(machine, bytes, ethernet, direction, arrived, before);
+                }),
+                Port::Tun(tun) => {
+                    let mut buffer = std::mem::take(&mut intake.buffer);
+                    let mut got = 0;
+                    let result = loop {
+                        match tun.receive(&mut buffer) {
+                            Ok(Some(len)) => {
+                                let bytes = &buffer[..len];
+                                intake.take(machine, bytes, ethernet, direction, before, before);
+                                got += 1;
+                            }
+                            Ok(None) => break Ok(got),
+                            Err(error) => break Err(error),
+                        }
+                        if got == BATCH {
+                            break Ok(got);
+                        }
+                    };
+                    intake.buffer = buffer;
+                    result
+                }
+            };
+            match got {
+                Ok(BATCH) => {}
+                Ok(_) => {
+                    intake.ready[from] = false;
+                    intake.empty_at[from] = before.max(now);
+                }
+                Err(error) => {
+                    // A packet socket says once that its interface is down, a TUN device has no
+                    // interface any more.
+                    if let Port::Tun(_) = self.place.ports[from] {
+                        let name = &self.place.ways[index].name;
+                        anyhow::bail!("the interface for {name} went away ({error}); start again");
+                    }
+                    self.intake.ready[from] = false;
+                    state = State::Down;
+                }
+            }
+        }
+        Ok(state)
+    }
+
+    /// Sends what is due by `now`.
+    fn give_out(&mut self, now: Instant) {
+        while let Some(packet) = self.machine.dequeue(now) {
+            let ways = &self.place.ways;
+            let way = ways.iter().position(|way| way.direction == packet.direction);
+            let way = way.expect("a packet comes from one of the ways");
+            self.leaving[way].push(packet);
+            if self.leaving[way].len() == BATCH {
+                self.send(way);
+            }
+        }
+        for way in 0..self.leaving.len() {
+            if !self.leaving[way].is_empty() {
+                self.send(way);
+            }
+        }
+    }
+
+    fn send(&mut self, way: usize) {
+        let packets = &mut self.leaving[way];
+        match &mut self.place.ports[self.place.ways[way].to] {
+            Port::Packet(socket) => {
+                // Down is noticed when packets come, or by looking; these are lost as on a cable.
+                socket.send(packets.iter().map(|packet| packet.bytes.as_slice()));
+            }
+            Port::Tun(tun) => {
+                for packet in packets.iter() {
+                    if tun.send(&packet.bytes).is_err() {
+                        self.refused += 1;
+                    }
+                }
+            }
+        }
+        let sent = clock::now();
+        for packet in packets.drain(..) {
+            let late = (sent - packet.depart).as_nanos() as u64;
+            self.lateness.saturating_record(late.min(LATEST));
+            if let Some(capture) = &self.capture {
+                capture.leaves(&packet);
+            }
+            self.intake.recycle(packet.bytes);
+        }
+    }
+
+    fn answer(&mut self) {
+        let _ = self.inbox.wake.read();
+        while let Ok(Request { change, reply }) = self.inbox.requests.try_recv() {
+            let now = clock::now();
+            let changed = change.map_or(Ok(()), |change| self.machine.change(&change, now));
+            self.give_out(now);
+            // Who asked may have gone.
+            let _ = reply.try_send(changed.map(|()| self.status()));
+        }
+    }
+
+    /// Adds up what is held.
+    fn measure(&mut self) {
+        let held = |(_, stats): &(Option<&str>, sheaf_emulator::Stats)| {
+            stats.rate_queue.bytes + stats.delay_line.bytes
+        };
+        self.intake.full = self.machine.stats().iter().map(held).sum::<u64>() > MEMORY;
+    }
+
+    /// An interface that is no more.
+    fn gone(&self) -> Option<String> {
+        // The name of no interface is an empty one.
+        let name = nix::net::if_::if_indextoname;
+        let exists = |index: u32| name(index).is_ok_and(|name| !name.is_empty());
+        let gone = self.place.interfaces.iter().find(|(_, index)| !exists(*index));
+        gone.map(|(name, _)| name.clone())
+    }
+
+    fn status(&mut self) -> Status {
+        let (mut missed, mut refused) = (0, self.refused);
+        for port in &mut self.place.ports {
+            if let Port::Packet(socket) = port {
+                missed += socket.missed() + socket.unreadable();
+                refused += socket.refused();
+            }
+        }
+        let name = |(index, (name, stats)): (usize, (Option<&str>, sheaf_emulator::Stats))| {
+            let way = self
+                .place
+                .ways
+                .iter()
+                .find(|way| usize::from(way.direction == Direction::In) == index);
+            let name = match name {
+                Some(pipe) => format!("pipe {pipe}"),
+                None => way?.name.clone(),
+            };
+            Some((name, LinkStatus::new(&stats)))
+        };
+        Status {
+            place: self.title(),
+            seed: self.seed,
+            seconds: (clock::now() - self.started).as_secs_f64(),
+            links: self.machine.stats().into_iter().enumerate().filter_map(name).collect(),
+            denied: self.machine.denied(),
+            missed: missed + self.intake.memory_full,
+            memory_full: self.intake.memory_full,
+            refused,
+            lateness: Lateness::new(&self.lateness),
+        }
+    }
+
+    /// Lets packets go their old way and ends the capture; answers what was done.
+    pub fn finish(mut self) -> anyhow::Result<Status> {
+        let status = self.status();
+        self.place.leave();
+        // The links tell the capture of drops.
+        drop(self.machine);
+        if let Some(capture) = self.capture {
+            let missed = capture.finish()?;
+            if missed > 0 {
+                eprintln!(
+                    "sheaf: {missed} packets are not in the capture; write it to a faster disk"
+                );
+            }
+        }
+        Ok(status)
+    }
+}
+
+impl Intake {
+    /// Takes in a packet, or its segments.
+    fn take(
+        &mut self,
+        machine: &mut Machine,
+        bytes: &[u8],
+        ethernet: bool,
+        direction: Direction,
+        arrived: Instant,
+        now: Instant,
+    ) {
+        if bytes.len() <= vnet::LEN {
+            return;
+        }
+        if self.full {
+            self.memory_full += 1;
+            return;
+        }
+        let Some(gso) = Gso::parse(bytes, ethernet) else {
+            let mut buffer = self.buffer(machine);
+            buffer.clear();
+            buffer.extend_from_slice(bytes);
+            if machine.finish() {
+                vnet::finish(&mut buffer);
+            }
+            return machine.enqueue(buffer, None, direction, arrived, now);
+        };
+        if machine.whole() {
+            let mut buffer = self.buffer(machine);
+            buffer.clear();
+            buffer.extend_from_slice(bytes);
+            let segments =
+                Segments { header: (vnet::LEN + gso.header) as u16, payload: gso.size as u16 };
+            return machine.enqueue(buffer, Some(segments), direction, arrived, now);
+        }
+        for index in 0..gso.count() {
+            let mut buffer = self.buffer(machine);
+            gso.segment(bytes, index, &mut buffer);
+            if machine.finish() {
+                vnet::finish(&mut buffer);
+            }
+            machine.enqueue(buffer, None, direction, arrived, now);
+        }
+    }
+
+    fn buffer(&mut self, machine: &mut Machine) -> Vec<u8> {
+        self.spare.pop().or_else(|| machine.buffer()).unwrap_or_default()
+    }
+
+    fn recycle(&mut self, buffer: Vec<u8>) {
+        // Buffers of super-packets would keep their memory from packets that need little.
+        if self.spare.len() < SPARE {
+            self.spare.push(buffer);
+        }
+    }
+}
+
+/// From 1970 to the start of the monotonic clock, in nanoseconds. The time between the two
+/// questions makes it too small, so that packets seem to come late, by less than a microsecond as a
+/// rule; early would let them leave early.
+fn epoch() -> u64 {
+    let wall = nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME);
+    let now = clock::now();
+    let wall = wall.map_or(0, |wall| wall.tv_sec() as u64 * 1_000_000_000 + wall.tv_nsec() as u64);
+    wall.saturating_sub(now.as_nanos())
+}

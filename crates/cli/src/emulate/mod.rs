@@ -1,0 +1,149 @@
+//! `sheaf emulate`: emulated links on real interfaces.
+//!
+//! * [`arguments`]: the command line; [`rules`]: the file of rules and pipes;
+//! * [`place`]: where the link is put: between two interfaces, on one, around a shell;
+//! * [`datapath`]: carries the packets, in time; [`machine`]: the links themselves;
+//! * [`control`]: questions and changes while it runs; [`status`]: the answer;
+//! * [`capture`]: packets with what happened to them, as pcapng.
+
+mod arguments;
+mod capture;
+mod control;
+mod datapath;
+mod machine;
+mod place;
+mod rules;
+mod status;
+
+use anyhow::{Context, bail, ensure};
+use arguments::{Arguments, Mode};
+use datapath::{Datapath, End};
+use machine::Machine;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use place::Place;
+use sheaf_emulator::Distribution;
+use std::process::ExitCode;
+
+/// The grammar, for `--help`.
+pub const HELP: &str = "\
+Usage: sheaf emulate link IF1 IF2 LINK [reverse LINK]            a cable with these properties
+       sheaf emulate dev IF [egress|ingress|both] LINK [reverse LINK]   what one interface carries
+       sheaf emulate shell LINK [reverse LINK] [-- COMMAND...]   a shell behind the link
+       sheaf emulate change dev|link IF [pipe NAME] LINK [reverse LINK]   nothing queued is lost
+       sheaf emulate show IF [--json]
+       sheaf emulate dist PING-LOG [--out FILE]                  a distribution from `ping`
+
+  LINK is what tc-netem(8) takes:
+       limit N  seed N  ordered  queue fifo|codel|pie|fq_codel|dualpi2
+       delay TIME [JITTER [CORRELATION]]  distribution uniform|normal|pareto|paretonormal|FILE
+       loss [random] P [CORR] | state P13 [P31 [P32 [P23 [P14]]]] | gemodel P [R [1-H [1-K]]]  ecn
+       duplicate P [CORR]  corrupt P [CORR]  reorder P [CORR] [gap N]
+       rate R [PACKETOVERHEAD [CELLSIZE [CELLOVERHEAD]]]
+       slot MIN [MAX] | slot distribution NAME DELAY JITTER  packets N  bytes N
+  and  --trace FILE   Mahimahi's delivery opportunities, or CSV: time,rate,delay,loss
+       --once         the trace ends; otherwise it begins again
+  It holds in both directions unless reverse gives another for IF2 to IF1, ingress, or downwards.
+
+  --rules FILE   rules and pipes (TOML) in place of LINK
+  --pcap FILE    a capture (pcapng); what happened to each packet is its comment
+  --audit        print how late packets left; status 1 when p99 is over --budget TIME (1ms)
+  --spin TIME    look, not sleep, so long before a departure (50us); 0 for never
+
+Example: sheaf emulate link eth1 eth2 rate 10mbit delay 20ms limit 100
+         sheaf emulate shell rate 2mbit delay 50ms -- curl http://100.64.0.1/";
+
+/// `sheaf emulate`: the status that the program ends with.
+pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
+    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["--help" | "-h" | "help", ..] => println!("{HELP}"),
+        [_, words @ ..] if words.iter().take_while(|w| **w != "--").any(|w| *w == "--help") => {
+            println!("{HELP}");
+        }
+        ["link" | "dev" | "shell", ..] => return emulate(&Arguments::parse(words)?),
+        ["change", "dev" | "link", dev, ..] => control::change(dev, &words[3..])?,
+        ["change", ..] => bail!("change lacks its interface; write change dev IF LINK"),
+        ["show", dev] => print!("{}", control::show(dev)?.text()),
+        ["show", dev, "--json"] | ["show", "--json", dev] => {
+            println!("{}", serde_json::to_string_pretty(&control::show(dev)?)?);
+        }
+        ["show", ..] => bail!("show takes one interface; write show IF"),
+        ["dist", log] => dist(log, None)?,
+        ["dist", log, "--out", out] => dist(log, Some(out))?,
+        ["dist", ..] => bail!("dist takes a ping log; write dist FILE [--out FILE]"),
+        [word, ..] => {
+            let known = ["link", "dev", "shell", "change", "show", "dist"];
+            return Err(crate::grammar::unknown(word, &known));
+        }
+        [] => bail!("nothing to do; write link IF1 IF2, dev IF, or shell"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Emulates until Ctrl-C, or the end of the shell.
+fn emulate(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if !nix::unistd::geteuid().is_root() {
+        bail!("emulation needs root; start it with sudo");
+    }
+    let place = Place::open(&arguments.mode)?;
+    let machine = Machine::new(&arguments.plan, place.ethernet, arguments.seed)?;
+    // In this order: the command would inherit blocked signals, and threads that did not would die
+    // of them.
+    let child = place.start_command(arguments)?;
+    let signals = signals()?;
+    let inbox = control::listen(&place, arguments)?;
+    let mut datapath = Datapath::new(place, machine, arguments, inbox)?;
+    println!("{}; seed {}", datapath.title(), arguments.seed);
+    let end = datapath.run(&signals, child.as_ref())?;
+    let status = datapath.finish()?;
+    let late = arguments.audit && status.lateness.p99_us > arguments.budget.as_micros() as f64;
+    let quiet = matches!(arguments.mode, Mode::Shell { .. }) && !arguments.audit;
+    if !quiet {
+        print!("{}", status.text());
+    }
+    if late {
+        println!(
+            "over budget: p99 of lateness is {:.0} us, more than {} us",
+            status.lateness.p99_us,
+            arguments.budget.as_micros()
+        );
+    }
+    let own = if late { 1 } else { 0 };
+    match (end, child) {
+        (End::Gone(dev), _) => bail!("interface {dev} went away; put it back and start again"),
+        (_, Some(child)) => Ok(ExitCode::from(child.status()?.max(own))),
+        (End::Asked, None) => Ok(ExitCode::from(own)),
+    }
+}
+
+fn signals() -> anyhow::Result<SignalFd> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block()?;
+    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
+}
+
+/// `sheaf emulate dist`: the distribution of a ping log, in the form of iproute2.
+fn dist(log: &str, out: Option<&str>) -> anyhow::Result<()> {
+    ensure!(out != Some(log), "--out {log} would overwrite the log; give another file");
+    let text = arguments::read(log)?;
+    let ping = Distribution::from_ping(&text)
+        .map_err(|error| anyhow::anyhow!("{log}: {error}; give what `ping` printed"))?;
+    let table = ping.distribution.to_dist_text();
+    let summary = format!(
+        "{} round trips: delay {:.3}ms {:.3}ms {:.0}% distribution {}",
+        ping.samples,
+        ping.mean_ms,
+        ping.deviation_ms,
+        // A link knows no negative correlation.
+        ping.correlation.max(0.0) * 100.0,
+        out.unwrap_or("FILE")
+    );
+    match out {
+        None => print!("{table}"),
+        Some(out) => std::fs::write(out, table).with_context(|| format!("cannot write {out}"))?,
+    }
+    eprintln!("{summary}");
+    Ok(())
+}

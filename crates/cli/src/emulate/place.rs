@@ -1,0 +1,300 @@
+//! Where the link is put, and what is set up for that. All of it goes with the process.
+//!
+//! * between two interfaces: a packet socket on each;
+//! * on one interface: what leaves or arrives takes a detour over a TAP interface
+//!   ([`sheaf_netio::redirect`]) and comes back with a mark;
+//! * around a shell: a TUN interface here, one in an anonymous namespace, the link between them.
+
+use super::arguments::{Arguments, Mode};
+use super::control;
+use crate::grammar::Prefix;
+use anyhow::{Context, bail};
+use nix::libc;
+use sheaf_emulator::Direction;
+use sheaf_netio::ip;
+use sheaf_netio::netns::Namespace;
+use sheaf_netio::redirect::{Hook, Redirect};
+use sheaf_netio::vnet_packet::{Receive, VnetSocket};
+use sheaf_netio::vnet_tun::{Layer, VnetTun};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command};
+
+/// Packets that a TUN or TAP interface of ours holds until they are read.
+const TUN_QUEUE: u32 = 4000;
+/// Shells that can be open at once, each with four addresses of 100.64.0.0/24.
+const SHELLS: u32 = 64;
+
+/// Where packets come from or go to.
+pub enum Port {
+    /// An interface that exists.
+    Packet(Box<VnetSocket>),
+    /// One of ours.
+    Tun(VnetTun),
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Port::Packet(socket) => socket.as_fd(),
+            Port::Tun(tun) => tun.as_fd(),
+        }
+    }
+}
+
+/// One direction.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// Index of the port that packets come from.
+    pub from: usize,
+    /// Index of the port that they go to.
+    pub to: usize,
+    /// Which it is.
+    pub direction: Direction,
+    /// For people.
+    pub name: String,
+}
+
+/// What is set up.
+pub struct Place {
+    /// Where packets come from and go to.
+    pub ports: Vec<Port>,
+    /// How they go.
+    pub ways: Vec<Way>,
+    /// Whether packets are Ethernet frames.
+    pub ethernet: bool,
+    /// Interfaces of this host that must not go away: name and index.
+    pub interfaces: Vec<(String, u32)>,
+    /// Names under which questions are answered.
+    pub answers_to: Vec<String>,
+    redirects: Vec<Redirect>,
+    shell: Option<Shell>,
+}
+
+struct Shell {
+    namespace: Namespace,
+    host: String,
+}
+
+impl Place {
+    /// Sets up what `mode` asks for.
+    pub fn open(mode: &Mode) -> anyhow::Result<Place> {
+        match mode {
+            Mode::Link(ends) => link(ends),
+            Mode::Dev { dev, egress, ingress } => on(dev, *egress, *ingress),
+            Mode::Shell { .. } => shell(),
+        }
+    }
+
+    /// Starts the command of a shell; `None` where there is none to start.
+    pub fn start_command(&self, arguments: &Arguments) -> anyhow::Result<Option<Running>> {
+        let (Some(shell), Mode::Shell { command }) = (&self.shell, &arguments.mode) else {
+            return Ok(None);
+        };
+        let default = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
+        let (program, words) = match command.split_first() {
+            Some((program, words)) => (program.clone(), words),
+            None => (default, &[][..]),
+        };
+        let mut command = Command::new(&program);
+        command.args(words).env("SHEAF_HOST", &shell.host);
+        shell.namespace.enter(&mut command);
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {program}; give a command that exists"))?;
+        // SAFETY: a bare system call.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error()).context("cannot watch the command");
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        let watch = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        Ok(Some(Running { child, watch }))
+    }
+
+    /// Lets go of the detours, so that packets go their old way.
+    pub fn leave(&mut self) {
+        self.redirects.clear();
+    }
+}
+
+/// A command that runs.
+pub struct Running {
+    child: Child,
+    watch: OwnedFd,
+}
+
+impl Running {
+    /// Asks it to end.
+    pub fn end(&self) {
+        // SAFETY: a bare system call; the child has not been waited for, so its number is its own.
+        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
+    }
+
+    /// Waits for it; what a shell would say of how it ended.
+    pub fn status(mut self) -> anyhow::Result<u8> {
+        let status = self.child.wait().context("the command is lost")?;
+        let signal = || 128 + status.signal().unwrap_or(0);
+        Ok(status.code().unwrap_or_else(signal) as u8)
+    }
+}
+
+impl AsFd for Running {
+    /// Readable when it has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+}
+
+fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
+    let (mut ports, mut interfaces) = (Vec::new(), Vec::new());
+    for dev in ends {
+        let ifindex = ip::index(dev)?;
+        ip::mac(dev)?;
+        if !ip::addresses(dev)?.is_empty() {
+            eprintln!(
+                "sheaf: {dev} has addresses, so this host answers beside the link; take them off"
+            );
+        }
+        let socket = VnetSocket::open(ifindex, Receive::Everything)
+            .with_context(|| format!("cannot open {dev}; set it up, and be root"))?;
+        ports.push(Port::Packet(Box::new(socket)));
+        interfaces.push((dev.clone(), ifindex));
+    }
+    let [one, two] = ends;
+    let way = |from, to, direction, name| Way { from, to, direction, name };
+    Ok(Place {
+        ports,
+        ways: vec![
+            way(0, 1, Direction::Out, format!("{one} to {two}")),
+            way(1, 0, Direction::In, format!("{two} to {one}")),
+        ],
+        ethernet: true,
+        interfaces,
+        answers_to: ends.to_vec(),
+        redirects: Vec::new(),
+        shell: None,
+    })
+}
+
+fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
+    let ifindex = ip::index(dev)?;
+    ip::mac(dev)?;
+    // Marks that are in use are small numbers or masks; this one is neither.
+    let mark = 0x5aea_f000 ^ (std::process::id() & 0xfff);
+    let (mut ports, mut ways, mut redirects) = (Vec::new(), Vec::new(), Vec::new());
+    let refused = || format!("cannot lead packets of {dev} aside; it needs Linux 6.6 and root");
+    if egress {
+        let (name, detour, tap) = detour(dev, ifindex, 'e')?;
+        let socket = VnetSocket::open(ifindex, Receive::Nothing)?;
+        socket.set_mark(mark)?;
+        let redirect = Redirect::unless_marked(ifindex, Hook::Egress, detour, mark);
+        redirects.push(redirect.with_context(refused)?);
+        let from = ports.len();
+        ports.extend([tap, Port::Packet(Box::new(socket))]);
+        ways.push(Way {
+            from,
+            to: from + 1,
+            direction: Direction::Out,
+            name: format!("{dev} egress"),
+        });
+        drop(name);
+    }
+    if ingress {
+        let (_, detour, tap) = detour(dev, ifindex, 'i')?;
+        redirects.push(Redirect::arrive_on(detour, ifindex, mark).with_context(refused)?);
+        let redirect = Redirect::unless_marked(ifindex, Hook::Ingress, detour, mark);
+        redirects.push(redirect.with_context(refused)?);
+        let from = ports.len();
+        ports.push(tap);
+        ways.push(Way { from, to: from, direction: Direction::In, name: format!("{dev} ingress") });
+    }
+    Ok(Place {
+        ports,
+        ways,
+        ethernet: true,
+        interfaces: vec![(dev.to_owned(), ifindex)],
+        answers_to: vec![dev.to_owned()],
+        redirects,
+        shell: None,
+    })
+}
+
+/// A TAP interface for one direction of `dev`: its name, its index, and our end.
+fn detour(dev: &str, ifindex: u32, direction: char) -> anyhow::Result<(String, u32, Port)> {
+    let name = format!("sheaf{direction}{ifindex}");
+    let tap = VnetTun::open(&name, Layer::Tap).map_err(|error| match error.raw_os_error() {
+        Some(libc::EBUSY) => {
+            anyhow::anyhow!("{dev} is emulated already; stop the other `sheaf emulate` first")
+        }
+        _ => anyhow::anyhow!("cannot make the TAP interface {name}, {error}; load the module tun"),
+    })?;
+    let mtu = ip::mtu(dev)?;
+    // Nothing but what is led here is to come out of it.
+    ip::run(&format!("link set {name} mtu {mtu} txqueuelen {TUN_QUEUE} arp off addrgenmode none"))?;
+    ip::run(&format!("link set {name} up"))?;
+    Ok((name.clone(), ip::index(&name)?, Port::Tun(tap)))
+}
+
+fn shell() -> anyhow::Result<Place> {
+    let routes = ip::output("-4 route show table all")?;
+    let taken: Vec<Prefix> = routes
+        .lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with(char::is_numeric)))
+        .filter_map(|word| Prefix::parse("route", word).ok())
+        .collect();
+    let namespace = Namespace::new()?;
+    for number in 0..SHELLS {
+        let (host, inside) =
+            (format!("100.64.0.{}", 4 * number + 1), format!("100.64.0.{}", 4 * number + 2));
+        let overlaps = |prefix: &Prefix| {
+            prefix.bits > 10
+                && [&host, &inside].into_iter().any(|address| {
+                    address.parse().is_ok_and(|ip| Prefix::around(ip, prefix.bits) == *prefix)
+                })
+        };
+        let name = format!("shell{number}");
+        if taken.iter().any(overlaps) || control::is_taken(&name) {
+            continue;
+        }
+        let outer = match VnetTun::open(&name, Layer::Tun) {
+            Ok(tun) => tun,
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => continue,
+            Err(error) => {
+                bail!("cannot make the TUN interface {name}, {error}; load the module tun")
+            }
+        };
+        set_up(&name, &host, &inside)?;
+        let inner = namespace.run(|| {
+            let tun = VnetTun::open("link0", Layer::Tun)?;
+            set_up("link0", &inside, &host)?;
+            ip::run(&format!("route add default via {host}"))?;
+            Ok(tun)
+        })?;
+        let forwards = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward");
+        if !forwards.is_ok_and(|on| on.trim() == "1") {
+            eprintln!(
+                "sheaf: only this host ({host}) is reachable; for more, turn on forwarding and NAT"
+            );
+        }
+        let way = |from, to, direction, name: &str| Way { from, to, direction, name: name.into() };
+        return Ok(Place {
+            ports: vec![Port::Tun(inner), Port::Tun(outer)],
+            ways: vec![way(0, 1, Direction::Out, "up"), way(1, 0, Direction::In, "down")],
+            ethernet: false,
+            interfaces: Vec::new(),
+            answers_to: vec![name],
+            redirects: Vec::new(),
+            shell: Some(Shell { namespace, host }),
+        });
+    }
+    bail!(
+        "all addresses of 100.64.0.0/24 are taken; end another shell, or remove the route to them"
+    )
+}
+
+fn set_up(dev: &str, own: &str, peer: &str) -> std::io::Result<()> {
+    ip::run(&format!("link set {dev} txqueuelen {TUN_QUEUE} addrgenmode none"))?;
+    ip::run(&format!("addr add {own} peer {peer} dev {dev}"))?;
+    ip::run(&format!("link set {dev} up"))
+}

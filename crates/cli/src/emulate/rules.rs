@@ -1,0 +1,231 @@
+//! The file of rules and pipes, as dummynet has them: TOML.
+//!
+//! ```toml
+//! seed = 7
+//!
+//! [pipe.slow]
+//! link = "rate 1mbit delay 20ms limit 50"     # as on the command line
+//! per_flow = true                             # each 5-tuple has a link of its own
+//! weights = [1, 3]                            # shares of queue 0 and 1
+//! scheduler = "drr"                           # or "wf2q"
+//!
+//! [[rule]]                                    # the first that matches decides
+//! protocol = "udp"
+//! destination = "10.0.0.0/8"
+//! destination_ports = "5000-5100"
+//! dscp = "ef"
+//! direction = "out"                           # IF1 to IF2, egress, upwards; or "in"
+//! probability = 0.5
+//! pipes = ["slow:1"]                          # one after the other; ":1" is queue 1
+//!
+//! [[rule]]
+//! action = "deny"                             # or "pass", as what no rule matches
+//! ```
+
+use super::arguments;
+use crate::grammar;
+use anyhow::{Context, anyhow, bail, ensure};
+use serde::Deserialize;
+use sheaf_emulator::queue::weighted::WeightedConfig;
+use sheaf_emulator::{Action, Direction, Mask, PipeConfig, Pipes, QueueConfig, Rule, Target};
+use sheaf_wire::ip::Protocol;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Rules and pipes, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RuleSet {
+    /// `seed`.
+    pub seed: Option<u64>,
+    /// Pipes by number.
+    pub pipes: Vec<(String, PipeConfig)>,
+    /// Rules in order.
+    pub rules: Vec<Rule>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    seed: Option<u64>,
+    #[serde(default)]
+    pipe: BTreeMap<String, Pipe>,
+    #[serde(default)]
+    rule: Vec<Entry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Pipe {
+    link: String,
+    #[serde(default)]
+    per_flow: bool,
+    weights: Option<Vec<u32>>,
+    scheduler: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    protocol: Option<String>,
+    source: Option<String>,
+    destination: Option<String>,
+    source_ports: Option<String>,
+    destination_ports: Option<String>,
+    dscp: Option<String>,
+    direction: Option<String>,
+    probability: Option<f64>,
+    action: Option<String>,
+    pipes: Option<Vec<String>>,
+}
+
+/// Reads `file` for packets whose IP header begins at byte `header`.
+pub fn read(file: &str, header: usize) -> anyhow::Result<RuleSet> {
+    let text = arguments::read(file)?;
+    let directory = Path::new(file).parent().unwrap_or(Path::new(""));
+    parse(&text, header, directory).with_context(|| file.to_owned())
+}
+
+fn parse(text: &str, header: usize, directory: &Path) -> anyhow::Result<RuleSet> {
+    let file: File = toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+        anyhow!("line {line}: {}; see `sheaf emulate --help`", error.message().replace('\n', " "))
+    })?;
+    let mut pipes = Vec::new();
+    for (name, entry) in &file.pipe {
+        let pipe = pipe(entry, header, directory).with_context(|| format!("pipe {name}"))?;
+        pipes.push((name.clone(), pipe));
+    }
+    let names: Vec<&str> = file.pipe.keys().map(String::as_str).collect();
+    let mut rules = Vec::new();
+    for (number, entry) in (1..).zip(&file.rule) {
+        rules.push(rule(entry, &names).with_context(|| format!("rule {number}"))?);
+    }
+    ensure!(!rules.is_empty(), "there is no rule; add a table [[rule]]");
+    // What the parts cannot see: numbers that do not go together.
+    let mut whole = Pipes::new(header, 0);
+    for (name, pipe) in &pipes {
+        whole.add(pipe.clone()).map_err(|error| anyhow!("pipe {name}: {error}; change it"))?;
+    }
+    whole.set_rules(rules.clone()).map_err(|error| anyhow!("{error}; change the rule"))?;
+    Ok(RuleSet { seed: file.seed, pipes, rules })
+}
+
+fn pipe(entry: &Pipe, header: usize, directory: &Path) -> anyhow::Result<PipeConfig> {
+    let words: Vec<&str> = entry.link.split_whitespace().collect();
+    let (mut link, _) = arguments::link(&words, header, directory)?;
+    if let Some(weights) = &entry.weights {
+        let config = WeightedConfig::new(weights.clone());
+        let name = entry.scheduler.as_deref().unwrap_or("drr");
+        let drr = grammar::choice("scheduler", name, &[("drr", true), ("wf2q", false)])?;
+        link.queue = if drr { QueueConfig::Drr(config) } else { QueueConfig::Wf2q(config) };
+    } else if entry.scheduler.is_some() {
+        bail!("a scheduler without weights; add weights = [1, 3]");
+    }
+    Ok(match entry.per_flow {
+        true => PipeConfig::per_flow(link, Mask::FLOW),
+        false => PipeConfig::shared(link),
+    })
+}
+
+fn rule(entry: &Entry, pipes: &[&str]) -> anyhow::Result<Rule> {
+    let mut rule = Rule::default();
+    if let Some(word) = &entry.protocol {
+        rule.protocol = Some(Protocol(match word.as_str() {
+            "tcp" => 6,
+            "udp" => 17,
+            "icmp" => 1,
+            "icmpv6" => 58,
+            word => grammar::number("protocol", word)?,
+        }));
+    }
+    let prefix = |key: &str, word: &Option<String>| {
+        let read = |word: &String| {
+            let form = "write it like 10.0.0.0/8";
+            word.parse().map_err(|error| anyhow!("{key} {word:?} is {error}; {form}"))
+        };
+        word.as_ref().map(read).transpose()
+    };
+    rule.source = prefix("source", &entry.source)?;
+    rule.destination = prefix("destination", &entry.destination)?;
+    if let Some(word) = &entry.source_ports {
+        rule.source_ports = grammar::range("source_ports", word)?;
+    }
+    if let Some(word) = &entry.destination_ports {
+        rule.destination_ports = grammar::range("destination_ports", word)?;
+    }
+    if let Some(word) = &entry.dscp {
+        rule.dscp = Some(grammar::dscp("dscp", word)?);
+    }
+    if let Some(word) = &entry.direction {
+        let directions = [("out", Direction::Out), ("in", Direction::In)];
+        rule.direction = Some(grammar::choice("direction", word, &directions)?);
+    }
+    rule.probability = entry.probability.unwrap_or(1.0);
+    rule.action = match (entry.action.as_deref(), &entry.pipes) {
+        (Some(word), None) => grammar::choice("action", word, &[("pass", true), ("deny", false)])
+            .map(|pass| if pass { Action::Pass } else { Action::Deny })?,
+        (None, Some(names)) => {
+            let targets: anyhow::Result<Vec<_>> =
+                names.iter().map(|name| target(name, pipes)).collect();
+            Action::Pipes(targets?.into())
+        }
+        _ => bail!("it says nothing, or two things, to do; give either action or pipes"),
+    };
+    Ok(rule)
+}
+
+/// `slow`, or `slow:1` for its queue 1.
+fn target(word: &str, pipes: &[&str]) -> anyhow::Result<Target> {
+    let (name, queue) = match word.split_once(':') {
+        Some((name, queue)) => (name, Some(grammar::number("queue", queue)?)),
+        None => (word, None),
+    };
+    let pipe = pipes.iter().position(|pipe| *pipe == name);
+    let pipe = pipe.with_context(|| format!("there is no pipe {name}; add [pipe.{name}]"))?;
+    Ok(Target { pipe, queue })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_of_the_documentation_is_read() {
+        let source = include_str!("rules.rs");
+        let example: Vec<&str> = source
+            .lines()
+            .take_while(|line| line.starts_with("//!"))
+            .map(|line| line.trim_start_matches("//!").trim_start())
+            .skip_while(|line| *line != "```toml")
+            .skip(1)
+            .take_while(|line| *line != "```")
+            .collect();
+        let rules = parse(&example.join("\n"), 24, Path::new("")).unwrap();
+        assert_eq!(rules.seed, Some(7));
+        assert_eq!(rules.pipes[0].0, "slow");
+        assert!(matches!(rules.pipes[0].1.link.queue, QueueConfig::Drr(_)));
+        let Action::Pipes(targets) = &rules.rules[0].action else { panic!("it has pipes") };
+        assert_eq!(targets[..], [Target { pipe: 0, queue: Some(1) }]);
+        assert_eq!(rules.rules[0].dscp, Some(46));
+        assert_eq!(rules.rules[1].action, Action::Deny);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        for (text, told) in [
+            ("", "add a table [[rule]]"),
+            ("[[rule]]\naction = \"pass\"\nport = 3", "line 3"),
+            ("[[rule]]\npipes = [\"slow\"]", "rule 1: there is no pipe slow"),
+            ("[[rule]]\naction = \"drop\"", "give pass or deny"),
+            ("[[rule]]\nsource = \"10/8\"\naction = \"pass\"", "write it like 10.0.0.0/8"),
+            ("[[rule]]", "give either action or pipes"),
+            ("[[rule]]\naction=\"pass\"\nprobability = 2.0", "probability"),
+            ("[pipe.a]\nlink = \"rate x\"\n[[rule]]\naction=\"pass\"", "pipe a: rate"),
+            ("[pipe.a]\nlink = \"\"\nweights = []\n[[rule]]\naction=\"pass\"", "pipe a"),
+        ] {
+            let error = format!("{:#}", parse(text, 24, Path::new("")).unwrap_err());
+            assert!(error.contains(told), "{text}: {error}");
+            assert!(!error.contains('\n'), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,482 @@
+//! `sheaf emulate` on real interfaces between namespaces. Needs root.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use sheaf_netio::netns::Namespace;
+use sheaf_netio::vnet_packet::{Receive, VnetSocket};
+use sheaf_netio::{clock, ip, vnet};
+use sheaf_wire::checksum::{fold, sum};
+use sheaf_wire::ip::Ip;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
+/// A receiver that waits this long will get nothing more.
+const LONG: Duration = Duration::from_secs(10);
+
+/// A host with 10.9.0.1 and fd09::1, a box with the interfaces `near` and `far`, and a host with
+/// 10.9.0.2 and fd09::2.
+struct Row {
+    left: Namespace,
+    middle: Namespace,
+    right: Namespace,
+}
+
+impl Row {
+    /// `known`: the hosts know each other's link addresses and send nothing of their own.
+    fn new(known: bool) -> Row {
+        let row = Row {
+            left: Namespace::new().unwrap(),
+            middle: Namespace::new().unwrap(),
+            right: Namespace::new().unwrap(),
+        };
+        row.middle
+            .run(|| {
+                std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
+                for (dev, host, ours) in [("near", &row.left, 1), ("far", &row.right, 2)] {
+                    let host = host.path();
+                    ip::run(&format!(
+                        "link add {dev} type veth peer name eth0 address 02:00:00:00:00:0{ours} \
+                         netns {host}"
+                    ))?;
+                    ip::run(&format!("link set {dev} up"))?;
+                }
+                Ok(())
+            })
+            .unwrap();
+        for (host, ours, theirs) in [(&row.left, 1, 2), (&row.right, 2, 1)] {
+            host.run(|| {
+                if known {
+                    std::fs::write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "1")?;
+                    let link = format!("lladdr 02:00:00:00:00:0{theirs} dev eth0 nud permanent");
+                    ip::run(&format!("neigh add 10.9.0.{theirs} {link}"))?;
+                } else {
+                    ip::run(&format!("addr add fd09::{ours}/64 dev eth0 nodad"))?;
+                }
+                ip::run(&format!("addr add 10.9.0.{ours}/24 dev eth0"))?;
+                ip::run("link set eth0 up")
+            })
+            .unwrap();
+        }
+        row
+    }
+}
+
+fn command(namespace: &Namespace, line: &str) -> Command {
+    let mut command = Command::new(SHEAF);
+    command.arg("emulate").args(line.split_whitespace());
+    namespace.enter(&mut command);
+    command
+}
+
+fn run(namespace: &Namespace, line: &str) -> Output {
+    command(namespace, line).output().unwrap()
+}
+
+/// `sheaf emulate`, killed at the latest when the test ends.
+struct Daemon {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+}
+
+impl Daemon {
+    /// At work: it has said so.
+    fn start(namespace: &Namespace, line: &str) -> Daemon {
+        let mut command = command(namespace, line);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut first = String::new();
+        out.read_line(&mut first).unwrap();
+        assert!(first.starts_with("emulating "), "{first}");
+        Daemon { child, out }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    /// Waits for its end; the status, and what it printed and complained.
+    fn end(&mut self) -> (Option<i32>, String, String) {
+        let (mut out, mut error) = (String::new(), String::new());
+        self.out.read_to_string(&mut out).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+        (self.child.wait().unwrap().code(), out, error)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn show(namespace: &Namespace, dev: &str) -> Value {
+    let output = run(namespace, &format!("show {dev} --json"));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn count(status: &Value, link: &str, name: &str) -> u64 {
+    let link = &status["links"][link];
+    link[name].as_u64().or(link["causes"][name].as_u64()).unwrap_or(0)
+}
+
+/// Asks until `enough` is shown.
+fn shown(namespace: &Namespace, dev: &str, enough: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        let status = show(namespace, dev);
+        if enough(&status) {
+            return status;
+        }
+    }
+}
+
+fn sockets(from: &Namespace, to: (&Namespace, &str)) -> (UdpSocket, UdpSocket) {
+    let any = if to.1.contains('[') { "[::]:0" } else { "0.0.0.0:0" };
+    let from = from.run(|| UdpSocket::bind(any)).unwrap();
+    let receiver = to.0.run(|| UdpSocket::bind(to.1)).unwrap();
+    receiver.set_read_timeout(Some(LONG)).unwrap();
+    from.set_read_timeout(Some(LONG)).unwrap();
+    from.connect(to.1).unwrap();
+    (from, receiver)
+}
+
+fn send(socket: &UdpSocket, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        socket.send(&number.to_be_bytes()).unwrap();
+    }
+}
+
+fn numbers(socket: &UdpSocket, count: u32) -> Vec<u32> {
+    let mut bytes = [0; 4];
+    let mut number = |_| {
+        socket.recv(&mut bytes).expect("packets are missing");
+        u32::from_be_bytes(bytes)
+    };
+    (0..count).map(&mut number).collect()
+}
+
+/// Sends `len` bytes by TCP and checks that the same arrive.
+fn bulk(from: &Namespace, to: (&Namespace, &str), len: usize) {
+    let listener = to.0.run(|| TcpListener::bind(to.1)).unwrap();
+    let pattern = |at: usize| (at % 251) as u8;
+    let sender = from.run(|| TcpStream::connect(to.1));
+    let (mut sender, (mut receiver, _)) = (sender.unwrap(), listener.accept().unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let bytes: Vec<u8> = (0..len).map(pattern).collect();
+            sender.write_all(&bytes).unwrap();
+        });
+        let mut bytes = Vec::new();
+        receiver.set_read_timeout(Some(LONG)).unwrap();
+        receiver.read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes.len(), len);
+        assert!((0..len).all(|at| bytes[at] == pattern(at)));
+    });
+}
+
+#[test]
+fn a_link_carries_arp_ipv4_ipv6_and_bulk_tcp_whole() {
+    for options in ["delay 1ms", "rate 1gbit"] {
+        let row = Row::new(false);
+        let _daemon = Daemon::start(&row.middle, &format!("link near far {options}"));
+        for address in ["10.9.0.2:5004", "[fd09::2]:5004"] {
+            let (from, to) = sockets(&row.left, (&row.right, address));
+            send(&from, 0..50);
+            assert_eq!(numbers(&to, 50), (0..50).collect::<Vec<_>>(), "{options} {address}");
+            bulk(&row.left, (&row.right, address), 8_000_000);
+        }
+        let status = show(&row.middle, "near");
+        assert!(count(&status, "far to near", "delivered_packets") > 0, "{status}");
+    }
+}
+
+#[test]
+fn segments_of_super_packets_have_right_checksums_on_the_wire() {
+    let row = Row::new(true);
+    let _daemon = Daemon::start(&row.middle, "link near far rate 1gbit limit 100000");
+    let raw = row.right.run(|| VnetSocket::open(ip::index("eth0")?, Receive::Everything));
+    let mut raw = raw.unwrap();
+    bulk(&row.left, (&row.right, "10.9.0.2:5004"), 2_000_000);
+    let (mut segments, mut large) = (0, 0);
+    let mut check = |bytes: &[u8], _| {
+        let mut bytes = bytes.to_vec();
+        large += usize::from(bytes.len() > 1514 + vnet::LEN);
+        vnet::finish(&mut bytes);
+        let Ok(ip) = Ip::parse(&bytes[vnet::LEN + 14..]) else { return };
+        if ip.protocol().0 == 6 {
+            let part = ip.transport();
+            assert_eq!(fold(sum(part, sum(ip.addresses(), 6 + part.len() as u32))), 0xffff);
+            segments += 1;
+        }
+    };
+    while raw.receive(&mut check).unwrap() > 0 {}
+    assert!(segments >= 2_000_000 / 1460, "{segments}");
+    assert_eq!(large, 0, "each segment travels by itself");
+}
+
+#[test]
+fn with_a_loss_of_100_percent_nothing_arrives_and_all_is_counted() {
+    let row = Row::new(true);
+    let _daemon = Daemon::start(&row.middle, "link near far loss 100%");
+    let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    send(&from, 0..100);
+    let all = |status: &Value| count(status, "near to far", "loss-random") == 100;
+    let status = shown(&row.middle, "far", all);
+    assert_eq!(count(&status, "near to far", "offered_packets"), 100);
+    assert_eq!(count(&status, "near to far", "delivered_packets"), 0);
+    to.set_nonblocking(true).unwrap();
+    assert!(to.recv(&mut [0; 4]).is_err());
+}
+
+#[test]
+fn a_change_keeps_what_is_queued() {
+    let row = Row::new(true);
+    let _daemon = Daemon::start(&row.middle, "link near far rate 100bit limit 100");
+    let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    send(&from, 0..50);
+    shown(&row.middle, "near", |status| count(status, "near to far", "rate_queue_packets") == 50);
+    let output = run(&row.middle, "change link near rate 100mbit delay 1ms limit 100");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(numbers(&to, 50), (0..50).collect::<Vec<_>>());
+
+    let output = run(&row.middle, "change link near rate");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("rate: nothing is no rate"), "{said}");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn packets_on_the_delay_line_take_no_place_in_the_rate_queue() {
+    let row = Row::new(true);
+    let _daemon = Daemon::start(&row.middle, "link near far rate 1mbit delay 1s limit 10");
+    let (from, _to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    let (mut under_way, mut dropped) = (0, 0);
+    while under_way <= 10 || dropped == 0 {
+        send(&from, 0..50);
+        let status = show(&row.middle, "near");
+        let waiting = count(&status, "near to far", "rate_queue_packets");
+        assert!(waiting <= 10, "{status}");
+        under_way = count(&status, "near to far", "delay_line_packets");
+        dropped = count(&status, "near to far", "rate-queue-full");
+    }
+}
+
+#[test]
+fn an_echo_through_20_ms_each_way_never_takes_less_than_40_ms() {
+    let row = Row::new(true);
+    let _daemon = Daemon::start(&row.middle, "link near far delay 20ms");
+    let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    for number in 0..10 {
+        let sent = clock::now();
+        send(&from, number..number + 1);
+        let (len, back) = to.recv_from(&mut [0; 4]).unwrap();
+        to.send_to(&number.to_be_bytes()[..len], back).unwrap();
+        assert_eq!(numbers(&from, 1), [number]);
+        let took = clock::now() - sent;
+        assert!(took >= Duration::from_millis(40), "{took:?}");
+    }
+}
+
+#[test]
+fn one_interface_is_emulated_both_ways_and_left_as_it_was_by_a_kill() {
+    let row = Row::new(false);
+    // The middle is no part of this: its interfaces become one cable.
+    let _cable = Daemon::start(&row.middle, "link near far");
+    let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    send(&from, 0..1);
+    numbers(&to, 1);
+    let state = || ip::output("-4 -o address").and_then(|a| Ok(a + &ip::output("-4 route")?));
+    let before = row.left.run(state).unwrap();
+    let mut daemon = Daemon::start(&row.left, "dev eth0 both delay 20ms");
+    let sent = clock::now();
+    send(&from, 0..1);
+    let (len, back) = to.recv_from(&mut [0; 4]).unwrap();
+    assert!(clock::now() - sent >= Duration::from_millis(20));
+    to.send_to(&[0; 4][..len], back).unwrap();
+    numbers(&from, 1);
+    assert!(clock::now() - sent >= Duration::from_millis(40));
+    bulk(&row.left, (&row.right, "10.9.0.2:5005"), 8_000_000);
+    bulk(&row.left, (&row.right, "[fd09::2]:5005"), 2_000_000);
+    let status = show(&row.left, "eth0");
+    assert!(count(&status, "eth0 ingress", "delivered_packets") > 0, "{status}");
+    let second = run(&row.left, "dev eth0 delay 1ms");
+    assert!(String::from_utf8_lossy(&second.stderr).contains("emulated already"));
+
+    daemon.signal(Signal::SIGKILL);
+    daemon.end();
+    send(&from, 7..107);
+    assert_eq!(numbers(&to, 100), (7..107).collect::<Vec<_>>());
+    assert_eq!(row.left.run(state).unwrap(), before);
+}
+
+#[test]
+fn an_interface_that_goes_away_ends_the_run_with_its_name() {
+    let row = Row::new(true);
+    for (space, line, dev) in
+        [(&row.left, "dev eth0 delay 1ms", "eth0"), (&row.middle, "link near far", "far")]
+    {
+        let mut daemon = Daemon::start(space, line);
+        space.run(|| ip::run(&format!("link del {dev}"))).unwrap();
+        let (status, _, error) = daemon.end();
+        assert_eq!(status, Some(2), "{error}");
+        assert!(error.contains("went away") && error.lines().count() == 1, "{error}");
+        // The cable is gone at both ends; lay another for the second turn.
+        if dev == "eth0" {
+            row.middle.run(|| ip::run("link add near type veth peer name other")).unwrap();
+            row.middle.run(|| ip::run("link set near up")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_shell_reaches_the_host_through_the_link_and_its_status_is_ours() {
+    let host = Namespace::new().unwrap();
+    let shell = |options: &str, script: &str| {
+        let mut command = command(&host, &format!("shell {options} --"));
+        command.args(["sh", "-c", script]).output().unwrap()
+    };
+    assert_eq!(shell("delay 1ms", "exit 7").status.code(), Some(7));
+    assert_eq!(shell("delay 1ms", "kill -9 $$").status.code(), Some(137));
+    let output = shell("delay 20ms", "ping -c 2 -i 0.2 -q $SHEAF_HOST");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let (_, times) = said.split_once("mdev = ").expect("ping tells the times");
+    let least: f64 = times.split('/').next().unwrap().parse().unwrap();
+    assert!(least >= 40.0, "{said}");
+    let missing = run(&host, "shell -- /no/such/command");
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(host.run(|| ip::output("-br link")).unwrap().lines().count() == 1);
+}
+
+#[test]
+fn a_capture_tells_the_cause_of_every_drop_and_delay() {
+    use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption::Comment;
+    let row = Row::new(true);
+    let file = std::env::temp_dir().join(format!("sheaf-{}.pcapng", std::process::id()));
+    let line = format!("link near far delay 1ms loss 50% seed 5 --pcap {}", file.display());
+    let mut daemon = Daemon::start(&row.middle, &line);
+    let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    send(&from, 0..100);
+    let status = shown(&row.middle, "near", |status| {
+        let count = |name| count(status, "near to far", name);
+        count("delivered_packets") + count("loss-random") == 100
+    });
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.end().0, Some(0));
+    let read = std::fs::File::open(&file).unwrap();
+    let mut reader = pcap_file::pcapng::PcapNgReader::new(read).unwrap();
+    let (mut dropped, mut delayed) = (0, 0);
+    while let Some(block) = reader.next_block() {
+        let Some(packet) = block.unwrap().into_enhanced_packet() else { continue };
+        let [Comment(comment)] = packet.options.as_slice() else { panic!("{packet:?}") };
+        dropped += u64::from(comment.starts_with("dropped: loss-random"));
+        delayed += u64::from(comment.starts_with("delay (1."));
+        // What a capture shows is finished, though the sender left it to the device.
+        let ip = Ip::parse(&packet.data[14..]).unwrap();
+        let part = ip.transport();
+        assert_eq!(fold(sum(part, sum(ip.addresses(), 17 + part.len() as u32))), 0xffff);
+    }
+    assert_eq!(dropped, count(&status, "near to far", "loss-random"));
+    assert_eq!(delayed, count(&status, "near to far", "delivered_packets"));
+    assert_eq!(numbers(&to, delayed as u32).len() as u64, delayed);
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn the_same_seed_loses_the_same_packets() {
+    let survivors = || {
+        let row = Row::new(true);
+        let _daemon = Daemon::start(&row.middle, "link near far loss 50% seed 11");
+        let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+        send(&from, 0..64);
+        let status = shown(&row.middle, "near", |status| {
+            let count = |name| count(status, "near to far", name);
+            count("delivered_packets") + count("loss-random") == 64
+        });
+        numbers(&to, count(&status, "near to far", "delivered_packets") as u32)
+    };
+    assert_eq!(survivors(), survivors());
+}
+
+#[test]
+fn rules_lead_packets_through_pipes_or_drop_them() {
+    let row = Row::new(true);
+    let file = std::env::temp_dir().join(format!("sheaf-rules-{}.toml", std::process::id()));
+    let text = "[pipe.slow]\nlink = \"delay 5ms\"\n\
+                [[rule]]\nprotocol = \"udp\"\ndestination_ports = \"5005\"\naction = \"deny\"\n\
+                [[rule]]\nprotocol = \"udp\"\ndirection = \"out\"\npipes = [\"slow\"]\n";
+    std::fs::write(&file, text).unwrap();
+    let _daemon = Daemon::start(&row.middle, &format!("link near far --rules {}", file.display()));
+    std::fs::remove_file(file).unwrap();
+    let (denied, _never) = sockets(&row.left, (&row.right, "10.9.0.2:5005"));
+    let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    send(&denied, 0..10);
+    send(&from, 0..10);
+    assert_eq!(numbers(&to, 10), (0..10).collect::<Vec<_>>());
+    let status = show(&row.middle, "near");
+    assert_eq!(status["denied"], 10, "{status}");
+    assert_eq!(count(&status, "pipe slow", "delay"), 10, "{status}");
+    let output = run(&row.middle, "change link near pipe slow delay 1ms");
+    assert!(output.status.success(), "{output:?}");
+    let output = run(&row.middle, "change link near delay 1ms");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("name one: pipe slow"));
+}
+
+#[test]
+fn an_audit_over_its_budget_is_told_and_ends_with_status_1() {
+    let row = Row::new(true);
+    let mut daemon = Daemon::start(&row.middle, "link near far delay 1ms --audit --budget 0");
+    let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    send(&from, 0..10);
+    numbers(&to, 10);
+    daemon.signal(Signal::SIGINT);
+    let (status, out, _) = daemon.end();
+    assert_eq!(status, Some(1), "{out}");
+    assert!(out.contains("over budget: p99 of lateness"), "{out}");
+}
+
+#[test]
+fn a_ping_log_becomes_a_distribution_that_a_link_takes() {
+    let row = Row::new(true);
+    let name = |kind| std::env::temp_dir().join(format!("sheaf-{}.{kind}", std::process::id()));
+    let (log, dist) = (name("log"), name("dist"));
+    let line = |at: u32| format!("64 bytes from 10.0.0.2: icmp_seq={at} ttl=64 time={at}.5 ms\n");
+    std::fs::write(&log, (1..50).map(line).collect::<String>()).unwrap();
+    let output = run(&row.middle, &format!("dist {} --out {}", log.display(), dist.display()));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("49 round trips: delay 25.500ms"), "{said}");
+    let line = format!("link near far delay 5ms 1ms distribution {}", dist.display());
+    let _daemon = Daemon::start(&row.middle, &line);
+    std::fs::remove_file(log).unwrap();
+    std::fs::remove_file(dist).unwrap();
+}
+
+#[test]
+fn wrong_input_is_one_line_with_a_remedy() {
+    let row = Row::new(true);
+    for (line, expected) in [
+        ("link near", "write link IF1 IF2"),
+        ("link near wlan9", "no interface \"wlan9\"; there are"),
+        ("link near lo", "lo is no Ethernet interface"),
+        ("link near far dellay 1ms", "did you mean \"delay\"?"),
+        ("link near far loss 101%", "is no percentage"),
+        ("link near far --rules /no/such", "cannot read /no/such"),
+        ("link near far --pcap /no/such/file", "cannot write /no/such/file"),
+        ("dev wlan9 delay 1ms", "no interface \"wlan9\""),
+        ("dev lo delay 1ms", "lo is no Ethernet interface"),
+        ("change dev near delay 1ms", "nothing emulates on near"),
+        ("show near", "nothing emulates on near"),
+        ("dist /no/such", "cannot read /no/such"),
+        ("lnik near far", "did you mean \"link\"?"),
+    ] {
+        let output = run(&row.middle, line);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert!(said.contains(expected) && said.lines().count() == 1, "{line}: {said}");
+        assert!(output.stdout.is_empty(), "{line}");
+    }
+}

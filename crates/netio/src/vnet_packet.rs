@@ -1,0 +1,365 @@
+//! Packet sockets that carry super-packets and unfinished checksums, in batches.
+//!
+//! Source: packet(7): PACKET_VNET_HDR, PACKET_AUXDATA, PACKET_IGNORE_OUTGOING; socket(7):
+//! SO_TIMESTAMPNS. Packets have a virtio header before them ([`crate::vnet`]); a VLAN tag, which
+//! the kernel takes out of a frame it receives, is put back.
+
+use crate::vnet::{self, Header};
+use nix::libc;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// Frames that one call receives or sends.
+pub const BATCH: usize = 64;
+
+/// Bytes of a VLAN tag, kept free before every frame received.
+const TAG: usize = 4;
+/// From one buffer to the next. Not a whole number of pages, so that the first bytes of all buffers
+/// do not share a few lines of the cache.
+const STRIDE: usize = (TAG + vnet::LEN + vnet::LONGEST).next_multiple_of(64) + 64;
+/// What a socket may hold of frames not yet received, and not yet sent, in bytes.
+const BUFFER: libc::c_int = 64 << 20;
+
+/// linux/if_packet.h; the libc crate has no names for some of these.
+const PACKET_VNET_HDR: libc::c_int = 15;
+const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+const VLAN_VALID: u32 = 1 << 4;
+const VLAN_TPID_VALID: u32 = 1 << 6;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Auxiliary {
+    status: u32,
+    len: u32,
+    snap_len: u32,
+    mac: u16,
+    net: u16,
+    tag: u16,
+    tag_type: u16,
+}
+
+/// A socket on one interface.
+pub struct VnetSocket {
+    socket: OwnedFd,
+    buffers: Vec<u8>,
+    controls: Vec<[u64; 16]>,
+    parts: Vec<libc::iovec>,
+    messages: Vec<libc::mmsghdr>,
+    to_send: Vec<libc::iovec>,
+    sending: Vec<libc::mmsghdr>,
+    refused: u64,
+    unreadable: u64,
+    missed: u64,
+}
+
+// SAFETY: the pointers lead into buffers that the value owns, or are set anew before each use.
+unsafe impl Send for VnetSocket {}
+
+/// What a socket receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receive {
+    /// Every frame that arrives, whoever it is for.
+    Everything,
+    /// Nothing: it only sends.
+    Nothing,
+}
+
+/// Whether the interface still takes frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It does.
+    Up,
+    /// It is down or gone.
+    Down,
+}
+
+impl VnetSocket {
+    /// On interface `ifindex` of this thread's network namespace.
+    pub fn open(ifindex: u32, receive: Receive) -> io::Result<VnetSocket> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        // Without a protocol, so that nothing arrives from other interfaces before bind.
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
+        let everything = receive == Receive::Everything;
+        let on: libc::c_int = 1;
+        set(&socket, libc::SOL_PACKET, PACKET_VNET_HDR, &on)?;
+        set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &BUFFER)?;
+        if everything {
+            set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &BUFFER)?;
+            set(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &on)?;
+            set(&socket, libc::SOL_PACKET, libc::PACKET_AUXDATA, &on)?;
+            set(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &on)?;
+        }
+        // SAFETY: an all-zero sockaddr_ll is a valid one.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = if everything { (libc::ETH_P_ALL as u16).to_be() } else { 0 };
+        address.sll_ifindex = ifindex as i32;
+        let len = size_of_val(&address) as u32;
+        // SAFETY: the address is a sockaddr_ll of `len` bytes that lives through the call.
+        if unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if everything {
+            // SAFETY: an all-zero packet_mreq is a valid one.
+            let mut promiscuous: libc::packet_mreq = unsafe { std::mem::zeroed() };
+            promiscuous.mr_ifindex = ifindex as i32;
+            promiscuous.mr_type = libc::PACKET_MR_PROMISC as u16;
+            // It ends with the socket.
+            set(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &promiscuous)?;
+        }
+        let slots = if everything { BATCH } else { 0 };
+        // SAFETY: all-zero is a valid value of each of these structures.
+        let (part, message) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        Ok(VnetSocket {
+            socket,
+            buffers: vec![0; slots * STRIDE],
+            controls: vec![[0; 16]; slots],
+            parts: vec![part; slots],
+            messages: vec![message; slots],
+            to_send: Vec::with_capacity(BATCH),
+            sending: vec![message; BATCH],
+            refused: 0,
+            unreadable: 0,
+            missed: 0,
+        })
+    }
+
+    /// Marks what is sent, as SO_MARK does (socket(7)).
+    pub fn set_mark(&self, mark: u32) -> io::Result<()> {
+        set(&self.socket, libc::SOL_SOCKET, libc::SO_MARK, &mark)
+    }
+
+    /// Frames that could not be sent: the interface was full, or they were too large for it.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Super-packets of kinds that a virtio header cannot describe; the kernel dropped them.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable
+    }
+
+    /// Frames that the kernel dropped because they were not received fast enough, so far.
+    pub fn missed(&mut self) -> u64 {
+        let mut counts = [0_u32; 2];
+        let mut len = size_of_val(&counts) as u32;
+        let (fd, to) = (self.socket.as_raw_fd(), counts.as_mut_ptr().cast());
+        let (level, name) = (libc::SOL_PACKET, libc::PACKET_STATISTICS);
+        // SAFETY: `counts` has `len` bytes and lives through the call.
+        if unsafe { libc::getsockopt(fd, level, name, to, &raw mut len) } == 0 {
+            // The kernel begins anew with each question.
+            self.missed += u64::from(counts[1]);
+        }
+        self.missed
+    }
+
+    /// Hands every frame that is there, up to [`BATCH`], to `each`: virtio header first, and when it
+    /// came, in nanoseconds of CLOCK_REALTIME, where the kernel says. Answers how many there were.
+    ///
+    /// # Errors
+    /// ENETDOWN once when the interface goes down or away.
+    pub fn receive(&mut self, mut each: impl FnMut(&[u8], Option<u64>)) -> io::Result<usize> {
+        for slot in 0..self.messages.len() {
+            let buffer = &mut self.buffers[slot * STRIDE + TAG..(slot + 1) * STRIDE];
+            self.parts[slot] =
+                libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+            let message = &mut self.messages[slot].msg_hdr;
+            message.msg_iov = &raw mut self.parts[slot];
+            message.msg_iovlen = 1;
+            message.msg_control = self.controls[slot].as_mut_ptr().cast();
+            message.msg_controllen = size_of_val(&self.controls[slot]);
+        }
+        let (fd, count) = (self.socket.as_raw_fd(), self.messages.len() as u32);
+        let (to, flags) = (self.messages.as_mut_ptr(), libc::MSG_DONTWAIT);
+        // SAFETY: every pointer in the `count` messages leads to memory of the length beside it,
+        // which this value owns.
+        let got = unsafe { libc::recvmmsg(fd, to, count, flags, std::ptr::null_mut()) };
+        if got < 0 {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::EAGAIN) => Ok(0),
+                Some(libc::EINTR) => Ok(0),
+                Some(libc::EINVAL) => {
+                    self.unreadable += 1;
+                    Ok(1)
+                }
+                _ => Err(error),
+            };
+        }
+        for slot in 0..got as usize {
+            let message = &self.messages[slot];
+            if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
+                self.unreadable += 1;
+                continue;
+            }
+            let (stamp, tag) = beside(&message.msg_hdr);
+            let buffer = &mut self.buffers[slot * STRIDE..(slot + 1) * STRIDE];
+            let end = TAG + message.msg_len as usize;
+            match tag {
+                Some(tag) => each(with_tag(&mut buffer[..end], tag), stamp),
+                None => each(&buffer[TAG..end], stamp),
+            }
+        }
+        Ok(got as usize)
+    }
+
+    /// Sends frames, virtio header first. What the interface does not take is dropped and counted,
+    /// as its own queue would.
+    pub fn send<'a>(&mut self, frames: impl IntoIterator<Item = &'a [u8]>) -> State {
+        let (mut frames, mut state) = (frames.into_iter(), State::Up);
+        loop {
+            self.to_send.clear();
+            for frame in frames.by_ref().take(BATCH) {
+                let (base, len) = (frame.as_ptr().cast_mut().cast(), frame.len());
+                self.to_send.push(libc::iovec { iov_base: base, iov_len: len });
+            }
+            if self.to_send.is_empty() {
+                return state;
+            }
+            for (message, part) in self.sending.iter_mut().zip(&mut self.to_send) {
+                message.msg_hdr.msg_iov = part;
+                message.msg_hdr.msg_iovlen = 1;
+            }
+            if self.send_batch() == State::Down {
+                state = State::Down;
+            }
+        }
+    }
+
+    fn send_batch(&mut self) -> State {
+        let (mut done, count, mut state) = (0, self.to_send.len(), State::Up);
+        while done < count {
+            let rest = &mut self.sending[done..count];
+            let (fd, flags) = (self.socket.as_raw_fd(), libc::MSG_DONTWAIT);
+            // SAFETY: every message has one part, which leads to a frame that outlives the call and
+            // is only read.
+            let sent = unsafe { libc::sendmmsg(fd, rest.as_mut_ptr(), rest.len() as u32, flags) };
+            if sent > 0 {
+                done += sent as usize;
+                continue;
+            }
+            match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EINTR) => continue,
+                Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => state = State::Down,
+                _ => {}
+            }
+            self.refused += 1;
+            done += 1;
+        }
+        state
+    }
+}
+
+/// What the kernel says beside a frame: when it came, and the VLAN tag that it took out.
+fn beside(message: &libc::msghdr) -> (Option<u64>, Option<[u8; TAG]>) {
+    let (mut stamp, mut tag) = (None, None);
+    // SAFETY: the kernel filled the control part, and the macros stay inside its length.
+    unsafe {
+        let mut one = libc::CMSG_FIRSTHDR(message);
+        while !one.is_null() {
+            let data = libc::CMSG_DATA(one);
+            match ((*one).cmsg_level, (*one).cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    let time = data.cast::<libc::timespec>().read_unaligned();
+                    stamp = Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64);
+                }
+                (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
+                    let beside = data.cast::<Auxiliary>().read_unaligned();
+                    if beside.status & VLAN_VALID != 0 {
+                        let known = beside.status & VLAN_TPID_VALID != 0;
+                        let kind = if known { beside.tag_type } else { 0x8100 };
+                        let ([a, b], [c, d]) = (kind.to_be_bytes(), beside.tag.to_be_bytes());
+                        tag = Some([a, b, c, d]);
+                    }
+                }
+                _ => {}
+            }
+            one = libc::CMSG_NXTHDR(message, one);
+        }
+    }
+    (stamp, tag)
+}
+
+/// Puts a VLAN tag behind the addresses of the frame that begins [`TAG`] bytes into `buffer`.
+fn with_tag(buffer: &mut [u8], tag: [u8; TAG]) -> &[u8] {
+    const ADDRESSES: usize = 12;
+    let moved = vnet::LEN + ADDRESSES;
+    if buffer.len() < TAG + moved {
+        return &buffer[TAG..];
+    }
+    buffer.copy_within(TAG..TAG + moved, 0);
+    buffer[moved..moved + TAG].copy_from_slice(&tag);
+    if let Some(mut header) = Header::parse(buffer) {
+        if header.partial {
+            header.csum_start += TAG as u16;
+        }
+        if header.hdr_len > 0 {
+            header.hdr_len += TAG as u16;
+        }
+        header.emit(buffer);
+    }
+    buffer
+}
+
+fn set<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+    let (value, len): (*const T, _) = (value, size_of::<T>() as u32);
+    // SAFETY: the value has `len` bytes and lives through the call.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+impl AsFd for VnetSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl std::fmt::Debug for VnetSocket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VnetSocket").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ip;
+    use crate::netns::Namespace;
+
+    #[test]
+    fn tagged_frames_come_and_go_whole_and_what_is_sent_does_not_come_back() {
+        let namespace = Namespace::new().unwrap();
+        namespace
+            .run(|| {
+                // Else the kernel sends packets of its own.
+                std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
+                ip::run("link add near type veth peer name far")?;
+                for dev in ["near", "far"] {
+                    ip::run(&format!("link set {dev} up"))?;
+                }
+                let mut a = VnetSocket::open(ip::index("near")?, Receive::Everything)?;
+                let mut b = VnetSocket::open(ip::index("far")?, Receive::Everything)?;
+                let mut frame = vec![0; vnet::LEN];
+                frame.extend_from_slice(&[0xff; 6]);
+                frame.extend_from_slice(&[2, 0, 0, 0, 0, 1, 0x81, 0, 0, 7, 0x88, 0xb5]);
+                frame.extend_from_slice(&[9; 50]);
+                assert_eq!(a.send([frame.as_slice(), frame.as_slice()]), State::Up);
+                let mut got = Vec::new();
+                while got.len() < 2 {
+                    b.receive(|bytes, stamp| got.push((bytes.to_vec(), stamp.is_some())))?;
+                }
+                assert_eq!(got, [(frame.clone(), true), (frame.clone(), true)]);
+                assert_eq!(a.receive(|_, _| panic!("it came back"))?, 0);
+                assert_eq!((a.refused(), b.missed()), (0, 0));
+
+                ip::run("link del near")?;
+                assert_eq!(a.send([frame.as_slice()]), State::Down);
+                assert_eq!(a.refused(), 1);
+                Ok(())
+            })
+            .unwrap();
+    }
+}
