@@ -9,7 +9,8 @@
 //! * [`poller`]: waiting for descriptors and a time;
 //! * [`qdisc`]: what waits in an interface's queueing discipline;
 //! * [`raw`]: raw IP sockets;
-//! * [`tap`]: interfaces whose other end is ours.
+//! * [`tap`]: interfaces whose other end is ours;
+//! * [`tun`]: the same for IP packets, with super-packets.
 
 pub mod clock;
 pub mod ip;
@@ -21,3 +22,4 @@ pub mod poller;
 pub mod qdisc;
 pub mod raw;
 pub mod tap;
+pub mod tun;
