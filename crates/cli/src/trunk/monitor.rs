@@ -87,19 +87,23 @@ mod tests {
     fn a_carrier_that_fails_is_news_and_shows() {
         let namespace = Namespace::new().unwrap();
         let passed = namespace.run(|| {
+            let monitor = Monitor::open()?;
+            let mut poller = Poller::default();
+            poller.add(&monitor);
             ip::run("link add eth0 type veth peer name eth1")?;
             ip::run("addr add 10.0.0.1/24 dev eth0")?;
             ip::run("addr add fd00::1/64 dev eth0 nodad")?;
             ip::run("link set eth0 up")?;
             ip::run("link set eth1 up")?;
+            while !interfaces()?["eth0"].running {
+                poller.wait(None)?;
+                monitor.drain();
+            }
             let eth0 = interfaces()?.remove("eth0").expect("it exists");
-            assert!(eth0.running && eth0.index == ip::index("eth0")?);
+            assert_eq!(eth0.index, ip::index("eth0")?);
             for address in ["10.0.0.1", "fd00::1"] {
                 assert!(eth0.addresses.contains(&address.parse().unwrap()));
             }
-            let monitor = Monitor::open()?;
-            let mut poller = Poller::default();
-            poller.add(&monitor);
             ip::run("link set eth1 down")?;
             while interfaces()?["eth0"].running {
                 poller.wait(None)?;
