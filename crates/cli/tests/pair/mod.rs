@@ -1,10 +1,12 @@
 //! Two hosts joined by cables, and a trunk between them.
+#![allow(dead_code, reason = "the tests use all of it, the benchmark a part")]
 
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::thread::JoinHandle;
 
 const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 
@@ -51,13 +53,15 @@ impl Pair {
     /// Gives a cable a rate in Mbit/s, both ways.
     pub fn shape(&self, cable: usize, rate: u32) {
         for host in &self.hosts {
-            let line = format!(
-                "qdisc replace dev if{cable} root tbf rate {rate}mbit burst 10k limit 100k"
-            );
-            let tc = || Command::new("tc").args(line.split(' ')).output();
-            let output = host.run(tc).unwrap();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let tbf = format!("tbf rate {rate}mbit burst 10k limit 100k");
+            self.tc(host, &format!("qdisc replace dev if{cable} root {tbf}"));
         }
+    }
+
+    /// Runs `tc` on one host.
+    pub fn tc(&self, host: &Namespace, line: &str) {
+        let output = host.run(|| Command::new("tc").args(line.split(' ')).output()).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// Members that send Ethernet frames over every cable: the words of both hosts.
@@ -84,7 +88,13 @@ impl Pair {
 
     /// A trunk, with every link up: t0 is 10.99.0.{host} and fd99::{host}.
     pub fn trunks(&self, members: &[[String; 2]]) -> (Trunk<'_>, Trunk<'_>) {
-        let start = |host: usize| Trunk::start(&self.hosts[host], &self.line(host, members));
+        self.trunks_with(members, "")
+    }
+
+    /// The same with more words for both ends.
+    pub fn trunks_with(&self, members: &[[String; 2]], more: &str) -> (Trunk<'_>, Trunk<'_>) {
+        let line = |host| format!("{} {more}", self.line(host, members));
+        let start = |host: usize| Trunk::start(&self.hosts[host], &line(host));
         let (mut here, mut there) = (start(0), start(1));
         for trunk in [&mut here, &mut there] {
             (0..members.len()).for_each(|_| trunk.wait_for(" is up"));
@@ -92,30 +102,56 @@ impl Pair {
         (here, there)
     }
 
-    /// Sends `bytes` bytes by TCP through the trunk and compares what arrives.
-    pub fn transfer(&self, network: &str, bytes: usize) {
-        let to = format!("{network}:2").replace("0:2", "0.2");
-        let to = if to.contains("::") { format!("[{to}]:5001") } else { format!("{to}:5001") };
-        let listener = self.hosts[1].run(|| TcpListener::bind(&to)).unwrap();
-        let sender = self.hosts[0].run(|| TcpStream::connect(&to)).unwrap();
+    /// Sends `bytes` bytes by TCP from host 1 to `to` on host 2, and compares what arrives.
+    pub fn transfer(&self, to: &str, bytes: usize) {
+        self.flow(to, bytes).finish();
+    }
+
+    /// Begins to send `bytes` bytes by TCP from host 1 to `to` on host 2.
+    pub fn flow(&self, to: &str, bytes: usize) -> Flow {
+        let listener = self.hosts[1].run(|| TcpListener::bind(to)).unwrap();
+        let mut sender = self.hosts[0].run(|| TcpStream::connect(to)).unwrap();
         let receiver = listener.accept().unwrap().0;
-        check(sender, receiver, bytes);
+        let send = move || sender.write_all(&(0..bytes).map(pattern).collect::<Vec<_>>());
+        Flow { receiver, sent: std::thread::spawn(send), bytes, received: Vec::new() }
     }
 }
 
-/// Sends a pattern and compares it.
-pub fn check(mut sender: TcpStream, mut receiver: TcpStream, bytes: usize) {
-    let pattern = |at: usize| (at.wrapping_mul(2_654_435_761) >> 7) as u8;
-    let sent = std::thread::spawn(move || {
-        let data: Vec<u8> = (0..bytes).map(pattern).collect();
-        sender.write_all(&data)
-    });
-    let mut data = Vec::new();
-    receiver.read_to_end(&mut data).unwrap();
-    sent.join().unwrap().unwrap();
-    assert_eq!(data.len(), bytes);
-    let wrong = (0..bytes).find(|at| data[*at] != pattern(*at));
-    assert_eq!(wrong, None, "the first byte that is wrong");
+/// Bytes on their way by TCP.
+pub struct Flow {
+    receiver: TcpStream,
+    sent: JoinHandle<io::Result<()>>,
+    bytes: usize,
+    received: Vec<u8>,
+}
+
+impl Flow {
+    /// Takes the next `bytes` bytes.
+    pub fn receive(&mut self, bytes: u64) {
+        let taken = (&self.receiver).take(bytes).read_to_end(&mut self.received).unwrap();
+        assert_eq!(taken as u64, bytes);
+    }
+
+    /// Takes the rest and compares all with what was sent.
+    pub fn finish(mut self) {
+        self.receiver.read_to_end(&mut self.received).unwrap();
+        self.sent.join().unwrap().unwrap();
+        assert_eq!(self.received.len(), self.bytes);
+        let wrong = (0..self.bytes).find(|at| self.received[*at] != pattern(*at));
+        assert_eq!(wrong, None, "the first byte that is wrong");
+    }
+}
+
+/// Byte number `at` of what is sent.
+fn pattern(at: usize) -> u8 {
+    (at.wrapping_mul(2_654_435_761) >> 7) as u8
+}
+
+/// The number at `path` in what `sheaf show` said.
+pub fn number(shown: &serde_json::Value, path: &[&str]) -> u64 {
+    let pointer: String = path.iter().map(|word| format!("/{word}")).collect();
+    let number = shown.pointer(&pointer).and_then(serde_json::Value::as_u64);
+    number.unwrap_or_else(|| panic!("no number {pointer} in {shown}"))
 }
 
 /// `sheaf` with the words of `line`, to its end.
