@@ -38,7 +38,7 @@ fn paths_of_ipv4_and_ipv6_and_frames_mix_and_the_narrowest_rules_the_mtu() {
     let members = [
         ["path 10.1.0.1 10.1.0.2".to_owned(), "path 10.1.0.2 10.1.0.1".to_owned()],
         ["path fd01:1::1 fd01:1::2".to_owned(), "path fd01:1::2 fd01:1::1".to_owned()],
-        ["dev if2 peer 10.1.2.2".to_owned(), "dev if2 peer fd01:2::1".to_owned()],
+        ["dev if2 peer 10.1.2.2".to_owned(), "dev if2 peer fd01:3::1".to_owned()],
     ];
     let (here, there) = pair.trunks(&members);
     assert_eq!(here.shown()["mtu"], 1500 - 48 - 8);
