@@ -5,6 +5,7 @@ mod emulate;
 mod grammar;
 mod lab;
 mod show;
+mod trunk;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -33,6 +34,13 @@ enum Command {
         #[arg(trailing_var_arg = true, required = true, value_name = "WORDS")]
         words: Vec<String>,
     },
+    /// Make one interface of several links, until Ctrl-C
+    #[command(after_help = trunk::HELP)]
+    Trunk {
+        /// NAME { dev IF peer MAC|ADDR | path LOCAL REMOTE } …
+        #[arg(trailing_var_arg = true, required = true, value_name = "WORDS")]
+        words: Vec<String>,
+    },
     /// Print statistics per interface and next hop
     Show {
         /// dev IF for one interface only
@@ -58,6 +66,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Aggregate { words } => aggregate::aggregate(&words),
         Command::Split { words } => aggregate::split(&words),
+        Command::Trunk { words } => trunk::trunk(&words),
         Command::Show { words, json } => match words.as_slice() {
             [] => show::show(None, json),
             [dev] => show::show(Some(dev), json),

@@ -1,6 +1,8 @@
-//! `sheaf show`: the statistics of the theses, per interface and next hop.
+//! `sheaf show`: the statistics of the theses, per interface and next hop, and those of trunks.
 
+use crate::trunk::report::{self as trunk, Trunk};
 use anyhow::bail;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sheaf_aggregate::Stats;
 use sheaf_bpf::Split;
@@ -41,6 +43,9 @@ pub struct Interface {
     pub hops: BTreeMap<String, Counters>,
     /// What the splitter counted: packets, and refusals by reason.
     pub split: Option<BTreeMap<String, u64>>,
+    /// What it carries, where it is a trunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trunk: Option<Trunk>,
 }
 
 /// The counters of KAU's `/proc/KauStat`, and the ratios derived from them.
@@ -134,14 +139,13 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
     };
     let mut interfaces = Vec::new();
     for name in names {
-        let mut interface = match ask(&name)? {
-            Some(interface) => interface,
-            None => Interface::new(&name),
-        };
+        let mut interface = ask(&socket_name(&name))?.unwrap_or_else(|| Interface::new(&name));
+        interface.trunk = ask(&trunk::socket_name(&name))?;
         if interface.split.is_none() {
             interface.read_splitter(ip::index(&name)?)?;
         }
-        if interface.engine.is_some() || interface.split.is_some() {
+        let Interface { engine, split, trunk, .. } = &interface;
+        if engine.is_some() || split.is_some() || trunk.is_some() {
             interfaces.push(interface);
         }
     }
@@ -155,9 +159,9 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks the process that aggregates on `dev`; `None` when there is none.
-fn ask(dev: &str) -> anyhow::Result<Option<Interface>> {
-    let address = SocketAddr::from_abstract_name(socket_name(dev))?;
+/// Asks the process behind a control socket; `None` when there is none.
+fn ask<T: DeserializeOwned>(socket: &str) -> anyhow::Result<Option<T>> {
+    let address = SocketAddr::from_abstract_name(socket)?;
     let Ok(stream) = UnixStream::connect_addr(&address) else { return Ok(None) };
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut answer = Vec::new();
@@ -167,7 +171,10 @@ fn ask(dev: &str) -> anyhow::Result<Option<Interface>> {
 
 /// An interface in the manner of `tc -s`.
 pub fn text(interface: &Interface) -> String {
-    let mut text = String::new();
+    let mut text = interface.trunk.as_ref().map_or_else(String::new, trunk::text);
+    if interface.trunk.is_some() && interface.engine.is_none() && interface.split.is_none() {
+        return text;
+    }
     let out = &mut text;
     let (engine, policy) = (interface.engine.as_deref(), interface.policy.as_deref());
     let _ = writeln!(

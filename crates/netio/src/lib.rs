@@ -13,6 +13,7 @@
 //! * [`redirect`]: a detour for an interface's packets, which ends with its process;
 //! * [`tap`]: interfaces whose other end is ours;
 //! * [`timer`]: waits to the microsecond;
+//! * [`tun`]: the same for IP packets, with super-packets;
 //! * [`vnet`], [`vnet_packet`], [`vnet_tun`]: packets with virtio headers, so that offloads survive.
 
 pub mod clock;
@@ -28,6 +29,7 @@ pub mod raw;
 pub mod redirect;
 pub mod tap;
 pub mod timer;
+pub mod tun;
 pub mod vnet;
 pub mod vnet_packet;
 pub mod vnet_tun;

@@ -1,0 +1,312 @@
+//! Many frames in one call: `recvmmsg` and `sendmmsg`, and segments of UDP (GSO, GRO).
+//!
+//! A call into the kernel costs as much as a small frame does, a datagram's way through its stack
+//! several times that. Frames of one length to one UDP end therefore leave as one datagram that
+//! the kernel or the card cuts, and come back so where the kernel found them in a row. The memory
+//! of both directions is taken once.
+
+use super::carrier::{Address, Carrier};
+use nix::libc;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Frames that leave in one call.
+pub const OUT: usize = 64;
+/// Messages that are taken in one call.
+pub const IN: usize = 32;
+/// Room for each: the largest datagram.
+const ROOM: usize = 1 << 16;
+/// linux/udp.h.
+const UDP_SEGMENT: libc::c_int = 103;
+const UDP_GRO: libc::c_int = 104;
+/// Bytes of a datagram that is cut into segments, at most (65535 less its headers).
+const DATAGRAM: usize = 65_000;
+/// Room for one control message of an int.
+type Control = [u64; 4];
+
+/// Frames on their way out on one link.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    frames: Vec<Vec<u8>>,
+    len: usize,
+}
+
+/// What became of the frames of an outbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Frames that the kernel did not take.
+    pub refused: u64,
+    /// The interface is gone or down.
+    pub gone: bool,
+}
+
+impl Outbox {
+    /// Takes a frame; `frame` gets an old buffer for it. Whether the box is full now.
+    pub fn push(&mut self, frame: &mut Vec<u8>) -> bool {
+        if self.len == self.frames.len() {
+            self.frames.push(Vec::new());
+        }
+        mem::swap(&mut self.frames[self.len], frame);
+        self.len += 1;
+        self.len == OUT
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Forgets the frames.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Sends all frames to `to` and forgets them.
+    pub fn send(&mut self, carrier: &mut Carrier, to: &Address) -> Sent {
+        let mut sent = Sent::default();
+        let mut frames = &self.frames[..self.len];
+        while !frames.is_empty() && !sent.gone {
+            let done = send_some(carrier, frames, to, &mut sent);
+            frames = &frames[done..];
+        }
+        sent.refused += frames.len() as u64;
+        self.len = 0;
+        sent
+    }
+}
+
+/// Sends some of `frames`, at most [`OUT`]; answers how many are settled.
+fn send_some(carrier: &mut Carrier, frames: &[Vec<u8>], to: &Address, sent: &mut Sent) -> usize {
+    let mut to = *to;
+    // SAFETY: all-zero is a valid value of each of these structures.
+    let (mut parts, mut messages): ([libc::iovec; OUT], [libc::mmsghdr; OUT]) =
+        unsafe { (mem::zeroed(), mem::zeroed()) };
+    let mut controls: [Control; OUT] = [[0; 4]; OUT];
+    for (part, frame) in parts.iter_mut().zip(frames) {
+        // The kernel only reads what is sent.
+        *part = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
+    }
+    let (name, name_len) = to.as_mut_ptr();
+    // Where each message's frames begin; one more than there are messages.
+    let mut starts = [0; OUT + 1];
+    let (mut count, mut at) = (0, 0);
+    while at < frames.len().min(OUT) {
+        let group = if carrier.segments { alike(&frames[at..]) } else { 1 };
+        let header = &mut messages[count].msg_hdr;
+        header.msg_name = name;
+        header.msg_namelen = name_len;
+        header.msg_iov = &raw mut parts[at];
+        header.msg_iovlen = group;
+        if group > 1 {
+            segment(header, &mut controls[count], frames[at].len());
+        }
+        at += group;
+        count += 1;
+        starts[count] = at;
+    }
+    let fd = carrier.as_fd().as_raw_fd();
+    let flags = libc::MSG_DONTWAIT;
+    // SAFETY: `count` messages, whose parts, names and controls live through the call.
+    let done = unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count as u32, flags) };
+    if done > 0 {
+        return starts[done as usize];
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EINTR) => 0,
+        // What went wrong before and is told now: the frame did not leave, the next may.
+        Some(libc::ECONNREFUSED) => {
+            sent.refused += 1;
+            1
+        }
+        // A device that cannot, or a frame too long for it: one by one from now on.
+        Some(libc::EINVAL | libc::EMSGSIZE | libc::EIO) if starts[1] > 1 => {
+            carrier.segments = false;
+            0
+        }
+        Some(libc::ENXIO | libc::ENODEV | libc::ENETDOWN) => {
+            sent.gone = true;
+            0
+        }
+        _ => {
+            sent.refused += starts[1] as u64;
+            starts[1]
+        }
+    }
+}
+
+/// How many frames at the front can leave as one datagram: of one length, but that the last may be
+/// shorter.
+fn alike(frames: &[Vec<u8>]) -> usize {
+    let len = frames[0].len();
+    if len == 0 {
+        return 1;
+    }
+    let most = (DATAGRAM / len).clamp(1, OUT);
+    let same = frames.iter().take(most).take_while(|frame| frame.len() == len).count();
+    let shorter = frames.get(same).is_some_and(|frame| frame.len() < len && !frame.is_empty());
+    if shorter && same < most { same + 1 } else { same }
+}
+
+/// Makes a message one datagram that is cut into pieces of `size` bytes.
+fn segment(header: &mut libc::msghdr, control: &mut Control, size: usize) {
+    header.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: a bare computation; then, the control part has room for one message of two bytes.
+    unsafe {
+        header.msg_controllen = libc::CMSG_SPACE(2) as usize;
+        let one = libc::CMSG_FIRSTHDR(header);
+        (*one).cmsg_level = libc::IPPROTO_UDP;
+        (*one).cmsg_type = UDP_SEGMENT;
+        (*one).cmsg_len = libc::CMSG_LEN(2) as usize;
+        libc::CMSG_DATA(one).cast::<u16>().write_unaligned(size as u16);
+    }
+}
+
+/// Room for frames that come in, shared by all links.
+pub struct Inbox {
+    room: Vec<u8>,
+    names: Vec<Address>,
+    controls: Vec<Control>,
+}
+
+impl Inbox {
+    /// An empty one.
+    pub fn new() -> Inbox {
+        Inbox {
+            room: vec![0; IN * ROOM],
+            names: vec![Address::empty(); IN],
+            controls: vec![[0; 4]; IN],
+        }
+    }
+
+    /// Takes what is there, at most [`IN`] messages, and hands every frame with its sender to
+    /// `each`. How many messages there were.
+    pub fn receive(
+        &mut self,
+        carrier: &Carrier,
+        mut each: impl FnMut(&Address, &[u8]),
+    ) -> io::Result<usize> {
+        // SAFETY: all-zero is a valid value of each of these structures.
+        let (mut parts, mut messages): ([libc::iovec; IN], [libc::mmsghdr; IN]) =
+            unsafe { (mem::zeroed(), mem::zeroed()) };
+        for (index, message) in messages.iter_mut().enumerate() {
+            let room = &mut self.room[index * ROOM..][..ROOM];
+            parts[index] = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: ROOM };
+            self.names[index] = Address::empty();
+            let (name, name_len) = self.names[index].as_mut_ptr();
+            let header = &mut message.msg_hdr;
+            (header.msg_name, header.msg_namelen) = (name, name_len);
+            (header.msg_iov, header.msg_iovlen) = (&raw mut parts[index], 1);
+            header.msg_control = self.controls[index].as_mut_ptr().cast();
+            header.msg_controllen = size_of::<Control>();
+        }
+        let (fd, flags) = (carrier.as_fd().as_raw_fd(), libc::MSG_DONTWAIT);
+        let none = std::ptr::null_mut();
+        // SAFETY: every pointer in the messages leads to memory of the length beside it.
+        let count = unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), IN as u32, flags, none) };
+        if count < 0 {
+            let error = io::Error::last_os_error();
+            let nothing = [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted];
+            return if nothing.contains(&error.kind()) { Ok(0) } else { Err(error) };
+        }
+        let messages = &messages[..count as usize];
+        for (index, message) in messages.iter().enumerate() {
+            let bytes = &self.room[index * ROOM..][..(message.msg_len as usize).min(ROOM)];
+            // An empty datagram is a frame, too, if none that can be.
+            let size = segment_size(&message.msg_hdr).unwrap_or(bytes.len()).max(1);
+            if bytes.is_empty() {
+                each(&self.names[index], bytes);
+            }
+            bytes.chunks(size).for_each(|frame| each(&self.names[index], frame));
+        }
+        Ok(count as usize)
+    }
+}
+
+/// The length of the pieces that the kernel joined.
+fn segment_size(header: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the kernel filled the control part, and the macros stay inside its length.
+    unsafe {
+        let one = libc::CMSG_FIRSTHDR(header);
+        let found =
+            !one.is_null() && (*one).cmsg_level == libc::IPPROTO_UDP && (*one).cmsg_type == UDP_GRO;
+        let size = found.then(|| libc::CMSG_DATA(one).cast::<libc::c_int>().read_unaligned())?;
+        usize::try_from(size).ok().filter(|size| *size > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_netio::netns::Namespace;
+    use sheaf_netio::poller::Poller;
+
+    #[test]
+    fn frames_of_one_length_share_a_datagram_and_a_shorter_one_ends_it() {
+        let frames = |lens: &[usize]| lens.iter().map(|len| vec![0; *len]).collect::<Vec<_>>();
+        for (lens, group) in [
+            (&[100, 100, 100][..], 3),
+            (&[100, 100, 60, 100], 3),
+            (&[100, 200], 1),
+            (&[60, 100], 1),
+            (&[100, 0], 1),
+            (&[40_000, 40_000], 1),
+            (&[30_000, 30_000, 30_000], 2),
+        ] {
+            assert_eq!(alike(&frames(lens)), group, "{lens:?}");
+        }
+    }
+
+    #[test]
+    fn frames_of_all_lengths_arrive_whole_and_in_order_however_they_travel() {
+        let namespace = Namespace::new().unwrap();
+        for segments in [true, false] {
+            let passed = namespace.run(|| {
+                let (here, there) = ("127.0.0.1:7431".parse().unwrap(), "127.0.0.2:7431");
+                let there = there.parse().unwrap();
+                let mut from = Carrier::udp(here, Some("lo"))?;
+                let to = Carrier::udp(there, None)?;
+                from.segments = segments;
+                let mut outbox = Outbox::default();
+                let lens = [1400, 1400, 1400, 60, 1400, 0, 1, 1400, 1400, 700, 700, 8000, 8000];
+                let frames: Vec<Vec<u8>> =
+                    (1u8..).zip(lens).map(|(number, len)| vec![number; len]).collect();
+                for frame in &frames {
+                    assert!(!outbox.push(&mut frame.clone()));
+                }
+                assert_eq!(outbox.send(&mut from, &Address::udp(there)), Sent::default());
+                assert!(outbox.is_empty());
+                let (mut inbox, mut got, mut poller) =
+                    (Inbox::new(), Vec::new(), Poller::default());
+                poller.add(&to);
+                while got.len() < frames.len() {
+                    poller.wait(None)?;
+                    inbox.receive(&to, |sender, frame| {
+                        assert_eq!(sender.udp_end(), Some(here));
+                        got.push(frame.to_vec());
+                    })?;
+                }
+                assert_eq!(got, frames);
+                assert_eq!(inbox.receive(&to, |_, _| panic!("there is no more"))?, 0);
+                Ok(())
+            });
+            passed.unwrap();
+        }
+    }
+
+    #[test]
+    fn frames_that_cannot_leave_are_counted() {
+        let namespace = Namespace::new().unwrap();
+        let sent = namespace.run(|| {
+            let mut carrier = Carrier::udp("127.0.0.1:7431".parse().unwrap(), None)?;
+            let mut outbox = Outbox::default();
+            for _ in 0..3 {
+                outbox.push(&mut vec![0; 100]);
+            }
+            // No route leads there.
+            Ok(outbox.send(&mut carrier, &Address::udp("192.0.2.1:9".parse().unwrap())))
+        });
+        assert_eq!(sent.unwrap(), Sent { refused: 3, gone: false });
+    }
+}

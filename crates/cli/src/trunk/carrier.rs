@@ -1,0 +1,228 @@
+//! Sockets that carry frames: packet sockets for Ethernet, UDP sockets for paths.
+//!
+//! Each is bound to its interface, so that what a member sends takes that link whatever the routes
+//! say. UDP leaves "don't fragment" off: on a path narrower than its first hop, fragments are
+//! slow, but frames that never arrive are worse.
+
+use nix::libc;
+use std::io;
+use std::mem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// A link address.
+pub type Mac = [u8; 6];
+
+/// EtherType of trunk frames: IEEE 802 local experimental 2.
+pub const ETHERTYPE: u16 = 0x88b6;
+/// Socket buffers in bytes, both ways: some 100 ms of a gigabit.
+const BUFFER: libc::c_int = 8 << 20;
+/// linux/udp.h; segments of one datagram handed over, and of one received.
+const UDP_GRO: libc::c_int = 104;
+
+/// An address as the kernel takes it.
+#[derive(Clone, Copy)]
+pub struct Address {
+    bytes: libc::sockaddr_storage,
+    len: libc::socklen_t,
+}
+
+impl Address {
+    /// No address yet, with room for any.
+    pub fn empty() -> Address {
+        // SAFETY: all-zero is a valid address storage.
+        Address { bytes: unsafe { mem::zeroed() }, len: size_of::<libc::sockaddr_storage>() as u32 }
+    }
+
+    fn of<T>(value: &T) -> Address {
+        let mut address = Address::empty();
+        let len = size_of::<T>();
+        assert!(len <= size_of_val(&address.bytes), "every address fits its storage");
+        // SAFETY: both are at least `len` bytes, and plain bytes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                (&raw const *value).cast::<u8>(),
+                (&raw mut address.bytes).cast(),
+                len,
+            );
+        }
+        address.len = len as u32;
+        address
+    }
+
+    /// Host `mac` on interface `ifindex`.
+    pub fn ethernet(mac: Mac, ifindex: u32) -> Address {
+        // SAFETY: all-zero is a valid sockaddr_ll.
+        let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = ETHERTYPE.to_be();
+        address.sll_ifindex = ifindex as i32;
+        address.sll_halen = 6;
+        address.sll_addr[..6].copy_from_slice(&mac);
+        Address::of(&address)
+    }
+
+    /// A UDP end.
+    pub fn udp(address: SocketAddr) -> Address {
+        match address {
+            SocketAddr::V4(v4) => Address::of(&libc::sockaddr_in {
+                sin_family: libc::AF_INET as u16,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: v4.ip().to_bits().to_be() },
+                sin_zero: [0; 8],
+            }),
+            SocketAddr::V6(v6) => Address::of(&libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as u16,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                sin6_scope_id: v6.scope_id(),
+            }),
+        }
+    }
+
+    /// Where the kernel reads or writes it, and how long it is.
+    pub fn as_mut_ptr(&mut self) -> (*mut libc::c_void, libc::socklen_t) {
+        ((&raw mut self.bytes).cast(), self.len)
+    }
+
+    /// The link address, of a packet that was sent to us alone.
+    pub fn mac_to_us(&self) -> Option<Mac> {
+        // SAFETY: the storage is large enough and aligned for every address.
+        let link = unsafe { &*(&raw const self.bytes).cast::<libc::sockaddr_ll>() };
+        let to_us = i32::from(self.bytes.ss_family) == libc::AF_PACKET
+            && link.sll_pkttype == libc::PACKET_HOST
+            && link.sll_halen == 6;
+        to_us.then(|| [0, 1, 2, 3, 4, 5].map(|at| link.sll_addr[at]))
+    }
+
+    /// The UDP end.
+    pub fn udp_end(&self) -> Option<SocketAddr> {
+        let pointer = &raw const self.bytes;
+        match i32::from(self.bytes.ss_family) {
+            libc::AF_INET => {
+                // SAFETY: the family says what it is.
+                let v4 = unsafe { &*pointer.cast::<libc::sockaddr_in>() };
+                let ip = Ipv4Addr::from_bits(u32::from_be(v4.sin_addr.s_addr));
+                Some(SocketAddr::new(IpAddr::V4(ip), u16::from_be(v4.sin_port)))
+            }
+            libc::AF_INET6 => {
+                // SAFETY: the family says what it is.
+                let v6 = unsafe { &*pointer.cast::<libc::sockaddr_in6>() };
+                let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+                let port = u16::from_be(v6.sin6_port);
+                Some(std::net::SocketAddrV6::new(ip, port, 0, v6.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A socket of one member.
+#[derive(Debug)]
+pub struct Carrier {
+    socket: OwnedFd,
+    /// Several frames may leave as one datagram of segments.
+    pub segments: bool,
+}
+
+impl Carrier {
+    /// Frames of our EtherType on interface `ifindex`.
+    pub fn ethernet(ifindex: u32) -> io::Result<Carrier> {
+        let protocol = i32::from(ETHERTYPE.to_be());
+        let carrier = Carrier::new(libc::AF_PACKET, protocol, false)?;
+        carrier.bind(&mut Address::ethernet([0; 6], ifindex))?;
+        Ok(carrier)
+    }
+
+    /// Datagrams from `local` on interface `dev`.
+    pub fn udp(local: SocketAddr, dev: Option<&str>) -> io::Result<Carrier> {
+        let v6 = local.is_ipv6();
+        let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
+        let carrier = Carrier::new(family, 0, true)?;
+        if let Some(dev) = dev {
+            let (level, name) = (libc::SOL_SOCKET, dev.as_bytes());
+            carrier.set(level, libc::SO_BINDTODEVICE, name.as_ptr().cast(), name.len())?;
+        }
+        if v6 {
+            carrier.set_int(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+            carrier.set_int(
+                libc::IPPROTO_IPV6,
+                libc::IPV6_MTU_DISCOVER,
+                libc::IPV6_PMTUDISC_DONT,
+            )?;
+        } else {
+            carrier.set_int(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)?;
+        }
+        // A kernel that cannot hand over several datagrams at once hands over one.
+        let _ = carrier.set_int(libc::IPPROTO_UDP, UDP_GRO, 1);
+        carrier.bind(&mut Address::udp(local))?;
+        Ok(carrier)
+    }
+
+    fn new(family: i32, protocol: i32, segments: bool) -> io::Result<Carrier> {
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: a bare system call.
+        let fd = unsafe { libc::socket(family, kind, protocol) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        let carrier = Carrier { socket: unsafe { OwnedFd::from_raw_fd(fd) }, segments };
+        for option in [libc::SO_SNDBUFFORCE, libc::SO_RCVBUFFORCE] {
+            carrier.set_int(libc::SOL_SOCKET, option, BUFFER)?;
+        }
+        Ok(carrier)
+    }
+
+    fn bind(&self, address: &mut Address) -> io::Result<()> {
+        let (pointer, len) = address.as_mut_ptr();
+        // SAFETY: the address is `len` bytes long and lives through the call.
+        match unsafe { libc::bind(self.socket.as_raw_fd(), pointer.cast(), len) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn set_int(&self, level: i32, option: i32, value: libc::c_int) -> io::Result<()> {
+        self.set(level, option, (&raw const value).cast(), size_of_val(&value))
+    }
+
+    fn set(
+        &self,
+        level: i32,
+        option: i32,
+        value: *const libc::c_void,
+        len: usize,
+    ) -> io::Result<()> {
+        let fd = self.socket.as_raw_fd();
+        // SAFETY: the value is `len` bytes that live through the call.
+        match unsafe { libc::setsockopt(fd, level, option, value, len as u32) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl AsFd for Carrier {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_back_as_they_were_written() {
+        for text in ["192.0.2.7:7431", "[2001:db8::7]:1", "[fe80::1%3]:65535"] {
+            let address: SocketAddr = text.parse().unwrap();
+            assert_eq!(Address::udp(address).udp_end(), Some(address));
+            assert_eq!(Address::udp(address).mac_to_us(), None);
+        }
+        let ethernet = Address::ethernet([2, 0, 0, 0, 0, 1], 7);
+        assert_eq!(ethernet.mac_to_us(), Some([2, 0, 0, 0, 0, 1]));
+        assert_eq!(ethernet.udp_end(), None);
+    }
+}

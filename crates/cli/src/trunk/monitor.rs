@@ -1,0 +1,118 @@
+//! Interfaces and their addresses, and news of them from the kernel.
+//!
+//! The kernel says that something changed; what there is now is then asked for anew. So a lost
+//! message costs nothing but time.
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
+};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// linux/rtnetlink.h: links, neighbours, addresses of both families.
+const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x100;
+
+/// A socket that hears of changes.
+pub struct Monitor {
+    socket: OwnedFd,
+}
+
+impl Monitor {
+    /// For this thread's network namespace.
+    pub fn open() -> io::Result<Monitor> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let protocol = SockProtocol::NetlinkRoute;
+        let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, GROUPS))?;
+        Ok(Monitor { socket })
+    }
+
+    /// Throws the news away.
+    pub fn drain(&self) {
+        let mut message = [0; 8192];
+        // An overrun is news as well: what there is, is asked for anew.
+        let more = |result| matches!(result, Ok(_) | Err(nix::Error::ENOBUFS));
+        while more(recv(self.socket.as_raw_fd(), &mut message, MsgFlags::empty())) {}
+    }
+}
+
+impl AsFd for Monitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// What is known of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Its number.
+    pub index: u32,
+    /// It is up and its carrier works.
+    pub running: bool,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// All interfaces of this thread's network namespace, by name.
+pub fn interfaces() -> io::Result<BTreeMap<String, Interface>> {
+    let mut interfaces = BTreeMap::<String, Interface>::new();
+    for part in getifaddrs()? {
+        // One that went since is not there.
+        let Ok(index) = if_nametoindex(part.interface_name.as_str()) else { continue };
+        let interface = interfaces.entry(part.interface_name).or_default();
+        interface.index = index;
+        interface.running =
+            part.flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING);
+        if let Some(address) = part.address {
+            let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+            let v6 = || address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip()));
+            interface.addresses.extend(v4.or_else(v6));
+        }
+    }
+    Ok(interfaces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_netio::ip;
+    use sheaf_netio::netns::Namespace;
+    use sheaf_netio::poller::Poller;
+
+    #[test]
+    fn a_carrier_that_fails_is_news_and_shows() {
+        let namespace = Namespace::new().unwrap();
+        let passed = namespace.run(|| {
+            let monitor = Monitor::open()?;
+            let mut poller = Poller::default();
+            poller.add(&monitor);
+            ip::run("link add eth0 type veth peer name eth1")?;
+            ip::run("addr add 10.0.0.1/24 dev eth0")?;
+            ip::run("addr add fd00::1/64 dev eth0 nodad")?;
+            ip::run("link set eth0 up")?;
+            ip::run("link set eth1 up")?;
+            while !interfaces()?["eth0"].running {
+                poller.wait(None)?;
+                monitor.drain();
+            }
+            let eth0 = interfaces()?.remove("eth0").expect("it exists");
+            assert_eq!(eth0.index, ip::index("eth0")?);
+            for address in ["10.0.0.1", "fd00::1"] {
+                assert!(eth0.addresses.contains(&address.parse().unwrap()));
+            }
+            ip::run("link set eth1 down")?;
+            while interfaces()?["eth0"].running {
+                poller.wait(None)?;
+                monitor.drain();
+            }
+            ip::run("link del eth0")?;
+            assert!(!interfaces()?.contains_key("eth0"));
+            Ok(())
+        });
+        passed.unwrap();
+    }
+}

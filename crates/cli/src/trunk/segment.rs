@@ -1,0 +1,246 @@
+//! Super-packets from the host become packets.
+//!
+//! Principle: TCP segmentation offload as a network card does it. Every segment has the headers of
+//! the super-packet with its own length, IPv4 identification, sequence number and checksums; FIN
+//! and PSH stand on the last alone (RFC 9293, 3.10), CWR on the first (RFC 3168, 6.1.2). Headers
+//! are written in front of each piece of payload, over the piece before, which has left by then:
+//! no payload is copied.
+
+use sheaf_netio::tun::Offload;
+use sheaf_wire::checksum::{fold, ipv4_header, sum};
+
+/// Headers of at most this many bytes: IPv4 with options or IPv6 with short extensions, and TCP.
+const HEADERS: usize = 160;
+/// A segment carries at least this many bytes of payload; no path is that narrow (RFC 791: 68
+/// bytes of packet).
+const LEAST: usize = 8;
+const FIN: u8 = 0x01;
+const PSH: u8 = 0x08;
+const CWR: u8 = 0x80;
+
+/// Finishes what `offload` leaves to do to `packet` and hands it, or every segment of it, to
+/// `each`. Answers whether it could be done; else the packet is lost.
+pub fn finish(packet: &mut [u8], offload: Offload, mut each: impl FnMut(&[u8])) -> bool {
+    match (offload.segment, offload.checksum) {
+        (None, None) => each(packet),
+        (None, Some((start, offset))) => {
+            if finish_checksum(packet, start.into(), offset.into()).is_none() {
+                return false;
+            }
+            each(packet);
+        }
+        (Some(size), checksum) => {
+            let Some(plan) = Plan::new(packet, size.into(), checksum.map(|sum| sum.0.into()))
+            else {
+                return false;
+            };
+            plan.run(packet, each);
+        }
+    }
+    true
+}
+
+/// Finishes the checksum at `offset` behind `start`, which holds the sum of the pseudo header.
+fn finish_checksum(packet: &mut [u8], start: usize, offset: usize) -> Option<()> {
+    let covered = packet.get_mut(start..)?;
+    let checksum = match !fold(sum(covered, 0)) {
+        0 => 0xffff, // zero would mean "no checksum" to UDP (RFC 768); to TCP both are the same
+        checksum => checksum,
+    };
+    covered.get_mut(offset..offset + 2)?.copy_from_slice(&checksum.to_be_bytes());
+    Some(())
+}
+
+/// How a super-packet is cut.
+struct Plan {
+    headers: [u8; HEADERS],
+    transport: usize,
+    /// Where the payload begins.
+    payload: usize,
+    size: usize,
+    v6: bool,
+    /// Sum of the pseudo header's addresses and protocol.
+    pseudo: u32,
+}
+
+impl Plan {
+    /// `None`: what is no TCP over IP with room for its headers.
+    fn new(packet: &[u8], size: usize, start: Option<usize>) -> Option<Plan> {
+        let v6 = packet.first()? >> 4 == 6;
+        let least = if v6 { 40 } else { 20 };
+        let transport = match start {
+            Some(start) => start,
+            None if v6 => 40,
+            None => usize::from(packet[0] & 0xf) * 4,
+        };
+        let data_offset = usize::from(packet.get(transport + 12)? >> 4) * 4;
+        let payload = transport + data_offset;
+        let fits = transport >= least && data_offset >= 20 && payload <= HEADERS;
+        if !fits || size < LEAST || payload > packet.len() {
+            return None;
+        }
+        let mut headers = [0; HEADERS];
+        headers[..payload].copy_from_slice(&packet[..payload]);
+        let addresses = if v6 { &packet[8..40] } else { &packet[12..20] };
+        let pseudo = sum(addresses, 6);
+        Some(Plan { headers, transport, payload, size, v6, pseudo })
+    }
+
+    fn run(mut self, packet: &mut [u8], mut each: impl FnMut(&[u8])) {
+        let (end, mut at, mut number) = (packet.len(), self.payload, 0u16);
+        loop {
+            let next = end.min(at + self.size);
+            let segment = &mut packet[at - self.payload..next];
+            segment[..self.payload].copy_from_slice(&self.headers[..self.payload]);
+            self.complete(segment, number, next == end);
+            each(segment);
+            if next == end {
+                return;
+            }
+            self.advance(next - at);
+            (at, number) = (next, number.wrapping_add(1));
+        }
+    }
+
+    /// Writes what differs in segment `number`.
+    fn complete(&self, segment: &mut [u8], number: u16, last: bool) {
+        let len = segment.len();
+        if self.v6 {
+            segment[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
+        } else {
+            segment[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+            let id = u16::from_be_bytes([segment[4], segment[5]]).wrapping_add(number);
+            segment[4..6].copy_from_slice(&id.to_be_bytes());
+            segment[10..12].fill(0);
+            // The header ends where TCP begins.
+            let checksum = ipv4_header(&segment[..self.transport]);
+            segment[10..12].copy_from_slice(&checksum.to_be_bytes());
+        }
+        let tcp = &mut segment[self.transport..];
+        if !last {
+            tcp[13] &= !(FIN | PSH);
+        }
+        if number > 0 {
+            tcp[13] &= !CWR;
+        }
+        tcp[16..18].fill(0);
+        let checksum = !fold(sum(tcp, self.pseudo + tcp.len() as u32));
+        tcp[16..18].copy_from_slice(&checksum.to_be_bytes());
+    }
+
+    /// The sequence number behind `bytes` more.
+    fn advance(&mut self, bytes: usize) {
+        let field = &mut self.headers[self.transport + 4..self.transport + 8];
+        let number = u32::from_be_bytes([field[0], field[1], field[2], field[3]]);
+        field.copy_from_slice(&number.wrapping_add(bytes as u32).to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_wire::checksum::is_unfinished;
+    use sheaf_wire::ip::{Ip, Version, example_udp};
+
+    /// A super-packet of TCP with 12 bytes of options, all flags that matter, and its payload.
+    fn super_packet(version: Version, payload: usize) -> (Vec<u8>, usize) {
+        let mut packet = match version {
+            Version::V4 => {
+                let mut header = vec![0x45, 0, 0, 0, 0xff, 0xfe, 0x40, 0, 64, 6, 0, 0];
+                header.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+                header
+            }
+            Version::V6 => {
+                let mut header = vec![0x60, 0, 0, 0, 0, 0, 6, 64];
+                header.extend((0..32u8).map(|byte| byte | 0x20));
+                header
+            }
+        };
+        let transport = packet.len();
+        packet.extend([0x12, 0x34, 0, 80, 0xff, 0xff, 0xff, 0xf0, 0, 0, 0, 1, 0x80, 0x99]);
+        packet.extend([1, 0, 0, 0, 0, 0]);
+        packet.extend([1; 12]);
+        packet.extend((0..payload).map(|at| (at * 7) as u8));
+        let len = packet.len() as u16;
+        match version {
+            Version::V4 => packet[2..4].copy_from_slice(&len.to_be_bytes()),
+            Version::V6 => packet[4..6].copy_from_slice(&(len - 40).to_be_bytes()),
+        }
+        (packet, transport)
+    }
+
+    fn cut(version: Version, payload: usize, size: u16) -> (Vec<Vec<u8>>, usize) {
+        let (mut packet, transport) = super_packet(version, payload);
+        let offload = Offload { checksum: Some((transport as u16, 16)), segment: Some(size) };
+        let mut segments = Vec::new();
+        assert!(finish(&mut packet, offload, |segment| segments.push(segment.to_vec())));
+        (segments, transport)
+    }
+
+    fn transport_sum(packet: &[u8]) -> u16 {
+        let view = Ip::parse(packet).unwrap();
+        let len = view.transport().len() as u32;
+        fold(sum(view.transport(), sum(view.addresses(), 6 + len)))
+    }
+
+    #[test]
+    fn segments_carry_the_payload_whole_with_lengths_numbers_and_checksums_that_are_right() {
+        for version in [Version::V4, Version::V6] {
+            for (payload, size, count) in [(5000, 1448, 4), (2896, 1448, 2), (10, 1448, 1)] {
+                let (segments, transport) = cut(version, payload, size);
+                assert_eq!(segments.len(), count);
+                let mut data = Vec::new();
+                for (number, segment) in segments.iter().enumerate() {
+                    let view = Ip::parse(segment).unwrap();
+                    assert_eq!(view.bytes().len(), segment.len());
+                    assert_eq!(transport_sum(segment), 0xffff, "a right sum is all ones");
+                    if version == Version::V4 {
+                        assert_eq!(ipv4_header(&segment[..20]), 0);
+                        let id = u16::from_be_bytes([segment[4], segment[5]]);
+                        assert_eq!(id, 0xfffe_u16.wrapping_add(number as u16));
+                    }
+                    let tcp = view.transport();
+                    let seq = u32::from_be_bytes(tcp[4..8].try_into().unwrap());
+                    assert_eq!(seq, 0xffff_fff0_u32.wrapping_add(data.len() as u32));
+                    let (first, last) = (number == 0, number + 1 == count);
+                    let flags = 0x10 | u8::from(first) << 7 | u8::from(last) * (FIN | PSH);
+                    assert_eq!(tcp[13], flags, "CWR on the first, FIN and PSH on the last");
+                    data.extend_from_slice(&segment[transport + 32..]);
+                }
+                assert_eq!(data, (0..payload).map(|at| (at * 7) as u8).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn an_unfinished_checksum_of_a_single_packet_is_finished() {
+        let right = example_udp(&[3; 21]);
+        let mut packet = right.clone();
+        let view = Ip::parse(&right).unwrap();
+        let len = view.transport().len() as u32;
+        let pseudo = fold(sum(view.addresses(), 17 + len));
+        packet[26..28].copy_from_slice(&pseudo.to_be_bytes());
+        assert_eq!(is_unfinished(&packet), Some(true));
+        let offload = Offload { checksum: Some((20, 6)), segment: None };
+        let mut finished = Vec::new();
+        assert!(finish(&mut packet, offload, |packet| finished.push(packet.to_vec())));
+        assert_eq!(finished, [right]);
+    }
+
+    #[test]
+    fn headers_that_lie_lose_the_packet_and_nothing_else() {
+        let (packet, transport) = super_packet(Version::V4, 100);
+        for len in 0..transport + 32 {
+            let offload = Offload { checksum: Some((transport as u16, 16)), segment: Some(50) };
+            assert!(!finish(&mut packet[..len].to_vec(), offload, |_| panic!("{len}")));
+        }
+        for (start, size) in [(u16::MAX, 50), (0, 50), (20, 0), (130, 50)] {
+            let offload = Offload { checksum: Some((start, 16)), segment: Some(size) };
+            assert!(!finish(&mut packet.clone(), offload, |_| panic!("{start} {size}")));
+        }
+        for checksum in [(u16::MAX, 0), (0, u16::MAX), (151, 0)] {
+            let offload = Offload { checksum: Some(checksum), segment: None };
+            assert!(!finish(&mut packet.clone(), offload, |_| panic!("{checksum:?}")));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Two hosts joined by cables, and a trunk between them.
+#![allow(dead_code, reason = "the tests use all of it, the benchmark a part")]
+
+use sheaf_netio::ip;
+use sheaf_netio::netns::Namespace;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::thread::JoinHandle;
+
+const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
+
+/// Host 1 and host 2; cable i joins `if{i}` of both, with 10.1.{i}.{host}, fd01:{i+1}::{host} and
+/// the link address 02:00:00:00:{i}:{host}.
+pub struct Pair {
+    pub hosts: [Namespace; 2],
+    pub cables: usize,
+}
+
+impl Pair {
+    pub fn new(cables: usize) -> Pair {
+        let hosts = [Namespace::new().unwrap(), Namespace::new().unwrap()];
+        let pair = Pair { hosts, cables };
+        (0..cables).for_each(|cable| pair.plug(cable));
+        pair
+    }
+
+    /// Joins both hosts by cable number `cable`.
+    pub fn plug(&self, cable: usize) {
+        let other = self.hosts[1].path();
+        let link = format!(
+            "link add if{cable} address 02:00:00:00:{cable:02x}:01 type veth \
+             peer name if{cable} address 02:00:00:00:{cable:02x}:02 netns {other}"
+        );
+        self.hosts[0].run(|| ip::run(&link)).unwrap();
+        for (host, number) in self.hosts.iter().zip(1..) {
+            let up = || {
+                let six = cable + 1;
+                ip::run(&format!("addr add 10.1.{cable}.{number}/24 dev if{cable}"))?;
+                ip::run(&format!("addr add fd01:{six}::{number}/64 dev if{cable} nodad"))?;
+                ip::run(&format!("link set if{cable} up"))
+            };
+            host.run(up).unwrap();
+        }
+    }
+
+    /// Gives every cable a rate in Mbit/s, both ways.
+    pub fn shaped(self, rates: &[u32]) -> Pair {
+        (0..).zip(rates).for_each(|(cable, rate)| self.shape(cable, *rate));
+        self
+    }
+
+    /// Gives a cable a rate in Mbit/s, both ways.
+    pub fn shape(&self, cable: usize, rate: u32) {
+        for host in &self.hosts {
+            let tbf = format!("tbf rate {rate}mbit burst 10k limit 100k");
+            self.tc(host, &format!("qdisc replace dev if{cable} root {tbf}"));
+        }
+    }
+
+    /// Runs `tc` on one host.
+    pub fn tc(&self, host: &Namespace, line: &str) {
+        let output = host.run(|| Command::new("tc").args(line.split(' ')).output()).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Members that send Ethernet frames over every cable: the words of both hosts.
+    pub fn frames(&self) -> Vec<[String; 2]> {
+        let member =
+            |cable: usize, host| format!("dev if{cable} peer 02:00:00:00:{cable:02x}:{host}");
+        (0..self.cables).map(|cable| [member(cable, "02"), member(cable, "01")]).collect()
+    }
+
+    /// Members that send UDP over every cable.
+    pub fn paths(&self) -> Vec<[String; 2]> {
+        let member =
+            |cable, ours, theirs| format!("path 10.1.{cable}.{ours} 10.1.{cable}.{theirs}");
+        (0..self.cables).map(|cable| [member(cable, 1, 2), member(cable, 2, 1)]).collect()
+    }
+
+    /// The command line of one host (0 or 1).
+    pub fn line(&self, host: usize, members: &[[String; 2]]) -> String {
+        let members: Vec<_> = members.iter().map(|both| both[host].as_str()).collect();
+        let number = host + 1;
+        let addresses = format!("address 10.99.0.{number}/24 address fd99::{number}/64");
+        format!("trunk t0 {} {addresses}", members.join(" "))
+    }
+
+    /// A trunk, with every link up: t0 is 10.99.0.{host} and fd99::{host}.
+    pub fn trunks(&self, members: &[[String; 2]]) -> (Trunk<'_>, Trunk<'_>) {
+        self.trunks_with(members, "")
+    }
+
+    /// The same with more words for both ends.
+    pub fn trunks_with(&self, members: &[[String; 2]], more: &str) -> (Trunk<'_>, Trunk<'_>) {
+        let line = |host| format!("{} {more}", self.line(host, members));
+        let start = |host: usize| Trunk::start(&self.hosts[host], &line(host));
+        let (mut here, mut there) = (start(0), start(1));
+        for trunk in [&mut here, &mut there] {
+            (0..members.len()).for_each(|_| trunk.wait_for(" is up"));
+        }
+        (here, there)
+    }
+
+    /// Sends `bytes` bytes by TCP from host 1 to `to` on host 2, and compares what arrives.
+    pub fn transfer(&self, to: &str, bytes: usize) {
+        self.flow(to, bytes).finish();
+    }
+
+    /// Begins to send `bytes` bytes by TCP from host 1 to `to` on host 2.
+    pub fn flow(&self, to: &str, bytes: usize) -> Flow {
+        let listener = self.hosts[1].run(|| TcpListener::bind(to)).unwrap();
+        let mut sender = self.hosts[0].run(|| TcpStream::connect(to)).unwrap();
+        let receiver = listener.accept().unwrap().0;
+        let send = move || sender.write_all(&(0..bytes).map(pattern).collect::<Vec<_>>());
+        Flow { receiver, sent: std::thread::spawn(send), bytes, received: Vec::new() }
+    }
+}
+
+/// Bytes on their way by TCP.
+pub struct Flow {
+    receiver: TcpStream,
+    sent: JoinHandle<io::Result<()>>,
+    bytes: usize,
+    received: Vec<u8>,
+}
+
+impl Flow {
+    /// Takes the next `bytes` bytes.
+    pub fn receive(&mut self, bytes: u64) {
+        let taken = (&self.receiver).take(bytes).read_to_end(&mut self.received).unwrap();
+        assert_eq!(taken as u64, bytes);
+    }
+
+    /// Takes the rest and compares all with what was sent.
+    pub fn finish(mut self) {
+        self.receiver.read_to_end(&mut self.received).unwrap();
+        self.sent.join().unwrap().unwrap();
+        assert_eq!(self.received.len(), self.bytes);
+        let wrong = (0..self.bytes).find(|at| self.received[*at] != pattern(*at));
+        assert_eq!(wrong, None, "the first byte that is wrong");
+    }
+}
+
+/// Byte number `at` of what is sent.
+fn pattern(at: usize) -> u8 {
+    (at.wrapping_mul(2_654_435_761) >> 7) as u8
+}
+
+/// The number at `path` in what `sheaf show` said.
+pub fn number(shown: &serde_json::Value, path: &[&str]) -> u64 {
+    let pointer: String = path.iter().map(|word| format!("/{word}")).collect();
+    let number = shown.pointer(&pointer).and_then(serde_json::Value::as_u64);
+    number.unwrap_or_else(|| panic!("no number {pointer} in {shown}"))
+}
+
+/// `sheaf` with the words of `line`, to its end.
+pub fn run(host: &Namespace, line: &str) -> Output {
+    command(host, line).output().unwrap()
+}
+
+fn command(host: &Namespace, line: &str) -> Command {
+    let mut command = Command::new(SHEAF);
+    command.args(line.split_whitespace());
+    host.enter(&mut command);
+    command
+}
+
+/// `sheaf trunk`, killed at the latest when the test ends.
+pub struct Trunk<'a> {
+    host: &'a Namespace,
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl<'a> Trunk<'a> {
+    /// At work: it has said so.
+    pub fn start(host: &'a Namespace, line: &str) -> Trunk<'a> {
+        let mut child = command(host, line).stdout(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap());
+        let mut trunk = Trunk { host, child, said };
+        trunk.wait_for(" links, mtu ");
+        trunk
+    }
+
+    /// Reads what it says up to a line that contains `words`.
+    pub fn wait_for(&mut self, words: &str) {
+        let mut line = String::new();
+        while !line.contains(words) {
+            line.clear();
+            let read = self.said.read_line(&mut line).unwrap();
+            assert!(read > 0, "it ended without saying {words:?}");
+        }
+    }
+
+    /// What `sheaf show` says.
+    pub fn shown(&self) -> serde_json::Value {
+        let output = run(self.host, "show dev t0 --json");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let mut shown: serde_json::Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+        shown[0]["trunk"].take()
+    }
+
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Trunk<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,260 @@
+//! `sheaf trunk` between two hosts joined by several cables. Needs root.
+
+mod pair;
+
+use nix::sys::socket::{setsockopt, sockopt};
+use pair::{Pair, Trunk, number, run};
+use sheaf_netio::ip;
+use sheaf_netio::packet::PacketSocket;
+use std::net::UdpSocket;
+
+#[test]
+fn a_file_arrives_whole_over_three_cables_of_frames_and_all_of_them_carry_it() {
+    let pair = Pair::new(3).shaped(&[20, 20, 20]);
+    let (here, there) = pair.trunks(&pair.frames());
+    pair.transfer("10.99.0.2:5001", 6 << 20);
+    let (sent, received) = (here.shown(), there.shown());
+    for link in 0..3 {
+        let frames = number(&sent, &["links", &link.to_string(), "frames_sent"]);
+        assert!(frames > 1000, "link {link} carried {frames}: {sent}");
+    }
+    assert_eq!(received["refused"], 0);
+    assert_eq!(sent["mtu"], 1492, "the header is 8 bytes");
+}
+
+#[test]
+fn a_file_arrives_whole_over_unequal_paths_and_both_carry_their_share() {
+    let pair = Pair::new(2).shaped(&[20, 10]);
+    let (here, _there) = pair.trunks(&pair.paths());
+    pair.transfer("10.99.0.2:5001", 6 << 20);
+    let shown = here.shown();
+    let bytes = |link| number(&shown, &["links", link, "bytes_sent"]);
+    assert!(bytes("0") > bytes("1") && bytes("1") > bytes("0") / 4, "{shown}");
+}
+
+#[test]
+fn paths_of_ipv4_and_ipv6_and_frames_mix_and_the_narrowest_rules_the_mtu() {
+    let pair = Pair::new(3);
+    let members = [
+        ["path 10.1.0.1 10.1.0.2".to_owned(), "path 10.1.0.2 10.1.0.1".to_owned()],
+        ["path fd01:1::1 fd01:1::2".to_owned(), "path fd01:1::2 fd01:1::1".to_owned()],
+        ["dev if2 peer 10.1.2.2".to_owned(), "dev if2 peer fd01:3::1".to_owned()],
+    ];
+    let (here, there) = pair.trunks(&members);
+    assert_eq!(here.shown()["mtu"], 1500 - 48 - 8);
+    pair.transfer("10.99.0.2:5001", 4 << 20);
+    pair.transfer("[fd99::2]:5001", 4 << 20);
+    let (sent, received) = (here.shown(), there.shown());
+    for link in ["0", "1", "2"] {
+        assert!(number(&sent, &["links", link, "frames_sent"]) > 100, "{sent}");
+        assert!(number(&received, &["links", link, "frames_received"]) > 100, "{received}");
+    }
+    let mac = "02:00:00:00:02:02";
+    assert_eq!(sent["links"][2]["peer"], mac, "found in the neighbour table");
+}
+
+#[test]
+fn every_scheduler_carries_a_file() {
+    for scheduler in ["earliest", "rr", "srr", "trr", "redundant"] {
+        let pair = Pair::new(2);
+        let (here, there) = pair.trunks_with(&pair.frames(), &format!("scheduler {scheduler}"));
+        pair.transfer("10.99.0.2:5001", 1 << 20);
+        let (sent, received) = (here.shown(), there.shown());
+        let twice = number(&received, &["duplicates"]) > 0;
+        assert_eq!(twice, scheduler == "redundant", "{sent} {received}");
+    }
+}
+
+#[test]
+fn a_cable_that_is_pulled_under_load_costs_no_byte_and_carries_again_when_it_is_back() {
+    let pair = Pair::new(3).shaped(&[20, 20, 20]);
+    let (mut here, mut there) = pair.trunks(&pair.frames());
+    let mut flow = pair.flow("10.99.0.2:5001", 8 << 20);
+    flow.receive(2 << 20);
+    pair.hosts[0].run(|| ip::run("link del if1")).unwrap();
+    here.wait_for("link dev if1 peer 02:00:00:00:01:02 is down");
+    there.wait_for("link dev if1 peer 02:00:00:00:01:01 is down");
+    flow.finish();
+    let shown = here.shown();
+    assert_eq!(shown["links"][1]["carrier"], false, "{shown}");
+    for link in [0, 2] {
+        assert_eq!(shown["links"][link]["used"], true, "{shown}");
+    }
+    let before = number(&shown, &["links", "1", "frames_sent"]);
+    pair.plug(1);
+    here.wait_for("is up");
+    there.wait_for("is up");
+    pair.transfer("10.99.0.2:5002", 4 << 20);
+    let after = number(&here.shown(), &["links", "1", "frames_sent"]);
+    assert!(after > before + 100, "{before} {after}");
+}
+
+#[test]
+fn a_path_that_falls_silent_under_load_loses_what_was_in_flight_and_the_rest_goes_on() {
+    let pair = Pair::new(3).shaped(&[20, 20, 20]);
+    let (mut here, there) = pair.trunks(&pair.paths());
+    let mut flow = pair.flow("10.99.0.2:5001", 12 << 20);
+    flow.receive(4 << 20);
+    // Nothing leaves any more on cable 1, and nobody says so.
+    for host in &pair.hosts {
+        pair.tc(host, "qdisc replace dev if1 root pfifo limit 0");
+    }
+    here.wait_for("link path 10.1.1.1:7431 10.1.1.2:7431 is down");
+    flow.finish();
+    let (sent, received) = (here.shown(), there.shown());
+    let lost = number(&sent, &["links", "1", "frames_sent"])
+        - number(&received, &["links", "1", "frames_received"]);
+    // A fifth of a second at 20 Mbit/s, and the probes of the silent time.
+    assert!(lost < 400, "{lost} frames lost: {sent}");
+    pair.shape(1, 20);
+    here.wait_for("is up");
+    pair.transfer("10.99.0.2:5002", 4 << 20);
+}
+
+#[test]
+fn either_end_may_be_killed_and_start_anew_and_leaves_nothing_behind() {
+    let pair = Pair::new(2);
+    let members = pair.paths();
+    let (mut here, there) = pair.trunks(&members);
+    pair.transfer("10.99.0.2:5001", 1 << 20);
+    there.kill();
+    assert!(!pair.hosts[1].run(ip::names).unwrap().contains(&"t0".to_owned()));
+    let mut there = Trunk::start(&pair.hosts[1], &pair.line(1, &members));
+    (0..2).for_each(|_| there.wait_for("is up"));
+    pair.transfer("10.99.0.2:5002", 1 << 20);
+    assert_eq!(here.shown()["sessions"], 2);
+    here.kill();
+    here = Trunk::start(&pair.hosts[0], &pair.line(0, &members));
+    (0..2).for_each(|_| here.wait_for("is up"));
+    pair.transfer("10.99.0.2:5003", 1 << 20);
+    assert_eq!(there.shown()["sessions"], 2, "it has itself started anew since the first");
+}
+
+#[test]
+fn an_address_behind_a_nat_is_learned_again_when_it_moves_and_no_stranger_moves_it() {
+    let pair = Pair::new(1);
+    let server = "trunk t0 path 10.1.0.2 address 10.99.0.2/24";
+    let client = |port| format!("trunk t0 path 10.1.0.1:{port} 10.1.0.2 address 10.99.0.1/24");
+    let mut there = Trunk::start(&pair.hosts[1], server);
+    let mut here = Trunk::start(&pair.hosts[0], &client(1111));
+    there.wait_for("is up");
+    here.wait_for("is up");
+    pair.transfer("10.99.0.2:5001", 1 << 20);
+    let peer = |there: &Trunk<'_>| there.shown()["links"][0]["peer"].as_str().unwrap().to_owned();
+    assert_eq!(peer(&there), "10.1.0.1:1111");
+
+    // A stranger greets: he gets one answer, and that is all.
+    let stranger = pair.hosts[0].run(|| UdpSocket::bind("10.1.0.1:2222")).unwrap();
+    stranger.send_to(&hello(0x5555, 0), "10.1.0.2:7431").unwrap();
+    let mut answer = [0; 64];
+    assert_eq!(stranger.recv(&mut answer).unwrap(), 28);
+    stranger.send_to(&data(0), "10.1.0.2:7431").unwrap();
+    pair.transfer("10.99.0.2:5002", 1 << 20);
+    assert_eq!(peer(&there), "10.1.0.1:1111");
+    assert_eq!(number(&there.shown(), &["links", "0", "strangers"]), 2);
+
+    here.kill();
+    let mut here = Trunk::start(&pair.hosts[0], &client(3333));
+    here.wait_for("is up");
+    pair.transfer("10.99.0.2:5003", 1 << 20);
+    assert_eq!(peer(&there), "10.1.0.1:3333");
+    assert_eq!(number(&there.shown(), &["links", "0", "moves"]), 2);
+}
+
+#[test]
+fn forged_and_truncated_frames_are_counted_and_dropped() {
+    let pair = Pair::new(1);
+    let (_here, there) = pair.trunks(&pair.frames());
+    let raw = pair.hosts[0].run(|| PacketSocket::open(ip::index("if0")?)).unwrap();
+    let send = |host: u8, payload: &[u8]| {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, host, 0x88, 0xb6];
+        frame.extend_from_slice(payload);
+        raw.send(&frame).unwrap();
+    };
+    let good = there.shown();
+    // Cut short, of no version, and nothing at all.
+    for len in 1..8 {
+        send(1, &data(0)[..len]);
+    }
+    send(1, &[0x45; 100]);
+    // Of sessions that are not the other end's.
+    (0..=255).for_each(|guess| send(1, &data(guess)));
+    send(1, &hello(0x1234_5678_9abc_def0, 1));
+    // From somebody else.
+    (0..3).for_each(|_| send(9, &hello(7, 7)));
+    pair.transfer("10.99.0.2:5001", 1 << 20);
+    let shown = there.shown();
+    assert_eq!(number(&shown, &["refused"]) - number(&good, &["refused"]), 8);
+    assert!(number(&shown, &["unknown_session"]) >= 255, "{shown}");
+    assert_eq!(number(&shown, &["links", "0", "strangers"]), 3);
+    assert_eq!(shown["sessions"], 1, "nobody took the other end's place");
+}
+
+#[test]
+fn voice_goes_out_on_every_link_and_arrives_once() {
+    let pair = Pair::new(3);
+    let (_here, there) = pair.trunks(&pair.frames());
+    let to = pair.hosts[1].run(|| UdpSocket::bind("10.99.0.2:6000")).unwrap();
+    let from = pair.hosts[0].run(|| UdpSocket::bind("10.99.0.1:0")).unwrap();
+    setsockopt(&from, sockopt::Ipv4Tos, &(46 << 2)).unwrap();
+    let mut bytes = [0; 64];
+    for packet in 0..100u8 {
+        from.send_to(&[packet; 40], "10.99.0.2:6000").unwrap();
+        assert_eq!(to.recv(&mut bytes).unwrap(), 40);
+        assert_eq!(bytes[0], packet, "in order, and none twice");
+    }
+    pair.transfer("10.99.0.2:5001", 1 << 20);
+    assert_eq!(number(&there.shown(), &["duplicates"]), 200);
+}
+
+#[test]
+fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
+    let pair = Pair::new(1);
+    let host = &pair.hosts[0];
+    let _used = host.run(|| UdpSocket::bind("10.1.0.1:9999")).unwrap();
+    for (line, expected) in [
+        ("trunk t0 dev wlan9 peer 02:00:00:00:00:02", "no interface \"wlan9\"; there are"),
+        ("trunk t0 dev lo peer 02:00:00:00:00:02", "no Ethernet interface"),
+        ("trunk t0 dev if0", "write dev if0 peer MAC"),
+        ("trunk t0 path 10.7.7.7 10.1.0.2", "no interface has 10.7.7.7"),
+        ("trunk t0 path 10.7.7.7@if0 10.1.0.2", "give an address that the interface has"),
+        ("trunk t0 path 10.1.0.1:9999 10.1.0.2", "give it another port"),
+        ("trunk t0 path 10.1.0.1 fd01:1::2", "two of one family"),
+        ("trunk t0 path 10.1.0.1 10.1.0.2 mtu 1500", "give at most 1464"),
+        ("trunk if0 path 10.1.0.1 10.1.0.2", "take another name"),
+        ("trunk t0 path 10.1.0.1 10.1.0.2 shceduler rr", "did you mean \"scheduler\""),
+        ("trunk path 10.1.0.1 10.1.0.2", "the interface to make comes first"),
+        ("trunk t0", "no link is named"),
+    ] {
+        let output = run(host, line);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert!(said.contains(expected) && said.lines().count() == 1, "{line}: {said}");
+        assert!(output.stdout.is_empty(), "{line}");
+        assert!(!host.run(ip::names).unwrap().contains(&"t0".to_owned()), "{line}");
+    }
+    let _trunk = Trunk::start(host, "trunk t0 path 10.1.0.1");
+    let second = run(host, "trunk t0 path 10.1.0.1:1");
+    assert!(String::from_utf8_lossy(&second.stderr).contains("t0 already; take another name"));
+    let text = run(host, "show dev t0");
+    assert!(String::from_utf8_lossy(&text.stdout).contains("waiting for the other end"));
+}
+
+/// A hello of `session` that names `peer`.
+fn hello(session: u64, peer: u64) -> Vec<u8> {
+    use sheaf_wire::trunk::{Control, Hello};
+    let control = Control { link: 0, next_seq: 1, link_seq: 0, session };
+    let mut bytes = Vec::new();
+    Hello { control, peer, accepted: false, answer: false }.emit(&mut bytes);
+    bytes
+}
+
+/// A data frame of the session that has this tag.
+fn data(tag: u8) -> Vec<u8> {
+    use sheaf_wire::trunk::{Packing, Predecessor, Repr};
+    let mut bytes = vec![0; 8];
+    let (packing, predecessor) = (Packing::One, Predecessor::Free);
+    Repr { packing, link: 0, tag, link_seq: 0, predecessor, seq: 0 }.emit(&mut bytes);
+    bytes.extend([0; 60]);
+    bytes
+}

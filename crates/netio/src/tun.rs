@@ -1,0 +1,211 @@
+//! TUN interfaces with virtio headers: IP packets whose other end is a file descriptor.
+//!
+//! With a virtio header in front of every packet the host hands over TCP super-packets of up to
+//! 64 KiB and leaves checksums to us, so one read does the work of forty; and it takes
+//! super-packets back. The layout is `struct virtio_net_hdr` (VIRTIO 1.2, 5.1.6) in the byte order
+//! of the machine.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// Bytes of the virtio header.
+const HEADER: usize = 10;
+const NEEDS_CSUM: u8 = 1;
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_ECN: u8 = 0x80;
+/// Checksums and TCP over IPv4 and IPv6, also where the first segment carries CWR.
+const OFFLOADS: libc::c_ulong = 0x01 | 0x02 | 0x04 | 0x08;
+
+/// A TUN interface; it goes when this value does.
+#[derive(Debug)]
+pub struct Tun {
+    file: File,
+}
+
+/// What is left to do to a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// Where the part that its checksum covers begins and, counted from there, where the checksum
+    /// stands: it holds the sum of the pseudo header. `None`: nothing is left to do.
+    pub checksum: Option<(u16, u16)>,
+    /// Bytes of TCP payload that each segment carries; `None`: it is one packet.
+    pub segment: Option<u16>,
+}
+
+mod ioctl {
+    #![allow(missing_docs, reason = "the macros make the items")]
+    use nix::libc;
+    nix::ioctl_write_ptr_bad!(
+        tunsetiff,
+        nix::request_code_write!(b'T', 202, size_of::<libc::c_int>()),
+        libc::ifreq
+    );
+    nix::ioctl_write_int_bad!(
+        tunsetoffload,
+        nix::request_code_write!(b'T', 208, size_of::<libc::c_uint>())
+    );
+    nix::ioctl_write_ptr_bad!(
+        tunsetvnethdrsz,
+        nix::request_code_write!(b'T', 216, size_of::<libc::c_int>()),
+        libc::c_int
+    );
+}
+
+impl Tun {
+    /// Makes the interface `name` (1 to 15 bytes) in this thread's network namespace. Needs
+    /// CAP_NET_ADMIN.
+    pub fn open(name: &str) -> io::Result<Tun> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
+        let file = options.open("/dev/net/tun")?;
+        // SAFETY: an all-zero ifreq is a valid one.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        if name.is_empty() || name.len() >= request.ifr_name.len() {
+            let error = "an interface name has 1 to 15 bytes";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
+        }
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+        request.ifr_ifru.ifru_flags = flags as libc::c_short;
+        let header = HEADER as libc::c_int;
+        // SAFETY: the calls read one ifreq and one int, which live on; the third takes a number.
+        unsafe {
+            ioctl::tunsetiff(file.as_raw_fd(), &raw const request)?;
+            ioctl::tunsetvnethdrsz(file.as_raw_fd(), &raw const header)?;
+            ioctl::tunsetoffload(file.as_raw_fd(), OFFLOADS as libc::c_int)?;
+        }
+        Ok(Tun { file })
+    }
+
+    /// A packet that the host sends, its length and what is left to do to it; `None` when there is
+    /// none. A `buffer` of 64 KiB holds every packet.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, Offload)>> {
+        let mut header = [0; HEADER];
+        let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(buffer)];
+        match (&self.file).read_vectored(&mut parts) {
+            Ok(len) => Ok(Some((len.saturating_sub(HEADER), Offload::read(&header)))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Hands a packet, whose first byte says IPv4 or IPv6, to the host. `headers`: bytes up to the
+    /// end of the TCP header, for a packet of several segments.
+    pub fn send(&self, packet: &[u8], offload: Offload, headers: u16) -> io::Result<()> {
+        let v6 = packet.first().is_some_and(|first| first >> 4 == 6);
+        let header = offload.write(v6, headers);
+        let parts = [IoSlice::new(&header), IoSlice::new(packet)];
+        (&self.file).write_vectored(&parts).map(drop)
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Offload {
+    fn read(header: &[u8; HEADER]) -> Offload {
+        let field = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+        let checksum = (header[0] & NEEDS_CSUM != 0).then(|| (field(6), field(8)));
+        let segment = (header[1] & !GSO_ECN != GSO_NONE).then(|| field(4));
+        Offload { checksum, segment }
+    }
+
+    fn write(self, v6: bool, headers: u16) -> [u8; HEADER] {
+        let mut header = [0; HEADER];
+        let mut field = |at: usize, value: u16| {
+            header[at..at + 2].copy_from_slice(&value.to_ne_bytes());
+        };
+        if let Some(segment) = self.segment {
+            field(2, headers);
+            field(4, segment);
+        }
+        if let Some((start, offset)) = self.checksum {
+            field(6, start);
+            field(8, offset);
+            header[0] = NEEDS_CSUM;
+        }
+        header[1] = match (self.segment, v6) {
+            (None, _) => GSO_NONE,
+            (Some(_), false) => GSO_TCPV4,
+            (Some(_), true) => GSO_TCPV6,
+        };
+        header
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ip;
+    use crate::netns::Namespace;
+    use crate::poller::Poller;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn what_a_header_says_survives_writing_and_reading() {
+        for checksum in [None, Some((20, 16)), Some((40, 6))] {
+            for segment in [None, Some(1448)] {
+                let offload = Offload { checksum, segment };
+                for v6 in [false, true] {
+                    assert_eq!(Offload::read(&offload.write(v6, 52)), offload);
+                }
+            }
+        }
+        let ecn = [1, GSO_TCPV4 | GSO_ECN, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert!(Offload::read(&ecn).segment.is_some(), "the ECN mark is no kind of its own");
+    }
+
+    #[test]
+    fn packets_pass_both_ways_and_the_interface_goes_with_its_value() {
+        let namespace = Namespace::new().unwrap();
+        let passed = namespace.run(|| {
+            let tun = Tun::open("tun7")?;
+            ip::run("addr add 10.7.0.1/24 dev tun7")?;
+            std::fs::write("/proc/sys/net/ipv6/conf/tun7/disable_ipv6", "1")?;
+            ip::run("link set tun7 up")?;
+            let socket = UdpSocket::bind("10.7.0.1:5000")?;
+            socket.send_to(b"hello", "10.7.0.2:6000")?;
+            let mut poller = Poller::default();
+            poller.add(&tun);
+            poller.wait(None)?;
+            let mut buffer = vec![0; 1 << 16];
+            let (len, offload) = tun.receive(&mut buffer)?.expect("the host sent one");
+            assert_eq!((len, offload.segment), (33, None));
+            assert_eq!(offload.checksum, Some((20, 6)), "left to us, as offered");
+            assert_eq!(tun.receive(&mut buffer)?, None);
+            // Back with addresses and ports exchanged, which no sum notices.
+            let mut packet = buffer[..len].to_vec();
+            let (from, to) = (buffer[12..16].to_vec(), buffer[16..20].to_vec());
+            packet[12..16].copy_from_slice(&to);
+            packet[16..20].copy_from_slice(&from);
+            packet[20..22].copy_from_slice(&buffer[22..24]);
+            packet[22..24].copy_from_slice(&buffer[20..22]);
+            tun.send(&packet, offload, 0)?;
+            let mut answer = [0; 16];
+            let (len, from) = socket.recv_from(&mut answer)?;
+            assert_eq!((&answer[..len], from.port()), (&b"hello"[..], 6000));
+            drop(tun);
+            assert!(!ip::names()?.contains(&"tun7".to_owned()));
+            Ok(())
+        });
+        passed.unwrap();
+    }
+
+    #[test]
+    fn a_name_that_no_interface_can_have_is_refused() {
+        let namespace = Namespace::new().unwrap();
+        for name in ["", "sixteen-letters-"] {
+            let opened = namespace.run(|| Tun::open(name).map(drop));
+            assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+}
