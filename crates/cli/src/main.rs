@@ -4,6 +4,7 @@ mod aggregate;
 mod grammar;
 mod lab;
 mod show;
+mod window;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -32,7 +33,14 @@ enum Command {
         #[arg(trailing_var_arg = true, required = true, value_name = "WORDS")]
         words: Vec<String>,
     },
-    /// Print statistics per interface and next hop
+    /// Lower the TCP windows that pass an interface so that no queue builds, until Ctrl-C
+    #[command(after_help = window::HELP)]
+    Window {
+        /// dev IF capacity RATE …
+        #[arg(trailing_var_arg = true, required = true, value_name = "WORDS")]
+        words: Vec<String>,
+    },
+    /// Print statistics per interface, next hop and flow
     Show {
         /// dev IF for one interface only
         words: Vec<String>,
@@ -49,6 +57,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Aggregate { words } => aggregate::aggregate(&words),
         Command::Split { words } => aggregate::split(&words),
+        Command::Window { words } => window::window(&words),
         Command::Show { words, json } => match words.as_slice() {
             [] => show::show(None, json),
             [dev] => show::show(Some(dev), json),

@@ -1,6 +1,9 @@
-//! `sheaf show`: the statistics of the theses, per interface and next hop.
+//! `sheaf show`: the statistics of the theses, per interface and next hop; and the flows whose windows
+//! are controlled.
 
+use crate::window;
 use anyhow::bail;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sheaf_aggregate::Stats;
 use sheaf_bpf::Split;
@@ -41,6 +44,8 @@ pub struct Interface {
     pub hops: BTreeMap<String, Counters>,
     /// What the splitter counted: packets, and refusals by reason.
     pub split: Option<BTreeMap<String, u64>>,
+    /// Window control.
+    pub window: Option<window::Report>,
 }
 
 /// The counters of KAU's `/proc/KauStat`, and the ratios derived from them.
@@ -95,6 +100,11 @@ impl Interface {
         self.total = (&sum).into();
     }
 
+    /// Whether packets are gathered or split.
+    fn aggregates(&self) -> bool {
+        self.engine.is_some() || self.split.is_some()
+    }
+
     /// Reads the splitter on interface number `ifindex`, where there is one.
     pub fn read_splitter(&mut self, ifindex: u32) -> anyhow::Result<()> {
         if let Some(split) = Split::find(ifindex)? {
@@ -134,30 +144,32 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
     };
     let mut interfaces = Vec::new();
     for name in names {
-        let mut interface = match ask(&name)? {
-            Some(interface) => interface,
-            None => Interface::new(&name),
-        };
+        let asked = ask(&socket_name(&name))?;
+        let mut interface = asked.unwrap_or_else(|| Interface::new(&name));
         if interface.split.is_none() {
             interface.read_splitter(ip::index(&name)?)?;
         }
-        if interface.engine.is_some() || interface.split.is_some() {
+        interface.window = ask(&window::socket_name(&name))?;
+        if interface.aggregates() || interface.window.is_some() {
             interfaces.push(interface);
         }
     }
     if json {
         println!("{}", serde_json::to_string_pretty(&interfaces)?);
     } else if interfaces.is_empty() {
-        bail!("nothing aggregates or splits here; start `sheaf aggregate dev IF peer ADDR`");
+        bail!(
+            "nothing aggregates or splits here, and no windows are controlled; \
+             start `sheaf aggregate dev IF peer ADDR` or `sheaf window dev IF capacity RATE`"
+        );
     } else {
         interfaces.iter().for_each(|interface| print!("{}", text(interface)));
     }
     Ok(())
 }
 
-/// Asks the process that aggregates on `dev`; `None` when there is none.
-fn ask(dev: &str) -> anyhow::Result<Option<Interface>> {
-    let address = SocketAddr::from_abstract_name(socket_name(dev))?;
+/// Asks the process behind the control socket `name`; `None` when there is none.
+fn ask<T: DeserializeOwned>(name: &str) -> anyhow::Result<Option<T>> {
+    let address = SocketAddr::from_abstract_name(name)?;
     let Ok(stream) = UnixStream::connect_addr(&address) else { return Ok(None) };
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut answer = Vec::new();
@@ -168,7 +180,16 @@ fn ask(dev: &str) -> anyhow::Result<Option<Interface>> {
 /// An interface in the manner of `tc -s`.
 pub fn text(interface: &Interface) -> String {
     let mut text = String::new();
-    let out = &mut text;
+    if interface.aggregates() {
+        aggregation(&mut text, interface);
+    }
+    if let Some(report) = &interface.window {
+        text += &window::text(&interface.interface, report);
+    }
+    text
+}
+
+fn aggregation(out: &mut String, interface: &Interface) {
     let (engine, policy) = (interface.engine.as_deref(), interface.policy.as_deref());
     let _ = writeln!(
         out,
@@ -210,5 +231,4 @@ pub fn text(interface: &Interface) -> String {
         let _ =
             writeln!(out, "  split:{}", if counts.is_empty() { " nothing yet" } else { &counts });
     }
-    text
 }

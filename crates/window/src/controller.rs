@@ -15,7 +15,7 @@ use crate::key::{Direction, FlowId, Key};
 use crate::rewrite::{Quic, Totals};
 use crate::shares::{self, Claim, Formula};
 use crate::udp::{Elastic, Policy, Usage};
-use sheaf_stage::{Duration, Instant};
+use sheaf_stage::{Bitrate, Duration, Instant};
 use std::collections::BTreeMap;
 
 /// What one step decided about one flow.
@@ -40,6 +40,17 @@ pub struct Status {
     pub flows: usize,
     /// By how much round-trip times are above their floor.
     pub queue: Duration,
+}
+
+/// What the controller knows of one flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FlowStatus {
+    /// What arrives, bit/s on the wire, averaged over a few round-trip times.
+    pub rate: f64,
+    /// Smallest round-trip time of late; `None` before the first sample.
+    pub rtt: Option<Duration>,
+    /// Whether its window is what limits it.
+    pub is_held: bool,
 }
 
 /// Governs the flows of one direction.
@@ -129,13 +140,17 @@ impl Controller {
     pub fn step(&mut self, now: Instant) -> &[Decision] {
         self.decisions.clear();
         self.marks.clear();
-        let last = self.last.replace(now).unwrap_or(now);
-        let seconds = (now - last).as_secs_f64();
+        let last = self.last.replace(now);
+        let seconds = last.map_or(0.0, |last| (now - last).as_secs_f64());
         let steps = self.steps;
         self.flows.retain(|_, flow| flow.seen == steps);
         self.quic.retain(|_, entry| entry.3 == steps);
         self.steps += 1;
         if seconds <= 0.0 {
+            if last.is_none() {
+                // Nothing is measured yet, but flows that begin now have their window already.
+                self.divide(now);
+            }
             self.settle();
             return &self.decisions;
         }
@@ -163,6 +178,17 @@ impl Controller {
     /// The window in bytes for flows that begin now; 0 for none.
     pub fn initial(&self) -> u32 {
         self.initial
+    }
+
+    /// The capacity as it is known.
+    pub fn capacity(&self) -> Bitrate {
+        self.capacity.estimate()
+    }
+
+    /// What the last step found of the flow `key`; `None` when it was not shown then.
+    pub fn flow(&self, key: &Key) -> Option<FlowStatus> {
+        let flow = self.flows.get(key)?;
+        Some(FlowStatus { rate: flow.rate, rtt: flow.rtt, is_held: flow.is_held() })
     }
 
     /// What the last step found.

@@ -1,6 +1,6 @@
 //! The controller and TCP flows in a closed loop, under virtual time.
 
-use sheaf_stage::Bitrate;
+use sheaf_stage::{Bitrate, Instant};
 use sheaf_window::{Config, Controller, Direction, Formula, Source};
 
 mod loop_model;
@@ -206,4 +206,12 @@ fn a_controller_refuses_parameters_that_cannot_work() {
     for config in cases {
         assert!(Controller::new(config.clone(), Direction::In).is_err(), "{config:?}");
     }
+}
+
+#[test]
+fn a_flow_that_begins_before_anything_was_measured_has_a_window() {
+    let mut controller = given(Formula::MaxMin, 20);
+    assert!(controller.step(Instant::from_millis(1)).is_empty(), "there is no flow yet");
+    // All of 20 Mbit/s for 100 ms, as nothing is known of the flow's round-trip time.
+    assert!((200_000..=260_000).contains(&controller.initial()), "{}", controller.initial());
 }
