@@ -78,7 +78,7 @@ impl Daemon<'_> {
             if now >= next {
                 self.step(now)?;
                 // Rates are measured from step to step; two in a row would measure nothing.
-                next = next + STEP;
+                next += STEP;
                 if next <= now {
                     next = now + STEP;
                 }
