@@ -266,7 +266,13 @@ impl Controller {
         let (idle, default_rtt) = (self.config.idle, self.config.default_rtt);
         let is_active = |flow: &Flow| flow.last != Instant::ZERO && now - flow.last < idle;
         let max_min = self.config.formula == Formula::MaxMin;
-        let slack = if self.capacity.is_auto() { Duration::ZERO } else { self.config.slack };
+        // Segments come in pairs, as every second one is acknowledged (RFC 9293 3.8.6.3): even with
+        // no queue one of them waits for the other.
+        let pair = Duration::from_secs_f64(FULL_FRAME_BITS / capacity.max(1e3));
+        let slack = match self.capacity.is_auto() {
+            true => Duration::ZERO,
+            false => self.config.slack.max(pair),
+        };
         self.claims.clear();
         self.claims.extend(self.flows.values().map(|flow| Claim {
             rtt: flow.rtt.unwrap_or(default_rtt) + slack,
@@ -334,6 +340,9 @@ impl Controller {
         self.totals[0] = self.totals[1];
     }
 }
+
+/// Bits of a full frame.
+const FULL_FRAME_BITS: f64 = 1514.0 * 8.0;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Measured {

@@ -1,7 +1,7 @@
 //! The controller and TCP flows in a closed loop, under virtual time.
 
-use sheaf_stage::{Bitrate, Instant};
-use sheaf_window::{Config, Controller, Direction, Formula, Source};
+use sheaf_stage::{Bitrate, Duration, Instant};
+use sheaf_window::{Config, Connection, Controller, Direction, Formula, Half, Key, Source};
 
 mod loop_model;
 use loop_model::{Flow, Link, jain};
@@ -201,7 +201,7 @@ fn a_controller_refuses_parameters_that_cannot_work() {
         Config { capacity: Source::Given(Bitrate::from_bps(0)), ..Config::default() },
         Config { idle: std::time::Duration::ZERO, ..Config::default() },
         Config { min_segments: 0, ..Config::default() },
-        Config { slack: std::time::Duration::from_secs(1), ..Config::default() },
+        Config { slack: Duration::from_secs(1), ..Config::default() },
     ];
     for config in cases {
         assert!(Controller::new(config.clone(), Direction::In).is_err(), "{config:?}");
@@ -214,4 +214,26 @@ fn a_flow_that_begins_before_anything_was_measured_has_a_window() {
     assert!(controller.step(Instant::from_millis(1)).is_empty(), "there is no flow yet");
     // All of 20 Mbit/s for 100 ms, as nothing is known of the flow's round-trip time.
     assert!((200_000..=260_000).contains(&controller.initial()), "{}", controller.initial());
+}
+
+#[test]
+fn a_full_packet_may_always_wait_and_more_only_with_more_slack() {
+    // The window of one flow with 60 ms after a step.
+    let window = |mbps: u64, slack: u64| {
+        let slack = Duration::from_millis(slack);
+        let capacity = Source::Given(Bitrate::from_mbps(mbps));
+        let config = Config { capacity, slack, ..Config::default() };
+        let mut controller = Controller::new(config, Direction::In).unwrap();
+        let now = Instant::from_millis(100);
+        let mut half = Half { mss: 1460, bytes: 1, last: now, ..Half::default() };
+        half.rtt.sample(30_000_000, now);
+        let connection = Connection { half: [half; 2], timestamps: false };
+        let end = ([10, 0, 0, 1].into(), 80);
+        controller.observe(Key::new(end, end), &connection);
+        controller.step(now)[0].value
+    };
+    // 1514 bytes take 3.03 ms at 4 Mbit/s, and 0.12 ms at 100 Mbit/s.
+    assert_eq!(window(4, 0), window(4, 3));
+    assert!(window(4, 0) < window(4, 10));
+    assert!(window(100, 0) < window(100, 3));
 }
