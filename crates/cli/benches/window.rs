@@ -1,10 +1,11 @@
 //! Window control against nothing, short queues and fair queueing, with Linux TCP through an
-//! emulated bottleneck. Needs root: `cargo bench -p sheaf --bench window [-- home|fairness [NAME]]`;
+//! emulated bottleneck. Needs root: `cargo bench -p sheaf --bench window [-- home|fairness|follow [NAME]]`;
 //! NAME is what the name of a treatment contains.
 //!
 //! * `home`: the access point of "An OpenWRT solution for future wireless homes": 4 Mbit/s, 60 ms,
 //!   UDP of 1.8 Mbit/s on the wire and one download;
-//! * `fairness`: 1, 10 and 50 downloads with round-trip times of 20 to 200 ms over 50 Mbit/s.
+//! * `fairness`: 1, 10 and 50 downloads with round-trip times of 20 to 200 ms over 50 Mbit/s;
+//! * `follow`: `capacity auto` on a link that changes by half and back.
 
 use sheaf_emulator::queue::fifo::FifoConfig;
 use sheaf_emulator::queue::fq_codel::FqCodelConfig;
@@ -36,6 +37,9 @@ fn main() {
     }
     if wanted("fairness") {
         fairness(treatment);
+    }
+    if wanted("follow") {
+        follow();
     }
 }
 
@@ -160,6 +164,36 @@ fn fairness(treatment: &str) {
             }
         }
     }
+}
+
+fn follow() {
+    println!(
+        "capacity auto, 4 downloads, 60 ms: link and what is known of it after 1, 2 … seconds"
+    );
+    let (rtts, down) = (vec![Duration::from_millis(60)], Duration::from_millis(30));
+    let (rate, queue) = (Bitrate::from_mbps(20), fifo(200));
+    let world = World::new(&Bottleneck { rate, queue, down, rtts });
+    let world = world.expect("namespaces and interfaces");
+    let _control = Control::start(&world, "capacity auto");
+    let downloads = Downloads::start(&world, 4, 1, "cubic");
+    for mbps in [20, 10, 20] {
+        world.counts.rate.store(mbps * 1_000_000, Ordering::Relaxed);
+        print!("{mbps} Mbit/s:");
+        for _ in 0..8 {
+            let run = measure(&world, &downloads, Duration::ZERO, Duration::from_secs(1));
+            print!(" {:.1} (queue {:.0})", known(&world) / 1e6, run.waiting);
+        }
+        println!();
+    }
+}
+
+/// The capacity that the access point knows of, bit/s.
+fn known(world: &World) -> f64 {
+    let mut command = Command::new(SHEAF);
+    world.ap.enter(command.args(["show", "dev", "wan", "--json"]));
+    let answer = command.output().expect("the binary is there").stdout;
+    let answer: serde_json::Value = serde_json::from_slice(&answer).expect("it is JSON");
+    answer[0]["window"]["totals"][0]["capacity"].as_f64().expect("it is a number")
 }
 
 /// What was measured, the time to settle apart.

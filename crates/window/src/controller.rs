@@ -14,6 +14,7 @@ use crate::gauge::Flow;
 use crate::key::{Direction, FlowId, Key};
 use crate::rewrite::{Quic, Totals};
 use crate::shares::{self, Claim, Formula};
+use crate::stretch::Stretch;
 use crate::udp::{Elastic, Policy, Usage};
 use sheaf_stage::{Bitrate, Duration, Instant};
 use std::collections::BTreeMap;
@@ -60,6 +61,7 @@ pub struct Controller {
     direction: Direction,
     capacity: Capacity,
     usage: Usage,
+    stretch: Stretch,
     /// Bits that U(t) was given too many, at most 0.
     owed: f64,
     flows: BTreeMap<Key, Flow>,
@@ -86,6 +88,7 @@ impl Controller {
             config,
             direction,
             usage: Usage::default(),
+            stretch: Stretch::default(),
             owed: 0.0,
             flows: BTreeMap::new(),
             quic: BTreeMap::new(),
@@ -164,7 +167,12 @@ impl Controller {
         self.owed = raw.min(0.0).max(-self.capacity.assumed() * seconds);
         self.usage.add(others, seconds);
         let delivered = tcp.delivered / seconds + quic_rate + others / seconds;
-        self.estimate(delivered, all / seconds, now);
+        let is_limited = self.estimate(delivered, all / seconds, now);
+        // The search for the capacity stretches windows itself.
+        if !self.capacity.is_auto() {
+            let used = all / seconds / self.capacity.assumed();
+            self.stretch.step(used, is_limited, seconds);
+        }
         self.divide(now);
         self.settle();
         &self.decisions
@@ -225,8 +233,8 @@ impl Controller {
         (rate, sum)
     }
 
-    /// What the round-trip times say about the capacity.
-    fn estimate(&mut self, delivered: f64, passed: f64, now: Instant) {
+    /// What the round-trip times say about the capacity; answers whether windows limit the flows.
+    fn estimate(&mut self, delivered: f64, passed: f64, now: Instant) -> bool {
         self.queues.clear();
         let (mut held, mut all) = (0.0, 0.0);
         for flow in self.flows.values() {
@@ -256,6 +264,7 @@ impl Controller {
         let seen = Observation { delivered, passed, queue, rtt, longest, limited, seen };
         self.capacity.step(seen, now);
         self.status.queue = queue;
+        limited
     }
 
     /// Divides what is free.
@@ -294,8 +303,12 @@ impl Controller {
         let fixed = matches!(self.config.formula, Formula::Fixed(_));
 
         for ((key, flow), window) in self.flows.iter_mut().zip(&self.windows) {
-            let window =
-                if fixed { *window as u32 } else { flow.window(*window, self.config.min_segments) };
+            let stretched = *window * self.stretch.factor();
+            let window = if fixed {
+                *window as u32
+            } else {
+                flow.window(stretched, self.config.min_segments)
+            };
             if window != flow.set {
                 let flow = FlowId { key: *key, direction: self.direction };
                 self.decisions.push(Decision { flow, value: window });

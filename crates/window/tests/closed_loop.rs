@@ -237,3 +237,25 @@ fn a_full_packet_may_always_wait_and_more_only_with_more_slack() {
     assert!(window(4, 0) < window(4, 10));
     assert!(window(100, 0) < window(100, 3));
 }
+
+#[test]
+fn acknowledgements_that_come_in_clumps_leave_no_gaps_on_the_link() {
+    for rtts in [&[60][..], &[30, 60, 100]] {
+        let mut link = Link::new(given(Formula::MaxMin, 50), 50e6, downloads(rtts));
+        // Round-trip times are 4 ms above their floor on average, without any queue.
+        link.clump = Duration::from_millis(8);
+        link.run(10.0);
+        link.mark();
+        link.run(10.0);
+        let rates = link.rates();
+        assert!(rates.iter().sum::<f64>() >= 0.98 * 50e6, "{rates:?}");
+        assert!(jain(&rates) >= 0.98, "{rates:?}");
+        // A clump of 8 ms are 33 packets.
+        assert!(link.queue().0 < 25.0, "{:?}", link.queue());
+        link.clump = Duration::from_nanos(1);
+        link.run(5.0);
+        link.mark();
+        link.run(10.0);
+        assert!(link.queue().0 < 15.0, "no clumps, no queue: {:?}", link.queue());
+    }
+}

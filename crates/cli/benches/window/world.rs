@@ -40,13 +40,15 @@ pub struct World {
     bridge: Option<JoinHandle<()>>,
 }
 
-/// What the bottleneck says.
+/// What the bottleneck says, and is told.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Packets that its queue dropped.
     pub dropped: AtomicU64,
     /// Packets in its queue now.
     pub waiting: AtomicU64,
+    /// The rate that it shall have, bit/s.
+    pub rate: AtomicU64,
     is_over: AtomicBool,
 }
 
@@ -78,6 +80,7 @@ impl World {
             Ok(tap)
         })?;
         let counts = Arc::new(Counts::default());
+        counts.rate.store(bottleneck.rate.as_bps(), Ordering::Relaxed);
         let bridge = Bridge::new(near, far, bottleneck, counts.clone());
         let bridge = std::thread::spawn(move || bridge.run());
         Ok(World { client, ap, server, counts, bridge: Some(bridge) })
@@ -145,6 +148,7 @@ impl Bridge {
         poller.add(&self.far);
         while !self.counts.is_over.load(Ordering::Relaxed) {
             let now = clock::now();
+            self.set_rate(now);
             for _ in 0..TURN {
                 let Some(packet) = receive(&self.far, &mut self.down, &mut self.number, now) else {
                     break;
@@ -171,6 +175,14 @@ impl Bridge {
             let latest = clock::now() + Duration::from_millis(50);
             let until = deadline.unwrap_or(latest).min(latest);
             poller.wait(Some(until.saturating_since(clock::now()))).expect("it can wait");
+        }
+    }
+
+    fn set_rate(&mut self, now: Instant) {
+        let rate = Some(Bitrate::from_bps(self.counts.rate.load(Ordering::Relaxed)));
+        if self.down.config().rate != rate {
+            let config = LinkConfig { rate, ..self.down.config().clone() };
+            self.down.change(config, now).expect("a rate alone is no error");
         }
     }
 }
