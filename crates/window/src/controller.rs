@@ -168,7 +168,12 @@ impl Controller {
         self.usage.add(others, seconds);
         let delivered = tcp.delivered / seconds + quic_rate + others / seconds;
         let is_limited = self.estimate(delivered, all / seconds, now);
-        // The search for the capacity stretches windows itself.
+        // The search for the capacity stretches windows itself. In plain division what one flow
+        // leaves of its share is left idle on purpose.
+        let is_limited = match self.config.formula {
+            Formula::MaxMin => is_limited,
+            _ => self.flows.values().all(|flow| !flow.has_arrived() || flow.is_held()),
+        };
         if !self.capacity.is_auto() {
             let used = all / seconds / self.capacity.assumed();
             self.stretch.step(used, is_limited, seconds);
