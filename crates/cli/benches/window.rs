@@ -109,7 +109,7 @@ fn home(treatment: &str) {
         let quality = streams.stop();
         println!(
             "{name:<22} {:>9.3} {:>8.2} {:>8.2} {:>6.2}% {:>6.2}% {:>6.2}% {:>6.1} {:>6.1} {:>6}",
-            run.rates.iter().sum::<f64>() / 1e6,
+            run.rates.iter().fold(0.0, |sum, rate| sum + rate) / 1e6,
             quality.gaps[0],
             quality.gaps[1],
             quality.loss[0] * 100.0,

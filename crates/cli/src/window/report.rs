@@ -191,6 +191,23 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_report_fits_the_buffer_of_a_socket() {
+        let address = "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap();
+        let key = Key::new((address, 65535), (address, 65535));
+        let most = u32::MAX;
+        let half =
+            Half { window: most, asked: most, written: most, clamped: most, ..Half::default() };
+        let half = Half { acked: u64::MAX, ..half };
+        let rtt = Some(Duration::from_secs_f64(100.0 / 3.0));
+        let status = FlowStatus { rate: 1e10 / 3.0, rtt, ..FlowStatus::default() };
+        let flow = || Flow::new(&key, Direction::In, &half, status);
+        let flows = std::iter::repeat_with(flow).take(LISTED).collect();
+        let report = Report { flows, ..Report::default() };
+        // net.core.wmem_default is 212992, of which the kernel's own structures take a part.
+        assert!(serde_json::to_vec(&report).unwrap().len() < 106_496);
+    }
+
+    #[test]
     fn rates_have_the_unit_that_fits() {
         let rates = [20e9, 20e6, 64e3, 12.0].map(rate);
         assert_eq!(rates, ["20.00Gbit", "20.00Mbit", "64.00Kbit", "12bit"]);
