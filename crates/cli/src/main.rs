@@ -6,6 +6,7 @@ mod grammar;
 mod lab;
 mod show;
 mod trunk;
+mod window;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -41,7 +42,14 @@ enum Command {
         #[arg(trailing_var_arg = true, required = true, value_name = "WORDS")]
         words: Vec<String>,
     },
-    /// Print statistics per interface and next hop
+    /// Lower the TCP windows that pass an interface so that no queue builds, until Ctrl-C
+    #[command(after_help = window::HELP)]
+    Window {
+        /// dev IF capacity RATE …
+        #[arg(trailing_var_arg = true, required = true, value_name = "WORDS")]
+        words: Vec<String>,
+    },
+    /// Print statistics per interface, next hop, link and flow
     Show {
         /// dev IF for one interface only
         words: Vec<String>,
@@ -67,6 +75,7 @@ fn main() -> ExitCode {
         Command::Aggregate { words } => aggregate::aggregate(&words),
         Command::Split { words } => aggregate::split(&words),
         Command::Trunk { words } => trunk::trunk(&words),
+        Command::Window { words } => window::window(&words),
         Command::Show { words, json } => match words.as_slice() {
             [] => show::show(None, json),
             [dev] => show::show(Some(dev), json),

@@ -1,6 +1,8 @@
-//! `sheaf show`: the statistics of the theses, per interface and next hop, and those of trunks.
+//! `sheaf show`: the statistics of the theses, per interface and next hop; those of trunks; and the
+//! flows whose windows are controlled.
 
 use crate::trunk::report::{self as trunk, Trunk};
+use crate::window;
 use anyhow::bail;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -46,6 +48,8 @@ pub struct Interface {
     /// What it carries, where it is a trunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk: Option<Trunk>,
+    /// Window control.
+    pub window: Option<window::Report>,
 }
 
 /// The counters of KAU's `/proc/KauStat`, and the ratios derived from them.
@@ -100,6 +104,11 @@ impl Interface {
         self.total = (&sum).into();
     }
 
+    /// Whether packets are gathered or split.
+    fn aggregates(&self) -> bool {
+        self.engine.is_some() || self.split.is_some()
+    }
+
     /// Reads the splitter on interface number `ifindex`, where there is one.
     pub fn read_splitter(&mut self, ifindex: u32) -> anyhow::Result<()> {
         if let Some(split) = Split::find(ifindex)? {
@@ -139,29 +148,33 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
     };
     let mut interfaces = Vec::new();
     for name in names {
-        let mut interface = ask(&socket_name(&name))?.unwrap_or_else(|| Interface::new(&name));
-        interface.trunk = ask(&trunk::socket_name(&name))?;
+        let asked = ask(&socket_name(&name))?;
+        let mut interface = asked.unwrap_or_else(|| Interface::new(&name));
         if interface.split.is_none() {
             interface.read_splitter(ip::index(&name)?)?;
         }
-        let Interface { engine, split, trunk, .. } = &interface;
-        if engine.is_some() || split.is_some() || trunk.is_some() {
+        interface.trunk = ask(&trunk::socket_name(&name))?;
+        interface.window = ask(&window::socket_name(&name))?;
+        if interface.aggregates() || interface.trunk.is_some() || interface.window.is_some() {
             interfaces.push(interface);
         }
     }
     if json {
         println!("{}", serde_json::to_string_pretty(&interfaces)?);
     } else if interfaces.is_empty() {
-        bail!("nothing aggregates or splits here; start `sheaf aggregate dev IF peer ADDR`");
+        bail!(
+            "nothing aggregates or splits here, no trunk, no windows under control; \
+             start `sheaf aggregate`, `sheaf trunk` or `sheaf window`"
+        );
     } else {
         interfaces.iter().for_each(|interface| print!("{}", text(interface)));
     }
     Ok(())
 }
 
-/// Asks the process behind a control socket; `None` when there is none.
-fn ask<T: DeserializeOwned>(socket: &str) -> anyhow::Result<Option<T>> {
-    let address = SocketAddr::from_abstract_name(socket)?;
+/// Asks the process behind the control socket `name`; `None` when there is none.
+fn ask<T: DeserializeOwned>(name: &str) -> anyhow::Result<Option<T>> {
+    let address = SocketAddr::from_abstract_name(name)?;
     let Ok(stream) = UnixStream::connect_addr(&address) else { return Ok(None) };
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut answer = Vec::new();
@@ -172,10 +185,16 @@ fn ask<T: DeserializeOwned>(socket: &str) -> anyhow::Result<Option<T>> {
 /// An interface in the manner of `tc -s`.
 pub fn text(interface: &Interface) -> String {
     let mut text = interface.trunk.as_ref().map_or_else(String::new, trunk::text);
-    if interface.trunk.is_some() && interface.engine.is_none() && interface.split.is_none() {
-        return text;
+    if interface.aggregates() {
+        aggregation(&mut text, interface);
     }
-    let out = &mut text;
+    if let Some(report) = &interface.window {
+        text += &window::text(&interface.interface, report);
+    }
+    text
+}
+
+fn aggregation(out: &mut String, interface: &Interface) {
     let (engine, policy) = (interface.engine.as_deref(), interface.policy.as_deref());
     let _ = writeln!(
         out,
@@ -217,5 +236,4 @@ pub fn text(interface: &Interface) -> String {
         let _ =
             writeln!(out, "  split:{}", if counts.is_empty() { " nothing yet" } else { &counts });
     }
-    text
 }

@@ -21,7 +21,8 @@ pub struct Config {
     /// acknowledgement of a single segment (RFC 1122 4.2.3.2).
     pub min_segments: u32,
     /// Queue that may stand on top of the round-trip time so that the link never runs dry, at most
-    /// 100 ms; 1 ms. Not used while the capacity is searched for.
+    /// 100 ms; 1 ms. At least the time that a full frame takes. Not used while the capacity is
+    /// searched for.
     pub slack: Duration,
     /// Round-trip time of a flow that has none yet; 100 ms.
     pub default_rtt: Duration,

@@ -14,8 +14,9 @@ use crate::gauge::Flow;
 use crate::key::{Direction, FlowId, Key};
 use crate::rewrite::{Quic, Totals};
 use crate::shares::{self, Claim, Formula};
+use crate::stretch::Stretch;
 use crate::udp::{Elastic, Policy, Usage};
-use sheaf_stage::{Duration, Instant};
+use sheaf_stage::{Bitrate, Duration, Instant};
 use std::collections::BTreeMap;
 
 /// What one step decided about one flow.
@@ -42,6 +43,17 @@ pub struct Status {
     pub queue: Duration,
 }
 
+/// What the controller knows of one flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FlowStatus {
+    /// What arrives, bit/s on the wire, averaged over a few round-trip times.
+    pub rate: f64,
+    /// Smallest round-trip time of late; `None` before the first sample.
+    pub rtt: Option<Duration>,
+    /// Whether its window is what limits it.
+    pub is_held: bool,
+}
+
 /// Governs the flows of one direction.
 #[derive(Debug)]
 pub struct Controller {
@@ -49,6 +61,7 @@ pub struct Controller {
     direction: Direction,
     capacity: Capacity,
     usage: Usage,
+    stretch: Stretch,
     /// Bits that U(t) was given too many, at most 0.
     owed: f64,
     flows: BTreeMap<Key, Flow>,
@@ -75,6 +88,7 @@ impl Controller {
             config,
             direction,
             usage: Usage::default(),
+            stretch: Stretch::default(),
             owed: 0.0,
             flows: BTreeMap::new(),
             quic: BTreeMap::new(),
@@ -129,13 +143,17 @@ impl Controller {
     pub fn step(&mut self, now: Instant) -> &[Decision] {
         self.decisions.clear();
         self.marks.clear();
-        let last = self.last.replace(now).unwrap_or(now);
-        let seconds = (now - last).as_secs_f64();
+        let last = self.last.replace(now);
+        let seconds = last.map_or(0.0, |last| (now - last).as_secs_f64());
         let steps = self.steps;
         self.flows.retain(|_, flow| flow.seen == steps);
         self.quic.retain(|_, entry| entry.3 == steps);
         self.steps += 1;
         if seconds <= 0.0 {
+            if last.is_none() {
+                // Nothing is measured yet, but flows that begin now have their window already.
+                self.divide(now);
+            }
             self.settle();
             return &self.decisions;
         }
@@ -149,7 +167,17 @@ impl Controller {
         self.owed = raw.min(0.0).max(-self.capacity.assumed() * seconds);
         self.usage.add(others, seconds);
         let delivered = tcp.delivered / seconds + quic_rate + others / seconds;
-        self.estimate(delivered, all / seconds, now);
+        let is_limited = self.estimate(delivered, all / seconds, now);
+        // The search for the capacity stretches windows itself. In plain division what one flow
+        // leaves of its share is left idle on purpose.
+        let is_limited = match self.config.formula {
+            Formula::MaxMin => is_limited,
+            _ => self.flows.values().all(|flow| !flow.has_arrived() || flow.is_held()),
+        };
+        if !self.capacity.is_auto() {
+            let used = all / seconds / self.capacity.assumed();
+            self.stretch.step(used, is_limited, seconds);
+        }
         self.divide(now);
         self.settle();
         &self.decisions
@@ -163,6 +191,17 @@ impl Controller {
     /// The window in bytes for flows that begin now; 0 for none.
     pub fn initial(&self) -> u32 {
         self.initial
+    }
+
+    /// The capacity as it is known.
+    pub fn capacity(&self) -> Bitrate {
+        self.capacity.estimate()
+    }
+
+    /// What the last step found of the flow `key`; `None` when it was not shown then.
+    pub fn flow(&self, key: &Key) -> Option<FlowStatus> {
+        let flow = self.flows.get(key)?;
+        Some(FlowStatus { rate: flow.rate, rtt: flow.rtt, is_held: flow.is_held() })
     }
 
     /// What the last step found.
@@ -199,8 +238,8 @@ impl Controller {
         (rate, sum)
     }
 
-    /// What the round-trip times say about the capacity.
-    fn estimate(&mut self, delivered: f64, passed: f64, now: Instant) {
+    /// What the round-trip times say about the capacity; answers whether windows limit the flows.
+    fn estimate(&mut self, delivered: f64, passed: f64, now: Instant) -> bool {
         self.queues.clear();
         let (mut held, mut all) = (0.0, 0.0);
         for flow in self.flows.values() {
@@ -230,6 +269,7 @@ impl Controller {
         let seen = Observation { delivered, passed, queue, rtt, longest, limited, seen };
         self.capacity.step(seen, now);
         self.status.queue = queue;
+        limited
     }
 
     /// Divides what is free.
@@ -240,7 +280,13 @@ impl Controller {
         let (idle, default_rtt) = (self.config.idle, self.config.default_rtt);
         let is_active = |flow: &Flow| flow.last != Instant::ZERO && now - flow.last < idle;
         let max_min = self.config.formula == Formula::MaxMin;
-        let slack = if self.capacity.is_auto() { Duration::ZERO } else { self.config.slack };
+        // Segments come in pairs, as every second one is acknowledged (RFC 9293 3.8.6.3): even with
+        // no queue one of them waits for the other.
+        let pair = Duration::from_secs_f64(FULL_FRAME_BITS / capacity.max(1e3));
+        let slack = match self.capacity.is_auto() {
+            true => Duration::ZERO,
+            false => self.config.slack.max(pair),
+        };
         self.claims.clear();
         self.claims.extend(self.flows.values().map(|flow| Claim {
             rtt: flow.rtt.unwrap_or(default_rtt) + slack,
@@ -262,8 +308,12 @@ impl Controller {
         let fixed = matches!(self.config.formula, Formula::Fixed(_));
 
         for ((key, flow), window) in self.flows.iter_mut().zip(&self.windows) {
-            let window =
-                if fixed { *window as u32 } else { flow.window(*window, self.config.min_segments) };
+            let stretched = *window * self.stretch.factor();
+            let window = if fixed {
+                *window as u32
+            } else {
+                flow.window(stretched, self.config.min_segments)
+            };
             if window != flow.set {
                 let flow = FlowId { key: *key, direction: self.direction };
                 self.decisions.push(Decision { flow, value: window });
@@ -308,6 +358,9 @@ impl Controller {
         self.totals[0] = self.totals[1];
     }
 }
+
+/// Bits of a full frame.
+const FULL_FRAME_BITS: f64 = 1514.0 * 8.0;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Measured {

@@ -10,6 +10,7 @@
 //! * [`segment`], [`key`], [`lru`]: TCP headers, names of flows, bounded tables;
 //! * [`controller`]: reads counters, gives windows, ten times a second; [`config`]: its parameters;
 //! * [`shares`]: how capacity is divided: formula 1, formula 2, max-min, fixed;
+//! * [`stretch`]: a little more where shares leave the link idle;
 //! * [`capacity`]: the bottleneck's rate, given or found;
 //! * [`udp`]: what windows cannot govern, and QUIC.
 //!
@@ -50,6 +51,7 @@ pub mod lru;
 pub mod rewrite;
 pub mod segment;
 pub mod shares;
+pub mod stretch;
 pub mod udp;
 
 pub use capacity::Source;

@@ -1,7 +1,7 @@
 //! The controller and TCP flows in a closed loop, under virtual time.
 
-use sheaf_stage::Bitrate;
-use sheaf_window::{Config, Controller, Direction, Formula, Source};
+use sheaf_stage::{Bitrate, Duration, Instant};
+use sheaf_window::{Config, Connection, Controller, Direction, Formula, Half, Key, Source};
 
 mod loop_model;
 use loop_model::{Flow, Link, jain};
@@ -201,9 +201,61 @@ fn a_controller_refuses_parameters_that_cannot_work() {
         Config { capacity: Source::Given(Bitrate::from_bps(0)), ..Config::default() },
         Config { idle: std::time::Duration::ZERO, ..Config::default() },
         Config { min_segments: 0, ..Config::default() },
-        Config { slack: std::time::Duration::from_secs(1), ..Config::default() },
+        Config { slack: Duration::from_secs(1), ..Config::default() },
     ];
     for config in cases {
         assert!(Controller::new(config.clone(), Direction::In).is_err(), "{config:?}");
+    }
+}
+
+#[test]
+fn a_flow_that_begins_before_anything_was_measured_has_a_window() {
+    let mut controller = given(Formula::MaxMin, 20);
+    assert!(controller.step(Instant::from_millis(1)).is_empty(), "there is no flow yet");
+    // All of 20 Mbit/s for 100 ms, as nothing is known of the flow's round-trip time.
+    assert!((200_000..=260_000).contains(&controller.initial()), "{}", controller.initial());
+}
+
+#[test]
+fn a_full_packet_may_always_wait_and_more_only_with_more_slack() {
+    // The window of one flow with 60 ms after a step.
+    let window = |mbps: u64, slack: u64| {
+        let slack = Duration::from_millis(slack);
+        let capacity = Source::Given(Bitrate::from_mbps(mbps));
+        let config = Config { capacity, slack, ..Config::default() };
+        let mut controller = Controller::new(config, Direction::In).unwrap();
+        let now = Instant::from_millis(100);
+        let mut half = Half { mss: 1460, bytes: 1, last: now, ..Half::default() };
+        half.rtt.sample(30_000_000, now);
+        let connection = Connection { half: [half; 2], timestamps: false };
+        let end = ([10, 0, 0, 1].into(), 80);
+        controller.observe(Key::new(end, end), &connection);
+        controller.step(now)[0].value
+    };
+    // 1514 bytes take 3.03 ms at 4 Mbit/s, and 0.12 ms at 100 Mbit/s.
+    assert_eq!(window(4, 0), window(4, 3));
+    assert!(window(4, 0) < window(4, 10));
+    assert!(window(100, 0) < window(100, 3));
+}
+
+#[test]
+fn acknowledgements_that_come_in_clumps_leave_no_gaps_on_the_link() {
+    for rtts in [&[60][..], &[30, 60, 100]] {
+        let mut link = Link::new(given(Formula::MaxMin, 50), 50e6, downloads(rtts));
+        // Round-trip times are 4 ms above their floor on average, without any queue.
+        link.clump = Duration::from_millis(8);
+        link.run(10.0);
+        link.mark();
+        link.run(10.0);
+        let rates = link.rates();
+        assert!(rates.iter().sum::<f64>() >= 0.98 * 50e6, "{rates:?}");
+        assert!(jain(&rates) >= 0.98, "{rates:?}");
+        // A clump of 8 ms are 33 packets.
+        assert!(link.queue().0 < 25.0, "{:?}", link.queue());
+        link.clump = Duration::from_nanos(1);
+        link.run(5.0);
+        link.mark();
+        link.run(10.0);
+        assert!(link.queue().0 < 15.0, "no clumps, no queue: {:?}", link.queue());
     }
 }

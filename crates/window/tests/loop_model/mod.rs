@@ -56,6 +56,9 @@ pub struct Link {
     pub rate: f64,
     /// UDP that passes first, bit/s.
     pub udp: f64,
+    /// Acknowledgements wait for the next multiple of this and come together, as where a station
+    /// aggregates.
+    pub clump: Duration,
     pub flows: Vec<Flow>,
     queue: VecDeque<(Option<usize>, Instant)>,
     credit: f64,
@@ -79,6 +82,7 @@ impl Link {
             now: Instant::from_millis(1),
             rate,
             udp: 0.0,
+            clump: Duration::from_nanos(1),
             flows,
             queue: VecDeque::new(),
             credit: 0.0,
@@ -174,7 +178,9 @@ impl Link {
                 let flow = &mut self.flows[flow];
                 let half = &mut flow.connection.half[0];
                 (half.bytes, half.wire, half.last) = (half.bytes + SEGMENT, half.wire + WIRE, now);
-                flow.acks.push_back((now + flow.rtt, sent));
+                let (back, clump) = (now + flow.rtt, self.clump.as_nanos() as u64);
+                let at = Instant::from_nanos(back.as_nanos().div_ceil(clump) * clump);
+                flow.acks.push_back((at, sent));
             }
         }
         let waiting = self.queue.len();

@@ -1,0 +1,176 @@
+//! `sheaf window` at work on one interface, until Ctrl-C: ten times a second shows the controllers
+//! what the program counted and hands back their windows, and answers `sheaf show`.
+//!
+//! When this process ends, however it ends, the programs leave the interface and every connection
+//! has its receiver's own windows again (sheaf_bpf::window).
+
+use super::arguments::Arguments;
+use super::report::{self, Flow, LISTED, Report, Total};
+use anyhow::{Context, bail};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use sheaf_bpf::{Unsupported, Window};
+use sheaf_netio::poller::Poller;
+use sheaf_netio::{clock, ip};
+use sheaf_stage::{Duration, Instant};
+use sheaf_window::{Controller, Direction, Totals};
+use std::io::Write;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+
+/// How often windows are set.
+const STEP: Duration = Duration::from_millis(100);
+
+struct Daemon<'a> {
+    arguments: &'a Arguments,
+    ifindex: u32,
+    window: Window,
+    controllers: Vec<Controller>,
+    started: Instant,
+}
+
+/// Runs until SIGINT or SIGTERM.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let dev = &arguments.dev;
+    let ifindex = ip::index(dev)?;
+    if let Err(error @ Unsupported::NotRoot) = sheaf_bpf::support() {
+        bail!(error);
+    }
+    let speed = if arguments.needs_speed() { Some(super::link::speed(dev)?) } else { None };
+    let govern = |direction| Controller::new(arguments.config(direction, speed), direction);
+    let controllers: Vec<_> =
+        arguments.directions.iter().copied().map(govern).collect::<Result<_, _>>()?;
+    let control = SocketAddr::from_abstract_name(report::socket_name(dev))?;
+    let control = UnixListener::bind_addr(&control).map_err(|_| {
+        anyhow::anyhow!(
+            "windows on {dev} are controlled already; stop the other `sheaf window` first"
+        )
+    })?;
+    control.set_nonblocking(true)?;
+    let signals = signals()?;
+    let window = Window::attach(dev).with_context(|| {
+        format!("no program can be put on {dev}; use Linux 5.15 or newer with eBPF")
+    })?;
+    let started = clock::now();
+    let mut daemon = Daemon { arguments, ifindex, window, controllers, started };
+    daemon.window.step(&mut daemon.controllers, started)?;
+    println!("controlling windows on {dev}: {}", daemon.summary());
+    daemon.serve(&control, &signals)?;
+    print!("{}", report::text(dev, &daemon.report()?));
+    Ok(())
+}
+
+fn signals() -> anyhow::Result<SignalFd> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block()?;
+    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
+}
+
+impl Daemon<'_> {
+    fn serve(&mut self, control: &UnixListener, signals: &SignalFd) -> anyhow::Result<()> {
+        let mut poller = Poller::default();
+        let (asked, ended) = (poller.add(control), poller.add(signals));
+        let mut next = self.started + STEP;
+        loop {
+            let now = clock::now();
+            if now >= next {
+                self.step(now)?;
+                // Rates are measured from step to step; two in a row would measure nothing.
+                next += STEP;
+                if next <= now {
+                    next = now + STEP;
+                }
+            }
+            poller.wait(Some(next.saturating_since(clock::now())))?;
+            if poller.readable(ended) {
+                return Ok(());
+            }
+            if poller.readable(asked) {
+                self.answer(control);
+            }
+        }
+    }
+
+    fn step(&mut self, now: Instant) -> anyhow::Result<()> {
+        let dev = &self.arguments.dev;
+        if ip::index(dev).ok() != Some(self.ifindex) {
+            bail!("{dev} is gone; start `sheaf window` again when it is back");
+        }
+        Ok(self.window.step(&mut self.controllers, now)?)
+    }
+
+    /// What is governed, in a line.
+    fn summary(&self) -> String {
+        let capacity = |controller: &Controller| {
+            let direction = controller.direction();
+            let (name, capacity) = (report::name(direction), self.arguments.capacity(direction));
+            match capacity.name() {
+                "auto" => format!("{name} capacity auto"),
+                source => format!("{name} capacity {} ({source})", controller.capacity()),
+            }
+        };
+        let all: Vec<_> = self.controllers.iter().map(capacity).collect();
+        format!("formula {}, {}", self.arguments.formula(), all.join(", "))
+    }
+
+    fn report(&mut self) -> anyhow::Result<Report> {
+        let mut totals = Vec::new();
+        for controller in &self.controllers {
+            let passed = self.window.totals(controller.direction())?;
+            totals.push(self.total(controller, passed));
+        }
+        let mut flows = Vec::new();
+        for (key, connection) in self.window.flows()? {
+            for (controller, total) in self.controllers.iter().zip(&mut totals) {
+                let direction = controller.direction();
+                let half = connection.half(direction);
+                total.clamped += u64::from(half.clamped);
+                // A flow of the last moments was in no step yet.
+                let status = controller.flow(&key).unwrap_or_default();
+                if half.bytes > 0 {
+                    flows.push(Flow::new(&key, direction, half, status));
+                }
+            }
+        }
+        for (_, both) in self.window.quic()? {
+            for (controller, total) in self.controllers.iter().zip(&mut totals) {
+                total.marked += u64::from(both[controller.direction().index()].marked);
+            }
+        }
+        flows.sort_unstable_by(|a, b| b.rate.total_cmp(&a.rate).then_with(|| a.from.cmp(&b.from)));
+        flows.truncate(LISTED);
+        let seconds = (clock::now() - self.started).as_secs_f64();
+        Ok(Report { formula: self.arguments.formula(), seconds, totals, flows })
+    }
+
+    fn total(&self, controller: &Controller, passed: Totals) -> Total {
+        let (status, direction): (_, Direction) = (controller.status(), controller.direction());
+        Total {
+            direction: report::name(direction).to_owned(),
+            capacity: controller.capacity().as_bps() as f64,
+            source: self.arguments.capacity(direction).name().to_owned(),
+            usage: status.usage,
+            active: status.active,
+            flows: status.flows,
+            queue_ms: status.queue.as_secs_f64() * 1e3,
+            packets: passed.packets,
+            bytes: passed.wire,
+            clamped: 0,
+            marked: 0,
+        }
+    }
+
+    /// Answers whoever asks with the statistics; someone who does not read them is dropped.
+    fn answer(&mut self, control: &UnixListener) {
+        while let Ok((mut stream, _)) = control.accept() {
+            let answer = self.report().and_then(|report| Ok(serde_json::to_vec(&report)?));
+            let sent = answer
+                .map(|json| stream.set_nonblocking(true).and_then(|()| stream.write_all(&json)));
+            if let Err(error) = sent {
+                eprintln!("sheaf: cannot answer `sheaf show`: {error:#}");
+            }
+        }
+    }
+}
