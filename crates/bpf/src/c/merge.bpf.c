@@ -536,14 +536,14 @@ static __always_inline __u32 header_len(struct hop *hop)
  * Turns `skb` into the oldest frame of the queue in `slot`. Answers 0, or -1 when the queue is
  * empty, a packet is still being copied into it, or the order could suffer.
  */
-static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause)
+static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause, __u64 now)
 {
 	struct queue *queue = bpf_map_lookup_elem(&queues, &slot);
 	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), index, size, start, len, count, ring;
 	struct merge_config *config = bpf_map_lookup_elem(&merge_config, &zero);
 	struct device *dev = bpf_map_lookup_elem(&device, &zero);
 	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu);
-	__u64 now = bpf_ktime_get_ns(), owner_gen, owner_time, oldest;
+	__u64 owner_gen, owner_time, oldest;
 	struct pending *pending;
 	struct frame *frame;
 	__u32 owner;
@@ -632,7 +632,7 @@ static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause)
 }
 
 /* A tick frame: the queue it names leaves on it. */
-static __always_inline int tick(struct __sk_buff *skb, struct merge_config *config)
+static __always_inline int tick(struct __sk_buff *skb, struct merge_config *config, __u64 now)
 {
 	struct {
 		__u64 cookie;
@@ -643,7 +643,7 @@ static __always_inline int tick(struct __sk_buff *skb, struct merge_config *conf
 		return NEXT;
 	if (tick.cause == RECLAIM)
 		return reclaim(tick.slot) ? TCX_DROP : consume();
-	return emit(skb, tick.slot, tick.cause) ? TCX_DROP : NEXT;
+	return emit(skb, tick.slot, tick.cause, now) ? TCX_DROP : NEXT;
 }
 
 SEC("classifier")
@@ -668,7 +668,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	*gen += 1;
 	now = bpf_ktime_get_ns();
 	if (skb->protocol == bpf_htons(ETH_P_TICK))
-		return tick(skb, config);
+		return tick(skb, config, now);
 	if (bpf_skb_load_bytes(skb, 0, packet.mac.bytes, 6) || packet.mac.bytes[0] & 1 ||
 	    !read_packet(skb, &packet))
 		goto pass;
@@ -709,10 +709,11 @@ int sheaf_merge(struct __sk_buff *skb)
 		return send(dev, now);
 	}
 
-	if (bpf_skb_load_bytes(skb, ETH_LEN, copy->bytes, len))
-		goto pass;
-	if (packet.unfinished)
+	if (packet.unfinished) {
+		if (bpf_skb_load_bytes(skb, ETH_LEN, copy->bytes, len))
+			goto pass;
 		finish(copy, &packet);
+	}
 
 	bpf_spin_lock(&queue->lock);
 	if (!same_key(&queue->key, &key)) {
@@ -763,7 +764,10 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (!frame)
 		return TCX_DROP;
 	at &= MAX_META - 1;
-	bpf_probe_read_kernel(frame->bytes + HEADROOM + at, len, copy->bytes);
+	if (packet.unfinished)
+		bpf_probe_read_kernel(frame->bytes + HEADROOM + at, len, copy->bytes);
+	else /* Cannot fail: read_packet() has seen that so much is there. */
+		bpf_skb_load_bytes(skb, ETH_LEN, frame->bytes + HEADROOM + at, len);
 	__sync_fetch_and_sub(&pending->writers, 1);
 
 	if (empty)
@@ -772,7 +776,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		ready = true;
 	if (!ready)
 		return consume();
-	result = packet.unfinished ? -1 : emit(skb, slot, full || config->policy == FORCED ? BY_SIZE : BY_READY);
+	result = packet.unfinished ? -1 : emit(skb, slot, full || config->policy == FORCED ? BY_SIZE : BY_READY, now);
 	if (result == 0)
 		return NEXT;
 	if (result == -1)
