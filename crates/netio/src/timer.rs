@@ -28,16 +28,16 @@ struct Scheduling {
 const SLICE: u64 = 100_000;
 
 /// Lets this thread's sleeps end when they should: the kernel rounds up by 50 µs otherwise, to wake
-/// several at once. And lets it run before others that have a processor, where the right to that is
-/// there: who asks for a short slice is scheduled sooner (EEVDF, Linux 6.12). Not under SCHED_FIFO,
+/// several at once. And lets it run soon though others have the processors:
+/// who asks for a short slice is scheduled sooner (EEVDF, Linux 6.12). Not under SCHED_FIFO,
 /// which stops a thread that spins for 50 ms of every second.
 pub fn precise() -> io::Result<()> {
     let size = size_of::<Scheduling>() as u32;
-    let wanted = Scheduling { size, nice: -20, runtime: SLICE, ..Scheduling::default() };
+    let wanted = Scheduling { size, runtime: SLICE, ..Scheduling::default() };
     // SAFETY: sched_setattr reads `size` bytes, all of them ours; prctl takes numbers and touches
     // no memory. Process 0 is this thread.
     unsafe {
-        // Only an improvement: without the right to it waits are as good as others'.
+        // Only an improvement: on an older kernel waits are as good as others'.
         libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0);
         match libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) {
             0 => Ok(()),
