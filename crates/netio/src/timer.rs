@@ -10,13 +10,35 @@ use nix::libc;
 use sheaf_stage::{Duration, Instant};
 use std::io;
 
+/// `struct sched_attr` (sched_setattr(2)).
+#[repr(C)]
+#[derive(Default)]
+struct Scheduling {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// The shortest time slice that the scheduler grants, in nanoseconds.
+const SLICE: u64 = 100_000;
+
 /// Lets this thread's sleeps end when they should: the kernel rounds up by 50 µs otherwise, to wake
-/// several at once. And lets it run before others where the right to that is there; not under
-/// SCHED_FIFO, which stops a thread that spins for 50 ms of every second.
+/// several at once. And lets it run soon though others have the processors:
+/// who asks for a short slice is scheduled sooner (EEVDF, Linux 6.12). Not under SCHED_FIFO,
+/// which stops a thread that spins for 50 ms of every second.
 pub fn precise() -> io::Result<()> {
-    // SAFETY: these calls take numbers and touch no memory. Process 0 is this thread.
+    let size = size_of::<Scheduling>() as u32;
+    let wanted = Scheduling { size, runtime: SLICE, ..Scheduling::default() };
+    // SAFETY: sched_setattr reads `size` bytes, all of them ours; prctl takes numbers and touches
+    // no memory. Process 0 is this thread.
     unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, -20);
+        // Only an improvement: on an older kernel waits are as good as others'.
+        libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0);
         match libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),

@@ -85,16 +85,17 @@ impl Arguments {
         let (mode, rest) = mode(&words, command)?;
         let mut given = Flags::default();
         let links = given.take(rest)?;
-        let plan = match &given.rules {
+        let (plan, seed) = match &given.rules {
             Some(file) => {
                 ensure!(links.is_empty(), "--rules and {:?} are two plans; give one", links[0]);
-                Plan::Rules(rules::read(file, link_header(&mode))?)
+                let rules = rules::read(file, link_header(&mode))?;
+                let seed = rules.seed;
+                (Plan::Rules(rules), seed)
             }
-            None => Plan::Links(Box::new(both(&links, link_header(&mode), Path::new(""))?.0)),
-        };
-        let seed = match &plan {
-            Plan::Links(_) => both(&links, link_header(&mode), Path::new(""))?.1,
-            Plan::Rules(rules) => rules.seed,
+            None => {
+                let (configs, seed) = both(&links, link_header(&mode), Path::new(""))?;
+                (Plan::Links(Box::new(configs)), seed)
+            }
         };
         Ok(Arguments {
             mode,

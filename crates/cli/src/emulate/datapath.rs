@@ -28,6 +28,8 @@ const MEASURE: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_secs(1);
 /// Buffers kept for packets to come.
 const SPARE: usize = 4096;
+/// Bytes of a buffer that is kept more sparingly.
+const LARGE: usize = 4096;
 /// Turns after which signals and questions are looked at even when packets keep coming.
 const TURNS: u32 = 32;
 /// Latenesses beyond a minute count as one.
@@ -420,8 +422,9 @@ impl Intake {
     }
 
     fn recycle(&mut self, buffer: Vec<u8>) {
-        // Buffers of super-packets would keep their memory from packets that need little.
-        if self.spare.len() < SPARE {
+        // Those of super-packets hold much more than their share.
+        let most = if buffer.capacity() > LARGE { SPARE / 16 } else { SPARE };
+        if self.spare.len() < most {
             self.spare.push(buffer);
         }
     }

@@ -185,7 +185,7 @@ fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
     let (mut ports, mut ways, mut redirects) = (Vec::new(), Vec::new(), Vec::new());
     let refused = || format!("cannot lead packets of {dev} aside; it needs Linux 6.6 and root");
     if egress {
-        let (name, detour, tap) = detour(dev, ifindex, 'e')?;
+        let (detour, tap) = detour(dev, ifindex, 'e')?;
         let socket = VnetSocket::open(ifindex, Receive::Nothing)?;
         socket.set_mark(mark)?;
         let redirect = Redirect::unless_marked(ifindex, Hook::Egress, detour, mark);
@@ -198,10 +198,9 @@ fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
             direction: Direction::Out,
             name: format!("{dev} egress"),
         });
-        drop(name);
     }
     if ingress {
-        let (_, detour, tap) = detour(dev, ifindex, 'i')?;
+        let (detour, tap) = detour(dev, ifindex, 'i')?;
         redirects.push(Redirect::arrive_on(detour, ifindex, mark).with_context(refused)?);
         let redirect = Redirect::unless_marked(ifindex, Hook::Ingress, detour, mark);
         redirects.push(redirect.with_context(refused)?);
@@ -220,8 +219,8 @@ fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
     })
 }
 
-/// A TAP interface for one direction of `dev`: its name, its index, and our end.
-fn detour(dev: &str, ifindex: u32, direction: char) -> anyhow::Result<(String, u32, Port)> {
+/// A TAP interface for one direction of `dev`: its index, and our end.
+fn detour(dev: &str, ifindex: u32, direction: char) -> anyhow::Result<(u32, Port)> {
     let name = format!("sheaf{direction}{ifindex}");
     let tap = VnetTun::open(&name, Layer::Tap).map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => {
@@ -233,7 +232,7 @@ fn detour(dev: &str, ifindex: u32, direction: char) -> anyhow::Result<(String, u
     // Nothing but what is led here is to come out of it.
     ip::run(&format!("link set {name} mtu {mtu} txqueuelen {TUN_QUEUE} arp off addrgenmode none"))?;
     ip::run(&format!("link set {name} up"))?;
-    Ok((name.clone(), ip::index(&name)?, Port::Tun(tap)))
+    Ok((ip::index(&name)?, Port::Tun(tap)))
 }
 
 fn shell() -> anyhow::Result<Place> {
