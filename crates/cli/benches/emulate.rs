@@ -124,7 +124,11 @@ fn stream(path: &Path) -> f64 {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let bytes = vec![0; 1 << 18];
-            while !over.load(Ordering::Relaxed) && sender.write_all(&bytes).is_ok() {}
+            while !over.load(Ordering::Relaxed) {
+                if sender.write_all(&bytes).is_err() {
+                    break;
+                }
+            }
             drop(sender);
         });
         let (mut bytes, mut count, begin) = (vec![0; 1 << 18], 0_u64, clock::now());

@@ -203,7 +203,7 @@ mod tests {
                     let seq = u32::from_be_bytes(tcp[4..8].try_into().unwrap());
                     assert_eq!(seq, 0xffff_fff0_u32.wrapping_add(data.len() as u32));
                     let (first, last) = (number == 0, number + 1 == count);
-                    let flags = 0x10 | u8::from(first) << 7 | u8::from(last) * (FIN | PSH);
+                    let flags = 0x10 | (u8::from(first) << 7) | (u8::from(last) * (FIN | PSH));
                     assert_eq!(tcp[13], flags, "CWR on the first, FIN and PSH on the last");
                     data.extend_from_slice(&segment[transport + 32..]);
                 }
