@@ -422,8 +422,8 @@ fn the_splitting_program_delivers_and_refuses_what_its_model_does() {
             if buffer[..14] == marker[..14] {
                 break;
             }
-            // Not what the host itself sends, and not the meta packet.
-            if buffer[6..12] == MAC_A && buffer[..len] != frame[..] {
+            // Not what the hosts' stacks send (neighbour discovery), and not the meta packet.
+            if buffer[..6] == MAC_B && buffer[6..12] == MAC_A && buffer[..len] != frame[..] {
                 // The IP layer cuts off what follows the packet.
                 let packet = Ip::parse(&buffer[14..len]).unwrap();
                 heard.push(packet.bytes().to_vec());

@@ -178,7 +178,7 @@ fn count(next: &mut BTreeMap<u16, u32>, view: Ip<'_>, finished: bool, case: Case
     let payload = &view.transport()[8..];
     let number = u32::from_be_bytes(payload[..4].try_into().unwrap());
     let expected = next.entry(source - 7000).or_default();
-    assert_eq!(number, *expected, "{case:?}: flow {source} is out of order");
+    assert_eq!(number, *expected, "{case:?}: flow {source} is out of order or lacks packets");
     *expected += 1;
     if finished {
         let pseudo = checksum::sum(view.addresses(), view.transport().len() as u32 + 17);

@@ -163,7 +163,7 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string_pretty(&interfaces)?);
     } else if interfaces.is_empty() {
         bail!(
-            "nothing aggregates or splits here, no trunk, no windows under control; \
+            "nothing aggregates or splits here, there is no trunk, and no windows are controlled; \
              start `sheaf aggregate`, `sheaf trunk` or `sheaf window`"
         );
     } else {

@@ -185,8 +185,11 @@ fn a_link_carries_arp_ipv4_ipv6_and_bulk_tcp_whole() {
         let _daemon = Daemon::start(&row.middle, &format!("link near far {options}"));
         for address in ["10.9.0.2:5004", "[fd09::2]:5004"] {
             let (from, to) = sockets(&row.left, (&row.right, address));
-            send(&from, 0..50);
-            assert_eq!(numbers(&to, 50), (0..50).collect::<Vec<_>>(), "{options} {address}");
+            // The first one alone: what waits for a link address is overtaken in the host itself.
+            send(&from, 0..1);
+            assert_eq!(numbers(&to, 1), [0], "{options} {address}");
+            send(&from, 1..50);
+            assert_eq!(numbers(&to, 49), (1..50).collect::<Vec<_>>(), "{options} {address}");
             bulk(&row.left, (&row.right, address), 8_000_000);
         }
         let status = show(&row.middle, "near");

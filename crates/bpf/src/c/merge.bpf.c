@@ -660,7 +660,9 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct queue *queue;
 	enum verdict verdict;
 	struct hop *hop;
-	bool need, full, empty, ready, alone, over;
+	bool need, full, empty, ready, alone, over, strange, ordered;
+	__u64 owner_gen, owner_time;
+	__u32 owner;
 	int result;
 
 	if (!config || !dev || !copy || !gen)
@@ -696,13 +698,21 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (!queue)
 		goto pass;
 	alone = verdict == ALONE;
-	if (alone && !(queue->flows & packet.flow))
+	/* Together: who sees the queue empty also sees who took its last frame. */
+	bpf_spin_lock(&queue->lock);
+	empty = queue->head == queue->tail;
+	strange = !(queue->flows & packet.flow);
+	owner = queue->owner_cpu;
+	owner_gen = queue->owner_gen;
+	owner_time = queue->owner_time;
+	bpf_spin_unlock(&queue->lock);
+	ordered = in_order(owner, owner_gen, owner_time, cpu, now);
+	if (alone && strange && ordered)
 		goto pass;
 	waiting = fill(dev);
 	ready = config->policy == BUSY && waiting < config->inflight && now >= dev->rest_until;
 	/* An idle link adds no delay: nothing waits here, and the device is free. */
-	if (ready && queue->head == queue->tail &&
-	    in_order(queue->owner_cpu, queue->owner_gen, queue->owner_time, cpu, now)) {
+	if (ready && empty && ordered) {
 		__sync_fetch_and_add(&queue->stats.unaggregated_packets, 1);
 		__sync_fetch_and_add(&queue->stats.unaggregated_bytes, len);
 		__sync_fetch_and_add(&queue->stats.by_ready, 1);
