@@ -9,6 +9,7 @@
 use super::arguments::Arguments;
 use super::batch::{IN, Inbox};
 use super::carrier::Address;
+use super::coalesce::Coalescer;
 use super::member::{Change, Member, Origin};
 use super::monitor::{self, Monitor};
 use super::report::{self, Link, Trunk};
@@ -48,6 +49,7 @@ struct Daemon<'a> {
     endpoint: Endpoint,
     members: Vec<Member>,
     tun: Tun,
+    coalescer: Coalescer,
     inbox: Inbox,
     netlink: Netlink,
     /// A packet from the host, and a frame to a link.
@@ -101,6 +103,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         told: vec![false; members.len()],
         members,
         tun,
+        coalescer: Coalescer::default(),
         inbox: Inbox::new(),
         netlink: Netlink::open()?,
         packet: vec![0; 1 << 16],
@@ -262,11 +265,14 @@ impl Daemon<'_> {
 
     /// Hands up what is in order.
     fn deliver(&mut self, now: Instant) {
+        let (tun, undelivered) = (&self.tun, &mut self.undelivered);
+        let mut send = |packet: &[u8], offload: Offload, headers: u16| {
+            *undelivered += u64::from(tun.send(packet, offload, headers).is_err());
+        };
         while let Some(packet) = self.endpoint.poll_deliver(now) {
-            if self.tun.send(packet, Offload::default(), 0).is_err() {
-                self.undelivered += 1;
-            }
+            self.coalescer.push(packet, &mut send);
         }
+        self.coalescer.flush(&mut send);
     }
 
     /// Takes packets from the host.

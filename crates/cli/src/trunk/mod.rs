@@ -7,6 +7,7 @@
 //! * [`batch`]: many frames in one call, in and out;
 //! * [`monitor`]: interfaces, and news of them;
 //! * [`segment`]: super-packets from the host become packets;
+//! * [`coalesce`]: and packets for the host super-packets;
 //! * [`report`]: what `sheaf show` prints.
 //!
 //! The machine that numbers, deals out and puts in order is the crate `sheaf_trunk`.
@@ -14,6 +15,7 @@
 mod arguments;
 mod batch;
 mod carrier;
+mod coalesce;
 mod daemon;
 mod member;
 mod monitor;

@@ -137,13 +137,13 @@ impl Plan {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use sheaf_wire::checksum::is_unfinished;
     use sheaf_wire::ip::{Ip, Version, example_udp};
 
     /// A super-packet of TCP with 12 bytes of options, all flags that matter, and its payload.
-    fn super_packet(version: Version, payload: usize) -> (Vec<u8>, usize) {
+    pub fn super_packet(version: Version, payload: usize) -> (Vec<u8>, usize) {
         let mut packet = match version {
             Version::V4 => {
                 let mut header = vec![0x45, 0, 0, 0, 0xff, 0xfe, 0x40, 0, 64, 6, 0, 0];
@@ -203,7 +203,7 @@ mod tests {
                     let seq = u32::from_be_bytes(tcp[4..8].try_into().unwrap());
                     assert_eq!(seq, 0xffff_fff0_u32.wrapping_add(data.len() as u32));
                     let (first, last) = (number == 0, number + 1 == count);
-                    let flags = 0x10 | u8::from(first) << 7 | u8::from(last) * (FIN | PSH);
+                    let flags = 0x10 | (u8::from(first) << 7) | (u8::from(last) * (FIN | PSH));
                     assert_eq!(tcp[13], flags, "CWR on the first, FIN and PSH on the last");
                     data.extend_from_slice(&segment[transport + 32..]);
                 }
