@@ -112,6 +112,22 @@ fn a_path_that_falls_silent_under_load_loses_what_was_in_flight_and_the_rest_goe
 }
 
 #[test]
+fn a_device_that_tells_its_queue_is_kept_busy_and_drops_nothing() {
+    let pair = Pair::new(2).shaped(&[20, 20]);
+    // The queue holds 66 packets of 1514 bytes.
+    let ends = |cable, host| format!("dev if{cable} queue 66 peer 02:00:00:00:0{cable}:0{host}");
+    let members = [0, 1].map(|cable| [ends(cable, 2), ends(cable, 1)]);
+    let (here, _there) = pair.trunks(&members);
+    pair.transfer("10.99.0.2:5001", 4 << 20);
+    let shown = here.shown();
+    for (link, dev) in [("0", "if0"), ("1", "if1")] {
+        assert!(number(&shown, &["links", link, "frames_sent"]) > 500, "{shown}");
+        let queue = pair.tc(&pair.hosts[0], &format!("-s qdisc show dev {dev}"));
+        assert!(queue.contains("(dropped 0,"), "{queue}");
+    }
+}
+
+#[test]
 fn either_end_may_be_killed_and_start_anew_and_leaves_nothing_behind() {
     let pair = Pair::new(2);
     let members = pair.paths();
@@ -215,6 +231,7 @@ fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
     for (line, expected) in [
         ("trunk t0 dev wlan9 peer 02:00:00:00:00:02", "no interface \"wlan9\"; there are"),
         ("trunk t0 dev lo peer 02:00:00:00:00:02", "no Ethernet interface"),
+        ("trunk t0 dev if0 queue 9 peer 02:00:00:00:00:02", "if0 has no queue; leave out queue"),
         ("trunk t0 dev if0", "write dev if0 peer MAC"),
         ("trunk t0 path 10.7.7.7 10.1.0.2", "no interface has 10.7.7.7"),
         ("trunk t0 path 10.7.7.7@if0 10.1.0.2", "give an address that the interface has"),

@@ -26,7 +26,7 @@ use arguments::Arguments;
 
 /// The grammar, for `--help`.
 pub const HELP: &str = "\
-Usage: sheaf trunk NAME { dev IF... peer MAC|ADDR | path LOCAL[:PORT][@IF] [REMOTE[:PORT]] }...
+Usage: sheaf trunk NAME { { dev IF [queue N] }... peer MAC|ADDR | path LOCAL[:PORT][@IF] [REMOTE[:PORT]] }...
                    [address ADDR/PLEN]... [mtu BYTES|auto] [aggregate on|off]
                    [scheduler earliest|rr|srr|trr|redundant] [copies RULE]... [loose RULE]...
 
@@ -34,6 +34,8 @@ Usage: sheaf trunk NAME { dev IF... peer MAC|ADDR | path LOCAL[:PORT][@IF] [REMO
                same order
   dev          Ethernet frames (EtherType 0x88b6) on IF to peer, by link address or by an IP
                address that its neighbour table resolves
+  queue        IF's own queue of N packets is where packets wait (not one behind it): keep it
+               below a quarter; else the rate is learned
   path         UDP from LOCAL on the interface that has it, or on IF; REMOTE may be left out on
                the side that is to learn it (port 7431); [ADDR]:PORT for IPv6
   address      an address of NAME

@@ -58,10 +58,11 @@ impl Pair {
         }
     }
 
-    /// Runs `tc` on one host.
-    pub fn tc(&self, host: &Namespace, line: &str) {
+    /// Runs `tc` on one host; what it says.
+    pub fn tc(&self, host: &Namespace, line: &str) -> String {
         let output = host.run(|| Command::new("tc").args(line.split(' ')).output()).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Members that send Ethernet frames over every cable: the words of both hosts.
