@@ -129,7 +129,8 @@ impl From<&Counters> for Stats {
 
 /// `sheaf show`: `dev` or all interfaces of this namespace.
 pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
-    sheaf_bpf::support()?;
+    // A trunk needs no eBPF, and a machine without has no splitters.
+    let support = sheaf_bpf::support();
     let names = match dev {
         Some(dev) => {
             ip::index(dev)?;
@@ -141,13 +142,16 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
     for name in names {
         let mut interface = ask(&socket_name(&name))?.unwrap_or_else(|| Interface::new(&name));
         interface.trunk = ask(&trunk::socket_name(&name))?;
-        if interface.split.is_none() {
+        if interface.split.is_none() && support.is_ok() {
             interface.read_splitter(ip::index(&name)?)?;
         }
         let Interface { engine, split, trunk, .. } = &interface;
         if engine.is_some() || split.is_some() || trunk.is_some() {
             interfaces.push(interface);
         }
+    }
+    if interfaces.is_empty() {
+        support?;
     }
     if json {
         println!("{}", serde_json::to_string_pretty(&interfaces)?);

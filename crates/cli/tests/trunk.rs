@@ -2,7 +2,9 @@
 
 mod pair;
 
+use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
+use nix::unistd::Pid;
 use pair::{Pair, Trunk, number, run};
 use sheaf_netio::ip;
 use sheaf_netio::packet::PacketSocket;
@@ -144,6 +146,18 @@ fn either_end_may_be_killed_and_start_anew_and_leaves_nothing_behind() {
     (0..2).for_each(|_| here.wait_for("is up"));
     pair.transfer("10.99.0.2:5003", 1 << 20);
     assert_eq!(there.shown()["sessions"], 2, "it has itself started anew since the first");
+}
+
+#[test]
+fn a_signal_ends_it_with_its_statistics_and_the_interface_goes() {
+    let pair = Pair::new(1);
+    let (mut here, _there) = pair.trunks(&pair.paths());
+    let process = Pid::from_raw(here.process() as i32);
+    nix::sys::signal::kill(process, Signal::SIGTERM).unwrap();
+    here.wait_for("t0: trunk established scheduler earliest mtu 1464");
+    here.wait_for("link path 10.1.0.1:7431 10.1.0.2:7431: up");
+    assert!(here.end().success());
+    assert!(!pair.hosts[0].run(ip::names).unwrap().contains(&"t0".to_owned()));
 }
 
 #[test]

@@ -12,9 +12,9 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Frames that leave in one call.
-pub const OUT: usize = 64;
+const OUT: usize = 64;
 /// Messages that are taken in one call.
-pub const IN: usize = 32;
+const IN: usize = 32;
 /// Room for each: the largest datagram.
 const ROOM: usize = 1 << 16;
 /// linux/udp.h.

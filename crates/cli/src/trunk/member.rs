@@ -224,9 +224,7 @@ impl Member {
     }
 
     fn turn_to(&mut self, end: End) {
-        if self.peer != Some(end) || self.to.is_none() {
-            self.peer = Some(end);
-        }
+        self.peer = Some(end);
         self.to = Some(match end {
             End::Mac(mac) => Address::ethernet(mac, self.index),
             End::Udp(address) => Address::udp(address),
