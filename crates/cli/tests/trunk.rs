@@ -44,6 +44,7 @@ fn paths_of_ipv4_and_ipv6_and_frames_mix_and_the_narrowest_rules_the_mtu() {
     ];
     let (here, there) = pair.trunks(&members);
     assert_eq!(here.shown()["mtu"], 1500 - 48 - 8);
+    assert_eq!(pair.hosts[0].run(|| ip::mtu("t0")).unwrap(), 1500 - 48 - 8);
     pair.transfer("10.99.0.2:5001", 4 << 20);
     pair.transfer("[fd99::2]:5001", 4 << 20);
     let (sent, received) = (here.shown(), there.shown());
@@ -235,6 +236,28 @@ fn voice_goes_out_on_every_link_and_arrives_once() {
     }
     pair.transfer("10.99.0.2:5001", 1 << 20);
     assert_eq!(number(&there.shown(), &["duplicates"]), 200);
+}
+
+#[test]
+fn a_call_does_not_notice_that_a_link_falls_silent() {
+    let pair = Pair::new(2);
+    let (mut here, _there) = pair.trunks(&pair.paths());
+    let to = pair.hosts[1].run(|| UdpSocket::bind("10.99.0.2:6000")).unwrap();
+    let from = pair.hosts[0].run(|| UdpSocket::bind("10.99.0.1:0")).unwrap();
+    setsockopt(&from, sockopt::Ipv4Tos, &(46 << 2)).unwrap();
+    let say = |number: u8| {
+        let mut bytes = [0; 64];
+        from.send_to(&[number; 40], "10.99.0.2:6000").unwrap();
+        assert_eq!(to.recv(&mut bytes).unwrap(), 40);
+        assert_eq!(bytes[0], number, "none is lost and none comes twice");
+    };
+    (0..50).for_each(say);
+    for host in &pair.hosts {
+        pair.tc(host, "qdisc replace dev if0 root pfifo limit 0");
+    }
+    (50..200).for_each(say);
+    here.wait_for("10.1.0.2:7431 is down");
+    (200..=255).for_each(say);
 }
 
 #[test]
