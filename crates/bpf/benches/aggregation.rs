@@ -100,8 +100,7 @@ fn measure(pair: &Pair, config: Option<Config>) -> (f64, f64, f64) {
     setsockopt(&to, sockopt::RcvBufForce, &(32 << 20)).expect("root may");
     std::thread::scope(|scope| {
         let done = &done;
-        let program =
-            config.map(|config| scope.spawn(move || keep_time(pair, &config, ready, done)));
+        let program = config.map(|config| scope.spawn(move || keep_time(pair, &config, ready, done)));
         if program.is_some() {
             is_ready.recv().expect("the program is attached");
         }
@@ -145,8 +144,7 @@ fn keep_time(
 fn pin(cpu: usize) {
     let mut cpus = nix::sched::CpuSet::new();
     let set = cpus.set(cpu);
-    let pinned =
-        set.and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus));
+    let pinned = set.and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus));
     if pinned.is_err() {
         println!("  (no CPU {cpu}: unpinned)");
     }
