@@ -1,11 +1,12 @@
 //! What a trunk carries, and what it costs: `cargo bench -p sheaf --bench trunk [-- WORDS]`.
 //!
 //! Two hosts joined by cables, real TCP, all cases in one run, so that the ratios hold whatever
-//! else the machine does. WORDS pick cases by their names. Needs root.
+//! else the machine does: TCP with CUBIC and with BBR. WORDS pick cases by their names. Needs root.
 
 #[path = "../tests/pair/mod.rs"]
 mod pair;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use pair::{Pair, Trunk};
 use sheaf_netio::clock;
 use sheaf_netio::poller::Poller;
@@ -26,23 +27,23 @@ fn main() {
     }
     let words: Vec<_> = words.into_iter().filter(|word| !word.starts_with("--")).collect();
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
-    for flows in [1, 4] {
+    for (flows, control) in [(1, "cubic"), (4, "cubic"), (1, "bbr"), (4, "bbr")] {
         for paths in [false, true] {
             let carrier = if paths { "UDP" } else { "Ethernet" };
             let mut one = None;
             for rates in [&[20][..], &[20, 20, 20], &[20, 10], &[20, 5]] {
-                let name = format!("{carrier} {rates:?} {flows}");
+                let name = format!("{carrier} {rates:?} {flows} {control}");
                 if !wanted(&name) {
                     continue;
                 }
-                let got = shaped(rates, flows, paths);
+                let got = shaped(rates, (flows, control), paths);
                 let one = *one.get_or_insert(got);
-                println!("{name:24} flows: {got:6.2} Mbit/s, {}", ratios(got, rates, one));
+                println!("{name:31} {got:6.2} Mbit/s, {}", ratios(got, rates, one));
             }
-            let name = format!("{carrier} changed {flows}");
+            let name = format!("{carrier} changed {flows} {control}");
             if wanted(&name) {
-                let (before, after) = changed(flows, paths);
-                println!("{name:24} flows: 20 + 10 {before:6.2} Mbit/s, then 20 + 5 {after:6.2}");
+                let (before, after) = changed((flows, control), paths);
+                println!("{name:31} 20 + 10 {before:6.2} Mbit/s, then 20 + 5 {after:6.2}");
             }
         }
     }
@@ -51,7 +52,7 @@ fn main() {
             let carrier = if paths { "UDP" } else { "Ethernet" };
             let name = format!("unshaped {carrier} {cables}");
             if wanted(&name) {
-                println!("{name:24} links: {}", unshaped(cables, paths));
+                println!("{name:31} {}", unshaped(cables, paths));
             }
         }
     }
@@ -69,7 +70,7 @@ fn ratios(got: f64, rates: &[u32], one: f64) -> String {
 }
 
 /// Megabits a second of TCP payload over links of these rates.
-fn shaped(rates: &[u32], flows: usize, paths: bool) -> f64 {
+fn shaped(rates: &[u32], flows: (usize, &str), paths: bool) -> f64 {
     let pair = Pair::new(rates.len()).shaped(rates);
     let trunks = pair.trunks(&if paths { pair.paths() } else { pair.frames() });
     let load = Load::start(&pair, flows);
@@ -83,7 +84,7 @@ fn shaped(rates: &[u32], flows: usize, paths: bool) -> f64 {
 }
 
 /// The same over 20 + 10 Mbit/s, then while the second has only 5.
-fn changed(flows: usize, paths: bool) -> (f64, f64) {
+fn changed(flows: (usize, &str), paths: bool) -> (f64, f64) {
     let pair = Pair::new(2).shaped(&[20, 10]);
     let _trunks = pair.trunks(&if paths { pair.paths() } else { pair.frames() });
     let load = Load::start(&pair, flows);
@@ -100,7 +101,7 @@ fn changed(flows: usize, paths: bool) -> (f64, f64) {
 fn unshaped(cables: usize, paths: bool) -> String {
     let pair = Pair::new(cables);
     let (here, there) = pair.trunks(&if paths { pair.paths() } else { pair.frames() });
-    let load = Load::start(&pair, 1);
+    let load = Load::start(&pair, (1, "cubic"));
     load.measure(WARM);
     let before = (frames(&here), cpu(&here), cpu(&there));
     let rate = load.measure(MEASURED);
@@ -142,12 +143,14 @@ struct Load {
 }
 
 impl Load {
-    fn start(pair: &Pair, flows: usize) -> Load {
+    /// So many flows, with this congestion control.
+    fn start(pair: &Pair, (flows, control): (usize, &str)) -> Load {
         let (stop, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let mut threads = Vec::new();
         let listener = pair.hosts[1].run(|| TcpListener::bind("10.99.0.2:5001")).unwrap();
         for _ in 0..flows {
             let sender = pair.hosts[0].run(|| TcpStream::connect("10.99.0.2:5001")).unwrap();
+            setsockopt(&sender, sockopt::TcpCongestion, &control.into()).unwrap();
             let receiver = listener.accept().unwrap().0;
             let stop = stop.clone();
             threads.push(thread::spawn(move || send(sender, &stop)));

@@ -138,7 +138,8 @@ impl From<&Counters> for Stats {
 
 /// `sheaf show`: `dev` or all interfaces of this namespace.
 pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
-    sheaf_bpf::support()?;
+    // A trunk needs no eBPF, and a machine without has no splitters.
+    let support = sheaf_bpf::support();
     let names = match dev {
         Some(dev) => {
             ip::index(dev)?;
@@ -150,7 +151,7 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
     for name in names {
         let asked = ask(&socket_name(&name))?;
         let mut interface = asked.unwrap_or_else(|| Interface::new(&name));
-        if interface.split.is_none() {
+        if interface.split.is_none() && support.is_ok() {
             interface.read_splitter(ip::index(&name)?)?;
         }
         interface.trunk = ask(&trunk::socket_name(&name))?;
@@ -158,6 +159,9 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
         if interface.aggregates() || interface.trunk.is_some() || interface.window.is_some() {
             interfaces.push(interface);
         }
+    }
+    if interfaces.is_empty() {
+        support?;
     }
     if json {
         println!("{}", serde_json::to_string_pretty(&interfaces)?);

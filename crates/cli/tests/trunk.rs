@@ -2,7 +2,9 @@
 
 mod pair;
 
+use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
+use nix::unistd::Pid;
 use pair::{Pair, Trunk, number, run};
 use sheaf_netio::ip;
 use sheaf_netio::packet::PacketSocket;
@@ -42,6 +44,7 @@ fn paths_of_ipv4_and_ipv6_and_frames_mix_and_the_narrowest_rules_the_mtu() {
     ];
     let (here, there) = pair.trunks(&members);
     assert_eq!(here.shown()["mtu"], 1500 - 48 - 8);
+    assert_eq!(pair.hosts[0].run(|| ip::mtu("t0")).unwrap(), 1500 - 48 - 8);
     pair.transfer("10.99.0.2:5001", 4 << 20);
     pair.transfer("[fd99::2]:5001", 4 << 20);
     let (sent, received) = (here.shown(), there.shown());
@@ -112,6 +115,22 @@ fn a_path_that_falls_silent_under_load_loses_what_was_in_flight_and_the_rest_goe
 }
 
 #[test]
+fn a_device_that_tells_its_queue_is_kept_busy_and_drops_nothing() {
+    let pair = Pair::new(2).shaped(&[20, 20]);
+    // The queue holds 66 packets of 1514 bytes.
+    let ends = |cable, host| format!("dev if{cable} queue 66 peer 02:00:00:00:0{cable}:0{host}");
+    let members = [0, 1].map(|cable| [ends(cable, 2), ends(cable, 1)]);
+    let (here, _there) = pair.trunks(&members);
+    pair.transfer("10.99.0.2:5001", 4 << 20);
+    let shown = here.shown();
+    for (link, dev) in [("0", "if0"), ("1", "if1")] {
+        assert!(number(&shown, &["links", link, "frames_sent"]) > 500, "{shown}");
+        let queue = pair.tc(&pair.hosts[0], &format!("-s qdisc show dev {dev}"));
+        assert!(queue.contains("(dropped 0,"), "{queue}");
+    }
+}
+
+#[test]
 fn either_end_may_be_killed_and_start_anew_and_leaves_nothing_behind() {
     let pair = Pair::new(2);
     let members = pair.paths();
@@ -128,6 +147,18 @@ fn either_end_may_be_killed_and_start_anew_and_leaves_nothing_behind() {
     (0..2).for_each(|_| here.wait_for("is up"));
     pair.transfer("10.99.0.2:5003", 1 << 20);
     assert_eq!(there.shown()["sessions"], 2, "it has itself started anew since the first");
+}
+
+#[test]
+fn a_signal_ends_it_with_its_statistics_and_the_interface_goes() {
+    let pair = Pair::new(1);
+    let (mut here, _there) = pair.trunks(&pair.paths());
+    let process = Pid::from_raw(here.process() as i32);
+    nix::sys::signal::kill(process, Signal::SIGTERM).unwrap();
+    here.wait_for("t0: trunk established scheduler earliest mtu 1464");
+    here.wait_for("link path 10.1.0.1:7431 10.1.0.2:7431: up");
+    assert!(here.end().success());
+    assert!(!pair.hosts[0].run(ip::names).unwrap().contains(&"t0".to_owned()));
 }
 
 #[test]
@@ -208,6 +239,28 @@ fn voice_goes_out_on_every_link_and_arrives_once() {
 }
 
 #[test]
+fn a_call_does_not_notice_that_a_link_falls_silent() {
+    let pair = Pair::new(2);
+    let (mut here, _there) = pair.trunks(&pair.paths());
+    let to = pair.hosts[1].run(|| UdpSocket::bind("10.99.0.2:6000")).unwrap();
+    let from = pair.hosts[0].run(|| UdpSocket::bind("10.99.0.1:0")).unwrap();
+    setsockopt(&from, sockopt::Ipv4Tos, &(46 << 2)).unwrap();
+    let say = |number: u8| {
+        let mut bytes = [0; 64];
+        from.send_to(&[number; 40], "10.99.0.2:6000").unwrap();
+        assert_eq!(to.recv(&mut bytes).unwrap(), 40);
+        assert_eq!(bytes[0], number, "none is lost and none comes twice");
+    };
+    (0..50).for_each(say);
+    for host in &pair.hosts {
+        pair.tc(host, "qdisc replace dev if0 root pfifo limit 0");
+    }
+    (50..200).for_each(say);
+    here.wait_for("10.1.0.2:7431 is down");
+    (200..=255).for_each(say);
+}
+
+#[test]
 fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
     let pair = Pair::new(1);
     let host = &pair.hosts[0];
@@ -215,6 +268,7 @@ fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
     for (line, expected) in [
         ("trunk t0 dev wlan9 peer 02:00:00:00:00:02", "no interface \"wlan9\"; there are"),
         ("trunk t0 dev lo peer 02:00:00:00:00:02", "no Ethernet interface"),
+        ("trunk t0 dev if0 queue 9 peer 02:00:00:00:00:02", "if0 has no queue; leave out queue"),
         ("trunk t0 dev if0", "write dev if0 peer MAC"),
         ("trunk t0 path 10.7.7.7 10.1.0.2", "no interface has 10.7.7.7"),
         ("trunk t0 path 10.7.7.7@if0 10.1.0.2", "give an address that the interface has"),

@@ -32,6 +32,9 @@ pub enum Spec {
         dev: String,
         /// The other end.
         peer: Peer,
+        /// Packets that the interface's queue holds, where that is to rule instead of a learned
+        /// rate.
+        queue: Option<u32>,
     },
     /// UDP datagrams.
     Path {
@@ -47,11 +50,17 @@ pub enum Spec {
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Spec::Ethernet { dev, peer: Peer::Mac(mac) } => {
-                let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
-                write!(f, "dev {dev} peer {mac}")
+            Spec::Ethernet { dev, peer, queue } => {
+                write!(f, "dev {dev}")?;
+                queue.iter().try_for_each(|queue| write!(f, " queue {queue}"))?;
+                match peer {
+                    Peer::Mac(mac) => {
+                        let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+                        write!(f, " peer {mac}")
+                    }
+                    Peer::Address(peer) => write!(f, " peer {peer}"),
+                }
             }
-            Spec::Ethernet { dev, peer: Peer::Address(peer) } => write!(f, "dev {dev} peer {peer}"),
             Spec::Path { local, dev, remote } => {
                 write!(f, "path {local}")?;
                 dev.iter().try_for_each(|dev| write!(f, "@{dev}"))?;
@@ -80,8 +89,8 @@ pub struct Arguments {
     loose: Rules,
 }
 
-const KEYWORDS: [&str; 9] =
-    ["dev", "peer", "path", "scheduler", "copies", "loose", "mtu", "address", "aggregate"];
+const KEYWORDS: [&str; 10] =
+    ["dev", "queue", "peer", "path", "scheduler", "copies", "loose", "mtu", "address", "aggregate"];
 const CRITERIA: [&str; 5] = ["proto", "dscp", "sport", "dport", "length"];
 
 impl Arguments {
@@ -103,11 +112,19 @@ impl Arguments {
         };
         while let Some(keyword) = words.next() {
             match keyword {
-                "dev" => devs.push(words.value(keyword, "wlan0")?.to_owned()),
+                "dev" => devs.push((words.value(keyword, "wlan0")?.to_owned(), None)),
+                "queue" => {
+                    let packets: u32 = grammar::number(keyword, words.value(keyword, "1000")?)?;
+                    ensure!(packets >= 8, "queue {packets} leaves a link idle; give at least 8");
+                    let dev = devs.last_mut();
+                    dev.context("queue stands behind dev; write dev wlan0 queue 1000 peer MAC")?
+                        .1 = Some(packets);
+                }
                 "peer" => {
                     let peer = peer(words.value(keyword, "02:00:00:00:00:01")?)?;
                     ensure!(!devs.is_empty(), "peer stands behind dev; write dev wlan0 peer MAC");
-                    members.extend(devs.drain(..).map(|dev| Spec::Ethernet { dev, peer }));
+                    let member = |(dev, queue)| Spec::Ethernet { dev, peer, queue };
+                    members.extend(devs.drain(..).map(member));
                 }
                 "path" => members.push(path(&mut words)?),
                 "scheduler" => {
@@ -146,7 +163,7 @@ impl Arguments {
                 word => return Err(grammar::unknown(word, &KEYWORDS)),
             }
         }
-        if let Some(dev) = devs.first() {
+        if let Some((dev, _)) = devs.first() {
             bail!("dev {dev} has no peer; write dev {dev} peer MAC");
         }
         ensure!(
@@ -292,12 +309,12 @@ mod tests {
 
     #[test]
     fn members_of_both_kinds_mix_and_keep_their_order() {
-        let line = "t0 dev a dev b peer 02:0:0:0:0:1 path 10.0.0.1 10.0.0.2:99 \
+        let line = "t0 dev a queue 99 dev b peer 02:0:0:0:0:1 path 10.0.0.1 10.0.0.2:99 \
                     path [fd00::1]:5@c mtu auto dev d peer fe80::1 path 0.0.0.0@e";
         assert_eq!(
             members(line),
             [
-                "dev a peer 02:00:00:00:00:01",
+                "dev a queue 99 peer 02:00:00:00:00:01",
                 "dev b peer 02:00:00:00:00:01",
                 "path 10.0.0.1:7431 10.0.0.2:99",
                 "path [fd00::1]:5@c",
@@ -334,6 +351,8 @@ mod tests {
             ("t/0 path 10.0.0.1", "like trunk0"),
             ("t0", "no link is named"),
             ("t0 dev a", "write dev a peer MAC"),
+            ("t0 queue 9 dev a peer 02:00:00:00:00:01", "queue stands behind dev"),
+            ("t0 dev a queue 2 peer 02:00:00:00:00:01", "at least 8"),
             ("t0 peer 02:00:00:00:00:01", "dev wlan0 peer MAC"),
             ("t0 dev a peer 01:00:5e:00:00:01", "link address of one"),
             ("t0 dev a peer x", "02:00:00:00:00:01"),

@@ -12,9 +12,9 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Frames that leave in one call.
-pub const OUT: usize = 64;
+const OUT: usize = 64;
 /// Messages that are taken in one call.
-pub const IN: usize = 32;
+const IN: usize = 32;
 /// Room for each: the largest datagram.
 const ROOM: usize = 1 << 16;
 /// linux/udp.h.
@@ -293,6 +293,32 @@ mod tests {
             });
             passed.unwrap();
         }
+    }
+
+    #[test]
+    fn where_segments_do_not_fit_frames_leave_one_by_one_from_then_on() {
+        let namespace = Namespace::new().unwrap();
+        let passed = namespace.run(|| {
+            // Too narrow for a segment, so the frames leave in fragments.
+            sheaf_netio::ip::run("link set lo mtu 1300")?;
+            let there = "127.0.0.2:7431".parse().unwrap();
+            let mut from = Carrier::udp("127.0.0.1:7431".parse().unwrap(), Some("lo"))?;
+            let (to, mut outbox) = (Carrier::udp(there, None)?, Outbox::default());
+            for number in 0..3 {
+                outbox.push(&mut vec![number; 1400]);
+            }
+            assert_eq!(outbox.send(&mut from, &Address::udp(there)), Sent::default());
+            assert!(!from.segments);
+            let (mut inbox, mut got, mut poller) = (Inbox::new(), Vec::new(), Poller::default());
+            poller.add(&to);
+            while got.len() < 3 {
+                poller.wait(None)?;
+                inbox.receive(&to, |_, frame| got.push((frame[0], frame.len())))?;
+            }
+            assert_eq!(got, [(0, 1400), (1, 1400), (2, 1400)]);
+            Ok(())
+        });
+        passed.unwrap();
     }
 
     #[test]

@@ -1,36 +1,44 @@
 //! `sheaf trunk` at work, until Ctrl-C: one thread that turns between the TUN interface, the
 //! endpoint and the links.
 //!
+//! * [`setup`]: what is done once, before;
+//! * [`answer`]: what `sheaf show` is told.
+//!
 //! Each turn sends what may leave, hands up what is in order, waits for news or for the next
 //! deadline, and takes at most a batch from every descriptor, so that none starves another. Waking
 //! on time is left to the kernel's timer with its slack turned off: the endpoint lets a link catch
 //! up what a late wake-up cost, so nothing is gained by spinning.
 
-use super::arguments::Arguments;
-use super::batch::{IN, Inbox};
+mod answer;
+mod setup;
+
+use super::arguments::{Arguments, Spec};
+use super::batch::Inbox;
 use super::carrier::Address;
+use super::coalesce::Coalescer;
 use super::member::{Change, Member, Origin};
 use super::monitor::{self, Monitor};
-use super::report::{self, Link, Trunk};
+use super::report;
 use super::segment;
-use anyhow::{Context, bail, ensure};
-use nix::libc;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use anyhow::{Context, ensure};
+use nix::sys::signalfd::SignalFd;
+use sheaf_netio::clock;
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::tun::{Offload, Tun};
-use sheaf_netio::{clock, ip};
-use sheaf_stage::{DropReason, Duration, Instant};
-use sheaf_trunk::{Endpoint, EndpointConfig, LinkStats};
+use sheaf_stage::{Duration, Instant};
+use sheaf_trunk::{Endpoint, EndpointConfig};
 use sheaf_wire::trunk::{Frame, HEADER_LEN};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
 /// How often the interfaces are looked at without news, and at most with news.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_AT_MOST: Duration = Duration::from_millis(20);
+/// How often a device is asked how full it is, while packets wait for it: half the air time of a
+/// small frame at 2 Mbit/s.
+const ASK: Duration = Duration::from_micros(500);
 /// How often changes of the links are told, at most.
 const TELL: Duration = Duration::from_millis(10);
 /// What is due sooner waits this long, so that fast links send several frames a turn: at 500 Mbit/s
@@ -39,8 +47,6 @@ const TURN: Duration = Duration::from_micros(200);
 /// Packets, and bytes, that one turn takes from the host.
 const BATCH: usize = 64;
 const BATCH_BYTES: usize = 256 << 10;
-/// An unbound member has the MTU of most links.
-const USUAL_MTU: u32 = 1500;
 
 struct Daemon<'a> {
     arguments: &'a Arguments,
@@ -48,6 +54,7 @@ struct Daemon<'a> {
     endpoint: Endpoint,
     members: Vec<Member>,
     tun: Tun,
+    coalescer: Coalescer,
     inbox: Inbox,
     netlink: Netlink,
     /// A packet from the host, and a frame to a link.
@@ -56,6 +63,9 @@ struct Daemon<'a> {
     /// Super-packets that could not be cut, and packets that the host did not take.
     uncut: u64,
     undelivered: u64,
+    /// Members whose devices tell how full they are, and when they were asked.
+    tellers: Vec<usize>,
+    asked: Instant,
     looked: Instant,
     /// There is news of the interfaces.
     news: bool,
@@ -76,23 +86,25 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut config = EndpointConfig::default();
     config.sender.scheduler = arguments.scheduler;
     config.sender.aggregate = arguments.aggregate;
-    config.sender.frame = frame_size(arguments, &known)?;
+    config.sender.frame = setup::frame_size(arguments, &known)?;
     let mtu = config.sender.frame - HEADER_LEN as u16;
     let control = SocketAddr::from_abstract_name(report::socket_name(name))?;
     let control = UnixListener::bind_addr(&control)
         .with_context(|| format!("another `sheaf trunk {name}` runs here; stop it first"))?;
     control.set_nonblocking(true)?;
-    let (tun, signals) = (open_tun(arguments, mtu)?, signals()?);
+    let (tun, signals) = (setup::open_tun(arguments, mtu)?, setup::signals()?);
     nix::sys::prctl::set_timerslack(1)?;
-    hurry();
+    setup::hurry();
     let now = clock::now();
-    let mut endpoint = Endpoint::new(config, session()?)?;
+    let mut endpoint = Endpoint::new(config, setup::session()?)?;
     let mut members = Vec::new();
     for spec in &arguments.members {
         let id = endpoint.add_link(spec.link())?;
         endpoint.link_down(id, now);
         members.push(Member::new(spec.clone(), id));
     }
+    let tells = |at: &usize| matches!(members[*at].spec, Spec::Ethernet { queue: Some(_), .. });
+    let tellers = (0..members.len()).filter(tells).collect();
     let monitor = Monitor::open()?;
     let mut daemon = Daemon {
         arguments,
@@ -101,12 +113,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         told: vec![false; members.len()],
         members,
         tun,
+        coalescer: Coalescer::default(),
         inbox: Inbox::new(),
         netlink: Netlink::open()?,
         packet: vec![0; 1 << 16],
         frame: Vec::new(),
         uncut: 0,
         undelivered: 0,
+        tellers,
+        asked: now,
         looked: now,
         news: false,
         stale: false,
@@ -120,73 +135,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     daemon.serve(&control, &signals, &monitor)?;
     tell(report::text(&daemon.report()).trim_end());
     Ok(())
-}
-
-/// The largest frame: as asked for, or what fits all members.
-fn frame_size(
-    arguments: &Arguments,
-    known: &std::collections::BTreeMap<String, monitor::Interface>,
-) -> anyhow::Result<u16> {
-    let mut least = (u16::MAX, String::new());
-    for spec in &arguments.members {
-        spec.check(known)?;
-        let mtu = spec.device(known).map_or(Ok(USUAL_MTU), |(dev, _)| ip::mtu(dev))?;
-        let largest = spec.largest_frame(mtu);
-        if largest < least.0 {
-            least = (largest, spec.to_string());
-        }
-    }
-    let (largest, narrowest) = (least.0, least.1);
-    let most = largest.saturating_sub(HEADER_LEN as u16);
-    ensure!(most >= 120, "{narrowest} has no room for packets; raise the MTU of its interface");
-    match arguments.mtu {
-        None => Ok(largest),
-        Some(mtu) if mtu <= most => Ok(mtu + HEADER_LEN as u16),
-        Some(mtu) => bail!("mtu {mtu} does not fit {narrowest}; give at most {most}, or auto"),
-    }
-}
-
-fn open_tun(arguments: &Arguments, mtu: u16) -> anyhow::Result<Tun> {
-    let name = &arguments.name;
-    let tun = Tun::open(name).map_err(|error| match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => {
-            anyhow::anyhow!("cannot make the interface {name}: {error}; run as root")
-        }
-        _ => anyhow::anyhow!("cannot make the interface {name}: {error}; load the module tun"),
-    })?;
-    ip::run(&format!("link set {name} mtu {mtu}"))?;
-    for address in &arguments.addresses {
-        let nodad = if address.contains(':') { " nodad" } else { "" };
-        ip::run(&format!("addr add {address} dev {name}{nodad}"))?;
-    }
-    ip::run(&format!("link set {name} up"))?;
-    Ok(tun)
-}
-
-/// A number that nobody guesses.
-fn session() -> anyhow::Result<u64> {
-    let mut bytes = [0; 8];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(u64::from_ne_bytes(bytes).max(1))
-}
-
-fn signals() -> anyhow::Result<SignalFd> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    signals.add(Signal::SIGTERM);
-    signals.thread_block()?;
-    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
-}
-
-/// Comes before every ordinary process, as the kernel's own forwarding does: capacity of a link that
-/// has to wait for us is lost for ever, and a report that is late looks like a link that failed.
-/// The kernel keeps a twentieth of the time for the others. Where this is not allowed, it works
-/// without.
-fn hurry() {
-    let least = libc::sched_param { sched_priority: 1 };
-    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: the call reads one sched_param, which lives through it.
-    let _ = unsafe { libc::sched_setscheduler(0, policy, &raw const least) };
 }
 
 /// Says something to whoever reads; nobody has to.
@@ -210,6 +158,7 @@ impl Daemon<'_> {
             self.stale = false;
             while !self.stale {
                 let now = clock::now();
+                let ask = self.ask_devices(now);
                 self.transmit(now);
                 self.deliver(now);
                 self.tell_changes(now);
@@ -220,7 +169,8 @@ impl Daemon<'_> {
                 if self.stale {
                     break;
                 }
-                let until = self.endpoint.next_deadline().map_or(look, |due| due.min(look));
+                let due = self.endpoint.next_deadline();
+                let until = [due, ask].into_iter().flatten().fold(look, Instant::min);
                 poller.wait(Some(until.saturating_since(clock::now()).max(TURN)))?;
                 if poller.readable(ended) {
                     return Ok(());
@@ -244,6 +194,22 @@ impl Daemon<'_> {
         }
     }
 
+    /// Asks the devices that tell how full they are, while packets wait for them; answers when to
+    /// ask again.
+    fn ask_devices(&mut self, now: Instant) -> Option<Instant> {
+        let waiting = |id| self.endpoint.link_stats(id, now).is_some_and(|link| link.waiting > 0);
+        if !self.tellers.iter().any(|at| waiting(self.members[*at].id)) {
+            return None;
+        }
+        if now - self.asked >= ASK {
+            self.asked = now;
+            for member in self.tellers.iter().map(|at| &self.members[*at]) {
+                self.endpoint.set_link_queue(member.id, member.fill(&mut self.netlink));
+            }
+        }
+        Some(self.asked + ASK)
+    }
+
     /// Sends what may leave at `now`.
     fn transmit(&mut self, now: Instant) {
         while let Some(id) = self.endpoint.poll_transmit(now, &mut self.frame) {
@@ -262,11 +228,14 @@ impl Daemon<'_> {
 
     /// Hands up what is in order.
     fn deliver(&mut self, now: Instant) {
+        let (tun, undelivered) = (&self.tun, &mut self.undelivered);
+        let mut send = |packet: &[u8], offload: Offload, headers: u16| {
+            *undelivered += u64::from(tun.send(packet, offload, headers).is_err());
+        };
         while let Some(packet) = self.endpoint.poll_deliver(now) {
-            if self.tun.send(packet, Offload::default(), 0).is_err() {
-                self.undelivered += 1;
-            }
+            self.coalescer.push(packet, &mut send);
         }
+        self.coalescer.flush(&mut send);
     }
 
     /// Takes packets from the host.
@@ -302,7 +271,6 @@ impl Daemon<'_> {
         let now = clock::now();
         let each = |from: &Address, frame: &[u8]| take_frame(endpoint, member, from, frame, now);
         let result = self.inbox.receive(&carrier, each);
-        debug_assert!(result.as_ref().is_ok_and(|count| *count <= IN) || result.is_err());
         // What the socket tells of earlier sending is no reason to close it.
         let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
         if result.as_ref().err().is_none_or(refused) {
@@ -352,90 +320,6 @@ impl Daemon<'_> {
             }
         }
     }
-
-    fn report(&self) -> Trunk {
-        let now = clock::now();
-        let (endpoint, stats) = (&self.endpoint, self.endpoint.stats());
-        let sent = endpoint.sent();
-        let reasons = DropReason::ALL.iter().filter(|reason| sent.dropped(**reason) > 0);
-        let mut trunk = Trunk {
-            interface: self.arguments.name.clone(),
-            scheduler: self.arguments.scheduler.name().to_owned(),
-            mtu: self.mtu,
-            seconds: (now - self.started).as_secs_f64(),
-            established: endpoint.is_established(),
-            sessions: stats.sessions,
-            packets_sent: sent.packets_out,
-            dropped: reasons.map(|why| (why.name().to_owned(), sent.dropped(*why))).collect(),
-            waiting: endpoint.sender().held(),
-            packets_delivered: stats.delivered,
-            undelivered: self.undelivered,
-            reorder_timer_ms: millis(stats.timer),
-            late: stats.reorder.late,
-            disordered: stats.reorder.disordered,
-            given_up: stats.reorder.passed + stats.reorder.timed_out + stats.reorder.squeezed,
-            duplicates: stats.duplicates,
-            refused: stats.refused,
-            unknown_session: stats.unknown_session,
-            fallen_back_to: None,
-            links: self.members.iter().map(|member| self.link(member, now)).collect(),
-        };
-        if self.uncut > 0 {
-            trunk.dropped.insert("uncut".to_owned(), self.uncut);
-        }
-        let alone = endpoint.sender().fallen_back_to();
-        trunk.fallen_back_to = alone.map(|id| self.members[usize::from(id.0)].spec.to_string());
-        trunk
-    }
-
-    fn link(&self, member: &Member, now: Instant) -> Link {
-        let LinkStats {
-            up,
-            used,
-            frames,
-            bytes,
-            waiting,
-            rate,
-            loss,
-            round_trip,
-            queue,
-            jitter,
-            ..
-        } = self.endpoint.link_stats(member.id, now).unwrap_or_default();
-        Link {
-            link: member.spec.to_string(),
-            peer: member.peer(),
-            carrier: member.carrier.is_some(),
-            up,
-            used,
-            rate_bps: rate,
-            loss,
-            round_trip_ms: millis(round_trip),
-            queue_ms: millis(queue),
-            jitter_ms: millis(jitter),
-            waiting,
-            frames_sent: frames,
-            bytes_sent: bytes,
-            frames_received: self.endpoint.link_received(member.id).unwrap_or_default(),
-            strangers: member.counters.strangers,
-            unsent: member.counters.unsent,
-            moves: member.counters.moves,
-        }
-    }
-
-    /// Answers whoever asks with the statistics; someone who does not read them is dropped.
-    fn answer(&self, control: &UnixListener) {
-        while let Ok((mut stream, _)) = control.accept() {
-            let answer = serde_json::to_vec(&self.report());
-            let sent = answer.map_err(io::Error::from).and_then(|json| {
-                stream.set_nonblocking(true)?;
-                stream.write_all(&json)
-            });
-            if let Err(error) = sent {
-                eprintln!("sheaf: cannot answer `sheaf show`: {error}");
-            }
-        }
-    }
 }
 
 /// A frame from a link: whose is it?
@@ -472,8 +356,4 @@ fn take_frame(
             member.invite(end);
         }
     }
-}
-
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
 }

@@ -15,15 +15,17 @@ use super::carrier::{Address, Carrier, Mac};
 use super::monitor::Interface;
 use anyhow::{Context, ensure};
 use nix::libc;
-use sheaf_netio::neigh;
 use sheaf_netio::netlink::Netlink;
-use sheaf_trunk::{LinkConfig, LinkId};
+use sheaf_netio::{ip, neigh, qdisc};
+use sheaf_trunk::{Fill, LinkConfig, LinkId};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 
 /// Bytes of an Ethernet header, which count against the rate of most links.
 const ETHERNET: u16 = 14;
+/// A packet in a device's queue is taken for so many bytes.
+const FULL_FRAME: u64 = 1514;
 /// The largest frame that any carrier takes: what fits a UDP datagram.
 const LARGEST: u32 = 65_000;
 
@@ -139,7 +141,7 @@ impl Member {
         };
         match &self.spec {
             Spec::Ethernet { peer: Peer::Mac(mac), .. } => self.turn_to(End::Mac(*mac)),
-            Spec::Ethernet { peer: Peer::Address(address), dev } => {
+            Spec::Ethernet { peer: Peer::Address(address), dev, .. } => {
                 let (address, known) = (*address, neigh::dump(netlink, self.index)?);
                 match known.into_iter().find(|neighbour| neighbour.address == address) {
                     Some(neighbour) => self.turn_to(End::Mac(neighbour.mac)),
@@ -153,6 +155,14 @@ impl Member {
             Spec::Path { remote: None, .. } => {}
         }
         Ok(change)
+    }
+
+    /// How full the interface's queue is; `None` where it is not to rule, or does not tell.
+    pub fn fill(&self, netlink: &mut Netlink) -> Option<Fill> {
+        let Spec::Ethernet { queue: Some(queue), .. } = self.spec else { return None };
+        let waiting = qdisc::waiting(netlink, self.index).ok()??;
+        let bytes = |packets: u32| u64::from(packets) * FULL_FRAME;
+        Some(Fill { waiting: bytes(waiting), limit: bytes(queue) })
     }
 
     /// Where a frame came from.
@@ -214,9 +224,7 @@ impl Member {
     }
 
     fn turn_to(&mut self, end: End) {
-        if self.peer != Some(end) || self.to.is_none() {
-            self.peer = Some(end);
-        }
+        self.peer = Some(end);
         self.to = Some(match end {
             End::Mac(mac) => Address::ethernet(mac, self.index),
             End::Udp(address) => Address::udp(address),
@@ -268,12 +276,14 @@ impl Spec {
     /// Whether what was asked for can be, interfaces that are down apart.
     pub fn check(&self, interfaces: &BTreeMap<String, Interface>) -> anyhow::Result<()> {
         match self {
-            Spec::Ethernet { dev, .. } => {
-                sheaf_netio::ip::index(dev)?;
-                sheaf_netio::ip::mac(dev)?;
+            Spec::Ethernet { dev, queue, .. } => {
+                let index = ip::index(dev)?;
+                ip::mac(dev)?;
+                let tells = || anyhow::Ok(qdisc::waiting(&mut Netlink::open()?, index)?.is_some());
+                ensure!(queue.is_none() || tells()?, "{dev} has no queue; leave out queue");
             }
             Spec::Path { dev: Some(dev), .. } => {
-                sheaf_netio::ip::index(dev)?;
+                ip::index(dev)?;
             }
             Spec::Path { local, .. } => {
                 let ours = self.anywhere() || self.device(interfaces).is_some();

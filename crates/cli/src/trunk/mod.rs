@@ -7,6 +7,7 @@
 //! * [`batch`]: many frames in one call, in and out;
 //! * [`monitor`]: interfaces, and news of them;
 //! * [`segment`]: super-packets from the host become packets;
+//! * [`coalesce`]: and packets for the host super-packets;
 //! * [`report`]: what `sheaf show` prints.
 //!
 //! The machine that numbers, deals out and puts in order is the crate `sheaf_trunk`.
@@ -14,6 +15,7 @@
 mod arguments;
 mod batch;
 mod carrier;
+mod coalesce;
 mod daemon;
 mod member;
 mod monitor;
@@ -24,7 +26,7 @@ use arguments::Arguments;
 
 /// The grammar, for `--help`.
 pub const HELP: &str = "\
-Usage: sheaf trunk NAME { dev IF... peer MAC|ADDR | path LOCAL[:PORT][@IF] [REMOTE[:PORT]] }...
+Usage: sheaf trunk NAME { { dev IF [queue N] }... peer MAC|ADDR | path LOCAL[:PORT][@IF] [REMOTE[:PORT]] }...
                    [address ADDR/PLEN]... [mtu BYTES|auto] [aggregate on|off]
                    [scheduler earliest|rr|srr|trr|redundant] [copies RULE]... [loose RULE]...
 
@@ -32,6 +34,8 @@ Usage: sheaf trunk NAME { dev IF... peer MAC|ADDR | path LOCAL[:PORT][@IF] [REMO
                same order
   dev          Ethernet frames (EtherType 0x88b6) on IF to peer, by link address or by an IP
                address that its neighbour table resolves
+  queue        IF's own queue of N packets is where packets wait (not one behind it): keep it
+               below a quarter; else the rate is learned
   path         UDP from LOCAL on the interface that has it, or on IF; REMOTE may be left out on
                the side that is to learn it (port 7431); [ADDR]:PORT for IPv6
   address      an address of NAME

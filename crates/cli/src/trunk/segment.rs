@@ -137,13 +137,13 @@ impl Plan {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use sheaf_wire::checksum::is_unfinished;
     use sheaf_wire::ip::{Ip, Version, example_udp};
 
     /// A super-packet of TCP with 12 bytes of options, all flags that matter, and its payload.
-    fn super_packet(version: Version, payload: usize) -> (Vec<u8>, usize) {
+    pub fn super_packet(version: Version, payload: usize) -> (Vec<u8>, usize) {
         let mut packet = match version {
             Version::V4 => {
                 let mut header = vec![0x45, 0, 0, 0, 0xff, 0xfe, 0x40, 0, 64, 6, 0, 0];

@@ -5,7 +5,7 @@ use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::thread::JoinHandle;
 
 const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
@@ -58,10 +58,11 @@ impl Pair {
         }
     }
 
-    /// Runs `tc` on one host.
-    pub fn tc(&self, host: &Namespace, line: &str) {
+    /// Runs `tc` on one host; what it says.
+    pub fn tc(&self, host: &Namespace, line: &str) -> String {
         let output = host.run(|| Command::new("tc").args(line.split(' ')).output()).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Members that send Ethernet frames over every cable: the words of both hosts.
@@ -204,6 +205,11 @@ impl<'a> Trunk<'a> {
 
     pub fn process(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Waits for its end.
+    pub fn end(mut self) -> ExitStatus {
+        self.child.wait().unwrap()
     }
 
     pub fn kill(mut self) {

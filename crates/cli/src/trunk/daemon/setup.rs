@@ -1,0 +1,83 @@
+//! What is done once, before the first turn.
+
+use crate::trunk::arguments::Arguments;
+use crate::trunk::monitor::Interface;
+use anyhow::{bail, ensure};
+use nix::libc;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use sheaf_netio::ip;
+use sheaf_netio::tun::Tun;
+use sheaf_wire::trunk::HEADER_LEN;
+use std::collections::BTreeMap;
+use std::io::Read;
+
+/// An unbound member has the MTU of most links.
+const USUAL_MTU: u32 = 1500;
+
+/// The largest frame: as asked for, or what fits all members.
+pub fn frame_size(
+    arguments: &Arguments,
+    known: &BTreeMap<String, Interface>,
+) -> anyhow::Result<u16> {
+    let mut least = (u16::MAX, String::new());
+    for spec in &arguments.members {
+        spec.check(known)?;
+        let mtu = spec.device(known).map_or(Ok(USUAL_MTU), |(dev, _)| ip::mtu(dev))?;
+        let largest = spec.largest_frame(mtu);
+        if largest < least.0 {
+            least = (largest, spec.to_string());
+        }
+    }
+    let (largest, narrowest) = (least.0, least.1);
+    let most = largest.saturating_sub(HEADER_LEN as u16);
+    ensure!(most >= 120, "{narrowest} has no room for packets; raise the MTU of its interface");
+    match arguments.mtu {
+        None => Ok(largest),
+        Some(mtu) if mtu <= most => Ok(mtu + HEADER_LEN as u16),
+        Some(mtu) => bail!("mtu {mtu} does not fit {narrowest}; give at most {most}, or auto"),
+    }
+}
+
+pub fn open_tun(arguments: &Arguments, mtu: u16) -> anyhow::Result<Tun> {
+    let name = &arguments.name;
+    let tun = Tun::open(name).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            anyhow::anyhow!("cannot make the interface {name}: {error}; run as root")
+        }
+        _ => anyhow::anyhow!("cannot make the interface {name}: {error}; load the module tun"),
+    })?;
+    ip::run(&format!("link set {name} mtu {mtu}"))?;
+    for address in &arguments.addresses {
+        let nodad = if address.contains(':') { " nodad" } else { "" };
+        ip::run(&format!("addr add {address} dev {name}{nodad}"))?;
+    }
+    ip::run(&format!("link set {name} up"))?;
+    Ok(tun)
+}
+
+/// A number that nobody guesses.
+pub fn session() -> anyhow::Result<u64> {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes).max(1))
+}
+
+pub fn signals() -> anyhow::Result<SignalFd> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block()?;
+    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
+}
+
+/// Comes before every ordinary process, as the kernel's own forwarding does: capacity of a link that
+/// has to wait for us is lost for ever, and a report that is late looks like a link that failed.
+/// The kernel keeps a twentieth of the time for the others. Where this is not allowed, it works
+/// without.
+pub fn hurry() {
+    let least = libc::sched_param { sched_priority: 1 };
+    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the call reads one sched_param, which lives through it.
+    let _ = unsafe { libc::sched_setscheduler(0, policy, &raw const least) };
+}
