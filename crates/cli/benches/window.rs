@@ -74,13 +74,20 @@ fn fifo(packets: u64) -> QueueConfig {
 
 fn home(treatment: &str) {
     println!("home access point: 4 Mbit/s, 60 ms, queue of 100 packets; 5 s to settle, 20 s");
+    println!("                          Mbit/s  game, ms: between packets  delay   lost, %");
     println!(
-        "{:<22} {:>9} {:>8} {:>8} {:>7} {:>7} {:>7} {:>6} {:>6} {:>6}",
-        "", "download", "game p50", "game p99", "lost", "lost", "lost", "R of", "queue", "queue"
-    );
-    println!(
-        "{:<22} {:>9} {:>8} {:>8} {:>7} {:>7} {:>7} {:>6} {:>6} {:>6}",
-        "treatment", "Mbit/s", "ms", "ms", "1 KB", "game", "call", "call", "mean", "drops"
+        "{:<22} {:>9} {:>10} {:>8} {:>8} {:>7} {:>7} {:>7} {:>7} {:>6} {:>6}",
+        "treatment",
+        "download",
+        "p50",
+        "p99",
+        "p99",
+        "stream",
+        "game",
+        "call",
+        "call: R",
+        "queue",
+        "drops"
     );
     let long = || fifo(100);
     for (name, queue, line, downloads) in [
@@ -108,10 +115,11 @@ fn home(treatment: &str) {
         drop(downloads);
         let quality = streams.stop();
         println!(
-            "{name:<22} {:>9.3} {:>8.2} {:>8.2} {:>6.2}% {:>6.2}% {:>6.2}% {:>6.1} {:>6.1} {:>6}",
+            "{name:<22} {:>9.3} {:>10.2} {:>8.2} {:>8.1} {:>7.2} {:>7.2} {:>7.2} {:>7.1} {:>6.1} {:>6}",
             run.rates.iter().fold(0.0, |sum, rate| sum + rate) / 1e6,
             quality.gaps[0],
             quality.gaps[1],
+            quality.delay,
             quality.loss[0] * 100.0,
             quality.loss[1] * 100.0,
             quality.loss[2] * 100.0,

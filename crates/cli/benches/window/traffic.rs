@@ -105,6 +105,8 @@ struct Received {
 pub struct Quality {
     /// Inter-arrival time of game packets that followed each other, ms: half and 99 % have less.
     pub gaps: [f64; 2],
+    /// One-way delay that 99 % of the game's packets do not exceed, ms.
+    pub delay: f64,
     /// Share of packets lost, by flow: stream, game, call.
     pub loss: [f64; 3],
     /// Rating of the call.
@@ -150,6 +152,7 @@ impl Streams {
         let sent = sent.map(u64::from);
         Quality {
             gaps: [0.5, 0.99].map(|share| at(share).unwrap_or(f64::NAN)),
+            delay: meters[GAME].delay_quantile(0.99).as_secs_f64() * 1e3,
             loss: std::array::from_fn(|flow| meters[flow].loss(sent[flow])),
             r: Heard::best(Codec::G711, &meters[CALL], sent[CALL]).r,
         }

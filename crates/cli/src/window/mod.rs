@@ -27,7 +27,7 @@ Usage: sheaf window dev IF capacity RATE|auto|link [upload RATE|auto|link]
   fixed        this window for every connection; capacity may be left out then
   direction    which data is governed (both)
   quic         limit: hold bulk QUIC that understands ECN to its share; leave: do not (default)
-  slack        queue that may stand so that the link never runs dry (1ms)
+  slack        queue that may stand so that the link never runs dry (1ms; at least one packet)
   segments     no window is smaller than so many full segments (2)
 
 Example: sheaf window dev eth0 capacity 20mbit upload 4mbit   until Ctrl-C";
