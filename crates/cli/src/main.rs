@@ -11,7 +11,7 @@ mod window;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Makes weak links carry more: packet aggregation, and the lab that proves it.
+/// Makes weak links carry more: aggregation, trunks, window control, emulated links, a lab.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = aggregate::HELP)]
 struct Arguments {
