@@ -12,7 +12,7 @@ use sheaf_aggregate::{Config, Threshold};
 use sheaf_bpf::layout::Hop;
 use sheaf_bpf::{Controller, Split};
 use sheaf_netio::poller::Poller;
-use sheaf_netio::{clock, ip};
+use sheaf_netio::{clock, ip, timer};
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::meta::Outer;
 use std::io::IoSlice;
@@ -164,6 +164,8 @@ fn keep_time(
         let hop = Hop::new(0, Outer::V4 { src: A, dst: B }, config.min.of(1500), 1500);
         controller.merge.set_hop(MAC_B, hop).map_err(std::io::Error::other)?;
         ready.send(()).map_err(std::io::Error::other)?;
+        // As the daemon does.
+        timer::hurry();
         let mut poller = Poller::default();
         poller.add(&controller.merge);
         while !done.load(Ordering::Relaxed) {

@@ -5,6 +5,7 @@ mod emulate;
 mod grammar;
 mod lab;
 mod show;
+mod signals;
 mod trunk;
 mod window;
 

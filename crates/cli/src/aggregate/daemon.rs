@@ -8,8 +8,7 @@ use super::kernel::Kernel;
 use super::user::User;
 use crate::show::{self, Interface};
 use anyhow::{Context, bail};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::SignalFd;
 use sheaf_aggregate::{Config, Policy};
 use sheaf_netio::neigh::{self, Neighbour};
 use sheaf_netio::netlink::Netlink;
@@ -66,7 +65,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Choice::User => Box::new(User::open(arguments, &config, &peers)?),
         _ => Box::new(Kernel::attach(arguments, &config, &peers)?),
     };
-    let signals = signals()?;
+    let signals = crate::signals::signals()?;
     let mut daemon = Daemon {
         arguments,
         config,
@@ -105,14 +104,6 @@ fn splits(arguments: &Arguments) -> Peers {
     let mut peers = arguments.peers.clone();
     peers.addresses.extend(arguments.far_ends.iter().map(|far_end| far_end.address));
     peers
-}
-
-fn signals() -> anyhow::Result<SignalFd> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    signals.add(Signal::SIGTERM);
-    signals.thread_block()?;
-    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
 fn policy_name(policy: Policy) -> &'static str {

@@ -6,9 +6,9 @@ use crate::grammar::Prefix;
 use sheaf_aggregate::{Config, Stats};
 use sheaf_bpf::Controller;
 use sheaf_bpf::layout::Hop;
-use sheaf_netio::ip;
 use sheaf_netio::neigh::Neighbour;
 use sheaf_netio::poller::Poller;
+use sheaf_netio::{ip, timer};
 use sheaf_stage::Instant;
 use sheaf_wire::meta::Outer;
 use std::collections::BTreeMap;
@@ -30,6 +30,8 @@ impl Kernel {
         let cookie = u64::from_ne_bytes(cookie);
         super::attach_split(dev, ifindex, peers)?;
         let controller = Controller::attach(dev, ifindex, ip::mac(dev)?, config, cookie)?;
+        // A tick that comes late finds a full queue.
+        timer::hurry();
         Ok(Kernel { ifindex, config: config.clone(), controller })
     }
 

@@ -19,8 +19,6 @@ use anyhow::{Context, bail, ensure};
 use arguments::{Arguments, Mode};
 use datapath::{Datapath, End};
 use machine::Machine;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use place::Place;
 use sheaf_emulator::Distribution;
 use std::process::ExitCode;
@@ -90,7 +88,7 @@ fn emulate(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     // In this order: the command would inherit blocked signals, and threads that did not would die
     // of them.
     let child = place.start_command(arguments)?;
-    let signals = signals()?;
+    let signals = crate::signals::signals()?;
     let inbox = control::listen(&place, arguments)?;
     let mut datapath = Datapath::new(place, machine, arguments, inbox)?;
     println!("{}; seed {}", datapath.title(), arguments.seed);
@@ -114,14 +112,6 @@ fn emulate(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         (_, Some(child)) => Ok(ExitCode::from(child.status()?.max(own))),
         (End::Asked, None) => Ok(ExitCode::from(own)),
     }
-}
-
-fn signals() -> anyhow::Result<SignalFd> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    signals.add(Signal::SIGTERM);
-    signals.thread_block()?;
-    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
 /// `sheaf emulate dist`: the distribution of a ping log, in the form of iproute2.

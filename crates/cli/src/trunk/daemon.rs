@@ -92,9 +92,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let control = UnixListener::bind_addr(&control)
         .with_context(|| format!("another `sheaf trunk {name}` runs here; stop it first"))?;
     control.set_nonblocking(true)?;
-    let (tun, signals) = (setup::open_tun(arguments, mtu)?, setup::signals()?);
+    let (tun, signals) = (setup::open_tun(arguments, mtu)?, crate::signals::signals()?);
     nix::sys::prctl::set_timerslack(1)?;
-    setup::hurry();
+    sheaf_netio::timer::hurry();
     let now = clock::now();
     let mut endpoint = Endpoint::new(config, setup::session()?)?;
     let mut members = Vec::new();

@@ -7,8 +7,7 @@
 use super::arguments::Arguments;
 use super::report::{self, Flow, LISTED, Report, Total};
 use anyhow::{Context, bail};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signalfd::SignalFd;
 use sheaf_bpf::{Unsupported, Window};
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, ip};
@@ -47,7 +46,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         )
     })?;
     control.set_nonblocking(true)?;
-    let signals = signals()?;
+    let signals = crate::signals::signals()?;
     let window = Window::attach(dev).with_context(|| {
         format!("no program can be put on {dev}; use Linux 5.15 or newer with eBPF")
     })?;
@@ -58,14 +57,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     daemon.serve(&control, &signals)?;
     print!("{}", report::text(dev, &daemon.report()?));
     Ok(())
-}
-
-fn signals() -> anyhow::Result<SignalFd> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    signals.add(Signal::SIGTERM);
-    signals.thread_block()?;
-    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
 }
 
 impl Daemon<'_> {

@@ -4,8 +4,6 @@ use crate::trunk::arguments::Arguments;
 use crate::trunk::monitor::Interface;
 use anyhow::{bail, ensure};
 use nix::libc;
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use sheaf_netio::ip;
 use sheaf_netio::tun::Tun;
 use sheaf_wire::trunk::HEADER_LEN;
@@ -61,23 +59,4 @@ pub fn session() -> anyhow::Result<u64> {
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(u64::from_ne_bytes(bytes).max(1))
-}
-
-pub fn signals() -> anyhow::Result<SignalFd> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    signals.add(Signal::SIGTERM);
-    signals.thread_block()?;
-    Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
-}
-
-/// Comes before every ordinary process, as the kernel's own forwarding does: capacity of a link that
-/// has to wait for us is lost for ever, and a report that is late looks like a link that failed.
-/// The kernel keeps a twentieth of the time for the others. Where this is not allowed, it works
-/// without.
-pub fn hurry() {
-    let least = libc::sched_param { sched_priority: 1 };
-    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: the call reads one sched_param, which lives through it.
-    let _ = unsafe { libc::sched_setscheduler(0, policy, &raw const least) };
 }
