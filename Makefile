@@ -26,6 +26,7 @@ check: setup
 
 bench: setup
 	$(SUDO) cargo bench --locked --package sheaf-bpf --bench aggregation --bench window
+	$(SUDO) cargo bench --locked --package sheaf --bench emulate --bench trunk --bench window
 	cargo bench --locked --package sheaf-aggregate --bench aggregator
 	cargo bench --locked --package sheaf-medium --bench medium
 	cargo bench --locked --package sheaf-emulator --bench link
