@@ -15,8 +15,21 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 /// A program at a hook, as long as this value lives.
 #[derive(Debug)]
 pub struct Redirect {
-    _link: OwnedFd,
+    link: OwnedFd,
 }
+
+impl Drop for Redirect {
+    /// Takes the program off at once: closing the link alone leaves it on for a moment.
+    fn drop(&mut self) {
+        let attributes = [self.link.as_raw_fd() as u32, 0];
+        let len = size_of_val(&attributes);
+        // SAFETY: the kernel reads `len` bytes, all of them ours; the link is one of ours, too.
+        unsafe { libc::syscall(libc::SYS_bpf, BPF_LINK_DETACH, attributes.as_ptr(), len) };
+    }
+}
+
+/// The command of bpf(2).
+const BPF_LINK_DETACH: libc::c_long = 34;
 
 /// A place that packets pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +162,7 @@ fn attach(program: &[Instruction], ifindex: u32, hook: Hook) -> io::Result<Redir
     };
     // SAFETY: this command takes numbers only. The link keeps the program.
     let link = unsafe { bpf(BPF_LINK_CREATE, &create) }?;
-    Ok(Redirect { _link: link })
+    Ok(Redirect { link })
 }
 
 /// A bpf(2) call that answers a descriptor.
