@@ -18,7 +18,7 @@ use sheaf_wire::meta::{Meta, Outer};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 
 const FLOWS: u16 = 4;
 /// Packets of a flow that are on their way at once: all flows' fit the queue of one next hop.
@@ -187,7 +187,11 @@ fn count(next: &mut BTreeMap<u16, u32>, view: Ip<'_>, finished: bool, case: Case
     }
 }
 
+/// One case at a time: all share the processors' backlogs.
+static ALONE: Mutex<()> = Mutex::new(());
+
 fn run(case: Case) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let pair = Pair::new();
     offload(&pair.a, case.offload);
     receive_on_one_cpu(&pair.b);
@@ -240,7 +244,7 @@ fn forwarded_packets_share_frames_whole_and_in_order_from_one_cpu_and_from_two()
 }
 
 #[test]
-#[ignore = "a known fault: in one run of several a full frame is overtaken or lost under busy"]
+#[ignore = "a known fault: in one run of several a full frame is overtaken or lost, mostly under busy"]
 fn forwarded_packets_under_busy_share_frames_whole_and_in_order() {
     for offload in [true, false] {
         for cpus in [1, 2] {
