@@ -1,5 +1,6 @@
 //! Raw packet sockets: whole Ethernet frames of one interface.
 
+use crate::socket::bind_packet;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socket};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,17 +16,8 @@ impl PacketSocket {
     pub fn open(ifindex: u32) -> io::Result<PacketSocket> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
-        // SAFETY: an all-zero sockaddr_ll is a valid one.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-        address.sll_ifindex = ifindex as i32;
-        let len = size_of_val(&address) as u32;
-        // SAFETY: the address is a sockaddr_ll of `len` bytes that lives through the call.
-        match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) } {
-            0 => Ok(PacketSocket { socket }),
-            _ => Err(io::Error::last_os_error()),
-        }
+        bind_packet(&socket, ifindex, libc::ETH_P_ALL as u16)?;
+        Ok(PacketSocket { socket })
     }
 
     /// Sends a frame.

@@ -3,6 +3,7 @@
 //! The kernel routes what is sent over the interface's own routes and finds the link address; a
 //! host that listens for a protocol does not answer it with ICMP's "protocol unreachable".
 
+use crate::socket::set_option;
 use nix::libc;
 use nix::sys::socket::{SockaddrStorage, setsockopt, sockopt};
 use std::ffi::OsString;
@@ -11,6 +12,7 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+const ON: libc::c_int = 1;
 /// IPv6 header bytes.
 const V6_HEADER: usize = 40;
 /// linux/in6.h; the libc crate has no name for it.
@@ -39,23 +41,13 @@ impl RawSocket {
         setsockopt(&socket, sockopt::BindToDevice, &OsString::from(name))?;
         let raw = RawSocket { socket, protocol, v6 };
         if v6 {
-            raw.set(libc::IPPROTO_IPV6, IPV6_HDRINCL)?;
-            raw.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS)?;
-            raw.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)?;
+            set_option(&raw, libc::IPPROTO_IPV6, IPV6_HDRINCL, &ON)?;
+            set_option(&raw, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &ON)?;
+            set_option(&raw, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &ON)?;
         } else {
-            raw.set(libc::IPPROTO_IP, libc::IP_HDRINCL)?;
+            set_option(&raw, libc::IPPROTO_IP, libc::IP_HDRINCL, &ON)?;
         }
         Ok(raw)
-    }
-
-    fn set(&self, level: i32, option: i32) -> io::Result<()> {
-        let on: libc::c_int = 1;
-        let (value, len) = ((&raw const on).cast(), size_of_val(&on) as u32);
-        // SAFETY: the value is an int of `len` bytes that lives through the call.
-        match unsafe { libc::setsockopt(self.socket.as_raw_fd(), level, option, value, len) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
     }
 
     /// Sends the IP packet `packet` as it is, on the way that leads to `to`.

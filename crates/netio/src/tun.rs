@@ -2,23 +2,13 @@
 //!
 //! With a virtio header in front of every packet the host hands over TCP super-packets of up to
 //! 64 KiB and leaves checksums to us, so one read does the work of forty; and it takes
-//! super-packets back. The layout is `struct virtio_net_hdr` (VIRTIO 1.2, 5.1.6) in the byte order
-//! of the machine.
+//! super-packets back ([`crate::vnet`]).
 
-use std::fs::{File, OpenOptions};
+use crate::tuntap::{self, TCP_OFFLOADS};
+use crate::vnet::{self, Header};
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
-
-/// Bytes of the virtio header.
-const HEADER: usize = 10;
-const NEEDS_CSUM: u8 = 1;
-const GSO_NONE: u8 = 0;
-const GSO_TCPV4: u8 = 1;
-const GSO_TCPV6: u8 = 4;
-const GSO_ECN: u8 = 0x80;
-/// Checksums and TCP over IPv4 and IPv6, also where the first segment carries CWR.
-const OFFLOADS: libc::c_ulong = 0x01 | 0x02 | 0x04 | 0x08;
 
 /// A TUN interface; it goes when this value does.
 #[derive(Debug)]
@@ -37,17 +27,8 @@ pub struct Offload {
 }
 
 mod ioctl {
-    #![allow(missing_docs, reason = "the macros make the items")]
+    #![allow(missing_docs, reason = "the macro makes the item")]
     use nix::libc;
-    nix::ioctl_write_ptr_bad!(
-        tunsetiff,
-        nix::request_code_write!(b'T', 202, size_of::<libc::c_int>()),
-        libc::ifreq
-    );
-    nix::ioctl_write_int_bad!(
-        tunsetoffload,
-        nix::request_code_write!(b'T', 208, size_of::<libc::c_uint>())
-    );
     nix::ioctl_write_ptr_bad!(
         tunsetvnethdrsz,
         nix::request_code_write!(b'T', 216, size_of::<libc::c_int>()),
@@ -59,40 +40,25 @@ impl Tun {
     /// Makes the interface `name` (1 to 15 bytes) in this thread's network namespace. Needs
     /// CAP_NET_ADMIN.
     pub fn open(name: &str) -> io::Result<Tun> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
-        let file = options.open("/dev/net/tun")?;
-        // SAFETY: an all-zero ifreq is a valid one.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        if name.is_empty() || name.len() >= request.ifr_name.len() {
+        if name.is_empty() {
             let error = "an interface name has 1 to 15 bytes";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
         }
-        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-            *to = from as libc::c_char;
-        }
-        let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-        request.ifr_ifru.ifru_flags = flags as libc::c_short;
-        let header = HEADER as libc::c_int;
-        // SAFETY: the calls read one ifreq and one int, which live on; the third takes a number.
-        unsafe {
-            ioctl::tunsetiff(file.as_raw_fd(), &raw const request)?;
-            ioctl::tunsetvnethdrsz(file.as_raw_fd(), &raw const header)?;
-            ioctl::tunsetoffload(file.as_raw_fd(), OFFLOADS as libc::c_int)?;
-        }
+        let file = tuntap::open(name, libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR)?;
+        let header = vnet::LEN as libc::c_int;
+        // SAFETY: the call reads one int, which lives on.
+        unsafe { ioctl::tunsetvnethdrsz(file.as_raw_fd(), &raw const header) }?;
+        tuntap::set_offloads(&file, TCP_OFFLOADS)?;
         Ok(Tun { file })
     }
 
     /// A packet that the host sends, its length and what is left to do to it; `None` when there is
     /// none. A `buffer` of 64 KiB holds every packet.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, Offload)>> {
-        let mut header = [0; HEADER];
+        let mut header = [0; vnet::LEN];
         let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(buffer)];
-        match (&self.file).read_vectored(&mut parts) {
-            Ok(len) => Ok(Some((len.saturating_sub(HEADER), Offload::read(&header)))),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
-        }
+        let len = tuntap::none_yet((&self.file).read_vectored(&mut parts))?;
+        Ok(len.map(|len| (len.saturating_sub(vnet::LEN), Offload::read(&header))))
     }
 
     /// Hands a packet, whose first byte says IPv4 or IPv6, to the host. `headers`: bytes up to the
@@ -112,33 +78,25 @@ impl AsFd for Tun {
 }
 
 impl Offload {
-    fn read(header: &[u8; HEADER]) -> Offload {
-        let field = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
-        let checksum = (header[0] & NEEDS_CSUM != 0).then(|| (field(6), field(8)));
-        let segment = (header[1] & !GSO_ECN != GSO_NONE).then(|| field(4));
+    fn read(header: &[u8; vnet::LEN]) -> Offload {
+        let header = Header::parse(header).expect("the array is as long as a header");
+        let checksum = header.partial.then_some((header.csum_start, header.csum_offset));
+        let segment = (header.gso_type & !Header::ECN != 0).then_some(header.gso_size);
         Offload { checksum, segment }
     }
 
-    fn write(self, v6: bool, headers: u16) -> [u8; HEADER] {
-        let mut header = [0; HEADER];
-        let mut field = |at: usize, value: u16| {
-            header[at..at + 2].copy_from_slice(&value.to_ne_bytes());
-        };
+    fn write(self, v6: bool, headers: u16) -> [u8; vnet::LEN] {
+        let mut header = Header::default();
         if let Some(segment) = self.segment {
-            field(2, headers);
-            field(4, segment);
+            header.gso_type = if v6 { Header::TCP_V6 } else { Header::TCP_V4 };
+            (header.hdr_len, header.gso_size) = (headers, segment);
         }
         if let Some((start, offset)) = self.checksum {
-            field(6, start);
-            field(8, offset);
-            header[0] = NEEDS_CSUM;
+            (header.partial, header.csum_start, header.csum_offset) = (true, start, offset);
         }
-        header[1] = match (self.segment, v6) {
-            (None, _) => GSO_NONE,
-            (Some(_), false) => GSO_TCPV4,
-            (Some(_), true) => GSO_TCPV6,
-        };
-        header
+        let mut bytes = [0; vnet::LEN];
+        header.emit(&mut bytes);
+        bytes
     }
 }
 
@@ -160,7 +118,7 @@ mod tests {
                 }
             }
         }
-        let ecn = [1, GSO_TCPV4 | GSO_ECN, 0, 0, 0, 0, 0, 0, 0, 0];
+        let ecn = [1, Header::TCP_V4 | Header::ECN, 0, 0, 0, 0, 0, 0, 0, 0];
         assert!(Offload::read(&ecn).segment.is_some(), "the ECN mark is no kind of its own");
     }
 

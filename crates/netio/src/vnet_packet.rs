@@ -4,6 +4,7 @@
 //! SO_TIMESTAMPNS. Packets have a virtio header before them ([`crate::vnet`]); a VLAN tag, which
 //! the kernel takes out of a frame it receives, is put back.
 
+use crate::socket::{bind_packet, set_option as set};
 use crate::vnet::{self, Header};
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
@@ -90,16 +91,7 @@ impl VnetSocket {
             set(&socket, libc::SOL_PACKET, libc::PACKET_AUXDATA, &on)?;
             set(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &on)?;
         }
-        // SAFETY: an all-zero sockaddr_ll is a valid one.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = if everything { (libc::ETH_P_ALL as u16).to_be() } else { 0 };
-        address.sll_ifindex = ifindex as i32;
-        let len = size_of_val(&address) as u32;
-        // SAFETY: the address is a sockaddr_ll of `len` bytes that lives through the call.
-        if unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        bind_packet(&socket, ifindex, if everything { libc::ETH_P_ALL as u16 } else { 0 })?;
         if everything {
             // SAFETY: an all-zero packet_mreq is a valid one.
             let mut promiscuous: libc::packet_mreq = unsafe { std::mem::zeroed() };
@@ -300,15 +292,6 @@ fn with_tag(buffer: &mut [u8], tag: [u8; TAG]) -> &[u8] {
         header.emit(buffer);
     }
     buffer
-}
-
-fn set<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io::Result<()> {
-    let (value, len): (*const T, _) = (value, size_of::<T>() as u32);
-    // SAFETY: the value has `len` bytes and lives through the call.
-    match unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), len) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 impl AsFd for VnetSocket {

@@ -5,6 +5,7 @@
 //! slow, but frames that never arrive are worse.
 
 use nix::libc;
+use sheaf_netio::socket::{self, set_option};
 use std::io;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -141,21 +142,19 @@ impl Carrier {
         let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
         let carrier = Carrier::new(family, 0, true)?;
         if let Some(dev) = dev {
-            let (level, name) = (libc::SOL_SOCKET, dev.as_bytes());
-            carrier.set(level, libc::SO_BINDTODEVICE, name.as_ptr().cast(), name.len())?;
+            let name = socket::request(dev)?.ifr_name;
+            set_option(&carrier, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &name)?;
         }
         if v6 {
-            carrier.set_int(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
-            carrier.set_int(
-                libc::IPPROTO_IPV6,
-                libc::IPV6_MTU_DISCOVER,
-                libc::IPV6_PMTUDISC_DONT,
-            )?;
+            let level = libc::IPPROTO_IPV6;
+            set_option(&carrier, level, libc::IPV6_V6ONLY, &1)?;
+            set_option(&carrier, level, libc::IPV6_MTU_DISCOVER, &libc::IPV6_PMTUDISC_DONT)?;
         } else {
-            carrier.set_int(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)?;
+            let level = libc::IPPROTO_IP;
+            set_option(&carrier, level, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_DONT)?;
         }
         // A kernel that cannot hand over several datagrams at once hands over one.
-        let _ = carrier.set_int(libc::IPPROTO_UDP, UDP_GRO, 1);
+        let _ = set_option(&carrier, libc::IPPROTO_UDP, UDP_GRO, &1);
         carrier.bind(&mut Address::udp(local))?;
         Ok(carrier)
     }
@@ -170,7 +169,7 @@ impl Carrier {
         // SAFETY: the descriptor is new and nobody else's.
         let carrier = Carrier { socket: unsafe { OwnedFd::from_raw_fd(fd) }, segments };
         for option in [libc::SO_SNDBUFFORCE, libc::SO_RCVBUFFORCE] {
-            carrier.set_int(libc::SOL_SOCKET, option, BUFFER)?;
+            set_option(&carrier, libc::SOL_SOCKET, option, &BUFFER)?;
         }
         Ok(carrier)
     }
@@ -179,25 +178,6 @@ impl Carrier {
         let (pointer, len) = address.as_mut_ptr();
         // SAFETY: the address is `len` bytes long and lives through the call.
         match unsafe { libc::bind(self.socket.as_raw_fd(), pointer.cast(), len) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-
-    fn set_int(&self, level: i32, option: i32, value: libc::c_int) -> io::Result<()> {
-        self.set(level, option, (&raw const value).cast(), size_of_val(&value))
-    }
-
-    fn set(
-        &self,
-        level: i32,
-        option: i32,
-        value: *const libc::c_void,
-        len: usize,
-    ) -> io::Result<()> {
-        let fd = self.socket.as_raw_fd();
-        // SAFETY: the value is `len` bytes that live through the call.
-        match unsafe { libc::setsockopt(fd, level, option, value, len as u32) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }

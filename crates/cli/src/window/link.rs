@@ -38,14 +38,7 @@ fn settings(dev: &str) -> io::Result<[u8; WORDS * 4]> {
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     let mut words = [0u32; WORDS];
     words[0] = GET_SETTINGS;
-    // SAFETY: an all-zero ifreq is a valid one.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if dev.len() >= request.ifr_name.len() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "interface name too long"));
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(dev.bytes()) {
-        *to = from as libc::c_char;
-    }
+    let mut request = sheaf_netio::socket::request(dev)?;
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // SAFETY: the request points to a struct ethtool_cmd, 44 bytes; both live through the call.
     if unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) } != 0 {

@@ -1,0 +1,45 @@
+//! What several kinds of descriptors ask of the kernel alike.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// A request about interface `name` (at most 15 bytes), for ioctl(2); all but the name is zero.
+pub fn request(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: an all-zero ifreq is a valid one.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "interface name too long"));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(request)
+}
+
+/// Sets an option of a socket. `value` is a plain structure or number, as the option wants it.
+pub fn set_option<T: Copy>(socket: &impl AsFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+    let (value, len): (*const T, _) = (value, size_of::<T>() as u32);
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the value has `len` bytes and lives through the call.
+    match unsafe { libc::setsockopt(fd, level, name, value.cast(), len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Binds a packet socket to interface `ifindex` and to frames of `protocol` (an EtherType; 0 for
+/// none: it only sends).
+pub(crate) fn bind_packet(socket: &impl AsFd, ifindex: u32, protocol: u16) -> io::Result<()> {
+    // SAFETY: an all-zero sockaddr_ll is a valid one.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = ifindex as i32;
+    let len = size_of_val(&address) as u32;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the address is a sockaddr_ll of `len` bytes that lives through the call.
+    match unsafe { libc::bind(fd, (&raw const address).cast(), len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
