@@ -454,7 +454,9 @@ static __always_inline bool in_order(__u32 owner, __u64 gen, __u64 time, __u32 c
 {
 	__u64 *entered = bpf_map_lookup_elem(&entries, &owner);
 
-	return owner == cpu || !entered || *entered != gen || now - time > OWNER_TIMEOUT;
+	/* The other CPU may have taken its frame since this one read its clock. */
+	return owner == cpu || !entered || *entered != gen ||
+	       (__s64)(now - time) > OWNER_TIMEOUT;
 }
 
 /* Finishes the checksum of the packet of `len` bytes in `bytes`. */
