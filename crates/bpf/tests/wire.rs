@@ -8,8 +8,9 @@ use sheaf_aggregate::{Config, Policy};
 use sheaf_bpf::Controller;
 use sheaf_bpf::layout::Hop;
 use sheaf_netio::netns::Namespace;
-use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::poller::Poller;
+use sheaf_netio::vnet::{self, Header};
+use sheaf_netio::vnet_packet::{Receive, VnetSocket};
 use sheaf_netio::{clock, ip};
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::checksum;
@@ -17,6 +18,7 @@ use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{Meta, Outer};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 
@@ -135,31 +137,34 @@ fn sender(host: &Namespace, cpu: usize, flows: [u16; 2], arrived: mpsc::Receiver
 }
 
 /// Reads frames until every packet of every flow has come, in order and whole.
-fn listen(socket: &PacketSocket, case: Case, windows: &[mpsc::Sender<()>]) -> u64 {
+fn listen(socket: &mut VnetSocket, case: Case, windows: &[mpsc::Sender<()>]) -> u64 {
     let mut poller = Poller::default();
     poller.add(socket);
     let mut next = BTreeMap::<u16, u32>::new();
-    let (mut buffer, mut bundled) = ([0; 4096], 0);
-    let mut told = [0; 2];
+    let (mut bundled, mut told) = (0, [0; 2]);
     let total = |next: &BTreeMap<u16, u32>| next.values().map(|n| u64::from(*n)).sum::<u64>();
     while total(&next) < u64::from(FLOWS) * u64::from(PACKETS) {
-        let Some(len) = socket.receive(&mut buffer).unwrap() else {
+        let heard = socket.receive(|bytes, _| {
+            let header = Header::parse(bytes).unwrap();
+            let frame = &bytes[vnet::LEN..];
+            let packet = &frame[14..];
+            if frame[..6] != MAC_B {
+                return;
+            }
+            if let Ok(meta) = Meta::parse(packet) {
+                assert!(!header.partial, "{case:?}: the device would write into a meta packet");
+                for inner in meta.packets() {
+                    count(&mut next, inner, true, case);
+                    bundled += 1;
+                }
+            } else if let Ok(view) = Ip::parse(packet) {
+                // With offload, the cable carries lone packets as the socket left them.
+                count(&mut next, view, !header.partial, case);
+            }
+        });
+        if heard.unwrap() == 0 {
             poller.wait(Some(LONG)).unwrap();
             assert!(poller.readable(0), "{case:?}: packets are missing, {next:?} came");
-            continue;
-        };
-        let packet = &buffer[14..len];
-        if buffer[..6] != MAC_B {
-            continue;
-        }
-        if let Ok(meta) = Meta::parse(packet) {
-            for inner in meta.packets() {
-                count(&mut next, inner, true, case);
-                bundled += 1;
-            }
-        } else if let Ok(view) = Ip::parse(packet) {
-            // With offload, the cable carries lone packets as the socket left them.
-            count(&mut next, view, !case.offload, case);
         }
         for (pair, window) in windows.iter().enumerate() {
             let flow = |index: u16| next.get(&(pair as u16 * 2 + index)).copied().unwrap_or(0);
@@ -200,9 +205,8 @@ fn run(case: Case) {
         offload(host, case.offload);
     }
     let from = behind.as_ref().unwrap_or(&pair.a);
-    let raw = pair.b.run(|| PacketSocket::open(ip::index("eth0")?)).unwrap();
-    let room = nix::sys::socket::sockopt::RcvBufForce;
-    nix::sys::socket::setsockopt(&raw, room, &(32 << 20)).unwrap();
+    let open = || VnetSocket::open(ip::index("eth0")?, Receive::Everything);
+    let mut raw = pair.b.run(open).unwrap();
     // Lest B refuses the port.
     let _listener = pair.b.run(|| UdpSocket::bind((B, 5004))).unwrap();
     let done = AtomicBool::new(false);
@@ -216,10 +220,10 @@ fn run(case: Case) {
             let flows = [index as u16 * 2, index as u16 * 2 + 1];
             scope.spawn(move || sender(from, index % case.cpus, flows, arrived));
         }
-        let result = std::panic::catch_unwind(|| listen(&raw, case, &windows));
+        let result = catch_unwind(AssertUnwindSafe(|| listen(&mut raw, case, &windows)));
         done.store(true, Ordering::Relaxed);
         drop(windows);
-        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     });
     assert!(bundled > u64::from(PACKETS), "{case:?}: only {bundled} shared a frame");
 }

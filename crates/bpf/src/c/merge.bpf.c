@@ -535,10 +535,25 @@ static __always_inline __u32 header_len(struct hop *hop)
 }
 
 /*
+ * Takes from a packet what its sender left to the device, the checksum: it would be written into
+ * the frame that the packet is to carry, where its transport header used to be. There is no call for
+ * it, but skb_postpull_rcsum() does it when the place where the checksum starts is pulled away.
+ */
+static __always_inline int forget_checksum(struct __sk_buff *skb)
+{
+	/* Beyond the longest header before a transport header, and short enough to leave one. */
+	enum { PULLED = ETH_LEN + V6_LEN + 2 };
+
+	return bpf_skb_change_tail(skb, ETH_LEN + PULLED + V6_LEN, 0) ?:
+	       bpf_skb_adjust_room(skb, -PULLED, BPF_ADJ_ROOM_MAC, 0);
+}
+
+/*
  * Turns `skb` into the oldest frame of the queue in `slot`. Answers 0, or -1 when the queue is
  * empty, a packet is still being copied into it, or the order could suffer.
  */
-static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause, __u64 now)
+static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause, __u64 now,
+			   bool unfinished)
 {
 	struct queue *queue = bpf_map_lookup_elem(&queues, &slot);
 	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), index, size, start, len, count, ring;
@@ -620,6 +635,7 @@ static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause, __u64
 		type = frame->bytes[HEADROOM] >> 4 == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
 	}
 	if (start > HEADROOM || size < V4_LEN || size > MAX_META ||
+	    (unfinished && forget_checksum(skb)) ||
 	    bpf_skb_change_tail(skb, ETH_LEN + size, 0)) {
 		pending->taken = 0;
 		__sync_fetch_and_add(&queue->stats.dropped, count);
@@ -645,7 +661,7 @@ static __always_inline int tick(struct __sk_buff *skb, struct merge_config *conf
 		return NEXT;
 	if (tick.cause == RECLAIM)
 		return reclaim(tick.slot) ? TCX_DROP : consume();
-	return emit(skb, tick.slot, tick.cause, now) ? TCX_DROP : NEXT;
+	return emit(skb, tick.slot, tick.cause, now, false) ? TCX_DROP : NEXT;
 }
 
 SEC("classifier")
@@ -788,7 +804,8 @@ int sheaf_merge(struct __sk_buff *skb)
 		ready = true;
 	if (!ready)
 		return consume();
-	result = packet.unfinished ? -1 : emit(skb, slot, full || config->policy == FORCED ? BY_SIZE : BY_READY, now);
+	result = emit(skb, slot, full || config->policy == FORCED ? BY_SIZE : BY_READY, now,
+		      packet.unfinished);
 	if (result == 0)
 		return NEXT;
 	if (result == -1)
