@@ -207,10 +207,10 @@ pub struct Pending {
     oldest: u64,
     len: u32,
     count: u32,
-    last: u32,
     writers: u32,
     closed: u32,
     taken: u32,
+    pad: u32,
 }
 
 /// `struct queue`.

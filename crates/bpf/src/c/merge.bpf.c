@@ -158,10 +158,10 @@ struct pending {
 	__u64 oldest;
 	__u32 len; /* inner bytes */
 	__u32 count;
-	__u32 last;    /* length of the packet added last */
 	__u32 writers; /* packets whose bytes are still being copied */
 	__u32 closed;
 	__u32 taken; /* its bytes are being read */
+	__u32 pad;
 };
 
 struct queue {
@@ -775,7 +775,6 @@ int sheaf_merge(struct __sk_buff *skb)
 	at = pending->len;
 	pending->len += len;
 	pending->count++;
-	pending->last = len;
 	/* Others end their copies without the lock. */
 	__sync_fetch_and_add(&pending->writers, 1);
 	queue->bytes += len;
