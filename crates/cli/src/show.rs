@@ -1,28 +1,16 @@
 //! `sheaf show`: the statistics of the theses, per interface and next hop; those of trunks; and the
 //! flows whose windows are controlled.
 
+use crate::control::Service;
 use crate::trunk::report::{self as trunk, Trunk};
 use crate::window;
 use anyhow::bail;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sheaf_aggregate::Stats;
 use sheaf_bpf::Split;
 use sheaf_netio::ip;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::io::Read;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
-use std::time::Duration;
-
-/// The most bytes that an answer may have.
-const LONGEST: u64 = 1 << 20;
-
-/// The name of the control socket of interface `dev`, in the abstract space of its namespace.
-pub fn socket_name(dev: &str) -> String {
-    format!("sheaf/aggregate/{dev}")
-}
 
 /// Everything known of one interface.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -149,13 +137,13 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
     };
     let mut interfaces = Vec::new();
     for name in names {
-        let asked = ask(&socket_name(&name))?;
+        let asked = Service::Aggregate.ask(&name)?;
         let mut interface = asked.unwrap_or_else(|| Interface::new(&name));
         if interface.split.is_none() && support.is_ok() {
             interface.read_splitter(ip::index(&name)?)?;
         }
-        interface.trunk = ask(&trunk::socket_name(&name))?;
-        interface.window = ask(&window::socket_name(&name))?;
+        interface.trunk = Service::Trunk.ask(&name)?;
+        interface.window = Service::Window.ask(&name)?;
         if interface.aggregates() || interface.trunk.is_some() || interface.window.is_some() {
             interfaces.push(interface);
         }
@@ -174,16 +162,6 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
         interfaces.iter().for_each(|interface| print!("{}", text(interface)));
     }
     Ok(())
-}
-
-/// Asks the process behind the control socket `name`; `None` when there is none.
-fn ask<T: DeserializeOwned>(name: &str) -> anyhow::Result<Option<T>> {
-    let address = SocketAddr::from_abstract_name(name)?;
-    let Ok(stream) = UnixStream::connect_addr(&address) else { return Ok(None) };
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let mut answer = Vec::new();
-    stream.take(LONGEST).read_to_end(&mut answer)?;
-    Ok(Some(serde_json::from_slice(&answer)?))
 }
 
 /// An interface in the manner of `tc -s`.

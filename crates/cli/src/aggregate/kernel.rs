@@ -3,6 +3,7 @@
 use super::arguments::{Arguments, Peers};
 use super::engine::{Engine, NO_LIMIT};
 use crate::grammar::Prefix;
+use crate::random;
 use sheaf_aggregate::{Config, Stats};
 use sheaf_bpf::Controller;
 use sheaf_bpf::layout::Hop;
@@ -12,7 +13,6 @@ use sheaf_netio::{ip, timer};
 use sheaf_stage::Instant;
 use sheaf_wire::meta::Outer;
 use std::collections::BTreeMap;
-use std::io::Read;
 
 pub struct Kernel {
     ifindex: u32,
@@ -25,9 +25,7 @@ impl Kernel {
     pub fn attach(arguments: &Arguments, config: &Config, peers: &Peers) -> anyhow::Result<Kernel> {
         let dev = &arguments.dev;
         let ifindex = ip::index(dev)?;
-        let mut cookie = [0; 8];
-        std::fs::File::open("/dev/urandom")?.read_exact(&mut cookie)?;
-        let cookie = u64::from_ne_bytes(cookie);
+        let cookie = random::unguessable()?;
         super::attach_split(dev, ifindex, peers)?;
         let controller = Controller::attach(dev, ifindex, ip::mac(dev)?, config, cookie)?;
         // A tick that comes late finds a full queue.
