@@ -57,8 +57,8 @@ pub struct Counters {
     average_aggregation: Option<f64>,
 }
 
-impl From<&Stats> for Counters {
-    fn from(stats: &Stats) -> Self {
+impl From<Stats> for Counters {
+    fn from(stats: Stats) -> Self {
         Counters {
             aggregated_packets: stats.aggregated_packets,
             meta_packets: stats.meta_packets,
@@ -82,14 +82,12 @@ impl Interface {
         Interface { interface: interface.to_owned(), ..Interface::default() }
     }
 
-    /// Adds the counters of a next hop.
-    pub fn add_hop(&mut self, name: String, stats: &Stats) {
-        self.hops.insert(name, stats.into());
+    /// Sets the counters of the next hops, and their sum.
+    pub fn set_hops(&mut self, hops: BTreeMap<String, Stats>) {
         let mut sum = Stats::default();
-        for hop in self.hops.values() {
-            sum.add(&hop.into());
-        }
-        self.total = (&sum).into();
+        hops.values().for_each(|hop| sum.add(hop));
+        self.total = sum.into();
+        self.hops = hops.into_iter().map(|(name, stats)| (name, stats.into())).collect();
     }
 
     /// Whether packets are gathered or split.
@@ -104,23 +102,6 @@ impl Interface {
             self.split = Some(counters.map(|(name, count)| (name.to_owned(), count)).collect());
         }
         Ok(())
-    }
-}
-
-impl From<&Counters> for Stats {
-    fn from(counters: &Counters) -> Self {
-        Stats {
-            aggregated_packets: counters.aggregated_packets,
-            aggregated_bytes: counters.aggregated_bytes,
-            meta_packets: counters.meta_packets,
-            meta_bytes: counters.aggregated_bytes_on_network,
-            unaggregated_packets: counters.unaggregated_packets,
-            unaggregated_bytes: counters.unaggregated_bytes,
-            by_timeout: counters.sent_by_timeout,
-            by_size: counters.sent_by_size,
-            by_ready: counters.sent_by_ready,
-            dropped: counters.dropped,
-        }
     }
 }
 

@@ -205,10 +205,9 @@ impl Daemon<'_> {
         interface.engine = Some(self.engine.name());
         interface.policy = Some(policy_name(self.config.policy).to_owned());
         interface.seconds = (clock::now() - self.started).as_secs_f64();
-        for (id, stats) in self.engine.stats()? {
-            let name = names.get(&id).map_or_else(|| id.to_string(), IpAddr::to_string);
-            interface.add_hop(name, &stats);
-        }
+        let name = |id: u32| names.get(&id).map_or_else(|| id.to_string(), IpAddr::to_string);
+        let hops = self.engine.stats()?.into_iter();
+        interface.set_hops(hops.map(|(id, stats)| (name(id), stats)).collect());
         interface.held_frames = self.engine.held();
         interface.passed_frames = self.engine.passed();
         interface.split = self.engine.split()?;
