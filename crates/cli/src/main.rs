@@ -6,6 +6,7 @@ mod emulate;
 mod grammar;
 mod lab;
 mod random;
+mod rule;
 mod show;
 mod signals;
 mod trunk;
