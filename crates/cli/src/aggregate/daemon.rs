@@ -44,8 +44,8 @@ struct Daemon<'a> {
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let dev = &arguments.dev;
     let ifindex = ip::index(dev)?;
-    ip::mac(dev)?;
-    let mut config = arguments.config(ip::mtu(dev)?)?;
+    let (mac, mtu) = (ip::mac(dev)?, ip::mtu(dev)?);
+    let mut config = arguments.config(mtu)?;
     let (engine, why) = choose(arguments.engine)?;
     let control = Teller::bind(Service::Aggregate, dev).map_err(|_| {
         anyhow::anyhow!("{dev} is aggregated already; stop the other `sheaf aggregate` first")
@@ -58,8 +58,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let told = queues.as_ref().map_or("nothing", Queues::name);
     let peers = splits(arguments);
     let engine: Box<dyn Engine> = match engine {
-        Choice::User => Box::new(User::open(arguments, &config, &peers)?),
-        _ => Box::new(Kernel::attach(arguments, &config, &peers)?),
+        Choice::User => Box::new(User::open(dev, ifindex, mtu, &config, &peers)?),
+        _ => Box::new(Kernel::attach(dev, ifindex, mac, &config, &peers)?),
     };
     let signals = crate::signals::signals()?;
     let mut daemon = Daemon {
