@@ -2,52 +2,23 @@
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use sheaf_bpf::Window;
-use sheaf_netio::netns::Namespace;
 use sheaf_netio::{clock, ip};
 use sheaf_stage::{Duration, Instant};
 use sheaf_window::{
     Config, Connection, Controller, Direction, Formula, Half, Key, Passing, Rewriter,
 };
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 mod common;
+mod pair;
 use common::{Layout, Packet, handshake};
+use pair::{A, B, Pair};
 
-const A: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-const B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 const LIMIT: u32 = 20_000;
 
-/// Two hosts and a cable.
-struct Pair {
-    a: Namespace,
-    b: Namespace,
-}
-
 impl Pair {
-    fn new() -> Pair {
-        let (a, b) = (Namespace::new().unwrap(), Namespace::new().unwrap());
-        let other = b.path();
-        a.run(|| {
-            ip::run(&format!(
-                "link add eth0 address 02:00:00:00:09:01 type veth peer name eth0 \
-                 address 02:00:00:00:09:02 netns {other}"
-            ))?;
-            ip::run("addr add 10.9.0.1/24 dev eth0")?;
-            ip::run("neigh add 10.9.0.2 lladdr 02:00:00:00:09:02 dev eth0")?;
-            ip::run("link set eth0 up")
-        })
-        .unwrap();
-        b.run(|| {
-            ip::run("addr add 10.9.0.2/24 dev eth0")?;
-            ip::run("neigh add 10.9.0.1 lladdr 02:00:00:00:09:01 dev eth0")?;
-            ip::run("link set eth0 up")
-        })
-        .unwrap();
-        Pair { a, b }
-    }
-
     /// The program on A's interface; new flows of `direction` get [`LIMIT`].
     fn attach(&self, direction: Direction) -> Window {
         let attach = || Window::attach("eth0").map_err(io::Error::other);

@@ -1,28 +1,16 @@
 //! `sheaf show`: the statistics of the theses, per interface and next hop; those of trunks; and the
 //! flows whose windows are controlled.
 
+use crate::control::Service;
 use crate::trunk::report::{self as trunk, Trunk};
 use crate::window;
 use anyhow::bail;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sheaf_aggregate::Stats;
 use sheaf_bpf::Split;
 use sheaf_netio::ip;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::io::Read;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
-use std::time::Duration;
-
-/// The most bytes that an answer may have.
-const LONGEST: u64 = 1 << 20;
-
-/// The name of the control socket of interface `dev`, in the abstract space of its namespace.
-pub fn socket_name(dev: &str) -> String {
-    format!("sheaf/aggregate/{dev}")
-}
 
 /// Everything known of one interface.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -69,8 +57,8 @@ pub struct Counters {
     average_aggregation: Option<f64>,
 }
 
-impl From<&Stats> for Counters {
-    fn from(stats: &Stats) -> Self {
+impl From<Stats> for Counters {
+    fn from(stats: Stats) -> Self {
         Counters {
             aggregated_packets: stats.aggregated_packets,
             meta_packets: stats.meta_packets,
@@ -94,14 +82,12 @@ impl Interface {
         Interface { interface: interface.to_owned(), ..Interface::default() }
     }
 
-    /// Adds the counters of a next hop.
-    pub fn add_hop(&mut self, name: String, stats: &Stats) {
-        self.hops.insert(name, stats.into());
+    /// Sets the counters of the next hops, and their sum.
+    pub fn set_hops(&mut self, hops: BTreeMap<String, Stats>) {
         let mut sum = Stats::default();
-        for hop in self.hops.values() {
-            sum.add(&hop.into());
-        }
-        self.total = (&sum).into();
+        hops.values().for_each(|hop| sum.add(hop));
+        self.total = sum.into();
+        self.hops = hops.into_iter().map(|(name, stats)| (name, stats.into())).collect();
     }
 
     /// Whether packets are gathered or split.
@@ -119,23 +105,6 @@ impl Interface {
     }
 }
 
-impl From<&Counters> for Stats {
-    fn from(counters: &Counters) -> Self {
-        Stats {
-            aggregated_packets: counters.aggregated_packets,
-            aggregated_bytes: counters.aggregated_bytes,
-            meta_packets: counters.meta_packets,
-            meta_bytes: counters.aggregated_bytes_on_network,
-            unaggregated_packets: counters.unaggregated_packets,
-            unaggregated_bytes: counters.unaggregated_bytes,
-            by_timeout: counters.sent_by_timeout,
-            by_size: counters.sent_by_size,
-            by_ready: counters.sent_by_ready,
-            dropped: counters.dropped,
-        }
-    }
-}
-
 /// `sheaf show`: `dev` or all interfaces of this namespace.
 pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
     // A trunk needs no eBPF, and a machine without has no splitters.
@@ -149,13 +118,13 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
     };
     let mut interfaces = Vec::new();
     for name in names {
-        let asked = ask(&socket_name(&name))?;
+        let asked = Service::Aggregate.ask(&name)?;
         let mut interface = asked.unwrap_or_else(|| Interface::new(&name));
         if interface.split.is_none() && support.is_ok() {
             interface.read_splitter(ip::index(&name)?)?;
         }
-        interface.trunk = ask(&trunk::socket_name(&name))?;
-        interface.window = ask(&window::socket_name(&name))?;
+        interface.trunk = Service::Trunk.ask(&name)?;
+        interface.window = Service::Window.ask(&name)?;
         if interface.aggregates() || interface.trunk.is_some() || interface.window.is_some() {
             interfaces.push(interface);
         }
@@ -174,16 +143,6 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
         interfaces.iter().for_each(|interface| print!("{}", text(interface)));
     }
     Ok(())
-}
-
-/// Asks the process behind the control socket `name`; `None` when there is none.
-fn ask<T: DeserializeOwned>(name: &str) -> anyhow::Result<Option<T>> {
-    let address = SocketAddr::from_abstract_name(name)?;
-    let Ok(stream) = UnixStream::connect_addr(&address) else { return Ok(None) };
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let mut answer = Vec::new();
-    stream.take(LONGEST).read_to_end(&mut answer)?;
-    Ok(Some(serde_json::from_slice(&answer)?))
 }
 
 /// An interface in the manner of `tc -s`.

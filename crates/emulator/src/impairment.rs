@@ -113,6 +113,12 @@ pub(crate) struct Fates {
     reorder: Option<Reorder>,
     /// `None` where the delay is constant.
     jitter: Option<Jitter>,
+    chains: Chains,
+}
+
+/// Where the chains are; the beginning is the default.
+#[derive(Clone, Copy, Debug, Default)]
+struct Chains {
     lost: Chain,
     state: State,
     bad: bool,
@@ -133,66 +139,43 @@ impl Fates {
             corrupt: config.corrupt,
             reorder: config.reorder,
             jitter: varies.then(|| Jitter::new(&delay.distribution, delay.correlation)),
-            lost: Chain::default(),
-            state: State::default(),
-            bad: false,
-            duplicated: Chain::default(),
-            corrupted: Chain::default(),
-            reordered: Chain::default(),
-            since: 0,
+            chains: Chains::default(),
         }
     }
 
     /// The same chances, with all chains at their beginning.
     pub fn anew(&self) -> Self {
-        let mut jitter = self.jitter.clone();
-        if let Some(jitter) = &mut jitter {
+        let mut anew = Fates { chains: Chains::default(), ..self.clone() };
+        if let Some(jitter) = &mut anew.jitter {
             jitter.restart();
         }
-        Fates {
-            jitter,
-            lost: Chain::default(),
-            state: State::default(),
-            bad: false,
-            duplicated: Chain::default(),
-            corrupted: Chain::default(),
-            reordered: Chain::default(),
-            since: 0,
-            ..self.clone()
-        }
+        anew
     }
 
     /// Takes other parameters; the chains go on from where they are.
     pub fn change(&mut self, config: &LinkConfig) {
-        let new = Fates::new(config);
-        let mut jitter = new.jitter;
-        if let (Some(jitter), Some(before)) = (&mut jitter, &self.jitter) {
+        let mut new = Fates { chains: self.chains, ..Fates::new(config) };
+        if let (Some(jitter), Some(before)) = (&mut new.jitter, &self.jitter) {
             jitter.continue_from(before);
         }
-        *self = Fates {
-            loss: new.loss,
-            duplicate: new.duplicate,
-            corrupt: new.corrupt,
-            reorder: new.reorder,
-            jitter,
-            ..self.clone()
-        };
+        *self = new;
     }
 
     /// What happens to packet `number`.
     pub fn decide(&mut self, dice: Dice, number: u64) -> Fate {
         let mut fate = Fate { lost: self.loses(dice, number), ..Fate::default() };
+        let chains = &mut self.chains;
         let happens = |chain: &mut Chain, chance: Chance, purpose| {
             chance.probability > 0.0 && chain.next(chance, dice.unit(purpose, number))
         };
-        fate.duplicated = happens(&mut self.duplicated, self.duplicate, Purpose::Duplicate);
-        fate.corrupted = happens(&mut self.corrupted, self.corrupt, Purpose::Corrupt);
+        fate.duplicated = happens(&mut chains.duplicated, self.duplicate, Purpose::Duplicate);
+        fate.corrupted = happens(&mut chains.corrupted, self.corrupt, Purpose::Corrupt);
         if let Some(Reorder { chance, gap }) = self.reorder {
-            self.since = self.since.saturating_add(1);
+            chains.since = chains.since.saturating_add(1);
             fate.reordered =
-                self.since >= gap && happens(&mut self.reordered, chance, Purpose::Reorder);
+                chains.since >= gap && happens(&mut chains.reordered, chance, Purpose::Reorder);
             if fate.reordered {
-                self.since = 0;
+                chains.since = 0;
             }
         }
         if let Some(jitter) = &mut self.jitter {
@@ -202,21 +185,22 @@ impl Fates {
     }
 
     fn loses(&mut self, dice: Dice, number: u64) -> Option<Cause> {
+        let chains = &mut self.chains;
         match self.loss {
             Loss::None => None,
-            Loss::Random(chance) => self
+            Loss::Random(chance) => chains
                 .lost
                 .next(chance, dice.unit(Purpose::Loss, number))
                 .then_some(Cause::LossRandom),
             Loss::State(model) => {
-                self.state = model.next(self.state, dice.unit(Purpose::Loss, number));
-                matches!(self.state, State::LostInBurst | State::LostInGap)
+                chains.state = model.next(chains.state, dice.unit(Purpose::Loss, number));
+                matches!(chains.state, State::LostInBurst | State::LostInGap)
                     .then_some(Cause::LossState)
             }
             Loss::Gemodel(Gemodel { p, r, bad_loss, good_loss }) => {
                 // As in the kernel, the loss is that of the state before the step.
-                let (loss, leaves) = if self.bad { (bad_loss, r) } else { (good_loss, p) };
-                self.bad ^= dice.unit(Purpose::Loss, number) < leaves;
+                let (loss, leaves) = if chains.bad { (bad_loss, r) } else { (good_loss, p) };
+                chains.bad ^= dice.unit(Purpose::Loss, number) < leaves;
                 dice.happens(Purpose::LossInState, number, loss).then_some(Cause::LossGemodel)
             }
         }

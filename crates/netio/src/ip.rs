@@ -1,9 +1,19 @@
-//! Interfaces, addresses and neighbours of this thread's network namespace, by the `ip` command of
-//! iproute2.
+//! Interfaces, addresses and neighbours of this thread's network namespace: what is set, by the `ip`
+//! command of iproute2; numbers, link addresses and MTUs from the kernel itself.
 
+use crate::socket::request;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
+
+mod ioctl {
+    #![allow(missing_docs, reason = "the macros make the items")]
+    use nix::libc;
+    nix::ioctl_readwrite_bad!(siocgifhwaddr, libc::SIOCGIFHWADDR, libc::ifreq);
+    nix::ioctl_readwrite_bad!(siocgifmtu, libc::SIOCGIFMTU, libc::ifreq);
+}
 
 /// Runs `ip` with the words of `arguments`; an error carries what it said.
 pub fn run(arguments: &str) -> io::Result<()> {
@@ -33,10 +43,17 @@ pub fn index(name: &str) -> io::Result<u32> {
 
 /// The link address of interface `name`.
 pub fn mac(name: &str) -> io::Result<[u8; 6]> {
-    let text = output(&format!("-o link show dev {name}"))?;
-    let address = text.split_once("link/ether ").map(|(_, rest)| rest).unwrap_or_default();
-    parse_mac(address.split_whitespace().next().unwrap_or_default())
-        .ok_or_else(|| io::Error::other(format!("{name} is no Ethernet interface")))
+    let mut request = request(name)?;
+    // SAFETY: SIOCGIFHWADDR reads and writes one ifreq, which lives through the call, and leaves
+    // the address member set.
+    let address = unsafe {
+        ioctl::siocgifhwaddr(any_socket()?.as_raw_fd(), &raw mut request)?;
+        request.ifr_ifru.ifru_hwaddr
+    };
+    if address.sa_family != libc::ARPHRD_ETHER {
+        return Err(io::Error::other(format!("{name} is no Ethernet interface")));
+    }
+    Ok(std::array::from_fn(|at| address.sa_data[at] as u8))
 }
 
 /// The names of all interfaces.
@@ -47,9 +64,19 @@ pub fn names() -> io::Result<Vec<String>> {
 
 /// The MTU of interface `name` in bytes.
 pub fn mtu(name: &str) -> io::Result<u32> {
-    let text = output(&format!("-o link show dev {name}"))?;
-    let mtu = text.split_once(" mtu ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
-    mtu.ok_or_else(|| io::Error::other(format!("{name} has no MTU")))
+    let mut request = request(name)?;
+    // SAFETY: SIOCGIFMTU reads and writes one ifreq, which lives through the call, and leaves the
+    // MTU member set.
+    let mtu = unsafe {
+        ioctl::siocgifmtu(any_socket()?.as_raw_fd(), &raw mut request)?;
+        request.ifr_ifru.ifru_mtu
+    };
+    u32::try_from(mtu).map_err(|_| io::Error::other(format!("{name} has no MTU")))
+}
+
+/// A socket to ask of interfaces; of what family does not matter.
+fn any_socket() -> io::Result<OwnedFd> {
+    Ok(socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?)
 }
 
 /// The addresses of interface `name`.
@@ -83,4 +110,26 @@ pub fn parse_mac(text: &str) -> Option<[u8; 6]> {
         *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
     }
     parts.next().is_none().then_some(mac)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netns::Namespace;
+
+    #[test]
+    fn link_address_and_mtu_are_those_that_were_set_and_a_loopback_has_no_link_address() {
+        let namespace = Namespace::new().unwrap();
+        let asked = namespace.run(|| {
+            run("link add eth0 address 02:00:00:00:00:fe mtu 1400 type veth peer name eth1")?;
+            assert_eq!(mac("eth0")?, [2, 0, 0, 0, 0, 0xfe]);
+            assert_eq!(mtu("eth0")?, 1400);
+            assert_eq!(mtu("lo")?, 65_536);
+            assert!(mac("lo").unwrap_err().to_string().contains("lo is no Ethernet interface"));
+            assert!(mac("eth7").is_err() && mtu("eth7").is_err());
+            assert!(mtu("a-name-that-is-too-long").is_err());
+            Ok(())
+        });
+        asked.unwrap();
+    }
 }

@@ -4,7 +4,7 @@
 //! * [`gso`]: super-packets, taken apart into their segments;
 //! * [`netns`]: anonymous network namespaces, which vanish with the process;
 //! * [`neigh`]: the neighbour table;
-//! * [`ip`]: interfaces and addresses, by the `ip` command;
+//! * [`ip`]: interfaces and addresses; what is set, by the `ip` command;
 //! * [`netlink`]: questions to the kernel's routing family;
 //! * [`packet`]: raw packet sockets;
 //! * [`poller`]: waiting for descriptors and a time;

@@ -1,6 +1,7 @@
 //! The command lines of `sheaf aggregate` and `sheaf split`.
 
 use crate::grammar::{self, Prefix, Words};
+use crate::rule::{self, Vocabulary};
 use anyhow::{Context, bail, ensure};
 use sheaf_aggregate::{Config, Policy, Rule, Rules, Threshold};
 use sheaf_wire::ip::Protocol;
@@ -226,50 +227,29 @@ fn far_end(words: &mut Words<'_>) -> anyhow::Result<FarEnd> {
 
 /// What follows `match`, up to the next keyword of the command.
 fn rule(words: &mut Words<'_>) -> anyhow::Result<Rule> {
-    let mut rule = Rule { protocol: None, max_len: u16::MAX, ..Rule::default() };
-    let mut criteria = 0;
-    while let Some(word) = words.peek() {
+    let vocabulary = Vocabulary { keywords: &KEYWORDS, criteria: &CRITERIA };
+    let rule = vocabulary.read(words, |rule, word, words| {
         match word {
-            "proto" => rule.protocol = protocol(value(words, "proto", "udp")?)?,
-            "dscp" => rule.dscp = Some(grammar::dscp("dscp", value(words, "dscp", "ef")?)?),
-            "sport" => {
-                rule.source_ports = grammar::range("sport", value(words, "sport", "5004-5100")?)?;
-            }
-            "dport" => {
-                rule.destination_ports =
-                    grammar::range("dport", value(words, "dport", "5004-5100")?)?;
-            }
-            "mark" => rule.mark = mark(value(words, "mark", "0x3/0x3")?)?,
-            "length" => rule.max_len = grammar::number("length", value(words, "length", "256")?)?,
-            word if KEYWORDS.contains(&word) => break,
-            word => return Err(grammar::unknown(word, &[&CRITERIA[..], &KEYWORDS].concat())),
+            "proto" => rule.protocol = protocol(words.value(word, "udp")?)?,
+            "mark" => rule.mark = mark(words.value(word, "0x3/0x3")?)?,
+            _ => return Ok(false),
         }
-        criteria += 1;
-    }
-    ensure!(criteria > 0, "match says nothing; write e.g. match proto udp length 256");
-    Ok(rule)
-}
-
-fn value<'a>(words: &mut Words<'a>, keyword: &str, example: &str) -> anyhow::Result<&'a str> {
-    words.next();
-    words.value(keyword, example)
+        Ok(true)
+    });
+    rule?.context("match says nothing; write e.g. match proto udp length 256")
 }
 
 fn protocol(word: &str) -> anyhow::Result<Option<Protocol>> {
-    let number = match word {
-        "any" => return Ok(None),
-        "udp" => 17,
-        "tcp" => 6,
-        "icmp" => 1,
-        "icmp6" | "ipv6-icmp" => 58,
-        "sctp" => 132,
-        word => grammar::number("proto", word)
-            .ok()
-            .with_context(|| format!("proto {word:?} is unknown; give udp, tcp or a number"))?,
-    };
+    const NAMES: [(&str, u8); 6] =
+        [("udp", 17), ("tcp", 6), ("icmp", 1), ("icmp6", 58), ("ipv6-icmp", 58), ("sctp", 132)];
+    if word == "any" {
+        return Ok(None);
+    }
+    let protocol = rule::protocol(word, &NAMES)?;
+    let number = protocol.0;
     // 0 and 253 are never gathered: an extension header, and the meta packet itself.
     ensure!(number != 0 && number != 253, "proto {number} is never gathered; give another one");
-    Ok(Some(Protocol(number)))
+    Ok(Some(protocol))
 }
 
 fn mark(word: &str) -> anyhow::Result<(u32, u32)> {

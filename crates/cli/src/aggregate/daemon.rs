@@ -6,6 +6,7 @@ use super::device::Queues;
 use super::engine::Engine;
 use super::kernel::Kernel;
 use super::user::User;
+use crate::control::{Service, Teller};
 use crate::show::{self, Interface};
 use anyhow::{Context, bail};
 use nix::sys::signalfd::SignalFd;
@@ -17,10 +18,7 @@ use sheaf_netio::{clock, ip};
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::meta::Outer;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::net::IpAddr;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
 
 /// How often the neighbour table is read.
 const NEIGHBOURS: Duration = Duration::from_secs(1);
@@ -46,14 +44,12 @@ struct Daemon<'a> {
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let dev = &arguments.dev;
     let ifindex = ip::index(dev)?;
-    ip::mac(dev)?;
-    let mut config = arguments.config(ip::mtu(dev)?)?;
+    let (mac, mtu) = (ip::mac(dev)?, ip::mtu(dev)?);
+    let mut config = arguments.config(mtu)?;
     let (engine, why) = choose(arguments.engine)?;
-    let control = SocketAddr::from_abstract_name(show::socket_name(dev))?;
-    let control = UnixListener::bind_addr(&control).map_err(|_| {
+    let control = Teller::bind(Service::Aggregate, dev).map_err(|_| {
         anyhow::anyhow!("{dev} is aggregated already; stop the other `sheaf aggregate` first")
     })?;
-    control.set_nonblocking(true)?;
     let queues = Queues::find(dev, ifindex)?;
     if queues.is_none() && config.policy == Policy::Busy {
         eprintln!("sheaf: {dev} does not tell how full it is; using policy forced");
@@ -62,8 +58,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let told = queues.as_ref().map_or("nothing", Queues::name);
     let peers = splits(arguments);
     let engine: Box<dyn Engine> = match engine {
-        Choice::User => Box::new(User::open(arguments, &config, &peers)?),
-        _ => Box::new(Kernel::attach(arguments, &config, &peers)?),
+        Choice::User => Box::new(User::open(dev, ifindex, mtu, &config, &peers)?),
+        _ => Box::new(Kernel::attach(dev, ifindex, mac, &config, &peers)?),
     };
     let signals = crate::signals::signals()?;
     let mut daemon = Daemon {
@@ -114,7 +110,7 @@ fn policy_name(policy: Policy) -> &'static str {
 }
 
 impl Daemon<'_> {
-    fn serve(&mut self, control: &UnixListener, signals: &SignalFd) -> anyhow::Result<()> {
+    fn serve(&mut self, control: &Teller, signals: &SignalFd) -> anyhow::Result<()> {
         let mut poller = Poller::default();
         let (asked, ended) = (poller.add(control), poller.add(signals));
         self.engine.wait_for(&mut poller);
@@ -137,7 +133,7 @@ impl Daemon<'_> {
                 return Ok(());
             }
             if poller.readable(asked) {
-                self.answer(control);
+                control.tell(|| self.report());
             }
         }
     }
@@ -209,25 +205,12 @@ impl Daemon<'_> {
         interface.engine = Some(self.engine.name());
         interface.policy = Some(policy_name(self.config.policy).to_owned());
         interface.seconds = (clock::now() - self.started).as_secs_f64();
-        for (id, stats) in self.engine.stats()? {
-            let name = names.get(&id).map_or_else(|| id.to_string(), IpAddr::to_string);
-            interface.add_hop(name, &stats);
-        }
+        let name = |id: u32| names.get(&id).map_or_else(|| id.to_string(), IpAddr::to_string);
+        let hops = self.engine.stats()?.into_iter();
+        interface.set_hops(hops.map(|(id, stats)| (name(id), stats)).collect());
         interface.held_frames = self.engine.held();
         interface.passed_frames = self.engine.passed();
         interface.split = self.engine.split()?;
         Ok(interface)
-    }
-
-    /// Answers whoever asks with the statistics; someone who does not read them is dropped.
-    fn answer(&self, control: &UnixListener) {
-        while let Ok((mut stream, _)) = control.accept() {
-            let answer = self.report().and_then(|report| Ok(serde_json::to_vec(&report)?));
-            let sent = answer
-                .map(|json| stream.set_nonblocking(true).and_then(|()| stream.write_all(&json)));
-            if let Err(error) = sent {
-                eprintln!("sheaf: cannot answer `sheaf show`: {error:#}");
-            }
-        }
     }
 }

@@ -1,18 +1,18 @@
 //! The kernel engine: eBPF programs on the interface; this process only keeps time.
 
-use super::arguments::{Arguments, Peers};
+use super::arguments::Peers;
 use super::engine::{Engine, NO_LIMIT};
 use crate::grammar::Prefix;
+use crate::random;
 use sheaf_aggregate::{Config, Stats};
 use sheaf_bpf::Controller;
 use sheaf_bpf::layout::Hop;
 use sheaf_netio::neigh::Neighbour;
 use sheaf_netio::poller::Poller;
-use sheaf_netio::{ip, timer};
+use sheaf_netio::timer;
 use sheaf_stage::Instant;
 use sheaf_wire::meta::Outer;
 use std::collections::BTreeMap;
-use std::io::Read;
 
 pub struct Kernel {
     ifindex: u32,
@@ -21,15 +21,17 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Puts both programs on the interface.
-    pub fn attach(arguments: &Arguments, config: &Config, peers: &Peers) -> anyhow::Result<Kernel> {
-        let dev = &arguments.dev;
-        let ifindex = ip::index(dev)?;
-        let mut cookie = [0; 8];
-        std::fs::File::open("/dev/urandom")?.read_exact(&mut cookie)?;
-        let cookie = u64::from_ne_bytes(cookie);
+    /// Puts both programs on interface `dev`, with its number and link address.
+    pub fn attach(
+        dev: &str,
+        ifindex: u32,
+        mac: [u8; 6],
+        config: &Config,
+        peers: &Peers,
+    ) -> anyhow::Result<Kernel> {
+        let cookie = random::unguessable()?;
         super::attach_split(dev, ifindex, peers)?;
-        let controller = Controller::attach(dev, ifindex, ip::mac(dev)?, config, cookie)?;
+        let controller = Controller::attach(dev, ifindex, mac, config, cookie)?;
         // A tick that comes late finds a full queue.
         timer::hurry();
         Ok(Kernel { ifindex, config: config.clone(), controller })

@@ -9,7 +9,7 @@
 //! What it costs: two more crossings between kernel and user space per packet, and the host's
 //! firewall sees these packets on the TAP interface.
 
-use super::arguments::{Arguments, Peers};
+use super::arguments::Peers;
 use super::engine::{Engine, NO_LIMIT};
 use crate::grammar::Prefix;
 use anyhow::Context;
@@ -70,19 +70,24 @@ impl FarEnds {
 }
 
 impl User {
-    /// Puts a TAP interface in front of the interface of `arguments`.
-    pub fn open(arguments: &Arguments, config: &Config, peers: &Peers) -> anyhow::Result<User> {
-        let dev = arguments.dev.clone();
-        let tap_name = format!("sheaf{}", ip::index(&dev)?);
+    /// Puts a TAP interface in front of interface `dev`, with its number and MTU.
+    pub fn open(
+        dev: &str,
+        ifindex: u32,
+        mtu: u32,
+        config: &Config,
+        peers: &Peers,
+    ) -> anyhow::Result<User> {
+        let tap_name = format!("sheaf{ifindex}");
         let tap = Tap::open(&tap_name).with_context(|| {
             format!("cannot make the TAP interface {tap_name}; load the module tun")
         })?;
-        ip::run(&format!("link set {tap_name} mtu {} arp off addrgenmode none", ip::mtu(&dev)?))?;
+        ip::run(&format!("link set {tap_name} mtu {mtu} arp off addrgenmode none"))?;
         ip::run(&format!("link set {tap_name} up"))?;
-        let ours = ip::addresses(&dev)?;
+        let ours = ip::addresses(dev)?;
         let family = |v6: bool| -> anyhow::Result<Option<RawSocket>> {
             let wanted = ours.iter().any(|address| address.is_ipv6() == v6);
-            Ok(wanted.then(|| RawSocket::open(&dev, v6, Protocol::META.0)).transpose()?)
+            Ok(wanted.then(|| RawSocket::open(dev, v6, Protocol::META.0)).transpose()?)
         };
         let mut aggregator = Aggregator::new(config.clone())?;
         aggregator.set_device(Device::Silent, Instant::ZERO);
@@ -100,7 +105,7 @@ impl User {
             far_ends: FarEnds::default(),
             passed: 0,
             buffer: vec![0; 1 << 16],
-            dev,
+            dev: dev.to_owned(),
             tap_name,
             tap,
         })

@@ -1,30 +1,24 @@
 //! Questions and changes while an emulation runs.
 //!
-//! One socket for each interface, in the abstract space of its namespace. The question is a line of
-//! JSON, the answer another. Threads of their own read and parse, files included, so that no packet
-//! waits for that; the datapath only takes the finished change.
+//! The question is a line of JSON, the answer another, over one control socket for each interface.
+//! Threads of their own read and parse, files included, so that no packet waits for that; the
+//! datapath only takes the finished change.
 
 use super::arguments::{self, Arguments, Plan};
 use super::machine::Change;
 use super::place::Place;
 use super::status::Status;
+use crate::control::{self, PATIENCE, Service};
 use anyhow::{Context, anyhow, bail, ensure};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use serde::{Deserialize, Serialize};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::Shutdown;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::time::Duration;
-
-/// The most bytes that a question or an answer may have.
-const LONGEST: u64 = 1 << 20;
-/// Who takes longer than this for a question or an answer gets none.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Deserialize, Serialize)]
 enum Question {
@@ -48,14 +42,9 @@ pub struct Inbox {
     pub wake: Arc<EventFd>,
 }
 
-/// The name of the control socket of interface `dev`.
-fn socket_name(dev: &str) -> anyhow::Result<SocketAddr> {
-    Ok(SocketAddr::from_abstract_name(format!("sheaf/emulate/{dev}"))?)
-}
-
 /// Whether something emulates on `dev`.
 pub fn is_taken(dev: &str) -> bool {
-    socket_name(dev).is_ok_and(|address| UnixStream::connect_addr(&address).is_ok())
+    Service::Emulate.connect(dev).is_ok_and(|stream| stream.is_some())
 }
 
 /// Begins to answer for `place`.
@@ -70,7 +59,7 @@ pub fn listen(place: &Place, arguments: &Arguments) -> anyhow::Result<Inbox> {
         pipes: matches!(arguments.plan, Plan::Rules(_)),
     };
     for dev in &place.answers_to {
-        let listener = UnixListener::bind_addr(&socket_name(dev)?).map_err(|_| {
+        let listener = Service::Emulate.listen(dev).map_err(|_| {
             anyhow!("{dev} is emulated already; stop the other `sheaf emulate` first")
         })?;
         let desk = desk.clone();
@@ -106,9 +95,7 @@ impl Desk {
         let asks = getsockopt(stream, PeerCredentials)?.uid();
         let own = nix::unistd::geteuid().as_raw();
         ensure!(asks == own || asks == 0, "user {asks} may not ask; be root");
-        let mut text = Vec::new();
-        stream.take(LONGEST).read_to_end(&mut text)?;
-        let change = match serde_json::from_slice(&text)? {
+        let change = match serde_json::from_slice(&control::read(stream)?)? {
             Question::Show => None,
             Question::Change { words, directory } => Some(self.change(&words, &directory)?),
         };
@@ -138,15 +125,14 @@ impl Desk {
 
 /// Asks what emulates on `dev`.
 fn ask(dev: &str, question: &Question) -> anyhow::Result<Status> {
-    let mut stream = UnixStream::connect_addr(&socket_name(dev)?)
-        .map_err(|_| anyhow!("nothing emulates on {dev}; start `sheaf emulate dev {dev} LINK`"))?;
+    let mut stream = Service::Emulate.connect(dev)?.with_context(|| {
+        format!("nothing emulates on {dev}; start `sheaf emulate dev {dev} LINK`")
+    })?;
     stream.set_read_timeout(Some(2 * PATIENCE))?;
     stream.write_all(&serde_json::to_vec(question)?)?;
     stream.shutdown(Shutdown::Write)?;
-    let mut answer = Vec::new();
-    stream.take(LONGEST).read_to_end(&mut answer)?;
-    let answer: Result<Status, String> =
-        serde_json::from_slice(&answer).with_context(|| format!("{dev} ended while asked"))?;
+    let answer: Result<Status, String> = serde_json::from_slice(&control::read(&stream)?)
+        .with_context(|| format!("{dev} ended while asked"))?;
     answer.map_err(|error| anyhow!(error))
 }
 

@@ -2,11 +2,12 @@
 
 use super::carrier::Mac;
 use crate::grammar::{self, Words};
+use crate::rule::{self, Vocabulary};
 use anyhow::{Context, bail, ensure};
 use sheaf_aggregate::{Rule, Rules, Verdict};
 use sheaf_netio::ip;
 use sheaf_trunk::{Care, Scheduler};
-use sheaf_wire::ip::{Ip, Protocol};
+use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::MAX_LINKS;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -260,37 +261,22 @@ fn socket_address(word: &str) -> anyhow::Result<SocketAddr> {
 
 /// What follows `copies` or `loose`: `match` and criteria, or `none`.
 fn rule(keyword: &str, words: &mut Words<'_>) -> anyhow::Result<Option<Rule>> {
-    let mut rule = Rule { protocol: None, max_len: u16::MAX, ..Rule::default() };
     match words.value(keyword, "match dscp ef")? {
         "none" => return Ok(None),
         "match" => {}
         word => return Err(grammar::unknown(word, &["match", "none"])),
     }
-    let mut criteria = 0;
-    while let Some(word) = words.peek().filter(|word| !KEYWORDS.contains(word)) {
-        words.next();
-        match word {
-            "proto" => rule.protocol = Some(protocol(words.value(word, "udp")?)?),
-            "dscp" => rule.dscp = Some(grammar::dscp(word, words.value(word, "ef")?)?),
-            "sport" => rule.source_ports = grammar::range(word, words.value(word, "5004")?)?,
-            "dport" => rule.destination_ports = grammar::range(word, words.value(word, "5004")?)?,
-            "length" => rule.max_len = grammar::number(word, words.value(word, "256")?)?,
-            word => return Err(grammar::unknown(word, &[&CRITERIA[..], &KEYWORDS].concat())),
+    let vocabulary = Vocabulary { keywords: &KEYWORDS, criteria: &CRITERIA };
+    let rule = vocabulary.read(words, |rule, word, words| {
+        let known = word == "proto";
+        if known {
+            let protocol = rule::protocol(words.value(word, "udp")?, &[("udp", 17), ("tcp", 6)])?;
+            rule.protocol = Some(protocol);
         }
-        criteria += 1;
-    }
-    ensure!(criteria > 0, "{keyword} match says nothing; write e.g. {keyword} match dscp ef");
-    Ok(Some(rule))
-}
-
-fn protocol(word: &str) -> anyhow::Result<Protocol> {
-    Ok(Protocol(match word {
-        "udp" => 17,
-        "tcp" => 6,
-        word => grammar::number("proto", word)
-            .ok()
-            .with_context(|| format!("proto {word:?} is unknown; give udp, tcp or a number"))?,
-    }))
+        Ok(known)
+    });
+    let nothing = || format!("{keyword} match says nothing; write e.g. {keyword} match dscp ef");
+    rule?.with_context(nothing).map(Some)
 }
 
 #[cfg(test)]

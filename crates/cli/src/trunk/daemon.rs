@@ -20,6 +20,8 @@ use super::member::{Change, Member, Origin};
 use super::monitor::{self, Monitor};
 use super::report;
 use super::segment;
+use crate::control::{Service, Teller};
+use crate::random;
 use anyhow::{Context, ensure};
 use nix::sys::signalfd::SignalFd;
 use sheaf_netio::clock;
@@ -30,8 +32,6 @@ use sheaf_stage::{Duration, Instant};
 use sheaf_trunk::{Endpoint, EndpointConfig};
 use sheaf_wire::trunk::{Frame, HEADER_LEN};
 use std::io::{self, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
 
 /// How often the interfaces are looked at without news, and at most with news.
 const LOOK: Duration = Duration::from_secs(1);
@@ -88,15 +88,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     config.sender.aggregate = arguments.aggregate;
     config.sender.frame = setup::frame_size(arguments, &known)?;
     let mtu = config.sender.frame - HEADER_LEN as u16;
-    let control = SocketAddr::from_abstract_name(report::socket_name(name))?;
-    let control = UnixListener::bind_addr(&control)
+    let control = Teller::bind(Service::Trunk, name)
         .with_context(|| format!("another `sheaf trunk {name}` runs here; stop it first"))?;
-    control.set_nonblocking(true)?;
     let (tun, signals) = (setup::open_tun(arguments, mtu)?, crate::signals::signals()?);
     nix::sys::prctl::set_timerslack(1)?;
     sheaf_netio::timer::hurry();
     let now = clock::now();
-    let mut endpoint = Endpoint::new(config, setup::session()?)?;
+    let mut endpoint = Endpoint::new(config, random::unguessable()?.max(1))?;
     let mut members = Vec::new();
     for spec in &arguments.members {
         let id = endpoint.add_link(spec.link())?;
@@ -145,7 +143,7 @@ fn tell(line: &str) {
 impl Daemon<'_> {
     fn serve(
         &mut self,
-        control: &UnixListener,
+        control: &Teller,
         signals: &SignalFd,
         monitor: &Monitor,
     ) -> anyhow::Result<()> {
@@ -176,7 +174,7 @@ impl Daemon<'_> {
                     return Ok(());
                 }
                 if poller.readable(asked) {
-                    self.answer(control);
+                    control.tell(|| Ok(self.report()));
                 }
                 if poller.readable(news) {
                     monitor.drain();

@@ -4,11 +4,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The name of the control socket of trunk `name`, in the abstract space of its namespace.
-pub fn socket_name(name: &str) -> String {
-    format!("sheaf/trunk/{name}")
-}
-
 /// Everything known of one trunk.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Trunk {

@@ -6,6 +6,7 @@
 
 use super::arguments::Arguments;
 use super::report::{self, Flow, LISTED, Report, Total};
+use crate::control::{Service, Teller};
 use anyhow::{Context, bail};
 use nix::sys::signalfd::SignalFd;
 use sheaf_bpf::{Unsupported, Window};
@@ -13,9 +14,6 @@ use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, ip};
 use sheaf_stage::{Duration, Instant};
 use sheaf_window::{Controller, Direction, Totals};
-use std::io::Write;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
 
 /// How often windows are set.
 const STEP: Duration = Duration::from_millis(100);
@@ -39,13 +37,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let govern = |direction| Controller::new(arguments.config(direction, speed), direction);
     let controllers: Vec<_> =
         arguments.directions.iter().copied().map(govern).collect::<Result<_, _>>()?;
-    let control = SocketAddr::from_abstract_name(report::socket_name(dev))?;
-    let control = UnixListener::bind_addr(&control).map_err(|_| {
+    let control = Teller::bind(Service::Window, dev).map_err(|_| {
         anyhow::anyhow!(
             "windows on {dev} are controlled already; stop the other `sheaf window` first"
         )
     })?;
-    control.set_nonblocking(true)?;
     let signals = crate::signals::signals()?;
     let window = Window::attach(dev).with_context(|| {
         format!("no program can be put on {dev}; use Linux 5.15 or newer with eBPF")
@@ -60,7 +56,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 impl Daemon<'_> {
-    fn serve(&mut self, control: &UnixListener, signals: &SignalFd) -> anyhow::Result<()> {
+    fn serve(&mut self, control: &Teller, signals: &SignalFd) -> anyhow::Result<()> {
         let mut poller = Poller::default();
         let (asked, ended) = (poller.add(control), poller.add(signals));
         let mut next = self.started + STEP;
@@ -79,7 +75,7 @@ impl Daemon<'_> {
                 return Ok(());
             }
             if poller.readable(asked) {
-                self.answer(control);
+                control.tell(|| self.report());
             }
         }
     }
@@ -150,18 +146,6 @@ impl Daemon<'_> {
             bytes: passed.wire,
             clamped: 0,
             marked: 0,
-        }
-    }
-
-    /// Answers whoever asks with the statistics; someone who does not read them is dropped.
-    fn answer(&mut self, control: &UnixListener) {
-        while let Ok((mut stream, _)) = control.accept() {
-            let answer = self.report().and_then(|report| Ok(serde_json::to_vec(&report)?));
-            let sent = answer
-                .map(|json| stream.set_nonblocking(true).and_then(|()| stream.write_all(&json)));
-            if let Err(error) = sent {
-                eprintln!("sheaf: cannot answer `sheaf show`: {error:#}");
-            }
         }
     }
 }

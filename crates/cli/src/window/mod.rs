@@ -10,7 +10,7 @@ mod daemon;
 mod link;
 mod report;
 
-pub use report::{Report, socket_name, text};
+pub use report::{Report, text};
 
 /// The grammar, for `--help`.
 pub const HELP: &str = "\

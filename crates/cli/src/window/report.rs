@@ -11,11 +11,6 @@ use std::net::SocketAddr;
 /// nobody reads yet. All are counted.
 pub const LISTED: usize = 256;
 
-/// The name of the control socket of interface `dev`, in the abstract space of its namespace.
-pub fn socket_name(dev: &str) -> String {
-    format!("sheaf/window/{dev}")
-}
-
 /// Everything known of one interface.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Report {

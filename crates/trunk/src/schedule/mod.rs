@@ -3,6 +3,7 @@
 mod earliest;
 mod redundant;
 mod round_robin;
+mod rounds;
 pub mod srr;
 pub mod trr;
 

@@ -6,8 +6,6 @@ use crate::trunk::report::{Link, Trunk};
 use sheaf_netio::clock;
 use sheaf_stage::{DropReason, Duration, Instant};
 use sheaf_trunk::LinkStats;
-use std::io::{self, Write};
-use std::os::unix::net::UnixListener;
 
 impl Daemon<'_> {
     /// All that is known now.
@@ -78,20 +76,6 @@ impl Daemon<'_> {
             strangers: member.counters.strangers,
             unsent: member.counters.unsent,
             moves: member.counters.moves,
-        }
-    }
-
-    /// Answers whoever asks with the statistics; someone who does not read them is dropped.
-    pub fn answer(&self, control: &UnixListener) {
-        while let Ok((mut stream, _)) = control.accept() {
-            let answer = serde_json::to_vec(&self.report());
-            let sent = answer.map_err(io::Error::from).and_then(|json| {
-                stream.set_nonblocking(true)?;
-                stream.write_all(&json)
-            });
-            if let Err(error) = sent {
-                eprintln!("sheaf: cannot answer `sheaf show`: {error}");
-            }
         }
     }
 }

@@ -8,7 +8,6 @@ use sheaf_netio::ip;
 use sheaf_netio::tun::Tun;
 use sheaf_wire::trunk::HEADER_LEN;
 use std::collections::BTreeMap;
-use std::io::Read;
 
 /// An unbound member has the MTU of most links.
 const USUAL_MTU: u32 = 1500;
@@ -52,11 +51,4 @@ pub fn open_tun(arguments: &Arguments, mtu: u16) -> anyhow::Result<Tun> {
     }
     ip::run(&format!("link set {name} up"))?;
     Ok(tun)
-}
-
-/// A number that nobody guesses.
-pub fn session() -> anyhow::Result<u64> {
-    let mut bytes = [0; 8];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(u64::from_ne_bytes(bytes).max(1))
 }

@@ -1,0 +1,174 @@
+//! Rounds: what the baselines that need no sequence numbers have in common.
+//!
+//! Principle: links take turns in the order of their numbers, once each round. The sender decides
+//! when a turn is over; the receiver keeps a queue for each link and takes turns likewise, so it
+//! hands up in the order of sending as long as both agree whose turn it is. Marks that the sender
+//! puts between the packets tell it. When turns end, and what a mark says, are the [`Rules`].
+
+use crate::resequencer::{Arrival, Delivery};
+use sheaf_stage::{Counters, DropReason};
+use sheaf_wire::trunk::MAX_LINKS;
+use std::collections::VecDeque;
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Turn {
+    /// The link.
+    pub link: usize,
+    /// Rounds that went before; wraps at 32 bits.
+    pub round: u32,
+}
+
+impl Turn {
+    /// The next link's turn; whether a round begins with it.
+    pub fn advance(&mut self) -> bool {
+        self.link = (self.link + 1) % MAX_LINKS;
+        let begins = self.link == 0;
+        if begins {
+            self.round = self.round.wrapping_add(1);
+        }
+        begins
+    }
+}
+
+/// How a receiver follows its sender.
+pub trait Rules: Clone + Default {
+    /// What the sender puts between packets.
+    type Mark: Clone;
+
+    /// Whether what comes on `link` is late: dropped until a mark says where the link is.
+    fn is_late(&self, link: usize) -> bool;
+    /// A packet of `len` bytes on `link` is taken; whether the link's turn is over.
+    fn take(&mut self, link: usize, len: usize) -> bool;
+    /// A mark on `link` is reached; the first round in which the link may have more.
+    fn mark(&mut self, link: usize, mark: Self::Mark) -> u32;
+    /// `link` blocked half of all room, and lost its turn.
+    fn give_up(&mut self, link: usize);
+    /// A turn is over.
+    fn leave(&mut self);
+}
+
+/// What comes on a link.
+#[derive(Clone, Debug)]
+pub enum Item<Mark> {
+    /// A frame's packets.
+    Packet(Arrival),
+    /// What the sender put behind them.
+    Mark(Mark),
+}
+
+/// A receiver that takes turns by the rules `R`.
+#[derive(Clone, Debug)]
+pub struct Receiver<R: Rules> {
+    pub(super) rules: R,
+    queues: Vec<VecDeque<Item<R::Mark>>>,
+    up: [bool; MAX_LINKS],
+    /// The first round in which each link may have a packet, as the last mark said.
+    pub(super) due: [u32; MAX_LINKS],
+    pub(super) turn: Turn,
+    held: usize,
+    limit: usize,
+    counters: Counters,
+}
+
+impl<R: Rules> Receiver<R> {
+    /// A receiver that holds at most `limit` packets.
+    pub fn new(limit: usize) -> Self {
+        Receiver {
+            rules: R::default(),
+            queues: vec![VecDeque::new(); MAX_LINKS],
+            up: [false; MAX_LINKS],
+            due: [0; MAX_LINKS],
+            turn: Turn::default(),
+            held: 0,
+            limit,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes part in the rounds or not.
+    pub fn set_link(&mut self, link: u8, up: bool) {
+        self.up[usize::from(link) % MAX_LINKS] = up;
+    }
+
+    /// Takes a packet; drops it when it is late or there is no room.
+    pub fn push(&mut self, arrival: Arrival) {
+        self.counters.packets_in += 1;
+        let link = usize::from(arrival.link) % MAX_LINKS;
+        if self.rules.is_late(link) {
+            return self.counters.drop(DropReason::OutOfWindow);
+        }
+        if self.held >= self.limit {
+            return self.counters.drop(DropReason::TotalFull);
+        }
+        self.held += 1;
+        self.queues[link].push_back(Item::Packet(arrival));
+    }
+
+    /// Takes a mark of a link, behind its packets.
+    pub(super) fn push_mark(&mut self, link: usize, mark: R::Mark) {
+        let queue = &mut self.queues[link];
+        if queue.len() < 2 * self.limit {
+            queue.push_back(Item::Mark(mark));
+        }
+    }
+
+    /// The next packet of the rounds; `None` when its link has not delivered it yet.
+    pub fn pop(&mut self) -> Option<Delivery> {
+        // A round without a packet on any link: every link was passed over, or waits.
+        let mut passed_over = 0;
+        while self.held > 0 {
+            let link = self.turn.link;
+            let ahead = self.due[link].wrapping_sub(self.turn.round).cast_signed() > 0;
+            let absent = !self.up[link] || self.rules.is_late(link);
+            if ahead || absent && self.queues[link].is_empty() {
+                passed_over += 1;
+                if passed_over > MAX_LINKS {
+                    // All are ahead of this round: it holds nothing.
+                    self.catch_up();
+                    passed_over = 0;
+                }
+                self.leave();
+                continue;
+            }
+            match self.queues[link].pop_front() {
+                None if self.held < self.limit / 2 => return None,
+                // A link that blocks half of all room has lost its turn.
+                None => {
+                    self.rules.give_up(link);
+                    self.leave();
+                }
+                Some(Item::Mark(mark)) => self.due[link] = self.rules.mark(link, mark),
+                Some(Item::Packet(arrival)) => {
+                    if self.rules.take(link, arrival.payload.len()) {
+                        self.leave();
+                    }
+                    self.held -= 1;
+                    self.counters.packets_out += 1;
+                    let Arrival { seq, flow, packing, payload, .. } = arrival;
+                    return Some(Delivery { seq, flow, packing, payload, late: false });
+                }
+            }
+        }
+        None
+    }
+
+    /// Packets in, out and held.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn leave(&mut self) {
+        self.rules.leave();
+        self.turn.advance();
+    }
+
+    /// Moves on to the first round in which a link with packets is due.
+    fn catch_up(&mut self) {
+        let waiting = (0..MAX_LINKS).filter(|link| !self.queues[*link].is_empty());
+        let ahead = waiting.map(|link| self.due[link].wrapping_sub(self.turn.round)).min();
+        // One less: leaving the last link of this round adds one.
+        self.turn.round = self.turn.round.wrapping_add(ahead.unwrap_or(1).max(1) - 1);
+        self.turn.link = MAX_LINKS - 1;
+    }
+}
