@@ -71,6 +71,25 @@ impl fmt::Display for Spec {
     }
 }
 
+/// How the kernel schedules the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Before every ordinary process (SCHED_RR).
+    Realtime,
+    /// As it was started.
+    Normal,
+}
+
+impl Priority {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Priority::Realtime => "realtime",
+            Priority::Normal => "normal",
+        }
+    }
+}
+
 /// What the command line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
@@ -86,12 +105,25 @@ pub struct Arguments {
     pub addresses: Vec<String>,
     /// Whether small packets share frames.
     pub aggregate: bool,
+    /// How it is to be scheduled; `None`: real time where that is allowed.
+    pub priority: Option<Priority>,
     copies: Rules,
     loose: Rules,
 }
 
-const KEYWORDS: [&str; 10] =
-    ["dev", "queue", "peer", "path", "scheduler", "copies", "loose", "mtu", "address", "aggregate"];
+const KEYWORDS: [&str; 11] = [
+    "dev",
+    "queue",
+    "peer",
+    "path",
+    "scheduler",
+    "copies",
+    "loose",
+    "mtu",
+    "address",
+    "aggregate",
+    "priority",
+];
 const CRITERIA: [&str; 5] = ["proto", "dscp", "sport", "dport", "length"];
 
 impl Arguments {
@@ -108,6 +140,7 @@ impl Arguments {
             mtu: None,
             addresses: Vec::new(),
             aggregate: true,
+            priority: None,
             copies: Rules { rules: Vec::new(), acks: false },
             loose: Rules { rules: Vec::new(), acks: false },
         };
@@ -160,6 +193,11 @@ impl Arguments {
                     let word = words.only(keyword, "on")?;
                     arguments.aggregate =
                         grammar::choice(keyword, word, &[("on", true), ("off", false)])?;
+                }
+                "priority" => {
+                    let word = words.only(keyword, "realtime")?;
+                    let choices = [Priority::Realtime, Priority::Normal].map(|it| (it.name(), it));
+                    arguments.priority = Some(grammar::choice(keyword, word, &choices)?);
                 }
                 word => return Err(grammar::unknown(word, &KEYWORDS)),
             }
@@ -351,6 +389,7 @@ mod tests {
             ("t0 path 10.0.0.1 mtu 70000", "65535"),
             ("t0 path 10.0.0.1 address 10.0.0.1/33", "0 to 32 bits"),
             ("t0 path 10.0.0.1 scheduler best", "give earliest or rr"),
+            ("t0 path 10.0.0.1 priority high", "give realtime or normal"),
             ("t0 path 10.0.0.1 shceduler rr", "did you mean \"scheduler\""),
             ("t0 path 10.0.0.1 copies match", "dscp ef"),
             ("t0 path 10.0.0.1 copies match dcsp ef", "did you mean \"dscp\""),

@@ -1,11 +1,11 @@
 //! What is done once, before the first turn.
 
-use crate::trunk::arguments::Arguments;
+use crate::trunk::arguments::{Arguments, Priority};
 use crate::trunk::monitor::Interface;
 use anyhow::{bail, ensure};
 use nix::libc;
-use sheaf_netio::ip;
 use sheaf_netio::tun::Tun;
+use sheaf_netio::{ip, timer};
 use sheaf_wire::trunk::HEADER_LEN;
 use std::collections::BTreeMap;
 
@@ -34,6 +34,24 @@ pub fn frame_size(
         Some(mtu) if mtu <= most => Ok(mtu + HEADER_LEN as u16),
         Some(mtu) => bail!("mtu {mtu} does not fit {narrowest}; give at most {most}, or auto"),
     }
+}
+
+/// Takes the priority that is asked for; without a wish, the best that is allowed. Answers which.
+pub fn take_priority(wish: Option<Priority>) -> anyhow::Result<Priority> {
+    if wish == Some(Priority::Normal) {
+        return Ok(Priority::Normal);
+    }
+    timer::hurry();
+    // SAFETY: a bare system call; 0 is this thread.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    if policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_RR {
+        return Ok(Priority::Realtime);
+    }
+    ensure!(
+        wish.is_none(),
+        "priority realtime is not allowed here; give it CAP_SYS_NICE, or leave priority out"
+    );
+    Ok(Priority::Normal)
 }
 
 pub fn open_tun(arguments: &Arguments, mtu: u16) -> anyhow::Result<Tun> {
