@@ -2,7 +2,7 @@
 //! with the copies that class EF gets by default, and without.
 
 use crate::load::{Load, Target, wait};
-use crate::pair::{Pair, Trunk};
+use crate::pair::{Emulation, Pair, Trunk};
 use crate::{FAR, WARM, Wanted};
 use nix::sys::socket::{setsockopt, sockopt};
 use sheaf_netio::{clock, timer};
@@ -11,9 +11,7 @@ use sheaf_voice::emodel::Codec;
 use sheaf_voice::meter::Meter;
 use sheaf_voice::packet::Stamp;
 use sheaf_voice::playout::Heard;
-use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
-use std::process::{Child, Command, Stdio};
 
 /// A packet of the call, and how many there are.
 const BEAT: Duration = Duration::from_millis(20);
@@ -34,7 +32,8 @@ pub fn both(wanted: &Wanted) {
 
 fn beside_a_download(words: &str) -> String {
     let pair = Pair::new(3).shaped(&[20; 3]);
-    let _lossy: Vec<Lossy> = pair.hosts.iter().map(|host| Lossy::start(host, 1)).collect();
+    let lossy = |host| Emulation::start(host, "dev if1 egress loss 10% seed 7");
+    let _lossy: Vec<_> = pair.hosts.iter().map(lossy).collect();
     let trunks: (Trunk<'_>, Trunk<'_>) = pair.trunks_with(&pair.paths(), words);
     let load = Load::start(&pair, &Target::Tcp(FAR), (1, "cubic"));
     load.measure(WARM);
@@ -84,29 +83,4 @@ fn listen(socket: &UdpSocket) -> Meter {
         }
     }
     meter
-}
-
-/// An emulated link that loses a tenth of what a host sends on one cable.
-struct Lossy(Child);
-
-impl Lossy {
-    fn start(host: &sheaf_netio::netns::Namespace, cable: usize) -> Lossy {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sheaf"));
-        let line = format!("emulate dev if{cable} egress loss 10% seed 7");
-        command.args(line.split(' ')).stdout(Stdio::piped());
-        host.enter(&mut command);
-        let mut child = command.spawn().expect("the binary is there");
-        let mut first = String::new();
-        let out = child.stdout.as_mut().expect("it is piped");
-        BufReader::new(out).read_line(&mut first).expect("it says something");
-        assert!(!first.is_empty(), "sheaf {line} ended");
-        Lossy(child)
-    }
-}
-
-impl Drop for Lossy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -224,3 +224,25 @@ impl Drop for Trunk<'_> {
         let _ = self.child.wait();
     }
 }
+
+/// `sheaf emulate`, killed at the latest when the test ends.
+pub struct Emulation(Child);
+
+impl Emulation {
+    /// At work: it has said so.
+    pub fn start(host: &Namespace, line: &str) -> Emulation {
+        let mut child =
+            command(host, &format!("emulate {line}")).stdout(Stdio::piped()).spawn().unwrap();
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        assert!(first.starts_with("emulating "), "{first}");
+        Emulation(child)
+    }
+}
+
+impl Drop for Emulation {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
