@@ -92,7 +92,8 @@ fn trouble(paths: bool, silent: bool) -> String {
         let pull = || ip::run(&format!("link del if{CABLE}"));
         pair.hosts[0].run(pull).expect("it is there");
     }
-    let after = watch(|| load.received());
+    // Packets, as TCP holds back what came behind a loss.
+    let after = watch(|| device(&pair, 1, "t0", RX_BYTES));
     let lost = lost(&here, &there);
     let rest = before * (CABLES - 1) as f64 / CABLES as f64;
     let again = reaches(&after, 0.9 * rest);
@@ -100,16 +101,19 @@ fn trouble(paths: bool, silent: bool) -> String {
         pair.plug(CABLE);
     }
     pair.shape(CABLE, RATE);
-    let returned = watch(|| sent_bytes(&pair));
-    let share = reaches(&returned, 0.9 * f64::from(RATE));
-    load.stop();
-    format!(
-        "longest silence {}, lost {lost} frames ({queue} were in its queue), 90 % of the rest's \
-         rate after {}; back: 90 % of its share after {}",
+    let dev = format!("if{CABLE}");
+    let returned = watch(|| device(&pair, 0, &dev, TX_BYTES));
+    let carries = |share: f64| millis(reaches(&returned, share * f64::from(RATE)));
+    let text = format!(
+        "no packet for {} at most, {lost} frames lost ({queue} were in the cable's queue), 90 % of \
+         the rest's rate after {}; back: a tenth of its share after {}, 90 % after {}",
         millis(Some(longest_silence(&after))),
         millis(again),
-        millis(share)
-    )
+        carries(0.1),
+        carries(0.9)
+    );
+    load.stop();
+    text
 }
 
 /// Frames that left on the cable and did not arrive.
@@ -126,13 +130,17 @@ fn backlog(pair: &Pair) -> String {
     word.unwrap_or("?").trim_end_matches('p').to_owned()
 }
 
-/// Bytes that host 1 has sent on the cable.
-fn sent_bytes(pair: &Pair) -> u64 {
+/// Columns of `/proc/net/dev`.
+const RX_BYTES: usize = 0;
+const TX_BYTES: usize = 8;
+
+/// A counter of an interface of one host; 0 while it is not there.
+fn device(pair: &Pair, host: usize, dev: &str, column: usize) -> u64 {
     let read = || std::fs::read_to_string("/proc/thread-self/net/dev");
-    let table = pair.hosts[0].run(read).expect("the kernel has it");
-    let prefix = format!("if{CABLE}:");
+    let table = pair.hosts[host].run(read).expect("the kernel has it");
+    let prefix = format!("{dev}:");
     let line = table.lines().find_map(|line| line.trim().strip_prefix(prefix.as_str()));
-    line.and_then(|line| line.split_whitespace().nth(8)?.parse().ok()).unwrap_or(0)
+    line.and_then(|line| line.split_whitespace().nth(column)?.parse().ok()).unwrap_or(0)
 }
 
 /// One end is killed and started at once. A steady stream shows the trunk alone; a TCP flow waits

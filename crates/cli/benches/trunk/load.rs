@@ -9,7 +9,7 @@ use sheaf_netio::clock;
 use sheaf_netio::poller::Poller;
 use sheaf_stage::Duration;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,10 +43,11 @@ impl Target<'_> {
         Ok((socket, SocketAddrV4::new(address, PORT).into()))
     }
 
+    /// At every address: subflows of MPTCP come to others.
     fn listen(&self) -> io::Result<TcpListener> {
-        let (socket, address) = self.socket()?;
-        setsockopt(&socket, sockopt::ReuseAddr, &true)?;
-        bind(socket.as_raw_fd(), &address)?;
+        let (socket, _) = self.socket()?;
+        let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT);
+        bind(socket.as_raw_fd(), &SockaddrIn::from(any))?;
         listen(&socket, Backlog::new(8)?)?;
         Ok(socket.into())
     }

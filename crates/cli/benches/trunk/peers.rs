@@ -9,6 +9,7 @@ use crate::pair::Pair;
 use crate::{FAR, MEASURED, WARM, Wanted, show, start};
 use sheaf_netio::ip;
 use sheaf_stage::Duration;
+use std::io;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -136,21 +137,24 @@ fn vtun(pair: &Pair) -> std::result::Result<Result, String> {
     }
     let tunnel = Vtun::start(pair).map_err(|error| error.to_string())?;
     tunnel.up(pair)?;
-    Ok(pair.measured(&Target::Tcp("10.98.0.2"), &[tunnel.client.id(), tunnel.session()?]))
+    Ok(pair.measured(&Target::Tcp("10.98.0.2"), &[tunnel.client.0.id(), tunnel.session()?]))
 }
 
 /// vtund at both hosts: a listener, which starts a process for its one client.
 struct Vtun {
-    server: Child,
-    client: Child,
+    server: Killed,
+    client: Killed,
     folder: PathBuf,
 }
 
+/// A process that ends with this.
+struct Killed(Child);
+
 impl Vtun {
-    fn start(pair: &Pair) -> std::io::Result<Vtun> {
+    fn start(pair: &Pair) -> io::Result<Vtun> {
         let folder = std::env::temp_dir().join(format!("sheaf-vtun-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
-        let command = |host: usize, words: &str| {
+        let start = |host: usize, words: &str| {
             let number = host + 1;
             let file = folder.join(format!("host{number}.conf"));
             // 1500 bytes less IP, UDP and vtun's two bytes.
@@ -162,39 +166,66 @@ impl Vtun {
                  }};\n}}\n"
             );
             std::fs::write(&file, conf)?;
+            // A packet before the other end is up ends vtund, and IPv6 has some to send.
+            let without = || std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+            pair.hosts[host].run(without)?;
             let mut command = Command::new(VTUND);
             command.arg("-n").arg("-f").arg(file).args(words.split(' '));
             command.stdout(Stdio::null()).stderr(Stdio::null());
             pair.hosts[host].enter(&mut command);
-            command.spawn()
+            command.spawn().map(Killed)
         };
-        let server = command(1, "-s -P 5000")?;
-        let client = command(0, "-P 5000 -p bench 10.1.0.2")?;
+        let server = start(1, "-s -P 5000")?;
+        // A client that comes too early gives up.
+        listens(pair)?;
+        let client = start(0, "-P 5000 bench 10.1.0.2")?;
         Ok(Vtun { server, client, folder })
     }
 
     /// Waits until both ends have their addresses, which they get when the session stands.
     fn up(&self, pair: &Pair) -> std::result::Result<(), String> {
-        for _ in 0..250 {
-            let has = |host: usize| {
-                let own = format!("10.98.0.{}:0", host + 1);
-                pair.hosts[host].run(|| UdpSocket::bind(own)).is_ok()
-            };
-            if has(0) && has(1) {
-                return Ok(());
-            }
-            wait(Duration::from_millis(20));
+        let has = |host: usize| {
+            let own = format!("10.98.0.{}:0", host + 1);
+            pair.hosts[host].run(|| UdpSocket::bind(own)).is_ok()
+        };
+        match within_seconds(|| has(0) && has(1)) {
+            true => Ok(()),
+            false => Err("vtund made no tunnel in 5 s; see the system log".to_owned()),
         }
-        Err("vtund made no tunnel in 5 s; see the system log".to_owned())
     }
 
     /// The process that carries the packets at host 2.
     fn session(&self) -> std::result::Result<u32, String> {
-        let id = self.server.id();
+        let id = self.server.0.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
         let first = children.ok().and_then(|list| list.split_whitespace().next()?.parse().ok());
         first.ok_or_else(|| "vtund's process for the session cannot be found".to_owned())
     }
+}
+
+/// Waits until vtund listens at host 2.
+fn listens(pair: &Pair) -> io::Result<()> {
+    let table = || std::fs::read_to_string("/proc/thread-self/net/tcp");
+    // Port 5000, any address, state 10 (listen).
+    let listens = || {
+        let table = pair.hosts[1].run(table).unwrap_or_default();
+        table.lines().any(|line| line.contains(":1388 00000000:0000 0A "))
+    };
+    match within_seconds(listens) {
+        true => Ok(()),
+        false => Err(io::Error::other("vtund does not listen after 5 s; see the system log")),
+    }
+}
+
+/// Whether something came true within five seconds.
+fn within_seconds(holds: impl Fn() -> bool) -> bool {
+    (0..250).any(|_| {
+        let now = holds();
+        if !now {
+            wait(Duration::from_millis(20));
+        }
+        now
+    })
 }
 
 impl Drop for Vtun {
@@ -203,10 +234,13 @@ impl Drop for Vtun {
             let session = nix::unistd::Pid::from_raw(session as i32);
             let _ = nix::sys::signal::kill(session, nix::sys::signal::Signal::SIGKILL);
         }
-        for child in [&mut self.client, &mut self.server] {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
