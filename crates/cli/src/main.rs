@@ -43,7 +43,7 @@ enum Command {
     #[command(after_help = trunk::HELP)]
     Trunk {
         /// NAME { dev IF peer MAC|ADDR | path LOCAL REMOTE } …
-        #[arg(trailing_var_arg = true, required = true, value_name = "WORDS")]
+        #[arg(trailing_var_arg = true, value_name = "WORDS")]
         words: Vec<String>,
     },
     /// Lower the TCP windows that pass an interface so that no queue builds, until Ctrl-C

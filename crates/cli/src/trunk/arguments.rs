@@ -10,7 +10,7 @@ use sheaf_trunk::{Care, Scheduler};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::MAX_LINKS;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// The UDP port where none is given: no assigned one, and below Linux's ephemeral ports.
 pub const PORT: u16 = 7431;
@@ -187,6 +187,8 @@ impl Arguments {
                 "address" => {
                     let word = words.value(keyword, "10.99.0.1/24")?;
                     grammar::Prefix::parse(keyword, word)?;
+                    let twice = arguments.addresses.iter().any(|known| known == word);
+                    ensure!(!twice, "address {word} is given twice; give it once");
                     arguments.addresses.push(word.to_owned());
                 }
                 "aggregate" => {
@@ -272,6 +274,12 @@ fn path(words: &mut Words<'_>) -> anyhow::Result<Spec> {
         None => (word, None),
     };
     let local = socket_address(local)?;
+    let one = |end: SocketAddr| {
+        let many = end.ip().is_multicast() || end.ip() == IpAddr::V4(Ipv4Addr::BROADCAST);
+        ensure!(!many, "path … {end} is no single host; give the address of one");
+        Ok(())
+    };
+    one(local)?;
     // A misspelt keyword is no address, so that it is answered as one.
     let remote = words.peek().filter(|word| word.contains(['.', ':']));
     let remote = remote.map(socket_address).transpose()?;
@@ -285,6 +293,7 @@ fn path(words: &mut Words<'_>) -> anyhow::Result<Spec> {
             !remote.ip().is_unspecified(),
             "path … {remote} is no host; leave it out, or name one"
         );
+        one(remote)?;
     }
     Ok(Spec::Path { local, dev, remote })
 }
@@ -382,12 +391,15 @@ mod tests {
             ("t0 dev a peer x", "02:00:00:00:00:01"),
             ("t0 path 10.0.0.1 fd00::1", "two of one family"),
             ("t0 path 10.0.0.1 0.0.0.0", "leave it out"),
+            ("t0 path 10.0.0.1 224.0.0.1", "no single host"),
+            ("t0 path ff02::1@eth0", "no single host"),
             ("t0 path 10.0.0.1:0", "192.0.2.7:7431"),
             ("t0 path 10.0.0.1:99999", "192.0.2.7:7431"),
             ("t0 path 10.0.0.1 path 10.0.0.1:7431", "another port"),
             ("t0 path 10.0.0.1 mtu 100", "576"),
             ("t0 path 10.0.0.1 mtu 70000", "65535"),
             ("t0 path 10.0.0.1 address 10.0.0.1/33", "0 to 32 bits"),
+            ("t0 path 10.0.0.1 address 10.9.0.1/24 address 10.9.0.1/24", "give it once"),
             ("t0 path 10.0.0.1 scheduler best", "give earliest or rr"),
             ("t0 path 10.0.0.1 priority high", "give realtime or normal"),
             ("t0 path 10.0.0.1 shceduler rr", "did you mean \"scheduler\""),

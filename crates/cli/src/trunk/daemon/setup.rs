@@ -2,7 +2,7 @@
 
 use crate::trunk::arguments::{Arguments, Priority};
 use crate::trunk::monitor::Interface;
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use nix::libc;
 use sheaf_netio::tun::Tun;
 use sheaf_netio::{ip, timer};
@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 
 /// An unbound member has the MTU of most links.
 const USUAL_MTU: u32 = 1500;
+/// The least MTU of a link that IPv6 runs over (RFC 8200, section 5).
+const IPV6_LEAST: u16 = 1280;
 
 /// The largest frame: as asked for, or what fits all members.
 pub fn frame_size(
@@ -64,8 +66,15 @@ pub fn open_tun(arguments: &Arguments, mtu: u16) -> anyhow::Result<Tun> {
     })?;
     ip::run(&format!("link set {name} mtu {mtu}"))?;
     for address in &arguments.addresses {
-        let nodad = if address.contains(':') { " nodad" } else { "" };
-        ip::run(&format!("addr add {address} dev {name}{nodad}"))?;
+        let six = address.contains(':');
+        ensure!(
+            !six || mtu >= IPV6_LEAST,
+            "address {address} needs an mtu of {IPV6_LEAST}, there are {mtu}; leave it out, or \
+             raise the MTU of the narrowest link"
+        );
+        let nodad = if six { " nodad" } else { "" };
+        ip::run(&format!("addr add {address} dev {name}{nodad}"))
+            .with_context(|| format!("{name} cannot have address {address}; give another"))?;
     }
     ip::run(&format!("link set {name} up"))?;
     Ok(tun)
