@@ -14,7 +14,7 @@ use super::status::{Lateness, LinkStatus, Status};
 use hdrhistogram::Histogram;
 use nix::sys::signalfd::SignalFd;
 use sheaf_emulator::{Direction, Packet, Segments};
-use sheaf_netio::gso::Gso;
+use sheaf_netio::gso::{Gso, Headers};
 use sheaf_netio::poller::Poller;
 use sheaf_netio::vnet_packet::{BATCH, State};
 use sheaf_netio::{clock, timer, vnet};
@@ -403,8 +403,8 @@ impl Intake {
             let mut buffer = self.buffer(machine);
             buffer.clear();
             buffer.extend_from_slice(bytes);
-            let segments =
-                Segments { header: (vnet::LEN + gso.header) as u16, payload: gso.size as u16 };
+            let Headers { len, size, .. } = gso.headers;
+            let segments = Segments { header: (vnet::LEN + len) as u16, payload: size as u16 };
             return machine.enqueue(buffer, Some(segments), direction, arrived, now);
         }
         for index in 0..gso.count() {

@@ -92,12 +92,12 @@ impl Queue for Gred {
         if *queued + len as u64 > *limit
             || self.config.limit.is_exceeded_by(self.row.backlog(), len)
         {
-            return desk.ledger.drop(packet, Cause::RateQueueFull, desk.now);
+            return desk.drop(packet, Cause::RateQueueFull);
         }
         match average.arrival(curve, *queued, desk.now, desk.unit(&packet)) {
             Verdict::Pass => self.push(packet, index),
             Verdict::Early if self.config.ecn && desk.mark(&mut packet) => self.push(packet, index),
-            Verdict::Early | Verdict::Forced => desk.ledger.drop(packet, Cause::Gred, desk.now),
+            Verdict::Early | Verdict::Forced => desk.drop(packet, Cause::Gred),
         }
     }
 

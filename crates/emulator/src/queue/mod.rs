@@ -131,6 +131,11 @@ impl Desk<'_> {
         self.dice.unit(Purpose::QueueManagement, packet.number)
     }
 
+    /// Drops a packet.
+    pub fn drop(&mut self, packet: Packet, cause: Cause) {
+        self.ledger.drop(packet, cause, self.now);
+    }
+
     /// Marks a packet with CE; answers whether its sender understands that.
     pub fn mark(&mut self, packet: &mut Packet) -> bool {
         self.ledger.mark(packet, self.ip, Cause::Marked, self.now)

@@ -139,13 +139,13 @@ impl Queue for Red {
     fn enqueue(&mut self, mut packet: Packet, desk: &mut Desk<'_>) {
         let backlog = self.row.backlog();
         if self.config.limit.is_exceeded_by(backlog, packet.bytes.len()) {
-            return desk.ledger.drop(packet, Cause::RateQueueFull, desk.now);
+            return desk.drop(packet, Cause::RateQueueFull);
         }
         let unit = desk.unit(&packet);
         match self.average.arrival(&self.config.curve, backlog.bytes, desk.now, unit) {
             Verdict::Pass => self.row.push(packet),
             Verdict::Early if self.config.ecn && desk.mark(&mut packet) => self.row.push(packet),
-            Verdict::Early | Verdict::Forced => desk.ledger.drop(packet, Cause::Red, desk.now),
+            Verdict::Early | Verdict::Forced => desk.drop(packet, Cause::Red),
         }
     }
 

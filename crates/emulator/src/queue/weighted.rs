@@ -66,7 +66,7 @@ impl Classes {
         if let Some(desk) = desk
             && self.config.limit.is_exceeded_by(row.backlog(), packet.bytes.len())
         {
-            desk.ledger.drop(packet, Cause::RateQueueFull, desk.now);
+            desk.drop(packet, Cause::RateQueueFull);
             return None;
         }
         let was_empty = row.head().is_none();
