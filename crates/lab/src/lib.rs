@@ -5,6 +5,7 @@
 //! * [`voip`]: calls over a wireless mesh, without and with aggregation;
 //! * [`run`]: all points of a plan on one of the two engines; [`store`]: points that are kept;
 //! * [`result`]: what a run came to;
+//! * [`tcp`]: TCP under the virtual clock;
 //! * [`report`]: JSON, CSV, HTML and the terminal.
 //!
 //! A new kind of experiment is a module with its scenarios and treatments, an
@@ -17,4 +18,5 @@ pub mod report;
 pub mod result;
 pub mod run;
 pub mod store;
+pub mod tcp;
 pub mod voip;
