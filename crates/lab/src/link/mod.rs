@@ -47,6 +47,8 @@ impl Experiment for Plan {
         for scenario in &self.scenarios {
             let sweep = self.head.points.as_deref().unwrap_or(&scenario.sweep);
             for treatment in self.treatments_of(scenario, engine) {
+                // A bare path has the delay that it has.
+                let sweep = if treatment.shaper == Shaper::None { &[0.0] } else { sweep };
                 spots.extend(sweep.iter().map(|x| Spot {
                     scenario: scenario.name.clone(),
                     treatment: treatment.name.clone(),
@@ -78,7 +80,7 @@ impl Experiment for Plan {
                 Chart::new("Round trips later than set, 99th percentile", "over_p99"),
                 Chart::new("The earliest round trip against the one set", "over_min"),
                 Chart::new("Goodput of TCP", "goodput"),
-                Chart::new("Most data in flight", "in_flight"),
+                Chart::new("Most data on its way", "in_flight"),
                 Chart::new("First repeated segment", "first_repeat"),
             ],
             summary: Vec::new(),
@@ -131,7 +133,7 @@ impl Plan {
                     least("over_min")?
                 ),
                 Test::Tcp => {
-                    format!("{treatment} with up to {:.0} kB in flight", most("in_flight")?)
+                    format!("{treatment} with up to {:.0} kB on its way", most("in_flight")?)
                 }
             };
             parts.push(sentence);

@@ -18,7 +18,7 @@ pub const METRICS: [(&str, &str, &str); 17] = [
     ("over_min", "least beyond the RTT set", "ms"),
     ("early", "round trips earlier than set", ""),
     ("goodput", "goodput", "Mbit/s"),
-    ("in_flight", "most data in flight", "kB"),
+    ("in_flight", "most data on its way", "kB"),
     ("first_repeat", "first repeated segment after", "s"),
     ("repeats", "repeated segments", ""),
     ("sent", "packets sent", ""),
@@ -41,7 +41,7 @@ pub fn rate(point: &Point, arrivals: &[Instant], sent: u64) -> Measured {
             number("received", mbits(PAYLOAD)),
             number("wire", mbits(ON_WIRE)),
             number("error", 100.0 * (mbits(ON_WIRE) / set - 1.0)),
-            number("burst", largest_burst(arrivals, set * 1e6 / 8.0)),
+            number("burst", largest_burst(arrivals, set * 1e6 / 8.0).round()),
         ];
     }
     metrics.push(number("sent", sent as f64));
@@ -127,9 +127,9 @@ impl Transfer {
                 number("repeats", self.repeats as f64),
             ],
             series: vec![Series {
-                name: "Data in flight".to_owned(),
+                name: "Data on its way".to_owned(),
                 x: Axis::new("time", "s"),
-                y: Axis::new("data in flight", "kB"),
+                y: Axis::new("data on its way", "kB"),
                 points: thinned(curve.collect()),
             }],
         }

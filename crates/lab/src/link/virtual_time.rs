@@ -18,6 +18,8 @@ const BACK: NodeId = NodeId(3);
 pub(super) const PING: Duration = Duration::from_millis(20);
 /// Between two looks at the data in flight.
 pub(super) const SAMPLE: Duration = Duration::from_millis(10);
+/// Bytes of data in a TCP segment of 1500 bytes.
+const SEGMENT: u64 = 1460;
 /// An echo request: 56 bytes of payload, as ping sends them.
 const ECHO: usize = 84;
 
@@ -85,8 +87,7 @@ fn transfer(
     while now < end {
         now = (now + SAMPLE).min(end);
         simulation.run_until(now);
-        let in_flight = flow(&simulation, LEFT).in_flight();
-        transfer.in_flight.push((now - Instant::ZERO, in_flight.into()));
+        transfer.in_flight.push((now - Instant::ZERO, under_way(&simulation)));
         if now <= start {
             before = flow(&simulation, RIGHT).bytes;
         }
@@ -96,6 +97,15 @@ fn transfer(
     transfer.first_repeat = sender.first_repeat.map(|at| at - Instant::ZERO);
     transfer.repeats = sender.repeats;
     transfer.measured(point)
+}
+
+/// Bytes of data on the way to the receiver: what the sender has not seen acknowledged counts lost
+/// segments, too.
+fn under_way(simulation: &Simulation<Actor>) -> u64 {
+    match &simulation.nodes()[FORWARD.0 as usize] {
+        Actor::Way(way) => way.link.held() * SEGMENT,
+        _ => unreachable!("it is a way"),
+    }
 }
 
 /// A node of the simulation; messages are IP packets.

@@ -109,8 +109,7 @@ fn host_side(ours: u8, theirs: u8) -> io::Result<()> {
     ip::run(&format!("link set eth0 address 02:00:00:00:00:0{ours} gso_max_segs 1 up"))?;
     ip::run(&format!("addr add 10.9.0.{ours}/24 dev eth0"))?;
     let link = format!("lladdr 02:00:00:00:00:0{theirs} dev eth0 nud permanent");
-    ip::run(&format!("neigh add 10.9.0.{theirs} {link}"))?;
-    std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "cubic")
+    ip::run(&format!("neigh add 10.9.0.{theirs} {link}"))
 }
 
 /// The kernel's token bucket filter on the near host's interface.

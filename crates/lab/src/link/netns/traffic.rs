@@ -34,6 +34,8 @@ pub(super) fn udp(point: &Point, path: &Path) -> anyhow::Result<Measured> {
     setsockopt(&receiver, sockopt::ReceiveTimestampns, &true)?;
     receiver.set_read_timeout(Some(point.rtt + PATIENCE))?;
     let sender = path.near.run(|| UdpSocket::bind("10.9.0.1:0"))?;
+    // So that a queue of this host is full before the socket is, and the overload stays one.
+    setsockopt(&sender, sockopt::SndBufForce, &BUFFER)?;
     sender.connect((FAR, 5004))?;
     let (sent, arrivals) = std::thread::scope(|scope| {
         let arrivals = scope.spawn(|| arrivals(&receiver));
@@ -179,6 +181,9 @@ fn echo_reply(packet: &[u8]) -> Option<u16> {
 pub(super) fn tcp(point: &Point, path: &Path) -> anyhow::Result<Measured> {
     let listener = path.far.run(|| TcpListener::bind((FAR, 5001)))?;
     let sender = path.near.run(|| TcpStream::connect((FAR, 5001)))?;
+    // As under the virtual clock.
+    let control = std::ffi::OsString::from("cubic");
+    setsockopt(&sender, sockopt::TcpCongestion, &control).context("no CUBIC; load tcp_cubic")?;
     let (receiver, _) = listener.accept()?;
     let (got, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let transfer = std::thread::scope(|scope| {
@@ -221,8 +226,10 @@ fn watch(point: &Point, sender: &TcpStream, got: &AtomicU64) -> anyhow::Result<T
         if transfer.repeats > 0 {
             transfer.first_repeat.get_or_insert(now);
         }
-        let in_flight = u64::from(info.tcpi_unacked) * u64::from(info.tcpi_snd_mss);
-        transfer.in_flight.push((now, in_flight));
+        // As the kernel itself estimates it: without what it takes for lost or knows arrived.
+        let gone = info.tcpi_sacked + info.tcpi_lost;
+        let segments = (info.tcpi_unacked + info.tcpi_retrans).saturating_sub(gone);
+        transfer.in_flight.push((now, u64::from(segments) * u64::from(info.tcpi_snd_mss)));
         if next <= point.warm_up {
             before = got.load(Ordering::Relaxed);
         }
