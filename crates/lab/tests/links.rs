@@ -54,7 +54,9 @@ fn packets_under_way_fill_no_buffer_so_more_is_under_way_and_drops_come_later() 
     let result = run("emulator-latency", &[20.0, 100.0], 10.0);
     for x in [20.0, 100.0] {
         let tcp = |treatment, key| number(&result, "tcp-10-mbit", treatment, x, key);
-        assert!(tcp("sheaf", "in_flight") > 1.5 * tcp("single", "in_flight"));
+        // A full queue of rate × RTT, and half of that under way to the receiver.
+        let more = tcp("sheaf", "in_flight") / tcp("single", "in_flight");
+        assert!((1.4..1.6).contains(&more), "{more}");
         assert!(tcp("sheaf", "first_repeat") > tcp("single", "first_repeat"));
         assert_eq!(number(&result, "ping", "sheaf", x, "rtt_mean"), x);
         assert_eq!(number(&result, "ping", "sheaf", x, "early"), 0.0);
@@ -76,6 +78,6 @@ fn a_plan_that_no_link_can_have_is_refused_with_its_line() {
     assert!(rate.starts_with(&format!("my.toml:{line}: scenario 10-mbit: rate")), "{rate}");
     let test = broken("test = \"udp\"", "test = \"upd\"");
     assert!(test.contains("unknown variant `upd`") && test.contains("`udp`"), "{test}");
-    let treatment = broken("treatments = [\n    \"sheaf\"", "treatments = [\n    \"shaef\"");
+    let treatment = broken("treatments = [\"sheaf\"", "treatments = [\"shaef\"");
     assert!(treatment.contains("no treatment \"shaef\""), "{treatment}");
 }

@@ -41,7 +41,7 @@ pub fn rate(point: &Point, arrivals: &[Instant], sent: u64) -> Measured {
             number("received", mbits(PAYLOAD)),
             number("wire", mbits(ON_WIRE)),
             number("error", 100.0 * (mbits(ON_WIRE) / set - 1.0)),
-            number("burst", largest_burst(arrivals, set * 1e6 / 8.0).round()),
+            number("burst", largest_burst(arrivals, set * 1e6 / 8.0)),
         ];
     }
     metrics.push(number("sent", sent as f64));
@@ -62,7 +62,8 @@ fn largest_burst(arrivals: &[Instant], rate: f64) -> f64 {
         lowest = lowest.min(above(place - 2));
         largest = largest.max(above(place) - lowest);
     }
-    largest
+    // A fraction of a byte is of the arithmetic.
+    largest.round()
 }
 
 /// Pings: the round trips that came back, of `sent`.
