@@ -77,7 +77,7 @@ impl Drawing {
         let x_max = points().map(|point| point.0).fold(f64::MIN_POSITIVE, f64::max) * 1.02;
         let (bottom, top) = self.range();
         let number = |value: f64| match value.abs() {
-            size if size == 0.0 => "0".to_owned(),
+            0.0 => "0".to_owned(),
             size if size >= 1e6 => format!("{value:.0e}"),
             size if size >= 10.0 => format!("{value:.0}"),
             size if size >= 0.1 => format!("{value:.1}"),
