@@ -79,6 +79,6 @@ fn a_plan_that_no_link_can_have_is_refused_with_its_line() {
     assert!(rate.starts_with(&format!("my.toml:{line}: scenario 10-mbit: rate")), "{rate}");
     let test = broken("test = \"udp\"", "test = \"upd\"");
     assert!(test.contains("unknown variant `upd`") && test.contains("`udp`"), "{test}");
-    let treatment = broken("treatments = [\"sheaf\"", "treatments = [\"shaef\"");
+    let treatment = broken("\"sheaf\"]", "\"shaef\"]");
     assert!(treatment.contains("no treatment \"shaef\""), "{treatment}");
 }

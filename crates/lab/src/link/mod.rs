@@ -82,6 +82,7 @@ impl Experiment for Plan {
                 Chart::new("Goodput of TCP", "goodput"),
                 Chart::new("Most data on its way", "in_flight"),
                 Chart::new("First repeated segment", "first_repeat"),
+                Chart::new("Packets late in the emulator, 99th percentile", "late_p99"),
             ],
             summary: Vec::new(),
             notes: "The rate counts whole Ethernet frames with preamble and gap, as a cable does; \

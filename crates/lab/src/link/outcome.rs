@@ -5,7 +5,7 @@ use crate::experiment::{Axis, Measured, Series};
 use sheaf_stage::{Duration, Instant};
 
 /// The numbers of a row: key, name, unit.
-pub const METRICS: [(&str, &str, &str); 17] = [
+pub const METRICS: [(&str, &str, &str); 20] = [
     ("received", "payload received", "Mbit/s"),
     ("wire", "received, headers and gaps counted", "Mbit/s"),
     ("error", "error of the rate", "%"),
@@ -23,6 +23,9 @@ pub const METRICS: [(&str, &str, &str); 17] = [
     ("repeats", "repeated segments", ""),
     ("sent", "packets sent", ""),
     ("loss", "loss", "%"),
+    ("sender_late", "the sender late by at most", "ms"),
+    ("late_p99", "packets late in the emulator, 99th percentile", "ms"),
+    ("late_max", "the latest in the emulator", "ms"),
 ];
 
 /// Points of a curve at most; longer ones are thinned out.

@@ -22,20 +22,22 @@ const FAR: &str = "10.9.0.2";
 /// Runs one point in real time. Needs root.
 pub fn run(point: &Point, tools: &Tools) -> anyhow::Result<Measured> {
     let path = Path::new(point, tools)?;
-    match point.test {
+    let mut measured = match point.test {
         Test::Udp => traffic::udp(point, &path),
         Test::Ping => traffic::ping(point, &path),
         Test::Tcp => traffic::tcp(point, &path),
-    }
+    }?;
+    measured.metrics.extend(path.lateness(tools)?);
+    Ok(measured)
 }
 
 /// Two hosts and what lies between them.
 struct Path {
     near: Namespace,
     far: Namespace,
-    /// Kept for its interfaces.
-    _boxes: Vec<Namespace>,
-    _emulator: Option<Emulator>,
+    /// From near to far; the emulator is in the last.
+    boxes: Vec<Namespace>,
+    emulator: Option<Emulator>,
 }
 
 impl Path {
@@ -61,7 +63,25 @@ impl Path {
             None => None,
         };
         let (far, near) = (row.remove(count - 1), row.remove(0));
-        Ok(Path { near, far, _boxes: row, _emulator: emulator })
+        Ok(Path { near, far, boxes: row, emulator })
+    }
+
+    /// How late packets left the emulator, as it says itself: what the machine's load did to it.
+    fn lateness(&self, tools: &Tools) -> anyhow::Result<Vec<(String, f64)>> {
+        let (Some(_), Some(inside)) = (&self.emulator, self.boxes.last()) else {
+            return Ok(Vec::new());
+        };
+        let mut command = Command::new(&tools.sheaf);
+        command.args(["emulate", "show", "near", "--json"]);
+        inside.enter(&mut command);
+        let output = command.output().context("cannot ask the emulator")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "the emulator does not answer: {}", said.trim());
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let late = |key: &str| Some(status["lateness"][key].as_f64()? / 1e3);
+        let numbers = [("late_p99", late("p99_us")), ("late_max", late("max_us"))];
+        let known = numbers.into_iter().filter_map(|(key, ms)| Some((key.to_owned(), ms?)));
+        Ok(known.collect())
     }
 }
 
