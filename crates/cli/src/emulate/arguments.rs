@@ -40,6 +40,15 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// The interfaces that packets come by, in the order in which rules number them.
+    pub fn interfaces(&self) -> Vec<&str> {
+        match self {
+            Mode::Link(ends) => ends.iter().map(String::as_str).collect(),
+            Mode::Dev { dev, .. } => vec![dev],
+            Mode::Shell { .. } => Vec::new(),
+        }
+    }
+
     /// Whether packets are Ethernet frames.
     pub fn ethernet(&self) -> bool {
         !matches!(self, Mode::Shell { .. })
@@ -88,7 +97,7 @@ impl Arguments {
         let (plan, seed) = match &given.rules {
             Some(file) => {
                 ensure!(links.is_empty(), "--rules and {:?} are two plans; give one", links[0]);
-                let rules = rules::read(file, link_header(&mode))?;
+                let rules = rules::read(file, link_header(&mode), &mode.interfaces())?;
                 let seed = rules.seed;
                 (Plan::Rules(rules), seed)
             }
@@ -242,11 +251,12 @@ pub fn link(
 
 /// What is wrong with options, and what to do about it.
 fn explain(error: OptionError) -> anyhow::Error {
-    const KNOWN: [&str; 20] = [
+    const KNOWN: [&str; 21] = [
         "limit",
         "seed",
         "ordered",
         "queue",
+        "sched",
         "delay",
         "distribution",
         "loss",
@@ -270,6 +280,9 @@ fn explain(error: OptionError) -> anyhow::Error {
             anyhow!(
                 "{option}: {found} is no {wanted}; see `sheaf emulate --help` for how it is written"
             )
+        }
+        OptionError::Lacks { option, word } => {
+            anyhow!("{option} lacks {word}; add it, or see `sheaf emulate --help`")
         }
         OptionError::NoDistribution(name) => anyhow!(
             "there is no distribution {name}; give uniform, normal, pareto, paretonormal, or a file"

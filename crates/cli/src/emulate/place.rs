@@ -51,6 +51,8 @@ pub struct Way {
     pub to: usize,
     /// Which it is.
     pub direction: Direction,
+    /// For rules: the number of its interface among [`Mode::interfaces`].
+    pub interface: u16,
     /// For people.
     pub name: String,
 }
@@ -162,7 +164,10 @@ fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
         interfaces.push((dev.clone(), ifindex));
     }
     let [one, two] = ends;
-    let way = |from, to, direction, name| Way { from, to, direction, name };
+    // Rules call a direction by the interface that packets come from, the one they are numbered by.
+    let way = |from, to, direction, name| {
+        Way { from, to, direction, interface: from as u16, name }
+    };
     Ok(Place {
         ports,
         ways: vec![
@@ -196,6 +201,7 @@ fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
             from,
             to: from + 1,
             direction: Direction::Out,
+            interface: 0,
             name: format!("{dev} egress"),
         });
     }
@@ -206,7 +212,13 @@ fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
         redirects.push(redirect.with_context(refused)?);
         let from = ports.len();
         ports.push(tap);
-        ways.push(Way { from, to: from, direction: Direction::In, name: format!("{dev} ingress") });
+        ways.push(Way {
+            from,
+            to: from,
+            direction: Direction::In,
+            interface: 0,
+            name: format!("{dev} ingress"),
+        });
     }
     Ok(Place {
         ports,
@@ -276,7 +288,9 @@ fn shell() -> anyhow::Result<Place> {
                 "sheaf: only this host ({host}) is reachable; for more, turn on forwarding and NAT"
             );
         }
-        let way = |from, to, direction, name: &str| Way { from, to, direction, name: name.into() };
+        let way = |from, to, direction, name: &str| {
+            Way { from, to, direction, interface: 0, name: name.into() }
+        };
         return Ok(Place {
             ports: vec![Port::Tun(inner), Port::Tun(outer)],
             ways: vec![way(0, 1, Direction::Out, "up"), way(1, 0, Direction::In, "down")],

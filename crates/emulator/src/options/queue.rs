@@ -17,8 +17,11 @@
 
 use super::{OptionError, Reader, parse, time};
 use crate::config::ConfigError;
-use crate::queue::codel::CodelParams;
+use crate::queue::codel::{CodelConfig, CodelParams};
+use crate::queue::fifo::FifoConfig;
+use crate::queue::fq_codel::FqCodelConfig;
 use crate::queue::gred::GredConfig;
+use crate::queue::pie::PieConfig;
 use crate::queue::red::{RedConfig, RedCurve};
 use crate::queue::weighted::WeightedConfig;
 use crate::queue::{Limit, QueueConfig};
@@ -156,12 +159,12 @@ pub(super) fn read<L: FnMut(&str) -> Option<String>>(
         "gred" => gred(reader),
         "drr" | "wf2q" | "wf2q+" => weighted(reader, kind == "drr").map(Kind::Ready),
         "codel" => {
-            let mut config = crate::queue::codel::CodelConfig::default();
+            let mut config = CodelConfig::default();
             while codel(reader, &mut config.params)? {}
             Ok(Kind::Ready(QueueConfig::Codel(config)))
         }
         "fq_codel" => {
-            let mut config = crate::queue::fq_codel::FqCodelConfig::default();
+            let mut config = FqCodelConfig::default();
             loop {
                 match reader.peek() {
                     "flows" => config.flows = reader.word_and("number", parse)?,
@@ -172,7 +175,7 @@ pub(super) fn read<L: FnMut(&str) -> Option<String>>(
             }
         }
         "pie" => {
-            let mut config = crate::queue::pie::PieConfig::default();
+            let mut config = PieConfig::default();
             loop {
                 match reader.peek() {
                     "target" => config.target = reader.word_and("time", time)?,
@@ -184,17 +187,16 @@ pub(super) fn read<L: FnMut(&str) -> Option<String>>(
         }
         "dualpi2" => Ok(Kind::Ready(QueueConfig::DualPi2(Default::default()))),
         "bfifo" => {
-            let mut config = crate::queue::fifo::FifoConfig::default();
+            let config = FifoConfig::default();
             if reader.peek() != "limit" {
                 return Err(OptionError::Lacks { option: "queue bfifo", word: "limit SIZE" });
             }
-            config.limit = Limit::Bytes(reader.word_and("size", units::size)?);
-            Ok(Kind::Ready(QueueConfig::Fifo(config)))
+            let limit = Limit::Bytes(reader.word_and("size", units::size)?);
+            Ok(Kind::Ready(QueueConfig::Fifo(FifoConfig { limit, ..config })))
         }
         kind => {
-            let mut config = crate::queue::fifo::FifoConfig::default();
-            config.drop_head = kind == "pfifo_head_drop";
-            Ok(Kind::Ready(QueueConfig::Fifo(config)))
+            let drop_head = kind == "pfifo_head_drop";
+            Ok(Kind::Ready(QueueConfig::Fifo(FifoConfig { drop_head, ..FifoConfig::default() })))
         }
     }
 }
