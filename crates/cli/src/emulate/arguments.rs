@@ -1,5 +1,6 @@
 //! The command lines of `sheaf emulate`.
 
+use super::haste;
 use super::rules::{self, RuleSet};
 use crate::grammar;
 use anyhow::{Context, anyhow, bail, ensure};
@@ -79,6 +80,10 @@ pub struct Arguments {
     pub budget: Duration,
     /// `--spin`.
     pub spin: Duration,
+    /// `--awake`.
+    pub awake: bool,
+    /// `--fifo`.
+    pub fifo: Option<u8>,
     /// `--pcap`.
     pub pcap: Option<String>,
 }
@@ -113,6 +118,8 @@ impl Arguments {
             audit: given.audit,
             budget: given.budget.unwrap_or(Duration::from_millis(1)),
             spin: given.spin.unwrap_or(Duration::from_micros(50)),
+            awake: given.awake,
+            fifo: given.fifo,
             pcap: given.pcap,
         })
     }
@@ -164,6 +171,8 @@ struct Flags {
     audit: bool,
     budget: Option<Duration>,
     spin: Option<Duration>,
+    awake: bool,
+    fifo: Option<u8>,
     pcap: Option<String>,
     rules: Option<String>,
 }
@@ -182,12 +191,23 @@ impl Flags {
                 "--audit" => self.audit = true,
                 "--budget" => self.budget = Some(grammar::time(word, value("1ms")?)?),
                 "--spin" => self.spin = Some(grammar::time(word, value("50us")?)?),
+                "--awake" => self.awake = true,
+                "--fifo" => {
+                    let priority: u8 = grammar::number(word, value("50")?)?;
+                    ensure!(
+                        haste::PRIORITIES.contains(&priority),
+                        "--fifo {priority} is no priority; give 1 to 99"
+                    );
+                    self.fifo = Some(priority);
+                }
                 "--pcap" => self.pcap = Some(value("link.pcapng")?.to_owned()),
                 "--rules" => self.rules = Some(value("rules.toml")?.to_owned()),
                 "--trace" | "--once" => rest.push(word),
                 flag if flag.starts_with("--") => {
-                    let known =
-                        ["--audit", "--budget", "--spin", "--pcap", "--rules", "--trace", "--once"];
+                    let known = [
+                        "--audit", "--budget", "--spin", "--awake", "--fifo", "--pcap", "--rules",
+                        "--trace", "--once",
+                    ];
                     return Err(grammar::unknown(flag, &known));
                 }
                 word => rest.push(word),
@@ -375,6 +395,10 @@ mod tests {
             ("link a b rate 1mbit --rules x", "two plans"),
             ("link a b delay 1ms 1ms distribution odd", "no distribution odd"),
             ("dev", "write dev IF"),
+            ("link a b --fifo 100", "give 1 to 99"),
+            ("link a b --spin", "write --spin 50us"),
+            ("link a b queue red limit 60k", "queue red lacks avpkt SIZE; add it"),
+            ("link a b sched drr", "queue drr lacks queue N weight W"),
         ] {
             let error = format!("{:#}", parse(line).unwrap_err());
             assert!(error.contains(told), "{line}: {error}");

@@ -165,9 +165,7 @@ fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
     }
     let [one, two] = ends;
     // Rules call a direction by the interface that packets come from, the one they are numbered by.
-    let way = |from, to, direction, name| {
-        Way { from, to, direction, interface: from as u16, name }
-    };
+    let way = |from, to, direction, name| Way { from, to, direction, interface: from as u16, name };
     Ok(Place {
         ports,
         ways: vec![
@@ -288,8 +286,12 @@ fn shell() -> anyhow::Result<Place> {
                 "sheaf: only this host ({host}) is reachable; for more, turn on forwarding and NAT"
             );
         }
-        let way = |from, to, direction, name: &str| {
-            Way { from, to, direction, interface: 0, name: name.into() }
+        let way = |from, to, direction, name: &str| Way {
+            from,
+            to,
+            direction,
+            interface: 0,
+            name: name.into(),
         };
         return Ok(Place {
             ports: vec![Port::Tun(inner), Port::Tun(outer)],
