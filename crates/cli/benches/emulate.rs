@@ -1,6 +1,6 @@
 //! What `sheaf emulate link` costs and how exact it is, beside a bare cable and the kernel's token
 //! bucket filter, in one run. Needs root; takes a minute. Words after `--` choose parts: `cost`, `rtt`,
-//! `rate`.
+//! `rate`, and `netem` where the kernel has it.
 
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::poller::Poller;
@@ -67,7 +67,10 @@ fn sheaf(options: &str) -> Path {
     for (dev, host) in [("near", &left), ("far", &right)] {
         let host = host.path();
         let work = || {
-            std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
+            let ipv6 = std::path::Path::new("/proc/sys/net/ipv6/conf/default/disable_ipv6");
+            if ipv6.exists() {
+                std::fs::write(ipv6, "1")?;
+            }
             ip::run(&format!("link add {dev} type veth peer name eth0 netns {host}"))?;
             ip::run(&format!("link set {dev} up"))
         };
@@ -145,8 +148,7 @@ fn stream(path: &Path) -> f64 {
     })
 }
 
-/// The rate at which frames of 1514 bytes come out of a full queue, from the first to the last, in
-/// Mbit/s. They are offered at once, as super-packets: a sender that shares two processors with the
+/// The rate at which frames of 1514 bytes come out of a full queue, in Mbit/s. They are offered at once, as super-packets: a sender that shares two processors with the
 /// emulator cannot be relied on to keep a queue full at 1 Gbit/s frame by frame.
 fn achieved(path: &Path, mbps: u32) -> f64 {
     const SIZE: usize = 1514;
@@ -173,13 +175,19 @@ fn achieved(path: &Path, mbps: u32) -> f64 {
             }
         });
         // When the kernel took each frame, not when this thread had time for it.
-        let (mut count, mut first, mut last) = (0_u64, 0_u64, 0_u64);
+        let mut stamps = Vec::with_capacity(count);
         while let Some(stamp) = stamp(receiver.as_raw_fd()) {
-            last = stamp;
-            first = if count == 0 { last } else { first };
-            count += 1;
+            stamps.push(stamp as f64);
         }
-        count.saturating_sub(1) as f64 * SIZE as f64 * 8e3 / (last - first) as f64
+        // The line of least squares: neither the first nor the last frame decides alone.
+        let middle = (stamps.len() as f64 - 1.0) / 2.0;
+        let mean = stamps.iter().sum::<f64>() / stamps.len() as f64;
+        let (mut both, mut own) = (0.0, 0.0);
+        for (number, stamp) in stamps.iter().enumerate() {
+            both += (number as f64 - middle) * (stamp - mean);
+            own += (number as f64 - middle) * (number as f64 - middle);
+        }
+        SIZE as f64 * 8e3 * own / both
     })
 }
 
@@ -201,10 +209,12 @@ fn stamp(socket: i32) -> Option<u64> {
 /// Round trips beyond `set`, sorted, in microseconds, one each 20 ms or more: so processors have gone
 /// to sleep in between, whatever the way is.
 fn errors(path: &Path, set: Duration, count: usize) -> Vec<f64> {
+    // The first has to wait for the link address, too: two round trips.
+    let patience = Duration::from_millis(500) + 4 * set;
     let receiver = path.right.run(|| UdpSocket::bind(PORT)).unwrap();
-    receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    receiver.set_read_timeout(Some(patience)).unwrap();
     let sender = path.left.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
-    sender.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    sender.set_read_timeout(Some(patience)).unwrap();
     sender.connect(PORT).unwrap();
     let mut errors = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -273,16 +283,76 @@ fn rtt() {
 }
 
 fn rate() {
-    println!("{:<26}{:>12}{:>12}", "Mbit/s on the wire", "tbf", "sheaf");
+    println!("{:<26}{:>12}{:>12}{:>12}", "Mbit/s on the wire", "tbf", "sheaf", "--fifo 50");
     for mbps in [1_u32, 10, 100, 1000] {
-        let rate = format!("{mbps}mbit");
-        let ours = achieved(&sheaf(&format!("rate {rate} limit 30000")), mbps);
-        println!("{mbps:<26}{:>12.3}{ours:>12.3}", achieved(&tbf(&rate), mbps));
+        let ours = |more| achieved(&sheaf(&format!("rate {mbps}mbit limit 30000 {more}")), mbps);
+        let filter = achieved(&tbf(&format!("{mbps}mbit")), mbps);
+        println!("{mbps:<26}{filter:>12.3}{:>12.3}{:>12.3}", ours(""), ours("--fifo 50"));
+    }
+}
+
+/// A cable with queueing disciplines of the kernel, one within the other, at both ends.
+fn qdiscs(lines: &[String]) -> Option<Path> {
+    let path = cable();
+    for host in [&path.left, &path.right] {
+        for (line, place) in lines.iter().zip(["root handle 1:", "parent 1:1 handle 10:"]) {
+            let line = format!("qdisc add dev eth0 {place} {line}");
+            let tc = || Command::new("tc").args(line.split(' ')).stderr(Stdio::null()).status();
+            if !host.run(tc).unwrap().success() {
+                return None;
+            }
+        }
+    }
+    Some(path)
+}
+
+/// NetEm beside ours, on a kernel that has it (`scripts/bench-netem` starts one). Packets that
+/// one queue holds both for the rate and for the delay are why it has the larger limit.
+fn netem() {
+    let limit = "limit 30000";
+    if qdiscs(&[format!("netem {limit}")]).is_none() {
+        println!("netem: skipped, this kernel has none; try scripts/bench-netem");
+        return;
+    }
+    println!(
+        "{:<34}{:>8}{:>8}{:>8}{:>8}",
+        "round trip, us over what is set", "least", "p50", "p90", "p99"
+    );
+    for ms in [10_u32, 50, 200] {
+        let set = Duration::from_millis(u64::from(ms) * 2);
+        let (delay, rate) =
+            (format!("netem delay {ms}ms {limit}"), "tbf rate 1gbit burst 64k limit 64m");
+        let ways = [
+            ("netem", qdiscs(&[delay.clone()])),
+            ("tbf, netem", qdiscs(&[rate.to_owned(), delay])),
+            ("sheaf", Some(sheaf(&format!("delay {ms}ms")))),
+            ("sheaf --fifo 50", Some(sheaf(&format!("delay {ms}ms --fifo 50")))),
+        ];
+        for (name, path) in ways {
+            let mut errors = errors(&path.unwrap(), set, if ms < 200 { 60 } else { 20 });
+            errors.sort_by(f64::total_cmp);
+            let at = |share: f64| errors[((errors.len() - 1) as f64 * share) as usize];
+            print!("{:<34}{:>8.0}{:>8.0}", format!("{} ms, {name}", ms * 2), errors[0], at(0.5));
+            println!("{:>8.0}{:>8.0}", at(0.9), at(0.99));
+        }
+    }
+    println!("{:<18}{:>12}{:>12}{:>12}{:>12}", "Mbit/s set", "netem", "tbf", "tbf, netem", "sheaf");
+    for mbps in ["1.5", "10", "100"] {
+        let whole = mbps.parse::<f64>().unwrap().ceil() as u32;
+        let filter = format!("tbf rate {mbps}mbit burst 16k limit 64m");
+        let ways = [
+            qdiscs(&[format!("netem rate {mbps}mbit {limit}")]),
+            qdiscs(&[filter.clone()]),
+            qdiscs(&[filter, format!("netem delay 10ms {limit}")]),
+            Some(sheaf(&format!("rate {mbps}mbit {limit}"))),
+        ];
+        let rates = ways.map(|path| format!("{:>12.3}", achieved(&path.unwrap(), whole)));
+        println!("{mbps:<18}{}", rates.concat());
     }
 }
 
 fn main() {
-    let parts: [(&str, fn()); 3] = [("cost", cost), ("rtt", rtt), ("rate", rate)];
+    let parts: [(&str, fn()); 4] = [("cost", cost), ("rtt", rtt), ("rate", rate), ("netem", netem)];
     let words: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     for (name, part) in parts {

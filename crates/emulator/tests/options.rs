@@ -194,6 +194,7 @@ fn errors_name_the_option_and_the_word() {
     );
     assert_eq!(message("queue red limit 9000 avpkt 0"), "avpkt must not be zero");
     assert_eq!(message("queue red limit 9k max 9m avpkt 1k"), "red max is above red limit");
+    assert_eq!(message("queue red limit 90k min 9k max 8k avpkt 1k"), "red min is above red max");
     assert_eq!(message("queue gred"), "queue gred lacks vq limit SIZE avpkt SIZE");
     assert_eq!(message("queue drr"), "queue drr lacks queue N weight W");
     assert_eq!(message("queue drr queue 99999"), "queue: 99999 is more than 4095");

@@ -295,6 +295,9 @@ fn explain(error: OptionError) -> anyhow::Error {
         "both",
     ];
     match error {
+        OptionError::Unknown(word) if KNOWN.contains(&word.as_str()) => {
+            anyhow!("{word} does not belong here; see `sheaf emulate --help` for where it stands")
+        }
         OptionError::Unknown(word) => grammar::unknown(&word, &KNOWN),
         OptionError::Value { option, wanted, found } => {
             anyhow!(
@@ -390,6 +393,7 @@ mod tests {
             ("link a b --budget", "--budget lacks its value"),
             ("link a b --trace /nonexistent", "cannot read /nonexistent"),
             ("link a b --once", "add --trace FILE"),
+            ("link a b packets 3", "packets does not belong here"),
             ("link a b reverse reverse", "give it once"),
             ("link a b -- ls", "only shell takes a command"),
             ("link a b rate 1mbit --rules x", "two plans"),

@@ -8,7 +8,6 @@
 use super::arguments::Arguments;
 use super::capture::Capture;
 use super::control::{Inbox, Request};
-use super::haste;
 use super::machine::Machine;
 use super::place::{Place, Port, Running, Way};
 use super::status::{Lateness, LinkStatus, Status};
@@ -51,8 +50,6 @@ pub struct Datapath {
     inbox: Inbox,
     capture: Option<Capture>,
     spin: Duration,
-    awake: bool,
-    fifo: Option<u8>,
     seed: u64,
     started: Instant,
     /// Packets to be sent, by way.
@@ -113,8 +110,6 @@ impl Datapath {
             inbox,
             capture,
             spin: arguments.spin,
-            awake: arguments.awake,
-            fifo: arguments.fifo,
             seed: arguments.seed,
             started: now,
             lateness: Histogram::new_with_bounds(1, LATEST, 3)?,
@@ -131,11 +126,6 @@ impl Datapath {
 
     /// Carries packets until a signal, the end of `child`, or an interface that goes.
     pub fn run(&mut self, signals: &SignalFd, child: Option<&Running>) -> anyhow::Result<End> {
-        timer::precise()?;
-        if let Some(priority) = self.fifo {
-            haste::fifo(priority)?;
-        }
-        let _awake = self.awake.then(haste::awake).transpose()?;
         let mut poller = Poller::default();
         for port in &self.place.ports {
             poller.add(port);

@@ -81,11 +81,11 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
         ["link" | "dev" | "shell", ..] => return emulate(&Arguments::parse(words)?),
         ["change", "dev" | "link", dev, ..] => control::change(dev, &words[3..])?,
         ["change", ..] => bail!("change lacks its interface; write change dev IF LINK"),
-        ["show", dev] => print!("{}", control::show(dev)?.text()),
+        ["show", dev] if !dev.starts_with("--") => print!("{}", control::show(dev)?.text()),
         ["show", dev, "--json"] | ["show", "--json", dev] => {
             println!("{}", serde_json::to_string_pretty(&control::show(dev)?)?);
         }
-        ["show", ..] => bail!("show takes one interface; write show IF"),
+        ["show", ..] => bail!("show takes one interface; write show IF [--json]"),
         ["dist", log] => dist(log, None)?,
         ["dist", log, "--out", out] => dist(log, Some(out))?,
         ["dist", ..] => bail!("dist takes a ping log; write dist FILE [--out FILE]"),
@@ -111,6 +111,7 @@ fn emulate(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let signals = crate::signals::signals()?;
     let inbox = control::listen(&place, arguments)?;
     let mut datapath = Datapath::new(place, machine, arguments, inbox)?;
+    let _awake = haste::begin(arguments)?;
     println!("{}; seed {}", datapath.title(), arguments.seed);
     let end = datapath.run(&signals, child.as_ref())?;
     let status = datapath.finish()?;

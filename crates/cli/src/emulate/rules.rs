@@ -111,10 +111,9 @@ fn parse(
         let pipe = pipe(entry, header, directory).with_context(|| format!("pipe {name}"))?;
         pipes.push((name.clone(), pipe));
     }
-    let names: Vec<&str> = file.pipe.keys().map(String::as_str).collect();
     let mut rules = Vec::new();
     for (number, entry) in (1..).zip(&file.rule) {
-        rules.push(rule(entry, &names, interfaces).with_context(|| format!("rule {number}"))?);
+        rules.push(rule(entry, &pipes, interfaces).with_context(|| format!("rule {number}"))?);
     }
     ensure!(!rules.is_empty(), "there is no rule; add a table [[rule]]");
     // What the parts cannot see: numbers that do not go together.
@@ -128,7 +127,11 @@ fn parse(
 
 fn pipe(entry: &Pipe, header: usize, directory: &Path) -> anyhow::Result<PipeConfig> {
     let words: Vec<&str> = entry.link.split_whitespace().collect();
-    let (mut link, _) = arguments::link(&words, header, directory)?;
+    if words.contains(&"reverse") {
+        bail!("a pipe has one direction; make another pipe, and a rule with direction = \"in\"");
+    }
+    let (mut link, seed) = arguments::link(&words, header, directory)?;
+    ensure!(seed.is_none(), "a seed is for all pipes; write seed = N at the top of the file");
     if let Some(weights) = &entry.weights {
         let config = WeightedConfig::new(weights.clone());
         let name = entry.scheduler.as_deref().unwrap_or("drr");
@@ -160,7 +163,11 @@ fn pipe(entry: &Pipe, header: usize, directory: &Path) -> anyhow::Result<PipeCon
     Ok(pipe)
 }
 
-fn rule(entry: &Entry, pipes: &[&str], interfaces: &[&str]) -> anyhow::Result<Rule> {
+fn rule(
+    entry: &Entry,
+    pipes: &[(String, PipeConfig)],
+    interfaces: &[&str],
+) -> anyhow::Result<Rule> {
     let mut rule = Rule::default();
     if let Some(word) = &entry.protocol {
         rule.protocol = Some(Protocol(match word.as_str() {
@@ -215,13 +222,21 @@ fn rule(entry: &Entry, pipes: &[&str], interfaces: &[&str]) -> anyhow::Result<Ru
 }
 
 /// `slow`, or `slow:1` for its queue 1.
-fn target(word: &str, pipes: &[&str]) -> anyhow::Result<Target> {
+fn target(word: &str, pipes: &[(String, PipeConfig)]) -> anyhow::Result<Target> {
     let (name, queue) = match word.split_once(':') {
         Some((name, queue)) => (name, Some(grammar::number("queue", queue)?)),
         None => (word, None),
     };
-    let pipe = pipes.iter().position(|pipe| *pipe == name);
+    let pipe = pipes.iter().position(|(pipe, _)| *pipe == name);
     let pipe = pipe.with_context(|| format!("there is no pipe {name}; add [pipe.{name}]"))?;
+    if let Some(queue) = queue {
+        let queues = match &pipes[pipe].1.link.queue {
+            QueueConfig::Drr(config) | QueueConfig::Wf2q(config) => config.weights.len(),
+            _ => bail!("pipe {name} has one queue; give it weights, or write {name}"),
+        };
+        let last = queues - 1;
+        ensure!(usize::from(queue) <= last, "pipe {name} has no queue {queue}; give 0 to {last}");
+    }
     Ok(Target { pipe, queue })
 }
 
@@ -265,6 +280,13 @@ mod tests {
             ("[pipe.a]\nlink = \"\"\nmask = \"src 3\"", "no part of a mask"),
             ("[pipe.a]\nlink = \"\"\nmask = \"proto 300\"", "300 is no mask for proto"),
             ("[pipe.a]\nlink = \"\"\nmask = \"all\"\nper_flow = true", "give one of them"),
+            ("[pipe.a]\nlink = \"seed 3\"", "write seed = N at the top"),
+            ("[pipe.a]\nlink = \"reverse\"", "make another pipe"),
+            ("[pipe.a]\nlink = \"\"\n[[rule]]\npipes = [\"a:1\"]", "give it weights"),
+            (
+                "[pipe.a]\nlink = \"\"\nweights = [1, 2]\n[[rule]]\npipes = [\"a:2\"]",
+                "pipe a has no queue 2; give 0 to 1",
+            ),
             ("[pipe.a]\nlink = \"\"\nflows = 3", "add mask or per_flow"),
             ("[pipe.a]\nlink = \"\"\nper_flow = true\nflows = 0", "give 1 to 65536"),
             ("[pipe.a]\nlink = \"\"\nper_flow = true\nexpire = \"5\"", "write it like 5ms"),

@@ -119,6 +119,9 @@ impl Red {
         }
         let max = self.max.unwrap_or(limit / 4);
         let min = self.min.unwrap_or(max / 3);
+        if min >= max {
+            return Err(ConfigError::Order { low: "red min", high: "red max" }.into());
+        }
         if max > limit {
             return Err(ConfigError::Order { low: "red max", high: "red limit" }.into());
         }
