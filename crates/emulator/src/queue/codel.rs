@@ -158,7 +158,7 @@ impl CodelQueue {
 
 impl Queue for CodelQueue {
     fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
-        match self.config.limit.is_exceeded_by(self.row.backlog(), packet.bytes.len()) {
+        match self.config.limit.is_exceeded_by(self.row.backlog(), packet.size()) {
             true => desk.drop(packet, Cause::RateQueueFull),
             false => self.row.push(packet),
         }

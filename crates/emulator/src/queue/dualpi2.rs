@@ -141,7 +141,7 @@ impl DualPi2 {
         };
         let lane = if l4s { &mut self.l4s } else { &mut self.classic };
         let packet = lane.row.pop()?;
-        let len = packet.bytes.len() as f64;
+        let len = packet.size() as f64;
         self.credit = match (both, l4s) {
             (false, _) => 0.0,
             (true, true) => self.credit + len * share,
@@ -188,7 +188,7 @@ impl DualPi2 {
 impl Queue for DualPi2 {
     fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
         self.catch_up(desk.now);
-        if self.config.limit.is_exceeded_by(self.backlog(), packet.bytes.len()) {
+        if self.config.limit.is_exceeded_by(self.backlog(), packet.size()) {
             return desk.drop(packet, Cause::RateQueueFull);
         }
         self.admit(packet, desk);

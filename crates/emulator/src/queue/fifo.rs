@@ -39,7 +39,7 @@ impl Fifo {
         let mut backlog = self.row.backlog();
         backlog.packets += desk.sending.packets;
         backlog.bytes += desk.sending.bytes;
-        self.config.limit.is_exceeded_by(backlog, packet.bytes.len())
+        self.config.limit.is_exceeded_by(backlog, packet.size())
     }
 }
 

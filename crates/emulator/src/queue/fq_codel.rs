@@ -155,7 +155,7 @@ impl Queue for FqCodel {
             self.backlog.bytes -= before.bytes - after.bytes;
             match packet {
                 Some(packet) => {
-                    flow.credit -= packet.bytes.len() as i64;
+                    flow.credit -= packet.size() as i64;
                     self.settle(index);
                     return Some(packet);
                 }

@@ -244,13 +244,13 @@ pub(crate) struct Row {
 
 impl Row {
     pub fn push(&mut self, packet: Packet) {
-        self.bytes += packet.bytes.len() as u64;
+        self.bytes += packet.size() as u64;
         self.packets.push_back(packet);
     }
 
     pub fn pop(&mut self) -> Option<Packet> {
         let packet = self.packets.pop_front()?;
-        self.bytes -= packet.bytes.len() as u64;
+        self.bytes -= packet.size() as u64;
         Some(packet)
     }
 
@@ -269,7 +269,7 @@ impl Row {
 }
 
 /// The updates of a controller at even distances, worked out when the queue is next used.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ticks {
     next: Option<Instant>,
 }

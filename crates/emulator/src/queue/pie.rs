@@ -143,7 +143,7 @@ impl Pie {
 impl Queue for Pie {
     fn enqueue(&mut self, mut packet: Packet, desk: &mut Desk<'_>) {
         self.catch_up(desk.now);
-        if self.config.limit.is_exceeded_by(self.row.backlog(), packet.bytes.len()) {
+        if self.config.limit.is_exceeded_by(self.row.backlog(), packet.size()) {
             return desk.drop(packet, Cause::RateQueueFull);
         }
         if self.signals(desk.unit(&packet)) {
