@@ -2,6 +2,7 @@
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use sheaf_bpf::Window;
+use sheaf_netio::socket::{bind_packet, request, set_option};
 use sheaf_netio::{clock, ip};
 use sheaf_stage::{Duration, Instant};
 use sheaf_window::{
@@ -69,11 +70,7 @@ fn set_transmit_checksum(interface: &str, on: bool) -> io::Result<()> {
     const ETHTOOL_STXCSUM: u32 = 0x17;
     let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
     let mut value = [ETHTOOL_STXCSUM, u32::from(on)];
-    // SAFETY: an all-zero ifreq is a valid one.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
-        *to = from as libc::c_char;
-    }
+    let mut request = request(interface)?;
     request.ifr_ifru.ifru_data = value.as_mut_ptr().cast();
     // SAFETY: the request points to a struct ethtool_value; both live through the call.
     match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) } {
@@ -225,28 +222,14 @@ impl Offloading {
         use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
         let socket = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
         let on: libc::c_int = 1;
-        // SAFETY: the option is an int that lives through the call.
-        let result = unsafe {
-            let value = (&raw const on).cast();
-            libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, value, 4)
-        };
-        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        set_option(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &on)?;
         nix::sys::socket::setsockopt(
             &socket,
             nix::sys::socket::sockopt::ReceiveTimeout,
             &nix::sys::time::TimeVal::new(20, 0),
         )?;
-        // SAFETY: an all-zero sockaddr_ll is a valid one.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-        address.sll_ifindex = ip::index("eth0")? as i32;
-        let len = size_of_val(&address) as u32;
-        // SAFETY: the address is a sockaddr_ll of `len` bytes that lives through the call.
-        match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) } {
-            0 => Ok(Offloading { socket }),
-            _ => Err(io::Error::last_os_error()),
-        }
+        bind_packet(&socket, ip::index("eth0")?, libc::ETH_P_ALL as u16)?;
+        Ok(Offloading { socket })
     }
 
     fn send(&self, frame: &[u8], partial: bool, start: u16) {

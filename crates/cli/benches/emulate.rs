@@ -1,11 +1,14 @@
 //! What `sheaf emulate link` costs and how exact it is, beside a bare cable and the kernel's token
-//! bucket filter, in one run. Needs root; takes under a minute.
+//! bucket filter, in one run. Needs root; takes a minute. Words after `--` choose parts: `cost`, `rtt`,
+//! `rate`, and `netem` where the kernel has it.
 
 use sheaf_netio::netns::Namespace;
-use sheaf_netio::{clock, ip};
+use sheaf_netio::poller::Poller;
+use sheaf_netio::{clock, ip, timer};
 use sheaf_stage::{Duration, Instant};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -53,7 +56,7 @@ fn cable() -> Path {
 
 fn tbf(rate: &str) -> Path {
     let path = cable();
-    let line = format!("qdisc add dev eth0 root tbf rate {rate} burst 16k limit 200k");
+    let line = format!("qdisc add dev eth0 root tbf rate {rate} burst 16k limit 64m");
     let tc = || Command::new("tc").args(line.split(' ')).status();
     assert!(path.left.run(tc).unwrap().success());
     path
@@ -64,7 +67,10 @@ fn sheaf(options: &str) -> Path {
     for (dev, host) in [("near", &left), ("far", &right)] {
         let host = host.path();
         let work = || {
-            std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
+            let ipv6 = std::path::Path::new("/proc/sys/net/ipv6/conf/default/disable_ipv6");
+            if ipv6.exists() {
+                std::fs::write(ipv6, "1")?;
+            }
             ip::run(&format!("link add {dev} type veth peer name eth0 netns {host}"))?;
             ip::run(&format!("link set {dev} up"))
         };
@@ -142,12 +148,73 @@ fn stream(path: &Path) -> f64 {
     })
 }
 
-/// Round trips beyond `set`, sorted, in microseconds.
-fn errors(path: &Path, set: Duration, count: usize) -> Vec<f64> {
+/// The rate at which frames of 1514 bytes come out of a full queue, in Mbit/s. They are offered at once, as super-packets: a sender that shares two processors with the
+/// emulator cannot be relied on to keep a queue full at 1 Gbit/s frame by frame.
+fn achieved(path: &Path, mbps: u32) -> f64 {
+    const SIZE: usize = 1514;
+    // A second of them, and no more than the receiver's buffer holds while nobody reads.
+    let (burst, count) = (40, (mbps as usize * 1_000_000 / 8 / SIZE).clamp(200, 20_000));
     let receiver = path.right.run(|| UdpSocket::bind(PORT)).unwrap();
     receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let buffer = nix::sys::socket::sockopt::RcvBufForce;
+    nix::sys::socket::setsockopt(&receiver, buffer, &(64 << 20)).unwrap();
+    let stamped = nix::sys::socket::sockopt::ReceiveTimestampns;
+    nix::sys::socket::setsockopt(&receiver, stamped, &true).unwrap();
     let sender = path.left.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
-    sender.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    sender.connect(PORT).unwrap();
+    // Whoever is asked for the link address holds few packets until it is known.
+    sender.send(&[0]).unwrap();
+    receiver.recv(&mut [0; 1]).unwrap();
+    let segment = nix::sys::socket::sockopt::UdpGsoSegment;
+    nix::sys::socket::setsockopt(&sender, segment, &((SIZE - HEADERS) as i32)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let payload = vec![0; burst * (SIZE - HEADERS)];
+            for _ in 0..count / burst {
+                sender.send(&payload).unwrap();
+            }
+        });
+        // When the kernel took each frame, not when this thread had time for it.
+        let mut stamps = Vec::with_capacity(count);
+        while let Some(stamp) = stamp(receiver.as_raw_fd()) {
+            stamps.push(stamp as f64);
+        }
+        // The line of least squares: neither the first nor the last frame decides alone.
+        let middle = (stamps.len() as f64 - 1.0) / 2.0;
+        let mean = stamps.iter().sum::<f64>() / stamps.len() as f64;
+        let (mut both, mut own) = (0.0, 0.0);
+        for (number, stamp) in stamps.iter().enumerate() {
+            both += (number as f64 - middle) * (stamp - mean);
+            own += (number as f64 - middle) * (number as f64 - middle);
+        }
+        SIZE as f64 * 8e3 * own / both
+    })
+}
+
+/// Receives a datagram: when the kernel had it, in nanoseconds; `None` when none comes any more.
+fn stamp(socket: i32) -> Option<u64> {
+    use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+    let mut bytes = [0; 2048];
+    let mut parts = [std::io::IoSliceMut::new(&mut bytes)];
+    let mut space = nix::cmsg_space!(nix::sys::time::TimeSpec);
+    let got = recvmsg::<()>(socket, &mut parts, Some(&mut space), MsgFlags::empty()).ok()?;
+    got.cmsgs().ok()?.find_map(|message| match message {
+        ControlMessageOwned::ScmTimestampns(time) => {
+            Some(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+        }
+        _ => None,
+    })
+}
+
+/// Round trips beyond `set`, sorted, in microseconds, one each 20 ms or more: so processors have gone
+/// to sleep in between, whatever the way is.
+fn errors(path: &Path, set: Duration, count: usize) -> Vec<f64> {
+    // The first has to wait for the link address, too: two round trips.
+    let patience = Duration::from_millis(500) + 4 * set;
+    let receiver = path.right.run(|| UdpSocket::bind(PORT)).unwrap();
+    receiver.set_read_timeout(Some(patience)).unwrap();
+    let sender = path.left.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    sender.set_read_timeout(Some(patience)).unwrap();
     sender.connect(PORT).unwrap();
     let mut errors = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -164,7 +231,10 @@ fn errors(path: &Path, set: Duration, count: usize) -> Vec<f64> {
             let begin = clock::now();
             sender.send(&[0; 22]).ok()?;
             sender.recv(&mut [0; 64]).ok()?;
-            Some(((clock::now() - begin).as_secs_f64() - set.as_secs_f64()) * 1e6)
+            let took = clock::now() - begin;
+            let rest = clock::now() + Duration::from_millis(20).saturating_sub(set);
+            timer::wait(&mut Poller::default(), 0, rest, Duration::ZERO).ok()?;
+            Some((took.as_secs_f64() - set.as_secs_f64()) * 1e6)
         };
         // The first looks for the link address, too.
         (0..=count).map(round).skip(1).flatten().collect::<Vec<f64>>()
@@ -173,7 +243,7 @@ fn errors(path: &Path, set: Duration, count: usize) -> Vec<f64> {
     errors
 }
 
-fn main() {
+fn cost() {
     let pps = |path: &Path| {
         let (count, took) = datagrams(path, 64, 0.0);
         count as f64 / took.as_secs_f64() / 1e3
@@ -184,22 +254,110 @@ fn main() {
     };
     row("64-byte UDP, kpkt/s", pps(&cable()), pps(&tbf("40gbit")), pps(&sheaf("")));
     row("TCP, Gbit/s", stream(&cable()), stream(&tbf("40gbit")), stream(&sheaf("")));
+}
+
+/// What of a round trip is the link's error, and what takes it away. Rounds take turns, so that what
+/// else the machine does meets all alike.
+fn rtt() {
     let set = Duration::from_millis(20);
-    let (bare, ours) =
-        (errors(&cable(), Duration::ZERO, 150), errors(&sheaf("delay 10ms"), set, 150));
-    for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
-        let at = |errors: &[f64]| errors[((errors.len() - 1) as f64 * share) as usize];
-        let name = format!("RTT over 20 ms, {name}, us");
-        row(&name, at(&bare), f64::NAN, at(&ours));
+    let ways = ["", "--spin 0", "--spin 500us", "--fifo 50", "--awake", "--awake --fifo 50"];
+    let mut errors_of = vec![Vec::new(); ways.len() + 2];
+    for _ in 0..3 {
+        errors_of[0].extend(errors(&cable(), Duration::ZERO, 60));
+        for (index, way) in ways.iter().enumerate() {
+            errors_of[index + 1].extend(errors(&sheaf(&format!("delay 10ms {way}")), set, 60));
+        }
+        // What the cable alone takes while processors are kept awake.
+        let _awake = sheaf("--awake");
+        errors_of[ways.len() + 1].extend(errors(&cable(), Duration::ZERO, 60));
     }
-    println!("least RTT over 20 ms, us: {:.1}", ours[0]);
+    println!("{:<34}{:>8}{:>8}{:>8}{:>8}", "round trip, us", "least", "p50", "p90", "p99");
+    let names = ways.map(|way| format!("over 20 ms, {way}"));
+    let names = ["bare cable".to_owned()].into_iter().chain(names);
+    for (name, mut errors) in names.chain(["bare cable, --awake".to_owned()]).zip(errors_of) {
+        errors.sort_by(f64::total_cmp);
+        let at = |share: f64| errors[((errors.len() - 1) as f64 * share) as usize];
+        print!("{name:<34}{:>8.0}{:>8.0}", errors[0], at(0.5));
+        println!("{:>8.0}{:>8.0}", at(0.9), at(0.99));
+    }
+}
+
+fn rate() {
+    println!("{:<26}{:>12}{:>12}{:>12}", "Mbit/s on the wire", "tbf", "sheaf", "--fifo 50");
     for mbps in [1_u32, 10, 100, 1000] {
-        let achieved = |path: &Path| {
-            let (count, took) = datagrams(path, 1514, f64::from(mbps) * 1.2e6 / 8.0 / 1514.0);
-            count.saturating_sub(1) as f64 * 1514.0 * 8e-6 / took.as_secs_f64()
-        };
-        let rate = format!("{mbps}mbit");
-        let ours = achieved(&sheaf(&format!("rate {rate} limit 100")));
-        row(&format!("rate {mbps} Mbit/s"), f64::from(mbps), achieved(&tbf(&rate)), ours);
+        let ours = |more| achieved(&sheaf(&format!("rate {mbps}mbit limit 30000 {more}")), mbps);
+        let filter = achieved(&tbf(&format!("{mbps}mbit")), mbps);
+        println!("{mbps:<26}{filter:>12.3}{:>12.3}{:>12.3}", ours(""), ours("--fifo 50"));
+    }
+}
+
+/// A cable with queueing disciplines of the kernel, one within the other, at both ends.
+fn qdiscs(lines: &[String]) -> Option<Path> {
+    let path = cable();
+    for host in [&path.left, &path.right] {
+        for (line, place) in lines.iter().zip(["root handle 1:", "parent 1:1 handle 10:"]) {
+            let line = format!("qdisc add dev eth0 {place} {line}");
+            let tc = || Command::new("tc").args(line.split(' ')).stderr(Stdio::null()).status();
+            if !host.run(tc).unwrap().success() {
+                return None;
+            }
+        }
+    }
+    Some(path)
+}
+
+/// NetEm beside ours, on a kernel that has it (`scripts/bench-netem` starts one). Packets that
+/// one queue holds both for the rate and for the delay are why it has the larger limit.
+fn netem() {
+    let limit = "limit 30000";
+    if qdiscs(&[format!("netem {limit}")]).is_none() {
+        println!("netem: skipped, this kernel has none; try scripts/bench-netem");
+        return;
+    }
+    println!(
+        "{:<34}{:>8}{:>8}{:>8}{:>8}",
+        "round trip, us over what is set", "least", "p50", "p90", "p99"
+    );
+    for ms in [10_u32, 50, 200] {
+        let set = Duration::from_millis(u64::from(ms) * 2);
+        let (delay, rate) =
+            (format!("netem delay {ms}ms {limit}"), "tbf rate 1gbit burst 64k limit 64m");
+        let ways = [
+            ("netem", qdiscs(std::slice::from_ref(&delay))),
+            ("tbf, netem", qdiscs(&[rate.to_owned(), delay])),
+            ("sheaf", Some(sheaf(&format!("delay {ms}ms")))),
+            ("sheaf --fifo 50", Some(sheaf(&format!("delay {ms}ms --fifo 50")))),
+        ];
+        for (name, path) in ways {
+            let mut errors = errors(&path.unwrap(), set, if ms < 200 { 60 } else { 20 });
+            errors.sort_by(f64::total_cmp);
+            let at = |share: f64| errors[((errors.len() - 1) as f64 * share) as usize];
+            print!("{:<34}{:>8.0}{:>8.0}", format!("{} ms, {name}", ms * 2), errors[0], at(0.5));
+            println!("{:>8.0}{:>8.0}", at(0.9), at(0.99));
+        }
+    }
+    println!("{:<18}{:>12}{:>12}{:>12}{:>12}", "Mbit/s set", "netem", "tbf", "tbf, netem", "sheaf");
+    for mbps in ["1.5", "10", "100"] {
+        let whole = mbps.parse::<f64>().unwrap().ceil() as u32;
+        let filter = format!("tbf rate {mbps}mbit burst 16k limit 64m");
+        let ways = [
+            qdiscs(&[format!("netem rate {mbps}mbit {limit}")]),
+            qdiscs(std::slice::from_ref(&filter)),
+            qdiscs(&[filter, format!("netem delay 10ms {limit}")]),
+            Some(sheaf(&format!("rate {mbps}mbit {limit}"))),
+        ];
+        let rates = ways.map(|path| format!("{:>12.3}", achieved(&path.unwrap(), whole)));
+        println!("{mbps:<18}{}", rates.concat());
+    }
+}
+
+fn main() {
+    let parts: [(&str, fn()); 4] = [("cost", cost), ("rtt", rtt), ("rate", rate), ("netem", netem)];
+    let words: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    for (name, part) in parts {
+        if words.is_empty() || words.iter().any(|word| word == name) {
+            part();
+        }
     }
 }

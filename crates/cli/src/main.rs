@@ -15,9 +15,21 @@ mod window;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+/// Commands whose words are a grammar, as those of `ip` and `tc`, describe it themselves.
+const GRAMMAR: &str = "{about}\n\n{after-help}";
+
+const EXAMPLES: &str = "\
+Examples: sheaf aggregate dev wlan0 peer 10.0.0.2
+          sheaf trunk trunk0 path 192.0.2.7 198.51.100.1 path 10.64.3.9@wwan0 198.51.100.1:7432
+          sheaf window dev eth0 capacity 20mbit upload 4mbit
+          sheaf emulate shell rate 2mbit delay 50ms -- curl http://100.64.0.1/
+          sheaf lab run voip-two-hop
+
+`sheaf COMMAND --help` has the grammar of each.";
+
 /// Makes weak links carry more: aggregation, trunks, window control, emulated links, a lab.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100, after_help = aggregate::HELP)]
+#[command(version, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -26,31 +38,31 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Gather small packets to the same next hop or far end into one frame, until Ctrl-C
-    #[command(after_help = aggregate::HELP)]
+    #[command(help_template = GRAMMAR, after_help = aggregate::HELP)]
     Aggregate {
         /// dev IF peer ADDR …
-        #[arg(trailing_var_arg = true, required = true, value_name = "WORDS")]
+        #[arg(trailing_var_arg = true, value_name = "WORDS")]
         words: Vec<String>,
     },
     /// Take meta packets apart on an interface; stays until `off`
-    #[command(after_help = aggregate::HELP)]
+    #[command(help_template = GRAMMAR, after_help = aggregate::HELP)]
     Split {
         /// dev IF peer ADDR … | off
-        #[arg(trailing_var_arg = true, required = true, value_name = "WORDS")]
+        #[arg(trailing_var_arg = true, value_name = "WORDS")]
         words: Vec<String>,
     },
     /// Make one interface of several links, until Ctrl-C
-    #[command(after_help = trunk::HELP)]
+    #[command(help_template = GRAMMAR, after_help = trunk::HELP)]
     Trunk {
         /// NAME { dev IF peer MAC|ADDR | path LOCAL REMOTE } …
         #[arg(trailing_var_arg = true, value_name = "WORDS")]
         words: Vec<String>,
     },
     /// Lower the TCP windows that pass an interface so that no queue builds, until Ctrl-C
-    #[command(after_help = window::HELP)]
+    #[command(help_template = GRAMMAR, after_help = window::HELP)]
     Window {
         /// dev IF capacity RATE …
-        #[arg(trailing_var_arg = true, required = true, value_name = "WORDS")]
+        #[arg(trailing_var_arg = true, value_name = "WORDS")]
         words: Vec<String>,
     },
     /// Print statistics per interface, next hop, link and flow
@@ -62,10 +74,10 @@ enum Command {
         json: bool,
     },
     /// Emulate a link between two interfaces, on one, or around a shell
-    #[command(after_help = emulate::HELP)]
+    #[command(help_template = GRAMMAR, after_help = emulate::HELP)]
     Emulate {
         /// link | dev | shell | change | show | dist …
-        #[arg(trailing_var_arg = true, required = true, allow_hyphen_values = true)]
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         #[arg(value_name = "WORDS")]
         words: Vec<String>,
     },

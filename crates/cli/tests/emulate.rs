@@ -253,6 +253,128 @@ fn a_change_keeps_what_is_queued() {
 }
 
 #[test]
+fn changes_under_load_lose_nothing() {
+    let row = Row::new(true);
+    let _daemon = Daemon::start(&row.middle, "link near far rate 2mbit limit 100000");
+    let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    const ALL: u32 = 20_000;
+    // Nobody reads while the changes are made.
+    let buffer = nix::sys::socket::sockopt::RcvBufForce;
+    nix::sys::socket::setsockopt(&to, buffer, &(64 << 20)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Faster than any of the rates, so that there is always a queue to carry over.
+            for number in 0..ALL {
+                send(&from, number..number + 1);
+                if number % 100 == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        for link in [
+            "rate 5mbit delay 5ms limit 100000",
+            "rate 3mbit sched wf2q+ limit 100000 queue 0 weight 1 queue 1 weight 2",
+            "rate 50mbit sched drr limit 100000 queue 0 weight 3",
+            "rate 100mbit delay 1ms limit 100000",
+        ] {
+            let output = run(&row.middle, &format!("change link near {link}"));
+            assert!(output.status.success(), "{output:?}");
+        }
+    });
+    let mut got = numbers(&to, ALL);
+    got.sort_unstable();
+    assert!(got.into_iter().eq(0..ALL));
+    let status = show(&row.middle, "near");
+    assert_eq!(count(&status, "near to far", "delivered_packets"), u64::from(ALL), "{status}");
+}
+
+/// Offers both classes more than the link carries, and answers how many of the first `count` packets
+/// that leave are of the second.
+fn second_class(row: &Row, count: u32) -> usize {
+    let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    for number in 0..500 {
+        for (class, tos) in [(0, 0), (1, 46 << 2)] {
+            nix::sys::socket::setsockopt(&from, nix::sys::socket::sockopt::Ipv4Tos, &tos).unwrap();
+            send(&from, 2 * number + class..2 * number + class + 1);
+        }
+    }
+    numbers(&to, count).iter().filter(|number| *number % 2 == 1).count()
+}
+
+#[test]
+fn words_of_weighted_queues_share_a_link_by_class() {
+    for scheduler in ["wf2q+", "drr quantum 100"] {
+        let row = Row::new(true);
+        let words = "limit 1000 queue 0 weight 1 queue 1 weight 3 dscp ef";
+        let line = format!("link near far rate 200kbit sched {scheduler} {words}");
+        let _daemon = Daemon::start(&row.middle, &line);
+        let second = second_class(&row, 200);
+        // The first packets leave while the second class is not there yet.
+        assert!((145..=153).contains(&second), "{scheduler}: {second} of 200");
+    }
+}
+
+#[test]
+fn words_of_red_and_gred_drop_and_count_under_their_names() {
+    let red = "limit 60000 min 500 max 2000 avpkt 100 burst 6 probability 10%";
+    for (words, cause) in [(format!("red {red}"), "red"), (format!("gred vq {red}"), "gred")] {
+        let row = Row::new(true);
+        let line = format!("link near far rate 100kbit queue {words}");
+        let _daemon = Daemon::start(&row.middle, &line);
+        let (from, _to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+        send(&from, 0..300);
+        let all = |status: &Value| count(status, "near to far", "offered_packets") == 300;
+        let status = shown(&row.middle, "near", all);
+        assert!(count(&status, "near to far", cause) > 100, "{status}");
+        assert_eq!(count(&status, "near to far", "rate-queue-full"), 0, "{status}");
+    }
+}
+
+#[test]
+fn rules_ask_about_interfaces_and_masks_give_each_source_a_link() {
+    let row = Row::new(true);
+    let file = std::env::temp_dir().join(format!("sheaf-masks-{}.toml", std::process::id()));
+    let text = "[pipe.each]\nlink = \"rate 1mbit delay 1ms\"\nmask = \"dst-port 0xffff\"\n\
+                flows = 2\nexpire = \"60s\"\n[pipe.back]\nlink = \"delay 1ms\"\n\
+                [[rule]]\nprotocol = \"udp\"\ninterface = \"near\"\npipes = [\"each\"]\n\
+                [[rule]]\ninterface = \"far\"\npipes = [\"back\"]\n";
+    std::fs::write(&file, text).unwrap();
+    let mut daemon =
+        Daemon::start(&row.middle, &format!("link near far --rules {}", file.display()));
+    std::fs::remove_file(file).unwrap();
+    let ways = ["10.9.0.2:5004", "10.9.0.2:5005", "10.9.0.2:5006"];
+    let ways = ways.map(|address| sockets(&row.left, (&row.right, address)));
+    for (from, to) in &ways {
+        send(from, 0..3);
+        assert_eq!(numbers(to, 3), [0, 1, 2]);
+    }
+    let (from, to) = &ways[0];
+    to.send_to(&[0; 4], from.local_addr().map(|own| ("10.9.0.1", own.port())).unwrap()).unwrap();
+    numbers(from, 1);
+    let status = show(&row.middle, "near");
+    assert_eq!(count(&status, "pipe each", "offered_packets"), 9, "{status}");
+    assert_eq!(
+        count(&status, "pipe each", "flows"),
+        2,
+        "the third took over an idle one: {status}"
+    );
+    assert_eq!(count(&status, "pipe back", "offered_packets"), 1, "{status}");
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.end().1.contains("flows 2, gone 0"));
+}
+
+#[test]
+fn the_emulator_runs_with_real_time_priority_where_it_is_asked_to() {
+    let row = Row::new(true);
+    let daemon = Daemon::start(&row.middle, "link near far delay 1ms --awake --fifo 7 --spin 20us");
+    // Field 40 and 41 of proc_pid_stat(5).
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.child.id())).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    let fields: Vec<&str> = fields.split(' ').collect();
+    assert_eq!((fields[37], fields[38]), ("7", "1"), "priority 7 of SCHED_FIFO: {stat}");
+}
+
+#[test]
 fn packets_on_the_delay_line_take_no_place_in_the_rate_queue() {
     let row = Row::new(true);
     let _daemon = Daemon::start(&row.middle, "link near far rate 1mbit delay 1s limit 10");
@@ -464,15 +586,16 @@ fn wrong_input_is_one_line_with_a_remedy() {
     for (line, expected) in [
         ("link near", "write link IF1 IF2"),
         ("link near wlan9", "no interface \"wlan9\"; there are"),
-        ("link near lo", "lo is no Ethernet interface"),
+        ("link near lo", "lo is no Ethernet interface; give one that is"),
         ("link near far dellay 1ms", "did you mean \"delay\"?"),
         ("link near far loss 101%", "is no percentage"),
         ("link near far --rules /no/such", "cannot read /no/such"),
         ("link near far --pcap /no/such/file", "cannot write /no/such/file"),
         ("dev wlan9 delay 1ms", "no interface \"wlan9\""),
-        ("dev lo delay 1ms", "lo is no Ethernet interface"),
+        ("dev lo delay 1ms", "lo is no Ethernet interface; give one that is"),
         ("change dev near delay 1ms", "nothing emulates on near"),
         ("show near", "nothing emulates on near"),
+        ("show --json", "write show IF [--json]"),
         ("dist /no/such", "cannot read /no/such"),
         ("lnik near far", "did you mean \"link\"?"),
     ] {

@@ -6,7 +6,7 @@
 use crate::config::ConfigError;
 use crate::packet::{Direction, Packet};
 use crate::random::{Dice, Purpose, probability};
-use sheaf_wire::ip::{Ip, Protocol, Version};
+use sheaf_wire::ip::{Ip, Protocol};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -196,63 +196,8 @@ pub(crate) fn first<'r>(
     })
 }
 
-/// What tells one flow from the other: dummynet's `mask`. Each flow gets a pipe of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mask {
-    /// Tell protocols apart.
-    pub protocol: bool,
-    /// First bits of the source address that count, for IPv4 (at most 32) and IPv6 (128).
-    pub source: (u8, u8),
-    /// First bits of the destination address that count.
-    pub destination: (u8, u8),
-    /// Bits of the source port that count.
-    pub source_port: u16,
-    /// Bits of the destination port that count.
-    pub destination_port: u16,
-}
-
-impl Mask {
-    /// Every 5-tuple is a flow.
-    pub const FLOW: Mask = Mask {
-        protocol: true,
-        source: (32, 128),
-        destination: (32, 128),
-        source_port: u16::MAX,
-        destination_port: u16::MAX,
-    };
-
-    /// The flow of a packet. All that is no IP is one flow.
-    pub(crate) fn key(&self, packet: &Packet, ip: usize) -> Key {
-        let mut key: Key = [0; 40];
-        let Ok(view) = Ip::parse(packet.bytes.get(ip..).unwrap_or(&[])) else { return key };
-        let (source, destination) = split(&view);
-        let bits = |(v4, v6): (u8, u8)| match view.version() {
-            Version::V4 => v4.min(32),
-            Version::V6 => v6.min(128),
-        };
-        key[0] = if view.version() == Version::V4 { 4 } else { 6 };
-        key[1] = if self.protocol { view.protocol().0 } else { 0 };
-        let (source_port, destination_port) = view.ports().unwrap_or((0, 0));
-        key[2..4].copy_from_slice(&(source_port & self.source_port).to_be_bytes());
-        key[4..6].copy_from_slice(&(destination_port & self.destination_port).to_be_bytes());
-        copy_bits(&mut key[8..24], source, bits(self.source));
-        copy_bits(&mut key[24..40], destination, bits(self.destination));
-        key
-    }
-}
-
-/// A flow's name: version, protocol, ports, and 16 bytes for each address.
-pub(crate) type Key = [u8; 40];
-
-fn copy_bits(to: &mut [u8], from: &[u8], bits: u8) {
-    let (bytes, rest) = (usize::from(bits / 8), bits % 8);
-    to[..bytes].copy_from_slice(&from[..bytes]);
-    if rest > 0 {
-        to[bytes] = from[bytes] & !(0xff >> rest);
-    }
-}
-
-fn split<'a>(view: &Ip<'a>) -> (&'a [u8], &'a [u8]) {
+/// Source and destination.
+pub(crate) fn split<'a>(view: &Ip<'a>) -> (&'a [u8], &'a [u8]) {
     let addresses = view.addresses();
     addresses.split_at(addresses.len() / 2)
 }

@@ -27,19 +27,19 @@ pub type Log = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 pub struct Backlog {
     /// Packets.
     pub packets: u64,
-    /// Bytes, as the packets have them (without overhead).
+    /// Bytes, as the packets have them: without overhead, and without what stands before them.
     pub bytes: u64,
 }
 
 impl Backlog {
     pub(crate) fn add(&mut self, packet: &Packet) {
         self.packets += 1;
-        self.bytes += packet.bytes.len() as u64;
+        self.bytes += packet.size() as u64;
     }
 
     pub(crate) fn remove(&mut self, packet: &Packet) {
         self.packets -= 1;
-        self.bytes -= packet.bytes.len() as u64;
+        self.bytes -= packet.size() as u64;
     }
 }
 

@@ -11,7 +11,8 @@
 //! * [`impairment`]: loss models and the fate of packets;
 //! * [`distribution`]: shapes of random delays, `.dist` files, ping logs;
 //! * [`trace`]: recorded links;
-//! * [`classify`], [`pipes`]: many links, and rules for who takes which ([`Pipes`]);
+//! * [`classify`], [`mask`], [`pipes`]: many links, rules for who takes which ([`Pipes`]), and what
+//!   tells flows apart;
 //! * [`cause`], [`ledger`]: why things happened, counted and logged.
 //!
 //! ```
@@ -43,6 +44,7 @@ mod jitter;
 pub mod ledger;
 pub mod link;
 mod mark;
+pub mod mask;
 mod normal;
 pub mod options;
 pub mod overhead;
@@ -55,12 +57,13 @@ mod transmitter;
 pub mod units;
 
 pub use cause::{Cause, Causes};
-pub use classify::{Action, Mask, Prefix, Rule, Target};
+pub use classify::{Action, Prefix, Rule, Target};
 pub use config::{ConfigError, Delay, LinkConfig, Reorder, Slot, SlotWait};
 pub use distribution::{DistError, Distribution};
 pub use impairment::{FourState, Gemodel, Loss};
 pub use ledger::{Backlog, Event, Log, Stats};
 pub use link::Link;
+pub use mask::{Bits, Mask};
 pub use options::Options;
 pub use overhead::Overhead;
 pub use packet::{Direction, Packet, Segments};

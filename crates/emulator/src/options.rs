@@ -2,7 +2,7 @@
 //! there works here.
 //!
 //! ```text
-//! limit N  seed N  ordered  queue fifo|codel|pie|fq_codel|dualpi2
+//! limit N  seed N  ordered  queue KIND …
 //! delay TIME [JITTER [CORRELATION]]   distribution uniform|normal|pareto|paretonormal|FILE
 //! loss [random] P [CORR] | state P13 [P31 [P32 [P23 [P14]]]] | gemodel P [R [1-H [1-K]]]   ecn
 //! duplicate P [CORR]   corrupt P [CORR]   reorder P [CORR] [gap N]
@@ -10,8 +10,10 @@
 //! slot MIN [MAX] | slot distribution NAME DELAY JITTER   packets N  bytes N
 //! ```
 //!
-//! Bare times are microseconds, bare shares percent, bare rates bit/s. `ordered` and `queue` are
-//! not NetEm's.
+//! Bare times are microseconds, bare shares percent, bare rates bit/s. `ordered` and `queue`
+//! ([`queue`]; `sched` is the same word) are not NetEm's.
+
+mod queue;
 
 use crate::config::{ConfigError, LinkConfig, Reorder, Slot, SlotWait};
 use crate::distribution::{DistError, Distribution};
@@ -50,6 +52,20 @@ pub enum OptionError {
         /// What came; "nothing" at the end.
         found: String,
     },
+    /// An option without words that it cannot do without.
+    #[error("{option} lacks {word}")]
+    Lacks {
+        /// The option.
+        option: &'static str,
+        /// What it needs.
+        word: &'static str,
+    },
+    /// RED's burst is smaller than its lower threshold.
+    #[error("red burst is too small for min; it must be more than {least} packets")]
+    Burst {
+        /// Packets of the average size that make up `min`.
+        least: u64,
+    },
     /// A distribution that has no such name and no such file.
     #[error("there is no distribution {0}")]
     NoDistribution(String),
@@ -73,9 +89,14 @@ impl Options {
     ) -> Result<Self, OptionError> {
         let mut reader = Reader { words, load, option: "" };
         let mut options = Options { config: LinkConfig::default(), seed: None };
-        let (mut limit, mut gap) = (None, None);
+        let (mut limit, mut gap, mut kind) = (None, None, None);
         while let Some((word, rest)) = reader.words.split_first() {
             reader.words = rest;
+            if let "queue" | "sched" = *word {
+                reader.option = "queue";
+                kind = Some(queue::read(&mut reader)?);
+                continue;
+            }
             reader.option(word, &mut options, &mut limit, &mut gap)?;
         }
         let config = &mut options.config;
@@ -83,6 +104,9 @@ impl Options {
             // A gap alone means that every packet after it skips the delay, as in tc.
             let chance = config.reorder.map_or(Chance::of(1.0), |reorder| reorder.chance);
             config.reorder = Some(Reorder { chance, gap });
+        }
+        if let Some(kind) = kind {
+            config.queue = kind.finish(config.rate)?;
         }
         if let Some(packets) = limit {
             set_limit(&mut config.queue, packets);
@@ -133,7 +157,6 @@ impl<'a, L: FnMut(&str) -> Option<String>> Reader<'a, L> {
             "seed" => options.seed = Some(self.number()?),
             "ordered" => config.ordered = true,
             "ecn" => config.loss_ecn = true,
-            "queue" => config.queue = self.need("kind of queue", queue)?,
             "delay" | "latency" => {
                 config.delay.time = self.time()?;
                 config.delay.jitter = self.may(time).unwrap_or_default();
@@ -236,6 +259,21 @@ impl<'a, L: FnMut(&str) -> Option<String>> Reader<'a, L> {
         self.need("number", parse)
     }
 
+    /// The next word, which stays; empty at the end.
+    fn peek(&self) -> &'a str {
+        self.words.first().copied().unwrap_or_default()
+    }
+
+    /// Takes the next word, a name, and the value after it.
+    fn word_and<T>(
+        &mut self,
+        wanted: &'static str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, OptionError> {
+        self.words = &self.words[1..];
+        self.need(wanted, read)
+    }
+
     /// The next word, which must be there.
     fn need<T>(
         &mut self,
@@ -258,13 +296,12 @@ impl<'a, L: FnMut(&str) -> Option<String>> Reader<'a, L> {
     }
 }
 
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 17] = [
     "limit",
     "gap",
     "seed",
     "ordered",
     "ecn",
-    "queue",
     "delay",
     "latency",
     "distribution",
@@ -285,15 +322,4 @@ fn time(word: &str) -> Option<Duration> {
 
 fn parse<T: FromStr>(word: &str) -> Option<T> {
     word.parse().ok()
-}
-
-fn queue(word: &str) -> Option<QueueConfig> {
-    match word {
-        "fifo" => Some(QueueConfig::Fifo(Default::default())),
-        "codel" => Some(QueueConfig::Codel(Default::default())),
-        "pie" => Some(QueueConfig::Pie(Default::default())),
-        "fq_codel" => Some(QueueConfig::FqCodel(Default::default())),
-        "dualpi2" => Some(QueueConfig::DualPi2(Default::default())),
-        _ => None,
-    }
 }

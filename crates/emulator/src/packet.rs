@@ -50,6 +50,9 @@ pub struct Packet {
     pub direction: Direction,
     /// The interface it came from, by the caller's numbering.
     pub interface: u16,
+    /// Bytes before the packet that are on no wire, such as a virtio header. Queues and counts leave
+    /// them out; a rate does not, so take them off by [`Overhead::packet`].
+    pub prefix: u16,
     copy: bool,
     pub(crate) fate: Fate,
     pub(crate) route: Route,
@@ -89,6 +92,7 @@ impl Packet {
             queue: 0,
             direction: Direction::default(),
             interface: 0,
+            prefix: 0,
             copy: false,
             fate: Fate::default(),
             route: Route::default(),
@@ -99,6 +103,11 @@ impl Packet {
     /// of any link, so that duplicates of duplicates are not counted twice.
     pub fn is_copy(&self) -> bool {
         self.copy
+    }
+
+    /// Bytes of the packet itself, as queues count them.
+    pub fn size(&self) -> usize {
+        self.bytes.len().saturating_sub(usize::from(self.prefix))
     }
 
     /// Bytes on the wire.

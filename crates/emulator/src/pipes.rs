@@ -7,14 +7,15 @@
 //! packet grows with the logarithm of the number of pipes at most.
 
 use crate::cause::Cause;
-use crate::classify::{Action, Key, Mask, Rule, Target, first};
+use crate::classify::{Action, Rule, Target, first};
 use crate::config::{ConfigError, LinkConfig};
 use crate::flow::fold;
 use crate::ledger::{Ledger, Log, Stats};
 use crate::link::Link;
+use crate::mask::{Key, Mask};
 use crate::packet::{Packet, Route};
 use crate::random::{Dice, Purpose};
-use sheaf_stage::{Counters, DropReason, IndexedHeap, Instant, Stage};
+use sheaf_stage::{Counters, DropReason, Duration, IndexedHeap, Instant, Stage};
 use std::collections::{HashMap, VecDeque};
 
 /// A pipe, or one for each flow.
@@ -27,17 +28,25 @@ pub struct PipeConfig {
     /// Most links made for flows, 1 or more. Beyond it a flow takes the link that has been idle
     /// longest; while none is idle, flows without a link share one more.
     pub max_flows: u32,
+    /// A flow whose link has held nothing for so long loses it (dummynet's `expire`); when it comes
+    /// back it gets a new one. `None`: never, until another flow needs it.
+    pub expire: Option<Duration>,
 }
+
+/// Links that are taken back at each packet, at most: two, so that they end faster than they come
+/// and no packet pays for many.
+const EXPIRED_AT_ONCE: u32 = 2;
 
 impl PipeConfig {
     /// One link for all.
     pub fn shared(link: LinkConfig) -> Self {
-        PipeConfig { link, mask: None, max_flows: 1 }
+        PipeConfig { link, mask: None, max_flows: 1, expire: None }
     }
 
-    /// A link for each flow, up to 1024.
+    /// A link for each flow, up to 1024, and until it has been idle for a minute.
     pub fn per_flow(link: LinkConfig, mask: Mask) -> Self {
-        PipeConfig { link, mask: Some(mask), max_flows: 1024 }
+        let expire = Some(Duration::from_secs(60));
+        PipeConfig { link, mask: Some(mask), max_flows: 1024, expire }
     }
 }
 
@@ -50,6 +59,8 @@ pub struct PipeStats {
     pub flows: u32,
     /// Links that were given to another flow.
     pub reused: u64,
+    /// Links that were taken back from flows that had gone.
+    pub expired: u64,
     /// Packets that took the shared link because no other was free.
     pub crowded: u64,
 }
@@ -81,10 +92,13 @@ struct Pipe {
     /// The links of flows, and of those the ones that hold nothing, by when they were used last.
     flows: Vec<u32>,
     idle: IndexedHeap<Instant>,
+    /// Places among them whose link belongs to nobody.
+    free: Vec<u32>,
     /// What links did that are gone.
     gone: Stats,
     gone_drops: Counters,
     reused: u64,
+    expired: u64,
     crowded: u64,
 }
 
@@ -131,9 +145,11 @@ impl Pipes {
             by_flow: HashMap::new(),
             flows: Vec::new(),
             idle: IndexedHeap::default(),
+            free: Vec::new(),
             gone: Stats::default(),
             gone_drops: Counters::default(),
             reused: 0,
+            expired: 0,
             crowded: 0,
         });
         Ok(number)
@@ -176,7 +192,8 @@ impl Pipes {
             links.add(&entry.link.stats());
         }
         let flows = state.by_flow.len() as u32;
-        Some(PipeStats { links, flows, reused: state.reused, crowded: state.crowded })
+        let Pipe { reused, expired, crowded, .. } = *state;
+        Some(PipeStats { links, flows, reused, expired, crowded })
     }
 
     /// Tells `log` of every event in every pipe from now on, or nobody.
@@ -218,6 +235,7 @@ impl Pipes {
         };
         packet.arrived = packet.depart;
         packet.queue = queue.unwrap_or(packet.queue);
+        self.expire(pipe, at);
         let index = self.link_for(&packet, pipe);
         let entry = &mut self.links[index as usize];
         entry.used = at;
@@ -233,7 +251,11 @@ impl Pipes {
         if let Some(index) = pipe.by_flow.get(&key) {
             return *index;
         }
-        let index = if pipe.flows.len() < pipe.config.max_flows as usize {
+        let index = if let Some(place) = pipe.free.pop() {
+            let index = pipe.flows[place as usize];
+            self.links[index as usize].flow = Some((key, place));
+            index
+        } else if pipe.flows.len() < pipe.config.max_flows as usize {
             let index = self.links.len() as u32;
             pipe.flows.push(index);
             index
@@ -249,10 +271,12 @@ impl Pipes {
             let old = std::mem::replace(&mut entry.link, link);
             pipe.gone.add(&old.stats());
             add_drops(&mut pipe.gone_drops, &old.counters());
-            pipe.reused += 1;
-            if let Some((old_key, place)) = entry.flow.replace((key, 0)) {
-                pipe.by_flow.remove(&old_key);
-                entry.flow = Some((key, place));
+            if let Some((old_key, _)) = &mut entry.flow
+                && *old_key != key
+            {
+                pipe.by_flow.remove(old_key);
+                *old_key = key;
+                pipe.reused += 1;
             }
         } else {
             let flow = Some((key, pipe.flows.len() as u32 - 1));
@@ -260,6 +284,31 @@ impl Pipes {
         }
         pipe.by_flow.insert(key, index);
         index
+    }
+
+    /// Takes links back from flows that have been idle too long, the longest idle first.
+    fn expire(&mut self, number: usize, now: Instant) {
+        let pipe = &mut self.pipes[number];
+        let Some(expire) = pipe.config.expire else { return };
+        for _ in 0..EXPIRED_AT_ONCE {
+            let Some((_, place)) = pipe.idle.first().filter(|(used, _)| now - *used >= expire)
+            else {
+                return;
+            };
+            pipe.idle.set(place, None);
+            pipe.free.push(place);
+            let index = pipe.flows[place as usize] as usize;
+            // A new one in its place holds no storage.
+            let link = self.links[pipe.shared as usize].link.like(pipe.seed);
+            let entry = &mut self.links[index];
+            let old = std::mem::replace(&mut entry.link, link);
+            pipe.gone.add(&old.stats());
+            add_drops(&mut pipe.gone_drops, &old.counters());
+            if let Some((key, _)) = entry.flow.take() {
+                pipe.by_flow.remove(&key);
+            }
+            pipe.expired += 1;
+        }
     }
 
     /// Brings the orders in line with a link that changed.

@@ -36,6 +36,59 @@ pub fn time(text: &str, bare: Duration) -> Option<Duration> {
     (nanos <= 1e18).then(|| Duration::from_nanos(nanos as u64))
 }
 
+/// Bytes: a number and one of nothing or `b`, `k` or `kb` (1024), `m` or `mb` (1024²), `kbit` (1000/8),
+/// `mbit`, as in tc(8).
+pub fn size(text: &str) -> Option<u64> {
+    let (number, unit) = split(text)?;
+    let factor = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kb" => 1024.0,
+        "m" | "mb" => 1024.0 * 1024.0,
+        "kbit" => 125.0,
+        "mbit" => 125_000.0,
+        _ => return None,
+    };
+    let bytes = (number * factor).round();
+    (bytes <= 1e12).then_some(bytes as u64)
+}
+
+/// A chance: a number from 0 to 1, or a percentage with its sign.
+pub fn chance(text: &str) -> Option<f64> {
+    match text.strip_suffix('%') {
+        Some(_) => percent(text),
+        None => number(text).filter(|chance| *chance <= 1.0),
+    }
+}
+
+/// Classes, separated by commas: DSCP 0 to 63, ranges such as 8-15, or names: `be`, `le`, `va`, `ef`,
+/// `cs0` to `cs7`, `af11` to `af43` (RFC 2474, 2597, 3246, 5865, 8622).
+pub fn classes(text: &str) -> Option<Vec<u8>> {
+    let mut classes = Vec::new();
+    for part in text.split(',') {
+        match part.split_once('-') {
+            Some((first, last)) => classes.extend(class(first)?..=class(last)?),
+            None => classes.push(class(part)?),
+        }
+    }
+    Some(classes)
+}
+
+fn class(text: &str) -> Option<u8> {
+    let lower = text.to_ascii_lowercase();
+    let class = match (lower.as_bytes(), lower.as_str()) {
+        (_, "be") => 0,
+        (_, "le") => 1,
+        (_, "va") => 44,
+        (_, "ef") => 46,
+        ([b'c', b's', class @ b'0'..=b'7'], _) => (class - b'0') * 8,
+        ([b'a', b'f', class @ b'1'..=b'4', drop @ b'1'..=b'3'], _) => {
+            (class - b'0') * 8 + (drop - b'0') * 2
+        }
+        (_, number) => number.parse().ok()?,
+    };
+    (class < 64).then_some(class)
+}
+
 /// A share: a percentage, with or without its sign; 0..=1 comes out.
 pub fn percent(text: &str) -> Option<f64> {
     let number = number(text.strip_suffix('%').unwrap_or(text))?;
@@ -66,6 +119,13 @@ mod tests {
         assert_eq!(time("2.5ms", Duration::from_micros(1)), Some(Duration::from_micros(2500)));
         assert_eq!(time("7", Duration::from_micros(1)), Some(Duration::from_micros(7)));
         assert_eq!(percent("0.5%"), Some(0.005));
+        assert_eq!(size("1.5k"), Some(1536));
+        assert_eq!((size("400kB"), size("8kbit")), (Some(409_600), Some(1000)));
+        assert_eq!((chance("0.02"), chance("2%"), chance("2")), (Some(0.02), Some(0.02), None));
+        assert_eq!(classes("ef,af41,8-10,cs7"), Some(vec![46, 34, 8, 9, 10, 56]));
+        for wrong in ["", "64", "ef,", "af44", "cs8", "-", "1-x"] {
+            assert_eq!(classes(wrong), None, "{wrong}");
+        }
         for wrong in ["", "-1", "1x", "nan", "inf", "1e3", "ms", "1.2.3"] {
             assert_eq!(rate(wrong), None, "{wrong}");
             assert_eq!(time(wrong, Duration::from_micros(1)), None, "{wrong}");

@@ -43,20 +43,28 @@ fn queue() -> impl Strategy<Value = QueueConfig> {
             probability: 0.3,
             weight: 0.5,
             gentle: flag,
+            adaptive: ms % 2 == 0,
             mean_packet: 500,
             bandwidth: Bitrate::from_mbps(1),
         };
         let mut weighted = WeightedConfig::new(vec![1, 5, 2]);
         weighted.limit = limit;
+        weighted.by_dscp = flag.then(|| std::array::from_fn(|dscp| dscp as u16 % 4));
         match kind {
             0 => QueueConfig::Fifo(FifoConfig { limit, drop_head: flag }),
-            1 => QueueConfig::Red(RedConfig { limit, curve, ecn: flag }),
+            1 => QueueConfig::Red(RedConfig { limit, curve, ecn: flag, hard_drop: false }),
             2 => {
                 let second = RedCurve { max: 1000, ..curve };
                 let mut by_dscp = [0; 64];
                 by_dscp[8..].fill(1);
                 let virtual_queues = vec![(curve, 5000), (second, 2000)];
-                QueueConfig::Gred(GredConfig { limit, virtual_queues, by_dscp, ecn: flag })
+                QueueConfig::Gred(GredConfig {
+                    limit,
+                    virtual_queues,
+                    by_dscp,
+                    ecn: flag,
+                    hard_drop: true,
+                })
             }
             3 => QueueConfig::Codel(CodelConfig { limit, params }),
             4 => QueueConfig::Pie(PieConfig {

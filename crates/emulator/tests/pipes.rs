@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use sheaf_emulator::{
-    Action, Cause, Chance, Delay, Direction, Link, LinkConfig, Loss, Mask, Packet, PipeConfig,
-    Pipes, Prefix, Rule, Target,
+    Action, Bits, Cause, Chance, Delay, Direction, Link, LinkConfig, Loss, Mask, Packet,
+    PipeConfig, Pipes, Prefix, Rule, Target,
 };
 use sheaf_stage::conformance::{self, Op};
 use sheaf_stage::{Bitrate, DropReason, Duration, Instant, Stage};
@@ -115,7 +115,7 @@ fn rules_and_masks_know_ipv6() {
     assert!(!denies(source("0.0.0.0/0"), &packet));
     assert!(denies(Rule { destination_ports: 53..=53, ..Rule::default() }, &packet));
     let mut pipes = Pipes::new(0, 1);
-    let mask = Mask { source: (0, 127), ..Mask::default() };
+    let mask = Mask { source: Bits::first(0, 127), ..Mask::default() };
     pipes.add(PipeConfig::per_flow(slow(), mask)).unwrap();
     pipes.set_rules(vec![Rule { action: through(&[0]), ..Rule::default() }]).unwrap();
     for end in [1, 2, 3] {
@@ -220,10 +220,12 @@ fn a_mask_tells_apart_only_by_the_bits_that_count() {
     let from = |source, port| udp(source, [10, 9, 9, 9], (port, 80), 0);
     let packets = [from([10, 0, 0, 1], 1), from([10, 0, 1, 1], 2), from([10, 1, 0, 1], 257)];
     assert_eq!(flows(Mask::default(), &packets), 1);
-    assert_eq!(flows(Mask { source: (16, 0), ..Mask::default() }, &packets), 2);
-    assert_eq!(flows(Mask { source: (24, 0), ..Mask::default() }, &packets), 3);
+    assert_eq!(flows(Mask { source: Bits::first(16, 0), ..Mask::default() }, &packets), 2);
+    assert_eq!(flows(Mask { source: Bits::first(24, 0), ..Mask::default() }, &packets), 3);
+    let last = Bits { v4: 0xff, v6: 0 };
+    assert_eq!(flows(Mask { source: last, ..Mask::default() }, &packets), 1, "all end in 1");
     assert_eq!(flows(Mask { source_port: 0xff, ..Mask::default() }, &packets), 2);
-    assert_eq!(flows(Mask { destination: (32, 128), ..Mask::default() }, &packets), 1);
+    assert_eq!(flows(Mask { destination: Bits::ALL, ..Mask::default() }, &packets), 1);
 }
 
 #[test]
@@ -250,6 +252,38 @@ fn links_for_flows_are_bounded_and_idle_ones_go_to_new_flows() {
     assert_eq!((stats.flows, stats.crowded, stats.reused), (2, 2, 1));
     drain(&mut pipes);
     assert_eq!(pipes.stats(0).unwrap().links.delivered.packets, 5, "nothing is forgotten");
+}
+
+#[test]
+fn a_flow_that_has_gone_gives_its_link_back_and_finds_a_new_one_when_it_returns() {
+    let expire = Some(Duration::from_secs(10));
+    let mut pipes = Pipes::new(0, 1);
+    pipes.add(PipeConfig { expire, ..PipeConfig::per_flow(slow(), Mask::FLOW) }).unwrap();
+    pipes.set_rules(vec![Rule { action: through(&[0]), ..Rule::default() }]).unwrap();
+    let offer = |pipes: &mut Pipes, port, ms| {
+        let now = Instant::from_millis(ms);
+        let mut packet = flow(port, ms);
+        packet.arrived = now;
+        pipes.enqueue(packet, now);
+        drain(pipes);
+        pipes.stats(0).unwrap()
+    };
+    for port in 0..5 {
+        offer(&mut pipes, port, u64::from(port));
+    }
+    // Port 0 was served until 1 ms; at 10 s one nanosecond and more is missing.
+    let before = offer(&mut pipes, 9, 10_000);
+    assert_eq!((before.flows, before.expired), (6, 0));
+    // Two at each packet, so three packets see the five off.
+    let after: Vec<_> = (0..3).map(|n| offer(&mut pipes, 9, 11_000 + n)).collect();
+    assert_eq!(
+        after.iter().map(|s| (s.flows, s.expired)).collect::<Vec<_>>(),
+        [(4, 2), (2, 4), (1, 5)]
+    );
+    let back = offer(&mut pipes, 3, 12_000);
+    assert_eq!((back.flows, back.expired, back.reused, back.crowded), (2, 5, 0, 0));
+    assert_eq!(back.links.delivered.packets, 10, "nothing is forgotten");
+    assert_eq!(pipes.counters().packets_in, pipes.counters().packets_out);
 }
 
 #[test]
@@ -309,7 +343,11 @@ proptest! {
     ) {
         let chance = Chance { probability: 0.3, correlation: 0.2 };
         let random = LinkConfig { duplicate: chance, loss: Loss::Random(chance), ..slow() };
-        let flows = PipeConfig { max_flows, ..PipeConfig::per_flow(random.clone(), Mask::FLOW) };
+        let flows = PipeConfig {
+            max_flows,
+            expire: Some(Duration::from_millis(3)),
+            ..PipeConfig::per_flow(random.clone(), Mask::FLOW)
+        };
         let make = || {
             let mut pipes = Pipes::new(0, 5);
             pipes.add(flows.clone()).unwrap();

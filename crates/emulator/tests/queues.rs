@@ -112,6 +112,7 @@ fn curve(min: u64, max: u64) -> RedCurve {
         probability: 0.1,
         weight: 0.02,
         gentle: false,
+        adaptive: false,
         mean_packet: 1000,
         bandwidth: Bitrate::from_mbps(8),
     }
@@ -119,8 +120,12 @@ fn curve(min: u64, max: u64) -> RedCurve {
 
 #[test]
 fn red_keeps_the_mean_queue_within_its_curve() {
-    let config =
-        RedConfig { limit: Limit::Bytes(200_000), curve: curve(10_000, 40_000), ecn: false };
+    let config = RedConfig {
+        limit: Limit::Bytes(200_000),
+        curve: curve(10_000, 40_000),
+        ecn: false,
+        hard_drop: false,
+    };
     let mut link = link(8, QueueConfig::Red(config));
     let outcome = &run(&mut link, &[stream(1, NOT_ECT, 1000, 8.4)], 60)[0];
     // 1/21 of the packets is too much; at a chance of 0.1 at the end of the curve that is about
@@ -133,8 +138,12 @@ fn red_keeps_the_mean_queue_within_its_curve() {
 
 #[test]
 fn red_marks_those_who_understand_instead_of_dropping_them() {
-    let config =
-        RedConfig { limit: Limit::Bytes(200_000), curve: curve(1_000, 400_000), ecn: true };
+    let config = RedConfig {
+        limit: Limit::Bytes(200_000),
+        curve: curve(1_000, 400_000),
+        ecn: true,
+        hard_drop: false,
+    };
     let mut link = link(8, QueueConfig::Red(config));
     let streams = [stream(1, NOT_ECT, 1000, 4.05), stream(2, ECT0, 1000, 4.05)];
     let outcomes = run(&mut link, &streams, 30);
@@ -151,6 +160,7 @@ fn gred_drops_one_class_before_the_other() {
         virtual_queues: vec![(curve(5_000, 20_000), 100_000), (curve(100_000, 200_000), 300_000)],
         by_dscp,
         ecn: false,
+        hard_drop: false,
     };
     let mut link = link(8, QueueConfig::Gred(config));
     let streams = [stream(1, 0, 1000, 6.0), stream(2, 46 << 2, 1000, 4.0)];

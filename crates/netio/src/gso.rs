@@ -21,18 +21,25 @@ const FIN: u8 = 1;
 const PSH: u8 = 8;
 const CWR: u8 = 0x80;
 
-/// How a super-packet is put together. Offsets are from the start of the packet, the virtio header
-/// left out.
+/// A super-packet behind a virtio header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gso {
-    ip: usize,
-    transport: usize,
-    /// Bytes that each segment repeats.
-    pub header: usize,
-    /// Payload bytes of each segment but the last.
-    pub size: usize,
+    /// What its segments repeat.
+    pub headers: Headers,
     /// Bytes of the whole packet.
     len: usize,
+}
+
+/// The headers that each segment repeats. Offsets are from the start of the packet, a virtio header
+/// left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    ip: usize,
+    transport: usize,
+    /// Bytes of all of them.
+    pub len: usize,
+    /// Payload bytes of each segment but the last.
+    pub size: usize,
     udp: bool,
     v6: bool,
 }
@@ -54,21 +61,22 @@ impl Gso {
             false => ip + Ip::parse(packet.get(ip..)?).ok()?.transport_offset(),
         };
         let udp = kind == Header::UDP;
-        let header = transport
+        let len = transport
             + match udp {
                 true => 8,
                 false => usize::from(packet.get(transport + 12)? >> 4) * 4,
             };
         let size = usize::from(virtio.gso_size);
         let least = transport + if udp { 8 } else { 20 };
-        let fits = transport >= ip + if v6 { 40 } else { 20 } && header >= least;
-        let gso = Gso { ip, transport, header, size, len: packet.len(), udp, v6 };
-        (fits && size >= LEAST && packet.len() > header).then_some(gso)
+        let fits = transport >= ip + if v6 { 40 } else { 20 } && len >= least;
+        let headers = Headers { ip, transport, len, size, udp, v6 };
+        let gso = Gso { headers, len: packet.len() };
+        (fits && size >= LEAST && packet.len() > len).then_some(gso)
     }
 
     /// How many segments there are.
     pub fn count(&self) -> usize {
-        (self.len - self.header).div_ceil(self.size)
+        (self.len - self.headers.len).div_ceil(self.headers.size)
     }
 
     /// Writes segment `index` of `bytes`, which this was made from, to `to`: a virtio header and a
@@ -78,22 +86,40 @@ impl Gso {
     /// When `index` is not below [`Gso::count`], or `bytes` are others.
     pub fn segment(&self, bytes: &[u8], index: usize, to: &mut Vec<u8>) {
         let packet = &bytes[vnet::LEN..];
-        let start = self.header + index * self.size;
-        let end = packet.len().min(start + self.size);
+        let Headers { transport, len, size, udp, .. } = self.headers;
+        let start = len + index * size;
+        let end = packet.len().min(start + size);
         to.clear();
         to.extend_from_slice(&[0; vnet::LEN]);
-        to.extend_from_slice(&packet[..self.header]);
+        to.extend_from_slice(&packet[..len]);
         to.extend_from_slice(&packet[start..end]);
         Header {
             partial: true,
-            csum_start: self.transport as u16,
-            csum_offset: if self.udp { 6 } else { 16 },
+            csum_start: transport as u16,
+            csum_offset: if udp { 6 } else { 16 },
             ..Header::default()
         }
         .emit(to);
-        let segment = &mut to[vnet::LEN..];
+        self.headers.complete(&mut to[vnet::LEN..], index, index + 1 == self.count());
+    }
+}
+
+impl Headers {
+    /// Those of an IP packet with TCP, whose header is from `transport` to `len`, in segments of
+    /// `size` bytes of payload.
+    pub fn tcp(v6: bool, transport: usize, len: usize, size: usize) -> Headers {
+        Headers { ip: 0, transport, len, size, udp: false, v6 }
+    }
+
+    /// Makes the headers that `segment` begins with, as they stood in the super-packet, those of
+    /// segment `index`; `last`: none follows. Its checksum is unfinished then.
+    ///
+    /// # Panics
+    /// When `segment` is shorter than its headers, or they are shorter than IP and TCP or UDP have
+    /// them.
+    pub fn complete(&self, segment: &mut [u8], index: usize, last: bool) {
         let pseudo = self.network(&mut segment[self.ip..], index);
-        self.transport(&mut segment[self.transport..], index, pseudo);
+        self.transport(&mut segment[self.transport..], index, last, pseudo);
     }
 
     /// Makes the IP header that of segment `index`; answers the sum of the pseudo header.
@@ -116,7 +142,7 @@ impl Gso {
         sum(&ip[12..20], protocol + rest)
     }
 
-    fn transport(&self, part: &mut [u8], index: usize, pseudo: u32) {
+    fn transport(&self, part: &mut [u8], index: usize, last: bool, pseudo: u32) {
         let field = if self.udp {
             let len = part.len() as u16;
             part[4..6].copy_from_slice(&len.to_be_bytes());
@@ -125,7 +151,7 @@ impl Gso {
             let sequence = u32::from_be_bytes([part[4], part[5], part[6], part[7]]);
             let sequence = sequence.wrapping_add((index * self.size) as u32);
             part[4..8].copy_from_slice(&sequence.to_be_bytes());
-            if index + 1 < self.count() {
+            if !last {
                 part[13] &= !(FIN | PSH);
             }
             if index > 0 {

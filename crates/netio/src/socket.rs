@@ -29,7 +29,7 @@ pub fn set_option<T: Copy>(socket: &impl AsFd, level: i32, name: i32, value: &T)
 
 /// Binds a packet socket to interface `ifindex` and to frames of `protocol` (an EtherType; 0 for
 /// none: it only sends).
-pub(crate) fn bind_packet(socket: &impl AsFd, ifindex: u32, protocol: u16) -> io::Result<()> {
+pub fn bind_packet(socket: &impl AsFd, ifindex: u32, protocol: u16) -> io::Result<()> {
     // SAFETY: an all-zero sockaddr_ll is a valid one.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;

@@ -84,17 +84,22 @@ pub fn finish(bytes: &mut [u8]) {
         return;
     }
     let packet = &mut bytes[LEN..];
-    let start = usize::from(header.csum_start);
-    let field = start + usize::from(header.csum_offset);
-    if start < packet.len() && field + 2 <= packet.len() {
-        let checksum = match !fold(sum(&packet[start..], 0)) {
-            // In UDP zero means that there is none; in TCP both mean the same.
-            0 => 0xffff,
-            checksum => checksum,
-        };
-        packet[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
-    }
+    // Where the places lie outside there is no checksum to finish.
+    let _ = finish_checksum(packet, header.csum_start.into(), header.csum_offset.into());
     Header::default().emit(bytes);
+}
+
+/// Finishes the checksum of what is from `start` on in `packet`: its field, `offset` behind `start`,
+/// holds the pseudo header's sum. `None`, and nothing is changed, when the field lies outside.
+pub fn finish_checksum(packet: &mut [u8], start: usize, offset: usize) -> Option<()> {
+    let covered = packet.get_mut(start..)?;
+    let checksum = match !fold(sum(covered, 0)) {
+        // In UDP zero means that there is none (RFC 768); in TCP both mean the same.
+        0 => 0xffff,
+        checksum => checksum,
+    };
+    covered.get_mut(offset..offset + 2)?.copy_from_slice(&checksum.to_be_bytes());
+    Some(())
 }
 
 #[cfg(test)]

@@ -18,6 +18,11 @@
  * as in the aggregate crate, whose model gives the same bytes.
  */
 #include "sheaf.h"
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <stddef.h>
 
 /* A private EtherType (IEEE 802, local experimental 1). */
 #define ETH_P_TICK 0x88B5
@@ -111,7 +116,7 @@ struct {
 
 struct prefix {
 	__u32 len;
-	__u8 address[16];
+	__u32 address[4]; /* as on the cable */
 };
 
 /* Far ends, by destination: IPv6, or IPv4 mapped into it. */
@@ -253,10 +258,10 @@ static __always_inline void tell_waits(struct merge_config *config, struct devic
 }
 
 /* The queue in `slot` may leave, but nothing in hand can carry it. */
-static __always_inline void tell_carrier(struct queue *queue, __u32 slot, __u64 oldest)
+static __always_inline void tell_carrier(struct queue *queue, __u32 slot)
 {
 	if (__sync_lock_test_and_set(&queue->asked, 1) == 0)
-		tell(CARRIER, slot, oldest, true);
+		tell(CARRIER, slot, 0, true);
 }
 
 static __always_inline __u32 fill(struct device *device)
@@ -267,10 +272,10 @@ static __always_inline __u32 fill(struct device *device)
 }
 
 /* A frame goes out to the device. */
-static __always_inline int send(struct device *device, __u64 now)
+static __always_inline int send(struct device *device)
 {
 	if (device->told && device->sent <= device->done)
-		device->handed = now;
+		device->handed = bpf_ktime_get_ns();
 	__sync_fetch_and_add(&device->sent, 1);
 	return NEXT;
 }
@@ -280,43 +285,81 @@ static __always_inline int consume(void)
 	return bpf_redirect(NOWHERE, 0);
 }
 
+/* A pointer of the context. In assembler: the compiler would keep it as the 32 bits that the context
+ * shows, and the verifier would no longer know it for a pointer. */
+#define POINTER(skb, field)                                                                        \
+	({                                                                                         \
+		void *pointer;                                                                     \
+		asm volatile("%0 = *(u32 *)(%1 + %2)"                                              \
+			     : "=r"(pointer)                                                       \
+			     : "r"(skb), "i"(offsetof(struct __sk_buff, field)));                  \
+		pointer;                                                                           \
+	})
+
+/* The `size` bytes from `at` on, read in place; NULL when there are not so many. */
+static __always_inline void *bytes_at(struct __sk_buff *skb, __u32 at, __u32 size)
+{
+	void *data = POINTER(skb, data);
+
+	if (data + at + size > POINTER(skb, data_end)) {
+		/* They lie beyond the linear part; rare, and dear. */
+		if (bpf_skb_pull_data(skb, at + size))
+			return NULL;
+		data = POINTER(skb, data);
+		if (data + at + size > POINTER(skb, data_end))
+			return NULL;
+	}
+	return data + at;
+}
+
 /* Reads the headers. Answers whether the packet may be looked at by the rules at all. */
 static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *packet)
 {
-	__u8 head[V6_LEN] = {}, transport[20] = {};
-	__u32 words[10] = {}, addresses, field = 0;
-	__u16 stored;
+	__u32 words[8] = {}, addresses;
+	__u16 *mac, stored = 0;
+	__u64 sum = 0;
+	bool ports = false;
+	__u8 class;
 
 	if (skb->gso_size || skb->vlan_present)
 		return false;
+	mac = bytes_at(skb, 0, ETH_LEN);
+	if (!mac || *(__u8 *)mac & 1)
+		return false;
+	*(__u16 *)packet->mac.bytes = mac[0];
+	*(__u16 *)(packet->mac.bytes + 2) = mac[1];
+	*(__u16 *)(packet->mac.bytes + 4) = mac[2];
+	packet->to.len = 128;
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		if (bpf_skb_load_bytes(skb, ETH_LEN, head, V4_LEN))
+		struct iphdr *ip = bytes_at(skb, ETH_LEN, V4_LEN);
+
+		if (!ip || *(__u8 *)ip != 0x45 || ip->frag_off & bpf_htons(0x3fff))
 			return false;
-		if (head[0] != 0x45 || be16(head + 6) & 0x3fff)
-			return false;
-		packet->len = be16(head + 2);
+		packet->len = bpf_ntohs(ip->tot_len);
 		packet->transport = V4_LEN;
-		packet->protocol = head[9];
-		packet->dscp = head[1] >> 2;
-		packet->ecn = head[1] & 3;
-		packet->to.len = 128;
-		packet->to.address[10] = 0xff;
-		packet->to.address[11] = 0xff;
-		__builtin_memcpy(packet->to.address + 12, head + 16, 4);
-		__builtin_memcpy(words, head + 12, 8);
+		packet->protocol = ip->protocol;
+		class = ip->tos;
+		words[0] = ip->saddr;
+		words[1] = ip->daddr;
+		packet->to.address[2] = bpf_htonl(0xffff);
+		packet->to.address[3] = ip->daddr;
 		addresses = 2;
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		if (bpf_skb_load_bytes(skb, ETH_LEN, head, V6_LEN) || head[0] >> 4 != 6)
+		__u32 *ip = bytes_at(skb, ETH_LEN, V6_LEN);
+
+		if (!ip || *(__u8 *)ip >> 4 != 6)
 			return false;
 		packet->v6 = 1;
-		packet->len = V6_LEN + be16(head + 4);
+		packet->len = V6_LEN + bpf_ntohs(((struct ipv6hdr *)ip)->payload_len);
 		packet->transport = V6_LEN;
-		packet->protocol = head[6];
-		packet->dscp = (head[0] << 4 | head[1] >> 4) >> 2 & 63;
-		packet->ecn = head[1] >> 4 & 3;
-		packet->to.len = 128;
-		__builtin_memcpy(packet->to.address, head + 24, 16);
-		__builtin_memcpy(words, head + 8, 32);
+		packet->protocol = ((struct ipv6hdr *)ip)->nexthdr;
+		class = bpf_ntohl(ip[0]) >> 20;
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			words[i] = ip[2 + i];
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			packet->to.address[i] = words[4 + i];
 		addresses = 8;
 	} else {
 		return false;
@@ -324,44 +367,54 @@ static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *pa
 	if (packet->len < packet->transport || packet->len > skb->len - ETH_LEN ||
 	    packet->protocol == PROTO_META)
 		return false;
+	packet->dscp = class >> 2;
+	packet->ecn = class & 3;
 	/* A marked packet travels under ECT(0): its own mark is kept inside. */
 	if (packet->ecn == 3)
 		packet->ecn = 2;
 
 	if (packet->protocol == PROTO_UDP && packet->len >= packet->transport + 8) {
-		bpf_skb_load_bytes(skb, ETH_LEN + packet->transport, transport, 8);
-		field = 6;
+		struct udphdr *udp = packet->v6 ? bytes_at(skb, ETH_LEN + V6_LEN, 8) :
+						  bytes_at(skb, ETH_LEN + V4_LEN, 8);
+
+		if (!udp)
+			return false;
+		ports = true;
+		packet->sport = bpf_ntohs(udp->source);
+		packet->dport = bpf_ntohs(udp->dest);
+		stored = udp->check;
+		/* Over IPv4, zero stands for no checksum. */
+		packet->unfinished = stored || packet->v6;
 	} else if (packet->protocol == PROTO_TCP && packet->len >= packet->transport + 20) {
-		bpf_skb_load_bytes(skb, ETH_LEN + packet->transport, transport, 20);
-		field = 16;
-		packet->pure_ack = transport[13] == 0x10 &&
-				   packet->transport + (transport[12] >> 4) * 4 == packet->len;
-	}
-	if (field) {
-		packet->sport = be16(transport);
-		packet->dport = be16(transport + 2);
+		struct tcphdr *tcp = packet->v6 ? bytes_at(skb, ETH_LEN + V6_LEN, 20) :
+						  bytes_at(skb, ETH_LEN + V4_LEN, 20);
+
+		if (!tcp)
+			return false;
+		ports = true;
+		packet->sport = bpf_ntohs(tcp->source);
+		packet->dport = bpf_ntohs(tcp->dest);
+		stored = tcp->check;
+		packet->unfinished = true;
+		packet->pure_ack = ((__u8 *)tcp)[13] == 0x10 &&
+				   packet->transport + tcp->doff * 4 == packet->len;
 	}
 	packet->flow = (__u64)packet->protocol << 32 | (__u32)packet->sport << 16 | packet->dport;
 #pragma unroll
-	for (__u32 i = 0; i < 8; i++)
-		if (i < addresses)
+	for (__u32 i = 0; i < 8; i++) {
+		if (i < addresses) {
 			packet->flow = (packet->flow ^ bpf_ntohl(words[i])) * 0x9e3779b97f4a7c15ULL;
+			sum += words[i];
+		}
+	}
 	packet->flow = 1ULL << (packet->flow >> 58);
-
-	if (!field)
+	if (!ports)
 		return true;
 	/* The folded sum of the pseudo header in the field: the device was to finish it. */
-	stored = field == 6 ? *(__u16 *)(transport + 6) : *(__u16 *)(transport + 16);
-	if (addresses == 2) {
-		words[2] = bpf_htonl(packet->len - packet->transport);
-		words[3] = bpf_htonl(packet->protocol);
-	} else {
-		words[8] = bpf_htonl(packet->len - packet->transport);
-		words[9] = bpf_htonl(packet->protocol);
-	}
-	if (stored || field == 16 || packet->v6)
-		packet->unfinished =
-			stored == fold(bpf_csum_diff(NULL, 0, words, sizeof(words), 0));
+	sum += bpf_htonl(packet->len - packet->transport);
+	sum += bpf_htonl(packet->protocol);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	packet->unfinished = packet->unfinished && stored == fold((sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32));
 	return true;
 }
 
@@ -450,13 +503,16 @@ static __always_inline int reclaim(__u32 slot)
 }
 
 /* Whether frames that this CPU takes now reach the device after those taken before. */
-static __always_inline bool in_order(__u32 owner, __u64 gen, __u64 time, __u32 cpu, __u64 now)
+static __always_inline bool in_order(__u32 owner, __u64 gen, __u64 time, __u32 cpu)
 {
-	__u64 *entered = bpf_map_lookup_elem(&entries, &owner);
+	__u64 *entered;
 
-	/* The other CPU may have taken its frame since this one read its clock. */
-	return owner == cpu || !entered || *entered != gen ||
-	       (__s64)(now - time) > OWNER_TIMEOUT;
+	if (owner == cpu)
+		return true;
+	entered = bpf_map_lookup_elem(&entries, &owner);
+	/* Signed: clocks of two CPUs may differ a little. */
+	return !entered || *entered != gen ||
+	       (__s64)(bpf_ktime_get_ns() - time) > OWNER_TIMEOUT;
 }
 
 /* Finishes the checksum of the packet of `len` bytes in `bytes`. */
@@ -552,15 +608,14 @@ static __always_inline int forget_checksum(struct __sk_buff *skb)
  * Turns `skb` into the oldest frame of the queue in `slot`. Answers 0, or -1 when the queue is
  * empty, a packet is still being copied into it, or the order could suffer.
  */
-static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause, __u64 now,
-			   bool unfinished)
+static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause, bool unfinished)
 {
 	struct queue *queue = bpf_map_lookup_elem(&queues, &slot);
 	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), index, size, start, len, count, ring;
 	struct merge_config *config = bpf_map_lookup_elem(&merge_config, &zero);
 	struct device *dev = bpf_map_lookup_elem(&device, &zero);
 	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu);
-	__u64 owner_gen, owner_time, oldest;
+	__u64 now = bpf_ktime_get_ns(), owner_gen, owner_time, oldest;
 	struct pending *pending;
 	struct frame *frame;
 	__u32 owner;
@@ -572,7 +627,7 @@ static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause, __u64
 	owner = queue->owner_cpu;
 	owner_gen = queue->owner_gen;
 	owner_time = queue->owner_time;
-	if (!in_order(owner, owner_gen, owner_time, cpu, now))
+	if (!in_order(owner, owner_gen, owner_time, cpu))
 		return -1;
 
 	bpf_spin_lock(&queue->lock);
@@ -619,7 +674,7 @@ static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause, __u64
 	if (more)
 		tell_waits(config, dev, slot, oldest);
 	if (again)
-		tell_carrier(queue, slot, oldest);
+		tell_carrier(queue, slot);
 	index = slot * RING + ring;
 	frame = bpf_map_lookup_elem(&frames, &index);
 	if (!frame)
@@ -645,12 +700,12 @@ static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause, __u64
 	bpf_skb_store_bytes(skb, 12, &type, 2, 0);
 	bpf_skb_store_bytes(skb, ETH_LEN, frame->bytes + start, size, 0);
 	pending->taken = 0;
-	send(dev, now);
+	send(dev);
 	return 0;
 }
 
 /* A tick frame: the queue it names leaves on it. */
-static __always_inline int tick(struct __sk_buff *skb, struct merge_config *config, __u64 now)
+static __always_inline int tick(struct __sk_buff *skb, struct merge_config *config)
 {
 	struct {
 		__u64 cookie;
@@ -661,7 +716,7 @@ static __always_inline int tick(struct __sk_buff *skb, struct merge_config *conf
 		return NEXT;
 	if (tick.cause == RECLAIM)
 		return reclaim(tick.slot) ? TCX_DROP : consume();
-	return emit(skb, tick.slot, tick.cause, now, false) ? TCX_DROP : NEXT;
+	return emit(skb, tick.slot, tick.cause, false) ? TCX_DROP : NEXT;
 }
 
 SEC("classifier")
@@ -671,7 +726,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct merge_config *config = bpf_map_lookup_elem(&merge_config, &zero);
 	struct device *dev = bpf_map_lookup_elem(&device, &zero);
 	struct frame *copy = bpf_map_lookup_elem(&scratch, &zero), *frame;
-	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu), now;
+	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu), now = 0, oldest;
 	struct packet packet = {};
 	struct queue_key key = {};
 	struct pending *pending;
@@ -686,11 +741,9 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (!config || !dev || !copy || !gen)
 		return NEXT;
 	*gen += 1;
-	now = bpf_ktime_get_ns();
 	if (skb->protocol == bpf_htons(ETH_P_TICK))
-		return tick(skb, config, now);
-	if (bpf_skb_load_bytes(skb, 0, packet.mac.bytes, 6) || packet.mac.bytes[0] & 1 ||
-	    !read_packet(skb, &packet))
+		return tick(skb, config);
+	if (!read_packet(skb, &packet))
 		goto pass;
 	verdict = classify(skb, config, &packet);
 	if (verdict == PASS)
@@ -723,18 +776,25 @@ int sheaf_merge(struct __sk_buff *skb)
 	owner = queue->owner_cpu;
 	owner_gen = queue->owner_gen;
 	owner_time = queue->owner_time;
+	pending = &queue->pending[(queue->tail - 1) & (RING - 1)];
+	need = empty || alone || pending->closed || header + pending->len + len > hop->max ||
+	       pending->count == MAX_PACKETS;
 	bpf_spin_unlock(&queue->lock);
-	ordered = in_order(owner, owner_gen, owner_time, cpu, now);
+	ordered = in_order(owner, owner_gen, owner_time, cpu);
 	if (alone && strange && ordered)
 		goto pass;
 	waiting = fill(dev);
-	ready = config->policy == BUSY && waiting < config->inflight && now >= dev->rest_until;
+	/* The clock is dear: most packets are only added to a frame, and need none. */
+	ready = config->policy == BUSY && waiting < config->inflight;
+	if (need || ready)
+		now = bpf_ktime_get_ns();
+	ready = ready && now >= dev->rest_until;
 	/* An idle link adds no delay: nothing waits here, and the device is free. */
 	if (ready && empty && ordered) {
 		__sync_fetch_and_add(&queue->stats.unaggregated_packets, 1);
 		__sync_fetch_and_add(&queue->stats.unaggregated_bytes, len);
 		__sync_fetch_and_add(&queue->stats.by_ready, 1);
-		return send(dev, now);
+		return send(dev);
 	}
 
 	if (packet.unfinished) {
@@ -751,6 +811,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	empty = queue->head == queue->tail;
 	ring = (queue->tail - 1) & (RING - 1);
 	pending = &queue->pending[ring];
+	oldest = pending->oldest;
 	need = empty || alone || pending->closed || header + pending->len + len > hop->max ||
 	       pending->count == MAX_PACKETS;
 	if (need) {
@@ -765,7 +826,8 @@ int sheaf_merge(struct __sk_buff *skb)
 			bpf_spin_unlock(&queue->lock);
 			return TCX_DROP;
 		}
-		pending->oldest = now;
+		/* Without the clock, another CPU has just filled or taken the frame before. */
+		pending->oldest = now ?: empty ? queue->owner_time : oldest;
 		pending->len = 0;
 		pending->count = 0;
 		pending->closed = alone;
@@ -773,6 +835,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		__sync_fetch_and_add(&dev->held, 1);
 	}
 	at = pending->len;
+	oldest = pending->oldest;
 	pending->len += len;
 	pending->count++;
 	/* Others end their copies without the lock. */
@@ -798,22 +861,22 @@ int sheaf_merge(struct __sk_buff *skb)
 	__sync_fetch_and_sub(&pending->writers, 1);
 
 	if (empty)
-		tell_waits(config, dev, slot, now);
+		tell_waits(config, dev, slot, oldest);
 	if (config->policy == BUSY && waiting < config->inflight && full)
 		ready = true;
 	if (!ready)
 		return consume();
-	result = emit(skb, slot, full || config->policy == FORCED ? BY_SIZE : BY_READY, now,
+	result = emit(skb, slot, full || config->policy == FORCED ? BY_SIZE : BY_READY,
 		      packet.unfinished);
 	if (result == 0)
 		return NEXT;
 	if (result == -1)
-		tell_carrier(queue, slot, now);
+		tell_carrier(queue, slot);
 	return consume();
 
 pass:
 	__sync_fetch_and_add(&dev->passed, 1);
-	return send(dev, now);
+	return send(dev);
 }
 
 char LICENSE[] SEC("license") = "GPL";

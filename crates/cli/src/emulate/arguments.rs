@@ -1,5 +1,6 @@
 //! The command lines of `sheaf emulate`.
 
+use super::haste;
 use super::rules::{self, RuleSet};
 use crate::grammar;
 use anyhow::{Context, anyhow, bail, ensure};
@@ -40,6 +41,15 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// The interfaces that packets come by, in the order in which rules number them.
+    pub fn interfaces(&self) -> Vec<&str> {
+        match self {
+            Mode::Link(ends) => ends.iter().map(String::as_str).collect(),
+            Mode::Dev { dev, .. } => vec![dev],
+            Mode::Shell { .. } => Vec::new(),
+        }
+    }
+
     /// Whether packets are Ethernet frames.
     pub fn ethernet(&self) -> bool {
         !matches!(self, Mode::Shell { .. })
@@ -70,6 +80,10 @@ pub struct Arguments {
     pub budget: Duration,
     /// `--spin`.
     pub spin: Duration,
+    /// `--awake`.
+    pub awake: bool,
+    /// `--fifo`.
+    pub fifo: Option<u8>,
     /// `--pcap`.
     pub pcap: Option<String>,
 }
@@ -88,7 +102,7 @@ impl Arguments {
         let (plan, seed) = match &given.rules {
             Some(file) => {
                 ensure!(links.is_empty(), "--rules and {:?} are two plans; give one", links[0]);
-                let rules = rules::read(file, link_header(&mode))?;
+                let rules = rules::read(file, link_header(&mode), &mode.interfaces())?;
                 let seed = rules.seed;
                 (Plan::Rules(rules), seed)
             }
@@ -104,6 +118,8 @@ impl Arguments {
             audit: given.audit,
             budget: given.budget.unwrap_or(Duration::from_millis(1)),
             spin: given.spin.unwrap_or(Duration::from_micros(50)),
+            awake: given.awake,
+            fifo: given.fifo,
             pcap: given.pcap,
         })
     }
@@ -155,6 +171,8 @@ struct Flags {
     audit: bool,
     budget: Option<Duration>,
     spin: Option<Duration>,
+    awake: bool,
+    fifo: Option<u8>,
     pcap: Option<String>,
     rules: Option<String>,
 }
@@ -173,12 +191,23 @@ impl Flags {
                 "--audit" => self.audit = true,
                 "--budget" => self.budget = Some(grammar::time(word, value("1ms")?)?),
                 "--spin" => self.spin = Some(grammar::time(word, value("50us")?)?),
+                "--awake" => self.awake = true,
+                "--fifo" => {
+                    let priority: u8 = grammar::number(word, value("50")?)?;
+                    ensure!(
+                        haste::PRIORITIES.contains(&priority),
+                        "--fifo {priority} is no priority; give 1 to 99"
+                    );
+                    self.fifo = Some(priority);
+                }
                 "--pcap" => self.pcap = Some(value("link.pcapng")?.to_owned()),
                 "--rules" => self.rules = Some(value("rules.toml")?.to_owned()),
                 "--trace" | "--once" => rest.push(word),
                 flag if flag.starts_with("--") => {
-                    let known =
-                        ["--audit", "--budget", "--spin", "--pcap", "--rules", "--trace", "--once"];
+                    let known = [
+                        "--audit", "--budget", "--spin", "--awake", "--fifo", "--pcap", "--rules",
+                        "--trace", "--once",
+                    ];
                     return Err(grammar::unknown(flag, &known));
                 }
                 word => rest.push(word),
@@ -242,11 +271,12 @@ pub fn link(
 
 /// What is wrong with options, and what to do about it.
 fn explain(error: OptionError) -> anyhow::Error {
-    const KNOWN: [&str; 20] = [
+    const KNOWN: [&str; 21] = [
         "limit",
         "seed",
         "ordered",
         "queue",
+        "sched",
         "delay",
         "distribution",
         "loss",
@@ -265,11 +295,17 @@ fn explain(error: OptionError) -> anyhow::Error {
         "both",
     ];
     match error {
+        OptionError::Unknown(word) if KNOWN.contains(&word.as_str()) => {
+            anyhow!("{word} does not belong here; see `sheaf emulate --help` for where it stands")
+        }
         OptionError::Unknown(word) => grammar::unknown(&word, &KNOWN),
         OptionError::Value { option, wanted, found } => {
             anyhow!(
                 "{option}: {found} is no {wanted}; see `sheaf emulate --help` for how it is written"
             )
+        }
+        OptionError::Lacks { option, word } => {
+            anyhow!("{option} lacks {word}; add it, or see `sheaf emulate --help`")
         }
         OptionError::NoDistribution(name) => anyhow!(
             "there is no distribution {name}; give uniform, normal, pareto, paretonormal, or a file"
@@ -357,11 +393,16 @@ mod tests {
             ("link a b --budget", "--budget lacks its value"),
             ("link a b --trace /nonexistent", "cannot read /nonexistent"),
             ("link a b --once", "add --trace FILE"),
+            ("link a b packets 3", "packets does not belong here"),
             ("link a b reverse reverse", "give it once"),
             ("link a b -- ls", "only shell takes a command"),
             ("link a b rate 1mbit --rules x", "two plans"),
             ("link a b delay 1ms 1ms distribution odd", "no distribution odd"),
             ("dev", "write dev IF"),
+            ("link a b --fifo 100", "give 1 to 99"),
+            ("link a b --spin", "write --spin 50us"),
+            ("link a b queue red limit 60k", "queue red lacks avpkt SIZE; add it"),
+            ("link a b sched drr", "queue drr lacks queue N weight W"),
         ] {
             let error = format!("{:#}", parse(line).unwrap_err());
             assert!(error.contains(told), "{line}: {error}");

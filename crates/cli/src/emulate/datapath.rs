@@ -9,12 +9,12 @@ use super::arguments::Arguments;
 use super::capture::Capture;
 use super::control::{Inbox, Request};
 use super::machine::Machine;
-use super::place::{Place, Port, Running};
+use super::place::{Place, Port, Running, Way};
 use super::status::{Lateness, LinkStatus, Status};
 use hdrhistogram::Histogram;
 use nix::sys::signalfd::SignalFd;
-use sheaf_emulator::{Direction, Packet, Segments};
-use sheaf_netio::gso::Gso;
+use sheaf_emulator::{Direction, Packet, PipeStats, Segments};
+use sheaf_netio::gso::{Gso, Headers};
 use sheaf_netio::poller::Poller;
 use sheaf_netio::vnet_packet::{BATCH, State};
 use sheaf_netio::{clock, timer, vnet};
@@ -126,7 +126,6 @@ impl Datapath {
 
     /// Carries packets until a signal, the end of `child`, or an interface that goes.
     pub fn run(&mut self, signals: &SignalFd, child: Option<&Running>) -> anyhow::Result<End> {
-        timer::precise()?;
         let mut poller = Poller::default();
         for port in &self.place.ports {
             poller.add(port);
@@ -193,7 +192,8 @@ impl Datapath {
     fn take_in(&mut self, now: Instant) -> anyhow::Result<State> {
         let mut state = State::Up;
         for index in 0..self.place.ways.len() {
-            let (from, direction) = (self.place.ways[index].from, self.place.ways[index].direction);
+            let Way { from, direction, interface, .. } = self.place.ways[index];
+            let origin = (direction, interface);
             if !self.intake.ready[from] {
                 continue;
             }
@@ -205,7 +205,7 @@ impl Datapath {
                 Port::Packet(socket) => socket.receive(|bytes, stamp| {
                     let stamp = stamp.map(|wall| Instant::from_nanos(wall.saturating_sub(epoch)));
                     let arrived = stamp.unwrap_or(before).clamp(earliest, before.max(earliest));
-                    intake.take(machine, bytes, ethernet, direction, arrived, before);
+                    intake.take(machine, bytes, ethernet, origin, arrived, before);
                 }),
                 Port::Tun(tun) => {
                     let mut buffer = std::mem::take(&mut intake.buffer);
@@ -214,7 +214,7 @@ impl Datapath {
                         match tun.receive(&mut buffer) {
                             Ok(Some(len)) => {
                                 let bytes = &buffer[..len];
-                                intake.take(machine, bytes, ethernet, direction, before, before);
+                                intake.take(machine, bytes, ethernet, origin, before, before);
                                 got += 1;
                             }
                             Ok(None) => break Ok(got),
@@ -306,8 +306,8 @@ impl Datapath {
 
     /// Adds up what is held.
     fn measure(&mut self) {
-        let held = |(_, stats): &(Option<&str>, sheaf_emulator::Stats)| {
-            stats.rate_queue.bytes + stats.delay_line.bytes
+        let held = |(_, stats): &(Option<&str>, PipeStats)| {
+            stats.links.rate_queue.bytes + stats.links.delay_line.bytes
         };
         self.intake.full = self.machine.stats().iter().map(held).sum::<u64>() > MEMORY;
     }
@@ -329,7 +329,7 @@ impl Datapath {
                 refused += socket.refused();
             }
         }
-        let name = |(index, (name, stats)): (usize, (Option<&str>, sheaf_emulator::Stats))| {
+        let name = |(index, (name, stats)): (usize, (Option<&str>, PipeStats))| {
             let way = self
                 .place
                 .ways
@@ -379,7 +379,7 @@ impl Intake {
         machine: &mut Machine,
         bytes: &[u8],
         ethernet: bool,
-        direction: Direction,
+        origin: (Direction, u16),
         arrived: Instant,
         now: Instant,
     ) {
@@ -397,15 +397,15 @@ impl Intake {
             if machine.finish() {
                 vnet::finish(&mut buffer);
             }
-            return machine.enqueue(buffer, None, direction, arrived, now);
+            return machine.enqueue(buffer, None, origin, arrived, now);
         };
         if machine.whole() {
             let mut buffer = self.buffer(machine);
             buffer.clear();
             buffer.extend_from_slice(bytes);
-            let segments =
-                Segments { header: (vnet::LEN + gso.header) as u16, payload: gso.size as u16 };
-            return machine.enqueue(buffer, Some(segments), direction, arrived, now);
+            let Headers { len, size, .. } = gso.headers;
+            let segments = Segments { header: (vnet::LEN + len) as u16, payload: size as u16 };
+            return machine.enqueue(buffer, Some(segments), origin, arrived, now);
         }
         for index in 0..gso.count() {
             let mut buffer = self.buffer(machine);
@@ -413,7 +413,7 @@ impl Intake {
             if machine.finish() {
                 vnet::finish(&mut buffer);
             }
-            machine.enqueue(buffer, None, direction, arrived, now);
+            machine.enqueue(buffer, None, origin, arrived, now);
         }
     }
 

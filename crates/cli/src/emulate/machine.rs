@@ -2,7 +2,7 @@
 
 use super::arguments::Plan;
 use anyhow::anyhow;
-use sheaf_emulator::{Direction, Link, LinkConfig, Log, Loss, Packet, Pipes, Stats};
+use sheaf_emulator::{Direction, Link, LinkConfig, Log, Loss, Packet, PipeStats, Pipes};
 use sheaf_netio::vnet;
 use sheaf_stage::{Instant, Stage};
 
@@ -121,12 +121,12 @@ impl Machine {
         self.finish = corrupts || self.capture;
     }
 
-    /// Takes in what came at `arrived`: a virtio header and a packet.
+    /// Takes in what came at `arrived` by interface number `interface`: a virtio header and a packet.
     pub fn enqueue(
         &mut self,
         bytes: Vec<u8>,
         segments: Option<sheaf_emulator::Segments>,
-        direction: Direction,
+        (direction, interface): (Direction, u16),
         arrived: Instant,
         now: Instant,
     ) {
@@ -135,6 +135,8 @@ impl Machine {
         let mut packet = Packet::new(bytes, arrived, *number << 1 | index(direction) as u64);
         *number += 1;
         packet.direction = direction;
+        packet.interface = interface;
+        packet.prefix = vnet::LEN as u16;
         packet.segments = segments;
         match &mut self.links {
             Links::Each(links) => {
@@ -181,11 +183,12 @@ impl Machine {
     }
 
     /// What each link did, or each pipe by name. Adds up over all flows.
-    pub fn stats(&self) -> Vec<(Option<&str>, Stats)> {
+    pub fn stats(&self) -> Vec<(Option<&str>, PipeStats)> {
+        let one = |link: &Link| PipeStats { links: link.stats(), ..PipeStats::default() };
         match &self.links {
-            Links::Each(links) => links.iter().map(|link| (None, link.stats())).collect(),
+            Links::Each(links) => links.iter().map(|link| (None, one(link))).collect(),
             Links::Pipes { pipes, names, .. } => {
-                let stats = |number| pipes.stats(number).unwrap_or_default().links;
+                let stats = |number| pipes.stats(number).unwrap_or_default();
                 (0..).zip(names).map(|(at, name)| (Some(name.as_str()), stats(at))).collect()
             }
         }

@@ -2,7 +2,8 @@
 //!
 //! * [`arguments`]: the command line; [`rules`]: the file of rules and pipes;
 //! * [`place`]: where the link is put: between two interfaces, on one, around a shell;
-//! * [`datapath`]: carries the packets, in time; [`machine`]: the links themselves;
+//! * [`datapath`]: carries the packets, in time; [`haste`]: what would make it late; [`machine`]: the
+//!   links themselves;
 //! * [`control`]: questions and changes while it runs; [`status`]: the answer;
 //! * [`capture`]: packets with what happened to them, as pcapng.
 
@@ -10,6 +11,7 @@ mod arguments;
 mod capture;
 mod control;
 mod datapath;
+mod haste;
 mod machine;
 mod place;
 mod rules;
@@ -33,12 +35,20 @@ Usage: sheaf emulate link IF1 IF2 LINK [reverse LINK]            a cable with th
        sheaf emulate dist PING-LOG [--out FILE]                  a distribution from `ping`
 
   LINK is what tc-netem(8) takes:
-       limit N  seed N  ordered  queue fifo|codel|pie|fq_codel|dualpi2
+       limit N  seed N  ordered  queue KIND
        delay TIME [JITTER [CORRELATION]]  distribution uniform|normal|pareto|paretonormal|FILE
        loss [random] P [CORR] | state P13 [P31 [P32 [P23 [P14]]]] | gemodel P [R [1-H [1-K]]]  ecn
        duplicate P [CORR]  corrupt P [CORR]  reorder P [CORR] [gap N]
        rate R [PACKETOVERHEAD [CELLSIZE [CELLOVERHEAD]]]
        slot MIN [MAX] | slot distribution NAME DELAY JITTER  packets N  bytes N
+  KIND, whose words follow it at once, is what tc(8) and, for shares, ipfw(8) call:
+       fifo | bfifo limit SIZE | pfifo_head_drop | dualpi2
+       codel [target TIME] [interval TIME] [ecn]  pie [target TIME] [tupdate TIME] [ecn]
+       fq_codel [flows N] [quantum SIZE] [target TIME] [interval TIME] [ecn|noecn]
+       red limit SIZE avpkt SIZE [min SIZE] [max SIZE] [burst N] [probability P] [bandwidth R]
+           [ecn] [harddrop] [adaptive] [gentle]
+       gred [limit SIZE] [ecn] [harddrop] { vq [dscp CLASS,…] limit SIZE avpkt SIZE … }…
+       drr|wf2q+ [quantum SIZE] [limit N] { queue N weight W [dscp CLASS,…] }…
   and  --trace FILE   Mahimahi's delivery opportunities, or CSV: time,rate,delay,loss
        --once         the trace ends; otherwise it begins again
   It holds in both directions unless reverse gives another for IF2 to IF1, ingress, or downwards.
@@ -47,8 +57,18 @@ Usage: sheaf emulate link IF1 IF2 LINK [reverse LINK]            a cable with th
   --pcap FILE    a capture (pcapng); what happened to each packet is its comment
   --audit        print how late packets left; status 1 when p99 is over --budget TIME (1ms)
   --spin TIME    look, not sleep, so long before a departure (50us); 0 for never
+  --awake        keep idle processors from sleeping while it runs; costs power
+  --fifo N       run before all ordinary processes, with real-time priority N (1 to 99)
+
+  The rules file has pipes and, in order, rules; the first that matches decides:
+       [pipe.NAME]  link = \"LINK\"  per_flow = true | mask = \"src-ip 0xffffff00 dst-port 0xffff …\"
+                    flows = N  expire = \"60s\"  weights = [1, 3]  scheduler = \"drr\"|\"wf2q\"
+       [[rule]]     protocol, source, destination, source_ports, destination_ports, dscp,
+                    direction = \"out\"|\"in\"  interface = \"IF\"  probability = 0.5
+                    pipes = [\"NAME\", \"NAME:QUEUE\"] | action = \"pass\"|\"deny\"
 
 Example: sheaf emulate link eth1 eth2 rate 10mbit delay 20ms limit 100
+         sheaf emulate dev eth0 rate 2mbit sched wf2q+ queue 0 weight 1 queue 1 weight 4 dscp ef
          sheaf emulate shell rate 2mbit delay 50ms -- curl http://100.64.0.1/";
 
 /// `sheaf emulate`: the status that the program ends with.
@@ -61,11 +81,11 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
         ["link" | "dev" | "shell", ..] => return emulate(&Arguments::parse(words)?),
         ["change", "dev" | "link", dev, ..] => control::change(dev, &words[3..])?,
         ["change", ..] => bail!("change lacks its interface; write change dev IF LINK"),
-        ["show", dev] => print!("{}", control::show(dev)?.text()),
+        ["show", dev] if !dev.starts_with("--") => print!("{}", control::show(dev)?.text()),
         ["show", dev, "--json"] | ["show", "--json", dev] => {
             println!("{}", serde_json::to_string_pretty(&control::show(dev)?)?);
         }
-        ["show", ..] => bail!("show takes one interface; write show IF"),
+        ["show", ..] => bail!("show takes one interface; write show IF [--json]"),
         ["dist", log] => dist(log, None)?,
         ["dist", log, "--out", out] => dist(log, Some(out))?,
         ["dist", ..] => bail!("dist takes a ping log; write dist FILE [--out FILE]"),
@@ -91,6 +111,7 @@ fn emulate(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let signals = crate::signals::signals()?;
     let inbox = control::listen(&place, arguments)?;
     let mut datapath = Datapath::new(place, machine, arguments, inbox)?;
+    let _awake = haste::begin(arguments)?;
     println!("{}; seed {}", datapath.title(), arguments.seed);
     let end = datapath.run(&signals, child.as_ref())?;
     let status = datapath.finish()?;

@@ -51,6 +51,8 @@ pub struct Way {
     pub to: usize,
     /// Which it is.
     pub direction: Direction,
+    /// For rules: the number of its interface among [`Mode::interfaces`].
+    pub interface: u16,
     /// For people.
     pub name: String,
 }
@@ -146,11 +148,16 @@ impl AsFd for Running {
     }
 }
 
+/// Refuses what has no link addresses.
+fn ethernet(dev: &str) -> anyhow::Result<()> {
+    ip::mac(dev).map(drop).map_err(|error| anyhow::anyhow!("{error}; give one that is"))
+}
+
 fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
     let (mut ports, mut interfaces) = (Vec::new(), Vec::new());
     for dev in ends {
         let ifindex = ip::index(dev)?;
-        ip::mac(dev)?;
+        ethernet(dev)?;
         if !ip::addresses(dev)?.is_empty() {
             eprintln!(
                 "sheaf: {dev} has addresses, so this host answers beside the link; take them off"
@@ -162,7 +169,8 @@ fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
         interfaces.push((dev.clone(), ifindex));
     }
     let [one, two] = ends;
-    let way = |from, to, direction, name| Way { from, to, direction, name };
+    // Rules call a direction by the interface that packets come from, the one they are numbered by.
+    let way = |from, to, direction, name| Way { from, to, direction, interface: from as u16, name };
     Ok(Place {
         ports,
         ways: vec![
@@ -179,7 +187,7 @@ fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
 
 fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
     let ifindex = ip::index(dev)?;
-    ip::mac(dev)?;
+    ethernet(dev)?;
     // Marks that are in use are small numbers or masks; this one is neither.
     let mark = 0x5aea_f000 ^ (std::process::id() & 0xfff);
     let (mut ports, mut ways, mut redirects) = (Vec::new(), Vec::new(), Vec::new());
@@ -196,6 +204,7 @@ fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
             from,
             to: from + 1,
             direction: Direction::Out,
+            interface: 0,
             name: format!("{dev} egress"),
         });
     }
@@ -206,7 +215,13 @@ fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
         redirects.push(redirect.with_context(refused)?);
         let from = ports.len();
         ports.push(tap);
-        ways.push(Way { from, to: from, direction: Direction::In, name: format!("{dev} ingress") });
+        ways.push(Way {
+            from,
+            to: from,
+            direction: Direction::In,
+            interface: 0,
+            name: format!("{dev} ingress"),
+        });
     }
     Ok(Place {
         ports,
@@ -276,7 +291,13 @@ fn shell() -> anyhow::Result<Place> {
                 "sheaf: only this host ({host}) is reachable; for more, turn on forwarding and NAT"
             );
         }
-        let way = |from, to, direction, name: &str| Way { from, to, direction, name: name.into() };
+        let way = |from, to, direction, name: &str| Way {
+            from,
+            to,
+            direction,
+            interface: 0,
+            name: name.into(),
+        };
         return Ok(Place {
             ports: vec![Port::Tun(inner), Port::Tun(outer)],
             ways: vec![way(0, 1, Direction::Out, "up"), way(1, 0, Direction::In, "down")],

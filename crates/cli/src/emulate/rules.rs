@@ -5,7 +5,10 @@
 //!
 //! [pipe.slow]
 //! link = "rate 1mbit delay 20ms limit 50"     # as on the command line
-//! per_flow = true                             # each 5-tuple has a link of its own
+//! per_flow = true                             # each 5-tuple has a link of its own; or, as for ipfw,
+//! # mask = "src-ip 0xffffff00 dst-port 0xffff"  # each of what these bits tell apart
+//! flows = 1024                                # links for flows at most
+//! expire = "60s"                              # an idle flow's link goes after so long
 //! weights = [1, 3]                            # shares of queue 0 and 1
 //! scheduler = "drr"                           # or "wf2q"
 //!
@@ -15,6 +18,7 @@
 //! destination_ports = "5000-5100"
 //! dscp = "ef"
 //! direction = "out"                           # IF1 to IF2, egress, upwards; or "in"
+//! interface = "eth1"                          # where it comes from; in dev mode the interface itself
 //! probability = 0.5
 //! pipes = ["slow:1"]                          # one after the other; ":1" is queue 1
 //!
@@ -59,6 +63,9 @@ struct Pipe {
     link: String,
     #[serde(default)]
     per_flow: bool,
+    mask: Option<String>,
+    flows: Option<u32>,
+    expire: Option<String>,
     weights: Option<Vec<u32>>,
     scheduler: Option<String>,
 }
@@ -73,19 +80,28 @@ struct Entry {
     destination_ports: Option<String>,
     dscp: Option<String>,
     direction: Option<String>,
+    interface: Option<String>,
     probability: Option<f64>,
     action: Option<String>,
     pipes: Option<Vec<String>>,
 }
 
-/// Reads `file` for packets whose IP header begins at byte `header`.
-pub fn read(file: &str, header: usize) -> anyhow::Result<RuleSet> {
+/// The most links for the flows of one pipe.
+const MOST_FLOWS: u32 = 65_536;
+
+/// Reads `file` for packets whose IP header begins at byte `header` and that come by `interfaces`.
+pub fn read(file: &str, header: usize, interfaces: &[&str]) -> anyhow::Result<RuleSet> {
     let text = arguments::read(file)?;
     let directory = Path::new(file).parent().unwrap_or(Path::new(""));
-    parse(&text, header, directory).with_context(|| file.to_owned())
+    parse(&text, header, interfaces, directory).with_context(|| file.to_owned())
 }
 
-fn parse(text: &str, header: usize, directory: &Path) -> anyhow::Result<RuleSet> {
+fn parse(
+    text: &str,
+    header: usize,
+    interfaces: &[&str],
+    directory: &Path,
+) -> anyhow::Result<RuleSet> {
     let file: File = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
         anyhow!("line {line}: {}; see `sheaf emulate --help`", error.message().replace('\n', " "))
@@ -95,10 +111,9 @@ fn parse(text: &str, header: usize, directory: &Path) -> anyhow::Result<RuleSet>
         let pipe = pipe(entry, header, directory).with_context(|| format!("pipe {name}"))?;
         pipes.push((name.clone(), pipe));
     }
-    let names: Vec<&str> = file.pipe.keys().map(String::as_str).collect();
     let mut rules = Vec::new();
     for (number, entry) in (1..).zip(&file.rule) {
-        rules.push(rule(entry, &names).with_context(|| format!("rule {number}"))?);
+        rules.push(rule(entry, &pipes, interfaces).with_context(|| format!("rule {number}"))?);
     }
     ensure!(!rules.is_empty(), "there is no rule; add a table [[rule]]");
     // What the parts cannot see: numbers that do not go together.
@@ -112,7 +127,11 @@ fn parse(text: &str, header: usize, directory: &Path) -> anyhow::Result<RuleSet>
 
 fn pipe(entry: &Pipe, header: usize, directory: &Path) -> anyhow::Result<PipeConfig> {
     let words: Vec<&str> = entry.link.split_whitespace().collect();
-    let (mut link, _) = arguments::link(&words, header, directory)?;
+    if words.contains(&"reverse") {
+        bail!("a pipe has one direction; make another pipe, and a rule with direction = \"in\"");
+    }
+    let (mut link, seed) = arguments::link(&words, header, directory)?;
+    ensure!(seed.is_none(), "a seed is for all pipes; write seed = N at the top of the file");
     if let Some(weights) = &entry.weights {
         let config = WeightedConfig::new(weights.clone());
         let name = entry.scheduler.as_deref().unwrap_or("drr");
@@ -121,13 +140,34 @@ fn pipe(entry: &Pipe, header: usize, directory: &Path) -> anyhow::Result<PipeCon
     } else if entry.scheduler.is_some() {
         bail!("a scheduler without weights; add weights = [1, 3]");
     }
-    Ok(match entry.per_flow {
-        true => PipeConfig::per_flow(link, Mask::FLOW),
-        false => PipeConfig::shared(link),
-    })
+    let mask = match (&entry.mask, entry.per_flow) {
+        (Some(_), true) => bail!("mask and per_flow say different things; give one of them"),
+        (Some(words), false) => words.parse().map_err(|error| {
+            anyhow!("mask: {error}; write it like mask = \"src-ip 0xffffff00\"")
+        })?,
+        (None, true) => Mask::FLOW,
+        (None, false) => {
+            let given = entry.flows.is_some() || entry.expire.is_some();
+            ensure!(!given, "flows and expire are for pipes by flow; add mask or per_flow = true");
+            return Ok(PipeConfig::shared(link));
+        }
+    };
+    let mut pipe = PipeConfig::per_flow(link, mask);
+    if let Some(flows) = entry.flows {
+        ensure!((1..=MOST_FLOWS).contains(&flows), "flows {flows}; give 1 to {MOST_FLOWS}");
+        pipe.max_flows = flows;
+    }
+    if let Some(word) = &entry.expire {
+        pipe.expire = Some(grammar::time("expire", word)?);
+    }
+    Ok(pipe)
 }
 
-fn rule(entry: &Entry, pipes: &[&str]) -> anyhow::Result<Rule> {
+fn rule(
+    entry: &Entry,
+    pipes: &[(String, PipeConfig)],
+    interfaces: &[&str],
+) -> anyhow::Result<Rule> {
     let mut rule = Rule::default();
     if let Some(word) = &entry.protocol {
         rule.protocol = Some(Protocol(match word.as_str() {
@@ -160,6 +200,13 @@ fn rule(entry: &Entry, pipes: &[&str]) -> anyhow::Result<Rule> {
         let directions = [("out", Direction::Out), ("in", Direction::In)];
         rule.direction = Some(grammar::choice("direction", word, &directions)?);
     }
+    if let Some(name) = &entry.interface {
+        let number = interfaces.iter().position(|interface| interface == name);
+        rule.interface = Some(number.with_context(|| match interfaces {
+            [] => format!("interface {name}; a shell has none, so leave it out"),
+            known => format!("interface {name} is not emulated; give {}", known.join(" or ")),
+        })? as u16);
+    }
     rule.probability = entry.probability.unwrap_or(1.0);
     rule.action = match (entry.action.as_deref(), &entry.pipes) {
         (Some(word), None) => grammar::choice("action", word, &[("pass", true), ("deny", false)])
@@ -175,13 +222,21 @@ fn rule(entry: &Entry, pipes: &[&str]) -> anyhow::Result<Rule> {
 }
 
 /// `slow`, or `slow:1` for its queue 1.
-fn target(word: &str, pipes: &[&str]) -> anyhow::Result<Target> {
+fn target(word: &str, pipes: &[(String, PipeConfig)]) -> anyhow::Result<Target> {
     let (name, queue) = match word.split_once(':') {
         Some((name, queue)) => (name, Some(grammar::number("queue", queue)?)),
         None => (word, None),
     };
-    let pipe = pipes.iter().position(|pipe| *pipe == name);
+    let pipe = pipes.iter().position(|(pipe, _)| *pipe == name);
     let pipe = pipe.with_context(|| format!("there is no pipe {name}; add [pipe.{name}]"))?;
+    if let Some(queue) = queue {
+        let queues = match &pipes[pipe].1.link.queue {
+            QueueConfig::Drr(config) | QueueConfig::Wf2q(config) => config.weights.len(),
+            _ => bail!("pipe {name} has one queue; give it weights, or write {name}"),
+        };
+        let last = queues - 1;
+        ensure!(usize::from(queue) <= last, "pipe {name} has no queue {queue}; give 0 to {last}");
+    }
     Ok(Target { pipe, queue })
 }
 
@@ -200,7 +255,7 @@ mod tests {
             .skip(1)
             .take_while(|line| *line != "```")
             .collect();
-        let rules = parse(&example.join("\n"), 24, Path::new("")).unwrap();
+        let rules = parse(&example.join("\n"), 24, &["eth1", "eth2"], Path::new("")).unwrap();
         assert_eq!(rules.seed, Some(7));
         assert_eq!(rules.pipes[0].0, "slow");
         assert!(matches!(rules.pipes[0].1.link.queue, QueueConfig::Drr(_)));
@@ -222,8 +277,23 @@ mod tests {
             ("[[rule]]\naction=\"pass\"\nprobability = 2.0", "probability"),
             ("[pipe.a]\nlink = \"rate x\"\n[[rule]]\naction=\"pass\"", "pipe a: rate"),
             ("[pipe.a]\nlink = \"\"\nweights = []\n[[rule]]\naction=\"pass\"", "pipe a"),
+            ("[pipe.a]\nlink = \"\"\nmask = \"src 3\"", "no part of a mask"),
+            ("[pipe.a]\nlink = \"\"\nmask = \"proto 300\"", "300 is no mask for proto"),
+            ("[pipe.a]\nlink = \"\"\nmask = \"all\"\nper_flow = true", "give one of them"),
+            ("[pipe.a]\nlink = \"seed 3\"", "write seed = N at the top"),
+            ("[pipe.a]\nlink = \"reverse\"", "make another pipe"),
+            ("[pipe.a]\nlink = \"\"\n[[rule]]\npipes = [\"a:1\"]", "give it weights"),
+            (
+                "[pipe.a]\nlink = \"\"\nweights = [1, 2]\n[[rule]]\npipes = [\"a:2\"]",
+                "pipe a has no queue 2; give 0 to 1",
+            ),
+            ("[pipe.a]\nlink = \"\"\nflows = 3", "add mask or per_flow"),
+            ("[pipe.a]\nlink = \"\"\nper_flow = true\nflows = 0", "give 1 to 65536"),
+            ("[pipe.a]\nlink = \"\"\nper_flow = true\nexpire = \"5\"", "write it like 5ms"),
+            ("[[rule]]\ninterface = \"eth7\"\naction = \"pass\"", "not emulated; give eth1"),
+            ("[[rule]]\ndirection = \"up\"\naction = \"pass\"", "give out or in"),
         ] {
-            let error = format!("{:#}", parse(text, 24, Path::new("")).unwrap_err());
+            let error = format!("{:#}", parse(text, 24, &["eth1"], Path::new("")).unwrap_err());
             assert!(error.contains(told), "{text}: {error}");
             assert!(!error.contains('\n'), "{text}: {error}");
         }

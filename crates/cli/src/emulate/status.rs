@@ -2,8 +2,7 @@
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use sheaf_emulator::{Cause, Stats};
-use sheaf_netio::vnet;
+use sheaf_emulator::{Cause, PipeStats};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -45,24 +44,29 @@ pub struct LinkStatus {
     pub rate_queue_packets: u64,
     /// Packets on the delay line.
     pub delay_line_packets: u64,
+    /// Flows that have a link of their own now.
+    #[serde(default)]
+    pub flows: u32,
+    /// Links taken back from flows that had gone.
+    #[serde(default)]
+    pub expired_flows: u64,
     /// What happened how often.
     pub causes: BTreeMap<String, u64>,
 }
 
 impl LinkStatus {
-    /// From the books of a link whose packets have a virtio header before them.
-    pub fn new(stats: &Stats) -> LinkStatus {
-        let bytes = |backlog: sheaf_emulator::Backlog| {
-            backlog.bytes.saturating_sub(backlog.packets * vnet::LEN as u64)
-        };
+    /// From the books of a link or pipe.
+    pub fn new(PipeStats { links: stats, flows, expired, .. }: &PipeStats) -> LinkStatus {
         let count = |cause: &Cause| (cause.name().to_owned(), stats.count(*cause));
         LinkStatus {
             offered_packets: stats.offered.packets,
-            offered_bytes: bytes(stats.offered),
+            offered_bytes: stats.offered.bytes,
             delivered_packets: stats.delivered.packets,
-            delivered_bytes: bytes(stats.delivered),
+            delivered_bytes: stats.delivered.bytes,
             rate_queue_packets: stats.rate_queue.packets,
             delay_line_packets: stats.delay_line.packets,
+            flows: *flows,
+            expired_flows: *expired,
             causes: Cause::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect(),
         }
     }
@@ -113,6 +117,9 @@ impl Status {
                 link.rate_queue_packets,
                 link.delay_line_packets
             );
+            if link.flows > 0 || link.expired_flows > 0 {
+                let _ = writeln!(out, "    flows {}, gone {}", link.flows, link.expired_flows);
+            }
             let causes: Vec<_> =
                 link.causes.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
             if !causes.is_empty() {

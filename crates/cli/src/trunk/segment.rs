@@ -1,22 +1,20 @@
 //! Super-packets from the host become packets.
 //!
-//! Principle: TCP segmentation offload as a network card does it. Every segment has the headers of
-//! the super-packet with its own length, IPv4 identification, sequence number and checksums; FIN
-//! and PSH stand on the last alone (RFC 9293, 3.10), CWR on the first (RFC 3168, 6.1.2). Headers
-//! are written in front of each piece of payload, over the piece before, which has left by then:
-//! no payload is copied.
+//! Principle: TCP segmentation offload as a network card does it ([`sheaf_netio::gso`]), in place:
+//! headers are written in front of each piece of payload, over the piece before, which has left by
+//! then, so no payload is copied. Checksums are finished, as no card comes behind.
 
+use sheaf_netio::gso;
 use sheaf_netio::tun::Offload;
-use sheaf_wire::checksum::{fold, ipv4_header, sum};
+use sheaf_netio::vnet::finish_checksum;
 
 /// Headers of at most this many bytes: IPv4 with options or IPv6 with short extensions, and TCP.
 const HEADERS: usize = 160;
 /// A segment carries at least this many bytes of payload; no path is that narrow (RFC 791: 68
 /// bytes of packet).
 const LEAST: usize = 8;
-const FIN: u8 = 0x01;
-const PSH: u8 = 0x08;
-const CWR: u8 = 0x80;
+/// Where TCP's checksum stands in its header.
+const CHECKSUM: usize = 16;
 
 /// Finishes what `offload` leaves to do to `packet` and hands it, or every segment of it, to
 /// `each`. Answers whether it could be done; else the packet is lost.
@@ -40,27 +38,12 @@ pub fn finish(packet: &mut [u8], offload: Offload, mut each: impl FnMut(&[u8])) 
     true
 }
 
-/// Finishes the checksum at `offset` behind `start`, which holds the sum of the pseudo header.
-fn finish_checksum(packet: &mut [u8], start: usize, offset: usize) -> Option<()> {
-    let covered = packet.get_mut(start..)?;
-    let checksum = match !fold(sum(covered, 0)) {
-        0 => 0xffff, // zero would mean "no checksum" to UDP (RFC 768); to TCP both are the same
-        checksum => checksum,
-    };
-    covered.get_mut(offset..offset + 2)?.copy_from_slice(&checksum.to_be_bytes());
-    Some(())
-}
-
 /// How a super-packet is cut.
 struct Plan {
-    headers: [u8; HEADERS],
+    /// Its headers.
+    bytes: [u8; HEADERS],
     transport: usize,
-    /// Where the payload begins.
-    payload: usize,
-    size: usize,
-    v6: bool,
-    /// Sum of the pseudo header's addresses and protocol.
-    pseudo: u32,
+    headers: gso::Headers,
 }
 
 impl Plan {
@@ -79,68 +62,39 @@ impl Plan {
         if !fits || size < LEAST || payload > packet.len() {
             return None;
         }
-        let mut headers = [0; HEADERS];
-        headers[..payload].copy_from_slice(&packet[..payload]);
-        let addresses = if v6 { &packet[8..40] } else { &packet[12..20] };
-        let pseudo = sum(addresses, 6);
-        Some(Plan { headers, transport, payload, size, v6, pseudo })
+        let mut bytes = [0; HEADERS];
+        bytes[..payload].copy_from_slice(&packet[..payload]);
+        let headers = gso::Headers::tcp(v6, transport, payload, size);
+        Some(Plan { bytes, transport, headers })
     }
 
-    fn run(mut self, packet: &mut [u8], mut each: impl FnMut(&[u8])) {
-        let (end, mut at, mut number) = (packet.len(), self.payload, 0u16);
+    fn run(self, packet: &mut [u8], mut each: impl FnMut(&[u8])) {
+        let gso::Headers { len, size, .. } = self.headers;
+        let (end, mut at, mut index) = (packet.len(), len, 0);
         loop {
-            let next = end.min(at + self.size);
-            let segment = &mut packet[at - self.payload..next];
-            segment[..self.payload].copy_from_slice(&self.headers[..self.payload]);
-            self.complete(segment, number, next == end);
+            let next = end.min(at + size);
+            let segment = &mut packet[at - len..next];
+            segment[..len].copy_from_slice(&self.bytes[..len]);
+            self.headers.complete(segment, index, next == end);
+            // The headers have room for it: `new` made sure.
+            let _ = finish_checksum(segment, self.transport, CHECKSUM);
             each(segment);
             if next == end {
                 return;
             }
-            self.advance(next - at);
-            (at, number) = (next, number.wrapping_add(1));
+            (at, index) = (next, index + 1);
         }
-    }
-
-    /// Writes what differs in segment `number`.
-    fn complete(&self, segment: &mut [u8], number: u16, last: bool) {
-        let len = segment.len();
-        if self.v6 {
-            segment[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
-        } else {
-            segment[2..4].copy_from_slice(&(len as u16).to_be_bytes());
-            let id = u16::from_be_bytes([segment[4], segment[5]]).wrapping_add(number);
-            segment[4..6].copy_from_slice(&id.to_be_bytes());
-            segment[10..12].fill(0);
-            // The header ends where TCP begins.
-            let checksum = ipv4_header(&segment[..self.transport]);
-            segment[10..12].copy_from_slice(&checksum.to_be_bytes());
-        }
-        let tcp = &mut segment[self.transport..];
-        if !last {
-            tcp[13] &= !(FIN | PSH);
-        }
-        if number > 0 {
-            tcp[13] &= !CWR;
-        }
-        tcp[16..18].fill(0);
-        let checksum = !fold(sum(tcp, self.pseudo + tcp.len() as u32));
-        tcp[16..18].copy_from_slice(&checksum.to_be_bytes());
-    }
-
-    /// The sequence number behind `bytes` more.
-    fn advance(&mut self, bytes: usize) {
-        let field = &mut self.headers[self.transport + 4..self.transport + 8];
-        let number = u32::from_be_bytes([field[0], field[1], field[2], field[3]]);
-        field.copy_from_slice(&number.wrapping_add(bytes as u32).to_be_bytes());
     }
 }
 
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use sheaf_wire::checksum::is_unfinished;
+    use sheaf_wire::checksum::{fold, ipv4_header, is_unfinished, sum};
     use sheaf_wire::ip::{Ip, Version, example_udp};
+
+    const FIN: u8 = 0x01;
+    const PSH: u8 = 0x08;
 
     /// A super-packet of TCP with 12 bytes of options, all flags that matter, and its payload.
     pub fn super_packet(version: Version, payload: usize) -> (Vec<u8>, usize) {

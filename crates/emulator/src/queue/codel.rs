@@ -139,7 +139,7 @@ fn signal(
     if params.ecn && desk.mark(&mut packet) {
         return (Some(packet), true);
     }
-    desk.ledger.drop(packet, Cause::Codel, desk.now);
+    desk.drop(packet, Cause::Codel);
     (None, false)
 }
 
@@ -158,8 +158,8 @@ impl CodelQueue {
 
 impl Queue for CodelQueue {
     fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
-        match self.config.limit.is_exceeded_by(self.row.backlog(), packet.bytes.len()) {
-            true => desk.ledger.drop(packet, Cause::RateQueueFull, desk.now),
+        match self.config.limit.is_exceeded_by(self.row.backlog(), packet.size()) {
+            true => desk.drop(packet, Cause::RateQueueFull),
             false => self.row.push(packet),
         }
     }

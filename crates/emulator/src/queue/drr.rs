@@ -60,15 +60,15 @@ impl Drr {
 
 impl Queue for Drr {
     fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
-        self.turns.extend(self.classes.push(packet, Some(desk)));
+        self.turns.extend(self.classes.push(packet, desk));
     }
 
     fn dequeue(&mut self, _desk: &mut Desk<'_>) -> Option<Packet> {
         self.next()
     }
 
-    fn admit(&mut self, packet: Packet, _desk: &mut Desk<'_>) {
-        self.turns.extend(self.classes.push(packet, None));
+    fn admit(&mut self, packet: Packet, desk: &mut Desk<'_>) {
+        self.turns.extend(self.classes.admit(packet, desk));
     }
 
     fn take(&mut self) -> Option<Packet> {

@@ -141,7 +141,7 @@ impl DualPi2 {
         };
         let lane = if l4s { &mut self.l4s } else { &mut self.classic };
         let packet = lane.row.pop()?;
-        let len = packet.bytes.len() as f64;
+        let len = packet.size() as f64;
         self.credit = match (both, l4s) {
             (false, _) => 0.0,
             (true, true) => self.credit + len * share,
@@ -155,7 +155,7 @@ impl DualPi2 {
         let coupled = (self.config.coupling * self.base).min(1.0);
         let overload = coupled >= 1.0;
         if overload && self.l4s.recurs(self.base * self.base) {
-            desk.ledger.drop(packet, Cause::DualPi2, desk.now);
+            desk.drop(packet, Cause::DualPi2);
             return None;
         }
         // A packet that nothing waits behind says nothing of a queue: on a slow link the packet
@@ -163,7 +163,7 @@ impl DualPi2 {
         let stepped = desk.now - packet.arrived > self.config.step && self.l4s.row.head().is_some();
         let signals = self.l4s.recurs(coupled) || stepped;
         if signals && !(self.config.ecn && desk.mark(&mut packet)) {
-            desk.ledger.drop(packet, Cause::DualPi2, desk.now);
+            desk.drop(packet, Cause::DualPi2);
             return None;
         }
         Some(packet)
@@ -180,7 +180,7 @@ impl DualPi2 {
         if !overload && self.config.ecn && desk.mark(&mut packet) {
             return Some(packet);
         }
-        desk.ledger.drop(packet, Cause::DualPi2, desk.now);
+        desk.drop(packet, Cause::DualPi2);
         None
     }
 }
@@ -188,8 +188,8 @@ impl DualPi2 {
 impl Queue for DualPi2 {
     fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
         self.catch_up(desk.now);
-        if self.config.limit.is_exceeded_by(self.backlog(), packet.bytes.len()) {
-            return desk.ledger.drop(packet, Cause::RateQueueFull, desk.now);
+        if self.config.limit.is_exceeded_by(self.backlog(), packet.size()) {
+            return desk.drop(packet, Cause::RateQueueFull);
         }
         self.admit(packet, desk);
     }

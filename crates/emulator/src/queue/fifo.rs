@@ -39,7 +39,7 @@ impl Fifo {
         let mut backlog = self.row.backlog();
         backlog.packets += desk.sending.packets;
         backlog.bytes += desk.sending.bytes;
-        self.config.limit.is_exceeded_by(backlog, packet.bytes.len())
+        self.config.limit.is_exceeded_by(backlog, packet.size())
     }
 }
 
@@ -48,8 +48,8 @@ impl Queue for Fifo {
         while self.is_full(&packet, desk) {
             // The packet that is being sent cannot be taken back.
             match self.config.drop_head.then(|| self.row.pop()).flatten() {
-                Some(oldest) => desk.ledger.drop(oldest, Cause::HeadDrop, desk.now),
-                None => return desk.ledger.drop(packet, Cause::RateQueueFull, desk.now),
+                Some(oldest) => desk.drop(oldest, Cause::HeadDrop),
+                None => return desk.drop(packet, Cause::RateQueueFull),
             }
         }
         self.row.push(packet);

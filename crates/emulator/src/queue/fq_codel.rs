@@ -121,7 +121,7 @@ impl FqCodel {
         let Some((_, index)) = self.by_bytes.first() else { return };
         if let Some(packet) = self.flows[index as usize].row.pop() {
             self.backlog.remove(&packet);
-            desk.ledger.drop(packet, Cause::FattestFlow, desk.now);
+            desk.drop(packet, Cause::FattestFlow);
         }
         self.settle(index);
     }
@@ -155,7 +155,7 @@ impl Queue for FqCodel {
             self.backlog.bytes -= before.bytes - after.bytes;
             match packet {
                 Some(packet) => {
-                    flow.credit -= packet.bytes.len() as i64;
+                    flow.credit -= packet.size() as i64;
                     self.settle(index);
                     return Some(packet);
                 }

@@ -27,6 +27,8 @@ pub struct GredConfig {
     pub by_dscp: [u8; 64],
     /// Mark packets that understand it in place of dropping them early.
     pub ecn: bool,
+    /// Beyond its curve drop also packets that would understand a mark.
+    pub hard_drop: bool,
 }
 
 impl GredConfig {
@@ -71,14 +73,14 @@ impl Gred {
     }
 
     fn push(&mut self, packet: Packet, index: u8) {
-        self.virtual_queues[usize::from(index)].1 += packet.bytes.len() as u64;
+        self.virtual_queues[usize::from(index)].1 += packet.size() as u64;
         self.belongs.push_back(index);
         self.row.push(packet);
     }
 
     fn pop(&mut self) -> Option<(Packet, u8)> {
         let (packet, index) = (self.row.pop()?, self.belongs.pop_front()?);
-        self.virtual_queues[usize::from(index)].1 -= packet.bytes.len() as u64;
+        self.virtual_queues[usize::from(index)].1 -= packet.size() as u64;
         Some((packet, index))
     }
 }
@@ -88,16 +90,18 @@ impl Queue for Gred {
         let index = self.index(&packet, desk);
         let (curve, limit) = &self.config.virtual_queues[usize::from(index)];
         let (average, queued) = &mut self.virtual_queues[usize::from(index)];
-        let len = packet.bytes.len();
+        let len = packet.size();
         if *queued + len as u64 > *limit
             || self.config.limit.is_exceeded_by(self.row.backlog(), len)
         {
-            return desk.ledger.drop(packet, Cause::RateQueueFull, desk.now);
+            return desk.drop(packet, Cause::RateQueueFull);
         }
-        match average.arrival(curve, *queued, desk.now, desk.unit(&packet)) {
+        let verdict = average.arrival(curve, *queued, desk.now, desk.unit(&packet));
+        let marks = self.config.ecn && verdict.may_mark(self.config.hard_drop);
+        match verdict {
             Verdict::Pass => self.push(packet, index),
-            Verdict::Early if self.config.ecn && desk.mark(&mut packet) => self.push(packet, index),
-            Verdict::Early | Verdict::Forced => desk.ledger.drop(packet, Cause::Gred, desk.now),
+            _ if marks && desk.mark(&mut packet) => self.push(packet, index),
+            Verdict::Early | Verdict::Forced => desk.drop(packet, Cause::Gred),
         }
     }
 

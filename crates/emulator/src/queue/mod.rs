@@ -131,6 +131,11 @@ impl Desk<'_> {
         self.dice.unit(Purpose::QueueManagement, packet.number)
     }
 
+    /// Drops a packet.
+    pub fn drop(&mut self, packet: Packet, cause: Cause) {
+        self.ledger.drop(packet, cause, self.now);
+    }
+
     /// Marks a packet with CE; answers whether its sender understands that.
     pub fn mark(&mut self, packet: &mut Packet) -> bool {
         self.ledger.mark(packet, self.ip, Cause::Marked, self.now)
@@ -239,13 +244,13 @@ pub(crate) struct Row {
 
 impl Row {
     pub fn push(&mut self, packet: Packet) {
-        self.bytes += packet.bytes.len() as u64;
+        self.bytes += packet.size() as u64;
         self.packets.push_back(packet);
     }
 
     pub fn pop(&mut self) -> Option<Packet> {
         let packet = self.packets.pop_front()?;
-        self.bytes -= packet.bytes.len() as u64;
+        self.bytes -= packet.size() as u64;
         Some(packet)
     }
 
@@ -264,7 +269,7 @@ impl Row {
 }
 
 /// The updates of a controller at even distances, worked out when the queue is next used.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ticks {
     next: Option<Instant>,
 }

@@ -143,13 +143,13 @@ impl Pie {
 impl Queue for Pie {
     fn enqueue(&mut self, mut packet: Packet, desk: &mut Desk<'_>) {
         self.catch_up(desk.now);
-        if self.config.limit.is_exceeded_by(self.row.backlog(), packet.bytes.len()) {
-            return desk.ledger.drop(packet, Cause::RateQueueFull, desk.now);
+        if self.config.limit.is_exceeded_by(self.row.backlog(), packet.size()) {
+            return desk.drop(packet, Cause::RateQueueFull);
         }
         if self.signals(desk.unit(&packet)) {
             let may_mark = self.chance < self.config.ecn_below;
             if !may_mark || !desk.mark(&mut packet) {
-                return desk.ledger.drop(packet, Cause::Pie, desk.now);
+                return desk.drop(packet, Cause::Pie);
             }
         }
         self.row.push(packet);

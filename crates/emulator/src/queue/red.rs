@@ -6,14 +6,23 @@
 //! spread so that drops come at even distances; above `max` every packet is dropped (gentle: the
 //! chance rises to 1 at twice `max`). While the queue is empty the mean decays as if small packets
 //! had been sent.
+//!
+//! Adaptive RED (S. Floyd, R. Gummadi, S. Shenker, "Adaptive RED: an algorithm for increasing the
+//! robustness of RED's active queue management", 2001, section 4): twice a second `probability`
+//! rises by up to 0.01 while the mean is in the upper two fifths of the curve or above, and falls by a
+//! tenth while it is in the lower two fifths or below, within 0.01 to 0.5.
 
-use super::{Desk, Limit, Queue, Row};
+use super::{Desk, Limit, Queue, Row, Ticks};
 use crate::cause::Cause;
 use crate::config::ConfigError;
 use crate::ledger::Backlog;
 use crate::packet::Packet;
 use crate::random::probability;
-use sheaf_stage::{Bitrate, Instant};
+use sheaf_stage::{Bitrate, Duration, Instant};
+
+/// Time between two steps of adaptive RED, and the bounds that its chance is moved within.
+const ADAPT_EVERY: Duration = Duration::from_millis(500);
+const ADAPT_WITHIN: (f64, f64) = (0.01, 0.5);
 
 /// How the chance of a drop follows from the mean queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,6 +37,8 @@ pub struct RedCurve {
     pub weight: f64,
     /// Let the chance rise from `probability` at `max` to 1 at twice `max`.
     pub gentle: bool,
+    /// Let `probability` follow the load, so that the mean stays in the middle of the curve.
+    pub adaptive: bool,
     /// Bytes of a typical packet, above 0: how fast the mean decays while the queue is empty.
     pub mean_packet: u64,
     /// The rate at which such packets would have left.
@@ -63,6 +74,8 @@ pub struct RedConfig {
     pub curve: RedCurve,
     /// Mark packets that understand it in place of dropping them early.
     pub ecn: bool,
+    /// Beyond the curve drop also packets that would understand a mark.
+    pub hard_drop: bool,
 }
 
 /// What RED says about a packet that arrives.
@@ -75,10 +88,24 @@ pub(crate) enum Verdict {
     Forced,
 }
 
+impl Verdict {
+    /// Whether a mark will do in place of a drop where marks are wanted at all.
+    pub fn may_mark(self, hard_drop: bool) -> bool {
+        match self {
+            Verdict::Pass => false,
+            Verdict::Early => true,
+            Verdict::Forced => !hard_drop,
+        }
+    }
+}
+
 /// The mean queue and the count of packets since the last drop.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Average {
     mean: f64,
+    /// The chance at the end of the curve where it adapts; `None` before its first step.
+    adapted: Option<f64>,
+    ticks: Ticks,
     since: u32,
     idle_since: Option<Instant>,
 }
@@ -86,22 +113,23 @@ pub(crate) struct Average {
 impl Average {
     /// Counts an arrival that finds `queued` bytes; `unit` in 0..1 decides.
     pub fn arrival(&mut self, curve: &RedCurve, queued: u64, now: Instant, unit: f64) -> Verdict {
-        match self.idle_since.take() {
-            Some(since) if queued == 0 => {
-                let each = curve.bandwidth.time_for(curve.mean_packet).as_secs_f64();
-                let packets = ((now - since).as_secs_f64() / each).min(1e9) as i32;
-                self.mean *= (1.0 - curve.weight).powi(packets);
-            }
+        if curve.adaptive {
+            self.adapt(curve, now);
+        }
+        match self.idle_since {
+            Some(_) if queued == 0 => self.mean = self.mean_at(curve, now),
             _ => self.mean += curve.weight * (queued as f64 - self.mean),
         }
+        self.idle_since = None;
         let (min, max) = (curve.min as f64, curve.max as f64);
+        let most = self.most(curve);
         let chance = if self.mean < min {
             self.since = 0;
             return Verdict::Pass;
         } else if self.mean < max {
-            curve.probability * (self.mean - min) / (max - min)
+            most * (self.mean - min) / (max - min)
         } else if curve.gentle && self.mean < 2.0 * max {
-            curve.probability + (1.0 - curve.probability) * (self.mean - max) / max
+            most + (1.0 - most) * (self.mean - max) / max
         } else {
             self.since = 0;
             return Verdict::Forced;
@@ -114,6 +142,36 @@ impl Average {
         }
         self.since += 1;
         Verdict::Pass
+    }
+
+    /// The chance at the end of the curve.
+    fn most(&self, curve: &RedCurve) -> f64 {
+        self.adapted.filter(|_| curve.adaptive).unwrap_or(curve.probability)
+    }
+
+    /// The mean as it is at `now` if nothing has come since the last arrival.
+    fn mean_at(&self, curve: &RedCurve, now: Instant) -> f64 {
+        let Some(since) = self.idle_since else { return self.mean };
+        let each = curve.bandwidth.time_for(curve.mean_packet).as_secs_f64();
+        let packets = ((now - since).as_secs_f64() / each).min(1e9) as i32;
+        self.mean * (1.0 - curve.weight).powi(packets)
+    }
+
+    /// Takes the steps of adaptive RED that are due by `now`.
+    fn adapt(&mut self, curve: &RedCurve, now: Instant) {
+        let (min, max) = (curve.min as f64, curve.max as f64);
+        let (low, high) = (min + 0.4 * (max - min), min + 0.6 * (max - min));
+        while let Some(at) = self.ticks.next(now, ADAPT_EVERY) {
+            let (mean, most) = (self.mean_at(curve, at), self.most(curve));
+            let step = if mean > high && most <= ADAPT_WITHIN.1 {
+                most + (most / 4.0).min(0.01)
+            } else if mean < low && most >= ADAPT_WITHIN.0 {
+                most * 0.9
+            } else {
+                most
+            };
+            self.adapted = Some(step);
+        }
     }
 
     /// The queue ran empty.
@@ -138,14 +196,16 @@ impl Red {
 impl Queue for Red {
     fn enqueue(&mut self, mut packet: Packet, desk: &mut Desk<'_>) {
         let backlog = self.row.backlog();
-        if self.config.limit.is_exceeded_by(backlog, packet.bytes.len()) {
-            return desk.ledger.drop(packet, Cause::RateQueueFull, desk.now);
+        if self.config.limit.is_exceeded_by(backlog, packet.size()) {
+            return desk.drop(packet, Cause::RateQueueFull);
         }
         let unit = desk.unit(&packet);
-        match self.average.arrival(&self.config.curve, backlog.bytes, desk.now, unit) {
+        let verdict = self.average.arrival(&self.config.curve, backlog.bytes, desk.now, unit);
+        let marks = self.config.ecn && verdict.may_mark(self.config.hard_drop);
+        match verdict {
             Verdict::Pass => self.row.push(packet),
-            Verdict::Early if self.config.ecn && desk.mark(&mut packet) => self.row.push(packet),
-            Verdict::Early | Verdict::Forced => desk.ledger.drop(packet, Cause::Red, desk.now),
+            _ if marks && desk.mark(&mut packet) => self.row.push(packet),
+            Verdict::Early | Verdict::Forced => desk.drop(packet, Cause::Red),
         }
     }
 
@@ -179,7 +239,54 @@ mod tests {
         let (weight, mean_packet) = (0.002, 1000);
         let bandwidth = Bitrate::from_mbps(8);
         let (min, max, probability) = (10_000, 30_000, 0.1);
-        RedCurve { min, max, probability, weight, gentle, mean_packet, bandwidth }
+        RedCurve { min, max, probability, weight, gentle, adaptive: false, mean_packet, bandwidth }
+    }
+
+    /// The share of arrivals that are signalled while the mean stays at `mean`.
+    fn share(mean: f64, dice: Dice, arrivals: u64) -> f64 {
+        let mut average = Average { mean, ..Average::default() };
+        let signalled = (0..arrivals).filter(|n| {
+            let unit = dice.unit(Purpose::QueueManagement, *n);
+            average.arrival(&curve(false), mean as u64, Instant::ZERO, unit) == Verdict::Early
+        });
+        signalled.count() as f64 / arrivals as f64
+    }
+
+    #[test]
+    fn the_share_of_signals_is_the_function_of_the_mean_that_the_curve_draws() {
+        let arrivals = 200_000;
+        for tenth in 1..10u32 {
+            let mean = 10_000.0 + 2_000.0 * f64::from(tenth);
+            let p = 0.1 * f64::from(tenth) / 10.0;
+            // With the chances p / (1 - n p) the next n pass with probability 1 - n p, so the mean
+            // distance is the sum of that (section 7 of the paper).
+            let passes = |n: f64| (1.0 - n * p).max(0.0);
+            let distance: f64 = (0..2000).map(|n| passes(f64::from(n))).sum();
+            let square: f64 = (0..2000).map(|n| f64::from(2 * n + 1) * passes(f64::from(n))).sum();
+            let share = share(mean, Dice::new(u64::from(tenth)), arrivals);
+            // Renewal theory: the count's variance is arrivals · variance / distance³.
+            let variance = (square - distance * distance) / distance.powi(3);
+            let error = 4.0 * (variance / arrivals as f64).sqrt();
+            assert!((share - 1.0 / distance).abs() < error, "{mean}: {share}, {}", 1.0 / distance);
+        }
+        assert_eq!(share(9_999.0, Dice::new(1), 10_000), 0.0);
+    }
+
+    #[test]
+    fn adaptive_red_moves_its_chance_until_the_mean_is_in_the_middle() {
+        let curve = RedCurve { adaptive: true, ..curve(false) };
+        let after = |mean: f64, seconds: u64| {
+            let mut average = Average { mean, ..Average::default() };
+            average.arrival(&curve, mean as u64, Instant::ZERO, 0.99);
+            average.arrival(&curve, mean as u64, Instant::from_millis(seconds * 1000), 0.99);
+            average.most(&curve)
+        };
+        // The first step is half a second after the first packet.
+        assert!((after(23_000.0, 1) - 0.12).abs() < 1e-9, "two steps of 0.01");
+        assert!((after(17_000.0, 1) - 0.081).abs() < 1e-9, "two steps of a tenth");
+        assert_eq!(after(20_000.0, 100), 0.1, "the middle is where it should be");
+        assert!((0.5..0.511).contains(&after(23_000.0, 1000)));
+        assert!((0.009..0.01).contains(&after(17_000.0, 1000)));
     }
 
     #[test]

@@ -4,10 +4,11 @@ use super::{Desk, Limit, Row};
 use crate::cause::Cause;
 use crate::config::ConfigError;
 use crate::ledger::Backlog;
+use crate::mark::class;
 use crate::packet::Packet;
 
-/// Queues with weights. A packet takes the queue that [`Packet::queue`] says; numbers beyond the
-/// last take the last.
+/// Queues with weights. A packet takes the queue of its DSCP where `by_dscp` is given, else the one
+/// that [`Packet::queue`] says; numbers beyond the last take the last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WeightedConfig {
     /// The weight of each queue, 1 to 65535; at least one queue, at most 65536.
@@ -17,12 +18,14 @@ pub struct WeightedConfig {
     /// DRR only: bytes that a queue of weight 1 sends in its turn, 64 or more. Best at least a
     /// large packet.
     pub quantum: u32,
+    /// The queue of each DSCP; what is no IP counts as DSCP 0.
+    pub by_dscp: Option<[u16; 64]>,
 }
 
 impl WeightedConfig {
     /// Queues of these weights, 1000 packets each, and a quantum of 1514 bytes.
     pub fn new(weights: Vec<u32>) -> Self {
-        WeightedConfig { weights, limit: Limit::Packets(1000), quantum: 1514 }
+        WeightedConfig { weights, limit: Limit::Packets(1000), quantum: 1514, by_dscp: None }
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -58,17 +61,32 @@ impl Classes {
         Classes { config, rows, backlog: Backlog::default() }
     }
 
-    /// Puts a packet in its queue, within its limit if there is a desk to account for a drop;
-    /// answers the queue if it had been empty.
-    pub fn push(&mut self, packet: Packet, desk: Option<&mut Desk<'_>>) -> Option<u32> {
-        let index = usize::from(packet.queue).min(self.rows.len() - 1);
-        let row = &mut self.rows[index];
-        if let Some(desk) = desk
-            && self.config.limit.is_exceeded_by(row.backlog(), packet.bytes.len())
-        {
-            desk.ledger.drop(packet, Cause::RateQueueFull, desk.now);
+    /// Puts a packet in its queue if that has room; answers the queue if it had been empty.
+    pub fn push(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Option<u32> {
+        let index = self.index(&packet, desk);
+        if self.config.limit.is_exceeded_by(self.rows[index].backlog(), packet.size()) {
+            desk.drop(packet, Cause::RateQueueFull);
             return None;
         }
+        self.put(packet, index)
+    }
+
+    /// The same for a packet that another queue held, whatever the limit.
+    pub fn admit(&mut self, packet: Packet, desk: &Desk<'_>) -> Option<u32> {
+        let index = self.index(&packet, desk);
+        self.put(packet, index)
+    }
+
+    fn index(&self, packet: &Packet, desk: &Desk<'_>) -> usize {
+        let queue = match &self.config.by_dscp {
+            Some(queues) => queues[usize::from(class(&packet.bytes, desk.ip).unwrap_or(0) >> 2)],
+            None => packet.queue,
+        };
+        usize::from(queue).min(self.rows.len() - 1)
+    }
+
+    fn put(&mut self, packet: Packet, index: usize) -> Option<u32> {
+        let row = &mut self.rows[index];
         let was_empty = row.head().is_none();
         self.backlog.add(&packet);
         row.push(packet);
@@ -83,7 +101,7 @@ impl Classes {
 
     /// Bytes of the head of a queue.
     pub fn head_len(&self, index: u32) -> Option<u64> {
-        self.rows[index as usize].head().map(|packet| packet.bytes.len() as u64)
+        self.rows[index as usize].head().map(|packet| packet.size() as u64)
     }
 
     pub fn weight(&self, index: u32) -> u64 {

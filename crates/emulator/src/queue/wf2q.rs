@@ -83,7 +83,7 @@ impl Wf2q {
         let (finish, index) = self.eligible.first()?;
         self.eligible.set(index, None);
         let packet = self.classes.pop(index)?;
-        self.now += ((packet.bytes.len() as Virtual) << DIGITS) / Virtual::from(self.weights);
+        self.now += ((packet.size() as Virtual) << DIGITS) / Virtual::from(self.weights);
         if self.classes.head_len(index).is_some() {
             self.plan(index, finish);
         }
@@ -93,7 +93,7 @@ impl Wf2q {
 
 impl Queue for Wf2q {
     fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
-        let woken = self.classes.push(packet, Some(desk));
+        let woken = self.classes.push(packet, desk);
         self.wake(woken);
     }
 
@@ -101,8 +101,8 @@ impl Queue for Wf2q {
         self.next()
     }
 
-    fn admit(&mut self, packet: Packet, _desk: &mut Desk<'_>) {
-        let woken = self.classes.push(packet, None);
+    fn admit(&mut self, packet: Packet, desk: &mut Desk<'_>) {
+        let woken = self.classes.admit(packet, desk);
         self.wake(woken);
     }
 
