@@ -89,24 +89,27 @@ pub fn compare(wanted: &Wanted) {
 impl Pair {
     /// One flow to `target`, which the `tunnels` (sender's, receiver's) carry.
     fn measured(&self, target: &Target<'_>, tunnels: &[u32]) -> Result {
-        let load = Load::start(self, target, (1, "cubic"));
-        load.measure(WARM);
-        let times = || -> Vec<u64> {
-            tunnels.iter().copied().map(process_time).chain([rest_time()]).collect()
-        };
-        let before = times();
-        let rate = load.measure(MEASURED);
-        let after = times();
-        load.stop();
-        let segments = rate * MBITS * MEASURED.as_secs_f64() / SEGMENT;
-        let each: Vec<f64> = before
-            .iter()
-            .zip(after)
-            .map(|(before, after)| (after - before) as f64 / 1e3 / segments)
-            .collect();
-        let tunnel = each[..tunnels.len()].try_into().ok();
-        Result { rate, tunnel, all: each.iter().sum() }
+        measured(Load::start(self, target, (1, "cubic")), tunnels)
     }
+}
+
+/// What a flow carries from now on.
+fn measured(load: Load, tunnels: &[u32]) -> Result {
+    load.measure(WARM);
+    let times =
+        || -> Vec<u64> { tunnels.iter().copied().map(process_time).chain([rest_time()]).collect() };
+    let before = times();
+    let rate = load.measure(MEASURED);
+    let after = times();
+    load.stop();
+    let segments = rate * MBITS * MEASURED.as_secs_f64() / SEGMENT;
+    let each: Vec<f64> = before
+        .iter()
+        .zip(after)
+        .map(|(before, after)| (after - before) as f64 / 1e3 / segments)
+        .collect();
+    let tunnel = each[..tunnels.len()].try_into().ok();
+    Result { rate, tunnel, all: each.iter().sum() }
 }
 
 /// Host 2 tells its other addresses, host 1 joins by each.
@@ -127,7 +130,21 @@ fn mptcp(pair: &Pair) -> std::result::Result<Result, String> {
     for cable in 1..pair.cables {
         set(1, &format!("mptcp endpoint add 10.1.{cable}.2 dev if{cable} signal"))?;
     }
-    Ok(pair.measured(&Target::Mptcp("10.1.0.2"), &[]))
+    let load = Load::start(pair, &Target::Mptcp("10.1.0.2"), (1, "cubic"));
+    if !within_seconds(|| subflows(pair) == pair.cables) {
+        let joined = subflows(pair);
+        load.stop();
+        return Err(format!("only {joined} of {} links joined in 5 s", pair.cables));
+    }
+    Ok(measured(load, &[]))
+}
+
+/// Connections from host 1 to the port of the load.
+fn subflows(pair: &Pair) -> usize {
+    let table = || std::fs::read_to_string("/proc/thread-self/net/tcp");
+    let table = pair.hosts[0].run(table).unwrap_or_default();
+    // The other end's port 5001, state 1 (established).
+    table.lines().filter(|line| line.contains(":1389 01 ")).count()
 }
 
 /// By a tunnel over the first cable.
