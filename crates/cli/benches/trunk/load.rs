@@ -64,6 +64,8 @@ pub struct Load {
     stop: Arc<AtomicBool>,
     received: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
+    /// Subflows of MPTCP join while somebody listens only.
+    _listener: TcpListener,
 }
 
 impl Load {
@@ -81,7 +83,7 @@ impl Load {
             let received = received.clone();
             threads.push(thread::spawn(move || receive(receiver, &received)));
         }
-        Load { stop, received, threads }
+        Load { stop, received, threads, _listener: listener }
     }
 
     /// Bytes that have arrived.
