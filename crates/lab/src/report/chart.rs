@@ -10,6 +10,8 @@ pub(super) struct Drawing {
     pub lines: Vec<Line>,
     /// Values above are cut off, so that an overload does not flatten the rest.
     pub y_max: Option<f64>,
+    /// Values below are drawn here.
+    pub y_min: Option<f64>,
     /// Whether the vertical axis is logarithmic; what is not above zero is left out.
     pub log: bool,
     /// Horizontal lines with a name: limits of the rules or of the air.
@@ -31,6 +33,9 @@ const GREY: RGBColor = RGBColor(128, 128, 128);
 impl Drawing {
     /// The chart as SVG. Text and grid take the colour of the page around it.
     pub fn svg(mut self) -> anyhow::Result<String> {
+        let least = self.y_min.unwrap_or(f64::NEG_INFINITY);
+        let points = self.lines.iter_mut().flat_map(|line| &mut line.points);
+        points.for_each(|point| point.1 = point.1.max(least));
         if self.log {
             for line in &mut self.lines {
                 line.points.retain(|point| point.1 > 0.0);
@@ -154,6 +159,7 @@ mod tests {
             y_axis: "loss (%)".to_owned(),
             lines: vec![line],
             y_max: None,
+            y_min: None,
             log,
             marks: vec![("limit".to_owned(), 0.0)],
             dots: true,
