@@ -148,12 +148,14 @@ fn stream(path: &Path) -> f64 {
     })
 }
 
-/// The rate at which frames of 1514 bytes come out of a full queue, in Mbit/s. They are offered at once, in super-packets of `burst`: a sender that shares two processors with the
+/// The rate at which frames of 1514 bytes come out of a full queue, in Mbit/s; no
+/// number where not all came. They are offered at once, in super-packets of `burst`: a sender that shares two processors with the
 /// emulator cannot be relied on to keep a queue full at 1 Gbit/s frame by frame.
-fn achieved(path: &Path, mbps: u32, burst: usize) -> f64 {
+fn achieved(path: &Path, set: f64, burst: usize) -> f64 {
     const SIZE: usize = 1514;
     // A second of them, and no more than the receiver's buffer holds while nobody reads.
-    let count = (mbps as usize * 1_000_000 / 8 / SIZE).clamp(200, 20_000);
+    let count = ((set * 1e6 / 8.0) as usize / SIZE).clamp(200, 20_000);
+    let sent = count / burst * burst;
     let receiver = path.right.run(|| UdpSocket::bind(PORT)).unwrap();
     receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     let buffer = nix::sys::socket::sockopt::RcvBufForce;
@@ -179,15 +181,18 @@ fn achieved(path: &Path, mbps: u32, burst: usize) -> f64 {
         while let Some(stamp) = stamp(receiver.as_raw_fd()) {
             stamps.push(stamp as f64);
         }
-        // The line of least squares: neither the first nor the last frame decides alone.
-        let middle = (stamps.len() as f64 - 1.0) / 2.0;
-        let mean = stamps.iter().sum::<f64>() / stamps.len() as f64;
-        let (mut both, mut own) = (0.0, 0.0);
-        for (number, stamp) in stamps.iter().enumerate() {
-            both += (number as f64 - middle) * (stamp - mean);
-            own += (number as f64 - middle) * (number as f64 - middle);
+        if stamps.len() != sent {
+            return f64::NAN;
         }
-        SIZE as f64 * 8e3 * own / both
+        // From the most punctual frame of the first half to that of the second: what the link holds
+        // to, whatever kept a processor from sending some of them on time.
+        let each = SIZE as f64 * 8e3 / set;
+        let late = |number: &usize| stamps[*number] - *number as f64 * each;
+        let punctual = |frames: std::ops::Range<usize>| {
+            frames.min_by(|a, b| late(a).total_cmp(&late(b))).unwrap_or(0)
+        };
+        let (one, two) = (punctual(0..sent / 2), punctual(sent / 2..sent));
+        (two - one) as f64 * SIZE as f64 * 8e3 / (stamps[two] - stamps[one])
     })
 }
 
@@ -297,9 +302,10 @@ fn rate() {
     const BURST: usize = 40;
     println!("{:<26}{:>12}{:>12}{:>12}", "Mbit/s on the wire", "tbf", "sheaf", "--fifo 50");
     for mbps in [1_u32, 10, 100, 1000] {
-        let ours =
-            |more| achieved(&sheaf(&format!("rate {mbps}mbit limit 30000 {more}")), mbps, BURST);
-        let filter = achieved(&tbf(&format!("{mbps}mbit")), mbps, BURST);
+        let ours = |more| {
+            achieved(&sheaf(&format!("rate {mbps}mbit limit 30000 {more}")), f64::from(mbps), BURST)
+        };
+        let filter = achieved(&tbf(&format!("{mbps}mbit")), f64::from(mbps), BURST);
         println!("{mbps:<26}{filter:>12.3}{:>12.3}{:>12.3}", ours(""), ours("--fifo 50"));
     }
 }
@@ -336,7 +342,7 @@ fn netem() {
         let (delay, rate) =
             (format!("netem delay {ms}ms {limit}"), "tbf rate 1gbit burst 64k limit 64m");
         let ways = [
-            ("netem", qdiscs(&[delay.clone()])),
+            ("netem", qdiscs(std::slice::from_ref(&delay))),
             ("tbf, netem", qdiscs(&[rate.to_owned(), delay])),
             ("sheaf", Some(sheaf(&format!("delay {ms}ms")))),
             ("sheaf --fifo 50", Some(sheaf(&format!("delay {ms}ms --fifo 50")))),
@@ -352,15 +358,15 @@ fn netem() {
     // Frame by frame: before Linux 6.2 no packet socket could receive super-packets of UDP.
     println!("{:<18}{:>12}{:>12}{:>12}{:>12}", "Mbit/s set", "netem", "tbf", "tbf, netem", "sheaf");
     for mbps in ["1.5", "10", "100"] {
-        let whole = mbps.parse::<f64>().unwrap().ceil() as u32;
+        let set: f64 = mbps.parse().unwrap();
         let filter = format!("tbf rate {mbps}mbit burst 16k limit 64m");
         let ways = [
             qdiscs(&[format!("netem rate {mbps}mbit {limit}")]),
-            qdiscs(&[filter.clone()]),
+            qdiscs(std::slice::from_ref(&filter)),
             qdiscs(&[filter, format!("netem delay 10ms {limit}")]),
             Some(sheaf(&format!("rate {mbps}mbit {limit}"))),
         ];
-        let rates = ways.map(|path| format!("{:>12.3}", achieved(&path.unwrap(), whole, 1)));
+        let rates = ways.map(|path| format!("{:>12.3}", achieved(&path.unwrap(), set, 1)));
         println!("{mbps:<18}{}", rates.concat());
     }
 }
