@@ -6,6 +6,7 @@
 //! * [`netns`]: the engine on real Linux stacks;
 //! * [`outcome`]: what a point came to;
 //! * [`run`]: all points of a plan;
+//! * [`trunk`]: the experiments with trunks of radio links;
 //! * [`report`]: JSON, CSV, HTML and the terminal.
 
 pub mod netns;
@@ -14,4 +15,5 @@ pub mod plan;
 pub mod point;
 pub mod report;
 pub mod run;
+pub mod trunk;
 pub mod virtual_time;
