@@ -81,6 +81,8 @@ pub(crate) struct Link {
     pub queue: VecDeque<Queued>,
     queued_bytes: u64,
     told: Option<Fill>,
+    /// The carrier that tells its queue told of none since the last report.
+    carrier_dry: bool,
     next_send: Instant,
     /// The queue ran empty since the last report.
     dry: bool,
@@ -130,6 +132,7 @@ impl Link {
             queue: VecDeque::new(),
             queued_bytes: 0,
             told: None,
+            carrier_dry: true,
             next_send: Instant::ZERO,
             dry: true,
             next_number: 0,
@@ -209,6 +212,7 @@ impl Link {
 
     pub fn tell(&mut self, fill: Option<Fill>) {
         self.told = fill.filter(|fill| fill.limit > 0);
+        self.carrier_dry |= self.told.is_some_and(|fill| fill.waiting == 0);
     }
 
     /// Whether there is room for one more packet.
@@ -234,7 +238,8 @@ impl Link {
     /// When a packet of `len` bytes would arrive, after the shortest delay of all links, whose
     /// base is `reference`.
     pub fn arrival(&self, len: usize, reference: Option<u32>, now: Instant) -> Duration {
-        let sending = self.rate.time_for(self.queued_bytes + self.cost(len));
+        let carrier = self.told.map_or(0, |fill| fill.waiting);
+        let sending = self.rate.time_for(self.queued_bytes + carrier + self.cost(len));
         let path = match (self.rate.base(), reference) {
             (Some(base), Some(reference)) => crate::rate::later(base, reference).max(0) as u64,
             _ => 0,
@@ -308,11 +313,17 @@ impl Link {
             self.loss.begin(now);
         }
         self.judge_loss(limit);
-        let limited = !std::mem::replace(&mut self.dry, self.queue.is_empty());
+        let dry = std::mem::replace(&mut self.dry, self.queue.is_empty());
+        let carrier_empty = self.told.is_some_and(|fill| fill.waiting == 0);
+        let carrier_dry = std::mem::replace(&mut self.carrier_dry, carrier_empty);
+        let limited = if self.told.is_some() { !carrier_dry } else { !dry };
         let loss = f64::from(lost) / f64::from(sent.max(1));
         let (at, one_way) = (report.last_at, report.one_way);
         let sample = Sample { bytes: total, at, one_way, limited, loss };
-        self.rate.report(sample, now);
+        match self.told {
+            Some(_) => self.rate.observe(sample, now),
+            None => self.rate.report(sample, now),
+        }
         let rate = self.rate.rate().as_bps();
         let changed = rate.abs_diff(self.dealt_rate) > self.dealt_rate / 5;
         if changed {

@@ -73,6 +73,10 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
     });
     let (first, second) = (ends.next(), ends.next());
     let (near, far) = first.zip(second).expect("two ends");
+    if std::env::var("DBG").is_ok() && let (Carrier::Trunk(a), Carrier::Trunk(b)) = (&near.carrier, &far.carrier) {
+        eprintln!("far {:?}\nnear {:?}\nsent {:?} held {} fb {:?}", b.stats(), a.stats(), a.sent(), a.sender().held(), a.sender().fallen_back_to());
+        for i in 0..links { eprintln!("{:?}", a.link_stats(LinkId(i as u8), point.measured().end)); }
+    }
     let mut outcome = far.meter.finish();
     outcome.sent = near.meter.finish().sent;
     if let Carrier::Trunk(end) = &far.carrier {
