@@ -231,7 +231,7 @@ impl Link {
     }
 
     /// How long what waits will take.
-    fn wait(&self) -> Duration {
+    pub fn wait(&self) -> Duration {
         self.rate.time_for(self.queued_bytes)
     }
 
