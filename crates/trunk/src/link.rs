@@ -12,6 +12,9 @@ const CATCH_UP: Duration = Duration::from_millis(2);
 /// Beyond the round trip, how long a link under load may be silent before packets avoid it: four
 /// reports.
 const SUSPECT: Duration = Duration::from_millis(80);
+/// What a lost packet costs beside its own way: TCP repeats it after about this long (the least
+/// retransmission timeout of Linux).
+const REPAIR: Duration = Duration::from_millis(200);
 /// How long the loss of a link is averaged before it counts.
 const LOSS_PERIOD: Duration = Duration::from_secs(1);
 
@@ -97,6 +100,8 @@ pub(crate) struct Link {
     jitter: Duration,
     seen: Option<Seen>,
     loss: Loss,
+    /// Share of the last frames that were lost, 0..=1: noisy, but known soon.
+    recent_loss: f64,
     /// Bytes that arrived, carrier headers included.
     pub delivered: u64,
     /// The rate at which the queue was last dealt out.
@@ -144,6 +149,7 @@ impl Link {
             jitter: Duration::ZERO,
             seen: None,
             loss: Loss::default(),
+            recent_loss: 0.0,
             delivered: 0,
             dealt_rate: first_rate.as_bps(),
         }
@@ -215,6 +221,11 @@ impl Link {
         self.carrier_dry |= self.told.is_some_and(|fill| fill.waiting == 0);
     }
 
+    /// Whether the carrier tells how full its queue is.
+    pub fn tells(&self) -> bool {
+        self.told.is_some()
+    }
+
     /// Whether there is room for one more packet.
     pub fn has_room(&self, config: &SenderConfig) -> bool {
         let waiting = self.queue.len();
@@ -236,7 +247,7 @@ impl Link {
     }
 
     /// When a packet of `len` bytes would arrive, after the shortest delay of all links, whose
-    /// base is `reference`.
+    /// base is `reference`; when it is likely to be lost, the repair is part of it.
     pub fn arrival(&self, len: usize, reference: Option<u32>, now: Instant) -> Duration {
         let carrier = self.told.map_or(0, |fill| fill.waiting);
         let sending = self.rate.time_for(self.queued_bytes + carrier + self.cost(len));
@@ -246,7 +257,8 @@ impl Link {
         };
         let pause = if self.told.is_none() { self.next_send - now } else { Duration::ZERO };
         let ahead = self.rate.queue().max(pause);
-        sending.saturating_add(ahead) + Duration::from_micros(path)
+        let repair = REPAIR.mul_f64(self.recent_loss);
+        sending.saturating_add(ahead) + Duration::from_micros(path) + repair
     }
 
     /// Whether it answers: a link that carries data and is silent for four reports is avoided.
@@ -306,6 +318,9 @@ impl Link {
             total,
         });
         let lost = sent.saturating_sub(frames);
+        let weight = (f64::from(sent) / 32.0).min(1.0);
+        let share = f64::from(lost) / f64::from(sent.max(1));
+        self.recent_loss += (share - self.recent_loss) * weight;
         let limit = f64::from(limit_percent) / 100.0;
         if self.rate.is_known() {
             self.loss.note(sent, lost, limit, now);
@@ -317,9 +332,8 @@ impl Link {
         let carrier_empty = self.told.is_some_and(|fill| fill.waiting == 0);
         let carrier_dry = std::mem::replace(&mut self.carrier_dry, carrier_empty);
         let limited = if self.told.is_some() { !carrier_dry } else { !dry };
-        let loss = f64::from(lost) / f64::from(sent.max(1));
         let (at, one_way) = (report.last_at, report.one_way);
-        let sample = Sample { bytes: total, at, one_way, limited, loss };
+        let sample = Sample { bytes: total, at, one_way, limited, loss: share };
         match self.told {
             Some(_) => self.rate.observe(sample, now),
             None => self.rate.report(sample, now),

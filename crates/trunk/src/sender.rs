@@ -131,6 +131,12 @@ impl Sender {
         }
     }
 
+    /// Whether the carrier of a link tells how full its queue is.
+    pub(crate) fn tells(&self, id: LinkId) -> bool {
+        let link = self.links.get(id.index()).and_then(Option::as_ref);
+        link.is_some_and(Link::tells)
+    }
+
     /// Numbers a packet and puts it in the queue of a link, or drops it with a reason.
     ///
     /// `packet`: an IP packet (what follows its own length is cut off) or, if so configured, an
