@@ -73,9 +73,20 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
     });
     let (first, second) = (ends.next(), ends.next());
     let (near, far) = first.zip(second).expect("two ends");
-    if std::env::var("DBG").is_ok() && let (Carrier::Trunk(a), Carrier::Trunk(b)) = (&near.carrier, &far.carrier) {
-        eprintln!("far {:?}\nnear {:?}\nsent {:?} held {} fb {:?}", b.stats(), a.stats(), a.sent(), a.sender().held(), a.sender().fallen_back_to());
-        for i in 0..links { eprintln!("{:?}", a.link_stats(LinkId(i as u8), point.measured().end)); }
+    if std::env::var("DBG").is_ok()
+        && let (Carrier::Trunk(a), Carrier::Trunk(b)) = (&near.carrier, &far.carrier)
+    {
+        eprintln!(
+            "far {:?}\nnear {:?}\nsent {:?} held {} fb {:?}",
+            b.stats(),
+            a.stats(),
+            a.sent(),
+            a.sender().held(),
+            a.sender().fallen_back_to()
+        );
+        for i in 0..links {
+            eprintln!("{:?}", a.link_stats(LinkId(i as u8), point.measured().end));
+        }
     }
     let mut outcome = far.meter.finish();
     outcome.sent = near.meter.finish().sent;
@@ -181,7 +192,8 @@ impl Station {
             Treatment::Trunk(scheduler) => {
                 let mut config = EndpointConfig::default();
                 config.sender.scheduler = scheduler;
-                let mut endpoint = Endpoint::new(config, point.seed.wrapping_mul(2) | 1 + end as u64)?;
+                let mut endpoint =
+                    Endpoint::new(config, point.seed.wrapping_mul(2) | 1 + end as u64)?;
                 for _ in &radios {
                     endpoint.add_link(LinkConfig::default())?;
                 }
