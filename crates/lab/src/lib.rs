@@ -6,6 +6,7 @@
 //! * [`trunk`]: trunks of radio links;
 //! * [`run`]: all points of a plan on one of the two engines; [`store`]: points that are kept;
 //! * [`result`]: what a run came to;
+//! * [`tcp`]: TCP under the virtual clock;
 //! * [`report`]: JSON, CSV, HTML and the terminal.
 //!
 //! A new kind of experiment is a module with its scenarios and treatments, an
@@ -18,5 +19,6 @@ pub mod report;
 pub mod result;
 pub mod run;
 pub mod store;
+pub mod tcp;
 pub mod trunk;
 pub mod voip;

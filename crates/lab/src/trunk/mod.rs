@@ -9,14 +9,13 @@
 //! * [`plan`]: scenarios and treatments; [`point`]: one point, worked out;
 //! * [`outcome`]: what it came to;
 //! * [`air`]: a channel and who is on it;
-//! * [`virtual_time`]: the engine under a virtual clock; its TCP is `tcp`, its packets are made and
-//!   measured in `traffic`.
+//! * [`virtual_time`]: the engine under a virtual clock; its packets are made and measured in
+//!   `traffic`.
 
 pub mod air;
 pub mod outcome;
 pub mod plan;
 pub mod point;
-mod tcp;
 mod traffic;
 pub mod virtual_time;
 

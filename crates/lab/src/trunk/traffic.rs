@@ -2,7 +2,7 @@
 //! data carries a stamp at the beginning of its payload, which nobody reads otherwise.
 
 use super::outcome::Meter;
-use super::tcp::{PORT, Tcp};
+use crate::tcp::{Host, PORT};
 use sheaf_stage::{Bitrate, Duration, Instant};
 use std::net::Ipv4Addr;
 
@@ -15,7 +15,9 @@ const UDP_HEADERS: usize = 28;
 pub(super) enum Traffic {
     /// Bulk TCP.
     Tcp {
-        host: Box<Tcp>,
+        host: Box<Host>,
+        /// Bytes that its applications got so far.
+        got: u64,
         /// The next number of each flow.
         numbers: Vec<u32>,
     },
@@ -27,8 +29,8 @@ pub(super) enum Traffic {
 
 impl Traffic {
     /// A bulk sender or receiver of `flows` flows.
-    pub fn tcp(host: Tcp, flows: u16) -> Traffic {
-        Traffic::Tcp { host: Box::new(host), numbers: vec![0; usize::from(flows)] }
+    pub fn tcp(host: Host, flows: u16) -> Traffic {
+        Traffic::Tcp { host: Box::new(host), got: 0, numbers: vec![0; usize::from(flows)] }
     }
 
     /// A source of `rate` bit/s, headers included.
@@ -43,7 +45,11 @@ impl Traffic {
             meter.packet(stamp.flow, stamp.number, stamp.sent, now);
         }
         match self {
-            Traffic::Tcp { host, .. } => host.receive(packet),
+            Traffic::Tcp { host, got, .. } => {
+                host.enqueue(packet, now);
+                let all = host.flows().iter().map(|flow| flow.bytes).sum();
+                meter.received((all - std::mem::replace(got, all)) as usize, now);
+            }
             Traffic::UdpSource { .. } => {}
             Traffic::UdpSink => meter.received(packet.len() - UDP_HEADERS, now),
         }
@@ -52,9 +58,8 @@ impl Traffic {
     /// Does what is due; hands the packets to send to `send`, which answers nothing.
     pub fn poll(&mut self, meter: &mut Meter, now: Instant, mut send: impl FnMut(Vec<u8>)) {
         match self {
-            Traffic::Tcp { host, numbers } => {
-                meter.received(host.poll(now), now);
-                while let Some(mut packet) = host.transmit() {
+            Traffic::Tcp { host, numbers, .. } => {
+                while let Some(mut packet) = host.dequeue(now) {
                     if let Some(at) = payload(&packet) {
                         let port = u16::from_be_bytes([packet[22], packet[23]]);
                         let flow = port.wrapping_sub(PORT);

@@ -6,8 +6,8 @@
 use super::air::{self, Moving};
 use super::outcome::{Meter, Outcome};
 use super::point::{self, Neighbours, Point, Treatment};
-use super::tcp::Tcp;
 use super::traffic::Traffic;
+use crate::tcp::Host;
 use sheaf_medium::{Frame, Medium, RadioId, To};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
 use sheaf_stage::{Bitrate, Instant, Stage};
@@ -73,21 +73,6 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
     });
     let (first, second) = (ends.next(), ends.next());
     let (near, far) = first.zip(second).expect("two ends");
-    if std::env::var("DBG").is_ok()
-        && let (Carrier::Trunk(a), Carrier::Trunk(b)) = (&near.carrier, &far.carrier)
-    {
-        eprintln!(
-            "far {:?}\nnear {:?}\nsent {:?} held {} fb {:?}",
-            b.stats(),
-            a.stats(),
-            a.sent(),
-            a.sender().held(),
-            a.sender().fallen_back_to()
-        );
-        for i in 0..links {
-            eprintln!("{:?}", a.link_stats(LinkId(i as u8), point.measured().end));
-        }
-    }
     let mut outcome = far.meter.finish();
     outcome.sent = near.meter.finish().sent;
     if let Carrier::Trunk(end) = &far.carrier {
@@ -203,10 +188,10 @@ impl Station {
         let (here, there) = (ENDS[end], ENDS[1 - end]);
         let (traffic, flows) = match (point.traffic, end) {
             (point::Traffic::Tcp { flows }, 0) => {
-                (Traffic::tcp(Tcp::sender(here, there, flows, point.seed), flows), flows)
+                (Traffic::tcp(Host::sender(here, there, flows, point.seed), flows), flows)
             }
             (point::Traffic::Tcp { flows }, _) => {
-                (Traffic::tcp(Tcp::receiver(here, flows, point.seed), flows), flows)
+                (Traffic::tcp(Host::receiver(here, flows, point.seed), flows), flows)
             }
             (point::Traffic::Udp { rate }, 0) => {
                 let rate = Bitrate::from_bps(rate.as_bps() * radios.len() as u64);
@@ -223,8 +208,8 @@ impl Station {
     fn neighbour(point: &Point, seed: u64, end: usize, radio: Radio) -> Station {
         let (here, there) = (OTHERS[end], OTHERS[1 - end]);
         let host = match end {
-            0 => Tcp::sender(here, there, 1, !seed),
-            _ => Tcp::receiver(here, 1, !seed),
+            0 => Host::sender(here, there, 1, !seed),
+            _ => Host::receiver(here, 1, !seed),
         };
         Station {
             traffic: Traffic::tcp(host, 1),
