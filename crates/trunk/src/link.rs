@@ -233,11 +233,12 @@ impl Link {
             || waiting < config.queue_packets_max && self.wait() < config.queue
     }
 
-    /// Whether the queue is above the busy share: the carrier's where it tells, else our own.
+    /// Whether the queue is above the busy share: the carrier's where it tells (what waits here
+    /// waits because of that), else our own.
     pub fn is_busy(&self, config: &SenderConfig) -> bool {
         match self.told {
-            Some(fill) if self.queue.is_empty() => above(fill, config.busy_percent),
-            _ => self.wait() * 100 > config.queue * u32::from(config.busy_percent),
+            Some(fill) => !self.queue.is_empty() || above(fill, config.busy_percent),
+            None => self.wait() * 100 > config.queue * u32::from(config.busy_percent),
         }
     }
 

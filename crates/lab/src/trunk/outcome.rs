@@ -32,6 +32,16 @@ impl Outcome {
         self.bytes as f64 * 8.0 / self.duration.as_secs_f64().max(1e-9) / 1e6
     }
 
+    /// Adds what another flow's application got.
+    pub fn add(&mut self, other: &Outcome) {
+        self.bytes += other.bytes;
+        let seconds = self.per_second.len().max(other.per_second.len());
+        self.per_second.resize(seconds, 0);
+        for (all, bytes) in self.per_second.iter_mut().zip(&other.per_second) {
+            *all += bytes;
+        }
+    }
+
     /// Standard deviation of the throughput of single seconds, in Mbit/s.
     pub fn unsteadiness(&self) -> f64 {
         let rates: Vec<_> = self.per_second.iter().map(|bytes| *bytes as f64 * 8e-6).collect();
