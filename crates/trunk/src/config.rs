@@ -89,7 +89,7 @@ pub struct ReorderConfig {
     pub bytes: usize,
     /// Reordering timer of a flow not known before; 80 ms.
     pub first_timer: Duration,
-    /// The timer never halves below this; 80 ms: losses are mostly known without it, so it may be
+    /// The timer never halves below this; 40 ms: losses are mostly known without it, so it may be
     /// generous.
     pub min_timer: Duration,
     /// The timer never grows above this; 500 ms.
@@ -106,7 +106,7 @@ impl Default for ReorderConfig {
             window: 4096,
             bytes: 8 << 20,
             first_timer: Duration::from_millis(80),
-            min_timer: Duration::from_millis(80),
+            min_timer: Duration::from_millis(40),
             max_timer: Duration::from_millis(500),
             late_step: Duration::from_millis(1),
             adjust: Duration::from_secs(1),
