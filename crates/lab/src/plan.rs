@@ -6,16 +6,18 @@
 //! one line with file, line and remedy.
 
 use crate::experiment::{Engine, Experiment, Fault};
-use crate::{trunk, voip};
+use crate::{link, trunk, voip};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The plans that come with the program: name and text.
-const BUILTIN: [(&str, &str); 9] = [
+const BUILTIN: [(&str, &str); 11] = [
     ("voip-two-hop", include_str!("../../../plans/voip-two-hop.toml")),
     ("voip-hop-vs-end", include_str!("../../../plans/voip-hop-vs-end.toml")),
+    ("emulator-rate", include_str!("../../../plans/emulator-rate.toml")),
+    ("emulator-latency", include_str!("../../../plans/emulator-latency.toml")),
     ("trunk-basic", include_str!("../../../plans/trunk-basic.toml")),
     ("trunk-congestion", include_str!("../../../plans/trunk-congestion.toml")),
     ("trunk-error", include_str!("../../../plans/trunk-error.toml")),
@@ -32,6 +34,8 @@ pub enum Kind {
     /// Calls over a wireless mesh.
     #[default]
     Voip,
+    /// One emulated link.
+    Link,
     /// Trunks of radio links.
     Trunk,
 }
@@ -41,6 +45,8 @@ pub enum Kind {
 pub enum Plan {
     /// Calls over a wireless mesh.
     Voip(voip::Plan),
+    /// One emulated link.
+    Link(link::Plan),
     /// Trunks of radio links.
     Trunk(trunk::Plan),
 }
@@ -50,6 +56,7 @@ macro_rules! each {
     ($plan:expr, $sheet:ident => $value:expr) => {
         match $plan {
             Plan::Voip($sheet) => $value,
+            Plan::Link($sheet) => $value,
             Plan::Trunk($sheet) => $value,
         }
     };
@@ -233,6 +240,7 @@ impl Plan {
         }
         let plan = match read::<Probe>(text, file)?.kind {
             Kind::Voip => Plan::Voip(read(text, file)?),
+            Kind::Link => Plan::Link(read(text, file)?),
             Kind::Trunk => Plan::Trunk(read(text, file)?),
         };
         let faulty =

@@ -7,7 +7,7 @@ use sheaf_stage::Instant;
 use sheaf_wire::trunk::{Control, HELLO_LEN, Hello, REPORT_LEN};
 
 /// Data frames that are worth a report where a report is as dear as a packet.
-const ENOUGH: u32 = 16;
+const ENOUGH: u32 = 24;
 
 impl Endpoint {
     pub(super) fn handle_hello(&mut self, id: LinkId, hello: &Hello, len: usize, now: Instant) {
@@ -122,7 +122,7 @@ impl Endpoint {
         let tells = self.sender.tells(LinkId(index as u8));
         let came = match path.came {
             0 => None,
-            few if tells && few < ENOUGH => Some(told + 2 * report),
+            few if tells && few < ENOUGH => Some(told + 3 * report),
             _ => Some(told + report),
         };
         // Behind data that goes on, data says what has passed; the end has to be told.
