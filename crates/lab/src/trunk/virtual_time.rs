@@ -178,7 +178,7 @@ impl Station {
                 let mut config = EndpointConfig::default();
                 config.sender.scheduler = scheduler;
                 let mut endpoint =
-                    Endpoint::new(config, point.seed.wrapping_mul(2) | 1 + end as u64)?;
+                    Endpoint::new(config, point.seed.wrapping_mul(2) | (1 + end as u64))?;
                 for _ in &radios {
                     endpoint.add_link(LinkConfig::default())?;
                 }

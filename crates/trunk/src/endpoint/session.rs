@@ -127,10 +127,7 @@ impl Endpoint {
         };
         // Behind data that goes on, data says what has passed; the end has to be told.
         let went = path.went.map(|at| if tells { at.max(told) + report } else { told + report });
-        [came, went]
-            .into_iter()
-            .flatten()
-            .fold(Some(told + self.config.probe), |a, b| a.min(Some(b)))
+        [came, went, Some(told + self.config.probe)].into_iter().flatten().min()
     }
 
     /// Writes a report or hello.
