@@ -323,7 +323,9 @@ impl Link {
         let share = f64::from(lost) / f64::from(sent.max(1));
         self.recent_loss += (share - self.recent_loss) * weight;
         let limit = f64::from(limit_percent) / 100.0;
-        if self.rate.is_known() {
+        // What is lost while the rate is searched for is the search's; a carrier that tells its
+        // queue is not searched.
+        if self.told.is_some() || self.rate.is_known() {
             self.loss.note(sent, lost, limit, now);
         } else {
             self.loss.begin(now);

@@ -87,6 +87,15 @@ fn a_link_that_loses_reports_gets_no_lone_packets() {
 }
 
 #[test]
+fn a_telling_link_that_never_carried_anything_is_left_out_for_its_loss() {
+    let mut world = telling(Scheduler::RoundRobin, &[radio(5), radio(5)]);
+    world.pipes[0][0].loss = 0.9;
+    world.run(8 * SECOND);
+    let used = |link| world.ends[0].link_stats(LinkId(link), world.now).unwrap().used;
+    assert!(!used(0) && used(1));
+}
+
+#[test]
 fn round_robin_passes_over_a_radio_that_is_a_quarter_full() {
     let mut world = telling(Scheduler::RoundRobin, &[radio(10), radio(2)]);
     world.offer(8.0, PACKET, 1);
