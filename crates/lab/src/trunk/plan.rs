@@ -237,10 +237,7 @@ impl Scenario {
                 let sound = range > 0.0 && exponent > 0.0 && (0.0..=1000.0).contains(&speed);
                 ensure!(sound, "walk needs speed from 0, range and exponent above 0");
                 let loss = PathLoss { range, exponent };
-                ensure!(
-                    x + speed * 1.0 < range,
-                    "nothing is read {x} m away; give points below {range} m"
-                );
+                ensure!(x < range, "nothing is read {x} m away; give points below {range} m");
                 walk = Some(Walk { from: x, speed, loss });
             }
         }
