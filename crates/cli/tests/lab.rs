@@ -133,7 +133,7 @@ fn what_cannot_be_run_is_said_in_one_line_with_status_2() {
         ("run no-such-plan".to_owned(), "give one of voip-two-hop"),
         (format!("run emulator-rate --only x/y/1 --out {out}"), "`sheaf lab points` prints all"),
         (format!("run voip-two-hop --points 0 --out {out}"), "whole numbers from 1 up"),
-        (format!("run voip-two-hop --duration -1 --out {out}"), "give seconds above zero"),
+        (format!("run voip-two-hop --duration 0 --out {out}"), "give seconds above zero"),
         ("run voip-two-hop --out /proc/none".to_owned(), "give another --out"),
         ("report /nonexistent".to_owned(), "run `sheaf lab run` first"),
         ("gather /nonexistent".to_owned(), "run `sheaf lab run"),

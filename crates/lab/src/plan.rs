@@ -294,9 +294,12 @@ impl Plan {
 
     fn check(&self) -> Result<(), Fault> {
         let head = self.head();
-        for (key, seconds, least) in
-            [("duration", head.duration, f64::MIN_POSITIVE), ("warm_up", head.warm_up, 0.0)]
-        {
+        for (key, seconds, least) in [
+            ("duration", head.duration, f64::MIN_POSITIVE),
+            ("netns_duration", head.quick.netns_duration, f64::MIN_POSITIVE),
+            ("virtual_duration", head.quick.virtual_duration, f64::MIN_POSITIVE),
+            ("warm_up", head.warm_up, 0.0),
+        ] {
             if !(seconds >= least && seconds < 1e6) {
                 let message = format!("{key} = {seconds} is no time; give seconds above zero");
                 return Err(Fault::head(key, message));
@@ -393,6 +396,8 @@ mod tests {
         assert!(node.starts_with("my.toml:17: scenario two-hop"), "{node}");
         assert!(broken("rate = 2", "rate = 3").contains("scenario"));
         assert!(broken("min = 500", "min = 5000").contains("at most 1500"));
+        assert!(broken("timeout = 5", "timeout = 1e300").contains("give milliseconds"));
+        assert!(broken("flows = [", "flows = [4000000000,").contains("1 to 9999"));
         assert!(broken("warm_up = 5", "warm_up = -5").contains("my.toml:5: warm_up"));
         let metric = broken("latency = [", "latincy = [");
         assert!(metric.contains("no metric \"latincy\""), "{metric}");

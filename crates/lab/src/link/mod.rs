@@ -82,6 +82,7 @@ impl Experiment for Plan {
                 Chart::new("Goodput of TCP", "goodput"),
                 Chart::new("Most data on its way", "in_flight"),
                 Chart::new("First repeated segment", "first_repeat"),
+                Chart::new("Packets late in the emulator, 99th percentile", "late_p99"),
             ],
             summary: Vec::new(),
             notes: "The rate counts whole Ethernet frames with preamble and gap, as a cable does; \
@@ -89,7 +90,9 @@ impl Experiment for Plan {
                     above the rate in any window of two packets or more. Half of the round-trip \
                     time lies on each way. Every queue holds rate × RTT / 1498 packets, with an RTT \
                     of 1 ms where none is set, and never less than two; under one-queue the packets \
-                    under way count, too."
+                    under way count, too. Data on its way is what the link to the receiver holds in \
+                    virtual time, and on real stacks what the sender's TCP takes for unlost and \
+                    unacknowledged."
                 .to_owned(),
         }
     }

@@ -5,7 +5,7 @@ use crate::experiment::{Axis, Measured, Series};
 use sheaf_stage::{Duration, Instant};
 
 /// The numbers of a row: key, name, unit.
-pub const METRICS: [(&str, &str, &str); 17] = [
+pub const METRICS: [(&str, &str, &str); 20] = [
     ("received", "payload received", "Mbit/s"),
     ("wire", "received, headers and gaps counted", "Mbit/s"),
     ("error", "error of the rate", "%"),
@@ -23,6 +23,9 @@ pub const METRICS: [(&str, &str, &str); 17] = [
     ("repeats", "repeated segments", ""),
     ("sent", "packets sent", ""),
     ("loss", "loss", "%"),
+    ("sender_late", "the sender late by at most", "ms"),
+    ("late_p99", "packets late in the emulator, 99th percentile", "ms"),
+    ("late_max", "the latest in the emulator", "ms"),
 ];
 
 /// Points of a curve at most; longer ones are thinned out.
@@ -41,7 +44,7 @@ pub fn rate(point: &Point, arrivals: &[Instant], sent: u64) -> Measured {
             number("received", mbits(PAYLOAD)),
             number("wire", mbits(ON_WIRE)),
             number("error", 100.0 * (mbits(ON_WIRE) / set - 1.0)),
-            number("burst", largest_burst(arrivals, set * 1e6 / 8.0).round()),
+            number("burst", largest_burst(arrivals, set * 1e6 / 8.0)),
         ];
     }
     metrics.push(number("sent", sent as f64));
@@ -62,7 +65,8 @@ fn largest_burst(arrivals: &[Instant], rate: f64) -> f64 {
         lowest = lowest.min(above(place - 2));
         largest = largest.max(above(place) - lowest);
     }
-    largest
+    // A fraction of a byte is of the arithmetic.
+    largest.round()
 }
 
 /// Pings: the round trips that came back, of `sent`.

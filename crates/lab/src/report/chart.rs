@@ -61,7 +61,15 @@ impl Drawing {
         let top = match (self.log, top.is_finite()) {
             (_, false) => 1.0,
             (true, true) => top.ceil().max(bottom.floor() + 1.0),
-            (false, true) => top.max(1e-9) * 1.05,
+            (false, true) if top > 0.0 => top * 1.05,
+            // All zero, or below it.
+            (false, true) => {
+                if bottom < 0.0 {
+                    -0.05 * bottom
+                } else {
+                    1.0
+                }
+            }
         };
         let top = self.y_max.map_or(top, |limit| top.min(limit));
         match self.log {
@@ -74,10 +82,11 @@ impl Drawing {
 
     fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> anyhow::Result<()> {
         let points = || self.lines.iter().flat_map(|line| &line.points);
-        let x_max = points().map(|point| point.0).fold(f64::MIN_POSITIVE, f64::max) * 1.02;
+        let x_max = points().map(|point| point.0).fold(0.0, f64::max);
+        let x_max = if x_max > 0.0 { x_max * 1.02 } else { 1.0 };
         let (bottom, top) = self.range();
         let number = |value: f64| match value.abs() {
-            size if size == 0.0 => "0".to_owned(),
+            0.0 => "0".to_owned(),
             size if size >= 1e6 => format!("{value:.0e}"),
             size if size >= 10.0 => format!("{value:.0}"),
             size if size >= 0.1 => format!("{value:.1}"),

@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const BUFFER: usize = 16 << 20;
 /// A packet that has not come so long after its round-trip time never will.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Before a deadline, the timer looks and does not sleep.
-const SPIN: Duration = Duration::from_micros(50);
+/// Nothing of ours spins: threads in a hurry must not.
+const SPIN: Duration = Duration::ZERO;
 
 /// UDP at equal distances; the receiver's kernel stamps arrivals.
 pub(super) fn udp(point: &Point, path: &Path) -> anyhow::Result<Measured> {
@@ -42,20 +42,28 @@ pub(super) fn udp(point: &Point, path: &Path) -> anyhow::Result<Measured> {
         let sent = scope.spawn(|| send(point, &sender)).join().expect("no panic inside");
         (sent, arrivals.join().expect("no panic inside"))
     });
-    Ok(outcome::rate(point, &arrivals?, sent?))
+    let (sent, latest) = sent?;
+    let mut measured = outcome::rate(point, &arrivals?, sent);
+    measured.metrics.push(("sender_late".to_owned(), latest.as_secs_f64() * 1e3));
+    Ok(measured)
 }
 
-/// Sends until the end; how many packets while it was measured. What is measured is marked with
-/// a 1 in the first byte.
-fn send(point: &Point, socket: &UdpSocket) -> io::Result<u64> {
+/// Sends until the end; how many packets while it was measured, and how late the latest of them.
+/// What is measured is marked with a 1 in the first byte.
+fn send(point: &Point, socket: &UdpSocket) -> io::Result<(u64, Duration)> {
     timer::precise()?;
+    // A sender that others keep from sending lets the queue run empty, and the link stand idle.
+    timer::hurry();
     let mut poller = Poller::default();
     let mut packet = [0; PAYLOAD];
     let start = clock::now();
     let (measured, end) = (start + point.warm_up, start + point.whole());
-    let (mut next, mut counted) = (start, 0);
+    let (mut next, mut counted, mut latest) = (start, 0, Duration::ZERO);
     while next < end {
         timer::wait(&mut poller, 0, next, SPIN)?;
+        if next >= measured {
+            latest = latest.max(clock::now() - next);
+        }
         packet[0] = u8::from(next >= measured);
         counted += u64::from(packet[0]);
         match socket.send(&packet) {
@@ -66,7 +74,7 @@ fn send(point: &Point, socket: &UdpSocket) -> io::Result<u64> {
         }
         next += point.interval();
     }
-    Ok(counted)
+    Ok((counted, latest))
 }
 
 /// When marked packets arrived, until none comes any more.
@@ -118,6 +126,7 @@ pub(super) fn ping(point: &Point, path: &Path) -> anyhow::Result<Measured> {
 /// their round trips. On a thread of its own, whose timers are set to be precise.
 fn trips(point: &Point, socket: &UdpSocket) -> io::Result<(u64, Vec<Duration>)> {
     timer::precise()?;
+    timer::hurry();
     let mut poller = Poller::default();
     poller.add(socket);
     let start = clock::now();
