@@ -4,6 +4,7 @@
 //! * [`experiment`]: what every kind of experiment can do, and what it hands over;
 //! * [`voip`]: calls over a wireless mesh, without and with aggregation;
 //! * [`link`]: one emulated link: its rate, its delay, and what TCP makes of its queue;
+//! * [`trunk`]: trunks of radio links;
 //! * [`run`]: all points of a plan on one of the two engines; [`store`]: points that are kept;
 //! * [`result`]: what a run came to;
 //! * [`tcp`]: TCP under the virtual clock;
@@ -21,4 +22,5 @@ pub mod result;
 pub mod run;
 pub mod store;
 pub mod tcp;
+pub mod trunk;
 pub mod voip;

@@ -6,18 +6,25 @@
 //! one line with file, line and remedy.
 
 use crate::experiment::{Engine, Experiment, Fault};
-use crate::{link, voip};
+use crate::{link, trunk, voip};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The plans that come with the program: name and text.
-const BUILTIN: [(&str, &str); 4] = [
+const BUILTIN: [(&str, &str); 11] = [
     ("voip-two-hop", include_str!("../../../plans/voip-two-hop.toml")),
     ("voip-hop-vs-end", include_str!("../../../plans/voip-hop-vs-end.toml")),
     ("emulator-rate", include_str!("../../../plans/emulator-rate.toml")),
     ("emulator-latency", include_str!("../../../plans/emulator-latency.toml")),
+    ("trunk-basic", include_str!("../../../plans/trunk-basic.toml")),
+    ("trunk-congestion", include_str!("../../../plans/trunk-congestion.toml")),
+    ("trunk-error", include_str!("../../../plans/trunk-error.toml")),
+    ("trunk-hidden", include_str!("../../../plans/trunk-hidden.toml")),
+    ("trunk-mobility", include_str!("../../../plans/trunk-mobility.toml")),
+    ("trunk-scale", include_str!("../../../plans/trunk-scale.toml")),
+    ("trunk-latency", include_str!("../../../plans/trunk-latency.toml")),
 ];
 
 /// What a plan is about.
@@ -29,6 +36,8 @@ pub enum Kind {
     Voip,
     /// One emulated link.
     Link,
+    /// Trunks of radio links.
+    Trunk,
 }
 
 /// An experiment of any kind.
@@ -38,6 +47,8 @@ pub enum Plan {
     Voip(voip::Plan),
     /// One emulated link.
     Link(link::Plan),
+    /// Trunks of radio links.
+    Trunk(trunk::Plan),
 }
 
 /// Evaluates the same expression on the sheet of whichever kind it is.
@@ -46,6 +57,7 @@ macro_rules! each {
         match $plan {
             Plan::Voip($sheet) => $value,
             Plan::Link($sheet) => $value,
+            Plan::Trunk($sheet) => $value,
         }
     };
 }
@@ -229,6 +241,7 @@ impl Plan {
         let plan = match read::<Probe>(text, file)?.kind {
             Kind::Voip => Plan::Voip(read(text, file)?),
             Kind::Link => Plan::Link(read(text, file)?),
+            Kind::Trunk => Plan::Trunk(read(text, file)?),
         };
         let faulty =
             |fault: Fault| anyhow::anyhow!("{file}:{}: {}", fault.line(text), fault.message);
