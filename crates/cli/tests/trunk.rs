@@ -5,7 +5,7 @@ mod pair;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
-use pair::{Pair, Trunk, number, run};
+use pair::{Emulation, Pair, Trunk, number, run};
 use sheaf_netio::ip;
 use sheaf_netio::packet::PacketSocket;
 use std::net::UdpSocket;
@@ -261,6 +261,76 @@ fn a_call_does_not_notice_that_a_link_falls_silent() {
 }
 
 #[test]
+fn a_frame_that_is_replayed_is_counted_and_goes_up_once() {
+    let pair = Pair::new(1);
+    let (_here, there) = pair.trunks(&pair.frames());
+    let open =
+        |host: usize| pair.hosts[host].run(|| PacketSocket::open(ip::index("if0")?)).unwrap();
+    let (wire, listens) = (open(0), open(1));
+    let to = pair.hosts[1].run(|| UdpSocket::bind("10.99.0.2:6000")).unwrap();
+    let from = pair.hosts[0].run(|| UdpSocket::bind("10.99.0.1:0")).unwrap();
+    let mut bytes = [0; 2048];
+    for packet in 0..50u8 {
+        from.send_to(&[packet; 40], "10.99.0.2:6000").unwrap();
+        assert_eq!(to.recv(&mut bytes).unwrap(), 40);
+    }
+    let mut frames = Vec::new();
+    while let Some(len) = listens.receive(&mut bytes).unwrap() {
+        // Those that carry one of the packets, behind Ethernet, our, IPv4 and UDP headers.
+        frames.extend((len == 14 + 8 + 28 + 40).then(|| bytes[..len].to_vec()));
+    }
+    assert_eq!(frames.len(), 50);
+    for _ in 0..2 {
+        frames.iter().for_each(|frame| wire.send(frame).unwrap());
+    }
+    from.send_to(b"the next", "10.99.0.2:6000").unwrap();
+    let len = to.recv(&mut bytes).unwrap();
+    assert_eq!(&bytes[..len], b"the next", "nothing came twice before it");
+    assert_eq!(number(&there.shown(), &["duplicates"]), 100);
+}
+
+#[test]
+fn a_call_beside_a_download_loses_nothing_while_a_link_loses_a_tenth() {
+    let pair = Pair::new(3).shaped(&[20, 20, 20]);
+    let _lossy = Emulation::start(&pair.hosts[0], "dev if1 egress loss 10% seed 7");
+    let (here, _there) = pair.trunks(&pair.paths());
+    let to = pair.hosts[1].run(|| UdpSocket::bind("10.99.0.2:6000")).unwrap();
+    let from = pair.hosts[0].run(|| UdpSocket::bind("10.99.0.1:0")).unwrap();
+    setsockopt(&from, sockopt::Ipv4Tos, &(46 << 2)).unwrap();
+    let download = pair.flow("10.99.0.2:5001", 8 << 20);
+    let mut bytes = [0; 64];
+    for packet in 0..200u8 {
+        from.send_to(&[packet; 40], "10.99.0.2:6000").unwrap();
+        assert_eq!(to.recv(&mut bytes).unwrap(), 40);
+        assert_eq!(bytes[0], packet, "none is lost and none comes twice");
+    }
+    download.finish();
+    let show = run(&pair.hosts[0], "emulate show if1 --json").stdout;
+    let shown: serde_json::Value = serde_json::from_slice(&show).unwrap();
+    let dropped = shown.to_string().contains("loss-random");
+    assert!(dropped, "the link did lose: {shown} {}", here.shown());
+}
+
+#[test]
+fn it_runs_before_ordinary_processes_unless_the_ordinary_priority_is_asked_for() {
+    let pair = Pair::new(1);
+    // sched(7): 0 is SCHED_OTHER, 2 is SCHED_RR.
+    for (words, name, policy) in [
+        ("", "realtime", "2"),
+        ("priority realtime", "realtime", "2"),
+        ("priority normal", "normal", "0"),
+    ] {
+        let line = format!("trunk t0 path 10.1.0.1 {words}");
+        let trunk = Trunk::start(&pair.hosts[0], &line);
+        assert_eq!(trunk.shown()["priority"], name, "{words}");
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", trunk.process())).unwrap();
+        // proc(5): field 41; the second, in brackets, is the only one that may have spaces.
+        let fields = stat.rsplit(") ").next().unwrap();
+        assert_eq!(fields.split(' ').nth(41 - 3), Some(policy), "{words}: {stat}");
+    }
+}
+
+#[test]
 fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
     let pair = Pair::new(1);
     let host = &pair.hosts[0];
@@ -277,6 +347,9 @@ fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
         ("trunk t0 path 10.1.0.1 10.1.0.2 mtu 1500", "give at most 1464"),
         ("trunk if0 path 10.1.0.1 10.1.0.2", "take another name"),
         ("trunk t0 path 10.1.0.1 10.1.0.2 shceduler rr", "did you mean \"scheduler\""),
+        ("trunk t0 path 10.1.0.1 address 224.0.0.1/4", "cannot have address 224.0.0.1/4; give"),
+        ("trunk t0 path 10.1.0.1 mtu 1000 address fd99::1/64", "needs an mtu of 1280"),
+        ("trunk", "is no interface name; give"),
         ("trunk path 10.1.0.1 10.1.0.2", "the interface to make comes first"),
         ("trunk t0", "no link is named"),
     ] {

@@ -10,7 +10,7 @@ use sheaf_trunk::{Care, Scheduler};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::MAX_LINKS;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// The UDP port where none is given: no assigned one, and below Linux's ephemeral ports.
 pub const PORT: u16 = 7431;
@@ -71,6 +71,25 @@ impl fmt::Display for Spec {
     }
 }
 
+/// How the kernel schedules the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Before every ordinary process (SCHED_RR).
+    Realtime,
+    /// As it was started.
+    Normal,
+}
+
+impl Priority {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Priority::Realtime => "realtime",
+            Priority::Normal => "normal",
+        }
+    }
+}
+
 /// What the command line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
@@ -86,12 +105,25 @@ pub struct Arguments {
     pub addresses: Vec<String>,
     /// Whether small packets share frames.
     pub aggregate: bool,
+    /// How it is to be scheduled; `None`: real time where that is allowed.
+    pub priority: Option<Priority>,
     copies: Rules,
     loose: Rules,
 }
 
-const KEYWORDS: [&str; 10] =
-    ["dev", "queue", "peer", "path", "scheduler", "copies", "loose", "mtu", "address", "aggregate"];
+const KEYWORDS: [&str; 11] = [
+    "dev",
+    "queue",
+    "peer",
+    "path",
+    "scheduler",
+    "copies",
+    "loose",
+    "mtu",
+    "address",
+    "aggregate",
+    "priority",
+];
 const CRITERIA: [&str; 5] = ["proto", "dscp", "sport", "dport", "length"];
 
 impl Arguments {
@@ -108,6 +140,7 @@ impl Arguments {
             mtu: None,
             addresses: Vec::new(),
             aggregate: true,
+            priority: None,
             copies: Rules { rules: Vec::new(), acks: false },
             loose: Rules { rules: Vec::new(), acks: false },
         };
@@ -154,12 +187,19 @@ impl Arguments {
                 "address" => {
                     let word = words.value(keyword, "10.99.0.1/24")?;
                     grammar::Prefix::parse(keyword, word)?;
+                    let twice = arguments.addresses.iter().any(|known| known == word);
+                    ensure!(!twice, "address {word} is given twice; give it once");
                     arguments.addresses.push(word.to_owned());
                 }
                 "aggregate" => {
                     let word = words.only(keyword, "on")?;
                     arguments.aggregate =
                         grammar::choice(keyword, word, &[("on", true), ("off", false)])?;
+                }
+                "priority" => {
+                    let word = words.only(keyword, "realtime")?;
+                    let choices = [Priority::Realtime, Priority::Normal].map(|it| (it.name(), it));
+                    arguments.priority = Some(grammar::choice(keyword, word, &choices)?);
                 }
                 word => return Err(grammar::unknown(word, &KEYWORDS)),
             }
@@ -234,6 +274,12 @@ fn path(words: &mut Words<'_>) -> anyhow::Result<Spec> {
         None => (word, None),
     };
     let local = socket_address(local)?;
+    let one = |end: SocketAddr| {
+        let many = end.ip().is_multicast() || end.ip() == IpAddr::V4(Ipv4Addr::BROADCAST);
+        ensure!(!many, "path … {end} is no single host; give the address of one");
+        Ok(())
+    };
+    one(local)?;
     // A misspelt keyword is no address, so that it is answered as one.
     let remote = words.peek().filter(|word| word.contains(['.', ':']));
     let remote = remote.map(socket_address).transpose()?;
@@ -247,6 +293,7 @@ fn path(words: &mut Words<'_>) -> anyhow::Result<Spec> {
             !remote.ip().is_unspecified(),
             "path … {remote} is no host; leave it out, or name one"
         );
+        one(remote)?;
     }
     Ok(Spec::Path { local, dev, remote })
 }
@@ -344,13 +391,17 @@ mod tests {
             ("t0 dev a peer x", "02:00:00:00:00:01"),
             ("t0 path 10.0.0.1 fd00::1", "two of one family"),
             ("t0 path 10.0.0.1 0.0.0.0", "leave it out"),
+            ("t0 path 10.0.0.1 224.0.0.1", "no single host"),
+            ("t0 path ff02::1@eth0", "no single host"),
             ("t0 path 10.0.0.1:0", "192.0.2.7:7431"),
             ("t0 path 10.0.0.1:99999", "192.0.2.7:7431"),
             ("t0 path 10.0.0.1 path 10.0.0.1:7431", "another port"),
             ("t0 path 10.0.0.1 mtu 100", "576"),
             ("t0 path 10.0.0.1 mtu 70000", "65535"),
             ("t0 path 10.0.0.1 address 10.0.0.1/33", "0 to 32 bits"),
+            ("t0 path 10.0.0.1 address 10.9.0.1/24 address 10.9.0.1/24", "give it once"),
             ("t0 path 10.0.0.1 scheduler best", "give earliest or rr"),
+            ("t0 path 10.0.0.1 priority high", "give realtime or normal"),
             ("t0 path 10.0.0.1 shceduler rr", "did you mean \"scheduler\""),
             ("t0 path 10.0.0.1 copies match", "dscp ef"),
             ("t0 path 10.0.0.1 copies match dcsp ef", "did you mean \"dscp\""),

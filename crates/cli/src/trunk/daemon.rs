@@ -12,7 +12,7 @@
 mod answer;
 mod setup;
 
-use super::arguments::{Arguments, Spec};
+use super::arguments::{Arguments, Priority, Spec};
 use super::batch::Inbox;
 use super::carrier::Address;
 use super::coalesce::Coalescer;
@@ -50,6 +50,7 @@ const BATCH_BYTES: usize = 256 << 10;
 
 struct Daemon<'a> {
     arguments: &'a Arguments,
+    priority: Priority,
     mtu: u16,
     endpoint: Endpoint,
     members: Vec<Member>,
@@ -92,7 +93,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .with_context(|| format!("another `sheaf trunk {name}` runs here; stop it first"))?;
     let (tun, signals) = (setup::open_tun(arguments, mtu)?, crate::signals::signals()?);
     nix::sys::prctl::set_timerslack(1)?;
-    sheaf_netio::timer::hurry();
+    let priority = setup::take_priority(arguments.priority)?;
     let now = clock::now();
     let mut endpoint = Endpoint::new(config, random::unguessable()?.max(1))?;
     let mut members = Vec::new();
@@ -106,6 +107,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let monitor = Monitor::open()?;
     let mut daemon = Daemon {
         arguments,
+        priority,
         mtu,
         endpoint,
         told: vec![false; members.len()],

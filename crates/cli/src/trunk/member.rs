@@ -278,7 +278,9 @@ impl Spec {
         match self {
             Spec::Ethernet { dev, queue, .. } => {
                 let index = ip::index(dev)?;
-                ip::mac(dev)?;
+                ip::mac(dev).with_context(|| {
+                    format!("{dev} carries no frames; name another interface, or use path")
+                })?;
                 let tells = || anyhow::Ok(qdisc::waiting(&mut Netlink::open()?, index)?.is_some());
                 ensure!(queue.is_none() || tells()?, "{dev} has no queue; leave out queue");
             }

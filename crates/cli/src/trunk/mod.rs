@@ -29,6 +29,7 @@ pub const HELP: &str = "\
 Usage: sheaf trunk NAME { { dev IF [queue N] }... peer MAC|ADDR | path LOCAL[:PORT][@IF] [REMOTE[:PORT]] }...
                    [address ADDR/PLEN]... [mtu BYTES|auto] [aggregate on|off]
                    [scheduler earliest|rr|srr|trr|redundant] [copies RULE]... [loose RULE]...
+                   [priority realtime|normal]
 
   NAME         the interface to make; both ends run this command with the same members in the
                same order
@@ -47,6 +48,8 @@ Usage: sheaf trunk NAME { { dev IF [queue N] }... peer MAC|ADDR | path LOCAL[:PO
   loose        what needs no order, so that it never waits
   RULE         match { proto udp|tcp|N | dscp D | sport A[-B] | dport A[-B] | length BYTES }...
                or none
+  priority     realtime: runs before every ordinary process (SCHED_RR), so that links stay busy on a
+               busy machine (default where it is allowed); normal: as other processes
 
 Nothing is encrypted: run it over WireGuard where that matters.
 

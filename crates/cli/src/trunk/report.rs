@@ -13,6 +13,8 @@ pub struct Trunk {
     pub scheduler: String,
     /// Bytes of the largest packet.
     pub mtu: u16,
+    /// How the kernel schedules it: realtime or normal.
+    pub priority: String,
     /// Time since start.
     pub seconds: f64,
     /// Both ends know and accept each other.
@@ -93,10 +95,10 @@ pub fn text(trunk: &Trunk) -> String {
     let mut text = String::new();
     let out = &mut text;
     let state = if trunk.established { "established" } else { "waiting for the other end" };
-    let Trunk { interface, scheduler, mtu, seconds, .. } = trunk;
+    let Trunk { interface, scheduler, mtu, priority, seconds, .. } = trunk;
     let _ = writeln!(
         out,
-        "{interface}: trunk {state} scheduler {scheduler} mtu {mtu} up {seconds:.1}s"
+        "{interface}: trunk {state} scheduler {scheduler} mtu {mtu} priority {priority} up {seconds:.1}s"
     );
     let dropped: u64 = trunk.dropped.values().sum();
     let _ = writeln!(

@@ -20,6 +20,13 @@ pub struct Pair {
 impl Pair {
     pub fn new(cables: usize) -> Pair {
         let hosts = [Namespace::new().unwrap(), Namespace::new().unwrap()];
+        // The kernel tells late, by up to a second, that a veth end has a carrier when its index is
+        // that of its other end (it takes it for a card then). One host uses up two.
+        let shift = || {
+            ip::run("link add one type veth peer name two")?;
+            ip::run("link del one")
+        };
+        hosts[1].run(shift).unwrap();
         let pair = Pair { hosts, cables };
         (0..cables).for_each(|cable| pair.plug(cable));
         pair
@@ -222,5 +229,27 @@ impl Drop for Trunk<'_> {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// `sheaf emulate`, killed at the latest when the test ends.
+pub struct Emulation(Child);
+
+impl Emulation {
+    /// At work: it has said so.
+    pub fn start(host: &Namespace, line: &str) -> Emulation {
+        let mut child =
+            command(host, &format!("emulate {line}")).stdout(Stdio::piped()).spawn().unwrap();
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        assert!(first.starts_with("emulating "), "{first}");
+        Emulation(child)
+    }
+}
+
+impl Drop for Emulation {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

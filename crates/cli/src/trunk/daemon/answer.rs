@@ -18,6 +18,7 @@ impl Daemon<'_> {
             interface: self.arguments.name.clone(),
             scheduler: self.arguments.scheduler.name().to_owned(),
             mtu: self.mtu,
+            priority: self.priority.name().to_owned(),
             seconds: (now - self.started).as_secs_f64(),
             established: endpoint.is_established(),
             sessions: stats.sessions,

@@ -1,16 +1,18 @@
 //! What is done once, before the first turn.
 
-use crate::trunk::arguments::Arguments;
+use crate::trunk::arguments::{Arguments, Priority};
 use crate::trunk::monitor::Interface;
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use nix::libc;
-use sheaf_netio::ip;
 use sheaf_netio::tun::Tun;
+use sheaf_netio::{ip, timer};
 use sheaf_wire::trunk::HEADER_LEN;
 use std::collections::BTreeMap;
 
 /// An unbound member has the MTU of most links.
 const USUAL_MTU: u32 = 1500;
+/// The least MTU of a link that IPv6 runs over (RFC 8200, section 5).
+const IPV6_LEAST: u16 = 1280;
 
 /// The largest frame: as asked for, or what fits all members.
 pub fn frame_size(
@@ -36,6 +38,24 @@ pub fn frame_size(
     }
 }
 
+/// Takes the priority that is asked for; without a wish, the best that is allowed. Answers which.
+pub fn take_priority(wish: Option<Priority>) -> anyhow::Result<Priority> {
+    if wish == Some(Priority::Normal) {
+        return Ok(Priority::Normal);
+    }
+    timer::hurry();
+    // SAFETY: a bare system call; 0 is this thread.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    if policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_RR {
+        return Ok(Priority::Realtime);
+    }
+    ensure!(
+        wish.is_none(),
+        "priority realtime is not allowed here; give it CAP_SYS_NICE, or leave priority out"
+    );
+    Ok(Priority::Normal)
+}
+
 pub fn open_tun(arguments: &Arguments, mtu: u16) -> anyhow::Result<Tun> {
     let name = &arguments.name;
     let tun = Tun::open(name).map_err(|error| match error.raw_os_error() {
@@ -46,8 +66,15 @@ pub fn open_tun(arguments: &Arguments, mtu: u16) -> anyhow::Result<Tun> {
     })?;
     ip::run(&format!("link set {name} mtu {mtu}"))?;
     for address in &arguments.addresses {
-        let nodad = if address.contains(':') { " nodad" } else { "" };
-        ip::run(&format!("addr add {address} dev {name}{nodad}"))?;
+        let six = address.contains(':');
+        ensure!(
+            !six || mtu >= IPV6_LEAST,
+            "address {address} needs an mtu of {IPV6_LEAST}, there are {mtu}; leave it out, or \
+             raise the MTU of the narrowest link"
+        );
+        let nodad = if six { " nodad" } else { "" };
+        ip::run(&format!("addr add {address} dev {name}{nodad}"))
+            .with_context(|| format!("{name} cannot have address {address}; give another"))?;
     }
     ip::run(&format!("link set {name} up"))?;
     Ok(tun)

@@ -1,0 +1,156 @@
+//! TCP from host 1 to host 2, what arrives of it, and the processor time that it costs.
+
+use crate::pair::Pair;
+use nix::libc;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::socket::{Backlog, SockaddrIn, bind, connect, listen, setsockopt, sockopt};
+use nix::sys::time::TimeValLike;
+use sheaf_netio::clock;
+use sheaf_netio::poller::Poller;
+use sheaf_stage::Duration;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+const PORT: u16 = 5001;
+
+/// Where to, and how.
+pub enum Target<'a> {
+    /// An address of host 2.
+    Tcp(&'a str),
+    /// The same by the kernel's multipath TCP.
+    Mptcp(&'a str),
+}
+
+impl Target<'_> {
+    fn socket(&self) -> io::Result<(OwnedFd, SockaddrIn)> {
+        let (protocol, address) = match self {
+            Target::Tcp(address) => (libc::IPPROTO_TCP, address),
+            Target::Mptcp(address) => (libc::IPPROTO_MPTCP, address),
+        };
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+        // SAFETY: socket(2) takes numbers only; what it returns is ours alone.
+        let socket = unsafe {
+            match libc::socket(libc::AF_INET, kind, protocol) {
+                -1 => return Err(io::Error::last_os_error()),
+                fd => OwnedFd::from_raw_fd(fd),
+            }
+        };
+        let address = address.parse().expect("an address of ours");
+        Ok((socket, SocketAddrV4::new(address, PORT).into()))
+    }
+
+    /// At every address: subflows of MPTCP come to others.
+    fn listen(&self) -> io::Result<TcpListener> {
+        let (socket, _) = self.socket()?;
+        let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT);
+        bind(socket.as_raw_fd(), &SockaddrIn::from(any))?;
+        listen(&socket, Backlog::new(8)?)?;
+        Ok(socket.into())
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        let (socket, address) = self.socket()?;
+        connect(socket.as_raw_fd(), &address)?;
+        Ok(socket.into())
+    }
+}
+
+/// Flows that send as fast as they may.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    received: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// So many flows, with this congestion control.
+    pub fn start(pair: &Pair, target: &Target<'_>, (flows, control): (usize, &str)) -> Load {
+        let (stop, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let mut threads = Vec::new();
+        let listener = pair.hosts[1].run(|| target.listen()).expect("the port is free");
+        for _ in 0..flows {
+            let sender = pair.hosts[0].run(|| target.connect()).expect("host 2 answers");
+            setsockopt(&sender, sockopt::TcpCongestion, &control.into()).expect("it is there");
+            let receiver = listener.accept().expect("it connects").0;
+            let stop = stop.clone();
+            threads.push(thread::spawn(move || send(sender, &stop)));
+            let received = received.clone();
+            threads.push(thread::spawn(move || receive(receiver, &received)));
+        }
+        Load { stop, received, threads }
+    }
+
+    /// Bytes that have arrived.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Megabits a second that arrive in this time.
+    pub fn measure(&self, time: Duration) -> f64 {
+        let (from, before) = (clock::now(), self.received());
+        wait(time);
+        let bytes = self.received() - before;
+        bytes as f64 * 8.0 / 1e6 / (clock::now() - from).as_secs_f64()
+    }
+
+    /// Lets the flows be: they end with their hosts.
+    pub fn abandon(self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the flows.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
+    }
+}
+
+fn send(mut stream: TcpStream, stop: &AtomicBool) {
+    let data = vec![0; 1 << 16];
+    while !stop.load(Ordering::Relaxed) && stream.write_all(&data).is_ok() {}
+}
+
+fn receive(mut stream: TcpStream, received: &AtomicU64) {
+    let mut data = vec![0; 1 << 18];
+    while let Ok(len @ 1..) = stream.read(&mut data) {
+        received.fetch_add(len as u64, Ordering::Relaxed);
+    }
+}
+
+/// Waits for `time`.
+pub fn wait(time: Duration) {
+    let until = clock::now() + time;
+    loop {
+        let left = until.saturating_since(clock::now());
+        if left.is_zero() {
+            return;
+        }
+        Poller::default().wait(Some(left)).expect("it can wait");
+    }
+}
+
+/// Nanoseconds of processor time that a process of one thread has used. What the kernel does for
+/// its packets inside its calls counts, as soft interrupts are charged to whom they interrupt.
+pub fn process_time(process: u32) -> u64 {
+    let path = format!("/proc/{process}/schedstat");
+    let text = std::fs::read_to_string(path).expect("it runs");
+    text.split(' ').next().and_then(|word| word.parse().ok()).expect("a number comes first")
+}
+
+/// Nanoseconds of processor time that this benchmark, which sends and receives, and the kernel's
+/// threads for soft interrupts have used.
+pub fn rest_time() -> u64 {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("it is our own");
+    let own = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let kernel = processes.filter_map(|entry| {
+        let id: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+        name.starts_with("ksoftirqd/").then(|| process_time(id))
+    });
+    own as u64 * 1000 + kernel.sum::<u64>()
+}
