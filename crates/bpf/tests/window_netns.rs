@@ -126,7 +126,7 @@ fn transfer(mut from: &TcpStream, mut to: &TcpStream, bytes: usize, mut look: im
 }
 
 fn flow(window: &Window, key: &Key) -> Connection {
-    window.flow(key).unwrap().expect("the program knows the connection")
+    window.flow(key).expect("the program knows the connection")
 }
 
 /// Data of `direction` never has more than the limit in flight, and no checksum is wrong.
