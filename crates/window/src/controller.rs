@@ -13,6 +13,7 @@ use crate::flow::{Connection, MAX_WINDOW};
 use crate::gauge::Flow;
 use crate::key::{Direction, FlowId, Key};
 use crate::rewrite::{Quic, Totals};
+use crate::rounding::Rounding;
 use crate::shares::{self, Claim, Formula};
 use crate::stretch::Stretch;
 use crate::udp::{Elastic, Policy, Usage};
@@ -76,6 +77,7 @@ pub struct Controller {
     marks: Vec<Decision>,
     claims: Vec<Claim>,
     windows: Vec<f64>,
+    rounding: Rounding,
     queues: Vec<(Duration, f64, Duration)>,
 }
 
@@ -102,6 +104,7 @@ impl Controller {
             marks: Vec::new(),
             claims: Vec::new(),
             windows: Vec::new(),
+            rounding: Rounding::default(),
             queues: Vec::new(),
         })
     }
@@ -307,13 +310,16 @@ impl Controller {
         let fair = shares::level(free, &self.claims);
         let fixed = matches!(self.config.formula, Formula::Fixed(_));
 
-        for ((key, flow), window) in self.flows.iter_mut().zip(&self.windows) {
-            let stretched = *window * self.stretch.factor();
-            let window = if fixed {
-                *window as u32
-            } else {
-                flow.window(stretched, self.config.min_segments)
-            };
+        self.rounding.begin();
+        let least = f64::from(self.config.min_segments);
+        for ((flow, window), claim) in self.flows.values_mut().zip(&self.windows).zip(&self.claims) {
+            let wish = flow.segments(*window * self.stretch.factor());
+            self.rounding.wish(&mut flow.rounding, wish, least, claim.demand > 0.0);
+        }
+        self.rounding.divide();
+        for (number, (key, flow)) in self.flows.iter_mut().enumerate() {
+            let segments = self.rounding.segments(number, &mut flow.rounding);
+            let window = if fixed { self.windows[number] as u32 } else { flow.window(segments) };
             if window != flow.set {
                 let flow = FlowId { key: *key, direction: self.direction };
                 self.decisions.push(Decision { flow, value: window });

@@ -3,6 +3,7 @@
 
 use crate::flow::{Connection, MAX_WINDOW};
 use crate::key::Direction;
+use crate::rounding;
 use sheaf_stage::{Duration, Instant};
 
 /// A flow between two steps.
@@ -25,8 +26,8 @@ pub(crate) struct Flow {
     pub rate: f64,
     /// When its data passed last.
     pub last: Instant,
-    /// What rounding to whole segments left over, bytes.
-    carry: f64,
+    /// How its window is rounded to whole segments.
+    pub rounding: rounding::State,
     /// The step in which it was seen last.
     pub seen: u64,
 }
@@ -53,7 +54,7 @@ impl Flow {
             set: 0,
             rate: 0.0,
             last: Instant::ZERO,
-            carry: 0.0,
+            rounding: rounding::State::default(),
             seen: 0,
         }
     }
@@ -119,25 +120,17 @@ impl Flow {
         self.set > 0 && flight >= 0.8 * f64::from(self.set)
     }
 
-    /// The window in bytes for `share` bytes on the wire: whole segments, because a sender sends no
-    /// parts of one; what rounding leaves over counts in the next step, so that flows with few
-    /// segments get their share on average.
-    pub fn window(&mut self, share: f64, min_segments: u32) -> u32 {
-        let mss = f64::from(self.segment);
-        let data = (share / self.overhead()).min(f64::from(MAX_WINDOW));
-        let least = f64::from(min_segments);
-        let segments = if data >= DITHERED * mss {
-            self.carry = 0.0;
-            (data / mss).ceil()
-        } else {
-            let wanted = data + self.carry;
-            let segments = (wanted / mss).floor().max(least);
-            self.carry = (wanted - segments * mss).clamp(0.0, mss);
-            segments
-        };
-        // The field counts in units of 2^scale and is rounded down to them.
+    /// `share` bytes on the wire in segments.
+    pub fn segments(&self, share: f64) -> f64 {
+        (share / self.overhead()).min(f64::from(MAX_WINDOW)) / f64::from(self.segment)
+    }
+
+    /// The window in bytes of so many segments. The field counts in units of 2^scale and is rounded
+    /// down to them.
+    pub fn window(&self, segments: f64) -> u32 {
         let quantum = (1u32 << self.scale) - 1;
-        ((segments * mss) as u32).saturating_add(quantum).min(MAX_WINDOW)
+        let bytes = segments * f64::from(self.segment);
+        (bytes as u32).saturating_add(quantum).min(MAX_WINDOW)
     }
 }
 
@@ -152,9 +145,6 @@ impl Counters {
         }
     }
 }
-
-/// From so many segments on a window is rounded up and not dithered.
-const DITHERED: f64 = 32.0;
 
 /// The mean round-trip time between two readings, both halves together.
 fn recent(before: &Counters, after: &Counters) -> Option<Duration> {

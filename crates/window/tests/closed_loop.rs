@@ -4,7 +4,7 @@ use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_window::{Config, Connection, Controller, Direction, Formula, Half, Key, Source};
 
 mod loop_model;
-use loop_model::{Flow, Link, jain};
+use loop_model::{Flow, Link, Stream, jain};
 
 const RTTS: [u64; 8] = [10, 20, 35, 60, 80, 110, 150, 200];
 
@@ -257,5 +257,43 @@ fn acknowledgements_that_come_in_clumps_leave_no_gaps_on_the_link() {
         link.mark();
         link.run(10.0);
         assert!(link.queue().0 < 15.0, "no clumps, no queue: {:?}", link.queue());
+    }
+}
+
+/// The home access point of "An OpenWRT solution for future wireless homes": 4 Mbit/s, 60 ms, 200
+/// packets/s of 1 KB, a game and a call; `downloads` of segments of 1 KB. Answers the game's
+/// inter-arrival times in ms, in order of size.
+fn home(controller: Controller, downloads: usize) -> (Link, Vec<f64>) {
+    let flows = (0..downloads).map(|_| Flow::new(60, f64::INFINITY).delaying());
+    let mut link = Link::new(controller, 4e6, flows.collect());
+    (link.segment, link.tick) = (1000, Duration::from_micros(100));
+    let ms = Instant::from_millis;
+    link.streams = vec![
+        Stream::new(Duration::from_millis(5), 1042, ms(1)),
+        Stream::new(Duration::from_millis(40), 242, ms(3)),
+        Stream::new(Duration::from_millis(20), 214, ms(4)),
+    ];
+    link.run(10.0);
+    link.mark();
+    link.run(60.0);
+    let left = &link.streams[1].left;
+    let mut gaps: Vec<f64> =
+        left.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64() * 1e3).collect();
+    gaps.sort_unstable_by(f64::total_cmp);
+    (link, gaps)
+}
+
+#[test]
+fn print_home() {
+    for formula in [Formula::EqualWindow, Formula::EqualRate, Formula::MaxMin] {
+        for downloads in [0, 1, 2, 5] {
+            let controller = controller(formula, Source::Given(Bitrate::from_mbps(4)));
+            let (link, gaps) = home(controller, downloads);
+            let at = |share: f64| gaps[(gaps.len() as f64 * share) as usize];
+            println!(
+                "{formula:?} {downloads}: rate {:.3} jain {:.3} queue {:?} gaps {:.1} {:.1} {:.1} {:.1}",
+                link.rates().iter().sum::<f64>() / 1e6 * 1000.0 / 1066.0, jain(&link.rates()), link.queue(), at(0.01), at(0.5), at(0.99), gaps.last().unwrap()
+            );
+        }
     }
 }
