@@ -5,15 +5,15 @@
 //! Needs root: `cargo bench -p sheaf-bpf --bench window`.
 
 use aya::Ebpf;
-use aya::programs::tc::TcAttachType;
 use aya::programs::SchedClassifier;
+use aya::programs::tc::TcAttachType;
 use aya::sys::{Stats, enable_stats};
 use sheaf_bpf::Window;
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::{clock, ip};
 use sheaf_window::{Direction, FlowId, Key};
-use std::net::Ipv4Addr;
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -125,7 +125,9 @@ fn through_an_interface() {
     let ack = acknowledgement();
     // Of 10,000 flows in the table all, or a hundred, are in the air.
     println!("{:<40} program  empty  difference", "through an interface, ns a packet");
-    for (what, active) in [("one flow", 1), ("100 flows", 100), ("1,000 flows", 1000), ("10,000 flows", FLOWS)] {
+    for (what, active) in
+        [("one flow", 1), ("100 flows", 100), ("1,000 flows", 1000), ("10,000 flows", FLOWS)]
+    {
         let mut best = [f64::INFINITY; 2];
         for round in 0..ROUNDS {
             window.beat(clock::now()).expect("the map is there");

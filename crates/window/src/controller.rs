@@ -178,7 +178,8 @@ impl Controller {
             _ => self.flows.values().all(|flow| !flow.has_arrived() || flow.is_held()),
         };
         if !self.capacity.is_auto() {
-            let used = all / seconds / self.capacity.assumed();
+            let free = (self.capacity.assumed() - self.usage.rate()).max(1.0);
+            let used = (all - others) / seconds / free;
             self.stretch.step(used, is_limited, seconds);
         }
         self.divide(now);
@@ -312,7 +313,8 @@ impl Controller {
 
         self.rounding.begin();
         let least = f64::from(self.config.min_segments);
-        for ((flow, window), claim) in self.flows.values_mut().zip(&self.windows).zip(&self.claims) {
+        for ((flow, window), claim) in self.flows.values_mut().zip(&self.windows).zip(&self.claims)
+        {
             let wish = flow.segments(*window * self.stretch.factor());
             self.rounding.wish(&mut flow.rounding, wish, least, claim.demand > 0.0);
         }

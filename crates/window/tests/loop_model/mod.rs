@@ -237,7 +237,8 @@ impl Link {
             flow.acks.push_back((now + flow.rtt, 1, sent));
         }
         let half = &mut flow.connection.half;
-        while let Some((_, count, sent)) = flow.acks.front().copied().filter(|(at, ..)| *at <= now) {
+        while let Some((_, count, sent)) = flow.acks.front().copied().filter(|(at, ..)| *at <= now)
+        {
             flow.acks.pop_front();
             flow.in_flight -= segment * count;
             flow.cwnd += count;
