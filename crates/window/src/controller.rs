@@ -73,6 +73,8 @@ pub struct Controller {
     steps: u64,
     status: Status,
     initial: u32,
+    /// Round-trip time that a new flow is taken to have: the mean of those before.
+    new_rtt: Duration,
     decisions: Vec<Decision>,
     marks: Vec<Decision>,
     claims: Vec<Claim>,
@@ -87,6 +89,7 @@ impl Controller {
         config.check()?;
         Ok(Controller {
             capacity: Capacity::new(config.capacity),
+            new_rtt: config.default_rtt,
             config,
             direction,
             usage: Usage::default(),
@@ -337,17 +340,18 @@ impl Controller {
                 self.marks.push(Decision { flow, value: every });
             }
         }
-        let rtt = match self.claims.len() {
-            0 => default_rtt.as_secs_f64(),
-            count => {
-                let sum: f64 = self.claims.iter().map(|claim| claim.rtt.as_secs_f64()).sum();
-                sum / count as f64
-            }
-        };
+        if !self.claims.is_empty() {
+            let sum: f64 = self.claims.iter().map(|claim| claim.rtt.as_secs_f64()).sum();
+            self.new_rtt = Duration::from_secs_f64(sum / self.claims.len() as f64);
+        }
         self.initial = match self.config.formula {
             Formula::Fixed(window) => window,
-            // Ten segments leave at once anyway (RFC 6928).
-            _ => ((free / (active + 1) as f64 * rtt / 8.0) as u32).clamp(14_600, MAX_WINDOW),
+            // A share of one flow more. It is in the SYN already, so it holds from the first flight
+            // on, where ten segments would leave at once otherwise (RFC 6928).
+            _ => {
+                let share = free / (active + 1) as f64 * self.new_rtt.as_secs_f64() / 8.0;
+                (share as u32).clamp(self.config.min_segments * FULL_SEGMENT, MAX_WINDOW)
+            }
         };
         self.status.capacity = self.capacity.estimate().as_bps() as f64;
         self.status.usage = self.usage.rate();
@@ -367,6 +371,8 @@ impl Controller {
     }
 }
 
+/// Data of a full segment, bytes.
+const FULL_SEGMENT: u32 = 1460;
 /// Bits of a full frame.
 const FULL_FRAME_BITS: f64 = 1514.0 * 8.0;
 
