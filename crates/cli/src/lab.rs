@@ -1,11 +1,13 @@
 //! `sheaf lab`: plans, runs and reports.
 
 use clap::{Args, Subcommand, ValueEnum};
-use sheaf_lab::plan::Plan;
-use sheaf_lab::report::{self, RunResult};
+use sheaf_lab::experiment::{self, Tools};
+use sheaf_lab::plan::{Changes, Plan};
+use sheaf_lab::report;
+use sheaf_lab::result::RunResult;
 use sheaf_lab::run::{self, Options};
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What `sheaf lab` does.
 #[derive(Debug, Subcommand)]
@@ -17,8 +19,19 @@ pub enum Command {
         /// A built-in plan or a TOML file
         plan: String,
     },
-    /// Run a plan and write result.json, rows.csv and report.html
+    /// Run a plan and write result.json, rows.csv and report.html; goes on where it was interrupted
     Run(Run),
+    /// Print a command for each point of a plan, to be run anywhere and gathered
+    Points(Run),
+    /// Join the points of several folders into one result
+    Gather {
+        /// Folders that `sheaf lab run` wrote
+        #[arg(required = true)]
+        folders: Vec<PathBuf>,
+        /// Folder for the result [default: the first]
+        #[arg(long, value_name = "FOLDER")]
+        out: Option<PathBuf>,
+    },
     /// Print the table of a finished run and write its report anew
     Report {
         /// The folder that `sheaf lab run` wrote
@@ -26,7 +39,7 @@ pub enum Command {
     },
 }
 
-/// Arguments of `sheaf lab run`.
+/// Arguments of `sheaf lab run` and `sheaf lab points`.
 #[derive(Args, Debug)]
 pub struct Run {
     /// A built-in plan or a TOML file
@@ -37,9 +50,9 @@ pub struct Run {
     /// Shorter points, as the plan's [quick] says
     #[arg(long)]
     quick: bool,
-    /// Flows per direction, instead of the plan's sweep
+    /// The points of the sweep (for calls: flows per direction), instead of the plan's
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
-    points: Option<Vec<u32>>,
+    points: Option<Vec<f64>>,
     /// Seconds measured per point
     #[arg(long, value_name = "SECONDS")]
     duration: Option<f64>,
@@ -49,6 +62,12 @@ pub struct Run {
     /// Folder for the results [default: results/PLAN-ENGINE]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Measure again what the folder already has
+    #[arg(long)]
+    again: bool,
+    /// Only this point, and no report
+    #[arg(long, value_name = "SCENARIO/TREATMENT/X")]
+    only: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -59,54 +78,110 @@ enum Engine {
     Virtual,
 }
 
+impl From<Engine> for experiment::Engine {
+    fn from(engine: Engine) -> Self {
+        match engine {
+            Engine::Netns => experiment::Engine::Netns,
+            Engine::Virtual => experiment::Engine::Virtual,
+        }
+    }
+}
+
 /// Does what `command` asks.
 pub fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::List => {
             for plan in Plan::all() {
-                println!("{:<18} {}", plan.name, plan.title);
+                println!("{:<18} {}", plan.head().name, plan.head().title);
             }
         }
-        Command::Show { plan } => print!("{}", toml::to_string(&Plan::find(&plan)?)?),
-        Command::Run(arguments) => run_plan(arguments)?,
-        Command::Report { folder } => {
-            let result = RunResult::read(&folder)?;
-            result.write(&folder)?;
-            print!("{}", report::table(&result));
-            println!("report: {}", folder.join("report.html").display());
+        Command::Show { plan } => print!("{}", Plan::find(&plan)?.to_toml()?),
+        Command::Run(arguments) => run_plan(&arguments)?,
+        Command::Points(arguments) => print_points(&arguments)?,
+        Command::Gather { folders, out } => {
+            let result = run::gather(&folders)?;
+            write(&result, out.as_ref().unwrap_or(&folders[0]))?;
         }
+        Command::Report { folder } => write(&report::read(&folder)?, &folder)?,
     }
     Ok(())
 }
 
-fn run_plan(arguments: Run) -> anyhow::Result<()> {
+fn run_plan(arguments: &Run) -> anyhow::Result<()> {
     let plan = Plan::find(&arguments.plan)?;
-    if let Some(points) = &arguments.points {
-        anyhow::ensure!(!points.contains(&0), "--points has a 0; give flows from 1 up");
+    let options = arguments.options(&plan);
+    let tools = Tools { sheaf: std::env::current_exe()? };
+    let result = run::run(&plan, arguments.engine.into(), &options, &tools)?;
+    match &arguments.only {
+        Some(_) => print!("{}", report::table(&result)),
+        None => write(&result, &arguments.folder(&plan))?,
     }
-    anyhow::ensure!(
-        arguments.duration.is_none_or(|seconds| seconds > 0.0 && seconds < 1e6),
-        "--duration is out of range; give seconds above 0"
-    );
-    let engine = arguments.engine.to_possible_value().expect("no engine is hidden");
-    let default = || format!("results/{}-{}", plan.name, engine.get_name()).into();
-    let folder = arguments.out.unwrap_or_else(default);
-    // A folder that cannot be written is known before the sweep, not after it.
-    std::fs::create_dir_all(&folder)
-        .map_err(|error| anyhow::anyhow!("cannot write to {}: {error}", folder.display()))?;
-    let options = Options {
-        quick: arguments.quick,
-        flows: arguments.points,
-        duration: arguments.duration,
-        seed: arguments.seed,
-        progress: std::io::stderr().is_terminal(),
-    };
-    let result = match arguments.engine {
-        Engine::Virtual => run::run_virtual(&plan, &options)?,
-        Engine::Netns => run::run_netns(&plan, &options)?,
-    };
-    result.write(&folder)?;
-    print!("{}", report::table(&result));
+    Ok(())
+}
+
+fn print_points(arguments: &Run) -> anyhow::Result<()> {
+    let plan = Plan::find(&arguments.plan)?;
+    let (options, engine) = (arguments.options(&plan), arguments.engine.into());
+    let changed = plan.changed(engine, &options.changes)?;
+    let mut common =
+        format!("sheaf lab run {} --engine {}", quoted(&arguments.plan), engine.name());
+    if arguments.quick {
+        common += " --quick";
+    }
+    if let Some(points) = &arguments.points {
+        let points: Vec<_> = points.iter().map(f64::to_string).collect();
+        common += &format!(" --points {}", points.join(","));
+    }
+    if let Some(seconds) = arguments.duration {
+        common += &format!(" --duration {seconds}");
+    }
+    if let Some(seed) = arguments.seed {
+        common += &format!(" --seed {seed}");
+    }
+    let out = arguments.folder(&plan);
+    common += &format!(" --out {}", quoted(&out.display().to_string()));
+    for spot in run::chosen(&changed, engine, &options)? {
+        println!("{common} --only {}", quoted(&spot.to_string()));
+    }
+    Ok(())
+}
+
+/// As a shell reads it back.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// Writes the result, and tells it.
+fn write(result: &RunResult, folder: &Path) -> anyhow::Result<()> {
+    report::write(result, folder)?;
+    print!("{}", report::table(result));
     println!("report: {}", folder.join("report.html").display());
     Ok(())
+}
+
+impl Run {
+    fn folder(&self, plan: &Plan) -> PathBuf {
+        let engine = experiment::Engine::from(self.engine).name();
+        let default = || format!("results/{}-{engine}", plan.head().name).into();
+        self.out.clone().unwrap_or_else(default)
+    }
+
+    fn options(&self, plan: &Plan) -> Options {
+        Options {
+            changes: Changes {
+                quick: self.quick,
+                points: self.points.clone(),
+                duration: self.duration,
+                seed: self.seed,
+            },
+            folder: Some(self.folder(plan)),
+            again: self.again,
+            only: self.only.clone(),
+            progress: std::io::stderr().is_terminal(),
+        }
+    }
 }

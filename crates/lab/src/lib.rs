@@ -1,17 +1,22 @@
 //! The lab: proves the project's claims on one machine.
 //!
 //! * [`plan`]: experiments as TOML files, read and checked;
-//! * [`point`]: one point of a sweep, worked out;
-//! * [`virtual_time`]: the engine under a virtual clock;
-//! * [`netns`]: the engine on real Linux stacks;
-//! * [`outcome`]: what a point came to;
-//! * [`run`]: all points of a plan;
+//! * [`experiment`]: what every kind of experiment can do, and what it hands over;
+//! * [`voip`]: calls over a wireless mesh, without and with aggregation;
+//! * [`run`]: all points of a plan on one of the two engines; [`store`]: points that are kept;
+//! * [`result`]: what a run came to;
+//! * [`tcp`]: TCP under the virtual clock;
 //! * [`report`]: JSON, CSV, HTML and the terminal.
+//!
+//! A new kind of experiment is a module with its scenarios and treatments, an
+//! `impl Experiment for Sheet<Scenario, Treatment>`, a variant of [`plan::Plan`], and a file under
+//! `plans/`.
 
-pub mod netns;
-pub mod outcome;
+pub mod experiment;
 pub mod plan;
-pub mod point;
 pub mod report;
+pub mod result;
 pub mod run;
-pub mod virtual_time;
+pub mod store;
+pub mod tcp;
+pub mod voip;

@@ -1,17 +1,15 @@
 //! Plans: one TOML file per published experiment, read and checked before anything starts.
 //!
-//! A plan has scenarios (a testbed, its calls, a sweep), treatments (what the hosts do with small
-//! packets) and the published figures to print beside ours. Everything that is wrong with it is
-//! said in one line with file, line and remedy.
+//! A plan has a head (what it shows, how long, which seed), scenarios (testbeds and sweeps),
+//! treatments (what is switched on) and the published figures to print beside ours. What scenarios
+//! and treatments are made of depends on its `kind`. Everything that is wrong with it is said in
+//! one line with file, line and remedy.
 
-use crate::point::{Aggregation, Flow, Mode, Point};
+use crate::experiment::{Engine, Experiment, Fault};
+use crate::voip;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use sheaf_aggregate::Threshold;
-use sheaf_medium::{Hearing, Link, Phy};
-use sheaf_stage::{Bitrate, Duration};
-use sheaf_voice::emodel::Codec;
-use sheaf_voice::source::Pattern;
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The plans that come with the program: name and text.
@@ -20,10 +18,36 @@ const BUILTIN: [(&str, &str); 2] = [
     ("voip-hop-vs-end", include_str!("../../../plans/voip-hop-vs-end.toml")),
 ];
 
-/// An experiment.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Plan {
+/// What a plan is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Calls over a wireless mesh.
+    #[default]
+    Voip,
+}
+
+/// An experiment of any kind.
+#[derive(Clone, Debug)]
+pub enum Plan {
+    /// Calls over a wireless mesh.
+    Voip(voip::Plan),
+}
+
+/// Evaluates the same expression on the sheet of whichever kind it is.
+macro_rules! each {
+    ($plan:expr, $sheet:ident => $value:expr) => {
+        match $plan {
+            Plan::Voip($sheet) => $value,
+        }
+    };
+}
+
+/// What all kinds of plans begin with.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// What kind it is.
+    pub kind: Kind,
     /// Its name, as given to `sheaf lab run`.
     pub name: String,
     /// What it shows, in one sentence.
@@ -36,154 +60,42 @@ pub struct Plan {
     pub warm_up: f64,
     /// Seed of all randomness.
     pub seed: u64,
-    /// What `--quick` and the netns engine run instead.
+    /// What `--quick` runs instead.
     pub quick: Quick,
-    /// Testbeds.
-    #[serde(rename = "scenario")]
-    pub scenarios: Vec<Scenario>,
-    /// What the hosts do.
-    #[serde(rename = "treatment")]
-    pub treatments: Vec<Treatment>,
+    /// The points of the sweep in place of those in the scenarios; not in the file.
+    pub points: Option<Vec<f64>>,
     /// Figures of the source.
-    #[serde(rename = "published", default)]
     pub published: Vec<Published>,
+}
+
+/// A plan of one kind: `S` is a scenario, `T` a treatment.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(from = "File<S, T>", into = "File<S, T>")]
+#[serde(bound(deserialize = "S: DeserializeOwned, T: DeserializeOwned"))]
+#[serde(bound(serialize = "S: Clone + Serialize, T: Clone + Serialize"))]
+pub struct Sheet<S, T> {
+    /// What all plans have.
+    pub head: Head,
+    /// Testbeds.
+    pub scenarios: Vec<S>,
+    /// What is switched on.
+    pub treatments: Vec<T>,
 }
 
 /// A shorter run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quick {
-    /// Flows per direction on the netns engine, which runs in real time.
-    pub flows: Vec<u32>,
+    /// The sweep on the netns engine, which runs in real time.
+    pub points: Vec<f64>,
     /// Seconds per point on the netns engine.
     pub netns_duration: f64,
     /// Seconds per point on the virtual engine, whose sweep stays whole.
     pub virtual_duration: f64,
 }
 
-/// A testbed and its sweep.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Scenario {
-    /// Its name.
-    pub name: String,
-    /// Physical layer.
-    pub phy: PhyName,
-    /// Data rate in Mbit/s.
-    pub rate: f64,
-    /// Frames in a transmit queue.
-    pub queue: usize,
-    /// Names of the hosts.
-    pub nodes: Vec<String>,
-    /// Who hears whom.
-    pub hearing: HearingName,
-    /// Who may be whose next hop; routes are shortest paths over these.
-    pub links: Vec<(String, String)>,
-    /// Who talks to whom, one direction each.
-    pub directions: Vec<(String, String)>,
-    /// Codec of the calls.
-    pub codec: CodecName,
-    /// How the callers talk.
-    pub pattern: PatternName,
-    /// The sweep: flows per direction.
-    pub flows: Vec<u32>,
-    /// Points between those: flows in all, shared out as evenly as they go.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub totals: Vec<u32>,
-    /// Names of the treatments to compare.
-    pub treatments: Vec<String>,
-}
-
-/// A physical layer.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PhyName {
-    /// DSSS/CCK with the long preamble.
-    DsssLong,
-    /// DSSS/CCK with the short preamble.
-    DsssShort,
-    /// ERP-OFDM in 2.4 GHz.
-    ErpOfdm,
-    /// OFDM in 5 GHz.
-    Ofdm,
-}
-
-/// Who hears whom.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum HearingName {
-    /// Everyone everyone: one room.
-    Everyone,
-    /// Only hosts with a link: the others are hidden.
-    Links,
-}
-
-/// A codec.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CodecName {
-    /// G.711.
-    G711,
-    /// G.729A.
-    G729a,
-}
-
-/// A way to talk.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PatternName {
-    /// One second of talk, 1.5 s of silence in the mean.
-    Kau,
-    /// 60-1-60-2-60 s.
-    Uwc,
-    /// ITU-T P.59.
-    P59,
-    /// Without pause.
-    Constant,
-}
-
-/// What the hosts do with small packets.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Treatment {
-    /// Its name.
-    pub name: String,
-    /// Hold policy; none for no aggregation.
-    pub policy: Option<PolicyName>,
-    /// Who splits; the next hop where it is not given.
-    pub mode: Option<ModeName>,
-    /// Bytes a queue must have under `forced`.
-    pub min: Option<u32>,
-    /// Largest meta packet in bytes.
-    pub max: Option<u16>,
-    /// Longest wait under `forced`, in milliseconds.
-    pub timeout: Option<f64>,
-    /// Longest wait, in milliseconds.
-    pub hold: Option<f64>,
-}
-
-/// A hold policy.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PolicyName {
-    /// The theses'.
-    Forced,
-    /// The default.
-    Busy,
-}
-
-/// Who splits a meta packet.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ModeName {
-    /// The next hop.
-    Hop,
-    /// The destination.
-    End,
-}
-
 /// A published figure.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
     /// Scenario it belongs beside.
@@ -192,18 +104,94 @@ pub struct Published {
     pub treatment: String,
     /// Where it stands, in a few words.
     pub label: String,
-    /// Supported flows.
-    pub supported: Option<f64>,
-    /// Points of loss: injected flows and per cent.
+    /// Beside the columns of the summary, by key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub summary: BTreeMap<String, f64>,
+    /// Beside the rows: by metric, points of the sweep and values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub points: BTreeMap<String, Vec<(f64, f64)>>,
+}
+
+/// The form of the TOML file; `deny_unknown_fields` forbids to nest the head.
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct File<S, T> {
     #[serde(default)]
-    pub loss: Vec<(f64, f64)>,
-    /// Points of latency: injected flows and milliseconds.
+    kind: Kind,
+    name: String,
+    title: String,
+    source: String,
+    duration: f64,
+    warm_up: f64,
+    seed: u64,
+    quick: Quick,
+    #[serde(rename = "scenario")]
+    scenarios: Vec<S>,
+    #[serde(rename = "treatment")]
+    treatments: Vec<T>,
     #[serde(default)]
-    pub latency: Vec<(f64, f64)>,
+    published: Vec<Published>,
+}
+
+impl<S, T> From<File<S, T>> for Sheet<S, T> {
+    fn from(file: File<S, T>) -> Self {
+        let File { kind, name, title, source, duration, warm_up, seed, quick, .. } = file;
+        let (points, published) = (None, file.published);
+        Sheet {
+            head: Head {
+                kind,
+                name,
+                title,
+                source,
+                duration,
+                warm_up,
+                seed,
+                quick,
+                points,
+                published,
+            },
+            scenarios: file.scenarios,
+            treatments: file.treatments,
+        }
+    }
+}
+
+impl<S, T> From<Sheet<S, T>> for File<S, T> {
+    fn from(sheet: Sheet<S, T>) -> Self {
+        let Head { kind, name, title, source, duration, warm_up, seed, quick, published, .. } =
+            sheet.head;
+        let (scenarios, treatments) = (sheet.scenarios, sheet.treatments);
+        File {
+            kind,
+            name,
+            title,
+            source,
+            duration,
+            warm_up,
+            seed,
+            quick,
+            scenarios,
+            treatments,
+            published,
+        }
+    }
+}
+
+/// What a run changes of a plan.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Shorter points, as the plan's `[quick]` says.
+    pub quick: bool,
+    /// The points of the sweep instead of the plan's.
+    pub points: Option<Vec<f64>>,
+    /// Seconds per point instead of the plan's.
+    pub duration: Option<f64>,
+    /// Seed instead of the plan's.
+    pub seed: Option<u64>,
 }
 
 impl Plan {
-    /// Names and plans that come with the program.
+    /// The plans that come with the program.
     pub fn all() -> Vec<Plan> {
         let parse = |(name, text)| Plan::parse(text, name).expect("built-in plans are checked");
         BUILTIN.into_iter().map(parse).collect()
@@ -225,205 +213,126 @@ impl Plan {
 
     /// Reads and checks a plan; `file` is named in errors.
     pub fn parse(text: &str, file: &str) -> anyhow::Result<Plan> {
-        let plan: Plan = toml::from_str(text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            let line = 1 + text[..at.min(text.len())].matches('\n').count();
-            let message = error.message().replace('\n', " ");
-            anyhow::anyhow!("{file}:{line}: {message}; correct or remove it")
-        })?;
-        plan.check().map_err(|error| anyhow::anyhow!("{file}: {error}"))?;
+        /// The one key that says how to read the others.
+        #[derive(Deserialize)]
+        struct Probe {
+            #[serde(default)]
+            kind: Kind,
+        }
+        let plan = match read::<Probe>(text, file)?.kind {
+            Kind::Voip => Plan::Voip(read(text, file)?),
+        };
+        let faulty =
+            |fault: Fault| anyhow::anyhow!("{file}:{}: {}", fault.line(text), fault.message);
+        plan.check().map_err(faulty)?;
         Ok(plan)
     }
 
-    fn check(&self) -> anyhow::Result<()> {
-        anyhow::ensure!(
-            self.duration > 0.0 && self.warm_up >= 0.0 && self.duration < 1e6,
-            "duration and warm_up are seconds above zero; correct them"
-        );
-        for scenario in &self.scenarios {
-            for name in &scenario.treatments {
-                self.treatment(name)?;
-                self.point(scenario, name, 1, self.duration)?;
+    /// The plan as TOML.
+    pub fn to_toml(&self) -> anyhow::Result<String> {
+        Ok(each!(self, sheet => toml::to_string(sheet))?)
+    }
+
+    /// What all kinds have.
+    pub fn head(&self) -> &Head {
+        each!(self, sheet => &sheet.head)
+    }
+
+    /// The same, to change it.
+    fn head_mut(&mut self) -> &mut Head {
+        each!(self, sheet => &mut sheet.head)
+    }
+
+    /// What its kind can do.
+    pub fn experiment(&self) -> &dyn Experiment {
+        each!(self, sheet => sheet)
+    }
+
+    /// The plan as it is run on `engine` with `changes`.
+    ///
+    /// # Errors
+    /// When the changed plan cannot be run.
+    pub fn changed(&self, engine: Engine, changes: &Changes) -> anyhow::Result<Plan> {
+        let mut plan = self.clone();
+        let head = plan.head_mut();
+        head.seed = changes.seed.unwrap_or(head.seed);
+        if changes.quick {
+            head.duration = match engine {
+                Engine::Netns => head.quick.netns_duration,
+                Engine::Virtual => head.quick.virtual_duration,
+            };
+            head.points = (engine == Engine::Netns).then(|| head.quick.points.clone());
+        }
+        head.duration = changes.duration.unwrap_or(head.duration);
+        if changes.points.is_some() {
+            head.points.clone_from(&changes.points);
+        }
+        plan.check()?;
+        Ok(plan)
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        let head = self.head();
+        for (key, seconds, least) in
+            [("duration", head.duration, f64::MIN_POSITIVE), ("warm_up", head.warm_up, 0.0)]
+        {
+            if !(seconds >= least && seconds < 1e6) {
+                let message = format!("{key} = {seconds} is no time; give seconds above zero");
+                return Err(Fault::head(key, message));
             }
-            anyhow::ensure!(
-                !scenario.flows.is_empty()
-                    && !scenario.flows.iter().chain(&scenario.totals).any(|flows| *flows == 0),
-                "scenario {}: flows must be a list of at least one number above zero",
-                scenario.name
-            );
+        }
+        let points = head.points.iter().chain([&head.quick.points]).flatten();
+        if let Some(wrong) = points.into_iter().find(|x| !x.is_finite() || **x < 0.0) {
+            let message = format!("{wrong} is no point of a sweep; give numbers from zero up");
+            return Err(Fault::head("points", message));
+        }
+        self.experiment().check()?;
+        let view = self.experiment().view();
+        for published in &head.published {
+            let unknown = published.points.keys().find(|key| view.metric(key).is_none());
+            if let Some(key) = unknown {
+                let known: Vec<_> = view.metrics.iter().map(|metric| metric.key.as_str()).collect();
+                let message = format!("no metric {key:?}; there are {}", known.join(", "));
+                let name = published.label.clone();
+                return Err(Fault { table: "published", name, message });
+            }
         }
         Ok(())
     }
 
-    /// A treatment by name.
-    pub fn treatment(&self, name: &str) -> anyhow::Result<&Treatment> {
-        self.treatments.iter().find(|treatment| treatment.name == name).ok_or_else(|| {
-            anyhow::anyhow!("no treatment {name:?}; add [[treatment]] name = {name:?}")
-        })
-    }
-
-    /// One point: `flows` flows over all directions of `scenario` under treatment `name`.
-    pub fn point(
-        &self,
-        scenario: &Scenario,
-        name: &str,
-        flows: u32,
-        duration: f64,
-    ) -> anyhow::Result<Point> {
-        let in_scenario =
-            |error: anyhow::Error| error.context(format!("scenario {}", scenario.name));
-        let topology = Topology::new(scenario).map_err(in_scenario)?;
-        let pattern = scenario.pattern.pattern();
-        let mut calls = Vec::new();
-        let directions = scenario.directions.len() as u32;
-        for (index, (from, to)) in (0..).zip(&scenario.directions) {
-            let (from, to) = (topology.index(from)?, topology.index(to)?);
-            let flow = Flow { from, to, pattern: pattern.clone() };
-            let share = flows / directions + u32::from(index < flows % directions);
-            calls.extend((0..share).map(|_| flow.clone()));
-        }
-        let aggregation = self.treatment(name)?.aggregation()?;
-        let medium = topology.medium(scenario);
-        medium.check().map_err(|error| in_scenario(error.into()))?;
-        Ok(Point {
-            nodes: scenario.nodes.clone(),
-            next_hop: topology.next_hops().map_err(in_scenario)?,
-            medium,
-            flows: calls,
-            codec: scenario.codec.codec(),
-            aggregation,
-            warm_up: Duration::from_secs_f64(self.warm_up),
-            duration: Duration::from_secs_f64(duration),
-            seed: self.seed.wrapping_add(u64::from(flows)),
-        })
-    }
-}
-
-impl Scenario {
-    /// The points of the sweep as flows in all: `per_direction` instead of the plan's, where given.
-    pub fn sweep(&self, per_direction: Option<&[u32]>) -> Vec<u32> {
-        let all = |flows: &u32| flows * self.directions.len() as u32;
-        let mut sweep: Vec<u32> = per_direction.unwrap_or(&self.flows).iter().map(all).collect();
-        if per_direction.is_none() {
-            sweep.extend(&self.totals);
-        }
-        sweep.sort_unstable();
-        sweep.dedup();
-        sweep
-    }
-}
-
-impl Treatment {
-    fn aggregation(&self) -> anyhow::Result<Option<Aggregation>> {
-        let Some(policy) = self.policy else { return Ok(None) };
-        let mut config = match policy {
-            PolicyName::Forced => sheaf_aggregate::Config::forced(),
-            PolicyName::Busy => sheaf_aggregate::Config::default(),
-        };
-        config.min = self.min.map_or(config.min, Threshold::Bytes);
-        config.max = self.max.unwrap_or(config.max);
-        let millis = |ms: f64| Duration::from_secs_f64(ms.max(0.0) / 1e3);
-        config.timeout = self.timeout.map_or(config.timeout, millis);
-        config.hold = self.hold.map_or(config.hold, millis);
-        config.check().map_err(|error| anyhow::anyhow!("treatment {}: {error}", self.name))?;
-        let mode = match self.mode {
-            Some(ModeName::End) => Mode::End,
-            Some(ModeName::Hop) | None => Mode::Hop,
-        };
-        Ok(Some(Aggregation { config, mode }))
-    }
-}
-
-impl CodecName {
-    fn codec(self) -> Codec {
-        match self {
-            CodecName::G711 => Codec::G711,
-            CodecName::G729a => Codec::G729A,
-        }
-    }
-}
-
-impl PatternName {
-    fn pattern(self) -> Pattern {
-        match self {
-            PatternName::Kau => Pattern::kau(),
-            PatternName::Uwc => Pattern::uwc(),
-            PatternName::P59 => Pattern::p59(),
-            PatternName::Constant => Pattern::Constant,
-        }
-    }
-}
-
-/// The hosts of a scenario and the links between them.
-struct Topology<'a> {
-    nodes: &'a [String],
-    links: Vec<(usize, usize)>,
-}
-
-impl<'a> Topology<'a> {
-    fn new(scenario: &'a Scenario) -> anyhow::Result<Topology<'a>> {
-        let nodes = scenario.nodes.as_slice();
-        anyhow::ensure!((2..=250).contains(&nodes.len()), "{} nodes; give 2 to 250", nodes.len());
-        let mut topology = Topology { nodes, links: Vec::new() };
-        for (a, b) in &scenario.links {
-            let link = (topology.index(a)?, topology.index(b)?);
-            topology.links.push(link);
-        }
-        Ok(topology)
-    }
-
-    fn index(&self, name: &str) -> anyhow::Result<usize> {
-        self.nodes.iter().position(|node| node == name).ok_or_else(|| {
-            anyhow::anyhow!("unknown node {name:?}; the nodes are {}", self.nodes.join(", "))
-        })
-    }
-
-    fn linked(&self, a: usize, b: usize) -> bool {
-        self.links.contains(&(a, b)) || self.links.contains(&(b, a))
-    }
-
-    #[allow(clippy::needless_range_loop, reason = "`to` is a column of the table, not a row")]
-    /// Shortest paths by breadth-first search from each destination.
-    fn next_hops(&self) -> anyhow::Result<Vec<Vec<usize>>> {
-        let count = self.nodes.len();
-        let mut next = vec![vec![usize::MAX; count]; count];
-        for to in 0..count {
-            next[to][to] = to;
-            let mut reached = VecDeque::from([to]);
-            while let Some(near) = reached.pop_front() {
-                for far in (0..count).filter(|far| self.linked(near, *far)) {
-                    if next[far][to] == usize::MAX {
-                        next[far][to] = near;
-                        reached.push_back(far);
-                    }
-                }
+    /// Everything that decides what `spot` comes to, save engine and version: what a kept result
+    /// is found by. Other points of the sweep and what is only shown are not part of it.
+    pub fn recipe(&self, spot: &crate::experiment::Spot) -> serde_json::Value {
+        let sheet = each!(self, sheet => serde_json::to_value(sheet)).expect("plans are plain");
+        let named = |table: &str, name: &str| {
+            let found = sheet[table].as_array().into_iter().flatten();
+            let mut found = found.filter(|one| one["name"] == name).cloned();
+            let mut one = found.next().unwrap_or_default();
+            if let Some(fields) = one.as_object_mut() {
+                fields
+                    .retain(|key, _| !["sweep", "flows", "totals", "treatments"].contains(&&**key));
             }
-            if let Some(from) = (0..count).find(|from| next[*from][to] == usize::MAX) {
-                let (from, to) = (&self.nodes[from], &self.nodes[to]);
-                anyhow::bail!("no path from {from} to {to}; add a link");
-            }
-        }
-        Ok(next)
-    }
-
-    fn medium(&self, scenario: &Scenario) -> sheaf_medium::Config {
-        let phy = match scenario.phy {
-            PhyName::DsssLong => Phy::Dsss { short_preamble: false },
-            PhyName::DsssShort => Phy::Dsss { short_preamble: true },
-            PhyName::ErpOfdm => Phy::ErpOfdm,
-            PhyName::Ofdm => Phy::Ofdm,
+            one
         };
-        let rate = Bitrate::from_bps((scenario.rate * 1e6) as u64);
-        let mut config = sheaf_medium::Config::new(phy, self.nodes.len(), rate);
-        config.radios.iter_mut().for_each(|radio| radio.queue_limit = scenario.queue);
-        if matches!(scenario.hearing, HearingName::Links) {
-            let link = |a, b| if self.linked(a, b) { Link::PERFECT } else { Link::NONE };
-            let nodes = 0..self.nodes.len();
-            let row = |a| nodes.clone().map(|b| link(a, b)).collect();
-            config.hearing = Hearing::Table(nodes.clone().map(row).collect());
-        }
-        config
+        serde_json::json!({
+            "kind": sheet["kind"],
+            "seed": sheet["seed"],
+            "duration": sheet["duration"],
+            "warm_up": sheet["warm_up"],
+            "scenario": named("scenario", &spot.scenario),
+            "treatment": named("treatment", &spot.treatment),
+            "x": spot.x,
+        })
     }
+}
+
+fn read<T: DeserializeOwned>(text: &str, file: &str) -> anyhow::Result<T> {
+    toml::from_str(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        let line = 1 + text[..at.min(text.len())].matches('\n').count();
+        let message = error.message().replace('\n', " ");
+        anyhow::anyhow!("{file}:{line}: {message}; correct or remove it")
+    })
 }
 
 #[cfg(test)]
@@ -437,9 +346,18 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_plans_are_sound() {
+    fn the_built_in_plans_are_sound_and_have_points() {
         for plan in Plan::all() {
-            assert!(!plan.scenarios.is_empty(), "{}", plan.name);
+            assert!(!plan.experiment().points(Engine::Virtual).is_empty(), "{}", plan.head().name);
+        }
+    }
+
+    #[test]
+    fn a_plan_that_is_printed_can_be_read_again() {
+        for plan in Plan::all() {
+            let text = plan.to_toml().unwrap();
+            let again = Plan::parse(&text, "again").unwrap();
+            assert_eq!(again.to_toml().unwrap(), text);
         }
     }
 
@@ -448,24 +366,35 @@ mod tests {
         let unknown = broken("seed", "sede = 3\nseed");
         assert!(unknown.starts_with("my.toml:") && unknown.contains("sede"), "{unknown}");
         assert!(unknown.contains("expected one of") && !unknown.contains('\n'), "{unknown}");
-        assert!(broken("[\"A\", \"C\"]", "[\"A\", \"X\"]").contains("scenario"));
+        let kind = broken("name = \"voip-two-hop\"", "kind = \"vioip\"\nname = \"x\"");
+        assert!(kind.starts_with("my.toml:1:") && kind.contains("voip"), "{kind}");
+        let node = broken("[\"A\", \"C\"]", "[\"A\", \"X\"]");
+        assert!(node.starts_with("my.toml:17: scenario two-hop"), "{node}");
         assert!(broken("rate = 2", "rate = 3").contains("scenario"));
         assert!(broken("min = 500", "min = 5000").contains("at most 1500"));
-        assert!(broken("warm_up = 5", "warm_up = -5").contains("warm_up"));
+        assert!(broken("warm_up = 5", "warm_up = -5").contains("my.toml:5: warm_up"));
+        let metric = broken("latency = [", "latincy = [");
+        assert!(metric.contains("no metric \"latincy\""), "{metric}");
     }
 
     #[test]
-    fn two_hops_go_through_the_router() {
+    fn a_recipe_changes_with_what_is_run_and_not_with_what_else_is() {
         let plan = Plan::find("voip-two-hop").unwrap();
-        let point = plan.point(&plan.scenarios[0], "baseline", 13, 10.0).unwrap();
-        let from_a = |flow: &&Flow| (flow.from, flow.to) == (0, 3);
-        assert_eq!(point.flows.len(), 13);
-        assert_eq!(
-            point.flows.iter().filter(from_a).count(),
-            4,
-            "the first direction has one more"
-        );
-        assert_eq!(point.next_hop[0][3], 2, "A reaches D through C");
-        assert_eq!(point.next_hop[2][3], 3);
+        let spots = plan.experiment().points(Engine::Virtual);
+        let recipe = |plan: &Plan| plan.recipe(&spots[3]);
+        let changes = Changes { points: Some(vec![1.0]), ..Changes::default() };
+        let swept = plan.changed(Engine::Virtual, &changes).unwrap();
+        assert_eq!(recipe(&plan), recipe(&swept));
+        let changes = Changes { seed: Some(1), ..Changes::default() };
+        let seeded = plan.changed(Engine::Virtual, &changes).unwrap();
+        assert_ne!(recipe(&plan), recipe(&seeded));
+        let forced = BUILTIN[0].1.replace("min = 500", "min = 400");
+        let forced = Plan::parse(&forced, "forced").unwrap();
+        let of = |plan: &Plan, name: &str| {
+            let spot = spots.iter().find(|spot| spot.treatment == name).unwrap();
+            plan.recipe(spot)
+        };
+        assert_eq!(of(&plan, "busy"), of(&forced, "busy"));
+        assert_ne!(of(&plan, "forced"), of(&forced, "forced"));
     }
 }

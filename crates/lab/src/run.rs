@@ -1,159 +1,230 @@
-//! Runs a plan: all points of the sweep on one of the two engines.
+//! Runs a plan: all its points on one of the two engines, and joins what was kept.
 
-use crate::plan::{Plan, Scenario};
-use crate::report::{Limit, Row, RunResult};
+use crate::experiment::{Engine, Spot, Tools};
+use crate::plan::{Changes, Plan};
+use crate::result::{Curve, Row, RunResult};
+use crate::store::{self, Record, Store};
+use anyhow::{Context, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// How a plan is run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Shorter points, as the plan's `[quick]` says.
-    pub quick: bool,
-    /// Flows per direction instead of the plan's sweep.
-    pub flows: Option<Vec<u32>>,
-    /// Seconds per point instead of the plan's.
-    pub duration: Option<f64>,
-    /// Seed instead of the plan's.
-    pub seed: Option<u64>,
+    /// What differs from the plan.
+    pub changes: Changes,
+    /// Where finished points are kept and looked for; `None` for nowhere.
+    pub folder: Option<PathBuf>,
+    /// Measure points again that were kept.
+    pub again: bool,
+    /// Only this point, written as [`Spot`] is shown.
+    pub only: Option<String>,
     /// Whether to draw a progress bar.
     pub progress: bool,
 }
 
-/// One point to run.
-struct Task<'a> {
-    scenario: &'a Scenario,
-    treatment: &'a str,
-    flows: u32,
+/// Runs `plan` on `engine`: under the virtual clock on all cores, in real time point by point.
+///
+/// # Errors
+/// The first point that cannot be measured. Those that were are kept.
+pub fn run(
+    plan: &Plan,
+    engine: Engine,
+    options: &Options,
+    tools: &Tools,
+) -> anyhow::Result<RunResult> {
+    let plan = &plan.changed(engine, &options.changes)?;
+    plan.experiment().ready(engine, tools)?;
+    let spots = chosen(plan, engine, options)?;
+    let store = match &options.folder {
+        Some(folder) => Some(Store::open(folder, plan)?),
+        None => None,
+    };
+    let work = Work { plan, engine, tools, store, again: options.again, bar: bar(options, &spots) };
+    let workers = match engine {
+        Engine::Netns => 1,
+        Engine::Virtual => std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let done = Mutex::new(Vec::new());
+    let worker = || {
+        while !failed.load(Ordering::Relaxed)
+            && let place = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(spot) = spots.get(place)
+        {
+            let record = work.point(spot).with_context(|| format!("at {spot}"));
+            failed.fetch_or(record.is_err(), Ordering::Relaxed);
+            done.lock().expect("no worker panics holding it").push((place, record));
+        }
+    };
+    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(worker))));
+    work.bar.finish_and_clear();
+    let mut done = done.into_inner().expect("no worker panics holding it");
+    done.sort_by_key(|(place, _)| *place);
+    let records = done.into_iter().map(|(_, record)| record).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(join(plan, engine, &records))
 }
 
-/// Runs `plan` on the virtual engine, on all cores. Same seed, same result to the byte.
-pub fn run_virtual(plan: &Plan, options: &Options) -> anyhow::Result<RunResult> {
-    let mut plan = plan.clone();
-    plan.seed = options.seed.unwrap_or(plan.seed);
-    let quick = options.quick.then_some(plan.quick.virtual_duration);
-    let duration = options.duration.or(quick).unwrap_or(plan.duration);
-    let tasks = tasks(&plan, options);
-    let bar = progress(options, tasks.len());
-    let next = AtomicUsize::new(0);
-    let rows = Mutex::new(Vec::new());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        let worker = || {
-            while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let place = task_place(&tasks, task);
-                let row = run_one(&plan, task, duration);
-                rows.lock().expect("no worker panics holding it").push((place, row));
-                bar.inc(1);
+/// The points that a run with `options` measures.
+///
+/// # Errors
+/// When the one that it should be does not exist.
+pub fn chosen(plan: &Plan, engine: Engine, options: &Options) -> anyhow::Result<Vec<Spot>> {
+    let mut spots = plan.experiment().points(engine);
+    if let Some(only) = &options.only {
+        spots.retain(|spot| spot.to_string() == *only);
+        ensure!(!spots.is_empty(), "no point {only:?}; `sheaf lab points` prints all");
+    }
+    Ok(spots)
+}
+
+/// Joins the points of several folders, as different machines measured them.
+///
+/// # Errors
+/// When a folder has none, or they belong to different runs.
+pub fn gather(folders: &[PathBuf]) -> anyhow::Result<RunResult> {
+    let mut joined: Option<(Plan, Vec<Record>, &Path)> = None;
+    for folder in folders {
+        let (plan, records) = Store::read(folder)?;
+        match &mut joined {
+            None => joined = Some((plan, records, folder)),
+            Some((_, all, first)) => {
+                all.extend(
+                    records.into_iter().filter(|record| !all.contains(record)).collect::<Vec<_>>(),
+                );
+                let same = |one: &Record| (one.plan.clone(), one.engine, one.seed);
+                let odd = all
+                    .iter()
+                    .find(|one| same(one) != same(&all[0]) || one.duration != all[0].duration);
+                ensure!(
+                    odd.is_none(),
+                    "{} and {} are of different plans, engines, seeds or durations; gather each apart",
+                    first.display(),
+                    folder.display()
+                );
             }
-        };
-        (0..cores).for_each(|_| drop(scope.spawn(worker)));
-    });
-    bar.finish_and_clear();
-    let mut rows = rows.into_inner().expect("no worker panics holding it");
-    rows.sort_by_key(|(place, _)| *place);
-    let rows = rows.into_iter().map(|(_, row)| row).collect::<anyhow::Result<Vec<_>>>()?;
-    result(&plan, "virtual", duration, rows)
-}
-
-/// Runs `plan` on the netns engine, point by point in real time. Needs root.
-pub fn run_netns(plan: &Plan, options: &Options) -> anyhow::Result<RunResult> {
-    sheaf_bpf::support()?;
-    let mut plan = plan.clone();
-    plan.seed = options.seed.unwrap_or(plan.seed);
-    let quick = options.quick.then_some(plan.quick.netns_duration);
-    let duration = options.duration.or(quick).unwrap_or(plan.duration);
-    let mut options = options.clone();
-    if options.quick && options.flows.is_none() {
-        options.flows = Some(plan.quick.flows.clone());
-    }
-    let tasks = tasks(&plan, &options);
-    let bar = progress(&options, tasks.len());
-    let mut rows = Vec::new();
-    for task in &tasks {
-        bar.set_message(format!("{} {}", task.treatment, task.flows));
-        bar.tick();
-        let point = plan.point(task.scenario, task.treatment, task.flows, duration)?;
-        let outcome = crate::netns::run(&point)?;
-        let watched = (point.warm_up + point.duration).as_secs_f64();
-        rows.push(Row::new(&task.scenario.name, task.treatment, &outcome, watched));
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
-    result(&plan, "netns", duration, rows)
-}
-
-fn run_one(plan: &Plan, task: &Task<'_>, duration: f64) -> anyhow::Result<Row> {
-    let point = plan.point(task.scenario, task.treatment, task.flows, duration)?;
-    let outcome = crate::virtual_time::run(&point)?;
-    let watched = (point.warm_up + point.duration).as_secs_f64();
-    Ok(Row::new(&task.scenario.name, task.treatment, &outcome, watched))
-}
-
-fn task_place(tasks: &[Task<'_>], task: &Task<'_>) -> usize {
-    tasks.iter().position(|other| std::ptr::eq(other, task)).unwrap_or(usize::MAX)
-}
-
-/// All points, treatment by treatment.
-fn tasks<'a>(plan: &'a Plan, options: &'a Options) -> Vec<Task<'a>> {
-    let mut tasks = Vec::new();
-    for scenario in &plan.scenarios {
-        let sweep = scenario.sweep(options.flows.as_deref());
-        for treatment in &scenario.treatments {
-            let task = |flows: &u32| Task { scenario, treatment, flows: *flows };
-            tasks.extend(sweep.iter().map(task));
         }
     }
-    tasks
+    let (plan, mut records, folder) = joined.context("no folder; give those to join")?;
+    let first = records.first();
+    let first = first.with_context(|| format!("no points in {}; run some", folder.display()))?;
+    let engine = first.engine;
+    let changes =
+        Changes { seed: Some(first.seed), duration: Some(first.duration), ..Changes::default() };
+    let plan = plan.changed(engine, &changes)?;
+    let order = plan.experiment().points(engine);
+    let place = |record: &Record| {
+        let here = |spot: &Spot| {
+            (&spot.scenario, &spot.treatment) == (&record.spot.scenario, &record.spot.treatment)
+        };
+        order.iter().position(here)
+    };
+    records.sort_by(|one, other| {
+        (place(one).cmp(&place(other))).then(one.spot.x.total_cmp(&other.spot.x))
+    });
+    Ok(join(&plan, engine, &records))
 }
 
-fn progress(options: &Options, points: usize) -> ProgressBar {
+/// What the workers share.
+struct Work<'a> {
+    plan: &'a Plan,
+    engine: Engine,
+    tools: &'a Tools,
+    store: Option<Store>,
+    again: bool,
+    bar: ProgressBar,
+}
+
+impl Work<'_> {
+    /// One point, measured or found.
+    fn point(&self, spot: &Spot) -> anyhow::Result<Record> {
+        if self.engine == Engine::Netns {
+            self.bar.set_message(spot.to_string());
+            self.bar.tick();
+        }
+        let hash =
+            self.store.as_ref().map(|store| (store, store::hash(self.plan, spot, self.engine)));
+        let kept = hash.as_ref().filter(|_| !self.again).and_then(|(store, hash)| store.get(hash));
+        let record = match kept {
+            Some(record) => record,
+            None => {
+                let record = self.measure(spot)?;
+                if let Some((store, hash)) = &hash {
+                    store.put(hash, &record)?;
+                }
+                record
+            }
+        };
+        self.bar.inc(millis(spot));
+        Ok(record)
+    }
+
+    fn measure(&self, spot: &Spot) -> anyhow::Result<Record> {
+        let head = self.plan.head();
+        let mut measured = self.plan.experiment().measure(spot, self.engine, self.tools)?;
+        // JSON knows no infinity.
+        measured.metrics.retain(|(_, value)| value.is_finite());
+        for series in &mut measured.series {
+            series.points.retain(|(x, y)| x.is_finite() && y.is_finite());
+        }
+        Ok(Record {
+            plan: head.name.clone(),
+            engine: self.engine,
+            seed: head.seed,
+            duration: head.duration,
+            versions: store::versions(),
+            machine: store::machine(),
+            spot: spot.clone(),
+            measured,
+        })
+    }
+}
+
+fn join(plan: &Plan, engine: Engine, records: &[Record]) -> RunResult {
+    let (head, experiment) = (plan.head(), plan.experiment());
+    let rows: Vec<_> =
+        records.iter().map(|record| Row::new(&record.spot, &record.measured)).collect();
+    let curves = records.iter().flat_map(|record| {
+        record.measured.series.iter().map(|series| Curve {
+            scenario: record.spot.scenario.clone(),
+            treatment: record.spot.treatment.clone(),
+            at: record.spot.x,
+            series: series.clone(),
+        })
+    });
+    let conclusion = experiment.conclude(&rows);
+    let first = records.first();
+    RunResult {
+        plan: head.name.clone(),
+        title: head.title.clone(),
+        source: head.source.clone(),
+        engine,
+        seed: head.seed,
+        duration: head.duration,
+        versions: first.map_or_else(store::versions, |record| record.versions.clone()),
+        machine: first.map_or_else(store::machine, |record| record.machine.clone()),
+        answer: conclusion.answer,
+        series: curves.collect(),
+        rows,
+        summary: conclusion.summary,
+        remarks: conclusion.remarks,
+        published: head.published.clone(),
+        view: experiment.view(),
+    }
+}
+
+fn millis(spot: &Spot) -> u64 {
+    (spot.seconds * 1e3) as u64
+}
+
+/// As long as all points take on the testbed's clock, so that long ones count for more.
+fn bar(options: &Options, spots: &[Spot]) -> ProgressBar {
     if !options.progress {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} points, {eta} left {msg}")
+    let style = ProgressStyle::with_template("{bar:40} {percent} %, {eta} left {msg}")
         .expect("the template is right");
-    ProgressBar::new(points as u64).with_style(style)
-}
-
-/// Joins rows to a result.
-fn result(plan: &Plan, engine: &str, duration: f64, rows: Vec<Row>) -> anyhow::Result<RunResult> {
-    let mut limits = BTreeMap::new();
-    for scenario in &plan.scenarios {
-        limits.insert(scenario.name.clone(), Limit::of(plan, scenario)?);
-    }
-    let mut result = RunResult {
-        plan: plan.name.clone(),
-        title: plan.title.clone(),
-        source: plan.source.clone(),
-        engine: engine.to_owned(),
-        seed: plan.seed,
-        duration,
-        versions: versions(),
-        machine: machine(),
-        rows,
-        summary: BTreeMap::new(),
-        limits,
-        published: plan.published.clone(),
-    };
-    result.summarise();
-    Ok(result)
-}
-
-fn versions() -> BTreeMap<String, String> {
-    let read = |file| std::fs::read_to_string(file).map(|text: String| text.trim().to_owned());
-    let mut versions = BTreeMap::from([("sheaf".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
-    if let Ok(release) = read("/proc/sys/kernel/osrelease") {
-        versions.insert("Linux".to_owned(), release);
-    }
-    versions
-}
-
-fn machine() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("{cores} cores, {}", model.unwrap_or("unknown processor"))
+    ProgressBar::new(spots.iter().map(millis).sum()).with_style(style)
 }

@@ -1,79 +1,96 @@
 //! The built-in plans: what they show, to the packet, on the virtual engine, and that the netns
 //! engine shows the same.
 
-use sheaf_lab::plan::Plan;
-use sheaf_lab::report::{Row, RunResult};
+use sheaf_lab::experiment::{Engine, Tools};
+use sheaf_lab::plan::{Changes, Plan};
+use sheaf_lab::result::{Row, RunResult};
 use sheaf_lab::run::{self, Options};
 use std::fmt::Write;
 
-fn virtual_run(plan: &str, flows: &[u32], duration: f64) -> RunResult {
-    let options = Options {
-        flows: Some(flows.to_vec()),
+fn run(plan: &str, engine: Engine, points: &[f64], duration: f64) -> RunResult {
+    let changes = Changes {
+        points: Some(points.to_vec()),
         duration: Some(duration),
         seed: Some(1),
-        ..Options::default()
+        quick: false,
     };
-    run::run_virtual(&Plan::find(plan).unwrap(), &options).unwrap()
+    let options = Options { changes, ..Options::default() };
+    let tools = Tools { sheaf: "sheaf".into() };
+    run::run(&Plan::find(plan).unwrap(), engine, &options, &tools).unwrap()
+}
+
+fn virtual_run(plan: &str, points: &[f64], duration: f64) -> RunResult {
+    run(plan, Engine::Virtual, points, duration)
+}
+
+/// A number that was measured.
+fn number(row: &Row, key: &str) -> f64 {
+    row.get(key).unwrap_or_else(|| panic!("no {key} in {row:?}"))
 }
 
 /// The rows as a table of what does not depend on the last digits of floating-point functions.
 fn table(rows: &[Row]) -> String {
     let mut text = String::new();
     for row in rows {
-        let Row { scenario, treatment, flows, kau, uwc, r70, sent, .. } = row;
+        let Row { scenario, treatment, x, .. } = row;
+        let [kau, uwc, r70, sent] = ["kau", "uwc", "r70", "sent"].map(|key| number(row, key));
         let _ = writeln!(
             text,
-            "{scenario} {treatment} {flows}: kau {kau} uwc {uwc} r70 {r70}, sent {sent} loss {:.3} % \
+            "{scenario} {treatment} {x}: kau {kau} uwc {uwc} r70 {r70}, sent {sent} loss {:.3} % \
              latency {:.3} ms, {:.2} a frame, {} + {} dropped",
-            row.loss, row.latency, row.packets_per_frame, row.queue_drops, row.aggregator_drops
+            number(row, "loss"),
+            number(row, "latency"),
+            number(row, "packets_per_frame"),
+            number(row, "queue_drops"),
+            number(row, "aggregator_drops")
         );
     }
     text
 }
 
-fn row<'a>(result: &'a RunResult, treatment: &str, flows: u32) -> &'a Row {
-    let found = result.rows.iter().find(|row| row.treatment == treatment && row.flows == flows);
+fn row<'a>(result: &'a RunResult, treatment: &str, x: f64) -> &'a Row {
+    let found = result.rows.iter().find(|row| row.treatment == treatment && row.x == x);
     found.expect("the point was run")
 }
 
 #[test]
 fn a_short_sweep_of_voip_two_hop_comes_out_as_it_did() {
-    let result = virtual_run("voip-two-hop", &[1, 4, 10, 20], 20.0);
+    let result = virtual_run("voip-two-hop", &[1.0, 4.0, 10.0, 20.0], 20.0);
     insta::assert_snapshot!(table(&result.rows));
-    let again = virtual_run("voip-two-hop", &[1, 4, 10, 20], 20.0);
+    let again = virtual_run("voip-two-hop", &[1.0, 4.0, 10.0, 20.0], 20.0);
     let json = |result: &RunResult| serde_json::to_string(&result.rows).unwrap();
     assert_eq!(json(&result), json(&again), "the same seed gives the same bytes");
 }
 
 #[test]
 fn a_short_sweep_of_voip_hop_vs_end_comes_out_as_it_did() {
-    let result = virtual_run("voip-hop-vs-end", &[2, 10], 10.0);
+    let result = virtual_run("voip-hop-vs-end", &[2.0, 10.0], 10.0);
     insta::assert_snapshot!(table(&result.rows));
 }
 
 #[test]
 fn busy_carries_more_than_forced_and_forced_more_than_nothing_and_busy_costs_no_delay() {
-    let result = virtual_run("voip-two-hop", &[1, 9, 18], 60.0);
+    let result = virtual_run("voip-two-hop", &[1.0, 9.0, 18.0], 60.0);
     // 4, 36 and 72 flows in all.
-    let kau = |treatment, flows| row(&result, treatment, flows).kau;
-    assert!(kau("baseline", 36) < 20, "nothing carries 36 without aggregation");
-    assert_eq!(kau("forced", 36), 36);
-    assert_eq!(kau("busy", 72), 72);
-    assert!(kau("forced", 72) < 72);
-    let added = row(&result, "busy", 4).latency - row(&result, "baseline", 4).latency;
+    let kau = |treatment, flows| number(row(&result, treatment, flows), "kau");
+    assert!(kau("baseline", 36.0) < 20.0, "nothing carries 36 without aggregation");
+    assert_eq!(kau("forced", 36.0), 36.0);
+    assert_eq!(kau("busy", 72.0), 72.0);
+    assert!(kau("forced", 72.0) < 72.0);
+    let latency = |treatment| number(row(&result, treatment, 4.0), "latency");
+    let added = latency("busy") - latency("baseline");
     assert!(added < 1.0, "busy adds {added} ms to an idle channel");
+    assert_eq!(result.summary("two-hop", "busy", "kau"), Some(72.0));
+    assert!(result.answer.contains("times as many"), "{}", result.answer);
 }
 
 #[test]
 fn on_real_stacks_two_flows_a_direction_arrive_whole_with_every_treatment() {
-    let plan = Plan::find("voip-two-hop").unwrap();
-    let options =
-        Options { flows: Some(vec![2]), duration: Some(4.0), seed: Some(1), ..Options::default() };
-    let result = run::run_netns(&plan, &options).unwrap();
+    let result = run("voip-two-hop", Engine::Netns, &[2.0], 4.0);
     assert_eq!(result.rows.len(), 3);
     for row in &result.rows {
-        assert!(row.sent > 300, "{row:?}");
-        assert!(row.loss < 1.0, "{row:?}");
-        assert_eq!(row.reordered, 0, "{row:?}");
+        assert!(number(row, "sent") > 300.0, "{row:?}");
+        assert!(number(row, "loss") < 1.0, "{row:?}");
+        assert_eq!(number(row, "reordered"), 0.0, "{row:?}");
     }
 }

@@ -4,18 +4,22 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 /// What is drawn.
-pub(super) struct Chart<'a> {
-    pub x_axis: &'a str,
-    pub y_axis: &'a str,
-    pub series: Vec<Series>,
+pub(super) struct Drawing {
+    pub x_axis: String,
+    pub y_axis: String,
+    pub lines: Vec<Line>,
     /// Values above are cut off, so that an overload does not flatten the rest.
     pub y_max: Option<f64>,
+    /// Whether the vertical axis is logarithmic; what is not above zero is left out.
+    pub log: bool,
     /// Horizontal lines with a name: limits of the rules or of the air.
     pub marks: Vec<(String, f64)>,
+    /// Whether each point has a dot; without for curves of many points.
+    pub dots: bool,
 }
 
 /// A line, or markers for published figures.
-pub(super) struct Series {
+pub(super) struct Line {
     pub colour: RGBColor,
     pub points: Vec<(f64, f64)>,
     pub published: bool,
@@ -24,9 +28,17 @@ pub(super) struct Series {
 const SIZE: (u32, u32) = (760, 380);
 const GREY: RGBColor = RGBColor(128, 128, 128);
 
-impl Chart<'_> {
+impl Drawing {
     /// The chart as SVG. Text and grid take the colour of the page around it.
-    pub fn svg(&self) -> anyhow::Result<String> {
+    pub fn svg(mut self) -> anyhow::Result<String> {
+        if self.log {
+            for line in &mut self.lines {
+                line.points.retain(|point| point.1 > 0.0);
+                line.points.iter_mut().for_each(|point| point.1 = point.1.log10());
+            }
+            self.marks.iter_mut().for_each(|mark| mark.1 = mark.1.max(f64::MIN_POSITIVE).log10());
+            self.y_max = self.y_max.map(f64::log10);
+        }
         let mut svg = String::new();
         {
             let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -38,24 +50,57 @@ impl Chart<'_> {
         Ok(svg.replacen(&fixed, "", 1).replace("#000000", "currentColor"))
     }
 
-    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> anyhow::Result<()> {
-        let points = || self.series.iter().flat_map(|series| &series.points);
-        let x_max = points().map(|point| point.0).fold(1.0, f64::max) * 1.02;
-        let marks = self.marks.iter().map(|mark| mark.1);
-        let top = points().map(|point| point.1).chain(marks).fold(1e-9, f64::max) * 1.05;
+    /// The lowest and the highest value shown.
+    fn range(&self) -> (f64, f64) {
+        let values = || {
+            let marks = self.marks.iter().map(|mark| mark.1);
+            self.lines.iter().flat_map(|line| &line.points).map(|point| point.1).chain(marks)
+        };
+        let top = values().fold(f64::NEG_INFINITY, f64::max);
+        let bottom = values().fold(f64::INFINITY, f64::min);
+        let top = match (self.log, top.is_finite()) {
+            (_, false) => 1.0,
+            (true, true) => top.ceil().max(bottom.floor() + 1.0),
+            (false, true) => top.max(1e-9) * 1.05,
+        };
         let top = self.y_max.map_or(top, |limit| top.min(limit));
+        match self.log {
+            true if bottom.is_finite() => (bottom.floor().min(top - 1.0), top),
+            true => (top - 1.0, top),
+            // Errors may lie below zero.
+            false => (bottom.min(0.0) * 1.05, top),
+        }
+    }
+
+    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> anyhow::Result<()> {
+        let points = || self.lines.iter().flat_map(|line| &line.points);
+        let x_max = points().map(|point| point.0).fold(f64::MIN_POSITIVE, f64::max) * 1.02;
+        let (bottom, top) = self.range();
+        let number = |value: f64| match value.abs() {
+            size if size == 0.0 => "0".to_owned(),
+            size if size >= 1e6 => format!("{value:.0e}"),
+            size if size >= 10.0 => format!("{value:.0}"),
+            size if size >= 0.1 => format!("{value:.1}"),
+            _ => format!("{value:.0e}"),
+        };
+        let label = |y: &f64| match self.log {
+            true => number(10f64.powf(*y)),
+            false if top - bottom < 0.1 => format!("{y:.1e}"),
+            false if top - bottom < 5.0 => format!("{y:.2}"),
+            false => format!("{y:.0}"),
+        };
 
         let mut chart = ChartBuilder::on(area)
             .margin(12)
             .x_label_area_size(52)
             .y_label_area_size(70)
-            .build_cartesian_2d(0.0..x_max, 0.0..top)?;
+            .build_cartesian_2d(0.0..x_max, bottom..top)?;
         chart
             .configure_mesh()
-            .x_desc(self.x_axis)
-            .y_desc(self.y_axis)
-            .x_label_formatter(&|x| format!("{x:.0}"))
-            .y_label_formatter(&|y| if top < 5.0 { format!("{y:.1}") } else { format!("{y:.0}") })
+            .x_desc(&self.x_axis)
+            .y_desc(&self.y_axis)
+            .x_label_formatter(&|x| if x_max < 5.0 { format!("{x:.1}") } else { format!("{x:.0}") })
+            .y_label_formatter(&label)
             .label_style(("sans-serif", 17))
             .axis_desc_style(("sans-serif", 18))
             .bold_line_style(GREY.mix(0.25))
@@ -64,23 +109,25 @@ impl Chart<'_> {
         for (name, value) in self.marks.iter().filter(|mark| mark.1 <= top) {
             let line = vec![(0.0, *value), (x_max, *value)];
             chart.draw_series(DashedLineSeries::new(line, 6, 5, GREY.stroke_width(1)))?;
-            let place = (x_max * 0.01, *value + top * 0.035);
+            let place = (x_max * 0.01, *value + (top - bottom) * 0.035);
             chart.draw_series([Text::new(name.clone(), place, ("sans-serif", 16))])?;
         }
-        for series in &self.series {
-            let inside = series.points.iter().copied().filter(|point| point.1 <= top);
-            let style = series.colour.stroke_width(2);
-            if series.published {
+        for line in &self.lines {
+            let inside = line.points.iter().copied().filter(|point| point.1 <= top);
+            let style = line.colour.stroke_width(2);
+            if line.published {
                 let cross = |point| Cross::new(point, 6, style);
                 chart.draw_series(inside.map(cross))?;
                 continue;
             }
             // Up to the first point above the edge, so that the line leaves the picture.
-            let last = series.points.iter().position(|point| point.1 > top);
-            let shown = &series.points[..last.map_or(series.points.len(), |last| last + 1)];
+            let last = line.points.iter().position(|point| point.1 > top);
+            let shown = &line.points[..last.map_or(line.points.len(), |last| last + 1)];
             chart.draw_series(LineSeries::new(shown.iter().copied(), style))?;
-            let dot = |point| Circle::new(point, 3, series.colour.filled());
-            chart.draw_series(inside.map(dot))?;
+            if self.dots {
+                let dot = |point| Circle::new(point, 3, line.colour.filled());
+                chart.draw_series(inside.map(dot))?;
+            }
         }
         Ok(())
     }

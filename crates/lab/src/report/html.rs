@@ -1,10 +1,11 @@
 //! The report: one HTML file that opens from disk and needs no network.
 
-use super::chart::{Chart, Series};
-use super::{Limit, Row, RunResult};
+use super::chart::{Drawing, Line};
+use super::shown;
+use crate::experiment::Chart;
+use crate::result::{Curve, RunResult, unique};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plotters::style::RGBColor;
-use sheaf_voice::rules::Rule;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -17,6 +18,9 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0x00, 0x9e, 0x73),
     RGBColor(0xd5, 0x5e, 0x00),
 ];
+
+/// Curves of more points are drawn without dots.
+const DOTTED: usize = 60;
 
 /// The whole page.
 pub(super) fn page(result: &RunResult) -> anyhow::Result<String> {
@@ -36,7 +40,7 @@ pub(super) fn page(result: &RunResult) -> anyhow::Result<String> {
             body {
                 header {
                     h1 { (result.title) }
-                    p.answer { (answer(result)) }
+                    p.answer { (result.answer) }
                 }
                 @for section in &scenarios { (section) }
                 (provenance(result))
@@ -46,54 +50,28 @@ pub(super) fn page(result: &RunResult) -> anyhow::Result<String> {
     Ok(page.into_string())
 }
 
-/// The answer in one sentence.
-fn answer(result: &RunResult) -> String {
-    let mut sentences = Vec::new();
-    for scenario in result.scenarios() {
-        let supported = |treatment| result.supported(scenario, treatment, Rule::Kau);
-        let Some(baseline) = supported("baseline").filter(|flows| *flows > 0) else { continue };
-        let best = result.treatments(scenario).into_iter().filter(|name| *name != "baseline");
-        let best = best.filter_map(|name| Some((supported(name)?, name))).max();
-        if let Some((flows, name)) = best {
-            let gain = f64::from(flows) / f64::from(baseline);
-            let limit = result.limits.get(scenario).map_or(String::new(), |limit| {
-                let share = 100.0 * f64::from(flows) / limit.flows_full;
-                format!(", {share:.0} % of what the air time allows")
-            });
-            sentences.push(format!(
-                "{scenario}: {baseline} supported flows without aggregation, {flows} with “{name}”: \
-                 {gain:.1} times as many{limit}."
-            ));
+fn section(result: &RunResult, scenario: &str) -> anyhow::Result<Markup> {
+    let mut figures = Vec::new();
+    for chart in &result.view.charts {
+        let drawing = drawing(result, scenario, chart);
+        if drawing.lines.iter().any(|line| !line.published && !line.points.is_empty()) {
+            figures.push((chart.title.clone(), drawing.svg()?));
         }
     }
-    sentences.join(" ")
-}
-
-fn section(result: &RunResult, scenario: &str) -> anyhow::Result<Markup> {
-    let limit = result.limits.get(scenario);
-    let charts = [
-        ("Supported flows", supported(result, scenario, limit)),
-        ("Mean one-way latency", latency(result, scenario)),
-        ("Loss", loss(result, scenario)),
-        ("Voice quality", simple(result, scenario, "mean R of the E-model", |row| row.r)),
-        ("Packets a frame", simple(result, scenario, "packets", |row| row.packets_per_frame)),
-        ("Channel in use", simple(result, scenario, "% of the time", |row| row.air_busy)),
-    ];
-    let mut figures = Vec::new();
-    for (title, chart) in charts {
-        figures.push((title, chart.svg()?));
-    }
+    figures.extend(curves(result, scenario)?);
+    let long = result.rows.iter().filter(|row| row.scenario == scenario).count() > 12;
     Ok(html! {
         section {
             h2 { (scenario) }
-            (summary(result, scenario, limit))
+            @if !result.view.summary.is_empty() { (summary(result, scenario)) }
+            @if let Some(remark) = result.remarks.get(scenario) { p { (remark) } }
             (legend(result, scenario))
             div.charts {
                 @for (title, svg) in &figures {
                     figure { figcaption { (title) } (PreEscaped(svg)) }
                 }
             }
-            (rows(result, scenario))
+            details open[!long] { summary { "All points" } (rows(result, scenario)) }
         }
     })
 }
@@ -103,76 +81,67 @@ fn colour(result: &RunResult, scenario: &str, treatment: &str) -> RGBColor {
     COLOURS[place.unwrap_or(0) % COLOURS.len()]
 }
 
-/// Our sweeps as lines.
-fn ours(result: &RunResult, scenario: &str, value: impl Fn(&Row) -> f64) -> Vec<Series> {
-    let treatments = result.treatments(scenario).into_iter();
-    treatments
-        .map(|treatment| Series {
-            colour: colour(result, scenario, treatment),
-            points: result
-                .sweep(scenario, treatment)
-                .into_iter()
-                .map(|row| (f64::from(row.flows), value(row)))
-                .collect(),
-            published: false,
-        })
-        .collect()
+/// A metric over the sweep: ours as lines, published figures as crosses.
+fn drawing(result: &RunResult, scenario: &str, chart: &Chart) -> Drawing {
+    let mut lines = Vec::new();
+    for treatment in result.treatments(scenario) {
+        let colour = colour(result, scenario, treatment);
+        let sweep = result.sweep(scenario, treatment).into_iter();
+        let points = sweep.filter_map(|row| Some((row.x, row.get(&chart.metric)?))).collect();
+        lines.push(Line { colour, points, published: false });
+        for published in result.published(scenario, treatment) {
+            let points = published.points.get(&chart.metric).cloned().unwrap_or_default();
+            lines.push(Line { colour, points, published: true });
+        }
+    }
+    let here = |mark: &&crate::experiment::Mark| {
+        mark.scenario.as_deref().is_none_or(|name| name == scenario)
+    };
+    let marks = chart.marks.iter().filter(here).map(|mark| (mark.label.clone(), mark.value));
+    let metric = result.view.metric(&chart.metric);
+    Drawing {
+        x_axis: result.view.axis.to_string(),
+        y_axis: metric.map_or(String::new(), |metric| metric.axis().to_string()),
+        lines,
+        y_max: chart.most,
+        log: chart.log,
+        marks: marks.collect(),
+        dots: true,
+    }
 }
 
-/// Published figures as crosses.
-fn theirs(
-    result: &RunResult,
-    scenario: &str,
-    points: impl Fn(&crate::plan::Published) -> Vec<(f64, f64)>,
-) -> Vec<Series> {
-    let here = result.published.iter().filter(|published| published.scenario == scenario);
-    here.map(|published| Series {
-        colour: colour(result, scenario, &published.treatment),
-        points: points(published),
-        published: true,
-    })
-    .filter(|series| !series.points.is_empty())
-    .collect()
-}
-
-const INJECTED: &str = "flows injected";
-
-fn supported<'a>(result: &RunResult, scenario: &str, limit: Option<&Limit>) -> Chart<'a> {
-    let mut series = ours(result, scenario, |row| f64::from(row.kau));
-    series.extend(theirs(result, scenario, |published| {
-        published.supported.map(|flows| (flows, flows)).into_iter().collect()
-    }));
-    let marks = limit.map_or(Vec::new(), |limit| {
-        vec![
-            ("air-time limit, full frames".to_owned(), limit.flows_full),
-            ("air-time limit, lone packets".to_owned(), limit.flows_lone),
-        ]
-    });
-    Chart { x_axis: INJECTED, y_axis: "flows supported (rule kau)", series, y_max: None, marks }
-}
-
-fn latency<'a>(result: &RunResult, scenario: &str) -> Chart<'a> {
-    let mut series = ours(result, scenario, |row| row.latency);
-    series.extend(theirs(result, scenario, |published| published.latency.clone()));
-    let marks = vec![("150 ms".to_owned(), 150.0)];
-    Chart { x_axis: INJECTED, y_axis: "milliseconds", series, y_max: Some(250.0), marks }
-}
-
-fn loss<'a>(result: &RunResult, scenario: &str) -> Chart<'a> {
-    let mut series = ours(result, scenario, |row| row.loss);
-    series.extend(theirs(result, scenario, |published| published.loss.clone()));
-    let marks = vec![("5 %".to_owned(), 5.0)];
-    Chart { x_axis: INJECTED, y_axis: "% of the packets", series, y_max: Some(30.0), marks }
-}
-
-fn simple<'a>(
-    result: &RunResult,
-    scenario: &str,
-    y_axis: &'a str,
-    value: impl Fn(&Row) -> f64,
-) -> Chart<'a> {
-    let series = ours(result, scenario, value);
-    Chart { x_axis: INJECTED, y_axis, series, y_max: None, marks: Vec::new() }
+/// Curves of single points: those of one name and place share a chart.
+fn curves(result: &RunResult, scenario: &str) -> anyhow::Result<Vec<(String, String)>> {
+    let here: Vec<_> = result.series.iter().filter(|curve| curve.scenario == scenario).collect();
+    let mut places: Vec<f64> = here.iter().map(|curve| curve.at).collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    let mut figures = Vec::new();
+    for name in unique(here.iter().map(|curve| curve.series.name.as_str())) {
+        for place in &places {
+            let same = |curve: &&&Curve| curve.series.name == name && curve.at == *place;
+            let curves: Vec<_> = here.iter().filter(same).collect();
+            let Some(first) = curves.first() else { continue };
+            let line = |curve: &&&Curve| Line {
+                colour: colour(result, scenario, &curve.treatment),
+                points: curve.series.points.clone(),
+                published: false,
+            };
+            let drawing = Drawing {
+                x_axis: first.series.x.to_string(),
+                y_axis: first.series.y.to_string(),
+                lines: curves.iter().map(line).collect(),
+                y_max: None,
+                log: false,
+                marks: Vec::new(),
+                dots: curves.iter().all(|curve| curve.series.points.len() <= DOTTED),
+            };
+            let axis = &result.view.axis;
+            let title = format!("{name}, {} {} {}", axis.label, shown(*place), axis.unit);
+            figures.push((title.trim_end().to_owned(), drawing.svg()?));
+        }
+    }
+    Ok(figures)
 }
 
 fn css(colour: RGBColor) -> String {
@@ -196,70 +165,71 @@ fn legend(result: &RunResult, scenario: &str) -> Markup {
     }
 }
 
-fn summary(result: &RunResult, scenario: &str, limit: Option<&Limit>) -> Markup {
+fn summary(result: &RunResult, scenario: &str) -> Markup {
+    let columns = &result.view.summary;
     html! {
         table {
             thead { tr {
                 th { "treatment" }
-                @for rule in Rule::ALL { th.number { "supported, " (rule.name()) } }
+                @for column in columns { th.number { (column.axis()) } }
                 th.number { "published" }
             } }
             tbody { @for treatment in result.treatments(scenario) { tr {
                 td { (treatment) }
-                @for rule in Rule::ALL {
-                    td.number { (result.supported(scenario, treatment, rule).unwrap_or(0)) }
+                @for column in columns {
+                    td.number {
+                        (result.summary(scenario, treatment, &column.key).map_or("-".into(), shown))
+                    }
                 }
                 td.number {
-                    @for published in result.published.iter()
-                        .filter(|p| p.scenario == scenario && p.treatment == treatment) {
-                        @if let Some(flows) = published.supported { (flows) " (" (published.label) ")" }
+                    @for published in result.published(scenario, treatment) {
+                        @for value in published.summary.values() { (shown(*value)) " (" (published.label) ") " }
                     }
                 }
             } } }
         }
-        @if let Some(limit) = limit {
-            p { "A lone packet costs " (format!("{:.0}", limit.lone)) " µs of air, one in a full meta packet "
-                (format!("{:.0}", limit.full)) " µs; so the channel has time for "
-                (format!("{:.1}", limit.flows_lone)) " flows of lone packets, or "
-                (format!("{:.1}", limit.flows_full)) " in full frames." }
-        }
     }
 }
 
+/// All points; a metric has a column of published figures where there are any.
 fn rows(result: &RunResult, scenario: &str) -> Markup {
-    let here = result.rows.iter().filter(|row| row.scenario == scenario);
+    let here = || result.rows.iter().filter(|row| row.scenario == scenario);
+    let published = |key: &str| here().any(|row| result.published_at(row, key).is_some());
+    let measured = result.view.metrics.iter();
+    let columns: Vec<_> = measured
+        .filter(|metric| here().any(|row| row.get(&metric.key).is_some()))
+        .map(|metric| (metric, published(&metric.key)))
+        .collect();
+    let number = |value: Option<f64>| value.map_or("-".into(), shown);
     html! {
-        details {
-            summary { "All points" }
-            table.wide {
-                thead { tr {
-                    @for head in ["treatment", "flows", "kau", "uwc", "r70", "loss %", "latency ms",
-                        "p99 ms", "jitter ms", "R", "worst R", "frames/s", "pkts/frame", "air %", "retries %"] {
-                        th { (head) }
-                    }
-                } }
-                tbody { @for row in here { tr {
-                    td { (row.treatment) }
-                    @for count in [row.flows, row.kau, row.uwc, row.r70] { td.number { (count) } }
-                    @for value in [row.loss, row.latency, row.latency_p99, row.jitter, row.r, row.r_min,
-                        row.frames_per_second, row.packets_per_frame, row.air_busy, row.retries] {
-                        td.number { (format!("{value:.1}")) }
-                    }
-                } } }
-            }
-        }
+        div.scroll { table.wide {
+            thead { tr {
+                th { "treatment" }
+                th { (result.view.axis) }
+                @for (metric, published) in &columns {
+                    th { (metric.axis()) }
+                    @if *published { th { "published" } }
+                }
+            } }
+            tbody { @for row in here() { tr {
+                td { (row.treatment) }
+                td.number { (shown(row.x)) }
+                @for (metric, published) in &columns {
+                    td.number { (number(row.get(&metric.key))) }
+                    @if *published { td.number { (number(result.published_at(row, &metric.key))) } }
+                }
+            } } }
+        } }
     }
 }
 
 fn provenance(result: &RunResult) -> Markup {
     html! {
         footer {
-            p { "Plan " b { (result.plan) } " after " i { (result.source) } ". Engine " (result.engine)
-                ", seed " (result.seed) ", " (result.duration) " s a point. " (result.machine) "." }
-            p { @for (name, version) in &result.versions { (name) " " (version) ". " }
-                "A flow is supported by rule kau when its loss is below 5 % and its mean latency plus \
-                 jitter below 150 ms; by uwc with 4 %; by r70 when the E-model rates it 70 or more with \
-                 the best fixed play-out buffer." }
+            p { "Plan " b { (result.plan) } " after " i { (result.source) } ". Engine "
+                (result.engine.name()) ", seed " (result.seed) ", " (result.duration) " s a point. "
+                (result.machine) "." }
+            p { @for (name, version) in &result.versions { (name) " " (version) ". " } (result.view.notes) }
         }
     }
 }

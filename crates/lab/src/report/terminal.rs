@@ -1,55 +1,104 @@
-//! The result as a table for the terminal.
+//! The result as tables for the terminal.
 
-use super::RunResult;
-use sheaf_voice::rules::Rule;
+use super::shown;
+use crate::result::{Row, RunResult};
 use std::fmt::Write;
 
-/// Supported flows of every treatment, beside what was published and what the air allows.
+/// The summary of every treatment, or the charted metrics of every point, beside what was
+/// published.
 pub fn table(result: &RunResult) -> String {
     let mut text = String::new();
-    let out = &mut text;
     for scenario in result.scenarios() {
         let _ = writeln!(
-            out,
+            text,
             "{} / {scenario}, engine {}, seed {}, {} s a point",
-            result.plan, result.engine, result.seed, result.duration
+            result.plan,
+            result.engine.name(),
+            result.seed,
+            result.duration
         );
-        let _ = writeln!(
-            out,
-            "  {:<12} {:>5} {:>5} {:>5}   {:>9}   {:>11} {:>8}",
-            "supported", "kau", "uwc", "r70", "published", "pkts/frame", "gain"
-        );
-        let baseline = result.supported(scenario, "baseline", Rule::Kau);
-        for treatment in result.treatments(scenario) {
-            let count = |rule| {
-                let supported = result.supported(scenario, treatment, rule);
-                supported.map_or("-".into(), |supported| supported.to_string())
+        let cells = match result.view.summary.is_empty() {
+            true => points(result, scenario),
+            false => summary(result, scenario),
+        };
+        text += &aligned(&cells);
+        if let Some(remark) = result.remarks.get(scenario) {
+            let _ = writeln!(text, "  {remark}");
+        }
+    }
+    if !result.answer.is_empty() {
+        let _ = writeln!(text, "{}", result.answer);
+    }
+    text
+}
+
+type Cells = Vec<Vec<String>>;
+
+fn summary(result: &RunResult, scenario: &str) -> Cells {
+    let columns = &result.view.summary;
+    let mut head = vec!["treatment".to_owned()];
+    head.extend(columns.iter().map(|column| column.axis().to_string()));
+    head.push("published".to_owned());
+    let mut cells = vec![head];
+    for treatment in result.treatments(scenario) {
+        let number = |key: &str| result.summary(scenario, treatment, key).map_or("-".into(), shown);
+        let mut line = vec![treatment.to_owned()];
+        line.extend(columns.iter().map(|column| number(&column.key)));
+        let published = result.published(scenario, treatment);
+        let published = published.flat_map(|one| one.summary.values().copied().map(shown));
+        line.push(or_dash(published.collect::<Vec<_>>().join(", ")));
+        cells.push(line);
+    }
+    cells
+}
+
+/// All points of a scenario. A metric has a column of published figures where there are any.
+fn points(result: &RunResult, scenario: &str) -> Cells {
+    let view = &result.view;
+    let rows: Vec<_> = result.rows.iter().filter(|row| row.scenario == scenario).collect();
+    let keys = crate::result::unique(view.charts.iter().map(|chart| chart.metric.as_str()));
+    let mut head = vec!["treatment".to_owned(), view.axis.to_string()];
+    let mut columns: Vec<Box<dyn Fn(&Row) -> Option<f64>>> = Vec::new();
+    for key in keys {
+        if rows.iter().all(|row| row.get(key).is_none()) {
+            continue;
+        }
+        head.push(view.metric(key).map_or(key.to_owned(), |metric| metric.axis().to_string()));
+        columns.push(Box::new(move |row| row.get(key)));
+        if rows.iter().any(|row| result.published_at(row, key).is_some()) {
+            head.push("published".to_owned());
+            columns.push(Box::new(move |row| result.published_at(row, key)));
+        }
+    }
+    let mut cells = vec![head];
+    for row in rows {
+        let mut line = vec![row.treatment.clone(), shown(row.x)];
+        line.extend(columns.iter().map(|column| column(row).map_or("-".into(), shown)));
+        cells.push(line);
+    }
+    cells
+}
+
+fn or_dash(text: String) -> String {
+    if text.is_empty() { "-".to_owned() } else { text }
+}
+
+/// Columns as wide as their widest cell; the first to the left, numbers to the right.
+fn aligned(cells: &Cells) -> String {
+    let len = |cell: &String| cell.chars().count();
+    let columns = cells.first().map_or(0, Vec::len);
+    let widest = |column: usize| cells.iter().filter_map(|line| line.get(column)).map(len).max();
+    let widths: Vec<_> = (0..columns).map(|column| widest(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for line in cells {
+        for (column, cell) in line.iter().enumerate() {
+            let pad = " ".repeat(widths[column].saturating_sub(len(cell)));
+            text += &match column {
+                0 => format!("  {cell}{pad}"),
+                _ => format!("   {pad}{cell}"),
             };
-            let published = result.published.iter().find(|published| {
-                published.scenario == scenario && published.treatment == treatment
-            });
-            let published = published.and_then(|published| published.supported);
-            let kau = result.supported(scenario, treatment, Rule::Kau).unwrap_or(0);
-            let most = result.sweep(scenario, treatment).into_iter().find(|row| row.kau == kau);
-            let gain = baseline.filter(|b| *b > 0).map(|b| f64::from(kau) / f64::from(b));
-            let _ = writeln!(
-                out,
-                "  {treatment:<12} {:>5} {:>5} {:>5}   {:>9}   {:>11} {:>8}",
-                count(Rule::Kau),
-                count(Rule::Uwc),
-                count(Rule::R70),
-                published.map_or("-".into(), |flows| flows.to_string()),
-                most.map_or("-".into(), |row| format!("{:.1}", row.packets_per_frame)),
-                gain.map_or("-".into(), |gain| format!("{gain:.2}x")),
-            );
         }
-        if let Some(limit) = result.limits.get(scenario) {
-            let _ = writeln!(
-                out,
-                "  air time allows {:.0} flows alone ({:.0} us a packet), {:.0} in full frames ({:.0} us)",
-                limit.flows_lone, limit.lone, limit.flows_full, limit.full
-            );
-        }
+        text = text.trim_end().to_owned() + "\n";
     }
     text
 }

@@ -10,8 +10,8 @@
 
 mod host;
 
-use crate::outcome::{Air, FlowReport, Outcome};
-use crate::point::{self, Point};
+use crate::voip::outcome::{Air, FlowReport, Outcome};
+use crate::voip::point::{self, Point};
 use host::Host;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;

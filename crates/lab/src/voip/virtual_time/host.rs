@@ -5,7 +5,7 @@
 //! [`Aggregator`] that is told when the radio has finished with a frame, as on the netns engine.
 
 use super::Message;
-use crate::point::{self, Mode, Point};
+use crate::voip::point::{self, Mode, Point};
 use sheaf_aggregate::{Aggregator, Device, Frame, Hop, HopId, Outbound, Splitter, Stats};
 use sheaf_sim::{NodeId, Outbox};
 use sheaf_stage::{Instant, Stage};

@@ -1,8 +1,8 @@
 //! The talkers and the listeners of the simulated testbed.
 
 use super::Message;
-use crate::outcome::FlowReport;
-use crate::point::{self, Point};
+use crate::voip::outcome::FlowReport;
+use crate::voip::point::{self, Point};
 use sheaf_sim::{NodeId, Outbox};
 use sheaf_stage::{IndexedHeap, Instant};
 use sheaf_voice::emodel::Codec;

@@ -6,8 +6,8 @@
 mod host;
 mod traffic;
 
-use crate::outcome::Outcome;
-use crate::point::Point;
+use crate::voip::outcome::Outcome;
+use crate::voip::point::Point;
 use host::Host;
 use sheaf_medium::{Frame, Medium, RadioId, To};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
@@ -63,7 +63,7 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
     for actor in &actors {
         match actor {
             Actor::Host(host) => outcome.aggregation.add(&host.stats().unwrap_or_default()),
-            Actor::Air(medium) => outcome.air = crate::outcome::Air::of(medium),
+            Actor::Air(medium) => outcome.air = crate::voip::outcome::Air::of(medium),
             _ => {}
         }
     }

@@ -1,6 +1,6 @@
 //! A host of the testbed: a namespace, a TAP as its radio, and the programs on it.
 
-use crate::point::{self, Mode, Point};
+use crate::voip::point::{self, Mode, Point};
 use anyhow::Context;
 use rand::RngExt;
 use sheaf_aggregate::Stats;

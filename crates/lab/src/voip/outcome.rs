@@ -96,3 +96,63 @@ impl Air {
         air
     }
 }
+
+/// The numbers of a row: key, name, unit.
+pub const METRICS: [(&str, &str, &str); 19] = [
+    ("flows", "flows injected", ""),
+    ("kau", "flows supported (rule kau)", ""),
+    ("uwc", "flows supported (rule uwc)", ""),
+    ("r70", "flows supported (rule r70)", ""),
+    ("sent", "packets sent", ""),
+    ("loss", "loss", "%"),
+    ("latency", "mean one-way delay", "ms"),
+    ("latency_p99", "99th percentile of the one-way delay", "ms"),
+    ("jitter", "interarrival jitter", "ms"),
+    ("r", "mean R of the E-model", ""),
+    ("r_min", "the worst flow's R", ""),
+    ("mos", "mean opinion score", ""),
+    ("reordered", "packets out of order", ""),
+    ("frames_per_second", "frames on the air", "1/s"),
+    ("packets_per_frame", "packets a frame", ""),
+    ("air_busy", "channel in use", "%"),
+    ("retries", "frames that are repetitions", "%"),
+    ("queue_drops", "frames dropped by full queues", ""),
+    ("aggregator_drops", "packets dropped by aggregators", ""),
+];
+
+impl Outcome {
+    /// The row of this outcome by [`METRICS`]; `seconds` is how long the channel was watched.
+    /// Delays, jitter and quality are means over the flows.
+    pub fn metrics(&self, seconds: f64) -> Vec<(String, f64)> {
+        let (flows, air) = (&self.flows, self.air);
+        let supported = |rule| flows.iter().filter(|flow| flow.is_supported(rule)).count() as f64;
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let mean = |value: &dyn Fn(&FlowReport) -> f64| {
+            flows.iter().map(value).sum::<f64>() / flows.len().max(1) as f64
+        };
+        let sum = |value: &dyn Fn(&FlowReport) -> u64| flows.iter().map(value).sum::<u64>() as f64;
+        let (sent, received) = (sum(&|flow| flow.sent), sum(&|flow| flow.received));
+        let values = [
+            flows.len() as f64,
+            supported(Rule::Kau),
+            supported(Rule::Uwc),
+            supported(Rule::R70),
+            sent,
+            100.0 * (1.0 - received / sent.max(1.0)),
+            mean(&|flow| ms(flow.delay)),
+            mean(&|flow| ms(flow.delay_p99)),
+            mean(&|flow| ms(flow.jitter)),
+            mean(&|flow| flow.heard.r),
+            flows.iter().map(|flow| flow.heard.r).fold(f64::INFINITY, f64::min),
+            mean(&|flow| flow.heard.mos),
+            sum(&|flow| flow.reordered),
+            air.frames as f64 / seconds,
+            self.aggregation.aggregation_ratio().unwrap_or(1.0),
+            100.0 * air.busy.as_secs_f64() / seconds,
+            100.0 * air.retries as f64 / air.frames.max(1) as f64,
+            air.queue_drops as f64,
+            self.aggregation.dropped as f64,
+        ];
+        METRICS.iter().map(|(key, ..)| (*key).to_owned()).zip(values).collect()
+    }
+}

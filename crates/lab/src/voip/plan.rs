@@ -1,0 +1,347 @@
+//! Plans of calls over a wireless mesh: hosts, radios, who talks to whom, and what the hosts do with
+//! small packets; worked out to points.
+
+use super::point::{Aggregation, Flow, Mode, Point};
+use crate::experiment::Fault;
+use crate::plan::Sheet;
+use serde::{Deserialize, Serialize};
+use sheaf_aggregate::Threshold;
+use sheaf_medium::{Hearing, Link, Phy};
+use sheaf_stage::{Bitrate, Duration};
+use sheaf_voice::emodel::Codec;
+use sheaf_voice::source::Pattern;
+use std::collections::VecDeque;
+
+/// Calls, and how to carry more of them.
+pub type Plan = Sheet<Scenario, Treatment>;
+
+/// A testbed and its sweep.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name.
+    pub name: String,
+    /// Physical layer.
+    pub phy: PhyName,
+    /// Data rate in Mbit/s.
+    pub rate: f64,
+    /// Frames in a transmit queue.
+    pub queue: usize,
+    /// Names of the hosts.
+    pub nodes: Vec<String>,
+    /// Who hears whom.
+    pub hearing: HearingName,
+    /// Who may be whose next hop; routes are shortest paths over these.
+    pub links: Vec<(String, String)>,
+    /// Who talks to whom, one direction each.
+    pub directions: Vec<(String, String)>,
+    /// Codec of the calls.
+    pub codec: CodecName,
+    /// How the callers talk.
+    pub pattern: PatternName,
+    /// The sweep: flows per direction.
+    pub flows: Vec<u32>,
+    /// Points between those: flows in all, shared out as evenly as they go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub totals: Vec<u32>,
+    /// Names of the treatments to compare.
+    pub treatments: Vec<String>,
+}
+
+/// A physical layer.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PhyName {
+    /// DSSS/CCK with the long preamble.
+    DsssLong,
+    /// DSSS/CCK with the short preamble.
+    DsssShort,
+    /// ERP-OFDM in 2.4 GHz.
+    ErpOfdm,
+    /// OFDM in 5 GHz.
+    Ofdm,
+}
+
+/// Who hears whom.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HearingName {
+    /// Everyone everyone: one room.
+    Everyone,
+    /// Only hosts with a link: the others are hidden.
+    Links,
+}
+
+/// A codec.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CodecName {
+    /// G.711.
+    G711,
+    /// G.729A.
+    G729a,
+}
+
+/// A way to talk.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PatternName {
+    /// One second of talk, 1.5 s of silence in the mean.
+    Kau,
+    /// 60-1-60-2-60 s.
+    Uwc,
+    /// ITU-T P.59.
+    P59,
+    /// Without pause.
+    Constant,
+}
+
+/// What the hosts do with small packets.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Treatment {
+    /// Its name.
+    pub name: String,
+    /// Hold policy; none for no aggregation.
+    pub policy: Option<PolicyName>,
+    /// Who splits; the next hop where it is not given.
+    pub mode: Option<ModeName>,
+    /// Bytes a queue must have under `forced`.
+    pub min: Option<u32>,
+    /// Largest meta packet in bytes.
+    pub max: Option<u16>,
+    /// Longest wait under `forced`, in milliseconds.
+    pub timeout: Option<f64>,
+    /// Longest wait, in milliseconds.
+    pub hold: Option<f64>,
+}
+
+/// A hold policy.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyName {
+    /// The theses'.
+    Forced,
+    /// The default.
+    Busy,
+}
+
+/// Who splits a meta packet.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModeName {
+    /// The next hop.
+    Hop,
+    /// The destination.
+    End,
+}
+
+impl Plan {
+    /// Refuses what cannot be run.
+    pub(super) fn check_calls(&self) -> Result<(), Fault> {
+        for treatment in &self.treatments {
+            treatment.aggregation().map_err(|error| Fault::treatment(&treatment.name, error))?;
+        }
+        for scenario in &self.scenarios {
+            let fault = |error: anyhow::Error| Fault::scenario(&scenario.name, error);
+            for name in &scenario.treatments {
+                self.point(scenario, name, 1).map_err(fault)?;
+            }
+            let mut flows = scenario.flows.iter().chain(&scenario.totals);
+            if scenario.flows.is_empty() || flows.any(|flows| *flows == 0) {
+                let message = "flows must be a list of at least one number above zero";
+                return Err(Fault::scenario(&scenario.name, message));
+            }
+        }
+        let points = self.head.points.iter().chain([&self.head.quick.points]).flatten();
+        if let Some(wrong) =
+            points.into_iter().find(|x| x.fract() != 0.0 || !(1.0..1e4).contains(*x))
+        {
+            let message = format!("{wrong} flows a direction; give whole numbers from 1 up");
+            return Err(Fault::head("points", message));
+        }
+        Ok(())
+    }
+
+    /// A treatment by name.
+    pub fn treatment(&self, name: &str) -> anyhow::Result<&Treatment> {
+        self.treatments.iter().find(|treatment| treatment.name == name).ok_or_else(|| {
+            anyhow::anyhow!("no treatment {name:?}; add [[treatment]] name = {name:?}")
+        })
+    }
+
+    /// One point: `flows` flows over all directions of `scenario` under treatment `name`.
+    pub fn point(&self, scenario: &Scenario, name: &str, flows: u32) -> anyhow::Result<Point> {
+        let topology = Topology::new(scenario)?;
+        let pattern = scenario.pattern.pattern();
+        let mut calls = Vec::new();
+        let directions = scenario.directions.len() as u32;
+        for (index, (from, to)) in (0..).zip(&scenario.directions) {
+            let (from, to) = (topology.index(from)?, topology.index(to)?);
+            let flow = Flow { from, to, pattern: pattern.clone() };
+            let share = flows / directions + u32::from(index < flows % directions);
+            calls.extend((0..share).map(|_| flow.clone()));
+        }
+        let aggregation = self.treatment(name)?.aggregation()?;
+        let medium = topology.medium(scenario);
+        medium.check()?;
+        Ok(Point {
+            nodes: scenario.nodes.clone(),
+            next_hop: topology.next_hops()?,
+            medium,
+            flows: calls,
+            codec: scenario.codec.codec(),
+            aggregation,
+            warm_up: Duration::from_secs_f64(self.head.warm_up),
+            duration: Duration::from_secs_f64(self.head.duration),
+            seed: self.head.seed.wrapping_add(u64::from(flows)),
+        })
+    }
+}
+
+impl Scenario {
+    /// The points of the sweep as flows in all: `per_direction` instead of the plan's, where given.
+    pub fn sweep(&self, per_direction: Option<&[f64]>) -> Vec<u32> {
+        let all = |flows: u32| flows * self.directions.len() as u32;
+        let mut sweep: Vec<u32> = match per_direction {
+            Some(flows) => flows.iter().map(|flows| all(*flows as u32)).collect(),
+            None => self.flows.iter().map(|flows| all(*flows)).chain(self.totals.clone()).collect(),
+        };
+        sweep.sort_unstable();
+        sweep.dedup();
+        sweep
+    }
+}
+
+impl Treatment {
+    fn aggregation(&self) -> anyhow::Result<Option<Aggregation>> {
+        let Some(policy) = self.policy else { return Ok(None) };
+        let mut config = match policy {
+            PolicyName::Forced => sheaf_aggregate::Config::forced(),
+            PolicyName::Busy => sheaf_aggregate::Config::default(),
+        };
+        config.min = self.min.map_or(config.min, Threshold::Bytes);
+        config.max = self.max.unwrap_or(config.max);
+        let millis = |ms: f64| Duration::from_secs_f64(ms.max(0.0) / 1e3);
+        config.timeout = self.timeout.map_or(config.timeout, millis);
+        config.hold = self.hold.map_or(config.hold, millis);
+        config.check()?;
+        let mode = match self.mode {
+            Some(ModeName::End) => Mode::End,
+            Some(ModeName::Hop) | None => Mode::Hop,
+        };
+        Ok(Some(Aggregation { config, mode }))
+    }
+}
+
+impl CodecName {
+    fn codec(self) -> Codec {
+        match self {
+            CodecName::G711 => Codec::G711,
+            CodecName::G729a => Codec::G729A,
+        }
+    }
+}
+
+impl PatternName {
+    fn pattern(self) -> Pattern {
+        match self {
+            PatternName::Kau => Pattern::kau(),
+            PatternName::Uwc => Pattern::uwc(),
+            PatternName::P59 => Pattern::p59(),
+            PatternName::Constant => Pattern::Constant,
+        }
+    }
+}
+
+/// The hosts of a scenario and the links between them.
+struct Topology<'a> {
+    nodes: &'a [String],
+    links: Vec<(usize, usize)>,
+}
+
+impl<'a> Topology<'a> {
+    fn new(scenario: &'a Scenario) -> anyhow::Result<Topology<'a>> {
+        let nodes = scenario.nodes.as_slice();
+        anyhow::ensure!((2..=250).contains(&nodes.len()), "{} nodes; give 2 to 250", nodes.len());
+        let mut topology = Topology { nodes, links: Vec::new() };
+        for (a, b) in &scenario.links {
+            let link = (topology.index(a)?, topology.index(b)?);
+            topology.links.push(link);
+        }
+        Ok(topology)
+    }
+
+    fn index(&self, name: &str) -> anyhow::Result<usize> {
+        self.nodes.iter().position(|node| node == name).ok_or_else(|| {
+            anyhow::anyhow!("unknown node {name:?}; the nodes are {}", self.nodes.join(", "))
+        })
+    }
+
+    fn linked(&self, a: usize, b: usize) -> bool {
+        self.links.contains(&(a, b)) || self.links.contains(&(b, a))
+    }
+
+    #[allow(clippy::needless_range_loop, reason = "`to` is a column of the table, not a row")]
+    /// Shortest paths by breadth-first search from each destination.
+    fn next_hops(&self) -> anyhow::Result<Vec<Vec<usize>>> {
+        let count = self.nodes.len();
+        let mut next = vec![vec![usize::MAX; count]; count];
+        for to in 0..count {
+            next[to][to] = to;
+            let mut reached = VecDeque::from([to]);
+            while let Some(near) = reached.pop_front() {
+                for far in (0..count).filter(|far| self.linked(near, *far)) {
+                    if next[far][to] == usize::MAX {
+                        next[far][to] = near;
+                        reached.push_back(far);
+                    }
+                }
+            }
+            if let Some(from) = (0..count).find(|from| next[*from][to] == usize::MAX) {
+                let (from, to) = (&self.nodes[from], &self.nodes[to]);
+                anyhow::bail!("no path from {from} to {to}; add a link");
+            }
+        }
+        Ok(next)
+    }
+
+    fn medium(&self, scenario: &Scenario) -> sheaf_medium::Config {
+        let phy = match scenario.phy {
+            PhyName::DsssLong => Phy::Dsss { short_preamble: false },
+            PhyName::DsssShort => Phy::Dsss { short_preamble: true },
+            PhyName::ErpOfdm => Phy::ErpOfdm,
+            PhyName::Ofdm => Phy::Ofdm,
+        };
+        let rate = Bitrate::from_bps((scenario.rate * 1e6) as u64);
+        let mut config = sheaf_medium::Config::new(phy, self.nodes.len(), rate);
+        config.radios.iter_mut().for_each(|radio| radio.queue_limit = scenario.queue);
+        if matches!(scenario.hearing, HearingName::Links) {
+            let link = |a, b| if self.linked(a, b) { Link::PERFECT } else { Link::NONE };
+            let nodes = 0..self.nodes.len();
+            let row = |a| nodes.clone().map(|b| link(a, b)).collect();
+            config.hearing = Hearing::Table(nodes.clone().map(row).collect());
+        }
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_hops_go_through_the_router() {
+        let crate::plan::Plan::Voip(plan) = crate::plan::Plan::find("voip-two-hop").unwrap();
+        let point = plan.point(&plan.scenarios[0], "baseline", 13).unwrap();
+        let from_a = |flow: &&Flow| (flow.from, flow.to) == (0, 3);
+        assert_eq!(point.flows.len(), 13);
+        assert_eq!(
+            point.flows.iter().filter(from_a).count(),
+            4,
+            "the first direction has one more"
+        );
+        assert_eq!(point.next_hop[0][3], 2, "A reaches D through C");
+        assert_eq!(point.next_hop[2][3], 3);
+    }
+}
