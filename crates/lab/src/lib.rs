@@ -3,6 +3,7 @@
 //! * [`plan`]: experiments as TOML files, read and checked;
 //! * [`experiment`]: what every kind of experiment can do, and what it hands over;
 //! * [`voip`]: calls over a wireless mesh, without and with aggregation;
+//! * [`home`]: a home behind a slow link, without and with window control;
 //! * [`run`]: all points of a plan on one of the two engines; [`store`]: points that are kept;
 //! * [`result`]: what a run came to;
 //! * [`tcp`]: TCP under the virtual clock;
@@ -13,6 +14,7 @@
 //! `plans/`.
 
 pub mod experiment;
+pub mod home;
 pub mod plan;
 pub mod report;
 pub mod result;

@@ -6,16 +6,17 @@
 //! one line with file, line and remedy.
 
 use crate::experiment::{Engine, Experiment, Fault};
-use crate::voip;
+use crate::{home, voip};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The plans that come with the program: name and text.
-const BUILTIN: [(&str, &str); 2] = [
+const BUILTIN: [(&str, &str); 3] = [
     ("voip-two-hop", include_str!("../../../plans/voip-two-hop.toml")),
     ("voip-hop-vs-end", include_str!("../../../plans/voip-hop-vs-end.toml")),
+    ("home-ap", include_str!("../../../plans/home-ap.toml")),
 ];
 
 /// What a plan is about.
@@ -25,6 +26,8 @@ pub enum Kind {
     /// Calls over a wireless mesh.
     #[default]
     Voip,
+    /// A home behind a slow link.
+    Home,
 }
 
 /// An experiment of any kind.
@@ -32,6 +35,8 @@ pub enum Kind {
 pub enum Plan {
     /// Calls over a wireless mesh.
     Voip(voip::Plan),
+    /// A home behind a slow link.
+    Home(home::Plan),
 }
 
 /// Evaluates the same expression on the sheet of whichever kind it is.
@@ -39,6 +44,7 @@ macro_rules! each {
     ($plan:expr, $sheet:ident => $value:expr) => {
         match $plan {
             Plan::Voip($sheet) => $value,
+            Plan::Home($sheet) => $value,
         }
     };
 }
@@ -221,6 +227,7 @@ impl Plan {
         }
         let plan = match read::<Probe>(text, file)?.kind {
             Kind::Voip => Plan::Voip(read(text, file)?),
+            Kind::Home => Plan::Home(read(text, file)?),
         };
         let faulty =
             |fault: Fault| anyhow::anyhow!("{file}:{}: {}", fault.line(text), fault.message);

@@ -332,7 +332,9 @@ mod tests {
 
     #[test]
     fn two_hops_go_through_the_router() {
-        let crate::plan::Plan::Voip(plan) = crate::plan::Plan::find("voip-two-hop").unwrap();
+        let crate::plan::Plan::Voip(plan) = crate::plan::Plan::find("voip-two-hop").unwrap() else {
+            panic!("calls")
+        };
         let point = plan.point(&plan.scenarios[0], "baseline", 13).unwrap();
         let from_a = |flow: &&Flow| (flow.from, flow.to) == (0, 3);
         assert_eq!(point.flows.len(), 13);
