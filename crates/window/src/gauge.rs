@@ -22,6 +22,9 @@ pub(crate) struct Flow {
     scale: u8,
     /// Window that it has in the program.
     pub set: u32,
+    /// The window that has been in force, bytes: follows a smaller one at once, and a larger one no
+    /// faster than `rate` can.
+    limit: f64,
     /// bit/s on the wire, averaged over a few round-trip times.
     pub rate: f64,
     /// When its data passed last.
@@ -52,6 +55,7 @@ impl Flow {
             segment: 1,
             scale: 0,
             set: 0,
+            limit: 0.0,
             rate: 0.0,
             last: Instant::ZERO,
             rounding: rounding::State::default(),
@@ -86,6 +90,9 @@ impl Flow {
         let rtt = self.rtt.unwrap_or(default_rtt).as_secs_f64();
         let constant = (3.0 * rtt).max(0.3);
         self.rate += (acked / seconds - self.rate) * (1.0 - (-seconds / constant).exp());
+        let set = f64::from(self.set);
+        let part = 1.0 - (-seconds / (2.0 * constant)).exp();
+        self.limit = set.min(self.limit + (set - self.limit) * part);
         self.recent = recent(&before, &after).or(self.recent);
         (acked, passed)
     }
@@ -113,11 +120,13 @@ impl Flow {
         }
     }
 
-    /// Whether its window is what holds it back: it has most of it in flight.
+    /// Whether its window is what holds it back: it has most of it in flight. A window that has just
+    /// become larger cannot be in use yet; taken at once for too large, it would be given to others,
+    /// by all flows at the same time.
     pub fn is_held(&self) -> bool {
         let Some(rtt) = self.recent.or(self.rtt) else { return false };
         let flight = self.rate / self.overhead() * rtt.as_secs_f64() / 8.0;
-        self.set > 0 && flight >= 0.8 * f64::from(self.set)
+        self.set > 0 && flight >= 0.8 * self.limit
     }
 
     /// `share` bytes on the wire in segments.

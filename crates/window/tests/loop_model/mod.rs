@@ -228,6 +228,11 @@ impl Link {
         if now < flow.start {
             return;
         }
+        if flow.connection.half[0].rtt.count == 0 {
+            // The handshake, which no data delayed yet.
+            flow.connection.half[0].rtt.sample(flow.rtt.as_nanos() as u64, now);
+            flow.connection.half[1].rtt.sample(1, now);
+        }
         while let Some((_, window)) = flow.coming.front().filter(|(at, _)| *at <= now) {
             flow.window = *window;
             flow.coming.pop_front();
