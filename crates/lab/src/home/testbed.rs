@@ -93,11 +93,12 @@ impl Testbed {
     /// Packets that the bottleneck dropped, and those that wait in it now.
     pub fn bottleneck(&self, sheaf: &Path) -> anyhow::Result<(f64, f64)> {
         let shown = shown(&self.provider, sheaf, &["emulate", "show", "near", "--json"])?;
-        let link = &shown["links"]["bottleneck"];
-        let drops = link["causes"]
-            .as_object()
-            .map_or(0.0, |causes| causes.values().filter_map(serde_json::Value::as_f64).sum());
-        Ok((drops, link["rate_queue_packets"].as_f64().unwrap_or(f64::NAN)))
+        let link = &shown["links"]["pipe bottleneck"];
+        let count =
+            |key: &str| link[key].as_f64().with_context(|| format!("sheaf emulate shows no {key}"));
+        let (waiting, under_way) = (count("rate_queue_packets")?, count("delay_line_packets")?);
+        let drops = count("offered_packets")? - count("delivered_packets")? - waiting - under_way;
+        Ok((drops, waiting))
     }
 
     /// The capacity that `sheaf window` knows of, bit/s; not a number where it is not there.
