@@ -1,6 +1,6 @@
 //! One point, in real time.
 
-use super::plan::{Plan, Role, Scenario, Treatment};
+use super::plan::{Plan, QueueName, Role, Scenario, Treatment};
 use super::testbed::Testbed;
 use super::traffic::{Bulk, Quality, Streams, wait_until};
 use crate::experiment::{Axis, Measured, Series};
@@ -19,7 +19,7 @@ struct Watched {
     rates: Vec<f64>,
     /// Mean queue, packets.
     queue: f64,
-    /// Packets that the bottleneck dropped.
+    /// Packets that the bottleneck dropped, from the beginning on.
     drops: f64,
     /// The capacity that window control knows of, bit/s.
     capacity: f64,
@@ -43,7 +43,11 @@ pub fn measure(
     let together = started + after(Plan::together(scenario));
     wait_until(together + Duration::from_secs_f64(plan.head.warm_up))?;
     let until = started + Duration::from_secs_f64(plan.seconds());
-    let watched = watch(&testbed, &bulk, until, sheaf)?;
+    let mut watched = watch(&testbed, &bulk, until, sheaf)?;
+    if treatment.queue == QueueName::Tbf {
+        // The kernel's queue is another one.
+        (watched.queue, watched.drops) = (f64::NAN, f64::NAN);
+    }
     testbed.alive()?;
     drop(bulk);
     let rtt = scenario.rtts.iter().copied().fold(0.0, f64::max);
@@ -56,7 +60,6 @@ pub fn measure(
 
 fn watch(testbed: &Testbed, bulk: &Bulk, until: Instant, sheaf: &Path) -> anyhow::Result<Watched> {
     let (before, started) = (bulk.bytes(), clock::now());
-    let (dropped, _) = testbed.bottleneck(sheaf)?;
     let (mut sum, mut looks) = (0.0, 0.0f64);
     while clock::now() + LOOK < until {
         wait_until(clock::now() + LOOK)?;
@@ -70,7 +73,7 @@ fn watch(testbed: &Testbed, bulk: &Bulk, until: Instant, sheaf: &Path) -> anyhow
     Ok(Watched {
         rates: rates.map(|bits| bits / seconds).collect(),
         queue: sum / looks.max(1.0),
-        drops: testbed.bottleneck(sheaf)?.0 - dropped,
+        drops: testbed.bottleneck(sheaf)?.0,
         capacity: testbed.capacity(sheaf)?,
     })
 }

@@ -115,8 +115,8 @@ impl Experiment for Plan {
             ],
             notes: "TCP data is what arrived, without headers, while everything ran. The game's \
                     inter-arrival times are of packets that followed each other while everything \
-                    ran; its delay, all losses and R are of the whole run. Drops and queue are the \
-                    emulator's; the kernel's token bucket filter keeps its own."
+                    ran; its delay, all losses, drops and R are of the whole run. Drops and queue are \
+                    the emulator's; those of the kernel's token bucket filter are not known."
                 .to_owned(),
         }
     }
