@@ -4,6 +4,7 @@
 //! * [`experiment`]: what every kind of experiment can do, and what it hands over;
 //! * [`voip`]: calls over a wireless mesh, without and with aggregation;
 //! * [`home`]: a home behind a slow link, without and with window control;
+//! * [`link`]: one emulated link: its rate, its delay, and what TCP makes of its queue;
 //! * [`run`]: all points of a plan on one of the two engines; [`store`]: points that are kept;
 //! * [`result`]: what a run came to;
 //! * [`tcp`]: TCP under the virtual clock;
@@ -15,6 +16,7 @@
 
 pub mod experiment;
 pub mod home;
+pub mod link;
 pub mod plan;
 pub mod report;
 pub mod result;

@@ -42,7 +42,8 @@ pub fn run(
         Some(folder) => Some(Store::open(folder, plan)?),
         None => None,
     };
-    let work = Work { plan, engine, tools, store, again: options.again, bar: bar(options, &spots) };
+    let (again, bar, kept) = (options.again, bar(options, &spots), AtomicUsize::new(0));
+    let work = Work { plan, engine, tools, store, again, bar, kept };
     let workers = match engine {
         Engine::Netns => 1,
         Engine::Virtual => std::thread::available_parallelism().map_or(1, usize::from),
@@ -61,6 +62,10 @@ pub fn run(
     };
     std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(worker))));
     work.bar.finish_and_clear();
+    let (kept, all) = (work.kept.into_inner(), spots.len());
+    if options.progress && kept > 0 {
+        eprintln!("{kept} of {all} points were measured before and kept; --again measures anew");
+    }
     let mut done = done.into_inner().expect("no worker panics holding it");
     done.sort_by_key(|(place, _)| *place);
     let records = done.into_iter().map(|(_, record)| record).collect::<anyhow::Result<Vec<_>>>()?;
@@ -135,6 +140,8 @@ struct Work<'a> {
     store: Option<Store>,
     again: bool,
     bar: ProgressBar,
+    /// Points that were found.
+    kept: AtomicUsize,
 }
 
 impl Work<'_> {
@@ -148,7 +155,10 @@ impl Work<'_> {
             self.store.as_ref().map(|store| (store, store::hash(self.plan, spot, self.engine)));
         let kept = hash.as_ref().filter(|_| !self.again).and_then(|(store, hash)| store.get(hash));
         let record = match kept {
-            Some(record) => record,
+            Some(record) => {
+                self.kept.fetch_add(1, Ordering::Relaxed);
+                record
+            }
             None => {
                 let record = self.measure(spot)?;
                 if let Some((store, hash)) = &hash {

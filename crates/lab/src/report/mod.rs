@@ -54,8 +54,8 @@ fn shown(value: f64) -> String {
     let digits = match value.abs() {
         _ if value.fract() == 0.0 => 0,
         size if size >= 1000.0 => 0,
-        size if size >= 100.0 => 1,
-        size if size >= 1.0 => 2,
+        size if size >= 10.0 => 2,
+        size if size >= 1.0 => 3,
         size if size >= 0.01 => 4,
         _ => return format!("{value:.2e}"),
     };

@@ -1,7 +1,7 @@
 //! The result as tables for the terminal.
 
 use super::shown;
-use crate::result::{Row, RunResult};
+use crate::result::RunResult;
 use std::fmt::Write;
 
 /// The summary of every treatment, or the charted metrics of every point, beside what was
@@ -58,22 +58,26 @@ fn points(result: &RunResult, scenario: &str) -> Cells {
     let rows: Vec<_> = result.rows.iter().filter(|row| row.scenario == scenario).collect();
     let keys = crate::result::unique(view.charts.iter().map(|chart| chart.metric.as_str()));
     let mut head = vec!["treatment".to_owned(), view.axis.to_string()];
-    let mut columns: Vec<Box<dyn Fn(&Row) -> Option<f64>>> = Vec::new();
+    // Keys, each for what was measured and, marked, for what was published.
+    let mut columns = Vec::new();
     for key in keys {
         if rows.iter().all(|row| row.get(key).is_none()) {
             continue;
         }
         head.push(view.metric(key).map_or(key.to_owned(), |metric| metric.axis().to_string()));
-        columns.push(Box::new(move |row| row.get(key)));
+        columns.push((key, false));
         if rows.iter().any(|row| result.published_at(row, key).is_some()) {
             head.push("published".to_owned());
-            columns.push(Box::new(move |row| result.published_at(row, key)));
+            columns.push((key, true));
         }
     }
     let mut cells = vec![head];
     for row in rows {
         let mut line = vec![row.treatment.clone(), shown(row.x)];
-        line.extend(columns.iter().map(|column| column(row).map_or("-".into(), shown)));
+        line.extend(columns.iter().map(|(key, published)| {
+            let number = if *published { result.published_at(row, key) } else { row.get(key) };
+            number.map_or("-".into(), shown)
+        }));
         cells.push(line);
     }
     cells

@@ -1,0 +1,146 @@
+//! `sheaf lab` as a program. The netns engine needs root.
+
+use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        Folder(std::env::temp_dir().join(format!("sheaf-{name}-{}", std::process::id())))
+    }
+
+    fn path(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    fn result(&self) -> Value {
+        let text = std::fs::read_to_string(self.0.join("result.json")).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn lab(line: &str) -> Output {
+    Command::new(SHEAF).arg("lab").args(line.split_whitespace()).output().unwrap()
+}
+
+fn worked(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn on_real_interfaces_no_round_trip_is_early_and_a_download_arrives() {
+    let folder = Folder::new("lab-latency");
+    let line = format!("run emulator-latency --quick --engine netns --out {}", folder.path());
+    let said = worked(lab(&line));
+    assert!(said.contains("published"), "{said}");
+    let result = folder.result();
+    let row = |scenario: &str, treatment: &str| {
+        let rows = result["rows"].as_array().unwrap();
+        let found = rows
+            .iter()
+            .find(|row| row["scenario"] == scenario && row["treatment"] == treatment)
+            .unwrap_or_else(|| panic!("no {scenario}/{treatment} in {result}"));
+        found.clone()
+    };
+    let ping = row("ping", "sheaf");
+    assert_eq!(ping["early"], 0, "{ping}");
+    assert_eq!(ping["loss"], 0, "{ping}");
+    assert_eq!(row("bare-path", "bare")["loss"], 0);
+    for treatment in ["sheaf", "tbf"] {
+        let goodput = row("tcp-10-mbit", treatment)["goodput"].as_f64().unwrap();
+        // A link does not carry more than its rate, however late it is.
+        assert!(goodput > 0.0, "{treatment}: {goodput}");
+    }
+    assert!(folder.0.join("report.html").exists());
+}
+
+#[test]
+fn an_interrupted_run_takes_its_emulator_with_it() {
+    let folder = Folder::new("lab-interrupted");
+    let mut command = Command::new(SHEAF);
+    command.args(["lab", "run", "emulator-latency", "--engine", "netns", "--out"]);
+    let run = command.arg(&folder.0).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut run = run.spawn().unwrap();
+    let emulator = loop {
+        assert!(run.try_wait().unwrap().is_none(), "it ended before its emulator was seen");
+        if let Some(emulator) = emulator_of(run.id()) {
+            break emulator;
+        }
+    };
+    kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).unwrap();
+    run.wait().unwrap();
+    // Readable when it has ended; its parent's death killed it.
+    let mut poll = [nix::poll::PollFd::new(emulator.as_fd(), nix::poll::PollFlags::POLLIN)];
+    let ended = nix::poll::poll(&mut poll, nix::poll::PollTimeout::from(10_000u16)).unwrap();
+    assert_eq!(ended, 1, "the emulator outlives the lab");
+}
+
+/// A descriptor of the `sheaf emulate` that process `parent` started.
+fn emulator_of(parent: u32) -> Option<OwnedFd> {
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        let read =
+            |file: &str| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        let child = read("status").lines().any(|line| line == format!("PPid:\t{parent}"));
+        if child && read("cmdline").contains("emulate\0link") {
+            // SAFETY: a bare system call.
+            let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+            // SAFETY: the descriptor is new and nobody else's.
+            return (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) });
+        }
+    }
+    None
+}
+
+#[test]
+fn points_that_were_run_one_by_one_are_gathered_to_what_one_run_gives() {
+    let (apart, whole) = (Folder::new("lab-apart"), Folder::new("lab-whole"));
+    let some = "emulator-rate --points 0,20 --duration 1";
+    let commands = worked(lab(&format!("points {some} --out {}", apart.path())));
+    assert_eq!(commands.lines().count(), 3 * 2 * 2, "{commands}");
+    for command in commands.lines() {
+        let path = Path::new(SHEAF).parent().unwrap().display();
+        let line = format!("PATH={path}:$PATH; {command}");
+        worked(Command::new("sh").args(["-c", &line]).output().unwrap());
+    }
+    worked(lab(&format!("gather {}", apart.path())));
+    worked(lab(&format!("run {some} --out {}", whole.path())));
+    assert_eq!(apart.result(), whole.result());
+}
+
+#[test]
+fn what_cannot_be_run_is_said_in_one_line_with_status_2() {
+    let out = std::env::temp_dir().display().to_string();
+    for (line, told) in [
+        ("run no-such-plan".to_owned(), "give one of voip-two-hop"),
+        (format!("run emulator-rate --only x/y/1 --out {out}"), "`sheaf lab points` prints all"),
+        (format!("run voip-two-hop --points 0 --out {out}"), "whole numbers from 1 up"),
+        (format!("run voip-two-hop --duration 0 --out {out}"), "give seconds above zero"),
+        ("run voip-two-hop --out /proc/none".to_owned(), "give another --out"),
+        ("report /nonexistent".to_owned(), "run `sheaf lab run` first"),
+        ("gather /nonexistent".to_owned(), "run `sheaf lab run"),
+    ] {
+        let output = lab(&line);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert!(said.contains(told) && said.lines().count() == 1, "{line}: {said}");
+    }
+}

@@ -1,0 +1,151 @@
+//! One emulated link: does it keep its rate and its delay, and what does TCP make of its queue?
+//!
+//! The experiments of "Implementing Rate Control in NetEm" (University of Oslo, 2013; UiO): UDP
+//! above the rate, pings, and a bulk transfer, between two hosts with a link between them.
+//!
+//! * [`plan`]: scenarios and treatments; [`outcome`]: what is made of arrivals, round trips and
+//!   transfers, the same on both engines;
+//! * [`netns`], [`virtual_time`]: the two engines.
+
+pub mod netns;
+pub mod outcome;
+pub mod plan;
+pub mod virtual_time;
+
+pub use plan::{Plan, Scenario, Treatment};
+
+use crate::experiment::{
+    Axis, Chart, Conclusion, Engine, Experiment, Fault, Measured, Metric, Spot, Tools, View,
+};
+use crate::result::{Row, scenarios, treatments};
+use anyhow::{Context, ensure};
+use plan::{Shaper, Test};
+use std::process::{Command, Stdio};
+
+impl Experiment for Plan {
+    fn check(&self) -> Result<(), Fault> {
+        self.check_links()
+    }
+
+    fn ready(&self, engine: Engine, tools: &Tools) -> anyhow::Result<()> {
+        if engine == Engine::Virtual {
+            return Ok(());
+        }
+        ensure!(nix::unistd::geteuid().is_root(), "the netns engine needs root; run with sudo");
+        let program = tools.sheaf.display();
+        ensure!(tools.sheaf.exists(), "{program} is gone; build it anew and run it from there");
+        if self.treatments.iter().any(|treatment| treatment.shaper == Shaper::Tbf) {
+            let tc = Command::new("tc").arg("-V").stdout(Stdio::null()).status();
+            ensure!(tc.is_ok_and(|tc| tc.success()), "no program tc; install iproute2");
+        }
+        Ok(())
+    }
+
+    fn points(&self, engine: Engine) -> Vec<Spot> {
+        let seconds = self.head.warm_up + self.head.duration;
+        let mut spots = Vec::new();
+        for scenario in &self.scenarios {
+            let sweep = self.head.points.as_deref().unwrap_or(&scenario.sweep);
+            for treatment in self.treatments_of(scenario, engine) {
+                // A bare path has the delay that it has.
+                let sweep = if treatment.shaper == Shaper::None { &[0.0] } else { sweep };
+                spots.extend(sweep.iter().map(|x| Spot {
+                    scenario: scenario.name.clone(),
+                    treatment: treatment.name.clone(),
+                    x: *x,
+                    seconds,
+                }));
+            }
+        }
+        spots
+    }
+
+    fn measure(&self, spot: &Spot, engine: Engine, tools: &Tools) -> anyhow::Result<Measured> {
+        let point = self.point(spot).context("the plan has changed")?;
+        match engine {
+            Engine::Netns => netns::run(&point, tools),
+            Engine::Virtual => virtual_time::run(&point),
+        }
+    }
+
+    fn view(&self) -> View {
+        View {
+            axis: Axis::new("round-trip time set", "ms"),
+            metrics: outcome::METRICS.map(|(key, label, unit)| Metric::new(key, label, unit)).into(),
+            charts: vec![
+                Chart::new("Rate received", "received"),
+                Chart::new("Error of the rate", "error"),
+                Chart::new("Largest burst above the rate", "burst"),
+                Chart::new("Mean round-trip time", "rtt_mean"),
+                Chart::new("Round trips later than set, 99th percentile", "over_p99"),
+                Chart::new("The earliest round trip against the one set", "over_min"),
+                Chart::new("Goodput of TCP", "goodput"),
+                Chart::new("Most data on its way", "in_flight"),
+                Chart::new("First repeated segment", "first_repeat"),
+                Chart::new("Packets late in the emulator, 99th percentile", "late_p99"),
+            ],
+            summary: Vec::new(),
+            notes: "The rate counts whole Ethernet frames with preamble and gap, as a cable does; \
+                    received is UDP payload of 1470 bytes in frames of 1536. A burst is what came \
+                    above the rate in any window of two packets or more. Half of the round-trip \
+                    time lies on each way. Every queue holds rate × RTT / 1498 packets, with an RTT \
+                    of 1 ms where none is set, and never less than two; under one-queue the packets \
+                    under way count, too. Data on its way is what the link to the receiver holds in \
+                    virtual time, and on real stacks what the sender's TCP takes for unlost and \
+                    unacknowledged."
+                .to_owned(),
+        }
+    }
+
+    fn conclude(&self, rows: &[Row]) -> Conclusion {
+        let sentences: Vec<_> = scenarios(rows)
+            .into_iter()
+            .filter_map(|name| {
+                let scenario = self.scenarios.iter().find(|scenario| scenario.name == name)?;
+                self.answer(rows, scenario)
+            })
+            .collect();
+        Conclusion { answer: sentences.join(" "), ..Conclusion::default() }
+    }
+}
+
+impl Plan {
+    /// What a scenario shows, treatment by treatment.
+    fn answer(&self, rows: &[Row], scenario: &Scenario) -> Option<String> {
+        let mut parts = Vec::new();
+        for treatment in treatments(rows, &scenario.name) {
+            let here =
+                |row: &&Row| (&*row.scenario, &*row.treatment) == (&*scenario.name, treatment);
+            let numbers = |key: &str| {
+                let rows = rows.iter().filter(here);
+                rows.filter_map(|row| row.get(key)).collect::<Vec<_>>()
+            };
+            let most = |key: &str| numbers(key).into_iter().reduce(f64::max);
+            let least = |key: &str| numbers(key).into_iter().reduce(f64::min);
+            let sentence = match scenario.test {
+                Test::Udp => {
+                    let error = numbers("error").into_iter().map(f64::abs).reduce(f64::max)?;
+                    format!(
+                        "{treatment} within {error:.3} % of it, bursts up to {:.0} bytes",
+                        most("burst")?
+                    )
+                }
+                Test::Ping => format!(
+                    "{treatment} late by {:.3} ms at p99, the earliest {:+.3} ms",
+                    most("over_p99")?,
+                    least("over_min")?
+                ),
+                Test::Tcp => {
+                    format!("{treatment} with up to {:.0} kB on its way", most("in_flight")?)
+                }
+            };
+            parts.push(sentence);
+        }
+        let of = match scenario.test {
+            Test::Udp => "the rate set",
+            Test::Ping => "round trips against those set",
+            Test::Tcp => "one TCP download",
+        };
+        (!parts.is_empty()).then(|| format!("{}, {of}: {}.", scenario.name, parts.join("; ")))
+    }
+}

@@ -1,0 +1,193 @@
+//! The engine `netns`: two hosts as anonymous network namespaces, real sockets, real time; between
+//! them a box in which `sheaf emulate` runs, or a bridge with a token bucket filter.
+//!
+//! Everything goes with this process, however it ends: namespaces and interfaces with their
+//! descriptors, the emulator because the kernel is asked to kill it.
+
+mod traffic;
+
+use super::plan::{LINE, ON_WIRE, Point, Shaper, Test};
+use crate::experiment::{Measured, Tools};
+use anyhow::{Context, ensure};
+use nix::sys::signal::Signal;
+use sheaf_netio::ip;
+use sheaf_netio::netns::Namespace;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// The far host's address; the near one has 10.9.0.1.
+const FAR: &str = "10.9.0.2";
+
+/// Runs one point in real time. Needs root.
+pub fn run(point: &Point, tools: &Tools) -> anyhow::Result<Measured> {
+    let path = Path::new(point, tools)?;
+    let mut measured = match point.test {
+        Test::Udp => traffic::udp(point, &path),
+        Test::Ping => traffic::ping(point, &path),
+        Test::Tcp => traffic::tcp(point, &path),
+    }?;
+    measured.metrics.extend(path.lateness(tools)?);
+    Ok(measured)
+}
+
+/// Two hosts and what lies between them.
+struct Path {
+    near: Namespace,
+    far: Namespace,
+    /// From near to far; the emulator is in the last.
+    boxes: Vec<Namespace>,
+    emulator: Option<Emulator>,
+}
+
+impl Path {
+    fn new(point: &Point, tools: &Tools) -> anyhow::Result<Path> {
+        let (emulation, shaped) = (emulation(point), point.shaper == Shaper::Tbf);
+        // From the near host to the far one; each has a cable to the next.
+        let count = 2 + usize::from(shaped) + usize::from(emulation.is_some());
+        let refused = "cannot make network namespaces; the netns engine needs root, run with sudo";
+        let row: io::Result<Vec<_>> = (0..count).map(|_| Namespace::new()).collect();
+        let mut row = row.context(refused)?;
+        for at in 1..count {
+            let end = |host, inside| if host { "eth0" } else { inside };
+            cable((&row[at - 1], end(at == 1, "far")), (&row[at], end(at == count - 1, "near")))?;
+        }
+        let host = |at: usize, ours, theirs| row[at].run(|| host_side(ours, theirs));
+        host(0, 1, 2).context("cannot set up the near host")?;
+        host(count - 1, 2, 1).context("cannot set up the far host")?;
+        if shaped {
+            token_bucket(point, &row[1])?;
+        }
+        let emulator = match emulation {
+            Some(options) => Some(Emulator::start(tools, &row[count - 2], &options)?),
+            None => None,
+        };
+        let (far, near) = (row.remove(count - 1), row.remove(0));
+        Ok(Path { near, far, boxes: row, emulator })
+    }
+
+    /// How late packets left the emulator, as it says itself: what the machine's load did to it.
+    fn lateness(&self, tools: &Tools) -> anyhow::Result<Vec<(String, f64)>> {
+        let (Some(_), Some(inside)) = (&self.emulator, self.boxes.last()) else {
+            return Ok(Vec::new());
+        };
+        let mut command = Command::new(&tools.sheaf);
+        command.args(["emulate", "show", "near", "--json"]);
+        inside.enter(&mut command);
+        let output = command.output().context("cannot ask the emulator")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "the emulator does not answer: {}", said.trim());
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let late = |key: &str| Some(status["lateness"][key].as_f64()? / 1e3);
+        let numbers = [("late_p99", late("p99_us")), ("late_max", late("max_us"))];
+        let known = numbers.into_iter().filter_map(|(key, ms)| Some((key.to_owned(), ms?)));
+        Ok(known.collect())
+    }
+}
+
+/// What `sheaf emulate` has to do, in its words; `None` where nothing lies between the hosts.
+fn emulation(point: &Point) -> Option<String> {
+    let mut words = format!("seed {}", point.seed % (1 << 32));
+    if let Some(rate) = point.rate.filter(|_| point.shaper == Shaper::TwoQueues) {
+        words += &format!(" rate {}bit {LINE} limit {}", rate.as_bps(), point.limit);
+    }
+    if !point.rtt.is_zero() {
+        words += &format!(" delay {}ns", (point.rtt / 2).as_nanos());
+    }
+    let needed = match point.shaper {
+        Shaper::TwoQueues => true,
+        Shaper::Tbf => !point.rtt.is_zero(),
+        Shaper::None | Shaper::OneQueue => false,
+    };
+    needed.then_some(words)
+}
+
+/// A cable between an interface of one namespace and one of another.
+fn cable(one: (&Namespace, &str), other: (&Namespace, &str)) -> io::Result<()> {
+    let quiet = || std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+    // Only what the experiment sends is to be on the link.
+    other.0.run(quiet)?;
+    one.0.run(quiet)?;
+    let ((_, here), (there, peer)) = (one, (other.0.path(), other.1));
+    one.0.run(|| {
+        ip::run(&format!("link add {here} type veth peer name {peer} netns {there}"))?;
+        ip::run(&format!("link set {here} up"))
+    })?;
+    other.0.run(|| ip::run(&format!("link set {peer} up")))
+}
+
+/// Address and neighbour, so that nothing is asked over the link.
+fn host_side(ours: u8, theirs: u8) -> io::Result<()> {
+    // Single packets, as they are on a cable: a super-packet would be one in a queue.
+    ip::run(&format!("link set eth0 address 02:00:00:00:00:0{ours} gso_max_segs 1"))?;
+    ip::run(&format!("addr add 10.9.0.{ours}/24 dev eth0"))?;
+    let link = format!("lladdr 02:00:00:00:00:0{theirs} dev eth0 nud permanent");
+    ip::run(&format!("neigh add 10.9.0.{theirs} {link}"))
+}
+
+/// A bridge with the kernel's token bucket filter towards the far host. On the sender itself it
+/// would slow the socket down and lose nothing.
+fn token_bucket(point: &Point, bridge: &Namespace) -> anyhow::Result<()> {
+    let Some(rate) = point.rate else { return Ok(()) };
+    let rate = rate.as_bps();
+    // tc-tbf(8): a bucket of at least the rate over the kernel's tick, here of 4 ms; and of a packet.
+    let burst = (rate / 8 / 250).max(2 * ON_WIRE as u64);
+    let limit = point.limit * ON_WIRE as u64;
+    let line = format!(
+        "qdisc add dev far root tbf rate {rate}bit burst {burst} limit {limit} overhead {LINE}"
+    );
+    let set_up = || {
+        ip::run("link add br0 type bridge")?;
+        ip::run("link set br0 up")?;
+        ["near", "far"]
+            .iter()
+            .try_for_each(|dev| ip::run(&format!("link set {dev} master br0")))?;
+        Command::new("tc").args(line.split(' ')).output()
+    };
+    let output = bridge.run(set_up).context("cannot make a bridge; load the module bridge")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "tc {line}: {}; is sch_tbf in this kernel?", said.trim());
+    Ok(())
+}
+
+/// `sheaf emulate`, ended with its path or with this process.
+struct Emulator(Child);
+
+impl Emulator {
+    /// At work between the two interfaces of `middle`: it has said so.
+    fn start(tools: &Tools, middle: &Namespace, options: &str) -> anyhow::Result<Emulator> {
+        let line = format!("emulate link near far {options}");
+        let mut command = Command::new(&tools.sheaf);
+        command.args(line.split(' ')).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        middle.enter(&mut command);
+        let with_us = || Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?);
+        // SAFETY: the closure makes one system call and touches no memory.
+        unsafe { command.pre_exec(with_us) };
+        let child =
+            command.spawn().with_context(|| format!("cannot start {}", tools.sheaf.display()))?;
+        let mut emulator = Emulator(child);
+        let mut first = String::new();
+        let out = emulator.0.stdout.take().context("its output is ours")?;
+        BufReader::new(out).read_line(&mut first)?;
+        if !first.starts_with("emulating ") {
+            let mut said = String::new();
+            emulator
+                .0
+                .stderr
+                .take()
+                .context("its complaints are ours")?
+                .read_to_string(&mut said)?;
+            anyhow::bail!("sheaf {line}: {}", said.trim().replace('\n', "; "));
+        }
+        Ok(emulator)
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,209 @@
+//! Plans of one emulated link: what is tested, at which rates and delays, and what shapes it.
+
+use crate::experiment::{Engine, Fault, Spot};
+use crate::plan::Sheet;
+use serde::{Deserialize, Serialize};
+use sheaf_stage::{Bitrate, Duration};
+
+/// Tests of links.
+pub type Plan = Sheet<Scenario, Treatment>;
+
+/// UDP payload of a test packet, as iperf has it.
+pub const PAYLOAD: usize = 1470;
+/// The same with UDP and IP headers: UiO divides by it to get the length of a queue.
+pub const PACKET: usize = PAYLOAD + 28;
+/// Bytes of Ethernet's header.
+pub const ETHERNET: usize = 14;
+/// Preamble, checksum and gap of an Ethernet frame, which a cable carries, too.
+pub const LINE: usize = 24;
+/// What one test packet costs on a cable.
+pub const ON_WIRE: usize = PACKET + ETHERNET + LINE;
+/// Packets of one point at most: the arrival of each is kept until the end.
+const MOST: f64 = 1e8;
+/// UDP is offered at this multiple of the rate, counted on the wire.
+pub const OFFERED: f64 = 1.2;
+
+/// A test and its sweep over round-trip times.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name.
+    pub name: String,
+    /// What runs over the link.
+    pub test: Test,
+    /// The link's rate in Mbit/s; none for no bound.
+    pub rate: Option<f64>,
+    /// Packets in the queue; none for rate × RTT / 1498.
+    pub limit: Option<u64>,
+    /// Round-trip times in ms.
+    pub sweep: Vec<f64>,
+    /// Names of the treatments to compare.
+    pub treatments: Vec<String>,
+}
+
+/// What runs over the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Test {
+    /// UDP at 120 % of the rate.
+    Udp,
+    /// Echo requests every 20 ms.
+    Ping,
+    /// One bulk transfer by TCP.
+    Tcp,
+}
+
+/// What makes the link.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Treatment {
+    /// Its name.
+    pub name: String,
+    /// What makes it.
+    pub shaper: Shaper,
+}
+
+/// What makes a link of a cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shaper {
+    /// Our emulator: `sheaf emulate` on real interfaces, its stage in virtual time.
+    TwoQueues,
+    /// The same in virtual time with packets under way counted against the limit, as NetEm does.
+    OneQueue,
+    /// The kernel's token bucket filter for the rate, on real interfaces; the delay is ours.
+    Tbf,
+    /// Nothing: the bare path of real interfaces.
+    None,
+}
+
+impl Shaper {
+    /// Whether it exists on `engine`.
+    pub fn runs_on(self, engine: Engine) -> bool {
+        match self {
+            Shaper::TwoQueues => true,
+            Shaper::OneQueue => engine == Engine::Virtual,
+            Shaper::Tbf | Shaper::None => engine == Engine::Netns,
+        }
+    }
+}
+
+/// One point, worked out.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// What runs.
+    pub test: Test,
+    /// Over what.
+    pub shaper: Shaper,
+    /// The link's rate.
+    pub rate: Option<Bitrate>,
+    /// The round-trip time set; half of it lies on each way.
+    pub rtt: Duration,
+    /// Packets in the queue.
+    pub limit: u64,
+    /// Time before anything is measured.
+    pub warm_up: Duration,
+    /// Time that is measured.
+    pub duration: Duration,
+    /// Of all randomness.
+    pub seed: u64,
+}
+
+impl Point {
+    /// The time between two packets of the UDP test, without a rate that of 100 Mbit/s.
+    pub fn interval(&self) -> Duration {
+        let rate = self.rate.map_or(100e6, |rate| rate.as_bps() as f64);
+        Duration::from_secs_f64(ON_WIRE as f64 * 8.0 / (rate * OFFERED))
+    }
+
+    /// Warm-up and measurement.
+    pub fn whole(&self) -> Duration {
+        self.warm_up + self.duration
+    }
+}
+
+impl Plan {
+    /// The treatments of `scenario` that exist on `engine`.
+    pub fn treatments_of(&self, scenario: &Scenario, engine: Engine) -> Vec<&Treatment> {
+        let named =
+            |name: &String| self.treatments.iter().find(|treatment| treatment.name == *name);
+        let found = scenario.treatments.iter().filter_map(named);
+        found.filter(|treatment| treatment.shaper.runs_on(engine)).collect()
+    }
+
+    /// What is run at `spot`; `None` where the plan has no such scenario or treatment.
+    pub fn point(&self, spot: &Spot) -> Option<Point> {
+        let scenario = self.scenarios.iter().find(|one| one.name == spot.scenario)?;
+        let treatment = self.treatments.iter().find(|one| one.name == spot.treatment)?;
+        let rtt = Duration::from_secs_f64(spot.x / 1e3);
+        Some(Point {
+            test: scenario.test,
+            shaper: treatment.shaper,
+            rate: scenario.rate.map(|rate| Bitrate::from_bps((rate * 1e6).round() as u64)),
+            rtt,
+            limit: scenario.limit.unwrap_or_else(|| scenario.queue(rtt)),
+            warm_up: Duration::from_secs_f64(self.head.warm_up),
+            duration: Duration::from_secs_f64(self.head.duration),
+            seed: self.head.seed,
+        })
+    }
+
+    /// Refuses what cannot be run.
+    pub(super) fn check_links(&self) -> Result<(), Fault> {
+        for scenario in &self.scenarios {
+            let fault = |message: &str| Err(Fault::scenario(&scenario.name, message));
+            for name in &scenario.treatments {
+                if !self.treatments.iter().any(|treatment| treatment.name == *name) {
+                    return fault(&format!(
+                        "no treatment {name:?}; add [[treatment]] name = {name:?}"
+                    ));
+                }
+            }
+            match scenario.rate {
+                Some(rate) if !(0.01..=10_000.0).contains(&rate) => {
+                    return fault("rate is in Mbit/s; give 0.01 to 10000");
+                }
+                None if scenario.test == Test::Udp => {
+                    return fault("a test with UDP needs a rate; add rate = 10");
+                }
+                _ => {}
+            }
+            if scenario.limit == Some(0) {
+                return fault("a queue of no packet carries nothing; give limit = 2 or more");
+            }
+            if scenario.sweep.is_empty() {
+                return fault("the sweep is empty; give round-trip times in ms");
+            }
+            if !scenario.sweep.iter().all(is_rtt) {
+                return fault("the sweep is of round-trip times in ms; give 0 to 10000");
+            }
+            let seconds = self.head.warm_up + self.head.duration;
+            let rate = scenario.rate.unwrap_or_default() * 1e6 * OFFERED;
+            if rate * seconds / 8.0 / ON_WIRE as f64 > MOST {
+                return fault("these are over 100 million packets; lower its rate or the duration");
+            }
+        }
+        let points = self.head.points.iter().chain([&self.head.quick.points]).flatten();
+        if let Some(wrong) = points.into_iter().find(|rtt| !is_rtt(rtt)) {
+            let message = format!("{wrong} is no round-trip time in ms; give 0 to 10000");
+            return Err(Fault::head("points", message));
+        }
+        Ok(())
+    }
+}
+
+/// Whether it is a round-trip time in ms that is worked with.
+fn is_rtt(ms: &f64) -> bool {
+    (0.0..=10_000.0).contains(ms)
+}
+
+impl Scenario {
+    /// Packets in the queue: what the link carries in one round trip (UiO: rate × RTT / 1498 bytes,
+    /// 1 ms where no delay is set). Below two, a packet would find no place while the one before
+    /// is being sent, and the link would stand idle.
+    fn queue(&self, rtt: Duration) -> u64 {
+        let Some(rate) = self.rate else { return 1000 };
+        let rtt = rtt.max(Duration::from_millis(1)).as_secs_f64();
+        ((rate * 1e6 * rtt / 8.0 / PACKET as f64).round() as u64).max(2)
+    }
+}
