@@ -6,18 +6,19 @@
 //! one line with file, line and remedy.
 
 use crate::experiment::{Engine, Experiment, Fault};
-use crate::{link, trunk, voip};
+use crate::{home, link, trunk, voip};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The plans that come with the program: name and text.
-const BUILTIN: [(&str, &str); 11] = [
+const BUILTIN: [(&str, &str); 12] = [
     ("voip-two-hop", include_str!("../../../plans/voip-two-hop.toml")),
     ("voip-hop-vs-end", include_str!("../../../plans/voip-hop-vs-end.toml")),
     ("emulator-rate", include_str!("../../../plans/emulator-rate.toml")),
     ("emulator-latency", include_str!("../../../plans/emulator-latency.toml")),
+    ("home-ap", include_str!("../../../plans/home-ap.toml")),
     ("trunk-basic", include_str!("../../../plans/trunk-basic.toml")),
     ("trunk-congestion", include_str!("../../../plans/trunk-congestion.toml")),
     ("trunk-error", include_str!("../../../plans/trunk-error.toml")),
@@ -34,6 +35,8 @@ pub enum Kind {
     /// Calls over a wireless mesh.
     #[default]
     Voip,
+    /// A home behind a slow link.
+    Home,
     /// One emulated link.
     Link,
     /// Trunks of radio links.
@@ -45,6 +48,8 @@ pub enum Kind {
 pub enum Plan {
     /// Calls over a wireless mesh.
     Voip(voip::Plan),
+    /// A home behind a slow link.
+    Home(home::Plan),
     /// One emulated link.
     Link(link::Plan),
     /// Trunks of radio links.
@@ -56,6 +61,7 @@ macro_rules! each {
     ($plan:expr, $sheet:ident => $value:expr) => {
         match $plan {
             Plan::Voip($sheet) => $value,
+            Plan::Home($sheet) => $value,
             Plan::Link($sheet) => $value,
             Plan::Trunk($sheet) => $value,
         }
@@ -240,6 +246,7 @@ impl Plan {
         }
         let plan = match read::<Probe>(text, file)?.kind {
             Kind::Voip => Plan::Voip(read(text, file)?),
+            Kind::Home => Plan::Home(read(text, file)?),
             Kind::Link => Plan::Link(read(text, file)?),
             Kind::Trunk => Plan::Trunk(read(text, file)?),
         };
