@@ -25,8 +25,8 @@ check: setup
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 
 bench: setup
-	$(SUDO) cargo bench --locked --package sheaf-bpf --bench aggregation --bench window
-	$(SUDO) cargo bench --locked --package sheaf --bench emulate --bench trunk --bench window
+	$(SUDO) cargo bench --locked --package sheaf-bpf --bench aggregation --bench window --bench window_ways
+	$(SUDO) cargo bench --locked --package sheaf --bench emulate --bench trunk
 	cargo bench --locked --package sheaf-aggregate --bench aggregator
 	cargo bench --locked --package sheaf-medium --bench medium
 	cargo bench --locked --package sheaf-emulator --bench link

@@ -5,7 +5,7 @@
 //! * [`controller`]: keeps time for it;
 //! * [`layout`]: the structures that both sides of the maps share;
 //! * [`ticker`]: the frames on which due queues leave;
-//! * [`window`]: lowers advertised windows; [`window_layout`] has its structures;
+//! * [`window`]: lowers advertised windows; [`window_layout`] has its structures, `table` its flows;
 //! * [`support`]: whether this kernel can run them, and why not.
 //!
 //! The C sources are in `src/c`, compiled by `build.rs` with clang.
@@ -16,6 +16,7 @@ pub mod layout;
 pub mod merge;
 pub mod split;
 pub mod support;
+mod table;
 pub mod ticker;
 pub mod window;
 pub mod window_layout;

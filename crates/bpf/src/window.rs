@@ -5,15 +5,17 @@
 //! they stop lowering windows two seconds after the last [`Window::beat`].
 
 use crate::layout::Plain;
-use crate::window_layout::{Connection, Control, Key, QuicPair, SETTINGS, Setting, Totals};
+use crate::table::Table;
+use crate::window_layout::{Control, Key, QuicPair, SETTINGS, Setting, Totals};
 use crate::{Error, batch};
-use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
+use aya::maps::{Array, Map, MapData, PerCpuArray};
 use aya::programs::tc::{self, TcAttachType};
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 use aya::util::KernelVersion;
 use aya::{Ebpf, include_bytes_aligned};
 use sheaf_stage::{Duration, Instant};
 use sheaf_window::{Controller, Direction, FlowId};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/window.bpf.o"));
@@ -30,12 +32,11 @@ const GSO_SIZE: usize = 176;
 
 /// The programs on one interface.
 pub struct Window {
-    flows: Map,
+    table: Table,
     quic: Map,
     totals: PerCpuArray<MapData, Plain<Totals>>,
     control: Array<MapData, Plain<Control>>,
     settings: Control,
-    flow_buffer: batch::Buffer<Key, Connection>,
     quic_buffer: batch::Buffer<Key, QuicPair>,
     frame: Vec<u8>,
     /// Keeps the programs and their links.
@@ -62,24 +63,29 @@ impl Window {
     /// is the length of their link header, 14 or 0.
     pub fn load(link: u32) -> Result<Window, Error> {
         let mut ebpf = Ebpf::load(OBJECT)?;
+        let array = |name| match ebpf.map(name) {
+            Some(Map::Array(data)) => Ok(data),
+            _ => Err(Error::Missing(name)),
+        };
+        let table = Table::new(array("buckets")?, array("flows")?)?;
         let mut map = |name| ebpf.take_map(name).ok_or(Error::Missing(name));
-        let flows = map("flows")?;
         let quic = map("quic")?;
         let totals = map("totals")?.try_into()?;
         let mut control: Array<_, _> = map("control")?.try_into()?;
-        let settings = Control { link, ..Control::default() };
+        // Nobody from outside knows which flows share a bucket.
+        let seed = RandomState::new().hash_one(0);
+        let settings = Control { link, seed, ..Control::default() };
         control.set(0, Plain(settings), 0)?;
         for name in PROGRAMS.into_iter().chain([SET]) {
             let program = ebpf.program_mut(name).ok_or(Error::Missing(name))?;
             TryInto::<&mut SchedClassifier>::try_into(program)?.load()?;
         }
         Ok(Window {
-            flows,
+            table,
             quic,
             totals,
             control,
             settings,
-            flow_buffer: batch::Buffer::default(),
             quic_buffer: batch::Buffer::default(),
             frame: Vec::new(),
             ebpf,
@@ -121,11 +127,9 @@ impl Window {
 
     /// All connections as they are now, in no order.
     pub fn flows(
-        &mut self,
-    ) -> Result<impl Iterator<Item = (sheaf_window::Key, sheaf_window::Connection)> + '_, Error>
-    {
-        let entries = self.flow_buffer.read(data(&self.flows)?)?;
-        Ok(entries.map(|(key, connection)| ((*key).into(), (*connection).into())))
+        &self,
+    ) -> impl Iterator<Item = (sheaf_window::Key, sheaf_window::Connection)> + '_ {
+        self.table.iter().map(|flow| (flow.key.into(), flow.into()))
     }
 
     /// All UDP flows from or to port 443 as they are now, in no order.
@@ -137,14 +141,9 @@ impl Window {
         Ok(entries.map(|(key, pair)| ((*key).into(), (*pair).into())))
     }
 
-    /// The connection `key` as it is now.
-    pub fn flow(&self, key: &sheaf_window::Key) -> Result<Option<sheaf_window::Connection>, Error> {
-        let flows: HashMap<&MapData, Plain<Key>, Plain<Connection>> = (&self.flows).try_into()?;
-        match flows.get(&Plain((*key).into()), 0) {
-            Ok(Plain(connection)) => Ok(Some(connection.into())),
-            Err(aya::maps::MapError::KeyNotFound) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+    /// The connection `key` as it is now. For looking at one: it goes through the whole table.
+    pub fn flow(&self, key: &sheaf_window::Key) -> Option<sheaf_window::Connection> {
+        self.table.get(&(*key).into()).map(Into::into)
     }
 
     /// Everything that passed in `direction`.
@@ -156,7 +155,7 @@ impl Window {
     /// One step of each controller at `now`, by CLOCK_MONOTONIC: shows it all counters, sets what it
     /// decides, and beats. Call it at least ten times a second.
     pub fn step(&mut self, controllers: &mut [Controller], now: Instant) -> Result<(), Error> {
-        for (key, connection) in self.flows()? {
+        for (key, connection) in self.flows() {
             controllers.iter_mut().for_each(|one| one.observe(key, &connection));
         }
         for (key, both) in self.quic()? {

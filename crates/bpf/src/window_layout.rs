@@ -8,6 +8,10 @@ use sheaf_window::{FlowId, Quic as ModelQuic, Totals as ModelTotals};
 
 /// Settings that one run of `sheaf_set` takes.
 pub const SETTINGS: usize = 64;
+/// Buckets of the table of flows.
+pub const BUCKETS: usize = 2048;
+/// Flows of a bucket.
+pub const WAYS: usize = 8;
 
 /// `struct control`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,6 +25,8 @@ pub struct Control {
     pub link: u32,
     /// Padding.
     pub pad: u32,
+    /// Of the table's hash.
+    pub seed: u64,
 }
 
 /// `struct key`.
@@ -71,9 +77,8 @@ struct Rtt {
 #[repr(C)]
 struct Side {
     wire: u64,
-    watch_since: u64,
-    watch: u32,
-    seen: u32,
+    bytes: u64,
+    last: u64,
     acked: u64,
     ack: u32,
     window: u32,
@@ -81,48 +86,54 @@ struct Side {
     asked: u32,
     written: u32,
     clamped: u32,
+    seen: u32,
     mss: u16,
     scale: u8,
     timestamps: u8,
-    pad: [u8; 4],
 }
 
-/// `struct data`.
+/// `struct bucket`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-struct Data {
-    bytes: u64,
-    last: u64,
-    rtt: Rtt,
+pub struct Bucket {
+    /// Parts of hashes; 0 where a place is free, 1 where it is being filled.
+    pub tag: [u32; WAYS],
+    used: [u32; WAYS],
 }
 
-/// `struct connection`.
-#[derive(Clone, Copy, Debug, Default)]
+/// `struct flow`.
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Connection {
+pub struct Flow {
+    /// Whose it is.
+    pub key: Key,
+    watch: [u32; 2],
+    pad: u32,
+    watch_since: [u64; 2],
     side: [Side; 2],
-    data: [Data; 2],
+    rtt: [Rtt; 2],
+    room: [u8; 48],
 }
 
-impl Connection {
+impl Flow {
     /// The data of one direction is counted by its own packets, its windows by the others'.
     fn half(&self, direction: usize) -> ModelHalf {
         let (own, other) = (&self.side[direction], &self.side[1 - direction]);
-        let data = &self.data[direction];
+        let rtt = &self.rtt[direction];
         ModelHalf {
-            bytes: data.bytes,
+            bytes: own.bytes,
             wire: own.wire,
             acked: other.acked,
-            last: Instant::from_nanos(data.last),
+            last: Instant::from_nanos(own.last),
             rtt: ModelRtt {
-                min: data.rtt.min,
-                old_min: data.rtt.old_min,
-                since: Instant::from_nanos(data.rtt.since),
-                sum: data.rtt.sum,
-                count: data.rtt.count,
+                min: rtt.min,
+                old_min: rtt.old_min,
+                since: Instant::from_nanos(rtt.since),
+                sum: rtt.sum,
+                count: rtt.count,
             },
-            watch_since: Instant::from_nanos(own.watch_since),
-            watch: own.watch,
+            watch_since: Instant::from_nanos(self.watch_since[direction]),
+            watch: self.watch[direction],
             seen: own.seen,
             window: other.window,
             edge: other.edge,
@@ -136,11 +147,11 @@ impl Connection {
     }
 }
 
-impl From<Connection> for ModelConnection {
-    fn from(connection: Connection) -> ModelConnection {
+impl From<Flow> for ModelConnection {
+    fn from(flow: Flow) -> ModelConnection {
         ModelConnection {
-            half: [connection.half(0), connection.half(1)],
-            timestamps: connection.side[0].timestamps != 0,
+            half: [flow.half(0), flow.half(1)],
+            timestamps: flow.side[0].timestamps != 0,
         }
     }
 }
@@ -218,12 +229,12 @@ impl Setting {
 }
 
 const _: () = {
-    assert!(size_of::<Control>() == 24);
+    assert!(size_of::<Control>() == 32);
     assert!(size_of::<Key>() == 36);
     assert!(size_of::<Rtt>() == 40);
     assert!(size_of::<Side>() == 64);
-    assert!(size_of::<Data>() == 56);
-    assert!(size_of::<Connection>() == 240);
+    assert!(size_of::<Bucket>() == 64);
+    assert!(size_of::<Flow>() == 320);
     assert!(size_of::<QuicPair>() == 48);
     assert!(size_of::<Totals>() == 16);
     assert!(size_of::<Setting>() == 44);

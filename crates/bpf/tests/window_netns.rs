@@ -94,7 +94,7 @@ fn transfer(mut from: &TcpStream, mut to: &TcpStream, bytes: usize, mut look: im
 }
 
 fn flow(window: &Window, key: &Key) -> Connection {
-    window.flow(key).unwrap().expect("the program knows the connection")
+    window.flow(key).expect("the program knows the connection")
 }
 
 /// Data of `direction` never has more than the limit in flight, and no checksum is wrong.
@@ -106,7 +106,7 @@ fn is_clamped(direction: Direction, offload: bool) {
     let mut window = pair.attach(direction);
     let (near, far, key) = pair.connect();
     let (from, to) = if direction == Direction::In { (&far, &near) } else { (&near, &far) };
-    // The SYN's own window, which is never touched, is used up first.
+    // What the other end may have in flight before the flow is known is used up first.
     transfer(from, to, 500_000, || window.beat(clock::now()).unwrap());
     let before = *flow(&window, &key).half(direction);
     // What may be in flight: an old acknowledgement that comes late has a larger window, but the
@@ -320,4 +320,21 @@ fn a_controller_gives_the_flow_its_window_and_new_flows_theirs() {
     // The third packet of the handshake has passed when its answer is accepted.
     assert_eq!(flow(&window, &later).half(Direction::In).window, 30_000);
     assert_eq!(flow(&window, &later).half(Direction::Out).window, 0, "nobody governs it");
+}
+
+#[test]
+fn a_new_flow_begins_with_the_windows_that_were_lowered_in_its_handshake() {
+    let pair = Pair::new();
+    let mut window = pair.attach(Direction::In);
+    window.set_initial(Direction::In, 5_000);
+    window.beat(clock::now()).unwrap();
+    let (near, far, key) = pair.connect();
+    let half = *flow(&window, &key).half(Direction::In);
+    assert_eq!(half.clamped, 2, "in the SYN, and behind it: {half:?}");
+    // The field counts in units of 2^scale, and what the SYN said is not taken back.
+    let most = 5_000 + (1 << half.scale);
+    assert!(half.asked > most && half.written <= most, "{half:?}");
+    assert!(half.edge.wrapping_sub(half.ack) <= most, "{half:?}");
+    transfer(&far, &near, 100_000, || window.beat(clock::now()).unwrap());
+    assert_eq!(pair.checksum_errors(), 0);
 }

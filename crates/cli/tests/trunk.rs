@@ -347,6 +347,10 @@ fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
         ("trunk t0 path 10.1.0.1 10.1.0.2 mtu 1500", "give at most 1464"),
         ("trunk if0 path 10.1.0.1 10.1.0.2", "take another name"),
         ("trunk t0 path 10.1.0.1 10.1.0.2 shceduler rr", "did you mean \"scheduler\""),
+        (
+            "trunk t0 path 10.1.0.1 address 224.0.0.1/4",
+            "cannot have address 224.0.0.1/4; give that of one host",
+        ),
         ("trunk t0 path 10.1.0.1 mtu 1000 address fd99::1/64", "needs an mtu of 1280"),
         ("trunk", "is no interface name; give"),
         ("trunk path 10.1.0.1 10.1.0.2", "the interface to make comes first"),

@@ -22,8 +22,7 @@ const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 const SERVER: &str = "10.8.1.2:80";
 /// An end that waits this long will get nothing more.
 const LONG: Duration = Duration::from_secs(20);
-/// What is sent before anything is measured: the first windows, which are never touched, are used
-/// up by then.
+/// What is sent before anything is measured: shares and round-trip times are known by then.
 const FIRST: usize = 1_000_000;
 const MEASURED: usize = 4_000_000;
 

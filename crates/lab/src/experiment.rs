@@ -189,6 +189,8 @@ pub struct Chart {
     pub log: bool,
     /// Values above are cut off, so that an overload does not flatten the rest.
     pub most: Option<f64>,
+    /// Values below are drawn here.
+    pub least: Option<f64>,
     /// Lines across, such as limits.
     pub marks: Vec<Mark>,
 }
@@ -202,6 +204,11 @@ impl Chart {
     /// The same, cut off above `most`.
     pub fn up_to(self, most: f64) -> Chart {
         Chart { most: Some(most), ..self }
+    }
+
+    /// The same, with what is below `least` drawn there.
+    pub fn down_to(self, least: f64) -> Chart {
+        Chart { least: Some(least), ..self }
     }
 
     /// The same, logarithmic.

@@ -3,7 +3,9 @@
 //! * [`plan`]: experiments as TOML files, read and checked;
 //! * [`experiment`]: what every kind of experiment can do, and what it hands over;
 //! * [`voip`]: calls over a wireless mesh, without and with aggregation;
+//! * [`home`]: a home behind a slow link, without and with window control;
 //! * [`link`]: one emulated link: its rate, its delay, and what TCP makes of its queue;
+//! * [`trunk`]: trunks of radio links;
 //! * [`run`]: all points of a plan on one of the two engines; [`store`]: points that are kept;
 //! * [`result`]: what a run came to;
 //! * [`tcp`]: TCP under the virtual clock;
@@ -14,6 +16,7 @@
 //! `plans/`.
 
 pub mod experiment;
+pub mod home;
 pub mod link;
 pub mod plan;
 pub mod report;
@@ -21,4 +24,5 @@ pub mod result;
 pub mod run;
 pub mod store;
 pub mod tcp;
+pub mod trunk;
 pub mod voip;

@@ -6,18 +6,26 @@
 //! one line with file, line and remedy.
 
 use crate::experiment::{Engine, Experiment, Fault};
-use crate::{link, voip};
+use crate::{home, link, trunk, voip};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The plans that come with the program: name and text.
-const BUILTIN: [(&str, &str); 4] = [
+const BUILTIN: [(&str, &str); 12] = [
     ("voip-two-hop", include_str!("../../../plans/voip-two-hop.toml")),
     ("voip-hop-vs-end", include_str!("../../../plans/voip-hop-vs-end.toml")),
     ("emulator-rate", include_str!("../../../plans/emulator-rate.toml")),
     ("emulator-latency", include_str!("../../../plans/emulator-latency.toml")),
+    ("home-ap", include_str!("../../../plans/home-ap.toml")),
+    ("trunk-basic", include_str!("../../../plans/trunk-basic.toml")),
+    ("trunk-congestion", include_str!("../../../plans/trunk-congestion.toml")),
+    ("trunk-error", include_str!("../../../plans/trunk-error.toml")),
+    ("trunk-hidden", include_str!("../../../plans/trunk-hidden.toml")),
+    ("trunk-mobility", include_str!("../../../plans/trunk-mobility.toml")),
+    ("trunk-scale", include_str!("../../../plans/trunk-scale.toml")),
+    ("trunk-latency", include_str!("../../../plans/trunk-latency.toml")),
 ];
 
 /// What a plan is about.
@@ -27,8 +35,12 @@ pub enum Kind {
     /// Calls over a wireless mesh.
     #[default]
     Voip,
+    /// A home behind a slow link.
+    Home,
     /// One emulated link.
     Link,
+    /// Trunks of radio links.
+    Trunk,
 }
 
 /// An experiment of any kind.
@@ -36,8 +48,12 @@ pub enum Kind {
 pub enum Plan {
     /// Calls over a wireless mesh.
     Voip(voip::Plan),
+    /// A home behind a slow link.
+    Home(home::Plan),
     /// One emulated link.
     Link(link::Plan),
+    /// Trunks of radio links.
+    Trunk(trunk::Plan),
 }
 
 /// Evaluates the same expression on the sheet of whichever kind it is.
@@ -45,7 +61,9 @@ macro_rules! each {
     ($plan:expr, $sheet:ident => $value:expr) => {
         match $plan {
             Plan::Voip($sheet) => $value,
+            Plan::Home($sheet) => $value,
             Plan::Link($sheet) => $value,
+            Plan::Trunk($sheet) => $value,
         }
     };
 }
@@ -228,7 +246,9 @@ impl Plan {
         }
         let plan = match read::<Probe>(text, file)?.kind {
             Kind::Voip => Plan::Voip(read(text, file)?),
+            Kind::Home => Plan::Home(read(text, file)?),
             Kind::Link => Plan::Link(read(text, file)?),
+            Kind::Trunk => Plan::Trunk(read(text, file)?),
         };
         let faulty =
             |fault: Fault| anyhow::anyhow!("{file}:{}: {}", fault.line(text), fault.message);
@@ -281,9 +301,12 @@ impl Plan {
 
     fn check(&self) -> Result<(), Fault> {
         let head = self.head();
-        for (key, seconds, least) in
-            [("duration", head.duration, f64::MIN_POSITIVE), ("warm_up", head.warm_up, 0.0)]
-        {
+        for (key, seconds, least) in [
+            ("duration", head.duration, f64::MIN_POSITIVE),
+            ("netns_duration", head.quick.netns_duration, f64::MIN_POSITIVE),
+            ("virtual_duration", head.quick.virtual_duration, f64::MIN_POSITIVE),
+            ("warm_up", head.warm_up, 0.0),
+        ] {
             if !(seconds >= least && seconds < 1e6) {
                 let message = format!("{key} = {seconds} is no time; give seconds above zero");
                 return Err(Fault::head(key, message));
@@ -380,6 +403,8 @@ mod tests {
         assert!(node.starts_with("my.toml:17: scenario two-hop"), "{node}");
         assert!(broken("rate = 2", "rate = 3").contains("scenario"));
         assert!(broken("min = 500", "min = 5000").contains("at most 1500"));
+        assert!(broken("timeout = 5", "timeout = 1e300").contains("give milliseconds"));
+        assert!(broken("flows = [", "flows = [4000000000,").contains("1 to 9999"));
         assert!(broken("warm_up = 5", "warm_up = -5").contains("my.toml:5: warm_up"));
         let metric = broken("latency = [", "latincy = [");
         assert!(metric.contains("no metric \"latincy\""), "{metric}");

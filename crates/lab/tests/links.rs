@@ -79,6 +79,15 @@ fn a_plan_that_no_link_can_have_is_refused_with_its_line() {
     assert!(rate.starts_with(&format!("my.toml:{line}: scenario 10-mbit: rate")), "{rate}");
     let test = broken("test = \"udp\"", "test = \"upd\"");
     assert!(test.contains("unknown variant `upd`") && test.contains("`udp`"), "{test}");
+    for huge in ["rate = 1e300", "rate = nan", "rate = 10.0\nlimit = 0"] {
+        let told = broken("rate = 10.0", huge);
+        let at = told.starts_with("my.toml:") && told.contains("scenario 10-mbit");
+        assert!(at, "{huge}: {told}");
+    }
+    let points = broken("points = [0.0", "points = [1e300");
+    assert!(points.contains("no round-trip time"), "{points}");
+    let quick = broken("netns_duration = 3", "netns_duration = -3");
+    assert!(quick.contains("netns_duration"), "{quick}");
     let treatment = broken("\"sheaf\"]", "\"shaef\"]");
     assert!(treatment.contains("no treatment \"shaef\""), "{treatment}");
 }

@@ -7,6 +7,7 @@
 //! * [`phy`]: DSSS/CCK, ERP-OFDM and OFDM timing;
 //! * [`air_time`]: what one frame costs on the air, by arithmetic;
 //! * [`config`]: radios, and who hears whom;
+//! * [`path_loss`]: which rate is still read how far away;
 //! * [`frame`]: frames, who hears them, and what became of them;
 //! * [`medium`]: the stage, [`Medium`];
 //! * [`station`]: one station's contention state.
@@ -36,10 +37,12 @@ pub mod air_time;
 pub mod config;
 pub mod frame;
 pub mod medium;
+pub mod path_loss;
 pub mod phy;
 pub mod station;
 
 pub use config::{Config, ConfigError, Hearing, Link, Radio};
 pub use frame::{Frame, RadioId, RadioStats, Receivers, To, Transmission};
 pub use medium::Medium;
+pub use path_loss::PathLoss;
 pub use phy::Phy;

@@ -139,6 +139,22 @@ impl<P: Clone> Medium<P> {
         self.work_out_links();
     }
 
+    /// Changes the data rate of `radio`, for frames whose exchange begins after `now`.
+    pub fn set_rate(
+        &mut self,
+        radio: RadioId,
+        rate: Bitrate,
+        now: Instant,
+    ) -> Result<(), ConfigError> {
+        let index = radio.0 as usize;
+        if !self.phy.rates().contains(&rate) {
+            return Err(ConfigError::Rate { radio: index, rate });
+        }
+        self.advance(now);
+        self.config.radios[index].rate = rate;
+        Ok(())
+    }
+
     /// Frames in the transmit queue of `radio`, the one on the air included.
     pub fn waiting(&self, radio: RadioId) -> u32 {
         self.queues[radio.0 as usize].len() as u32

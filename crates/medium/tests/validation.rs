@@ -210,6 +210,26 @@ fn a_full_transmit_queue_refuses_frames_and_tells_its_fill() {
 }
 
 #[test]
+fn a_radio_whose_rate_falls_takes_longer_for_the_next_frame() {
+    let config = Config::new(DSSS, 2, Bitrate::from_mbps(11));
+    let mut medium = Medium::new(config, 1).unwrap();
+    let frame = Frame { from: RadioId(0), to: To::Radio(RadioId(1)), bytes: 1500, payload: () };
+    let mut air_time = |rate, at| {
+        medium.set_rate(RadioId(0), rate, at).unwrap();
+        let before = medium.stats(RadioId(0)).air_time;
+        medium.enqueue(frame.clone(), at);
+        assert!(medium.dequeue(at + Duration::from_millis(50)).is_some());
+        medium.stats(RadioId(0)).air_time - before
+    };
+    let fast = air_time(Bitrate::from_mbps(11), Instant::ZERO);
+    let slow = air_time(Bitrate::from_mbps(1), Instant::from_millis(100));
+    assert_eq!(fast, Duration::from_micros(192 + 1118));
+    assert_eq!(slow, Duration::from_micros(192 + 12_288));
+    let wrong = medium.set_rate(RadioId(0), Bitrate::from_mbps(3), Instant::from_millis(200));
+    assert!(wrong.is_err());
+}
+
+#[test]
 fn a_late_caller_stretches_nothing() {
     let finish = |step: Duration| {
         let config = Config::new(DSSS, 2, Bitrate::from_mbps(2));

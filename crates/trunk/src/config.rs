@@ -49,6 +49,12 @@ impl Default for SenderConfig {
 }
 
 impl SenderConfig {
+    /// How long packets may wait for all links on and on before single ones are dropped: the busy
+    /// share of the queue.
+    pub fn target(&self) -> Duration {
+        self.queue * u32::from(self.busy_percent) / 100
+    }
+
     /// Whether the parameters make sense together.
     pub fn check(&self) -> Result<(), ConfigError> {
         if usize::from(self.frame) < 128 {

@@ -11,7 +11,8 @@
 //!   changes nothing; sessions that were replaced are never accepted again. Data of an unknown
 //!   session is refused.
 //! * *Reports* go out on every link, every 20 ms while it carries data and every 100 ms as a probe
-//!   while it does not. They say what was received, and how far the numbers on this link are.
+//!   while it does not. On a radio each costs as much as a packet; so where the carrier tells its
+//!   queue, they are as rare as the frames on it allow. They say what was received, and how far the numbers on this link are.
 //! * *Links.* A link that is silent for 500 ms is down, and up again with the next valid frame. The
 //!   sender avoids a loaded link well before that, and the receiver waits for no link that missed
 //!   three reports under load or two probes without.
@@ -66,8 +67,10 @@ struct Path {
     inbound: Inbound,
     /// When the last report or hello left.
     told: Option<Instant>,
-    /// Data came or went since.
-    active: bool,
+    /// Data frames that came since.
+    came: u32,
+    /// When data last went since.
+    went: Option<Instant>,
     /// Data came, and no report since.
     owes_report: bool,
     /// A hello must be answered.
@@ -128,7 +131,8 @@ impl Endpoint {
             heard: None,
             inbound: Inbound::default(),
             told: None,
-            active: false,
+            came: 0,
+            went: None,
             owes_report: false,
             answer: false,
         };
@@ -222,7 +226,7 @@ impl Endpoint {
         }
         let id = self.sender.poll_transmit(tag(self.session), now, out)?;
         if let Some(path) = self.path(id) {
-            path.active = true;
+            path.went = Some(now);
         }
         Some(id)
     }
@@ -307,7 +311,7 @@ impl Endpoint {
     fn handle_data(&mut self, id: LinkId, data: &Data<'_>, len: usize, now: Instant) {
         let Some(path) = self.path(id) else { return };
         path.inbound.data(data.repr.link_seq, len, now);
-        path.active = true;
+        path.came += 1;
         path.owes_report = true;
         self.hear(id, now);
         let mut payload = self.spare.pop().unwrap_or_default();

@@ -9,6 +9,7 @@
 //!   * [`schedule`]: which link a packet takes, one file per scheduler;
 //!   * [`rate`]: what a link carries;
 //!   * [`link`]: a link's queue and what was reported about it;
+//!   * `door`: single packets are dropped before the queues are full;
 //!   * `fallback`: never worse than the best single link;
 //! * [`resequencer`]: order, per flow ([`Resequencer`], a [`Stage`](sheaf_stage::Stage));
 //!   * [`timer`]: how long a flow waits;
@@ -50,6 +51,7 @@
 //! ```
 
 pub mod config;
+mod door;
 pub mod endpoint;
 mod fallback;
 pub mod flow;

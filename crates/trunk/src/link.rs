@@ -12,6 +12,9 @@ const CATCH_UP: Duration = Duration::from_millis(2);
 /// Beyond the round trip, how long a link under load may be silent before packets avoid it: four
 /// reports.
 const SUSPECT: Duration = Duration::from_millis(80);
+/// What a lost packet costs beside its own way: TCP repeats it after about this long (the least
+/// retransmission timeout of Linux).
+const REPAIR: Duration = Duration::from_millis(200);
 /// How long the loss of a link is averaged before it counts.
 const LOSS_PERIOD: Duration = Duration::from_secs(1);
 
@@ -81,6 +84,8 @@ pub(crate) struct Link {
     pub queue: VecDeque<Queued>,
     queued_bytes: u64,
     told: Option<Fill>,
+    /// The carrier that tells its queue told of none since the last report.
+    carrier_dry: bool,
     next_send: Instant,
     /// The queue ran empty since the last report.
     dry: bool,
@@ -95,6 +100,8 @@ pub(crate) struct Link {
     jitter: Duration,
     seen: Option<Seen>,
     loss: Loss,
+    /// Share of the last frames that were lost, 0..=1: noisy, but known soon.
+    recent_loss: f64,
     /// Bytes that arrived, carrier headers included.
     pub delivered: u64,
     /// The rate at which the queue was last dealt out.
@@ -130,6 +137,7 @@ impl Link {
             queue: VecDeque::new(),
             queued_bytes: 0,
             told: None,
+            carrier_dry: true,
             next_send: Instant::ZERO,
             dry: true,
             next_number: 0,
@@ -141,6 +149,7 @@ impl Link {
             jitter: Duration::ZERO,
             seen: None,
             loss: Loss::default(),
+            recent_loss: 0.0,
             delivered: 0,
             dealt_rate: first_rate.as_bps(),
         }
@@ -209,6 +218,12 @@ impl Link {
 
     pub fn tell(&mut self, fill: Option<Fill>) {
         self.told = fill.filter(|fill| fill.limit > 0);
+        self.carrier_dry |= self.told.is_some_and(|fill| fill.waiting == 0);
+    }
+
+    /// Whether the carrier tells how full its queue is.
+    pub fn tells(&self) -> bool {
+        self.told.is_some()
     }
 
     /// Whether there is room for one more packet.
@@ -218,30 +233,33 @@ impl Link {
             || waiting < config.queue_packets_max && self.wait() < config.queue
     }
 
-    /// Whether the queue is above the busy share: the carrier's where it tells, else our own.
+    /// Whether the queue is above the busy share: the carrier's where it tells (what waits here
+    /// waits because of that), else our own.
     pub fn is_busy(&self, config: &SenderConfig) -> bool {
         match self.told {
-            Some(fill) if self.queue.is_empty() => above(fill, config.busy_percent),
-            _ => self.wait() * 100 > config.queue * u32::from(config.busy_percent),
+            Some(fill) => !self.queue.is_empty() || above(fill, config.busy_percent),
+            None => self.wait() * 100 > config.queue * u32::from(config.busy_percent),
         }
     }
 
     /// How long what waits will take.
-    fn wait(&self) -> Duration {
+    pub fn wait(&self) -> Duration {
         self.rate.time_for(self.queued_bytes)
     }
 
     /// When a packet of `len` bytes would arrive, after the shortest delay of all links, whose
-    /// base is `reference`.
+    /// base is `reference`; when it is likely to be lost, the repair is part of it.
     pub fn arrival(&self, len: usize, reference: Option<u32>, now: Instant) -> Duration {
-        let sending = self.rate.time_for(self.queued_bytes + self.cost(len));
+        let carrier = self.told.map_or(0, |fill| fill.waiting);
+        let sending = self.rate.time_for(self.queued_bytes + carrier + self.cost(len));
         let path = match (self.rate.base(), reference) {
             (Some(base), Some(reference)) => crate::rate::later(base, reference).max(0) as u64,
             _ => 0,
         };
         let pause = if self.told.is_none() { self.next_send - now } else { Duration::ZERO };
         let ahead = self.rate.queue().max(pause);
-        sending.saturating_add(ahead) + Duration::from_micros(path)
+        let repair = REPAIR.mul_f64(self.recent_loss);
+        sending.saturating_add(ahead) + Duration::from_micros(path) + repair
     }
 
     /// Whether it answers: a link that carries data and is silent for four reports is avoided.
@@ -301,18 +319,28 @@ impl Link {
             total,
         });
         let lost = sent.saturating_sub(frames);
+        let weight = (f64::from(sent) / 32.0).min(1.0);
+        let share = f64::from(lost) / f64::from(sent.max(1));
+        self.recent_loss += (share - self.recent_loss) * weight;
         let limit = f64::from(limit_percent) / 100.0;
-        if self.rate.is_known() {
+        // What is lost while the rate is searched for is the search's; a carrier that tells its
+        // queue is not searched.
+        if self.told.is_some() || self.rate.is_known() {
             self.loss.note(sent, lost, limit, now);
         } else {
             self.loss.begin(now);
         }
         self.judge_loss(limit);
-        let limited = !std::mem::replace(&mut self.dry, self.queue.is_empty());
-        let loss = f64::from(lost) / f64::from(sent.max(1));
+        let dry = std::mem::replace(&mut self.dry, self.queue.is_empty());
+        let carrier_empty = self.told.is_some_and(|fill| fill.waiting == 0);
+        let carrier_dry = std::mem::replace(&mut self.carrier_dry, carrier_empty);
+        let limited = if self.told.is_some() { !carrier_dry } else { !dry };
         let (at, one_way) = (report.last_at, report.one_way);
-        let sample = Sample { bytes: total, at, one_way, limited, loss };
-        self.rate.report(sample, now);
+        let sample = Sample { bytes: total, at, one_way, limited, loss: share };
+        match self.told {
+            Some(_) => self.rate.observe(sample, now),
+            None => self.rate.report(sample, now),
+        }
         let rate = self.rate.rate().as_bps();
         let changed = rate.abs_diff(self.dealt_rate) > self.dealt_rate / 5;
         if changed {

@@ -14,6 +14,9 @@
 //!   no queue at all; after some reports without one, start-up again, at 1.25 times the rate.
 //! * A link that drops where others queue is paced just below its rate, and probed ever more
 //!   rarely.
+//! * Where the carrier tells how full its transmit queue is ([`RateControl::observe`]), nothing is
+//!   searched or paced: while that queue never ran empty, what was delivered is the rate. On a
+//!   radio the delay says little, because it varies by contention more than by queues.
 //! * The minimum of the delay is forgotten after ten seconds; before that the standing queue is
 //!   drained so that it is not taken for the path. While a queue drains, more comes through than
 //!   is sent; a delay that stays high without that is the path's own, and the minimum starts anew.
@@ -206,6 +209,32 @@ impl RateControl {
             self.paces.pop_front();
         }
         self.paces.push_back((now, self.pace));
+    }
+
+    /// A report came about a link whose carrier tells its queue; `sample.limited`: that queue has
+    /// not been empty since the report before.
+    pub fn observe(&mut self, sample: Sample, now: Instant) {
+        self.note_delay(sample.one_way, now);
+        self.queue = 0.0; // it is in the carrier, which tells
+        self.queued = if sample.limited { self.queued.saturating_add(1) } else { 0 };
+        if !sample.limited {
+            self.history.clear(); // bytes over an idle time say nothing
+        }
+        if self.history.back().is_none_or(|(bytes, _)| sample.bytes > *bytes) {
+            if self.history.len() == HISTORY {
+                self.history.pop_front();
+            }
+            self.history.push_back((sample.bytes, sample.at));
+        }
+        let intervals = self.history.len().saturating_sub(1);
+        if let Some(rate) = self.delivery_rate(intervals).filter(|_| self.queued >= 2) {
+            // Contention varies; over few reports it has not averaged out.
+            let weight = intervals.min(HISTORY / 2) as f64 / HISTORY as f64;
+            self.rate += (rate - self.rate) * if self.is_known() { weight } else { 1.0 };
+            self.phase = Phase::Cruise;
+        }
+        self.rate = self.rate.max(FLOOR);
+        self.pace = self.rate;
     }
 
     /// Whether the rate is known: before that, losses are the search's.

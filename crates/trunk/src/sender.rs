@@ -5,11 +5,12 @@
 //! paced at the rate that each link was found to carry ([`rate`](crate::rate)), not in the links,
 //! where they could not be taken back; when a link fails or its rate changes, what waits is
 //! dealt out again; a link that loses much, or that makes the whole worse than its best link alone
-//! (`fallback`), is left out. Small packets that wait share a frame.
+//! (`fallback`), is left out. When packets wait for long, single ones are dropped (`door`). Small packets that wait share a frame.
 
 mod deal;
 
 use crate::config::{ConfigError, SenderConfig};
+use crate::door::Door;
 use crate::fallback::Fallback;
 use crate::flow::{BUCKETS, Flow};
 use crate::link::{Fill, Link, LinkConfig, LinkStats, Queued};
@@ -54,6 +55,7 @@ pub struct Sender {
     links: Vec<Option<Link>>,
     state: State,
     fallback: Fallback,
+    door: Door,
     next_seq: u32,
     /// The last number of each flow.
     last: Vec<Option<u32>>,
@@ -76,6 +78,7 @@ impl Sender {
             links: Vec::new(),
             state: State::new(),
             fallback: Fallback::new(),
+            door: Door::default(),
             next_seq: first,
             last: vec![None; BUCKETS],
             newest: None,
@@ -126,6 +129,12 @@ impl Sender {
         if let Some(link) = self.link_mut(id) {
             link.tell(fill);
         }
+    }
+
+    /// Whether the carrier of a link tells how full its queue is.
+    pub(crate) fn tells(&self, id: LinkId) -> bool {
+        let link = self.links.get(id.index()).and_then(Option::as_ref);
+        link.is_some_and(Link::tells)
     }
 
     /// Numbers a packet and puts it in the queue of a link, or drops it with a reason.
@@ -260,6 +269,9 @@ impl Sender {
         if len > usize::from(self.config.frame) {
             return Err(DropReason::TooBig);
         }
+        if care != Care::Copies && self.refuses(now) {
+            return Err(DropReason::QueueManagement);
+        }
         if self.join(packet, flow, care) {
             return Ok(());
         }
@@ -298,6 +310,14 @@ impl Sender {
         self.newest = alone.then_some(chosen.trailing_zeros() as usize);
         self.mark_rounds();
         Ok(())
+    }
+
+    /// Whether the door refuses a packet now.
+    fn refuses(&mut self, now: Instant) -> bool {
+        let usable = self.usable(now);
+        let waits = self.links().filter(|(index, _)| usable & 1 << index != 0);
+        let wait = waits.map(|(_, link)| link.wait()).min().unwrap_or_default();
+        self.door.refuses(wait, self.config.target(), now)
     }
 
     fn packing(&self, len: usize) -> Packing {

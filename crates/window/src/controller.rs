@@ -13,6 +13,7 @@ use crate::flow::{Connection, MAX_WINDOW};
 use crate::gauge::Flow;
 use crate::key::{Direction, FlowId, Key};
 use crate::rewrite::{Quic, Totals};
+use crate::rounding::Rounding;
 use crate::shares::{self, Claim, Formula};
 use crate::stretch::Stretch;
 use crate::udp::{Elastic, Policy, Usage};
@@ -72,10 +73,13 @@ pub struct Controller {
     steps: u64,
     status: Status,
     initial: u32,
+    /// Round-trip time that a new flow is taken to have: the mean of those before.
+    new_rtt: Duration,
     decisions: Vec<Decision>,
     marks: Vec<Decision>,
     claims: Vec<Claim>,
     windows: Vec<f64>,
+    rounding: Rounding,
     queues: Vec<(Duration, f64, Duration)>,
 }
 
@@ -85,6 +89,7 @@ impl Controller {
         config.check()?;
         Ok(Controller {
             capacity: Capacity::new(config.capacity),
+            new_rtt: config.default_rtt,
             config,
             direction,
             usage: Usage::default(),
@@ -102,6 +107,7 @@ impl Controller {
             marks: Vec::new(),
             claims: Vec::new(),
             windows: Vec::new(),
+            rounding: Rounding::default(),
             queues: Vec::new(),
         })
     }
@@ -175,7 +181,8 @@ impl Controller {
             _ => self.flows.values().all(|flow| !flow.has_arrived() || flow.is_held()),
         };
         if !self.capacity.is_auto() {
-            let used = all / seconds / self.capacity.assumed();
+            let free = (self.capacity.assumed() - self.usage.rate()).max(1.0);
+            let used = (all - others) / seconds / free;
             self.stretch.step(used, is_limited, seconds);
         }
         self.divide(now);
@@ -307,13 +314,17 @@ impl Controller {
         let fair = shares::level(free, &self.claims);
         let fixed = matches!(self.config.formula, Formula::Fixed(_));
 
-        for ((key, flow), window) in self.flows.iter_mut().zip(&self.windows) {
-            let stretched = *window * self.stretch.factor();
-            let window = if fixed {
-                *window as u32
-            } else {
-                flow.window(stretched, self.config.min_segments)
-            };
+        self.rounding.begin();
+        let least = f64::from(self.config.min_segments);
+        for ((flow, window), claim) in self.flows.values_mut().zip(&self.windows).zip(&self.claims)
+        {
+            let wish = flow.segments(*window * self.stretch.factor());
+            self.rounding.wish(&mut flow.rounding, wish, least, claim.demand > 0.0);
+        }
+        self.rounding.divide();
+        for (number, (key, flow)) in self.flows.iter_mut().enumerate() {
+            let segments = self.rounding.segments(number, &mut flow.rounding);
+            let window = if fixed { self.windows[number] as u32 } else { flow.window(segments) };
             if window != flow.set {
                 let flow = FlowId { key: *key, direction: self.direction };
                 self.decisions.push(Decision { flow, value: window });
@@ -329,17 +340,18 @@ impl Controller {
                 self.marks.push(Decision { flow, value: every });
             }
         }
-        let rtt = match self.claims.len() {
-            0 => default_rtt.as_secs_f64(),
-            count => {
-                let sum: f64 = self.claims.iter().map(|claim| claim.rtt.as_secs_f64()).sum();
-                sum / count as f64
-            }
-        };
+        if !self.claims.is_empty() {
+            let sum: f64 = self.claims.iter().map(|claim| claim.rtt.as_secs_f64()).sum();
+            self.new_rtt = Duration::from_secs_f64(sum / self.claims.len() as f64);
+        }
         self.initial = match self.config.formula {
             Formula::Fixed(window) => window,
-            // Ten segments leave at once anyway (RFC 6928).
-            _ => ((free / (active + 1) as f64 * rtt / 8.0) as u32).clamp(14_600, MAX_WINDOW),
+            // A share of one flow more. It is in the SYN already, so it holds from the first flight
+            // on, where ten segments would leave at once otherwise (RFC 6928).
+            _ => {
+                let share = free / (active + 1) as f64 * self.new_rtt.as_secs_f64() / 8.0;
+                (share as u32).clamp(self.config.min_segments * FULL_SEGMENT, MAX_WINDOW)
+            }
         };
         self.status.capacity = self.capacity.estimate().as_bps() as f64;
         self.status.usage = self.usage.rate();
@@ -359,6 +371,8 @@ impl Controller {
     }
 }
 
+/// Data of a full segment, bytes.
+const FULL_SEGMENT: u32 = 1460;
 /// Bits of a full frame.
 const FULL_FRAME_BITS: f64 = 1514.0 * 8.0;
 

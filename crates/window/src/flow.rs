@@ -4,7 +4,8 @@
 //! acknowledgements lowers the rate to window / RTT. Four rules keep that harmless:
 //! * only lowered, never raised, and a zero window stays what it is;
 //! * the right edge `ack + window` that was written once is never taken back: a window shrinks
-//!   only as data arrives (RFC 9293 3.8.6: "a receiver SHOULD NOT shrink the window");
+//!   only as data arrives (RFC 9293 3.8.6: "a receiver SHOULD NOT shrink the window"). So the
+//!   window in a SYN counts most: up to 64 KB, whatever is decided later, if it is not lowered too;
 //! * one full segment always fits, or the sender would wait for its persist timer;
 //! * the field counts in units of 2^scale (RFC 7323 2.3): the share is rounded down to them, but
 //!   up where rounding down would break one of the rules before.
@@ -209,8 +210,10 @@ pub struct Syn {
     pub first: u32,
     /// Bytes of data with it (RFC 7413).
     pub data: u32,
-    /// Its window, which is never scaled (RFC 7323 2.2).
+    /// Its window as it was written, which is never scaled (RFC 7323 2.2).
     pub window: u16,
+    /// The window that its sender asked for.
+    pub asked: u16,
     /// Largest segment its sender takes.
     pub mss: u16,
     /// Shift of its sender's windows.
@@ -228,11 +231,21 @@ impl Syn {
             first: segment.seq().wrapping_add(1),
             data: segment.payload,
             window: segment.window(),
+            asked: segment.window(),
             // RFC 9293 3.7.1: the default where nothing is said.
             mss: options.mss.unwrap_or(if v6 { 1220 } else { 536 }),
             scale: options.scale,
             timestamp: options.timestamps.map(|(value, _)| value),
         }
+    }
+
+    /// Lowers its window to `limit` bytes (0 for hands off), but not below one segment. Nothing is
+    /// taken back: it is the first window that the other end hears of; and where it was sent `before`
+    /// with a larger one, it keeps that.
+    pub(crate) fn lower(&mut self, limit: u32, before: Option<u16>) {
+        let limit = if limit == 0 { u32::from(u16::MAX) } else { limit };
+        let limit = limit.max(self.mss.into()).max(before.unwrap_or(0).into());
+        self.window = self.asked.min(u16::try_from(limit).unwrap_or(u16::MAX));
     }
 
     /// Whether `ack` acknowledges this SYN, and at most what came with it.
@@ -273,8 +286,9 @@ impl Embryo {
                     Some(value) if timestamps => value,
                     _ => sender.first.wrapping_add(sender.data),
                 },
-                asked: u32::from(receiver.window),
+                asked: u32::from(receiver.asked),
                 written: u32::from(receiver.window),
+                clamped: u32::from(receiver.window < receiver.asked),
                 mss: sender.mss.min(receiver.mss),
                 scale: if scaled { receiver.scale.unwrap_or(0) } else { 0 },
                 ..Half::default()

@@ -3,6 +3,7 @@
 
 use crate::flow::{Connection, MAX_WINDOW};
 use crate::key::Direction;
+use crate::rounding;
 use sheaf_stage::{Duration, Instant};
 
 /// A flow between two steps.
@@ -21,12 +22,15 @@ pub(crate) struct Flow {
     scale: u8,
     /// Window that it has in the program.
     pub set: u32,
+    /// The window that has been in force, bytes: follows a smaller one at once, and a larger one no
+    /// faster than `rate` can.
+    limit: f64,
     /// bit/s on the wire, averaged over a few round-trip times.
     pub rate: f64,
     /// When its data passed last.
     pub last: Instant,
-    /// What rounding to whole segments left over, bytes.
-    carry: f64,
+    /// How its window is rounded to whole segments.
+    pub rounding: rounding::State,
     /// The step in which it was seen last.
     pub seen: u64,
 }
@@ -51,9 +55,10 @@ impl Flow {
             segment: 1,
             scale: 0,
             set: 0,
+            limit: 0.0,
             rate: 0.0,
             last: Instant::ZERO,
-            carry: 0.0,
+            rounding: rounding::State::default(),
             seen: 0,
         }
     }
@@ -85,6 +90,9 @@ impl Flow {
         let rtt = self.rtt.unwrap_or(default_rtt).as_secs_f64();
         let constant = (3.0 * rtt).max(0.3);
         self.rate += (acked / seconds - self.rate) * (1.0 - (-seconds / constant).exp());
+        let set = f64::from(self.set);
+        let part = 1.0 - (-seconds / (2.0 * constant)).exp();
+        self.limit = set.min(self.limit + (set - self.limit) * part);
         self.recent = recent(&before, &after).or(self.recent);
         (acked, passed)
     }
@@ -112,32 +120,26 @@ impl Flow {
         }
     }
 
-    /// Whether its window is what holds it back: it has most of it in flight.
+    /// Whether its window is what holds it back: it has most of it in flight. A window that has just
+    /// become larger cannot be in use yet; taken at once for too large, it would be given to others,
+    /// by all flows at the same time.
     pub fn is_held(&self) -> bool {
         let Some(rtt) = self.recent.or(self.rtt) else { return false };
         let flight = self.rate / self.overhead() * rtt.as_secs_f64() / 8.0;
-        self.set > 0 && flight >= 0.8 * f64::from(self.set)
+        self.set > 0 && flight >= 0.8 * self.limit
     }
 
-    /// The window in bytes for `share` bytes on the wire: whole segments, because a sender sends no
-    /// parts of one; what rounding leaves over counts in the next step, so that flows with few
-    /// segments get their share on average.
-    pub fn window(&mut self, share: f64, min_segments: u32) -> u32 {
-        let mss = f64::from(self.segment);
-        let data = (share / self.overhead()).min(f64::from(MAX_WINDOW));
-        let least = f64::from(min_segments);
-        let segments = if data >= DITHERED * mss {
-            self.carry = 0.0;
-            (data / mss).ceil()
-        } else {
-            let wanted = data + self.carry;
-            let segments = (wanted / mss).floor().max(least);
-            self.carry = (wanted - segments * mss).clamp(0.0, mss);
-            segments
-        };
-        // The field counts in units of 2^scale and is rounded down to them.
+    /// `share` bytes on the wire in segments.
+    pub fn segments(&self, share: f64) -> f64 {
+        (share / self.overhead()).min(f64::from(MAX_WINDOW)) / f64::from(self.segment)
+    }
+
+    /// The window in bytes of so many segments. The field counts in units of 2^scale and is rounded
+    /// down to them.
+    pub fn window(&self, segments: f64) -> u32 {
         let quantum = (1u32 << self.scale) - 1;
-        ((segments * mss) as u32).saturating_add(quantum).min(MAX_WINDOW)
+        let bytes = segments * f64::from(self.segment);
+        (bytes as u32).saturating_add(quantum).min(MAX_WINDOW)
     }
 }
 
@@ -152,9 +154,6 @@ impl Counters {
         }
     }
 }
-
-/// From so many segments on a window is rounded up and not dithered.
-const DITHERED: f64 = 32.0;
 
 /// The mean round-trip time between two readings, both halves together.
 fn recent(before: &Counters, after: &Counters) -> Option<Duration> {

@@ -10,6 +10,7 @@
 //! * [`segment`], [`key`], [`lru`]: TCP headers, names of flows, bounded tables;
 //! * [`controller`]: reads counters, gives windows, ten times a second; [`config`]: its parameters;
 //! * [`shares`]: how capacity is divided: formula 1, formula 2, max-min, fixed;
+//! * `rounding`: shares in whole segments;
 //! * [`stretch`]: a little more where shares leave the link idle;
 //! * [`capacity`]: the bottleneck's rate, given or found;
 //! * [`udp`]: what windows cannot govern, and QUIC.
@@ -49,6 +50,7 @@ mod gauge;
 pub mod key;
 pub mod lru;
 pub mod rewrite;
+mod rounding;
 pub mod segment;
 pub mod shares;
 pub mod stretch;

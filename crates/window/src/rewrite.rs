@@ -238,7 +238,9 @@ impl Rewriter {
         if flags & flag::SYN != 0 {
             if flags & flag::FIN == 0 {
                 let syn = Syn::read(segment, view.version() == Version::V6, now);
-                self.handshake(key, syn, segment, direction);
+                let live = self.is_live(now);
+                let field = self.handshake(key, syn, segment, direction, live);
+                return (field < segment.window()).then_some(field);
             }
             return None;
         }
@@ -263,26 +265,40 @@ impl Rewriter {
         (field != segment.window()).then_some(field)
     }
 
-    /// A SYN or the answer to one.
-    fn handshake(&mut self, key: Key, mut syn: Syn, segment: &Segment<'_>, direction: Direction) {
-        if segment.flags() & flag::ACK == 0 {
-            let before = self.embryos.peek(&key).map(|embryo| (embryo.initiator, embryo.syn.first));
-            if before == Some((direction, syn.first)) {
+    /// A SYN or the answer to one; the window field that it shall have.
+    fn handshake(
+        &mut self,
+        key: Key,
+        mut syn: Syn,
+        segment: &Segment<'_>,
+        direction: Direction,
+        live: bool,
+    ) -> u16 {
+        let limit = if live { self.initial[direction.reverse().index()] } else { 0 };
+        // Sent again: nobody knows which one the answer is for.
+        let mut prepare = |before: Option<Syn>| {
+            let before = before.filter(|before| before.first == syn.first);
+            if before.is_some() {
                 syn.since = Instant::ZERO;
             }
+            syn.lower(limit, before.map(|before| before.window));
+            syn
+        };
+        if segment.flags() & flag::ACK == 0 {
+            let old = self.embryos.peek(&key).filter(|embryo| embryo.initiator == direction);
+            let syn = prepare(old.map(|embryo| embryo.syn));
             self.embryos.insert(key, Embryo { initiator: direction, syn, answer: None });
-            return;
+            return syn.window;
         }
-        let Some(embryo) = self.embryos.get(&key) else { return };
+        let Some(embryo) = self.embryos.get(&key) else { return segment.window() };
         if embryo.initiator == direction || !embryo.syn.is_acknowledged_by(segment.ack()) {
-            return;
+            return segment.window();
         }
-        if embryo.answer.is_some_and(|before| before.first == syn.first) {
-            syn.since = Instant::ZERO;
-        }
+        let syn = prepare(embryo.answer);
         embryo.answer = Some(syn);
         // Both ends begin anew: what was known under this key was another connection.
         self.flows.remove(&key);
+        syn.window
     }
 
     /// Makes a flow of a handshake of which this is the third packet.

@@ -8,7 +8,7 @@
 //! [`MOST`] − 1 of a round-trip time, should the capacity be given too large.
 
 /// The largest factor.
-pub const MOST: f64 = 1.08;
+pub const MOST: f64 = 1.25;
 /// Of the capacity: below this the link counts as idle at times, above that as full.
 const IDLE: f64 = 0.985;
 const FULL: f64 = 0.995;

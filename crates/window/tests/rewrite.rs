@@ -178,18 +178,74 @@ fn a_scale_counts_only_when_both_ends_offer_one() {
 }
 
 #[test]
-fn syns_and_resets_keep_their_bytes() {
+fn resets_keep_their_bytes() {
     let mut flow = Download::new(0, 2_000);
     flow.ack(100_000, 60_000);
-    for (syn, rst) in [(true, false), (false, true), (true, true)] {
+    for syn in [false, true] {
         let mut packet = segment(Direction::Out, &[], 0, |tcp| {
-            (tcp.syn, tcp.rst, tcp.ack, tcp.window_size) = (syn, rst, true, 65_000);
+            (tcp.syn, tcp.rst, tcp.ack, tcp.window_size) = (syn, true, true, 65_000);
             tcp.acknowledgment_number = 150_000;
         });
         let before = packet.clone();
         assert_eq!(flow.pass(Direction::Out, &mut packet), Outcome::Kept);
         assert_eq!(packet, before);
     }
+}
+
+/// The window of a SYN (`ack` 0) or of its answer that passes in `direction`.
+fn syn(flow: &mut Download, direction: Direction, ack: u32, mss: u16, asked: u16) -> u16 {
+    let options = [Opt::MaximumSegmentSize(mss), Opt::WindowScale(7)];
+    let mut packet = segment(direction, &options, 0, |tcp| {
+        (tcp.syn, tcp.ack, tcp.window_size) = (true, ack > 0, asked);
+        tcp.acknowledgment_number = ack;
+    });
+    flow.pass(direction, &mut packet);
+    assert!(checksum_is_right(&packet));
+    window(&packet)
+}
+
+/// With a window of `limit` bytes for new flows both ways.
+fn fresh(limit: u32) -> Download {
+    let mut rewriter = Rewriter::new();
+    let now = Instant::from_millis(1);
+    rewriter.beat(now);
+    Direction::BOTH.into_iter().for_each(|direction| rewriter.set_initial(direction, limit));
+    Download { rewriter, now, scale: 7 }
+}
+
+#[test]
+fn the_window_of_a_syn_and_of_its_answer_is_lowered_for_the_first_flight() {
+    let mut flow = fresh(20_000);
+    assert_eq!(syn(&mut flow, Direction::Out, 0, 1460, 64_240), 20_000);
+    assert_eq!(syn(&mut flow, Direction::In, 1, 1460, 65_160), 20_000);
+    // The scale counts from the third packet on.
+    assert_eq!(flow.ack(1, 64_256), 20_096, "the first edge is kept, in units of 128");
+    let half = *flow.rewriter.flow(&key()).unwrap().half(Direction::In);
+    assert_eq!((half.clamped, half.ack), (2, 1));
+}
+
+#[test]
+fn a_syn_is_never_raised_and_has_room_for_one_segment() {
+    assert_eq!(syn(&mut fresh(20_000), Direction::Out, 0, 1460, 9_000), 9_000);
+    assert_eq!(syn(&mut fresh(20_000), Direction::Out, 0, 1460, 0), 0);
+    assert_eq!(syn(&mut fresh(100), Direction::Out, 0, 1460, 64_240), 1460);
+    assert_eq!(syn(&mut fresh(0), Direction::Out, 0, 1460, 64_240), 64_240, "hands off");
+    let mut silent = fresh(20_000);
+    silent.now += Duration::from_millis(2_001);
+    assert_eq!(syn(&mut silent, Direction::Out, 0, 1460, 64_240), 64_240, "no controller");
+}
+
+#[test]
+fn a_syn_that_is_sent_again_takes_nothing_back() {
+    let mut flow = fresh(20_000);
+    assert_eq!(syn(&mut flow, Direction::Out, 0, 1460, 64_240), 20_000);
+    flow.rewriter.set_initial(Direction::In, 5_000);
+    assert_eq!(syn(&mut flow, Direction::Out, 0, 1460, 64_240), 20_000);
+    flow.rewriter.set_initial(Direction::In, 30_000);
+    assert_eq!(syn(&mut flow, Direction::Out, 0, 1460, 64_240), 30_000, "more is no harm");
+    assert_eq!(syn(&mut flow, Direction::In, 1, 1460, 64_240), 20_000);
+    flow.rewriter.set_initial(Direction::Out, 5_000);
+    assert_eq!(syn(&mut flow, Direction::In, 1, 1460, 64_240), 20_000);
 }
 
 #[test]

@@ -13,7 +13,8 @@
  *
  * Several CPUs: the packets of one direction of one flow come one after the other (they must, or
  * they would be reordered), and every field is written by packets of one direction only, apart
- * from `watch_since`, where a lost update costs one RTT sample.
+ * from `watch_since`, where a lost update costs one RTT sample. A place in the table is claimed by
+ * exchanging its tag; who loses such a race tries again with its next packet.
  *
  * Source: "An OpenWRT solution for future wireless homes" (2010); RFC 9293 3.8.6, RFC 7323, RFC
  * 1624.
@@ -31,7 +32,9 @@
 #define HEARTBEAT_TIMEOUT (2 * SECOND)
 #define RTT_AGE (30 * SECOND)
 #define WATCH_TIMEOUT (10 * SECOND)
-#define FLOWS 16384
+#define WAYS 8
+#define BUCKETS 2048
+#define FLOWS (BUCKETS * WAYS)
 #define EMBRYOS 4096
 #define QUIC_FLOWS 4096
 #define QUIC_PORT 443
@@ -45,6 +48,7 @@ struct control {
 	__u32 initial[2];  /* bytes: window of new flows, by direction of the data; 0: hands off */
 	__u32 link;        /* bytes of link header: 14, or 0 where there is none */
 	__u32 pad;
+	__u64 seed;        /* of the table's hash, so that nobody can choose who shares a bucket */
 };
 
 struct {
@@ -71,16 +75,13 @@ struct rtt {
 	__u32 pad;
 };
 
-/*
- * What packets of one direction touch, one cache line: their own data, and the windows that they
- * carry, which govern the data of the other direction. (With many flows the memory is what costs.)
- */
+/* What packets of one direction touch, one cache line: their own data, and the windows that they
+ * carry, which govern the data of the other direction. */
 struct side {
 	/* Of the data of this direction. */
 	__u64 wire;
-	__u64 watch_since;
-	__u32 watch;
-	__u32 seen;
+	__u64 bytes;
+	__u64 last;
 	/* Of the data of the other direction. */
 	__u64 acked;
 	__u32 ack;
@@ -89,22 +90,26 @@ struct side {
 	__u32 asked;
 	__u32 written;
 	__u32 clamped;
+	/* Of the data of this direction: newest time stamp or highest sequence number. */
+	__u32 seen;
+	/* Of the data of the other direction. */
 	__u16 mss;
 	__u8 scale;
 	__u8 timestamps;
-	__u8 pad[4];
 };
 
-/* The rest of the data of one direction. */
-struct data {
-	__u64 bytes;
-	__u64 last;
-	struct rtt rtt;
-};
-
-struct connection {
+/*
+ * With many flows the memory is what costs. So a packet touches three cache lines: its bucket, the
+ * first one here, which says whose flow it is and what is timed, and the side of its direction.
+ */
+struct flow {
+	struct key key;
+	__u32 watch[2];        /* by direction of the data */
+	__u32 pad;
+	__u64 watch_since[2];
 	struct side side[2];
-	struct data data[2];
+	struct rtt rtt[2];     /* by direction of the data */
+	__u8 room[48];
 };
 
 struct syn {
@@ -112,11 +117,12 @@ struct syn {
 	__u32 first;
 	__u32 data;
 	__u32 timestamp;
-	__u16 window;
+	__u16 window;      /* as it was written */
+	__u16 asked;
 	__u16 mss;
 	__u8 scale;
 	__u8 timestamps;
-	__u8 pad[6];
+	__u8 pad[4];
 };
 
 struct embryo {
@@ -144,11 +150,36 @@ struct totals {
 	__u64 packets;
 };
 
+/*
+ * The table of flows: each has eight places in each of two buckets, by its hash, and the one that was
+ * used the longest ago makes room. A hash map of the kernel would hash with more than twice the
+ * instructions, by a call, and go through a list whose links are cold; here a tag that fits says
+ * where the flow is. User space reads both maps as memory.
+ */
+struct bucket {
+	__u32 tag[WAYS];       /* part of the hash, or one of the two below */
+	__u32 used[WAYS];      /* stamp of the last packet */
+};
+
+#define FREE 0
+#define CLAIMED 1
+/* A bucket with so many flows shares with the other; below that all are found at once. */
+#define ENOUGH 6
+
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, BUCKETS);
+	__type(key, __u32);
+	__type(value, struct bucket);
+} buckets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, FLOWS);
-	__type(key, struct key);
-	__type(value, struct connection);
+	__type(key, __u32);
+	__type(value, struct flow);
 } flows SEC(".maps");
 
 /* Apart, so that a flood of SYNs pushes out other beginnings, but no flow. */
@@ -176,7 +207,6 @@ struct {
 
 /* Room for a value that is too large for the stack. */
 struct scratch {
-	struct connection connection;
 	struct embryo embryo;
 	struct quic_pair quic;
 };
@@ -189,7 +219,7 @@ struct {
 } scratch SEC(".maps");
 
 struct packet {
-	struct key key;
+	struct key key __attribute__((aligned(8)));
 	__u32 ip;      /* where the IP header begins */
 	__u32 at;      /* where the TCP or UDP header does */
 	__u32 len;     /* of the IP packet */
@@ -212,6 +242,12 @@ struct packet {
 static __always_inline __u32 be32(const __u8 *p)
 {
 	return (__u32)p[0] << 24 | (__u32)p[1] << 16 | (__u32)p[2] << 8 | p[3];
+}
+
+/* About seconds, never 0. */
+static __always_inline __u32 stamp_of(__u64 now)
+{
+	return now >> 30 | 1;
 }
 
 static __always_inline bool after(__u32 a, __u32 b)
@@ -396,39 +432,43 @@ static __always_inline void sample_since(struct rtt *rtt, __u64 since)
 }
 
 /* Counts a packet of this direction and begins to time it, if none is timed. */
-static __always_inline void passes(struct side *side, struct data *data, struct packet *packet,
+static __always_inline void passes(struct flow *flow, __u32 direction, struct packet *packet,
 				   __u64 now)
 {
+	struct side *side = &flow->side[direction];
 	__u32 mark = packet->timestamps ? packet->tsval : packet->seq + packet->payload;
 
 	if (packet->payload) {
-		data->bytes += packet->payload;
-		data->last = now;
+		side->bytes += packet->payload;
+		side->last = now;
 	}
 	if (!packet->timestamps && !packet->payload)
 		return;
 	if (after(mark, side->seen)) {
+		__u64 since = flow->watch_since[direction];
+
 		side->seen = mark;
-		if (!side->watch_since || (__s64)(now - side->watch_since) >= (__s64)WATCH_TIMEOUT) {
-			side->watch = mark;
-			side->watch_since = bpf_ktime_get_ns();
+		if (!since || (__s64)(now - since) >= (__s64)WATCH_TIMEOUT) {
+			flow->watch[direction] = mark;
+			flow->watch_since[direction] = bpf_ktime_get_ns();
 		}
 	} else if (!packet->timestamps) {
-		side->watch_since = 0;
+		flow->watch_since[direction] = 0;
 	}
 }
 
-/* Takes what a packet of the other direction proves about this one. */
-static __always_inline void answered(struct side *watched, struct rtt *rtt, struct side *side,
-				     struct packet *packet)
+/* Takes what a packet of `direction` proves about the data of the other. */
+static __always_inline void answered(struct flow *flow, __u32 direction, struct packet *packet)
 {
+	struct side *side = &flow->side[direction];
 	__u32 proof = packet->timestamps ? packet->tsecr : packet->ack, step;
-	__u64 since = watched->watch_since;
+	__u32 watch = flow->watch[!direction];
+	__u64 since = flow->watch_since[!direction];
 
-	if (since && !after(watched->watch, proof)) {
-		if (!packet->timestamps || proof == watched->watch)
-			sample_since(rtt, since);
-		watched->watch_since = 0;
+	if (since && !after(watch, proof)) {
+		if (!packet->timestamps || proof == watch)
+			sample_since(&flow->rtt[!direction], since);
+		flow->watch_since[!direction] = 0;
 	}
 	step = packet->ack - side->ack;
 	if (step && step <= MAX_WINDOW) {
@@ -486,46 +526,196 @@ static __always_inline __u16 advertise(struct side *side, struct packet *packet,
 	return field;
 }
 
-/* A SYN or the answer to one. */
-static __noinline int handshake(struct packet *packet, __u32 direction)
+static __always_inline __u64 hash_of(const struct key *key, __u64 seed)
+{
+	const __u64 *words = (const __u64 *)key;
+	__u64 hash = seed;
+
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15ULL;
+		hash ^= hash >> 32;
+	}
+	hash = (hash ^ *(const __u32 *)&key->outside_port) * 0x9e3779b97f4a7c15ULL;
+	return hash ^ hash >> 32;
+}
+
+static __always_inline __u32 tag_of(__u64 hash)
+{
+	return hash >> 32 | 2;
+}
+
+/* The two buckets that it can be in. */
+static __always_inline __u32 place_of(__u64 hash, int which)
+{
+	return (which ? hash >> 16 : hash) & (BUCKETS - 1);
+}
+
+static __always_inline bool is_same(const struct key *a, const struct key *b)
+{
+	const __u64 *x = (const __u64 *)a, *y = (const __u64 *)b;
+
+	return x[1] == y[1] && x[3] == y[3] && x[0] == y[0] && x[2] == y[2] &&
+	       *(const __u32 *)&a->outside_port == *(const __u32 *)&b->outside_port;
+}
+
+/* The flow of `key`. With a `stamp` this counts as use; `forget` takes it out. */
+static __always_inline struct flow *find(const struct key *key, __u64 seed, __u32 stamp,
+					 bool forget)
+{
+	__u64 hash = hash_of(key, seed);
+	__u32 tag = tag_of(hash);
+
+#pragma unroll
+	for (int which = 0; which < 2; which++) {
+		__u32 place = place_of(hash, which);
+		struct bucket *bucket = bpf_map_lookup_elem(&buckets, &place);
+
+		if (!bucket)
+			return 0;
+#pragma unroll
+		for (int way = 0; way < WAYS; way++) {
+			__u32 index = place * WAYS + way;
+			struct flow *flow;
+
+			if (bucket->tag[way] != tag)
+				continue;
+			flow = bpf_map_lookup_elem(&flows, &index);
+			if (!flow || !is_same(key, &flow->key))
+				continue;
+			if (stamp && bucket->used[way] != stamp)
+				bucket->used[way] = stamp;
+			if (forget)
+				__sync_val_compare_and_swap(&bucket->tag[way], tag, FREE);
+			return flow;
+		}
+	}
+	return 0;
+}
+
+/* The places of a new flow, one after the other: those of the first bucket, then the second's. */
+struct search {
+	__u32 place[2];
+	__u32 stamp;
+	__u32 count[2];        /* flows in each */
+	__u32 age[2];          /* since the last packet of the oldest; all ones where one is free */
+	__u32 way[2];
+};
+
+static long look_at(__u32 index, void *context)
+{
+	struct search *search = context;
+	__u32 which = index / WAYS & 1, way = index & (WAYS - 1), tag, age;
+	__u32 place = search->place[which];
+	struct bucket *bucket = bpf_map_lookup_elem(&buckets, &place);
+
+	if (!bucket)
+		return 1;
+	tag = bucket->tag[way];
+	if (tag == CLAIMED)
+		return 0;
+	age = tag == FREE ? ~0u : search->stamp - bucket->used[way];
+	if (tag != FREE)
+		search->count[which]++;
+	if (age >= search->age[which]) {
+		search->age[which] = age;
+		search->way[which] = way;
+	}
+	return 0;
+}
+
+/* Room for a new flow, zeroed: in its first bucket, or in the second where there is more. A `tag` makes
+ * it known later. Without room (another CPU was faster) 0. */
+static __always_inline struct flow *claim(__u64 hash, __u32 stamp, __u32 **tag)
+{
+	struct search search = { .stamp = stamp };
+	struct bucket *bucket;
+	struct flow *flow;
+	__u32 index, way, place, known;
+
+	search.place[0] = place_of(hash, 0);
+	search.place[1] = place_of(hash, 1);
+	bpf_loop(2 * WAYS, look_at, &search, 0);
+	place = search.place[0];
+	way = search.way[0];
+	if (search.count[0] >= ENOUGH && search.age[1] >= search.age[0] &&
+	    (search.age[0] != ~0u || search.count[1] < search.count[0])) {
+		place = search.place[1];
+		way = search.way[1];
+	}
+	bucket = bpf_map_lookup_elem(&buckets, &place);
+	if (!bucket)
+		return 0;
+	way &= WAYS - 1;
+	known = bucket->tag[way];
+	if (known == CLAIMED ||
+	    __sync_val_compare_and_swap(&bucket->tag[way], known, CLAIMED) != known)
+		return 0;
+	bucket->used[way] = stamp;
+	*tag = &bucket->tag[way];
+	index = place * WAYS + way;
+	flow = bpf_map_lookup_elem(&flows, &index);
+	if (flow)
+		__builtin_memset(flow, 0, sizeof(*flow));
+	return flow;
+}
+
+/* A SYN or the answer to one; the window field that it shall have. Its window is the first that the
+ * other end hears of, so that nothing is taken back; sent again, it is not smaller than before. */
+static __noinline int handshake(struct packet *packet, __u32 direction, __u32 live)
 {
 	__u32 zero = 0;
 	struct scratch *room = bpf_map_lookup_elem(&scratch, &zero);
+	struct control *settings = bpf_map_lookup_elem(&control, &zero);
 	struct embryo *old;
-	struct syn syn = {};
+	struct syn syn = {}, *before = 0;
+	__u32 limit;
 
-	if (!room || !packet)
-		return 0;
+	if (!room || !settings || !packet)
+		return 65535;
 	old = bpf_map_lookup_elem(&embryos, &packet->key);
 	syn.since = bpf_ktime_get_ns();
 	syn.first = packet->seq + 1;
 	syn.data = packet->payload;
-	syn.window = packet->field;
+	syn.asked = packet->field;
 	syn.mss = packet->has_mss ? packet->mss : packet->v6 ? 1220 : 536;
 	syn.scale = packet->scale;
 	syn.timestamps = packet->timestamps;
 	syn.timestamp = packet->tsval;
+	if (packet->flags & ACK) {
+		if (!old || old->initiator == direction ||
+		    packet->ack - old->syn.first > old->syn.data)
+			return packet->field;
+		if (old->answered && old->answer.first == syn.first)
+			before = &old->answer;
+	} else if (old && old->initiator == direction && old->syn.first == syn.first) {
+		before = &old->syn;
+	}
+	limit = settings->initial[~direction & 1];
+	if (!live || !limit)
+		limit = 65535;
+	if (limit < syn.mss)
+		limit = syn.mss;
+	if (before && limit < before->window)
+		limit = before->window;
+	syn.window = limit < packet->field ? limit : packet->field;
+	/* Sent again: nobody knows which one the answer is for. */
+	if (before)
+		syn.since = 0;
 	if (!(packet->flags & ACK)) {
 		struct embryo *embryo = &room->embryo;
 
-		/* Sent again: nobody knows which one the answer is for. */
-		if (old && old->initiator == direction && old->syn.first == syn.first)
-			syn.since = 0;
 		__builtin_memset(embryo, 0, sizeof(*embryo));
 		embryo->syn = syn;
 		embryo->initiator = direction;
 		bpf_map_update_elem(&embryos, &packet->key, embryo, BPF_ANY);
-		return 0;
+		return syn.window;
 	}
-	if (!old || old->initiator == direction || packet->ack - old->syn.first > old->syn.data)
-		return 0;
-	if (old->answered && old->answer.first == syn.first)
-		syn.since = 0;
 	old->answer = syn;
 	old->answered = 1;
 	/* Both ends begin anew: what was known under this key was another connection. */
-	bpf_map_delete_elem(&flows, &packet->key);
-	return 0;
+	find(&packet->key, settings->seed, 0, true);
+	return syn.window;
 }
 
 /* The data of one direction: `own` carries it, `other` its windows. */
@@ -536,8 +726,9 @@ static __always_inline void grow(struct side *own, struct side *other, struct sy
 	other->window = window;
 	other->edge = sender->first + receiver->window;
 	other->ack = sender->first;
-	other->asked = receiver->window;
+	other->asked = receiver->asked;
 	other->written = receiver->window;
+	other->clamped = receiver->window < receiver->asked;
 	other->mss = sender->mss < receiver->mss ? sender->mss : receiver->mss;
 	other->scale = scaled ? receiver->scale : 0;
 	other->timestamps = timestamps;
@@ -546,44 +737,48 @@ static __always_inline void grow(struct side *own, struct side *other, struct sy
 /* Makes a flow of a handshake of which this is the third packet. */
 static __noinline int establish(struct packet *packet, __u32 direction)
 {
-	__u32 zero = 0;
-	struct scratch *room = bpf_map_lookup_elem(&scratch, &zero);
+	__u32 zero = 0, *tag;
 	struct control *settings = bpf_map_lookup_elem(&control, &zero);
-	struct connection *connection;
 	struct embryo *embryo;
+	struct flow *flow;
 	bool scaled, timestamps;
-	__u64 now;
+	__u64 now, hash;
 
-	if (!room || !settings || !packet)
+	if (!settings || !packet)
 		return -1;
 	embryo = bpf_map_lookup_elem(&embryos, &packet->key);
 	if (!embryo || !embryo->answered || embryo->initiator != direction ||
 	    packet->ack - embryo->answer.first > THIRD_ACK)
 		return -1;
 	now = bpf_ktime_get_ns();
-	connection = &room->connection;
-	__builtin_memset(connection, 0, sizeof(*connection));
+	hash = hash_of(&packet->key, settings->seed);
+	flow = claim(hash, stamp_of(now), &tag);
+	if (!flow)
+		return -1;
+	flow->key = packet->key;
 	scaled = embryo->syn.scale != NO_SCALE && embryo->answer.scale != NO_SCALE;
 	timestamps = embryo->syn.timestamps && embryo->answer.timestamps;
 	if (direction == IN) {
-		grow(&connection->side[IN], &connection->side[OUT], &embryo->syn, &embryo->answer, scaled,
+		grow(&flow->side[IN], &flow->side[OUT], &embryo->syn, &embryo->answer, scaled,
 		     timestamps, settings->initial[IN]);
-		grow(&connection->side[OUT], &connection->side[IN], &embryo->answer, &embryo->syn, scaled,
+		grow(&flow->side[OUT], &flow->side[IN], &embryo->answer, &embryo->syn, scaled,
 		     timestamps, settings->initial[OUT]);
 	} else {
-		grow(&connection->side[OUT], &connection->side[IN], &embryo->syn, &embryo->answer, scaled,
+		grow(&flow->side[OUT], &flow->side[IN], &embryo->syn, &embryo->answer, scaled,
 		     timestamps, settings->initial[OUT]);
-		grow(&connection->side[IN], &connection->side[OUT], &embryo->answer, &embryo->syn, scaled,
+		grow(&flow->side[IN], &flow->side[OUT], &embryo->answer, &embryo->syn, scaled,
 		     timestamps, settings->initial[IN]);
 	}
 	if (embryo->answer.since) {
 		if (embryo->syn.since)
-			sample(&connection->data[direction & 1].rtt,
-			       embryo->answer.since - embryo->syn.since, now);
-		sample(&connection->data[~direction & 1].rtt, now - embryo->answer.since, now);
+			sample(&flow->rtt[direction & 1], embryo->answer.since - embryo->syn.since,
+			       now);
+		sample(&flow->rtt[~direction & 1], now - embryo->answer.since, now);
 	}
+	/* With a barrier: who sees the tag sees the flow. */
+	__sync_lock_test_and_set(tag, tag_of(hash));
 	bpf_map_delete_elem(&embryos, &packet->key);
-	return bpf_map_update_elem(&flows, &packet->key, connection, BPF_ANY);
+	return 0;
 }
 
 /* Both bits of the ECN field. (The helper for it does not look behind VLAN tags.) */
@@ -641,15 +836,25 @@ static __noinline int count_quic(struct __sk_buff *skb, struct packet *packet, _
 	return 0;
 }
 
+/* Writes the window. The helper knows what the bytes do not tell: an unfinished checksum has no part
+ * of the window and stays; a sum that the device made stays right, since both changes cancel out. */
+static __always_inline void write_window(struct __sk_buff *skb, struct packet *packet, __u16 field)
+{
+	__u16 old = bpf_htons(packet->field), new = bpf_htons(field);
+
+	if (!bpf_l4_csum_replace(skb, packet->at + 16, old, new, 2))
+		bpf_skb_store_bytes(skb, packet->at + 14, &new, 2, 0);
+}
+
 static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 {
 	__u32 zero = 0, index = direction;
 	struct control *settings = bpf_map_lookup_elem(&control, &zero);
 	struct totals *total = bpf_map_lookup_elem(&totals, &index);
 	struct packet packet = { .scale = NO_SCALE };
-	struct connection *connection;
+	struct flow *flow;
 	struct side *side;
-	__u16 field, old, new;
+	__u16 field;
 	__u64 now;
 	bool live, tcp;
 
@@ -674,37 +879,33 @@ static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 	if (packet.doff > TCP_LEN && !packet.timestamps)
 		read_options(skb, &packet);
 	if (packet.flags & SYN) {
-		if (!(packet.flags & FIN))
-			handshake(&packet, direction);
+		if (packet.flags & FIN)
+			return NEXT;
+		field = handshake(&packet, direction, live);
+		if (field < packet.field)
+			write_window(skb, &packet, field);
 		return NEXT;
 	}
 	if (!(packet.flags & ACK))
 		return NEXT;
-	connection = bpf_map_lookup_elem(&flows, &packet.key);
-	if (!connection) {
+	flow = find(&packet.key, settings->seed, stamp_of(now), false);
+	if (!flow) {
 		if (establish(&packet, direction))
 			return NEXT;
-		connection = bpf_map_lookup_elem(&flows, &packet.key);
-		if (!connection)
+		flow = find(&packet.key, settings->seed, 0, false);
+		if (!flow)
 			return NEXT;
 	}
-	side = &connection->side[direction];
+	side = &flow->side[direction];
 	side->wire += packet.wire;
 	if (!side->timestamps || packet.timestamps) {
 		packet.timestamps = side->timestamps;
-		passes(side, &connection->data[direction], &packet, now);
-		answered(&connection->side[!direction], &connection->data[!direction].rtt, side, &packet);
+		passes(flow, direction, &packet, now);
+		answered(flow, direction, &packet);
 	}
 	field = advertise(side, &packet, live);
-	if (field == packet.field)
-		return NEXT;
-	/* The helper knows what the bytes do not tell: an unfinished checksum has no part of the
-	 * window and stays; a sum that the device made stays right, since both changes cancel out. */
-	old = bpf_htons(packet.field);
-	new = bpf_htons(field);
-	if (bpf_l4_csum_replace(skb, packet.at + 16, old, new, 2))
-		return NEXT;
-	bpf_skb_store_bytes(skb, packet.at + 14, &new, 2, 0);
+	if (field != packet.field)
+		write_window(skb, &packet, field);
 	return NEXT;
 }
 
@@ -737,10 +938,14 @@ struct setting {
 SEC("classifier")
 int sheaf_set(struct __sk_buff *skb)
 {
+	__u32 zero = 0;
+	struct control *settings = bpf_map_lookup_elem(&control, &zero);
 	int known = 0;
 
+	if (!settings)
+		return 0;
 	for (__u32 i = 0; i < SETTINGS; i++) {
-		struct setting setting;
+		struct setting setting __attribute__((aligned(8)));
 
 		if (bpf_skb_load_bytes(skb, ETH_LEN + i * sizeof(setting), &setting, sizeof(setting)))
 			break;
@@ -752,10 +957,10 @@ int sheaf_set(struct __sk_buff *skb)
 				known++;
 			}
 		} else {
-			struct connection *connection = bpf_map_lookup_elem(&flows, &setting.key);
+			struct flow *flow = find(&setting.key, settings->seed, 0, false);
 
-			if (connection) {
-				connection->side[~setting.direction & 1].window = setting.value;
+			if (flow) {
+				flow->side[~setting.direction & 1].window = setting.value;
 				known++;
 			}
 		}

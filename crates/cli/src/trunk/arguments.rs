@@ -186,7 +186,11 @@ impl Arguments {
                 },
                 "address" => {
                     let word = words.value(keyword, "10.99.0.1/24")?;
-                    grammar::Prefix::parse(keyword, word)?;
+                    let network = grammar::Prefix::parse(keyword, word)?.network;
+                    ensure!(
+                        !network.is_multicast(),
+                        "an interface cannot have address {word}; give that of one host"
+                    );
                     let twice = arguments.addresses.iter().any(|known| known == word);
                     ensure!(!twice, "address {word} is given twice; give it once");
                     arguments.addresses.push(word.to_owned());

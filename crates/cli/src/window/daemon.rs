@@ -109,7 +109,7 @@ impl Daemon<'_> {
             totals.push(self.total(controller, passed));
         }
         let mut flows = Vec::new();
-        for (key, connection) in self.window.flows()? {
+        for (key, connection) in self.window.flows() {
             for (controller, total) in self.controllers.iter().zip(&mut totals) {
                 let direction = controller.direction();
                 let half = connection.half(direction);

@@ -18,6 +18,8 @@ pub const ETHERNET: usize = 14;
 pub const LINE: usize = 24;
 /// What one test packet costs on a cable.
 pub const ON_WIRE: usize = PACKET + ETHERNET + LINE;
+/// Packets of one point at most: the arrival of each is kept until the end.
+const MOST: f64 = 1e8;
 /// UDP is offered at this multiple of the rate, counted on the wire.
 pub const OFFERED: f64 = 1.2;
 
@@ -172,12 +174,27 @@ impl Plan {
             if scenario.sweep.is_empty() {
                 return fault("the sweep is empty; give round-trip times in ms");
             }
-            if scenario.sweep.iter().any(|rtt| !(0.0..=10_000.0).contains(rtt)) {
+            if !scenario.sweep.iter().all(is_rtt) {
                 return fault("the sweep is of round-trip times in ms; give 0 to 10000");
             }
+            let seconds = self.head.warm_up + self.head.duration;
+            let rate = scenario.rate.unwrap_or_default() * 1e6 * OFFERED;
+            if rate * seconds / 8.0 / ON_WIRE as f64 > MOST {
+                return fault("these are over 100 million packets; lower its rate or the duration");
+            }
+        }
+        let points = self.head.points.iter().chain([&self.head.quick.points]).flatten();
+        if let Some(wrong) = points.into_iter().find(|rtt| !is_rtt(rtt)) {
+            let message = format!("{wrong} is no round-trip time in ms; give 0 to 10000");
+            return Err(Fault::head("points", message));
         }
         Ok(())
     }
+}
+
+/// Whether it is a round-trip time in ms that is worked with.
+fn is_rtt(ms: &f64) -> bool {
+    (0.0..=10_000.0).contains(ms)
 }
 
 impl Scenario {

@@ -10,6 +10,8 @@ pub(super) struct Drawing {
     pub lines: Vec<Line>,
     /// Values above are cut off, so that an overload does not flatten the rest.
     pub y_max: Option<f64>,
+    /// Values below are drawn here.
+    pub y_min: Option<f64>,
     /// Whether the vertical axis is logarithmic; what is not above zero is left out.
     pub log: bool,
     /// Horizontal lines with a name: limits of the rules or of the air.
@@ -31,12 +33,16 @@ const GREY: RGBColor = RGBColor(128, 128, 128);
 impl Drawing {
     /// The chart as SVG. Text and grid take the colour of the page around it.
     pub fn svg(mut self) -> anyhow::Result<String> {
+        let least = self.y_min.unwrap_or(f64::NEG_INFINITY);
+        let points = self.lines.iter_mut().flat_map(|line| &mut line.points);
+        points.for_each(|point| point.1 = point.1.max(least));
         if self.log {
             for line in &mut self.lines {
                 line.points.retain(|point| point.1 > 0.0);
                 line.points.iter_mut().for_each(|point| point.1 = point.1.log10());
             }
-            self.marks.iter_mut().for_each(|mark| mark.1 = mark.1.max(f64::MIN_POSITIVE).log10());
+            self.marks.retain(|mark| mark.1 > 0.0);
+            self.marks.iter_mut().for_each(|mark| mark.1 = mark.1.log10());
             self.y_max = self.y_max.map(f64::log10);
         }
         let mut svg = String::new();
@@ -139,5 +145,44 @@ impl Drawing {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawing(points: &[(f64, f64)], log: bool) -> Drawing {
+        let line = Line { colour: GREY, points: points.to_vec(), published: false };
+        Drawing {
+            x_axis: "time (s)".to_owned(),
+            y_axis: "loss (%)".to_owned(),
+            lines: vec![line],
+            y_max: None,
+            y_min: None,
+            log,
+            marks: vec![("limit".to_owned(), 0.0)],
+            dots: true,
+        }
+    }
+
+    #[test]
+    fn a_logarithmic_axis_is_labelled_with_values_and_leaves_out_what_it_cannot_show() {
+        let svg = drawing(&[(1.0, 10.0), (2.0, 1000.0), (3.0, 0.0), (4.0, -1.0)], true).svg();
+        let svg = svg.unwrap();
+        assert_eq!(svg.matches("<circle").count(), 2, "{svg}");
+        for label in [">\n10\n<", ">\n1000\n<", ">\nloss (%)\n<", ">\ntime (s)\n<"] {
+            assert!(svg.contains(label), "{label:?} {svg}");
+        }
+    }
+
+    #[test]
+    fn nothing_zeros_and_one_point_can_be_drawn() {
+        let cases: [&[(f64, f64)]; 4] = [&[], &[(0.0, 0.0)], &[(5.0, -3.0)], &[(1e-9, 1e12)]];
+        for points in cases {
+            for log in [false, true] {
+                assert!(drawing(points, log).svg().unwrap().starts_with("<svg"), "{points:?}");
+            }
+        }
     }
 }

@@ -88,7 +88,7 @@ impl Experiment for Plan {
                     .up_to(250.0)
                     .mark(None, "150 ms", 150.0),
                 Chart::new("Loss", "loss").up_to(30.0).mark(None, "5 %", 5.0),
-                Chart::new("Voice quality", "r"),
+                Chart::new("Voice quality", "r").down_to(0.0),
                 Chart::new("Packets a frame", "packets_per_frame"),
                 Chart::new("Channel in use", "air_busy"),
             ],

@@ -12,6 +12,9 @@ use sheaf_voice::emodel::Codec;
 use sheaf_voice::source::Pattern;
 use std::collections::VecDeque;
 
+/// Below this many flows.
+const MOST: u32 = 10_000;
+
 /// Calls, and how to carry more of them.
 pub type Plan = Sheet<Scenario, Treatment>;
 
@@ -148,14 +151,14 @@ impl Plan {
                 self.point(scenario, name, 1).map_err(fault)?;
             }
             let mut flows = scenario.flows.iter().chain(&scenario.totals);
-            if scenario.flows.is_empty() || flows.any(|flows| *flows == 0) {
-                let message = "flows must be a list of at least one number above zero";
+            if scenario.flows.is_empty() || !flows.all(|flows| (1..MOST).contains(flows)) {
+                let message = "flows must be a list of at least one number, each 1 to 9999";
                 return Err(Fault::scenario(&scenario.name, message));
             }
         }
         let points = self.head.points.iter().chain([&self.head.quick.points]).flatten();
         if let Some(wrong) =
-            points.into_iter().find(|x| x.fract() != 0.0 || !(1.0..1e4).contains(*x))
+            points.into_iter().find(|x| x.fract() != 0.0 || !(1.0..f64::from(MOST)).contains(*x))
         {
             let message = format!("{wrong} flows a direction; give whole numbers from 1 up");
             return Err(Fault::head("points", message));
@@ -222,9 +225,8 @@ impl Treatment {
         };
         config.min = self.min.map_or(config.min, Threshold::Bytes);
         config.max = self.max.unwrap_or(config.max);
-        let millis = |ms: f64| Duration::from_secs_f64(ms.max(0.0) / 1e3);
-        config.timeout = self.timeout.map_or(config.timeout, millis);
-        config.hold = self.hold.map_or(config.hold, millis);
+        config.timeout = self.timeout.map_or(Ok(config.timeout), millis)?;
+        config.hold = self.hold.map_or(Ok(config.hold), millis)?;
         config.check()?;
         let mode = match self.mode {
             Some(ModeName::End) => Mode::End,
@@ -232,6 +234,11 @@ impl Treatment {
         };
         Ok(Some(Aggregation { config, mode }))
     }
+}
+
+fn millis(ms: f64) -> anyhow::Result<Duration> {
+    Duration::try_from_secs_f64(ms / 1e3)
+        .map_err(|_| anyhow::anyhow!("{ms} is no time; give milliseconds from zero up"))
 }
 
 impl CodecName {

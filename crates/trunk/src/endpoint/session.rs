@@ -6,6 +6,9 @@ use crate::sender::LinkId;
 use sheaf_stage::Instant;
 use sheaf_wire::trunk::{Control, HELLO_LEN, Hello, REPORT_LEN};
 
+/// Data frames that are worth a report where a report is as dear as a packet.
+const ENOUGH: u32 = 24;
+
 impl Endpoint {
     pub(super) fn handle_hello(&mut self, id: LinkId, hello: &Hello, len: usize, now: Instant) {
         let theirs = hello.control.session;
@@ -112,8 +115,19 @@ impl Endpoint {
     pub(super) fn control_due(&self, index: usize) -> Option<Instant> {
         let path = self.paths[index].as_ref().filter(|path| path.carrier)?;
         let Some(told) = path.told.filter(|_| !path.answer) else { return Some(Instant::ZERO) };
-        let reports = path.active && self.is_established();
-        Some(told + if reports { self.config.report } else { self.config.probe })
+        if !self.is_established() {
+            return Some(told + self.config.probe);
+        }
+        let report = self.config.report;
+        let tells = self.sender.tells(LinkId(index as u8));
+        let came = match path.came {
+            0 => None,
+            few if tells && few < ENOUGH => Some(told + 3 * report),
+            _ => Some(told + report),
+        };
+        // Behind data that goes on, data says what has passed; the end has to be told.
+        let went = path.went.map(|at| if tells { at.max(told) + report } else { told + report });
+        [came, went, Some(told + self.config.probe)].into_iter().flatten().min()
     }
 
     /// Writes a report or hello.
@@ -132,7 +146,7 @@ impl Endpoint {
             Hello { control, peer: claimed, accepted, answer }.emit(out);
         } else {
             path.inbound.fill(control, late, now).emit(out);
-            path.active = false;
+            (path.came, path.went) = (0, None);
         }
         // An answer does not replace what is due of ourselves.
         if !std::mem::take(&mut path.answer) {

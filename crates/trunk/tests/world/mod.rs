@@ -96,8 +96,10 @@ pub struct World {
     pub lose_marks: bool,
     /// What the source's packets need.
     pub care: Care,
-    /// The carriers of end 0 tell their queues, once a millisecond and with every event.
+    /// The carriers of both ends tell their queues, once a millisecond and with every event.
     pub tells: bool,
+    /// Reports and hellos that left, by direction.
+    pub controls: [u64; 2],
     next_tell: Instant,
     /// Departure times of what the TCP-like source has under way; empty for the plain one.
     pub window: Option<Window>,
@@ -144,6 +146,7 @@ impl World {
             lose_marks: false,
             care: Care::Order,
             tells: false,
+            controls: [0; 2],
             next_tell: Instant::ZERO,
             window: None,
         }
@@ -204,9 +207,12 @@ impl World {
         if !self.tells {
             return;
         }
-        for (link, pipe) in self.pipes[0].iter().enumerate() {
-            let fill = Fill { waiting: pipe.waiting(self.now) as u64, limit: pipe.limit as u64 };
-            self.ends[0].set_link_queue(LinkId(link as u8), Some(fill));
+        for (end, pipes) in self.ends.iter_mut().zip(&self.pipes) {
+            for (link, pipe) in pipes.iter().enumerate() {
+                let waiting = pipe.waiting(self.now) as u64;
+                let fill = Fill { waiting, limit: pipe.limit as u64 };
+                end.set_link_queue(LinkId(link as u8), Some(fill));
+            }
         }
         self.next_tell = self.now + MS;
     }
@@ -253,6 +259,7 @@ impl World {
     fn carry(&mut self, from: usize, link: usize, frame: &[u8]) {
         let lost = self.random.random::<f64>() < self.pipes[from][link].loss
             || self.lose_marks && frame[0] >> 4 == 13;
+        self.controls[from] += u64::from(matches!(frame[0] >> 4, 11 | 12));
         let varied = self.random.random::<f64>();
         let pipe = &mut self.pipes[from][link];
         let bytes = pipe.waiting(self.now);

@@ -10,9 +10,10 @@ use sheaf_window::{Connection, Controller, Direction, Key, Totals};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 
-pub const SEGMENT: u64 = 1448;
-pub const WIRE: u64 = 1514;
-const TICK: Duration = Duration::from_micros(500);
+/// Headers of a segment: Ethernet, IP, TCP with time stamps.
+const HEADERS: u64 = 66;
+/// How long the acknowledgement of a single segment is held back (RFC 9293 3.8.6.3; Linux: 40 ms).
+const DELAYED: Duration = Duration::from_millis(40);
 const STEP: Duration = Duration::from_millis(100);
 
 pub struct Flow {
@@ -21,10 +22,15 @@ pub struct Flow {
     pub demand: f64,
     /// When it begins.
     pub start: Instant,
+    /// Whether only every second segment is acknowledged at once.
+    delays: bool,
+    /// A segment that is not acknowledged yet: until when, and when it was sent.
+    pending: Option<(Instant, Instant)>,
     connection: Connection,
     window: u64,
     coming: VecDeque<(Instant, u64)>,
-    acks: VecDeque<(Instant, Instant)>,
+    /// When an acknowledgement arrives, for how many segments, and when the last of them was sent.
+    acks: VecDeque<(Instant, u64, Instant)>,
     in_flight: u64,
     cwnd: u64,
     tokens: f64,
@@ -37,8 +43,10 @@ impl Flow {
             rtt: Duration::from_millis(rtt),
             demand,
             start: Instant::ZERO,
+            delays: false,
+            pending: None,
             connection: Connection::default(),
-            window: 10 * SEGMENT,
+            window: 14_480,
             coming: VecDeque::new(),
             acks: VecDeque::new(),
             in_flight: 0,
@@ -47,6 +55,44 @@ impl Flow {
             mark: 0,
         }
     }
+}
+
+impl Flow {
+    /// The same, with acknowledgements for every second segment.
+    pub fn delaying(self) -> Flow {
+        Flow { delays: true, ..self }
+    }
+}
+
+/// A packet every `interval`.
+pub struct Stream {
+    pub interval: Duration,
+    /// On the wire.
+    pub bytes: u64,
+    next: Instant,
+    /// When its packets left the bottleneck, since the last mark.
+    pub left: Vec<Instant>,
+}
+
+impl Stream {
+    /// The first packet comes at `first`.
+    pub fn new(interval: Duration, bytes: u64, first: Instant) -> Stream {
+        Stream { interval, bytes, next: first, left: Vec::new() }
+    }
+}
+
+/// Whose packet stands in the queue.
+#[derive(Clone, Copy)]
+enum Owner {
+    Flow(usize),
+    Stream(usize),
+    Nobody,
+}
+
+struct Waiting {
+    owner: Owner,
+    bytes: u64,
+    since: Instant,
 }
 
 pub struct Link {
@@ -60,7 +106,12 @@ pub struct Link {
     /// aggregates.
     pub clump: Duration,
     pub flows: Vec<Flow>,
-    queue: VecDeque<(Option<usize>, Instant)>,
+    pub streams: Vec<Stream>,
+    /// Bytes of data in a segment.
+    pub segment: u64,
+    /// Step of the model's time.
+    pub tick: Duration,
+    queue: VecDeque<Waiting>,
     credit: f64,
     udp_credit: f64,
     totals: Totals,
@@ -84,6 +135,9 @@ impl Link {
             udp: 0.0,
             clump: Duration::from_nanos(1),
             flows,
+            streams: Vec::new(),
+            segment: 1448,
+            tick: Duration::from_micros(500),
             queue: VecDeque::new(),
             credit: 0.0,
             udp_credit: 0.0,
@@ -111,17 +165,16 @@ impl Link {
         for flow in &mut self.flows {
             flow.mark = flow.connection.half[0].acked;
         }
+        self.streams.iter_mut().for_each(|stream| stream.left.clear());
         (self.waiting, self.marked) = ((0, 0, 0), self.now);
     }
 
     /// bit/s on the wire of each flow since the mark.
     pub fn rates(&self) -> Vec<f64> {
         let seconds = (self.now - self.marked).as_secs_f64();
-        let rate = |flow: &Flow| {
-            let segments = (flow.connection.half[0].acked - flow.mark) as f64 / SEGMENT as f64;
-            segments * WIRE as f64 * 8.0 / seconds
-        };
-        self.flows.iter().map(rate).collect()
+        let wire = (self.segment + HEADERS) as f64 / self.segment as f64;
+        let rate = |flow: &Flow| (flow.connection.half[0].acked - flow.mark) as f64 * wire * 8.0;
+        self.flows.iter().map(|flow| rate(flow) / seconds).collect()
     }
 
     /// Mean and largest number of packets in the queue since the mark.
@@ -131,57 +184,36 @@ impl Link {
     }
 
     fn tick(&mut self) {
-        self.now += TICK;
-        let (now, seconds) = (self.now, TICK.as_secs_f64());
+        self.now += self.tick;
+        let wire = self.segment + HEADERS;
+        let (now, seconds) = (self.now, self.tick.as_secs_f64());
         self.udp_credit += self.udp * seconds;
-        while self.udp_credit >= WIRE as f64 * 8.0 {
-            self.udp_credit -= WIRE as f64 * 8.0;
-            self.queue.push_back((None, now));
+        while self.udp_credit >= wire as f64 * 8.0 {
+            self.udp_credit -= wire as f64 * 8.0;
+            self.queue.push_back(Waiting { owner: Owner::Nobody, bytes: wire, since: now });
         }
-        for (number, flow) in self.flows.iter_mut().enumerate() {
-            if now < flow.start {
-                continue;
+        for (number, stream) in self.streams.iter_mut().enumerate() {
+            while stream.next <= now {
+                stream.next += stream.interval;
+                let (owner, bytes) = (Owner::Stream(number), stream.bytes);
+                self.queue.push_back(Waiting { owner, bytes, since: now });
             }
-            while let Some((_, window)) = flow.coming.front().filter(|(at, _)| *at <= now) {
-                flow.window = *window;
-                flow.coming.pop_front();
-            }
-            let half = &mut flow.connection.half;
-            while let Some((_, sent)) = flow.acks.front().copied().filter(|(at, _)| *at <= now) {
-                flow.acks.pop_front();
-                flow.in_flight -= SEGMENT;
-                flow.cwnd += 1;
-                half[0].acked += SEGMENT;
-                half[0].rtt.sample((now - sent).as_nanos() as u64, now);
-                half[1].rtt.sample(1, now);
-            }
-            flow.tokens = (flow.tokens + flow.demand * seconds / 8.0).min(1e9);
-            let limit = flow.window.min(flow.cwnd * SEGMENT);
-            while flow.in_flight + SEGMENT <= limit && flow.tokens >= WIRE as f64 {
-                flow.tokens -= WIRE as f64;
-                flow.in_flight += SEGMENT;
-                self.queue.push_back((Some(number), now));
-            }
-            // An application that waits does not save up for later.
-            flow.tokens = flow.tokens.min(3.0 * WIRE as f64);
+        }
+        for number in 0..self.flows.len() {
+            self.send(number);
         }
         self.credit += self.rate * seconds / 8.0;
-        while self.credit >= WIRE as f64 {
-            let Some((flow, sent)) = self.queue.pop_front() else {
-                self.credit = self.credit.min(WIRE as f64);
+        while let Some(bytes) = self.queue.front().map(|waiting| waiting.bytes as f64) {
+            if self.credit < bytes {
                 break;
-            };
-            self.credit -= WIRE as f64;
-            self.totals.wire += WIRE;
-            self.totals.packets += 1;
-            if let Some(flow) = flow {
-                let flow = &mut self.flows[flow];
-                let half = &mut flow.connection.half[0];
-                (half.bytes, half.wire, half.last) = (half.bytes + SEGMENT, half.wire + WIRE, now);
-                let (back, clump) = (now + flow.rtt, self.clump.as_nanos() as u64);
-                let at = Instant::from_nanos(back.as_nanos().div_ceil(clump) * clump);
-                flow.acks.push_back((at, sent));
             }
+            self.credit -= bytes;
+            let left = self.queue.pop_front().expect("there is one");
+            self.leave(&left);
+        }
+        if self.queue.is_empty() {
+            // A link that idles does not save up for later.
+            self.credit = self.credit.min(self.rate * seconds / 8.0);
         }
         let waiting = self.queue.len();
         self.waiting.0 += waiting as u64;
@@ -189,11 +221,77 @@ impl Link {
         self.waiting.2 = self.waiting.2.max(waiting);
     }
 
+    /// Flow `number` takes its acknowledgements and sends what it may.
+    fn send(&mut self, number: usize) {
+        let (now, segment, wire) = (self.now, self.segment, self.segment + HEADERS);
+        let flow = &mut self.flows[number];
+        if now < flow.start {
+            return;
+        }
+        if flow.connection.half[0].rtt.count == 0 {
+            // The handshake, which no data delayed yet.
+            flow.connection.half[0].rtt.sample(flow.rtt.as_nanos() as u64, now);
+            flow.connection.half[1].rtt.sample(1, now);
+        }
+        while let Some((_, window)) = flow.coming.front().filter(|(at, _)| *at <= now) {
+            flow.window = *window;
+            flow.coming.pop_front();
+        }
+        if let Some((_, sent)) = flow.pending.filter(|(until, _)| *until <= now) {
+            flow.pending = None;
+            flow.acks.push_back((now + flow.rtt, 1, sent));
+        }
+        let half = &mut flow.connection.half;
+        while let Some((_, count, sent)) = flow.acks.front().copied().filter(|(at, ..)| *at <= now)
+        {
+            flow.acks.pop_front();
+            flow.in_flight -= segment * count;
+            flow.cwnd += count;
+            half[0].acked += segment * count;
+            half[0].rtt.sample((now - sent).as_nanos() as u64, now);
+            half[1].rtt.sample(1, now);
+        }
+        flow.tokens = (flow.tokens + flow.demand * self.tick.as_secs_f64() / 8.0).min(1e9);
+        let limit = flow.window.min(flow.cwnd * segment);
+        while flow.in_flight + segment <= limit && flow.tokens >= wire as f64 {
+            flow.tokens -= wire as f64;
+            flow.in_flight += segment;
+            self.queue.push_back(Waiting { owner: Owner::Flow(number), bytes: wire, since: now });
+        }
+        // An application that waits does not save up for later.
+        flow.tokens = flow.tokens.min(3.0 * wire as f64);
+    }
+
+    /// A packet is through the bottleneck.
+    fn leave(&mut self, packet: &Waiting) {
+        let (now, segment) = (self.now, self.segment);
+        self.totals.wire += packet.bytes;
+        self.totals.packets += 1;
+        match packet.owner {
+            Owner::Flow(number) => {
+                let flow = &mut self.flows[number];
+                let half = &mut flow.connection.half[0];
+                (half.bytes, half.last) = (half.bytes + segment, now);
+                half.wire += packet.bytes;
+                let (back, clump) = (now + flow.rtt, self.clump.as_nanos() as u64);
+                let at = Instant::from_nanos(back.as_nanos().div_ceil(clump) * clump);
+                match (flow.delays, flow.pending.take()) {
+                    (false, _) => flow.acks.push_back((at, 1, packet.since)),
+                    // Time stamps echo the first of two (RFC 7323 4.1).
+                    (true, Some((_, first))) => flow.acks.push_back((at, 2, first)),
+                    (true, None) => flow.pending = Some((now + DELAYED, packet.since)),
+                }
+            }
+            Owner::Stream(number) => self.streams[number].left.push(now),
+            Owner::Nobody => {}
+        }
+    }
+
     fn step(&mut self) {
         let now = self.now;
         for (number, flow) in self.flows.iter_mut().enumerate() {
             if now >= flow.start {
-                flow.connection.half[0].mss = 1460;
+                flow.connection.half[0].mss = self.segment as u16 + 12;
                 flow.connection.timestamps = true;
                 self.controller.observe(key(number), &flow.connection);
             }

@@ -1,0 +1,229 @@
+//! A home behind a slow link: downloads or uploads beside a game and a call, with and without window
+//! control.
+//!
+//! * [`plan`]: scenarios and treatments; [`testbed`]: the hosts, and the programs on them;
+//! * [`traffic`]: Linux TCP and streams of UDP; [`measure`]: one point.
+
+pub mod measure;
+pub mod plan;
+pub mod testbed;
+pub mod traffic;
+
+pub use plan::{Plan, Scenario, Treatment};
+
+use crate::experiment::{
+    Axis, Chart, Conclusion, Engine, Experiment, Fault, Measured, Metric, Spot, Tools, View,
+};
+use crate::result::{Row, key, scenarios, treatments};
+use anyhow::{Context, ensure};
+
+/// The treatment that the others are compared with.
+const NOTHING: &str = "nothing";
+
+/// Key, label and unit of each metric.
+const METRICS: [(&str, &str, &str); 12] = [
+    ("rate", "TCP data", "Mbit/s"),
+    ("jain", "Jain index", ""),
+    ("gap_p50", "game inter-arrival, median", "ms"),
+    ("gap_p99", "game inter-arrival, p99", "ms"),
+    ("delay_p99", "game delay, p99", "ms"),
+    ("loss_stream", "loss of the stream", "%"),
+    ("loss_game", "loss of the game", "%"),
+    ("loss_call", "loss of the call", "%"),
+    ("r", "call, R", ""),
+    ("queue", "mean queue", "packets"),
+    ("drops", "drops at the bottleneck", "packets"),
+    ("capacity", "capacity as it is known", "Mbit/s"),
+];
+
+impl Plan {
+    /// Seconds that a point takes.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.head.warm_up + self.head.duration
+    }
+
+    /// Seconds that one of the plan's takes: shorter runs keep the order of what begins, and three
+    /// quarters of the time for what precedes all running together.
+    pub(crate) fn scale(&self, scenario: &Scenario) -> f64 {
+        let together = Plan::together(scenario);
+        if together <= 0.0 { 1.0 } else { (0.75 * self.head.duration / together).min(1.0) }
+    }
+}
+
+impl Experiment for Plan {
+    fn check(&self) -> Result<(), Fault> {
+        self.check_homes()
+    }
+
+    fn ready(&self, engine: Engine, tools: &Tools) -> anyhow::Result<()> {
+        ensure!(
+            engine == Engine::Netns,
+            "plans of kind home run on real stacks alone; give --engine netns"
+        );
+        sheaf_bpf::support()?;
+        ensure!(tools.sheaf.exists(), "{} is missing; build it", tools.sheaf.display());
+        Ok(())
+    }
+
+    fn points(&self, _engine: Engine) -> Vec<Spot> {
+        let mut spots = Vec::new();
+        for scenario in &self.scenarios {
+            // A home with one download does not become one with a hundred by another sweep.
+            let mut sweep: Vec<f64> = scenario.flows.iter().copied().map(f64::from).collect();
+            if let Some(points) = self.head.points.as_ref().filter(|_| sweep.len() > 1) {
+                sweep.clone_from(points);
+            }
+            for x in sweep {
+                spots.extend(scenario.treatments.iter().map(|treatment| Spot {
+                    scenario: scenario.name.clone(),
+                    treatment: treatment.clone(),
+                    x,
+                    seconds: self.seconds(),
+                }));
+            }
+        }
+        spots
+    }
+
+    fn measure(&self, spot: &Spot, engine: Engine, tools: &Tools) -> anyhow::Result<Measured> {
+        self.ready(engine, tools)?;
+        let scenario = self.scenario(&spot.scenario);
+        let scenario = scenario.with_context(|| format!("no scenario {}", spot.scenario))?;
+        let treatment = self.treatment(&spot.treatment);
+        let treatment = treatment.with_context(|| format!("no treatment {}", spot.treatment))?;
+        measure::measure(self, scenario, treatment, spot.x as u32, &tools.sheaf)
+    }
+
+    fn view(&self) -> View {
+        View {
+            axis: Axis::new("bulk transfers", ""),
+            metrics: METRICS.map(|(key, label, unit)| Metric::new(key, label, unit)).into(),
+            charts: vec![
+                Chart::new("TCP data", "rate"),
+                Chart::new("Fairness", "jain").mark(None, "0.98", 0.98),
+                Chart::new("Between two packets of the game, p99", "gap_p99")
+                    .up_to(200.0)
+                    .mark(None, "40 ms", 40.0),
+                Chart::new("Voice quality", "r"),
+                Chart::new("Drops at the bottleneck", "drops"),
+            ],
+            summary: vec![
+                Metric::new("ratio", "TCP data, share of nothing, least", ""),
+                Metric::new("jain", "Jain index, least", ""),
+                Metric::new("gap_p99", "game inter-arrival p99, most", "ms"),
+                Metric::new("drops", "drops, most", "packets"),
+            ],
+            notes: "TCP data is what arrived, without headers, while everything ran. The game's \
+                    inter-arrival times are of packets that followed each other while everything \
+                    ran; its delay, all losses, drops and R are of the whole run. Drops and queue are \
+                    the emulator's; those of the kernel's token bucket filter are not known."
+                .to_owned(),
+        }
+    }
+
+    fn conclude(&self, rows: &[Row]) -> Conclusion {
+        let mut conclusion = Conclusion::default();
+        let mut sentences = Vec::new();
+        for scenario in scenarios(rows) {
+            for treatment in treatments(rows, scenario) {
+                let of = |row: &&Row| row.scenario == scenario && row.treatment == treatment;
+                let summary = conclusion.summary.entry(key(scenario, treatment)).or_default();
+                for row in rows.iter().filter(of) {
+                    let least = [("jain", row.get("jain")), ("ratio", ratio(rows, row))];
+                    for (key, value) in least {
+                        let Some(value) = value else { continue };
+                        let kept = summary.entry(key.to_owned()).or_insert(value);
+                        *kept = kept.min(value);
+                    }
+                    for key in ["gap_p99", "drops"] {
+                        let Some(value) = row.get(key) else { continue };
+                        let kept = summary.entry(key.to_owned()).or_insert(value);
+                        *kept = kept.max(value);
+                    }
+                }
+            }
+            sentences.extend(answer(rows, scenario));
+        }
+        conclusion.answer = sentences.join(" ");
+        conclusion
+    }
+}
+
+/// What a row has of the rate that the same point has with nothing.
+fn ratio(rows: &[Row], row: &Row) -> Option<f64> {
+    let same = |other: &&Row| {
+        other.scenario == row.scenario && other.treatment == NOTHING && other.x == row.x
+    };
+    let nothing = rows.iter().find(same)?.get("rate").filter(|rate| *rate > 0.0)?;
+    Some(row.get("rate")? / nothing)
+}
+
+/// What the controlled treatment with the best worst case has against nothing.
+fn answer(rows: &[Row], scenario: &str) -> Option<String> {
+    let of = |name: &str| {
+        rows.iter()
+            .filter(|row| row.scenario == scenario && row.treatment == name)
+            .collect::<Vec<_>>()
+    };
+    let most = |rows: &[&Row], key: &str| {
+        rows.iter().filter_map(|row| row.get(key)).max_by(f64::total_cmp)
+    };
+    let least = |all: &[&Row]| all.iter().filter_map(|row| ratio(rows, row)).min_by(f64::total_cmp);
+    let nothing = of(NOTHING);
+    let best = treatments(rows, scenario)
+        .into_iter()
+        .filter(|name| *name != NOTHING)
+        .filter_map(|name| Some((least(&of(name))?, name)))
+        .filter(|(share, _)| *share >= 0.98);
+    let (share, name) = best.min_by(|one, other| {
+        let delay = |name: &str| most(&of(name), "delay_p99").unwrap_or(f64::INFINITY);
+        delay(one.1).total_cmp(&delay(other.1))
+    })?;
+    let treated = of(name);
+    let (before, after) = (most(&nothing, "delay_p99")?, most(&treated, "delay_p99")?);
+    Some(format!(
+        "{scenario}: “{name}” keeps {:.1} % of the TCP rate and takes the game's delay p99 from \
+         {before:.0} to {after:.0} ms.",
+        100.0 * share
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(treatment: &str, x: f64, metrics: &[(&str, f64)]) -> Row {
+        let metrics = metrics.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect();
+        Row { scenario: "s".to_owned(), treatment: treatment.to_owned(), x, metrics }
+    }
+
+    #[test]
+    fn the_summary_has_the_worst_of_the_sweep_and_the_answer_the_best_that_costs_no_rate() {
+        let crate::plan::Plan::Home(plan) = crate::plan::Plan::find("home-ap").unwrap() else {
+            panic!("a home")
+        };
+        let rows = [
+            row(NOTHING, 1.0, &[("rate", 2.0), ("delay_p99", 219.0)]),
+            row(NOTHING, 5.0, &[("rate", 2.0), ("delay_p99", 230.0)]),
+            row("formula-2", 1.0, &[("rate", 1.98), ("delay_p99", 45.0), ("gap_p99", 44.0)]),
+            row("formula-2", 5.0, &[("rate", 2.0), ("delay_p99", 50.0), ("gap_p99", 46.0)]),
+            row("short", 1.0, &[("rate", 1.5), ("delay_p99", 39.0)]),
+        ];
+        let conclusion = plan.conclude(&rows);
+        let summary = &conclusion.summary["s/formula-2"];
+        assert_eq!((summary["ratio"], summary["gap_p99"]), (0.99, 46.0));
+        assert!(conclusion.answer.contains("“formula-2” keeps 99.0 %"), "{}", conclusion.answer);
+        assert!(conclusion.answer.contains("from 230 to 50 ms"), "{}", conclusion.answer);
+    }
+
+    #[test]
+    fn a_shorter_run_keeps_the_order_of_what_begins() {
+        let crate::plan::Plan::Home(mut plan) = crate::plan::Plan::find("home-ap").unwrap() else {
+            panic!("a home")
+        };
+        let scenario = plan.scenarios[0].clone();
+        assert_eq!((Plan::together(&scenario), plan.scale(&scenario)), (135.0, 1.0));
+        plan.head.duration = 36.0;
+        assert_eq!(plan.scale(&scenario) * 135.0, 27.0);
+    }
+}

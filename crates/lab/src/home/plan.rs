@@ -1,0 +1,183 @@
+//! Scenarios and treatments of a home access point.
+
+use crate::experiment::Fault;
+use crate::plan::Sheet;
+use serde::{Deserialize, Serialize};
+
+/// A plan of this kind.
+pub type Plan = Sheet<Scenario, Treatment>;
+
+/// A home: its bottleneck and what goes through it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name.
+    pub name: String,
+    /// Rate of the bottleneck, Mbit/s with link headers.
+    pub rate: f64,
+    /// Packets that its queue holds.
+    pub queue: u32,
+    /// Round-trip times, ms; flows have them in turn. The streams have the first.
+    pub rtts: Vec<f64>,
+    /// Bytes of data in a TCP segment; 1448 where it is not given.
+    pub segment: Option<u32>,
+    /// Congestion control of the senders, as Linux calls it.
+    pub congestion: String,
+    /// Which way bulk data and streams go.
+    pub direction: DirectionName,
+    /// When bulk transfers begin, in seconds of the plan's duration.
+    pub start: f64,
+    /// Streams of UDP.
+    #[serde(rename = "stream", default)]
+    pub streams: Vec<Stream>,
+    /// The sweep: bulk transfers.
+    pub flows: Vec<u32>,
+    /// Names of the treatments to compare.
+    pub treatments: Vec<String>,
+}
+
+/// A stream of equal packets at equal intervals.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stream {
+    /// What it is.
+    pub role: Role,
+    /// Between two packets, ms.
+    pub interval: f64,
+    /// Payload of UDP.
+    pub bytes: u32,
+    /// When it begins, in seconds of the plan's duration.
+    pub start: f64,
+}
+
+/// What a stream is, and so what is measured of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// A constant stream: losses.
+    Stream,
+    /// A game: losses, delay, and the time between its packets.
+    Game,
+    /// A call with G.711: losses and the rating of the E-model.
+    Call,
+}
+
+impl Role {
+    /// All, in the order of the metrics.
+    pub const ALL: [Role; 3] = [Role::Stream, Role::Game, Role::Call];
+}
+
+/// Which way data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DirectionName {
+    /// From the server to the client.
+    Down,
+    /// From the client to the server.
+    Up,
+}
+
+/// What the access point or the bottleneck does.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Treatment {
+    /// Its name.
+    pub name: String,
+    /// Words for `sheaf window`, such as "formula 2"; without it the program is not there.
+    pub window: Option<String>,
+    /// What it knows of the capacity; the bottleneck's rate where it is not given.
+    pub capacity: Option<CapacityName>,
+    /// The bottleneck's queue.
+    #[serde(default)]
+    pub queue: QueueName,
+    /// Packets that the queue holds, instead of the scenario's.
+    pub limit: Option<u32>,
+}
+
+/// Where `sheaf window` has the capacity from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CapacityName {
+    /// It is told.
+    Given,
+    /// It finds it.
+    Auto,
+}
+
+/// A queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QueueName {
+    /// One queue of so many packets.
+    #[default]
+    Fifo,
+    /// Flow queues with CoDel (RFC 8290).
+    FqCodel,
+    /// The kernel's token bucket filter with a queue of so many full packets.
+    Tbf,
+}
+
+impl Plan {
+    /// Scenario `name`.
+    pub(super) fn scenario(&self, name: &str) -> Option<&Scenario> {
+        self.scenarios.iter().find(|scenario| scenario.name == name)
+    }
+
+    /// Treatment `name`.
+    pub(super) fn treatment(&self, name: &str) -> Option<&Treatment> {
+        self.treatments.iter().find(|treatment| treatment.name == name)
+    }
+
+    /// The plan's seconds in which everything runs begin here, those to settle included.
+    pub(super) fn together(scenario: &Scenario) -> f64 {
+        scenario.streams.iter().map(|stream| stream.start).fold(scenario.start, f64::max)
+    }
+
+    pub(super) fn check_homes(&self) -> Result<(), Fault> {
+        for scenario in &self.scenarios {
+            let fault = |message: String| Err(Fault::scenario(&scenario.name, message));
+            for name in &scenario.treatments {
+                if self.treatment(name).is_none() {
+                    return fault(format!(
+                        "no treatment {name:?}; add [[treatment]] name = {name:?}"
+                    ));
+                }
+            }
+            if !(scenario.rate > 0.01 && scenario.rate <= 10_000.0) {
+                return fault(format!("rate = {}; give 0.01 to 10000 Mbit/s", scenario.rate));
+            }
+            let rtts = &scenario.rtts;
+            if rtts.is_empty()
+                || rtts.len() > 100
+                || !rtts.iter().all(|rtt| (0.1..=5e3).contains(rtt))
+            {
+                return fault("rtts are 1 to 100 times of 0.1 to 5000 ms; correct them".to_owned());
+            }
+            if scenario.segment.is_some_and(|segment| !(200..=1448).contains(&segment)) {
+                return fault("segment is 200 to 1448 bytes; correct it".to_owned());
+            }
+            if scenario.queue == 0 {
+                return fault("a queue holds at least a packet; correct it".to_owned());
+            }
+            if scenario.flows.iter().any(|flows| *flows > 1000) {
+                return fault("at most 1000 flows; correct them".to_owned());
+            }
+            for stream in &scenario.streams {
+                let sound = stream.interval >= 0.5 && (12..=1400).contains(&stream.bytes);
+                if !sound || stream.start < 0.0 {
+                    return fault(
+                        "a stream has an interval of 0.5 ms or more, 12 to 1400 bytes and a start; \
+                         correct it"
+                            .to_owned(),
+                    );
+                }
+            }
+        }
+        for treatment in &self.treatments {
+            if treatment.limit == Some(0) {
+                return Err(Fault::treatment(&treatment.name, "limit is at least 1; correct it"));
+            }
+        }
+        Ok(())
+    }
+}

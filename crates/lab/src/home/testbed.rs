@@ -1,0 +1,296 @@
+//! The testbed: client, access point, provider and server in namespaces of their own.
+//!
+//! ```text
+//! client eth0 ── lan  access point  wan ── near  provider  far ── eth0 server
+//!                      sheaf window             sheaf emulate
+//! ```
+//!
+//! The provider has the bottleneck and the distance: `sheaf emulate` carries every frame between its
+//! two interfaces, through the pipe with the rate and then through that of the server's address, which
+//! has the delay. The server has an address for each round-trip time.
+
+use super::plan::{DirectionName, QueueName, Scenario, Treatment};
+use anyhow::{Context, ensure};
+use sheaf_netio::ip;
+use sheaf_netio::netns::Namespace;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Address of the client.
+pub const CLIENT: &str = "10.8.0.1";
+
+/// The hosts, connected; what runs on them ends with this value.
+pub struct Testbed {
+    /// Who wants things.
+    pub client: Namespace,
+    /// Who has them.
+    pub server: Namespace,
+    access: Namespace,
+    provider: Namespace,
+    emulate: Daemon,
+    window: Option<Daemon>,
+}
+
+/// The server's address for round-trip time number `class`.
+pub fn server(class: usize) -> String {
+    format!("10.8.1.{}", class + 2)
+}
+
+impl Testbed {
+    /// Everything connected and running; `sheaf` is the program.
+    pub fn new(
+        scenario: &Scenario,
+        treatment: &Treatment,
+        sheaf: &Path,
+    ) -> anyhow::Result<Testbed> {
+        let [client, access, provider, server] =
+            [Namespace::new()?, Namespace::new()?, Namespace::new()?, Namespace::new()?];
+        let (inside, middle, outside) = (client.path(), provider.path(), server.path());
+        access.run(|| {
+            ip::run(&format!("link add lan type veth peer name eth0 netns {inside}"))?;
+            ip::run(&format!("link add wan type veth peer name near netns {middle}"))?;
+            up("lan", &["10.8.0.2/24".to_owned()])?;
+            up("wan", &["10.8.1.1/24".to_owned()])?;
+            std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")
+        })?;
+        // Time stamps take 12 bytes of a segment.
+        let mss = scenario.segment.map_or(String::new(), |bytes| format!(" advmss {}", bytes + 12));
+        client.run(|| {
+            up("eth0", &[format!("{CLIENT}/24")])?;
+            ip::run(&format!("route add default via 10.8.0.2{mss}"))
+        })?;
+        provider.run(|| {
+            ip::run(&format!("link add far type veth peer name eth0 netns {outside}"))?;
+            std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1")?;
+            up("near", &[])?;
+            up("far", &[])
+        })?;
+        server.run(|| {
+            let classes = 0..scenario.rtts.len();
+            up("eth0", &classes.map(|class| self::server(class) + "/24").collect::<Vec<_>>())?;
+            ip::run(&format!("route add default via 10.8.1.1{mss}"))
+        })?;
+        if treatment.queue == QueueName::Tbf {
+            token_bucket(&provider, scenario, treatment)?;
+        }
+        let mut command = Command::new(sheaf);
+        command.args(["emulate", "link", "near", "far", "--rules", "/dev/stdin"]);
+        let emulate = Daemon::start(&provider, command, &rules(scenario, treatment))?;
+        let window = match &treatment.window {
+            None => None,
+            Some(words) => {
+                let mut command = Command::new(sheaf);
+                command.args(["window", "dev", "wan"]);
+                command.args(window(scenario, treatment, words));
+                Some(Daemon::start(&access, command, "")?)
+            }
+        };
+        Ok(Testbed { client, server, access, provider, emulate, window })
+    }
+
+    /// Packets that the bottleneck dropped, and those that wait in it now.
+    pub fn bottleneck(&self, sheaf: &Path) -> anyhow::Result<(f64, f64)> {
+        let shown = shown(&self.provider, sheaf, &["emulate", "show", "near", "--json"])?;
+        let link = &shown["links"]["pipe bottleneck"];
+        let count =
+            |key: &str| link[key].as_f64().with_context(|| format!("sheaf emulate shows no {key}"));
+        let (waiting, under_way) = (count("rate_queue_packets")?, count("delay_line_packets")?);
+        let drops = count("offered_packets")? - count("delivered_packets")? - waiting - under_way;
+        Ok((drops, waiting))
+    }
+
+    /// The capacity that `sheaf window` knows of, bit/s; not a number where it is not there.
+    pub fn capacity(&self, sheaf: &Path) -> anyhow::Result<f64> {
+        if self.window.is_none() {
+            return Ok(f64::NAN);
+        }
+        let shown = shown(&self.access, sheaf, &["show", "dev", "wan", "--json"])?;
+        Ok(shown[0]["window"]["totals"][0]["capacity"].as_f64().unwrap_or(f64::NAN))
+    }
+
+    /// Fails when something that should run does not.
+    pub fn alive(&mut self) -> anyhow::Result<()> {
+        self.emulate.alive("sheaf emulate")?;
+        self.window.as_mut().map_or(Ok(()), |window| window.alive("sheaf window"))
+    }
+}
+
+fn up(dev: &str, addresses: &[String]) -> std::io::Result<()> {
+    for address in addresses {
+        ip::run(&format!("addr add {address} dev {dev}"))?;
+    }
+    ip::run(&format!("link set {dev} up"))
+}
+
+/// The kernel's token bucket filter where bulk data leaves the provider: with a burst of two packets.
+fn token_bucket(
+    provider: &Namespace,
+    scenario: &Scenario,
+    treatment: &Treatment,
+) -> anyhow::Result<()> {
+    let dev = if scenario.direction == DirectionName::Down { "near" } else { "far" };
+    let limit = treatment.limit.unwrap_or(scenario.queue) * 1514;
+    let mut command = Command::new("tc");
+    command.args(["qdisc", "add", "dev", dev, "root", "tbf", "rate"]);
+    command.args([&kbit(scenario), "burst", "3200", "limit", &limit.to_string()]);
+    provider.enter(&mut command);
+    let output = command.output().context("tc is missing; install iproute2")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "tc takes no tbf: {}", said.trim());
+    Ok(())
+}
+
+fn kbit(scenario: &Scenario) -> String {
+    format!("{}kbit", (scenario.rate * 1e3).round())
+}
+
+/// Rules and pipes of the provider.
+fn rules(scenario: &Scenario, treatment: &Treatment) -> String {
+    let limit = treatment.limit.unwrap_or(scenario.queue);
+    let bottleneck = match treatment.queue {
+        QueueName::Fifo => format!("rate {} limit {limit}", kbit(scenario)),
+        QueueName::FqCodel => format!("rate {} queue fq_codel", kbit(scenario)),
+        // It is elsewhere.
+        QueueName::Tbf => "limit 100000".to_owned(),
+    };
+    let mut text = format!("seed = 1\n[pipe.bottleneck]\nlink = \"{bottleneck}\"\n");
+    for (class, rtt) in scenario.rtts.iter().enumerate() {
+        for way in ["in", "out"] {
+            text += &format!(
+                "[pipe.{way}{class}]\nlink = \"delay {}us limit 100000\"\n",
+                (rtt * 500.0).round()
+            );
+        }
+    }
+    let bulk = if scenario.direction == DirectionName::Down { "in" } else { "out" };
+    for class in 0..scenario.rtts.len() {
+        for (way, end) in [("in", "source"), ("out", "destination")] {
+            let first = if way == bulk { "\"bottleneck\", " } else { "" };
+            text += &format!(
+                "[[rule]]\ndirection = \"{way}\"\n{end} = \"{}/32\"\npipes = [{first}\"{way}{class}\"]\n",
+                server(class)
+            );
+        }
+    }
+    text
+}
+
+/// What `sheaf window` is told.
+fn window(scenario: &Scenario, treatment: &Treatment, words: &str) -> Vec<String> {
+    use super::plan::CapacityName;
+    let mut all: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+    let (direction, keyword) = match scenario.direction {
+        DirectionName::Down => ("download", "capacity"),
+        DirectionName::Up => ("upload", "upload"),
+    };
+    let fixed = all.first().is_some_and(|word| word == "fixed");
+    all.extend(["direction".to_owned(), direction.to_owned()]);
+    match treatment.capacity {
+        Some(CapacityName::Auto) => all.extend([keyword.to_owned(), "auto".to_owned()]),
+        _ if fixed => {}
+        _ => all.extend([keyword.to_owned(), kbit(scenario)]),
+    }
+    all
+}
+
+/// What `sheaf` shows as JSON.
+fn shown(host: &Namespace, sheaf: &Path, words: &[&str]) -> anyhow::Result<serde_json::Value> {
+    let mut command = Command::new(sheaf);
+    command.args(words);
+    host.enter(&mut command);
+    let output = command.output().context("sheaf does not start")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "sheaf {}: {}", words.join(" "), said.trim());
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// A program that runs until this is dropped.
+struct Daemon(Child);
+
+impl Daemon {
+    /// Starts `command` inside `host`, before all ordinary programs, so that others' work on the
+    /// machine is not measured; gives it `input`, and waits until it says that it is at work.
+    fn start(host: &Namespace, mut command: Command, input: &str) -> anyhow::Result<Daemon> {
+        host.enter(&mut command);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // SAFETY: the closure makes one system call and allocates nothing.
+        unsafe { command.pre_exec(super::traffic::be_first) };
+        let child = command.spawn().context("sheaf does not start")?;
+        let mut daemon = Daemon(child);
+        let mut stdin = daemon.0.stdin.take().context("it is piped")?;
+        stdin.write_all(input.as_bytes())?;
+        drop(stdin);
+        let mut first = String::new();
+        BufReader::new(daemon.0.stdout.as_mut().context("it is piped")?).read_line(&mut first)?;
+        if first.is_empty() {
+            daemon.alive("sheaf")?;
+        }
+        Ok(daemon)
+    }
+
+    fn alive(&mut self, name: &str) -> anyhow::Result<()> {
+        use std::io::Read;
+        // One that says nothing is about to end.
+        let ended = match self.0.try_wait()? {
+            Some(status) => status,
+            None if name == "sheaf" => self.0.wait()?,
+            None => return Ok(()),
+        };
+        let mut said = String::new();
+        if let Some(stderr) = &mut self.0.stderr {
+            stderr.read_to_string(&mut said)?;
+        }
+        anyhow::bail!("{name} ended with {ended}: {}", said.trim())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+
+    #[test]
+    fn bulk_data_goes_through_the_bottleneck_and_every_address_has_its_delay() {
+        let Plan::Home(plan) = Plan::find("home-ap").unwrap() else { panic!("a home") };
+        let scenario = Scenario {
+            rate: 4.0,
+            rtts: vec![60.0, 20.0],
+            direction: DirectionName::Down,
+            ..plan.scenarios[0].clone()
+        };
+        let text = rules(&scenario, &plan.treatments[0]);
+        let value: toml::Value = toml::from_str(&text).unwrap();
+        assert_eq!(value["pipe"]["in1"]["link"].as_str(), Some("delay 10000us limit 100000"));
+        assert!(value["pipe"]["bottleneck"]["link"].as_str().unwrap().starts_with("rate 4000kbit"));
+        let rule = &value["rule"][2];
+        assert_eq!(rule["source"].as_str(), Some("10.8.1.3/32"));
+        let pipes: Vec<_> =
+            rule["pipes"].as_array().unwrap().iter().map(|p| p.as_str().unwrap()).collect();
+        assert_eq!(pipes, ["bottleneck", "in1"]);
+    }
+
+    #[test]
+    fn window_control_is_told_what_its_treatment_says() {
+        let Plan::Home(plan) = Plan::find("home-ap").unwrap() else { panic!("a home") };
+        let words = |name: &str, direction| {
+            let scenario = Scenario { rate: 4.0, direction, ..plan.scenarios[0].clone() };
+            let treatment = plan.treatment(name).unwrap();
+            window(&scenario, treatment, treatment.window.as_ref().unwrap()).join(" ")
+        };
+        assert_eq!(
+            words("formula-2", DirectionName::Down),
+            "formula 2 direction download capacity 4000kbit"
+        );
+        assert_eq!(words("auto", DirectionName::Up), "formula maxmin direction upload upload auto");
+        assert!(!words("fixed", DirectionName::Down).contains("capacity"));
+    }
+}

@@ -1,0 +1,234 @@
+//! The engine on real Linux stacks, in real time.
+//!
+//! Each station is an anonymous network namespace with one TAP interface per radio. Between the
+//! TAPs stand the same channels as on the virtual engine, driven by the machine's clock; in the
+//! namespaces run `sheaf trunk` and Linux's own TCP. A TAP gives its host no back-pressure, so the
+//! trunk learns the rates of its links here, while on the virtual engine the radios tell how full
+//! they are.
+//!
+//! One thread moves frames, sleeping in `ppoll` until a frame or the next deadline; TCP runs on
+//! threads of its own. Latency is that of small probes, because the kernel's TCP takes no stamps.
+//! Namespaces, interfaces and daemons go with this process, however it ends.
+
+mod bulk;
+mod station;
+
+use super::air::{self, Moving};
+use super::outcome::{Meter, Outcome};
+use super::point::{Neighbours, Point, Traffic, Treatment};
+use crate::experiment::Tools;
+use sheaf_medium::{Frame, Medium, RadioId, To};
+use sheaf_netio::clock;
+use sheaf_netio::poller::Poller;
+use sheaf_stage::{Duration, Instant, Stage};
+use station::Station;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Time between probes.
+const PROBE: Duration = Duration::from_millis(50);
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = 14;
+
+/// Runs one point in real time. Needs root.
+///
+/// # Errors
+/// When the testbed cannot be built, or a daemon ends.
+pub fn run(point: &Point, tools: &Tools) -> anyhow::Result<Outcome> {
+    let Traffic::Tcp { flows } = point.traffic else {
+        anyhow::bail!("UDP runs under the virtual clock only");
+    };
+    let mut bed = Bed::new(point, tools)?;
+    let probes =
+        bed.stations[..2].iter().map(Station::probe).collect::<anyhow::Result<Vec<_>>>()?;
+    let probe = Probe::new(point, probes);
+    let stop = AtomicBool::new(false);
+    let (start, measured) = (bed.start, point.measured());
+    let pairs = bed.stations.chunks(2).enumerate();
+    let pairs: Vec<_> =
+        pairs.map(|(pair, ends)| (pair, ends[0].namespace(), ends[1].namespace())).collect();
+    std::thread::scope(|scope| {
+        let mut meters = Vec::new();
+        for (pair, near, far) in pairs {
+            let flows = if pair == 0 { flows } else { 1 };
+            for flow in 0..flows {
+                let (stop, measured) = (&stop, measured.clone());
+                let (near, far) = (Arc::clone(&near), Arc::clone(&far));
+                scope.spawn(move || bulk::send(&near, flow, stop));
+                let meter = scope.spawn(move || bulk::receive(&far, flow, start, measured, stop));
+                meters.push((pair, meter));
+            }
+        }
+        let outcome = bed.run(probe);
+        stop.store(true, Ordering::Relaxed);
+        let mut outcome = outcome?;
+        for (pair, meter) in meters {
+            let meter = meter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            if pair == 0 {
+                outcome.add(&meter.finish());
+            }
+        }
+        Ok(outcome)
+    })
+}
+
+/// Channels, stations, and the clock of the testbed.
+struct Bed {
+    channels: Vec<Channel>,
+    stations: Vec<Station>,
+    /// The machine's time at the testbed's time zero.
+    start: Instant,
+    end: Instant,
+    buffer: Vec<u8>,
+}
+
+struct Channel {
+    medium: Medium<Vec<u8>>,
+    moving: Option<Moving>,
+    /// The station and the interface of each radio.
+    owners: Vec<(usize, usize)>,
+}
+
+impl Bed {
+    fn new(point: &Point, tools: &Tools) -> anyhow::Result<Bed> {
+        let scheduler = match point.treatment {
+            Treatment::Single => None,
+            Treatment::Trunk(scheduler) => Some(scheduler),
+        };
+        let mut stations = Vec::new();
+        for end in 0..2 {
+            stations.push(Station::new(point.links.len(), end, scheduler, tools)?);
+        }
+        let mut channels = Vec::new();
+        for (index, link) in point.links.iter().enumerate() {
+            let mut owners = vec![(0, index), (1, index)];
+            if link.neighbours != Neighbours::None {
+                for end in 0..2 {
+                    owners.push((stations.len(), 0));
+                    stations.push(Station::new(1, end, None, tools)?);
+                }
+            }
+            let moving = link.walk.map(|walk| Moving::new(walk, point.measured().start));
+            channels.push(Channel { medium: air::medium(point, index)?, moving, owners });
+        }
+        let (start, end) = (clock::now(), point.measured().end);
+        Ok(Bed { channels, stations, start, end, buffer: vec![0; 4096] })
+    }
+
+    fn now(&self) -> Instant {
+        Instant::ZERO + (clock::now() - self.start)
+    }
+
+    /// Moves frames until the measurement is over.
+    fn run(&mut self, mut probe: Probe) -> anyhow::Result<Outcome> {
+        let mut poller = Poller::default();
+        for tap in self.stations.iter().flat_map(|station| &station.taps) {
+            poller.add(tap);
+        }
+        poller.add(&probe.sockets[1]);
+        loop {
+            let now = self.now();
+            if now >= self.end {
+                break;
+            }
+            self.take_frames()?;
+            let next = self.move_frames()?;
+            probe.turn(self.now())?;
+            let until = next.min(probe.next).min(self.end);
+            poller.wait(Some(until.saturating_since(self.now())))?;
+        }
+        let mut outcome = probe.meter.finish();
+        (outcome.late, outcome.timer) = self.stations[1].trunk_stats()?.unwrap_or_default();
+        Ok(outcome)
+    }
+
+    /// Puts what the hosts send into the transmit queues of their radios.
+    fn take_frames(&mut self) -> anyhow::Result<()> {
+        let start = self.start;
+        for Channel { medium, owners, .. } in &mut self.channels {
+            for (radio, (station, tap)) in owners.iter().enumerate() {
+                let station = &self.stations[*station];
+                while let Some(len) = station.taps[*tap].receive(&mut self.buffer)? {
+                    let frame = &self.buffer[..len];
+                    if !station.is_for_peer(frame) {
+                        continue;
+                    }
+                    let (from, to) = (RadioId(radio as u32), RadioId(radio as u32 ^ 1));
+                    let bytes = (len - ETHERNET) as u32;
+                    let now = Instant::ZERO + (clock::now() - start);
+                    let payload = frame.to_vec();
+                    medium.enqueue(Frame { from, to: To::Radio(to), bytes, payload }, now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over what has arrived; answers when something is next.
+    fn move_frames(&mut self) -> anyhow::Result<Instant> {
+        let mut next = Instant::MAX;
+        for Channel { medium, moving, owners } in &mut self.channels {
+            let now = Instant::ZERO + (clock::now() - self.start);
+            if let Some(moving) = moving {
+                moving.step(medium, now);
+                next = next.min(moving.next_deadline());
+            }
+            while let Some(done) = medium.dequeue(now) {
+                if let Some(to) = done.receivers.iter().next() {
+                    let (station, tap) = owners[to.0 as usize];
+                    self.stations[station].taps[tap].send(&done.frame.payload)?;
+                }
+            }
+            next = medium.next_deadline().map_or(next, |at| at.min(next));
+        }
+        Ok(next)
+    }
+}
+
+/// Small packets that say when they were sent.
+struct Probe {
+    sockets: Vec<UdpSocket>,
+    next: Instant,
+    number: u32,
+    from: Instant,
+    meter: Meter,
+}
+
+impl Probe {
+    fn new(point: &Point, sockets: Vec<UdpSocket>) -> Probe {
+        let measured = point.measured();
+        let from = measured.start;
+        Probe { sockets, next: from, number: 0, from, meter: Meter::new(measured, 1) }
+    }
+
+    /// Sends what is due, and reads what came.
+    fn turn(&mut self, now: Instant) -> anyhow::Result<()> {
+        while self.next <= now {
+            let mut bytes = [0; 12];
+            bytes[..4].copy_from_slice(&self.number.to_be_bytes());
+            bytes[4..].copy_from_slice(&now.as_nanos().to_be_bytes());
+            // A full or missing interface loses the probe, which shows as one that did not arrive.
+            if self.sockets[0].send_to(&bytes, station::probe_address()).is_ok() {
+                self.meter.sent(now);
+            }
+            self.number += 1;
+            self.next += PROBE;
+        }
+        let mut bytes = [0; 64];
+        loop {
+            match self.sockets[1].recv(&mut bytes) {
+                Ok(12) => {
+                    let number = u32::from_be_bytes(bytes[..4].try_into()?);
+                    let sent = Instant::from_nanos(u64::from_be_bytes(bytes[4..12].try_into()?));
+                    if sent >= self.from {
+                        self.meter.packet(0, number, sent, now);
+                    }
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Plans of trunks: which links, what takes from them, what joins them; worked out to points.
+
+use super::point::{Link, Neighbours, Point, Traffic, Treatment as Joined, Walk};
+use crate::experiment::Fault;
+use crate::plan::Sheet;
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+use sheaf_medium::PathLoss;
+use sheaf_stage::{Bitrate, Duration};
+use sheaf_trunk::Scheduler;
+
+/// Links, and how to join them.
+pub type Plan = Sheet<Scenario, Treatment>;
+
+/// The rates of 802.11b in Mbit/s.
+const RATES: [f64; 4] = [1.0, 2.0, 5.5, 11.0];
+/// Bit error rates are given in millionths.
+const MILLIONTH: f64 = 1e-6;
+
+/// A testbed and its sweep.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name.
+    pub name: String,
+    /// Links of the trunk, where the sweep is not over them.
+    pub links: usize,
+    /// 802.11b rate of the links in Mbit/s.
+    pub rate: f64,
+    /// Frames in a transmit queue.
+    pub queue: usize,
+    /// What is sent.
+    pub traffic: TrafficName,
+    /// TCP flows at the same time; 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<u16>,
+    /// Mbit/s of UDP for each link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered: Option<f64>,
+    /// Bit error rate of each link in millionths; then this is the one point.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ber: Vec<f64>,
+    /// How the stations move, in a sweep over the distance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub walk: Option<WalkName>,
+    /// What the sweep varies.
+    pub over: Over,
+    /// The sweep.
+    pub sweep: Vec<f64>,
+    /// Names of the treatments to compare.
+    pub treatments: Vec<String>,
+}
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrafficName {
+    /// Bulk TCP.
+    Tcp,
+    /// UDP at a constant rate.
+    Udp,
+}
+
+/// What a sweep varies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Over {
+    /// How many links there are.
+    Links,
+    /// How many of them are shared with another pair.
+    Shared,
+    /// How many of them have a hidden station.
+    Hidden,
+    /// The bit error rate of all, in millionths.
+    Ber,
+    /// The distance in metres at which measuring begins.
+    Distance,
+}
+
+impl Over {
+    /// Label and unit of the axis.
+    pub fn label(self) -> (&'static str, &'static str) {
+        match self {
+            Over::Links => ("links", ""),
+            Over::Shared => ("links shared with another pair", ""),
+            Over::Hidden => ("links with a hidden station", ""),
+            Over::Ber => ("bit error rate", "10⁻⁶"),
+            Over::Distance => ("distance", "m"),
+        }
+    }
+}
+
+/// How two stations move apart.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct WalkName {
+    /// Metres a second.
+    pub speed: f64,
+    /// How far the slowest rate is read, in metres.
+    pub range: f64,
+    /// Path loss exponent.
+    pub exponent: f64,
+}
+
+/// What joins the links.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Treatment {
+    /// Its name.
+    pub name: String,
+    /// Over what packets go.
+    pub over: Carrier,
+    /// The trunk's scheduler; earliest where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<SchedulerName>,
+}
+
+/// Over what packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Carrier {
+    /// The first link, without a trunk.
+    FirstLink,
+    /// Each link alone, one after the other: what the trunk is to reach is the sum.
+    EachLink,
+    /// A trunk over all.
+    Trunk,
+}
+
+/// A scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SchedulerName {
+    /// The paper's, with the quarter rule.
+    RoundRobin,
+    /// Surplus Round Robin.
+    Srr,
+    /// Trigger Round Robin.
+    Trr,
+    /// Earliest delivery.
+    Earliest,
+}
+
+impl Plan {
+    /// Refuses what cannot be run.
+    pub(super) fn check_trunks(&self) -> Result<(), Fault> {
+        for treatment in &self.treatments {
+            if treatment.scheduler.is_some() && treatment.over != Carrier::Trunk {
+                let message = "only a trunk has a scheduler; remove it, or set over = \"trunk\"";
+                return Err(Fault::treatment(&treatment.name, message));
+            }
+        }
+        for scenario in &self.scenarios {
+            for treatment in &scenario.treatments {
+                let points = self.head.points.iter().flatten().copied();
+                for x in scenario.points().into_iter().chain(points) {
+                    self.jobs(scenario, treatment, x)
+                        .map_err(|error| Fault::scenario(&scenario.name, error))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is run at `x`: points, and how many times each counts.
+    pub(super) fn jobs(
+        &self,
+        scenario: &Scenario,
+        treatment: &str,
+        x: f64,
+    ) -> anyhow::Result<Vec<(Point, u32)>> {
+        let found = self.treatments.iter().find(|one| one.name == treatment);
+        let treatment = found.with_context(|| {
+            let known: Vec<_> = self.treatments.iter().map(|one| one.name.as_str()).collect();
+            format!("no treatment {treatment:?}; there are {}", known.join(", "))
+        })?;
+        let point = Point {
+            links: scenario.links(x)?,
+            treatment: Joined::Trunk(treatment.scheduler()),
+            traffic: scenario.traffic()?,
+            queue: scenario.queue,
+            warm_up: Duration::from_secs_f64(self.head.warm_up),
+            duration: Duration::from_secs_f64(self.head.duration),
+            seed: self.head.seed,
+        };
+        let mut jobs: Vec<(Point, u32)> = Vec::new();
+        match treatment.over {
+            Carrier::Trunk => jobs.push((point, 1)),
+            Carrier::FirstLink => jobs.push((point.alone(0), 1)),
+            Carrier::EachLink => {
+                for (index, link) in point.links.iter().enumerate() {
+                    // Links that are alike carry alike.
+                    match jobs.iter_mut().find(|(point, _)| point.links[0] == *link) {
+                        Some((_, times)) => *times += 1,
+                        None => jobs.push((point.alone(index), 1)),
+                    }
+                }
+            }
+        }
+        Ok(jobs)
+    }
+}
+
+impl Treatment {
+    fn scheduler(&self) -> Scheduler {
+        match self.scheduler {
+            Some(SchedulerName::RoundRobin) => Scheduler::RoundRobin,
+            Some(SchedulerName::Srr) => Scheduler::Srr,
+            Some(SchedulerName::Trr) => Scheduler::Trr,
+            Some(SchedulerName::Earliest) | None => Scheduler::Earliest,
+        }
+    }
+}
+
+impl Scenario {
+    /// The points of the sweep.
+    pub(super) fn points(&self) -> Vec<f64> {
+        if self.ber.is_empty() {
+            return self.sweep.clone();
+        }
+        let mean = self.ber.iter().sum::<f64>() / self.ber.len() as f64;
+        vec![(mean * 10.0).round() / 10.0]
+    }
+
+    fn links(&self, x: f64) -> anyhow::Result<Vec<Link>> {
+        ensure!(RATES.contains(&self.rate), "rate {} Mbit/s is none of 802.11b", self.rate);
+        ensure!((1..=1000).contains(&self.queue), "queue {}; give 1 to 1000 frames", self.queue);
+        let whole = x.fract() == 0.0;
+        let (mut count, mut near, mut walk, mut ber) = (self.links, 0, None, 0.0);
+        match self.over {
+            Over::Links => count = x as usize,
+            Over::Shared | Over::Hidden => near = x as usize,
+            Over::Ber => ber = x,
+            Over::Distance => {
+                let given = self.walk.context("a sweep over the distance needs walk = { … }")?;
+                let WalkName { speed, range, exponent } = given;
+                let sound = range > 0.0 && exponent > 0.0 && (0.0..=1000.0).contains(&speed);
+                ensure!(sound, "walk needs speed from 0, range and exponent above 0");
+                let loss = PathLoss { range, exponent };
+                ensure!(x < range, "nothing is read {x} m away; give points below {range} m");
+                walk = Some(Walk { from: x, speed, loss });
+            }
+        }
+        let counts = matches!(self.over, Over::Links | Over::Shared | Over::Hidden);
+        ensure!(whole || !counts, "{x} is no number of links");
+        ensure!((1..=16).contains(&count), "{count} links; give 1 to 16");
+        ensure!(near <= count, "{near} of {count} links; give at most {count}");
+        let given = self.ber.len();
+        ensure!(given == 0 || given == count, "{given} bit error rates for {count} links");
+        let rates = self.ber.iter().chain([&ber]);
+        ensure!(
+            rates.into_iter().all(|ber| (0.0..1000.0).contains(ber)),
+            "a bit error rate is not from 0 to 1000 millionths"
+        );
+        let kind = if self.over == Over::Hidden { Neighbours::Hidden } else { Neighbours::Pair };
+        let link = |index| Link {
+            rate: Bitrate::from_bps((self.rate * 1e6) as u64),
+            ber: self.ber.get(index).unwrap_or(&ber) * MILLIONTH,
+            neighbours: if index < near { kind } else { Neighbours::None },
+            walk,
+        };
+        Ok((0..count).map(link).collect())
+    }
+
+    fn traffic(&self) -> anyhow::Result<Traffic> {
+        match (self.traffic, self.offered) {
+            (TrafficName::Tcp, None) => {
+                let flows = self.flows.unwrap_or(1);
+                ensure!((1..=64).contains(&flows), "{flows} flows; give 1 to 64");
+                Ok(Traffic::Tcp { flows })
+            }
+            (TrafficName::Udp, Some(offered)) => {
+                ensure!((0.1..1000.0).contains(&offered), "offered {offered}; give 0.1 to 1000");
+                Ok(Traffic::Udp { rate: Bitrate::from_bps((offered * 1e6) as u64) })
+            }
+            (TrafficName::Tcp, Some(_)) => {
+                anyhow::bail!("TCP offers what it can; remove offered")
+            }
+            (TrafficName::Udp, None) => anyhow::bail!("UDP needs offered, in Mbit/s for each link"),
+        }
+    }
+}

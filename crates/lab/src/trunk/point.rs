@@ -1,0 +1,115 @@
+//! One point, worked out: what both engines run.
+
+use sheaf_medium::PathLoss;
+use sheaf_stage::{Bitrate, Duration, Instant};
+use sheaf_trunk::Scheduler;
+use std::ops::Range;
+
+/// Everything that an engine needs to run one point.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// The links of the trunk, each on a channel of its own; 1 to 16.
+    pub links: Vec<Link>,
+    /// What joins them.
+    pub treatment: Treatment,
+    /// What is sent over them.
+    pub traffic: Traffic,
+    /// Frames that each radio's transmit queue holds.
+    pub queue: usize,
+    /// Time before anything is measured.
+    pub warm_up: Duration,
+    /// Time that is measured.
+    pub duration: Duration,
+    /// Of all randomness.
+    pub seed: u64,
+}
+
+impl Point {
+    /// The time during which packets count.
+    pub fn measured(&self) -> Range<Instant> {
+        let start = Instant::ZERO + self.warm_up;
+        start..start + self.duration
+    }
+
+    /// The point that measures link `index` alone: as it is here, without a trunk.
+    pub fn alone(&self, index: usize) -> Point {
+        Point {
+            links: vec![self.links[index].clone()],
+            treatment: Treatment::Single,
+            // A link's channel is the same channel alone as in the trunk.
+            seed: self.link_seed(index),
+            ..self.clone()
+        }
+    }
+
+    /// The seed of the channel of link `index`.
+    pub fn link_seed(&self, index: usize) -> u64 {
+        self.seed.wrapping_add((index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+}
+
+/// What joins the links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Treatment {
+    /// Nothing: packets go over the first link, as they do without a trunk.
+    Single,
+    /// A trunk with this scheduler.
+    Trunk(Scheduler),
+}
+
+/// One link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Link {
+    /// 802.11b rate; where it moves, the rate follows the distance.
+    pub rate: Bitrate,
+    /// Bit error rate, 0..1, both ways.
+    pub ber: f64,
+    /// Who else is on the channel.
+    pub neighbours: Neighbours,
+    /// How the two stations move apart; `None`: they stand side by side.
+    pub walk: Option<Walk>,
+}
+
+/// Who else is on a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neighbours {
+    /// Nobody.
+    None,
+    /// Another pair that everyone hears, with a TCP flow of its own.
+    Pair,
+    /// A pair whose sender the receiver of the link hears, but not its sender, nor it that one.
+    Hidden,
+}
+
+/// How two stations move apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Walk {
+    /// Metres between them when the measurement begins.
+    pub from: f64,
+    /// Metres a second.
+    pub speed: f64,
+    /// What the distance does to the rate.
+    pub loss: PathLoss,
+}
+
+impl Walk {
+    /// Metres between the stations at `now`, when measuring begins at `start`.
+    pub fn distance(&self, start: Instant, now: Instant) -> f64 {
+        self.from + self.speed * (now - start).as_secs_f64()
+    }
+}
+
+/// What is sent from the first station to the second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Traffic {
+    /// Bulk TCP flows.
+    Tcp {
+        /// How many at the same time.
+        flows: u16,
+    },
+    /// One UDP flow at a constant rate, of packets of 1500 bytes.
+    Udp {
+        /// Bit/s for each link of the trunk, IP headers included.
+        rate: Bitrate,
+    },
+}

@@ -1,0 +1,137 @@
+//! TCP and UDP at one host under a virtual clock, measured packet by packet: every packet with
+//! data carries a stamp at the beginning of its payload, which nobody reads otherwise.
+
+use super::outcome::Meter;
+use crate::tcp::{Host, PORT};
+use sheaf_stage::{Bitrate, Duration, Instant};
+use std::net::Ipv4Addr;
+
+/// Bytes of a UDP packet, IP header included.
+const UDP_PACKET: u64 = 1500;
+/// Bytes of IPv4 and UDP headers.
+const UDP_HEADERS: usize = 28;
+
+/// What sends or receives at a host.
+pub(super) enum Traffic {
+    /// Bulk TCP.
+    Tcp {
+        host: Box<Host>,
+        /// Bytes that its applications got so far.
+        got: u64,
+        /// The next number of each flow.
+        numbers: Vec<u32>,
+    },
+    /// A constant rate.
+    UdpSource { from: Ipv4Addr, to: Ipv4Addr, gap: Duration, next: Instant, number: u32 },
+    /// What receives it.
+    UdpSink,
+}
+
+impl Traffic {
+    /// A bulk sender or receiver of `flows` flows.
+    pub fn tcp(host: Host, flows: u16) -> Traffic {
+        Traffic::Tcp { host: Box::new(host), got: 0, numbers: vec![0; usize::from(flows)] }
+    }
+
+    /// A source of `rate` bit/s, headers included.
+    pub fn udp(from: Ipv4Addr, to: Ipv4Addr, rate: Bitrate) -> Traffic {
+        let gap = rate.time_for(UDP_PACKET);
+        Traffic::UdpSource { from, to, gap, next: Instant::ZERO, number: 0 }
+    }
+
+    /// A packet arrived.
+    pub fn receive(&mut self, packet: Vec<u8>, meter: &mut Meter, now: Instant) {
+        if let Some(stamp) = payload(&packet).and_then(|at| Stamp::read(&packet[at..])) {
+            meter.packet(stamp.flow, stamp.number, stamp.sent, now);
+        }
+        match self {
+            Traffic::Tcp { host, got, .. } => {
+                host.enqueue(packet, now);
+                let all = host.flows().iter().map(|flow| flow.bytes).sum();
+                meter.received((all - std::mem::replace(got, all)) as usize, now);
+            }
+            Traffic::UdpSource { .. } => {}
+            Traffic::UdpSink => meter.received(packet.len() - UDP_HEADERS, now),
+        }
+    }
+
+    /// Does what is due; hands the packets to send to `send`, which answers nothing.
+    pub fn poll(&mut self, meter: &mut Meter, now: Instant, mut send: impl FnMut(Vec<u8>)) {
+        match self {
+            Traffic::Tcp { host, numbers, .. } => {
+                while let Some(mut packet) = host.dequeue(now) {
+                    if let Some(at) = payload(&packet) {
+                        let port = u16::from_be_bytes([packet[22], packet[23]]);
+                        let flow = port.wrapping_sub(PORT);
+                        let number = numbers.get_mut(usize::from(flow));
+                        if let Some(number) = number.filter(|_| packet.len() >= at + Stamp::LEN) {
+                            Stamp { flow, number: *number, sent: now }.write(&mut packet[at..]);
+                            *number += 1;
+                            meter.sent(now);
+                        }
+                    }
+                    send(packet);
+                }
+            }
+            Traffic::UdpSource { from, to, gap, next, number } => {
+                while *next <= now {
+                    let mut packet = Vec::with_capacity(UDP_PACKET as usize);
+                    let content = [0; UDP_PACKET as usize - UDP_HEADERS];
+                    etherparse::PacketBuilder::ipv4(from.octets(), to.octets(), 64)
+                        .udp(PORT, PORT)
+                        .write(&mut packet, &content)
+                        .expect("1500 bytes are a packet");
+                    let stamp = Stamp { flow: 0, number: *number, sent: *next };
+                    stamp.write(&mut packet[UDP_HEADERS..]);
+                    meter.sent(now);
+                    send(packet);
+                    *number += 1;
+                    *next += *gap;
+                }
+            }
+            Traffic::UdpSink => {}
+        }
+    }
+
+    /// When to poll although nothing came.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        match self {
+            Traffic::Tcp { host, .. } => host.next_deadline(),
+            Traffic::UdpSource { next, .. } => Some(*next),
+            Traffic::UdpSink => None,
+        }
+    }
+}
+
+/// Where the payload of an IPv4 packet without options begins; `None` when it has none.
+fn payload(packet: &[u8]) -> Option<usize> {
+    let at = match packet.get(9)? {
+        6 => 20 + usize::from(packet.get(32)? >> 4) * 4,
+        _ => UDP_HEADERS,
+    };
+    (at < packet.len()).then_some(at)
+}
+
+/// Which packet, and when it was sent.
+struct Stamp {
+    flow: u16,
+    number: u32,
+    sent: Instant,
+}
+
+impl Stamp {
+    const LEN: usize = 14;
+
+    fn write(&self, bytes: &mut [u8]) {
+        bytes[..2].copy_from_slice(&self.flow.to_be_bytes());
+        bytes[2..6].copy_from_slice(&self.number.to_be_bytes());
+        bytes[6..14].copy_from_slice(&self.sent.as_nanos().to_be_bytes());
+    }
+
+    fn read(bytes: &[u8]) -> Option<Stamp> {
+        let flow = u16::from_be_bytes(bytes.get(..2)?.try_into().ok()?);
+        let number = u32::from_be_bytes(bytes.get(2..6)?.try_into().ok()?);
+        let sent = u64::from_be_bytes(bytes.get(6..14)?.try_into().ok()?);
+        Some(Stamp { flow, number, sent: Instant::from_nanos(sent) })
+    }
+}

@@ -1,0 +1,139 @@
+//! The trunk plans: what they show on the virtual engine, and that real stacks show it, too.
+
+use sheaf_lab::experiment::{Engine, Tools};
+use sheaf_lab::plan::{Changes, Plan};
+use sheaf_lab::result::RunResult;
+use sheaf_lab::run::{self, Options};
+use sheaf_lab::trunk::netns;
+use sheaf_lab::trunk::point::{Link, Neighbours, Point, Traffic, Treatment};
+use sheaf_medium::{Config, Phy, air_time};
+use sheaf_stage::{Bitrate, Duration};
+use std::fmt::Write;
+
+fn run(plan: &str, points: &[f64], duration: f64) -> RunResult {
+    let changes = Changes {
+        points: Some(points.to_vec()),
+        duration: Some(duration),
+        seed: Some(1),
+        quick: false,
+    };
+    let options = Options { changes, ..Options::default() };
+    let tools = Tools { sheaf: "sheaf".into() };
+    run::run(&Plan::find(plan).unwrap(), Engine::Virtual, &options, &tools).unwrap()
+}
+
+fn number(result: &RunResult, treatment: &str, x: f64, key: &str) -> f64 {
+    let scenario = result.scenarios()[0];
+    let row = result.sweep(scenario, treatment).into_iter().find(|row| row.x == x);
+    row.and_then(|row| row.get(key)).unwrap_or_else(|| panic!("no {key} of {treatment} at {x}"))
+}
+
+/// What a treatment carries of the sum of its links.
+fn share(result: &RunResult, treatment: &str, x: f64) -> f64 {
+    number(result, treatment, x, "throughput") / number(result, "sum", x, "throughput")
+}
+
+/// The rows as a table.
+fn table(result: &RunResult) -> String {
+    let mut text = String::new();
+    for row in &result.rows {
+        let [throughput, latency, p99, reordered] =
+            ["throughput", "latency", "latency_p99", "reordered"].map(|key| row.get(key).unwrap());
+        let _ = writeln!(
+            text,
+            "{} {} {}: {throughput:.2} Mbit/s, {latency:.1} ms, 99 % {p99:.1} ms, {reordered} \
+             out of order",
+            row.scenario, row.treatment, row.x
+        );
+    }
+    text
+}
+
+#[test]
+fn three_links_carry_three_times_as_much_and_the_same_seed_gives_the_same_bytes() {
+    let result = run("trunk-basic", &[3.0], 10.0);
+    insta::assert_snapshot!(table(&result));
+    let again = run("trunk-basic", &[3.0], 10.0);
+    let json = |result: &RunResult| serde_json::to_string(&result.rows).unwrap();
+    assert_eq!(json(&result), json(&again));
+    assert!(share(&result, "earliest", 3.0) > 0.97);
+    assert!(share(&result, "paper", 3.0) > 0.95);
+    assert!(share(&result, "srr", 3.0) < share(&result, "earliest", 3.0));
+    assert!(share(&result, "trr", 3.0) < 0.9);
+}
+
+#[test]
+fn from_two_to_ten_links_earliest_delivery_carries_97_percent_of_the_sum_in_less_than_83_ms() {
+    let links: Vec<f64> = (2..=10).map(f64::from).collect();
+    let result = run("trunk-scale", &links, 20.0);
+    for x in links {
+        let share = share(&result, "earliest", x);
+        assert!(share >= 0.97, "{x} links: {share:.3}");
+        // NCTU had 83 ms with three links, 347 ms with ten.
+        let latency = number(&result, "earliest", x, "latency");
+        assert!(latency < 83.0, "{x} links: {latency:.1} ms");
+    }
+}
+
+#[test]
+fn earliest_delivery_takes_what_neighbours_leave_and_what_bit_errors_and_distance_leave() {
+    for (plan, points, least) in [
+        // What the neighbours' TCP leaves varies from run to run by some per cent.
+        ("trunk-congestion", [1.0, 2.0, 3.0], 0.93),
+        ("trunk-error", [1.0, 5.0, 10.0], 0.97),
+        ("trunk-mobility", [1.0, 40.0, 70.0], 0.97),
+    ] {
+        let result = run(plan, &points, 30.0);
+        for x in points {
+            let share = share(&result, "earliest", x);
+            assert!(share >= least, "{plan} at {x}: {share:.3}");
+        }
+    }
+}
+
+#[test]
+fn a_link_that_a_hidden_station_kills_costs_its_share_and_no_more() {
+    let result = run("trunk-hidden", &[1.0], 20.0);
+    insta::assert_snapshot!(table(&result));
+    for treatment in ["earliest", "paper"] {
+        let share = share(&result, treatment, 1.0);
+        assert!(share >= 0.95, "{treatment}: {share:.3}");
+    }
+}
+
+#[test]
+fn a_plan_that_no_trunk_can_have_is_refused_with_its_line() {
+    let plan = Plan::find("trunk-congestion").unwrap().to_toml().unwrap();
+    let broken = |from: &str, to: &str| {
+        assert!(plan.contains(from), "{from} in {plan}");
+        Plan::parse(&plan.replacen(from, to, 1), "my.toml").unwrap_err().to_string()
+    };
+    let line = 1 + plan.lines().position(|line| line == "name = \"shared\"").unwrap();
+    let place = format!("my.toml:{line}: scenario shared: ");
+    let links = broken("links = 3", "links = 2");
+    assert_eq!(links, format!("{place}3 of 2 links; give at most 2"));
+    assert!(broken("rate = 11.0", "rate = 12.0").contains("none of 802.11b"));
+    assert!(broken("traffic = \"tcp\"", "traffic = \"udp\"").contains("UDP needs offered"));
+    let scheduler = broken("over = \"each-link\"", "over = \"each-link\"\nscheduler = \"srr\"");
+    assert!(scheduler.contains("treatment sum: only a trunk has a scheduler"), "{scheduler}");
+}
+
+#[test]
+fn real_tcp_over_one_radio_fits_into_the_time_of_its_channel() {
+    let rate = Bitrate::from_mbps(2);
+    let point = Point {
+        links: vec![Link { rate, ber: 0.0, neighbours: Neighbours::None, walk: None }],
+        treatment: Treatment::Single,
+        traffic: Traffic::Tcp { flows: 1 },
+        queue: 50,
+        warm_up: Duration::from_secs(1),
+        duration: Duration::from_secs(4),
+        seed: 1,
+    };
+    let got = netns::run(&point, &Tools { sheaf: "sheaf".into() }).unwrap().throughput();
+    // A segment of 1448 bytes takes the time of a packet of 1500, even without acknowledgements. A
+    // busy machine may slow all of it down.
+    let config = Config::new(Phy::Dsss { short_preamble: false }, 2, rate);
+    let most = 1448.0 * 8e-6 / air_time::exchange(&config, rate, 1500).as_secs_f64();
+    assert!(got > 0.0 && got < most, "{got:.2} of {most:.2} Mbit/s");
+}
