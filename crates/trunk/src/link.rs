@@ -100,7 +100,8 @@ pub(crate) struct Link {
     jitter: Duration,
     seen: Option<Seen>,
     loss: Loss,
-    /// Share of the last frames that were lost, 0..=1: noisy, but known soon.
+    /// Share of the last frames that were lost, 0..=1, where the carrier tells its queue: noisy, but
+    /// known soon.
     recent_loss: f64,
     /// Bytes that arrived, carrier headers included.
     pub delivered: u64,
@@ -319,9 +320,13 @@ impl Link {
             total,
         });
         let lost = sent.saturating_sub(frames);
-        let weight = (f64::from(sent) / 32.0).min(1.0);
         let share = f64::from(lost) / f64::from(sent.max(1));
-        self.recent_loss += (share - self.recent_loss) * weight;
+        // Where the carrier does not tell its queue, most losses are full queues on the path, and
+        // the rate follows them.
+        if self.told.is_some() {
+            let weight = (f64::from(sent) / 32.0).min(1.0);
+            self.recent_loss += (share - self.recent_loss) * weight;
+        }
         let limit = f64::from(limit_percent) / 100.0;
         // What is lost while the rate is searched for is the search's; a carrier that tells its
         // queue is not searched.
