@@ -1,7 +1,10 @@
 //! `sheaf emulate` on real interfaces between namespaces. Needs root.
 
+mod patient;
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use patient::patient;
 use serde_json::Value;
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::vnet_packet::{Receive, VnetSocket};
@@ -153,7 +156,7 @@ fn send(socket: &UdpSocket, numbers: std::ops::Range<u32>) {
 fn numbers(socket: &UdpSocket, count: u32) -> Vec<u32> {
     let mut bytes = [0; 4];
     let mut number = |_| {
-        socket.recv(&mut bytes).expect("packets are missing");
+        patient(|| socket.recv(&mut bytes)).expect("packets are missing");
         u32::from_be_bytes(bytes)
     };
     (0..count).map(&mut number).collect()
@@ -398,7 +401,7 @@ fn an_echo_through_20_ms_each_way_never_takes_less_than_40_ms() {
     for number in 0..10 {
         let sent = clock::now();
         send(&from, number..number + 1);
-        let (len, back) = to.recv_from(&mut [0; 4]).unwrap();
+        let (len, back) = patient(|| to.recv_from(&mut [0; 4])).unwrap();
         to.send_to(&number.to_be_bytes()[..len], back).unwrap();
         assert_eq!(numbers(&from, 1), [number]);
         let took = clock::now() - sent;
@@ -419,7 +422,7 @@ fn one_interface_is_emulated_both_ways_and_left_as_it_was_by_a_kill() {
     let mut daemon = Daemon::start(&row.left, "dev eth0 both delay 20ms");
     let sent = clock::now();
     send(&from, 0..1);
-    let (len, back) = to.recv_from(&mut [0; 4]).unwrap();
+    let (len, back) = patient(|| to.recv_from(&mut [0; 4])).unwrap();
     assert!(clock::now() - sent >= Duration::from_millis(20));
     to.send_to(&[0; 4][..len], back).unwrap();
     numbers(&from, 1);

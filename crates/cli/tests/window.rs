@@ -1,12 +1,15 @@
 //! `sheaf window` on an access point between a client and a server, with Linux TCP at both ends.
 //! Needs root.
 
+mod patient;
+
 use aya::programs::{SchedClassifier, TcAttachType};
 use etherparse::PacketBuilder;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::TcpCongestion;
 use nix::unistd::Pid;
+use patient::patient;
 use sheaf_netio::ip;
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::netns::Namespace;
@@ -156,7 +159,7 @@ fn transfer(mut from: &TcpStream, mut to: &TcpStream, bytes: usize, mut look: im
         });
         let (mut buffer, mut arrived) = (vec![0; 65536], 0);
         while arrived < bytes {
-            let read = to.read(&mut buffer).expect("the transfer goes on");
+            let read = patient(|| to.read(&mut buffer)).expect("the transfer goes on");
             assert!(read > 0, "it ended after {arrived} bytes");
             let whole = buffer[..read].iter().enumerate().all(|(i, b)| *b == byte(arrived + i));
             assert!(whole, "wrong bytes after {arrived}");
