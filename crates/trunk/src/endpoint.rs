@@ -12,7 +12,8 @@
 //!   session is refused.
 //! * *Reports* go out on every link, every 20 ms while it carries data and every 100 ms as a probe
 //!   while it does not. On a radio each costs as much as a packet; so where the carrier tells its
-//!   queue, they are as rare as the frames on it allow. They say what was received, and how far the numbers on this link are.
+//!   queue, they are as rare as the frames on it allow. They say what was received, and how far the
+//!   numbers on this link are.
 //! * *Links.* A link that is silent for 500 ms is down, and up again with the next valid frame. The
 //!   sender avoids a loaded link well before that, and the receiver waits for no link that missed
 //!   three reports under load or two probes without.

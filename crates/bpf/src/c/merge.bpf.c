@@ -17,12 +17,7 @@
  * Source: "Packet aggregation in Linux" (Karlstad University, 2008), chapter 3; the policy `busy`
  * as in the aggregate crate, whose model gives the same bytes.
  */
-#include "sheaf.h"
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-#include <linux/tcp.h>
-#include <linux/udp.h>
-#include <stddef.h>
+#include "packet.h"
 
 /* A private EtherType (IEEE 802, local experimental 1). */
 #define ETH_P_TICK 0x88B5
@@ -102,22 +97,12 @@ struct hop {
 	__u8 dst[16];
 };
 
-struct mac {
-	__u8 bytes[6];
-	__u8 pad[2];
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
 	__type(key, struct mac);
 	__type(value, struct hop);
 } hops SEC(".maps");
-
-struct prefix {
-	__u32 len;
-	__u32 address[4]; /* as on the cable */
-};
 
 /* Far ends, by destination: IPv6, or IPv4 mapped into it. */
 struct {
@@ -227,19 +212,6 @@ struct {
 	__uint(max_entries, 1 << 16);
 } events SEC(".maps");
 
-/* What is known of the packet in hand. */
-struct packet {
-	__u32 len; /* IP bytes */
-	__u32 transport;
-	__u16 sport, dport;
-	__u8 v6, protocol, dscp, ecn;
-	bool unfinished; /* its checksum is left to the device */
-	bool pure_ack;
-	__u64 flow;
-	struct mac mac;
-	struct prefix to;
-};
-
 /* Waking user space costs more than gathering a dozen packets, so it is done only for what cannot
  * wait until user space looks by itself. */
 static __always_inline void tell(__u32 kind, __u32 slot, __u64 oldest, bool wake)
@@ -283,139 +255,6 @@ static __always_inline int send(struct device *device)
 static __always_inline int consume(void)
 {
 	return bpf_redirect(NOWHERE, 0);
-}
-
-/* A pointer of the context. In assembler: the compiler would keep it as the 32 bits that the context
- * shows, and the verifier would no longer know it for a pointer. */
-#define POINTER(skb, field)                                                                        \
-	({                                                                                         \
-		void *pointer;                                                                     \
-		asm volatile("%0 = *(u32 *)(%1 + %2)"                                              \
-			     : "=r"(pointer)                                                       \
-			     : "r"(skb), "i"(offsetof(struct __sk_buff, field)));                  \
-		pointer;                                                                           \
-	})
-
-/* The `size` bytes from `at` on, read in place; NULL when there are not so many. */
-static __always_inline void *bytes_at(struct __sk_buff *skb, __u32 at, __u32 size)
-{
-	void *data = POINTER(skb, data);
-
-	if (data + at + size > POINTER(skb, data_end)) {
-		/* They lie beyond the linear part; rare, and dear. */
-		if (bpf_skb_pull_data(skb, at + size))
-			return NULL;
-		data = POINTER(skb, data);
-		if (data + at + size > POINTER(skb, data_end))
-			return NULL;
-	}
-	return data + at;
-}
-
-/* Reads the headers. Answers whether the packet may be looked at by the rules at all. */
-static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *packet)
-{
-	__u32 words[8] = {}, addresses;
-	__u16 *mac, stored = 0;
-	__u64 sum = 0;
-	bool ports = false;
-	__u8 class;
-
-	if (skb->gso_size || skb->vlan_present)
-		return false;
-	mac = bytes_at(skb, 0, ETH_LEN);
-	if (!mac || *(__u8 *)mac & 1)
-		return false;
-	*(__u16 *)packet->mac.bytes = mac[0];
-	*(__u16 *)(packet->mac.bytes + 2) = mac[1];
-	*(__u16 *)(packet->mac.bytes + 4) = mac[2];
-	packet->to.len = 128;
-	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		struct iphdr *ip = bytes_at(skb, ETH_LEN, V4_LEN);
-
-		if (!ip || *(__u8 *)ip != 0x45 || ip->frag_off & bpf_htons(0x3fff))
-			return false;
-		packet->len = bpf_ntohs(ip->tot_len);
-		packet->transport = V4_LEN;
-		packet->protocol = ip->protocol;
-		class = ip->tos;
-		words[0] = ip->saddr;
-		words[1] = ip->daddr;
-		packet->to.address[2] = bpf_htonl(0xffff);
-		packet->to.address[3] = ip->daddr;
-		addresses = 2;
-	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		__u32 *ip = bytes_at(skb, ETH_LEN, V6_LEN);
-
-		if (!ip || *(__u8 *)ip >> 4 != 6)
-			return false;
-		packet->v6 = 1;
-		packet->len = V6_LEN + bpf_ntohs(((struct ipv6hdr *)ip)->payload_len);
-		packet->transport = V6_LEN;
-		packet->protocol = ((struct ipv6hdr *)ip)->nexthdr;
-		class = bpf_ntohl(ip[0]) >> 20;
-#pragma unroll
-		for (int i = 0; i < 8; i++)
-			words[i] = ip[2 + i];
-#pragma unroll
-		for (int i = 0; i < 4; i++)
-			packet->to.address[i] = words[4 + i];
-		addresses = 8;
-	} else {
-		return false;
-	}
-	if (packet->len < packet->transport || packet->len > skb->len - ETH_LEN ||
-	    packet->protocol == PROTO_META)
-		return false;
-	packet->dscp = class >> 2;
-	packet->ecn = class & 3;
-	/* A marked packet travels under ECT(0): its own mark is kept inside. */
-	if (packet->ecn == 3)
-		packet->ecn = 2;
-
-	if (packet->protocol == PROTO_UDP && packet->len >= packet->transport + 8) {
-		struct udphdr *udp = packet->v6 ? bytes_at(skb, ETH_LEN + V6_LEN, 8) :
-						  bytes_at(skb, ETH_LEN + V4_LEN, 8);
-
-		if (!udp)
-			return false;
-		ports = true;
-		packet->sport = bpf_ntohs(udp->source);
-		packet->dport = bpf_ntohs(udp->dest);
-		stored = udp->check;
-		/* Over IPv4, zero stands for no checksum. */
-		packet->unfinished = stored || packet->v6;
-	} else if (packet->protocol == PROTO_TCP && packet->len >= packet->transport + 20) {
-		struct tcphdr *tcp = packet->v6 ? bytes_at(skb, ETH_LEN + V6_LEN, 20) :
-						  bytes_at(skb, ETH_LEN + V4_LEN, 20);
-
-		if (!tcp)
-			return false;
-		ports = true;
-		packet->sport = bpf_ntohs(tcp->source);
-		packet->dport = bpf_ntohs(tcp->dest);
-		stored = tcp->check;
-		packet->unfinished = true;
-		packet->pure_ack = ((__u8 *)tcp)[13] == 0x10 &&
-				   packet->transport + tcp->doff * 4 == packet->len;
-	}
-	packet->flow = (__u64)packet->protocol << 32 | (__u32)packet->sport << 16 | packet->dport;
-#pragma unroll
-	for (__u32 i = 0; i < 8; i++) {
-		if (i < addresses) {
-			packet->flow = (packet->flow ^ bpf_ntohl(words[i])) * 0x9e3779b97f4a7c15ULL;
-			sum += words[i];
-		}
-	}
-	packet->flow = 1ULL << (packet->flow >> 58);
-	if (!ports)
-		return true;
-	/* The folded sum of the pseudo header in the field: the device was to finish it. */
-	sum += bpf_htonl(packet->len - packet->transport);
-	sum += bpf_htonl(packet->protocol);
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	packet->unfinished = packet->unfinished && stored == fold((sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32));
-	return true;
 }
 
 enum verdict { PASS, GATHER, ALONE };
