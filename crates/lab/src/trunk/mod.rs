@@ -103,8 +103,8 @@ impl Experiment for Plan {
             metrics: METRICS.map(|(key, label, unit)| Metric::new(key, label, unit)).into(),
             charts: vec![
                 Chart::new("Throughput", "throughput"),
-                Chart::new("Mean one-way latency", "latency"),
-                Chart::new("Latency that 99 % stay below", "latency_p99"),
+                Chart::new("Mean one-way latency", "latency").logarithmic(),
+                Chart::new("Latency that 99 % stay below", "latency_p99").logarithmic(),
                 Chart::new("How unsteady the throughput is", "unsteadiness"),
                 Chart::new("Packets out of order", "reordered"),
             ],
