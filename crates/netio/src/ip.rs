@@ -51,7 +51,7 @@ pub fn mac(name: &str) -> io::Result<[u8; 6]> {
         request.ifr_ifru.ifru_hwaddr
     };
     if address.sa_family != libc::ARPHRD_ETHER {
-        return Err(io::Error::other(format!("{name} is no Ethernet interface; name one, such as eth0 or wlan0")));
+        return Err(io::Error::other(format!("{name} is no Ethernet interface; give one that is")));
     }
     Ok(std::array::from_fn(|at| address.sa_data[at] as u8))
 }

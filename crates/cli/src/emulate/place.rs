@@ -150,7 +150,7 @@ impl AsFd for Running {
 
 /// Refuses what has no link addresses.
 fn ethernet(dev: &str) -> anyhow::Result<()> {
-    ip::mac(dev).map(drop).map_err(|error| anyhow::anyhow!("{error}; give one that is"))
+    Ok(ip::mac(dev).map(drop)?)
 }
 
 fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
