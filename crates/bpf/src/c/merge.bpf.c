@@ -354,6 +354,14 @@ static __always_inline bool in_order(__u32 owner, __u64 gen, __u64 time, __u32 c
 	       (__s64)(bpf_ktime_get_ns() - time) > OWNER_TIMEOUT;
 }
 
+/* Whether `len` bytes more, the outer header among them, fit into a frame under construction. */
+static __always_inline bool has_room(const struct pending *pending, __u32 len,
+				     const struct hop *hop)
+{
+	return !pending->closed && pending->len + len <= hop->max &&
+	       pending->count != MAX_PACKETS;
+}
+
 /* Finishes the checksum of the packet of `len` bytes in `bytes`. */
 static __always_inline void finish(struct frame *frame, struct packet *packet)
 {
@@ -616,8 +624,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	owner_gen = queue->owner_gen;
 	owner_time = queue->owner_time;
 	pending = &queue->pending[(queue->tail - 1) & (RING - 1)];
-	need = empty || alone || pending->closed || header + pending->len + len > hop->max ||
-	       pending->count == MAX_PACKETS;
+	need = empty || alone || !has_room(pending, header + len, hop);
 	bpf_spin_unlock(&queue->lock);
 	ordered = in_order(owner, owner_gen, owner_time, cpu);
 	if (alone && strange && ordered)
@@ -651,8 +658,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	ring = (queue->tail - 1) & (RING - 1);
 	pending = &queue->pending[ring];
 	oldest = pending->oldest;
-	need = empty || alone || pending->closed || header + pending->len + len > hop->max ||
-	       pending->count == MAX_PACKETS;
+	need = empty || alone || !has_room(pending, header + len, hop);
 	if (need) {
 		__u32 ahead = config->policy == BUSY ? waiting : 0;
 
