@@ -148,16 +148,11 @@ impl AsFd for Running {
     }
 }
 
-/// Refuses what has no link addresses.
-fn ethernet(dev: &str) -> anyhow::Result<()> {
-    Ok(ip::mac(dev).map(drop)?)
-}
-
 fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
     let (mut ports, mut interfaces) = (Vec::new(), Vec::new());
     for dev in ends {
         let ifindex = ip::index(dev)?;
-        ethernet(dev)?;
+        ip::mac(dev)?;
         if !ip::addresses(dev)?.is_empty() {
             eprintln!(
                 "sheaf: {dev} has addresses, so this host answers beside the link; take them off"
@@ -187,7 +182,7 @@ fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
 
 fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
     let ifindex = ip::index(dev)?;
-    ethernet(dev)?;
+    ip::mac(dev)?;
     // Marks that are in use are small numbers or masks; this one is neither.
     let mark = 0x5aea_f000 ^ (std::process::id() & 0xfff);
     let (mut ports, mut ways, mut redirects) = (Vec::new(), Vec::new(), Vec::new());
