@@ -1,22 +1,11 @@
 //! The plans of one emulated link on the virtual engine: what they show, to the nanosecond.
 
-use sheaf_lab::experiment::{Engine, Tools};
-use sheaf_lab::plan::{Changes, Plan};
-use sheaf_lab::result::RunResult;
-use sheaf_lab::run::{self, Options};
-use std::fmt::Write;
+mod runs;
 
-fn run(plan: &str, points: &[f64], duration: f64) -> RunResult {
-    let changes = Changes {
-        points: Some(points.to_vec()),
-        duration: Some(duration),
-        seed: Some(1),
-        quick: false,
-    };
-    let options = Options { changes, ..Options::default() };
-    let tools = Tools { sheaf: "sheaf".into() };
-    run::run(&Plan::find(plan).unwrap(), Engine::Virtual, &options, &tools).unwrap()
-}
+use runs::virtual_run;
+use sheaf_lab::plan::Plan;
+use sheaf_lab::result::RunResult;
+use std::fmt::Write;
 
 /// All numbers but the curves, to five digits.
 fn table(result: &RunResult) -> String {
@@ -40,7 +29,7 @@ fn number(result: &RunResult, scenario: &str, treatment: &str, x: f64, key: &str
 
 #[test]
 fn a_link_keeps_its_rate_at_every_delay_without_a_byte_too_many() {
-    let result = run("emulator-rate", &[0.0, 100.0], 5.0);
+    let result = virtual_run("emulator-rate", &[0.0, 100.0], 5.0);
     for row in result.rows.iter().filter(|row| row.treatment == "sheaf") {
         assert!(row.get("error").unwrap().abs() < 0.0001, "{row:?}");
         assert_eq!(row.get("burst"), Some(0.0), "{row:?}");
@@ -51,7 +40,7 @@ fn a_link_keeps_its_rate_at_every_delay_without_a_byte_too_many() {
 
 #[test]
 fn packets_under_way_fill_no_buffer_so_more_is_under_way_and_drops_come_later() {
-    let result = run("emulator-latency", &[20.0, 100.0], 10.0);
+    let result = virtual_run("emulator-latency", &[20.0, 100.0], 10.0);
     for x in [20.0, 100.0] {
         let tcp = |treatment, key| number(&result, "tcp-10-mbit", treatment, x, key);
         // A full queue of rate × RTT, and half of that under way to the receiver.

@@ -1,27 +1,12 @@
 //! The built-in plans: what they show, to the packet, on the virtual engine, and that the netns
 //! engine shows the same.
 
-use sheaf_lab::experiment::{Engine, Tools};
-use sheaf_lab::plan::{Changes, Plan};
+mod runs;
+
+use runs::{run, virtual_run};
+use sheaf_lab::experiment::Engine;
 use sheaf_lab::result::{Row, RunResult};
-use sheaf_lab::run::{self, Options};
 use std::fmt::Write;
-
-fn run(plan: &str, engine: Engine, points: &[f64], duration: f64) -> RunResult {
-    let changes = Changes {
-        points: Some(points.to_vec()),
-        duration: Some(duration),
-        seed: Some(1),
-        quick: false,
-    };
-    let options = Options { changes, ..Options::default() };
-    let tools = Tools { sheaf: "sheaf".into() };
-    run::run(&Plan::find(plan).unwrap(), engine, &options, &tools).unwrap()
-}
-
-fn virtual_run(plan: &str, points: &[f64], duration: f64) -> RunResult {
-    run(plan, Engine::Virtual, points, duration)
-}
 
 /// A number that was measured.
 fn number(row: &Row, key: &str) -> f64 {

@@ -1,26 +1,16 @@
 //! The trunk plans: what they show on the virtual engine, and that real stacks show it, too.
 
-use sheaf_lab::experiment::{Engine, Tools};
-use sheaf_lab::plan::{Changes, Plan};
+mod runs;
+
+use runs::virtual_run;
+use sheaf_lab::experiment::Tools;
+use sheaf_lab::plan::Plan;
 use sheaf_lab::result::RunResult;
-use sheaf_lab::run::{self, Options};
 use sheaf_lab::trunk::netns;
 use sheaf_lab::trunk::point::{Link, Neighbours, Point, Traffic, Treatment};
 use sheaf_medium::{Config, Phy, air_time};
 use sheaf_stage::{Bitrate, Duration};
 use std::fmt::Write;
-
-fn run(plan: &str, points: &[f64], duration: f64) -> RunResult {
-    let changes = Changes {
-        points: Some(points.to_vec()),
-        duration: Some(duration),
-        seed: Some(1),
-        quick: false,
-    };
-    let options = Options { changes, ..Options::default() };
-    let tools = Tools { sheaf: "sheaf".into() };
-    run::run(&Plan::find(plan).unwrap(), Engine::Virtual, &options, &tools).unwrap()
-}
 
 fn number(result: &RunResult, treatment: &str, x: f64, key: &str) -> f64 {
     let scenario = result.scenarios()[0];
@@ -51,9 +41,9 @@ fn table(result: &RunResult) -> String {
 
 #[test]
 fn three_links_carry_three_times_as_much_and_the_same_seed_gives_the_same_bytes() {
-    let result = run("trunk-basic", &[3.0], 10.0);
+    let result = virtual_run("trunk-basic", &[3.0], 10.0);
     insta::assert_snapshot!(table(&result));
-    let again = run("trunk-basic", &[3.0], 10.0);
+    let again = virtual_run("trunk-basic", &[3.0], 10.0);
     let json = |result: &RunResult| serde_json::to_string(&result.rows).unwrap();
     assert_eq!(json(&result), json(&again));
     assert!(share(&result, "earliest", 3.0) > 0.97);
@@ -65,7 +55,7 @@ fn three_links_carry_three_times_as_much_and_the_same_seed_gives_the_same_bytes(
 #[test]
 fn from_two_to_ten_links_earliest_delivery_carries_97_percent_of_the_sum_in_less_than_83_ms() {
     let links: Vec<f64> = (2..=10).map(f64::from).collect();
-    let result = run("trunk-scale", &links, 20.0);
+    let result = virtual_run("trunk-scale", &links, 20.0);
     for x in links {
         let share = share(&result, "earliest", x);
         assert!(share >= 0.97, "{x} links: {share:.3}");
@@ -83,7 +73,7 @@ fn earliest_delivery_takes_what_neighbours_leave_and_what_bit_errors_and_distanc
         ("trunk-error", [1.0, 5.0, 10.0], 0.97),
         ("trunk-mobility", [1.0, 40.0, 70.0], 0.97),
     ] {
-        let result = run(plan, &points, 30.0);
+        let result = virtual_run(plan, &points, 30.0);
         for x in points {
             let share = share(&result, "earliest", x);
             assert!(share >= least, "{plan} at {x}: {share:.3}");
@@ -93,7 +83,7 @@ fn earliest_delivery_takes_what_neighbours_leave_and_what_bit_errors_and_distanc
 
 #[test]
 fn a_link_that_a_hidden_station_kills_costs_its_share_and_no_more() {
-    let result = run("trunk-hidden", &[1.0], 20.0);
+    let result = virtual_run("trunk-hidden", &[1.0], 20.0);
     insta::assert_snapshot!(table(&result));
     for treatment in ["earliest", "paper"] {
         let share = share(&result, treatment, 1.0);
