@@ -30,6 +30,14 @@ fn trace(world: &World) {
     println!("{:?} fallback {:?}", world.ends[0].sent(), world.ends[0].sender().fallen_back_to());
 }
 
+/// What goes through in the next ten seconds, of all that the links carry.
+fn share(world: &mut World) -> f64 {
+    world.forget();
+    let share = world.measure(10 * SECOND) / world.ideal();
+    trace(world);
+    share
+}
+
 #[test]
 fn two_to_ten_equal_links_carry_97_percent_of_their_sum() {
     for scheduler in [Scheduler::Earliest, Scheduler::RoundRobin] {
@@ -54,9 +62,7 @@ fn unequal_links_are_filled_without_being_told_their_rates() {
         world.set_rate(1, second);
         world.run(2 * SECOND);
         assert!(world.disordered() < 300, "while it adapts: {}", world.disordered());
-        world.forget();
-        let share = world.measure(10 * SECOND) / world.ideal();
-        trace(&world);
+        let share = share(&mut world);
         assert!(share >= NEARLY_ALL, "20 + {second}: {share:.4}");
         assert_eq!(world.disordered(), 0);
     }
@@ -67,9 +73,7 @@ fn links_far_apart_in_rate_and_delay_add_up() {
     for (a, b) in [((30, 5), (3, 50)), ((3, 5), (30, 50)), ((10, 5), (10, 50))] {
         let mut world = saturated(Scheduler::Earliest, &[pipe(a.0, a.1), pipe(b.0, b.1)]);
         world.run(3 * SECOND);
-        world.forget();
-        let share = world.measure(10 * SECOND) / world.ideal();
-        trace(&world);
+        let share = share(&mut world);
         assert!(share >= 0.95, "{share:.3}");
         assert_eq!(world.disordered(), 0);
     }
@@ -202,9 +206,7 @@ fn links_that_jitter_add_up_in_order() {
     pipes.iter_mut().for_each(|pipe| pipe.jitter = 4 * MS);
     let mut world = saturated(Scheduler::Earliest, &pipes);
     world.run(3 * SECOND);
-    world.forget();
-    let share = world.measure(10 * SECOND) / world.ideal();
-    trace(&world);
+    let share = share(&mut world);
     assert!(share >= 0.95, "{share:.3}");
     assert_eq!(world.disordered(), 0);
 }
