@@ -1,6 +1,6 @@
 # make demo   set up, build, and show how many more calls a two-hop mesh carries
 # make test   everything that is tested; network namespaces need root, so it asks for sudo
-# make check  formatting and lints
+# make check  formatting, lints and the links of the documentation
 # make bench  what is fast, as ratios against a baseline of the same run; needs a quiet machine
 
 .PHONY: demo build setup test check bench clean
@@ -23,6 +23,7 @@ test: setup check
 check: setup
 	cargo fmt --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
+	RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps
 
 bench: setup
 	$(SUDO) cargo bench --locked --package sheaf-bpf --bench aggregation --bench window --bench window_ways

@@ -6,7 +6,7 @@
 //! * [`layout`]: the structures that both sides of the maps share;
 //! * [`ticker`]: the frames on which due queues leave;
 //! * [`window`]: lowers advertised windows; [`window_layout`] has its structures, `table` its flows;
-//! * [`support`]: whether this kernel can run them, and why not.
+//! * [`mod@support`]: whether this kernel can run them, and why not.
 //!
 //! The C sources are in `src/c`, compiled by `build.rs` with clang.
 

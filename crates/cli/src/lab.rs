@@ -47,7 +47,7 @@ pub struct Run {
     /// Where the packets run: real Linux stacks in real time, or a virtual clock
     #[arg(long, value_enum, default_value_t = Engine::Virtual)]
     engine: Engine,
-    /// Shorter points, as the plan's [quick] says
+    /// Shorter points, as the `[quick]` of the plan says
     #[arg(long)]
     quick: bool,
     /// The points of the sweep (for calls: flows per direction), instead of the plan's

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Bare times are microseconds, bare shares percent, bare rates bit/s. `ordered` and `queue`
-//! ([`queue`]; `sched` is the same word) are not NetEm's.
+//! (options/queue.rs; `sched` is the same word) are not NetEm's.
 
 mod queue;
 

@@ -4,7 +4,8 @@
 //! under the virtual clock, one at a time in real time), keeps each finished point, joins them, and
 //! writes the report with the published figures beside ours.
 
-use crate::result::Row;
+use crate::measured::{Measured, Numbers, Row, Spot};
+use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,7 +32,7 @@ impl Engine {
 }
 
 /// A plan of one kind, ready to be run: seed, seconds and sweep are those of its
-/// [`Head`](crate::plan::Head).
+/// [`Head`](crate::sheet::Head).
 pub trait Experiment: Send + Sync {
     /// Refuses what cannot be run, before anything starts.
     fn check(&self) -> Result<(), Fault>;
@@ -57,74 +58,6 @@ pub trait Experiment: Send + Sync {
     }
 }
 
-/// One point of a plan.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub struct Spot {
-    /// Name of the scenario.
-    pub scenario: String,
-    /// Name of the treatment.
-    pub treatment: String,
-    /// Where in the sweep, in the unit of [`View::axis`].
-    pub x: f64,
-    /// Seconds of the testbed's time, for the progress bar.
-    pub seconds: f64,
-}
-
-impl fmt::Display for Spot {
-    /// As `--only` takes it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.scenario, self.treatment, self.x)
-    }
-}
-
-/// What was measured at one point.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub struct Measured {
-    /// Numbers, by the keys of [`View::metrics`]. What is not finite was not measured, and is
-    /// left out of results.
-    pub metrics: Vec<(String, f64)>,
-    /// Curves of this point alone: over time, or a distribution.
-    pub series: Vec<Series>,
-}
-
-/// A curve.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub struct Series {
-    /// What it shows; curves of one name share a chart.
-    pub name: String,
-    /// Across.
-    pub x: Axis,
-    /// Upwards.
-    pub y: Axis,
-    /// In the order in which they are joined.
-    pub points: Vec<(f64, f64)>,
-}
-
-/// What an axis shows.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Axis {
-    /// In words.
-    pub label: String,
-    /// Its unit; empty for counts.
-    pub unit: String,
-}
-
-impl Axis {
-    /// An axis of `label` in `unit`.
-    pub fn new(label: &str, unit: &str) -> Axis {
-        Axis { label: label.to_owned(), unit: unit.to_owned() }
-    }
-}
-
-impl fmt::Display for Axis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.unit.as_str() {
-            "" => f.write_str(&self.label),
-            unit => write!(f, "{} ({unit})", self.label),
-        }
-    }
-}
-
 /// What an experiment may use.
 #[derive(Clone, Debug)]
 pub struct Tools {
@@ -132,114 +65,11 @@ pub struct Tools {
     pub sheaf: PathBuf,
 }
 
-/// How results are shown.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub struct View {
-    /// The sweep.
-    pub axis: Axis,
-    /// All numbers of a row, in the order of the table.
-    pub metrics: Vec<Metric>,
-    /// Metrics over the sweep. The terminal shows these metrics.
-    pub charts: Vec<Chart>,
-    /// The columns of the summary, by the keys of [`Conclusion::summary`]; none for a table of
-    /// points in its place.
-    pub summary: Vec<Metric>,
-    /// How rows come to be and how to read them, under the report.
-    pub notes: String,
-}
-
-impl View {
-    /// The metric of `key`.
-    pub fn metric(&self, key: &str) -> Option<&Metric> {
-        self.metrics.iter().find(|metric| metric.key == key)
-    }
-}
-
-/// One number of a row.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Metric {
-    /// Its name in JSON, CSV and plans.
-    pub key: String,
-    /// In words.
-    pub label: String,
-    /// Its unit; empty for counts.
-    pub unit: String,
-}
-
-impl Metric {
-    /// A metric.
-    pub fn new(key: &str, label: &str, unit: &str) -> Metric {
-        Metric { key: key.to_owned(), label: label.to_owned(), unit: unit.to_owned() }
-    }
-
-    /// Its axis.
-    pub fn axis(&self) -> Axis {
-        Axis { label: self.label.clone(), unit: self.unit.clone() }
-    }
-}
-
-/// A metric over the sweep.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub struct Chart {
-    /// Above it.
-    pub title: String,
-    /// Key of the metric.
-    pub metric: String,
-    /// Whether the metric's axis is logarithmic.
-    pub log: bool,
-    /// Values above are cut off, so that an overload does not flatten the rest.
-    pub most: Option<f64>,
-    /// Values below are drawn here.
-    pub least: Option<f64>,
-    /// Lines across, such as limits.
-    pub marks: Vec<Mark>,
-}
-
-impl Chart {
-    /// A chart of `metric`.
-    pub fn new(title: &str, metric: &str) -> Chart {
-        Chart { title: title.to_owned(), metric: metric.to_owned(), ..Chart::default() }
-    }
-
-    /// The same, cut off above `most`.
-    pub fn up_to(self, most: f64) -> Chart {
-        Chart { most: Some(most), ..self }
-    }
-
-    /// The same, with what is below `least` drawn there.
-    pub fn down_to(self, least: f64) -> Chart {
-        Chart { least: Some(least), ..self }
-    }
-
-    /// The same, logarithmic.
-    pub fn logarithmic(self) -> Chart {
-        Chart { log: true, ..self }
-    }
-
-    /// The same with a line across, in one scenario or in all.
-    pub fn mark(mut self, scenario: Option<&str>, label: &str, value: f64) -> Chart {
-        let scenario = scenario.map(str::to_owned);
-        self.marks.push(Mark { scenario, label: label.to_owned(), value });
-        self
-    }
-}
-
-/// A line across a chart.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub struct Mark {
-    /// The scenario it belongs to; `None` for all.
-    pub scenario: Option<String>,
-    /// Its name.
-    pub label: String,
-    /// Its place.
-    pub value: f64,
-}
-
 /// What all rows together say.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conclusion {
     /// `scenario/treatment` → key → number.
-    pub summary: BTreeMap<String, BTreeMap<String, f64>>,
+    pub summary: BTreeMap<String, Numbers>,
     /// The answer in one sentence.
     pub answer: String,
     /// A remark under a scenario's table, by scenario.

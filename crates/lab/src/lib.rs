@@ -1,7 +1,8 @@
 //! The lab: proves the project's claims on one machine.
 //!
 //! * [`plan`]: experiments as TOML files, read and checked;
-//! * [`experiment`]: what every kind of experiment can do, and what it hands over;
+//! * [`sheet`]: the form of a plan; [`measured`]: what a point hands over; [`view`]: how it is shown;
+//! * [`experiment`]: what every kind of experiment can do;
 //! * [`voip`]: calls over a wireless mesh, without and with aggregation;
 //! * [`home`]: a home behind a slow link, without and with window control;
 //! * [`link`]: one emulated link: its rate, its delay, and what TCP makes of its queue;
@@ -18,11 +19,14 @@
 pub mod experiment;
 pub mod home;
 pub mod link;
+pub mod measured;
 pub mod plan;
 pub mod report;
 pub mod result;
 pub mod run;
+pub mod sheet;
 pub mod store;
 pub mod tcp;
 pub mod trunk;
+pub mod view;
 pub mod voip;

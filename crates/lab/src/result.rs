@@ -1,12 +1,11 @@
 //! What a run of a plan came to: the form of result.json, the same for all kinds of plans.
 
-use crate::experiment::{Engine, Measured, Series, Spot, View};
-use crate::plan::Published;
+use crate::experiment::Engine;
+use crate::measured::{Numbers, Row, Series, key, number, numbers, scenarios, treatments};
+use crate::sheet::Published;
+use crate::view::View;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
-
-/// Numbers by key.
-pub type Numbers = BTreeMap<String, f64>;
 
 /// A run of a plan.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -46,21 +45,6 @@ pub struct RunResult {
     pub view: View,
 }
 
-/// One point under one treatment.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub struct Row {
-    /// Scenario.
-    pub scenario: String,
-    /// Treatment.
-    pub treatment: String,
-    /// Where in the sweep.
-    #[serde(serialize_with = "number")]
-    pub x: f64,
-    /// What was measured, by the keys of the view.
-    #[serde(flatten, serialize_with = "numbers")]
-    pub metrics: Numbers,
-}
-
 /// A curve of one point.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Curve {
@@ -74,24 +58,6 @@ pub struct Curve {
     /// The curve.
     #[serde(flatten)]
     pub series: Series,
-}
-
-impl Row {
-    /// The row of what was measured at `spot`.
-    pub fn new(spot: &Spot, measured: &Measured) -> Row {
-        let finite = measured.metrics.iter().filter(|(_, value)| value.is_finite());
-        Row {
-            scenario: spot.scenario.clone(),
-            treatment: spot.treatment.clone(),
-            x: spot.x,
-            metrics: finite.cloned().collect(),
-        }
-    }
-
-    /// The number of `key`; `None` where it was not measured.
-    pub fn get(&self, key: &str) -> Option<f64> {
-        self.metrics.get(key).copied()
-    }
 }
 
 impl RunResult {
@@ -138,53 +104,6 @@ impl RunResult {
     }
 }
 
-/// The key of a treatment in a summary.
-pub fn key(scenario: &str, treatment: &str) -> String {
-    format!("{scenario}/{treatment}")
-}
-
-/// The scenarios, in the order of their rows.
-pub fn scenarios(rows: &[Row]) -> Vec<&str> {
-    unique(rows.iter().map(|row| row.scenario.as_str()))
-}
-
-/// The treatments of a scenario, in the order of their rows.
-pub fn treatments<'a>(rows: &'a [Row], scenario: &str) -> Vec<&'a str> {
-    let rows = rows.iter().filter(|row| row.scenario == scenario);
-    unique(rows.map(|row| row.treatment.as_str()))
-}
-
-/// Each name once, where it comes first.
-pub(crate) fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut seen = Vec::new();
-    names.for_each(|name| {
-        if !seen.contains(&name) {
-            seen.push(name);
-        }
-    });
-    seen
-}
-
-/// A number; a count is written as one, without a decimal point.
-struct Number(f64);
-
-impl Serialize for Number {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0.fract() == 0.0 && self.0.abs() < 1e15 {
-            true => serializer.serialize_i64(self.0 as i64),
-            false => serializer.serialize_f64(self.0),
-        }
-    }
-}
-
-fn number<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    Number(*value).serialize(serializer)
-}
-
-fn numbers<S: Serializer>(values: &Numbers, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(values.iter().map(|(key, value)| (key, Number(*value))))
-}
-
 fn summary<S: Serializer>(
     values: &BTreeMap<String, Numbers>,
     serializer: S,
@@ -197,20 +116,4 @@ fn summary<S: Serializer>(
         }
     }
     serializer.collect_map(values.iter().map(|(key, values)| (key, Inner(values))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_row_is_flat_in_json_counts_are_whole_and_it_reads_back() {
-        let spot = Spot { scenario: "s".into(), treatment: "t".into(), x: 4.0, seconds: 1.0 };
-        let metrics =
-            vec![("kau".to_owned(), 3.0), ("loss".to_owned(), 0.5), ("none".to_owned(), f64::NAN)];
-        let row = Row::new(&spot, &Measured { metrics, series: Vec::new() });
-        let json = serde_json::to_string(&row).unwrap();
-        assert_eq!(json, r#"{"scenario":"s","treatment":"t","x":4,"kau":3,"loss":0.5}"#);
-        assert_eq!(serde_json::from_str::<Row>(&json).unwrap(), row);
-    }
 }

@@ -1,8 +1,9 @@
 //! Runs a plan: all its points on one of the two engines, and joins what was kept.
 
-use crate::experiment::{Engine, Spot, Tools};
+use crate::experiment::{Engine, Tools};
+use crate::measured::{Row, Spot};
 use crate::plan::{Changes, Plan};
-use crate::result::{Curve, Row, RunResult};
+use crate::result::{Curve, RunResult};
 use crate::store::{self, Record, Store};
 use anyhow::{Context, ensure};
 use indicatif::{ProgressBar, ProgressStyle};

@@ -5,7 +5,8 @@
 //! over the point's own part of the plan, seed, engine, and this very program: another build
 //! measures anew.
 
-use crate::experiment::{Engine, Measured, Spot};
+use crate::experiment::Engine;
+use crate::measured::{Measured, Spot};
 use crate::plan::Plan;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};

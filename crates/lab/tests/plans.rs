@@ -5,7 +5,8 @@ mod runs;
 
 use runs::{run, virtual_run};
 use sheaf_lab::experiment::Engine;
-use sheaf_lab::result::{Row, RunResult};
+use sheaf_lab::measured::Row;
+use sheaf_lab::result::RunResult;
 use std::fmt::Write;
 
 /// A number that was measured.

@@ -3,7 +3,7 @@
 use crate::config::MAX_RADIOS;
 use sheaf_stage::{DropReason, Duration, Instant};
 
-/// A radio, by its place in [`Config::radios`].
+/// A radio, by its place in [`Config::radios`](crate::config::Config::radios).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RadioId(pub u32);
 

@@ -1,5 +1,5 @@
 //! The suite that every stage passes: drives it with operations and checks the contract of
-//! [`Stage`](crate::Stage) after each one.
+//! [`Stage`] after each one.
 //!
 //! A crate calls [`check`] from a property test, with a factory for its stage and a list of
 //! operations that the property-test library made up.

@@ -270,7 +270,7 @@ fn peer(word: &str) -> anyhow::Result<Peer> {
     }
 }
 
-/// What follows `path`: LOCAL[:PORT][@IF] and perhaps REMOTE[:PORT].
+/// What follows `path`: `LOCAL[:PORT][@IF]` and perhaps `REMOTE[:PORT]`.
 fn path(words: &mut Words<'_>) -> anyhow::Result<Spec> {
     let word = words.value("path", "192.0.2.7 198.51.100.1")?;
     let (local, dev) = match word.split_once('@') {

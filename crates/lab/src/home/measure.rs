@@ -3,7 +3,8 @@
 use super::plan::{Plan, QueueName, Role, Scenario, Treatment};
 use super::testbed::Testbed;
 use super::traffic::{Bulk, Quality, Streams, wait_until};
-use crate::experiment::{Axis, Measured, Series};
+use crate::measured::{Measured, Series};
+use crate::view::Axis;
 use sheaf_netio::clock;
 use sheaf_stage::{Duration, Instant};
 use std::path::Path;

@@ -11,10 +11,9 @@ pub mod traffic;
 
 pub use plan::{Plan, Scenario, Treatment};
 
-use crate::experiment::{
-    Axis, Chart, Conclusion, Engine, Experiment, Fault, Measured, Metric, Spot, Tools, View,
-};
-use crate::result::{Row, key, scenarios, treatments};
+use crate::experiment::{Conclusion, Engine, Experiment, Fault, Tools};
+use crate::measured::{Measured, Row, Spot, key, scenarios, treatments};
+use crate::view::{Axis, Chart, Metric, View};
 use anyhow::{Context, ensure};
 
 /// The treatment that the others are compared with.

@@ -1,7 +1,7 @@
 //! Scenarios and treatments of a home access point.
 
 use crate::experiment::Fault;
-use crate::plan::Sheet;
+use crate::sheet::Sheet;
 use serde::{Deserialize, Serialize};
 
 /// A plan of this kind.

@@ -14,10 +14,9 @@ pub mod virtual_time;
 
 pub use plan::{Plan, Scenario, Treatment};
 
-use crate::experiment::{
-    Axis, Chart, Conclusion, Engine, Experiment, Fault, Measured, Metric, Spot, Tools, View,
-};
-use crate::result::{Row, scenarios, treatments};
+use crate::experiment::{Conclusion, Engine, Experiment, Fault, Tools};
+use crate::measured::{Measured, Row, Spot, scenarios, treatments};
+use crate::view::{Axis, Chart, Metric, View};
 use anyhow::{Context, ensure};
 use plan::{Shaper, Test};
 use std::process::{Command, Stdio};

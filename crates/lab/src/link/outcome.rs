@@ -1,7 +1,8 @@
 //! What is made of arrivals, round trips and transfers: the same on both engines.
 
 use super::plan::{ON_WIRE, PAYLOAD, Point};
-use crate::experiment::{Axis, Measured, Series};
+use crate::measured::{Measured, Series};
+use crate::view::Axis;
 use sheaf_stage::{Duration, Instant};
 
 /// The numbers of a row: key, name, unit.

@@ -1,7 +1,8 @@
 //! Plans of one emulated link: what is tested, at which rates and delays, and what shapes it.
 
-use crate::experiment::{Engine, Fault, Spot};
-use crate::plan::Sheet;
+use crate::experiment::{Engine, Fault};
+use crate::measured::Spot;
+use crate::sheet::Sheet;
 use serde::{Deserialize, Serialize};
 use sheaf_stage::{Bitrate, Duration};
 

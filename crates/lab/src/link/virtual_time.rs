@@ -2,7 +2,7 @@
 
 use super::outcome::{self, Transfer};
 use super::plan::{ETHERNET, LINE, PACKET, Point, Shaper, Test};
-use crate::experiment::Measured;
+use crate::measured::Measured;
 use crate::tcp;
 use sheaf_emulator::queue::fifo::FifoConfig;
 use sheaf_emulator::{Delay, Limit, Link, LinkConfig, Overhead, Packet, QueueConfig};

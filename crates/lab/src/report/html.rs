@@ -2,8 +2,9 @@
 
 use super::chart::{Drawing, Line};
 use super::shown;
-use crate::experiment::Chart;
-use crate::result::{Curve, RunResult, unique};
+use crate::measured::unique;
+use crate::result::{Curve, RunResult};
+use crate::view::Chart;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plotters::style::RGBColor;
 
@@ -94,9 +95,8 @@ fn drawing(result: &RunResult, scenario: &str, chart: &Chart) -> Drawing {
             lines.push(Line { colour, points, published: true });
         }
     }
-    let here = |mark: &&crate::experiment::Mark| {
-        mark.scenario.as_deref().is_none_or(|name| name == scenario)
-    };
+    let here =
+        |mark: &&crate::view::Mark| mark.scenario.as_deref().is_none_or(|name| name == scenario);
     let marks = chart.marks.iter().filter(here).map(|mark| (mark.label.clone(), mark.value));
     let metric = result.view.metric(&chart.metric);
     Drawing {

@@ -24,7 +24,7 @@ pub fn write(result: &RunResult, folder: &Path) -> anyhow::Result<()> {
     std::fs::write(folder.join("report.html"), html::page(result)?).with_context(in_folder)
 }
 
-/// Reads a result.json that [`write`] wrote.
+/// Reads a result.json that [`write()`] wrote.
 ///
 /// # Errors
 /// When there is none of this version.

@@ -56,7 +56,7 @@ fn summary(result: &RunResult, scenario: &str) -> Cells {
 fn points(result: &RunResult, scenario: &str) -> Cells {
     let view = &result.view;
     let rows: Vec<_> = result.rows.iter().filter(|row| row.scenario == scenario).collect();
-    let keys = crate::result::unique(view.charts.iter().map(|chart| chart.metric.as_str()));
+    let keys = crate::measured::unique(view.charts.iter().map(|chart| chart.metric.as_str()));
     let mut head = vec!["treatment".to_owned(), view.axis.to_string()];
     // Keys, each for what was measured and, marked, for what was published.
     let mut columns = Vec::new();

@@ -22,10 +22,9 @@ pub mod virtual_time;
 
 pub use plan::{Plan, Scenario, Treatment};
 
-use crate::experiment::{
-    Axis, Chart, Conclusion, Engine, Experiment, Fault, Measured, Metric, Series, Spot, Tools, View,
-};
-use crate::result::{Row, key, scenarios, treatments};
+use crate::experiment::{Conclusion, Engine, Experiment, Fault, Tools};
+use crate::measured::{Measured, Row, Series, Spot, key, scenarios, treatments};
+use crate::view::{Axis, Chart, Metric, View};
 use anyhow::Context;
 use outcome::Outcome;
 use plan::Carrier;

@@ -2,7 +2,7 @@
 
 use super::point::{Link, Neighbours, Point, Traffic, Treatment as Joined, Walk};
 use crate::experiment::Fault;
-use crate::plan::Sheet;
+use crate::sheet::Sheet;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 use sheaf_medium::PathLoss;

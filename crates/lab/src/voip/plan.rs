@@ -3,7 +3,7 @@
 
 use super::point::{Aggregation, Flow, Mode, Point};
 use crate::experiment::Fault;
-use crate::plan::Sheet;
+use crate::sheet::Sheet;
 use serde::{Deserialize, Serialize};
 use sheaf_aggregate::Threshold;
 use sheaf_medium::{Hearing, Link, Phy};

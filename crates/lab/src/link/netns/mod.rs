@@ -7,7 +7,8 @@
 mod traffic;
 
 use super::plan::{LINE, ON_WIRE, Point, Shaper, Test};
-use crate::experiment::{Measured, Tools};
+use crate::experiment::Tools;
+use crate::measured::Measured;
 use anyhow::{Context, ensure};
 use nix::sys::signal::Signal;
 use sheaf_netio::ip;

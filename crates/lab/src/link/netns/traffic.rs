@@ -1,10 +1,10 @@
 //! Traffic between the two hosts, by real sockets.
 
 use super::{FAR, Path};
-use crate::experiment::Measured;
 use crate::link::outcome::{self, Transfer};
 use crate::link::plan::{PAYLOAD, Point};
 use crate::link::virtual_time::{PING, SAMPLE};
+use crate::measured::Measured;
 use anyhow::Context;
 use nix::libc;
 use nix::sys::socket::{

@@ -1,0 +1,154 @@
+//! The form of a plan: a head that all kinds share, scenarios and treatments of its own.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a plan is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Calls over a wireless mesh.
+    #[default]
+    Voip,
+    /// A home behind a slow link.
+    Home,
+    /// One emulated link.
+    Link,
+    /// Trunks of radio links.
+    Trunk,
+}
+
+/// What all kinds of plans begin with.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// What kind it is.
+    pub kind: Kind,
+    /// Its name, as given to `sheaf lab run`.
+    pub name: String,
+    /// What it shows, in one sentence.
+    pub title: String,
+    /// The published work.
+    pub source: String,
+    /// Seconds that are measured at each point.
+    pub duration: f64,
+    /// Seconds before, that are not.
+    pub warm_up: f64,
+    /// Seed of all randomness.
+    pub seed: u64,
+    /// What `--quick` runs instead.
+    pub quick: Quick,
+    /// The points of the sweep in place of those in the scenarios; not in the file.
+    pub points: Option<Vec<f64>>,
+    /// Figures of the source.
+    pub published: Vec<Published>,
+}
+
+/// A plan of one kind: `S` is a scenario, `T` a treatment.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(from = "File<S, T>", into = "File<S, T>")]
+#[serde(bound(deserialize = "S: DeserializeOwned, T: DeserializeOwned"))]
+#[serde(bound(serialize = "S: Clone + Serialize, T: Clone + Serialize"))]
+pub struct Sheet<S, T> {
+    /// What all plans have.
+    pub head: Head,
+    /// Testbeds.
+    pub scenarios: Vec<S>,
+    /// What is switched on.
+    pub treatments: Vec<T>,
+}
+
+/// A shorter run.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quick {
+    /// The sweep on the netns engine, which runs in real time.
+    pub points: Vec<f64>,
+    /// Seconds per point on the netns engine.
+    pub netns_duration: f64,
+    /// Seconds per point on the virtual engine, whose sweep stays whole.
+    pub virtual_duration: f64,
+}
+
+/// A published figure.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// Scenario it belongs beside.
+    pub scenario: String,
+    /// Treatment it is comparable with.
+    pub treatment: String,
+    /// Where it stands, in a few words.
+    pub label: String,
+    /// Beside the columns of the summary, by key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub summary: BTreeMap<String, f64>,
+    /// Beside the rows: by metric, points of the sweep and values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub points: BTreeMap<String, Vec<(f64, f64)>>,
+}
+
+/// The form of the TOML file; `deny_unknown_fields` forbids to nest the head.
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct File<S, T> {
+    #[serde(default)]
+    kind: Kind,
+    name: String,
+    title: String,
+    source: String,
+    duration: f64,
+    warm_up: f64,
+    seed: u64,
+    quick: Quick,
+    #[serde(rename = "scenario")]
+    scenarios: Vec<S>,
+    #[serde(rename = "treatment")]
+    treatments: Vec<T>,
+    #[serde(default)]
+    published: Vec<Published>,
+}
+
+impl<S, T> From<File<S, T>> for Sheet<S, T> {
+    fn from(file: File<S, T>) -> Self {
+        let File { kind, name, title, source, duration, warm_up, seed, quick, .. } = file;
+        let (points, published) = (None, file.published);
+        Sheet {
+            head: Head {
+                kind,
+                name,
+                title,
+                source,
+                duration,
+                warm_up,
+                seed,
+                quick,
+                points,
+                published,
+            },
+            scenarios: file.scenarios,
+            treatments: file.treatments,
+        }
+    }
+}
+
+impl<S, T> From<Sheet<S, T>> for File<S, T> {
+    fn from(sheet: Sheet<S, T>) -> Self {
+        let Head { kind, name, title, source, duration, warm_up, seed, quick, published, .. } =
+            sheet.head;
+        let (scenarios, treatments) = (sheet.scenarios, sheet.treatments);
+        File {
+            kind,
+            name,
+            title,
+            source,
+            duration,
+            warm_up,
+            seed,
+            quick,
+            scenarios,
+            treatments,
+            published,
+        }
+    }
+}
