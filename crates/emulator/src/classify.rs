@@ -3,8 +3,8 @@
 //! Rules are tried in order and the first that matches decides (ipfw(8)); a packet that none
 //! matches passes. A rule sends a packet through any number of pipes in a row.
 
-use crate::config::ConfigError;
-use crate::packet::{Direction, Packet};
+use crate::error::ConfigError;
+use crate::packet::{Direction, Packet, Target};
 use crate::random::{Dice, Purpose, probability};
 use sheaf_wire::ip::{Ip, Protocol};
 use std::net::IpAddr;
@@ -123,15 +123,6 @@ pub enum Action {
     Deny,
     /// Send it through these, one after the other.
     Pipes(Arc<[Target]>),
-}
-
-/// A pipe that a packet takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// Its number, from 0.
-    pub pipe: usize,
-    /// The queue there, for weighted schedulers; `None` keeps what the packet says.
-    pub queue: Option<u16>,
 }
 
 impl Rule {

@@ -10,7 +10,8 @@
 //! module" (2012), for the four states; E. N. Gilbert (1960) and E. O. Elliott (1963).
 
 use crate::cause::Cause;
-use crate::config::{ConfigError, LinkConfig, Reorder};
+use crate::config::{LinkConfig, Reorder};
+use crate::error::ConfigError;
 use crate::jitter::Jitter;
 use crate::packet::Fate;
 use crate::random::{Chain, Chance, Dice, Purpose, probability};

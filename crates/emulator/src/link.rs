@@ -8,8 +8,9 @@
 //! with the times at which it happened; a late call delays packets, but never the ones after them.
 
 use crate::cause::Cause;
-use crate::config::{ConfigError, LinkConfig};
+use crate::config::LinkConfig;
 use crate::delay_line::DelayLine;
+use crate::error::ConfigError;
 use crate::impairment::Fates;
 use crate::ledger::{Backlog, Ledger, Log, Stats};
 use crate::packet::Packet;

@@ -15,8 +15,9 @@
 
 mod queue;
 
-use crate::config::{ConfigError, LinkConfig, Reorder, Slot, SlotWait};
+use crate::config::{LinkConfig, Reorder, Slot, SlotWait};
 use crate::distribution::{DistError, Distribution};
+use crate::error::ConfigError;
 use crate::impairment::{FourState, Gemodel, Loss};
 use crate::overhead::Overhead;
 use crate::queue::{Limit, QueueConfig};

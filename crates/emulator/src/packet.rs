@@ -1,7 +1,6 @@
 //! A packet on its way through emulated links.
 
 use crate::cause::{Cause, Causes};
-use crate::classify::Target;
 use crate::overhead::Overhead;
 use crate::random::mix;
 use sheaf_stage::Instant;
@@ -68,6 +67,15 @@ pub(crate) struct Fate {
     pub reordered: bool,
     /// The jitter in standard deviations.
     pub jitter: f64,
+}
+
+/// A pipe that a packet takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its number, from 0.
+    pub pipe: usize,
+    /// The queue there, for weighted schedulers; `None` keeps what the packet says.
+    pub queue: Option<u16>,
 }
 
 /// Where a packet stands in its row of pipes.

@@ -7,13 +7,14 @@
 //! packet grows with the logarithm of the number of pipes at most.
 
 use crate::cause::Cause;
-use crate::classify::{Action, Rule, Target, first};
-use crate::config::{ConfigError, LinkConfig};
+use crate::classify::{Action, Rule, first};
+use crate::config::LinkConfig;
+use crate::error::ConfigError;
 use crate::flow::fold;
 use crate::ledger::{Ledger, Log, Stats};
 use crate::link::Link;
 use crate::mask::{Key, Mask};
-use crate::packet::{Packet, Route};
+use crate::packet::{Packet, Route, Target};
 use crate::random::{Dice, Purpose};
 use sheaf_stage::{Counters, DropReason, Duration, IndexedHeap, Instant, Stage};
 use std::collections::{HashMap, VecDeque};

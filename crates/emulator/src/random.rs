@@ -5,7 +5,7 @@
 //! same packets the same fate whatever the timing. Where events are to be correlated, a Markov
 //! chain steps once per packet, with a draw of that kind.
 
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 
 /// What a draw is for. Draws for different purposes are independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

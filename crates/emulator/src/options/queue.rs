@@ -16,7 +16,7 @@
 //! burst (2 · min + max) / (3 · avpkt), probability 0.02; bandwidth is the link's rate, or 10mbit.
 
 use super::{OptionError, Reader, parse, time};
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 use crate::queue::codel::{CodelConfig, CodelParams};
 use crate::queue::fifo::FifoConfig;
 use crate::queue::fq_codel::FqCodelConfig;

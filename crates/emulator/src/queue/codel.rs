@@ -7,7 +7,7 @@
 
 use super::{Desk, Limit, Queue, Row};
 use crate::cause::Cause;
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 use crate::ledger::Backlog;
 use crate::packet::Packet;
 use sheaf_stage::{Duration, Instant};

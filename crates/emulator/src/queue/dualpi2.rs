@@ -10,7 +10,7 @@
 
 use super::{Desk, Limit, Queue, Row, Ticks};
 use crate::cause::Cause;
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 use crate::ledger::Backlog;
 use crate::mark::ecn;
 use crate::packet::Packet;

@@ -8,7 +8,7 @@
 use super::codel::{Codel, CodelParams};
 use super::{Desk, Queue, Row};
 use crate::cause::Cause;
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 use crate::flow::flow_hash;
 use crate::ledger::Backlog;
 use crate::packet::Packet;

@@ -8,7 +8,7 @@
 use super::red::{Average, RedCurve, Verdict};
 use super::{Desk, Limit, Queue, Row};
 use crate::cause::Cause;
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 use crate::ledger::Backlog;
 use crate::mark::class;
 use crate::packet::Packet;

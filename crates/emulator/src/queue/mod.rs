@@ -19,7 +19,7 @@ pub mod weighted;
 pub mod wf2q;
 
 use crate::cause::Cause;
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 use crate::ledger::{Backlog, Ledger};
 use crate::packet::Packet;
 use crate::random::{Dice, Purpose};

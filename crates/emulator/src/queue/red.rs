@@ -14,7 +14,7 @@
 
 use super::{Desk, Limit, Queue, Row, Ticks};
 use crate::cause::Cause;
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 use crate::ledger::Backlog;
 use crate::packet::Packet;
 use crate::random::probability;

@@ -2,7 +2,7 @@
 
 use super::{Desk, Limit, Row};
 use crate::cause::Cause;
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 use crate::ledger::Backlog;
 use crate::mark::class;
 use crate::packet::Packet;

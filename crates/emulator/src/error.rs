@@ -1,0 +1,81 @@
+//! What may be wrong with a configuration.
+
+use thiserror::Error;
+
+/// Why a configuration is no link.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A probability that is none.
+    #[error("{option}: {value} is no probability (0 to 1)")]
+    Probability {
+        /// The option it was given for.
+        option: &'static str,
+        /// What was given.
+        value: f64,
+    },
+    /// A correlation that no process can have.
+    #[error("{option}: {value} is no correlation that can be kept (0 to below 1)")]
+    Correlation {
+        /// The option it was given for.
+        option: &'static str,
+        /// What was given.
+        value: f64,
+    },
+    /// The ways out of a state have more than all the probability there is.
+    #[error("{option}: {sum} is the probability to leave one state (at most 1)")]
+    Sum {
+        /// The option it was given for.
+        option: &'static str,
+        /// What they add up to.
+        sum: f64,
+    },
+    /// A factor that is negative, infinite or no number.
+    #[error("{option}: {value} is no finite number from 0 on")]
+    Factor {
+        /// The option it was given for.
+        option: &'static str,
+        /// What was given.
+        value: f64,
+    },
+    /// Something that must be more than zero.
+    #[error("{option} must not be zero")]
+    Zero {
+        /// The option it was given for.
+        option: &'static str,
+    },
+    /// Two bounds in the wrong order.
+    #[error("{low} is above {high}")]
+    Order {
+        /// The one that must be lower.
+        low: &'static str,
+        /// The one that must be higher.
+        high: &'static str,
+    },
+    /// Something that is too small to work with.
+    #[error("{option} is below {least}")]
+    Below {
+        /// The option it was given for.
+        option: &'static str,
+        /// The least.
+        least: u64,
+    },
+    /// Something that is larger than can be kept in memory or counted.
+    #[error("{option}: {value} is more than {most}")]
+    TooMany {
+        /// The option it was given for.
+        option: &'static str,
+        /// What was given.
+        value: u64,
+        /// The most.
+        most: u64,
+    },
+    /// A rule or packet row that names a pipe that does not exist.
+    #[error("{option}: there is no number {number}")]
+    Missing {
+        /// The option it was given for.
+        option: &'static str,
+        /// What was given.
+        number: usize,
+    },
+}
