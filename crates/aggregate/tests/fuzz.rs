@@ -1,54 +1,21 @@
 //! Ten million damaged byte strings and operations through parsing, packing and splitting.
 //!
-//! Each round starts from the kept corpus (`tests/corpus`, replayed first and whole) or from a
-//! meta packet made a moment ago, and damages it: bits, lengths, cuts, splices. What is checked is
-//! not only that nothing panics but that nothing half-parsed comes out and no packet is lost from
-//! the balance. A find goes into the corpus as a file.
-//!
-//! `SHEAF_FUZZ_ROUNDS` sets the number of rounds, `SHEAF_FUZZ_SEED` another beginning.
+//! Each round starts from the kept corpus (`tests/corpus/meta`, replayed first and whole). What is
+//! checked is not only that nothing panics but that nothing half-parsed comes out and no packet is
+//! lost from the balance. A find goes into the corpus as a file.
 
-use rand::{RngExt, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
+use rand::RngExt;
 use sheaf_aggregate::{Aggregator, Config, Device, Hop, HopId, Outbound, Policy, Splitter};
+use sheaf_fuzz::Fuzzer;
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{Meta, Outer};
-use std::path::Path;
 
 const ROUNDS: u64 = 5_000_000;
 
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
-}
-
-fn rng() -> Xoshiro256PlusPlus {
-    Xoshiro256PlusPlus::seed_from_u64(setting("SHEAF_FUZZ_SEED", 2008))
-}
-
-fn corpus() -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
-    files.sort();
-    files.iter().map(|file| std::fs::read(file).unwrap()).collect()
-}
-
-/// Changes a few bytes, lengths or the end of `bytes`.
-fn damage(bytes: &mut Vec<u8>, rng: &mut Xoshiro256PlusPlus) {
-    for _ in 0..rng.random_range(0..4u8) {
-        if bytes.is_empty() {
-            return;
-        }
-        let at = rng.random_range(0..bytes.len());
-        match rng.random_range(0..6u8) {
-            0 => bytes[at] ^= 1 << rng.random_range(0..8u8),
-            1 => bytes[at] = rng.random(),
-            2 => bytes.truncate(at),
-            3 => bytes.extend_from_within(at..),
-            4 => bytes[at] = [0x45, 0x60, 0x46, 0x4f, 253, 17][rng.random_range(0..6usize)],
-            _ => bytes.extend([0; 7]),
-        }
-    }
-    bytes.truncate(4096);
+fn fuzzer() -> Fuzzer {
+    const VERSIONS_AND_PROTOCOLS: [&[u8]; 6] = [&[0x45], &[0x60], &[0x46], &[0x4f], &[253], &[17]];
+    Fuzzer::new(env!("CARGO_MANIFEST_DIR"), "meta", ROUNDS).with_words(&VERSIONS_AND_PROTOCOLS)
 }
 
 /// Makes the outer checksum right again, so that damage reaches what lies behind that check.
@@ -81,18 +48,15 @@ fn check_split(splitter: &mut Splitter, bytes: &mut [u8]) {
 
 #[test]
 fn damaged_meta_packets_are_split_whole_or_refused() {
-    let corpus = corpus();
+    let mut fuzzer = fuzzer();
     let mut splitter = Splitter::accepting_any();
-    for file in &corpus {
+    for file in fuzzer.corpus() {
         check_split(&mut splitter, &mut file.clone());
     }
-    let mut rng = rng();
     let mut bytes = Vec::new();
-    for _ in 0..setting("SHEAF_FUZZ_ROUNDS", ROUNDS) {
-        bytes.clear();
-        bytes.extend_from_slice(&corpus[rng.random_range(0..corpus.len())]);
-        damage(&mut bytes, &mut rng);
-        if rng.random_bool(0.7) {
+    for _ in 0..fuzzer.rounds() {
+        fuzzer.take(&mut bytes);
+        if fuzzer.rng.random_bool(0.7) {
             reseal(&mut bytes);
         }
         check_split(&mut splitter, &mut bytes);
@@ -102,18 +66,17 @@ fn damaged_meta_packets_are_split_whole_or_refused() {
 
 #[test]
 fn damaged_operation_sequences_keep_the_balance_and_what_leaves_can_be_split() {
-    let corpus: Vec<Vec<u8>> = corpus()
-        .iter()
-        .filter_map(|file| Some(Meta::parse(file).ok()?.packets().next()?.bytes().to_vec()))
-        .collect();
-    let mut rng = rng();
-    let mut left = setting("SHEAF_FUZZ_ROUNDS", ROUNDS);
+    let all = fuzzer();
+    let inner = |file: &Vec<u8>| Some(Meta::parse(file).ok()?.packets().next()?.bytes().to_vec());
+    let mut fuzzer = Fuzzer::over(all.corpus().iter().filter_map(inner).collect(), ROUNDS);
+    let mut left = fuzzer.rounds();
     while left > 0 {
-        left = operations(&corpus, &mut rng, left.min(400), left);
+        left = operations(&mut fuzzer, left.min(400), left);
     }
 }
 
-fn operations(corpus: &[Vec<u8>], rng: &mut Xoshiro256PlusPlus, steps: u64, left: u64) -> u64 {
+fn operations(fuzzer: &mut Fuzzer, steps: u64, left: u64) -> u64 {
+    let rng = &mut fuzzer.rng;
     let policy = if rng.random() { Policy::Busy } else { Policy::Forced };
     let max = rng.random_range(100..=2048);
     let min = sheaf_aggregate::Threshold::Percent(rng.random_range(0..=100));
@@ -125,16 +88,17 @@ fn operations(corpus: &[Vec<u8>], rng: &mut Xoshiro256PlusPlus, steps: u64, left
     let mut splitter = Splitter::accepting_any();
     let mut now = Instant::ZERO;
     for _ in 0..steps {
-        match rng.random_range(0..8u8) {
-            0 => now += Duration::from_nanos(rng.random_range(0..50_000_000)),
+        match fuzzer.rng.random_range(0..8u8) {
+            0 => now += Duration::from_nanos(fuzzer.rng.random_range(0..50_000_000)),
             1 => aggregator.set_device(Device::Silent, now),
-            2 => aggregator
-                .set_device(Device::Tells { waiting: rng.random_range(0..4), limit: 3 }, now),
+            2 => aggregator.set_device(
+                Device::Tells { waiting: fuzzer.rng.random_range(0..4), limit: 3 },
+                now,
+            ),
             _ => {
                 let mut packet = aggregator.buffer();
-                packet.extend_from_slice(&corpus[rng.random_range(0..corpus.len())]);
-                damage(&mut packet, rng);
-                let hop = HopId(rng.random_range(0..3));
+                fuzzer.take(&mut packet);
+                let hop = HopId(fuzzer.rng.random_range(0..3));
                 aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
             }
         }

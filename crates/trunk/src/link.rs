@@ -17,6 +17,8 @@ const SUSPECT: Duration = Duration::from_millis(80);
 const REPAIR: Duration = Duration::from_millis(200);
 /// How long the loss of a link is averaged before it counts.
 const LOSS_PERIOD: Duration = Duration::from_secs(1);
+/// So many reports in a row are not overtaken by one.
+const OVERTAKEN: u8 = 8;
 
 /// What does not change about a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,6 +101,8 @@ pub(crate) struct Link {
     round_trip: Duration,
     jitter: Duration,
     seen: Option<Seen>,
+    /// Reports in a row that said less than the one before them.
+    older: u8,
     loss: Loss,
     /// Share of the last frames that were lost, 0..=1, where the carrier tells its queue: noisy, but
     /// known soon.
@@ -149,6 +153,7 @@ impl Link {
             round_trip: Duration::ZERO,
             jitter: Duration::ZERO,
             seen: None,
+            older: 0,
             loss: Loss::default(),
             recent_loss: 0.0,
             delivered: 0,
@@ -304,8 +309,17 @@ impl Link {
         let frames = report.frames.wrapping_sub(seen.frames);
         let sent = report.highest.wrapping_sub(seen.highest);
         if sent > u32::MAX / 2 || frames > u32::MAX / 2 {
-            return false; // an older report that was overtaken
+            // An older report that was overtaken; but no path overtakes so many in a row. Then the
+            // one that was believed was damaged or forged.
+            self.older += 1;
+            if self.older == OVERTAKEN {
+                self.older = 0;
+                let Report { highest, frames, bytes, .. } = *report;
+                self.seen = Some(Seen { highest, frames, bytes, total: seen.total });
+            }
+            return false;
         }
+        self.older = 0;
         if sent > 0 {
             self.unanswered = None;
         }

@@ -55,6 +55,8 @@ impl Rounds {
 pub struct Triggers {
     /// The receiver moved on without this link's trigger: its packets are late until one comes.
     late: [bool; MAX_LINKS],
+    /// The last trigger of a late link was of a round long over, too.
+    behind: [bool; MAX_LINKS],
 }
 
 impl Rules for Triggers {
@@ -87,8 +89,16 @@ impl Receiver {
     pub fn trigger(&mut self, link: u8, round: u32) {
         let link = usize::from(link) % MAX_LINKS;
         if self.rules.late[link] {
-            self.due[link] = round.wrapping_add(1);
-            self.rules.late[link] = round.wrapping_sub(self.turn.round).cast_signed() < -1;
+            let next = round.wrapping_add(1);
+            let mut behind = next.wrapping_sub(self.turn.round).cast_signed() < 0;
+            // Nobody can be ahead of the sender for long: a forged trigger has led the receiver away.
+            if behind && self.rules.behind[link] {
+                self.turn.round = next;
+                behind = false;
+            }
+            self.due[link] = next;
+            self.rules.late[link] = behind;
+            self.rules.behind[link] = behind;
         } else {
             self.push_mark(link, round);
         }

@@ -1,0 +1,110 @@
+//! Fuzzing in ordinary tests: damaged copies of a kept corpus.
+//!
+//! Principle: a round takes a file of the corpus and damages it a little — a bit, a byte, a cut, a
+//! piece repeated, a word that the format knows, the end of another file — so that most of it still
+//! gets past the first checks. The same seed gives the same rounds on every machine. A find goes into
+//! the corpus as a file, and every run begins with the corpus itself.
+//!
+//! `SHEAF_FUZZ_ROUNDS` sets the number of rounds, `SHEAF_FUZZ_SEED` another beginning.
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::path::Path;
+
+/// The generator of all rounds.
+pub type Rng = Xoshiro256PlusPlus;
+
+/// No input grows beyond so many bytes.
+const LONGEST: usize = 4096;
+
+/// A corpus, and the rounds over it.
+#[derive(Clone, Debug)]
+pub struct Fuzzer {
+    corpus: Vec<Vec<u8>>,
+    words: &'static [&'static [u8]],
+    rounds: u64,
+    /// Everything random.
+    pub rng: Rng,
+}
+
+impl Fuzzer {
+    /// The files of `tests/corpus/NAME` under `manifest` (a crate's `CARGO_MANIFEST_DIR`), and so
+    /// many rounds unless the environment says otherwise.
+    ///
+    /// # Panics
+    /// Without a corpus: nothing would be tested.
+    pub fn new(manifest: &str, name: &str, rounds: u64) -> Fuzzer {
+        let folder = Path::new(manifest).join("tests/corpus").join(name);
+        let files =
+            std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+        let mut files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+        files.sort();
+        let corpus: Vec<_> =
+            files.iter().map(|file| std::fs::read(file).expect("readable")).collect();
+        assert!(!corpus.is_empty(), "{folder:?} is empty");
+        Fuzzer { words: &[], ..Fuzzer::over(corpus, rounds) }
+    }
+
+    /// Rounds over inputs that are made by the test itself, or over none.
+    pub fn over(corpus: Vec<Vec<u8>>, rounds: u64) -> Fuzzer {
+        let rng = Rng::seed_from_u64(setting("SHEAF_FUZZ_SEED").unwrap_or(2008));
+        let rounds = setting("SHEAF_FUZZ_ROUNDS").unwrap_or(rounds);
+        Fuzzer { corpus, words: &[], rounds, rng }
+    }
+
+    /// The same, with words of the format that are put in now and then.
+    pub fn with_words(self, words: &'static [&'static [u8]]) -> Fuzzer {
+        Fuzzer { words, ..self }
+    }
+
+    /// The kept inputs, to be tried as they are.
+    pub fn corpus(&self) -> &[Vec<u8>] {
+        &self.corpus
+    }
+
+    /// How many rounds there shall be.
+    pub fn rounds(&self) -> u64 {
+        self.rounds
+    }
+
+    /// Writes a damaged file of the corpus over `bytes`.
+    pub fn take(&mut self, bytes: &mut Vec<u8>) {
+        let file = self.rng.random_range(0..self.corpus.len());
+        bytes.clear();
+        bytes.extend_from_slice(&self.corpus[file]);
+        self.damage(bytes);
+    }
+
+    /// Damages `bytes` in up to three places, or not at all.
+    pub fn damage(&mut self, bytes: &mut Vec<u8>) {
+        for _ in 0..self.rng.random_range(0..4u8) {
+            if bytes.is_empty() {
+                return;
+            }
+            let at = self.rng.random_range(0..bytes.len());
+            match self.rng.random_range(0..7u8) {
+                0 => bytes[at] ^= 1 << self.rng.random_range(0..8u8),
+                1 => bytes[at] = self.rng.random(),
+                2 => bytes.truncate(at),
+                3 => bytes.extend_from_within(at..),
+                4 => bytes.extend([0; 7]),
+                5 if !self.words.is_empty() => {
+                    let word = self.words[self.rng.random_range(0..self.words.len())];
+                    let end = (at + word.len()).min(bytes.len());
+                    bytes.splice(at..end, word.iter().copied());
+                }
+                _ if !self.corpus.is_empty() => {
+                    let other = &self.corpus[self.rng.random_range(0..self.corpus.len())];
+                    bytes.truncate(at);
+                    bytes.extend_from_slice(&other[at.min(other.len())..]);
+                }
+                _ => bytes.extend([0xff; 3]),
+            }
+        }
+        bytes.truncate(LONGEST);
+    }
+}
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
