@@ -4,9 +4,8 @@
 //! checked is not only that nothing panics but that nothing half-parsed comes out and no packet is
 //! lost from the balance. A find goes into the corpus as a file.
 
-use rand::RngExt;
 use sheaf_aggregate::{Aggregator, Config, Device, Hop, HopId, Outbound, Policy, Splitter};
-use sheaf_fuzz::Fuzzer;
+use sheaf_fuzz::{Fuzzer, RngExt};
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{Meta, Outer};

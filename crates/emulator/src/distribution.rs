@@ -105,10 +105,10 @@ impl Distribution {
         let mean = times.iter().sum::<f64>() / n;
         let square = times.iter().map(|t| (t - mean) * (t - mean)).sum::<f64>();
         let product: f64 = times.windows(2).map(|t| (t[0] - mean) * (t[1] - mean)).sum();
-        if times.len() < 2 || square <= 0.0 {
+        times.sort_by(f64::total_cmp);
+        if is_one_value(&times) {
             return Err(too_few);
         }
-        times.sort_by(f64::total_cmp);
         let sample = |p: f64| interpolate(&times, p);
         let table = (0..ENTRIES).map(|i| sample(i as f64 / (ENTRIES - 1) as f64)).collect();
         Ok(PingLog {
@@ -149,18 +149,24 @@ impl Distribution {
     /// one.
     fn scaled(name: &'static str, mut table: Vec<f64>) -> Option<Self> {
         table.sort_by(f64::total_cmp);
-        let segments = table.len().checked_sub(1).filter(|s| *s > 0)? as f64;
+        if is_one_value(&table) {
+            return None;
+        }
+        let segments = (table.len() - 1) as f64;
         let mean = table.windows(2).map(|w| (w[0] + w[1]) / 2.0).sum::<f64>() / segments;
         table.iter_mut().for_each(|value| *value -= mean);
         // The second moment of a straight line from a to b is (a² + ab + b²) / 3.
         let square = |w: &[f64]| (w[0] * w[0] + w[0] * w[1] + w[1] * w[1]) / 3.0;
         let deviation = (table.windows(2).map(square).sum::<f64>() / segments).sqrt();
-        if deviation.is_nan() || deviation <= 0.0 {
-            return None;
-        }
         table.iter_mut().for_each(|value| *value /= deviation);
         Some(Distribution { name, table: table.into() })
     }
+}
+
+/// Whether a sorted table has no two values that arithmetic can tell apart.
+fn is_one_value(table: &[f64]) -> bool {
+    let [first, .., last] = table else { return true };
+    last - first <= 1e-9 * last.abs().max(first.abs())
 }
 
 impl Default for Distribution {

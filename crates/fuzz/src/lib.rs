@@ -7,7 +7,9 @@
 //!
 //! `SHEAF_FUZZ_ROUNDS` sets the number of rounds, `SHEAF_FUZZ_SEED` another beginning.
 
-use rand::{RngExt, SeedableRng};
+#[doc(no_inline)]
+pub use rand::RngExt;
+use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::path::Path;
 

@@ -4,8 +4,7 @@
 //! hellos, reports, markers and data in every packing. Whatever is made of it, the end keeps its
 //! balance, its deadlines and its bounds, and when the noise is over it works with its peer as before.
 
-use rand::RngExt;
-use sheaf_fuzz::{Fuzzer, Rng};
+use sheaf_fuzz::{Fuzzer, Rng, RngExt};
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_trunk::{
     Arrival, Care, Endpoint, EndpointConfig, Flow, LinkConfig, LinkId, ReorderConfig, Resequencer,
