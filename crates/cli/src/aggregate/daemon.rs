@@ -51,8 +51,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         anyhow::anyhow!("{dev} is aggregated already; stop the other `sheaf aggregate` first")
     })?;
     let queues = Queues::find(dev, ifindex)?;
-    if queues.is_none() && config.policy == Policy::Busy {
-        eprintln!("sheaf: {dev} does not tell how full it is; using policy forced");
+    let silent = queues.is_none() && config.policy == Policy::Busy;
+    if silent {
         config.policy = Policy::Forced;
     }
     let told = queues.as_ref().map_or("nothing", Queues::name);
@@ -75,6 +75,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     };
     daemon.far_ends()?;
     daemon.neighbours()?;
+    if silent {
+        eprintln!("sheaf: {dev} does not tell how full it is; using policy forced");
+    }
     let (name, policy) = (daemon.engine.name(), policy_name(daemon.config.policy));
     println!("aggregating on {dev}: engine {name}, {why}; policy {policy}, device tells {told}");
     daemon.serve(&control, &signals)?;
