@@ -17,7 +17,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Commands whose words are a grammar, as those of `ip` and `tc`, describe it themselves.
-const GRAMMAR: &str = "{about}\n\n{after-help}";
+const GRAMMAR: &str = "{about}{after-help}";
 
 const EXAMPLES: &str = "\
 Examples: sheaf aggregate dev wlan0 peer 10.0.0.2
@@ -46,7 +46,7 @@ enum Command {
         words: Vec<String>,
     },
     /// Take meta packets apart on an interface; stays until `off`
-    #[command(help_template = GRAMMAR, after_help = aggregate::HELP)]
+    #[command(help_template = GRAMMAR, after_help = aggregate::SPLIT_HELP)]
     Split {
         /// dev IF peer ADDR … | off
         #[arg(trailing_var_arg = true, value_name = "WORDS")]
