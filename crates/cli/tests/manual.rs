@@ -17,8 +17,8 @@ const PAGES: [(&str, u8); 7] = [
     ("emulate", 8),
     ("lab", 1),
 ];
-/// Every command has it; sheaf(8) tells of it.
-const COMMON: [&str; 3] = ["-h", "--help", "help"];
+/// Every command has the first three, and sheaf(8) tells of them; the last joins parts of a grammar.
+const COMMON: [&str; 4] = ["-h", "--help", "help", "and"];
 
 type Words = BTreeSet<String>;
 
