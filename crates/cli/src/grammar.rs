@@ -3,7 +3,7 @@
 //! Times and sizes are written as for `tc`, but a bare number is no time: `timeout 5` would mean
 //! 5 µs there, which nobody expects.
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -49,9 +49,13 @@ impl<'a> Words<'a> {
 
 /// The error for a word that is none of `known`.
 pub fn unknown(word: &str, known: &[&str]) -> anyhow::Error {
-    let distance = |one: &&&str| edits(&word.to_lowercase(), one);
-    match known.iter().min_by_key(distance) {
-        Some(nearest) => anyhow!("unknown keyword {word:?}; did you mean {nearest:?}?"),
+    let distance = |one: &str| edits(&word.to_lowercase(), one);
+    match known.iter().min_by_key(|one| distance(one)) {
+        // A word of which half is wrong is no slip of the hand.
+        Some(nearest) if distance(nearest) * 2 <= word.chars().count().max(4) => {
+            anyhow!("unknown keyword {word:?}; did you mean {nearest:?}?")
+        }
+        Some(_) => anyhow!("unknown keyword {word:?}; give one of {}", known.join(", ")),
         None => anyhow!("{word:?} is one word too many; leave it out"),
     }
 }
@@ -80,13 +84,16 @@ pub fn choice<T: Copy>(keyword: &str, word: &str, choices: &[(&str, T)]) -> anyh
 
 /// A number, decimal or hexadecimal (0x…).
 pub fn number<T: TryFrom<u64>>(keyword: &str, word: &str) -> anyhow::Result<T> {
-    let value = match word.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => word.parse().ok(),
-    };
-    value.and_then(|value| T::try_from(value).ok()).with_context(|| {
-        format!("{keyword} {word:?} is no number in its range; give a smaller one")
-    })
+    let (digits, radix) = word.strip_prefix("0x").map_or((word, 10), |digits| (digits, 16));
+    let digit = |c: char| c.is_digit(radix);
+    ensure!(
+        !digits.is_empty() && digits.chars().all(digit),
+        "{keyword} {word:?} is no number; write it like 3 or 0x3"
+    );
+    let value = u64::from_str_radix(digits, radix).ok();
+    value
+        .and_then(|value| T::try_from(value).ok())
+        .with_context(|| format!("{keyword} {word} is too large; give a smaller number"))
 }
 
 /// A time such as 5ms, 40000us or 0.04s.

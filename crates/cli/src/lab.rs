@@ -51,13 +51,13 @@ pub struct Run {
     #[arg(long)]
     quick: bool,
     /// The points of the sweep (for calls: flows per direction), instead of the plan's
-    #[arg(long, value_delimiter = ',', value_name = "N,…")]
+    #[arg(long, value_delimiter = ',', value_name = "N,…", allow_negative_numbers = true)]
     points: Option<Vec<f64>>,
     /// Seconds measured per point
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     duration: Option<f64>,
     /// Seed of all randomness
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     seed: Option<u64>,
     /// Folder for the results [default: results/PLAN-ENGINE]
     #[arg(long, value_name = "FOLDER")]

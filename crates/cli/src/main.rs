@@ -12,11 +12,12 @@ mod signals;
 mod trunk;
 mod window;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Commands whose words are a grammar, as those of `ip` and `tc`, describe it themselves.
-const GRAMMAR: &str = "{about}\n\n{after-help}";
+const GRAMMAR: &str = "{about}{after-help}";
 
 const EXAMPLES: &str = "\
 Examples: sheaf aggregate dev wlan0 peer 10.0.0.2
@@ -25,7 +26,7 @@ Examples: sheaf aggregate dev wlan0 peer 10.0.0.2
           sheaf emulate shell rate 2mbit delay 50ms -- curl http://100.64.0.1/
           sheaf lab run voip-two-hop
 
-`sheaf COMMAND --help` has the grammar of each.";
+`sheaf COMMAND --help` has the grammar of each, `man sheaf-COMMAND` says what it means.";
 
 /// Makes weak links carry more: aggregation, trunks, window control, emulated links, a lab.
 #[derive(Debug, Parser)]
@@ -45,7 +46,7 @@ enum Command {
         words: Vec<String>,
     },
     /// Take meta packets apart on an interface; stays until `off`
-    #[command(help_template = GRAMMAR, after_help = aggregate::HELP)]
+    #[command(help_template = GRAMMAR, after_help = aggregate::SPLIT_HELP)]
     Split {
         /// dev IF peer ADDR … | off
         #[arg(trailing_var_arg = true, value_name = "WORDS")]
@@ -87,15 +88,21 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
+    let result = match arguments.command {
         Command::Aggregate { words } => aggregate::aggregate(&words),
         Command::Split { words } => aggregate::split(&words),
         Command::Trunk { words } => trunk::trunk(&words),
         Command::Window { words } => window::window(&words),
         Command::Show { words, json } => match words.as_slice() {
             [] => show::show(None, json),
+            [dev] if dev == "dev" => Err(anyhow::anyhow!("dev lacks its value; write dev eth0")),
             [dev] => show::show(Some(dev), json),
             [keyword, dev] if keyword == "dev" => show::show(Some(dev), json),
+            [keyword, _, word, ..] if keyword == "dev" => Err(grammar::unknown(word, &[])),
             [word, ..] => Err(grammar::unknown(word, &["dev"])),
         },
         Command::Emulate { words } => match emulate::run(&words) {
@@ -111,4 +118,29 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Help and version as they are; what is wrong in one line, as everywhere else, and with the place
+/// where the right words are.
+fn refuse(error: &clap::Error) -> ExitCode {
+    use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+    let help = DisplayHelpOnMissingArgumentOrSubcommand;
+    if [DisplayHelp, DisplayVersion, help].contains(&error.kind()) {
+        error.exit();
+    }
+    let (said, mut command) = (error.to_string(), Arguments::command());
+    let mut help = command.get_name().to_owned();
+    for word in std::env::args().skip(1) {
+        let Some(inner) = command.find_subcommand(&word) else { break };
+        help = format!("{help} {word}");
+        command = inner.clone();
+    }
+    // The message; hints in lines of their own, and the usage, which is longer there, come after it.
+    let cause: Vec<_> = said.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+    let cause = cause.join(" ");
+    let cause = cause.strip_prefix("error: ").unwrap_or(&cause);
+    let similar = said.lines().find_map(|line| line.trim().strip_prefix("tip: a similar "));
+    let similar = similar.map_or_else(String::new, |hint| format!("; a similar {hint}"));
+    eprintln!("sheaf: {cause}{similar}; see `{help} --help`");
+    ExitCode::from(2)
 }

@@ -200,3 +200,40 @@ fn aggregation(out: &mut String, interface: &Interface) {
             writeln!(out, "  split:{}", if counts.is_empty() { " nothing yet" } else { &counts });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::{Flow, Total};
+    use serde_json::Value;
+
+    /// Every key in `value`, however deep.
+    pub fn keys(value: &Value, into: &mut Vec<String>) {
+        match value {
+            Value::Object(map) => map.iter().for_each(|(key, value)| {
+                into.push(key.clone());
+                keys(value, into);
+            }),
+            Value::Array(list) => list.iter().for_each(|value| keys(value, into)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_manual_has_every_key_of_the_json() {
+        let mut interface = Interface::new("eth0");
+        let links = vec![trunk::Link::default()];
+        interface.trunk = Some(Trunk { links, ..Trunk::default() });
+        let (totals, flows) = (vec![Total::default()], vec![Flow::default()]);
+        interface.window = Some(window::Report { totals, flows, ..window::Report::default() });
+        let mut all = Vec::new();
+        keys(&serde_json::to_value(&interface).unwrap(), &mut all);
+        let page = include_str!("../../../man/sheaf-show.8");
+        for key in all {
+            let bold = [format!("\\fB{key}\\fR"), format!(".BR {key} "), format!("\" {key} ")];
+            let listed = format!("\" {key}\n");
+            let known = bold.iter().chain([&listed]).any(|form| page.contains(form));
+            assert!(known, "man/sheaf-show.8 does not explain {key}");
+        }
+    }
+}

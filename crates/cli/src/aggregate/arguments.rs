@@ -31,7 +31,10 @@ impl Peers {
     /// Takes the value of `peer`.
     pub fn read(&mut self, words: &mut Words<'_>) -> anyhow::Result<()> {
         match words.value("peer", "10.0.0.2")? {
-            "any" => self.any = true,
+            "any" => {
+                ensure!(!self.any, "peer any is given twice; give it once");
+                self.any = true;
+            }
             word => {
                 let address = grammar::address("peer", word)?;
                 ensure!(
@@ -111,7 +114,12 @@ impl Arguments {
             match keyword {
                 "dev" => dev = Some(words.only(keyword, "wlan0")?.to_owned()),
                 "min" => min = Some(threshold(words.only(keyword, "500")?)?),
-                "max" => max = Some(grammar::size(keyword, words.only(keyword, "1500")?)?),
+                "max" => {
+                    let bytes = grammar::size(keyword, words.only(keyword, "1500")?)?;
+                    max = Some(u16::try_from(bytes).ok().with_context(|| {
+                        format!("max {bytes} is out of range; give 100 to 2048 bytes")
+                    })?);
+                }
                 "timeout" => config.timeout = grammar::time(keyword, words.only(keyword, "5ms")?)?,
                 "hold" => config.hold = grammar::time(keyword, words.only(keyword, "40ms")?)?,
                 "policy" => {
@@ -150,7 +158,6 @@ impl Arguments {
             !peers.is_empty() || !far_ends.is_empty(),
             "nobody is named who can split; give a neighbour (peer 10.0.0.2) or a far end (to 10.9.0.1)"
         );
-        let max = max.map(|max| u16::try_from(max).unwrap_or(u16::MAX));
         Ok(Arguments { dev, peers, far_ends, engine, min, max, config })
     }
 
@@ -190,7 +197,10 @@ impl Split {
             match keyword {
                 "dev" => dev = Some(words.only(keyword, "wlan0")?.to_owned()),
                 "peer" => peers.read(&mut words)?,
-                "off" => off = true,
+                "off" => {
+                    ensure!(!off, "off is given twice; give it once");
+                    off = true;
+                }
                 word => return Err(grammar::unknown(word, &["dev", "peer", "off"])),
             }
         }
@@ -342,7 +352,10 @@ mod tests {
             ("dev x peer any acks maybe", "give on or off"),
             ("dev x peer 10.0.0.300", "is no IP address"),
             ("dev x peer 10.0.0.2 peer 10.0.0.2", "given twice"),
+            ("dev x peer any peer any", "peer any is given twice"),
             ("dev x peer any inflight 0", "inflight 0 would never send"),
+            ("dev x peer any inflight x", "is no number; write it like 3"),
+            ("dev x peer any max 99999", "max 99999 is out of range; give 100 to 2048 bytes"),
             ("dev x peer any match", "match says nothing"),
             ("dev x peer any match peer any", "match says nothing"),
             ("dev x peer any match prot udp", "did you mean \"proto\"?"),
@@ -365,7 +378,7 @@ mod tests {
         assert_eq!(error, "max 1500 is above the MTU of wlan0, 1400; give a max of at most 1400");
         assert!(refused("dev x peer any max 1000 min 1001").contains("min 1001 is above max 1000"));
         assert!(refused("dev x peer any min 101%").contains("above 100%"));
-        assert!(refused("dev x peer any max 99999").contains("out of range"));
+        assert!(refused("dev x peer any max 4096").contains("out of range"));
         assert!(refused("dev x peer any timeout 50ms").contains("raise hold"));
     }
 }

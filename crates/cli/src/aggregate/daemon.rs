@@ -47,12 +47,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (mac, mtu) = (ip::mac(dev)?, ip::mtu(dev)?);
     let mut config = arguments.config(mtu)?;
     let (engine, why) = choose(arguments.engine)?;
+    // Before anything is put on the interface, where the splitter would stay.
+    arguments.far_ends.iter().try_for_each(|far_end| towards(far_end.address).map(drop))?;
     let control = Teller::bind(Service::Aggregate, dev).map_err(|_| {
         anyhow::anyhow!("{dev} is aggregated already; stop the other `sheaf aggregate` first")
     })?;
     let queues = Queues::find(dev, ifindex)?;
-    if queues.is_none() && config.policy == Policy::Busy {
-        eprintln!("sheaf: {dev} does not tell how full it is; using policy forced");
+    let silent = queues.is_none() && config.policy == Policy::Busy;
+    if silent {
         config.policy = Policy::Forced;
     }
     let told = queues.as_ref().map_or("nothing", Queues::name);
@@ -75,6 +77,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     };
     daemon.far_ends()?;
     daemon.neighbours()?;
+    if silent {
+        eprintln!("sheaf: {dev} does not tell how full it is; using policy forced");
+    }
     let (name, policy) = (daemon.engine.name(), policy_name(daemon.config.policy));
     println!("aggregating on {dev}: engine {name}, {why}; policy {policy}, device tells {told}");
     daemon.serve(&control, &signals)?;
@@ -109,6 +114,18 @@ fn policy_name(policy: Policy) -> &'static str {
     }
 }
 
+/// Outer addresses towards `address`; `None` where no route leads there.
+fn outer(address: IpAddr) -> Option<Outer> {
+    Outer::new(ip::source_towards(address).ok()?, address)
+}
+
+/// The same for a far end, which must be reachable from the start.
+fn towards(address: IpAddr) -> anyhow::Result<Outer> {
+    outer(address).with_context(|| {
+        format!("no route leads to {address}; add one, or an address of its family")
+    })
+}
+
 impl Daemon<'_> {
     fn serve(&mut self, control: &Teller, signals: &SignalFd) -> anyhow::Result<()> {
         let mut poller = Poller::default();
@@ -138,9 +155,14 @@ impl Daemon<'_> {
         }
     }
 
-    /// Lets every neighbour join that is a peer and not one yet, and those leave that went. A
-    /// neighbour with several addresses is one next hop, named by its first.
+    /// Lets every neighbour join that is a peer and not one yet, and those leave that went; an error
+    /// when the interface is gone. A neighbour with several addresses is one next hop, named by its
+    /// first.
     fn neighbours(&mut self) -> anyhow::Result<()> {
+        let dev = &self.arguments.dev;
+        if ip::index(dev).ok() != Some(self.ifindex) {
+            bail!("{dev} is gone; start `sheaf aggregate` again when it is back");
+        }
         if self.arguments.peers.is_empty() {
             return Ok(());
         }
@@ -166,7 +188,7 @@ impl Daemon<'_> {
             if self.joined.contains(&(mac, address)) {
                 continue;
             }
-            if let Some(outer) = self.outer(name) {
+            if let Some(outer) = outer(name) {
                 let hop = self.hop(name);
                 self.engine.join(hop, Neighbour { address, mac }, outer)?;
                 self.joined.insert((mac, address));
@@ -177,21 +199,13 @@ impl Daemon<'_> {
 
     fn far_ends(&mut self) -> anyhow::Result<()> {
         for far_end in &self.arguments.far_ends {
-            let outer = self.outer(far_end.address).with_context(|| {
-                let address = far_end.address;
-                format!("no route leads to {address}; add one, or an address of its family")
-            })?;
+            let outer = towards(far_end.address)?;
             let hop = self.hop(far_end.address);
             for prefix in &far_end.prefixes {
                 self.engine.far_end(hop, *prefix, outer)?;
             }
         }
         Ok(())
-    }
-
-    /// Outer addresses towards `address`; `None` where no route leads there.
-    fn outer(&self, address: IpAddr) -> Option<Outer> {
-        Outer::new(ip::source_towards(address).ok()?, address)
     }
 
     fn hop(&mut self, address: IpAddr) -> u32 {

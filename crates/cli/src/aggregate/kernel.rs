@@ -4,6 +4,8 @@ use super::arguments::Peers;
 use super::engine::{Engine, NO_LIMIT};
 use crate::grammar::Prefix;
 use crate::random;
+use anyhow::anyhow;
+use nix::libc;
 use sheaf_aggregate::{Config, Stats};
 use sheaf_bpf::Controller;
 use sheaf_bpf::layout::Hop;
@@ -37,6 +39,14 @@ impl Kernel {
         Ok(Kernel { ifindex, config: config.clone(), controller })
     }
 
+    /// Adds the remedy where the interface takes nothing, as it is down.
+    fn explain<T>(result: Result<T, sheaf_bpf::Error>) -> anyhow::Result<T> {
+        result.map_err(|error| match is_down(&error) {
+            true => anyhow!("the interface is down; set it up, and start again"),
+            false => error.into(),
+        })
+    }
+
     fn hop(&self, id: u32, outer: Outer) -> Hop {
         Hop::new(id, outer, self.config.min.of(self.config.max), self.config.max)
     }
@@ -67,7 +77,7 @@ impl Engine for Kernel {
     }
 
     fn run(&mut self, now: Instant) -> anyhow::Result<Option<Instant>> {
-        Ok(self.controller.run(now)?)
+        Self::explain(self.controller.run(now))
     }
 
     fn wait_for(&self, poller: &mut Poller) {
@@ -93,6 +103,15 @@ impl Engine for Kernel {
     }
 
     fn flush(&mut self) -> anyhow::Result<()> {
-        Ok(self.controller.flush()?)
+        match self.controller.flush() {
+            // It takes nothing any more; what is held is lost with the link.
+            Err(error) if is_down(&error) => Ok(()),
+            flushed => Ok(flushed?),
+        }
     }
+}
+
+/// Whether an error says that the interface is down.
+fn is_down(error: &sheaf_bpf::Error) -> bool {
+    matches!(error, sheaf_bpf::Error::Io(error) if error.raw_os_error() == Some(libc::ENETDOWN))
 }

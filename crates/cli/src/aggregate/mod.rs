@@ -15,12 +15,11 @@ mod user;
 use arguments::{Arguments, Peers, Split};
 use sheaf_netio::ip;
 
-/// The grammar, for `--help`.
+/// The grammar of `sheaf aggregate`, for `--help`.
 pub const HELP: &str = "\
 Usage: sheaf aggregate dev IF { peer ADDR|any | to ADDR [via PREFIX,...] }...
                        [policy busy|forced] [min BYTES|P%] [max BYTES] [timeout TIME] [hold TIME]
                        [inflight N] [acks on|off] [match RULE]... [engine auto|kernel|user]
-       sheaf split dev IF { peer ADDR|any }... | off
 
   peer ADDR    this neighbour splits meta packets; any: every neighbour does
   to ADDR      a splitter behind routers; via: what is reached through it
@@ -35,6 +34,16 @@ Usage: sheaf aggregate dev IF { peer ADDR|any | to ADDR [via PREFIX,...] }...
 
 Example: sheaf split dev wlan0 peer 10.0.0.1       on the neighbour
          sheaf aggregate dev wlan0 peer 10.0.0.2   here, until Ctrl-C";
+
+/// The grammar of `sheaf split`, for `--help`.
+pub const SPLIT_HELP: &str = "\
+Usage: sheaf split dev IF { peer ADDR|any }... | off
+
+  dev IF       the interface that meta packets arrive on
+  peer ADDR    take those of this host apart; any: everybody's
+  off          take the splitter off
+
+Example: sheaf split dev wlan0 peer 10.0.0.1";
 
 /// `sheaf aggregate`: runs until it is interrupted.
 pub fn aggregate(words: &[String]) -> anyhow::Result<()> {

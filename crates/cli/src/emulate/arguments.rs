@@ -338,9 +338,10 @@ fn trace(file: &str, directory: &Path) -> anyhow::Result<Trace> {
 /// The text of a file.
 pub fn read(file: &str) -> anyhow::Result<String> {
     let mut text = String::new();
-    let opened = std::fs::File::open(file).with_context(|| format!("cannot read {file}"))?;
+    let opened = std::fs::File::open(file)
+        .with_context(|| format!("cannot read {file}; give a file that is there"))?;
     let len = opened.take(LONGEST).read_to_string(&mut text);
-    let len = len.with_context(|| format!("cannot read {file} as text"))?;
+    let len = len.with_context(|| format!("cannot read {file}; give a file of text"))?;
     ensure!((len as u64) < LONGEST, "{file} is too large; give at most {} MB", LONGEST >> 20);
     Ok(text)
 }

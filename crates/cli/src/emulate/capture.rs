@@ -47,7 +47,8 @@ pub struct Capture {
 impl Capture {
     /// Begins `file`, with an interface for each of `names`.
     pub fn create(file: &str, names: &[&str], ethernet: bool) -> anyhow::Result<Capture> {
-        let opened = File::create(file).with_context(|| format!("cannot write {file}"))?;
+        let opened = File::create(file)
+            .with_context(|| format!("cannot write {file}; give another file to --pcap"))?;
         let mut writer = PcapNgWriter::new(BufWriter::new(opened))?;
         for name in names {
             let linktype = if ethernet { DataLink::ETHERNET } else { DataLink::RAW };

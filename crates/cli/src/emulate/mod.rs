@@ -153,7 +153,8 @@ fn dist(log: &str, out: Option<&str>) -> anyhow::Result<()> {
     );
     match out {
         None => print!("{table}"),
-        Some(out) => std::fs::write(out, table).with_context(|| format!("cannot write {out}"))?,
+        Some(out) => std::fs::write(out, table)
+            .with_context(|| format!("cannot write {out}; give another --out"))?,
     }
     eprintln!("{summary}");
     Ok(())

@@ -150,8 +150,9 @@ impl AsFd for Running {
 
 fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
     let (mut ports, mut interfaces) = (Vec::new(), Vec::new());
-    for dev in ends {
-        let ifindex = ip::index(dev)?;
+    // Both, before anything is said of one.
+    let indices = [ip::index(&ends[0])?, ip::index(&ends[1])?];
+    for (dev, ifindex) in ends.iter().zip(indices) {
         ip::mac(dev)?;
         if !ip::addresses(dev)?.is_empty() {
             eprintln!(

@@ -142,3 +142,30 @@ impl Status {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_has_every_key_of_the_json_and_every_cause() {
+        let page = include_str!("../../../../man/sheaf-emulate.8");
+        let object = |value| match value {
+            serde_json::Value::Object(map) => map.into_iter().map(|(key, _)| key),
+            other => panic!("{other} is no object"),
+        };
+        let status = serde_json::to_value(Status::default()).unwrap();
+        let link = serde_json::to_value(LinkStatus::default()).unwrap();
+        let lateness = serde_json::to_value(Lateness::default()).unwrap();
+        for key in [status, link, lateness].into_iter().flat_map(object) {
+            let known = page.contains(&format!("\\fB{key}\\fR"));
+            assert!(known, "man/sheaf-emulate.8 does not explain {key}");
+        }
+        for cause in Cause::ALL {
+            let name = cause.name().replace('-', "\\-");
+            let known = [format!(".BR {name} "), format!("\" {name} ")];
+            let known = known.iter().any(|form| page.contains(form));
+            assert!(known, "man/sheaf-emulate.8 does not explain the cause {name}");
+        }
+    }
+}

@@ -10,6 +10,8 @@ mod daemon;
 mod link;
 mod report;
 
+#[cfg(test)]
+pub use report::{Flow, Total};
 pub use report::{Report, text};
 
 /// The grammar, for `--help`.
