@@ -6,7 +6,7 @@ use crate::grammar;
 use anyhow::{Context, anyhow, bail, ensure};
 use sheaf_emulator::options::OptionError;
 use sheaf_emulator::trace::{Opportunities, Steps};
-use sheaf_emulator::{LinkConfig, Options, Trace, TraceConfig};
+use sheaf_emulator::{ConfigError, LinkConfig, Options, Trace, TraceConfig};
 use sheaf_netio::{clock, vnet};
 use std::io::Read;
 use std::path::Path;
@@ -271,8 +271,9 @@ pub fn link(
 
 /// What is wrong with options, and what to do about it.
 fn explain(error: OptionError) -> anyhow::Error {
-    const KNOWN: [&str; 21] = [
+    const KNOWN: [&str; 22] = [
         "limit",
+        "single",
         "seed",
         "ordered",
         "queue",
@@ -310,6 +311,9 @@ fn explain(error: OptionError) -> anyhow::Error {
         OptionError::NoDistribution(name) => anyhow!(
             "there is no distribution {name}; give uniform, normal, pareto, paretonormal, or a file"
         ),
+        OptionError::Config(ConfigError::Single) => {
+            anyhow!("single does not go with this kind of queue; leave out one of them")
+        }
         other => anyhow!("{other}; give a value in its range"),
     }
 }
@@ -402,6 +406,7 @@ mod tests {
             ("link a b --fifo 100", "give 1 to 99"),
             ("link a b --spin", "write --spin 50us"),
             ("link a b queue red limit 60k", "queue red lacks avpkt SIZE; add it"),
+            ("link a b limit 9 single queue codel", "leave out one of them"),
             ("link a b sched drr", "queue drr lacks queue N weight W"),
         ] {
             let error = format!("{:#}", parse(line).unwrap_err());
