@@ -57,7 +57,8 @@ Usage: sheaf emulate link IF1 IF2 LINK [reverse LINK]            a cable with th
   --rules FILE   rules and pipes (TOML) in place of LINK
   --pcap FILE    a capture (pcapng); what happened to each packet is its comment
   --audit        print how late packets left; status 1 when p99 is over --budget TIME (1ms)
-  --spin TIME    look, not sleep, so long before a departure (50us); 0 for never
+  --spin TIME    look, not sleep, before a departure, for as long as waking up takes here (which is
+                 learnt), but no longer than this (200us); 0 for never
   --awake        keep idle processors from sleeping while it runs; costs power
   --fifo N       run before all ordinary processes, with real-time priority N (1 to 99)
 
