@@ -378,6 +378,22 @@ fn the_emulator_runs_with_real_time_priority_where_it_is_asked_to() {
 }
 
 #[test]
+fn packets_on_the_delay_line_take_a_place_in_a_single_queue() {
+    let row = Row::new(true);
+    let _daemon = Daemon::start(&row.middle, "link near far rate 1mbit delay 1s limit 10 single");
+    let (from, _to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    let (mut under_way, mut dropped) = (0, 0);
+    while under_way < 10 || dropped < 100 {
+        send(&from, 0..50);
+        let status = show(&row.middle, "near");
+        under_way = count(&status, "near to far", "delay_line_packets");
+        let waiting = count(&status, "near to far", "rate_queue_packets");
+        assert!(waiting + under_way <= 10, "{status}");
+        dropped = count(&status, "near to far", "rate-queue-full");
+    }
+}
+
+#[test]
 fn packets_on_the_delay_line_take_no_place_in_the_rate_queue() {
     let row = Row::new(true);
     let _daemon = Daemon::start(&row.middle, "link near far rate 1mbit delay 1s limit 10");

@@ -4,7 +4,7 @@
 //! standard deviation of the delay whatever the distribution (NetEm's uniform jitter deviates by
 //! only 0.58 of what was asked, and its tables are cut off), a correlation is the one that comes
 //! out, and `limit` bounds the rate queue alone: packets under way on the delay line are not in
-//! any buffer.
+//! any buffer. With `single` it bounds both together, as in NetEm.
 
 use crate::distribution::Distribution;
 use crate::error::ConfigError;
@@ -26,6 +26,9 @@ pub struct LinkConfig {
     pub overhead: Overhead,
     /// The rate queue's bound and how it is managed.
     pub queue: QueueConfig,
+    /// One queue for both kinds, as NetEm has it: packets on the delay line count against the
+    /// queue's bound, too. Only of a first-in-first-out queue.
+    pub single: bool,
     /// Rate, and for a CSV trace delay and loss, over time; goes before `rate`.
     pub trace: Option<TraceConfig>,
     /// How long the delay line is.
@@ -56,6 +59,7 @@ impl Default for LinkConfig {
             rate: None,
             overhead: Overhead::default(),
             queue: QueueConfig::default(),
+            single: false,
             trace: None,
             delay: Delay::default(),
             ordered: false,
@@ -143,6 +147,9 @@ impl LinkConfig {
         }
         if self.delay_limit == 0 {
             return Err(ConfigError::Zero { option: "delay limit" });
+        }
+        if self.single && !matches!(self.queue, QueueConfig::Fifo(_)) {
+            return Err(ConfigError::Single);
         }
         self.queue.check()
     }

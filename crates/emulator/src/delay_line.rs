@@ -8,6 +8,9 @@
 //! With slots, the next one opens some time after the first packet is ready (the time it takes to
 //! acquire the medium), and all that are ready by then leave with it, up to what it holds. Its
 //! time is a function of the head, so it needs no state of its own until it opens.
+//!
+//! Who asks what is under way at some time lets the line settle up to it: what has left by then is
+//! put aside until it is fetched, in order. So the answer does not depend on when anybody was woken.
 
 use crate::config::{Slot, SlotWait};
 use crate::ledger::Backlog;
@@ -45,12 +48,19 @@ impl PartialEq for Entry {
 
 impl Eq for Entry {}
 
+/// A packet that has left the line, when, and whether it waited for a slot.
+type Left = (Packet, Instant, bool);
+
 #[derive(Debug)]
 pub(crate) struct DelayLine {
     ring: VecDeque<Entry>,
     heap: BinaryHeap<Entry>,
     sequence: u64,
+    /// What left and was not fetched.
+    left: VecDeque<Left>,
+    /// On the line, and what left.
     backlog: Backlog,
+    under_way: Backlog,
     dice: Dice,
     slot: Option<Slot>,
     /// The last slot: when it opened, its number, what left in it.
@@ -65,7 +75,9 @@ impl DelayLine {
             ring: VecDeque::new(),
             heap: BinaryHeap::new(),
             sequence: 0,
+            left: VecDeque::new(),
             backlog: Backlog::default(),
+            under_way: Backlog::default(),
             dice,
             slot,
             opened: Instant::ZERO,
@@ -78,13 +90,27 @@ impl DelayLine {
         self.slot = slot;
     }
 
+    /// What was not fetched yet.
     pub fn backlog(&self) -> Backlog {
         self.backlog
+    }
+
+    /// What has not left by the time up to which the line has settled.
+    pub fn under_way(&self) -> Backlog {
+        self.under_way
+    }
+
+    /// Puts aside what has left by `at`. Nothing that is put on the line later may be ready before.
+    pub fn settle(&mut self, at: Instant) {
+        while let Some(left) = self.leave(at) {
+            self.left.push_back(left);
+        }
     }
 
     /// Puts a packet on the line that is ready at `ready`.
     pub fn push(&mut self, packet: Packet, ready: Instant) {
         self.backlog.add(&packet);
+        self.under_way.add(&packet);
         let entry = Entry { ready, sequence: self.sequence, packet };
         self.sequence += 1;
         match self.ring.back() {
@@ -95,11 +121,25 @@ impl DelayLine {
 
     /// When the next packet leaves.
     pub fn next(&self) -> Option<Instant> {
-        self.head().map(|head| self.leaves(head.ready).0)
+        match self.left.front() {
+            Some((_, leaves, _)) => Some(*leaves),
+            None => self.head().map(|head| self.leaves(head.ready).0),
+        }
     }
 
-    /// The next packet that leaves at `now`, when it left, and whether it waited for a slot.
-    pub fn pop(&mut self, now: Instant) -> Option<(Packet, Instant, bool)> {
+    /// Fetches the next packet that has left by `now`.
+    pub fn pop(&mut self, now: Instant) -> Option<Left> {
+        let left = match self.left.front() {
+            Some((_, leaves, _)) if *leaves > now => return None,
+            Some(_) => self.left.pop_front(),
+            None => self.leave(now),
+        }?;
+        self.backlog.remove(&left.0);
+        Some(left)
+    }
+
+    /// Takes off the line the next packet that has left by `now`.
+    fn leave(&mut self, now: Instant) -> Option<Left> {
         let ready = self.head()?.ready;
         let (leaves, opens) = self.leaves(ready);
         if leaves > now {
@@ -116,7 +156,7 @@ impl DelayLine {
             self.used = Backlog::default();
         }
         self.used.add(&entry.packet);
-        self.backlog.remove(&entry.packet);
+        self.under_way.remove(&entry.packet);
         Some((entry.packet, leaves, leaves > ready))
     }
 

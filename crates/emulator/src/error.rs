@@ -70,6 +70,9 @@ pub enum ConfigError {
         /// The most.
         most: u64,
     },
+    /// Packets under way are to count against the limit of a queue that is no plain one.
+    #[error("single is for queues that are first in, first out")]
+    Single,
     /// A rule or packet row that names a pipe that does not exist.
     #[error("{option}: there is no number {number}")]
     Missing {

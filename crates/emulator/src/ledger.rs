@@ -37,6 +37,11 @@ impl Backlog {
         self.bytes += packet.size() as u64;
     }
 
+    pub(crate) fn join(&mut self, other: Backlog) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+
     pub(crate) fn remove(&mut self, packet: &Packet) {
         self.packets -= 1;
         self.bytes -= packet.size() as u64;
@@ -74,8 +79,7 @@ impl Stats {
             (&mut self.offered, other.offered),
             (&mut self.delivered, other.delivered),
         ] {
-            own.packets += other.packets;
-            own.bytes += other.bytes;
+            own.join(other);
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Principle (UiO 2013): a packet first waits for the link's bandwidth and then travels. Packets
 //! under way are in no buffer, so the queue's limit does not count them; and nothing is saved up
-//! while the link is idle, so there is no burst above the rate.
+//! while the link is idle, so there is no burst above the rate. A [single](LinkConfig::single) queue
+//! is the same link with packets under way counted against the limit, as in NetEm.
 //!
 //! All times are logical. What happened between two calls is worked out in order at the second,
 //! with the times at which it happened; a late call delays packets, but never the ones after them.
@@ -45,7 +46,7 @@ macro_rules! desk {
     ($link:expr) => {
         &mut Desk {
             now: $link.clock,
-            sending: sending(&$link.transmitter),
+            beyond: $link.beyond(),
             ip: $link.config.link_header,
             dice: $link.dice,
             ledger: &mut $link.ledger,
@@ -113,10 +114,8 @@ impl Link {
     /// Counts by cause, and what is held.
     pub fn stats(&self) -> Stats {
         let mut stats = self.ledger.stats;
-        let sending = sending(&self.transmitter);
         stats.rate_queue = self.queue.backlog();
-        stats.rate_queue.packets += sending.packets;
-        stats.rate_queue.bytes += sending.bytes;
+        stats.rate_queue.join(sending(&self.transmitter));
         stats.delay_line = self.line.backlog();
         stats
     }
@@ -197,6 +196,15 @@ impl Link {
             None => self.config.rate.map_or(Pace::Unlimited, Pace::Rate),
         };
         self.transmitter.change(pace, at);
+    }
+
+    /// What counts against the limit beside what waits.
+    fn beyond(&self) -> Backlog {
+        let mut beyond = sending(&self.transmitter);
+        if self.config.single {
+            beyond.join(self.line.under_way());
+        }
+        beyond
     }
 
     /// Carries out what was decided about a packet that leaves the rate queue at `at`.
@@ -299,6 +307,10 @@ impl Stage for Link {
         self.ledger.take_in(&packet);
         self.advance(packet.arrived);
         self.clock = self.clock.max(packet.arrived);
+        if self.config.single {
+            // Who has left by now takes no place, whether somebody was woken for it or not.
+            self.line.settle(packet.arrived);
+        }
         packet.fate = self.fates.decide(self.dice, packet.number);
         self.queue.enqueue(packet, desk!(self));
         self.begin();

@@ -2,7 +2,7 @@
 //! there works here.
 //!
 //! ```text
-//! limit N  seed N  ordered  queue KIND …
+//! limit N [single]  seed N  ordered  queue KIND …
 //! delay TIME [JITTER [CORRELATION]]   distribution uniform|normal|pareto|paretonormal|FILE
 //! loss [random] P [CORR] | state P13 [P31 [P32 [P23 [P14]]]] | gemodel P [R [1-H [1-K]]]   ecn
 //! duplicate P [CORR]   corrupt P [CORR]   reorder P [CORR] [gap N]
@@ -10,8 +10,9 @@
 //! slot MIN [MAX] | slot distribution NAME DELAY JITTER   packets N  bytes N
 //! ```
 //!
-//! Bare times are microseconds, bare shares percent, bare rates bit/s. `ordered` and `queue`
-//! (options/queue.rs; `sched` is the same word) are not NetEm's.
+//! Bare times are microseconds, bare shares percent, bare rates bit/s. `single` (packets under way
+//! count against the limit, as NetEm has it), `ordered` and `queue` (options/queue.rs; `sched` is
+//! the same word) are not NetEm's.
 
 mod queue;
 
@@ -156,6 +157,7 @@ impl<'a, L: FnMut(&str) -> Option<String>> Reader<'a, L> {
             "limit" => *limit = Some(self.number()?),
             "gap" => *gap = Some(self.number()?),
             "seed" => options.seed = Some(self.number()?),
+            "single" => config.single = true,
             "ordered" => config.ordered = true,
             "ecn" => config.loss_ecn = true,
             "delay" | "latency" => {
@@ -297,8 +299,9 @@ impl<'a, L: FnMut(&str) -> Option<String>> Reader<'a, L> {
     }
 }
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "limit",
+    "single",
     "gap",
     "seed",
     "ordered",

@@ -148,15 +148,17 @@ fn config() -> impl Strategy<Value = LinkConfig> {
     let reorder = (chance(), 1u32..4).prop_map(|(chance, gap)| Reorder { chance, gap });
     let rate = prop_oneof![Just(0u64), 10_000u64..100_000_000];
     (
-        (proptest::option::of(rate), queue(), trace(), delay, any::<bool>(), 1usize..200),
+        (proptest::option::of(rate), queue(), trace(), delay, any::<[bool; 2]>(), 1usize..200),
         (loss(), any::<bool>(), chance(), chance()),
         (proptest::option::of(reorder), proptest::option::of(slot)),
     )
         .prop_map(|(link, (loss, loss_ecn, duplicate, corrupt), (reorder, slot))| {
-            let (rate, queue, trace, delay, ordered, delay_limit) = link;
+            let (rate, queue, trace, delay, [ordered, one], delay_limit) = link;
+            let single = one && matches!(queue, QueueConfig::Fifo(_));
             LinkConfig {
                 rate: rate.map(Bitrate::from_bps),
                 queue,
+                single,
                 trace,
                 delay,
                 ordered,

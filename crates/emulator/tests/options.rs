@@ -65,6 +65,7 @@ fn the_examples_of_the_manual_mean_what_it_says() {
             ..base()
         },
     );
+    gives("limit 1000 single", LinkConfig { single: true, ..base() });
     let wait = SlotWait::Between(Duration::from_micros(800), MS);
     gives(
         "slot 800us 1ms packets 3 bytes 4000",

@@ -48,45 +48,42 @@ fn ten_packets_of_queue_fill_a_link_of_100_ms_and_delay_by_no_more_than_ten_pack
 }
 
 #[test]
-fn the_same_limit_over_both_kinds_in_one_queue_carries_a_sixth() {
-    // What NetEm does with `rate 1mbit delay 100ms limit 10`: one queue, in which packets that wait
-    // and packets under way are counted together.
-    let (mut held, mut sent, mut free_at) = (std::collections::VecDeque::new(), 0, Instant::ZERO);
-    let end = Instant::from_millis(2000);
-    for n in 0..3000u32 {
-        let now = Instant::ZERO + EACH / 3 * n;
-        while held.front().is_some_and(|leaves| *leaves <= now) {
-            held.pop_front();
-            sent += 1;
-        }
-        if held.len() < LIMIT as usize {
-            free_at = free_at.max(now) + EACH;
-            held.push_back(free_at + DELAY);
-        }
-        assert!(now < end);
-    }
-    // Ten packets in each 100 ms and a bit, of fifty that the rate would carry.
-    let mbps = f64::from(sent) * LEN as f64 * 8.0 / 2e6;
-    assert!((0.12..0.2).contains(&mbps), "{mbps}");
-    // And with room for the whole product, up to that many wait.
-    let mut link = Link::new(
-        LinkConfig {
-            queue: QueueConfig::Fifo(FifoConfig { limit: Limit::Packets(60), drop_head: false }),
-            ..config()
-        },
-        1,
-    )
-    .unwrap();
-    let mut longest = Duration::ZERO;
+fn a_single_queue_of_ten_holds_ten_with_those_under_way_and_carries_a_sixth() {
+    // What NetEm does with `rate 1mbit delay 100ms limit 10`.
+    let mut link = Link::new(LinkConfig { single: true, ..config() }, 1).unwrap();
+    let (mut left, mut most) = (0, 0);
     for n in 0..3000u64 {
         let now = Instant::ZERO + EACH / 3 * n as u32;
         while let Some(at) = link.next_deadline().filter(|at| *at <= now) {
-            let packet = link.dequeue(at).unwrap();
-            longest = longest.max(packet.depart - packet.arrived);
+            left += u64::from(link.dequeue(at).is_some());
         }
         link.enqueue(Packet::new(vec![0; LEN], now, n), now);
+        most = most.max(link.held());
     }
-    assert!(longest > DELAY + EACH * 55, "{longest:?}");
+    assert_eq!(most, LIMIT);
+    // Ten packets in each 100 ms and a bit, of fifty that the rate would carry.
+    let mbps = left as f64 * LEN as f64 * 8.0 / 2e6;
+    assert!((0.12..0.2).contains(&mbps), "{mbps}");
+}
+
+#[test]
+fn whoever_has_left_takes_no_place_in_a_single_queue_though_nobody_fetched_it() {
+    let mut link = Link::new(LinkConfig { single: true, rate: None, ..config() }, 1).unwrap();
+    let mut number = 0..;
+    let mut burst = |link: &mut Link, now: Instant| {
+        for number in number.by_ref().take(LIMIT as usize + 1) {
+            link.enqueue(Packet::new(vec![0; LEN], now, number), now);
+        }
+        link.stats().count(Cause::RateQueueFull)
+    };
+    let begin = Instant::from_millis(1);
+    assert_eq!(burst(&mut link, begin), 1);
+    assert_eq!(burst(&mut link, begin + DELAY - Duration::from_nanos(1)), 1 + LIMIT + 1);
+    // Ten leave at this moment, ten come in their place.
+    assert_eq!(burst(&mut link, begin + DELAY), 2 + LIMIT + 1);
+    assert_eq!(link.held(), 2 * LIMIT, "ten of them wait to be fetched");
+    let left = std::iter::from_fn(|| link.dequeue(begin + DELAY)).count();
+    assert_eq!((left, link.next_deadline()), (LIMIT as usize, Some(begin + 2 * DELAY)));
 }
 
 fn kinds() -> impl Strategy<Value = QueueConfig> {

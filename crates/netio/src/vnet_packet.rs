@@ -40,6 +40,12 @@ struct Auxiliary {
     tag_type: u16,
 }
 
+/// A frame in the buffers, and when it came.
+struct Received {
+    bytes: std::ops::Range<usize>,
+    stamp: Option<u64>,
+}
+
 /// A socket on one interface.
 pub struct VnetSocket {
     socket: OwnedFd,
@@ -47,6 +53,7 @@ pub struct VnetSocket {
     controls: Vec<[u64; 16]>,
     parts: Vec<libc::iovec>,
     messages: Vec<libc::mmsghdr>,
+    received: Vec<Received>,
     to_send: Vec<libc::iovec>,
     sending: Vec<libc::mmsghdr>,
     refused: u64,
@@ -109,6 +116,7 @@ impl VnetSocket {
             controls: vec![[0; 16]; slots],
             parts: vec![part; slots],
             messages: vec![message; slots],
+            received: Vec::with_capacity(slots),
             to_send: Vec::with_capacity(BATCH),
             sending: vec![message; BATCH],
             refused: 0,
@@ -152,6 +160,27 @@ impl VnetSocket {
     /// # Errors
     /// ENETDOWN once when the interface goes down or away.
     pub fn receive(&mut self, mut each: impl FnMut(&[u8], Option<u64>)) -> io::Result<usize> {
+        let got = self.fetch()?;
+        for frame in &self.received {
+            each(&self.buffers[frame.bytes.clone()], frame.stamp);
+        }
+        Ok(got)
+    }
+
+    /// Sends every frame that is there, up to [`BATCH`], by `to` at once: what a bridge does over these
+    /// sockets, and the yardstick for whatever stands between them. Answers how many there were.
+    ///
+    /// # Errors
+    /// As [`VnetSocket::receive`].
+    pub fn forward(&mut self, to: &mut VnetSocket) -> io::Result<usize> {
+        let got = self.fetch()?;
+        to.send(self.received.iter().map(|frame| &self.buffers[frame.bytes.clone()]));
+        Ok(got)
+    }
+
+    /// Puts what is there into the buffers; answers how many frames, readable or not.
+    fn fetch(&mut self) -> io::Result<usize> {
+        self.received.clear();
         for slot in 0..self.messages.len() {
             let buffer = &mut self.buffers[slot * STRIDE + TAG..(slot + 1) * STRIDE];
             self.parts[slot] =
@@ -186,12 +215,12 @@ impl VnetSocket {
                 continue;
             }
             let (stamp, tag) = beside(&message.msg_hdr);
-            let buffer = &mut self.buffers[slot * STRIDE..(slot + 1) * STRIDE];
-            let end = TAG + message.msg_len as usize;
-            match tag {
-                Some(tag) => each(with_tag(&mut buffer[..end], tag), stamp),
-                None => each(&buffer[TAG..end], stamp),
-            }
+            let (start, end) = (slot * STRIDE, slot * STRIDE + TAG + message.msg_len as usize);
+            let begins = match tag {
+                Some(tag) => start + with_tag(&mut self.buffers[start..end], tag),
+                None => start + TAG,
+            };
+            self.received.push(Received { bytes: begins..end, stamp });
         }
         Ok(got as usize)
     }
@@ -273,12 +302,13 @@ fn beside(message: &libc::msghdr) -> (Option<u64>, Option<[u8; TAG]>) {
     (stamp, tag)
 }
 
-/// Puts a VLAN tag behind the addresses of the frame that begins [`TAG`] bytes into `buffer`.
-fn with_tag(buffer: &mut [u8], tag: [u8; TAG]) -> &[u8] {
+/// Puts a VLAN tag behind the addresses of the frame that begins [`TAG`] bytes into `buffer`; answers
+/// where it begins then.
+fn with_tag(buffer: &mut [u8], tag: [u8; TAG]) -> usize {
     const ADDRESSES: usize = 12;
     let moved = vnet::LEN + ADDRESSES;
     if buffer.len() < TAG + moved {
-        return &buffer[TAG..];
+        return TAG;
     }
     buffer.copy_within(TAG..TAG + moved, 0);
     buffer[moved..moved + TAG].copy_from_slice(&tag);
@@ -291,7 +321,7 @@ fn with_tag(buffer: &mut [u8], tag: [u8; TAG]) -> &[u8] {
         }
         header.emit(buffer);
     }
-    buffer
+    0
 }
 
 impl AsFd for VnetSocket {
@@ -337,6 +367,16 @@ mod tests {
                 assert_eq!(got, [(frame.clone(), true), (frame.clone(), true)]);
                 assert_eq!(a.receive(|_, _| panic!("it came back"))?, 0);
                 assert_eq!((a.refused(), b.missed()), (0, 0));
+
+                // A bridge of this socket sends the same bytes back, tag and all.
+                assert_eq!(a.send([frame.as_slice()]), State::Up);
+                let mut back = VnetSocket::open(ip::index("far")?, Receive::Nothing)?;
+                while b.forward(&mut back)? == 0 {}
+                let mut came = None;
+                while came.is_none() {
+                    a.receive(|bytes, _| came = Some(bytes.to_vec()))?;
+                }
+                assert_eq!(came, Some(frame.clone()));
 
                 ip::run("link del near")?;
                 assert_eq!(a.send([frame.as_slice()]), State::Down);

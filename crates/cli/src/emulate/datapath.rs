@@ -2,7 +2,7 @@
 //!
 //! One thread. A turn takes what has come, with the kernel's time stamps, so that the links reckon
 //! with when a packet came and not with when this thread had time for it; gives out what is due;
-//! and waits for the next departure or arrival ([`timer::wait`]). A late wake-up delays the packets
+//! and waits for the next departure or arrival ([`Alarm`]). A late wake-up delays the packets
 //! that were due, and no others.
 
 use super::arguments::Arguments;
@@ -16,8 +16,9 @@ use nix::sys::signalfd::SignalFd;
 use sheaf_emulator::{Direction, Packet, PipeStats, Segments};
 use sheaf_netio::gso::{Gso, Headers};
 use sheaf_netio::poller::Poller;
+use sheaf_netio::timer::Alarm;
 use sheaf_netio::vnet_packet::{BATCH, State};
-use sheaf_netio::{clock, timer, vnet};
+use sheaf_netio::{clock, vnet};
 use sheaf_stage::{Duration, Instant};
 
 /// Most bytes that all links hold together. Beyond, packets are dropped before the link.
@@ -49,7 +50,7 @@ pub struct Datapath {
     machine: Machine,
     inbox: Inbox,
     capture: Option<Capture>,
-    spin: Duration,
+    alarm: Alarm,
     seed: u64,
     started: Instant,
     /// Packets to be sent, by way.
@@ -109,7 +110,7 @@ impl Datapath {
             machine,
             inbox,
             capture,
-            spin: arguments.spin,
+            alarm: Alarm::new(arguments.spin),
             seed: arguments.seed,
             started: now,
             lateness: Histogram::new_with_bounds(1, LATEST, 3)?,
@@ -162,7 +163,7 @@ impl Datapath {
                 }
                 poller.wait(Some(Duration::ZERO))?;
             } else {
-                timer::wait(&mut poller, descriptors, until, self.spin)?;
+                self.alarm.wait(&mut poller, descriptors, until)?;
             }
             for way in &self.place.ways {
                 self.intake.ready[way.from] |= poller.readable(way.from);

@@ -212,6 +212,7 @@ fn treats_alike(config: &LinkConfig) -> bool {
         && config.duplicate.probability == 0.0
         && config.corrupt.probability == 0.0
         && config.reorder.is_none()
+        && !config.single
         && config.slot.is_none()
         && config.delay.jitter.is_zero()
 }
@@ -235,6 +236,7 @@ mod tests {
             ("delay 20ms 1ms", false),
             ("delay 20ms reorder 5%", false),
             ("slot 1ms", false),
+            ("delay 20ms limit 10 single", false),
         ] {
             let words: Vec<&str> = options.split_whitespace().collect();
             let (config, _) = link(&words, 24, Path::new("")).unwrap();

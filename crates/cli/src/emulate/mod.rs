@@ -35,7 +35,7 @@ Usage: sheaf emulate link IF1 IF2 LINK [reverse LINK]            a cable with th
        sheaf emulate dist PING-LOG [--out FILE]                  a distribution from `ping`
 
   LINK is what tc-netem(8) takes:
-       limit N  seed N  ordered  queue KIND
+       limit N [single]  seed N  ordered  queue KIND
        delay TIME [JITTER [CORRELATION]]  distribution uniform|normal|pareto|paretonormal|FILE
        loss [random] P [CORR] | state P13 [P31 [P32 [P23 [P14]]]] | gemodel P [R [1-H [1-K]]]  ecn
        duplicate P [CORR]  corrupt P [CORR]  reorder P [CORR] [gap N]
@@ -51,12 +51,14 @@ Usage: sheaf emulate link IF1 IF2 LINK [reverse LINK]            a cable with th
        drr|wf2q+ [quantum SIZE] [limit N] { queue N weight W [dscp CLASS,…] }…
   and  --trace FILE   Mahimahi's delivery opportunities, or CSV: time,rate,delay,loss
        --once         the trace ends; otherwise it begins again
+  single       limit counts packets under way, too, as NetEm's one queue does
   It holds in both directions unless reverse gives another for IF2 to IF1, ingress, or downwards.
 
   --rules FILE   rules and pipes (TOML) in place of LINK
   --pcap FILE    a capture (pcapng); what happened to each packet is its comment
   --audit        print how late packets left; status 1 when p99 is over --budget TIME (1ms)
-  --spin TIME    look, not sleep, so long before a departure (50us); 0 for never
+  --spin TIME    look, not sleep, before a departure, for as long as waking up takes here (which is
+                 learnt), but no longer than this (200us); 0 for never
   --awake        keep idle processors from sleeping while it runs; costs power
   --fifo N       run before all ordinary processes, with real-time priority N (1 to 99)
 

@@ -12,7 +12,8 @@ use crate::packet::Packet;
 /// A bounded queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FifoConfig {
-    /// Its bound, the packet that is being sent included: 1 or more.
+    /// Its bound, the packet that is being sent included, and those under way where the link is
+    /// [single](crate::LinkConfig::single): 1 or more.
     pub limit: Limit,
     /// Drop the oldest that waits instead of the newest.
     pub drop_head: bool,
@@ -37,8 +38,8 @@ impl Fifo {
 
     fn is_full(&self, packet: &Packet, desk: &Desk<'_>) -> bool {
         let mut backlog = self.row.backlog();
-        backlog.packets += desk.sending.packets;
-        backlog.bytes += desk.sending.bytes;
+        backlog.packets += desk.beyond.packets;
+        backlog.bytes += desk.beyond.bytes;
         self.config.limit.is_exceeded_by(backlog, packet.size())
     }
 }
@@ -46,7 +47,7 @@ impl Fifo {
 impl Queue for Fifo {
     fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
         while self.is_full(&packet, desk) {
-            // The packet that is being sent cannot be taken back.
+            // What is being sent, or under way, cannot be taken back.
             match self.config.drop_head.then(|| self.row.pop()).flatten() {
                 Some(oldest) => desk.drop(oldest, Cause::HeadDrop),
                 None => return desk.drop(packet, Cause::RateQueueFull),

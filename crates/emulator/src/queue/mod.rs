@@ -117,8 +117,9 @@ impl QueueConfig {
 pub(crate) struct Desk<'a> {
     /// Logical time; never decreases.
     pub now: Instant,
-    /// The packet that is being sent.
-    pub sending: Backlog,
+    /// What counts against a FIFO's limit beside what waits: the packet that is being sent, and in
+    /// a single queue those under way.
+    pub beyond: Backlog,
     /// Where IP begins.
     pub ip: usize,
     pub dice: Dice,

@@ -70,7 +70,7 @@ pub struct Treatment {
 pub enum Shaper {
     /// Our emulator: `sheaf emulate` on real interfaces, its stage in virtual time.
     TwoQueues,
-    /// The same in virtual time with packets under way counted against the limit, as NetEm does.
+    /// The same with packets under way counted against the limit, as NetEm does (`single`).
     OneQueue,
     /// The kernel's token bucket filter for the rate, on real interfaces; the delay is ours.
     Tbf,
@@ -82,8 +82,7 @@ impl Shaper {
     /// Whether it exists on `engine`.
     pub fn runs_on(self, engine: Engine) -> bool {
         match self {
-            Shaper::TwoQueues => true,
-            Shaper::OneQueue => engine == Engine::Virtual,
+            Shaper::TwoQueues | Shaper::OneQueue => true,
             Shaper::Tbf | Shaper::None => engine == Engine::Netns,
         }
     }

@@ -159,8 +159,6 @@ struct Way {
     link: Link,
     to: NodeId,
     number: u64,
-    /// Most packets in both queues together, where one queue holds both kinds.
-    together: Option<u64>,
 }
 
 impl Way {
@@ -173,18 +171,16 @@ impl Way {
                 limit: Limit::Packets(point.limit),
                 ..FifoConfig::default()
             }),
+            single: point.shaper == Shaper::OneQueue,
             delay: Delay::constant(point.rtt / 2),
             ..LinkConfig::default()
         };
-        let together = (point.shaper == Shaper::OneQueue).then_some(point.limit);
-        Ok(Way { link: Link::new(config, seed)?, to, number: 0, together })
+        Ok(Way { link: Link::new(config, seed)?, to, number: 0 })
     }
 
     fn enqueue(&mut self, packet: Vec<u8>, now: Instant) {
-        if self.together.is_none_or(|limit| self.link.held() < limit) {
-            self.link.enqueue(Packet::new(packet, now, self.number), now);
-            self.number += 1;
-        }
+        self.link.enqueue(Packet::new(packet, now, self.number), now);
+        self.number += 1;
     }
 
     fn drain(&mut self, now: Instant, out: &mut Outbox<Vec<u8>>) {

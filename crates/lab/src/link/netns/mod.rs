@@ -89,16 +89,20 @@ impl Path {
 /// What `sheaf emulate` has to do, in its words; `None` where nothing lies between the hosts.
 fn emulation(point: &Point) -> Option<String> {
     let mut words = format!("seed {}", point.seed % (1 << 32));
-    if let Some(rate) = point.rate.filter(|_| point.shaper == Shaper::TwoQueues) {
+    let ours = matches!(point.shaper, Shaper::TwoQueues | Shaper::OneQueue);
+    if let Some(rate) = point.rate.filter(|_| ours) {
         words += &format!(" rate {}bit {LINE} limit {}", rate.as_bps(), point.limit);
+    }
+    if point.shaper == Shaper::OneQueue {
+        words += " single";
     }
     if !point.rtt.is_zero() {
         words += &format!(" delay {}ns", (point.rtt / 2).as_nanos());
     }
     let needed = match point.shaper {
-        Shaper::TwoQueues => true,
+        Shaper::TwoQueues | Shaper::OneQueue => true,
         Shaper::Tbf => !point.rtt.is_zero(),
-        Shaper::None | Shaper::OneQueue => false,
+        Shaper::None => false,
     };
     needed.then_some(words)
 }
