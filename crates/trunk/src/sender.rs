@@ -210,7 +210,8 @@ impl Sender {
         let rate_changed = link.report(report, micros, percent, now);
         let newly_lossy = link.lossy && !was_lossy;
         if asked && !link.is_unanswered() {
-            let others = self.links.iter_mut().enumerate().filter(|(other, _)| *other != id.index());
+            let others =
+                self.links.iter_mut().enumerate().filter(|(other, _)| *other != id.index());
             others.filter_map(|(_, link)| link.as_mut()).for_each(Link::answered_beside);
         }
         let changed = self.fallback.look(&self.links, report.late, now);
@@ -348,7 +349,9 @@ impl Sender {
             return false;
         };
         // An urgent packet of the flow may have been numbered since.
-        if self.last[flow.index()].is_some_and(|last| last.wrapping_sub(queued.seq).cast_signed() > 0) {
+        if self.last[flow.index()]
+            .is_some_and(|last| last.wrapping_sub(queued.seq).cast_signed() > 0)
+        {
             return false;
         }
         let (packing, extra) = match (self.config.ip, queued.packing) {

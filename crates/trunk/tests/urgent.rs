@@ -98,7 +98,8 @@ fn urgent_packets_leave_before_bulk_that_waits_and_bulk_keeps_half() {
     assert!((25..=35).contains(&half), "and then half: {half}");
     for link in 0..3 {
         let of = |urgent: bool| {
-            let numbers = sent.iter().filter(move |(on, seq)| *on == link && (*seq >= 60) == urgent);
+            let numbers =
+                sent.iter().filter(move |(on, seq)| *on == link && (*seq >= 60) == urgent);
             numbers.map(|(_, seq)| *seq).collect::<Vec<_>>()
         };
         assert!(of(true).is_sorted() && of(false).is_sorted(), "in order each");

@@ -35,7 +35,9 @@ impl Sender {
             candidate.room = link.has_room(urgent, &self.config);
             match self.config.scheduler {
                 Scheduler::RoundRobin => candidate.busy = link.is_busy(&self.config),
-                Scheduler::Earliest | Scheduler::Redundant => candidate.arrival = link.arrival((len, urgent), reference, now),
+                Scheduler::Earliest | Scheduler::Redundant => {
+                    candidate.arrival = link.arrival((len, urgent), reference, now)
+                }
                 _ => {}
             }
         }

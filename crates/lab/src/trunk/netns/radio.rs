@@ -38,7 +38,8 @@ impl Radio {
         ip::run(&format!("link set {name} gso_max_segs 1"))?;
         ip::run(&format!("link set {side} mtu {mtu}"))?;
         let add = format!("link add link {side} name {tap} type macvtap mode passthru");
-        ip::run(&add).map_err(|error| io::Error::new(error.kind(), format!("{error}; {REMEDY}")))?;
+        ip::run(&add)
+            .map_err(|error| io::Error::new(error.kind(), format!("{error}; {REMEDY}")))?;
         let ring = queue.saturating_sub(IN_HAND as usize).max(1);
         ip::run(&format!("link set {tap} mtu {mtu} txqueuelen {ring}"))?;
         for name in [name, &side, &tap] {
