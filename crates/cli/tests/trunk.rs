@@ -131,6 +131,20 @@ fn a_device_that_tells_its_queue_is_kept_busy_and_drops_nothing() {
 }
 
 #[test]
+fn a_device_that_takes_frames_and_tells_nothing_has_its_rate_learned_all_the_same() {
+    let pair = Pair::new(2);
+    let ends = |cable, host| format!("dev if{cable} queue 66 peer 02:00:00:00:0{cable}:0{host}");
+    let members = [0, 1].map(|cable| [ends(cable, 2), ends(cable, 1)]);
+    let (here, _there) = pair.trunks(&members);
+    pair.transfer("10.99.0.2:5001", 16 << 20);
+    let shown = here.shown();
+    // What is never found full never shows its rate: it would stay at the 4 Mbit/s of the beginning.
+    let fastest =
+        ["0", "1"].map(|link| number(&shown, &["links", link, "rate_bps"])).into_iter().max();
+    assert!(fastest > Some(20_000_000), "{shown}");
+}
+
+#[test]
 fn either_end_may_be_killed_and_start_anew_and_leaves_nothing_behind() {
     let pair = Pair::new(2);
     let members = pair.paths();
@@ -338,7 +352,6 @@ fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
     for (line, expected) in [
         ("trunk t0 dev wlan9 peer 02:00:00:00:00:02", "no interface \"wlan9\"; there are"),
         ("trunk t0 dev lo peer 02:00:00:00:00:02", "no Ethernet interface"),
-        ("trunk t0 dev if0 queue 9 peer 02:00:00:00:00:02", "if0 has no queue; leave out queue"),
         ("trunk t0 dev if0", "write dev if0 peer MAC"),
         ("trunk t0 path 10.7.7.7 10.1.0.2", "no interface has 10.7.7.7"),
         ("trunk t0 path 10.7.7.7@if0 10.1.0.2", "give an address that the interface has"),

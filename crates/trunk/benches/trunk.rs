@@ -105,7 +105,15 @@ fn through_the_resequencer(c: &mut Criterion) {
                         let predecessor = Predecessor::Back(1);
                         let (link, flow) = (link as u8, Flow::of_hash(1));
                         let packing = Packing::One;
-                        let arrival = Arrival { link, seq, predecessor, flow, packing, payload };
+                        let arrival = Arrival {
+                            link,
+                            seq,
+                            predecessor,
+                            flow,
+                            urgent: false,
+                            packing,
+                            payload,
+                        };
                         resequencer.enqueue(arrival, Instant::ZERO);
                         while let Some(delivery) = resequencer.dequeue(Instant::ZERO) {
                             spare.push(delivery.payload);

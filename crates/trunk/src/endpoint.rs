@@ -26,7 +26,7 @@ use crate::inbound::{Inbound, micros};
 use crate::link::{Fill, LinkConfig, LinkStats};
 use crate::order::Order;
 use crate::resequencer::{Arrival, Delivery, ReorderStats};
-use crate::sender::{Care, LinkId, Sender};
+use crate::sender::{Care, LinkId, Sender, is_urgent};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::trunk::{Data, Frame, Marker, Packets, Report, tag};
 
@@ -321,7 +321,9 @@ impl Endpoint {
         let first = data.packets().next().unwrap_or_default();
         let flow = Flow::of_packet(first, self.config.sender.ip);
         let (seq, predecessor, packing) = (data.repr.seq, data.repr.predecessor, data.repr.packing);
-        self.order.push(Arrival { link: id.0, seq, predecessor, flow, packing, payload }, now);
+        let urgent = is_urgent(first, self.config.sender.ip);
+        let arrival = Arrival { link: id.0, seq, predecessor, flow, urgent, packing, payload };
+        self.order.push(arrival, now);
     }
 
     fn handle_marker(&mut self, id: LinkId, marker: &Marker, len: usize, now: Instant) {

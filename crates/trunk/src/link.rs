@@ -10,8 +10,13 @@ use std::collections::VecDeque;
 /// How much sending may run behind its pace and catch up: timers of a busy machine are late.
 const CATCH_UP: Duration = Duration::from_millis(2);
 /// Beyond the round trip, how long a link under load may be silent before packets avoid it: four
-/// reports.
+/// reports, and two where the other end meanwhile reports on other links, so that it is awake.
 const SUSPECT: Duration = Duration::from_millis(80);
+const SUSPECT_BESIDE: Duration = Duration::from_millis(40);
+/// Reports of other links that show so.
+const BESIDE: u8 = 2;
+/// Bytes that urgent frames may be ahead of those that wait behind them; beyond, they have half.
+const LEAD: u64 = 6_000;
 /// What a lost packet costs beside its own way: TCP repeats it after about this long (the least
 /// retransmission timeout of Linux).
 const REPAIR: Duration = Duration::from_millis(200);
@@ -72,6 +77,10 @@ pub(crate) struct Queued {
     pub packets: u32,
     /// Round and deficit, when it is a mark; `bytes` is then empty.
     pub mark: Option<(u32, i32)>,
+    /// It goes before those that are not.
+    pub urgent: bool,
+    /// Other links have, or had, the same.
+    pub copy: bool,
     pub bytes: Vec<u8>,
 }
 
@@ -84,7 +93,13 @@ pub(crate) struct Link {
     pub lossy: bool,
     pub rate: RateControl,
     pub queue: VecDeque<Queued>,
+    /// What goes before that.
+    urgent: VecDeque<Queued>,
+    /// Bytes of both, and of the urgent ones.
     queued_bytes: u64,
+    urgent_bytes: u64,
+    /// Bytes by which urgent frames are ahead while others wait.
+    lead: u64,
     told: Option<Fill>,
     /// The carrier that tells its queue told of none since the last report.
     carrier_dry: bool,
@@ -92,12 +107,14 @@ pub(crate) struct Link {
     /// The queue ran empty since the last report.
     dry: bool,
     next_number: u32,
-    /// The global number of the last data frame that left.
+    /// The global number of the last data frame that left, urgent ones apart.
     pub last_sent: Option<u32>,
     frames: u64,
     bytes: u64,
     /// When the oldest data was sent that no report has come after.
     unanswered: Option<Instant>,
+    /// Reports of other links since then.
+    beside: u8,
     round_trip: Duration,
     jitter: Duration,
     seen: Option<Seen>,
@@ -140,7 +157,10 @@ impl Link {
             lossy: false,
             rate: RateControl::new(first_rate),
             queue: VecDeque::new(),
+            urgent: VecDeque::new(),
             queued_bytes: 0,
+            urgent_bytes: 0,
+            lead: 0,
             told: None,
             carrier_dry: true,
             next_send: Instant::ZERO,
@@ -150,6 +170,7 @@ impl Link {
             frames: 0,
             bytes: 0,
             unanswered: None,
+            beside: 0,
             round_trip: Duration::ZERO,
             jitter: Duration::ZERO,
             seen: None,
@@ -167,8 +188,31 @@ impl Link {
     }
 
     pub fn push(&mut self, queued: Queued) {
-        self.queued_bytes += self.cost(queued.bytes.len());
-        self.queue.push_back(queued);
+        let cost = self.cost(queued.bytes.len());
+        self.queued_bytes += cost;
+        if queued.urgent {
+            self.urgent_bytes += cost;
+            self.urgent.push_back(queued);
+        } else {
+            self.queue.push_back(queued);
+        }
+    }
+
+    /// Frames that wait.
+    pub fn waiting(&self) -> usize {
+        self.queue.len() + self.urgent.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_idle(&self) -> bool {
+        self.waiting() == 0
+    }
+
+    /// The lowest number that waits.
+    pub fn next_seq(&self) -> Option<u32> {
+        let first = self.queue.iter().find(|queued| queued.mark.is_none());
+        let both = first.into_iter().chain(self.urgent.front()).map(|queued| queued.seq);
+        both.reduce(|a, b| if a.wrapping_sub(b).cast_signed() < 0 { a } else { b })
     }
 
     /// Another packet shares the last frame of the queue.
@@ -177,14 +221,14 @@ impl Link {
     }
 
     /// Takes everything that waits.
-    pub fn take_queue(&mut self, into: &mut Vec<Queued>) {
-        self.queued_bytes = 0;
-        into.extend(self.queue.drain(..));
+    pub fn take_queue(&mut self) -> impl Iterator<Item = Queued> {
+        (self.queued_bytes, self.urgent_bytes) = (0, 0);
+        self.urgent.drain(..).chain(self.queue.drain(..))
     }
 
     /// Whether the next frame may leave at `now`.
     pub fn ready(&self, config: &SenderConfig, now: Instant) -> bool {
-        match (self.queue.is_empty() || !self.up, self.told) {
+        match (self.is_idle() || !self.up, self.told) {
             (true, _) => false,
             (false, Some(fill)) => !above(fill, config.busy_percent),
             (false, None) => self.next_send <= now,
@@ -193,23 +237,40 @@ impl Link {
 
     /// When the next frame may leave, if only time has to pass.
     pub fn next_send(&self) -> Option<Instant> {
-        (self.up && !self.queue.is_empty() && self.told.is_none()).then_some(self.next_send)
+        (self.up && !self.is_idle() && self.told.is_none()).then_some(self.next_send)
     }
 
     /// Takes the next frame, and moves the pace on.
     pub fn pop(&mut self, now: Instant) -> Option<Queued> {
-        let queued = self.queue.pop_front()?;
+        let queued = self.first()?;
         let cost = self.cost(queued.bytes.len());
         self.queued_bytes -= cost;
-        self.dry |= self.queue.is_empty();
+        self.dry |= self.is_idle();
         self.next_send = self.next_send.max(now - CATCH_UP) + self.rate.pause_after(cost);
         if let Some(fill) = &mut self.told {
             fill.waiting += cost;
         }
-        self.unanswered.get_or_insert(now);
-        if queued.mark.is_none() {
+        if self.unanswered.is_none() {
+            (self.unanswered, self.beside) = (Some(now), 0);
+        }
+        if queued.mark.is_none() && !queued.urgent {
             self.last_sent = Some(queued.seq);
         }
+        Some(queued)
+    }
+
+    /// The frame to send next: an urgent one, unless these have had their share.
+    fn first(&mut self) -> Option<Queued> {
+        if self.lead < LEAD || self.queue.is_empty() {
+            if let Some(queued) = self.urgent.pop_front() {
+                let cost = self.cost(queued.bytes.len());
+                self.urgent_bytes -= cost;
+                self.lead = if self.queue.is_empty() { 0 } else { self.lead + cost };
+                return Some(queued);
+            }
+        }
+        let queued = self.queue.pop_front()?;
+        self.lead = self.lead.saturating_sub(self.cost(queued.bytes.len()));
         Some(queued)
     }
 
@@ -232,18 +293,23 @@ impl Link {
         self.told.is_some()
     }
 
-    /// Whether there is room for one more packet.
-    pub fn has_room(&self, config: &SenderConfig) -> bool {
-        let waiting = self.queue.len();
-        waiting < config.queue_packets
-            || waiting < config.queue_packets_max && self.wait() < config.queue
+    /// Whether there is room for one more packet; an urgent one looks at its like alone.
+    pub fn has_room(&self, urgent: bool, config: &SenderConfig) -> bool {
+        let waiting = if urgent { self.urgent.len() } else { self.waiting() };
+        let wait = self.rate.time_for(self.bytes_before(urgent));
+        waiting < config.queue_packets || waiting < config.queue_packets_max && wait < config.queue
+    }
+
+    /// Bytes that leave before a packet that comes now.
+    fn bytes_before(&self, urgent: bool) -> u64 {
+        if urgent { self.urgent_bytes } else { self.queued_bytes }
     }
 
     /// Whether the queue is above the busy share: the carrier's where it tells (what waits here
     /// waits because of that), else our own.
     pub fn is_busy(&self, config: &SenderConfig) -> bool {
         match self.told {
-            Some(fill) => !self.queue.is_empty() || above(fill, config.busy_percent),
+            Some(fill) => !self.is_idle() || above(fill, config.busy_percent),
             None => self.wait() * 100 > config.queue * u32::from(config.busy_percent),
         }
     }
@@ -255,9 +321,15 @@ impl Link {
 
     /// When a packet of `len` bytes would arrive, after the shortest delay of all links, whose
     /// base is `reference`; when it is likely to be lost, the repair is part of it.
-    pub fn arrival(&self, len: usize, reference: Option<u32>, now: Instant) -> Duration {
+    pub fn arrival(
+        &self,
+        (len, urgent): (usize, bool),
+        reference: Option<u32>,
+        now: Instant,
+    ) -> Duration {
         let carrier = self.told.map_or(0, |fill| fill.waiting);
-        let sending = self.rate.time_for(self.queued_bytes + carrier + self.cost(len));
+        let before = self.bytes_before(urgent) + carrier;
+        let sending = self.rate.time_for(before + self.cost(len));
         let path = match (self.rate.base(), reference) {
             (Some(base), Some(reference)) => crate::rate::later(base, reference).max(0) as u64,
             _ => 0,
@@ -268,14 +340,28 @@ impl Link {
         sending.saturating_add(ahead) + Duration::from_micros(path) + repair
     }
 
-    /// Whether it answers: a link that carries data and is silent for four reports is avoided.
+    /// Another link answered: the other end is awake.
+    pub fn answered_beside(&mut self) {
+        self.beside = self.beside.saturating_add(1);
+    }
+
+    /// Whether data waits for an answer.
+    pub fn is_unanswered(&self) -> bool {
+        self.unanswered.is_some()
+    }
+
+    /// Whether it answers: a link that carries data and is silent for longer than reports take is
+    /// avoided.
     pub fn answers(&self, now: Instant) -> bool {
         self.suspect_at().is_none_or(|at| now < at)
     }
 
     /// When it will be avoided if nothing is heard.
     pub fn suspect_at(&self) -> Option<Instant> {
-        Some(self.unanswered? + self.round_trip + SUSPECT + 4 * self.jitter.min(SUSPECT))
+        // Where the carrier tells, reports are rare.
+        let beside = self.beside >= BESIDE && self.told.is_none();
+        let patience = if beside { SUSPECT_BESIDE } else { SUSPECT };
+        Some(self.unanswered? + self.round_trip + patience + 4 * self.jitter.min(SUSPECT))
     }
 
     /// The link or the other end starts anew.
@@ -350,7 +436,8 @@ impl Link {
             self.loss.begin(now);
         }
         self.judge_loss(limit);
-        let dry = std::mem::replace(&mut self.dry, self.queue.is_empty());
+        let idle = self.is_idle();
+        let dry = std::mem::replace(&mut self.dry, idle);
         let carrier_empty = self.told.is_some_and(|fill| fill.waiting == 0);
         let carrier_dry = std::mem::replace(&mut self.carrier_dry, carrier_empty);
         let limited = if self.told.is_some() { !carrier_dry } else { !dry };
@@ -379,7 +466,7 @@ impl Link {
             used,
             frames: self.frames,
             bytes: self.bytes,
-            waiting: self.queue.len(),
+            waiting: self.waiting(),
             rate: self.rate.rate().as_bps(),
             loss: self.loss.share,
             round_trip: self.round_trip,

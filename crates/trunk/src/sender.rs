@@ -4,7 +4,7 @@
 //! which has a queue. Added: the choice is the scheduler's ([`Scheduler`]); the queues wait here,
 //! paced at the rate that each link was found to carry ([`rate`](crate::rate)), not in the links,
 //! where they could not be taken back; when a link fails or its rate changes, what waits is
-//! dealt out again; a link that loses much, or that makes the whole worse than its best link alone
+//! dealt out again; urgent packets (EF, CS6) go before others; a link that loses much, or that makes the whole worse than its best link alone
 //! (`fallback`), is left out. When packets wait for long, single ones are dropped (`door`). Small
 //! packets that wait share a frame.
 
@@ -64,7 +64,7 @@ pub struct Sender {
     newest: Option<usize>,
     /// Links that answered when last looked at.
     answering: u16,
-    dealing: Vec<Queued>,
+    dealing: Vec<(usize, Queued)>,
     spare: Vec<Vec<u8>>,
     counters: Counters,
     held: u64,
@@ -187,7 +187,7 @@ impl Sender {
         let send = self.links().filter_map(|(_, link)| link.next_send());
         let suspect = self
             .links()
-            .filter(|(index, link)| !link.queue.is_empty() && self.answering & 1 << index != 0);
+            .filter(|(index, link)| !link.is_idle() && self.answering & 1 << index != 0);
         send.chain(suspect.filter_map(|(_, link)| link.suspect_at())).min()
     }
 
@@ -199,17 +199,21 @@ impl Sender {
     /// The number of the next data frame on a link: of the first that waits for it, or the next.
     pub fn next_seq(&self, id: LinkId) -> u32 {
         let link = self.links.get(id.index()).and_then(Option::as_ref);
-        let waiting = link.and_then(|link| link.queue.iter().find(|q| q.mark.is_none()));
-        waiting.map_or(self.next_seq, |queued| queued.seq)
+        link.and_then(Link::next_seq).unwrap_or(self.next_seq)
     }
 
     /// Learns from a report about link `id`. `micros`: our clock, in µs modulo 2³².
     pub fn report(&mut self, id: LinkId, report: &Report, micros: u32, now: Instant) {
         let percent = self.config.max_loss_percent;
         let Some(link) = self.link_mut(id) else { return };
-        let was_lossy = link.lossy;
+        let (was_lossy, asked) = (link.lossy, link.is_unanswered());
         let rate_changed = link.report(report, micros, percent, now);
         let newly_lossy = link.lossy && !was_lossy;
+        if asked && !link.is_unanswered() {
+            let others =
+                self.links.iter_mut().enumerate().filter(|(other, _)| *other != id.index());
+            others.filter_map(|(_, link)| link.as_mut()).for_each(Link::answered_beside);
+        }
         let changed = self.fallback.look(&self.links, report.late, now);
         if rate_changed || newly_lossy || changed {
             self.deal_again(now);
@@ -270,17 +274,18 @@ impl Sender {
         if len > usize::from(self.config.frame) {
             return Err(DropReason::TooBig);
         }
-        if care != Care::Copies && self.refuses(now) {
+        let urgent = is_urgent(packet, self.config.ip) && !self.config.scheduler.strict();
+        if care != Care::Copies && !urgent && self.refuses(now) {
             return Err(DropReason::QueueManagement);
         }
-        if self.join(packet, flow, care) {
+        if !urgent && self.join(packet, flow, care) {
             return Ok(());
         }
         let scheduler = match care {
             Care::Copies if !self.config.scheduler.strict() => Scheduler::Redundant,
             _ => self.config.scheduler,
         };
-        let candidates = self.candidates(len, now);
+        let candidates = self.candidates(len, urgent, now);
         let chosen = self.state.pick(scheduler, &candidates, packet.len());
         if chosen == 0 {
             let any = candidates.iter().any(|link| link.usable);
@@ -299,7 +304,10 @@ impl Sender {
             bytes.clear();
             bytes.resize(HEADER_LEN, 0);
             push(packing, packet, &mut bytes);
-            let queued = Queued { seq, flow, predecessor, packing, packets: 1, mark: None, bytes };
+            let copy = scheduler == Scheduler::Redundant;
+            let (packets, mark) = (1, None);
+            let queued =
+                Queued { seq, flow, predecessor, packing, packets, mark, urgent, copy, bytes };
             if let Some(link) = &mut self.links[index] {
                 link.push(queued);
                 self.held += 1;
@@ -307,7 +315,7 @@ impl Sender {
         }
         // A copy is no packet that came in; it counts as one so that the balance holds.
         self.counters.packets_in += u64::from(chosen.count_ones()) - 1;
-        let alone = chosen.is_power_of_two() && !scheduler.strict();
+        let alone = chosen.is_power_of_two() && !scheduler.strict() && !urgent;
         self.newest = alone.then_some(chosen.trailing_zeros() as usize);
         self.mark_rounds();
         Ok(())
@@ -340,6 +348,12 @@ impl Sender {
         let Some(queued) = link.queue.back_mut().filter(|queued| queued.mark.is_none()) else {
             return false;
         };
+        // An urgent packet of the flow may have been numbered since.
+        if self.last[flow.index()]
+            .is_some_and(|last| last.wrapping_sub(queued.seq).cast_signed() > 0)
+        {
+            return false;
+        }
         let (packing, extra) = match (self.config.ip, queued.packing) {
             (true, _) => (Packing::Ip, 0),
             (false, Packing::Length) => (Packing::Length, 2),
@@ -372,6 +386,8 @@ impl Sender {
             packing: Packing::One,
             packets: 0,
             mark: Some((round, deficit)),
+            urgent: false,
+            copy: false,
             bytes: Vec::new(),
         };
         if let Some((round, deficits)) = self.state.srr.take_markers() {
@@ -394,6 +410,15 @@ impl Sender {
             self.spare.push(buffer);
         }
     }
+}
+
+/// Whether a packet goes before others: expedited forwarding (RFC 3246), which telephones use, and
+/// network control (CS6, RFC 4594). Both ends look at the packet itself, so nothing has to be told.
+pub(crate) fn is_urgent(packet: &[u8], ip: bool) -> bool {
+    const EF: u8 = 46;
+    const CS6: u8 = 48;
+    let packet = if ip { packet } else { packet.get(14..).unwrap_or_default() };
+    Ip::parse(packet).is_ok_and(|packet| matches!(packet.dscp(), EF | CS6))
 }
 
 fn bits(set: u16) -> impl Iterator<Item = usize> {

@@ -34,6 +34,8 @@ pub struct Arrival {
     pub predecessor: Predecessor,
     /// The flow of its packets (of the first, if there are several).
     pub flow: Flow,
+    /// It may have overtaken lower numbers on its link, so it says nothing about them.
+    pub urgent: bool,
     /// How its packets are told apart.
     pub packing: Packing,
     /// Its packets as they stood in the frame.

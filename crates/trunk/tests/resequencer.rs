@@ -16,7 +16,15 @@ fn resequencer(links: u8, first: u32) -> Resequencer {
 
 fn arrival(link: u8, seq: u32, predecessor: Predecessor, flow: u64) -> Arrival {
     let flow = Flow::of_hash(flow);
-    Arrival { link, seq, predecessor, flow, packing: Packing::One, payload: vec![0; 100] }
+    Arrival {
+        link,
+        seq,
+        predecessor,
+        flow,
+        urgent: false,
+        packing: Packing::One,
+        payload: vec![0; 100],
+    }
 }
 
 /// One flow that sends every frame.

@@ -12,7 +12,7 @@
 mod answer;
 mod setup;
 
-use super::arguments::{Arguments, Priority, Spec};
+use super::arguments::{Arguments, Priority};
 use super::batch::Inbox;
 use super::carrier::Address;
 use super::coalesce::Coalescer;
@@ -102,8 +102,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         endpoint.link_down(id, now);
         members.push(Member::new(spec.clone(), id));
     }
-    let tells = |at: &usize| matches!(members[*at].spec, Spec::Ethernet { queue: Some(_), .. });
-    let tellers = (0..members.len()).filter(tells).collect();
+    let rules = |at: &usize| members[*at].spec.queue().is_some();
+    let tellers = (0..members.len()).filter(rules).collect();
     let monitor = Monitor::open()?;
     let mut daemon = Daemon {
         arguments,
@@ -194,16 +194,20 @@ impl Daemon<'_> {
         }
     }
 
-    /// Asks the devices that tell how full they are, while packets wait for them; answers when to
-    /// ask again.
+    /// Asks the devices that tell how full they are, while something waits in them or for them;
+    /// answers when to ask again.
     fn ask_devices(&mut self, now: Instant) -> Option<Instant> {
-        let waiting = |id| self.endpoint.link_stats(id, now).is_some_and(|link| link.waiting > 0);
-        if !self.tellers.iter().any(|at| waiting(self.members[*at].id)) {
+        let waits = |member: &Member| {
+            let link = self.endpoint.link_stats(member.id, now);
+            member.is_stirred() || link.is_some_and(|link| link.waiting > 0)
+        };
+        if !self.tellers.iter().any(|at| waits(&self.members[*at])) {
             return None;
         }
         if now - self.asked >= ASK {
             self.asked = now;
-            for member in self.tellers.iter().map(|at| &self.members[*at]) {
+            for at in &self.tellers {
+                let member = &mut self.members[*at];
                 self.endpoint.set_link_queue(member.id, member.fill(&mut self.netlink));
             }
         }

@@ -24,8 +24,9 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 
 /// Bytes of an Ethernet header, which count against the rate of most links.
 const ETHERNET: u16 = 14;
-/// A packet in a device's queue is taken for so many bytes.
+/// A packet in a device's queue is taken for so many bytes, and in memory for so many.
 const FULL_FRAME: u64 = 1514;
+const FULL_MEMORY: u64 = 2304;
 /// The largest frame that any carrier takes: what fits a UDP datagram.
 const LARGEST: u32 = 65_000;
 
@@ -81,6 +82,11 @@ pub struct Member {
     pub counters: Counters,
     /// The interface that the socket is bound to; 0 for none.
     index: u32,
+    /// The interface has a queueing discipline; the socket once had unsent frames.
+    has_discipline: bool,
+    had_unsent: bool,
+    /// Frames may wait in the device.
+    stirred: bool,
     peer: Option<End>,
     to: Option<Address>,
     /// Who said hello and is to be answered.
@@ -97,6 +103,9 @@ impl Member {
             carrier: None,
             counters: Counters::default(),
             index: 0,
+            has_discipline: false,
+            had_unsent: false,
+            stirred: false,
             peer: None,
             to: None,
             guest: None,
@@ -136,6 +145,9 @@ impl Member {
                 self.carrier = None;
                 self.carrier = Some(self.spec.open(device.map(|(name, _)| name), index)?);
                 self.index = index;
+                (self.had_unsent, self.stirred) = (false, false);
+                let rules = self.spec.queue().is_some();
+                self.has_discipline = rules && qdisc::waiting(netlink, index)?.is_some();
                 Change::Opened
             }
         };
@@ -158,11 +170,26 @@ impl Member {
     }
 
     /// How full the interface's queue is; `None` where it is not to rule, or does not tell.
-    pub fn fill(&self, netlink: &mut Netlink) -> Option<Fill> {
-        let Spec::Ethernet { queue: Some(queue), .. } = self.spec else { return None };
-        let waiting = qdisc::waiting(netlink, self.index).ok()??;
-        let bytes = |packets: u32| u64::from(packets) * FULL_FRAME;
-        Some(Fill { waiting: bytes(waiting), limit: bytes(queue) })
+    ///
+    /// A queueing discipline is asked; what waits in the device itself shows as unsent frames of
+    /// our socket. Radios have no discipline on Linux (mac80211 queues by itself), a veth or a TAP
+    /// counts a frame as sent when it gets it: such a device is found by never having any.
+    pub fn fill(&mut self, netlink: &mut Netlink) -> Option<Fill> {
+        let limit = u64::from(self.spec.queue()?) * FULL_FRAME;
+        let unsent = self.carrier.as_ref()?.unsent().ok()?;
+        self.had_unsent |= unsent > 0;
+        let mut waiting = unsent * FULL_FRAME / FULL_MEMORY;
+        if self.has_discipline {
+            let packets = qdisc::waiting(netlink, self.index).ok().flatten()?;
+            waiting = waiting.max(u64::from(packets) * FULL_FRAME);
+        }
+        self.stirred = waiting > 0;
+        (self.has_discipline || self.had_unsent).then_some(Fill { waiting, limit })
+    }
+
+    /// Whether frames may wait in a device that is to be asked for them.
+    pub fn is_stirred(&self) -> bool {
+        self.stirred
     }
 
     /// Where a frame came from.
@@ -217,6 +244,11 @@ impl Member {
         };
         let Sent { refused, gone } = self.outbox.send(carrier, to);
         self.counters.unsent += refused;
+        if self.spec.queue().is_some() {
+            self.stirred = true;
+            // It is soon sent: the moment to see whether the device tells at all.
+            self.had_unsent = self.had_unsent || carrier.unsent().is_ok_and(|bytes| bytes > 0);
+        }
         if gone {
             self.carrier = None;
         }
@@ -233,6 +265,14 @@ impl Member {
 }
 
 impl Spec {
+    /// Packets that the interface's queue holds, where that is to rule.
+    pub fn queue(&self) -> Option<u32> {
+        match self {
+            Spec::Ethernet { queue, .. } => *queue,
+            Spec::Path { .. } => None,
+        }
+    }
+
     /// What the carrier adds to each frame, in bytes.
     pub fn link(&self) -> LinkConfig {
         LinkConfig { overhead: ETHERNET + self.headers() }
@@ -276,13 +316,11 @@ impl Spec {
     /// Whether what was asked for can be, interfaces that are down apart.
     pub fn check(&self, interfaces: &BTreeMap<String, Interface>) -> anyhow::Result<()> {
         match self {
-            Spec::Ethernet { dev, queue, .. } => {
-                let index = ip::index(dev)?;
+            Spec::Ethernet { dev, .. } => {
+                ip::index(dev)?;
                 ip::mac(dev).with_context(|| {
                     format!("{dev} carries no frames; name another interface, or use path")
                 })?;
-                let tells = || anyhow::Ok(qdisc::waiting(&mut Netlink::open()?, index)?.is_some());
-                ensure!(queue.is_none() || tells()?, "{dev} has no queue; leave out queue");
             }
             Spec::Path { dev: Some(dev), .. } => {
                 ip::index(dev)?;

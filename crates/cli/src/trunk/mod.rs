@@ -36,7 +36,7 @@ Usage: sheaf trunk NAME { { dev IF [queue N] }... peer MAC|ADDR | path LOCAL[:PO
   dev          Ethernet frames (EtherType 0x88b6) on IF to peer, by link address or by an IP
                address that its neighbour table resolves
   queue        IF's own queue of N packets is where packets wait (not one behind it): keep it
-               below a quarter; else the rate is learned
+               below a quarter; else the rate is learned. Works on radios, too
   path         UDP from LOCAL on the interface that has it, or on IF; REMOTE may be left out on
                the side that is to learn it (port 7431); [ADDR]:PORT for IPv6
   address      an address of NAME
@@ -46,6 +46,8 @@ Usage: sheaf trunk NAME { { dev IF [queue N] }... peer MAC|ADDR | path LOCAL[:PO
                link; rr: round robin; srr, trr: for comparison
   copies       what goes out on every link; default: copies match dscp ef
   loose        what needs no order, so that it never waits
+  Packets of class EF or CS6 leave before others, as long as those keep half.
+
   RULE         match { proto udp|tcp|N | dscp D | sport A[-B] | dport A[-B] | length BYTES }...
                or none
   priority     realtime: runs before every ordinary process (SCHED_RR), so that links stay busy on a

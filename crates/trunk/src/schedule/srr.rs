@@ -135,6 +135,7 @@ mod tests {
                 seq,
                 predecessor: Predecessor::Free,
                 flow: Flow::default(),
+                urgent: false,
                 packing: Packing::One,
                 payload: vec![0; len],
             }));

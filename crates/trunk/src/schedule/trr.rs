@@ -115,7 +115,15 @@ mod tests {
 
     fn packet(link: u8, seq: u32) -> Arrival {
         let (predecessor, flow) = (Predecessor::Free, Flow::default());
-        Arrival { link, seq, predecessor, flow, packing: Packing::One, payload: vec![0; 100] }
+        Arrival {
+            link,
+            seq,
+            predecessor,
+            flow,
+            urgent: false,
+            packing: Packing::One,
+            payload: vec![0; 100],
+        }
     }
 
     fn receiver() -> Receiver {

@@ -22,7 +22,7 @@ impl Sender {
         [good & only, good, answering].into_iter().find(|set| *set != 0).unwrap_or(0)
     }
 
-    pub(super) fn candidates(&self, len: usize, now: Instant) -> Candidates {
+    pub(super) fn candidates(&self, len: usize, urgent: bool, now: Instant) -> Candidates {
         let usable = self.usable(now);
         let bases = self.links().filter(|(index, _)| usable & 1 << index != 0);
         let reference = bases
@@ -32,10 +32,12 @@ impl Sender {
         for (index, link) in self.links().filter(|(index, _)| usable & 1 << index != 0) {
             let candidate = &mut candidates[index];
             candidate.usable = true;
-            candidate.room = link.has_room(&self.config);
+            candidate.room = link.has_room(urgent, &self.config);
             match self.config.scheduler {
                 Scheduler::RoundRobin => candidate.busy = link.is_busy(&self.config),
-                Scheduler::Earliest => candidate.arrival = link.arrival(len, reference, now),
+                Scheduler::Earliest | Scheduler::Redundant => {
+                    candidate.arrival = link.arrival((len, urgent), reference, now)
+                }
                 _ => {}
             }
         }
@@ -52,48 +54,67 @@ impl Sender {
         }
     }
 
-    /// Takes back what waits and deals it out by what is known now. The baselines cannot: there
-    /// the order is in who carries what.
+    /// Takes back what waits and deals it out by what is known now. A copy stays on its link while
+    /// that is used: elsewhere there is one already. The baselines cannot deal: there the order is
+    /// in who carries what.
     pub(super) fn deal_again(&mut self, now: Instant) {
+        let strict = self.config.scheduler.strict();
         let mut dealing = std::mem::take(&mut self.dealing);
-        if self.config.scheduler.strict() {
-            let down = self.links.iter_mut().flatten().filter(|link| !link.up);
-            down.for_each(|link| link.take_queue(&mut dealing));
-            dealing.drain(..).for_each(|queued| self.give_up(queued, DropReason::Unreachable));
-        } else {
-            self.links.iter_mut().flatten().for_each(|link| link.take_queue(&mut dealing));
-            dealing.sort_by_key(|queued| queued.seq.wrapping_sub(self.next_seq));
+        for (index, link) in self.links.iter_mut().enumerate() {
+            if let Some(link) = link.as_mut().filter(|link| !strict || !link.up) {
+                dealing.extend(link.take_queue().map(|queued| (index, queued)));
+            }
         }
+        if strict {
+            dealing.drain(..).for_each(|(_, queued)| self.give_up(queued, DropReason::Unreachable));
+        }
+        let usable = self.usable(now);
+        let stays = |link: usize, queued: &Queued| queued.copy && usable & 1 << link != 0;
+        // Copies that stay come first, so that it is known of the others whether one did.
+        dealing.sort_by_key(|(link, queued)| {
+            (queued.seq.wrapping_sub(self.next_seq), !stays(*link, queued))
+        });
         self.newest = None;
         let mut before = None;
-        for queued in dealing.drain(..) {
-            if before.replace(queued.seq) == Some(queued.seq) {
-                self.give_up(queued, DropReason::Duplicate);
-                continue;
-            }
-            let all = self.candidates(queued.bytes.len(), now);
-            // A link that has carried a later number is taken to have passed this one.
-            let mut candidates = all;
-            for (candidate, link) in candidates.iter_mut().zip(&self.links) {
-                let last = link.as_ref().and_then(|link| link.last_sent);
-                let passed = |last: u32| queued.seq.wrapping_sub(last).cast_signed() < 0;
-                candidate.usable &= !last.is_some_and(passed);
-            }
-            let scheduler = match self.config.scheduler {
-                Scheduler::Redundant => Scheduler::Earliest,
-                scheduler => scheduler,
+        for (from, queued) in dealing.drain(..) {
+            let again = before.replace(queued.seq) == Some(queued.seq);
+            let to = match stays(from, &queued) {
+                true => Some(from),
+                false if again => {
+                    self.give_up(queued, DropReason::Duplicate);
+                    continue;
+                }
+                false => self.deal(&queued, now),
             };
-            let len = queued.bytes.len();
-            let chosen = match self.state.pick(scheduler, &candidates, len) {
-                0 => self.state.pick(scheduler, &all, len),
-                chosen => chosen,
-            };
-            match bits(chosen).next().and_then(|index| self.links[index].as_mut()) {
+            match to.and_then(|index| self.links[index].as_mut()) {
                 Some(link) => link.push(queued),
                 None => self.give_up(queued, DropReason::QueueFull),
             }
         }
         self.dealing = dealing;
+    }
+
+    /// The link that takes a packet which has been numbered before.
+    fn deal(&mut self, queued: &Queued, now: Instant) -> Option<usize> {
+        let len = queued.bytes.len();
+        let all = self.candidates(len, queued.urgent, now);
+        // A link that has carried a later number is taken to have passed this one; by urgent ones
+        // nobody judges.
+        let mut candidates = all;
+        for (candidate, link) in candidates.iter_mut().zip(&self.links) {
+            let last = link.as_ref().and_then(|link| link.last_sent).filter(|_| !queued.urgent);
+            let passed = |last: u32| queued.seq.wrapping_sub(last).cast_signed() < 0;
+            candidate.usable &= !last.is_some_and(passed);
+        }
+        let scheduler = match self.config.scheduler {
+            Scheduler::Redundant => Scheduler::Earliest,
+            scheduler => scheduler,
+        };
+        let chosen = match self.state.pick(scheduler, &candidates, len) {
+            0 => self.state.pick(scheduler, &all, len),
+            chosen => chosen,
+        };
+        bits(chosen).next()
     }
 
     fn give_up(&mut self, queued: Queued, reason: DropReason) {

@@ -1,22 +1,23 @@
 //! The engine on real Linux stacks, in real time.
 //!
-//! Each station is an anonymous network namespace with one TAP interface per radio. Between the
-//! TAPs stand the same channels as on the virtual engine, driven by the machine's clock; in the
-//! namespaces run `sheaf trunk` and Linux's own TCP. A TAP gives its host no back-pressure, so the
-//! trunk learns the rates of its links here, while on the virtual engine the radios tell how full
-//! they are.
+//! Each station is an anonymous network namespace with one interface per [`radio`]. Between them
+//! stand the same channels as on the virtual engine, driven by the machine's clock; in the
+//! namespaces run `sheaf trunk` and Linux's own TCP. As on hardware, a frame counts against its
+//! socket until it is on the air, so the trunk reads how full the radios are.
 //!
 //! One thread moves frames, sleeping in `ppoll` until a frame or the next deadline; TCP runs on
 //! threads of its own. Latency is that of small probes, because the kernel's TCP takes no stamps.
 //! Namespaces, interfaces and daemons go with this process, however it ends.
 
 mod bulk;
+mod radio;
 mod station;
 
 use super::air::{self, Moving};
 use super::outcome::{Meter, Outcome};
 use super::point::{Neighbours, Point, Traffic, Treatment};
 use crate::experiment::Tools;
+use radio::IN_HAND;
 use sheaf_medium::{Frame, Medium, RadioId, To};
 use sheaf_netio::clock;
 use sheaf_netio::poller::Poller;
@@ -98,7 +99,7 @@ impl Bed {
         };
         let mut stations = Vec::new();
         for end in 0..2 {
-            stations.push(Station::new(point.links.len(), end, scheduler, tools)?);
+            stations.push(Station::new(point.links.len(), point.queue, end, scheduler, tools)?);
         }
         let mut channels = Vec::new();
         for (index, link) in point.links.iter().enumerate() {
@@ -106,7 +107,7 @@ impl Bed {
             if link.neighbours != Neighbours::None {
                 for end in 0..2 {
                     owners.push((stations.len(), 0));
-                    stations.push(Station::new(1, end, None, tools)?);
+                    stations.push(Station::new(1, point.queue, end, None, tools)?);
                 }
             }
             let moving = link.walk.map(|walk| Moving::new(walk, point.measured().start));
@@ -122,20 +123,27 @@ impl Bed {
 
     /// Moves frames until the measurement is over.
     fn run(&mut self, mut probe: Probe) -> anyhow::Result<Outcome> {
-        let mut poller = Poller::default();
-        for tap in self.stations.iter().flat_map(|station| &station.taps) {
-            poller.add(tap);
-        }
-        poller.add(&probe.sockets[1]);
         loop {
             let now = self.now();
             if now >= self.end {
                 break;
             }
+            // What has left makes room for what waits.
+            self.move_frames()?;
             self.take_frames()?;
             let next = self.move_frames()?;
             probe.turn(self.now())?;
             let until = next.min(probe.next).min(self.end);
+            let mut poller = Poller::default();
+            poller.add(&probe.sockets[1]);
+            // Whose channel has enough is not listened to: its frames wait at the station.
+            for Channel { medium, owners, .. } in &self.channels {
+                for (radio, (station, interface)) in owners.iter().enumerate() {
+                    if medium.waiting(RadioId(radio as u32)) < IN_HAND {
+                        poller.add(&self.stations[*station].radios[*interface]);
+                    }
+                }
+            }
             poller.wait(Some(until.saturating_since(self.now())))?;
         }
         let mut outcome = probe.meter.finish();
@@ -143,18 +151,21 @@ impl Bed {
         Ok(outcome)
     }
 
-    /// Puts what the hosts send into the transmit queues of their radios.
+    /// Takes what the hosts send as far as the channels want it; the rest waits at the stations.
     fn take_frames(&mut self) -> anyhow::Result<()> {
         let start = self.start;
         for Channel { medium, owners, .. } in &mut self.channels {
-            for (radio, (station, tap)) in owners.iter().enumerate() {
+            for (radio, (station, interface)) in owners.iter().enumerate() {
                 let station = &self.stations[*station];
-                while let Some(len) = station.taps[*tap].receive(&mut self.buffer)? {
+                let from = RadioId(radio as u32);
+                while medium.waiting(from) < IN_HAND {
+                    let received = station.radios[*interface].receive(&mut self.buffer)?;
+                    let Some(len) = received else { break };
                     let frame = &self.buffer[..len];
                     if !station.is_for_peer(frame) {
                         continue;
                     }
-                    let (from, to) = (RadioId(radio as u32), RadioId(radio as u32 ^ 1));
+                    let to = RadioId(radio as u32 ^ 1);
                     let bytes = (len - ETHERNET) as u32;
                     let now = Instant::ZERO + (clock::now() - start);
                     let payload = frame.to_vec();
@@ -176,8 +187,8 @@ impl Bed {
             }
             while let Some(done) = medium.dequeue(now) {
                 if let Some(to) = done.receivers.iter().next() {
-                    let (station, tap) = owners[to.0 as usize];
-                    self.stations[station].taps[tap].send(&done.frame.payload)?;
+                    let (station, interface) = owners[to.0 as usize];
+                    self.stations[station].radios[interface].send(&done.frame.payload)?;
                 }
             }
             next = medium.next_deadline().map_or(next, |at| at.min(next));

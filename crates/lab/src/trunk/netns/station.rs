@@ -1,10 +1,10 @@
-//! A station: a namespace, a TAP for each radio, and over these a trunk or nothing.
+//! A station: a namespace, an interface for each radio, and over these a trunk or nothing.
 
+use super::radio::Radio;
 use crate::experiment::Tools;
 use anyhow::{Context, bail};
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
-use sheaf_netio::tap::Tap;
 use sheaf_stage::Duration;
 use sheaf_trunk::Scheduler;
 use std::io::{self, BufRead, BufReader, Read};
@@ -38,7 +38,7 @@ fn text(mac: [u8; 6]) -> String {
 
 /// One end of a pair.
 pub struct Station {
-    pub taps: Vec<Tap>,
+    pub radios: Vec<Radio>,
     end: usize,
     namespace: Arc<Namespace>,
     trunk: Option<Daemon>,
@@ -46,10 +46,11 @@ pub struct Station {
 }
 
 impl Station {
-    /// End `end` of a pair with `radios` radios; without a scheduler its packets go over the first
-    /// as they are.
+    /// End `end` of a pair with `radios` radios, whose transmit queues hold `queue` frames; without
+    /// a scheduler its packets go over the first as they are.
     pub fn new(
         radios: usize,
+        queue: usize,
         end: usize,
         scheduler: Option<Scheduler>,
         tools: &Tools,
@@ -57,18 +58,20 @@ impl Station {
         let namespace = Namespace::new().context(
             "cannot make a network namespace; the netns engine needs root, run with sudo",
         )?;
-        let taps = namespace
-            .run(|| (0..radios).map(|radio| set_up(radio, end)).collect())
+        let interfaces = namespace
+            .run(|| (0..radios).map(|radio| set_up(radio, end, queue)).collect())
             .context("cannot make the radios")?;
         let trunk = match scheduler {
             None => {
                 namespace.run(|| plain(end)).context("cannot set up the radio")?;
                 None
             }
-            Some(scheduler) => Some(Daemon::start(&namespace, radios, end, scheduler, tools)?),
+            Some(scheduler) => {
+                Some(Daemon::start(&namespace, (radios, queue), end, scheduler, tools)?)
+            }
         };
         let sheaf = tools.sheaf.clone();
-        Ok(Station { taps, end, namespace: Arc::new(namespace), trunk, sheaf })
+        Ok(Station { radios: interfaces, end, namespace: Arc::new(namespace), trunk, sheaf })
     }
 
     /// Its namespace.
@@ -80,7 +83,7 @@ impl Station {
     pub fn is_for_peer(&self, frame: &[u8]) -> bool {
         let to = frame.get(..6).unwrap_or_default();
         frame.len() > super::ETHERNET
-            && (0..self.taps.len()).any(|radio| *to == mac(radio, 1 - self.end))
+            && (0..self.radios.len()).any(|radio| *to == mac(radio, 1 - self.end))
     }
 
     /// A socket for probes.
@@ -118,14 +121,10 @@ fn find<'a>(value: &'a serde_json::Value, key: &str) -> Option<&'a serde_json::V
     }
 }
 
-fn set_up(radio: usize, end: usize) -> io::Result<Tap> {
-    let name = format!("radio{radio}");
-    let tap = Tap::open(&name)?;
-    std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1")?;
+fn set_up(radio: usize, end: usize, queue: usize) -> io::Result<Radio> {
     // Room for the trunk's header, so that packets are of the same size with and without it.
     let mtu = 1500 + sheaf_wire::trunk::HEADER_LEN;
-    ip::run(&format!("link set {name} address {} mtu {mtu} up", text(mac(radio, end))))?;
-    Ok(tap)
+    Radio::open(&format!("radio{radio}"), &text(mac(radio, end)), mtu, queue)
 }
 
 /// Addresses on the first radio.
@@ -144,7 +143,7 @@ struct Daemon {
 impl Daemon {
     fn start(
         namespace: &Namespace,
-        radios: usize,
+        (radios, queue): (usize, usize),
         end: usize,
         scheduler: Scheduler,
         tools: &Tools,
@@ -153,7 +152,8 @@ impl Daemon {
         command.args(["trunk", TRUNK]);
         for radio in 0..radios {
             let peer = text(mac(radio, 1 - end));
-            command.args(["dev", &format!("radio{radio}"), "peer", &peer]);
+            let queue = queue.to_string();
+            command.args(["dev", &format!("radio{radio}"), "queue", &queue, "peer", &peer]);
         }
         let word = match scheduler {
             Scheduler::RoundRobin => "rr",
