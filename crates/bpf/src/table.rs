@@ -4,7 +4,7 @@
 //! The program writes meanwhile. A reading can meet a flow in the midst of an update: each counter is
 //! right by itself, but two may be a packet apart.
 
-use crate::window_layout::{BUCKETS, Bucket, Flow, Key, WAYS};
+use crate::window_layout::{BUCKETS, Bucket, Cold, Flow, Key, Side, WAYS};
 use aya::maps::MapData;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
@@ -12,20 +12,19 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-/// Tags below this are none of a flow: the place is free, or being filled.
-const FIRST_TAG: u32 = 2;
-
-/// The buckets and flows of one loaded program.
+/// The flows of one loaded program.
 pub(crate) struct Table {
     buckets: Shared<Bucket>,
-    flows: Shared<Flow>,
+    sides: Shared<Side>,
+    flows: Shared<Cold>,
 }
 
 impl Table {
-    /// Of the maps `buckets` and `flows`.
-    pub fn new(buckets: &MapData, flows: &MapData) -> io::Result<Table> {
+    /// Of the maps `buckets`, `sides` and `flows`.
+    pub fn new(buckets: &MapData, sides: &MapData, flows: &MapData) -> io::Result<Table> {
         Ok(Table {
             buckets: Shared::new(buckets, BUCKETS)?,
+            sides: Shared::new(sides, 2 * BUCKETS * WAYS)?,
             flows: Shared::new(flows, BUCKETS * WAYS)?,
         })
     }
@@ -33,15 +32,17 @@ impl Table {
     /// All flows as they are now, in no order.
     pub fn iter(&self) -> impl Iterator<Item = Flow> + '_ {
         (0..BUCKETS).flat_map(move |place| {
-            let bucket = self.buckets.get(place);
-            let used = (0..WAYS).filter(move |way| bucket.tag[*way] >= FIRST_TAG);
-            used.map(move |way| self.flows.get(place * WAYS + way))
+            self.buckets.get(place).used().map(move |way| {
+                let number = place * WAYS + way;
+                let side = [self.sides.get(2 * number), self.sides.get(2 * number + 1)];
+                Flow { cold: self.flows.get(number), side }
+            })
         })
     }
 
     /// The flow `key` as it is now. It looks at all of them: the hash is the program's own.
     pub fn get(&self, key: &Key) -> Option<Flow> {
-        self.iter().find(|flow| flow.key == *key)
+        self.iter().find(|flow| flow.cold.key == *key)
     }
 }
 
@@ -66,7 +67,7 @@ impl<T: Copy> Shared<T> {
 
     fn get(&self, index: usize) -> T {
         assert!(index < self.len, "within the map");
-        // SAFETY: inside the mapping, aligned as the kernel aligns values (8 bytes at least), and
+        // SAFETY: inside the mapping, aligned: an array of whole T from the start of a page on, and
         // every bit pattern is a T. Another CPU may write meanwhile, so the read is volatile.
         unsafe { self.start.as_ptr().add(index).read_volatile() }
     }

@@ -67,13 +67,13 @@ impl Window {
             Some(Map::Array(data)) => Ok(data),
             _ => Err(Error::Missing(name)),
         };
-        let table = Table::new(array("buckets")?, array("flows")?)?;
+        let table = Table::new(array("buckets")?, array("sides")?, array("flows")?)?;
         let mut map = |name| ebpf.take_map(name).ok_or(Error::Missing(name));
         let quic = map("quic")?;
         let totals = map("totals")?.try_into()?;
         let mut control: Array<_, _> = map("control")?.try_into()?;
-        // Nobody from outside knows which flows share a bucket.
-        let seed = RandomState::new().hash_one(0);
+        // Nobody from outside knows which flows share a place.
+        let seed = std::array::from_fn(|which| RandomState::new().hash_one(which));
         let settings = Control { link, seed, ..Control::default() };
         control.set(0, Plain(settings), 0)?;
         for name in PROGRAMS.into_iter().chain([SET]) {
@@ -129,7 +129,8 @@ impl Window {
     pub fn flows(
         &self,
     ) -> impl Iterator<Item = (sheaf_window::Key, sheaf_window::Connection)> + '_ {
-        self.table.iter().map(|flow| (flow.key.into(), flow.into()))
+        let about = self.last_beat();
+        self.table.iter().map(move |flow| (flow.cold.key.into(), flow.connection(about)))
     }
 
     /// All UDP flows from or to port 443 as they are now, in no order.
@@ -143,7 +144,7 @@ impl Window {
 
     /// The connection `key` as it is now. For looking at one: it goes through the whole table.
     pub fn flow(&self, key: &sheaf_window::Key) -> Option<sheaf_window::Connection> {
-        self.table.get(&(*key).into()).map(Into::into)
+        self.table.get(&(*key).into()).map(|flow| flow.connection(self.last_beat()))
     }
 
     /// Everything that passed in `direction`.
@@ -211,6 +212,11 @@ impl Window {
         let program: &SchedClassifier = program.try_into()?;
         let info = program.info()?;
         Ok((info.run_time(), info.run_count()))
+    }
+
+    /// Close enough to now for reading the program's short clocks, which go round in months.
+    fn last_beat(&self) -> Instant {
+        Instant::from_nanos(self.settings.heartbeat)
     }
 
     fn settings(&mut self, settings: impl Iterator<Item = Setting>) -> Result<u64, Error> {

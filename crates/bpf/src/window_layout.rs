@@ -1,5 +1,5 @@
 //! The structures that the window program and user space share, byte for byte as in
-//! `src/c/window.bpf.c`, and how they become the model's.
+//! `src/c/window/maps.h`, and how they become the model's.
 
 use sheaf_stage::Instant;
 use sheaf_window::flow::Rtt as ModelRtt;
@@ -26,7 +26,7 @@ pub struct Control {
     /// Padding.
     pub pad: u32,
     /// Of the table's hash.
-    pub seed: u64,
+    pub seed: [u64; 4],
 }
 
 /// `struct key`.
@@ -74,57 +74,99 @@ struct Rtt {
 
 /// `struct side`.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-struct Side {
+#[repr(C, align(64))]
+pub struct Side {
     wire: u64,
     bytes: u64,
-    last: u64,
-    acked: u64,
-    ack: u32,
+    ack: u64,
     window: u32,
     edge: u32,
-    asked: u32,
-    written: u32,
-    clamped: u32,
+    watch: u32,
+    since: u32,
     seen: u32,
+    last: u32,
+    clamped: u32,
+    asked: u16,
+    written: u16,
     mss: u16,
+    timed: u16,
+    shift: u8,
     scale: u8,
     timestamps: u8,
+    push: u8,
+}
+
+/// ns of a tick of `since` and of `last`, as powers of two.
+const SINCE_TICK: u32 = 10;
+const LAST_TICK: u32 = 22;
+
+impl Side {
+    /// A reading of a clock that goes round, as close to `about` as it can be; 0 stays 0.
+    fn instant(ticks: u32, power: u32, about: Instant) -> Instant {
+        if ticks == 0 {
+            return Instant::ZERO;
+        }
+        let about = about.as_nanos() >> power;
+        let ahead = i64::from(ticks.wrapping_sub(about as u32) as i32);
+        Instant::from_nanos(about.saturating_add_signed(ahead) << power)
+    }
 }
 
 /// `struct bucket`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Bucket {
-    /// Parts of hashes; 0 where a place is free, 1 where it is being filled.
-    pub tag: [u32; WAYS],
-    used: [u32; WAYS],
+    place: [u64; WAYS],
 }
 
-/// `struct flow`.
+impl Bucket {
+    /// Tags below this are none of a flow: the place is free, or being filled.
+    const FIRST_TAG: u64 = 2 << 16;
+
+    /// The places that have a flow.
+    pub fn used(self) -> impl Iterator<Item = usize> {
+        (0..WAYS).filter(move |way| self.place[*way] >= Bucket::FIRST_TAG)
+    }
+}
+
+/// `struct flow`: what is seldom touched.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Flow {
+pub struct Cold {
     /// Whose it is.
     pub key: Key,
-    watch: [u32; 2],
+    first: [u32; 2],
     pad: u32,
-    watch_since: [u64; 2],
-    side: [Side; 2],
     rtt: [Rtt; 2],
-    room: [u8; 48],
+}
+
+/// All of one flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    /// Its key, and what is seldom touched.
+    pub cold: Cold,
+    /// By direction of the packets.
+    pub side: [Side; 2],
 }
 
 impl Flow {
+    /// As the model has it. The program's short clocks are read as being close to `about`.
+    pub fn connection(&self, about: Instant) -> ModelConnection {
+        ModelConnection {
+            half: [self.half(0, about), self.half(1, about)],
+            timestamps: self.side[0].timestamps != 0,
+        }
+    }
+
     /// The data of one direction is counted by its own packets, its windows by the others'.
-    fn half(&self, direction: usize) -> ModelHalf {
+    fn half(&self, direction: usize, about: Instant) -> ModelHalf {
         let (own, other) = (&self.side[direction], &self.side[1 - direction]);
-        let rtt = &self.rtt[direction];
+        let rtt = &self.cold.rtt[direction];
         ModelHalf {
             bytes: own.bytes,
             wire: own.wire,
-            acked: other.acked,
-            last: Instant::from_nanos(own.last),
+            acked: other.ack.wrapping_sub(self.cold.first[direction].into()),
+            last: Side::instant(own.last, LAST_TICK, about),
             rtt: ModelRtt {
                 min: rtt.min,
                 old_min: rtt.old_min,
@@ -132,26 +174,17 @@ impl Flow {
                 sum: rtt.sum,
                 count: rtt.count,
             },
-            watch_since: Instant::from_nanos(self.watch_since[direction]),
-            watch: self.watch[direction],
+            watch_since: Side::instant(other.since, SINCE_TICK, about),
+            watch: other.watch,
             seen: own.seen,
             window: other.window,
             edge: other.edge,
-            ack: other.ack,
-            asked: other.asked,
-            written: other.written,
+            ack: other.ack as u32,
+            asked: u32::from(other.asked) << (other.shift & 15),
+            written: u32::from(other.written) << (other.shift & 15),
             clamped: other.clamped,
             mss: other.mss,
             scale: other.scale,
-        }
-    }
-}
-
-impl From<Flow> for ModelConnection {
-    fn from(flow: Flow) -> ModelConnection {
-        ModelConnection {
-            half: [flow.half(0), flow.half(1)],
-            timestamps: flow.side[0].timestamps != 0,
         }
     }
 }
@@ -229,13 +262,37 @@ impl Setting {
 }
 
 const _: () = {
-    assert!(size_of::<Control>() == 32);
+    assert!(size_of::<Control>() == 56);
     assert!(size_of::<Key>() == 36);
     assert!(size_of::<Rtt>() == 40);
     assert!(size_of::<Side>() == 64);
     assert!(size_of::<Bucket>() == 64);
-    assert!(size_of::<Flow>() == 320);
+    assert!(size_of::<Cold>() == 128);
     assert!(size_of::<QuicPair>() == 48);
     assert!(size_of::<Totals>() == 16);
     assert!(size_of::<Setting>() == 44);
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_clock_is_read_as_close_to_a_long_one() {
+        let about = Instant::from_nanos(5 << 54 | 7 << 22);
+        let tick = |number: u64| Instant::from_nanos(number << 22);
+        let now = about.as_nanos() >> 22;
+        for (ticks, expected) in [
+            (0, Instant::ZERO),
+            (now as u32, tick(now)),
+            (now as u32 + 3, tick(now + 3)),
+            (now as u32 - 3, tick(now - 3)),
+            // Before the clock went round.
+            ((now as u32).wrapping_sub(1000), tick(now - 1000)),
+        ] {
+            assert_eq!(Side::instant(ticks, LAST_TICK, about), expected, "{ticks}");
+        }
+        // A program that runs already before the first sign of life.
+        assert_eq!(Side::instant(9, LAST_TICK, Instant::ZERO), tick(9));
+    }
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* From the first SYN to the third packet of a connection. */
+#ifndef WINDOW_HANDSHAKE_H
+#define WINDOW_HANDSHAKE_H
+
+#include "rewrite.h"
+
+#define THIRD_ACK 65535
+
+/* A SYN or the answer to one; the window field that it shall have. Its window is the first that the
+ * other end hears of, so that nothing is taken back; sent again, it is not smaller than before. */
+static __noinline int handshake(struct packet *packet, __u32 direction, __u32 live)
+{
+	__u32 zero = 0;
+	struct scratch *room = bpf_map_lookup_elem(&scratch, &zero);
+	struct control *settings = bpf_map_lookup_elem(&control, &zero);
+	struct embryo *old;
+	struct syn syn = {}, *before = 0;
+	__u32 limit;
+
+	if (!room || !settings || !packet)
+		return 65535;
+	old = bpf_map_lookup_elem(&embryos, &packet->key);
+	syn.since = bpf_ktime_get_ns();
+	syn.first = packet->seq + 1;
+	syn.data = packet->payload;
+	syn.asked = packet->field;
+	syn.mss = packet->has_mss ? packet->mss : packet->v6 ? 1220 : 536;
+	syn.scale = packet->scale;
+	syn.timestamps = packet->timestamps;
+	syn.timestamp = packet->tsval;
+	if (packet->flags & ACK) {
+		if (!old || old->initiator == direction ||
+		    packet->ack - old->syn.first > old->syn.data)
+			return packet->field;
+		if (old->answered && old->answer.first == syn.first)
+			before = &old->answer;
+	} else if (old && old->initiator == direction && old->syn.first == syn.first) {
+		before = &old->syn;
+	}
+	limit = settings->initial[~direction & 1];
+	if (!live || !limit)
+		limit = 65535;
+	if (limit < syn.mss)
+		limit = syn.mss;
+	if (before && limit < before->window)
+		limit = before->window;
+	syn.window = limit < packet->field ? limit : packet->field;
+	/* Sent again: nobody knows which one the answer is for. */
+	if (before)
+		syn.since = 0;
+	if (!(packet->flags & ACK)) {
+		struct embryo *embryo = &room->embryo;
+
+		__builtin_memset(embryo, 0, sizeof(*embryo));
+		embryo->syn = syn;
+		embryo->initiator = direction;
+		bpf_map_update_elem(&embryos, &packet->key, embryo, BPF_ANY);
+		return syn.window;
+	}
+	old->answer = syn;
+	old->answered = 1;
+	/* Both ends begin anew: what was known under this key was another connection. Where it was
+	 * another key, only the tag is the same (table.h): this one must not be known either. */
+	if (!forget(&packet->key, hash_of(packet->words, settings)))
+		bpf_map_delete_elem(&embryos, &packet->key);
+	return syn.window;
+}
+
+/* The data of one direction: `own` carries it, `other` its windows. */
+static __always_inline void grow(struct side *own, struct side *other, struct syn *sender,
+				 struct syn *receiver, bool scaled, bool timestamps, __u32 window)
+{
+	own->seen = timestamps ? sender->timestamp : sender->first + sender->data;
+	other->window = window;
+	other->edge = sender->first + receiver->window;
+	other->ack = sender->first;
+	other->asked = receiver->asked;
+	other->written = receiver->window;
+	other->clamped = receiver->window < receiver->asked;
+	other->mss = sender->mss < receiver->mss ? sender->mss : receiver->mss;
+	other->scale = scaled ? receiver->scale : 0;
+	other->timestamps = timestamps;
+}
+
+/* Fills a claimed place with what the handshake said; `direction` is its initiator's. */
+static __always_inline bool fill(__u32 index, __u32 direction, const struct key *key,
+				 struct embryo *embryo, struct control *settings, __u64 now)
+{
+	struct side *own = side_at(index, direction), *other = side_at(index, !direction);
+	struct flow *flow = bpf_map_lookup_elem(&flows, &index);
+	struct syn *syn = &embryo->syn, *answer = &embryo->answer;
+	bool scaled, timestamps;
+	__u32 way = direction & 1;
+
+	if (!own || !other || !flow)
+		return false;
+	__builtin_memset(own, 0, sizeof(*own));
+	__builtin_memset(other, 0, sizeof(*other));
+	__builtin_memset(flow, 0, sizeof(*flow));
+	flow->key = *key;
+	flow->first[way] = syn->first;
+	flow->first[!way] = answer->first;
+	scaled = syn->scale != NO_SCALE && answer->scale != NO_SCALE;
+	timestamps = syn->timestamps && answer->timestamps;
+	grow(own, other, syn, answer, scaled, timestamps, settings->initial[way]);
+	grow(other, own, answer, syn, scaled, timestamps, settings->initial[!way]);
+	if (answer->since) {
+		if (syn->since)
+			sample(&flow->rtt[way], answer->since - syn->since, now);
+		sample(&flow->rtt[!way], now - answer->since, now);
+	}
+	return true;
+}
+
+/* Makes a flow of a handshake of which this is the third packet. */
+static __noinline int establish(struct packet *packet, __u32 direction)
+{
+	__u32 zero = 0;
+	struct control *settings = bpf_map_lookup_elem(&control, &zero);
+	struct embryo *embryo;
+	struct place place;
+	__u64 now, hash;
+
+	if (!settings || !packet)
+		return -1;
+	embryo = bpf_map_lookup_elem(&embryos, &packet->key);
+	if (!embryo || !embryo->answered || embryo->initiator != direction ||
+	    packet->ack - embryo->answer.first > THIRD_ACK)
+		return -1;
+	now = bpf_ktime_get_ns();
+	hash = hash_of(packet->words, settings);
+	if (!claim(hash, stamp_of(now), &place) ||
+	    !fill(place.flow, direction & 1, &packet->key, embryo, settings, now))
+		return -1;
+	publish(&place, hash, stamp_of(now));
+	bpf_map_delete_elem(&embryos, &packet->key);
+	return 0;
+}
+
+#endif

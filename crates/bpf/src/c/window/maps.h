@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What the window program keeps, and user space reads (window_layout.rs mirrors it). */
+#ifndef WINDOW_MAPS_H
+#define WINDOW_MAPS_H
+
+#include "../sheaf.h"
+
+#define WAYS 8
+#define BUCKETS 2048
+#define FLOWS (BUCKETS * WAYS)
+#define EMBRYOS 4096
+#define QUIC_FLOWS 4096
+
+enum { IN, OUT };
+
+/* What user space says. */
+struct control {
+	__u64 heartbeat;   /* ns: its last sign of life; 0: none yet */
+	__u32 initial[2];  /* bytes: window of new flows, by direction of the data; 0: hands off */
+	__u32 link;        /* bytes of link header: 14, or 0 where there is none */
+	__u32 pad;
+	__u64 seed[4];     /* of the table's hash, so that nobody can choose who shares a place */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct control);
+} control SEC(".maps");
+
+/* IPv6, or IPv4 mapped into it; ports in host order. */
+struct key {
+	__u8 outside[16];
+	__u8 inside[16];
+	__u16 outside_port;
+	__u16 inside_port;
+};
+
+struct rtt {
+	__u64 min;
+	__u64 old_min;
+	__u64 since;
+	__u64 sum;
+	__u32 count;
+	__u32 pad;
+};
+
+/*
+ * All that packets of one direction touch, one cache line: their own data, the windows that they
+ * carry, which govern the data of the other direction, and what they are to prove of it.
+ */
+struct side {
+	/* Of the data of this direction. */
+	__u64 wire;
+	__u64 bytes;
+	/* Of the data of the other direction. The lower half is the highest acknowledgement; as a whole
+	 * it counts what was acknowledged, from the first sequence number on. */
+	__u64 ack;
+	__u32 window;
+	__u32 edge;
+	__u32 watch;       /* time stamp, or sequence number, whose answer is awaited here */
+	__u32 since;       /* when that passed, in ticks of 1024 ns; 0: nothing is awaited */
+	/* Of the data of this direction: newest time stamp or highest sequence number, and when data
+	 * passed last, in ticks of 2^22 ns (0: never). */
+	__u32 seen;
+	__u32 last;
+	/* Of the data of the other direction: as fields, which `shift` makes bytes. */
+	__u32 clamped;
+	__u16 asked;
+	__u16 written;
+	__u16 mss;         /* of both directions */
+	__u16 timed;       /* since when data of this direction is timed, in ticks of 2^26 ns; 0: it is not */
+	__u8 shift;        /* of the two fields above: none in SYNs */
+	__u8 scale;
+	__u8 timestamps;
+	__u8 push;         /* whether segments of this direction are pushed */
+};
+
+/* What is seldom touched. */
+struct flow {
+	struct key key;
+	__u32 first[2];        /* by direction of the data: `ack` of the other side began with it */
+	__u32 pad;
+	struct rtt rtt[2];     /* by direction of the data */
+};
+
+struct syn {
+	__u64 since;
+	__u32 first;
+	__u32 data;
+	__u32 timestamp;
+	__u16 window;      /* as it was written */
+	__u16 asked;
+	__u16 mss;
+	__u8 scale;
+	__u8 timestamps;
+	__u8 pad[4];
+};
+
+struct embryo {
+	struct syn syn;
+	struct syn answer;
+	__u8 initiator;
+	__u8 answered;
+	__u8 pad[6];
+};
+
+struct quic {
+	__u64 wire;
+	__u32 capable;
+	__u32 marked;
+	__u32 every;
+	__u32 since;
+};
+
+struct quic_pair {
+	struct quic direction[2];
+};
+
+struct totals {
+	__u64 wire;
+	__u64 packets;
+};
+
+/* A cache line of the table of flows (table.h): of each place the tag, in the upper 48 bits, and when
+ * it was used last. */
+struct bucket {
+	__u64 place[WAYS];
+};
+
+/* User space reads these three as memory. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, BUCKETS);
+	__type(key, __u32);
+	__type(value, struct bucket);
+} buckets SEC(".maps");
+
+/* Of each flow two: of packets that come in, and of those that go out. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2 * FLOWS);
+	__type(key, __u32);
+	__type(value, struct side);
+} sides SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, FLOWS);
+	__type(key, __u32);
+	__type(value, struct flow);
+} flows SEC(".maps");
+
+/* Apart, so that a flood of SYNs pushes out other beginnings, but no flow. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, EMBRYOS);
+	__type(key, struct key);
+	__type(value, struct embryo);
+} embryos SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, QUIC_FLOWS);
+	__type(key, struct key);
+	__type(value, struct quic_pair);
+} quic SEC(".maps");
+
+/* By direction. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct totals);
+} totals SEC(".maps");
+
+/* Room for a value that is too large for the stack. */
+struct scratch {
+	struct embryo embryo;
+	struct quic_pair quic;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} scratch SEC(".maps");
+
+static __always_inline struct side *side_at(__u32 flow, __u32 direction)
+{
+	__u32 index = flow * 2 + (direction & 1);
+
+	return bpf_map_lookup_elem(&sides, &index);
+}
+
+#endif

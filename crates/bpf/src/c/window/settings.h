@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What user space sets of single flows. It runs this (BPF_PROG_TEST_RUN) with a frame of settings, and
+ * they are changed in place: writing values from user space would undo what packets counted in the
+ * meantime.
+ */
+#ifndef WINDOW_SETTINGS_H
+#define WINDOW_SETTINGS_H
+
+#include "table.h"
+
+#define SETTINGS 64
+
+struct setting {
+	struct key key;
+	__u32 value;
+	__u8 direction;
+	__u8 quic;
+	__u8 pad[2];
+};
+
+/* Whether the flow is known. */
+static __always_inline bool set_window(const struct setting *setting, const struct control *settings)
+{
+	__u64 words[5] = {};
+	struct place place;
+	struct side *side;
+
+	__builtin_memcpy(words, &setting->key, sizeof(setting->key));
+	if (!find(hash_of(words, settings), &place) || !is_flow_of(&setting->key, &place))
+		return false;
+	/* The windows of data that goes one way are in the packets that go the other. */
+	side = side_at(place.flow, ~setting->direction & 1);
+	if (!side)
+		return false;
+	side->window = setting->value;
+	return true;
+}
+
+static __always_inline bool set_mark(const struct setting *setting)
+{
+	struct quic_pair *both = bpf_map_lookup_elem(&quic, &setting->key);
+
+	if (!both)
+		return false;
+	both->direction[setting->direction & 1].every = setting->value;
+	return true;
+}
+
+SEC("classifier")
+int sheaf_set(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	struct control *settings = bpf_map_lookup_elem(&control, &zero);
+	int known = 0;
+
+	if (!settings)
+		return 0;
+	for (__u32 i = 0; i < SETTINGS; i++) {
+		struct setting setting __attribute__((aligned(8)));
+
+		if (bpf_skb_load_bytes(skb, ETH_LEN + i * sizeof(setting), &setting, sizeof(setting)))
+			break;
+		known += setting.quic ? set_mark(&setting) : set_window(&setting, settings);
+	}
+	return known;
+}
+
+#endif
