@@ -14,6 +14,7 @@ use sheaf_voice::emodel::Codec;
 use sheaf_voice::meter::Meter;
 use sheaf_voice::packet::Stamp;
 use sheaf_voice::playout::Heard;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
@@ -63,12 +64,8 @@ impl Bulk {
     /// `count` transfers, which the client opens, over the server's addresses in turn.
     pub fn start(testbed: &Testbed, scenario: &Scenario, count: u32) -> anyhow::Result<Bulk> {
         let mut bulk = Bulk { sockets: Vec::new(), bytes: Vec::new() };
-        let listener = testbed.server.run(|| TcpListener::bind("0.0.0.0:80"))?;
-        for number in 0..count as usize {
-            let to = format!("{}:80", server(number % scenario.rtts.len()));
-            let near = testbed.client.run(|| TcpStream::connect(&to))?;
-            let (far, _) = listener.accept()?;
-            let (mut from, to) = match scenario.direction {
+        for (number, (near, far)) in (0..).zip(connect(testbed, scenario, count as usize)?) {
+            let (from, to) = match scenario.direction {
                 DirectionName::Down => (far, near),
                 DirectionName::Up => (near, far),
             };
@@ -79,7 +76,11 @@ impl Bulk {
             let bytes = Arc::new(AtomicU64::new(0));
             bulk.sockets.extend([from.try_clone()?, to.try_clone()?]);
             bulk.bytes.push(bytes.clone());
-            std::thread::spawn(move || while from.write_all(&[0; 16384]).is_ok() {});
+            let limit = scenario.limited.filter(|_| number == 0);
+            std::thread::spawn(move || match limit {
+                None => send_all(from),
+                Some(mbps) => send_some(from, mbps),
+            });
             std::thread::spawn(move || receive(to, &bytes));
         }
         Ok(bulk)
@@ -95,6 +96,60 @@ impl Drop for Bulk {
     fn drop(&mut self) {
         for socket in &self.sockets {
             let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Connections handshaken at the same time: fewer than a listener's queue holds.
+const AT_ONCE: usize = 100;
+
+/// Opens `count` connections, many at once, as a hundred one after the other take longer than what is
+/// measured: the client's ends, and the server's.
+fn connect(
+    testbed: &Testbed,
+    scenario: &Scenario,
+    count: usize,
+) -> anyhow::Result<Vec<(TcpStream, TcpStream)>> {
+    let listener = testbed.server.run(|| TcpListener::bind("0.0.0.0:80"))?;
+    let mut pairs = Vec::new();
+    for first in (0..count).step_by(AT_ONCE) {
+        let numbers = first..count.min(first + AT_ONCE);
+        let near: io::Result<Vec<_>> = std::thread::scope(|scope| {
+            let open = |number: usize| {
+                let to = format!("{}:80", server(number % scenario.rtts.len()));
+                scope.spawn(move || testbed.client.run(|| TcpStream::connect(&to)))
+            };
+            let opening: Vec<_> = numbers.map(open).collect();
+            opening.into_iter().map(|one| one.join().expect("it does not panic")).collect()
+        });
+        let near = near?;
+        let mut far = BTreeMap::new();
+        for _ in &near {
+            let (end, from) = listener.accept()?;
+            far.insert((end.local_addr()?, from), end);
+        }
+        for near in near {
+            let ends = (near.peer_addr()?, near.local_addr()?);
+            pairs.push((near, far.remove(&ends).context("a stranger connected")?));
+        }
+    }
+    Ok(pairs)
+}
+
+/// Sends without an end.
+fn send_all(mut to: TcpStream) {
+    while to.write_all(&[0; 16384]).is_ok() {}
+}
+
+/// Sends `mbps` Mbit/s, as an application that has no more; what TCP did not take in time is lost.
+fn send_some(mut to: TcpStream, mbps: f64) {
+    let every = Duration::from_millis(10);
+    let bytes = vec![0; (mbps * 1e6 / 8.0 * every.as_secs_f64()) as usize];
+    let mut next = clock::now();
+    while to.write_all(&bytes).is_ok() {
+        next = (next + every).max(clock::now());
+        if wait_until(next).is_err() {
+            return;
         }
     }
 }
