@@ -20,6 +20,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
 const PORT: u16 = 5004;
@@ -61,29 +62,67 @@ pub struct Bulk {
 }
 
 impl Bulk {
-    /// `count` transfers, which the client opens, over the server's addresses in turn.
+    /// `count` transfers, which the client opens, over the server's addresses in turn; each begins
+    /// when it is connected.
     pub fn start(testbed: &Testbed, scenario: &Scenario, count: u32) -> anyhow::Result<Bulk> {
-        let mut bulk = Bulk { sockets: Vec::new(), bytes: Vec::new() };
-        for (number, (near, far)) in (0..).zip(connect(testbed, scenario, count as usize)?) {
-            let (from, to) = match scenario.direction {
-                DirectionName::Down => (far, near),
-                DirectionName::Up => (near, far),
-            };
-            let name = &scenario.congestion;
-            setsockopt(&from, TcpCongestion, &OsString::from(name)).with_context(|| {
-                format!("no congestion control {name}; `modprobe tcp_{name}`, or give another")
-            })?;
-            let bytes = Arc::new(AtomicU64::new(0));
-            bulk.sockets.extend([from.try_clone()?, to.try_clone()?]);
-            bulk.bytes.push(bytes.clone());
-            let limit = scenario.limited.filter(|_| number == 0);
-            std::thread::spawn(move || match limit {
-                None => send_all(from),
-                Some(mbps) => send_some(from, mbps),
-            });
-            std::thread::spawn(move || receive(to, &bytes));
-        }
-        Ok(bulk)
+        let bytes = (0..count).map(|_| Arc::default()).collect();
+        let mut bulk = Bulk { sockets: Vec::new(), bytes };
+        let listener = testbed.server.run(|| TcpListener::bind("0.0.0.0:80"))?;
+        let (connected, connections) = channel();
+        let begin = clock::now();
+        std::thread::scope(|scope| {
+            for number in 0..count {
+                let to = format!("{}:80", server(number as usize % scenario.rtts.len()));
+                let connected = connected.clone();
+                scope.spawn(move || {
+                    let near = wait_until(begin + SPACING * number)
+                        .and_then(|()| testbed.client.run(|| TcpStream::connect(&to)));
+                    // Nobody listens any more where another one failed.
+                    let _ = connected.send((number, near));
+                });
+            }
+            drop(connected);
+            let mut accepted = BTreeMap::new();
+            for (number, near) in connections {
+                let near = near?;
+                let far = loop {
+                    if let Some(far) = accepted.remove(&near.local_addr()?) {
+                        break far;
+                    }
+                    let (far, from) = listener.accept()?;
+                    accepted.insert(from, far);
+                };
+                bulk.begin(scenario, number as usize, near, far)?;
+            }
+            Ok(bulk)
+        })
+    }
+
+    /// Begins transfer `number` over its connection.
+    fn begin(
+        &mut self,
+        scenario: &Scenario,
+        number: usize,
+        near: TcpStream,
+        far: TcpStream,
+    ) -> anyhow::Result<()> {
+        let (from, to) = match scenario.direction {
+            DirectionName::Down => (far, near),
+            DirectionName::Up => (near, far),
+        };
+        let name = &scenario.congestion;
+        setsockopt(&from, TcpCongestion, &OsString::from(name)).with_context(|| {
+            format!("no congestion control {name}; `modprobe tcp_{name}`, or give another")
+        })?;
+        self.sockets.extend([from.try_clone()?, to.try_clone()?]);
+        let bytes = self.bytes[number].clone();
+        let limit = scenario.limited.filter(|_| number == 0);
+        std::thread::spawn(move || match limit {
+            None => send_all(from),
+            Some(mbps) => send_some(from, mbps),
+        });
+        std::thread::spawn(move || receive(to, &bytes));
+        Ok(())
     }
 
     /// Bytes that have arrived, by transfer.
@@ -100,41 +139,9 @@ impl Drop for Bulk {
     }
 }
 
-/// Connections handshaken at the same time: fewer than a listener's queue holds.
-const AT_ONCE: usize = 100;
-
-/// Opens `count` connections, many at once, as a hundred one after the other take longer than what is
-/// measured: the client's ends, and the server's.
-fn connect(
-    testbed: &Testbed,
-    scenario: &Scenario,
-    count: usize,
-) -> anyhow::Result<Vec<(TcpStream, TcpStream)>> {
-    let listener = testbed.server.run(|| TcpListener::bind("0.0.0.0:80"))?;
-    let mut pairs = Vec::new();
-    for first in (0..count).step_by(AT_ONCE) {
-        let numbers = first..count.min(first + AT_ONCE);
-        let near: io::Result<Vec<_>> = std::thread::scope(|scope| {
-            let open = |number: usize| {
-                let to = format!("{}:80", server(number % scenario.rtts.len()));
-                scope.spawn(move || testbed.client.run(|| TcpStream::connect(&to)))
-            };
-            let opening: Vec<_> = numbers.map(open).collect();
-            opening.into_iter().map(|one| one.join().expect("it does not panic")).collect()
-        });
-        let near = near?;
-        let mut far = BTreeMap::new();
-        for _ in &near {
-            let (end, from) = listener.accept()?;
-            far.insert((end.local_addr()?, from), end);
-        }
-        for near in near {
-            let ends = (near.peer_addr()?, near.local_addr()?);
-            pairs.push((near, far.remove(&ends).context("a stranger connected")?));
-        }
-    }
-    Ok(pairs)
-}
+/// Between the beginnings of two transfers: a hundred in the same instant are a flood, and one after
+/// the other's handshake takes longer than what is measured.
+const SPACING: Duration = Duration::from_millis(20);
 
 /// Sends without an end.
 fn send_all(mut to: TcpStream) {
