@@ -30,6 +30,8 @@ pub struct Observation {
     pub delivered: f64,
     /// Bits that passed the interface per second.
     pub passed: f64,
+    /// U(t): what windows do not govern, bit/s.
+    pub usage: f64,
     /// By how much round-trip times are above their floor.
     pub queue: Duration,
     /// The floor, of the flows that deliver most.
@@ -54,8 +56,10 @@ const FASTER: f64 = 3.0;
 const MAX_RAISE: f64 = 0.5;
 /// Each raise while nothing was found yet.
 const SEARCH_RAISE: f64 = 1.0;
-/// While the queue runs empty, this part of the estimate is used.
-const DRAIN: f64 = 0.92;
+/// While the queue runs empty, this part of what windows govern is left unused.
+const DRAIN: f64 = 0.08;
+/// From this part of the estimate on, what is tried in vain is told from the noise of a measurement.
+const PLATEAU: f64 = 0.1;
 /// A packet, for what a queue of three of them is.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
 
@@ -126,6 +130,11 @@ impl Capacity {
         matches!(self.source, Source::Auto { .. })
     }
 
+    /// Whether nothing is tried: what is assumed is the best knowledge.
+    pub fn is_resting(&self) -> bool {
+        !self.is_auto() || self.phase == Phase::Resting
+    }
+
     /// Takes in what was seen since the last step.
     pub fn step(&mut self, seen: Observation, now: Instant) {
         let last = self.last.replace(now).unwrap_or(now);
@@ -135,7 +144,7 @@ impl Capacity {
         }
         // While nothing is tried, only a queue that is no burst says that the link became slower.
         let sure = if self.phase == Phase::Resting { 2 } else { 1 };
-        let full = seen.queue > self.noise + self.threshold(seen.rtt) * sure;
+        let full = seen.queue > self.visible(seen.rtt) + self.threshold(seen.rtt) * (sure - 1);
         if self.phase == Phase::Resting && !full {
             let most = seen.rtt / 8 + self.packets(5.0);
             self.noise = (self.noise * 4 + seen.queue.min(most)) / 5;
@@ -153,35 +162,52 @@ impl Capacity {
         let measured = full && standing >= seen.longest + measure;
         let elapsed = now - self.since;
         match self.phase {
-            Phase::Raised | Phase::Resting if measured => self.found(now),
+            Phase::Raised | Phase::Resting if measured => self.found(seen.usage, now),
             Phase::Raised if elapsed >= seen.longest + ROUND && seen.limited && !full => {
-                // It got through: at least what was delivered is there.
-                self.estimate = self.estimate.max(self.delivered());
-                self.raise(now);
+                let (tried, came) =
+                    (self.assumed - self.estimate, self.delivered() - self.estimate);
+                let extra = tried * seen.rtt.as_secs_f64();
+                // More than a segment, so that windows did grow; and the queue that it would make.
+                let is_felt = extra >= 1.5 * PACKET_BITS && tried >= self.estimate * PLATEAU;
+                let hides = extra <= self.estimate * self.visible(seen.rtt).as_secs_f64();
+                if !self.is_found || !is_felt || !hides || came >= tried / 4.0 {
+                    // It got through: at least what was delivered is there.
+                    self.estimate = self.estimate.max(self.delivered());
+                    self.raise(seen.usage, now);
+                } else if elapsed >= seen.longest + measure {
+                    // What was added did not come out: it stands in a queue too short to be seen.
+                    self.drain(seen.usage, now);
+                }
             }
             Phase::Draining if !full || elapsed >= seen.longest * 2 + ROUND => {
                 self.enter(Phase::Resting, self.estimate, now);
             }
             Phase::Resting if elapsed >= REST && seen.limited && !full => {
                 self.raise = RAISE;
-                self.raise(now);
+                self.raise(seen.usage, now);
             }
             _ => {}
         }
     }
 
-    fn raise(&mut self, now: Instant) {
-        let assumed = self.assumed.max(self.estimate) * (1.0 + self.raise);
+    fn raise(&mut self, usage: f64, now: Instant) {
+        let base = self.assumed.max(self.estimate);
+        let assumed = base + governed(base, usage) * self.raise;
         let most = if self.is_found { MAX_RAISE } else { SEARCH_RAISE };
         self.raise = (self.raise * FASTER).min(most);
         self.enter(Phase::Raised, assumed, now);
     }
 
     /// What is delivered while a queue stands is what the link can do.
-    fn found(&mut self, now: Instant) {
+    fn found(&mut self, usage: f64, now: Instant) {
         self.estimate = self.delivered().max(1.0);
         self.is_found = true;
-        self.enter(Phase::Draining, self.estimate * DRAIN, now);
+        self.drain(usage, now);
+    }
+
+    /// Lets the queue run empty.
+    fn drain(&mut self, usage: f64, now: Instant) {
+        self.enter(Phase::Draining, self.estimate - governed(self.estimate, usage) * DRAIN, now);
     }
 
     fn enter(&mut self, phase: Phase, assumed: f64, now: Instant) {
@@ -196,6 +222,11 @@ impl Capacity {
     /// a millisecond, which come and go without one.
     fn threshold(&self, rtt: Duration) -> Duration {
         (rtt / 32).max(self.packets(3.0)).max(Duration::from_millis(1))
+    }
+
+    /// The shortest queue that is told from bursts.
+    fn visible(&self, rtt: Duration) -> Duration {
+        self.noise + self.threshold(rtt)
     }
 
     /// The time that `count` packets take on the link.
@@ -222,4 +253,9 @@ impl Capacity {
         let (acknowledged, passed) = (measure(0), measure(1));
         if passed.1 < acknowledged.1 { passed.0 } else { acknowledged.0 }
     }
+}
+
+/// What windows govern of `rate`; what is tried is a part of that, as windows grow by it.
+fn governed(rate: f64, usage: f64) -> f64 {
+    (rate - usage).max(rate / 20.0)
 }

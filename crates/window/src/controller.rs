@@ -180,7 +180,7 @@ impl Controller {
             Formula::MaxMin => is_limited,
             _ => self.flows.values().all(|flow| !flow.has_arrived() || flow.is_held()),
         };
-        if !self.capacity.is_auto() {
+        if self.capacity.is_resting() {
             let free = (self.capacity.assumed() - self.usage.rate()).max(1.0);
             let used = (all - others) / seconds / free;
             self.stretch.step(used, is_limited, seconds);
@@ -273,7 +273,8 @@ impl Controller {
         let longest =
             self.queues.iter().map(|(queue, _, floor)| *queue + *floor).max().unwrap_or_default();
         let (limited, seen) = (held > all / 2.0, all > 0.0);
-        let seen = Observation { delivered, passed, queue, rtt, longest, limited, seen };
+        let usage = self.usage.rate();
+        let seen = Observation { delivered, passed, usage, queue, rtt, longest, limited, seen };
         self.capacity.step(seen, now);
         self.status.queue = queue;
         limited
@@ -291,7 +292,7 @@ impl Controller {
         // no queue one of them waits for the other.
         let pair = Duration::from_secs_f64(FULL_FRAME_BITS / capacity.max(1e3));
         let slack = match self.capacity.is_auto() {
-            true => Duration::ZERO,
+            true => pair,
             false => self.config.slack.max(pair),
         };
         self.claims.clear();

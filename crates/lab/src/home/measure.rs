@@ -1,6 +1,7 @@
 //! One point, in real time.
 
-use super::plan::{Plan, QueueName, Role, Scenario, Treatment};
+use super::change::{self, Known};
+use super::plan::{CapacityName, Plan, QueueName, Role, Scenario, Treatment};
 use super::testbed::Testbed;
 use super::traffic::{Bulk, Quality, Streams, wait_until};
 use crate::measured::{Measured, Series};
@@ -10,7 +11,7 @@ use sheaf_stage::{Duration, Instant};
 use std::path::Path;
 
 /// Between two looks at the bottleneck.
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 /// Points of a curve, at most; a longer one is thinned.
 const POINTS: usize = 2_000;
 
@@ -18,6 +19,8 @@ const POINTS: usize = 2_000;
 struct Watched {
     /// bit/s of data that arrived, by transfer.
     rates: Vec<f64>,
+    /// So many of them, the first ones, have an application that sends no more.
+    limited: usize,
     /// Mean queue, packets.
     queue: f64,
     /// Packets that the bottleneck dropped, from the beginning on.
@@ -42,9 +45,18 @@ pub fn measure(
     wait_until(started + after(scenario.start))?;
     let bulk = Bulk::start(&testbed, scenario, flows)?;
     let together = started + after(Plan::together(scenario));
-    wait_until(together + Duration::from_secs_f64(plan.head.warm_up))?;
     let until = started + Duration::from_secs_f64(plan.seconds());
-    let mut watched = watch(&testbed, &bulk, until, sheaf)?;
+    let mut steps = vec![(clock::now(), scenario.rate)];
+    steps.extend(scenario.changes.iter().map(|change| (started + after(change.at), change.rate)));
+    let changes = !scenario.changes.is_empty() || treatment.capacity == Some(CapacityName::Auto);
+    let (mut watched, known) = std::thread::scope(|scope| {
+        let follow = || change::follow(&testbed, scenario, treatment, &steps, until, sheaf);
+        let known = changes.then(|| scope.spawn(follow));
+        wait_until(together + Duration::from_secs_f64(plan.head.warm_up))?;
+        let watched = watch(&testbed, &bulk, scenario, until, sheaf);
+        let known = known.map(|known| known.join().expect("it does not panic"));
+        anyhow::Ok((watched?, known.transpose()?.unwrap_or_default()))
+    })?;
     if treatment.queue == QueueName::Tbf {
         // The kernel's queue is another one.
         (watched.queue, watched.drops) = (f64::NAN, f64::NAN);
@@ -54,12 +66,18 @@ pub fn measure(
     let rtt = scenario.rtts.iter().copied().fold(0.0, f64::max);
     let quality = streams.stop(Duration::from_secs_f64(rtt / 1e3))?;
     Ok(Measured {
-        metrics: metrics(&watched, &quality, together),
-        series: series(&quality, started),
+        metrics: metrics(&watched, &known, &quality, together),
+        series: series(&quality, &known, started),
     })
 }
 
-fn watch(testbed: &Testbed, bulk: &Bulk, until: Instant, sheaf: &Path) -> anyhow::Result<Watched> {
+fn watch(
+    testbed: &Testbed,
+    bulk: &Bulk,
+    scenario: &Scenario,
+    until: Instant,
+    sheaf: &Path,
+) -> anyhow::Result<Watched> {
     let (before, started) = (bulk.bytes(), clock::now());
     let (mut sum, mut looks) = (0.0, 0.0f64);
     while clock::now() + LOOK < until {
@@ -73,6 +91,7 @@ fn watch(testbed: &Testbed, bulk: &Bulk, until: Instant, sheaf: &Path) -> anyhow
     let rates = before.iter().zip(&after).map(|(before, after)| (after - before) as f64 * 8.0);
     Ok(Watched {
         rates: rates.map(|bits| bits / seconds).collect(),
+        limited: scenario.limited.iter().len(),
         queue: sum / looks.max(1.0),
         drops: testbed.bottleneck(sheaf)?.0,
         capacity: testbed.capacity(sheaf)?,
@@ -80,16 +99,22 @@ fn watch(testbed: &Testbed, bulk: &Bulk, until: Instant, sheaf: &Path) -> anyhow
 }
 
 /// Of the game's inter-arrival times those count that ended after `together`.
-fn metrics(watched: &Watched, quality: &Quality, together: Instant) -> Vec<(String, f64)> {
+fn metrics(
+    watched: &Watched,
+    known: &Known,
+    quality: &Quality,
+    together: Instant,
+) -> Vec<(String, f64)> {
     let late = quality.gaps.iter().filter(|(at, _)| *at > together);
     let mut gaps: Vec<f64> = late.map(|(_, gap)| gap.as_secs_f64() * 1e3).collect();
     gaps.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| gaps.get((gaps.len() as f64 * share) as usize).copied();
     let loss = |role: Role| 100.0 * quality.loss[role as usize];
-    let many = !watched.rates.is_empty();
+    // Equal shares are for those that take what they get.
+    let equal = &watched.rates[watched.limited.min(watched.rates.len())..];
     [
         ("rate", watched.rates.iter().fold(0.0, |sum, rate| sum + rate) / 1e6),
-        ("jain", if many { jain(&watched.rates) } else { f64::NAN }),
+        ("jain", if equal.is_empty() { f64::NAN } else { jain(equal) }),
         ("gap_p50", at(0.5).unwrap_or(f64::NAN)),
         ("gap_p99", at(0.99).unwrap_or(f64::NAN)),
         ("delay_p99", quality.delay.map_or(f64::NAN, |delay| delay.as_secs_f64() * 1e3)),
@@ -102,10 +127,12 @@ fn metrics(watched: &Watched, quality: &Quality, together: Instant) -> Vec<(Stri
         ("capacity", watched.capacity / 1e6),
     ]
     .map(|(key, value)| (key.to_owned(), value))
-    .into()
+    .into_iter()
+    .chain(known.metrics())
+    .collect()
 }
 
-fn series(quality: &Quality, started: Instant) -> Vec<Series> {
+fn series(quality: &Quality, known: &Known, started: Instant) -> Vec<Series> {
     let every = quality.gaps.len().div_ceil(POINTS).max(1);
     let points: Vec<_> = quality
         .gaps
@@ -113,15 +140,13 @@ fn series(quality: &Quality, started: Instant) -> Vec<Series> {
         .step_by(every)
         .map(|(at, gap)| ((*at - started).as_secs_f64(), gap.as_secs_f64() * 1e3))
         .collect();
-    if points.is_empty() {
-        return Vec::new();
-    }
-    vec![Series {
+    let gaps = (!points.is_empty()).then(|| Series {
         name: "Between two packets of the game".to_owned(),
         x: Axis::new("time", "s"),
         y: Axis::new("inter-arrival time", "ms"),
         points,
-    }]
+    });
+    gaps.into_iter().chain(known.series(started)).collect()
 }
 
 /// Jain's fairness index: 1 where all are equal, 1/n where one has all.
@@ -146,10 +171,16 @@ mod tests {
         let gaps = [(100, 90), (140, 40), (183, 43), (220, 37)];
         let gaps = gaps.map(|(end, gap)| (at(end), Duration::from_millis(gap))).to_vec();
         let quality = Quality { gaps, delay: None, loss: [0.0, 0.01, f64::NAN], r: 90.0 };
-        let watched = Watched { rates: vec![1e6, 1e6], queue: 1.0, drops: 0.0, capacity: f64::NAN };
-        let metrics = metrics(&watched, &quality, at(120));
+        let watched = Watched {
+            rates: vec![0.5e6, 1e6, 1e6],
+            limited: 1,
+            queue: 1.0,
+            drops: 0.0,
+            capacity: f64::NAN,
+        };
+        let metrics = metrics(&watched, &Known::default(), &quality, at(120));
         let get = |key: &str| metrics.iter().find(|(name, _)| name == key).unwrap().1;
-        assert_eq!((get("rate"), get("jain")), (2.0, 1.0));
+        assert_eq!((get("rate"), get("jain")), (2.5, 1.0));
         assert_eq!((get("gap_p50"), get("gap_p99")), (40.0, 43.0));
         assert_eq!(get("loss_game"), 1.0);
         assert!(get("loss_call").is_nan(), "there was no call");

@@ -2,8 +2,10 @@
 //! control.
 //!
 //! * [`plan`]: scenarios and treatments; [`testbed`]: the hosts, and the programs on them;
-//! * [`traffic`]: Linux TCP and streams of UDP; [`measure`]: one point.
+//! * [`traffic`]: Linux TCP and streams of UDP; [`measure`]: one point;
+//! * [`change`]: a bottleneck that changes, and what is known of it.
 
+pub mod change;
 pub mod measure;
 pub mod plan;
 pub mod testbed;
@@ -41,11 +43,30 @@ impl Plan {
         self.head.warm_up + self.head.duration
     }
 
-    /// Seconds that one of the plan's takes: shorter runs keep the order of what begins, and three
-    /// quarters of the time for what precedes all running together.
+    /// Seconds that one of the plan's takes: shorter runs keep the order of what begins and changes,
+    /// and three quarters of the time for what precedes the last of it.
     pub(crate) fn scale(&self, scenario: &Scenario) -> f64 {
-        let together = Plan::together(scenario);
-        if together <= 0.0 { 1.0 } else { (0.75 * self.head.duration / together).min(1.0) }
+        let changed = scenario.changes.last().map_or(0.0, |change| change.at);
+        let last = Plan::together(scenario).max(changed);
+        if last <= 0.0 { 1.0 } else { (0.75 * self.head.duration / last).min(1.0) }
+    }
+}
+
+impl Plan {
+    /// All numbers of a row: those of each scenario, and what is known after its changes.
+    fn metrics(&self) -> Vec<Metric> {
+        let metric = |(key, label, unit): (&str, &str, &str)| Metric::new(key, label, unit);
+        let most = self.scenarios.iter().map(|scenario| scenario.changes.len()).max();
+        let known = (0..=most.unwrap_or(0)).map(|number| {
+            let since = match number {
+                0 => "the start".to_owned(),
+                number => format!("change {number}"),
+            };
+            let label = format!("capacity as it is known 5 s after {since}");
+            Metric::new(&format!("known_{number}"), &label, "Mbit/s")
+        });
+        let error = metric(("known_error", "known capacity wrong by, most", "%"));
+        METRICS.map(metric).into_iter().chain(known).chain([error]).collect()
     }
 }
 
@@ -96,7 +117,7 @@ impl Experiment for Plan {
     fn view(&self) -> View {
         View {
             axis: Axis::new("bulk transfers", ""),
-            metrics: METRICS.map(|(key, label, unit)| Metric::new(key, label, unit)).into(),
+            metrics: self.metrics(),
             charts: vec![
                 Chart::new("TCP data", "rate"),
                 Chart::new("Fairness", "jain").mark(None, "0.98", 0.98),
@@ -111,11 +132,14 @@ impl Experiment for Plan {
                 Metric::new("jain", "Jain index, least", ""),
                 Metric::new("gap_p99", "game inter-arrival p99, most", "ms"),
                 Metric::new("drops", "drops, most", "packets"),
+                Metric::new("known_error", "known capacity wrong by, most", "%"),
             ],
             notes: "TCP data is what arrived, without headers, while everything ran. The game's \
                     inter-arrival times are of packets that followed each other while everything \
                     ran; its delay, all losses, drops and R are of the whole run. Drops and queue are \
-                    the emulator's; those of the kernel's token bucket filter are not known."
+                    the emulator's; those of the kernel's token bucket filter are not known. The \
+                    capacity is counted on the wire, as the rate of the bottleneck is; where nothing \
+                    controls windows, the curve of it is the truth."
                 .to_owned(),
         }
     }
@@ -134,7 +158,7 @@ impl Experiment for Plan {
                         let kept = summary.entry(key.to_owned()).or_insert(value);
                         *kept = kept.min(value);
                     }
-                    for key in ["gap_p99", "drops"] {
+                    for key in ["gap_p99", "drops", "known_error"] {
                         let Some(value) = row.get(key) else { continue };
                         let kept = summary.entry(key.to_owned()).or_insert(value);
                         *kept = kept.max(value);
@@ -224,5 +248,8 @@ mod tests {
         assert_eq!((Plan::together(&scenario), plan.scale(&scenario)), (135.0, 1.0));
         plan.head.duration = 36.0;
         assert_eq!(plan.scale(&scenario) * 135.0, 27.0);
+        let change = plan::Change { at: 270.0, rate: 2.0 };
+        let changing = Scenario { changes: vec![change], ..scenario };
+        assert_eq!(plan.scale(&changing) * 270.0, 27.0);
     }
 }

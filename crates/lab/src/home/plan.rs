@@ -30,10 +30,27 @@ pub struct Scenario {
     /// Streams of UDP.
     #[serde(rename = "stream", default)]
     pub streams: Vec<Stream>,
+    /// What the application of the first transfer sends at most, Mbit/s of data; without it all take
+    /// what they get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited: Option<f64>,
+    /// Rates that the bottleneck gets later.
+    #[serde(rename = "change", default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
     /// The sweep: bulk transfers.
     pub flows: Vec<u32>,
     /// Names of the treatments to compare.
     pub treatments: Vec<String>,
+}
+
+/// A change of the bottleneck while everything runs.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// When, in seconds of the plan's duration.
+    pub at: f64,
+    /// Its rate from then on, Mbit/s with link headers.
+    pub rate: f64,
 }
 
 /// A stream of equal packets at equal intervals.
@@ -143,8 +160,22 @@ impl Plan {
                     ));
                 }
             }
-            if !(scenario.rate > 0.01 && scenario.rate <= 10_000.0) {
-                return fault(format!("rate = {}; give 0.01 to 10000 Mbit/s", scenario.rate));
+            let rates = scenario.changes.iter().map(|change| change.rate).chain([scenario.rate]);
+            for rate in rates {
+                if !(rate > 0.01 && rate <= 10_000.0) {
+                    return fault(format!("rate = {rate}; give 0.01 to 10000 Mbit/s"));
+                }
+            }
+            let begin = Plan::together(scenario);
+            let mut times = vec![begin];
+            times.extend(scenario.changes.iter().map(|change| change.at));
+            if !times.is_sorted_by(|one, other| one < other) {
+                return fault(format!(
+                    "changes come in order, after everything runs ({begin} s); correct them"
+                ));
+            }
+            if scenario.limited.is_some_and(|rate| !(0.01..=10_000.0).contains(&rate)) {
+                return fault("limited is 0.01 to 10000 Mbit/s; correct it".to_owned());
             }
             let rtts = &scenario.rtts;
             if rtts.is_empty()

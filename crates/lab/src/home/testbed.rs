@@ -73,7 +73,7 @@ impl Testbed {
             ip::run(&format!("route add default via 10.8.1.1{mss}"))
         })?;
         if treatment.queue == QueueName::Tbf {
-            token_bucket(&provider, scenario, treatment)?;
+            token_bucket(&provider, "add", scenario, treatment)?;
         }
         let mut command = Command::new(sheaf);
         command.args(["emulate", "link", "near", "far", "--rules", "/dev/stdin"]);
@@ -88,6 +88,29 @@ impl Testbed {
             }
         };
         Ok(Testbed { client, server, access, provider, emulate, window })
+    }
+
+    /// Gives the bottleneck `rate` Mbit/s; what waits in it stays.
+    pub fn change(
+        &self,
+        scenario: &Scenario,
+        treatment: &Treatment,
+        rate: f64,
+        sheaf: &Path,
+    ) -> anyhow::Result<()> {
+        let scenario = Scenario { rate, ..scenario.clone() };
+        if treatment.queue == QueueName::Tbf {
+            return token_bucket(&self.provider, "change", &scenario, treatment);
+        }
+        let link = bottleneck(&scenario, treatment);
+        let mut words = vec!["emulate", "change", "link", "near", "pipe", "bottleneck"];
+        words.extend(link.split(' '));
+        said(&self.provider, sheaf, &words).map(drop)
+    }
+
+    /// Whether `sheaf window` is there.
+    pub fn is_controlled(&self) -> bool {
+        self.window.is_some()
     }
 
     /// Packets that the bottleneck dropped, and those that wait in it now.
@@ -125,15 +148,17 @@ fn up(dev: &str, addresses: &[String]) -> std::io::Result<()> {
 }
 
 /// The kernel's token bucket filter where bulk data leaves the provider: with a burst of two packets.
+/// To `change` it is the same command as to `add` it.
 fn token_bucket(
     provider: &Namespace,
+    verb: &str,
     scenario: &Scenario,
     treatment: &Treatment,
 ) -> anyhow::Result<()> {
     let dev = if scenario.direction == DirectionName::Down { "near" } else { "far" };
     let limit = treatment.limit.unwrap_or(scenario.queue) * 1514;
     let mut command = Command::new("tc");
-    command.args(["qdisc", "add", "dev", dev, "root", "tbf", "rate"]);
+    command.args(["qdisc", verb, "dev", dev, "root", "tbf", "rate"]);
     command.args([&kbit(scenario), "burst", "3200", "limit", &limit.to_string()]);
     provider.enter(&mut command);
     let output = command.output().context("tc is missing; install iproute2")?;
@@ -146,15 +171,20 @@ fn kbit(scenario: &Scenario) -> String {
     format!("{}kbit", (scenario.rate * 1e3).round())
 }
 
-/// Rules and pipes of the provider.
-fn rules(scenario: &Scenario, treatment: &Treatment) -> String {
+/// The link that is the bottleneck.
+fn bottleneck(scenario: &Scenario, treatment: &Treatment) -> String {
     let limit = treatment.limit.unwrap_or(scenario.queue);
-    let bottleneck = match treatment.queue {
+    match treatment.queue {
         QueueName::Fifo => format!("rate {} limit {limit}", kbit(scenario)),
         QueueName::FqCodel => format!("rate {} queue fq_codel", kbit(scenario)),
         // It is elsewhere.
         QueueName::Tbf => "limit 100000".to_owned(),
-    };
+    }
+}
+
+/// Rules and pipes of the provider.
+fn rules(scenario: &Scenario, treatment: &Treatment) -> String {
+    let bottleneck = bottleneck(scenario, treatment);
     let mut text = format!("seed = 1\n[pipe.bottleneck]\nlink = \"{bottleneck}\"\n");
     for (class, rtt) in scenario.rtts.iter().enumerate() {
         for way in ["in", "out"] {
@@ -197,13 +227,18 @@ fn window(scenario: &Scenario, treatment: &Treatment, words: &str) -> Vec<String
 
 /// What `sheaf` shows as JSON.
 fn shown(host: &Namespace, sheaf: &Path, words: &[&str]) -> anyhow::Result<serde_json::Value> {
+    Ok(serde_json::from_slice(&said(host, sheaf, words)?)?)
+}
+
+/// What `sheaf` says when it succeeds.
+fn said(host: &Namespace, sheaf: &Path, words: &[&str]) -> anyhow::Result<Vec<u8>> {
     let mut command = Command::new(sheaf);
     command.args(words);
     host.enter(&mut command);
     let output = command.output().context("sheaf does not start")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "sheaf {}: {}", words.join(" "), said.trim());
-    Ok(serde_json::from_slice(&output.stdout)?)
+    Ok(output.stdout)
 }
 
 /// A program that runs until this is dropped.

@@ -14,11 +14,13 @@ use sheaf_voice::emodel::Codec;
 use sheaf_voice::meter::Meter;
 use sheaf_voice::packet::Stamp;
 use sheaf_voice::playout::Heard;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
 const PORT: u16 = 5004;
@@ -60,29 +62,67 @@ pub struct Bulk {
 }
 
 impl Bulk {
-    /// `count` transfers, which the client opens, over the server's addresses in turn.
+    /// `count` transfers, which the client opens, over the server's addresses in turn; each begins
+    /// when it is connected.
     pub fn start(testbed: &Testbed, scenario: &Scenario, count: u32) -> anyhow::Result<Bulk> {
-        let mut bulk = Bulk { sockets: Vec::new(), bytes: Vec::new() };
+        let bytes = (0..count).map(|_| Arc::default()).collect();
+        let mut bulk = Bulk { sockets: Vec::new(), bytes };
         let listener = testbed.server.run(|| TcpListener::bind("0.0.0.0:80"))?;
-        for number in 0..count as usize {
-            let to = format!("{}:80", server(number % scenario.rtts.len()));
-            let near = testbed.client.run(|| TcpStream::connect(&to))?;
-            let (far, _) = listener.accept()?;
-            let (mut from, to) = match scenario.direction {
-                DirectionName::Down => (far, near),
-                DirectionName::Up => (near, far),
-            };
-            let name = &scenario.congestion;
-            setsockopt(&from, TcpCongestion, &OsString::from(name)).with_context(|| {
-                format!("no congestion control {name}; `modprobe tcp_{name}`, or give another")
-            })?;
-            let bytes = Arc::new(AtomicU64::new(0));
-            bulk.sockets.extend([from.try_clone()?, to.try_clone()?]);
-            bulk.bytes.push(bytes.clone());
-            std::thread::spawn(move || while from.write_all(&[0; 16384]).is_ok() {});
-            std::thread::spawn(move || receive(to, &bytes));
-        }
-        Ok(bulk)
+        let (connected, connections) = channel();
+        let begin = clock::now();
+        std::thread::scope(|scope| {
+            for number in 0..count {
+                let to = format!("{}:80", server(number as usize % scenario.rtts.len()));
+                let connected = connected.clone();
+                scope.spawn(move || {
+                    let near = wait_until(begin + SPACING * number)
+                        .and_then(|()| testbed.client.run(|| TcpStream::connect(&to)));
+                    // Nobody listens any more where another one failed.
+                    let _ = connected.send((number, near));
+                });
+            }
+            drop(connected);
+            let mut accepted = BTreeMap::new();
+            for (number, near) in connections {
+                let near = near?;
+                let far = loop {
+                    if let Some(far) = accepted.remove(&near.local_addr()?) {
+                        break far;
+                    }
+                    let (far, from) = listener.accept()?;
+                    accepted.insert(from, far);
+                };
+                bulk.begin(scenario, number as usize, near, far)?;
+            }
+            Ok(bulk)
+        })
+    }
+
+    /// Begins transfer `number` over its connection.
+    fn begin(
+        &mut self,
+        scenario: &Scenario,
+        number: usize,
+        near: TcpStream,
+        far: TcpStream,
+    ) -> anyhow::Result<()> {
+        let (from, to) = match scenario.direction {
+            DirectionName::Down => (far, near),
+            DirectionName::Up => (near, far),
+        };
+        let name = &scenario.congestion;
+        setsockopt(&from, TcpCongestion, &OsString::from(name)).with_context(|| {
+            format!("no congestion control {name}; `modprobe tcp_{name}`, or give another")
+        })?;
+        self.sockets.extend([from.try_clone()?, to.try_clone()?]);
+        let bytes = self.bytes[number].clone();
+        let limit = scenario.limited.filter(|_| number == 0);
+        std::thread::spawn(move || match limit {
+            None => send_all(from),
+            Some(mbps) => send_some(from, mbps),
+        });
+        std::thread::spawn(move || receive(to, &bytes));
+        Ok(())
     }
 
     /// Bytes that have arrived, by transfer.
@@ -95,6 +135,28 @@ impl Drop for Bulk {
     fn drop(&mut self) {
         for socket in &self.sockets {
             let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Between the beginnings of two transfers: a hundred in the same instant are a flood, and one after
+/// the other's handshake takes longer than what is measured.
+const SPACING: Duration = Duration::from_millis(20);
+
+/// Sends without an end.
+fn send_all(mut to: TcpStream) {
+    while to.write_all(&[0; 16384]).is_ok() {}
+}
+
+/// Sends `mbps` Mbit/s, as an application that has no more; what TCP did not take in time is lost.
+fn send_some(mut to: TcpStream, mbps: f64) {
+    let every = Duration::from_millis(10);
+    let bytes = vec![0; (mbps * 1e6 / 8.0 * every.as_secs_f64()) as usize];
+    let mut next = clock::now();
+    while to.write_all(&bytes).is_ok() {
+        next = (next + every).max(clock::now());
+        if wait_until(next).is_err() {
+            return;
         }
     }
 }

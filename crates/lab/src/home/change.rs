@@ -1,0 +1,147 @@
+//! A bottleneck that changes while everything runs, and what window control knows of it meanwhile.
+//!
+//! Both are rates on the wire: the emulator's counts whole frames with their link headers, and so
+//! does the program of `sheaf window`.
+
+use super::measure::LOOK;
+use super::plan::{Scenario, Treatment};
+use super::testbed::Testbed;
+use super::traffic::wait_until;
+use crate::experiment::{Axis, Series};
+use sheaf_stage::{Duration, Instant};
+use std::path::Path;
+
+/// So long after a change the capacity is to be known again.
+const SETTLED: Duration = Duration::from_secs(5);
+
+/// A rate in Mbit/s from this moment on.
+pub type Step = (Instant, f64);
+
+/// What window control held for the capacity, all in Mbit/s.
+#[derive(Debug, Default, PartialEq)]
+pub struct Known {
+    /// Over time.
+    curve: Vec<Step>,
+    /// The truth, and what was known of it, 5 s after the start and after each change.
+    settled: Vec<(f64, f64)>,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Item {
+    /// The bottleneck gets this rate.
+    Change(f64),
+    /// A look at what is known.
+    Look,
+    /// What is known now counts against this rate.
+    Settled(f64),
+}
+
+/// Changes the bottleneck as `steps` say, the first of which is the state at the start, and looks at
+/// what is known of it, until `until`.
+pub fn follow(
+    testbed: &Testbed,
+    scenario: &Scenario,
+    treatment: &Treatment,
+    steps: &[Step],
+    until: Instant,
+    sheaf: &Path,
+) -> anyhow::Result<Known> {
+    let mut known = Known::default();
+    for (at, item) in agenda(steps, until) {
+        if !testbed.is_controlled() && !matches!(item, Item::Change(_)) {
+            continue;
+        }
+        wait_until(at)?;
+        match item {
+            Item::Change(rate) => testbed.change(scenario, treatment, rate, sheaf)?,
+            Item::Look => known.curve.push((at, testbed.capacity(sheaf)? / 1e6)),
+            Item::Settled(truth) => known.settled.push((truth, testbed.capacity(sheaf)? / 1e6)),
+        }
+    }
+    if !testbed.is_controlled() {
+        // Drawn over what others know of it.
+        let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([until]);
+        let drawn =
+            steps.iter().zip(ends).flat_map(|((at, rate), end)| [(*at, *rate), (end, *rate)]);
+        known.curve = drawn.collect();
+    }
+    Ok(known)
+}
+
+/// Everything in order of time. A rate that does not last for 5 s need not be known.
+fn agenda(steps: &[Step], until: Instant) -> Vec<(Instant, Item)> {
+    let mut items = Vec::new();
+    let Some((start, _)) = steps.first() else { return items };
+    items.extend(steps.iter().skip(1).map(|(at, rate)| (*at, Item::Change(*rate))));
+    for (number, (at, rate)) in steps.iter().enumerate() {
+        let end = steps.get(number + 1).map_or(until, |(next, _)| *next);
+        if *at + SETTLED <= end {
+            items.push((*at + SETTLED, Item::Settled(*rate)));
+        }
+    }
+    let looks = (1..).map(|number| *start + LOOK * number).take_while(|at| *at <= until);
+    items.extend(looks.map(|at| (at, Item::Look)));
+    items.retain(|(at, _)| *at <= until);
+    items.sort_by_key(|(at, _)| *at);
+    items
+}
+
+impl Known {
+    /// `known_0`, `known_1` …: what was known 5 s after the start and each change; `known_error`: by
+    /// how many per cent it was wrong at most. None where the capacity was told.
+    pub fn metrics(&self) -> Vec<(String, f64)> {
+        let known = self.settled.iter().map(|(_, known)| *known);
+        let mut metrics: Vec<_> = (0..)
+            .zip(known)
+            .map(|(number, known): (u32, _)| (format!("known_{number}"), known))
+            .collect();
+        let error = |(truth, known): &(f64, f64)| 100.0 * (known / truth - 1.0).abs();
+        let most = self.settled.iter().map(error).max_by(f64::total_cmp);
+        metrics.extend(most.map(|most| ("known_error".to_owned(), most)));
+        metrics
+    }
+
+    /// The capacity over time since `started`.
+    pub fn series(&self, started: Instant) -> Option<Series> {
+        let points = self.curve.iter().map(|(at, rate)| ((*at - started).as_secs_f64(), *rate));
+        (!self.curve.is_empty()).then(|| Series {
+            name: "Capacity of the bottleneck".to_owned(),
+            x: Axis::new("time", "s"),
+            y: Axis::new("capacity", "Mbit/s"),
+            points: points.collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    #[test]
+    fn what_is_known_counts_five_seconds_after_the_start_and_each_change_that_lasts() {
+        let steps = [(at(1_000), 20.0), (at(8_000), 10.0), (at(9_000), 40.0), (at(20_000), 20.0)];
+        let agenda = agenda(&steps, at(24_000));
+        let counted: Vec<_> =
+            agenda.iter().filter(|(_, item)| matches!(item, Item::Settled(_))).copied().collect();
+        assert_eq!(counted, [(at(6_000), Item::Settled(20.0)), (at(14_000), Item::Settled(40.0))]);
+        let changes = agenda.iter().filter(|(_, item)| matches!(item, Item::Change(_))).count();
+        assert_eq!(changes, 3, "the first is the state at the start");
+        assert!(agenda.is_sorted_by_key(|(at, _)| *at));
+        assert!(agenda.iter().all(|(when, _)| *when <= at(24_000)));
+    }
+
+    #[test]
+    fn the_error_is_the_largest_in_either_direction() {
+        let known = Known { curve: Vec::new(), settled: vec![(20.0, 19.0), (10.0, 11.2)] };
+        let metrics = known.metrics();
+        assert_eq!(metrics[1], ("known_1".to_owned(), 11.2));
+        assert_eq!(metrics[2].0, "known_error");
+        assert!((metrics[2].1 - 12.0).abs() < 1e-9, "{metrics:?}");
+        assert!(Known::default().metrics().is_empty(), "nothing was to be known");
+    }
+}
