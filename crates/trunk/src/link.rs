@@ -261,13 +261,13 @@ impl Link {
 
     /// The frame to send next: an urgent one, unless these have had their share.
     fn first(&mut self) -> Option<Queued> {
-        if self.lead < LEAD || self.queue.is_empty() {
-            if let Some(queued) = self.urgent.pop_front() {
-                let cost = self.cost(queued.bytes.len());
-                self.urgent_bytes -= cost;
-                self.lead = if self.queue.is_empty() { 0 } else { self.lead + cost };
-                return Some(queued);
-            }
+        if (self.lead < LEAD || self.queue.is_empty())
+            && let Some(queued) = self.urgent.pop_front()
+        {
+            let cost = self.cost(queued.bytes.len());
+            self.urgent_bytes -= cost;
+            self.lead = if self.queue.is_empty() { 0 } else { self.lead + cost };
+            return Some(queued);
         }
         let queued = self.queue.pop_front()?;
         self.lead = self.lead.saturating_sub(self.cost(queued.bytes.len()));
