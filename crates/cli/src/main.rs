@@ -68,7 +68,8 @@ enum Command {
     },
     /// Print statistics per interface, next hop, link and flow
     Show {
-        /// dev IF for one interface only
+        /// This interface only
+        #[arg(value_name = "dev IF")]
         words: Vec<String>,
         /// As JSON
         #[arg(long)]
