@@ -172,7 +172,8 @@ fn sequence(rng: &mut Rng, first: u32, forged: bool) -> Wire {
 
 fn arrival(link: u8, seq: u32, predecessor: Predecessor, flow: u64) -> Arrival {
     let payload = vec![0; 100];
-    Arrival { link, seq, predecessor, flow: Flow::of_hash(flow), packing: Packing::One, payload }
+    let (flow, packing) = (Flow::of_hash(flow), Packing::One);
+    Arrival { link, seq, predecessor, flow, urgent: false, packing, payload }
 }
 
 /// Takes out all that is ready; answers whether every flow kept its order.

@@ -7,7 +7,8 @@ use super::measure::LOOK;
 use super::plan::{Scenario, Treatment};
 use super::testbed::Testbed;
 use super::traffic::wait_until;
-use crate::experiment::{Axis, Series};
+use crate::measured::Series;
+use crate::view::Axis;
 use sheaf_stage::{Duration, Instant};
 use std::path::Path;
 
