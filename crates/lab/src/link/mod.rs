@@ -86,7 +86,9 @@ impl Experiment for Plan {
             summary: Vec::new(),
             notes: "The rate counts whole Ethernet frames with preamble and gap, as a cable does; \
                     received is UDP payload of 1470 bytes in frames of 1536. A burst is what came \
-                    above the rate in any window of two packets or more. Half of the round-trip \
+                    above the rate in any window of two packets or more. On real stacks the error \
+                    is against what an ideal link would have carried of the same packets, sent \
+                    when they were: a sender that comes late lets a short queue run empty. Half of the round-trip \
                     time lies on each way. Every queue holds rate × RTT / 1498 packets, with an RTT \
                     of 1 ms where none is set, and never less than two; under one-queue the packets \
                     under way count, too. Data on its way is what the link to the receiver holds in \

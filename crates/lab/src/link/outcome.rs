@@ -6,9 +6,10 @@ use crate::view::Axis;
 use sheaf_stage::{Duration, Instant};
 
 /// The numbers of a row: key, name, unit.
-pub const METRICS: [(&str, &str, &str); 20] = [
+pub const METRICS: [(&str, &str, &str); 21] = [
     ("received", "payload received", "Mbit/s"),
     ("wire", "received, headers and gaps counted", "Mbit/s"),
+    ("ideal", "what an ideal link carries of what was sent", "Mbit/s"),
     ("error", "error of the rate", "%"),
     ("burst", "largest burst above the rate", "bytes"),
     ("rtt_mean", "mean RTT", "ms"),
@@ -32,25 +33,30 @@ pub const METRICS: [(&str, &str, &str); 20] = [
 /// Points of a curve at most; longer ones are thinned out.
 const CURVE: usize = 400;
 
-/// UDP above the rate: when packets arrived, of `sent`.
-pub fn rate(point: &Point, arrivals: &[Instant], sent: u64) -> Measured {
+/// UDP above the rate: when packets arrived, of `sent`. A real sender is late at times, for longer than a
+/// short queue lasts, and then the link stands idle, which is no error of the link: `ideal`, when the
+/// same packets arrive over a link without fault, is what its rate is held against; without it, the
+/// rate set.
+pub fn rate(point: &Point, arrivals: &[Instant], sent: u64, ideal: Option<&[Instant]>) -> Measured {
     let mut metrics = Vec::new();
-    if let (Some(rate), [first, .., last]) = (point.rate, arrivals) {
-        // The first arrival begins the time; what it carried came before.
-        let packets = (arrivals.len() - 1) as f64;
-        let seconds = (*last - *first).as_secs_f64();
-        let mbits = |bytes: usize| packets * bytes as f64 * 8.0 / seconds / 1e6;
-        let set = rate.as_bps() as f64 / 1e6;
-        metrics = vec![
-            number("received", mbits(PAYLOAD)),
-            number("wire", mbits(ON_WIRE)),
-            number("error", 100.0 * (mbits(ON_WIRE) / set - 1.0)),
-            number("burst", largest_burst(arrivals, set * 1e6 / 8.0)),
-        ];
+    if let (Some(rate), Some(pace)) = (point.rate, pace(arrivals)) {
+        let mbits = |pace: f64, bytes: usize| pace * bytes as f64 * 8.0 / 1e6;
+        let (wire, set) = (mbits(pace, ON_WIRE), rate.as_bps() as f64 / 1e6);
+        metrics = vec![number("received", mbits(pace, PAYLOAD)), number("wire", wire)];
+        let ideal = ideal.and_then(self::pace).map(|pace| mbits(pace, ON_WIRE));
+        metrics.extend(ideal.map(|ideal| number("ideal", ideal)));
+        metrics.push(number("error", 100.0 * (wire / ideal.unwrap_or(set) - 1.0)));
+        metrics.push(number("burst", largest_burst(arrivals, set * 1e6 / 8.0)));
     }
     metrics.push(number("sent", sent as f64));
     metrics.push(number("loss", lost(arrivals.len(), sent)));
     Measured { metrics, series: Vec::new() }
+}
+
+/// Packets a second; the first arrival begins the time, what it carried came before.
+fn pace(arrivals: &[Instant]) -> Option<f64> {
+    let [first, .., last] = arrivals else { return None };
+    Some((arrivals.len() - 1) as f64 / (*last - *first).as_secs_f64())
 }
 
 /// The most bytes above `rate` (in bytes a second) in any window of two packets or more that

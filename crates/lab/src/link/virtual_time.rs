@@ -37,7 +37,7 @@ pub fn run(point: &Point) -> anyhow::Result<Measured> {
     simulation.run_until(end + point.rtt + Duration::from_secs(10));
     Ok(match simulation.nodes() {
         [Actor::Source(source), Actor::Sink(sink), ..] => {
-            outcome::rate(point, &sink.arrivals, source.counted)
+            outcome::rate(point, &sink.arrivals, source.counted, None)
         }
         [Actor::Pinger(source, trips), ..] => {
             outcome::round_trips(point, trips.clone(), source.counted)
@@ -154,6 +154,45 @@ struct Sink {
     arrivals: Vec<Instant>,
 }
 
+/// When the packets of `sends` from number `from` on arrive over the link of `point` that is never late: what
+/// real links are held against, whatever the sender was kept from.
+pub fn ideal(point: &Point, sends: &[Instant], from: usize) -> anyhow::Result<Vec<Instant>> {
+    let mut link = Link::new(config(point), point.seed)?;
+    let mut arrivals = Vec::with_capacity(sends.len());
+    let mut fetch = |link: &mut Link, until: Instant| {
+        while let Some(packet) = link.dequeue(until) {
+            if packet.number >= from as u64 {
+                arrivals.push(packet.depart);
+            }
+            link.recycle(packet.bytes);
+        }
+    };
+    for (number, at) in (0..).zip(sends) {
+        fetch(&mut link, *at);
+        let mut bytes = link.buffer();
+        bytes.resize(PACKET, 0);
+        link.enqueue(Packet::new(bytes, *at, number), *at);
+    }
+    fetch(&mut link, Instant::MAX);
+    Ok(arrivals)
+}
+
+/// One direction of `point`'s link.
+fn config(point: &Point) -> LinkConfig {
+    LinkConfig {
+        rate: point.rate,
+        // Simulated packets begin with IP.
+        overhead: Overhead { packet: (ETHERNET + LINE) as i32, ..Overhead::default() },
+        queue: QueueConfig::Fifo(FifoConfig {
+            limit: Limit::Packets(point.limit),
+            ..FifoConfig::default()
+        }),
+        single: point.shaper == Shaper::OneQueue,
+        delay: Delay::constant(point.rtt / 2),
+        ..LinkConfig::default()
+    }
+}
+
 /// One direction of the link.
 struct Way {
     link: Link,
@@ -163,19 +202,7 @@ struct Way {
 
 impl Way {
     fn new(point: &Point, to: NodeId, seed: u64) -> anyhow::Result<Way> {
-        let config = LinkConfig {
-            rate: point.rate,
-            // Simulated packets begin with IP.
-            overhead: Overhead { packet: (ETHERNET + LINE) as i32, ..Overhead::default() },
-            queue: QueueConfig::Fifo(FifoConfig {
-                limit: Limit::Packets(point.limit),
-                ..FifoConfig::default()
-            }),
-            single: point.shaper == Shaper::OneQueue,
-            delay: Delay::constant(point.rtt / 2),
-            ..LinkConfig::default()
-        };
-        Ok(Way { link: Link::new(config, seed)?, to, number: 0 })
+        Ok(Way { link: Link::new(config(point), seed)?, to, number: 0 })
     }
 
     fn enqueue(&mut self, packet: Vec<u8>, now: Instant) {
@@ -237,5 +264,54 @@ impl Node for Actor {
 fn drain(host: &mut tcp::Host, way: NodeId, now: Instant, out: &mut Outbox<Vec<u8>>) {
     while let Some(packet) = host.dequeue(now) {
         out.send(way, packet);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::plan::ON_WIRE;
+    use sheaf_stage::Bitrate;
+
+    /// 100 Mbit/s without delay, as the plan `emulator-rate` has it: a queue of 8 packets, 1 ms.
+    fn point() -> Point {
+        Point {
+            test: Test::Udp,
+            shaper: Shaper::TwoQueues,
+            rate: Some(Bitrate::from_mbps(100)),
+            rtt: Duration::ZERO,
+            limit: 8,
+            warm_up: Duration::from_millis(10),
+            duration: Duration::from_millis(100),
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn what_a_late_sender_keeps_from_the_link_is_no_error_of_the_link() {
+        let point = point();
+        let each = Duration::from_nanos(ON_WIRE as u64 * 80);
+        let in_time = |n: u32| Instant::ZERO + point.interval() * n;
+        // From 50 ms to 54 ms the sender did not run; then it makes up for it at once.
+        let (gone, back) = (Instant::from_millis(50), Instant::from_millis(54));
+        let late = |at: Instant| if at > gone { at.max(back) } else { at };
+        let (all, from) = (1000, 100);
+        let punctual = (0..all).map(in_time).collect::<Vec<_>>();
+        let sends = punctual.iter().copied().map(late).collect::<Vec<_>>();
+        let span = |arrivals: &[Instant]| *arrivals.last().unwrap() - arrivals[0];
+
+        let ideal = super::ideal(&point, &punctual, from).unwrap();
+        assert_eq!(span(&ideal), each * (ideal.len() as u32 - 1), "no gap");
+        let arrivals = super::ideal(&point, &sends, from).unwrap();
+        let idle = span(&arrivals) - each * (arrivals.len() as u32 - 1);
+        let expected = Duration::from_millis(3)..Duration::from_micros(3200);
+        assert!(expected.contains(&idle), "4 ms less what the queue held: {idle:?}");
+
+        let error = |ideal| {
+            let measured = outcome::rate(&point, &arrivals, sends.len() as u64, ideal);
+            measured.metrics.iter().find(|(key, _)| key == "error").unwrap().1
+        };
+        assert!(error(None) < -2.5, "{}", error(None));
+        assert_eq!(error(Some(&arrivals)), 0.0);
     }
 }

@@ -3,7 +3,7 @@
 use super::{FAR, Path};
 use crate::link::outcome::{self, Transfer};
 use crate::link::plan::{PAYLOAD, Point};
-use crate::link::virtual_time::{PING, SAMPLE};
+use crate::link::virtual_time::{self, PING, SAMPLE};
 use crate::measured::Measured;
 use anyhow::Context;
 use nix::libc;
@@ -42,15 +42,27 @@ pub(super) fn udp(point: &Point, path: &Path) -> anyhow::Result<Measured> {
         let sent = scope.spawn(|| send(point, &sender)).join().expect("no panic inside");
         (sent, arrivals.join().expect("no panic inside"))
     });
-    let (sent, latest) = sent?;
-    let mut measured = outcome::rate(point, &arrivals?, sent);
-    measured.metrics.push(("sender_late".to_owned(), latest.as_secs_f64() * 1e3));
+    let sent = sent?;
+    let ideal = virtual_time::ideal(point, &sent.times, sent.from)?;
+    let counted = (sent.times.len() - sent.from) as u64;
+    let mut measured = outcome::rate(point, &arrivals?, counted, Some(&ideal));
+    measured.metrics.push(("sender_late".to_owned(), sent.latest.as_secs_f64() * 1e3));
     Ok(measured)
 }
 
-/// Sends until the end; how many packets while it was measured, and how late the latest of them.
-/// What is measured is marked with a 1 in the first byte.
-fn send(point: &Point, socket: &UdpSocket) -> io::Result<(u64, Duration)> {
+/// What was sent.
+struct Sent {
+    /// When each packet was.
+    times: Vec<Instant>,
+    /// The first that counts.
+    from: usize,
+    /// How late the latest of those was.
+    latest: Duration,
+}
+
+/// Sends until the end; whoever wakes up late makes up for it at once. What is measured is marked with a
+/// 1 in the first byte.
+fn send(point: &Point, socket: &UdpSocket) -> io::Result<Sent> {
     timer::precise()?;
     // A sender that others keep from sending lets the queue run empty, and the link stand idle.
     timer::hurry();
@@ -58,14 +70,20 @@ fn send(point: &Point, socket: &UdpSocket) -> io::Result<(u64, Duration)> {
     let mut packet = [0; PAYLOAD];
     let start = clock::now();
     let (measured, end) = (start + point.warm_up, start + point.whole());
-    let (mut next, mut counted, mut latest) = (start, 0, Duration::ZERO);
+    let count = (point.whole().as_nanos() / point.interval().as_nanos().max(1)) as usize;
+    let mut sent = Sent { times: Vec::with_capacity(count + 1), from: 0, latest: Duration::ZERO };
+    let mut next = start;
     while next < end {
         timer::wait(&mut poller, 0, next, SPIN)?;
-        if next >= measured {
-            latest = latest.max(clock::now() - next);
+        let now = clock::now();
+        let counts = next >= measured;
+        if counts {
+            sent.latest = sent.latest.max(now - next);
+        } else {
+            sent.from += 1;
         }
-        packet[0] = u8::from(next >= measured);
-        counted += u64::from(packet[0]);
+        packet[0] = u8::from(counts);
+        sent.times.push(now);
         match socket.send(&packet) {
             Ok(_) => {}
             // A queue of this host is full, which is what a token bucket does with an overload.
@@ -74,7 +92,7 @@ fn send(point: &Point, socket: &UdpSocket) -> io::Result<(u64, Duration)> {
         }
         next += point.interval();
     }
-    Ok((counted, latest))
+    Ok(sent)
 }
 
 /// When marked packets arrived, until none comes any more.
