@@ -8,7 +8,7 @@
 //! * [`sender`]: numbers packets, deals them out ([`Sender`]);
 //!   * [`schedule`]: which link a packet takes, one file per scheduler;
 //!   * [`rate`]: what a link carries;
-//!   * [`link`]: a link's queue and what was reported about it;
+//!   * [`link`]: a link's queue, urgent frames first, and what was reported about it;
 //!   * `door`: single packets are dropped before the queues are full;
 //!   * `fallback`: never worse than the best single link;
 //! * [`resequencer`]: order, per flow ([`Resequencer`], a [`Stage`](sheaf_stage::Stage));

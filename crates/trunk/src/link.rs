@@ -1,11 +1,13 @@
 //! The sender's side of one link: its queue, its pace, and what the other end reported about it.
 
+mod queue;
+
+pub(crate) use queue::{Lanes, Queued};
+
 use crate::config::SenderConfig;
-use crate::flow::Flow;
 use crate::rate::{RateControl, Sample};
 use sheaf_stage::{Bitrate, Duration, Instant};
-use sheaf_wire::trunk::{Packing, Predecessor, Report};
-use std::collections::VecDeque;
+use sheaf_wire::trunk::Report;
 
 /// How much sending may run behind its pace and catch up: timers of a busy machine are late.
 const CATCH_UP: Duration = Duration::from_millis(2);
@@ -15,8 +17,6 @@ const SUSPECT: Duration = Duration::from_millis(80);
 const SUSPECT_BESIDE: Duration = Duration::from_millis(40);
 /// Reports of other links that show so.
 const BESIDE: u8 = 2;
-/// Bytes that urgent frames may be ahead of those that wait behind them; beyond, they have half.
-const LEAD: u64 = 6_000;
 /// What a lost packet costs beside its own way: TCP repeats it after about this long (the least
 /// retransmission timeout of Linux).
 const REPAIR: Duration = Duration::from_millis(200);
@@ -67,23 +67,6 @@ pub struct LinkStats {
     pub jitter: Duration,
 }
 
-/// A frame that waits: room for the header, then packets; or a mark of the baselines.
-#[derive(Clone, Debug)]
-pub(crate) struct Queued {
-    pub seq: u32,
-    pub flow: Flow,
-    pub predecessor: Predecessor,
-    pub packing: Packing,
-    pub packets: u32,
-    /// Round and deficit, when it is a mark; `bytes` is then empty.
-    pub mark: Option<(u32, i32)>,
-    /// It goes before those that are not.
-    pub urgent: bool,
-    /// Other links have, or had, the same.
-    pub copy: bool,
-    pub bytes: Vec<u8>,
-}
-
 /// One link.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -92,14 +75,7 @@ pub(crate) struct Link {
     /// Left out because of its loss.
     pub lossy: bool,
     pub rate: RateControl,
-    pub queue: VecDeque<Queued>,
-    /// What goes before that.
-    urgent: VecDeque<Queued>,
-    /// Bytes of both, and of the urgent ones.
-    queued_bytes: u64,
-    urgent_bytes: u64,
-    /// Bytes by which urgent frames are ahead while others wait.
-    lead: u64,
+    pub queue: Lanes,
     told: Option<Fill>,
     /// The carrier that tells its queue told of none since the last report.
     carrier_dry: bool,
@@ -156,11 +132,7 @@ impl Link {
             up: false,
             lossy: false,
             rate: RateControl::new(first_rate),
-            queue: VecDeque::new(),
-            urgent: VecDeque::new(),
-            queued_bytes: 0,
-            urgent_bytes: 0,
-            lead: 0,
+            queue: Lanes::new(config.overhead),
             told: None,
             carrier_dry: true,
             next_send: Instant::ZERO,
@@ -187,48 +159,9 @@ impl Link {
         len as u64 + u64::from(self.config.overhead)
     }
 
-    pub fn push(&mut self, queued: Queued) {
-        let cost = self.cost(queued.bytes.len());
-        self.queued_bytes += cost;
-        if queued.urgent {
-            self.urgent_bytes += cost;
-            self.urgent.push_back(queued);
-        } else {
-            self.queue.push_back(queued);
-        }
-    }
-
-    /// Frames that wait.
-    pub fn waiting(&self) -> usize {
-        self.queue.len() + self.urgent.len()
-    }
-
-    /// Whether none waits.
-    pub fn is_idle(&self) -> bool {
-        self.waiting() == 0
-    }
-
-    /// The lowest number that waits.
-    pub fn next_seq(&self) -> Option<u32> {
-        let first = self.queue.iter().find(|queued| queued.mark.is_none());
-        let both = first.into_iter().chain(self.urgent.front()).map(|queued| queued.seq);
-        both.reduce(|a, b| if a.wrapping_sub(b).cast_signed() < 0 { a } else { b })
-    }
-
-    /// Another packet shares the last frame of the queue.
-    pub fn grew(&mut self, bytes: usize) {
-        self.queued_bytes += bytes as u64;
-    }
-
-    /// Takes everything that waits.
-    pub fn take_queue(&mut self) -> impl Iterator<Item = Queued> {
-        (self.queued_bytes, self.urgent_bytes) = (0, 0);
-        self.urgent.drain(..).chain(self.queue.drain(..))
-    }
-
     /// Whether the next frame may leave at `now`.
     pub fn ready(&self, config: &SenderConfig, now: Instant) -> bool {
-        match (self.is_idle() || !self.up, self.told) {
+        match (self.queue.is_empty() || !self.up, self.told) {
             (true, _) => false,
             (false, Some(fill)) => !above(fill, config.busy_percent),
             (false, None) => self.next_send <= now,
@@ -237,15 +170,13 @@ impl Link {
 
     /// When the next frame may leave, if only time has to pass.
     pub fn next_send(&self) -> Option<Instant> {
-        (self.up && !self.is_idle() && self.told.is_none()).then_some(self.next_send)
+        (self.up && !self.queue.is_empty() && self.told.is_none()).then_some(self.next_send)
     }
 
     /// Takes the next frame, and moves the pace on.
     pub fn pop(&mut self, now: Instant) -> Option<Queued> {
-        let queued = self.first()?;
-        let cost = self.cost(queued.bytes.len());
-        self.queued_bytes -= cost;
-        self.dry |= self.is_idle();
+        let (queued, cost) = self.queue.pop()?;
+        self.dry |= self.queue.is_empty();
         self.next_send = self.next_send.max(now - CATCH_UP) + self.rate.pause_after(cost);
         if let Some(fill) = &mut self.told {
             fill.waiting += cost;
@@ -256,21 +187,6 @@ impl Link {
         if queued.mark.is_none() && !queued.urgent {
             self.last_sent = Some(queued.seq);
         }
-        Some(queued)
-    }
-
-    /// The frame to send next: an urgent one, unless these have had their share.
-    fn first(&mut self) -> Option<Queued> {
-        if (self.lead < LEAD || self.queue.is_empty())
-            && let Some(queued) = self.urgent.pop_front()
-        {
-            let cost = self.cost(queued.bytes.len());
-            self.urgent_bytes -= cost;
-            self.lead = if self.queue.is_empty() { 0 } else { self.lead + cost };
-            return Some(queued);
-        }
-        let queued = self.queue.pop_front()?;
-        self.lead = self.lead.saturating_sub(self.cost(queued.bytes.len()));
         Some(queued)
     }
 
@@ -295,28 +211,23 @@ impl Link {
 
     /// Whether there is room for one more packet; an urgent one looks at its like alone.
     pub fn has_room(&self, urgent: bool, config: &SenderConfig) -> bool {
-        let waiting = if urgent { self.urgent.len() } else { self.waiting() };
-        let wait = self.rate.time_for(self.bytes_before(urgent));
+        let (waiting, bytes) = self.queue.before(urgent);
+        let wait = self.rate.time_for(bytes);
         waiting < config.queue_packets || waiting < config.queue_packets_max && wait < config.queue
-    }
-
-    /// Bytes that leave before a packet that comes now.
-    fn bytes_before(&self, urgent: bool) -> u64 {
-        if urgent { self.urgent_bytes } else { self.queued_bytes }
     }
 
     /// Whether the queue is above the busy share: the carrier's where it tells (what waits here
     /// waits because of that), else our own.
     pub fn is_busy(&self, config: &SenderConfig) -> bool {
         match self.told {
-            Some(fill) => !self.is_idle() || above(fill, config.busy_percent),
+            Some(fill) => !self.queue.is_empty() || above(fill, config.busy_percent),
             None => self.wait() * 100 > config.queue * u32::from(config.busy_percent),
         }
     }
 
     /// How long what waits will take.
     pub fn wait(&self) -> Duration {
-        self.rate.time_for(self.queued_bytes)
+        self.rate.time_for(self.queue.bytes())
     }
 
     /// When a packet of `len` bytes would arrive, after the shortest delay of all links, whose
@@ -328,7 +239,7 @@ impl Link {
         now: Instant,
     ) -> Duration {
         let carrier = self.told.map_or(0, |fill| fill.waiting);
-        let before = self.bytes_before(urgent) + carrier;
+        let before = self.queue.before(urgent).1 + carrier;
         let sending = self.rate.time_for(before + self.cost(len));
         let path = match (self.rate.base(), reference) {
             (Some(base), Some(reference)) => crate::rate::later(base, reference).max(0) as u64,
@@ -436,8 +347,7 @@ impl Link {
             self.loss.begin(now);
         }
         self.judge_loss(limit);
-        let idle = self.is_idle();
-        let dry = std::mem::replace(&mut self.dry, idle);
+        let dry = std::mem::replace(&mut self.dry, self.queue.is_empty());
         let carrier_empty = self.told.is_some_and(|fill| fill.waiting == 0);
         let carrier_dry = std::mem::replace(&mut self.carrier_dry, carrier_empty);
         let limited = if self.told.is_some() { !carrier_dry } else { !dry };
@@ -466,7 +376,7 @@ impl Link {
             used,
             frames: self.frames,
             bytes: self.bytes,
-            waiting: self.waiting(),
+            waiting: self.queue.len(),
             rate: self.rate.rate().as_bps(),
             loss: self.loss.share,
             round_trip: self.round_trip,

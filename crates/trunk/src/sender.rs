@@ -165,7 +165,7 @@ impl Sender {
         let link = self.links[index].as_mut()?;
         let mut queued = link.pop(now)?;
         let link_seq = link.number(queued.bytes.len()) as u8;
-        if self.newest == Some(index) && link.queue.is_empty() {
+        if self.newest == Some(index) && link.queue.has_urgent_only() {
             self.newest = None;
         }
         if let Some((round, deficit)) = queued.mark {
@@ -187,7 +187,7 @@ impl Sender {
         let send = self.links().filter_map(|(_, link)| link.next_send());
         let suspect = self
             .links()
-            .filter(|(index, link)| !link.is_idle() && self.answering & 1 << index != 0);
+            .filter(|(index, link)| !link.queue.is_empty() && self.answering & 1 << index != 0);
         send.chain(suspect.filter_map(|(_, link)| link.suspect_at())).min()
     }
 
@@ -199,7 +199,7 @@ impl Sender {
     /// The number of the next data frame on a link: of the first that waits for it, or the next.
     pub fn next_seq(&self, id: LinkId) -> u32 {
         let link = self.links.get(id.index()).and_then(Option::as_ref);
-        link.and_then(Link::next_seq).unwrap_or(self.next_seq)
+        link.and_then(|link| link.queue.next_seq()).unwrap_or(self.next_seq)
     }
 
     /// Learns from a report about link `id`. `micros`: our clock, in µs modulo 2³².
@@ -309,7 +309,7 @@ impl Sender {
             let queued =
                 Queued { seq, flow, predecessor, packing, packets, mark, urgent, copy, bytes };
             if let Some(link) = &mut self.links[index] {
-                link.push(queued);
+                link.queue.push(queued);
                 self.held += 1;
             }
         }
@@ -345,7 +345,7 @@ impl Sender {
             return false;
         };
         let Some(link) = self.links[link].as_mut() else { return false };
-        let Some(queued) = link.queue.back_mut().filter(|queued| queued.mark.is_none()) else {
+        let Some(queued) = link.queue.last_mut().filter(|queued| queued.mark.is_none()) else {
             return false;
         };
         // An urgent packet of the flow may have been numbered since.
@@ -372,7 +372,7 @@ impl Sender {
         push(packing, packet, &mut queued.bytes);
         queued.packets += 1;
         self.last[flow.index()] = Some(queued.seq);
-        link.grew(grown);
+        link.queue.grew(grown);
         self.held += 1;
         true
     }
@@ -395,13 +395,13 @@ impl Sender {
             for (link, deficit) in
                 links.filter_map(|(link, deficit)| Some((link.as_mut()?, deficit)))
             {
-                link.push(mark(round, deficit));
+                link.queue.push(mark(round, deficit));
             }
         }
         if let Some((index, round)) = self.state.trr.take_trigger()
             && let Some(link) = &mut self.links[index]
         {
-            link.push(mark(round, 0));
+            link.queue.push(mark(round, 0));
         }
     }
 

@@ -62,7 +62,7 @@ impl Sender {
         let mut dealing = std::mem::take(&mut self.dealing);
         for (index, link) in self.links.iter_mut().enumerate() {
             if let Some(link) = link.as_mut().filter(|link| !strict || !link.up) {
-                dealing.extend(link.take_queue().map(|queued| (index, queued)));
+                dealing.extend(link.queue.take_all().map(|queued| (index, queued)));
             }
         }
         if strict {
@@ -87,7 +87,7 @@ impl Sender {
                 false => self.deal(&queued, now),
             };
             match to.and_then(|index| self.links[index].as_mut()) {
-                Some(link) => link.push(queued),
+                Some(link) => link.queue.push(queued),
                 None => self.give_up(queued, DropReason::QueueFull),
             }
         }
