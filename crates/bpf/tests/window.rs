@@ -297,24 +297,60 @@ fn without_a_heartbeat_for_two_seconds_windows_pass_as_they_are() {
     assert_ne!(twins.send(&later), later.frame());
 }
 
+/// SYNs from a million addresses that nobody has, and the host behind answers each tenth.
 #[test]
-fn a_flood_of_syns_leaves_established_flows_in_the_table() {
-    let program = Window::load(14).unwrap();
-    let mut twins = Twins { program, model: Rewriter::new(), lowered: 0 };
-    twins.beat(clock::now());
-    let key = clamped(&mut twins, Layout::default(), 7, 20_000);
-    let mut out = [0; 256];
-    for number in 0..40_000u32 {
-        let port = number as u16;
-        let syn =
-            Packet { flags: 2, port, seq: number, ..Packet::ack(Layout::default(), Direction::In) };
-        let mut frame = syn.frame();
-        frame[14 + 12..14 + 16].copy_from_slice(&(0x0b00_0000 + number).to_be_bytes());
-        twins.program.run(Direction::In, &frame, 1, &mut out, 1).unwrap();
+fn a_flood_of_a_million_syns_takes_nothing_from_established_flows() {
+    const FLOWS: u16 = 500;
+    const FLOOD: u32 = 1_000_000;
+    let mut twins = Twins::new();
+    let options = || vec![2, 4, 5, 180, 3, 3, 7, 1];
+    for direction in Direction::BOTH {
+        twins.program.set_initial(direction, 20_000);
     }
-    let flow = twins.program.flow(&key).expect("the flow is still there");
-    assert_eq!(flow.half(Direction::In).window, 20_000);
-    assert_eq!(twins.program.flows().count(), 1, "no SYN alone made a flow");
+    twins.beat(clock::now());
+    let mut out = [0; 256];
+    let mut send = |program: &Window, packet: Packet| {
+        program.run(packet.direction, &packet.frame(), 1, &mut out, 1).unwrap();
+    };
+    for port in 1..=FLOWS {
+        let all = handshake(Layout::default(), Direction::Out, &[options(), options()], [65535; 2]);
+        all.into_iter().for_each(|packet| send(&twins.program, Packet { port, ..packet }));
+    }
+    let known = |program: &Window| {
+        let mut all: Vec<_> = program.flows().collect();
+        all.sort_unstable_by_key(|(key, _)| *key);
+        all
+    };
+    let before = known(&twins.program);
+    assert_eq!(before.len(), usize::from(FLOWS));
+    let base = |direction| Packet { port: 9, seq: 0, ..Packet::ack(Layout::default(), direction) };
+    let mut syn = Packet { flags: 2, ack: 0, ..base(Direction::In) }.frame();
+    let mut answer = Packet { flags: 18, ack: 1, ..base(Direction::Out) }.frame();
+    let mut out = [0; 256];
+    for number in 0..FLOOD {
+        // Nobody looks at the checksum of what is forged.
+        let address = (0x0b00_0000 + number).to_be_bytes();
+        syn[14 + 12..14 + 16].copy_from_slice(&address);
+        twins.program.run(Direction::In, &syn, 1, &mut out, 1).unwrap();
+        if number % 10 == 0 {
+            answer[14 + 16..14 + 20].copy_from_slice(&address);
+            twins.program.run(Direction::Out, &answer, 1, &mut out, 1).unwrap();
+        }
+    }
+    assert_eq!(known(&twins.program), before, "and no SYN alone made a flow");
+    // They are governed as before, and new ones begin.
+    twins.beat(clock::now());
+    for port in 1..=FLOWS {
+        let ack = Packet { port, ack: 300_000, window: 60_000, ..base(Direction::Out) };
+        send(&twins.program, Packet { port, seq: 1, ..ack });
+    }
+    assert!(known(&twins.program).iter().all(|(_, flow)| {
+        let half = flow.half(Direction::In);
+        half.window == 20_000 && half.written <= 20_000 && half.clamped > 0
+    }));
+    let all = handshake(Layout::default(), Direction::Out, &[options(), options()], [65535; 2]);
+    all.into_iter().for_each(|packet| send(&twins.program, Packet { port: 2_000, ..packet }));
+    assert!(twins.program.flow(&common::key(false, 2_000)).is_some());
 }
 
 #[test]

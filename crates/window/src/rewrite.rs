@@ -176,6 +176,11 @@ impl Rewriter {
         self.flows.peek(key)
     }
 
+    /// Handshakes that are not complete; at most as many as there is room for.
+    pub fn beginnings(&self) -> usize {
+        self.embryos.len()
+    }
+
     /// All UDP flows from or to port 443, the last used first.
     pub fn quic(&self) -> impl Iterator<Item = (&Key, &[Quic; 2])> {
         self.quic.iter()
