@@ -17,9 +17,9 @@ use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::qdisc;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 const SERVER: &str = "10.8.1.2:80";
@@ -286,6 +286,60 @@ fn killed_in_the_midst_of_a_transfer_it_leaves_no_program_and_tcp_whole() {
         }
     });
     assert!(!is_alive);
+}
+
+/// A download over 20 Mbit/s and 40 ms is held to a part of that by a small window; after `signal` to
+/// the controller TCP takes all of it again, and more.
+fn a_download_recovers_after(signal: Signal) {
+    let home = Home::new();
+    let mut command = Command::new(SHEAF);
+    command.args("emulate dev eth0 egress rate 20mbit delay 40ms limit 100".split(' '));
+    home.server.enter(&mut command);
+    let mut link = Daemon(command.stdout(Stdio::piped()).spawn().expect("it starts"));
+    BufReader::new(link.0.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    let daemon = Daemon::start(&home, "window dev wan fixed 20000");
+    let drops = || {
+        let mut command = Command::new(SHEAF);
+        home.server.enter(command.args(["emulate", "show", "eth0", "--json"]));
+        let shown = command.output().unwrap().stdout;
+        let shown: serde_json::Value = serde_json::from_slice(&shown).unwrap();
+        let count =
+            |key| shown["links"]["egress"][key].as_u64().unwrap_or_else(|| panic!("{shown}"));
+        let held = count("rate_queue_packets") + count("delay_line_packets");
+        count("offered_packets") - count("delivered_packets") - held
+    };
+
+    let (mut near, mut far) = home.connect();
+    std::thread::scope(|scope| {
+        scope.spawn(move || while far.write_all(&[0; 65536]).is_ok() {});
+        let (mut buffer, mut arrived) = (vec![0; 65536], 0);
+        let mut read = || patient(|| near.read(&mut buffer)).expect("the download goes on");
+        while arrived < 2 * FIRST {
+            arrived += read();
+        }
+        let shown = home.shown();
+        assert!(number(only(&shown), "clamped") > 0.0, "{shown}");
+        assert_eq!(drops(), 0, "20 kB in flight fill no queue of 100 packets");
+        kill(Pid::from_raw(daemon.0.id() as i32), signal).unwrap();
+        // Only a sender that has more in flight than the link takes loses packets. Held to 20 kB,
+        // it never would.
+        let give_up = Instant::now() + LONG;
+        while drops() == 0 {
+            assert!(Instant::now() < give_up, "the download is still held");
+            (0..100).for_each(|_| assert!(read() > 0));
+        }
+        near.shutdown(Shutdown::Both).unwrap();
+    });
+}
+
+#[test]
+fn a_download_takes_the_whole_link_again_when_the_controller_is_killed() {
+    a_download_recovers_after(Signal::SIGKILL);
+}
+
+#[test]
+fn a_download_takes_the_whole_link_again_when_the_controller_hangs() {
+    a_download_recovers_after(Signal::SIGSTOP);
 }
 
 #[test]
