@@ -303,8 +303,8 @@ fn a_download_recovers_after(signal: Signal) {
         home.server.enter(command.args(["emulate", "show", "eth0", "--json"]));
         let shown = command.output().unwrap().stdout;
         let shown: serde_json::Value = serde_json::from_slice(&shown).unwrap();
-        let count =
-            |key| shown["links"]["egress"][key].as_u64().unwrap_or_else(|| panic!("{shown}"));
+        let link = &shown["links"]["eth0 egress"];
+        let count = |key: &str| number(link, key) as u64;
         let held = count("rate_queue_packets") + count("delay_line_packets");
         count("offered_packets") - count("delivered_packets") - held
     };

@@ -123,7 +123,7 @@ fn capacity_is_found_within_5_percent_in_5_s_after_start_halving_and_doubling() 
     // A change meets the search in another phase each time.
     for (first, rtts) in [5.0, 5.4, 5.8, 6.3].into_iter().flat_map(|f| sets.map(|set| (f, set))) {
         for top in [10.0, 40.0, 200.0] {
-            let source = Source::Auto { start: Bitrate::from_mbps(10) };
+            let source = Config::default().capacity;
             let mut link = Link::new(controller(Formula::MaxMin, source), 0.0, downloads(rtts));
             for (part, seconds) in [(2.0, first), (4.0, 5.0), (2.0, 5.0), (1.0, 5.0), (2.0, 5.0)] {
                 link.rate = top / part * 1e6;
@@ -138,7 +138,7 @@ fn capacity_is_found_within_5_percent_in_5_s_after_start_halving_and_doubling() 
 
 #[test]
 fn once_found_the_capacity_stays_within_5_percent_and_the_link_stays_full() {
-    let source = Source::Auto { start: Bitrate::from_mbps(10) };
+    let source = Config::default().capacity;
     let mut link = Link::new(controller(Formula::MaxMin, source), 30e6, downloads(&[20, 60, 100]));
     link.run(5.0);
     link.mark();
@@ -314,10 +314,25 @@ fn a_game_beside_a_download_waits_for_no_more_than_a_pair_of_segments() {
     assert!(link.rates().iter().sum::<f64>() >= 0.98 * free, "{:?}", link.rates());
     assert!(at(&gaps, 0.99) <= 40.0 + 1.5 * pair, "{}", at(&gaps, 0.99));
 }
+
+#[test]
+fn a_search_beside_a_game_and_a_stream_leaves_tcp_most_of_what_is_free() {
+    let free = 4e6 - (1042.0 * 200.0 + 242.0 * 25.0 + 214.0 * 50.0) * 8.0;
+    for downloads in [1, 5] {
+        let (link, _) = home(controller(Formula::MaxMin, Config::default().capacity), downloads);
+        let found = link.controller.status().capacity / 4e6;
+        assert!((found - 1.0).abs() < 0.05, "{downloads} downloads: {found}");
+        let share = link.rates().iter().sum::<f64>() / free;
+        assert!(share >= 0.965, "{downloads} downloads: {share}");
+        // What is tried in vain stands in the queue for a moment.
+        assert!(link.queue().0 < 11.0, "{downloads} downloads: {:?}", link.queue());
+    }
+}
+
 #[test]
 fn fifty_flows_whose_windows_grow_in_the_search_do_not_take_each_others_share() {
     let rtts: Vec<u64> = RTTS.iter().copied().cycle().take(50).collect();
-    let source = Source::Auto { start: Bitrate::from_mbps(10) };
+    let source = Config::default().capacity;
     let mut link = Link::new(controller(Formula::MaxMin, source), 100e6, downloads(&rtts));
     link.run(6.0);
     link.mark();
