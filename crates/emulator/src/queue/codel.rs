@@ -5,7 +5,7 @@
 //! over an `interval` is a standing one; then packets are dropped from its head, ever faster, at
 //! interval / √count, until the wait is below the target.
 
-use super::{Desk, Limit, Queue, Row};
+use super::{Desk, Limit, Queue, Row, one_row};
 use crate::cause::Cause;
 use crate::error::ConfigError;
 use crate::ledger::Backlog;
@@ -168,15 +168,5 @@ impl Queue for CodelQueue {
         self.codel.dequeue(&self.config.params, &mut self.row, desk)
     }
 
-    fn admit(&mut self, packet: Packet, _desk: &mut Desk<'_>) {
-        self.row.push(packet);
-    }
-
-    fn take(&mut self) -> Option<Packet> {
-        self.row.pop()
-    }
-
-    fn backlog(&self) -> Backlog {
-        self.row.backlog()
-    }
+    one_row!();
 }

@@ -4,7 +4,7 @@
 //! the oldest, so that the sender learns of it a queue's length earlier (T. V. Lakshman,
 //! A. Neidhardt, T. Ott, "The drop from front strategy in TCP and in TCP over ATM", 1996).
 
-use super::{Desk, Limit, Queue, Row};
+use super::{Desk, Limit, Queue, Row, one_row};
 use crate::cause::Cause;
 use crate::ledger::Backlog;
 use crate::packet::Packet;
@@ -60,15 +60,5 @@ impl Queue for Fifo {
         self.row.pop()
     }
 
-    fn admit(&mut self, packet: Packet, _desk: &mut Desk<'_>) {
-        self.row.push(packet);
-    }
-
-    fn take(&mut self) -> Option<Packet> {
-        self.row.pop()
-    }
-
-    fn backlog(&self) -> Backlog {
-        self.row.backlog()
-    }
+    one_row!();
 }

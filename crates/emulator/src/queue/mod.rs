@@ -157,6 +157,24 @@ pub(crate) trait Queue {
     fn backlog(&self) -> Backlog;
 }
 
+/// What every queue of one row does alike, whatever its management.
+macro_rules! one_row {
+    () => {
+        fn admit(&mut self, packet: Packet, _desk: &mut Desk<'_>) {
+            self.row.push(packet);
+        }
+
+        fn take(&mut self) -> Option<Packet> {
+            self.row.pop()
+        }
+
+        fn backlog(&self) -> Backlog {
+            self.row.backlog()
+        }
+    };
+}
+use one_row;
+
 /// A queue of any kind.
 #[derive(Debug)]
 pub(crate) enum AnyQueue {

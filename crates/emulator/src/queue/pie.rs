@@ -5,7 +5,7 @@
 //! (5.2 allows it), so no departure rate is estimated. The controller's updates are worked out
 //! when the queue is next used, each with the wait that it would have found.
 
-use super::{Desk, Limit, Queue, Row, Ticks};
+use super::{Desk, Limit, Queue, Row, Ticks, one_row};
 use crate::cause::Cause;
 use crate::error::ConfigError;
 use crate::ledger::Backlog;
@@ -160,15 +160,5 @@ impl Queue for Pie {
         self.row.pop()
     }
 
-    fn admit(&mut self, packet: Packet, _desk: &mut Desk<'_>) {
-        self.row.push(packet);
-    }
-
-    fn take(&mut self) -> Option<Packet> {
-        self.row.pop()
-    }
-
-    fn backlog(&self) -> Backlog {
-        self.row.backlog()
-    }
+    one_row!();
 }

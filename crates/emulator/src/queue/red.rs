@@ -12,7 +12,7 @@
 //! rises by up to 0.01 while the mean is in the upper two fifths of the curve or above, and falls by a
 //! tenth while it is in the lower two fifths or below, within 0.01 to 0.5.
 
-use super::{Desk, Limit, Queue, Row, Ticks};
+use super::{Desk, Limit, Queue, Row, Ticks, one_row};
 use crate::cause::Cause;
 use crate::error::ConfigError;
 use crate::ledger::Backlog;
@@ -217,17 +217,7 @@ impl Queue for Red {
         packet
     }
 
-    fn admit(&mut self, packet: Packet, _desk: &mut Desk<'_>) {
-        self.row.push(packet);
-    }
-
-    fn take(&mut self) -> Option<Packet> {
-        self.row.pop()
-    }
-
-    fn backlog(&self) -> Backlog {
-        self.row.backlog()
-    }
+    one_row!();
 }
 
 #[cfg(test)]
