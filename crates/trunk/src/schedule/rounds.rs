@@ -5,6 +5,7 @@
 //! hands up in the order of sending as long as both agree whose turn it is. Marks that the sender
 //! puts between the packets tell it. When turns end, and what a mark says, are the [`Rules`].
 
+use super::Candidates;
 use crate::resequencer::{Arrival, Delivery};
 use sheaf_stage::{Counters, DropReason};
 use sheaf_wire::trunk::MAX_LINKS;
@@ -28,6 +29,24 @@ impl Turn {
             self.round = self.round.wrapping_add(1);
         }
         begins
+    }
+}
+
+/// A sender's turns.
+pub(super) trait Turns {
+    /// The link in turn.
+    fn link(&self) -> usize;
+    /// Its turn is over.
+    fn leave(&mut self);
+
+    /// The link that takes a packet: the one in turn, unless none takes part or it has no room.
+    fn in_turn(&mut self, links: &Candidates) -> Option<usize> {
+        links.iter().find(|link| link.usable)?;
+        while !links[self.link()].usable {
+            self.leave();
+        }
+        let link = self.link();
+        links[link].room.then_some(link)
     }
 }
 

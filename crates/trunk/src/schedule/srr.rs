@@ -8,7 +8,7 @@
 //! it the true round and deficit.
 
 use super::Candidates;
-use super::rounds::{self, Rules, Turn};
+use super::rounds::{self, Rules, Turn, Turns};
 use sheaf_wire::trunk::MAX_LINKS;
 
 /// Bytes that each link sends per round.
@@ -27,14 +27,7 @@ pub struct Rounds {
 impl Rounds {
     /// The link that takes a packet of `len` bytes; `None` when there is none or it has no room.
     pub(crate) fn pick(&mut self, links: &Candidates, len: usize) -> Option<usize> {
-        links.iter().find(|link| link.usable)?;
-        while !links[self.turn.link].usable {
-            self.leave();
-        }
-        let link = self.turn.link;
-        if !links[link].room {
-            return None;
-        }
+        let link = self.in_turn(links)?;
         if self.deficits.take(link, len) {
             self.leave();
             while !links[self.turn.link].usable {
@@ -47,6 +40,12 @@ impl Rounds {
     /// What the markers say, when a round begins that has them: round, and deficit per link.
     pub(crate) fn take_markers(&mut self) -> Option<(u32, [i32; MAX_LINKS])> {
         std::mem::take(&mut self.markers_due).then_some((self.turn.round, self.deficits.each))
+    }
+}
+
+impl Turns for Rounds {
+    fn link(&self) -> usize {
+        self.turn.link
     }
 
     fn leave(&mut self) {

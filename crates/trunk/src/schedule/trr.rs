@@ -6,7 +6,7 @@
 //! keep the order; TCP suffers.
 
 use super::Candidates;
-use super::rounds::{self, Rules, Turn};
+use super::rounds::{self, Rules, Turn, Turns};
 use sheaf_wire::trunk::MAX_LINKS;
 
 /// Bytes of a burst.
@@ -23,14 +23,7 @@ pub struct Rounds {
 impl Rounds {
     /// The link that takes a packet of `len` bytes; `None` when there is none or it has no room.
     pub(crate) fn pick(&mut self, links: &Candidates, len: usize) -> Option<usize> {
-        links.iter().find(|link| link.usable)?;
-        while !links[self.turn.link].usable {
-            self.leave();
-        }
-        let link = self.turn.link;
-        if !links[link].room {
-            return None;
-        }
+        let link = self.in_turn(links)?;
         self.sent += len;
         if self.sent >= BURST {
             self.trigger = Some((link, self.turn.round));
@@ -42,6 +35,12 @@ impl Rounds {
     /// The trigger to send behind the packet just placed: its link and round.
     pub(crate) fn take_trigger(&mut self) -> Option<(usize, u32)> {
         self.trigger.take()
+    }
+}
+
+impl Turns for Rounds {
+    fn link(&self) -> usize {
+        self.turn.link
     }
 
     fn leave(&mut self) {
