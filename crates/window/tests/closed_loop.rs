@@ -324,9 +324,10 @@ fn a_game_beside_a_download_that_is_pushed_waits_for_no_more_than_a_segment() {
     // 1066 bytes at 4 Mbit/s.
     let segment = 1066.0 * 8.0 / 4e3;
     let free = 4e6 - (1042.0 * 200.0 + 242.0 * 25.0 + 214.0 * 50.0) * 8.0;
-    let (link, gaps) = home(given(Formula::MaxMin, 4), 1);
+    let capacity = Source::Given(Bitrate::from_mbps(4));
+    let config = Config { capacity, push: Push::Auto, ..Config::default() };
+    let (link, gaps) = home(Controller::new(config, Direction::In).unwrap(), 1);
     let p99 = gaps[gaps.len() * 99 / 100];
-    println!("game p99 {p99}, {:?} of {free}, queue {:?}", link.rates(), link.queue());
     assert!(p99 <= 40.0 + segment + 0.2, "{p99}");
     assert!(link.rates()[0] >= 0.98 * free, "{:?} of {free}", link.rates());
 }
