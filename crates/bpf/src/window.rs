@@ -104,6 +104,12 @@ impl Window {
         self.settings.initial[direction.index()] = window;
     }
 
+    /// Whether segments of data that goes in `direction` and has a window are pushed, so that each is
+    /// acknowledged at once. In force from the next [beat](Window::beat) on.
+    pub fn set_push(&mut self, direction: Direction, push: bool) {
+        self.settings.push[direction.index()] = push.into();
+    }
+
     /// Holds `flow` to `window` bytes, 0 for hands off; whether the flow is known.
     pub fn set(&mut self, flow: FlowId, window: u32) -> Result<bool, Error> {
         Ok(self.set_all([(flow, window)])? == 1)
@@ -170,6 +176,7 @@ impl Window {
             let marks = controller.marks().iter();
             self.mark_all(marks.map(|decision| (decision.flow, decision.value)))?;
             self.set_initial(direction, controller.initial());
+            self.set_push(direction, controller.push());
         }
         self.beat(now)
     }

@@ -23,8 +23,10 @@ pub struct Control {
     pub initial: [u32; 2],
     /// Bytes of link header.
     pub link: u32,
+    /// Whether data is pushed, by its direction.
+    pub push: [u8; 2],
     /// Padding.
-    pub pad: u32,
+    pub pad: [u8; 2],
     /// Of the table's hash.
     pub seed: [u64; 4],
 }
@@ -93,7 +95,7 @@ pub struct Side {
     shift: u8,
     scale: u8,
     timestamps: u8,
-    push: u8,
+    governed: u8,
 }
 
 /// ns of a tick of `since` and of `last`, as powers of two.

@@ -15,12 +15,17 @@ struct Twins {
     program: Window,
     model: Rewriter,
     lowered: u32,
+    pushed: u32,
 }
 
 impl Twins {
     fn new() -> Twins {
-        let mut twins =
-            Twins { program: Window::load(14).unwrap(), model: Rewriter::new(), lowered: 0 };
+        let mut twins = Twins {
+            program: Window::load(14).unwrap(),
+            model: Rewriter::new(),
+            lowered: 0,
+            pushed: 0,
+        };
         twins.beat(clock::now());
         twins
     }
@@ -42,6 +47,7 @@ impl Twins {
         let passing = Passing { segments, link: link as u32, ..Passing::plain(direction) };
         let outcome = self.model.rewrite(&mut expected[link..], passing, clock::now());
         self.lowered += u32::from(matches!(outcome, Outcome::Clamped { .. }));
+        self.pushed += u32::from(outcome == Outcome::Pushed);
         assert_eq!(len, expected.len());
         let other = |at: &usize| out[*at] != expected[*at];
         let differs: Vec<_> =
@@ -140,6 +146,7 @@ enum Step {
     Initial(Direction, u32),
     Mark(u16, Direction, u32),
     Beat(bool),
+    Push(Direction, bool),
 }
 
 impl Step {
@@ -207,12 +214,13 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (direction(), bytes).prop_map(|(d, w)| Step::Initial(d, w)),
         1 => (0u16..2, direction(), 0u32..4).prop_map(|(p, d, e)| Step::Mark(1000 + p, d, e)),
         1 => any::<bool>().prop_map(Step::Beat),
+        2 => (direction(), any::<bool>()).prop_map(|(d, push)| Step::Push(d, push)),
     ]
 }
 
 #[test]
 fn the_program_and_the_model_leave_the_same_bytes_and_counters() {
-    let lowered = std::cell::Cell::new(0);
+    let (lowered, pushed) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
     let config = ProptestConfig { cases: 120, failure_persistence: None, ..Default::default() };
     proptest!(config, |(v6 in any::<bool>(), steps in proptest::collection::vec(step(), 1..150))| {
         let mut twins = Twins::new();
@@ -258,6 +266,11 @@ fn the_program_and_the_model_leave_the_same_bytes_and_counters() {
                     let known = twins.program.mark_all([(flow, every)]).unwrap() == 1;
                     prop_assert_eq!(known, twins.model.set_mark(flow, every));
                 }
+                Step::Push(direction, push) => {
+                    twins.program.set_push(direction, push);
+                    twins.model.set_push(direction, push);
+                    twins.beat(clock::now());
+                }
                 Step::Beat(alive) => {
                     let age = Duration::from_secs(if alive { 0 } else { 3 });
                     twins.beat(clock::now() - age);
@@ -266,8 +279,10 @@ fn the_program_and_the_model_leave_the_same_bytes_and_counters() {
         }
         twins.compare();
         lowered.set(lowered.get() + twins.lowered);
+        pushed.set(pushed.get() + twins.pushed);
     });
     assert!(lowered.get() > 300, "the cases lower windows: {}", lowered.get());
+    assert!(pushed.get() > 30, "the cases push segments: {}", pushed.get());
 }
 
 /// A flow with a window of `window` bytes for the data that comes in.

@@ -178,6 +178,33 @@ fn a_receiver_that_stops_reading_closes_its_window_and_goes_on_when_it_reads_aga
     });
 }
 
+/// Acknowledgements for each 100 segments that come singly.
+fn acknowledgements(push: bool) -> usize {
+    let pair = Pair::new();
+    let mut window = pair.attach(Direction::In);
+    // Without super-packets each segment is seen alone.
+    for host in [&pair.a, &pair.b] {
+        host.run(|| ip::run("link set eth0 gso_max_segs 1")).unwrap();
+    }
+    window.set_push(Direction::In, push);
+    window.beat(clock::now()).unwrap();
+    let (near, far, key) = pair.connect();
+    // As a slow link delivers them, so that each is read before the next one comes; bytes a second.
+    set_option(&far, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &1_000_000u32).unwrap();
+    let before = window.totals(Direction::Out).unwrap().packets;
+    transfer(&far, &near, 300_000, || window.beat(clock::now()).unwrap());
+    let acks = window.totals(Direction::Out).unwrap().packets - before;
+    let half = *flow(&window, &key).half(Direction::In);
+    assert_eq!(pair.checksum_errors(), 0);
+    acks as usize * 100 / (half.bytes as usize).div_ceil(1448)
+}
+
+#[test]
+fn a_receiver_acknowledges_each_segment_that_is_pushed_and_else_every_second() {
+    let (plain, pushed) = (acknowledgements(false), acknowledgements(true));
+    assert!(pushed >= 90 && plain <= 70, "{plain} and, pushed, {pushed} for 100 segments");
+}
+
 #[test]
 fn two_seconds_after_the_last_heartbeat_windows_are_the_receivers_again() {
     let pair = Pair::new();

@@ -6,6 +6,20 @@ use crate::udp::Policy;
 use sheaf_stage::{Bitrate, Duration};
 use thiserror::Error;
 
+/// Whether segments are pushed, so that each is acknowledged at once. An acknowledgement of two lets
+/// two segments go, and who comes behind such a pair waits for both; the price is twice the
+/// acknowledgements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Push {
+    /// While a full frame takes 1 ms or more: then pairs are felt.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    #[default]
+    Off,
+}
+
 /// Parameters of a [`Controller`](crate::Controller).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -16,6 +30,8 @@ pub struct Config {
     pub capacity: Source,
     /// What to do about bulk QUIC; leave.
     pub quic: Policy,
+    /// Whether segments are pushed; off.
+    pub push: Push,
     /// A flow without data for so long does not count, 0.1..=60 s; 1 s.
     pub idle: Duration,
     /// No window below so many full segments, 1..=10; 2, because a receiver holds back the
@@ -35,6 +51,7 @@ impl Default for Config {
             formula: Formula::MaxMin,
             capacity: Source::Auto { start: Bitrate::from_mbps(2) },
             quic: Policy::default(),
+            push: Push::default(),
             idle: Duration::from_secs(1),
             min_segments: 2,
             slack: Duration::from_millis(1),

@@ -8,7 +8,7 @@
 //! One controller governs one direction of one interface, one bottleneck.
 
 use crate::capacity::{Capacity, Observation};
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, Push};
 use crate::flow::{Connection, MAX_WINDOW};
 use crate::gauge::Flow;
 use crate::key::{Direction, FlowId, Key};
@@ -200,6 +200,15 @@ impl Controller {
         self.initial
     }
 
+    /// Whether segments are to be pushed now.
+    pub fn push(&self) -> bool {
+        match self.config.push {
+            Push::Auto => FULL_FRAME_BITS / self.capacity.assumed().max(1.0) >= PAIRS_ARE_FELT,
+            Push::On => true,
+            Push::Off => false,
+        }
+    }
+
     /// The capacity as it is known.
     pub fn capacity(&self) -> Bitrate {
         self.capacity.estimate()
@@ -376,6 +385,9 @@ impl Controller {
 const FULL_SEGMENT: u32 = 1460;
 /// Bits of a full frame.
 const FULL_FRAME_BITS: f64 = 1514.0 * 8.0;
+
+/// Seconds that a full frame takes where pairs of them are felt: 12 Mbit/s.
+const PAIRS_ARE_FELT: f64 = 1e-3;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Measured {

@@ -9,6 +9,7 @@
 //! * [`flow`]: what is known of one connection, and which window it may be given;
 //! * [`segment`], [`key`], [`lru`]: TCP headers, names of flows, bounded tables;
 //! * [`controller`]: reads counters, gives windows, ten times a second; [`config`]: its parameters;
+//! * pushed segments ([`Push`]): acknowledgements for single segments on slow links;
 //! * [`shares`]: how capacity is divided: formula 1, formula 2, max-min, fixed;
 //! * `rounding`: shares in whole segments;
 //! * [`stretch`]: a little more where shares leave the link idle;
@@ -57,7 +58,7 @@ pub mod stretch;
 pub mod udp;
 
 pub use capacity::Source;
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, Push};
 pub use controller::{Controller, Decision, Status};
 pub use flow::{Connection, Half};
 pub use key::{Direction, FlowId, Key};

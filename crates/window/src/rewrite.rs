@@ -60,6 +60,8 @@ pub enum Outcome {
         /// The field now.
         to: u16,
     },
+    /// It was pushed, and its window is as it was.
+    Pushed,
     /// It was marked: congestion experienced.
     Marked,
 }
@@ -114,6 +116,7 @@ pub struct Rewriter {
     totals: [Totals; 2],
     heartbeat: Option<Instant>,
     initial: [u32; 2],
+    push: [bool; 2],
 }
 
 impl Default for Rewriter {
@@ -137,6 +140,7 @@ impl Rewriter {
             totals: [Totals::default(); 2],
             heartbeat: None,
             initial: [0; 2],
+            push: [false; 2],
         }
     }
 
@@ -148,6 +152,12 @@ impl Rewriter {
     /// New flows whose data goes in `direction` begin with `window` bytes; 0 for hands off.
     pub fn set_initial(&mut self, direction: Direction, window: u32) {
         self.initial[direction.index()] = window;
+    }
+
+    /// Whether segments of data that goes in `direction` and has a window are pushed (PSH, RFC 9293
+    /// 3.9.1), so that their receiver acknowledges each at once instead of every second one.
+    pub fn set_push(&mut self, direction: Direction, push: bool) {
+        self.push[direction.index()] = push;
     }
 
     /// Holds `flow` to `window` bytes from its next acknowledgement on, 0 for hands off; whether
@@ -205,12 +215,17 @@ impl Rewriter {
             let headers = passing.link + length - segment.payload;
             let wire = passing.link + length + (passing.segments.max(1) - 1) * headers;
             totals.wire += u64::from(wire);
-            let Some(to) = self.segment(&view, &segment, wire, passing.direction, now) else {
-                return Outcome::Kept;
-            };
-            let (from, offset) = (segment.window(), segment.offset);
-            write_window(&mut packet[offset..], to, passing.partial);
-            return Outcome::Clamped { from, to };
+            let (to, push) = self.segment(&view, &segment, wire, passing.direction, now);
+            let (from, offset, lead) = (segment.window(), segment.offset, segment.lead());
+            if push {
+                let lead = lead | u16::from(flag::PSH);
+                write_word(&mut packet[offset..], 12, lead, passing.partial);
+            }
+            if let Some(to) = to {
+                write_word(&mut packet[offset..], 14, to, passing.partial);
+                return Outcome::Clamped { from, to };
+            }
+            return if push { Outcome::Pushed } else { Outcome::Kept };
         }
         let wire = passing.link + length;
         totals.wire += u64::from(wire);
@@ -226,7 +241,8 @@ impl Rewriter {
         self.heartbeat.is_some_and(|beat| now - beat <= HEARTBEAT_TIMEOUT)
     }
 
-    /// Takes note of a TCP segment; the window field it shall have, if another.
+    /// Takes note of a TCP segment; the window field it shall have, if another, and whether it shall be
+    /// pushed.
     fn segment(
         &mut self,
         view: &Ip<'_>,
@@ -234,29 +250,29 @@ impl Rewriter {
         wire: u32,
         direction: Direction,
         now: Instant,
-    ) -> Option<u16> {
+    ) -> (Option<u16>, bool) {
         let flags = segment.flags();
-        let key = Key::of(view, direction)?;
+        let Some(key) = Key::of(view, direction) else { return (None, false) };
         if flags & flag::RST != 0 {
-            return None;
+            return (None, false);
         }
         if flags & flag::SYN != 0 {
             if flags & flag::FIN == 0 {
                 let syn = Syn::read(segment, view.version() == Version::V6, now);
                 let live = self.is_live(now);
                 let field = self.handshake(key, syn, segment, direction, live);
-                return (field < segment.window()).then_some(field);
+                return ((field < segment.window()).then_some(field), false);
             }
-            return None;
+            return (None, false);
         }
         if flags & flag::ACK == 0 {
-            return None;
+            return (None, false);
         }
         if self.flows.peek(&key).is_none() {
-            self.establish(key, segment.ack(), direction, now)?;
+            self.establish(key, segment.ack(), direction, now);
         }
         let live = self.is_live(now);
-        let connection = self.flows.get(&key)?;
+        let Some(connection) = self.flows.get(&key) else { return (None, false) };
         let timestamps = if connection.timestamps { segment.options().timestamps } else { None };
         let [data, reverse] = [direction.index(), direction.reverse().index()];
         if !connection.timestamps || timestamps.is_some() {
@@ -267,7 +283,12 @@ impl Rewriter {
             connection.half[data].wire += u64::from(wire);
         }
         let field = connection.half[reverse].advertise(segment.ack(), segment.window(), live);
-        (field != segment.window()).then_some(field)
+        let push = live
+            && self.push[data]
+            && connection.half[data].window > 0
+            && segment.payload > 0
+            && flags & flag::PSH == 0;
+        ((field != segment.window()).then_some(field), push)
     }
 
     /// A SYN or the answer to one; the window field that it shall have.
@@ -350,12 +371,12 @@ impl Rewriter {
     }
 }
 
-/// Writes the window into the TCP header and mends the checksum.
-fn write_window(header: &mut [u8], window: u16, partial: bool) {
-    let old = u16::from_be_bytes([header[14], header[15]]);
-    header[14..16].copy_from_slice(&window.to_be_bytes());
+/// Writes a word at `at` into the TCP header and mends the checksum.
+fn write_word(header: &mut [u8], at: usize, new: u16, partial: bool) {
+    let old = u16::from_be_bytes([header[at], header[at + 1]]);
+    header[at..at + 2].copy_from_slice(&new.to_be_bytes());
     if !partial {
-        update_checksum(&mut header[16..18], old, window);
+        update_checksum(&mut header[16..18], old, new);
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod flag {
     pub const FIN: u8 = 1;
     pub const SYN: u8 = 2;
     pub const RST: u8 = 4;
+    pub const PSH: u8 = 8;
     pub const ACK: u8 = 16;
 }
 
@@ -99,6 +100,11 @@ impl<'a> Segment<'a> {
     /// Flags: byte 13.
     pub fn flags(&self) -> u8 {
         self.header[13]
+    }
+
+    /// The word that ends with the flags.
+    pub(crate) fn lead(&self) -> u16 {
+        u16::from_be_bytes([self.header[12], self.header[13]])
     }
 
     /// The window field, unscaled.

@@ -1,7 +1,7 @@
 //! The controller and TCP flows in a closed loop, under virtual time.
 
 use sheaf_stage::{Bitrate, Duration, Instant};
-use sheaf_window::{Config, Connection, Controller, Direction, Formula, Half, Key, Source};
+use sheaf_window::{Config, Connection, Controller, Direction, Formula, Half, Key, Push, Source};
 
 mod loop_model;
 use loop_model::{Flow, Link, Stream, jain};
@@ -294,7 +294,11 @@ fn home(controller: Controller, downloads: usize) -> (Link, Vec<f64>) {
 
 #[test]
 fn a_game_beside_a_download_waits_for_no_more_than_a_pair_of_segments() {
-    let given = |formula| controller(formula, Source::Given(Bitrate::from_mbps(4)));
+    let given = |formula| {
+        let capacity = Source::Given(Bitrate::from_mbps(4));
+        let config = Config { formula, capacity, push: Push::Off, ..Config::default() };
+        Controller::new(config, Direction::In).unwrap()
+    };
     let at = |gaps: &[f64], share: f64| gaps[(gaps.len() as f64 * share) as usize];
     // Without TCP the other streams, whose beats fit, leave the game's as it is.
     let (_, alone) = home(given(Formula::MaxMin), 0);
@@ -327,6 +331,30 @@ fn a_search_beside_a_game_and_a_stream_leaves_tcp_most_of_what_is_free() {
         // What is tried in vain stands in the queue for a moment.
         assert!(link.queue().0 < 11.0, "{downloads} downloads: {:?}", link.queue());
     }
+}
+
+#[test]
+fn a_game_beside_a_download_that_is_pushed_waits_for_no_more_than_a_segment() {
+    // 1066 bytes at 4 Mbit/s.
+    let segment = 1066.0 * 8.0 / 4e3;
+    let free = 4e6 - (1042.0 * 200.0 + 242.0 * 25.0 + 214.0 * 50.0) * 8.0;
+    let capacity = Source::Given(Bitrate::from_mbps(4));
+    let config = Config { capacity, push: Push::Auto, ..Config::default() };
+    let (link, gaps) = home(Controller::new(config, Direction::In).unwrap(), 1);
+    let p99 = gaps[gaps.len() * 99 / 100];
+    assert!(p99 <= 40.0 + segment + 0.2, "{p99}");
+    assert!(link.rates()[0] >= 0.98 * free, "{:?} of {free}", link.rates());
+}
+
+#[test]
+fn segments_are_pushed_where_a_full_one_takes_a_millisecond() {
+    let push = |mbps, push| {
+        let capacity = Source::Given(Bitrate::from_mbps(mbps));
+        let config = Config { capacity, push, ..Config::default() };
+        Controller::new(config, Direction::In).unwrap().push()
+    };
+    assert!(push(4, Push::Auto) && push(12, Push::Auto) && !push(13, Push::Auto));
+    assert!(push(100, Push::On) && !push(1, Push::Off));
 }
 
 #[test]

@@ -61,6 +61,8 @@ static __always_inline void control_flow(struct __sk_buff *skb, struct packet *p
 		answered(side, place.flow, direction, packet);
 	}
 	field = advertise(side, packet, live);
+	if (shall_push(side, packet, settings, direction, live))
+		write_push(skb, packet);
 	if (field != packet->field)
 		write_window(skb, packet, field);
 }

@@ -4,7 +4,7 @@ use crate::grammar::{self, Words};
 use anyhow::{Context, ensure};
 use sheaf_stage::Bitrate;
 use sheaf_window::flow::MAX_WINDOW;
-use sheaf_window::{Config, Direction, Formula, Policy, Source};
+use sheaf_window::{Config, Direction, Formula, Policy, Push, Source};
 
 /// Where the capacity of a direction comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +41,18 @@ pub struct Arguments {
     config: Config,
 }
 
-const KEYWORDS: [&str; 9] =
-    ["dev", "capacity", "upload", "formula", "fixed", "direction", "quic", "slack", "segments"];
+const KEYWORDS: [&str; 10] = [
+    "dev",
+    "capacity",
+    "upload",
+    "formula",
+    "fixed",
+    "direction",
+    "quic",
+    "push",
+    "slack",
+    "segments",
+];
 const FORMULAS: [(&str, Formula); 3] =
     [("1", Formula::EqualWindow), ("2", Formula::EqualRate), ("maxmin", Formula::MaxMin)];
 
@@ -76,6 +86,10 @@ impl Arguments {
                     let choices = [("limit", Policy::Limit), ("leave", Policy::Leave)];
                     config.quic =
                         grammar::choice(keyword, words.only(keyword, "leave")?, &choices)?;
+                }
+                "push" => {
+                    let choices = [("auto", Push::Auto), ("on", Push::On), ("off", Push::Off)];
+                    config.push = grammar::choice(keyword, words.only(keyword, "auto")?, &choices)?;
                 }
                 "slack" => config.slack = grammar::time(keyword, words.only(keyword, "1ms")?)?,
                 "segments" => {
@@ -184,10 +198,10 @@ mod tests {
     fn keywords_stand_in_any_order() {
         let a = parse(
             "dev eth0 capacity 20mbit upload 1.5mbit formula 2 direction both quic limit \
-             slack 2ms segments 3",
+             slack 2ms push on segments 3",
         );
         let b = parse(
-            "segments 3 slack 2000us quic limit direction both formula 2 upload 1500kbit \
+            "segments 3 slack 2000us push on quic limit direction both formula 2 upload 1500kbit \
              capacity 20000kbit dev eth0",
         );
         let (a, b) = (a.unwrap(), b.unwrap());
@@ -196,6 +210,7 @@ mod tests {
         assert_eq!(download.capacity, Source::Given(Bitrate::from_mbps(20)));
         assert_eq!(upload.capacity, Source::Given(Bitrate::from_kbps(1500)));
         assert_eq!((upload.formula, upload.quic), (Formula::EqualRate, Policy::Limit));
+        assert_eq!(upload.push, Push::On);
         assert_eq!((upload.slack, upload.min_segments), (Duration::from_millis(2), 3));
     }
 
@@ -245,6 +260,7 @@ mod tests {
             ("dev x capacity auto direction up", "give download or upload or both"),
             ("dev x capacity auto direction download upload 1mbit", "only downloads are governed"),
             ("dev x capacity auto quic drop", "give limit or leave"),
+            ("dev x capacity auto push now", "give auto or on or off"),
             ("dev x capacity auto slack 5", "write it like 5ms"),
             ("dev x capacity auto slack 200ms", "choose at most 100 ms"),
             ("dev x capacity auto segments 0", "choose 1 to 10"),

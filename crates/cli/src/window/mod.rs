@@ -18,7 +18,7 @@ pub use report::{Report, text};
 pub const HELP: &str = "\
 Usage: sheaf window dev IF capacity RATE|auto|link [upload RATE|auto|link]
                     [formula 1|2|maxmin | fixed BYTES] [direction download|upload|both]
-                    [quic limit|leave] [slack TIME] [segments N]
+                    [quic limit|leave] [push auto|on|off] [slack TIME] [segments N]
 
   dev IF       the interface towards the bottleneck: download is what comes in by it
   capacity     what the bottleneck carries, link headers included; auto: found by itself;
@@ -29,6 +29,8 @@ Usage: sheaf window dev IF capacity RATE|auto|link [upload RATE|auto|link]
   fixed        this window for every connection; capacity may be left out then
   direction    which data is governed (both)
   quic         limit: hold bulk QUIC that understands ECN to its share; leave: do not (default)
+  push         whether segments are pushed (PSH), so that receivers acknowledge each at once and none
+               come in pairs; auto: where a full one takes 1 ms or more (12 Mbit/s and less); default off
   slack        queue that may stand so that the link never runs dry (1ms; at least one packet)
   segments     no window is smaller than so many full segments (2)
 

@@ -265,6 +265,8 @@ impl Link {
     /// A packet is through the bottleneck.
     fn leave(&mut self, packet: &Waiting) {
         let (now, segment) = (self.now, self.segment);
+        // A pushed segment is acknowledged at once.
+        let pushes = self.controller.push();
         self.totals.wire += packet.bytes;
         self.totals.packets += 1;
         match packet.owner {
@@ -275,8 +277,9 @@ impl Link {
                 half.wire += packet.bytes;
                 let (back, clump) = (now + flow.rtt, self.clump.as_nanos() as u64);
                 let at = Instant::from_nanos(back.as_nanos().div_ceil(clump) * clump);
-                match (flow.delays, flow.pending.take()) {
-                    (false, _) => flow.acks.push_back((at, 1, packet.since)),
+                match (flow.delays && !pushes, flow.pending.take()) {
+                    (false, Some((_, first))) => flow.acks.push_back((at, 2, first)),
+                    (false, None) => flow.acks.push_back((at, 1, packet.since)),
                     // Time stamps echo the first of two (RFC 7323 4.1).
                     (true, Some((_, first))) => flow.acks.push_back((at, 2, first)),
                     (true, None) => flow.pending = Some((now + DELAYED, packet.since)),

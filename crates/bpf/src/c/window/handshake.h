@@ -71,6 +71,7 @@ static __noinline int handshake(struct packet *packet, __u32 direction, __u32 li
 static __always_inline void grow(struct side *own, struct side *other, struct syn *sender,
 				 struct syn *receiver, bool scaled, bool timestamps, __u32 window)
 {
+	own->governed = window != 0;
 	own->seen = timestamps ? sender->timestamp : sender->first + sender->data;
 	other->window = window;
 	other->edge = sender->first + receiver->window;

@@ -18,7 +18,8 @@ struct control {
 	__u64 heartbeat;   /* ns: its last sign of life; 0: none yet */
 	__u32 initial[2];  /* bytes: window of new flows, by direction of the data; 0: hands off */
 	__u32 link;        /* bytes of link header: 14, or 0 where there is none */
-	__u32 pad;
+	__u8 push[2];      /* whether data is pushed, by its direction */
+	__u8 pad[2];
 	__u64 seed[4];     /* of the table's hash, so that nobody can choose who shares a place */
 };
 
@@ -74,7 +75,7 @@ struct side {
 	__u8 shift;        /* of the two fields above: none in SYNs */
 	__u8 scale;
 	__u8 timestamps;
-	__u8 push;         /* whether segments of this direction are pushed */
+	__u8 governed;     /* whether data of this direction has a window */
 };
 
 /* What is seldom touched. */

@@ -25,6 +25,7 @@ struct packet {
 	__u32 seq, ack;
 	__u32 tsval, tsecr;
 	__u16 field;   /* the window's, host order */
+	__u16 lead;    /* the word with the flags, host order */
 	__u16 mss;
 	__u8 doff;     /* TCP header, bytes */
 	__u8 flags;
@@ -198,7 +199,8 @@ static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *pa
 			return false;
 		packet->seq = word32(tcp + 4);
 		packet->ack = word32(tcp + 8);
-		packet->flags = tcp[13];
+		packet->lead = word16(tcp + 12);
+		packet->flags = packet->lead;
 		packet->field = word16(tcp + 14);
 		packet->payload = room - packet->doff;
 		/* Time stamps alone, in their usual place (RFC 7323, appendix A). */

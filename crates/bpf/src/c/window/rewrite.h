@@ -100,6 +100,24 @@ static __always_inline void replace(struct __sk_buff *skb, struct packet *packet
 		bpf_skb_store_bytes(skb, packet->at + at, &new, 2, 0);
 }
 
+/*
+ * Whether a packet of `own` data shall be pushed: a receiver acknowledges that at once, where it would
+ * wait for a second segment else, and the acknowledgement of two lets two go, back to back. (Linux since
+ * 6.6: tcp_measure_rcv_mss.) PSH says nothing about data or its order (RFC 9293 3.9.1). Of a
+ * super-packet the last segment has it, as segmentation does.
+ */
+static __always_inline bool shall_push(const struct side *own, const struct packet *packet,
+				       const struct control *settings, __u32 direction, bool live)
+{
+	return packet->payload && !(packet->flags & PSH) && own->governed &&
+	       settings->push[direction & 1] && live;
+}
+
+static __always_inline void write_push(struct __sk_buff *skb, struct packet *packet)
+{
+	replace(skb, packet, 12, packet->lead, packet->lead | PSH);
+}
+
 static __always_inline void write_window(struct __sk_buff *skb, struct packet *packet, __u16 field)
 {
 	replace(skb, packet, 14, packet->field, field);

@@ -24,16 +24,18 @@ static __always_inline bool set_window(const struct setting *setting, const stru
 {
 	__u64 words[5] = {};
 	struct place place;
-	struct side *side;
+	struct side *own, *other;
 
 	__builtin_memcpy(words, &setting->key, sizeof(setting->key));
 	if (!find(hash_of(words, settings), &place) || !is_flow_of(&setting->key, &place))
 		return false;
 	/* The windows of data that goes one way are in the packets that go the other. */
-	side = side_at(place.flow, ~setting->direction & 1);
-	if (!side)
+	own = side_at(place.flow, setting->direction & 1);
+	other = side_at(place.flow, ~setting->direction & 1);
+	if (!own || !other)
 		return false;
-	side->window = setting->value;
+	other->window = setting->value;
+	own->governed = setting->value != 0;
 	return true;
 }
 
