@@ -418,7 +418,14 @@ pub(crate) fn is_urgent(packet: &[u8], ip: bool) -> bool {
     const EF: u8 = 46;
     const CS6: u8 = 48;
     let packet = if ip { packet } else { packet.get(14..).unwrap_or_default() };
-    Ip::parse(packet).is_ok_and(|packet| matches!(packet.dscp(), EF | CS6))
+    // Both versions have the class in the first two bytes; this is asked of every packet.
+    let Some(&[first, second]) = packet.first_chunk() else { return false };
+    let class = match first >> 4 {
+        4 => second,
+        6 => first << 4 | second >> 4,
+        _ => return false,
+    };
+    matches!(class >> 2, EF | CS6)
 }
 
 fn bits(set: u16) -> impl Iterator<Item = usize> {

@@ -159,3 +159,30 @@ fn a_silent_cut_of_one_of_three_links_is_felt_for_less_than_100_ms_whenever_it_c
     // What is sent in two reports, a round trip and the time to the last one heard.
     assert!(cut[cut.len() - 1] <= 140, "{cut:?}");
 }
+
+#[test]
+fn ef_and_cs6_of_either_version_overtake_and_no_other_class_does() {
+    let ipv6 = |class: u8| {
+        let mut packet = vec![0; 40 + 60];
+        (packet[0], packet[1], packet[5], packet[6]) = (0x60 | class >> 4, class << 4, 60, 59);
+        packet
+    };
+    let ipv4 = |class: u8| {
+        let mut packet = example_udp(&[0; 60]);
+        packet[1] = class;
+        packet
+    };
+    for class in 0..64u8 {
+        for packet in [ipv4(class << 2), ipv6(class << 2 | 3)] {
+            let mut sender = Sender::new(SenderConfig::default(), 0).unwrap();
+            let id = sender.add_link(LinkConfig::default()).unwrap();
+            sender.set_up(id, true, Instant::ZERO);
+            let bulk = example_udp(&[0; 1_400]);
+            sender.send(&bulk, Flow::of_hash(2), Care::Order, Instant::ZERO).unwrap();
+            sender.send(&packet, Flow::of_hash(1), Care::Order, Instant::ZERO).unwrap();
+            let sent = drained(&mut sender, Instant::ZERO, Instant::from_millis(50));
+            let overtakes = sent.first().map(|(_, seq)| *seq) == Some(1);
+            assert_eq!(overtakes, matches!(class, 46 | 48), "class {class}: {sent:?}");
+        }
+    }
+}
