@@ -10,16 +10,16 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::TcpCongestion;
 use nix::unistd::Pid;
 use patient::patient;
-use sheaf_netio::ip;
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::qdisc;
+use sheaf_netio::{clock, ip};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 const SERVER: &str = "10.8.1.2:80";
@@ -323,9 +323,9 @@ fn a_download_recovers_after(signal: Signal) {
         kill(Pid::from_raw(daemon.0.id() as i32), signal).unwrap();
         // Only a sender that has more in flight than the link takes loses packets. Held to 20 kB,
         // it never would.
-        let give_up = Instant::now() + LONG;
+        let give_up = clock::now() + LONG;
         while drops() == 0 {
-            assert!(Instant::now() < give_up, "the download is still held");
+            assert!(clock::now() < give_up, "the download is still held");
             (0..100).for_each(|_| assert!(read() > 0));
         }
         near.shutdown(Shutdown::Both).unwrap();
