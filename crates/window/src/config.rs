@@ -11,8 +11,7 @@ use thiserror::Error;
 pub struct Config {
     /// How the free capacity is divided; [`Formula::MaxMin`].
     pub formula: Formula,
-    /// Where the capacity comes from; auto, from 2 Mbit/s: a first assumption above the
-    /// capacity is a queue at the start, one below costs a round-trip time and 200 ms per doubling.
+    /// Where the capacity comes from; auto, from 10 Mbit/s.
     pub capacity: Source,
     /// What to do about bulk QUIC; leave.
     pub quic: Policy,
@@ -33,7 +32,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             formula: Formula::MaxMin,
-            capacity: Source::Auto { start: Bitrate::from_mbps(2) },
+            capacity: Source::Auto { start: Bitrate::from_mbps(10) },
             quic: Policy::default(),
             idle: Duration::from_secs(1),
             min_segments: 2,
