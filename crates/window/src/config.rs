@@ -25,8 +25,7 @@ pub enum Push {
 pub struct Config {
     /// How the free capacity is divided; [`Formula::MaxMin`].
     pub formula: Formula,
-    /// Where the capacity comes from; auto, from 2 Mbit/s: a first assumption above the
-    /// capacity is a queue at the start, one below costs a round-trip time and 200 ms per doubling.
+    /// Where the capacity comes from; auto, from 10 Mbit/s.
     pub capacity: Source,
     /// What to do about bulk QUIC; leave.
     pub quic: Policy,
@@ -49,7 +48,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             formula: Formula::MaxMin,
-            capacity: Source::Auto { start: Bitrate::from_mbps(2) },
+            capacity: Source::Auto { start: Bitrate::from_mbps(10) },
             quic: Policy::default(),
             push: Push::default(),
             idle: Duration::from_secs(1),
