@@ -73,6 +73,8 @@ pub struct Controller {
     steps: u64,
     status: Status,
     initial: u32,
+    /// Some window can only shrink by acknowledgements of pairs.
+    pairs: bool,
     /// Round-trip time that a new flow is taken to have: the mean of those before.
     new_rtt: Duration,
     decisions: Vec<Decision>,
@@ -103,6 +105,7 @@ impl Controller {
             steps: 0,
             status: Status::default(),
             initial: 0,
+            pairs: false,
             decisions: Vec::new(),
             marks: Vec::new(),
             claims: Vec::new(),
@@ -186,6 +189,7 @@ impl Controller {
             self.stretch.step(used, is_limited, seconds);
         }
         self.divide(now);
+        self.pairs = self.flows.values().any(|flow| flow.has_arrived() && flow.needs_pairs());
         self.settle();
         &self.decisions
     }
@@ -200,13 +204,14 @@ impl Controller {
         self.initial
     }
 
-    /// Whether segments are to be pushed now.
+    /// Whether segments are to be pushed now: not while a window can only shrink by pairs.
     pub fn push(&self) -> bool {
-        match self.config.push {
+        let wanted = match self.config.push {
             Push::Auto => FULL_FRAME_BITS / self.capacity.assumed().max(1.0) >= PAIRS_ARE_FELT,
             Push::On => true,
             Push::Off => false,
-        }
+        };
+        wanted && !self.pairs
     }
 
     /// The capacity as it is known.

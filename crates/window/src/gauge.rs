@@ -22,6 +22,8 @@ pub(crate) struct Flow {
     scale: u8,
     /// Window that it has in the program.
     pub set: u32,
+    /// Window that was advertised last, bytes.
+    written: u32,
     /// The window that has been in force, bytes: follows a smaller one at once, and a larger one no
     /// faster than `rate` can.
     limit: f64,
@@ -55,6 +57,7 @@ impl Flow {
             segment: 1,
             scale: 0,
             set: 0,
+            written: 0,
             limit: 0.0,
             rate: 0.0,
             last: Instant::ZERO,
@@ -78,7 +81,7 @@ impl Flow {
         let options = if connection.timestamps { 12 } else { 0 };
         self.segment = u32::from(half.mss).saturating_sub(options).max(1);
         self.scale = half.scale;
-        (self.set, self.last) = (half.window, half.last);
+        (self.set, self.written, self.last) = (half.window, half.written, half.last);
     }
 
     /// Brings rate and recent RTT up to date, for `seconds` since the last time. Answers the bits on
@@ -127,6 +130,13 @@ impl Flow {
         let Some(rtt) = self.recent.or(self.rtt) else { return false };
         let flight = self.rate / self.overhead() * rtt.as_secs_f64() / 8.0;
         self.set > 0 && flight >= 0.8 * self.limit
+    }
+
+    /// Whether its window is above what it was given and stays there while every segment is
+    /// acknowledged alone. The right edge does not go back; where a segment is less than the unit of
+    /// the field, rounding up to that takes the edge on by as much as each acknowledgement.
+    pub fn needs_pairs(&self) -> bool {
+        self.set > 0 && self.written > self.set && self.segment < 1 << self.scale
     }
 
     /// `share` bytes on the wire in segments.
