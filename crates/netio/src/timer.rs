@@ -4,12 +4,11 @@
 //! 15 µs and more; so the sleep ends a little before the moment, and the rest is spent asking
 //! descriptors without sleeping. A descriptor that becomes readable ends either part.
 //!
-//! How long before is a matter of the machine and of the hour, and of how long it slept: after 10 ms a
-//! processor of a virtual machine takes 70 µs to wake, now and then 160, after 1 ms half of that. So
-//! [`Alarm`] learns it: the percentile 99.8 of how late recent sleeps ended, by stochastic approximation
-//! (Robbins and Monro, "A stochastic approximation method", 1951): up by a step where a sleep was later,
-//! down by 1/500 of it where it was
-//! not.
+//! How long before is a matter of the machine and of the hour, and of how long it slept: after
+//! 10 ms a processor of a virtual machine takes 70 µs to wake, now and then 160, after 1 ms half of
+//! that. So [`Alarm`] learns it: the percentile 99.8 of how late recent sleeps ended, by stochastic
+//! approximation (Robbins and Monro, "A stochastic approximation method", 1951): up by a step where a
+//! sleep was later, down by 1/500 of it where it was not.
 
 use crate::clock;
 use crate::poller::Poller;

@@ -9,8 +9,8 @@
 //!   that one alone, so a loss stalls the flow that it hit and no other.
 //! * *Loss known without a timer.* Each link keeps the order of what it carries. A number that has
 //!   not come although every link in use has delivered a higher one is lost, and what waits for
-//!   it goes up at once. Urgent frames overtake
-//!   others on their link, so they say nothing about these.
+//!   it goes up at once. Urgent frames overtake others on their link, so they say nothing about
+//!   these.
 //! * *Bounds.* A ring of `window` numbers and a limit on bytes; when either is reached, the lowest
 //!   missing numbers are given up. Duplicates are known by one bit per number over two windows.
 //!   Numbers wrap at 32 bits. One stray number far away moves nothing (RFC 3550, appendix A.1);

@@ -4,9 +4,9 @@
 //! which has a queue. Added: the choice is the scheduler's ([`Scheduler`]); the queues wait here,
 //! paced at the rate that each link was found to carry ([`rate`](crate::rate)), not in the links,
 //! where they could not be taken back; when a link fails or its rate changes, what waits is
-//! dealt out again; urgent packets (EF, CS6) go before others; a link that loses much, or that makes the whole worse than its best link alone
-//! (`fallback`), is left out. When packets wait for long, single ones are dropped (`door`). Small
-//! packets that wait share a frame.
+//! dealt out again; urgent packets (EF, CS6) go before others; a link that loses much, or that makes
+//! the whole worse than its best link alone (`fallback`), is left out. When packets wait for long,
+//! single ones are dropped (`door`). Small packets that wait share a frame.
 
 mod deal;
 
