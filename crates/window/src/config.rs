@@ -12,11 +12,11 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Push {
     /// While a full frame takes 1 ms or more: then pairs are felt.
+    #[default]
     Auto,
     /// Always.
     On,
     /// Never.
-    #[default]
     Off,
 }
 
@@ -29,7 +29,7 @@ pub struct Config {
     pub capacity: Source,
     /// What to do about bulk QUIC; leave.
     pub quic: Policy,
-    /// Whether segments are pushed; off.
+    /// Whether segments are pushed; auto.
     pub push: Push,
     /// A flow without data for so long does not count, 0.1..=60 s; 1 s.
     pub idle: Duration,

@@ -346,6 +346,30 @@ fn a_game_beside_a_download_that_is_pushed_waits_for_no_more_than_a_segment() {
     assert!(link.rates()[0] >= 0.98 * free, "{:?} of {free}", link.rates());
 }
 
+/// A controller of 4 Mbit/s after a step in which a connection's data arrived. Its segments of 1000
+/// bytes were advertised `written` bytes where it was given 17000.
+fn after_a_step(scale: u8, written: u32) -> Controller {
+    let capacity = Source::Given(Bitrate::from_mbps(4));
+    let mut controller =
+        Controller::new(Config { capacity, ..Config::default() }, Direction::In).unwrap();
+    let mut connection = Connection::default();
+    let half = &mut connection.half[0];
+    (half.mss, half.scale, half.window, half.written) = (1000, scale, 17_000, written);
+    for step in 0..3 {
+        connection.half[0].acked += 50_000;
+        controller.observe(loop_model::key(1), &connection);
+        controller.step(Instant::from_millis(100 * step));
+    }
+    controller
+}
+
+#[test]
+fn nothing_is_pushed_while_a_window_can_shrink_by_pairs_alone() {
+    assert!(!after_a_step(10, 27_648).push(), "each 1000 bytes are rounded up to 1024");
+    assert!(after_a_step(10, 16_384).push(), "it has shrunk");
+    assert!(after_a_step(7, 27_648).push(), "it shrinks by every acknowledgement");
+}
+
 #[test]
 fn segments_are_pushed_where_a_full_one_takes_a_millisecond() {
     let push = |mbps, push| {

@@ -30,7 +30,7 @@ Usage: sheaf window dev IF capacity RATE|auto|link [upload RATE|auto|link]
   direction    which data is governed (both)
   quic         limit: hold bulk QUIC that understands ECN to its share; leave: do not (default)
   push         whether segments are pushed (PSH), so that receivers acknowledge each at once and none
-               come in pairs; auto: where a full one takes 1 ms or more (12 Mbit/s and less); default off
+               come in pairs; auto: where a full one takes 1 ms or more (12 Mbit/s; default)
   slack        queue that may stand so that the link never runs dry (1ms; at least one packet)
   segments     no window is smaller than so many full segments (2)
 

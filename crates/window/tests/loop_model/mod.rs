@@ -121,7 +121,7 @@ pub struct Link {
     marked: Instant,
 }
 
-fn key(number: usize) -> Key {
+pub fn key(number: usize) -> Key {
     let address = |first| IpAddr::V4(Ipv4Addr::new(first, 0, (number >> 8) as u8, number as u8));
     Key::new((address(192), 80), (address(10), 1000))
 }
