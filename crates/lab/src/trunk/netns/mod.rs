@@ -1,6 +1,6 @@
 //! The engine on real Linux stacks, in real time.
 //!
-//! Each station is an anonymous network namespace with one interface per [`radio`]. Between them
+//! Each station is an anonymous network namespace with one interface per radio (radio.rs). Between them
 //! stand the same channels as on the virtual engine, driven by the machine's clock; in the
 //! namespaces run `sheaf trunk` and Linux's own TCP. As on hardware, a frame counts against its
 //! socket until it is on the air, so the trunk reads how full the radios are.
