@@ -53,14 +53,17 @@ pub(super) fn page(result: &RunResult) -> anyhow::Result<String> {
 
 fn section(result: &RunResult, scenario: &str) -> anyhow::Result<Markup> {
     let mut figures = Vec::new();
-    for chart in &result.view.charts {
+    let here = || result.rows.iter().filter(|row| row.scenario == scenario);
+    // A sweep of one point is no line; the table has it.
+    let is_sweep = here().any(|row| here().any(|other| other.x != row.x));
+    for chart in result.view.charts.iter().filter(|_| is_sweep) {
         let drawing = drawing(result, scenario, chart);
         if drawing.lines.iter().any(|line| !line.published && !line.points.is_empty()) {
             figures.push((chart.title.clone(), drawing.svg()?));
         }
     }
     figures.extend(curves(result, scenario)?);
-    let long = result.rows.iter().filter(|row| row.scenario == scenario).count() > 12;
+    let long = is_sweep && here().count() > 12;
     Ok(html! {
         section {
             h2 { (scenario) }
