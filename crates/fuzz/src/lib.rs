@@ -44,7 +44,7 @@ impl Fuzzer {
         let corpus: Vec<_> =
             files.iter().map(|file| std::fs::read(file).expect("readable")).collect();
         assert!(!corpus.is_empty(), "{folder:?} is empty");
-        Fuzzer { words: &[], ..Fuzzer::over(corpus, rounds) }
+        Fuzzer::over(corpus, rounds)
     }
 
     /// Rounds over inputs that are made by the test itself, or over none.

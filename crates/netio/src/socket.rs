@@ -27,6 +27,18 @@ pub fn set_option<T: Copy>(socket: &impl AsFd, level: i32, name: i32, value: &T)
     }
 }
 
+/// Bytes of memory that packets take which left `socket` and are not yet sent (SIOCOUTQ): in queueing
+/// disciplines, and in devices that keep the owner until they have sent, as hardware does.
+pub fn unsent(socket: &impl AsFd) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: SIOCOUTQ, which has the number of TIOCOUTQ, writes one int.
+    match unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) } {
+        0 => Ok(bytes.max(0) as u64),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Binds a packet socket to interface `ifindex` and to frames of `protocol` (an EtherType; 0 for
 /// none: it only sends).
 pub fn bind_packet(socket: &impl AsFd, ifindex: u32, protocol: u16) -> io::Result<()> {

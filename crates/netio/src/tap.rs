@@ -5,6 +5,9 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
+/// Frames as they are, with nothing before them.
+const FLAGS: libc::c_int = libc::IFF_TAP | libc::IFF_NO_PI;
+
 /// A TAP interface; it goes when this value does.
 #[derive(Debug)]
 pub struct Tap {
@@ -14,7 +17,14 @@ pub struct Tap {
 impl Tap {
     /// Makes the interface `name` (at most 15 bytes) in this thread's network namespace.
     pub fn open(name: &str) -> io::Result<Tap> {
-        Ok(Tap { file: tuntap::open(name, libc::IFF_TAP | libc::IFF_NO_PI)? })
+        Ok(Tap { file: tuntap::open(name, FLAGS)? })
+    }
+
+    /// The macvtap interface `name`, of whose character device `file` is open, non-blocking. It stays
+    /// when this value goes.
+    pub fn of_macvtap(file: File, name: &str) -> io::Result<Tap> {
+        tuntap::attach(&file, name, FLAGS)?;
+        Ok(Tap { file })
     }
 
     /// A frame that the host sends; `None` when there is none.

@@ -26,11 +26,17 @@ pub(crate) fn open(name: &str, flags: libc::c_int) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
     let file = options.open("/dev/net/tun")?;
+    attach(&file, name, flags)?;
+    Ok(file)
+}
+
+/// Ties a file to the interface `name`, with `flags` (`IFF_…`).
+pub(crate) fn attach(file: &File, name: &str, flags: libc::c_int) -> io::Result<()> {
     let mut request = socket::request(name)?;
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
     // SAFETY: TUNSETIFF reads one ifreq, which lives through the call.
     unsafe { ioctl::tunsetiff(file.as_raw_fd(), &raw const request) }?;
-    Ok(file)
+    Ok(())
 }
 
 /// The host may leave to us what `offloads` (`TUN_F_…`) name.

@@ -48,7 +48,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut config = arguments.config(mtu)?;
     let (engine, why) = choose(arguments.engine)?;
     // Before anything is put on the interface, where the splitter would stay.
-    arguments.far_ends.iter().try_for_each(|far_end| towards(far_end.address).map(drop))?;
+    let far_ends = arguments.far_ends.iter().map(|far_end| towards(far_end.address));
+    let far_ends = far_ends.collect::<anyhow::Result<Vec<Outer>>>()?;
     let control = Teller::bind(Service::Aggregate, dev).map_err(|_| {
         anyhow::anyhow!("{dev} is aggregated already; stop the other `sheaf aggregate` first")
     })?;
@@ -75,7 +76,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         netlink: Netlink::open()?,
         started: clock::now(),
     };
-    daemon.far_ends()?;
+    daemon.far_ends(&far_ends)?;
     daemon.neighbours()?;
     if silent {
         eprintln!("sheaf: {dev} does not tell how full it is; using policy forced");
@@ -197,12 +198,12 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    fn far_ends(&mut self) -> anyhow::Result<()> {
-        for far_end in &self.arguments.far_ends {
-            let outer = towards(far_end.address)?;
+    /// Lets the far ends join; `outers`: the outer addresses towards each.
+    fn far_ends(&mut self, outers: &[Outer]) -> anyhow::Result<()> {
+        for (far_end, outer) in self.arguments.far_ends.iter().zip(outers) {
             let hop = self.hop(far_end.address);
             for prefix in &far_end.prefixes {
-                self.engine.far_end(hop, *prefix, outer)?;
+                self.engine.far_end(hop, *prefix, *outer)?;
             }
         }
         Ok(())

@@ -39,14 +39,6 @@ impl Kernel {
         Ok(Kernel { ifindex, config: config.clone(), controller })
     }
 
-    /// Adds the remedy where the interface takes nothing, as it is down.
-    fn explain<T>(result: Result<T, sheaf_bpf::Error>) -> anyhow::Result<T> {
-        result.map_err(|error| match is_down(&error) {
-            true => anyhow!("the interface is down; set it up, and start again"),
-            false => error.into(),
-        })
-    }
-
     fn hop(&self, id: u32, outer: Outer) -> Hop {
         Hop::new(id, outer, self.config.min.of(self.config.max), self.config.max)
     }
@@ -77,7 +69,10 @@ impl Engine for Kernel {
     }
 
     fn run(&mut self, now: Instant) -> anyhow::Result<Option<Instant>> {
-        Self::explain(self.controller.run(now))
+        self.controller.run(now).map_err(|error| match is_down(&error) {
+            true => anyhow!("the interface is down; set it up, and start again"),
+            false => error.into(),
+        })
     }
 
     fn wait_for(&self, poller: &mut Poller) {

@@ -184,19 +184,6 @@ impl Carrier {
     }
 }
 
-impl Carrier {
-    /// Bytes of memory that frames take which left this socket and are not yet sent: in queueing
-    /// disciplines, and in devices that keep the owner until they have sent, as hardware does.
-    pub fn unsent(&self) -> io::Result<u64> {
-        let mut bytes: libc::c_int = 0;
-        // SAFETY: SIOCOUTQ, which has the number of TIOCOUTQ, writes one int.
-        match unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } {
-            0 => Ok(bytes.max(0) as u64),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-}
-
 impl AsFd for Carrier {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

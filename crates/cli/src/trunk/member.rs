@@ -16,6 +16,7 @@ use super::monitor::Interface;
 use anyhow::{Context, ensure};
 use nix::libc;
 use sheaf_netio::netlink::Netlink;
+use sheaf_netio::socket::unsent;
 use sheaf_netio::{ip, neigh, qdisc};
 use sheaf_trunk::{Fill, LinkConfig, LinkId};
 use std::collections::BTreeMap;
@@ -176,7 +177,7 @@ impl Member {
     /// counts a frame as sent when it gets it: such a device is found by never having any.
     pub fn fill(&mut self, netlink: &mut Netlink) -> Option<Fill> {
         let limit = u64::from(self.spec.queue()?) * FULL_FRAME;
-        let unsent = self.carrier.as_ref()?.unsent().ok()?;
+        let unsent = unsent(self.carrier.as_ref()?).ok()?;
         self.had_unsent |= unsent > 0;
         let mut waiting = unsent * FULL_FRAME / FULL_MEMORY;
         if self.has_discipline {
@@ -247,7 +248,7 @@ impl Member {
         if self.spec.queue().is_some() {
             self.stirred = true;
             // It is soon sent: the moment to see whether the device tells at all.
-            self.had_unsent = self.had_unsent || carrier.unsent().is_ok_and(|bytes| bytes > 0);
+            self.had_unsent = self.had_unsent || unsent(carrier).is_ok_and(|bytes| bytes > 0);
         }
         if gone {
             self.carrier = None;

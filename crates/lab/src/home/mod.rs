@@ -50,9 +50,7 @@ impl Plan {
         let last = Plan::together(scenario).max(changed);
         if last <= 0.0 { 1.0 } else { (0.75 * self.head.duration / last).min(1.0) }
     }
-}
 
-impl Plan {
     /// All numbers of a row: those of each scenario, and what is known after its changes.
     fn metrics(&self) -> Vec<Metric> {
         let metric = |(key, label, unit): (&str, &str, &str)| Metric::new(key, label, unit);

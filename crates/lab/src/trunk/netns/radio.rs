@@ -11,9 +11,10 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use sheaf_netio::ip;
+use sheaf_netio::tap::Tap;
 use std::fs::{File, OpenOptions, read_dir, read_to_string};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -24,7 +25,7 @@ pub const IN_HAND: u32 = 2;
 /// The far side of a station's interface.
 #[derive(Debug)]
 pub struct Radio {
-    file: File,
+    tap: Tap,
 }
 
 impl Radio {
@@ -46,48 +47,29 @@ impl Radio {
             std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1")?;
             ip::run(&format!("link set {name} up"))?;
         }
-        let file = open_device(&tap)?;
-        let mut request = sheaf_netio::socket::request(&tap)?;
-        request.ifr_ifru.ifru_flags = (nix::libc::IFF_TAP | nix::libc::IFF_NO_PI) as i16;
-        // SAFETY: TUNSETIFF reads one ifreq, which lives through the call.
-        unsafe { ioctl::tunsetiff(file.as_raw_fd(), &raw const request) }?;
-        Ok(Radio { file })
+        Ok(Radio { tap: Tap::of_macvtap(open_device(&tap)?, &tap)? })
     }
 
     /// The next frame of the transmit queue, which is then sent as far as the station can tell;
     /// `None` when there is none.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        match (&self.file).read(buffer) {
-            Ok(len) => Ok(Some(len)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.tap.receive(buffer)
     }
 
     /// Hands a frame to the station.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
-        (&self.file).write(frame).map(drop)
+        self.tap.send(frame)
     }
 }
 
 impl AsFd for Radio {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.tap.as_fd()
     }
 }
 
 const REMEDY: &str = "the netns engine's radios are macvtap interfaces; take a kernel with \
                       CONFIG_MACVTAP, or --engine virtual";
-
-mod ioctl {
-    #![allow(missing_docs, reason = "the macro makes the item")]
-    use nix::libc;
-    nix::ioctl_write_ptr_bad!(
-        tunsetiff,
-        nix::request_code_write!(b'T', 202, size_of::<libc::c_int>()),
-        libc::ifreq
-    );
-}
 
 /// Opens the device of macvtap `name` of this thread's network namespace. The number of the device
 /// is known to a sysfs of the namespace only, and a node for it has to stand somewhere: both are
@@ -127,17 +109,9 @@ fn device_number(name: &str) -> io::Result<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::libc;
     use sheaf_netio::netns::Namespace;
     use sheaf_netio::packet::PacketSocket;
-
-    fn unsent(socket: &PacketSocket) -> i32 {
-        let mut bytes = 0;
-        // SAFETY: SIOCOUTQ writes one int.
-        let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
-        assert_eq!(done, 0);
-        bytes
-    }
+    use sheaf_netio::socket::unsent;
 
     #[test]
     fn a_frame_counts_against_its_sender_until_the_radio_takes_it_and_a_full_queue_drops() {
@@ -149,19 +123,19 @@ mod tests {
                 let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb6];
                 frame.resize(1522, 7);
                 (0..3).for_each(|_| socket.send(&frame).unwrap());
-                let three = unsent(&socket);
+                let three = unsent(&socket).unwrap();
                 assert!(three >= 3 * 1522, "{three}");
                 let mut buffer = [0; 2048];
                 assert_eq!(radio.receive(&mut buffer)?, Some(1522));
                 assert_eq!(buffer[..1522], frame[..]);
-                assert_eq!(unsent(&socket), three / 3 * 2);
+                assert_eq!(unsent(&socket).unwrap(), three / 3 * 2);
                 (0..30).for_each(|_| socket.send(&frame).unwrap());
                 let mut frames = 0;
                 while radio.receive(&mut buffer)?.is_some() {
                     frames += 1;
                 }
                 assert_eq!(frames, 10 - IN_HAND as usize, "two more are with the channel");
-                assert_eq!(unsent(&socket), 0);
+                assert_eq!(unsent(&socket).unwrap(), 0);
                 radio.send(&frame)?;
                 assert_eq!(socket.receive(&mut buffer)?, Some(1522));
                 Ok(())
