@@ -251,6 +251,10 @@ struct {
 struct work {
 	__u32 pass;  /* the frame that comes next is finished */
 	__u32 carry; /* the packet that comes next is a copy to carry the queue of slot `carry` - 1 */
+	/* In memory and not on the stack: the verifier follows each value on the stack, so that every
+	 * kind of packet would be another way through all that comes later. */
+	struct packet packet;
+	struct queue_key key;
 	struct frame copy;
 };
 
@@ -609,8 +613,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = 0, oldest, owner_gen, owner_time, flow;
 	bool need, full, empty, ready, over, ordered, more, again, held, nested = false, ticked = false;
-	struct packet packet = {};
-	struct queue_key key = {};
+	struct packet *packet;
+	struct queue_key *key;
 	struct pending *pending;
 	struct queue *queue;
 	struct frame *frame;
@@ -633,6 +637,8 @@ int sheaf_merge(struct __sk_buff *skb)
 		nested = true;
 		goto emit;
 	}
+	packet = &mine->packet;
+	key = &mine->key;
 	*gen += 1;
 	if (skb->protocol == bpf_htons(ETH_P_TICK)) {
 		struct {
@@ -652,40 +658,41 @@ int sheaf_merge(struct __sk_buff *skb)
 		ticked = true;
 		goto emit;
 	}
-	kind = read_packet(skb, &packet);
+	__builtin_memset(packet, 0, sizeof(*packet));
+	kind = read_packet(skb, packet);
 	if (kind == OPAQUE)
 		goto stranger;
-	hop = bpf_map_lookup_elem(&far_ends, &packet.to);
+	hop = bpf_map_lookup_elem(&far_ends, &packet->to);
 	if (!hop)
-		hop = bpf_map_lookup_elem(&hops, &packet.mac);
+		hop = bpf_map_lookup_elem(&hops, &packet->mac);
 	if (!hop || !hop->max)
 		goto stranger;
-	verdict = kind == PORTLESS ? ALONE : classify(skb, config, &packet, kind == LARGE);
+	verdict = kind == PORTLESS ? ALONE : classify(skb, config, packet, kind == LARGE);
 	if (verdict == PASS)
 		goto stranger;
 	header = header_len(hop);
-	len = packet.len;
+	len = packet->len;
 	if (verdict == GATHER && (len < V4_LEN || header + len > hop->max || header + len > MAX_META))
 		verdict = ALONE;
-	flow = kind == PORTLESS ? packet.pair : packet.flow;
+	flow = kind == PORTLESS ? packet->pair : packet->flow;
 	/* A packet of a tunnel may have an unfinished checksum inside, of which nothing is seen here.
 	 * This call fails for it, and changes nothing otherwise. */
 	if (verdict == GATHER && bpf_skb_change_tail(skb, skb->len, 0))
 		goto stranger;
 
-	__builtin_memcpy(key.mac, packet.mac.bytes, 6);
-	key.dscp = packet.dscp;
-	key.ecn = packet.ecn;
-	key.hop = hop->id;
+	__builtin_memcpy(key->mac, packet->mac.bytes, 6);
+	key->dscp = packet->dscp;
+	key->ecn = packet->ecn;
+	key->hop = hop->id;
 	if (verdict == ALONE) {
 		/* Only what shares a flow with gathered packets concerns us. */
-		__u32 *found = bpf_map_lookup_elem(&slots, &key);
+		__u32 *found = bpf_map_lookup_elem(&slots, key);
 
 		if (!found)
 			goto stranger;
 		slot = *found;
 	} else {
-		slot = slot_of(dev, &key, hop);
+		slot = slot_of(dev, key, hop);
 	}
 	queue = bpf_map_lookup_elem(&queues, &slot);
 	gate = gate_of(dev, slot);
@@ -695,9 +702,9 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (verdict == ALONE) {
 		bool shares;
 
-		held = kind == PORTLESS ? queue->pairs & bit_of(packet.pair) :
-					  queue->flows & bit_of(packet.flow);
-		/* What is held of its flow leaves first, in copies of this packet. */
+		held = kind == PORTLESS ? queue->pairs & bit_of(packet->pair) :
+					  queue->flows & bit_of(packet->flow);
+		/* What is held of its flow leaves first, in copies of this packet-> */
 		for (int i = 0; held && i < RING; i++) {
 			__u32 head = queue->head;
 
@@ -750,11 +757,11 @@ int sheaf_merge(struct __sk_buff *skb)
 	FORGET(len);
 	if (len < V4_LEN || len > MAX_META || bpf_skb_load_bytes(skb, ETH_LEN, mine->copy.bytes, len))
 		goto stranger;
-	if (packet.unfinished)
-		finish(&mine->copy, &packet);
+	if (packet->unfinished)
+		finish(&mine->copy, packet);
 
 	bpf_spin_lock(&queue->lock);
-	if (!same_key(&queue->key, &key) || queue->tail - queue->head >= RING) {
+	if (!same_key(&queue->key, key) || queue->tail - queue->head >= RING) {
 		bpf_spin_unlock(&queue->lock);
 		goto stranger;
 	}
@@ -770,7 +777,7 @@ int sheaf_merge(struct __sk_buff *skb)
 			goto stranger;
 		}
 		pending->oldest = now;
-		pending->flow = packet.flow;
+		pending->flow = packet->flow;
 		pending->mark = skb->mark;
 		pending->priority = skb->priority;
 		pending->len = 0;
@@ -788,8 +795,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	__sync_fetch_and_add(&pending->writers, 1);
 	queue->bytes += len;
 	queue->packets++;
-	queue->flows |= bit_of(packet.flow);
-	queue->pairs |= bit_of(packet.pair);
+	queue->flows |= bit_of(packet->flow);
+	queue->pairs |= bit_of(packet->pair);
 	if (config->policy == FORCED)
 		ready |= queue->bytes >= hop->min && (!dev->told || waiting < dev->limit);
 	full = queue->tail - queue->head > 1 || header + pending->len + len > hop->max;
@@ -808,8 +815,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	bpf_probe_read_kernel(frame->bytes + HEADROOM + at, len, mine->copy.bytes);
 	__sync_fetch_and_sub(&pending->writers, 1);
 	if (!dev->told && !dev->fifo) {
-		note_flow(gate, packet.flow);
-		note_flow(gate, packet.pair);
+		note_flow(gate, packet->flow);
+		note_flow(gate, packet->pair);
 	}
 
 	if (empty) {
@@ -848,9 +855,9 @@ in_place:
 	if (!dev->told) {
 		gate->last = now;
 		if (!dev->fifo) {
-			note_flow(gate, packet.flow);
-			note_flow(gate, packet.pair);
-			go_untracked(skb, gate, packet.flow);
+			note_flow(gate, packet->flow);
+			note_flow(gate, packet->pair);
+			go_untracked(skb, gate, packet->flow);
 		}
 	}
 	count_sent(dev);
@@ -900,7 +907,7 @@ emit:
 		return TCX_DROP;
 	if (!in_order(owner, owner_gen, owner_time, cpu, slot) ||
 	    (ticked ? bpf_skb_change_tail(skb, ETH_LEN + size, 0) :
-		      clear(skb, nested ? MAX_PULL - ETH_LEN : packet.len, size))) {
+		      clear(skb, nested ? MAX_PULL - ETH_LEN : packet->len, size))) {
 		if (ticked || nested)
 			return TCX_DROP;
 		tell_carrier(dev, queue, slot);
