@@ -15,12 +15,12 @@
  * its completion tells how busy the device is.
  *
  * Order over several CPUs: a queue's frames are taken under its lock in order, but what is taken
- * first must also reach the device first. From this hook to the driver a CPU runs without being
- * preempted by its own transmissions, so once a CPU enters this program again, its last transmission
- * is over. Every CPU counts its entries; a queue remembers who took its last frame and that CPU's
- * count. Another CPU takes the next one only when the count has moved on (or after 100 ms: the CPU
- * may be gone); otherwise the packet stays gathered and user space is asked for a tick, which it
- * sends on that CPU. User space itself reports when a tick's transmission is over.
+ * first must also reach the device first. A frame that leaves on a packet in hand is handed over
+ * within a call, and `emitting` says that it has not returned. User space reports when a tick's
+ * transmission is over. For a packet that left in place every CPU counts its entries into this
+ * program: it runs from here to the driver without being preempted by its own transmissions, so once
+ * the count has moved on the packet has arrived (or after 100 ms: the CPU may be gone). As long as
+ * the order is not sure, packets stay gathered, and user space is asked for a tick.
  *
  * Order behind this hook: a FIFO keeps it. Fair queues keep it for frames of one flow hash, so what
  * a gate sends bears one hash until user space has seen everything leave (an epoch); so do packets
@@ -49,8 +49,9 @@
 #define RULES 16
 #define CPUS 256
 #define OWNER_TIMEOUT 100000000 /* ns */
-/* Owner of frames that left on a tick. */
-#define TICKER 0xffffffff
+/* Owners of a queue's last frame that are not the CPU of a packet that left in place. */
+#define TICKER 0xffffffff /* it left on a tick */
+#define NOBODY 0xfffffffe /* it left within a call: it is over when `emitting` is 0 */
 /* After so long without a look at a question, user space hangs: half of the longest `hold`, and
  * longer than a busy machine keeps a real-time thread from running. In ns. */
 #define PATIENCE 20000000
@@ -224,6 +225,8 @@ struct queue {
 	struct queue_key key;
 	struct hop hop;
 	__u32 asked; /* user space knows that it wants a tick */
+	__u32 emitting; /* a CPU is handing its last frame to the device */
+	__u32 pad;
 	struct stats stats;
 	struct pending pending[RING];
 };
@@ -448,11 +451,14 @@ static __always_inline __u32 lowest(__u64 bits)
 }
 
 /* Whether frames that this CPU takes now reach the device after those taken before. */
-static __always_inline bool in_order(__u32 owner, __u64 gen, __u64 time, __u32 cpu, __u32 slot)
+static __always_inline bool in_order(struct queue *queue, __u32 owner, __u64 gen, __u64 time,
+				     __u32 cpu, __u32 slot)
 {
 	__u64 *entered;
 
-	if (owner == cpu)
+	if (queue->emitting)
+		return false;
+	if (owner == cpu || owner == NOBODY)
 		return true;
 	if (owner == TICKER) {
 		struct gate *gate = bpf_map_lookup_elem(&gates, &slot);
@@ -715,6 +721,7 @@ int sheaf_merge(struct __sk_buff *skb)
 			mine->carry = 0;
 			if (queue->head == head)
 				break;
+			queue->emitting = 0;
 		}
 		shares = (gate->seen[word_of(flow)] | gate->before[word_of(flow)]) & bit_of(flow);
 		/* Behind its small packets in a fair queue, too. */
@@ -733,7 +740,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	owner_gen = queue->owner_gen;
 	owner_time = queue->owner_time;
 	bpf_spin_unlock(&queue->lock);
-	ordered = in_order(owner, owner_gen, owner_time, cpu, slot);
+	ordered = in_order(queue, owner, owner_gen, owner_time, cpu, slot);
 	waiting = fill(dev);
 	ready = false;
 	if (hangs(dev, now)) {
@@ -882,6 +889,7 @@ stranger:
 		mine->carry = 0;
 		if (queue->head == before)
 			break;
+		queue->emitting = 0;
 	}
 	count_sent(dev);
 	return NEXT;
@@ -905,7 +913,7 @@ emit:
 	/* Everything that can fail comes before the frame is taken. */
 	if (size > MAX_META)
 		return TCX_DROP;
-	if (!in_order(owner, owner_gen, owner_time, cpu, slot) ||
+	if (!in_order(queue, owner, owner_gen, owner_time, cpu, slot) ||
 	    (ticked ? bpf_skb_change_tail(skb, ETH_LEN + size, 0) :
 		      clear(skb, nested ? MAX_PULL - ETH_LEN : packet->len, size))) {
 		if (ticked || nested)
@@ -919,8 +927,8 @@ emit:
 	bpf_spin_lock(&queue->lock);
 	ring = queue->head & (RING - 1);
 	pending = &queue->pending[ring];
-	if (queue->head == queue->tail || pending->writers || queue->owner_cpu != owner ||
-	    queue->owner_gen != owner_gen) {
+	if (queue->head == queue->tail || pending->writers || queue->emitting ||
+	    queue->owner_cpu != owner || queue->owner_gen != owner_gen) {
 		held = queue->head != queue->tail;
 		bpf_spin_unlock(&queue->lock);
 		if (ticked || nested)
@@ -945,7 +953,8 @@ emit:
 		__sync_fetch_and_and(&dev->holding, ~(1ULL << (slot & (SLOTS - 1))));
 	}
 	oldest = queue->pending[queue->head & (RING - 1)].oldest;
-	queue->owner_cpu = ticked ? TICKER : cpu;
+	queue->owner_cpu = ticked ? TICKER : NOBODY;
+	queue->emitting = !ticked;
 	queue->owner_gen = *gen;
 	queue->owner_time = now;
 	if (count == 1) {
@@ -974,7 +983,7 @@ emit:
 	index = slot * RING + ring;
 	frame = bpf_map_lookup_elem(&frames, &index);
 	if (!frame)
-		return TCX_DROP;
+		return TCX_DROP; /* There is one for each. */
 	start = HEADROOM;
 	size = len;
 	if (count > 1) {
@@ -1021,7 +1030,14 @@ emit:
 	}
 	count_sent(dev);
 	mine->pass = 1;
-	return bpf_redirect(skb->ifindex, 0);
+	/* A tick stays the frame of its socket, which tells when it is free. Others leave as copies: when
+	 * the call returns the device has them, so that the next frame may follow from any CPU. */
+	if (ticked || nested)
+		return bpf_redirect(skb->ifindex, 0);
+	bpf_clone_redirect(skb, skb->ifindex, 0);
+	mine->pass = 0;
+	queue->emitting = 0;
+	return consume();
 }
 
 char LICENSE[] SEC("license") = "GPL";
