@@ -12,6 +12,7 @@
 
 mod batch;
 pub mod controller;
+mod filter;
 pub mod layout;
 pub mod merge;
 pub mod split;
@@ -23,7 +24,7 @@ pub mod window_layout;
 
 pub use controller::Controller;
 pub use merge::{Event, Merge};
-pub use split::Split;
+pub use split::{Loaded, Split};
 pub use support::{Unsupported, support};
 pub use ticker::Ticker;
 pub use window::Window;
