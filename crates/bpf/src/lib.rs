@@ -14,6 +14,7 @@
 pub mod attach;
 mod batch;
 pub mod controller;
+mod lane;
 pub mod layout;
 pub mod merge;
 pub mod split;

@@ -2,7 +2,7 @@
 //! neighbours, and answers `sheaf show`.
 
 use super::arguments::{Arguments, Engine as Choice, Peers};
-use super::device::Queues;
+use super::device::Order;
 use super::engine::Engine;
 use super::kernel::Kernel;
 use super::user::User;
@@ -22,16 +22,12 @@ use std::net::IpAddr;
 
 /// How often the neighbour table is read.
 const NEIGHBOURS: Duration = Duration::from_secs(1);
-/// How often a device is asked how full it is, while packets wait for it: half the air time of a
-/// small frame at 2 Mbit/s.
-const ASK: Duration = Duration::from_micros(500);
 
 struct Daemon<'a> {
     arguments: &'a Arguments,
     config: Config,
     ifindex: u32,
     engine: Box<dyn Engine>,
-    queues: Option<Queues>,
     /// Hop numbers by what was asked for, so that a changed link address keeps its counters.
     hops: BTreeMap<IpAddr, u32>,
     /// Neighbours that share frames, by link address.
@@ -45,7 +41,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let dev = &arguments.dev;
     let ifindex = ip::index(dev)?;
     let (mac, mtu) = (ip::mac(dev)?, ip::mtu(dev)?);
-    let mut config = arguments.config(mtu)?;
+    let config = arguments.config(mtu)?;
     let (engine, why) = choose(arguments.engine)?;
     // Before anything is put on the interface, where the splitter would stay.
     let far_ends = arguments.far_ends.iter().map(|far_end| towards(far_end.address));
@@ -53,12 +49,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let control = Teller::bind(Service::Aggregate, dev).map_err(|_| {
         anyhow::anyhow!("{dev} is aggregated already; stop the other `sheaf aggregate` first")
     })?;
-    let queues = Queues::find(dev, ifindex)?;
-    let silent = queues.is_none() && config.policy == Policy::Busy;
-    if silent {
-        config.policy = Policy::Forced;
-    }
-    let told = queues.as_ref().map_or("nothing", Queues::name);
+    let mut netlink = Netlink::open()?;
+    let order = Order::of(&mut netlink, dev, ifindex)?;
     let peers = splits(arguments);
     let engine: Box<dyn Engine> = match engine {
         Choice::User => Box::new(User::open(dev, ifindex, mtu, &config, &peers)?),
@@ -70,19 +62,16 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         config,
         ifindex,
         engine,
-        queues,
         hops: BTreeMap::new(),
         joined: BTreeSet::new(),
-        netlink: Netlink::open()?,
+        netlink,
         started: clock::now(),
     };
+    daemon.engine.order(order)?;
     daemon.far_ends(&far_ends)?;
     daemon.neighbours()?;
-    if silent {
-        eprintln!("sheaf: {dev} does not tell how full it is; using policy forced");
-    }
     let (name, policy) = (daemon.engine.name(), policy_name(daemon.config.policy));
-    println!("aggregating on {dev}: engine {name}, {why}; policy {policy}, device tells {told}");
+    println!("aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}");
     daemon.serve(&control, &signals)?;
     daemon.engine.flush()?;
     print!("{}", show::text(&daemon.report()?));
@@ -137,15 +126,12 @@ impl Daemon<'_> {
             let now = clock::now();
             if now >= look {
                 self.neighbours()?;
+                // Disciplines change while we run, too.
+                let order = Order::of(&mut self.netlink, &self.arguments.dev, self.ifindex)?;
+                self.engine.order(order)?;
                 look = now + NEIGHBOURS;
             }
-            if let Some(queues) = &mut self.queues {
-                self.engine.device_has(queues.frames()?, now);
-            }
-            let mut until = self.engine.run(now)?.unwrap_or(Instant::MAX).min(look);
-            if self.queues.is_some() && self.engine.held() > 0 {
-                until = until.min(now + ASK);
-            }
+            let until = self.engine.run(now)?.unwrap_or(Instant::MAX).min(look);
             poller.wait(Some(until.saturating_since(clock::now())))?;
             if poller.readable(ended) {
                 return Ok(());

@@ -10,7 +10,8 @@
 //! firewall sees these packets on the TAP interface.
 
 use super::arguments::Peers;
-use super::engine::{Engine, NO_LIMIT};
+use super::device::Order;
+use super::engine::Engine;
 use crate::grammar::Prefix;
 use anyhow::Context;
 use sheaf_aggregate::{Aggregator, Config, Device, Frame, Hop, HopId, Outbound, Splitter, Stats};
@@ -246,9 +247,8 @@ impl Engine for User {
         Ok(ip::run(&format!("route {verb} {prefix}{source} dev {tap}"))?)
     }
 
-    fn device_has(&mut self, frames: u64, now: Instant) {
-        let waiting = u32::try_from(frames).unwrap_or(u32::MAX);
-        self.aggregator.set_device(Device::Tells { waiting, limit: NO_LIMIT }, now);
+    fn order(&mut self, _order: Order) -> anyhow::Result<()> {
+        Ok(())
     }
 
     fn run(&mut self, now: Instant) -> anyhow::Result<Option<Instant>> {
@@ -289,7 +289,6 @@ impl Engine for User {
     }
 
     fn flush(&mut self) -> anyhow::Result<()> {
-        self.device_has(0, Instant::MAX);
         self.drain(Instant::MAX);
         Ok(())
     }
