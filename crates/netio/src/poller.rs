@@ -40,6 +40,11 @@ impl Poller {
         Ok(())
     }
 
+    /// Whether the last wait found any descriptor readable.
+    pub fn any_readable(&self) -> bool {
+        self.fds.iter().any(|fd| fd.revents != 0)
+    }
+
     /// Whether the last wait found descriptor number `index` readable, or its other end gone.
     pub fn readable(&self, index: usize) -> bool {
         self.fds[index].revents != 0
