@@ -13,18 +13,27 @@ pub trait Engine {
     /// Its name, with how it works.
     fn name(&self) -> String;
 
-    /// Packets to `neighbour` share frames from now on, as next hop number `hop`. Numbers come in
-    /// order, beginning with 0; a number that comes again is another address of the same host.
-    fn join(&mut self, hop: u32, neighbour: Neighbour, outer: Outer) -> anyhow::Result<()>;
+    /// Packets to `neighbour` share frames of at most `max` bytes from now on, as next hop number
+    /// `hop`; with a `max` of 0 they pass as they are. Numbers come in order, beginning with 0. A
+    /// number that comes again is another address of the same host; a neighbour that comes again
+    /// has other outer addresses or another `max`.
+    fn join(
+        &mut self,
+        hop: u32,
+        neighbour: Neighbour,
+        outer: Outer,
+        max: u16,
+    ) -> anyhow::Result<()>;
 
     /// Packets to `neighbour` pass as they are from now on.
     fn leave(&mut self, neighbour: Neighbour) -> anyhow::Result<()>;
 
-    /// Packets to `prefix` share frames to the far end number `hop`.
-    fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer) -> anyhow::Result<()>;
+    /// Packets to `prefix` share frames of at most `max` bytes to the far end number `hop`; as
+    /// [`Engine::join`].
+    fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer, max: u16) -> anyhow::Result<()>;
 
-    /// The device has `frames` that it has not sent.
-    fn device_has(&mut self, frames: u64, now: Instant);
+    /// The device has `frames` that it has not sent. An engine that knows by itself ignores it.
+    fn device_has(&mut self, _frames: u64, _now: Instant) {}
 
     /// Does what is due at `now`; answers when to call again at the latest.
     fn run(&mut self, now: Instant) -> anyhow::Result<Option<Instant>>;

@@ -39,8 +39,8 @@ impl Kernel {
         Ok(Kernel { ifindex, config: config.clone(), controller })
     }
 
-    fn hop(&self, id: u32, outer: Outer) -> Hop {
-        Hop::new(id, outer, self.config.min.of(self.config.max), self.config.max)
+    fn hop(&self, id: u32, outer: Outer, max: u16) -> Hop {
+        Hop::new(id, outer, self.config.min.of(max).min(max.into()), max)
     }
 }
 
@@ -49,16 +49,22 @@ impl Engine for Kernel {
         "kernel (eBPF at tcx)".to_owned()
     }
 
-    fn join(&mut self, hop: u32, neighbour: Neighbour, outer: Outer) -> anyhow::Result<()> {
-        Ok(self.controller.merge.set_hop(neighbour.mac, self.hop(hop, outer))?)
+    fn join(
+        &mut self,
+        hop: u32,
+        neighbour: Neighbour,
+        outer: Outer,
+        max: u16,
+    ) -> anyhow::Result<()> {
+        Ok(self.controller.merge.set_hop(neighbour.mac, self.hop(hop, outer, max))?)
     }
 
     fn leave(&mut self, neighbour: Neighbour) -> anyhow::Result<()> {
         Ok(self.controller.merge.remove_hop(neighbour.mac)?)
     }
 
-    fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer) -> anyhow::Result<()> {
-        let hop = self.hop(hop, outer);
+    fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer, max: u16) -> anyhow::Result<()> {
+        let hop = self.hop(hop, outer, max);
         Ok(self.controller.merge.set_far_end(prefix.network, prefix.bits, hop)?)
     }
 
