@@ -198,7 +198,7 @@ impl Aggregator {
         };
         if let Some(reason) = full {
             self.counters.drop(reason);
-            self.hops[hop.0 as usize].1.dropped += 1;
+            self.hops[hop.0 as usize].1.over_bound += 1;
             self.settle(slot);
             return self.recycle(packet);
         }

@@ -32,8 +32,8 @@ pub struct Stats {
     pub by_size: u64,
     /// Frames that left because the device could take one.
     pub by_ready: u64,
-    /// Packets dropped because the queue or the total was full.
-    pub dropped: u64,
+    /// Frames let go although the device was busy, because the queue or the total was at its bound.
+    pub over_bound: u64,
 }
 
 impl Stats {
@@ -80,7 +80,7 @@ impl Stats {
         self.by_timeout += other.by_timeout;
         self.by_size += other.by_size;
         self.by_ready += other.by_ready;
-        self.dropped += other.dropped;
+        self.over_bound += other.over_bound;
     }
 }
 

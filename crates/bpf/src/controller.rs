@@ -1,32 +1,51 @@
 //! Keeps time for the merging program: which queue leaves when no packet in hand can carry it.
 //!
-//! The program tells which queue waits since when; the device's side tells how many frames are
-//! done. From both follows the next tick, by the same rules as in the model
+//! The program tells which queue waits since when. How busy the device is comes from one of two
+//! sides. Either the device counts its frames (the emulated medium, [`Controller::device_done`]), or
+//! the controller tracks its own ticks until they are free ([`Controller::track`]), which works on
+//! every device. From both follows the next tick, by the same rules as in the model
 //! ([`sheaf_aggregate::Aggregator`]): under `forced` overdue queues first, the oldest of them, then
 //! those that reached `min`; under `busy` the queue that waits longest, as soon as the device can
 //! take a frame and the rest after a slow one is over; under both nobody beyond `hold`.
 
-use crate::layout::MergeConfig;
-use crate::{Error, Event, Merge, Ticker, ticker::Cause};
+use crate::lane::Lane;
+use crate::layout::{MergeConfig, SLOTS};
+use crate::merge::Rule;
+use crate::ticker::{Cause, Tick};
+use crate::{Error, Event, Merge, Ticker};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use sheaf_aggregate::{Config, Policy, Rest};
-use sheaf_stage::{Duration, IndexedHeap, Instant};
+use sheaf_netio::poller::Poller;
+use sheaf_stage::{Duration, Instant};
 
 /// How soon a queue is tried again into which a packet is being copied.
 const AGAIN: Duration = Duration::from_micros(200);
 /// How often, at most, empty queues are given back when all are in use.
 const RECLAIM: Duration = Duration::from_millis(100);
+/// Ticks of one call of [`Controller::run`]: what shares the thread has its turn in between.
+const TURN: usize = 256;
+
+/// Who says how busy the device is.
+enum Side {
+    /// Nobody, or the device itself.
+    Device { ticker: Ticker, rest: Rest },
+    /// The lanes' ticks, by gate.
+    Lanes { lanes: Vec<Option<Lane>>, fifo: bool, epoll: Epoll },
+}
 
 /// The merging program of one interface, and who keeps time for it.
 pub struct Controller {
     config: Config,
     /// The program.
     pub merge: Merge,
-    ticker: Ticker,
-    /// Queues by their oldest packet.
-    waiting: IndexedHeap<Instant>,
+    ifindex: u32,
+    mac: [u8; 6],
+    cookie: u64,
+    side: Side,
+    /// When the oldest packet of each queue came.
+    waiting: [Option<Instant>; SLOTS as usize],
     /// Queues that may leave but found no carrier.
     wants: Vec<u32>,
-    rest: Rest,
     again: Option<Instant>,
     no_slot: bool,
     /// The program has told something since the last look.
@@ -44,13 +63,16 @@ impl Controller {
         config: &Config,
         cookie: u64,
     ) -> Result<Controller, Error> {
+        let ticker = Ticker::new(ifindex, mac, cookie)?;
         Ok(Controller {
             merge: Merge::attach(interface, MergeConfig::new(config, cookie))?,
-            ticker: Ticker::new(ifindex, mac, cookie)?,
+            ifindex,
+            mac,
+            cookie,
+            side: Side::Device { ticker, rest: Rest::default() },
             config: config.clone(),
-            waiting: IndexedHeap::default(),
+            waiting: [None; SLOTS as usize],
             wants: Vec::new(),
-            rest: Rest::default(),
             again: None,
             no_slot: false,
             heard: false,
@@ -61,31 +83,57 @@ impl Controller {
     /// The device has finished with `done` frames in all since it told first, and can have `limit`.
     pub fn device_done(&mut self, done: u64, limit: u32, now: Instant) {
         let before = self.merge.device().read();
-        if done > before.done {
-            self.rest.began(Instant::from_nanos(before.handed));
-            self.rest.finished(self.config.rest, now);
-            self.merge.device().rest_until(self.rest.until().as_nanos());
+        if done > before.done
+            && let Side::Device { rest, .. } = &mut self.side
+        {
+            rest.began(Instant::from_nanos(before.handed));
+            rest.finished(self.config.rest, now);
+            self.merge.device().rest_until(rest.until().as_nanos());
         }
         self.merge.device().tell(done, limit);
     }
 
-    /// Lets everything leave that may at `now`; answers when to call again at the latest. Call also
-    /// when the program's events are readable, and after [`Controller::device_done`].
+    /// From now on the controller tracks its own frames. `fifo` says that the device keeps the order
+    /// in which frames come, strangers' among them; otherwise it has fair queues. May be called again
+    /// when the device changes.
+    pub fn track(&mut self, fifo: bool) -> Result<(), Error> {
+        let none = || (0..SLOTS).map(|_| None).collect();
+        match &mut self.side {
+            Side::Lanes { fifo: before, .. } if *before == fifo => return Ok(()),
+            // The descriptor stays: others wait for it. Sockets leave it when they are closed.
+            Side::Lanes { lanes, fifo: before, .. } => (*lanes, *before) = (none(), fifo),
+            Side::Device { .. } => {
+                let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC);
+                let epoll = epoll.map_err(std::io::Error::from)?;
+                self.side = Side::Lanes { lanes: none(), fifo, epoll };
+            }
+        }
+        self.merge.device().set_fifo(fifo);
+        let open =
+            Rule { closed: false, credit: 0, within: Duration::ZERO, probe_at: Instant::ZERO };
+        (0..SLOTS).for_each(|slot| self.merge.gates().set(slot, open));
+        Ok(())
+    }
+
+    /// Adds what is to be waited for, besides time.
+    pub fn wait_for(&self, poller: &mut Poller) {
+        poller.add(&self.merge);
+        if let Side::Lanes { epoll, .. } = &self.side {
+            poller.add(&epoll.0);
+        }
+    }
+
+    /// Lets everything leave that may at `now`; returns when to call again at the latest. Call also
+    /// when a descriptor of [`Controller::wait_for`] is readable, and after
+    /// [`Controller::device_done`].
     pub fn run(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
         self.again = None;
+        self.merge.device().looks();
         self.listen();
-        while let Some((slot, cause)) = self.choose(now)? {
-            self.waiting.set(slot, None);
-            let mut left = self.ticker.tick(slot, cause)?;
-            let mut queue = self.merge.queue(slot)?;
-            if !left && !queue.is_empty() {
-                // Another CPU took the last frame, and may not be done with it.
-                left = self.ticker.tick_on(queue.owner_cpu, slot, cause)?;
-                queue = self.merge.queue(slot)?;
-            }
-            self.listen();
-            if !left && !queue.is_empty() {
-                self.waiting.set(slot, Some(queue.oldest()));
+        self.settle(now)?;
+        for _ in 0..TURN {
+            let Some((slot, cause)) = self.choose(now)? else { break };
+            if !self.leave(slot, cause, now)? {
                 self.again = Some(now + AGAIN);
                 break;
             }
@@ -94,9 +142,95 @@ impl Controller {
             (self.no_slot, self.reclaimed) = (false, now);
             self.reclaim()?;
         }
+        self.set_rules(now);
         let next = self.next_look(now);
         self.merge.device().look_at(next.unwrap_or(Instant::MAX).as_nanos());
         Ok(next)
+    }
+
+    /// Learns which ticks are done.
+    fn settle(&mut self, now: Instant) -> Result<(), Error> {
+        let Side::Lanes { lanes, epoll, .. } = &mut self.side else { return Ok(()) };
+        let mut events = [EpollEvent::empty(); SLOTS as usize];
+        // Only to take the events back: the sockets themselves say what is done.
+        epoll.wait(&mut events, EpollTimeout::ZERO).map_err(std::io::Error::from)?;
+        for (gate, lane) in lanes.iter_mut().enumerate() {
+            let Some(lane) = lane.as_mut().filter(|lane| lane.under_way() > 0) else { continue };
+            lane.settle(self.config.rest, now)?;
+            if let Some(passed) = lane.strangers() {
+                self.merge.gates().strangers_left(gate as u32, passed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the oldest frame of queue `slot` leave; `false` when it must be tried again.
+    fn leave(&mut self, slot: u32, cause: Cause, now: Instant) -> Result<bool, Error> {
+        self.waiting[slot as usize] = None;
+        let mut left = self.tick(slot, cause, None, now)?;
+        let mut queue = self.merge.queue(slot)?;
+        if !left && !queue.is_empty() {
+            // Another CPU took the last frame, and may not be done with it.
+            left = self.tick(slot, cause, Some(queue.owner_cpu), now)?;
+            queue = self.merge.queue(slot)?;
+        }
+        self.listen();
+        if !left && !queue.is_empty() {
+            self.waiting[slot as usize] = Some(queue.oldest());
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn tick(
+        &mut self,
+        slot: u32,
+        cause: Cause,
+        on: Option<u32>,
+        now: Instant,
+    ) -> Result<bool, Error> {
+        let tick = Tick::new(slot, cause);
+        let left = match &mut self.side {
+            Side::Device { ticker, .. } => match on {
+                None => ticker.tick(tick)?,
+                Some(cpu) => ticker.tick_on(cpu, tick)?,
+            },
+            Side::Lanes { lanes, fifo, epoll } => {
+                let gate = if *fifo { 0 } else { slot };
+                let lane = match &mut lanes[gate as usize] {
+                    Some(lane) => lane,
+                    none => {
+                        let ticker = Ticker::new(self.ifindex, self.mac, self.cookie)?;
+                        let when = EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
+                        epoll
+                            .add(&ticker, EpollEvent::new(when, gate.into()))
+                            .map_err(std::io::Error::from)?;
+                        none.insert(Lane::new(ticker))
+                    }
+                };
+                let strangers = self.merge.device().read().passed;
+                let untracked = self.merge.gates().untracked(gate);
+                let left = lane.send(tick, on, strangers, untracked, now)?;
+                // An idle device is done already.
+                lane.settle(self.config.rest, sheaf_netio::clock::now())?;
+                if let Some(passed) = lane.strangers() {
+                    self.merge.gates().strangers_left(gate, passed);
+                }
+                left
+            }
+        };
+        self.merge.gates().tick_is_over(slot);
+        Ok(left)
+    }
+
+    /// Tells the program what to do at the gates.
+    fn set_rules(&self, now: Instant) {
+        if let Side::Lanes { lanes, .. } = &self.side {
+            for (gate, lane) in lanes.iter().enumerate() {
+                let Some(lane) = lane else { continue };
+                self.merge.gates().set(gate as u32, lane.rule(self.config.inflight, now));
+            }
+        }
     }
 
     /// When to look again: at the deadline; and, while there is traffic, often enough to hear of new
@@ -109,10 +243,13 @@ impl Controller {
 
     /// Gives empty queues back: there are more next hops and classes than queues.
     fn reclaim(&mut self) -> Result<(), Error> {
-        for slot in 0..crate::layout::SLOTS {
+        for slot in 0..SLOTS {
             let queue = self.merge.queue(slot)?;
-            if queue.is_used() && queue.is_empty() && self.ticker.tick(slot, Cause::Reclaim)? {
-                self.waiting.set(slot, None);
+            if queue.is_used()
+                && queue.is_empty()
+                && self.tick(slot, Cause::Reclaim, None, Instant::ZERO)?
+            {
+                self.waiting[slot as usize] = None;
                 self.wants.retain(|wants| *wants != slot);
                 self.merge.retire(slot, queue.key.hop)?;
             }
@@ -122,8 +259,8 @@ impl Controller {
 
     /// Lets everything leave that is held, whatever the device says: for an orderly end.
     pub fn flush(&mut self) -> Result<(), Error> {
-        for slot in 0..crate::layout::SLOTS {
-            while self.ticker.tick(slot, Cause::Timeout)? {}
+        for slot in 0..SLOTS {
+            while self.tick(slot, Cause::Timeout, None, Instant::ZERO)? {}
         }
         Ok(())
     }
@@ -132,56 +269,100 @@ impl Controller {
         while let Some(event) = self.merge.event() {
             self.heard = true;
             match event {
-                Event::Waits { slot, oldest } => {
-                    self.waiting.set(slot, Some(Instant::from_nanos(oldest)));
+                Event::Waits { slot, oldest } if slot < SLOTS => {
+                    self.waiting[slot as usize] = Some(Instant::from_nanos(oldest));
                 }
                 Event::WantsTick { slot } if !self.wants.contains(&slot) => self.wants.push(slot),
-                Event::WantsTick { .. } => {}
+                Event::Waits { .. } | Event::WantsTick { .. } => {}
                 Event::NoSlot => self.no_slot = true,
             }
         }
     }
 
+    /// The queue that waits longest, of those for which `may` says that it may leave.
+    fn oldest(&self, may: impl Fn(usize) -> bool) -> Option<(Instant, u32)> {
+        let waits = |(slot, oldest): (usize, &Option<Instant>)| {
+            oldest.filter(|_| may(slot)).map(|oldest| (oldest, slot as u32))
+        };
+        self.waiting.iter().enumerate().filter_map(waits).min()
+    }
+
     fn choose(&mut self, now: Instant) -> Result<Option<(u32, Cause)>, Error> {
-        let device = self.merge.device().read();
-        let told = device.told != 0;
-        let fill = if told { device.sent.saturating_sub(device.done) } else { 0 };
-        let oldest = self.waiting.first();
-        let waited = oldest.map(|(oldest, slot)| (now.saturating_since(oldest), slot));
+        let longest = self.oldest(|_| true);
+        let waited = longest.map(|(oldest, slot)| (now.saturating_since(oldest), slot));
         if let Some((_, slot)) = waited.filter(|(waited, _)| *waited >= self.config.hold) {
             return Ok(Some((slot, Cause::Timeout)));
         }
-        match self.config.policy {
-            Policy::Forced if told && fill >= u64::from(device.limit) => Ok(None),
-            Policy::Forced => match waited.filter(|(waited, _)| *waited >= self.config.timeout) {
-                Some((_, slot)) => Ok(Some((slot, Cause::Timeout))),
-                None => Ok(self.wants.pop().map(|slot| (slot, Cause::Size))),
-            },
-            Policy::Busy if fill >= u64::from(self.config.inflight) => Ok(None),
-            Policy::Busy => {
+        let device = self.merge.device().read();
+        let fill = device.sent.saturating_sub(device.done);
+        match (self.config.policy, &self.side) {
+            (Policy::Forced, _) if device.told != 0 && fill >= u64::from(device.limit) => Ok(None),
+            (Policy::Forced, _) => {
+                match waited.filter(|(waited, _)| *waited >= self.config.timeout) {
+                    Some((_, slot)) => Ok(Some((slot, Cause::Timeout))),
+                    None => Ok(self.wants.pop().map(|slot| (slot, Cause::Size))),
+                }
+            }
+            (Policy::Busy, Side::Lanes { lanes, fifo, .. }) => {
+                let lane = |slot: usize| lanes[if *fifo { 0 } else { slot }].as_ref();
+                let least = self.config.inflight;
+                let takes = |slot: usize| {
+                    lane(slot).is_none_or(|lane| lane.under_way() < lane.limit(least))
+                };
+                let rested = |slot: usize| lane(slot).is_none_or(|lane| now >= lane.rests_until());
+                if let Some((_, slot)) = self.oldest(|slot| takes(slot) && rested(slot)) {
+                    return Ok(Some((slot, Cause::Ready)));
+                }
+                let wants = self.wants.iter().position(|slot| takes(*slot as usize));
+                if let Some(index) = wants {
+                    return Ok(Some((self.wants.swap_remove(index), Cause::Size)));
+                }
+                match self.oldest(takes) {
+                    Some((_, slot)) => self.full(slot),
+                    None => Ok(None),
+                }
+            }
+            (Policy::Busy, Side::Device { .. })
+                if device.told != 0 && fill >= u64::from(self.config.inflight) =>
+            {
+                Ok(None)
+            }
+            (Policy::Busy, Side::Device { rest, .. }) => {
                 let Some((_, slot)) = waited else { return Ok(None) };
-                if now >= self.rest.until() {
+                if now >= rest.until() {
                     return Ok(Some((slot, Cause::Ready)));
                 }
                 if let Some(slot) = self.wants.pop() {
                     return Ok(Some((slot, Cause::Size)));
                 }
-                let queue = self.merge.queue(slot)?;
-                Ok((queue.tail.wrapping_sub(queue.head) > 1).then_some((slot, Cause::Size)))
+                self.full(slot)
             }
         }
     }
 
+    /// Queue `slot`, where it has a full frame.
+    fn full(&self, slot: u32) -> Result<Option<(u32, Cause)>, Error> {
+        let queue = self.merge.queue(slot)?;
+        Ok((queue.tail.wrapping_sub(queue.head) > 1).then_some((slot, Cause::Size)))
+    }
+
     fn deadline(&self, now: Instant) -> Option<Instant> {
-        let (oldest, _) = self.waiting.first()?;
-        let mut deadline = oldest + self.config.longest_wait();
-        if deadline <= now {
+        let mut deadline = self.oldest(|_| true).map(|(oldest, _)| {
+            let deadline = oldest + self.config.longest_wait();
             // Overdue, but the device is full: the ceiling counts.
-            deadline = oldest + self.config.hold;
+            if deadline <= now { oldest + self.config.hold } else { deadline }
+        });
+        if self.config.policy == Policy::Busy {
+            let rests = |until: Instant| Some(until).filter(|until| *until > now);
+            let rest = match &self.side {
+                Side::Device { rest, .. } => deadline.and_then(|_| rests(rest.until())),
+                // The gate opens then, too.
+                Side::Lanes { lanes, .. } => {
+                    lanes.iter().flatten().filter_map(|lane| rests(lane.rests_until())).min()
+                }
+            };
+            deadline = [deadline, rest].into_iter().flatten().min();
         }
-        if self.config.policy == Policy::Busy && self.rest.until() > now {
-            deadline = deadline.min(self.rest.until());
-        }
-        Some(self.again.map_or(deadline, |again| deadline.min(again)))
+        [deadline, self.again].into_iter().flatten().min()
     }
 }

@@ -94,14 +94,55 @@ pub struct Device {
     pub rest_until: u64,
     /// When user space will read its events anyway; ns of CLOCK_MONOTONIC.
     pub look_at: u64,
+    /// Since when a question to user space is open; ns of CLOCK_MONOTONIC, 0 for none.
+    pub asked_at: u64,
+    /// Slots of queues that hold something, as bits.
+    pub holding: u64,
+    /// Questions that user space left open for too long.
+    pub unheard: u64,
     /// Frames that it can have.
     pub limit: u32,
     /// Whether it tells at all.
     pub told: u32,
     /// Frames that wait in all queues.
     pub held: u32,
-    /// Frames that were none of ours.
+    /// Frames that were not ours.
     pub passed: u32,
+    /// Whether what strangers send stays ahead of what comes later.
+    pub fifo: u32,
+    pad: u32,
+}
+
+/// Words of a set of flows in [`Gate`].
+const SEEN: usize = 8;
+
+/// `struct gate`: frames under way that are counted together.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Gate {
+    /// When a packet last left in place; ns of CLOCK_MONOTONIC.
+    pub last: u64,
+    /// A packet that follows sooner goes by a tick; ns.
+    pub within: u64,
+    /// From then on a packet that follows another goes by a tick; ns of CLOCK_MONOTONIC.
+    pub probe_at: u64,
+    /// Whether frames are under way.
+    pub closed: u32,
+    /// Full frames that may leave without a tick.
+    pub credit: u32,
+    /// Strangers' frames that left before the last tick that is done.
+    pub strangers: u32,
+    /// What left without a tick.
+    pub untracked: u32,
+    /// Ticks of this slot that left.
+    pub ticks: u32,
+    /// Ticks of this slot whose transmission is over.
+    pub ticks_done: u32,
+    /// Flow hash of this epoch.
+    pub hash: u32,
+    pad: u32,
+    seen: [u64; SEEN],
+    before: [u64; SEEN],
 }
 
 /// `struct hop`.
@@ -112,7 +153,7 @@ pub struct Hop {
     min: u32,
     max: u16,
     family: u8,
-    pad: u8,
+    ttl: u8,
     src: [u8; 16],
     dst: [u8; 16],
 }
@@ -134,9 +175,19 @@ impl Hop {
                 6
             }
         };
-        Hop { id, min, max, family, pad: 0, src, dst }
+        Hop { id, min, max, family, ttl: NEIGHBOUR_TTL, src, dst }
+    }
+
+    /// The same for a far end, which is reached over routers.
+    pub fn far(self) -> Hop {
+        Hop { ttl: FAR_TTL, ..self }
     }
 }
+
+/// Hop limit towards a neighbour: no router can have let it through (RFC 5082).
+const NEIGHBOUR_TTL: u8 = 255;
+/// Hop limit towards a far end (RFC 1700's recommendation, Linux's default).
+const FAR_TTL: u8 = 64;
 
 /// `struct mac`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,7 +231,7 @@ pub struct Stats {
     by_timeout: u64,
     by_size: u64,
     by_ready: u64,
-    dropped: u64,
+    over_bound: u64,
 }
 
 impl From<Stats> for sheaf_aggregate::Stats {
@@ -195,7 +246,7 @@ impl From<Stats> for sheaf_aggregate::Stats {
             by_timeout: stats.by_timeout,
             by_size: stats.by_size,
             by_ready: stats.by_ready,
-            dropped: stats.dropped,
+            over_bound: stats.over_bound,
         }
     }
 }
@@ -205,12 +256,13 @@ impl From<Stats> for sheaf_aggregate::Stats {
 #[repr(C)]
 pub struct Pending {
     oldest: u64,
+    flow: u64,
+    mark: u32,
+    priority: u32,
     len: u32,
     count: u32,
     writers: u32,
-    closed: u32,
     taken: u32,
-    pad: u32,
 }
 
 /// `struct queue`.
@@ -231,6 +283,7 @@ pub struct Queue {
     owner_gen: u64,
     owner_time: u64,
     flows: u64,
+    pairs: u64,
     /// Whose queue it is.
     pub key: QueueKey,
     hop: Hop,
@@ -295,11 +348,12 @@ unsafe impl<T: Copy + 'static> aya::Pod for Plain<T> {}
 const _: () = {
     assert!(size_of::<RuleEntry>() == 20);
     assert!(size_of::<MergeConfig>() == 40 + 20 * RULES);
-    assert!(size_of::<Device>() == 56);
+    assert!(size_of::<Device>() == 88);
+    assert!(size_of::<Gate>() == 56 + 16 * SEEN);
     assert!(size_of::<Hop>() == 44);
     assert!(size_of::<QueueKey>() == 16);
     assert!(size_of::<Stats>() == 80);
-    assert!(size_of::<Pending>() == 32);
-    assert!(size_of::<Queue>() == 24 + 24 + 16 + 44 + 4 + 80 + 16 * 32);
+    assert!(size_of::<Pending>() == 40);
+    assert!(size_of::<Queue>() == 24 + 32 + 16 + 44 + 4 + 80 + 16 * 40);
     assert!(size_of::<SplitConfig>() == 16);
 };

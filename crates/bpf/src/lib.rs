@@ -12,6 +12,7 @@
 
 mod batch;
 pub mod controller;
+mod lane;
 pub mod layout;
 pub mod merge;
 pub mod split;

@@ -4,13 +4,14 @@
 //! the kernel takes the program off the interface and packets flow as before.
 
 use crate::Error;
-use crate::layout::{Device, Hop, Mac, MergeConfig, Plain, Queue, SLOTS, mapped};
+use crate::layout::{Device, Gate, Hop, Mac, MergeConfig, Plain, Queue, SLOTS, mapped};
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
 use aya::programs::tc::{TcAttachOptions, TcAttachType};
 use aya::programs::{LinkOrder, SchedClassifier, TestRun, TestRunOptions};
 use aya::{Ebpf, include_bytes_aligned};
 use sheaf_aggregate::Stats;
+use sheaf_stage::{Duration, Instant};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -61,6 +62,7 @@ pub struct Merge {
     /// Counters of queues that went out of use, by hop id.
     retired: BTreeMap<u32, Stats>,
     device: Page,
+    gates: Gates,
     /// Keeps the program and its link.
     ebpf: Ebpf,
 }
@@ -77,11 +79,10 @@ impl Merge {
             free.push(slot, 0)?;
         }
         let retired = BTreeMap::new();
-        let device = match map("device")? {
-            Map::Array(data) => Page::new(data)?,
-            _ => return Err(Error::Missing("device")),
-        };
+        let device = Page { memory: Memory::new(map("device").ok(), "device", 1)? };
         device.look_at(u64::MAX);
+        let gates = Memory::new(map("gates").ok(), "gates", SLOTS as usize)?;
+        let gates = Gates { memory: gates };
         let hops = map("hops")?.try_into()?;
         let far_ends = map("far_ends")?.try_into()?;
         let queues = map("queues")?.try_into()?;
@@ -92,7 +93,7 @@ impl Merge {
         program.load()?;
         let options = TcAttachOptions::TcxOrder(LinkOrder::default());
         program.attach_with_options(interface, TcAttachType::Egress, options)?;
-        Ok(Merge { hops, far_ends, queues, events, free, retired, device, ebpf })
+        Ok(Merge { hops, far_ends, queues, events, free, retired, device, gates, ebpf })
     }
 
     /// Packets to link address `mac` share frames from now on, or, with a `max` of 0, no longer.
@@ -117,6 +118,11 @@ impl Merge {
     /// What the device's side and the program tell each other.
     pub fn device(&self) -> &Page {
         &self.device
+    }
+
+    /// Where frames under way are counted together.
+    pub fn gates(&self) -> &Gates {
+        &self.gates
     }
 
     /// The next thing the program told; `None` when there is nothing. Readable when
@@ -185,83 +191,166 @@ impl AsFd for Merge {
     }
 }
 
-/// The map that is a page of memory.
+/// A map that is memory.
 #[derive(Debug)]
-pub struct Page {
+struct Memory<T> {
     data: MapData,
-    page: NonNull<Device>,
+    start: NonNull<T>,
+    len: usize,
 }
 
-// SAFETY: the page is shared memory, read and written by atomic operations only.
-unsafe impl Send for Page {}
+// SAFETY: the memory is shared with the kernel, and read and written by atomic operations only.
+unsafe impl<T> Send for Memory<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Page {}
+unsafe impl<T> Sync for Memory<T> {}
 
-const PAGE: usize = 4096;
-
-impl Page {
-    fn new(data: MapData) -> io::Result<Page> {
+impl<T> Memory<T> {
+    /// The `count` values of an array map that has BPF_F_MMAPABLE.
+    fn new(map: Option<Map>, name: &'static str, count: usize) -> Result<Memory<T>, Error> {
+        let Some(Map::Array(data)) = map else { return Err(Error::Missing(name)) };
         let fd = data.fd().as_fd().as_raw_fd();
         let (read_write, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        let len = count * size_of::<T>();
         // SAFETY: a new mapping of a map that has BPF_F_MMAPABLE; nothing else is touched.
-        let page = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, read_write, shared, fd, 0) };
-        let page = NonNull::new(page.cast()).filter(|_| page != libc::MAP_FAILED);
-        Ok(Page { data, page: page.ok_or_else(io::Error::last_os_error)? })
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, read_write, shared, fd, 0) };
+        let start = NonNull::new(start.cast()).filter(|_| start != libc::MAP_FAILED);
+        Ok(Memory { data, start: start.ok_or_else(io::Error::last_os_error)?, len })
+    }
+}
+
+impl<T> Drop for Memory<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping of `new`, which nothing refers to any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// An atomic view of field `$field` of the structure at `$start`.
+macro_rules! atomic {
+    ($start:expr, $field:ident, $atomic:ident) => {
+        // SAFETY: the field lies in the mapping, is aligned, and everyone uses it atomically.
+        unsafe { $atomic::from_ptr(&raw mut (*$start).$field) }
+    };
+}
+
+/// The map that the program and the device's side share.
+#[derive(Debug)]
+pub struct Page {
+    memory: Memory<Device>,
+}
+
+impl Page {
+    fn start(&self) -> *mut Device {
+        self.memory.start.as_ptr()
     }
 
     /// The map's descriptor, for another process that maps it.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.data.fd().as_fd()
-    }
-
-    fn long(&self, field: impl Fn(*mut Device) -> *mut u64) -> &AtomicU64 {
-        // SAFETY: the field lies in the mapping, is aligned, and everyone uses it atomically.
-        unsafe { AtomicU64::from_ptr(field(self.page.as_ptr())) }
-    }
-
-    fn word(&self, field: impl Fn(*mut Device) -> *mut u32) -> &AtomicU32 {
-        // SAFETY: as above.
-        unsafe { AtomicU32::from_ptr(field(self.page.as_ptr())) }
+        self.memory.data.fd().as_fd()
     }
 
     /// All fields, each read on its own.
     pub fn read(&self) -> Device {
-        // SAFETY (all closures): only the place of a field is computed.
-        Device {
-            done: self.long(|d| unsafe { &raw mut (*d).done }).load(Ordering::Acquire),
-            sent: self.long(|d| unsafe { &raw mut (*d).sent }).load(Ordering::Acquire),
-            handed: self.long(|d| unsafe { &raw mut (*d).handed }).load(Ordering::Relaxed),
-            look_at: self.long(|d| unsafe { &raw mut (*d).look_at }).load(Ordering::Relaxed),
-            rest_until: self.long(|d| unsafe { &raw mut (*d).rest_until }).load(Ordering::Relaxed),
-            limit: self.word(|d| unsafe { &raw mut (*d).limit }).load(Ordering::Relaxed),
-            told: self.word(|d| unsafe { &raw mut (*d).told }).load(Ordering::Relaxed),
-            held: self.word(|d| unsafe { &raw mut (*d).held }).load(Ordering::Relaxed),
-            passed: self.word(|d| unsafe { &raw mut (*d).passed }).load(Ordering::Relaxed),
-        }
+        let page = self.start();
+        let mut device = Device::default();
+        device.done = atomic!(page, done, AtomicU64).load(Ordering::Acquire);
+        device.sent = atomic!(page, sent, AtomicU64).load(Ordering::Acquire);
+        device.handed = atomic!(page, handed, AtomicU64).load(Ordering::Relaxed);
+        device.rest_until = atomic!(page, rest_until, AtomicU64).load(Ordering::Relaxed);
+        device.look_at = atomic!(page, look_at, AtomicU64).load(Ordering::Relaxed);
+        device.asked_at = atomic!(page, asked_at, AtomicU64).load(Ordering::Relaxed);
+        device.holding = atomic!(page, holding, AtomicU64).load(Ordering::Relaxed);
+        device.unheard = atomic!(page, unheard, AtomicU64).load(Ordering::Relaxed);
+        device.limit = atomic!(page, limit, AtomicU32).load(Ordering::Relaxed);
+        device.told = atomic!(page, told, AtomicU32).load(Ordering::Relaxed);
+        device.held = atomic!(page, held, AtomicU32).load(Ordering::Relaxed);
+        device.passed = atomic!(page, passed, AtomicU32).load(Ordering::Relaxed);
+        device.fifo = atomic!(page, fifo, AtomicU32).load(Ordering::Relaxed);
+        device
     }
 
-    /// User space will read its events at `nanos` at the latest: what can wait so long wakes nobody.
+    /// Takes the program's questions back: user space reads its events from now on, and will read
+    /// them again at `nanos` at the latest. What can wait so long wakes nobody.
     pub fn look_at(&self, nanos: u64) {
         // In this order with the system call that waits: what is told after it wakes.
-        self.long(|d| unsafe { &raw mut (*d).look_at }).store(nanos, Ordering::SeqCst);
+        atomic!(self.start(), look_at, AtomicU64).store(nanos, Ordering::SeqCst);
+    }
+
+    /// User space reads the program's events now: no question is open.
+    pub fn looks(&self) {
+        // Before the events are read: a question asked meanwhile stays open.
+        atomic!(self.start(), asked_at, AtomicU64).store(0, Ordering::SeqCst);
     }
 
     /// The device tells from now on: it has finished with `done` frames and can have `limit`.
     pub fn tell(&self, done: u64, limit: u32) {
-        self.long(|d| unsafe { &raw mut (*d).done }).store(done, Ordering::Release);
-        self.word(|d| unsafe { &raw mut (*d).limit }).store(limit, Ordering::Relaxed);
-        self.word(|d| unsafe { &raw mut (*d).told }).store(1, Ordering::Release);
+        let page = self.start();
+        atomic!(page, done, AtomicU64).store(done, Ordering::Release);
+        atomic!(page, limit, AtomicU32).store(limit, Ordering::Relaxed);
+        atomic!(page, told, AtomicU32).store(1, Ordering::Release);
+    }
+
+    /// Whether the device is a FIFO: what strangers send stays ahead of what comes later.
+    pub fn set_fifo(&self, fifo: bool) {
+        atomic!(self.start(), fifo, AtomicU32).store(u32::from(fifo), Ordering::Relaxed);
     }
 
     /// Only full frames leave until `nanos` of CLOCK_MONOTONIC.
     pub fn rest_until(&self, nanos: u64) {
-        self.long(|d| unsafe { &raw mut (*d).rest_until }).store(nanos, Ordering::Relaxed);
+        atomic!(self.start(), rest_until, AtomicU64).store(nanos, Ordering::Relaxed);
     }
 }
 
-impl Drop for Page {
-    fn drop(&mut self) {
-        // SAFETY: the mapping of `new`, which nothing refers to any more.
-        unsafe { libc::munmap(self.page.as_ptr().cast(), PAGE) };
+/// What user space decides about a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Packets gather: frames are under way.
+    pub closed: bool,
+    /// Full frames that may leave without a tick.
+    pub credit: u32,
+    /// A packet that follows another within this time goes by a tick.
+    pub within: Duration,
+    /// From then on, each that follows another does.
+    pub probe_at: Instant,
+}
+
+/// The map of gates.
+#[derive(Debug)]
+pub struct Gates {
+    memory: Memory<Gate>,
+}
+
+impl Gates {
+    fn start(&self, slot: u32) -> *mut Gate {
+        assert!(slot < SLOTS, "a gate for each slot");
+        // SAFETY: within the mapping, which has SLOTS gates.
+        unsafe { self.memory.start.as_ptr().add(slot as usize) }
+    }
+
+    /// Sets what the program does at gate `slot`.
+    pub fn set(&self, slot: u32, rule: Rule) {
+        let gate = self.start(slot);
+        let nanos = u64::try_from(rule.within.as_nanos()).unwrap_or(u64::MAX);
+        atomic!(gate, within, AtomicU64).store(nanos, Ordering::Relaxed);
+        atomic!(gate, probe_at, AtomicU64).store(rule.probe_at.as_nanos(), Ordering::Relaxed);
+        atomic!(gate, credit, AtomicU32).store(rule.credit, Ordering::Relaxed);
+        atomic!(gate, closed, AtomicU32).store(u32::from(rule.closed), Ordering::Release);
+    }
+
+    /// All of gate `slot` that left without a tick, so far.
+    pub fn untracked(&self, slot: u32) -> u32 {
+        atomic!(self.start(slot), untracked, AtomicU32).load(Ordering::Acquire)
+    }
+
+    /// The strangers' frames up to number `passed` have left a FIFO.
+    pub fn strangers_left(&self, slot: u32, passed: u32) {
+        atomic!(self.start(slot), strangers, AtomicU32).store(passed, Ordering::Release);
+    }
+
+    /// The transmission of the last tick of queue `slot` is over: it has reached the device.
+    pub fn tick_is_over(&self, slot: u32) {
+        let gate = self.start(slot);
+        let ticks = atomic!(gate, ticks, AtomicU32).load(Ordering::Acquire);
+        atomic!(gate, ticks_done, AtomicU32).store(ticks, Ordering::Release);
     }
 }

@@ -4,7 +4,7 @@ mod pair;
 
 use pair::{A, B, MAC_A, MAC_B, Pair};
 use sheaf_aggregate::{Config, Policy};
-use sheaf_bpf::ticker::Cause;
+use sheaf_bpf::ticker::{Cause, Tick};
 use sheaf_bpf::{Event, Split};
 use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::{clock, ip};
@@ -40,13 +40,15 @@ fn what_is_gathered_on_one_side_arrives_whole_and_in_order_on_the_other() {
         from.send(&payload(number)).unwrap();
         while let Some(event) = merge.event() {
             if let Event::WantsTick { slot } = event {
-                ticker.tick(slot, Cause::Size).unwrap();
+                ticker.tick(Tick::new(slot, Cause::Size)).unwrap();
             }
         }
     }
-    while ticker.tick(0, Cause::Timeout).unwrap() || merge.queue(0).unwrap().packets > 0 {}
+    while ticker.tick(Tick::new(0, Cause::Timeout)).unwrap() || merge.queue(0).unwrap().packets > 0
+    {
+    }
     for slot in 0..64 {
-        while ticker.tick(slot, Cause::Timeout).unwrap() {}
+        while ticker.tick(Tick::new(slot, Cause::Timeout)).unwrap() {}
     }
     assert_eq!(receive(&to, 100), (0..100).collect::<Vec<_>>());
 
@@ -130,7 +132,7 @@ fn an_idle_device_takes_packets_at_once_and_a_busy_one_makes_them_gather() {
     let Some(Event::Waits { slot, oldest }) = merge.event() else { panic!("nothing waits") };
     assert!(oldest <= now);
     assert_eq!(merge.queue(slot).unwrap().packets, 10);
-    assert!(ticker.tick(slot, Cause::Ready).unwrap());
+    assert!(ticker.tick(Tick::new(slot, Cause::Ready)).unwrap());
     assert_eq!(receive(&to, 10), (1..11).collect::<Vec<_>>());
     assert_eq!(merge.stats().unwrap()[0].1.meta_packets, 1);
 }

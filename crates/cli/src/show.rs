@@ -55,7 +55,7 @@ pub struct Counters {
     sent_by_timeout: u64,
     sent_by_size: u64,
     sent_by_ready: u64,
-    dropped: u64,
+    over_bound: u64,
     aggregation_ratio: Option<f64>,
     average_aggregation: Option<f64>,
     /// Of a next hop: whether it splits.
@@ -108,7 +108,7 @@ impl From<Stats> for Counters {
             sent_by_timeout: stats.by_timeout,
             sent_by_size: stats.by_size,
             sent_by_ready: stats.by_ready,
-            dropped: stats.dropped,
+            over_bound: stats.over_bound,
             aggregation_ratio: stats.aggregation_ratio(),
             average_aggregation: stats.average_aggregation(),
             ..Counters::default()
@@ -231,11 +231,11 @@ fn aggregation(out: &mut String, interface: &Interface) {
         );
         let _ = writeln!(
             out,
-            "    sent by size {} by ready {} by timeout {} dropped {}; {} pkt a frame, {} pkt a meta packet",
+            "    sent by size {} by ready {} by timeout {} over bound {}; {} pkt a frame, {} pkt a meta packet",
             counters.sent_by_size,
             counters.sent_by_ready,
             counters.sent_by_timeout,
-            counters.dropped,
+            counters.over_bound,
             counters.aggregation_ratio.map_or("-".into(), |ratio| format!("{ratio:.2}")),
             counters.average_aggregation.map_or("-".into(), |ratio| format!("{ratio:.2}")),
         );

@@ -1,4 +1,4 @@
-//! What waits in an interface's queueing discipline.
+//! An interface's queueing disciplines: their kinds, and what waits in them.
 
 use crate::netlink::Netlink;
 use netlink_packet_route::RouteNetlinkMessage;
@@ -21,6 +21,36 @@ pub fn waiting(netlink: &mut Netlink, ifindex: u32) -> io::Result<Option<u32>> {
         }
     })?;
     Ok(waiting)
+}
+
+/// A queueing discipline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discipline {
+    /// Its kind, as `tc qdisc` names it.
+    pub kind: String,
+    /// Whether it is the interface's root.
+    pub root: bool,
+}
+
+/// The disciplines of interface `ifindex`; hooks (clsact, ingress) are not among them, and neither are
+/// the FIFOs that classes have by themselves.
+pub fn disciplines(netlink: &mut Netlink, ifindex: u32) -> io::Result<Vec<Discipline>> {
+    let mut found = Vec::new();
+    let question = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+    netlink.dump(question, |object| {
+        if let RouteNetlinkMessage::NewQueueDiscipline(message) = object
+            && message.header.index == ifindex as i32
+        {
+            let kind = message.attributes.iter().find_map(|attribute| match attribute {
+                TcAttribute::Kind(kind) => Some(kind.clone()),
+                _ => None,
+            });
+            let root = message.header.parent == TcHandle::ROOT;
+            let hook = |kind: &String| kind == "clsact" || kind == "ingress";
+            found.extend(kind.filter(|kind| !hook(kind)).map(|kind| Discipline { kind, root }));
+        }
+    })?;
+    Ok(found)
 }
 
 fn read(discipline: &TcMessage) -> Option<u32> {

@@ -2,9 +2,17 @@
 /*
  * Gathers small packets per next hop and class at tc egress, and sends meta packets.
  *
- * Principle: a packet that may wait is copied into the frame under construction of its queue and
- * consumed. A frame leaves by taking over a packet in hand, its carrier: the packet that completed
- * it, or a tick frame that user space sends when a deadline has come or the device is free again.
+ * Principle: a packet that would have to wait anyway is copied into the frame under construction of
+ * its queue and consumed. A frame leaves in a carrier: a tick frame that user space sends, the packet
+ * in hand, or a copy of a packet that must not overtake it. The carrier takes the frame's bytes and
+ * passes the interface's egress hook again, because the kernel notes the length that shapers count
+ * before this hook runs.
+ *
+ * Who waits: under `busy` a packet is gathered only while frames of its gate are under way. Either
+ * the device counts its frames (`told`, the emulated medium), or user space tracks its tick frames
+ * until their memory is free again and closes the gate meanwhile. Packets that leave in place, with
+ * the gate open, cannot be tracked; one that follows another closely therefore goes by a tick, and
+ * its completion tells how busy the device is.
  *
  * Order over several CPUs: a queue's frames are taken under its lock in order, but what is taken
  * first must also reach the device first. From this hook to the driver a CPU runs without being
@@ -12,7 +20,14 @@
  * is over. Every CPU counts its entries; a queue remembers who took its last frame and that CPU's
  * count. Another CPU takes the next one only when the count has moved on (or after 100 ms: the CPU
  * may be gone); otherwise the packet stays gathered and user space is asked for a tick, which it
- * sends on that CPU.
+ * sends on that CPU. User space itself reports when a tick's transmission is over.
+ *
+ * Order behind this hook: a FIFO keeps it. Fair queues keep it for frames of one flow hash, so what
+ * a gate sends bears one hash until user space has seen everything leave (an epoch); so do packets
+ * of the same flows that are too large to be gathered.
+ *
+ * Fail open: user space takes every question back (`asked_at`) when it looks. A question that stays
+ * for 20 ms means that it hangs; then everything leaves at once and nothing is gathered.
  *
  * Source: "Packet aggregation in Linux" (Karlstad University, 2008), chapter 3; the policy `busy`
  * as in the aggregate crate, whose model gives the same bytes.
@@ -34,6 +49,19 @@
 #define RULES 16
 #define CPUS 256
 #define OWNER_TIMEOUT 100000000 /* ns */
+/* Owner of frames that left on a tick. */
+#define TICKER 0xffffffff
+/* After so long without a look at a question, user space hangs: half of the longest `hold`, and
+ * longer than a busy machine keeps a real-time thread from running. In ns. */
+#define PATIENCE 20000000
+/* Packets of one gate that follow each other within this time may serve as a probe. In ns. */
+#define NEAR 64000000
+/* Words of the set of flows that use a gate's hash: 512 bits, so that 10 flows meet a stranger in one
+ * of fifty, who then shares their queue. */
+#define SEEN 8
+/* The most that bpf_skb_adjust_room() pulls away is 4095 bytes. Checksums do not start further in:
+ * skb_partial_csum_set() wants their start in the linear part, which is shorter for packets of TUN. */
+#define MAX_PULL 4000
 
 enum { FORCED, BUSY };
 enum cause { BY_SIZE, BY_READY, BY_TIMEOUT, RECLAIM };
@@ -66,17 +94,22 @@ struct {
 	__type(value, struct merge_config);
 } merge_config SEC(".maps");
 
-/* What the device tells; user space or the emulated medium writes `done`, `limit`, `told`. */
+/* The device; user space or the emulated medium writes `done`, `limit`, `told`. */
 struct device {
 	__u64 done;       /* frames it has finished with */
 	__u64 sent;       /* frames it was given */
 	__u64 handed;     /* ns: since when it works, if it was idle before */
 	__u64 rest_until; /* ns: until when only full frames leave */
 	__u64 look_at;    /* ns: when user space will read its events anyway */
+	__u64 asked_at;   /* ns: since when a question to user space is open; 0: none is */
+	__u64 holding;    /* slots of queues that hold something, as bits */
+	__u64 unheard;    /* questions that user space left open for too long */
 	__u32 limit;
 	__u32 told;
-	__u32 held;       /* frames that wait in all queues */
-	__u32 passed;     /* frames that were not ours */
+	__u32 held;   /* frames that wait in all queues */
+	__u32 passed; /* frames that were not ours */
+	__u32 fifo;   /* what strangers send stays ahead of what comes later */
+	__u32 pad;
 };
 
 struct {
@@ -87,12 +120,38 @@ struct {
 	__type(value, struct device);
 } device SEC(".maps");
 
+/* Where frames under way are counted together: all queues of a FIFO use gate 0, each queue of a
+ * device with fair queues has its own. */
+struct gate {
+	__u64 last;     /* ns: when a packet last left in place */
+	__u64 within;   /* ns: a packet that follows sooner goes by a tick; written by user space */
+	__u64 probe_at; /* ns: from then on one that follows within NEAR does; by user space */
+	__u32 closed;   /* frames are under way; by user space */
+	__u32 credit;   /* full frames that may leave without a tick; by user space */
+	__u32 strangers; /* strangers' frames before the last tick that is done; by user space */
+	__u32 untracked; /* what left without a tick */
+	__u32 ticks;      /* ticks of this slot that left */
+	__u32 ticks_done; /* and whose transmission is over; by user space */
+	__u32 hash;       /* flow hash of this epoch; 0: none yet */
+	__u32 pad;
+	__u64 seen[SEEN]; /* flows of this epoch, as bits of their hashes */
+	__u64 before[SEEN]; /* and of the frame with which it began */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct gate);
+} gates SEC(".maps");
+
 struct hop {
 	__u32 id;
 	__u32 min;
 	__u16 max; /* 0: this hop cannot split */
 	__u8 family;
-	__u8 pad;
+	__u8 ttl; /* 255 towards a neighbour (RFC 5082) */
 	__u8 src[16];
 	__u8 dst[16];
 };
@@ -140,18 +199,18 @@ struct stats {
 	__u64 meta_packets, meta_bytes;
 	__u64 unaggregated_packets, unaggregated_bytes;
 	__u64 by_timeout, by_size, by_ready;
-	__u64 dropped;
+	__u64 over_bound; /* frames let go because the queue was at its bound */
 };
 
 /* One frame under construction, but for its bytes. */
 struct pending {
 	__u64 oldest;
+	__u64 flow; /* of its first packet, as are mark and priority */
+	__u32 mark, priority;
 	__u32 len; /* inner bytes */
 	__u32 count;
 	__u32 writers; /* packets whose bytes are still being copied */
-	__u32 closed;
-	__u32 taken; /* its bytes are being read */
-	__u32 pad;
+	__u32 taken;   /* its bytes are being read */
 };
 
 struct queue {
@@ -160,7 +219,8 @@ struct queue {
 	__u32 bytes, packets;
 	__u32 owner_cpu;
 	__u64 owner_gen, owner_time;
-	__u64 flows;
+	__u64 flows; /* bits of the flows that are held, and of their pairs of addresses */
+	__u64 pairs;
 	struct queue_key key;
 	struct hop hop;
 	__u32 asked; /* user space knows that it wants a tick */
@@ -187,12 +247,19 @@ struct {
 	__type(value, struct frame);
 } frames SEC(".maps");
 
+/* What one CPU is doing. */
+struct work {
+	__u32 pass;  /* the frame that comes next is finished */
+	__u32 carry; /* the packet that comes next is a copy to carry the queue of slot `carry` - 1 */
+	struct frame copy;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct frame);
-} scratch SEC(".maps");
+	__type(value, struct work);
+} work SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -214,26 +281,33 @@ struct {
 
 /* Waking user space costs more than gathering a dozen packets, so it is done only for what cannot
  * wait until user space looks by itself. */
-static __always_inline void tell(__u32 kind, __u32 slot, __u64 oldest, bool wake)
+static __always_inline void tell(struct device *device, __u32 kind, __u32 slot, __u64 oldest,
+				 bool wake)
 {
 	struct event event = { .kind = kind, .slot = slot, .oldest = oldest };
 
 	bpf_ringbuf_output(&events, &event, sizeof(event),
 			   wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
-}
-
-/* The oldest packet of the queue in `slot` waits since `oldest`. */
-static __always_inline void tell_waits(struct merge_config *config, struct device *device,
-				       __u32 slot, __u64 oldest)
-{
-	tell(NONEMPTY, slot, oldest, device->look_at > oldest + config->wait);
+	/* Racing CPUs write nearly the same time. */
+	if (wake && !device->asked_at)
+		device->asked_at = bpf_ktime_get_ns();
 }
 
 /* The queue in `slot` may leave, but nothing in hand can carry it. */
-static __always_inline void tell_carrier(struct queue *queue, __u32 slot)
+static __always_inline void tell_carrier(struct device *device, struct queue *queue, __u32 slot)
 {
 	if (__sync_lock_test_and_set(&queue->asked, 1) == 0)
-		tell(CARRIER, slot, 0, true);
+		tell(device, CARRIER, slot, 0, true);
+}
+
+/* Whether user space has left a question open for too long. */
+static __always_inline bool hangs(struct device *device, __u64 now)
+{
+	__u64 asked = device->asked_at, look = device->look_at;
+
+	/* Signed: clocks of two CPUs may differ a little. */
+	return (asked && (__s64)(now - asked) > PATIENCE) ||
+	       (look != ~0ULL && (__s64)(now - look) > PATIENCE);
 }
 
 static __always_inline __u32 fill(struct device *device)
@@ -243,13 +317,12 @@ static __always_inline __u32 fill(struct device *device)
 	return device->told && waiting > 0 ? waiting : 0;
 }
 
-/* A frame goes out to the device. */
-static __always_inline int send(struct device *device)
+/* Counts a frame that goes out to the device. */
+static __always_inline void count_sent(struct device *device)
 {
 	if (device->told && device->sent <= device->done)
 		device->handed = bpf_ktime_get_ns();
 	__sync_fetch_and_add(&device->sent, 1);
-	return NEXT;
 }
 
 static __always_inline int consume(void)
@@ -260,11 +333,11 @@ static __always_inline int consume(void)
 enum verdict { PASS, GATHER, ALONE };
 
 static __always_inline enum verdict classify(struct __sk_buff *skb, struct merge_config *config,
-					     struct packet *packet)
+					     struct packet *packet, bool large)
 {
 	enum verdict verdict = PASS;
 
-	if (config->acks && packet->pure_ack)
+	if (config->acks && packet->pure_ack && !large)
 		return GATHER;
 	for (__u32 i = 0; i < RULES; i++) {
 		struct rule *rule = &config->rule[i];
@@ -285,7 +358,7 @@ static __always_inline enum verdict classify(struct __sk_buff *skb, struct merge
 		if (!any && (packet->sport < rule->sport_min || packet->sport > rule->sport_max ||
 			     packet->dport < rule->dport_min || packet->dport > rule->dport_max))
 			continue;
-		if (packet->len <= rule->max_len)
+		if (!large && packet->len <= rule->max_len)
 			return GATHER;
 		verdict = ALONE;
 	}
@@ -293,7 +366,8 @@ static __always_inline enum verdict classify(struct __sk_buff *skb, struct merge
 }
 
 /* The slot of a queue, taken into use where it has none; SLOTS when there is none left. */
-static __always_inline __u32 slot_of(struct queue_key *key, struct hop *hop)
+static __always_inline __u32 slot_of(struct device *device, struct queue_key *key,
+				     struct hop *hop)
 {
 	__u32 *found = bpf_map_lookup_elem(&slots, key), slot;
 	struct queue *queue;
@@ -301,7 +375,7 @@ static __always_inline __u32 slot_of(struct queue_key *key, struct hop *hop)
 	if (found)
 		return *found;
 	if (bpf_map_pop_elem(&free_slots, &slot)) {
-		tell(NO_SLOT, 0, 0, true);
+		tell(device, NO_SLOT, 0, 0, true);
 		return SLOTS;
 	}
 	queue = bpf_map_lookup_elem(&queues, &slot);
@@ -341,25 +415,60 @@ static __always_inline int reclaim(__u32 slot)
 	return idle ? bpf_map_delete_elem(&slots, &key) : -1;
 }
 
+/* The lowest bit that is set in `bits`, which is not 0. */
+static __always_inline __u32 lowest(__u64 bits)
+{
+	__u32 at = 0;
+
+	if (!(bits & 0xffffffff)) {
+		at += 32;
+		bits >>= 32;
+	}
+	if (!(bits & 0xffff)) {
+		at += 16;
+		bits >>= 16;
+	}
+	if (!(bits & 0xff)) {
+		at += 8;
+		bits >>= 8;
+	}
+	if (!(bits & 0xf)) {
+		at += 4;
+		bits >>= 4;
+	}
+	if (!(bits & 3)) {
+		at += 2;
+		bits >>= 2;
+	}
+	return at + !(bits & 1);
+}
+
 /* Whether frames that this CPU takes now reach the device after those taken before. */
-static __always_inline bool in_order(__u32 owner, __u64 gen, __u64 time, __u32 cpu)
+static __always_inline bool in_order(__u32 owner, __u64 gen, __u64 time, __u32 cpu, __u32 slot)
 {
 	__u64 *entered;
 
 	if (owner == cpu)
 		return true;
-	entered = bpf_map_lookup_elem(&entries, &owner);
+	if (owner == TICKER) {
+		struct gate *gate = bpf_map_lookup_elem(&gates, &slot);
+
+		if (!gate || gate->ticks == gate->ticks_done)
+			return true;
+	} else {
+		entered = bpf_map_lookup_elem(&entries, &owner);
+		if (!entered || *entered != gen)
+			return true;
+	}
 	/* Signed: clocks of two CPUs may differ a little. */
-	return !entered || *entered != gen ||
-	       (__s64)(bpf_ktime_get_ns() - time) > OWNER_TIMEOUT;
+	return (__s64)(bpf_ktime_get_ns() - time) > OWNER_TIMEOUT;
 }
 
 /* Whether `len` bytes more, the outer header among them, fit into a frame under construction. */
 static __always_inline bool has_room(const struct pending *pending, __u32 len,
 				     const struct hop *hop)
 {
-	return !pending->closed && pending->len + len <= hop->max &&
-	       pending->count != MAX_PACKETS;
+	return pending->len + len <= hop->max && pending->count != MAX_PACKETS;
 }
 
 /* Finishes the checksum of the packet of `len` bytes in `bytes`. */
@@ -412,7 +521,7 @@ static __always_inline void write_header(struct frame *frame, struct queue_key *
 		put16(header + 2, V4_LEN + len);
 		put16(header + 4, 0);
 		put16(header + 6, 0x4000); /* DF */
-		header[8] = 64;
+		header[8] = hop->ttl;
 		header[9] = PROTO_META;
 		put16(header + 10, 0);
 		__builtin_memcpy(header + 12, hop->src, 4);
@@ -426,7 +535,7 @@ static __always_inline void write_header(struct frame *frame, struct queue_key *
 		put16(header + 2, 0);
 		put16(header + 4, len);
 		header[6] = PROTO_META;
-		header[7] = 64;
+		header[7] = hop->ttl;
 		__builtin_memcpy(header + 8, hop->src, 16);
 		__builtin_memcpy(header + 24, hop->dst, 16);
 	}
@@ -438,94 +547,427 @@ static __always_inline __u32 header_len(struct hop *hop)
 }
 
 /*
- * Takes from a packet what its sender left to the device, the checksum: it would be written into
- * the frame that the packet is to carry, where its transport header used to be. There is no call for
- * it, but skb_postpull_rcsum() does it when the place where the checksum starts is pulled away.
+ * Makes a packet of `len` IP bytes fit to carry frames of up to `max` bytes, whatever is in it: its
+ * content is gone afterwards. Answers 0 when it can.
+ *
+ * What its sender left to the device, a checksum, would be written into the frame that it is to
+ * carry. There is no call that clears this, but skb_postpull_rcsum() does it when the place where the
+ * checksum starts is pulled away; so everything of the packet is.
  */
-static __always_inline int forget_checksum(struct __sk_buff *skb)
+static __always_inline int clear(struct __sk_buff *skb, __u32 len, __u32 max)
 {
-	/* Beyond the longest header before a transport header, and short enough to leave one. */
-	enum { PULLED = ETH_LEN + V6_LEN + 2 };
+	__u32 pull = len + ETH_LEN;
 
-	return bpf_skb_change_tail(skb, ETH_LEN + PULLED + V6_LEN, 0) ?:
-	       bpf_skb_adjust_room(skb, -PULLED, BPF_ADJ_ROOM_MAC, 0);
+	if (pull > MAX_PULL)
+		return -1;
+	/* A header must remain behind what is pulled away. The call fails for tunnels. */
+	return bpf_skb_change_tail(skb, ETH_LEN + pull + V6_LEN, 0) ?:
+	       bpf_skb_adjust_room(skb, -(__s32)pull, BPF_ADJ_ROOM_MAC, 0) ?:
+	       bpf_skb_change_tail(skb, ETH_LEN + max, 0);
 }
 
-/*
- * Turns `skb` into the oldest frame of the queue in `slot`. Answers 0, or -1 when the queue is
- * empty, a packet is still being copied into it, or the order could suffer.
- */
-static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause, bool unfinished)
+/* The gate of the queue in `slot`. */
+static __always_inline struct gate *gate_of(struct device *device, __u32 slot)
 {
-	struct queue *queue = bpf_map_lookup_elem(&queues, &slot);
-	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), index, size, start, len, count, ring;
+	__u32 index = device->fifo ? 0 : slot;
+
+	return bpf_map_lookup_elem(&gates, &index);
+}
+
+/* The word of a set of flows that has the bit of `flow`. */
+static __always_inline __u32 word_of(__u64 flow)
+{
+	return flow >> 55 & (SEEN - 1);
+}
+
+/* The flow belongs to the gate's epoch from now on. */
+static __always_inline void note_flow(struct gate *gate, __u64 flow)
+{
+	__u64 *word = &gate->seen[word_of(flow)];
+
+	if (!(*word & bit_of(flow)))
+		__sync_fetch_and_or(word, bit_of(flow));
+}
+
+/* Lets a packet of `flow`, which user space does not track, go with its gate's flow hash. */
+static __always_inline void go_untracked(struct __sk_buff *skb, struct gate *gate, __u64 flow)
+{
+	__sync_fetch_and_add(&gate->untracked, 1);
+	if (!gate->hash)
+		gate->hash = (__u32)(flow >> 16) | 1;
+	bpf_set_hash(skb, gate->hash);
+}
+
+SEC("classifier")
+int sheaf_merge(struct __sk_buff *skb)
+{
+	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), slot, ring, index, at, header, waiting, len;
+	__u32 owner, cause, size, start, count, expected = 0, fresh = 0;
 	struct merge_config *config = bpf_map_lookup_elem(&merge_config, &zero);
 	struct device *dev = bpf_map_lookup_elem(&device, &zero);
+	struct work *mine = bpf_map_lookup_elem(&work, &zero);
 	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu);
-	__u64 now = bpf_ktime_get_ns(), owner_gen, owner_time, oldest;
+	__u64 now = 0, oldest, owner_gen, owner_time, flow;
+	bool need, full, empty, ready, over, ordered, more, again, held, nested = false, ticked = false;
+	struct packet packet = {};
+	struct queue_key key = {};
 	struct pending *pending;
+	struct queue *queue;
 	struct frame *frame;
-	__u32 owner;
+	struct gate *gate;
+	enum verdict verdict;
+	enum kind kind;
+	struct hop *hop;
 	__u16 type;
-	bool more, again;
 
-	if (!queue || !dev || !gen || !config)
-		return -1;
+	if (!config || !dev || !mine || !gen)
+		return NEXT;
+	if (mine->pass) {
+		mine->pass = 0;
+		return NEXT;
+	}
+	if (mine->carry) {
+		slot = mine->carry - 1;
+		mine->carry = 0;
+		cause = BY_READY;
+		nested = true;
+		goto emit;
+	}
+	*gen += 1;
+	if (skb->protocol == bpf_htons(ETH_P_TICK)) {
+		struct {
+			__u64 cookie;
+			__u32 slot, cause, untracked, fresh;
+		} tick;
+
+		if (bpf_skb_load_bytes(skb, ETH_LEN, &tick, sizeof(tick)) ||
+		    tick.cookie != config->cookie)
+			return NEXT;
+		if (tick.cause == RECLAIM)
+			return reclaim(tick.slot) ? TCX_DROP : consume();
+		slot = tick.slot;
+		cause = tick.cause;
+		expected = tick.untracked;
+		fresh = tick.fresh;
+		ticked = true;
+		goto emit;
+	}
+	kind = read_packet(skb, &packet);
+	if (kind == OPAQUE)
+		goto stranger;
+	hop = bpf_map_lookup_elem(&far_ends, &packet.to);
+	if (!hop)
+		hop = bpf_map_lookup_elem(&hops, &packet.mac);
+	if (!hop || !hop->max)
+		goto stranger;
+	verdict = kind == PORTLESS ? ALONE : classify(skb, config, &packet, kind == LARGE);
+	if (verdict == PASS)
+		goto stranger;
+	header = header_len(hop);
+	len = packet.len;
+	if (verdict == GATHER && (len < V4_LEN || header + len > hop->max || header + len > MAX_META))
+		verdict = ALONE;
+	flow = kind == PORTLESS ? packet.pair : packet.flow;
+	/* A packet of a tunnel may have an unfinished checksum inside, of which nothing is seen here.
+	 * This call fails for it, and changes nothing otherwise. */
+	if (verdict == GATHER && bpf_skb_change_tail(skb, skb->len, 0))
+		goto stranger;
+
+	__builtin_memcpy(key.mac, packet.mac.bytes, 6);
+	key.dscp = packet.dscp;
+	key.ecn = packet.ecn;
+	key.hop = hop->id;
+	if (verdict == ALONE) {
+		/* Only what shares a flow with gathered packets concerns us. */
+		__u32 *found = bpf_map_lookup_elem(&slots, &key);
+
+		if (!found)
+			goto stranger;
+		slot = *found;
+	} else {
+		slot = slot_of(dev, &key, hop);
+	}
+	queue = bpf_map_lookup_elem(&queues, &slot);
+	gate = gate_of(dev, slot);
+	if (!queue || !gate)
+		goto stranger;
+
+	if (verdict == ALONE) {
+		bool shares;
+
+		held = kind == PORTLESS ? queue->pairs & bit_of(packet.pair) :
+					  queue->flows & bit_of(packet.flow);
+		/* What is held of its flow leaves first, in copies of this packet. */
+		for (int i = 0; held && i < RING; i++) {
+			__u32 head = queue->head;
+
+			if (head == queue->tail)
+				break;
+			mine->carry = slot + 1;
+			bpf_clone_redirect(skb, skb->ifindex, 0);
+			mine->carry = 0;
+			if (queue->head == head)
+				break;
+		}
+		shares = (gate->seen[word_of(flow)] | gate->before[word_of(flow)]) & bit_of(flow);
+		/* Behind its small packets in a fair queue, too. */
+		if (!dev->told && !dev->fifo && (held || shares)) {
+			note_flow(gate, flow);
+			go_untracked(skb, gate, flow);
+		}
+		goto stranger;
+	}
+
+	now = bpf_ktime_get_ns();
+	/* Together: who sees the queue empty also sees who took its last frame. */
+	bpf_spin_lock(&queue->lock);
+	empty = queue->head == queue->tail;
 	owner = queue->owner_cpu;
 	owner_gen = queue->owner_gen;
 	owner_time = queue->owner_time;
-	if (!in_order(owner, owner_gen, owner_time, cpu))
-		return -1;
+	bpf_spin_unlock(&queue->lock);
+	ordered = in_order(owner, owner_gen, owner_time, cpu, slot);
+	waiting = fill(dev);
+	ready = false;
+	if (hangs(dev, now)) {
+		ready = true;
+	} else if (config->policy == BUSY) {
+		__u64 since = now - gate->last;
+
+		if (dev->told)
+			ready = waiting < config->inflight && now >= dev->rest_until;
+		else if (dev->fifo && gate->strangers != dev->passed)
+			/* Their frames are ahead: whoever waits here loses the place in the line. */
+			ready = now < gate->probe_at || since > NEAR;
+		else
+			ready = !gate->closed && since >= gate->within &&
+				(now < gate->probe_at || since > NEAR);
+	}
+	/* An idle link adds no delay: nothing waits here, and the device is free. */
+	if (ready && empty && ordered)
+		goto in_place;
+
+	FORGET(len);
+	if (len < V4_LEN || len > MAX_META || bpf_skb_load_bytes(skb, ETH_LEN, mine->copy.bytes, len))
+		goto stranger;
+	if (packet.unfinished)
+		finish(&mine->copy, &packet);
+
+	bpf_spin_lock(&queue->lock);
+	if (!same_key(&queue->key, &key) || queue->tail - queue->head >= RING) {
+		bpf_spin_unlock(&queue->lock);
+		goto stranger;
+	}
+	empty = queue->head == queue->tail;
+	ring = (queue->tail - 1) & (RING - 1);
+	pending = &queue->pending[ring];
+	need = empty || !has_room(pending, header + len, hop);
+	if (need) {
+		ring = queue->tail & (RING - 1);
+		pending = &queue->pending[ring];
+		if (pending->taken || pending->writers) {
+			bpf_spin_unlock(&queue->lock);
+			goto stranger;
+		}
+		pending->oldest = now;
+		pending->flow = packet.flow;
+		pending->mark = skb->mark;
+		pending->priority = skb->priority;
+		pending->len = 0;
+		pending->count = 0;
+		queue->tail++;
+		__sync_fetch_and_add(&dev->held, 1);
+		if (empty)
+			__sync_fetch_and_or(&dev->holding, 1ULL << (slot & (SLOTS - 1)));
+	}
+	at = pending->len;
+	oldest = pending->oldest;
+	pending->len += len;
+	pending->count++;
+	/* Others end their copies without the lock. */
+	__sync_fetch_and_add(&pending->writers, 1);
+	queue->bytes += len;
+	queue->packets++;
+	queue->flows |= bit_of(packet.flow);
+	queue->pairs |= bit_of(packet.pair);
+	if (config->policy == FORCED)
+		ready |= queue->bytes >= hop->min && (!dev->told || waiting < dev->limit);
+	full = queue->tail - queue->head > 1 || header + pending->len + len > hop->max;
+	over = queue->tail - queue->head > config->queue_frames || dev->held > config->total_frames;
+	bpf_spin_unlock(&queue->lock);
+
+	index = slot * RING + ring;
+	frame = bpf_map_lookup_elem(&frames, &index);
+	if (!frame)
+		return TCX_DROP;
+	FORGET(at);
+	FORGET(len);
+	at &= MAX_META - 1;
+	if (len < V4_LEN || len > MAX_META)
+		return TCX_DROP;
+	bpf_probe_read_kernel(frame->bytes + HEADROOM + at, len, mine->copy.bytes);
+	__sync_fetch_and_sub(&pending->writers, 1);
+	if (!dev->told && !dev->fifo) {
+		note_flow(gate, packet.flow);
+		note_flow(gate, packet.pair);
+	}
+
+	if (empty) {
+		/* While a frame is under way, its end wakes user space. */
+		bool alone = config->policy == BUSY && !dev->told && !gate->closed;
+
+		tell(dev, NONEMPTY, slot, oldest, alone || dev->look_at > oldest + config->wait);
+	}
+	cause = full || config->policy == FORCED ? BY_SIZE : BY_READY;
+	if (config->policy == BUSY && full) {
+		if (dev->told) {
+			ready |= waiting < config->inflight;
+		} else if (gate->credit) {
+			/* User space gives new credit whenever it looks. */
+			gate->credit--;
+			ready = true;
+		}
+	}
+	if (over && !ready) {
+		ready = true;
+		__sync_fetch_and_add(&queue->stats.over_bound, 1);
+	}
+	if (!ready)
+		return consume();
+	goto emit;
+
+in_place:
+	bpf_spin_lock(&queue->lock);
+	queue->owner_cpu = cpu;
+	queue->owner_gen = *gen;
+	queue->owner_time = now;
+	queue->stats.unaggregated_packets++;
+	queue->stats.unaggregated_bytes += len;
+	queue->stats.by_ready++;
+	bpf_spin_unlock(&queue->lock);
+	if (!dev->told) {
+		gate->last = now;
+		if (!dev->fifo) {
+			note_flow(gate, packet.flow);
+			note_flow(gate, packet.pair);
+			go_untracked(skb, gate, packet.flow);
+		}
+	}
+	count_sent(dev);
+	return NEXT;
+
+stranger:
+	__sync_fetch_and_add(&dev->passed, 1);
+	/* In a FIFO, what is held would be behind this frame though it came before it. */
+	for (int i = 0; i < 2 * RING; i++) {
+		__u64 holding = dev->holding;
+		__u32 before;
+
+		if (!dev->fifo || dev->told || !holding || config->policy != BUSY)
+			break;
+		slot = lowest(holding);
+		queue = bpf_map_lookup_elem(&queues, &slot);
+		if (!queue)
+			break;
+		before = queue->head;
+		mine->carry = slot + 1;
+		bpf_clone_redirect(skb, skb->ifindex, 0);
+		mine->carry = 0;
+		if (queue->head == before)
+			break;
+	}
+	count_sent(dev);
+	return NEXT;
+
+emit:
+	/* The oldest frame of the queue in `slot` leaves on the packet in hand, or the packet is
+	 * consumed (dropped, where it was a tick) when the queue is empty, a packet is still being copied
+	 * into the frame, or the order could suffer. */
+	queue = bpf_map_lookup_elem(&queues, &slot);
+	if (!queue)
+		return TCX_DROP;
+	gate = gate_of(dev, slot);
+	if (!gate)
+		return TCX_DROP;
+	owner = queue->owner_cpu;
+	owner_gen = queue->owner_gen;
+	owner_time = queue->owner_time;
+	size = queue->hop.max;
+	if (queue->head == queue->tail)
+		return ticked || nested ? TCX_DROP : consume();
+	/* Everything that can fail comes before the frame is taken. */
+	if (size > MAX_META)
+		return TCX_DROP;
+	if (!in_order(owner, owner_gen, owner_time, cpu, slot) ||
+	    (ticked ? bpf_skb_change_tail(skb, ETH_LEN + size, 0) :
+		      clear(skb, nested ? MAX_PULL - ETH_LEN : packet.len, size))) {
+		if (ticked || nested)
+			return TCX_DROP;
+		tell_carrier(dev, queue, slot);
+		return consume();
+	}
+	if (!now)
+		now = bpf_ktime_get_ns();
 
 	bpf_spin_lock(&queue->lock);
 	ring = queue->head & (RING - 1);
 	pending = &queue->pending[ring];
 	if (queue->head == queue->tail || pending->writers || queue->owner_cpu != owner ||
 	    queue->owner_gen != owner_gen) {
+		held = queue->head != queue->tail;
 		bpf_spin_unlock(&queue->lock);
-		return -1;
+		if (ticked || nested)
+			return TCX_DROP;
+		if (held)
+			tell_carrier(dev, queue, slot);
+		return consume();
 	}
 	pending->taken = 1;
 	queue->asked = 0;
 	len = pending->len;
 	count = pending->count;
+	flow = pending->flow;
 	queue->head++;
 	queue->bytes -= len;
 	queue->packets -= count;
 	more = queue->head != queue->tail;
 	again = more && config->policy == FORCED && queue->bytes >= queue->hop.min;
-	if (!more)
+	if (!more) {
 		queue->flows = 0;
+		queue->pairs = 0;
+		__sync_fetch_and_and(&dev->holding, ~(1ULL << (slot & (SLOTS - 1))));
+	}
 	oldest = queue->pending[queue->head & (RING - 1)].oldest;
-	queue->owner_cpu = cpu;
+	queue->owner_cpu = ticked ? TICKER : cpu;
 	queue->owner_gen = *gen;
 	queue->owner_time = now;
 	if (count == 1) {
-		__sync_fetch_and_add(&queue->stats.unaggregated_packets, 1);
-		__sync_fetch_and_add(&queue->stats.unaggregated_bytes, len);
+		queue->stats.unaggregated_packets++;
+		queue->stats.unaggregated_bytes += len;
 	} else {
 		queue->stats.aggregated_packets += count;
 		queue->stats.aggregated_bytes += len;
 		queue->stats.meta_packets++;
-		queue->stats.meta_bytes += len + (queue->hop.family == 4 ? V4_LEN : V6_LEN);
+		queue->stats.meta_bytes += len + header_len(&queue->hop);
 	}
 	if (cause == BY_TIMEOUT)
 		queue->stats.by_timeout++;
 	else if (cause == BY_READY)
-		__sync_fetch_and_add(&queue->stats.by_ready, 1);
+		queue->stats.by_ready++;
 	else
 		queue->stats.by_size++;
 	bpf_spin_unlock(&queue->lock);
 
 	__sync_fetch_and_sub(&dev->held, 1);
 	if (more)
-		tell_waits(config, dev, slot, oldest);
-	if (again)
-		tell_carrier(queue, slot);
+		tell(dev, NONEMPTY, slot, oldest,
+		     !ticked && dev->look_at > oldest + config->wait);
+	if (again && !ticked)
+		tell_carrier(dev, queue, slot);
 	index = slot * RING + ring;
 	frame = bpf_map_lookup_elem(&frames, &index);
 	if (!frame)
-		return -1;
+		return TCX_DROP;
 	start = HEADROOM;
 	size = len;
 	if (count > 1) {
@@ -536,192 +978,43 @@ static __noinline int emit(struct __sk_buff *skb, __u32 slot, __u32 cause, bool 
 	} else {
 		type = frame->bytes[HEADROOM] >> 4 == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
 	}
+	FORGET(start);
+	FORGET(size);
 	if (start > HEADROOM || size < V4_LEN || size > MAX_META ||
-	    (unfinished && forget_checksum(skb)) ||
 	    bpf_skb_change_tail(skb, ETH_LEN + size, 0)) {
+		/* It is longer than that already, so this does not happen. */
 		pending->taken = 0;
-		__sync_fetch_and_add(&queue->stats.dropped, count);
-		return -2;
+		return TCX_DROP;
 	}
 	bpf_skb_store_bytes(skb, 0, queue->key.mac, 6, 0);
 	bpf_skb_store_bytes(skb, 12, &type, 2, 0);
 	bpf_skb_store_bytes(skb, ETH_LEN, frame->bytes + start, size, 0);
+	skb->mark = pending->mark;
+	skb->priority = pending->priority;
 	pending->taken = 0;
-	send(dev);
-	return 0;
-}
-
-/* A tick frame: the queue it names leaves on it. */
-static __always_inline int tick(struct __sk_buff *skb, struct merge_config *config)
-{
-	struct {
-		__u64 cookie;
-		__u32 slot, cause;
-	} tick;
-
-	if (bpf_skb_load_bytes(skb, ETH_LEN, &tick, sizeof(tick)) || tick.cookie != config->cookie)
-		return NEXT;
-	if (tick.cause == RECLAIM)
-		return reclaim(tick.slot) ? TCX_DROP : consume();
-	return emit(skb, tick.slot, tick.cause, false) ? TCX_DROP : NEXT;
-}
-
-SEC("classifier")
-int sheaf_merge(struct __sk_buff *skb)
-{
-	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), slot, ring, index, at, header, waiting, len;
-	struct merge_config *config = bpf_map_lookup_elem(&merge_config, &zero);
-	struct device *dev = bpf_map_lookup_elem(&device, &zero);
-	struct frame *copy = bpf_map_lookup_elem(&scratch, &zero), *frame;
-	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu), now = 0, oldest;
-	struct packet packet = {};
-	struct queue_key key = {};
-	struct pending *pending;
-	struct queue *queue;
-	enum verdict verdict;
-	struct hop *hop;
-	bool need, full, empty, ready, alone, over, strange, ordered;
-	__u64 owner_gen, owner_time;
-	__u32 owner;
-	int result;
-
-	if (!config || !dev || !copy || !gen)
-		return NEXT;
-	*gen += 1;
-	if (skb->protocol == bpf_htons(ETH_P_TICK))
-		return tick(skb, config);
-	if (!read_packet(skb, &packet))
-		goto pass;
-	verdict = classify(skb, config, &packet);
-	if (verdict == PASS)
-		goto pass;
-	hop = bpf_map_lookup_elem(&far_ends, &packet.to);
-	if (!hop)
-		hop = bpf_map_lookup_elem(&hops, &packet.mac);
-	if (!hop || !hop->max)
-		goto pass;
-	header = header_len(hop);
-	len = packet.len;
-	if (len < V4_LEN || len > MAX_META)
-		goto pass;
-	if (header + len > hop->max)
-		verdict = ALONE;
-
-	__builtin_memcpy(key.mac, packet.mac.bytes, 6);
-	key.dscp = packet.dscp;
-	key.ecn = packet.ecn;
-	key.hop = hop->id;
-	slot = slot_of(&key, hop);
-	queue = bpf_map_lookup_elem(&queues, &slot);
-	if (!queue)
-		goto pass;
-	alone = verdict == ALONE;
-	/* Together: who sees the queue empty also sees who took its last frame. */
-	bpf_spin_lock(&queue->lock);
-	empty = queue->head == queue->tail;
-	strange = !(queue->flows & packet.flow);
-	owner = queue->owner_cpu;
-	owner_gen = queue->owner_gen;
-	owner_time = queue->owner_time;
-	pending = &queue->pending[(queue->tail - 1) & (RING - 1)];
-	need = empty || alone || !has_room(pending, header + len, hop);
-	bpf_spin_unlock(&queue->lock);
-	ordered = in_order(owner, owner_gen, owner_time, cpu);
-	if (alone && strange && ordered)
-		goto pass;
-	waiting = fill(dev);
-	/* The clock is dear: most packets are only added to a frame, and need none. */
-	ready = config->policy == BUSY && waiting < config->inflight;
-	if (need || ready)
-		now = bpf_ktime_get_ns();
-	ready = ready && now >= dev->rest_until;
-	/* An idle link adds no delay: nothing waits here, and the device is free. */
-	if (ready && empty && ordered) {
-		__sync_fetch_and_add(&queue->stats.unaggregated_packets, 1);
-		__sync_fetch_and_add(&queue->stats.unaggregated_bytes, len);
-		__sync_fetch_and_add(&queue->stats.by_ready, 1);
-		return send(dev);
-	}
-
-	if (packet.unfinished) {
-		if (bpf_skb_load_bytes(skb, ETH_LEN, copy->bytes, len))
-			goto pass;
-		finish(copy, &packet);
-	}
-
-	bpf_spin_lock(&queue->lock);
-	if (!same_key(&queue->key, &key)) {
-		bpf_spin_unlock(&queue->lock);
-		goto pass;
-	}
-	empty = queue->head == queue->tail;
-	ring = (queue->tail - 1) & (RING - 1);
-	pending = &queue->pending[ring];
-	oldest = pending->oldest;
-	need = empty || alone || !has_room(pending, header + len, hop);
-	if (need) {
-		__u32 ahead = config->policy == BUSY ? waiting : 0;
-
-		ring = queue->tail & (RING - 1);
-		pending = &queue->pending[ring];
-		over = queue->tail - queue->head + ahead >= config->queue_frames ||
-		       pending->taken || pending->writers || dev->held >= config->total_frames;
-		if (over) {
-			__sync_fetch_and_add(&queue->stats.dropped, 1);
-			bpf_spin_unlock(&queue->lock);
-			return TCX_DROP;
+	if (!dev->told && !dev->fifo) {
+		/* Nothing of ours is in front of it or waits behind it: an epoch begins, with the hash
+		 * of the flow that waited longest, so that flows share as they would alone. */
+		if (ticked && fresh && !more && gate->untracked == expected) {
+			gate->hash = (__u32)(flow >> 16) | 1;
+			for (int i = 0; i < SEEN; i++) {
+				gate->before[i] = gate->seen[i];
+				gate->seen[i] = 0;
+			}
 		}
-		/* Without the clock, another CPU has just filled or taken the frame before. */
-		pending->oldest = now ?: empty ? queue->owner_time : oldest;
-		pending->len = 0;
-		pending->count = 0;
-		pending->closed = alone;
-		queue->tail++;
-		__sync_fetch_and_add(&dev->held, 1);
+		if (ticked && gate->hash)
+			bpf_set_hash(skb, gate->hash);
+		else
+			go_untracked(skb, gate, flow);
 	}
-	at = pending->len;
-	oldest = pending->oldest;
-	pending->len += len;
-	pending->count++;
-	/* Others end their copies without the lock. */
-	__sync_fetch_and_add(&pending->writers, 1);
-	queue->bytes += len;
-	queue->packets++;
-	queue->flows |= packet.flow;
-	if (config->policy == FORCED)
-		ready = queue->bytes >= hop->min && (!dev->told || waiting < dev->limit);
-	full = queue->tail - queue->head > 1 || pending->closed ||
-	       header + pending->len + len > hop->max;
-	bpf_spin_unlock(&queue->lock);
-
-	index = slot * RING + ring;
-	frame = bpf_map_lookup_elem(&frames, &index);
-	if (!frame)
-		return TCX_DROP;
-	at &= MAX_META - 1;
-	if (packet.unfinished)
-		bpf_probe_read_kernel(frame->bytes + HEADROOM + at, len, copy->bytes);
-	else /* Cannot fail: read_packet() has seen that so much is there. */
-		bpf_skb_load_bytes(skb, ETH_LEN, frame->bytes + HEADROOM + at, len);
-	__sync_fetch_and_sub(&pending->writers, 1);
-
-	if (empty)
-		tell_waits(config, dev, slot, oldest);
-	if (config->policy == BUSY && waiting < config->inflight && full)
-		ready = true;
-	if (!ready)
-		return consume();
-	result = emit(skb, slot, full || config->policy == FORCED ? BY_SIZE : BY_READY,
-		      packet.unfinished);
-	if (result == 0)
-		return NEXT;
-	if (result == -1)
-		tell_carrier(queue, slot);
-	return consume();
-
-pass:
-	__sync_fetch_and_add(&dev->passed, 1);
-	return send(dev);
+	if (ticked) {
+		gate = bpf_map_lookup_elem(&gates, &slot);
+		if (gate)
+			gate->ticks++;
+	}
+	count_sent(dev);
+	mine->pass = 1;
+	return bpf_redirect(skb->ifindex, 0);
 }
 
 char LICENSE[] SEC("license") = "GPL";

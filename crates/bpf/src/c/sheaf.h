@@ -14,6 +14,7 @@
 #define ETH_P_IPV6 0x86DD
 #define PROTO_TCP 6
 #define PROTO_UDP 17
+#define PROTO_SCTP 132
 #define PROTO_META 253
 #define V4_LEN 20
 #define V6_LEN 40
@@ -22,6 +23,10 @@
 #define MAX_META 2048
 /* The most inner packets: as many bare IPv4 headers as fit. */
 #define MAX_PACKETS ((MAX_META - V4_LEN) / V4_LEN)
+
+/* Makes the compiler forget what it has concluded about a number. The verifier of an older kernel has
+ * not concluded it, or lost it in a call between, and needs the check that would be left out. */
+#define FORGET(number) asm volatile("" : "+r"(number))
 
 static __always_inline __u16 be16(const __u8 *p)
 {

@@ -5,7 +5,7 @@
 //! this process were not there. It waits for the interface by its name, and begins anew.
 
 use super::arguments::{Arguments, Engine as Choice, Peers};
-use super::device::Queues;
+use super::device::Order;
 use super::engine::Engine;
 use super::hops::Hops;
 use super::kernel::Kernel;
@@ -27,9 +27,6 @@ use std::net::IpAddr;
 
 /// How often the neighbour table, the interface and the counters are read.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often a device is asked how full it is, while packets wait for it: half the air time of a
-/// small frame at 2 Mbit/s.
-const ASK: Duration = Duration::from_micros(500);
 /// How long the first probes may take before the command says that it is at work: two of them.
 const FIRST: Duration = Duration::from_millis(600);
 /// Turns in a row that wait for nothing and find nothing to read, before one waits all the same: a
@@ -57,8 +54,7 @@ struct Attached {
     mtu: u32,
     config: Config,
     engine: Box<dyn Engine>,
-    queues: Option<Queues>,
-    told: &'static str,
+    order: Order,
     hops: Hops,
 }
 
@@ -160,27 +156,17 @@ impl Daemon<'_> {
     fn attach(&mut self) -> anyhow::Result<Attached> {
         let dev = &self.arguments.dev;
         let (ifindex, mac, mtu) = (ip::index(dev)?, ip::mac(dev)?, ip::mtu(dev)?);
-        let mut config = self.arguments.fitted(mtu)?;
-        let queues = match self.choice {
-            Choice::User => None,
-            _ => Queues::find(dev, ifindex)?,
-        };
-        let told = match (self.choice, &queues) {
-            (Choice::User, _) => "its frames under way",
-            (_, queues) => queues.as_ref().map_or("nothing", Queues::name),
-        };
-        if told == "nothing" && config.policy == Policy::Busy {
-            eprintln!("sheaf: {dev} does not tell how full it is; using policy forced");
-            config.policy = Policy::Forced;
-        }
+        let config = self.arguments.fitted(mtu)?;
+        let order = Order::of(&mut self.netlink, dev, ifindex)?;
         let peers = splits(self.arguments);
-        let engine: Box<dyn Engine> = match self.choice {
+        let mut engine: Box<dyn Engine> = match self.choice {
             Choice::User => Box::new(User::open(dev, ifindex, mtu, &config, &peers)?),
             _ => Box::new(Kernel::attach(dev, ifindex, mac, &config, &peers)?),
         };
+        engine.order(order)?;
         let Arguments { peers, far_ends, probe, .. } = self.arguments;
         let hops = Hops::new(dev, config.max, !probe, &peers.addresses, far_ends, clock::now())?;
-        Ok(Attached { ifindex, mac, mtu, config, engine, queues, told, hops })
+        Ok(Attached { ifindex, mac, mtu, config, engine, order, hops })
     }
 
     /// Waits until the interface is there and up, and an engine is on it; `None` after a signal.
@@ -241,10 +227,7 @@ impl Daemon<'_> {
                 announce = None;
                 self.announce(attached);
             }
-            let Attached { engine, hops, queues, .. } = attached;
-            if let Some(queues) = queues {
-                engine.device_has(queues.frames()?, now);
-            }
+            let Attached { engine, hops, .. } = attached;
             let next = match engine.run(now) {
                 Ok(next) => next,
                 Err(error) => {
@@ -254,9 +237,6 @@ impl Daemon<'_> {
             };
             let mut until = next.unwrap_or(Instant::MAX).min(look).min(hops.deadline());
             until = until.min(announce.unwrap_or(Instant::MAX));
-            if queues.is_some() && engine.held() > 0 {
-                until = until.min(now + ASK);
-            }
             let mut left = until.saturating_since(clock::now());
             if idle > IDLE_TURNS {
                 left = left.max(BREATH);
@@ -274,7 +254,10 @@ impl Daemon<'_> {
 
     /// Reads who is there and who had frames.
     fn look(&mut self, attached: &mut Attached, now: Instant) -> anyhow::Result<()> {
-        let Attached { engine, hops, ifindex, .. } = attached;
+        let Attached { engine, hops, ifindex, order, .. } = attached;
+        // Disciplines change while we run, too.
+        *order = Order::of(&mut self.netlink, &self.arguments.dev, *ifindex)?;
+        engine.order(*order)?;
         let stats = engine.stats()?.into_iter();
         hops.count(stats.map(|(id, one)| (id, one.meta_packets + one.unaggregated_packets)), now);
         let mut seen = BTreeSet::new();
@@ -293,10 +276,8 @@ impl Daemon<'_> {
     fn announce(&self, attached: &Attached) {
         let (dev, why) = (&self.arguments.dev, &self.why);
         let (name, policy) = (attached.engine.name(), policy_name(attached.config.policy));
-        let told = attached.told;
-        println!(
-            "aggregating on {dev}: engine {name}, {why}; policy {policy}, device tells {told}"
-        );
+        let order = attached.order;
+        println!("aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}");
     }
 
     /// Keeps the counters of an engine that goes.

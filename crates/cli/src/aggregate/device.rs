@@ -1,74 +1,126 @@
-//! How full an ordinary device is: its queueing discipline and its byte queue limits.
+//! What a device does with the frames that it is given: does it keep their order, or does it have
+//! fair queues?
 //!
-//! What waits is in the discipline (`tc -s qdisc`) or, where the driver has byte queue limits, on
-//! the device itself. A virtual interface without a discipline has neither and tells nothing;
-//! `busy` cannot work on it.
+//! How busy a device is, its own frames tell ([`sheaf_bpf::Controller::track`]). What is left to know is
+//! whether strangers' frames matter. In a FIFO a packet that waits outside loses its place to every
+//! stranger's frame that comes meanwhile, so nothing waits while they send. Fair queues (fq_codel,
+//! cake, the queues of mac80211) serve strangers beside us, whoever came first.
 
 use sheaf_netio::netlink::Netlink;
-use sheaf_netio::qdisc;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use sheaf_netio::qdisc::{self, Discipline};
+use std::fmt;
+use std::path::Path;
 
-/// Bytes of a full frame: a driver that tells bytes has at least one frame for so many.
-const FULL_FRAME: u64 = 1514;
+/// Disciplines that serve flows in turn, by the flow hash of their frames.
+const FAIR: [&str; 6] = ["fq_codel", "cake", "cake_mq", "fq", "fq_pie", "sfq"];
+/// Disciplines that only share a device's queues or a rate out to those below them.
+const TRANSPARENT: [&str; 3] = ["mq", "mqprio", "tbf"];
+/// Devices below one another, at most: a bridge of VLANs of a bond has three.
+const DEPTH: usize = 8;
 
-/// The queues of one interface.
-#[derive(Debug)]
-pub struct Queues {
-    netlink: Netlink,
-    ifindex: u32,
-    discipline: bool,
-    /// Bytes that the driver has, by transmit queue.
-    inflight: Vec<File>,
+/// How a device orders frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// As they come, or unknown.
+    Fifo,
+    /// By flow.
+    Fair,
 }
 
-impl Queues {
-    /// Those of interface `dev`, number `ifindex`; `None` where it tells nothing.
-    pub fn find(dev: &str, ifindex: u32) -> anyhow::Result<Option<Queues>> {
-        let mut netlink = Netlink::open()?;
-        let discipline = qdisc::waiting(&mut netlink, ifindex)?.is_some();
-        let inflight = byte_queue_limits(dev);
-        let tells = discipline || !inflight.is_empty();
-        Ok(tells.then_some(Queues { netlink, ifindex, discipline, inflight }))
+impl Order {
+    /// That of interface `dev`, number `ifindex`.
+    pub fn of(netlink: &mut Netlink, dev: &str, ifindex: u32) -> anyhow::Result<Order> {
+        Order::below(netlink, dev, ifindex, DEPTH)
     }
 
-    /// What tells, in words.
-    pub fn name(&self) -> &'static str {
-        match (self.discipline, self.inflight.is_empty()) {
-            (true, true) => "its queueing discipline",
-            (true, false) => "its queueing discipline and byte queue limits",
-            (false, _) => "byte queue limits",
+    fn below(
+        netlink: &mut Netlink,
+        dev: &str,
+        ifindex: u32,
+        depth: usize,
+    ) -> anyhow::Result<Order> {
+        let disciplines = qdisc::disciplines(netlink, ifindex)?;
+        let queues = disciplines.iter().any(|one| one.root && one.kind != "noqueue");
+        if queues {
+            return Ok(order(&disciplines));
+        }
+        // mac80211 has no discipline but queues of its own for each station and class.
+        if Path::new(&format!("/sys/class/net/{dev}/phy80211")).exists() {
+            return Ok(Order::Fair);
+        }
+        // A device on top of others (VLAN, bridge, bat0) is what they are.
+        let lower = lower(dev);
+        if lower.is_empty() || depth == 0 {
+            return Ok(Order::Fifo);
+        }
+        for name in lower {
+            let fair = match sheaf_netio::ip::index(&name) {
+                Ok(ifindex) => Order::below(netlink, &name, ifindex, depth - 1)? == Order::Fair,
+                // In another namespace: what it is stays unknown.
+                Err(_) => false,
+            };
+            if !fair {
+                return Ok(Order::Fifo);
+            }
+        }
+        Ok(Order::Fair)
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Order::Fifo => "fifo",
+            Order::Fair => "fair queues",
+        })
+    }
+}
+
+/// Fair where every discipline that holds packets is.
+fn order(disciplines: &[Discipline]) -> Order {
+    let mut holding = disciplines.iter().filter(|one| !TRANSPARENT.contains(&one.kind.as_str()));
+    let any = holding.clone().next().is_some();
+    match any && holding.all(|one| FAIR.contains(&one.kind.as_str())) {
+        true => Order::Fair,
+        false => Order::Fifo,
+    }
+}
+
+/// The interfaces directly below `dev`.
+fn lower(dev: &str) -> Vec<String> {
+    let Ok(folder) = std::fs::read_dir(format!("/sys/class/net/{dev}")) else { return Vec::new() };
+    let name = |entry: std::fs::DirEntry| {
+        entry.file_name().to_str()?.strip_prefix("lower_").map(str::to_owned)
+    };
+    folder.flatten().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_fair_where_all_that_holds_packets_is() {
+        let of = |kinds: &[&str]| {
+            let one =
+                |(at, kind): (usize, &&str)| Discipline { kind: (*kind).to_owned(), root: at == 0 };
+            order(&kinds.iter().enumerate().map(one).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&["fq_codel"]), Order::Fair);
+        assert_eq!(of(&["mq", "fq_codel", "fq_codel"]), Order::Fair);
+        assert_eq!(of(&["tbf", "fq_codel"]), Order::Fair);
+        assert_eq!(of(&["cake"]), Order::Fair);
+        for kinds in [
+            &["pfifo_fast"][..],
+            &["tbf"],
+            &["tbf", "bfifo"],
+            // Classes have FIFOs of their own that are not listed.
+            &["htb"],
+            &["htb", "fq_codel"],
+            &["mq", "fq_codel", "pfifo_fast"],
+            &["netem"],
+        ] {
+            assert_eq!(of(kinds), Order::Fifo, "{kinds:?}");
         }
     }
-
-    /// Frames that the device has and has not sent.
-    pub fn frames(&mut self) -> anyhow::Result<u64> {
-        let read = |file: &File| {
-            let mut text = [0; 24];
-            let len = file.read_at(&mut text, 0).ok()?;
-            std::str::from_utf8(&text[..len]).ok()?.trim().parse::<u64>().ok()
-        };
-        let bytes: u64 = self.inflight.iter().filter_map(read).sum();
-        let waiting = match self.discipline {
-            true => qdisc::waiting(&mut self.netlink, self.ifindex)?.unwrap_or(0),
-            false => 0,
-        };
-        Ok(u64::from(waiting) + bytes.div_ceil(FULL_FRAME))
-    }
-}
-
-/// The counters of the driver's queues. A driver that does not take part has the files, but its
-/// limit stays 0.
-fn byte_queue_limits(dev: &str) -> Vec<File> {
-    let Ok(folder) = std::fs::read_dir(format!("/sys/class/net/{dev}/queues")) else {
-        return Vec::new();
-    };
-    let limits = |entry: std::fs::DirEntry| entry.path().join("byte_queue_limits");
-    let folders: Vec<PathBuf> = folder.flatten().map(limits).collect();
-    let limit = |folder: &PathBuf| std::fs::read_to_string(folder.join("limit"));
-    if !folders.iter().any(|folder| limit(folder).is_ok_and(|limit| limit.trim() != "0")) {
-        return Vec::new();
-    }
-    folders.iter().filter_map(|folder| File::open(folder.join("inflight")).ok()).collect()
 }

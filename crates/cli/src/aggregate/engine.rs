@@ -1,5 +1,6 @@
 //! What an engine does for the daemon.
 
+use super::device::Order;
 use crate::grammar::Prefix;
 use sheaf_aggregate::Stats;
 use sheaf_netio::neigh::Neighbour;
@@ -32,8 +33,8 @@ pub trait Engine {
     /// [`Engine::join`].
     fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer, max: u16) -> anyhow::Result<()>;
 
-    /// The device has `frames` that it has not sent. An engine that knows by itself ignores it.
-    fn device_has(&mut self, _frames: u64, _now: Instant) {}
+    /// How the device orders frames; called again when that may have changed.
+    fn order(&mut self, order: Order) -> anyhow::Result<()>;
 
     /// Does what is due at `now`; answers when to call again at the latest.
     fn run(&mut self, now: Instant) -> anyhow::Result<Option<Instant>>;
@@ -56,6 +57,3 @@ pub trait Engine {
     /// Lets everything leave that is held.
     fn flush(&mut self) -> anyhow::Result<()>;
 }
-
-/// More frames than any device has in its queue: what a device can have, it does not tell.
-pub const NO_LIMIT: u32 = 1 << 16;

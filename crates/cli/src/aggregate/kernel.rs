@@ -1,7 +1,8 @@
 //! The kernel engine: eBPF programs on the interface; this process only keeps time.
 
 use super::arguments::Peers;
-use super::engine::{Engine, NO_LIMIT};
+use super::device::Order;
+use super::engine::Engine;
 use crate::grammar::Prefix;
 use crate::random;
 use anyhow::anyhow;
@@ -64,14 +65,12 @@ impl Engine for Kernel {
     }
 
     fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer, max: u16) -> anyhow::Result<()> {
-        let hop = self.hop(hop, outer, max);
+        let hop = self.hop(hop, outer, max).far();
         Ok(self.controller.merge.set_far_end(prefix.network, prefix.bits, hop)?)
     }
 
-    fn device_has(&mut self, frames: u64, now: Instant) {
-        let page = self.controller.merge.device().read();
-        let done = page.sent.saturating_sub(frames);
-        self.controller.device_done(done.max(page.done), NO_LIMIT, now);
+    fn order(&mut self, order: Order) -> anyhow::Result<()> {
+        Ok(self.controller.track(order == Order::Fifo)?)
     }
 
     fn run(&mut self, now: Instant) -> anyhow::Result<Option<Instant>> {
@@ -82,7 +81,7 @@ impl Engine for Kernel {
     }
 
     fn wait_for(&self, poller: &mut Poller) {
-        poller.add(&self.controller.merge);
+        self.controller.wait_for(poller);
     }
 
     fn held(&self) -> u32 {

@@ -19,7 +19,8 @@
 //! firewall sees these packets on the TAP interface.
 
 use super::arguments::Peers;
-use super::engine::{Engine, NO_LIMIT};
+use super::device::Order;
+use super::engine::Engine;
 use crate::grammar::Prefix;
 use anyhow::{Context, bail};
 use sheaf_aggregate::{
@@ -39,6 +40,8 @@ use sheaf_wire::meta::{Meta, Outer, Refusal, Repr};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
+/// More frames than any device has in its queue: what a device can have, it does not tell.
+const NO_LIMIT: u32 = 1 << 16;
 /// Ethernet header bytes.
 const ETHERNET: usize = 14;
 /// The longest frame that a TAP interface without offloads hands over.
@@ -399,6 +402,11 @@ impl Engine for User {
         };
         ip::run(&format!("route {verb} {prefix}{source} dev {}", self.tap_name))?;
         self.far_routes.insert(prefix, source);
+        Ok(())
+    }
+
+    /// Strangers' frames that come meanwhile in a FIFO are not seen here.
+    fn order(&mut self, _order: Order) -> anyhow::Result<()> {
         Ok(())
     }
 

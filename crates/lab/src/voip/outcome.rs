@@ -151,7 +151,7 @@ impl Outcome {
             100.0 * air.busy.as_secs_f64() / seconds,
             100.0 * air.retries as f64 / air.frames.max(1) as f64,
             air.queue_drops as f64,
-            self.aggregation.dropped as f64,
+            self.aggregation.over_bound as f64,
         ];
         METRICS.iter().map(|(key, ..)| (*key).to_owned()).zip(values).collect()
     }
