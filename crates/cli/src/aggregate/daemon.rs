@@ -202,7 +202,7 @@ impl Daemon<'_> {
         let mut poller = Poller::default();
         let (asked, ended) = (poller.add(&self.control), poller.add(&self.signals));
         attached.engine.wait_for(&mut poller);
-        attached.hops.prober().wait_for(&mut poller);
+        let icmp = attached.hops.prober().wait_for(&mut poller);
         let (mut look, mut idle) = (clock::now(), 0);
         let mut announce = Some(look + FIRST);
         loop {
@@ -217,7 +217,9 @@ impl Daemon<'_> {
                 look = now + LOOK;
             }
             let Attached { engine, hops, .. } = attached;
-            hops.hear(engine.as_mut(), now);
+            if icmp.clone().any(|index| poller.readable(index)) {
+                hops.hear(engine.as_mut(), now);
+            }
             if now >= hops.deadline() {
                 hops.run(engine.as_mut(), now);
             }
@@ -228,7 +230,7 @@ impl Daemon<'_> {
                 self.announce(attached);
             }
             let Attached { engine, hops, .. } = attached;
-            let next = match engine.run(now) {
+            let next = match engine.run(now, &mut poller) {
                 Ok(next) => next,
                 Err(error) => {
                     let what = changed(&self.arguments.dev, attached);

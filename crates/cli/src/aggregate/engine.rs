@@ -36,11 +36,12 @@ pub trait Engine {
     /// How the device orders frames; called again when that may have changed.
     fn order(&mut self, order: Order) -> anyhow::Result<()>;
 
-    /// Does what is due at `now`; answers when to call again at the latest.
-    fn run(&mut self, now: Instant) -> anyhow::Result<Option<Instant>>;
+    /// Does what is due at `now`, after `poller` has waited; returns when to call again at the
+    /// latest.
+    fn run(&mut self, now: Instant, poller: &mut Poller) -> anyhow::Result<Option<Instant>>;
 
     /// Adds what is to be waited for, besides time.
-    fn wait_for(&self, poller: &mut Poller);
+    fn wait_for(&mut self, poller: &mut Poller);
 
     /// Frames that wait.
     fn held(&self) -> u32;

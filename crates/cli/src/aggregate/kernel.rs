@@ -73,14 +73,14 @@ impl Engine for Kernel {
         Ok(self.controller.track(order == Order::Fifo)?)
     }
 
-    fn run(&mut self, now: Instant) -> anyhow::Result<Option<Instant>> {
+    fn run(&mut self, now: Instant, _poller: &mut Poller) -> anyhow::Result<Option<Instant>> {
         self.controller.run(now).map_err(|error| match is_down(&error) {
             true => anyhow!("the interface is down; set it up, and start again"),
             false => error.into(),
         })
     }
 
-    fn wait_for(&self, poller: &mut Poller) {
+    fn wait_for(&mut self, poller: &mut Poller) {
         self.controller.wait_for(poller);
     }
 

@@ -5,7 +5,6 @@
 //! (RFC 4594: network control), and so is the reply, so that a full queue that tells classes apart
 //! keeps neither.
 
-use crate::random;
 use anyhow::Context;
 use sheaf_netio::icmp::{self, Icmp, Message, Wanted};
 use sheaf_netio::poller::Poller;
@@ -14,6 +13,8 @@ use sheaf_wire::checksum;
 use sheaf_wire::ecn::Ecn;
 use sheaf_wire::ip::Protocol;
 use sheaf_wire::meta::{Outer, Repr};
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 
 /// IPPROTO_RAW (raw(7)): a socket that sends every protocol and receives none, so that this host
 /// goes on refusing meta packets that nobody here splits.
@@ -34,13 +35,17 @@ pub struct Prober {
     /// IPv4, IPv6; where the kernel has the family.
     raw: [Option<RawSocket>; 2],
     icmp: [Option<Icmp>; 2],
-    sequence: u16,
+    /// Cookies are a keyed hash of a count (SipHash). The key is drawn once: where the machine has
+    /// little entropy yet, the kernel takes a second for each number it is asked for.
+    keys: RandomState,
+    count: u64,
 }
 
 impl Prober {
     /// On interface `dev`.
     pub fn open(dev: &str) -> anyhow::Result<Prober> {
-        let identifier = random::unguessable()? as u16;
+        let keys = RandomState::new();
+        let identifier = keys.hash_one(WORD) as u16;
         let wanted = Wanted { protocol: Protocol::META.0, identifier, word: WORD };
         let icmp = |v6| Icmp::open(v6, wanted).ok();
         let raw = |v6| RawSocket::open(dev, v6, SEND_ONLY).ok();
@@ -48,7 +53,8 @@ impl Prober {
             wanted,
             raw: [raw(false), raw(true)],
             icmp: [icmp(false), icmp(true)],
-            sequence: 0,
+            keys,
+            count: 0,
         };
         let heard = prober.icmp.iter().flatten().next();
         heard.context("no raw socket hears ICMP; run with sudo, on a kernel with IPv4 or IPv6")?;
@@ -58,12 +64,12 @@ impl Prober {
     /// Sends a probe on the way that `outer` says; `far`: over routers. Returns its sequence number
     /// and cookie; `None` when it cannot be sent now.
     pub fn send(&mut self, outer: Outer, far: bool) -> Option<(u16, u64)> {
-        let cookie = random::unguessable().ok()?;
-        self.sequence = self.sequence.wrapping_add(1);
-        let packet = probe(outer, far, self.wanted, self.sequence, cookie)?;
+        self.count += 1;
+        let (sequence, cookie) = (self.count as u16, self.keys.hash_one(self.count));
+        let packet = probe(outer, far, self.wanted, sequence, cookie)?;
         let to = outer.destination();
         self.raw[usize::from(to.is_ipv6())].as_ref()?.send(&packet, to).ok()?;
-        Some((self.sequence, cookie))
+        Some((sequence, cookie))
     }
 
     /// Hands what was heard to `each`.
@@ -79,11 +85,11 @@ impl Prober {
         }
     }
 
-    /// Adds what is to be waited for.
-    pub fn wait_for(&self, poller: &mut Poller) {
-        self.icmp.iter().flatten().for_each(|icmp| {
-            poller.add(icmp);
-        });
+    /// Adds what is to be waited for; returns its numbers.
+    pub fn wait_for(&self, poller: &mut Poller) -> Range<usize> {
+        let numbers: Vec<_> = self.icmp.iter().flatten().map(|icmp| poller.add(icmp)).collect();
+        let first = numbers.first().copied().unwrap_or(0);
+        first..first + numbers.len()
     }
 }
 

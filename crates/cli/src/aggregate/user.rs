@@ -34,7 +34,7 @@ use sheaf_netio::raw::RawSocket;
 use sheaf_netio::raw_batch::{BATCH, Inbox, Outbox};
 use sheaf_netio::tap::Tap;
 use sheaf_netio::{socket, timer};
-use sheaf_stage::{Instant, Stage};
+use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::ip::{Ip, Protocol};
 use sheaf_wire::meta::{Meta, Outer, Refusal, Repr};
 use std::collections::{BTreeMap, HashMap};
@@ -48,6 +48,10 @@ const ETHERNET: usize = 14;
 const LONGEST: usize = 1 << 16;
 /// Rounds of reading and sending in one turn, so that timers, signals and questions have theirs.
 const ROUNDS: usize = 8;
+/// How long the host's packets may lie in the TAP interface while the device is busy and all that
+/// came was gathered: one wake-up for several of them, at a third of a full frame's time on the air
+/// at 2 Mbit/s. A frame that the device has finished with ends it.
+const GATHER: Duration = Duration::from_millis(2);
 /// Memory that the kernel charges for the smallest packet is above this. What a socket has less of
 /// is not a packet: while one is freed, a byte of it stays for a moment (sock_wfree()).
 const NO_PACKET: u64 = 256;
@@ -79,6 +83,12 @@ pub struct User {
     outbox: Outbox,
     /// What leaves at the end of a round, in order.
     leaving: Vec<Vec<u8>>,
+    /// Frames of ours are under way.
+    busy: bool,
+    /// The TAP interface is not looked at before.
+    paused: Option<Instant>,
+    /// Numbers of the descriptors that are waited for: the TAP interface, completions, sockets.
+    waited: [Option<usize>; 4],
 }
 
 /// Far ends by destination; the longest prefix counts.
@@ -156,6 +166,9 @@ impl User {
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             leaving: Vec::with_capacity(BATCH),
+            busy: false,
+            paused: None,
+            waited: [None; 4],
             dev: dev.to_owned(),
             tap_name,
             tap,
@@ -200,7 +213,14 @@ impl User {
             0..NO_PACKET => 0,
             bytes => u32::try_from(bytes.div_ceil(FULL_PACKET)).unwrap_or(NO_LIMIT),
         };
+        self.busy = waiting > 0;
         self.aggregator.set_device(Device::Tells { waiting, limit: NO_LIMIT }, now);
+    }
+
+    fn pause(&self, poller: &mut Poller, paused: bool) {
+        if let Some(tap) = self.waited[0] {
+            poller.pause(tap, paused);
+        }
     }
 
     /// From the host: gathers or passes; returns whether there may be more.
@@ -410,34 +430,55 @@ impl Engine for User {
         Ok(())
     }
 
-    fn run(&mut self, now: Instant) -> anyhow::Result<Option<Instant>> {
-        self.completions.take()?;
-        self.tell_device(now);
+    fn run(&mut self, now: Instant, poller: &mut Poller) -> anyhow::Result<Option<Instant>> {
+        let [tap, completions, sockets @ ..] =
+            self.waited.map(|index| index.is_some_and(|index| poller.readable(index)));
+        if completions {
+            self.completions.take()?;
+        }
+        if self.busy {
+            self.tell_device(now);
+        }
+        let over = self.paused.is_some_and(|until| now >= until || !self.busy);
+        if over {
+            self.paused = None;
+        }
         self.drain(now);
+        let (mut outbound, mut inbound) = (tap || over, sockets[0] || sockets[1]);
         for _ in 0..ROUNDS {
-            let outbound = self.outbound(now)?;
-            let sent = !self.leaving.is_empty();
-            self.send()?;
-            let inbound = self.inbound()?;
-            if sent {
+            if outbound {
+                outbound = self.outbound(now)?;
+            }
+            if inbound {
+                inbound = self.inbound()?;
+            }
+            if !self.leaving.is_empty() {
+                self.send()?;
+                self.paused = None;
                 // A device that frees frames at once takes the next one in this round.
                 self.tell_device(now);
                 self.drain(now);
+            } else if self.busy && !outbound {
+                self.paused = self.paused.or(Some(now + GATHER));
             }
             if !outbound && !inbound && self.leaving.is_empty() {
-                return Ok(self.aggregator.next_deadline());
+                self.pause(poller, self.paused.is_some());
+                let deadline = self.aggregator.next_deadline();
+                return Ok([deadline, self.paused].into_iter().flatten().min());
             }
         }
         self.send()?;
+        self.tell_device(now);
+        self.pause(poller, false);
         Ok(Some(now))
     }
 
-    fn wait_for(&self, poller: &mut Poller) {
-        poller.add(&self.tap);
-        poller.add(&self.completions);
-        self.raw.iter().flatten().for_each(|raw| {
-            poller.add(raw);
-        });
+    fn wait_for(&mut self, poller: &mut Poller) {
+        self.waited =
+            [Some(poller.add(&self.tap)), Some(poller.add(&self.completions)), None, None];
+        for (waited, raw) in self.waited[2..].iter_mut().zip(&self.raw) {
+            *waited = raw.as_ref().map(|raw| poller.add(raw));
+        }
     }
 
     fn held(&self) -> u32 {
