@@ -288,6 +288,8 @@ pub struct Queue {
     pub key: QueueKey,
     hop: Hop,
     asked: u32,
+    emitting: u32,
+    pad: u32,
     /// What it counted.
     pub stats: Stats,
     pending: [Pending; 16],
@@ -354,6 +356,6 @@ const _: () = {
     assert!(size_of::<QueueKey>() == 16);
     assert!(size_of::<Stats>() == 80);
     assert!(size_of::<Pending>() == 40);
-    assert!(size_of::<Queue>() == 24 + 32 + 16 + 44 + 4 + 80 + 16 * 40);
+    assert!(size_of::<Queue>() == 24 + 32 + 16 + 44 + 12 + 80 + 16 * 40);
     assert!(size_of::<SplitConfig>() == 16);
 };

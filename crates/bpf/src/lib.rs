@@ -5,11 +5,13 @@
 //! * [`controller`]: keeps time for it;
 //! * [`layout`]: the structures that both sides of the maps share;
 //! * [`ticker`]: the frames on which due queues leave;
+//! * [`attach`]: puts programs on an interface, by tcx or clsact;
 //! * [`window`]: lowers advertised windows; [`window_layout`] has its structures, `table` its flows;
-//! * [`mod@support`]: whether this kernel can run them, and why not.
+//! * [`mod@support`]: whether programs can be loaded at all, and why not.
 //!
 //! The C sources are in `src/c`, compiled by `build.rs` with clang.
 
+pub mod attach;
 mod batch;
 pub mod controller;
 mod lane;
@@ -29,18 +31,29 @@ pub use support::{Unsupported, support};
 pub use ticker::Ticker;
 pub use window::Window;
 
+use nix::errno::Errno;
 use thiserror::Error;
 
-/// Why a program could not be loaded, attached or talked to.
+/// Why a program could not be loaded, attached or talked to. Each reads as one line.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The object does not fit this kernel.
-    #[error("the kernel does not take the program: {0}")]
+    #[error("the kernel refuses {}", object(.0))]
     Load(#[from] aya::EbpfError),
-    /// Loading or attaching failed.
-    #[error("the kernel refuses the program: {0}")]
-    Program(#[from] aya::programs::ProgramError),
+    /// The kernel does not take a program.
+    #[error("the kernel refuses the program {name} ({}); sheaf -v prints its reasons", errno(.reason))]
+    Refused {
+        /// The program.
+        name: &'static str,
+        /// What the system call returned.
+        reason: std::io::Error,
+        /// What the verifier had against it.
+        log: String,
+    },
+    /// Attaching or running failed.
+    #[error("the kernel refuses the program: {}", program(.0))]
+    Program(aya::programs::ProgramError),
     /// A map could not be read or written.
     #[error("a map of the program cannot be used: {0}")]
     Map(#[from] aya::maps::MapError),
@@ -53,4 +66,78 @@ pub enum Error {
     /// A program or map is not in the object.
     #[error("the object has no {0}")]
     Missing(&'static str),
+}
+
+impl Error {
+    /// The refusal of program `name`, whose log is kept apart from what people read.
+    fn refused(name: &'static str, error: aya::programs::ProgramError) -> Error {
+        match error {
+            aya::programs::ProgramError::LoadError { io_error: reason, verifier_log } => {
+                Error::Refused { name, reason, log: verifier_log.to_string() }
+            }
+            error => Error::Program(error),
+        }
+    }
+
+    /// What the kernel's verifier had against a program: many lines, for developers.
+    pub fn log(&self) -> Option<&str> {
+        match self {
+            Error::Refused { log, .. } => Some(log),
+            _ => None,
+        }
+    }
+}
+
+impl From<aya::programs::ProgramError> for Error {
+    fn from(error: aya::programs::ProgramError) -> Error {
+        Error::refused("of Sheaf", error)
+    }
+}
+
+/// The name of an error number, as in manual pages.
+fn errno(error: &std::io::Error) -> String {
+    error.raw_os_error().map_or_else(|| error.to_string(), |n| format!("{:?}", Errno::from_raw(n)))
+}
+
+/// What of an object was refused.
+fn object(error: &aya::EbpfError) -> String {
+    use aya::EbpfError::{BtfError, MapError};
+    match error {
+        MapError(aya::maps::MapError::CreateError { name, io_error }) => {
+            format!("the map {name} ({})", errno(io_error))
+        }
+        // Its text has the kernel's log of type information.
+        BtfError(_) => "the type information of the program".to_owned(),
+        error => format!("the object: {error}"),
+    }
+}
+
+/// Reason of a program's error, with the error number of the system call.
+fn program(error: &aya::programs::ProgramError) -> String {
+    match error {
+        aya::programs::ProgramError::SyscallError(call) => {
+            format!("{} ({})", call.call, errno(&call.io_error))
+        }
+        error => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_program_is_one_line_and_its_log_is_kept() {
+        let log = "0: R1=ctx()\n1: exit\n";
+        let error = Error::Refused {
+            name: "sheaf_window",
+            reason: std::io::Error::from_raw_os_error(nix::libc::EINVAL),
+            log: log.to_owned(),
+        };
+        assert_eq!(
+            error.to_string(),
+            "the kernel refuses the program sheaf_window (EINVAL); sheaf -v prints its reasons"
+        );
+        assert_eq!(error.log(), Some(log));
+    }
 }

@@ -1,14 +1,15 @@
 //! The program at tc egress that gathers.
 //!
 //! It hangs on a tcx link that nothing pins: when this value or its process goes, however it ends,
-//! the kernel takes the program off the interface and packets flow as before.
+//! the kernel takes the program off the interface and packets flow as before. On a kernel without tcx
+//! it is a filter of the clsact queue; when its process dies, it lets everything pass.
 
 use crate::Error;
+use crate::attach::{self, Hook, Link};
 use crate::layout::{Device, Gate, Hop, Mac, MergeConfig, Plain, Queue, SLOTS, mapped};
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
-use aya::programs::tc::{TcAttachOptions, TcAttachType};
-use aya::programs::{LinkOrder, SchedClassifier, TestRun, TestRunOptions};
+use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 use aya::{Ebpf, include_bytes_aligned};
 use sheaf_aggregate::Stats;
 use sheaf_stage::{Duration, Instant};
@@ -63,7 +64,8 @@ pub struct Merge {
     retired: BTreeMap<u32, Stats>,
     device: Page,
     gates: Gates,
-    /// Keeps the program and its link.
+    link: Link,
+    /// Keeps the program.
     ebpf: Ebpf,
 }
 
@@ -88,12 +90,9 @@ impl Merge {
         let queues = map("queues")?.try_into()?;
         let events = map("events")?.try_into()?;
 
-        let program = ebpf.program_mut(NAME).ok_or(Error::Missing(NAME))?;
-        let program: &mut SchedClassifier = program.try_into()?;
-        program.load()?;
-        let options = TcAttachOptions::TcxOrder(LinkOrder::default());
-        program.attach_with_options(interface, TcAttachType::Egress, options)?;
-        Ok(Merge { hops, far_ends, queues, events, free, retired, device, gates, ebpf })
+        let program = attach::load(&mut ebpf, NAME)?;
+        let link = attach::attach(program, interface, Hook::Egress)?;
+        Ok(Merge { hops, far_ends, queues, events, free, retired, device, gates, link, ebpf })
     }
 
     /// Packets to link address `mac` share frames from now on, or, with a `max` of 0, no longer.
@@ -113,6 +112,11 @@ impl Merge {
     pub fn set_far_end(&mut self, network: IpAddr, bits: u32, hop: Hop) -> Result<(), Error> {
         let bits = if network.is_ipv4() { bits + 96 } else { bits };
         Ok(self.far_ends.insert(&Key::new(bits, mapped(network)), Plain(hop), 0)?)
+    }
+
+    /// How the program hangs on the interface: by tcx or clsact.
+    pub fn how(&self) -> &'static str {
+        self.link.how()
     }
 
     /// What the device's side and the program tell each other.

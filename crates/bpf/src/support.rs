@@ -1,6 +1,7 @@
-//! Whether this kernel can run the programs.
+//! Whether the programs can be loaded at all. Which features the kernel has is found by trying.
 
-use std::path::Path;
+use nix::libc;
+use std::io;
 use thiserror::Error;
 
 /// Why the kernel engine cannot be used, and what helps.
@@ -10,47 +11,35 @@ pub enum Unsupported {
     /// Not root.
     #[error("loading eBPF needs root; run with sudo")]
     NotRoot,
-    /// No type information.
-    #[error(
-        "this kernel has no BTF (/sys/kernel/btf/vmlinux); use one with CONFIG_DEBUG_INFO_BTF, or engine user"
-    )]
-    NoBtf,
-    /// Older than tcx.
-    #[error("this kernel is older than Linux 6.6 and has no tcx; use a newer one, or engine user")]
-    NoTcx,
+    /// Root in a user namespace, a container without the capability, or a lockdown.
+    #[error("bpf(2) is refused here; run as root of the host, outside of user namespaces")]
+    Denied,
+    /// Built without.
+    #[error("this kernel has no bpf(2); use one with CONFIG_BPF_SYSCALL")]
+    NoBpf,
 }
 
-/// Whether the kernel engine can be used, or why not.
+/// BPF_PROG_GET_NEXT_ID of linux/bpf.h, which needs the rights that all else here needs.
+const BPF_PROG_GET_NEXT_ID: libc::c_long = 11;
+
+/// Checks whether bpf(2) can be used at all.
+///
+/// # Errors
+/// The process lacks the rights, or the kernel the system call.
 pub fn support() -> Result<(), Unsupported> {
     if !nix::unistd::geteuid().is_root() {
         return Err(Unsupported::NotRoot);
     }
-    if false && !Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return Err(Unsupported::NoBtf);
+    let mut attributes = [0_u32; 4];
+    let (at, len) = (attributes.as_mut_ptr(), size_of_val(&attributes));
+    // SAFETY: the command reads one of these numbers and writes another.
+    if unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_GET_NEXT_ID, at, len) } == 0 {
+        return Ok(());
     }
-    let release = nix::sys::utsname::uname().map(|name| name.release().to_owned());
-    let release = release.unwrap_or_default();
-    if !has_tcx(&release.to_string_lossy()) {
-        return Err(Unsupported::NoTcx);
-    }
-    Ok(())
-}
-
-fn has_tcx(release: &str) -> bool {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (6, 6),
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::has_tcx;
-
-    #[test]
-    fn tcx_came_with_linux_6_6() {
-        assert!(has_tcx("6.6.0-1-amd64") && has_tcx("6.18.44") && has_tcx("7.0-rc1"));
-        assert!(!has_tcx("6.5.13") && !has_tcx("5.15.0-91-generic") && !has_tcx(""));
+    match io::Error::last_os_error().raw_os_error() {
+        Some(libc::ENOSYS) => Err(Unsupported::NoBpf),
+        Some(libc::EPERM | libc::EACCES) => Err(Unsupported::Denied),
+        // ENOENT: there is no program yet.
+        _ => Ok(()),
     }
 }

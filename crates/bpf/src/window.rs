@@ -1,17 +1,16 @@
 //! The programs at tc ingress and egress that lower advertised windows.
 //!
-//! They hang on tcx links that nothing pins: when this value or its process goes, the kernel takes
-//! them off. On a kernel without tcx they are classifier filters, which stay; there, as everywhere,
-//! they stop lowering windows two seconds after the last [`Window::beat`].
+//! By tcx they go when this value or its process goes. By clsact, on kernels before Linux 6.6, they
+//! stay when the process is killed, until the next start removes them; there, as everywhere, they stop
+//! lowering windows two seconds after the last [`Window::beat`].
 
+use crate::attach::{self, Hook, Link};
 use crate::layout::Plain;
 use crate::table::Table;
 use crate::window_layout::{Control, Key, QuicPair, SETTINGS, Setting, Totals};
 use crate::{Error, batch};
 use aya::maps::{Array, Map, MapData, PerCpuArray};
-use aya::programs::tc::{self, TcAttachType};
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
-use aya::util::KernelVersion;
 use aya::{Ebpf, include_bytes_aligned};
 use sheaf_stage::{Duration, Instant};
 use sheaf_window::{Controller, Direction, FlowId};
@@ -22,8 +21,6 @@ static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/window.
 const PROGRAMS: [&str; 2] = ["sheaf_in", "sheaf_out"];
 const SET: &str = "sheaf_set";
 const ETHERNET: u32 = 14;
-/// The first version with tcx.
-const TCX: KernelVersion = KernelVersion::new(6, 6, 0);
 
 /// `struct __sk_buff`: its size, and where the fields of super-packets are.
 const CONTEXT: usize = 192;
@@ -39,7 +36,9 @@ pub struct Window {
     settings: Control,
     quic_buffer: batch::Buffer<Key, QuicPair>,
     frame: Vec<u8>,
-    /// Keeps the programs and their links.
+    /// What hangs on the interface; empty for programs that [`Window::run`] alone runs.
+    links: Vec<Link>,
+    /// Keeps the programs.
     ebpf: Ebpf,
 }
 
@@ -48,15 +47,16 @@ impl Window {
     /// window is lowered before one is [set](Window::set) and the first [beat](Window::beat).
     pub fn attach(interface: &str) -> Result<Window, Error> {
         let mut window = Window::load(link_header(interface)?)?;
-        if !KernelVersion::current().is_ok_and(|version| version >= TCX) {
-            // Where there is one already, attaching works; where there cannot be one, it fails.
-            let _ = tc::qdisc_add_clsact(interface);
-        }
-        let hooks = [TcAttachType::Ingress, TcAttachType::Egress];
-        for (name, hook) in PROGRAMS.into_iter().zip(hooks) {
-            window.program(name)?.attach(interface, hook)?;
+        for (name, hook) in PROGRAMS.into_iter().zip([Hook::Ingress, Hook::Egress]) {
+            let link = attach::attach(window.program(name)?, interface, hook)?;
+            window.links.push(link);
         }
         Ok(window)
+    }
+
+    /// How the programs hang on the interface: `tcx` or `clsact`.
+    pub fn how(&self) -> &'static str {
+        self.links.first().map_or("nowhere", Link::how)
     }
 
     /// Loads the programs without an interface, for packets that [`Window::run`] gives them; `link`
@@ -77,8 +77,7 @@ impl Window {
         let settings = Control { link, seed, ..Control::default() };
         control.set(0, Plain(settings), 0)?;
         for name in PROGRAMS.into_iter().chain([SET]) {
-            let program = ebpf.program_mut(name).ok_or(Error::Missing(name))?;
-            TryInto::<&mut SchedClassifier>::try_into(program)?.load()?;
+            attach::load(&mut ebpf, name)?;
         }
         Ok(Window {
             table,
@@ -88,6 +87,7 @@ impl Window {
             settings,
             quic_buffer: batch::Buffer::default(),
             frame: Vec::new(),
+            links: Vec::new(),
             ebpf,
         })
     }

@@ -10,6 +10,7 @@ mod rule;
 mod show;
 mod signals;
 mod trunk;
+mod verbose;
 mod window;
 
 use clap::error::ErrorKind;
@@ -32,6 +33,9 @@ Examples: sheaf aggregate dev wlan0 peer 10.0.0.2
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
+    /// Print why the kernel refuses a program, too; comes before the command
+    #[arg(short, long)]
+    verbose: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -93,6 +97,9 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
+    if arguments.verbose {
+        verbose::switch_on();
+    }
     let result = match arguments.command {
         Command::Aggregate { words } => aggregate::aggregate(&words),
         Command::Split { words } => aggregate::split(&words),
@@ -115,6 +122,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            verbose::print_reasons(&error);
             eprintln!("sheaf: {error:#}");
             ExitCode::from(2)
         }

@@ -1,5 +1,6 @@
 //! What touches Linux, eBPF apart.
 //!
+//! * [`classifier`]: programs at an interface's hooks, by tcx or clsact;
 //! * [`clock`]: the one place where the machine's clock is read;
 //! * [`completion`]: events when a socket's packets have left the device;
 //! * [`gso`]: super-packets, taken apart into their segments;
@@ -20,6 +21,8 @@
 //! * [`tun`]: the same for IP packets, with super-packets;
 //! * [`vnet`], [`vnet_packet`], [`vnet_tun`]: packets with virtio headers, so that offloads survive.
 
+mod bpf;
+pub mod classifier;
 pub mod clock;
 pub mod completion;
 pub mod gso;

@@ -1,7 +1,7 @@
-//! Questions to the kernel's routing family, and its answers.
+//! Questions to the kernel's routing family, its answers, and changes.
 
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
@@ -32,14 +32,21 @@ impl Netlink {
         message: RouteNetlinkMessage,
         mut each: impl FnMut(RouteNetlinkMessage),
     ) -> io::Result<()> {
-        self.send(message)?;
+        self.send(message, NLM_F_DUMP)?;
         while !self.receive(&mut each)? {}
         Ok(())
     }
 
-    fn send(&mut self, message: RouteNetlinkMessage) -> io::Result<()> {
+    /// Asks for a change, with `flags` such as NLM_F_CREATE.
+    pub fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.send(message, NLM_F_ACK | flags)?;
+        while !self.receive(|_| {})? {}
+        Ok(())
+    }
+
+    fn send(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+        header.flags = NLM_F_REQUEST | flags;
         let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
         message.finalize();
         let len = message.buffer_len();
@@ -56,6 +63,8 @@ impl Netlink {
             let message = NetlinkMessage::deserialize(rest).map_err(invalid)?;
             match message.payload {
                 NetlinkPayload::InnerMessage(object) => each(object),
+                // Without a code it is the acknowledgement of a change.
+                NetlinkPayload::Error(error) if error.code.is_none() => return Ok(true),
                 NetlinkPayload::Error(error) => return Err(error.to_io()),
                 NetlinkPayload::Done(_) => return Ok(true),
                 _ => {}

@@ -8,36 +8,20 @@
 //!
 //! The programs are written out here, since eleven instructions need no compiler.
 
-use nix::libc;
+use crate::bpf::{self, Instruction};
+use crate::classifier::Link;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsFd;
+
+pub use crate::classifier::Hook;
+
+/// The program's name.
+const NAME: &str = "sheaf_detour";
 
 /// A program at a hook, as long as this value lives.
 #[derive(Debug)]
 pub struct Redirect {
-    link: OwnedFd,
-}
-
-impl Drop for Redirect {
-    /// Takes the program off at once: closing the link alone leaves it on for a moment.
-    fn drop(&mut self) {
-        let attributes = [self.link.as_raw_fd() as u32, 0];
-        let len = size_of_val(&attributes);
-        // SAFETY: the kernel reads `len` bytes, all of them ours; the link is one of ours, too.
-        unsafe { libc::syscall(libc::SYS_bpf, BPF_LINK_DETACH, attributes.as_ptr(), len) };
-    }
-}
-
-/// The command of bpf(2).
-const BPF_LINK_DETACH: libc::c_long = 34;
-
-/// A place that packets pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hook {
-    /// Packets that arrive on the interface, before IP sees them.
-    Ingress,
-    /// Packets that leave by the interface, before they queue.
-    Egress,
+    _link: Link,
 }
 
 impl Redirect {
@@ -75,35 +59,10 @@ impl Redirect {
     }
 }
 
-/// linux/bpf.h.
-const BPF_PROG_LOAD: libc::c_long = 5;
-const BPF_LINK_CREATE: libc::c_long = 28;
-const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
-const BPF_TCX_INGRESS: u32 = 46;
-const BPF_TCX_EGRESS: u32 = 47;
 const BPF_F_INGRESS: i32 = 1;
 const TCX_NEXT: i32 = -1;
 /// Where `struct __sk_buff` has the mark.
 const MARK: i16 = 8;
-
-/// An eBPF instruction (RFC 9669, section 3).
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Instruction {
-    opcode: u8,
-    /// Source above, destination below.
-    registers: u8,
-    offset: i16,
-    immediate: i32,
-}
-
-impl Instruction {
-    const fn new(opcode: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Self {
-        let registers =
-            if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
-        Instruction { opcode, registers, offset, immediate }
-    }
-}
 
 const EXIT: Instruction = Instruction::new(0x95, 0, 0, 0, 0);
 /// `bpf_redirect(r1: interface, r2: flags)`.
@@ -119,65 +78,11 @@ const fn store_mark() -> Instruction {
     Instruction::new(0x63, 1, 2, MARK, 0)
 }
 
-/// The first members of `union bpf_attr` for BPF_PROG_LOAD.
-#[repr(C)]
-#[derive(Default)]
-struct Load {
-    kind: u32,
-    count: u32,
-    instructions: u64,
-    licence: u64,
-    rest: [u64; 13],
-}
-
-/// Those for BPF_LINK_CREATE.
-#[repr(C)]
-#[derive(Default)]
-struct Create {
-    program: u32,
-    ifindex: u32,
-    hook: u32,
-    flags: u32,
-    rest: [u64; 6],
-}
-
 fn attach(program: &[Instruction], ifindex: u32, hook: Hook) -> io::Result<Redirect> {
-    let load = Load {
-        kind: BPF_PROG_TYPE_SCHED_CLS,
-        count: program.len() as u32,
-        instructions: program.as_ptr() as u64,
-        licence: c"Dual MIT/GPL".as_ptr() as u64,
-        ..Load::default()
-    };
-    // SAFETY: the instructions and the licence outlive the call.
-    let program = unsafe { bpf(BPF_PROG_LOAD, &load) }?;
-    let create = Create {
-        program: program.as_raw_fd() as u32,
-        ifindex,
-        hook: match hook {
-            Hook::Ingress => BPF_TCX_INGRESS,
-            Hook::Egress => BPF_TCX_EGRESS,
-        },
-        ..Create::default()
-    };
-    // SAFETY: this command takes numbers only. The link keeps the program.
-    let link = unsafe { bpf(BPF_LINK_CREATE, &create) }?;
-    Ok(Redirect { link })
-}
-
-/// A bpf(2) call that answers a descriptor.
-///
-/// # Safety
-/// `attributes` are those of `command`, and what their addresses lead to lives.
-unsafe fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
-    let (from, len) = (std::ptr::from_ref(attributes), size_of::<T>());
-    // SAFETY: the kernel reads `len` bytes, all of them ours; the caller answers for the rest.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, from, len) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    let program = bpf::load(program, NAME)?;
+    // The link keeps the program.
+    let link = Link::attach(program.as_fd(), NAME, ifindex, hook)?;
+    Ok(Redirect { _link: link })
 }
 
 #[cfg(test)]

@@ -15,12 +15,12 @@
  * its completion tells how busy the device is.
  *
  * Order over several CPUs: a queue's frames are taken under its lock in order, but what is taken
- * first must also reach the device first. From this hook to the driver a CPU runs without being
- * preempted by its own transmissions, so once a CPU enters this program again, its last transmission
- * is over. Every CPU counts its entries; a queue remembers who took its last frame and that CPU's
- * count. Another CPU takes the next one only when the count has moved on (or after 100 ms: the CPU
- * may be gone); otherwise the packet stays gathered and user space is asked for a tick, which it
- * sends on that CPU. User space itself reports when a tick's transmission is over.
+ * first must also reach the device first. A frame that leaves on a packet in hand is handed over
+ * within a call, and `emitting` says that it has not returned. User space reports when a tick's
+ * transmission is over. For a packet that left in place every CPU counts its entries into this
+ * program: it runs from here to the driver without being preempted by its own transmissions, so once
+ * the count has moved on the packet has arrived (or after 100 ms: the CPU may be gone). As long as
+ * the order is not sure, packets stay gathered, and user space is asked for a tick.
  *
  * Order behind this hook: a FIFO keeps it. Fair queues keep it for frames of one flow hash, so what
  * a gate sends bears one hash until user space has seen everything leave (an epoch); so do packets
@@ -49,8 +49,9 @@
 #define RULES 16
 #define CPUS 256
 #define OWNER_TIMEOUT 100000000 /* ns */
-/* Owner of frames that left on a tick. */
-#define TICKER 0xffffffff
+/* Owners of a queue's last frame that are not the CPU of a packet that left in place. */
+#define TICKER 0xffffffff /* it left on a tick */
+#define NOBODY 0xfffffffe /* it left within a call: it is over when `emitting` is 0 */
 /* After so long without a look at a question, user space hangs: half of the longest `hold`, and
  * longer than a busy machine keeps a real-time thread from running. In ns. */
 #define PATIENCE 20000000
@@ -224,6 +225,8 @@ struct queue {
 	struct queue_key key;
 	struct hop hop;
 	__u32 asked; /* user space knows that it wants a tick */
+	__u32 emitting; /* a CPU is handing its last frame to the device */
+	__u32 pad;
 	struct stats stats;
 	struct pending pending[RING];
 };
@@ -251,6 +254,10 @@ struct {
 struct work {
 	__u32 pass;  /* the frame that comes next is finished */
 	__u32 carry; /* the packet that comes next is a copy to carry the queue of slot `carry` - 1 */
+	/* In memory and not on the stack: the verifier follows each value on the stack, so that every
+	 * kind of packet would be another way through all that comes later. */
+	struct packet packet;
+	struct queue_key key;
 	struct frame copy;
 };
 
@@ -444,11 +451,14 @@ static __always_inline __u32 lowest(__u64 bits)
 }
 
 /* Whether frames that this CPU takes now reach the device after those taken before. */
-static __always_inline bool in_order(__u32 owner, __u64 gen, __u64 time, __u32 cpu, __u32 slot)
+static __always_inline bool in_order(struct queue *queue, __u32 owner, __u64 gen, __u64 time,
+				     __u32 cpu, __u32 slot)
 {
 	__u64 *entered;
 
-	if (owner == cpu)
+	if (queue->emitting)
+		return false;
+	if (owner == cpu || owner == NOBODY)
 		return true;
 	if (owner == TICKER) {
 		struct gate *gate = bpf_map_lookup_elem(&gates, &slot);
@@ -609,8 +619,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = 0, oldest, owner_gen, owner_time, flow;
 	bool need, full, empty, ready, over, ordered, more, again, held, nested = false, ticked = false;
-	struct packet packet = {};
-	struct queue_key key = {};
+	struct packet *packet;
+	struct queue_key *key;
 	struct pending *pending;
 	struct queue *queue;
 	struct frame *frame;
@@ -633,6 +643,8 @@ int sheaf_merge(struct __sk_buff *skb)
 		nested = true;
 		goto emit;
 	}
+	packet = &mine->packet;
+	key = &mine->key;
 	*gen += 1;
 	if (skb->protocol == bpf_htons(ETH_P_TICK)) {
 		struct {
@@ -652,40 +664,41 @@ int sheaf_merge(struct __sk_buff *skb)
 		ticked = true;
 		goto emit;
 	}
-	kind = read_packet(skb, &packet);
+	__builtin_memset(packet, 0, sizeof(*packet));
+	kind = read_packet(skb, packet);
 	if (kind == OPAQUE)
 		goto stranger;
-	hop = bpf_map_lookup_elem(&far_ends, &packet.to);
+	hop = bpf_map_lookup_elem(&far_ends, &packet->to);
 	if (!hop)
-		hop = bpf_map_lookup_elem(&hops, &packet.mac);
+		hop = bpf_map_lookup_elem(&hops, &packet->mac);
 	if (!hop || !hop->max)
 		goto stranger;
-	verdict = kind == PORTLESS ? ALONE : classify(skb, config, &packet, kind == LARGE);
+	verdict = kind == PORTLESS ? ALONE : classify(skb, config, packet, kind == LARGE);
 	if (verdict == PASS)
 		goto stranger;
 	header = header_len(hop);
-	len = packet.len;
+	len = packet->len;
 	if (verdict == GATHER && (len < V4_LEN || header + len > hop->max || header + len > MAX_META))
 		verdict = ALONE;
-	flow = kind == PORTLESS ? packet.pair : packet.flow;
+	flow = kind == PORTLESS ? packet->pair : packet->flow;
 	/* A packet of a tunnel may have an unfinished checksum inside, of which nothing is seen here.
 	 * This call fails for it, and changes nothing otherwise. */
 	if (verdict == GATHER && bpf_skb_change_tail(skb, skb->len, 0))
 		goto stranger;
 
-	__builtin_memcpy(key.mac, packet.mac.bytes, 6);
-	key.dscp = packet.dscp;
-	key.ecn = packet.ecn;
-	key.hop = hop->id;
+	__builtin_memcpy(key->mac, packet->mac.bytes, 6);
+	key->dscp = packet->dscp;
+	key->ecn = packet->ecn;
+	key->hop = hop->id;
 	if (verdict == ALONE) {
 		/* Only what shares a flow with gathered packets concerns us. */
-		__u32 *found = bpf_map_lookup_elem(&slots, &key);
+		__u32 *found = bpf_map_lookup_elem(&slots, key);
 
 		if (!found)
 			goto stranger;
 		slot = *found;
 	} else {
-		slot = slot_of(dev, &key, hop);
+		slot = slot_of(dev, key, hop);
 	}
 	queue = bpf_map_lookup_elem(&queues, &slot);
 	gate = gate_of(dev, slot);
@@ -695,9 +708,9 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (verdict == ALONE) {
 		bool shares;
 
-		held = kind == PORTLESS ? queue->pairs & bit_of(packet.pair) :
-					  queue->flows & bit_of(packet.flow);
-		/* What is held of its flow leaves first, in copies of this packet. */
+		held = kind == PORTLESS ? queue->pairs & bit_of(packet->pair) :
+					  queue->flows & bit_of(packet->flow);
+		/* What is held of its flow leaves first, in copies of this packet-> */
 		for (int i = 0; held && i < RING; i++) {
 			__u32 head = queue->head;
 
@@ -708,6 +721,7 @@ int sheaf_merge(struct __sk_buff *skb)
 			mine->carry = 0;
 			if (queue->head == head)
 				break;
+			queue->emitting = 0;
 		}
 		shares = (gate->seen[word_of(flow)] | gate->before[word_of(flow)]) & bit_of(flow);
 		/* Behind its small packets in a fair queue, too. */
@@ -726,7 +740,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	owner_gen = queue->owner_gen;
 	owner_time = queue->owner_time;
 	bpf_spin_unlock(&queue->lock);
-	ordered = in_order(owner, owner_gen, owner_time, cpu, slot);
+	ordered = in_order(queue, owner, owner_gen, owner_time, cpu, slot);
 	waiting = fill(dev);
 	ready = false;
 	if (hangs(dev, now)) {
@@ -750,11 +764,11 @@ int sheaf_merge(struct __sk_buff *skb)
 	FORGET(len);
 	if (len < V4_LEN || len > MAX_META || bpf_skb_load_bytes(skb, ETH_LEN, mine->copy.bytes, len))
 		goto stranger;
-	if (packet.unfinished)
-		finish(&mine->copy, &packet);
+	if (packet->unfinished)
+		finish(&mine->copy, packet);
 
 	bpf_spin_lock(&queue->lock);
-	if (!same_key(&queue->key, &key) || queue->tail - queue->head >= RING) {
+	if (!same_key(&queue->key, key) || queue->tail - queue->head >= RING) {
 		bpf_spin_unlock(&queue->lock);
 		goto stranger;
 	}
@@ -770,7 +784,7 @@ int sheaf_merge(struct __sk_buff *skb)
 			goto stranger;
 		}
 		pending->oldest = now;
-		pending->flow = packet.flow;
+		pending->flow = packet->flow;
 		pending->mark = skb->mark;
 		pending->priority = skb->priority;
 		pending->len = 0;
@@ -788,8 +802,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	__sync_fetch_and_add(&pending->writers, 1);
 	queue->bytes += len;
 	queue->packets++;
-	queue->flows |= bit_of(packet.flow);
-	queue->pairs |= bit_of(packet.pair);
+	queue->flows |= bit_of(packet->flow);
+	queue->pairs |= bit_of(packet->pair);
 	if (config->policy == FORCED)
 		ready |= queue->bytes >= hop->min && (!dev->told || waiting < dev->limit);
 	full = queue->tail - queue->head > 1 || header + pending->len + len > hop->max;
@@ -808,8 +822,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	bpf_probe_read_kernel(frame->bytes + HEADROOM + at, len, mine->copy.bytes);
 	__sync_fetch_and_sub(&pending->writers, 1);
 	if (!dev->told && !dev->fifo) {
-		note_flow(gate, packet.flow);
-		note_flow(gate, packet.pair);
+		note_flow(gate, packet->flow);
+		note_flow(gate, packet->pair);
 	}
 
 	if (empty) {
@@ -848,9 +862,9 @@ in_place:
 	if (!dev->told) {
 		gate->last = now;
 		if (!dev->fifo) {
-			note_flow(gate, packet.flow);
-			note_flow(gate, packet.pair);
-			go_untracked(skb, gate, packet.flow);
+			note_flow(gate, packet->flow);
+			note_flow(gate, packet->pair);
+			go_untracked(skb, gate, packet->flow);
 		}
 	}
 	count_sent(dev);
@@ -875,6 +889,7 @@ stranger:
 		mine->carry = 0;
 		if (queue->head == before)
 			break;
+		queue->emitting = 0;
 	}
 	count_sent(dev);
 	return NEXT;
@@ -898,9 +913,9 @@ emit:
 	/* Everything that can fail comes before the frame is taken. */
 	if (size > MAX_META)
 		return TCX_DROP;
-	if (!in_order(owner, owner_gen, owner_time, cpu, slot) ||
+	if (!in_order(queue, owner, owner_gen, owner_time, cpu, slot) ||
 	    (ticked ? bpf_skb_change_tail(skb, ETH_LEN + size, 0) :
-		      clear(skb, nested ? MAX_PULL - ETH_LEN : packet.len, size))) {
+		      clear(skb, nested ? MAX_PULL - ETH_LEN : packet->len, size))) {
 		if (ticked || nested)
 			return TCX_DROP;
 		tell_carrier(dev, queue, slot);
@@ -912,8 +927,8 @@ emit:
 	bpf_spin_lock(&queue->lock);
 	ring = queue->head & (RING - 1);
 	pending = &queue->pending[ring];
-	if (queue->head == queue->tail || pending->writers || queue->owner_cpu != owner ||
-	    queue->owner_gen != owner_gen) {
+	if (queue->head == queue->tail || pending->writers || queue->emitting ||
+	    queue->owner_cpu != owner || queue->owner_gen != owner_gen) {
 		held = queue->head != queue->tail;
 		bpf_spin_unlock(&queue->lock);
 		if (ticked || nested)
@@ -938,7 +953,8 @@ emit:
 		__sync_fetch_and_and(&dev->holding, ~(1ULL << (slot & (SLOTS - 1))));
 	}
 	oldest = queue->pending[queue->head & (RING - 1)].oldest;
-	queue->owner_cpu = ticked ? TICKER : cpu;
+	queue->owner_cpu = ticked ? TICKER : NOBODY;
+	queue->emitting = !ticked;
 	queue->owner_gen = *gen;
 	queue->owner_time = now;
 	if (count == 1) {
@@ -967,7 +983,7 @@ emit:
 	index = slot * RING + ring;
 	frame = bpf_map_lookup_elem(&frames, &index);
 	if (!frame)
-		return TCX_DROP;
+		return TCX_DROP; /* There is one for each. */
 	start = HEADROOM;
 	size = len;
 	if (count > 1) {
@@ -1014,7 +1030,14 @@ emit:
 	}
 	count_sent(dev);
 	mine->pass = 1;
-	return bpf_redirect(skb->ifindex, 0);
+	/* A tick stays the frame of its socket, which tells when it is free. Others leave as copies: when
+	 * the call returns the device has them, so that the next frame may follow from any CPU. */
+	if (ticked || nested)
+		return bpf_redirect(skb->ifindex, 0);
+	bpf_clone_redirect(skb, skb->ifindex, 0);
+	mine->pass = 0;
+	queue->emitting = 0;
+	return consume();
 }
 
 char LICENSE[] SEC("license") = "GPL";

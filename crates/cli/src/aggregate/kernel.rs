@@ -47,7 +47,7 @@ impl Kernel {
 
 impl Engine for Kernel {
     fn name(&self) -> String {
-        "kernel (eBPF at tcx)".to_owned()
+        format!("kernel (eBPF at {})", self.controller.merge.how())
     }
 
     fn join(

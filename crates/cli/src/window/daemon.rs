@@ -9,7 +9,7 @@ use super::report::{self, Flow, LISTED, Report, Total};
 use crate::control::{Service, Teller};
 use anyhow::{Context, bail};
 use nix::sys::signalfd::SignalFd;
-use sheaf_bpf::{Unsupported, Window};
+use sheaf_bpf::Window;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, ip};
 use sheaf_stage::{Duration, Instant};
@@ -30,9 +30,7 @@ struct Daemon<'a> {
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let dev = &arguments.dev;
     let ifindex = ip::index(dev)?;
-    if let Err(error @ Unsupported::NotRoot) = sheaf_bpf::support() {
-        bail!(error);
-    }
+    sheaf_bpf::support()?;
     let speed = if arguments.needs_speed() { Some(super::link::speed(dev)?) } else { None };
     let govern = |direction| Controller::new(arguments.config(direction, speed), direction);
     let controllers: Vec<_> =
@@ -43,9 +41,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         )
     })?;
     let signals = crate::signals::signals()?;
-    let window = Window::attach(dev).with_context(|| {
-        format!("no program can be put on {dev}; use Linux 5.15 or newer with eBPF")
-    })?;
+    let window = Window::attach(dev).with_context(|| format!("cannot control windows on {dev}"))?;
     let started = clock::now();
     let mut daemon = Daemon { arguments, ifindex, window, controllers, started };
     daemon.window.step(&mut daemon.controllers, started)?;
