@@ -15,7 +15,7 @@ use crate::stats::{Cause, Stats};
 use sheaf_stage::{Counters, DropReason, IndexedHeap, Instant, Stage};
 use sheaf_wire::checksum;
 use sheaf_wire::ip::Ip;
-use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, MAX_LEN, Outer, Repr};
+use sheaf_wire::meta::{HOP_LIMIT_FAR, HOP_LIMIT_NEIGHBOUR, MAX_LEN, Outer, Repr};
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 
@@ -31,6 +31,20 @@ pub struct Hop {
     /// Largest meta packet for this hop in bytes; `None` for the configured one, 0 when this hop
     /// cannot split: its packets pass as they are.
     pub max: Option<u16>,
+    /// Outer hop limit: [`HOP_LIMIT_NEIGHBOUR`], or [`HOP_LIMIT_FAR`] behind routers.
+    pub hop_limit: u8,
+}
+
+impl Hop {
+    /// A neighbour, with the configured largest meta packet.
+    pub fn neighbour(outer: Outer) -> Hop {
+        Hop { outer, max: None, hop_limit: HOP_LIMIT_NEIGHBOUR }
+    }
+
+    /// A far end behind routers, with the configured largest meta packet.
+    pub fn far(outer: Outer) -> Hop {
+        Hop { hop_limit: HOP_LIMIT_FAR, ..Hop::neighbour(outer) }
+    }
 }
 
 /// A packet on its way out.
@@ -340,7 +354,7 @@ impl Stage for Aggregator {
         let (key, queue) = &mut self.slots[slot as usize];
         let hop = HopId(key.hop);
         let (entry, stats) = &mut self.hops[key.hop as usize];
-        let hop_limit = HOP_LIMIT_NEIGHBOUR;
+        let hop_limit = entry.hop_limit;
         let repr = Repr { outer: entry.outer, dscp: key.dscp, ecn: key.ecn, hop_limit };
         let before = queue.bytes;
         let left = queue.pop(&repr).expect("a chosen queue has a frame");

@@ -22,7 +22,7 @@
 //!
 //! let mut aggregator = Aggregator::new(Config::default())?;
 //! let outer = Outer::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into() };
-//! let hop = aggregator.add_hop(Hop { outer, max: None });
+//! let hop = aggregator.add_hop(Hop::neighbour(outer));
 //!
 //! // The radio has two frames of its own, so packets gather …
 //! let now = Instant::ZERO;

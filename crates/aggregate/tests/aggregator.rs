@@ -19,7 +19,7 @@ fn outer(last: u8) -> Outer {
 
 fn aggregator(config: Config) -> (Aggregator, HopId) {
     let mut aggregator = Aggregator::new(config).unwrap();
-    let hop = aggregator.add_hop(Hop { outer: outer(2), max: None });
+    let hop = aggregator.add_hop(Hop::neighbour(outer(2)));
     (aggregator, hop)
 }
 
@@ -71,7 +71,7 @@ fn a_packet_that_times_out_alone_leaves_as_it_came() {
 #[test]
 fn past_its_timeout_the_oldest_goes_before_the_largest() {
     let (mut aggregator, first) = aggregator(Config::forced());
-    let second = aggregator.add_hop(Hop { outer: outer(3), max: None });
+    let second = aggregator.add_hop(Hop::neighbour(outer(3)));
     aggregator.set_device(Device::Tells { waiting: 50, limit: 50 }, Instant::ZERO);
     send(&mut aggregator, first, packet(1, 0, 60, 0), Instant::ZERO);
     for seq in 0..20 {
@@ -174,7 +174,7 @@ fn a_long_packet_goes_alone_behind_its_own_flow_and_past_others() {
 #[test]
 fn a_hop_that_cannot_split_is_never_sent_a_meta_packet() {
     let (mut aggregator, hop) = aggregator(Config::default());
-    aggregator.set_hop(hop, Hop { outer: outer(2), max: Some(0) });
+    aggregator.set_hop(hop, Hop { max: Some(0), ..Hop::neighbour(outer(2)) });
     aggregator.set_device(BUSY, Instant::ZERO);
     for seq in 0..10 {
         let sent = send(&mut aggregator, hop, packet(1, seq, 60, 0), Instant::ZERO);
@@ -256,7 +256,7 @@ fn operations() -> impl Strategy<Value = Vec<Op<Outbound, Device>>> {
 fn conforming(policy: Policy) -> Aggregator {
     let config = Config { policy, queue_frames: 3, total_frames: 5, ..Config::default() };
     let (mut aggregator, _) = aggregator(config);
-    aggregator.add_hop(Hop { outer: outer(3), max: Some(300) });
+    aggregator.add_hop(Hop { max: Some(300), ..Hop::neighbour(outer(3)) });
     aggregator
 }
 

@@ -92,8 +92,8 @@ fn operations(fuzzer: &mut Fuzzer, steps: u64, left: u64) -> u64 {
     let config = Config { policy, max, min, queue_frames: 2, total_frames: 4, ..Config::default() };
     let mut aggregator = Aggregator::new(config).unwrap();
     let outer = Outer::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into() };
-    aggregator.add_hop(Hop { outer, max: None });
-    aggregator.add_hop(Hop { outer, max: Some(rng.random_range(0..2048)) });
+    aggregator.add_hop(Hop::neighbour(outer));
+    aggregator.add_hop(Hop { max: Some(rng.random_range(0..2048)), ..Hop::neighbour(outer) });
     let mut splitter = Splitter::accepting_any();
     let mut now = Instant::ZERO;
     for _ in 0..steps {

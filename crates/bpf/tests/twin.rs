@@ -197,9 +197,8 @@ impl Twins<'_> {
         merge.set_far_end([FAR[0], FAR[1], 0, 0].into(), 16, hop(1).far()).unwrap();
         let v6 = [0xfd, FAR[1], FAR[0], 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         merge.set_far_end(v6.into(), 24, hop(1).far()).unwrap();
-        for outer in outers {
-            model.add_hop(sheaf_aggregate::Hop { outer, max: None });
-        }
+        model.add_hop(sheaf_aggregate::Hop::neighbour(outers[0]));
+        model.add_hop(sheaf_aggregate::Hop::far(outers[1]));
         if config.policy == Policy::Busy {
             merge.device().tell(0, 50);
             model.set_device(Device::Tells { waiting: 0, limit: 50 }, Instant::ZERO);

@@ -27,6 +27,9 @@ pub struct Interface {
     pub held_frames: u32,
     /// Frames that were none of ours.
     pub passed_frames: u32,
+    /// Neighbours for whom the table had no place.
+    #[serde(default)]
+    pub neighbours_left_out: usize,
     /// All next hops together.
     pub total: Counters,
     /// By next hop or far end.
@@ -55,6 +58,42 @@ pub struct Counters {
     over_bound: u64,
     aggregation_ratio: Option<f64>,
     average_aggregation: Option<f64>,
+    /// Of a next hop: whether it splits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    splits: Option<String>,
+    /// Largest frame to it now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max: Option<u16>,
+    /// Probes sent.
+    #[serde(default)]
+    probes: u64,
+}
+
+/// What is known of one next hop.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hop {
+    /// Its counters.
+    pub stats: Stats,
+    /// Whether it splits: yes, no or unknown.
+    pub splits: Option<&'static str>,
+    /// Largest frame to it, where it does.
+    pub max: Option<u16>,
+    /// Probes sent to it.
+    pub probes: u64,
+}
+
+impl Hop {
+    /// One of which only the counters are left.
+    pub fn new(stats: Stats) -> Hop {
+        Hop { stats, ..Hop::default() }
+    }
+}
+
+impl From<Hop> for Counters {
+    fn from(hop: Hop) -> Self {
+        let Hop { stats, splits, max, probes } = hop;
+        Counters { splits: splits.map(str::to_owned), max, probes, ..stats.into() }
+    }
 }
 
 impl From<Stats> for Counters {
@@ -72,6 +111,7 @@ impl From<Stats> for Counters {
             over_bound: stats.over_bound,
             aggregation_ratio: stats.aggregation_ratio(),
             average_aggregation: stats.average_aggregation(),
+            ..Counters::default()
         }
     }
 }
@@ -83,11 +123,14 @@ impl Interface {
     }
 
     /// Sets the counters of the next hops, and their sum.
-    pub fn set_hops(&mut self, hops: BTreeMap<String, Stats>) {
-        let mut sum = Stats::default();
-        hops.values().for_each(|hop| sum.add(hop));
+    pub fn set_hops(&mut self, hops: BTreeMap<String, Hop>) {
+        let mut sum = Hop::default();
+        for hop in hops.values() {
+            sum.stats.add(&hop.stats);
+            sum.probes += hop.probes;
+        }
         self.total = sum.into();
-        self.hops = hops.into_iter().map(|(name, stats)| (name, stats.into())).collect();
+        self.hops = hops.into_iter().map(|(name, hop)| (name, hop.into())).collect();
     }
 
     /// Whether packets are gathered or split.
@@ -169,10 +212,16 @@ fn aggregation(out: &mut String, interface: &Interface) {
         interface.held_frames,
         interface.passed_frames
     );
+    if interface.neighbours_left_out > 0 {
+        let _ = writeln!(out, "  neighbours left out {}", interface.neighbours_left_out);
+    }
     for (name, counters) in &interface.hops {
+        let splits = counters.splits.as_deref().unwrap_or("-");
+        let max = counters.max.map_or("-".into(), |max| max.to_string());
+        let _ = writeln!(out, "  to {name}: splits {splits} max {max} probes {}", counters.probes);
         let _ = writeln!(
             out,
-            "  to {name}: aggregated {} pkt {} bytes in {} meta packets ({} bytes), alone {} pkt {} bytes",
+            "    aggregated {} pkt {} bytes in {} meta packets ({} bytes), alone {} pkt {} bytes",
             counters.aggregated_packets,
             counters.aggregated_bytes,
             counters.meta_packets,

@@ -2,7 +2,8 @@
 //! command of iproute2; numbers, link addresses and MTUs from the kernel itself.
 
 use crate::socket::request;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};
+use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,6 +14,7 @@ mod ioctl {
     use nix::libc;
     nix::ioctl_readwrite_bad!(siocgifhwaddr, libc::SIOCGIFHWADDR, libc::ifreq);
     nix::ioctl_readwrite_bad!(siocgifmtu, libc::SIOCGIFMTU, libc::ifreq);
+    nix::ioctl_readwrite_bad!(siocgifflags, libc::SIOCGIFFLAGS, libc::ifreq);
 }
 
 /// Runs `ip` with the words of `arguments`; an error carries what it said.
@@ -74,6 +76,18 @@ pub fn mtu(name: &str) -> io::Result<u32> {
     u32::try_from(mtu).map_err(|_| io::Error::other(format!("{name} has no MTU")))
 }
 
+/// Whether interface `name` is set up (IFF_UP).
+pub fn is_up(name: &str) -> io::Result<bool> {
+    let mut request = request(name)?;
+    // SAFETY: SIOCGIFFLAGS reads and writes one ifreq, which lives through the call, and leaves the
+    // flags member set.
+    let flags = unsafe {
+        ioctl::siocgifflags(any_socket()?.as_raw_fd(), &raw mut request)?;
+        request.ifr_ifru.ifru_flags
+    };
+    Ok(i32::from(flags) & libc::IFF_UP != 0)
+}
+
 /// A socket to ask of interfaces; of what family does not matter.
 fn any_socket() -> io::Result<OwnedFd> {
     Ok(socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?)
@@ -102,6 +116,39 @@ pub fn source_towards(address: IpAddr) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
+/// A way to an address, as this host's routes over one interface have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Our address on it.
+    pub source: IpAddr,
+    /// The largest packet it takes, in bytes, as far as the kernel knows: that of the first hop,
+    /// or less where an error said so.
+    pub mtu: u32,
+}
+
+/// The way to `address` over interface `dev`, whatever routes there are over others.
+pub fn way_over(dev: &str, address: IpAddr) -> io::Result<Way> {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    setsockopt(&socket, sockopt::BindToDevice, &OsString::from(dev))?;
+    // As in `source_towards`, nothing is sent.
+    socket.connect((address, 9))?;
+    let (level, name) = match address {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    };
+    let (mut mtu, mut len) = (0_u32, size_of::<u32>() as u32);
+    let to = (&raw mut mtu).cast();
+    // SAFETY: the option is one int, for which there is room.
+    if unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, to, &raw mut len) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Way { source: socket.local_addr()?.ip(), mtu })
+}
+
 /// Reads `02:00:00:00:00:01`.
 pub fn parse_mac(text: &str) -> Option<[u8; 6]> {
     let mut mac = [0; 6];
@@ -116,6 +163,32 @@ pub fn parse_mac(text: &str) -> Option<[u8; 6]> {
 mod tests {
     use super::*;
     use crate::netns::Namespace;
+
+    #[test]
+    fn a_way_is_over_the_interface_asked_for_and_knows_a_smaller_path() {
+        let namespace = Namespace::new().unwrap();
+        let asked = namespace.run(|| {
+            for (dev, net) in [("eth0", 0), ("eth1", 1)] {
+                run(&format!("link add {dev} type veth peer name {dev}p"))?;
+                run(&format!("addr add 10.0.{net}.1/24 dev {dev}"))?;
+                run(&format!("link set {dev} up"))?;
+                run(&format!("link set {dev}p up"))?;
+            }
+            let there: IpAddr = "10.9.0.1".parse().unwrap();
+            run("route add 10.9.0.1 via 10.0.0.2 dev eth0 metric 20")?;
+            run("route add 10.9.0.1 via 10.0.1.2 dev eth1 mtu 1400")?;
+            let address = |text: &str| text.parse().unwrap();
+            assert_eq!(source_towards(there)?, address("10.0.1.1"));
+            assert_eq!(way_over("eth0", there)?, Way { source: address("10.0.0.1"), mtu: 1500 });
+            assert_eq!(way_over("eth1", there)?, Way { source: address("10.0.1.1"), mtu: 1400 });
+            assert!(is_up("eth0")?);
+            run("link set eth0 down")?;
+            assert!(!is_up("eth0")?);
+            assert!(is_up("eth7").is_err());
+            Ok(())
+        });
+        asked.unwrap();
+    }
 
     #[test]
     fn link_address_and_mtu_are_those_that_were_set_and_a_loopback_has_no_link_address() {

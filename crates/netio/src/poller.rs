@@ -19,6 +19,16 @@ impl Poller {
         self.fds.len() - 1
     }
 
+    /// Waits for descriptor number `index` no longer, or again.
+    pub fn pause(&mut self, index: usize, paused: bool) {
+        let poll = &mut self.fds[index];
+        // ppoll(2) leaves negative descriptors alone.
+        if (poll.fd < 0) != paused {
+            poll.fd = !poll.fd;
+            poll.revents = 0;
+        }
+    }
+
     /// Waits until a descriptor is readable or `timeout` is over (`None`: for ever). A signal ends
     /// it early.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -40,8 +50,35 @@ impl Poller {
         Ok(())
     }
 
+    /// Whether the last wait found any descriptor readable.
+    pub fn any_readable(&self) -> bool {
+        self.fds.iter().any(|fd| fd.revents != 0)
+    }
+
     /// Whether the last wait found descriptor number `index` readable, or its other end gone.
     pub fn readable(&self, index: usize) -> bool {
         self.fds[index].revents != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixDatagram;
+
+    #[test]
+    fn a_paused_descriptor_ends_no_wait_until_it_goes_on() {
+        let (here, there) = UnixDatagram::pair().unwrap();
+        let mut poller = Poller::default();
+        let index = poller.add(&here);
+        there.send(b"now").unwrap();
+        for _ in 0..2 {
+            poller.pause(index, true);
+            poller.wait(Some(Duration::from_millis(1))).unwrap();
+            assert!(!poller.readable(index) && !poller.any_readable());
+        }
+        poller.pause(index, false);
+        poller.wait(None).unwrap();
+        assert!(poller.readable(index) && poller.any_readable());
     }
 }

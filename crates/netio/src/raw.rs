@@ -14,7 +14,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 const ON: libc::c_int = 1;
 /// IPv6 header bytes.
-const V6_HEADER: usize = 40;
+pub(crate) const V6_HEADER: usize = 40;
+/// What may be on its way to the device, in bytes of the kernel's memory: more than its queues hold.
+const SEND_BUFFER: libc::c_int = 16 << 20;
 /// linux/in6.h; the libc crate has no name for it.
 const IPV6_HDRINCL: i32 = 36;
 
@@ -40,6 +42,8 @@ impl RawSocket {
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         setsockopt(&socket, sockopt::BindToDevice, &OsString::from(name))?;
         let raw = RawSocket { socket, protocol, v6 };
+        // The device's queue decides what is too much, as it does for other senders.
+        set_option(&raw, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
         if v6 {
             set_option(&raw, libc::IPPROTO_IPV6, IPV6_HDRINCL, &ON)?;
             set_option(&raw, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &ON)?;
@@ -84,8 +88,24 @@ impl RawSocket {
         if !self.v6 {
             return Ok(Some(len as usize));
         }
-        let (class, hop_limit, to) = control_of(&message);
-        let header = &mut buffer[..V6_HEADER];
+        self.write_header(&message, &from, len as usize, &mut buffer[..V6_HEADER]);
+        Ok(Some(V6_HEADER + len as usize))
+    }
+
+    /// Whether it is for IPv6.
+    pub fn is_v6(&self) -> bool {
+        self.v6
+    }
+
+    /// Writes the IPv6 header that a raw socket leaves out before the `len` bytes of a message.
+    pub(crate) fn write_header(
+        &self,
+        message: &libc::msghdr,
+        from: &libc::sockaddr_in6,
+        len: usize,
+        header: &mut [u8],
+    ) {
+        let Beside { class, hop_limit, to } = beside(message);
         header[0] = 0x60 | class >> 4;
         header[1] = class << 4;
         header[2..4].fill(0);
@@ -94,13 +114,18 @@ impl RawSocket {
         header[7] = hop_limit;
         header[8..24].copy_from_slice(&from.sin6_addr.s6_addr);
         header[24..40].copy_from_slice(&to.octets());
-        Ok(Some(V6_HEADER + len as usize))
     }
 }
 
-/// Traffic class, hop limit and destination that came beside a message.
-fn control_of(message: &libc::msghdr) -> (u8, u8, Ipv6Addr) {
-    let (mut class, mut hop_limit, mut to) = (0, 0, Ipv6Addr::UNSPECIFIED);
+/// What came beside a message of an IPv6 socket.
+struct Beside {
+    class: u8,
+    hop_limit: u8,
+    to: Ipv6Addr,
+}
+
+fn beside(message: &libc::msghdr) -> Beside {
+    let mut beside = Beside { class: 0, hop_limit: 0, to: Ipv6Addr::UNSPECIFIED };
     // SAFETY: the kernel filled the control part, and the macros stay inside its length.
     unsafe {
         let mut one = libc::CMSG_FIRSTHDR(message);
@@ -108,21 +133,21 @@ fn control_of(message: &libc::msghdr) -> (u8, u8, Ipv6Addr) {
             let data = libc::CMSG_DATA(one);
             match ((*one).cmsg_level, (*one).cmsg_type) {
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                    class = data.cast::<libc::c_int>().read_unaligned() as u8;
+                    beside.class = data.cast::<libc::c_int>().read_unaligned() as u8;
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
-                    hop_limit = data.cast::<libc::c_int>().read_unaligned() as u8;
+                    beside.hop_limit = data.cast::<libc::c_int>().read_unaligned() as u8;
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                     let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
-                    to = info.ipi6_addr.s6_addr.into();
+                    beside.to = info.ipi6_addr.s6_addr.into();
                 }
                 _ => {}
             }
             one = libc::CMSG_NXTHDR(message, one);
         }
     }
-    (class, hop_limit, to)
+    beside
 }
 
 impl AsFd for RawSocket {

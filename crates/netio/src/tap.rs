@@ -2,7 +2,7 @@
 
 use crate::tuntap;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Frames as they are, with nothing before them.
@@ -30,6 +30,11 @@ impl Tap {
     /// A frame that the host sends; `None` when there is none.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         tuntap::receive(&self.file, buffer)
+    }
+
+    /// Hands a frame to the host that lies in two parts.
+    pub fn send_parts(&self, header: &[u8], packet: &[u8]) -> io::Result<()> {
+        (&self.file).write_vectored(&[IoSlice::new(header), IoSlice::new(packet)]).map(drop)
     }
 
     /// Hands a frame to the host.

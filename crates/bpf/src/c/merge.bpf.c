@@ -791,6 +791,9 @@ int sheaf_merge(struct __sk_buff *skb)
 		pending->count = 0;
 		queue->tail++;
 		__sync_fetch_and_add(&dev->held, 1);
+		/* Its addresses and sizes may have changed since the queue was taken into use. */
+		if (empty)
+			queue->hop = *hop;
 		if (empty)
 			__sync_fetch_and_or(&dev->holding, 1ULL << (slot & (SLOTS - 1)));
 	}

@@ -112,6 +112,8 @@ pub struct Arguments {
     pub far_ends: Vec<FarEnd>,
     /// Which engine.
     pub engine: Engine,
+    /// Whether peers and far ends are asked if they split.
+    pub probe: bool,
     /// `min`, where given.
     min: Option<Threshold>,
     /// `max`, where given.
@@ -120,9 +122,9 @@ pub struct Arguments {
     config: Config,
 }
 
-const KEYWORDS: [&str; 13] = [
+const KEYWORDS: [&str; 14] = [
     "dev", "min", "max", "timeout", "hold", "policy", "inflight", "peer", "to", "via", "match",
-    "acks", "engine",
+    "acks", "engine", "probe",
 ];
 const CRITERIA: [&str; 6] = ["proto", "dscp", "sport", "dport", "mark", "length"];
 
@@ -134,6 +136,7 @@ impl Arguments {
         let mut rules = Vec::new();
         let (mut dev, mut min, mut max) = (None, None, None);
         let (mut peers, mut far_ends, mut engine) = (Peers::default(), Vec::new(), Engine::Auto);
+        let mut probe = true;
         while let Some(keyword) = words.next() {
             match keyword {
                 "dev" => dev = Some(words.only(keyword, "wlan0")?.to_owned()),
@@ -169,6 +172,10 @@ impl Arguments {
                     let engines = [("auto", auto), ("kernel", kernel), ("user", user)];
                     engine = grammar::choice(keyword, words.only(keyword, "auto")?, &engines)?;
                 }
+                "probe" => {
+                    let word = words.only(keyword, "off")?;
+                    probe = grammar::choice(keyword, word, &[("on", true), ("off", false)])?;
+                }
                 word => return Err(grammar::unknown(word, &KEYWORDS)),
             }
         }
@@ -182,7 +189,19 @@ impl Arguments {
             !peers.is_empty() || !far_ends.is_empty(),
             "nobody is named who can split; give a neighbour (peer 10.0.0.2) or a far end (to 10.9.0.1)"
         );
-        Ok(Arguments { dev, peers, far_ends, engine, min, max, config })
+        Ok(Arguments { dev, peers, far_ends, engine, probe, min, max, config })
+    }
+
+    /// The same where the MTU became `mtu` later: what was given is made to fit, too.
+    pub fn fitted(&self, mtu: u32) -> anyhow::Result<Config> {
+        let limit = u16::try_from(mtu).unwrap_or(u16::MAX);
+        let max = self.max.map(|max| max.min(limit));
+        let largest = max.unwrap_or(limit);
+        let min = self.min.map(|min| match min {
+            Threshold::Bytes(bytes) => Threshold::Bytes(bytes.min(largest.into())),
+            percent => percent,
+        });
+        Arguments { max, min, ..self.clone() }.config(mtu)
     }
 
     /// The parameters on an interface that carries packets of `mtu` bytes. What was not given is
@@ -338,6 +357,15 @@ mod tests {
     }
 
     #[test]
+    fn what_was_given_fits_an_interface_whose_mtu_shrank() {
+        let arguments = parse("dev x peer any max 1500 min 1400 probe off").unwrap();
+        assert!(arguments.config(1280).is_err() && !arguments.probe);
+        let config = arguments.fitted(1280).unwrap();
+        assert_eq!((config.max, config.min), (1280, Threshold::Bytes(1280)));
+        assert_eq!(arguments.fitted(9000).unwrap(), arguments.config(9000).unwrap());
+    }
+
+    #[test]
     fn a_rule_ends_at_the_next_keyword_of_the_command() {
         let arguments = parse(
             "match proto udp dscp ef dport 5004-5100 length 200 peer 10.0.0.2 \
@@ -375,6 +403,7 @@ mod tests {
             ("dev x peer any policy eager", "give busy or forced"),
             ("dev x peer any engine fast", "give auto or kernel or user"),
             ("dev x peer any acks maybe", "give on or off"),
+            ("dev x peer any probe maybe", "give on or off"),
             ("dev x peer 10.0.0.300", "is no IP address"),
             ("dev x peer 10.0.0.2 peer 10.0.0.2", "given twice"),
             ("dev x peer any peer any", "peer any is given twice"),

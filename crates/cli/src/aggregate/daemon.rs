@@ -1,16 +1,21 @@
 //! `sheaf aggregate` at work on one interface, until Ctrl-C: keeps time for its engine, learns the
 //! neighbours, and answers `sheaf show`.
+//!
+//! An interface that goes down or away, or changes, takes the engine with it: packets then go as if
+//! this process were not there. It waits for the interface by its name, and begins anew.
 
 use super::arguments::{Arguments, Engine as Choice, Peers};
 use super::device::Order;
 use super::engine::Engine;
+use super::hops::Hops;
 use super::kernel::Kernel;
+use super::life::Splits;
 use super::user::User;
 use crate::control::{Service, Teller};
-use crate::show::{self, Interface};
+use crate::show::{self, Hop, Interface};
 use anyhow::{Context, bail};
 use nix::sys::signalfd::SignalFd;
-use sheaf_aggregate::{Config, Policy};
+use sheaf_aggregate::{Config, Policy, Stats};
 use sheaf_netio::neigh::{self, Neighbour};
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::poller::Poller;
@@ -20,62 +25,96 @@ use sheaf_wire::meta::Outer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// How often the neighbour table is read.
-const NEIGHBOURS: Duration = Duration::from_secs(1);
+/// How often the neighbour table, the interface and the counters are read.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long the first probes may take before the command says that it is at work: two of them.
+const FIRST: Duration = Duration::from_millis(600);
+/// Turns in a row that wait for nothing and find nothing to read, before one waits all the same: a
+/// fault must not keep the machine from ordinary processes, which come after this one.
+const IDLE_TURNS: u32 = 1000;
+/// How long it waits then.
+const BREATH: Duration = Duration::from_millis(1);
 
 struct Daemon<'a> {
     arguments: &'a Arguments,
-    config: Config,
-    ifindex: u32,
-    engine: Box<dyn Engine>,
-    /// Hop numbers by what was asked for, so that a changed link address keeps its counters.
-    hops: BTreeMap<IpAddr, u32>,
-    /// Neighbours that share frames, by link address.
-    joined: BTreeSet<([u8; 6], IpAddr)>,
+    choice: Choice,
+    why: String,
     netlink: Netlink,
     started: Instant,
+    /// Counters of engines that went with the interface, by address.
+    past: BTreeMap<IpAddr, Stats>,
+    control: Teller,
+    signals: SignalFd,
+}
+
+/// What goes and comes with the interface.
+struct Attached {
+    ifindex: u32,
+    mac: [u8; 6],
+    mtu: u32,
+    config: Config,
+    engine: Box<dyn Engine>,
+    order: Order,
+    hops: Hops,
+}
+
+/// Why serving an interface ended.
+enum End {
+    /// A signal.
+    Signal,
+    /// What happened to the interface.
+    Lost(String),
 }
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let dev = &arguments.dev;
-    let ifindex = ip::index(dev)?;
-    let (mac, mtu) = (ip::mac(dev)?, ip::mtu(dev)?);
-    let config = arguments.config(mtu)?;
-    let (engine, why) = choose(arguments.engine)?;
+    ip::index(dev)?;
+    ip::mac(dev)?;
+    arguments.config(ip::mtu(dev)?)?;
+    let (choice, why) = choose(arguments.engine)?;
     // Before anything is put on the interface, where the splitter would stay.
-    let far_ends = arguments.far_ends.iter().map(|far_end| towards(far_end.address));
-    let far_ends = far_ends.collect::<anyhow::Result<Vec<Outer>>>()?;
+    for far_end in &arguments.far_ends {
+        towards(far_end.address)?;
+    }
     let control = Teller::bind(Service::Aggregate, dev).map_err(|_| {
         anyhow::anyhow!("{dev} is aggregated already; stop the other `sheaf aggregate` first")
     })?;
-    let mut netlink = Netlink::open()?;
-    let order = Order::of(&mut netlink, dev, ifindex)?;
-    let peers = splits(arguments);
-    let engine: Box<dyn Engine> = match engine {
-        Choice::User => Box::new(User::open(dev, ifindex, mtu, &config, &peers)?),
-        _ => Box::new(Kernel::attach(dev, ifindex, mac, &config, &peers)?),
-    };
-    let signals = crate::signals::signals()?;
     let mut daemon = Daemon {
         arguments,
-        config,
-        ifindex,
-        engine,
-        hops: BTreeMap::new(),
-        joined: BTreeSet::new(),
-        netlink,
+        choice,
+        why,
+        netlink: Netlink::open()?,
         started: clock::now(),
+        past: BTreeMap::new(),
+        control,
+        signals: crate::signals::signals()?,
     };
-    daemon.engine.order(order)?;
-    daemon.far_ends(&far_ends)?;
-    daemon.neighbours()?;
-    let (name, policy) = (daemon.engine.name(), policy_name(daemon.config.policy));
-    println!("aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}");
-    daemon.serve(&control, &signals)?;
-    daemon.engine.flush()?;
-    print!("{}", show::text(&daemon.report()?));
-    Ok(())
+    // The first time, what is wrong ends the command.
+    let mut attached = Some(daemon.attach()?);
+    loop {
+        let Some(mut there) = attached.take() else {
+            attached = daemon.wait()?;
+            if attached.is_none() {
+                return Ok(());
+            }
+            continue;
+        };
+        match daemon.serve(&mut there)? {
+            End::Signal => {
+                // What cannot leave any more is lost with the interface.
+                if let Err(error) = there.engine.flush() {
+                    eprintln!("sheaf: what was held is lost: {error:#}");
+                }
+                print!("{}", show::text(&daemon.report(Some(&there))?));
+                return Ok(());
+            }
+            End::Lost(what) => {
+                eprintln!("sheaf: {what}; waits until {dev} is up");
+                daemon.keep_counters(&there);
+            }
+        }
+    }
 }
 
 /// The engine that `asked` comes to, and why.
@@ -86,7 +125,7 @@ fn choose(asked: Choice) -> anyhow::Result<(Choice, String)> {
         (Choice::Auto, Err(error)) => Ok((Choice::User, format!("as {error}"))),
         (Choice::Kernel, Err(error)) => bail!(error),
         (Choice::Kernel, Ok(())) => Ok((Choice::Kernel, "as asked".to_owned())),
-        (Choice::Auto, Ok(())) => Ok((Choice::Kernel, "the kernel can".to_owned())),
+        (Choice::Auto, Ok(())) => Ok((Choice::Auto, "the kernel can".to_owned())),
     }
 }
 
@@ -104,114 +143,212 @@ fn policy_name(policy: Policy) -> &'static str {
     }
 }
 
-/// Outer addresses towards `address`; `None` where no route leads there.
-fn outer(address: IpAddr) -> Option<Outer> {
-    Outer::new(ip::source_towards(address).ok()?, address)
-}
-
-/// The same for a far end, which must be reachable from the start.
+/// Outer addresses towards a far end, which must be reachable from the start.
 fn towards(address: IpAddr) -> anyhow::Result<Outer> {
-    outer(address).with_context(|| {
+    let outer = ip::source_towards(address).ok().and_then(|ours| Outer::new(ours, address));
+    outer.with_context(|| {
         format!("no route leads to {address}; add one, or an address of its family")
     })
 }
 
 impl Daemon<'_> {
-    fn serve(&mut self, control: &Teller, signals: &SignalFd) -> anyhow::Result<()> {
+    /// Puts an engine on the interface as it is now.
+    fn attach(&mut self) -> anyhow::Result<Attached> {
+        let dev = &self.arguments.dev;
+        let (ifindex, mac, mtu) = (ip::index(dev)?, ip::mac(dev)?, ip::mtu(dev)?);
+        let config = self.arguments.fitted(mtu)?;
+        let order = Order::of(&mut self.netlink, dev, ifindex)?;
+        let peers = splits(self.arguments);
+        let kernel = match self.choice {
+            Choice::User => None,
+            Choice::Kernel => Some(Kernel::attach(dev, ifindex, mac, &config, &peers)?),
+            Choice::Auto => match Kernel::attach(dev, ifindex, mac, &config, &peers) {
+                Ok(kernel) => Some(kernel),
+                Err(error) => {
+                    // A kernel that refuses once will do so after each change of the interface.
+                    (self.choice, self.why) = (Choice::User, format!("as {error:#}"));
+                    None
+                }
+            },
+        };
+        let mut engine: Box<dyn Engine> = match kernel {
+            Some(kernel) => Box::new(kernel),
+            None => Box::new(User::open(dev, ifindex, mtu, &config, &peers)?),
+        };
+        engine.order(order)?;
+        let Arguments { peers, far_ends, probe, .. } = self.arguments;
+        let hops = Hops::new(dev, config.max, !probe, &peers.addresses, far_ends, clock::now())?;
+        Ok(Attached { ifindex, mac, mtu, config, engine, order, hops })
+    }
+
+    /// Waits until the interface is there and up, and an engine is on it; `None` after a signal.
+    fn wait(&mut self) -> anyhow::Result<Option<Attached>> {
         let mut poller = Poller::default();
-        let (asked, ended) = (poller.add(control), poller.add(signals));
-        self.engine.wait_for(&mut poller);
-        let mut look = clock::now() + NEIGHBOURS;
+        let (asked, ended) = (poller.add(&self.control), poller.add(&self.signals));
+        let mut said = None;
+        loop {
+            poller.wait(Some(LOOK))?;
+            if poller.readable(ended) {
+                return Ok(None);
+            }
+            if poller.readable(asked) {
+                self.control.tell(|| self.report(None));
+            }
+            if !ip::is_up(&self.arguments.dev).unwrap_or(false) {
+                continue;
+            }
+            match self.attach() {
+                Ok(attached) => return Ok(Some(attached)),
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    if said.as_ref() != Some(&error) {
+                        eprintln!("sheaf: {error}; tries again");
+                        said = Some(error);
+                    }
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, attached: &mut Attached) -> anyhow::Result<End> {
+        let mut poller = Poller::default();
+        let (asked, ended) = (poller.add(&self.control), poller.add(&self.signals));
+        attached.engine.wait_for(&mut poller);
+        let icmp = attached.hops.prober().wait_for(&mut poller);
+        let (mut look, mut idle) = (clock::now(), 0);
+        let mut announce = Some(look + FIRST);
         loop {
             let now = clock::now();
             if now >= look {
-                self.neighbours()?;
-                // Disciplines change while we run, too.
-                let order = Order::of(&mut self.netlink, &self.arguments.dev, self.ifindex)?;
-                self.engine.order(order)?;
-                look = now + NEIGHBOURS;
+                if let Some(what) = changed(&self.arguments.dev, attached) {
+                    return Ok(End::Lost(what));
+                }
+                if let Err(error) = self.look(attached, now) {
+                    return Ok(End::Lost(format!("{error:#}")));
+                }
+                look = now + LOOK;
             }
-            let until = self.engine.run(now)?.unwrap_or(Instant::MAX).min(look);
-            poller.wait(Some(until.saturating_since(clock::now())))?;
+            let Attached { engine, hops, .. } = attached;
+            if icmp.clone().any(|index| poller.readable(index)) {
+                hops.hear(engine.as_mut(), now);
+            }
+            if now >= hops.deadline() {
+                hops.run(engine.as_mut(), now);
+            }
+            if let Some(until) = announce
+                && (now >= until || hops.are_known())
+            {
+                announce = None;
+                self.announce(attached);
+            }
+            let Attached { engine, hops, .. } = attached;
+            let next = match engine.run(now, &mut poller) {
+                Ok(next) => next,
+                Err(error) => {
+                    let what = changed(&self.arguments.dev, attached);
+                    return Ok(End::Lost(what.unwrap_or_else(|| format!("{error:#}"))));
+                }
+            };
+            let mut until = next.unwrap_or(Instant::MAX).min(look).min(hops.deadline());
+            until = until.min(announce.unwrap_or(Instant::MAX));
+            let mut left = until.saturating_since(clock::now());
+            if idle > IDLE_TURNS {
+                left = left.max(BREATH);
+            }
+            poller.wait(Some(left))?;
+            idle = if left.is_zero() && !poller.any_readable() { idle + 1 } else { 0 };
             if poller.readable(ended) {
-                return Ok(());
+                return Ok(End::Signal);
             }
             if poller.readable(asked) {
-                control.tell(|| self.report());
+                self.control.tell(|| self.report(Some(attached)));
             }
         }
     }
 
-    /// Lets every neighbour join that is a peer and not one yet, and those leave that went; an error
-    /// when the interface is gone. A neighbour with several addresses is one next hop, named by its
-    /// first.
-    fn neighbours(&mut self) -> anyhow::Result<()> {
-        let dev = &self.arguments.dev;
-        if ip::index(dev).ok() != Some(self.ifindex) {
-            bail!("{dev} is gone; start `sheaf aggregate` again when it is back");
-        }
-        if self.arguments.peers.is_empty() {
-            return Ok(());
-        }
+    /// Reads who is there and who had frames.
+    fn look(&mut self, attached: &mut Attached, now: Instant) -> anyhow::Result<()> {
+        let Attached { engine, hops, ifindex, order, .. } = attached;
+        // Disciplines change while we run, too.
+        *order = Order::of(&mut self.netlink, &self.arguments.dev, *ifindex)?;
+        engine.order(*order)?;
+        let stats = engine.stats()?.into_iter();
+        hops.count(stats.map(|(id, one)| (id, one.meta_packets + one.unaggregated_packets)), now);
         let mut seen = BTreeSet::new();
-        for Neighbour { address, mac } in neigh::dump(&mut self.netlink, self.ifindex)? {
-            if self.arguments.peers.contains(address) {
-                seen.insert((mac, address));
+        if !self.arguments.peers.is_empty() {
+            for Neighbour { address, mac } in neigh::dump(&mut self.netlink, *ifindex)? {
+                if self.arguments.peers.contains(address) {
+                    seen.insert((mac, address));
+                }
             }
         }
-        let gone: Vec<_> = self.joined.difference(&seen).copied().collect();
-        for (mac, address) in gone {
-            self.engine.leave(Neighbour { address, mac })?;
-            // What else is known of the same neighbour joins anew.
-            self.joined.retain(|(other, _)| *other != mac);
-        }
-        let mut first = None;
-        for (mac, address) in seen {
-            let name = match first {
-                Some((same, name)) if same == mac => name,
-                _ => address,
-            };
-            first = Some((mac, name));
-            if self.joined.contains(&(mac, address)) {
-                continue;
-            }
-            if let Some(outer) = outer(name) {
-                let hop = self.hop(name);
-                self.engine.join(hop, Neighbour { address, mac }, outer)?;
-                self.joined.insert((mac, address));
-            }
-        }
+        hops.set_neighbours(&seen, engine.as_mut(), now);
         Ok(())
     }
 
-    /// Lets the far ends join; `outers`: the outer addresses towards each.
-    fn far_ends(&mut self, outers: &[Outer]) -> anyhow::Result<()> {
-        for (far_end, outer) in self.arguments.far_ends.iter().zip(outers) {
-            let hop = self.hop(far_end.address);
-            for prefix in &far_end.prefixes {
-                self.engine.far_end(hop, *prefix, *outer)?;
+    /// Says that it is at work.
+    fn announce(&self, attached: &Attached) {
+        let (dev, why) = (&self.arguments.dev, &self.why);
+        let (name, policy) = (attached.engine.name(), policy_name(attached.config.policy));
+        let order = attached.order;
+        println!("aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}");
+    }
+
+    /// Keeps the counters of an engine that goes.
+    fn keep_counters(&mut self, attached: &Attached) {
+        // A table that cannot be read went with the interface.
+        let stats: BTreeMap<_, _> =
+            attached.engine.stats().unwrap_or_default().into_iter().collect();
+        for hop in attached.hops.shown(clock::now()) {
+            if let Some(stats) = hop.number.and_then(|number| stats.get(&number)) {
+                self.past.entry(hop.address).or_default().add(stats);
             }
         }
-        Ok(())
     }
 
-    fn hop(&mut self, address: IpAddr) -> u32 {
-        let next = self.hops.len() as u32;
-        *self.hops.entry(address).or_insert(next)
-    }
-
-    fn report(&self) -> anyhow::Result<Interface> {
-        let names: BTreeMap<u32, IpAddr> = self.hops.iter().map(|(ip, id)| (*id, *ip)).collect();
+    fn report(&self, attached: Option<&Attached>) -> anyhow::Result<Interface> {
         let mut interface = Interface::new(&self.arguments.dev);
-        interface.engine = Some(self.engine.name());
-        interface.policy = Some(policy_name(self.config.policy).to_owned());
         interface.seconds = (clock::now() - self.started).as_secs_f64();
-        let name = |id: u32| names.get(&id).map_or_else(|| id.to_string(), IpAddr::to_string);
-        let hops = self.engine.stats()?.into_iter();
-        interface.set_hops(hops.map(|(id, stats)| (name(id), stats)).collect());
-        interface.held_frames = self.engine.held();
-        interface.passed_frames = self.engine.passed();
-        interface.split = self.engine.split()?;
+        let mut hops: BTreeMap<IpAddr, Hop> =
+            self.past.iter().map(|(address, stats)| (*address, Hop::new(*stats))).collect();
+        match attached {
+            None => interface.engine = Some(format!("none, waits for {}", self.arguments.dev)),
+            Some(Attached { config, engine, hops: table, .. }) => {
+                interface.engine = Some(engine.name());
+                interface.policy = Some(policy_name(config.policy).to_owned());
+                interface.held_frames = engine.held();
+                interface.passed_frames = engine.passed();
+                interface.split = engine.split()?;
+                interface.neighbours_left_out = table.left_out();
+                let stats: BTreeMap<_, _> = engine.stats()?.into_iter().collect();
+                for shown in table.shown(clock::now()) {
+                    let hop = hops.entry(shown.address).or_default();
+                    if let Some(stats) = shown.number.and_then(|number| stats.get(&number)) {
+                        hop.stats.add(stats);
+                    }
+                    hop.splits = Some(shown.splits.name());
+                    hop.max = (shown.splits == Splits::Yes).then_some(shown.max);
+                    hop.probes = shown.probes;
+                }
+            }
+        }
+        interface.set_hops(hops.into_iter().map(|(name, hop)| (name.to_string(), hop)).collect());
         Ok(interface)
     }
+}
+
+/// What happened to interface `dev` since an engine was put on it; `None` for nothing.
+fn changed(dev: &str, attached: &Attached) -> Option<String> {
+    match ip::index(dev) {
+        Ok(ifindex) if ifindex == attached.ifindex => {}
+        Ok(_) => return Some(format!("{dev} is another interface now")),
+        Err(_) => return Some(format!("{dev} is gone")),
+    }
+    if !ip::is_up(dev).unwrap_or(false) {
+        return Some(format!("{dev} is down"));
+    }
+    if ip::mtu(dev).ok() != Some(attached.mtu) {
+        return Some(format!("{dev} has another MTU"));
+    }
+    (ip::mac(dev).ok() != Some(attached.mac)).then(|| format!("{dev} has another link address"))
 }

@@ -14,24 +14,34 @@ pub trait Engine {
     /// Its name, with how it works.
     fn name(&self) -> String;
 
-    /// Packets to `neighbour` share frames from now on, as next hop number `hop`. Numbers come in
-    /// order, beginning with 0; a number that comes again is another address of the same host.
-    fn join(&mut self, hop: u32, neighbour: Neighbour, outer: Outer) -> anyhow::Result<()>;
+    /// Packets to `neighbour` share frames of at most `max` bytes from now on, as next hop number
+    /// `hop`; with a `max` of 0 they pass as they are. Numbers come in order, beginning with 0. A
+    /// number that comes again is another address of the same host; a neighbour that comes again
+    /// has other outer addresses or another `max`.
+    fn join(
+        &mut self,
+        hop: u32,
+        neighbour: Neighbour,
+        outer: Outer,
+        max: u16,
+    ) -> anyhow::Result<()>;
 
     /// Packets to `neighbour` pass as they are from now on.
     fn leave(&mut self, neighbour: Neighbour) -> anyhow::Result<()>;
 
-    /// Packets to `prefix` share frames to the far end number `hop`.
-    fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer) -> anyhow::Result<()>;
+    /// Packets to `prefix` share frames of at most `max` bytes to the far end number `hop`; as
+    /// [`Engine::join`].
+    fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer, max: u16) -> anyhow::Result<()>;
 
     /// How the device orders frames; called again when that may have changed.
     fn order(&mut self, order: Order) -> anyhow::Result<()>;
 
-    /// Does what is due at `now`; answers when to call again at the latest.
-    fn run(&mut self, now: Instant) -> anyhow::Result<Option<Instant>>;
+    /// Does what is due at `now`, after `poller` has waited; returns when to call again at the
+    /// latest.
+    fn run(&mut self, now: Instant, poller: &mut Poller) -> anyhow::Result<Option<Instant>>;
 
     /// Adds what is to be waited for, besides time.
-    fn wait_for(&self, poller: &mut Poller);
+    fn wait_for(&mut self, poller: &mut Poller);
 
     /// Frames that wait.
     fn held(&self) -> u32;

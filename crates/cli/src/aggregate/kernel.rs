@@ -33,15 +33,16 @@ impl Kernel {
         peers: &Peers,
     ) -> anyhow::Result<Kernel> {
         let cookie = random::unguessable()?;
-        super::attach_split(dev, ifindex, peers)?;
+        // In this order: the splitter stays, and must not where the engine cannot.
         let controller = Controller::attach(dev, ifindex, mac, config, cookie)?;
+        super::attach_split(dev, ifindex, peers)?;
         // A tick that comes late finds a full queue.
         timer::hurry();
         Ok(Kernel { ifindex, config: config.clone(), controller })
     }
 
-    fn hop(&self, id: u32, outer: Outer) -> Hop {
-        Hop::new(id, outer, self.config.min.of(self.config.max), self.config.max)
+    fn hop(&self, id: u32, outer: Outer, max: u16) -> Hop {
+        Hop::new(id, outer, self.config.min.of(max).min(max.into()), max)
     }
 }
 
@@ -50,16 +51,22 @@ impl Engine for Kernel {
         format!("kernel (eBPF at {})", self.controller.merge.how())
     }
 
-    fn join(&mut self, hop: u32, neighbour: Neighbour, outer: Outer) -> anyhow::Result<()> {
-        Ok(self.controller.merge.set_hop(neighbour.mac, self.hop(hop, outer))?)
+    fn join(
+        &mut self,
+        hop: u32,
+        neighbour: Neighbour,
+        outer: Outer,
+        max: u16,
+    ) -> anyhow::Result<()> {
+        Ok(self.controller.merge.set_hop(neighbour.mac, self.hop(hop, outer, max))?)
     }
 
     fn leave(&mut self, neighbour: Neighbour) -> anyhow::Result<()> {
         Ok(self.controller.merge.remove_hop(neighbour.mac)?)
     }
 
-    fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer) -> anyhow::Result<()> {
-        let hop = self.hop(hop, outer).far();
+    fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer, max: u16) -> anyhow::Result<()> {
+        let hop = self.hop(hop, outer, max).far();
         Ok(self.controller.merge.set_far_end(prefix.network, prefix.bits, hop)?)
     }
 
@@ -67,14 +74,14 @@ impl Engine for Kernel {
         Ok(self.controller.track(order == Order::Fifo)?)
     }
 
-    fn run(&mut self, now: Instant) -> anyhow::Result<Option<Instant>> {
+    fn run(&mut self, now: Instant, _poller: &mut Poller) -> anyhow::Result<Option<Instant>> {
         self.controller.run(now).map_err(|error| match is_down(&error) {
             true => anyhow!("the interface is down; set it up, and start again"),
             false => error.into(),
         })
     }
 
-    fn wait_for(&self, poller: &mut Poller) {
+    fn wait_for(&mut self, poller: &mut Poller) {
         self.controller.wait_for(poller);
     }
 

@@ -3,13 +3,17 @@
 //! * [`arguments`]: the command line;
 //! * [`daemon`]: who shares frames with whom, time, and questions from `sheaf show`;
 //! * [`engine`]: what carries the packets: [`kernel`] (eBPF) or [`user`] (a TAP interface);
-//! * [`device`]: how full the interface is.
+//! * [`device`]: how full the interface is;
+//! * [`hops`]: next hops and far ends; [`life`]: whether each splits; [`probe`]: how that is asked.
 
 mod arguments;
 mod daemon;
 mod device;
 mod engine;
+mod hops;
 mod kernel;
+mod life;
+mod probe;
 mod user;
 
 use arguments::{Arguments, Peers, Split};
@@ -20,6 +24,7 @@ pub const HELP: &str = "\
 Usage: sheaf aggregate dev IF { peer ADDR|any | to ADDR [via PREFIX,...] }...
                        [policy busy|forced] [min BYTES|P%] [max BYTES] [timeout TIME] [hold TIME]
                        [inflight N] [acks on|off] [match RULE]... [engine auto|kernel|user]
+                       [probe on|off]
 
   peer ADDR    this neighbour splits meta packets; any: every neighbour does
   to ADDR      a splitter behind routers; via: what is reached through it
@@ -30,6 +35,7 @@ Usage: sheaf aggregate dev IF { peer ADDR|any | to ADDR [via PREFIX,...] }...
   acks         gather pure TCP acknowledgements, too (off)
   match        gather what matches; default: match proto udp length 256
   RULE         { proto P | dscp D | sport A[-B] | dport A[-B] | mark M[/MASK] | length BYTES }...
+  probe        ask each of them whether it splits (on); off: trust the command line
   engine       kernel: eBPF; user: a TAP interface; auto: kernel where it can be (default)
 
 Example: sheaf split dev wlan0 peer 10.0.0.1       on the neighbour

@@ -126,7 +126,7 @@ fn aggregator(
     let mut aggregator = Aggregator::new(config.clone())?;
     for other in 0..point.nodes.len() {
         let outer = Outer::V4 { src: point::address(index), dst: point::address(other) };
-        aggregator.add_hop(Hop { outer, max: None });
+        aggregator.add_hop(Hop::neighbour(outer));
     }
     let limit = point.medium.radios[index].queue_limit as u32;
     aggregator.set_device(Device::Tells { waiting: 0, limit }, Instant::ZERO);

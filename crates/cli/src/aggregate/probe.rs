@@ -1,0 +1,154 @@
+//! Probes on the wire, and what comes back: see [`super::life`] for what follows from it.
+//!
+//! A probe is a meta packet like any other, from our address to the hop's, with one packet inside:
+//! an ICMP echo request to the same address, whose cookie nobody guesses. It is sent in class CS6
+//! (RFC 4594: network control), and so is the reply, so that a full queue that tells classes apart
+//! keeps neither.
+
+use anyhow::Context;
+use sheaf_netio::icmp::{self, Icmp, Message, Wanted};
+use sheaf_netio::poller::Poller;
+use sheaf_netio::raw::RawSocket;
+use sheaf_wire::checksum;
+use sheaf_wire::ecn::Ecn;
+use sheaf_wire::ip::Protocol;
+use sheaf_wire::meta::{HOP_LIMIT_FAR, HOP_LIMIT_NEIGHBOUR, Outer, Repr};
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+
+/// IPPROTO_RAW (raw(7)): a socket that sends every protocol and receives none, so that this host
+/// goes on refusing meta packets that nobody here splits.
+const SEND_ONLY: u8 = 255;
+/// The first word of a probe's data: by it the other end knows that a probe came.
+const WORD: u32 = u32::from_be_bytes(*b"Shf1");
+const CS6: u8 = 48;
+/// Messages that one turn takes before the packets have theirs.
+const TURN: usize = 64;
+
+/// Sends probes on one interface, and hears what comes back.
+#[derive(Debug)]
+pub struct Prober {
+    wanted: Wanted,
+    /// IPv4, IPv6; where the kernel has the family.
+    raw: [Option<RawSocket>; 2],
+    icmp: [Option<Icmp>; 2],
+    /// Cookies are a keyed hash of a count (SipHash). The key is drawn once: where the machine has
+    /// little entropy yet, the kernel takes a second for each number it is asked for.
+    keys: RandomState,
+    count: u64,
+}
+
+impl Prober {
+    /// On interface `dev`.
+    pub fn open(dev: &str) -> anyhow::Result<Prober> {
+        let keys = RandomState::new();
+        let identifier = keys.hash_one(WORD) as u16;
+        let wanted = Wanted { protocol: Protocol::META.0, identifier, word: WORD };
+        let icmp = |v6| Icmp::open(v6, wanted).ok();
+        let raw = |v6| RawSocket::open(dev, v6, SEND_ONLY).ok();
+        let prober = Prober {
+            wanted,
+            raw: [raw(false), raw(true)],
+            icmp: [icmp(false), icmp(true)],
+            keys,
+            count: 0,
+        };
+        let heard = prober.icmp.iter().flatten().next();
+        heard.context("no raw socket hears ICMP; run with sudo, on a kernel with IPv4 or IPv6")?;
+        Ok(prober)
+    }
+
+    /// Sends a probe on the way that `outer` says; `far`: over routers. Returns its sequence number
+    /// and cookie; `None` when it cannot be sent now.
+    pub fn send(&mut self, outer: Outer, far: bool) -> Option<(u16, u64)> {
+        self.count += 1;
+        let (sequence, cookie) = (self.count as u16, self.keys.hash_one(self.count));
+        let packet = probe(outer, far, self.wanted, sequence, cookie)?;
+        let to = outer.destination();
+        self.raw[usize::from(to.is_ipv6())].as_ref()?.send(&packet, to).ok()?;
+        Some((sequence, cookie))
+    }
+
+    /// Hands what was heard to `each`.
+    pub fn hear(&mut self, mut each: impl FnMut(Message)) {
+        for icmp in self.icmp.iter().flatten() {
+            for _ in 0..TURN {
+                // An error of the socket is taken with it: there is nothing to be done.
+                match icmp.receive() {
+                    Ok(Some(message)) => each(message),
+                    Ok(None) | Err(_) => break,
+                }
+            }
+        }
+    }
+
+    /// Adds what is to be waited for; returns its numbers.
+    pub fn wait_for(&self, poller: &mut Poller) -> Range<usize> {
+        let numbers: Vec<_> = self.icmp.iter().flatten().map(|icmp| poller.add(icmp)).collect();
+        let first = numbers.first().copied().unwrap_or(0);
+        first..first + numbers.len()
+    }
+}
+
+/// A probe, outer header and all.
+fn probe(outer: Outer, far: bool, wanted: Wanted, sequence: u16, cookie: u64) -> Option<Vec<u8>> {
+    let (from, to) = (outer.source(), outer.destination());
+    let mut inner = icmp::echo_request(from, to, wanted, sequence, cookie)?;
+    set_class(&mut inner);
+    let hop_limit = if far { HOP_LIMIT_FAR } else { HOP_LIMIT_NEIGHBOUR };
+    let repr = Repr { outer, dscp: CS6, ecn: Ecn::NotEct, hop_limit };
+    let mut packet = vec![0; repr.header_len()];
+    packet.extend_from_slice(&inner);
+    repr.emit(packet.len(), &mut packet);
+    Some(packet)
+}
+
+/// Writes class CS6 into a packet without one: the host that replies copies it.
+fn set_class(packet: &mut [u8]) {
+    match packet[0] >> 4 {
+        4 => {
+            packet[1] = CS6 << 2;
+            seal(&mut packet[..20]);
+        }
+        _ => {
+            packet[0] |= CS6 >> 2;
+            packet[1] |= CS6 << 6;
+        }
+    }
+}
+
+/// Writes the checksum of an IPv4 header.
+fn seal(header: &mut [u8]) {
+    header[10..12].fill(0);
+    let checksum = checksum::ipv4_header(header);
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_wire::meta::Meta;
+
+    #[test]
+    fn a_probe_is_a_meta_packet_with_one_echo_request_between_the_same_hosts() {
+        let wanted = Wanted { protocol: 253, identifier: 7, word: WORD };
+        for (ours, theirs) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+            let outer = Outer::new(ours.parse().unwrap(), theirs.parse().unwrap()).unwrap();
+            for (far, ttl) in [(false, 255), (true, 64)] {
+                let packet = probe(outer, far, wanted, 3, 4).unwrap();
+                assert_eq!(packet[if packet[0] >> 4 == 4 { 8 } else { 7 }], ttl);
+                let meta = Meta::parse(&packet).unwrap();
+                assert_eq!((meta.repr().outer, meta.repr().dscp, meta.len()), (outer, CS6, 1));
+                let inner = meta.packets().next().unwrap();
+                assert_eq!(
+                    (inner.source(), inner.destination()),
+                    (outer.source(), outer.destination())
+                );
+                assert_eq!(inner.dscp(), CS6);
+                if packet[0] >> 4 == 4 {
+                    assert_eq!(checksum::ipv4_header(&inner.bytes()[..20]), 0);
+                }
+            }
+        }
+    }
+}
