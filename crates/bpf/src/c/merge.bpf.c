@@ -481,22 +481,27 @@ static __always_inline bool has_room(const struct pending *pending, __u32 len,
 	return pending->len + len <= hop->max && pending->count != MAX_PACKETS;
 }
 
-/* Finishes the checksum of the packet of `len` bytes in `bytes`. */
-static __always_inline void finish(struct frame *frame, struct packet *packet)
+/* Place of the checksum in a packet of UDP or TCP. */
+static __always_inline __u32 field_of(struct packet *packet)
 {
-	__u32 at = packet->v6 ? V6_LEN : V4_LEN, left, field;
+	return (packet->v6 ? V6_LEN : V4_LEN) + (packet->protocol == PROTO_UDP ? 6 : 16);
+}
+
+/* The finished checksum of the packet whose bytes are in `frame`. */
+static __always_inline __u16 finish(struct frame *frame, struct packet *packet)
+{
+	__u32 at = packet->v6 ? V6_LEN : V4_LEN, left;
 	__u32 len = packet->len;
 	__s64 sum = 0;
 	__u16 checksum;
 
 	if (len > MAX_META || len < at)
-		return;
+		return 0;
 	/* The sum goes by four bytes. */
 	frame->bytes[len] = 0;
 	frame->bytes[len + 1] = 0;
 	frame->bytes[len + 2] = 0;
 	left = len - at;
-	field = at + (packet->protocol == PROTO_UDP ? 6 : 16);
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 		__u32 part = left > 512 ? 512 : (left + 3) & ~3;
@@ -509,12 +514,7 @@ static __always_inline void finish(struct frame *frame, struct packet *packet)
 		left = left > 512 ? left - 512 : 0;
 	}
 	checksum = ~fold(sum);
-	if (!checksum && packet->protocol == PROTO_UDP)
-		checksum = 0xffff;
-	if (field <= MAX_META) {
-		frame->bytes[field] = checksum;
-		frame->bytes[field + 1] = checksum >> 8;
-	}
+	return !checksum && packet->protocol == PROTO_UDP ? 0xffff : checksum;
 }
 
 /* Writes the outer header in front of the inner packets of `frame`. */
@@ -628,7 +628,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	enum verdict verdict;
 	enum kind kind;
 	struct hop *hop;
-	__u16 type;
+	__u16 type, checksum = 0;
 
 	if (!config || !dev || !mine || !gen)
 		return NEXT;
@@ -761,12 +761,13 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (ready && empty && ordered)
 		goto in_place;
 
-	FORGET(len);
-	if (len < V4_LEN || len > MAX_META || bpf_skb_load_bytes(skb, ETH_LEN, mine->copy.bytes, len))
-		goto stranger;
-	if (packet->unfinished)
-		finish(&mine->copy, packet);
-
+	if (packet->unfinished) {
+		FORGET(len);
+		if (len < V4_LEN || len > MAX_META ||
+		    bpf_skb_load_bytes(skb, ETH_LEN, mine->copy.bytes, len))
+			goto stranger;
+		checksum = finish(&mine->copy, packet);
+	}
 	bpf_spin_lock(&queue->lock);
 	if (!same_key(&queue->key, key) || queue->tail - queue->head >= RING) {
 		bpf_spin_unlock(&queue->lock);
@@ -822,7 +823,15 @@ int sheaf_merge(struct __sk_buff *skb)
 	at &= MAX_META - 1;
 	if (len < V4_LEN || len > MAX_META)
 		return TCX_DROP;
-	bpf_probe_read_kernel(frame->bytes + HEADROOM + at, len, mine->copy.bytes);
+	/* Cannot fail: bpf_skb_change_tail() has seen that so much is there. */
+	bpf_skb_load_bytes(skb, ETH_LEN, frame->bytes + HEADROOM + at, len);
+	if (packet->unfinished) {
+		at += field_of(packet);
+		if (at <= 2 * MAX_META - 2) {
+			frame->bytes[HEADROOM + at] = checksum;
+			frame->bytes[HEADROOM + at + 1] = checksum >> 8;
+		}
+	}
 	__sync_fetch_and_sub(&pending->writers, 1);
 	if (!dev->told && !dev->fifo) {
 		note_flow(gate, packet->flow);
