@@ -3,6 +3,7 @@
 
 mod pair;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use pair::{A, B, MAC_A, MAC_B, Pair};
 use proptest::prelude::*;
 use sheaf_aggregate::{Senders, Splitter};
@@ -17,8 +18,8 @@ use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{HOP_LIMIT_FAR, HOP_LIMIT_NEIGHBOUR, MAX_PACKETS, Outer, Refusal, Repr};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, mpsc};
 
 const A6: Ipv6Addr = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 1);
 const B6: Ipv6Addr = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 2);
@@ -32,6 +33,8 @@ const V6: Outer = Outer::V6 { src: A6, dst: B6 };
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
 const MAX_FRAME: usize = 4096;
+/// Bytes of memory for captured frames: a full backlog (1000) of the largest, with room to spare.
+const CAPTURE: usize = 16 << 20;
 /// Longer than any frame takes to arrive on a machine that does other things, too.
 const LONG: Duration = Duration::from_secs(10);
 
@@ -59,6 +62,7 @@ impl Wire {
             host.run(|| PacketSocket::open(ip::index("eth0")?)).unwrap()
         };
         let (from, to) = (raw(&pair.a), raw(&pair.b));
+        setsockopt(&to, sockopt::RcvBufForce, &CAPTURE).unwrap();
         // Each CPU has a backlog of its own: from another one the marker could overtake.
         stay_on_one_cpu();
         Wire { pair, from, to }
@@ -108,8 +112,12 @@ impl Wire {
 }
 
 fn stay_on_one_cpu() {
+    run_on(&[0]);
+}
+
+fn run_on(numbers: &[usize]) {
     let mut cpus = nix::sched::CpuSet::new();
-    cpus.set(0).unwrap();
+    numbers.iter().for_each(|number| cpus.set(*number).unwrap());
     nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).unwrap();
 }
 
@@ -399,8 +407,11 @@ fn a_host_splits_only_what_is_addressed_to_it_whether_it_forwards_or_not() {
     let is_split = |split: &Split, dst: &str| {
         let before = split.counters().unwrap();
         let heard = wire.split(&to(dst));
-        let expected =
-            if heard.is_empty() { vec![("not-ours", 1)] } else { vec![("meta-packets", 1), ("packets", 1)] };
+        let expected = if heard.is_empty() {
+            vec![("not-ours", 1)]
+        } else {
+            vec![("meta-packets", 1), ("packets", 1)]
+        };
         assert_eq!(changes(&before, &split.counters().unwrap()), expected, "to {dst}");
         !heard.is_empty()
     };
@@ -442,72 +453,67 @@ fn a_frame_to_another_link_address_is_not_split_though_a_capture_brings_it_in() 
     frame[5] ^= 1;
     wire.from.send(&frame).unwrap();
     wire.split(&meta(V4, 64, Ecn::NotEct, &[]));
-    let seen: Vec<_> = split.counters().unwrap().into_iter().filter(|(_, count)| *count > 0).collect();
+    let seen: Vec<_> =
+        split.counters().unwrap().into_iter().filter(|(_, count)| *count > 0).collect();
     assert_eq!(seen, [("not-from-the-link", 1)], "only the second frame was B's");
 }
 
-/// Sends numbered meta packets of two packets each to B until `replace` returns, and checks that
-/// each packet arrives exactly once and in order.
-fn nothing_is_lost_while(replace: impl FnOnce(&Wire, &AtomicU32) + Send) {
+/// Sends numbered meta packets of two packets each to B while another thread calls `replace` fifty
+/// times, and checks that each packet arrives exactly once and in order.
+fn nothing_is_lost_while(replace: impl Fn(&Wire, u32) + Send) -> (Wire, Split, u32) {
     let wire = Wire::new();
-    let _first = wire.pair.split(&Senders::any());
-    let (done, sent) = (AtomicBool::new(false), AtomicU32::new(0));
+    let first = wire.pair.split(&Senders::any());
+    let mut number = 0u32;
     std::thread::scope(|scope| {
-        let (wire, sent, done) = (&wire, &sent, &done);
-        scope.spawn(move || {
-            replace(wire, sent);
-            done.store(true, Ordering::Release);
+        // One turn for each meta packet that arrived; gone when the sender is.
+        let (turn, turns) = mpsc::sync_channel(1);
+        let wire = &wire;
+        let replacing = scope.spawn(move || {
+            run_on(
+                &(0..std::thread::available_parallelism().map_or(1, Into::into))
+                    .collect::<Vec<_>>(),
+            );
+            for time in 0..50 {
+                replace(wire, time);
+                if turns.recv().is_err() {
+                    return;
+                }
+            }
         });
-        let mut number = 0u32;
-        while !done.load(Ordering::Acquire) {
+        while !replacing.is_finished() {
             let packet = |half: u32| Inner::v4((number * 2 + half).to_be_bytes().to_vec()).packet();
             let packets = [packet(0), packet(1)];
             let heard = wire.split(&meta(V4, 255, Ecn::NotEct, &packets));
             assert_eq!(heard, packets, "meta packet {number}");
             number += 1;
-            sent.store(number, Ordering::Release);
+            let _ = turn.try_send(());
         }
-        assert!(number > 50, "traffic ran meanwhile: {number} meta packets");
     });
-}
-
-/// Waits until more has been sent than when it was called.
-fn more(sent: &AtomicU32) {
-    let before = sent.load(Ordering::Acquire);
-    while sent.load(Ordering::Acquire) == before {
-        std::thread::yield_now();
-    }
+    (wire, first, number)
 }
 
 #[test]
 fn nothing_is_lost_or_doubled_while_a_splitter_is_replaced_fifty_times() {
-    nothing_is_lost_while(|wire, sent| {
-        for _ in 0..50 {
-            wire.on_b(|ifindex| Split::load(&Senders::any())?.replace("eth0", ifindex).map(drop));
-            more(sent);
-        }
-        let list = || {
-            let tc = ["filter", "show", "dev", "eth0", "ingress"];
-            Ok(String::from_utf8(std::process::Command::new("tc").args(tc).output()?.stdout).unwrap())
-        };
-        let filters = wire.pair.b.run(list).unwrap();
-        assert_eq!(filters.matches("sheaf_split").count(), 1, "{filters}");
+    let (wire, first, sent) = nothing_is_lost_while(|wire, _| {
+        wire.on_b(|ifindex| Split::load(&Senders::any())?.replace("eth0", ifindex).map(drop));
     });
+    assert!(first.counters().unwrap()["meta-packets"] < u64::from(sent), "others split, too");
+    let list = || {
+        let tc = ["filter", "show", "dev", "eth0", "ingress"];
+        Ok(String::from_utf8(std::process::Command::new("tc").args(tc).output()?.stdout).unwrap())
+    };
+    let filters = wire.pair.b.run(list).unwrap();
+    assert_eq!(filters.matches("handle 0x").count(), 1, "{filters}");
 }
 
 #[test]
 fn nothing_is_lost_while_other_senders_are_named_and_the_counters_go_on() {
-    nothing_is_lost_while(|wire, sent| {
-        for turn in 0..50 {
-            let others = Senders::neighbours([A.into(), Ipv4Addr::from(turn).into()]);
-            for senders in [Senders::any(), others] {
-                wire.on_b(|ifindex| Split::attach("eth0", ifindex, &senders).map(drop));
-            }
-            more(sent);
-        }
-        let split = wire.on_b(Split::find).expect("it is there");
-        assert!(split.counters().unwrap()["packets"] >= 2 * u64::from(sent.load(Ordering::Acquire)));
+    let (_wire, first, sent) = nothing_is_lost_while(|wire, time| {
+        let others = Senders::neighbours([A.into(), Ipv4Addr::from(time).into()]);
+        let senders = if time % 2 == 0 { others } else { Senders::any() };
+        wire.on_b(|ifindex| Split::attach("eth0", ifindex, &senders).map(drop));
     });
+    assert_eq!(first.counters().unwrap()["meta-packets"], u64::from(sent));
 }
 
 #[test]
@@ -543,7 +549,8 @@ fn in_a_flood_as_many_packets_reach_the_stack_as_were_counted() {
             scope.spawn(|| (0..2000).for_each(|_| wire.from.send(&frame).unwrap()));
         }
     });
-    // Behind what is left in the backlog.
+    // The capture is full of the flood; then behind what is left in the backlog.
+    while wire.to.receive(&mut [0; MAX_FRAME]).unwrap().is_some() {}
     wire.split(&frame[14..]);
     let counters = split.counters().unwrap();
     assert_eq!(counters["packets"], received() - before, "{counters:?}");
