@@ -1,22 +1,18 @@
-//! The programs and the model give the same bytes for the same packets. Needs root.
+//! The merging program and its model give the same bytes for the same packets. Needs root.
 
 mod pair;
 
 use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair};
 use proptest::prelude::*;
-use sheaf_aggregate::{Aggregator, Config, Device, Outbound, Policy, Rule, Rules, Senders, Splitter};
+use sheaf_aggregate::{Aggregator, Config, Device, Outbound, Policy, Rule, Rules};
 use sheaf_bpf::layout::{self, MergeConfig, SLOTS};
 use sheaf_bpf::ticker::{Cause, Tick};
 use sheaf_bpf::{Controller, Event, Merge, Ticker};
 use sheaf_netio::ip;
 use sheaf_netio::packet::PacketSocket;
-use sheaf_netio::poller::Poller;
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::checksum;
-use sheaf_wire::ecn::Ecn;
-use sheaf_wire::ip::Ip;
-use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Outer, Repr};
-use std::cell::RefCell;
+use sheaf_wire::meta::Outer;
 use std::net::IpAddr;
 
 const MAX_FRAME: usize = 4096;
@@ -379,120 +375,4 @@ fn more_classes_than_queues_are_served_in_turn_and_keep_their_counters() {
         assert_eq!(stats.unaggregated_packets + u64::from(device.passed), sent);
         assert!(device.passed <= 2, "at most the packet that found no queue passes: {device:?}");
     });
-}
-
-#[derive(Clone, Debug)]
-struct Bundle {
-    specs: Vec<Spec>,
-    outer_v6: bool,
-    ecn: u8,
-    /// Place and value of a wrong byte.
-    fault: Option<(usize, u8)>,
-}
-
-fn bundle() -> impl Strategy<Value = Bundle> {
-    let fault = prop::option::weighted(
-        0.3,
-        (prop_oneof![4 => 0..24usize, 1 => 0..64usize, 1 => 0..1400usize], 1..=255u8),
-    );
-    (prop::collection::vec(spec(), 1..20), any::<bool>(), 0..4u8, fault)
-        .prop_map(|(specs, outer_v6, ecn, fault)| Bundle { specs, outer_v6, ecn, fault })
-}
-
-impl Bundle {
-    fn packet(&self) -> Vec<u8> {
-        let outer = if self.outer_v6 {
-            Outer::new("fd09::1".parse().unwrap(), "fd09::2".parse().unwrap()).unwrap()
-        } else {
-            Outer::V4 { src: A, dst: B }
-        };
-        let ecn = [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce][usize::from(self.ecn)];
-        let repr = Repr { outer, dscp: 0, ecn, hop_limit: HOP_LIMIT_NEIGHBOUR };
-        let mut bytes = vec![0; repr.header_len()];
-        for spec in &self.specs {
-            // Addresses of nobody here: what is split goes no further.
-            let packet = Spec { to: 1, unfinished: false, ..spec.clone() }.packet();
-            if bytes.len() + packet.len() <= 1500 {
-                bytes.extend_from_slice(&packet);
-            }
-        }
-        repr.emit(bytes.len(), &mut bytes);
-        if let Some((at, value)) = self.fault {
-            // What makes it another protocol's packet or another host's is not the splitter's.
-            let outer = if self.outer_v6 {
-                at == 6 || (24..40).contains(&at)
-            } else {
-                at == 9 || (16..20).contains(&at)
-            };
-            if at < bytes.len() && at != 0 && !outer {
-                bytes[at] ^= value;
-            }
-        }
-        bytes
-    }
-}
-
-#[test]
-fn the_splitting_program_delivers_and_refuses_what_its_model_does() {
-    let pair = Pair::new();
-    for (host, ours, theirs) in [(&pair.a, 1, 2), (&pair.b, 2, 1)] {
-        host.run(|| {
-            ip::run(&format!("addr add fd09::{ours}/64 dev eth0 nodad"))?;
-            let link = format!("lladdr 02:00:00:00:09:0{theirs}");
-            ip::run(&format!("neigh add fd09::{theirs} {link} dev eth0"))
-        })
-        .unwrap();
-    }
-    let split = pair.split(&Senders::any());
-    let model = RefCell::new(Splitter::accepting_any());
-    let raw = |host: &sheaf_netio::netns::Namespace| {
-        host.run(|| PacketSocket::open(ip::index("eth0")?)).unwrap()
-    };
-    let (from, to) = (raw(&pair.a), raw(&pair.b));
-    // Each CPU has a backlog of its own: from another one the marker could overtake.
-    stay_on_one_cpu();
-    let marker = [&MAC_B[..], &MAC_A, &[0x88, 0xb6], &[0; 46]].concat();
-    proptest!(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() }, |(bundle in bundle())| {
-        let mut packet = bundle.packet();
-        let before = split.counters().unwrap();
-        let frame = framed(MAC_B, &packet);
-        from.send(&frame).unwrap();
-        from.send(&marker).unwrap();
-        let mut poller = Poller::default();
-        poller.add(&to);
-        let (mut heard, mut buffer) = (Vec::new(), [0; MAX_FRAME]);
-        loop {
-            let Some(len) = to.receive(&mut buffer).unwrap() else {
-                poller.wait(Some(Duration::from_secs(10))).unwrap();
-                prop_assert!(poller.readable(0), "the marker arrives");
-                continue;
-            };
-            if buffer[..14] == marker[..14] {
-                break;
-            }
-            // Not what the hosts' stacks send (neighbour discovery), and not the meta packet.
-            if buffer[..6] == MAC_B && buffer[6..12] == MAC_A && buffer[..len] != frame[..] {
-                // The IP layer cuts off what follows the packet.
-                let packet = Ip::parse(&buffer[14..len]).unwrap();
-                heard.push(packet.bytes().to_vec());
-            }
-        }
-        let mut expected = Vec::new();
-        let result = model.borrow_mut().split(&mut packet, |inner| expected.push(inner.to_vec()));
-        prop_assert_eq!(heard, expected);
-        let after = split.counters().unwrap();
-        let reason = result.err().map(|refusal| refusal.name());
-        for (name, count) in &after {
-            let refused = u64::from(reason == Some(*name));
-            if !["packets", "meta-packets", "ecn-not-capable"].contains(name) {
-                prop_assert_eq!(count - before[name], refused, "{}", name);
-            }
-        }
-    });
-    let (counters, model) = (split.counters().unwrap(), model.into_inner());
-    assert_eq!(counters["packets"], model.packets());
-    assert_eq!(counters["meta-packets"], model.meta_packets());
-    assert_eq!(counters["ecn-not-capable"], model.not_capable());
-    assert!(model.packets() > 100, "{model:?}");
-    assert!(model.refused(sheaf_wire::meta::Refusal::BadChecksum) > 0, "{model:?}");
 }

@@ -304,8 +304,12 @@ static __always_inline void deliver(struct __sk_buff *skb, __u32 left, __u8 oute
 {
 	/* Of the outer header, an IPv6 one already cut to this length. */
 	__u32 strip = V4_LEN;
+	/* Kept where the verifier forgets in each turn which way the last one went. */
+	volatile __u32 *from_afar = &skb->cb[1];
 	__u8 head[V4_LEN];
 	__u64 delivered = 0;
+
+	*from_afar = far;
 
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < MAX_PACKETS; i++) {
@@ -325,7 +329,7 @@ static __always_inline void deliver(struct __sk_buff *skb, __u32 left, __u8 oute
 			type = bpf_htons(ETH_P_IPV6);
 		}
 		ecn = decapsulate(before, outer_ecn);
-		if (far && only_neighbours_say(skb, ETH_LEN, len, head)) {
+		if (*from_afar && only_neighbours_say(skb, ETH_LEN, len, head)) {
 			count(ONLY_NEIGHBOURS_SAY, 1);
 		} else if (ecn == ECN_DROP) {
 			count(ECN_NOT_CAPABLE, 1);
