@@ -109,12 +109,8 @@ impl Controller {
             }
         }
         self.merge.device().set_fifo(fifo);
-        let open = Rule {
-            closed: false,
-            credit: 0,
-            within: Duration::ZERO,
-            probe_at: Instant::ZERO,
-        };
+        let open =
+            Rule { closed: false, credit: 0, within: Duration::ZERO, probe_at: Instant::ZERO };
         (0..SLOTS).for_each(|slot| self.merge.gates().set(slot, open));
         Ok(())
     }
@@ -301,12 +297,12 @@ impl Controller {
         let fill = device.sent.saturating_sub(device.done);
         match (self.config.policy, &self.side) {
             (Policy::Forced, _) if device.told != 0 && fill >= u64::from(device.limit) => Ok(None),
-            (Policy::Forced, _) => match waited
-                .filter(|(waited, _)| *waited >= self.config.timeout)
-            {
-                Some((_, slot)) => Ok(Some((slot, Cause::Timeout))),
-                None => Ok(self.wants.pop().map(|slot| (slot, Cause::Size))),
-            },
+            (Policy::Forced, _) => {
+                match waited.filter(|(waited, _)| *waited >= self.config.timeout) {
+                    Some((_, slot)) => Ok(Some((slot, Cause::Timeout))),
+                    None => Ok(self.wants.pop().map(|slot| (slot, Cause::Size))),
+                }
+            }
             (Policy::Busy, Side::Lanes { lanes, fifo, .. }) => {
                 let lane = |slot: usize| lanes[if *fifo { 0 } else { slot }].as_ref();
                 let least = self.config.inflight;

@@ -9,7 +9,9 @@
 use crate::layout::TICK_ETHERTYPE;
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, setsockopt, socket, sockopt};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, send, setsockopt, socket, sockopt,
+};
 use nix::unistd::Pid;
 use sheaf_netio::socket::{bind_packet, unsent};
 use std::io;

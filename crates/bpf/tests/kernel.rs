@@ -44,7 +44,9 @@ fn what_is_gathered_on_one_side_arrives_whole_and_in_order_on_the_other() {
             }
         }
     }
-    while ticker.tick(Tick::new(0, Cause::Timeout)).unwrap() || merge.queue(0).unwrap().packets > 0 {}
+    while ticker.tick(Tick::new(0, Cause::Timeout)).unwrap() || merge.queue(0).unwrap().packets > 0
+    {
+    }
     for slot in 0..64 {
         while ticker.tick(Tick::new(slot, Cause::Timeout)).unwrap() {}
     }

@@ -47,9 +47,7 @@ pub fn disciplines(netlink: &mut Netlink, ifindex: u32) -> io::Result<Vec<Discip
             });
             let root = message.header.parent == TcHandle::ROOT;
             let hook = |kind: &String| kind == "clsact" || kind == "ingress";
-            found.extend(
-                kind.filter(|kind| !hook(kind)).map(|kind| Discipline { kind, root }),
-            );
+            found.extend(kind.filter(|kind| !hook(kind)).map(|kind| Discipline { kind, root }));
         }
     })?;
     Ok(found)

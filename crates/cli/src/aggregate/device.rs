@@ -55,9 +55,7 @@ impl Order {
         }
         for name in lower {
             let fair = match sheaf_netio::ip::index(&name) {
-                Ok(ifindex) => {
-                    Order::below(netlink, &name, ifindex, depth - 1)? == Order::Fair
-                }
+                Ok(ifindex) => Order::below(netlink, &name, ifindex, depth - 1)? == Order::Fair,
                 // In another namespace: what it is stays unknown.
                 Err(_) => false,
             };
@@ -104,10 +102,8 @@ mod tests {
     #[test]
     fn a_device_is_fair_where_all_that_holds_packets_is() {
         let of = |kinds: &[&str]| {
-            let one = |(at, kind): (usize, &&str)| Discipline {
-                kind: (*kind).to_owned(),
-                root: at == 0,
-            };
+            let one =
+                |(at, kind): (usize, &&str)| Discipline { kind: (*kind).to_owned(), root: at == 0 };
             order(&kinds.iter().enumerate().map(one).collect::<Vec<_>>())
         };
         assert_eq!(of(&["fq_codel"]), Order::Fair);
