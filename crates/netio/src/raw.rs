@@ -44,6 +44,7 @@ impl RawSocket {
             set_option(&raw, libc::IPPROTO_IPV6, IPV6_HDRINCL, &ON)?;
             set_option(&raw, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &ON)?;
             set_option(&raw, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &ON)?;
+            set_option(&raw, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, &ON)?;
         } else {
             set_option(&raw, libc::IPPROTO_IP, libc::IP_HDRINCL, &ON)?;
         }
@@ -83,23 +84,23 @@ impl RawSocket {
         if !self.v6 {
             return Ok(Some(len as usize));
         }
-        let (class, to) = control_of(&message);
+        let (class, hop_limit, to) = control_of(&message);
         let header = &mut buffer[..V6_HEADER];
         header[0] = 0x60 | class >> 4;
         header[1] = class << 4;
         header[2..4].fill(0);
         header[4..6].copy_from_slice(&(len as u16).to_be_bytes());
         header[6] = self.protocol;
-        header[7] = 64;
+        header[7] = hop_limit;
         header[8..24].copy_from_slice(&from.sin6_addr.s6_addr);
         header[24..40].copy_from_slice(&to.octets());
         Ok(Some(V6_HEADER + len as usize))
     }
 }
 
-/// Traffic class and destination that came beside a message.
-fn control_of(message: &libc::msghdr) -> (u8, Ipv6Addr) {
-    let (mut class, mut to) = (0, Ipv6Addr::UNSPECIFIED);
+/// Traffic class, hop limit and destination that came beside a message.
+fn control_of(message: &libc::msghdr) -> (u8, u8, Ipv6Addr) {
+    let (mut class, mut hop_limit, mut to) = (0, 0, Ipv6Addr::UNSPECIFIED);
     // SAFETY: the kernel filled the control part, and the macros stay inside its length.
     unsafe {
         let mut one = libc::CMSG_FIRSTHDR(message);
@@ -108,6 +109,9 @@ fn control_of(message: &libc::msghdr) -> (u8, Ipv6Addr) {
             match ((*one).cmsg_level, (*one).cmsg_type) {
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
                     class = data.cast::<libc::c_int>().read_unaligned() as u8;
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                    hop_limit = data.cast::<libc::c_int>().read_unaligned() as u8;
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                     let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
@@ -118,7 +122,7 @@ fn control_of(message: &libc::msghdr) -> (u8, Ipv6Addr) {
             one = libc::CMSG_NXTHDR(message, one);
         }
     }
-    (class, to)
+    (class, hop_limit, to)
 }
 
 impl AsFd for RawSocket {

@@ -96,11 +96,7 @@ impl User {
             mac: ip::mac(&tap_name)?,
             raw: [family(false)?, family(true)?],
             aggregator,
-            splitter: if peers.any {
-                Splitter::accepting_any()
-            } else {
-                Splitter::accepting(peers.addresses.iter().copied())
-            },
+            splitter: Splitter::new(peers.senders()),
             hops: Vec::new(),
             neighbours: HashMap::new(),
             far_ends: FarEnds::default(),
@@ -285,6 +281,7 @@ impl Engine for User {
         counters.insert("meta-packets".to_owned(), self.splitter.meta_packets());
         counters.insert("packets".to_owned(), self.splitter.packets());
         counters.insert("ecn-not-capable".to_owned(), self.splitter.not_capable());
+        counters.insert("only-neighbours-say".to_owned(), self.splitter.only_neighbours_say());
         Ok(Some(counters))
     }
 
