@@ -8,7 +8,7 @@ use aya::programs::loaded_programs;
 use aya::sys::{Stats, enable_stats};
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg, setsockopt, sockopt};
 use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair};
-use sheaf_aggregate::{Config, Threshold, Senders};
+use sheaf_aggregate::{Config, Senders, Threshold};
 use sheaf_bpf::layout::Hop;
 use sheaf_bpf::{Controller, Split};
 use sheaf_netio::poller::Poller;

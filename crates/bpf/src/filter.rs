@@ -46,7 +46,8 @@ pub fn at_ingress(ifindex: u32, name: &str) -> Result<Vec<Filter>, Error> {
     let mut filters = Vec::new();
     let mut buffer = vec![0; PART];
     loop {
-        let len = recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()).map_err(io::Error::from)?;
+        let len =
+            recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()).map_err(io::Error::from)?;
         let mut rest = &buffer[..len];
         while let Some((kind, message)) = next_message(&mut rest) {
             match i32::from(kind) {

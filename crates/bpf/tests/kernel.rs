@@ -113,7 +113,9 @@ fn when_the_program_goes_packets_flow_as_before_and_the_splitter_stays() {
     let find = || Split::find(ip::index("eth0")?).map_err(std::io::Error::other);
     assert!(pair.b.run(find).unwrap().is_some());
     assert!(pair.b.run(filters).unwrap().contains("sheaf_split"));
-    pair.b.run(|| Split::detach("eth0", ip::index("eth0")?).map_err(std::io::Error::other)).unwrap();
+    pair.b
+        .run(|| Split::detach("eth0", ip::index("eth0")?).map_err(std::io::Error::other))
+        .unwrap();
     assert!(!pair.b.run(filters).unwrap().contains("sheaf_split"));
 }
 

@@ -4,7 +4,9 @@ mod pair;
 
 use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair};
 use proptest::prelude::*;
-use sheaf_aggregate::{Aggregator, Config, Device, Outbound, Policy, Rule, Rules, Senders, Splitter};
+use sheaf_aggregate::{
+    Aggregator, Config, Device, Outbound, Policy, Rule, Rules, Senders, Splitter,
+};
 use sheaf_bpf::layout::{self, MergeConfig, SLOTS};
 use sheaf_bpf::ticker::{Cause, Tick};
 use sheaf_bpf::{Controller, Event, Merge, Ticker};

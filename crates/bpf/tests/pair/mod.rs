@@ -60,9 +60,8 @@ impl Pair {
 
     /// The splitter on B.
     pub fn split(&self, senders: &Senders) -> Split {
-        let attach = || {
-            Split::attach("eth0", ip::index("eth0")?, senders).map_err(std::io::Error::other)
-        };
+        let attach =
+            || Split::attach("eth0", ip::index("eth0")?, senders).map_err(std::io::Error::other);
         self.b.run(attach).unwrap()
     }
 

@@ -233,7 +233,9 @@ impl Split {
         match (off, peers.is_empty()) {
             (true, true) => Ok(Split { dev, peers: None }),
             (true, false) => bail!("off takes no peers; leave out either"),
-            (false, true) => bail!("nobody is named who sends; give peer ADDRESS, from ADDRESS, or off"),
+            (false, true) => {
+                bail!("nobody is named who sends; give peer ADDRESS, from ADDRESS, or off")
+            }
             (false, false) => Ok(Split { dev, peers: Some(peers) }),
         }
     }
