@@ -1,10 +1,11 @@
 # make demo   set up, build, and show how many more calls a two-hop mesh carries
 # make test   everything that is tested; network namespaces need root, so it asks for sudo
+# make kernels  the programs on Debian's oldest, long-term and newest kernels, in QEMU
 # make check  formatting, lints and the links of the documentation
 # make install  sheaf and its manual under PREFIX (/usr/local), after make build; make uninstall
 # make bench  what is fast, as ratios against a baseline of the same run; needs a quiet machine
 
-.PHONY: demo build setup test check install uninstall bench clean
+.PHONY: demo build setup test kernels check install uninstall bench clean
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
 OUT ?= results
 PREFIX ?= /usr/local
@@ -24,6 +25,10 @@ setup:
 
 test: setup check
 	$(SUDO) cargo test --locked --workspace --no-fail-fast
+	scripts/kernels --if-possible 6.1
+
+kernels: setup
+	scripts/kernels
 
 check: setup
 	cargo fmt --check

@@ -27,7 +27,7 @@ pub struct Instruction {
     opcode: u8,
     /// Source above, destination below.
     registers: u8,
-    pub offset: i16,
+    offset: i16,
     immediate: i32,
 }
 

@@ -143,7 +143,7 @@ impl Drop for Link {
 
 /// Whether an error says that the kernel has no tcx links. Old ones do not know the attach type;
 /// new ones built without CONFIG_NET_XGRESS return the same.
-fn has_no_tcx(error: &io::Error) -> bool {
+pub(crate) fn has_no_tcx(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | libc::E2BIG))
 }
 

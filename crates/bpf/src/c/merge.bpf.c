@@ -32,6 +32,7 @@
  * Source: "Packet aggregation in Linux" (Karlstad University, 2008), chapter 3; the policy `busy`
  * as in the aggregate crate, whose model gives the same bytes.
  */
+#include "detour.h"
 #include "packet.h"
 
 /* A private EtherType (IEEE 802, local experimental 1). */
@@ -630,6 +631,9 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct hop *hop;
 	__u16 type, checksum = 0;
 
+	/* It was gathered, or passed, when it left for the detour. */
+	if (is_back_from_detour(skb))
+		return NEXT;
 	if (!config || !dev || !mine || !gen)
 		return NEXT;
 	if (mine->pass) {

@@ -13,7 +13,7 @@ use nix::libc;
 use sheaf_emulator::Direction;
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
-use sheaf_netio::redirect::{Hook, Redirect};
+use sheaf_netio::redirect::{self, Hook, Redirect};
 use sheaf_netio::vnet_packet::{Receive, VnetSocket};
 use sheaf_netio::vnet_tun::{Layer, VnetTun};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -184,10 +184,9 @@ fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
 fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
     let ifindex = ip::index(dev)?;
     ip::mac(dev)?;
-    // Marks that are in use are small numbers or masks; this one is neither.
-    let mark = 0x5aea_f000 ^ (std::process::id() & 0xfff);
+    let mark = redirect::MARK | std::process::id() & !redirect::MASK;
     let (mut ports, mut ways, mut redirects) = (Vec::new(), Vec::new(), Vec::new());
-    let refused = || format!("cannot lead packets of {dev} aside; it needs Linux 6.6 and root");
+    let refused = || format!("cannot lead packets of {dev} aside");
     if egress {
         let (detour, tap) = detour(dev, ifindex, 'e')?;
         let socket = VnetSocket::open(ifindex, Receive::Nothing)?;
