@@ -15,7 +15,7 @@ use crate::stats::{Cause, Stats};
 use sheaf_stage::{Counters, DropReason, IndexedHeap, Instant, Stage};
 use sheaf_wire::checksum;
 use sheaf_wire::ip::Ip;
-use sheaf_wire::meta::{MAX_LEN, Outer, Repr};
+use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, MAX_LEN, Outer, Repr};
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 
@@ -340,7 +340,8 @@ impl Stage for Aggregator {
         let (key, queue) = &mut self.slots[slot as usize];
         let hop = HopId(key.hop);
         let (entry, stats) = &mut self.hops[key.hop as usize];
-        let repr = Repr { outer: entry.outer, dscp: key.dscp, ecn: key.ecn };
+        let hop_limit = HOP_LIMIT_NEIGHBOUR;
+        let repr = Repr { outer: entry.outer, dscp: key.dscp, ecn: key.ecn, hop_limit };
         let before = queue.bytes;
         let left = queue.pop(&repr).expect("a chosen queue has a frame");
         let payload = u64::from(before - queue.bytes);

@@ -9,7 +9,7 @@
 //! * [`aggregator`]: the stage that gathers and sends meta packets ([`Aggregator`]);
 //! * [`queue`]: one queue per next hop and class, packed into frames as packets come;
 //! * [`rest`]: restraint on a loaded channel;
-//! * [`splitter`]: the other end ([`Splitter`]);
+//! * [`splitter`]: the other end ([`Splitter`]), and whose meta packets it takes ([`Senders`]);
 //! * [`stats`]: the counters of the theses and the ratios derived from them.
 //!
 //! This is the model of the eBPF programs and the engine where eBPF cannot be loaded: the same
@@ -56,5 +56,5 @@ pub use aggregator::{Aggregator, Device, Frame, Hop, HopId, Outbound};
 pub use classify::{Rule, Rules, Verdict};
 pub use config::{Config, ConfigError, Policy, Threshold};
 pub use rest::Rest;
-pub use splitter::Splitter;
+pub use splitter::{Senders, Splitter};
 pub use stats::Stats;

@@ -8,7 +8,7 @@ use sheaf_aggregate::{Aggregator, Config, Device, Hop, HopId, Outbound, Policy, 
 use sheaf_fuzz::{Fuzzer, RngExt};
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::ip::Ip;
-use sheaf_wire::meta::{Meta, Outer};
+use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Meta, Outer, Refusal};
 
 const ROUNDS: u64 = 5_000_000;
 
@@ -17,17 +17,25 @@ fn fuzzer() -> Fuzzer {
     Fuzzer::new(env!("CARGO_MANIFEST_DIR"), "meta", ROUNDS).with_words(&VERSIONS_AND_PROTOCOLS)
 }
 
-/// Makes the outer checksum right again, so that damage reaches what lies behind that check.
+/// Makes the outer checksum right again and the sender a neighbour, so that damage reaches what lies
+/// behind these checks.
 fn reseal(bytes: &mut [u8]) {
     if bytes.len() >= 20 {
+        let hop_limit = if bytes[0] >> 4 == 6 { 7 } else { 8 };
+        bytes[hop_limit] = HOP_LIMIT_NEIGHBOUR;
         bytes[10..12].fill(0);
         let checksum = sheaf_wire::checksum::ipv4_header(&bytes[..20]);
         bytes[10..12].copy_from_slice(&checksum.to_be_bytes());
     }
 }
 
+/// Inner packets that were delivered or dropped singly.
+fn handled(splitter: &Splitter) -> u64 {
+    splitter.packets() + splitter.not_capable() + splitter.only_neighbours_say()
+}
+
 fn check_split(splitter: &mut Splitter, bytes: &mut [u8]) {
-    let before = splitter.packets() + splitter.not_capable();
+    let before = handled(splitter);
     let expected = Meta::parse(bytes).map(|meta| meta.len() as u64);
     let mut delivered = 0;
     let result = splitter.split(bytes, |packet| {
@@ -38,8 +46,10 @@ fn check_split(splitter: &mut Splitter, bytes: &mut [u8]) {
     });
     match (expected, result) {
         (Ok(count), Ok(())) => {
-            assert_eq!(splitter.packets() + splitter.not_capable(), before + count);
+            assert_eq!(handled(splitter), before + count);
         }
+        // The sender is judged before the inner packets are looked at.
+        (_, Err(Refusal::NotFromTheLink)) => assert_eq!(delivered, 0),
         (Err(a), Err(b)) => assert_eq!((a, 0), (b, delivered)),
         (parsed, split) => panic!("parser and splitter disagree: {parsed:?}, {split:?}"),
     }

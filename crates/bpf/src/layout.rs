@@ -319,15 +319,13 @@ impl Queue {
 }
 
 /// `struct split_config`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct SplitConfig {
-    /// Interface.
-    pub ifindex: u32,
-    /// Whether anyone may send meta packets.
+    /// Whether every address may be a neighbour.
     pub any: u32,
-    /// Inode of the network namespace.
-    pub netns: u64,
+    /// Families of which the host's addresses are noted: bit 0 for IPv4, bit 1 for IPv6.
+    pub own_known: u32,
 }
 
 /// An address as the programs keep it: IPv6, or IPv4 mapped into it.
@@ -357,5 +355,5 @@ const _: () = {
     assert!(size_of::<Stats>() == 80);
     assert!(size_of::<Pending>() == 40);
     assert!(size_of::<Queue>() == 24 + 32 + 16 + 44 + 12 + 80 + 16 * 40);
-    assert!(size_of::<SplitConfig>() == 16);
+    assert!(size_of::<SplitConfig>() == 8);
 };

@@ -14,6 +14,7 @@
 pub mod attach;
 mod batch;
 pub mod controller;
+mod filter;
 mod lane;
 pub mod layout;
 pub mod merge;
@@ -26,7 +27,7 @@ pub mod window_layout;
 
 pub use controller::Controller;
 pub use merge::{Event, Merge};
-pub use split::Split;
+pub use split::{Loaded, Split};
 pub use support::{Unsupported, support};
 pub use ticker::Ticker;
 pub use window::Window;

@@ -2,105 +2,179 @@
 //!
 //! It is a classifier filter that stays on the interface when its process goes: peers keep sending
 //! meta packets, and it needs no controller to take them apart.
+//!
+//! Principle of replacement: a new program is loaded and knows its senders before it takes the place
+//! of the old one, and it takes that place in one step of the kernel. So every packet meets exactly
+//! one splitter, and whatever fails leaves the old one at work.
 
 use crate::Error;
+use crate::filter::{self, Filter};
 use crate::layout::{Plain, SplitConfig, mapped};
-use aya::maps::{Array, HashMap, MapData, PerCpuArray};
-use aya::programs::tc::{self, TcAttachType};
-use aya::programs::{SchedClassifier, loaded_programs};
+use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
+use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, TcAttachType};
+use aya::programs::{Link, ProgramInfo, SchedClassifier, loaded_programs};
 use aya::{Ebpf, include_bytes_aligned};
+use nix::ifaddrs::getifaddrs;
+use nix::libc;
+use sheaf_aggregate::Senders;
 use sheaf_wire::meta::Refusal;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/split.bpf.o"));
 const NAME: &str = "sheaf_split";
 
-/// What the program counted, behind the refusals.
-const OTHERS: [&str; 4] = ["meta-packets", "packets", "ecn-not-capable", "reinject-failed"];
+/// What the program counts, behind the refusals.
+const OTHERS: [&str; 6] = [
+    "meta-packets",
+    "packets",
+    "ecn-not-capable",
+    "only-neighbours-say",
+    "not-ours",
+    "reinject-failed",
+];
+
+/// Senders, and addresses of the host, that a splitter has room for: `max_entries` of both maps.
+pub const ROOM: usize = 1024;
+
+/// Kinds of senders in the map `peers`; bits, as an address may be both.
+const NEIGHBOUR: u8 = 1;
+const FAR_END: u8 = 2;
+
+/// Families in [`SplitConfig::own_known`].
+const OWN_V4: u32 = 1;
+const OWN_V6: u32 = 2;
+
+/// Addresses in the kernel, each with a value, and what they are to be.
+type Addresses = HashMap<MapData, [u8; 16], u8>;
+type Values = BTreeMap<[u8; 16], u8>;
 
 /// The splitter on one interface.
 pub struct Split {
     config: Array<MapData, Plain<SplitConfig>>,
-    peers: HashMap<MapData, [u8; 16], u8>,
+    peers: Addresses,
+    own: Addresses,
     counts: PerCpuArray<MapData, u64>,
 }
 
+/// A splitter that the kernel has taken and that is on no interface yet.
+pub struct Loaded {
+    ebpf: Ebpf,
+    split: Split,
+}
+
 impl Split {
-    /// Puts a splitter on `interface` (number `ifindex`) of this thread's network namespace, in
-    /// the place of one that may be there; it accepts nobody's meta packets yet.
-    pub fn attach(interface: &str, ifindex: u32) -> Result<Split, Error> {
-        Split::detach(interface)?;
+    /// Puts a splitter for `senders` on `interface` (number `ifindex`) of this thread's network
+    /// namespace. Where the same program is there already, it gets these senders and goes on
+    /// counting; another version is replaced.
+    pub fn attach(interface: &str, ifindex: u32, senders: &Senders) -> Result<Split, Error> {
+        let mut loaded = Split::load(senders)?;
+        let tag = loaded.program()?.info()?.tag();
+        if let Some(info) = at_work(ifindex)?
+            && info.tag() == tag
+        {
+            let mut old = Split::from_program(&info)?;
+            // Its map may be too small for old and new senders together; then the new one comes.
+            if old.accept(senders).is_ok() {
+                return Ok(old);
+            }
+        }
+        loaded.replace(interface, ifindex)
+    }
+
+    /// Loads a splitter for `senders`.
+    pub fn load(senders: &Senders) -> Result<Loaded, Error> {
         let mut ebpf = Ebpf::load(OBJECT)?;
         let mut map = |name| ebpf.take_map(name).ok_or(Error::Missing(name));
-        let mut config: Array<_, _> = map("split_config")?.try_into()?;
-        config.set(0, Plain(SplitConfig { ifindex, any: 0, netns: netns()? }), 0)?;
-        let (peers, counts) = (map("peers")?.try_into()?, map("counts")?.try_into()?);
-        if let Err(error) = tc::qdisc_add_clsact(interface)
-            && !is_there_already(&error)
-        {
-            return Err(error.into());
-        }
-        let program = ebpf.program_mut(NAME).ok_or(Error::Missing(NAME))?;
-        let program: &mut SchedClassifier = program.try_into()?;
-        program.load()?;
-        let options = tc::TcAttachOptions::Netlink(tc::NlOptions::default());
-        let link = program.attach_with_options(interface, TcAttachType::Ingress, options)?;
-        // Dropping the link would take the filter off.
-        std::mem::forget(program.take_link(link)?);
-        Ok(Split { config, peers, counts })
+        let mut split = Split {
+            config: map("split_config")?.try_into()?,
+            peers: map("peers")?.try_into()?,
+            own: map("own")?.try_into()?,
+            counts: map("counts")?.try_into()?,
+        };
+        split.accept(senders)?;
+        let mut loaded = Loaded { ebpf, split };
+        loaded.program()?.load()?;
+        Ok(loaded)
     }
 
-    /// The splitter that is on interface `ifindex` of this thread's network namespace.
+    /// Finds the splitter that is on interface `ifindex` of this thread's network namespace.
     pub fn find(ifindex: u32) -> Result<Option<Split>, Error> {
-        let netns = netns()?;
-        for program in loaded_programs().filter_map(Result::ok) {
-            if program.name_as_str() != Some(NAME) {
-                continue;
-            }
-            let mut maps = BTreeMap::new();
-            for id in program.map_ids()?.unwrap_or_default() {
-                let data = MapData::from_id(id)?;
-                maps.insert(data.info()?.name_as_str().unwrap_or_default().to_owned(), data);
-            }
-            let mut map = |name| maps.remove(name).ok_or(Error::Missing(name));
-            let config: Array<_, Plain<SplitConfig>> =
-                aya::maps::Map::Array(map("split_config")?).try_into()?;
-            let found = config.get(&0, 0)?.0;
-            if (found.ifindex, found.netns) == (ifindex, netns) {
-                let peers = aya::maps::Map::HashMap(map("peers")?).try_into()?;
-                let counts = aya::maps::Map::PerCpuArray(map("counts")?).try_into()?;
-                return Ok(Some(Split { config, peers, counts }));
+        at_work(ifindex)?.map(|info| Split::from_program(&info)).transpose()
+    }
+
+    fn from_program(info: &ProgramInfo) -> Result<Split, Error> {
+        let mut maps = BTreeMap::new();
+        for id in info.map_ids()?.unwrap_or_default() {
+            let data = MapData::from_id(id)?;
+            maps.insert(data.info()?.name_as_str().unwrap_or_default().to_owned(), data);
+        }
+        let mut map = |name| maps.remove(name).ok_or(Error::Missing(name));
+        Ok(Split {
+            config: Map::Array(map("split_config")?).try_into()?,
+            peers: Map::HashMap(map("peers")?).try_into()?,
+            own: Map::HashMap(map("own")?).try_into()?,
+            counts: Map::PerCpuArray(map("counts")?).try_into()?,
+        })
+    }
+
+    /// Takes the splitter off `interface` (number `ifindex`). Returns whether there was one.
+    pub fn detach(interface: &str, ifindex: u32) -> Result<bool, Error> {
+        let filters = filter::at_ingress(ifindex, NAME)?;
+        for filter in &filters {
+            link(interface, *filter)?.detach()?;
+        }
+        Ok(!filters.is_empty())
+    }
+
+    /// Accepts meta packets from `senders`, and from nobody else. Who sends before and after is
+    /// accepted all the while.
+    pub fn accept(&mut self, senders: &Senders) -> Result<(), Error> {
+        let mut kinds = Values::new();
+        for (addresses, kind) in [(&senders.neighbours, NEIGHBOUR), (&senders.far_ends, FAR_END)] {
+            for address in addresses {
+                *kinds.entry(mapped(*address)).or_default() |= kind;
             }
         }
-        Ok(None)
-    }
-
-    /// Takes the splitter off `interface`; whether there was one.
-    pub fn detach(interface: &str) -> Result<bool, Error> {
-        match tc::qdisc_detach_program(interface, TcAttachType::Ingress, NAME) {
-            Ok(()) => Ok(true),
-            Err(tc::TcError::IoError(error)) if error.kind() == std::io::ErrorKind::NotFound => {
-                Ok(false)
-            }
-            Err(error) if is_not_there(&error) => Ok(false),
-            Err(error) => Err(error.into()),
+        if kinds.len() > ROOM {
+            let text = format!("{} senders are too many; name at most {ROOM}", kinds.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text).into());
         }
+        insert(&mut self.peers, &kinds)?;
+        let any = u32::from(senders.any);
+        self.configure(|config| config.any = any)?;
+        keep_only(&mut self.peers, &kinds)?;
+        self.note_addresses()
     }
 
-    /// Accepts meta packets from `peer`.
-    pub fn add_peer(&mut self, peer: IpAddr) -> Result<(), Error> {
-        Ok(self.peers.insert(mapped(peer), 1, 0)?)
+    /// Notes the addresses that this thread's network namespace has now.
+    ///
+    /// The splitter compares the outer destination with them where the host does not forward, and
+    /// the routing tables therefore do not say whether a packet is for it. A family without an
+    /// address is not compared, nor are more addresses than there is [`ROOM`] for.
+    pub fn note_addresses(&mut self) -> Result<(), Error> {
+        let addresses = own_addresses()?;
+        let mut known = 0;
+        let mut noted = Values::new();
+        if addresses.len() <= ROOM {
+            for address in addresses {
+                known |= if address.is_ipv6() { OWN_V6 } else { OWN_V4 };
+                noted.insert(mapped(address), 1);
+            }
+            insert(&mut self.own, &noted)?;
+        }
+        self.configure(|config| config.own_known = known)?;
+        keep_only(&mut self.own, &noted)
     }
 
-    /// Accepts meta packets from anyone.
-    pub fn accept_any(&mut self) -> Result<(), Error> {
-        let Plain(config) = self.config.get(&0, 0)?;
-        Ok(self.config.set(0, Plain(SplitConfig { any: 1, ..config }), 0)?)
+    fn configure(&mut self, change: impl FnOnce(&mut SplitConfig)) -> Result<(), Error> {
+        let Plain(mut config) = self.config.get(&0, 0)?;
+        change(&mut config);
+        Ok(self.config.set(0, Plain(config), 0)?)
     }
 
-    /// What it counted, by name: refusals by reason, meta packets, packets.
+    /// Returns what it counted, by name: refusals by reason, meta packets, packets.
     pub fn counters(&self) -> Result<BTreeMap<&'static str, u64>, Error> {
         let names = Refusal::ALL.iter().map(|refusal| refusal.name()).chain(OTHERS);
         let count = |(index, name): (usize, &'static str)| {
@@ -111,16 +185,76 @@ impl Split {
     }
 }
 
-/// Inode of this thread's network namespace.
-fn netns() -> std::io::Result<u64> {
-    Ok(std::fs::metadata("/proc/thread-self/ns/net")?.ino())
+impl Loaded {
+    /// Puts it on `interface` (number `ifindex`) of this thread's network namespace: in place of the
+    /// splitter that is there, in one step, or as the first one.
+    pub fn replace(mut self, interface: &str, ifindex: u32) -> Result<Split, Error> {
+        let filters = filter::at_ingress(ifindex, NAME)?;
+        let program = self.program()?;
+        let id = match filters.first() {
+            Some(old) => program.attach_to_link(link(interface, *old)?)?,
+            None => {
+                add_clsact(interface)?;
+                let options = TcAttachOptions::Netlink(NlOptions::default());
+                program.attach_with_options(interface, TcAttachType::Ingress, options)?
+            }
+        };
+        // Dropping the link would take the filter off.
+        std::mem::forget(program.take_link(id)?);
+        for behind in filters.iter().skip(1) {
+            link(interface, *behind)?.detach()?;
+        }
+        Ok(self.split)
+    }
+
+    fn program(&mut self) -> Result<&mut SchedClassifier, Error> {
+        let program = self.ebpf.program_mut(NAME).ok_or(Error::Missing(NAME))?;
+        Ok(program.try_into()?)
+    }
 }
 
-fn is_there_already(error: &tc::TcError) -> bool {
-    format!("{error:?}").contains("EEXIST") || format!("{error:?}").contains("code: 17")
+/// The program of the splitter on interface `ifindex`.
+fn at_work(ifindex: u32) -> Result<Option<ProgramInfo>, Error> {
+    let filters = filter::at_ingress(ifindex, NAME)?;
+    let Some(Filter { program, .. }) = filters.first() else { return Ok(None) };
+    Ok(loaded_programs().filter_map(Result::ok).find(|info| info.id() == *program))
 }
 
-fn is_not_there(error: &tc::TcError) -> bool {
-    let text = format!("{error:?}");
-    text.contains("code: 2,") || text.contains("code: 22,") || text.contains("ENOENT")
+fn link(interface: &str, filter: Filter) -> io::Result<SchedClassifierLink> {
+    let Filter { priority, handle, .. } = filter;
+    let ingress = TcAttachType::Ingress;
+    SchedClassifierLink::attached(interface, ingress, priority, handle.into(), None)
+}
+
+/// Adds the queueing discipline that filters hang on, unless it is there.
+fn add_clsact(interface: &str) -> Result<(), Error> {
+    match tc::qdisc_add_clsact(interface) {
+        Err(tc::TcError::NetlinkError(error)) if error.raw_os_error() == Some(libc::EEXIST) => {
+            Ok(())
+        }
+        added => Ok(added?),
+    }
+}
+
+fn insert(map: &mut Addresses, values: &Values) -> Result<(), Error> {
+    values.iter().try_for_each(|(address, value)| Ok(map.insert(address, value, 0)?))
+}
+
+fn keep_only(map: &mut Addresses, values: &Values) -> Result<(), Error> {
+    let others = map.keys().filter(|key| !key.as_ref().is_ok_and(|key| values.contains_key(key)));
+    for address in others.collect::<Result<Vec<_>, _>>()? {
+        map.remove(&address)?;
+    }
+    Ok(())
+}
+
+/// The addresses of all interfaces. A packet for any of them is this host's, whichever interface it
+/// arrives on (RFC 1122, section 3.3.4.2).
+fn own_addresses() -> io::Result<BTreeSet<IpAddr>> {
+    let address = |one: nix::ifaddrs::InterfaceAddress| {
+        let address = one.address?;
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+    };
+    Ok(getifaddrs()?.filter_map(address).filter(|address| !address.is_loopback()).collect())
 }

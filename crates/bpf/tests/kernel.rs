@@ -3,7 +3,7 @@
 mod pair;
 
 use pair::{A, B, MAC_A, MAC_B, Pair};
-use sheaf_aggregate::{Config, Policy};
+use sheaf_aggregate::{Config, Policy, Senders};
 use sheaf_bpf::ticker::{Cause, Tick};
 use sheaf_bpf::{Event, Split};
 use sheaf_netio::packet::PacketSocket;
@@ -27,12 +27,16 @@ fn payload(number: u32) -> [u8; 32] {
     payload
 }
 
+/// Accepts what A sends with any hop limit.
+fn anywhere() -> Senders {
+    Senders::far_ends([A.into()])
+}
+
 #[test]
 fn what_is_gathered_on_one_side_arrives_whole_and_in_order_on_the_other() {
     let pair = Pair::new();
     let (mut merge, mut ticker) = pair.merge(&Config::forced());
-    let mut split = pair.split();
-    split.add_peer(A.into()).unwrap();
+    let split = pair.split(&anywhere());
     let (from, to) = pair.sockets();
     let raw = pair.b.run(|| PacketSocket::open(ip::index("eth0")?)).unwrap();
 
@@ -95,7 +99,7 @@ fn a_sender_never_learns_that_its_packet_was_held() {
 fn when_the_program_goes_packets_flow_as_before_and_the_splitter_stays() {
     let pair = Pair::new();
     let (merge, ticker) = pair.merge(&Config::forced());
-    drop(pair.split());
+    drop(pair.split(&Senders::default()));
     let (from, to) = pair.sockets();
     from.send(&payload(0)).unwrap();
     drop((merge, ticker));
@@ -109,7 +113,9 @@ fn when_the_program_goes_packets_flow_as_before_and_the_splitter_stays() {
     let find = || Split::find(ip::index("eth0")?).map_err(std::io::Error::other);
     assert!(pair.b.run(find).unwrap().is_some());
     assert!(pair.b.run(filters).unwrap().contains("sheaf_split"));
-    pair.b.run(|| Split::detach("eth0").map_err(std::io::Error::other)).unwrap();
+    pair.b
+        .run(|| Split::detach("eth0", ip::index("eth0")?).map_err(std::io::Error::other))
+        .unwrap();
     assert!(!pair.b.run(filters).unwrap().contains("sheaf_split"));
 }
 
@@ -118,8 +124,7 @@ fn an_idle_device_takes_packets_at_once_and_a_busy_one_makes_them_gather() {
     let pair = Pair::new();
     let config = Config { policy: Policy::Busy, ..Config::default() };
     let (mut merge, mut ticker) = pair.merge(&config);
-    let mut split = pair.split();
-    split.add_peer(A.into()).unwrap();
+    let _split = pair.split(&anywhere());
     let (from, to) = pair.sockets();
     merge.device().tell(merge.device().read().sent, 50);
     from.send(&payload(0)).unwrap();
@@ -146,8 +151,10 @@ fn framed(packet: &[u8]) -> Vec<u8> {
 }
 
 fn meta(inner: &[u8]) -> Vec<u8> {
-    use sheaf_wire::{ecn::Ecn, meta::Repr};
-    let repr = Repr { outer: Outer::V4 { src: A, dst: B }, dscp: 0, ecn: Ecn::NotEct };
+    use sheaf_wire::ecn::Ecn;
+    use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Repr};
+    let outer = Outer::V4 { src: A, dst: B };
+    let repr = Repr { outer, dscp: 0, ecn: Ecn::NotEct, hop_limit: HOP_LIMIT_NEIGHBOUR };
     let mut bytes = vec![0; 20];
     bytes.extend_from_slice(inner);
     let len = bytes.len();
@@ -164,7 +171,7 @@ fn reseal(bytes: &mut [u8]) {
 #[test]
 fn each_fault_of_a_meta_packet_is_counted_by_its_reason_and_nothing_of_it_delivered() {
     let pair = Pair::new();
-    let mut split = pair.split();
+    let split = pair.split(&Senders::neighbours([A.into()]));
     let (_from, to) = pair.sockets();
     to.set_nonblocking(true).unwrap();
     let raw = pair.a.run(|| PacketSocket::open(ip::index("eth0")?)).unwrap();
@@ -205,7 +212,6 @@ fn each_fault_of_a_meta_packet_is_counted_by_its_reason_and_nothing_of_it_delive
             }),
         ),
     ];
-    split.add_peer(A.into()).unwrap();
     for (reason, bytes) in cases {
         let before = split.counters().unwrap();
         // The model refuses it for the same reason (but knows no peers).

@@ -4,7 +4,9 @@ mod pair;
 
 use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair};
 use proptest::prelude::*;
-use sheaf_aggregate::{Aggregator, Config, Device, Outbound, Policy, Rule, Rules, Splitter};
+use sheaf_aggregate::{
+    Aggregator, Config, Device, Outbound, Policy, Rule, Rules, Senders, Splitter,
+};
 use sheaf_bpf::layout::{self, MergeConfig, SLOTS};
 use sheaf_bpf::ticker::{Cause, Tick};
 use sheaf_bpf::{Controller, Event, Merge, Ticker};
@@ -15,7 +17,7 @@ use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::checksum;
 use sheaf_wire::ecn::Ecn;
 use sheaf_wire::ip::Ip;
-use sheaf_wire::meta::{Outer, Repr};
+use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Outer, Repr};
 use std::cell::RefCell;
 use std::net::IpAddr;
 
@@ -408,7 +410,7 @@ impl Bundle {
             Outer::V4 { src: A, dst: B }
         };
         let ecn = [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce][usize::from(self.ecn)];
-        let repr = Repr { outer, dscp: 0, ecn };
+        let repr = Repr { outer, dscp: 0, ecn, hop_limit: HOP_LIMIT_NEIGHBOUR };
         let mut bytes = vec![0; repr.header_len()];
         for spec in &self.specs {
             // Addresses of nobody here: what is split goes no further.
@@ -444,8 +446,7 @@ fn the_splitting_program_delivers_and_refuses_what_its_model_does() {
         })
         .unwrap();
     }
-    let mut split = pair.split();
-    split.accept_any().unwrap();
+    let split = pair.split(&Senders::any());
     let model = RefCell::new(Splitter::accepting_any());
     let raw = |host: &sheaf_netio::netns::Namespace| {
         host.run(|| PacketSocket::open(ip::index("eth0")?)).unwrap()

@@ -28,6 +28,8 @@ impl Protocol {
     pub const TCP: Protocol = Protocol(6);
     /// UDP.
     pub const UDP: Protocol = Protocol(17);
+    /// ICMPv6.
+    pub const ICMPV6: Protocol = Protocol(58);
     /// 253, for experimentation (RFC 3692): the meta packet.
     pub const META: Protocol = Protocol(253);
 }
@@ -123,6 +125,14 @@ impl<'a> Ip<'a> {
             Version::V4 => self.bytes[9],
             Version::V6 => self.bytes[6],
         })
+    }
+
+    /// The hop limit, or time to live.
+    pub fn hop_limit(&self) -> u8 {
+        match self.version {
+            Version::V4 => self.bytes[8],
+            Version::V6 => self.bytes[7],
+        }
     }
 
     /// Whether this is an IPv4 fragment. (An IPv6 one shows as protocol 44.)

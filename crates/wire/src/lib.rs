@@ -9,12 +9,13 @@
 //! Bytes from the network never panic here; they are refused with a reason.
 //!
 //! ```
-//! use sheaf_wire::meta::{Meta, Outer, Repr};
+//! use sheaf_wire::ecn::Ecn;
+//! use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Meta, Outer, Repr};
 //!
 //! // Two minimal IPv4 packets (a bare header each) in one meta packet.
 //! let inner = sheaf_wire::ip::example_v4();
 //! let outer = Outer::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into() };
-//! let repr = Repr { outer, dscp: 0, ecn: sheaf_wire::ecn::Ecn::NotEct };
+//! let repr = Repr { outer, dscp: 0, ecn: Ecn::NotEct, hop_limit: HOP_LIMIT_NEIGHBOUR };
 //! let mut frame = vec![0; repr.header_len()];
 //! frame.extend_from_slice(&inner);
 //! frame.extend_from_slice(&inner);

@@ -8,7 +8,7 @@
 //! +-------+-------+-----------+---+-----+-------------------------+
 //! |      identification = 0       |0 1 0|            0            |
 //! +---------------+---------------+-----+-------------------------+
-//! |   TTL = 64    | protocol 253  |        header checksum        |
+//! | TTL 255 or 64 | protocol 253  |        header checksum        |
 //! +---------------+---------------+-------------------------------+
 //! |                        source address                         |
 //! |                      destination address                      |
@@ -24,7 +24,8 @@
 //! header of its own, and refused until then.
 //!
 //! Source: "Packet aggregation in Linux" (Karlstad University, 2008), chapter 3; IPv6 inside and
-//! outside, class and ECN bits, and the checks are additions.
+//! outside, class and ECN bits, and the checks are additions. The hop limit says how far the sender
+//! is: a neighbour sends 255, which no router leaves as it is (GTSM, RFC 5082).
 
 use crate::checksum;
 use crate::ecn::Ecn;
@@ -37,6 +38,11 @@ use thiserror::Error;
 pub const MAX_LEN: usize = 2048;
 /// The smallest setting of the largest meta packet, in bytes (KAU's range is 100..2048).
 pub const MIN_MAX_LEN: usize = 100;
+/// Hop limit (TTL) of a meta packet to a neighbour, and the only one that a splitter accepts from a
+/// neighbour: the largest there is, so it cannot have crossed a router (RFC 5082, section 3).
+pub const HOP_LIMIT_NEIGHBOUR: u8 = 255;
+/// Hop limit (TTL) of a meta packet to a far end: the default of RFC 1700 for what is routed.
+pub const HOP_LIMIT_FAR: u8 = 64;
 /// The most inner packets in one meta packet: as many bare IPv4 headers as fit.
 pub const MAX_PACKETS: usize = (MAX_LEN - field::V4_END) / 20;
 
@@ -122,9 +128,39 @@ pub struct Repr {
     pub dscp: u8,
     /// Outer ECN field.
     pub ecn: Ecn,
+    /// Outer hop limit or TTL: [`HOP_LIMIT_NEIGHBOUR`] or [`HOP_LIMIT_FAR`] when sent, what routers
+    /// left of it when received.
+    pub hop_limit: u8,
 }
 
 impl Repr {
+    /// Reads and checks the outer header of the meta packet `bytes`; the inner packets are not looked
+    /// at.
+    pub fn parse(bytes: &[u8]) -> Result<Repr, Refusal> {
+        Repr::with_inner(bytes).map(|(repr, _)| repr)
+    }
+
+    /// The same, with the bytes behind the outer header.
+    fn with_inner(bytes: &[u8]) -> Result<(Repr, &[u8]), Refusal> {
+        let outer = Ip::parse(bytes).map_err(|error| match error {
+            IpError::Truncated => Refusal::Truncated,
+            IpError::Version | IpError::Header => Refusal::BadVersion,
+        })?;
+        if outer.protocol() != Protocol::META {
+            return Err(Refusal::NotMeta);
+        }
+        if outer.bytes().len() > MAX_LEN {
+            return Err(Refusal::Oversized);
+        }
+        let repr = Repr {
+            outer: outer_addresses(&outer)?,
+            dscp: outer.dscp(),
+            ecn: outer.ecn(),
+            hop_limit: outer.hop_limit(),
+        };
+        Ok((repr, outer.transport()))
+    }
+
     /// Bytes of the outer header.
     pub const fn header_len(&self) -> usize {
         self.outer.header_len()
@@ -145,7 +181,7 @@ impl Repr {
                 header[1] = class;
                 header[field::TOTAL_LEN].copy_from_slice(&(len as u16).to_be_bytes());
                 header[field::FRAGMENT].copy_from_slice(&0x4000u16.to_be_bytes()); // DF
-                header[field::TTL] = 64;
+                header[field::TTL] = self.hop_limit;
                 header[field::PROTOCOL] = Protocol::META.0;
                 header[field::SRC].copy_from_slice(&src.octets());
                 header[field::DST].copy_from_slice(&dst.octets());
@@ -160,7 +196,7 @@ impl Repr {
                 let payload = (len - field::V6_END) as u16;
                 header[field::V6_PAYLOAD_LEN].copy_from_slice(&payload.to_be_bytes());
                 header[field::V6_NEXT_HEADER] = Protocol::META.0;
-                header[field::V6_HOP_LIMIT] = 64;
+                header[field::V6_HOP_LIMIT] = self.hop_limit;
                 header[field::V6_SRC].copy_from_slice(&src.octets());
                 header[field::V6_DST].copy_from_slice(&dst.octets());
             }
@@ -202,11 +238,14 @@ pub enum Refusal {
     /// Longer than [`MAX_LEN`].
     #[error("oversized")]
     Oversized,
+    /// From a neighbour, but with a hop limit below [`HOP_LIMIT_NEIGHBOUR`]: it crossed a router.
+    #[error("not from the link")]
+    NotFromTheLink,
 }
 
 impl Refusal {
     /// Every reason, in the order of their discriminants.
-    pub const ALL: [Refusal; 10] = [
+    pub const ALL: [Refusal; 11] = [
         Refusal::NotMeta,
         Refusal::Truncated,
         Refusal::Trailing,
@@ -217,6 +256,7 @@ impl Refusal {
         Refusal::Options,
         Refusal::Fragment,
         Refusal::Oversized,
+        Refusal::NotFromTheLink,
     ];
 
     /// The name used in statistics and JSON.
@@ -232,6 +272,7 @@ impl Refusal {
             Refusal::Options => "options",
             Refusal::Fragment => "fragment",
             Refusal::Oversized => "oversized",
+            Refusal::NotFromTheLink => "not-from-the-link",
         }
     }
 }
@@ -248,18 +289,7 @@ impl<'a> Meta<'a> {
     /// Checks all of `bytes`, which begin with the outer IP header. Link padding behind the outer
     /// packet is ignored.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Refusal> {
-        let outer = Ip::parse(bytes).map_err(|error| match error {
-            IpError::Truncated => Refusal::Truncated,
-            IpError::Version | IpError::Header => Refusal::BadVersion,
-        })?;
-        if outer.protocol() != Protocol::META {
-            return Err(Refusal::NotMeta);
-        }
-        if outer.bytes().len() > MAX_LEN {
-            return Err(Refusal::Oversized);
-        }
-        let repr = Repr { outer: outer_addresses(&outer)?, dscp: outer.dscp(), ecn: outer.ecn() };
-        let inner = outer.transport();
+        let (repr, inner) = Repr::with_inner(bytes)?;
         Ok(Meta { repr, inner, count: count_packets(inner)? })
     }
 
@@ -355,7 +385,7 @@ mod tests {
         Outer::V4 { src: Ipv4Addr::new(10, 0, 0, 1), dst: Ipv4Addr::new(10, 0, 0, 2) };
 
     fn build(outer: Outer, inner: &[&[u8]]) -> Vec<u8> {
-        let repr = Repr { outer, dscp: 46, ecn: Ecn::Ect0 };
+        let repr = Repr { outer, dscp: 46, ecn: Ecn::Ect0, hop_limit: HOP_LIMIT_FAR };
         let mut bytes = vec![0; repr.header_len()];
         inner.iter().for_each(|packet| bytes.extend_from_slice(packet));
         let len = bytes.len();
@@ -376,7 +406,9 @@ mod tests {
         for outer in [OUTER, v6] {
             let bytes = build(outer, &[&a, &b, &a]);
             let meta = Meta::parse(&bytes).unwrap();
-            assert_eq!(meta.repr(), Repr { outer, dscp: 46, ecn: Ecn::Ect0 });
+            let repr = Repr { outer, dscp: 46, ecn: Ecn::Ect0, hop_limit: HOP_LIMIT_FAR };
+            assert_eq!(meta.repr(), repr);
+            assert_eq!(Repr::parse(&bytes), Ok(repr));
             let packets: Vec<_> = meta.packets().map(|p| p.bytes().to_vec()).collect();
             assert_eq!(packets, [a.clone(), b.clone(), a.clone()]);
         }

@@ -8,6 +8,9 @@
  * smaller of that and the receiver's own. It never raises one, never takes a right edge back, never
  * goes below one segment, and stops when its controller has not shown itself for two seconds.
  *
+ * Written for verifiers from Linux 6.1 on, and for kernels without a JIT: no callbacks, no functions
+ * that are called, and loops whose state the verifier does not follow.
+ *
  * The crate `window` has the same in Rust (rewrite.rs and flow.rs), with the reasons; a
  * differential test holds both to the same bytes.
  *
@@ -28,6 +31,7 @@
  * Source: "An OpenWRT solution for future wireless homes" (2010); RFC 9293 3.8.6, RFC 7323, RFC
  * 1624.
  */
+#include "detour.h"
 #include "window/handshake.h"
 #include "window/settings.h"
 #include "window/udp.h"
@@ -46,7 +50,7 @@ static __always_inline void control_flow(struct __sk_buff *skb, struct packet *p
 	struct side *side;
 	__u16 field, *stamp;
 
-	if (!find(hash, &place) && (establish(packet, direction) || !find(hash, &place)))
+	if (!find(hash, &place) && !establish(packet, settings, direction, hash, &place))
 		return;
 	stamp = stamp_at(&place.bucket->place[place.way]);
 	if (*stamp != stamp_of(now))
@@ -72,40 +76,47 @@ static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 	__u32 zero = 0, index = direction;
 	struct control *settings = bpf_map_lookup_elem(&control, &zero);
 	struct totals *total = bpf_map_lookup_elem(&totals, &index);
-	struct packet packet = { .scale = NO_SCALE };
+	struct scratch *room = bpf_map_lookup_elem(&scratch, &index);
+	struct packet *packet;
 	__u64 now;
 	bool live, known;
 
-	if (!settings || !total)
+	/* It was seen when it left for the detour. */
+	if (direction == OUT && is_back_from_detour(skb))
+		return NEXT;
+	if (!settings || !total || !room)
 		return NEXT;
 	total->packets += skb->gso_segs > 1 ? skb->gso_segs : 1;
-	packet.wire = skb->len;
-	known = read_packet(skb, &packet, settings->link, direction);
-	total->wire += packet.wire;
+	packet = &room->packet;
+	__builtin_memset(packet, 0, sizeof(*packet));
+	packet->scale = NO_SCALE;
+	packet->wire = skb->len;
+	known = read_packet(skb, packet, settings->link, direction);
+	total->wire += packet->wire;
 	if (!known)
 		return NEXT;
 	/* Good enough to the millisecond, and cheap; only what is timed reads the exact clock. */
 	now = bpf_ktime_get_coarse_ns();
 	live = settings->heartbeat && (__s64)(now - settings->heartbeat) <= (__s64)HEARTBEAT_TIMEOUT;
-	if (packet.protocol == PROTO_UDP) {
-		if (packet.key.outside_port == QUIC_PORT || packet.key.inside_port == QUIC_PORT)
-			count_quic(skb, &packet, direction, live);
+	if (packet->protocol == PROTO_UDP) {
+		if (packet->key.outside_port == QUIC_PORT || packet->key.inside_port == QUIC_PORT)
+			count_quic(skb, room, direction, live);
 		return NEXT;
 	}
-	if (packet.flags & RST)
+	if (packet->flags & RST)
 		return NEXT;
-	if (packet.doff > TCP_LEN && !packet.timestamps)
-		read_options(skb, &packet);
-	if (packet.flags & SYN) {
+	if (packet->doff > TCP_LEN && !packet->timestamps)
+		read_options(skb, room);
+	if (packet->flags & SYN) {
 		__u16 field;
 
-		if (packet.flags & FIN)
+		if (packet->flags & FIN)
 			return NEXT;
-		field = handshake(&packet, direction, live);
-		if (field < packet.field)
-			write_window(skb, &packet, field);
-	} else if (packet.flags & ACK) {
-		control_flow(skb, &packet, settings, direction, now, live);
+		field = handshake(room, settings, direction, live);
+		if (field < packet->field)
+			write_window(skb, packet, field);
+	} else if (packet->flags & ACK) {
+		control_flow(skb, packet, settings, direction, now, live);
 	}
 	return NEXT;
 }

@@ -1,7 +1,7 @@
 //! Two hosts and a cable, with the programs on both ends. Needs root.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use sheaf_aggregate::Config;
+use sheaf_aggregate::{Config, Senders};
 use sheaf_bpf::layout::{Hop, MergeConfig};
 use sheaf_bpf::{Merge, Split, Ticker};
 use sheaf_netio::ip;
@@ -58,8 +58,10 @@ impl Pair {
             .unwrap()
     }
 
-    pub fn split(&self) -> Split {
-        let attach = || Split::attach("eth0", ip::index("eth0")?).map_err(std::io::Error::other);
+    /// The splitter on B.
+    pub fn split(&self, senders: &Senders) -> Split {
+        let attach =
+            || Split::attach("eth0", ip::index("eth0")?, senders).map_err(std::io::Error::other);
         self.b.run(attach).unwrap()
     }
 

@@ -3,7 +3,7 @@
 use crate::grammar::{self, Prefix, Words};
 use crate::rule::{self, Vocabulary};
 use anyhow::{Context, bail, ensure};
-use sheaf_aggregate::{Config, Policy, Rule, Rules, Threshold};
+use sheaf_aggregate::{Config, Policy, Rule, Rules, Senders, Threshold};
 use sheaf_wire::ip::Protocol;
 use std::net::IpAddr;
 
@@ -23,8 +23,10 @@ pub enum Engine {
 pub struct Peers {
     /// Every neighbour.
     pub any: bool,
-    /// These.
+    /// These neighbours.
     pub addresses: Vec<IpAddr>,
+    /// These hosts behind routers.
+    pub far_ends: Vec<IpAddr>,
 }
 
 impl Peers {
@@ -47,12 +49,34 @@ impl Peers {
         Ok(())
     }
 
-    /// Whether nobody is named.
-    pub fn is_empty(&self) -> bool {
-        !self.any && self.addresses.is_empty()
+    /// Takes the value of `from`.
+    pub fn read_far_end(&mut self, words: &mut Words<'_>) -> anyhow::Result<()> {
+        let word = words.value("from", "10.9.0.1")?;
+        ensure!(
+            word != "any",
+            "from any would trust everybody who can send here; name the far ends"
+        );
+        let address = grammar::address("from", word)?;
+        ensure!(!self.far_ends.contains(&address), "from {word} is given twice; give it once");
+        self.far_ends.push(address);
+        Ok(())
     }
 
-    /// Whether `address` is one.
+    /// Whether nobody is named.
+    pub fn is_empty(&self) -> bool {
+        !self.any && self.addresses.is_empty() && self.far_ends.is_empty()
+    }
+
+    /// Those whose meta packets are taken apart.
+    pub fn senders(&self) -> Senders {
+        Senders {
+            any: self.any,
+            neighbours: self.addresses.iter().copied().collect(),
+            far_ends: self.far_ends.iter().copied().collect(),
+        }
+    }
+
+    /// Whether `address` is a neighbour among them.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.any || self.addresses.contains(&address)
     }
@@ -216,18 +240,21 @@ impl Split {
             match keyword {
                 "dev" => dev = Some(words.only(keyword, "wlan0")?.to_owned()),
                 "peer" => peers.read(&mut words)?,
+                "from" => peers.read_far_end(&mut words)?,
                 "off" => {
                     ensure!(!off, "off is given twice; give it once");
                     off = true;
                 }
-                word => return Err(grammar::unknown(word, &["dev", "peer", "off"])),
+                word => return Err(grammar::unknown(word, &["dev", "peer", "from", "off"])),
             }
         }
         let dev = dev.context("no interface is named; write dev wlan0")?;
         match (off, peers.is_empty()) {
             (true, true) => Ok(Split { dev, peers: None }),
             (true, false) => bail!("off takes no peers; leave out either"),
-            (false, true) => bail!("nobody is named who sends; give peer ADDRESS, or off"),
+            (false, true) => {
+                bail!("nobody is named who sends; give peer ADDRESS, from ADDRESS, or off")
+            }
             (false, false) => Ok(Split { dev, peers: Some(peers) }),
         }
     }
@@ -398,6 +425,31 @@ mod tests {
         }
         let many = "match length 60 ".repeat(17);
         assert!(parse(&format!("dev x peer any {many}")).is_err());
+    }
+
+    #[test]
+    fn a_splitter_tells_neighbours_from_far_ends() {
+        let parse = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+            Split::parse(&words)
+        };
+        let split = parse("from 10.9.0.1 dev x peer 10.0.0.2 peer 10.9.0.1 from fd00::1").unwrap();
+        let Senders { any, neighbours, far_ends } = split.peers.unwrap().senders();
+        assert!(!any);
+        assert_eq!(neighbours, ["10.0.0.2", "10.9.0.1"].map(|text| text.parse().unwrap()).into());
+        assert_eq!(far_ends, ["10.9.0.1", "fd00::1"].map(|text| text.parse().unwrap()).into());
+        assert_eq!(parse("dev x off").unwrap().peers, None);
+        for (line, cause) in [
+            ("dev x", "nobody is named who sends; give peer ADDRESS, from ADDRESS, or off"),
+            ("dev x from", "from lacks its value"),
+            ("dev x from any", "from any would trust everybody who can send here"),
+            ("dev x from 10.9.0.1 from 10.9.0.1", "from 10.9.0.1 is given twice"),
+            ("dev x from 10.9.0.1 off", "off takes no peers"),
+            ("dev x fro 10.9.0.1", "did you mean \"from\"?"),
+        ] {
+            let error = parse(line).unwrap_err().to_string();
+            assert!(error.contains(cause) && !error.contains('\n'), "{line}: {error}");
+        }
     }
 
     #[test]

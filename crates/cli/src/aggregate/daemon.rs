@@ -132,7 +132,7 @@ fn choose(asked: Choice) -> anyhow::Result<(Choice, String)> {
 /// Whose meta packets are split: the peers' and the far ends'.
 fn splits(arguments: &Arguments) -> Peers {
     let mut peers = arguments.peers.clone();
-    peers.addresses.extend(arguments.far_ends.iter().map(|far_end| far_end.address));
+    peers.far_ends.extend(arguments.far_ends.iter().map(|far_end| far_end.address));
     peers
 }
 

@@ -43,10 +43,11 @@ Example: sheaf split dev wlan0 peer 10.0.0.1       on the neighbour
 
 /// The grammar of `sheaf split`, for `--help`.
 pub const SPLIT_HELP: &str = "\
-Usage: sheaf split dev IF { peer ADDR|any }... | off
+Usage: sheaf split dev IF { peer ADDR|any | from ADDR }... | off
 
   dev IF       the interface that meta packets arrive on
-  peer ADDR    take those of this host apart; any: everybody's
+  peer ADDR    take those of this neighbour apart; any: every neighbour's
+  from ADDR    take those of this far end apart, which is behind routers
   off          take the splitter off
 
 Example: sheaf split dev wlan0 peer 10.0.0.1";
@@ -60,10 +61,10 @@ pub fn aggregate(words: &[String]) -> anyhow::Result<()> {
 pub fn split(words: &[String]) -> anyhow::Result<()> {
     let Split { dev, peers } = Split::parse(words)?;
     let ifindex = ip::index(&dev)?;
-    sheaf_bpf::support()?;
+    anyhow::ensure!(nix::unistd::geteuid().is_root(), sheaf_bpf::Unsupported::NotRoot);
     match peers {
         None => {
-            let was_there = sheaf_bpf::Split::detach(&dev)?;
+            let was_there = sheaf_bpf::Split::detach(&dev, ifindex)?;
             anyhow::ensure!(was_there, "no splitter on {dev}; nothing to take off");
         }
         Some(peers) => {
@@ -75,12 +76,6 @@ pub fn split(words: &[String]) -> anyhow::Result<()> {
 }
 
 fn attach_split(dev: &str, ifindex: u32, peers: &Peers) -> anyhow::Result<()> {
-    let mut split = sheaf_bpf::Split::attach(dev, ifindex)?;
-    if peers.any {
-        split.accept_any()?;
-    }
-    for peer in &peers.addresses {
-        split.add_peer(*peer)?;
-    }
+    sheaf_bpf::Split::attach(dev, ifindex, &peers.senders())?;
     Ok(())
 }

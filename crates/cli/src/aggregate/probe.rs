@@ -12,7 +12,7 @@ use sheaf_netio::raw::RawSocket;
 use sheaf_wire::checksum;
 use sheaf_wire::ecn::Ecn;
 use sheaf_wire::ip::Protocol;
-use sheaf_wire::meta::{Outer, Repr};
+use sheaf_wire::meta::{HOP_LIMIT_FAR, HOP_LIMIT_NEIGHBOUR, Outer, Repr};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
@@ -22,9 +22,6 @@ const SEND_ONLY: u8 = 255;
 /// The first word of a probe's data: by it the other end knows that a probe came.
 const WORD: u32 = u32::from_be_bytes(*b"Shf1");
 const CS6: u8 = 48;
-/// What a neighbour's frames have on arrival (RFC 5082), and what is sent over routers.
-const TTL_NEIGHBOUR: u8 = 255;
-const TTL_FAR: u8 = 64;
 /// Messages that one turn takes before the packets have theirs.
 const TURN: usize = 64;
 
@@ -98,18 +95,11 @@ fn probe(outer: Outer, far: bool, wanted: Wanted, sequence: u16, cookie: u64) ->
     let (from, to) = (outer.source(), outer.destination());
     let mut inner = icmp::echo_request(from, to, wanted, sequence, cookie)?;
     set_class(&mut inner);
-    let repr = Repr { outer, dscp: CS6, ecn: Ecn::NotEct };
+    let hop_limit = if far { HOP_LIMIT_FAR } else { HOP_LIMIT_NEIGHBOUR };
+    let repr = Repr { outer, dscp: CS6, ecn: Ecn::NotEct, hop_limit };
     let mut packet = vec![0; repr.header_len()];
     packet.extend_from_slice(&inner);
     repr.emit(packet.len(), &mut packet);
-    let ttl = if far { TTL_FAR } else { TTL_NEIGHBOUR };
-    match to.is_ipv4() {
-        true => {
-            packet[8] = ttl;
-            seal(&mut packet[..20]);
-        }
-        false => packet[7] = ttl,
-    }
     Some(packet)
 }
 

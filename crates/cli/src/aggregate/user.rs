@@ -35,9 +35,10 @@ use sheaf_netio::raw_batch::{BATCH, Inbox, Outbox};
 use sheaf_netio::tap::Tap;
 use sheaf_netio::{socket, timer};
 use sheaf_stage::{Duration, Instant, Stage};
+use sheaf_wire::checksum;
 use sheaf_wire::ip::{Ip, Protocol};
-use sheaf_wire::meta::{Meta, Outer, Refusal, Repr};
-use std::collections::{BTreeMap, HashMap};
+use sheaf_wire::meta::{HOP_LIMIT_FAR, HOP_LIMIT_NEIGHBOUR, Meta, Outer, Refusal, Repr};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 /// More frames than any device has in its queue: what a device can have, it does not tell.
@@ -70,6 +71,8 @@ pub struct User {
     rules: Rules,
     splitter: Splitter,
     hops: Vec<(HopId, Hop)>,
+    /// Hops behind routers, by number.
+    far: BTreeSet<u32>,
     neighbours: HashMap<[u8; 6], HopId>,
     /// Neighbours that routes lead to, and the source address of these.
     routed: HashMap<IpAddr, String>,
@@ -150,12 +153,9 @@ impl User {
             completions,
             aggregator,
             rules: config.rules.clone(),
-            splitter: if peers.any {
-                Splitter::accepting_any()
-            } else {
-                Splitter::accepting(peers.addresses.iter().copied())
-            },
+            splitter: Splitter::new(peers.senders()),
             hops: Vec::new(),
+            far: BTreeSet::new(),
             neighbours: HashMap::new(),
             routed: HashMap::new(),
             far_ends: FarEnds::default(),
@@ -268,6 +268,9 @@ impl User {
                 (1, max) => wrap(&self.rules, outer, max, &mut bytes),
                 _ => {}
             }
+            if self.far.contains(&hop.0) {
+                send_far(&mut bytes);
+            }
             self.leaving.push(bytes);
         }
     }
@@ -331,13 +334,31 @@ fn is_v6(packet: &[u8]) -> bool {
 /// stays as it is, as does one that does not fit into `max` bytes.
 fn wrap(rules: &Rules, outer: Outer, max: u16, packet: &mut Vec<u8>) {
     let Ok(view) = Ip::parse(packet) else { return };
-    let repr = Repr { outer, dscp: view.dscp(), ecn: view.ecn().outer() };
+    let repr =
+        Repr { outer, dscp: view.dscp(), ecn: view.ecn().outer(), hop_limit: HOP_LIMIT_NEIGHBOUR };
     let len = repr.header_len() + packet.len();
     if len > usize::from(max) || rules.classify(&view, 0) != Verdict::Gather {
         return;
     }
     packet.splice(..0, std::iter::repeat_n(0, repr.header_len()));
     repr.emit(len, packet);
+}
+
+/// Gives a meta packet the hop limit of one that is routed; the model writes that of neighbours.
+fn send_far(packet: &mut [u8]) {
+    let Ok(view) = Ip::parse(packet) else { return };
+    if view.protocol() != Protocol::META {
+        return;
+    }
+    match is_v6(packet) {
+        true => packet[7] = HOP_LIMIT_FAR,
+        false => {
+            packet[8] = HOP_LIMIT_FAR;
+            packet[10..12].fill(0);
+            let checksum = checksum::ipv4_header(&packet[..20]);
+            packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+        }
+    }
 }
 
 /// What `ip` says of something that is not there any more.
@@ -406,6 +427,7 @@ impl Engine for User {
 
     fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer, max: u16) -> anyhow::Result<()> {
         let hop = self.hop(hop, outer, max);
+        self.far.insert(hop.0);
         self.far_ends.insert(prefix, hop);
         let source = format!(" src {}", outer.source());
         let source = if prefix.network.is_ipv4() == outer.source().is_ipv4() {
@@ -501,6 +523,7 @@ impl Engine for User {
         counters.insert("meta-packets".to_owned(), self.splitter.meta_packets());
         counters.insert("packets".to_owned(), self.splitter.packets());
         counters.insert("ecn-not-capable".to_owned(), self.splitter.not_capable());
+        counters.insert("only-neighbours-say".to_owned(), self.splitter.only_neighbours_say());
         Ok(Some(counters))
     }
 

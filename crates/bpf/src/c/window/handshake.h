@@ -9,17 +9,14 @@
 
 /* A SYN or the answer to one; the window field that it shall have. Its window is the first that the
  * other end hears of, so that nothing is taken back; sent again, it is not smaller than before. */
-static __noinline int handshake(struct packet *packet, __u32 direction, __u32 live)
+static __always_inline __u16 handshake(struct scratch *room, struct control *settings,
+				       __u32 direction, bool live)
 {
-	__u32 zero = 0;
-	struct scratch *room = bpf_map_lookup_elem(&scratch, &zero);
-	struct control *settings = bpf_map_lookup_elem(&control, &zero);
+	struct packet *packet = &room->packet;
 	struct embryo *old;
 	struct syn syn = {}, *before = 0;
 	__u32 limit;
 
-	if (!room || !settings || !packet)
-		return 65535;
 	old = bpf_map_lookup_elem(&embryos, &packet->key);
 	syn.since = bpf_ktime_get_ns();
 	syn.first = packet->seq + 1;
@@ -114,29 +111,24 @@ static __always_inline bool fill(__u32 index, __u32 direction, const struct key 
 	return true;
 }
 
-/* Makes a flow of a handshake of which this is the third packet. */
-static __noinline int establish(struct packet *packet, __u32 direction)
+/* Makes a flow of a handshake of which this is the third packet; where it is now. */
+static __always_inline bool establish(struct packet *packet, struct control *settings,
+				      __u32 direction, __u64 hash, struct place *place)
 {
-	__u32 zero = 0;
-	struct control *settings = bpf_map_lookup_elem(&control, &zero);
 	struct embryo *embryo;
-	struct place place;
-	__u64 now, hash;
+	__u64 now;
 
-	if (!settings || !packet)
-		return -1;
 	embryo = bpf_map_lookup_elem(&embryos, &packet->key);
 	if (!embryo || !embryo->answered || embryo->initiator != direction ||
 	    packet->ack - embryo->answer.first > THIRD_ACK)
-		return -1;
+		return false;
 	now = bpf_ktime_get_ns();
-	hash = hash_of(packet->words, settings);
-	if (!claim(hash, stamp_of(now), &place) ||
-	    !fill(place.flow, direction & 1, &packet->key, embryo, settings, now))
-		return -1;
-	publish(&place, hash, stamp_of(now));
+	if (!claim(hash, stamp_of(now), place) ||
+	    !fill(place->flow, direction & 1, &packet->key, embryo, settings, now))
+		return false;
+	publish(place, hash, stamp_of(now));
 	bpf_map_delete_elem(&embryos, &packet->key);
-	return 0;
+	return true;
 }
 
 #endif

@@ -179,15 +179,65 @@ struct {
 	__type(value, struct totals);
 } totals SEC(".maps");
 
-/* Room for a value that is too large for the stack. */
+/* The options of a TCP header, where reading them stands, and what was found. */
+struct options {
+	__u8 bytes[64 + 12];
+	__u32 at, len;
+	__u32 tsval, tsecr;
+	__u16 mss;
+	__u8 has_mss;
+	__u8 scale;
+	__u8 timestamps;
+	__u8 pad[3];
+};
+
+#define NO_SCALE 255
+
+/* What is read of a packet. */
+struct packet {
+	/* The key is written in whole words: what is stored in parts and read as a whole has to wait. */
+	union {
+		struct key key;
+		__u64 words[5];
+	};
+	__u32 ip;      /* where the IP header begins */
+	__u32 at;      /* where the TCP or UDP header does */
+	__u32 len;     /* of the IP packet */
+	__u32 wire;
+	__u32 payload;
+	__u32 seq, ack;
+	__u32 tsval, tsecr;
+	__u16 field;   /* the window's, host order */
+	__u16 lead;    /* the word with the flags, host order */
+	__u16 mss;
+	__u8 doff;     /* TCP header, bytes */
+	__u8 flags;
+	__u8 scale;    /* NO_SCALE: none */
+	__u8 timestamps;
+	__u8 protocol;
+	__u8 has_mss;
+	__u8 v6;
+	__u8 ecn;
+};
+
+/*
+ * Room for values that are too large for the stack, or that the verifier shall not follow: of what a map
+ * holds it knows nothing, so it looks at the code behind a join once, not once for every way there. By
+ * direction, and one for settings, since a packet that comes in can interrupt one that goes out.
+ */
 struct scratch {
+	struct packet packet;
 	struct embryo embryo;
 	struct quic_pair quic;
+	struct options options;
+	__u64 known;
 };
+
+enum { SET = OUT + 1, SCRATCHES };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, SCRATCHES);
 	__type(key, __u32);
 	__type(value, struct scratch);
 } scratch SEC(".maps");

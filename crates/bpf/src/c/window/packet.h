@@ -7,35 +7,8 @@
 
 #define TCP_LEN 20
 #define OPTIONS_LEN 40
-#define NO_SCALE 255
 
 enum { FIN = 1, SYN = 2, RST = 4, PSH = 8, ACK = 16 };
-
-struct packet {
-	/* The key is written in whole words: what is stored in parts and read as a whole has to wait. */
-	union {
-		struct key key;
-		__u64 words[5];
-	};
-	__u32 ip;      /* where the IP header begins */
-	__u32 at;      /* where the TCP or UDP header does */
-	__u32 len;     /* of the IP packet */
-	__u32 wire;
-	__u32 payload;
-	__u32 seq, ack;
-	__u32 tsval, tsecr;
-	__u16 field;   /* the window's, host order */
-	__u16 lead;    /* the word with the flags, host order */
-	__u16 mss;
-	__u8 doff;     /* TCP header, bytes */
-	__u8 flags;
-	__u8 scale;    /* NO_SCALE: none */
-	__u8 timestamps;
-	__u8 protocol;
-	__u8 has_mss;
-	__u8 v6;
-	__u8 ecn;
-};
 
 /* Two words of the packet, or two ports, as they stand in memory one after the other. */
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -66,60 +39,64 @@ static __always_inline __u64 address_word(const __u32 *p)
 	return JOIN(p[0], p[1]);
 }
 
-/* The options area, and where reading it stands. The area has room behind it: nothing that is read
- * with a masked index lies outside. */
-struct options {
-	__u8 bytes[64 + 12];
-	__u32 at, len;
-	struct packet *packet;
-};
-
-static long read_option(__u32 index, void *context)
+/* Reads the option at `options->at`; false behind the last one. The area has room behind it: nothing
+ * that is read with a masked index lies outside. */
+static __always_inline bool read_option(struct options *options)
 {
-	struct options *options = context;
-	struct packet *packet = options->packet;
-	__u32 left = options->len - options->at;
-	__u8 *option = options->bytes + (options->at & 63), size;
+	__u32 at = options->at, len = options->len, left = len - at;
+	__u8 *option = options->bytes + (at & 63), kind = option[0], size;
 
-	if (options->at >= options->len || option[0] == 0)
-		return 1;
-	if (option[0] == 1) {
-		options->at++;
-		return 0;
+	if (at >= len || kind == 0)
+		return false;
+	if (kind == 1) {
+		options->at = at + 1;
+		return true;
 	}
 	size = option[1];
 	if (left < 2 || size < 2 || size > left)
-		return 1;
-	if (option[0] == 2 && size == 4) {
-		packet->mss = be16(option + 2);
-		packet->has_mss = 1;
-	} else if (option[0] == 3 && size == 3) {
-		packet->scale = option[2] > 14 ? 14 : option[2];
-	} else if (option[0] == 8 && size == 10) {
-		packet->tsval = be32(option + 2);
-		packet->tsecr = be32(option + 6);
-		packet->timestamps = 1;
+		return false;
+	if (kind == 2 && size == 4) {
+		options->mss = be16(option + 2);
+		options->has_mss = 1;
+	} else if (kind == 3 && size == 3) {
+		options->scale = option[2] > 14 ? 14 : option[2];
+	} else if (kind == 8 && size == 10) {
+		options->tsval = be32(option + 2);
+		options->tsecr = be32(option + 6);
+		options->timestamps = 1;
 	}
-	options->at += size;
-	return 0;
+	options->at = at + size;
+	return true;
 }
 
 /* Reads the options behind the header. */
-static __noinline int read_options(struct __sk_buff *skb, struct packet *packet)
+static __always_inline void read_options(struct __sk_buff *skb, struct scratch *room)
 {
-	struct options options = {};
-	__u32 len;
+	struct packet *packet = &room->packet;
+	struct options *options = &room->options;
+	__u64 len = packet->doff - TCP_LEN;
 
-	if (!packet)
-		return -1;
-	len = packet->doff - TCP_LEN;
-	if (len - 1 >= OPTIONS_LEN ||
-	    bpf_skb_load_bytes(skb, packet->at + TCP_LEN, options.bytes, len))
-		return -1;
-	options.len = len;
-	options.packet = packet;
-	bpf_loop(OPTIONS_LEN, read_option, &options, 0);
-	return 0;
+	__builtin_memset(options, 0, sizeof(*options));
+	options->scale = NO_SCALE;
+	/* Or clang would compare another register than it passes on. */
+	asm("" : "+r"(len));
+	if (len < 1 || len > OPTIONS_LEN ||
+	    bpf_skb_load_bytes(skb, packet->at + TCP_LEN, options->bytes, len))
+		return;
+	options->len = len;
+#pragma clang loop unroll(disable)
+	for (int i = 0; i < OPTIONS_LEN; i++) {
+		if (!read_option(options))
+			break;
+		/* Or clang would keep in registers, where the verifier sees it, what is in the map. */
+		asm volatile("" ::: "memory");
+	}
+	packet->mss = options->mss;
+	packet->has_mss = options->has_mss;
+	packet->scale = options->scale;
+	packet->tsval = options->tsval;
+	packet->tsecr = options->tsecr;
+	packet->timestamps = options->timestamps;
 }
 
 /* Reads a whole TCP or UDP packet that is no fragment; false for everything else. The headers are

@@ -52,20 +52,23 @@ static __always_inline bool set_mark(const struct setting *setting)
 SEC("classifier")
 int sheaf_set(struct __sk_buff *skb)
 {
-	__u32 zero = 0;
+	__u32 zero = 0, index = SET;
 	struct control *settings = bpf_map_lookup_elem(&control, &zero);
-	int known = 0;
+	struct scratch *room = bpf_map_lookup_elem(&scratch, &index);
 
-	if (!settings)
+	if (!settings || !room)
 		return 0;
+	room->known = 0;
+#pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < SETTINGS; i++) {
 		struct setting setting __attribute__((aligned(8)));
 
 		if (bpf_skb_load_bytes(skb, ETH_LEN + i * sizeof(setting), &setting, sizeof(setting)))
 			break;
-		known += setting.quic ? set_mark(&setting) : set_window(&setting, settings);
+		if (setting.quic ? set_mark(&setting) : set_window(&setting, settings))
+			room->known++;
 	}
-	return known;
+	return room->known;
 }
 
 #endif

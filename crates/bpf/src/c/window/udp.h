@@ -27,39 +27,32 @@ static __always_inline void set_ce(struct __sk_buff *skb, struct packet *packet)
 }
 
 /* Counts a QUIC packet, and marks it when its turn has come: congestion experienced (RFC 3168 5). */
-static __noinline int count_quic(struct __sk_buff *skb, struct packet *packet, __u32 direction,
-				 __u32 live)
+static __always_inline void count_quic(struct __sk_buff *skb, struct scratch *room,
+				       __u32 direction, bool live)
 {
+	struct packet *packet = &room->packet;
 	struct quic_pair *both;
 	struct quic *flow;
-	__u32 zero = 0;
 
-	if (!packet)
-		return 0;
 	both = bpf_map_lookup_elem(&quic, &packet->key);
 	if (!both) {
-		struct scratch *room = bpf_map_lookup_elem(&scratch, &zero);
-
-		if (!room)
-			return 0;
 		__builtin_memset(&room->quic, 0, sizeof(room->quic));
 		bpf_map_update_elem(&quic, &packet->key, &room->quic, BPF_NOEXIST);
 		both = bpf_map_lookup_elem(&quic, &packet->key);
 		if (!both)
-			return 0;
+			return;
 	}
 	flow = &both->direction[direction & 1];
 	flow->wire += packet->wire;
 	if (!packet->ecn)
-		return 0;
+		return;
 	flow->capable++;
 	flow->since++;
 	if (!live || !flow->every || flow->since < flow->every || packet->ecn == 3)
-		return 0;
+		return;
 	flow->since = 0;
 	flow->marked++;
 	set_ce(skb, packet);
-	return 0;
 }
 
 #endif

@@ -3,7 +3,7 @@
 use crate::voip::point::{self, Mode, Point};
 use anyhow::Context;
 use rand::RngExt;
-use sheaf_aggregate::Stats;
+use sheaf_aggregate::{Senders, Stats};
 use sheaf_bpf::layout::Hop;
 use sheaf_bpf::{Controller, Split};
 use sheaf_netio::netns::Namespace;
@@ -133,11 +133,16 @@ fn programs(point: &Point, index: usize) -> anyhow::Result<Controller> {
     let aggregation = point.aggregation.as_ref().context("only with aggregation")?;
     let config = &aggregation.config;
     let ifindex = sheaf_netio::ip::index(RADIO)?;
-    let mut split = Split::attach(RADIO, ifindex)?;
+    let others = (0..point.nodes.len()).filter(|other| *other != index);
+    let addresses = others.clone().map(|other| point::address(other).into());
+    let senders = match aggregation.mode {
+        Mode::Hop => Senders::neighbours(addresses),
+        Mode::End => Senders::far_ends(addresses),
+    };
+    Split::attach(RADIO, ifindex, &senders)?;
     let cookie = rand::rng().random();
     let mut merge = Controller::attach(RADIO, ifindex, mac(index), config, cookie)?;
-    for other in (0..point.nodes.len()).filter(|other| *other != index) {
-        split.add_peer(point::address(other).into())?;
+    for other in others {
         let outer = Outer::V4 { src: point::address(index), dst: point::address(other) };
         let hop = Hop::new(other as u32, outer, config.min.of(config.max), config.max);
         match aggregation.mode {
