@@ -333,7 +333,7 @@ fn over_a_second_hop_with_a_smaller_mtu_nearly_everything_arrives() {
             row[1].run(|| ip::run(&format!("link set right mtu {mtu}"))).unwrap();
             row[2].run(|| ip::run(&format!("link set left mtu {mtu}"))).unwrap();
             row[0].run(|| ping(to)).unwrap();
-            split(&row[2], "left peer any");
+            split(&row[2], "left from 10.8.0.1 from fd08:0::1");
             let line = format!("dev right policy forced min 95% engine {engine} to {to}");
             let _daemon = Daemon::start(&row[0], &line);
             let address =

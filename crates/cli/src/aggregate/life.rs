@@ -92,6 +92,8 @@ pub struct Life {
     /// The next probe is due, unless one is awaited.
     next: Instant,
     last: Option<Instant>,
+    /// When it was last known that frames leave.
+    used: Option<Instant>,
     /// Probes missed in a row.
     missed: u32,
     /// Probes in vain since it last split.
@@ -113,6 +115,7 @@ impl Life {
             awaited: None,
             next: if faith == Faith::Trusted { Instant::MAX } else { now },
             last: None,
+            used: None,
             missed: 0,
             vain: 0,
             loss: 0.0,
@@ -195,7 +198,9 @@ impl Life {
         });
         self.loss -= self.loss * WEIGHT;
         (self.splits, self.missed, self.vain) = (Splits::Yes, 0, 0);
-        (self.awaited, self.next) = (None, now + IDLE);
+        let used = self.used.is_some_and(|used| now.saturating_since(used) <= IN_USE);
+        self.awaited = None;
+        self.next = self.last.unwrap_or(now) + if used { IN_USE } else { IDLE };
         true
     }
 
@@ -222,6 +227,7 @@ impl Life {
 
     /// Frames left for it since the last time this was called.
     pub fn used(&mut self, now: Instant) {
+        self.used = Some(now);
         if self.splits == Splits::Yes && self.awaited.is_none() {
             let since = self.last.unwrap_or(now) + IN_USE;
             self.next = self.next.min(since.max(now));
