@@ -11,7 +11,7 @@
 
 use crate::merge::Rule;
 use crate::ticker::{Tick, Ticker};
-use sheaf_aggregate::Rest;
+use sheaf_aggregate::{Backoff, Config};
 use sheaf_stage::{Duration, Instant};
 use std::collections::VecDeque;
 use std::io;
@@ -57,7 +57,7 @@ pub(crate) struct Lane {
     service: Duration,
     /// How long the last tick was under way.
     sojourn: Duration,
-    rest: Rest,
+    backoff: Backoff,
     probe: Duration,
     probe_at: Instant,
 }
@@ -72,7 +72,7 @@ impl Lane {
             done: Instant::ZERO,
             service: Duration::ZERO,
             sojourn: Duration::ZERO,
-            rest: Rest::default(),
+            backoff: Backoff::default(),
             probe: PROBE_FIRST,
             probe_at: Instant::ZERO,
         }
@@ -85,7 +85,7 @@ impl Lane {
 
     /// Until when only full frames leave.
     pub fn rests_until(&self) -> Instant {
-        self.rest.until()
+        self.backoff.until()
     }
 
     /// Frames under way.
@@ -120,8 +120,8 @@ impl Lane {
         Ok(left)
     }
 
-    /// Learns at `now` which ticks are done; `share` as in [`Rest::finished`].
-    pub fn settle(&mut self, share: u32, now: Instant) -> io::Result<()> {
+    /// Learns at `now` which ticks are done.
+    pub fn settle(&mut self, config: &Config, now: Instant) -> io::Result<()> {
         let left = self.ticker.under_way(self.under_way())?;
         let done = self.under_way().saturating_sub(left);
         for _ in 0..done {
@@ -133,10 +133,13 @@ impl Lane {
             // Several that are done in one look share the time.
             let took = now.saturating_since(began) / done;
             self.service = (self.service * 3 + took) / 4;
-            self.rest.began(began);
             // A fast device has many frames under way, which hide what one of them took.
-            let share = if self.limit(1) == 1 { share } else { 0 };
-            self.rest.finished(share, now);
+            if self.limit(1) == 1 {
+                self.backoff.began(began);
+                // What the frame carried is not known here yet: as a lone packet it backs off from
+                // nothing.
+                self.backoff.finished(config, 1, 0, now);
+            }
         }
         if done > 0 {
             self.done = now;
