@@ -7,10 +7,10 @@
 //! would wait in its queue anyway, and the queue that waited longest leaves as soon as the device
 //! can take a frame. No packet waits longer than `hold`.
 
-use crate::classify::{Verdict, flow_bit};
+use crate::backoff::Backoff;
+use crate::classify::{FlowBits, Verdict};
 use crate::config::{Config, ConfigError, Policy};
-use crate::queue::{Key, Queue};
-use crate::rest::Rest;
+use crate::queue::{Key, Left, Queue};
 use crate::stats::{Cause, Stats};
 use sheaf_stage::{Counters, DropReason, IndexedHeap, Instant, Stage};
 use sheaf_wire::checksum;
@@ -85,12 +85,21 @@ pub enum Device {
     },
 }
 
+/// What a frame carried.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    packets: u32,
+    bytes: u32,
+}
+
 /// The aggregating stage.
 #[derive(Debug)]
 pub struct Aggregator {
     config: Config,
     device: Device,
-    rest: Rest,
+    backoff: Backoff,
+    /// The frame that was handed over last.
+    last: Sent,
     hops: Vec<(Hop, Stats)>,
     slots: Vec<(Key, Queue)>,
     free: Vec<u32>,
@@ -113,7 +122,8 @@ impl Aggregator {
         Ok(Aggregator {
             config,
             device: Device::Silent,
-            rest: Rest::default(),
+            backoff: Backoff::default(),
+            last: Sent::default(),
             hops: Vec::new(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -147,7 +157,7 @@ impl Aggregator {
     /// Tells how full the device is at `now`. Drain afterwards.
     pub fn set_device(&mut self, device: Device, now: Instant) {
         if device.waiting() < self.device.waiting() {
-            self.rest.finished(self.config.rest, now);
+            self.backoff.finished(&self.config, self.last.packets, self.last.bytes, now);
         }
         self.device = device;
     }
@@ -189,40 +199,44 @@ impl Aggregator {
         buffer
     }
 
-    /// Puts a packet in its queue, or drops it where there is no room.
-    fn gather(&mut self, hop: HopId, mut packet: Vec<u8>, key: Key, alone: bool, now: Instant) {
+    /// Puts a packet in its queue. Over the bound, the queue's oldest frame leaves.
+    fn gather(&mut self, hop: HopId, mut packet: Vec<u8>, key: Key, flow: FlowBits, now: Instant) {
         checksum::finish(&mut packet);
-        let flow = Ip::parse(&packet).map_or(0, |view| flow_bit(&view));
         let (header, max) = (self.header_len(hop), self.max(hop));
         let slot = self.slot(key);
-        let queue = &mut self.slots[slot as usize].1;
-        let needs_frame = queue.needs_frame(header, packet.len(), max, alone);
-        // A queue of whole frames lasts longer than one of small packets: under `busy` the frames
-        // that the device has count too, so that the delay of a full queue stays bounded.
-        let ahead = match self.config.policy {
-            Policy::Busy => self.device.waiting() as usize,
-            Policy::Forced => 0,
-        };
-        let full = match needs_frame {
-            true if queue.frames() + ahead >= self.config.queue_frames => {
-                Some(DropReason::QueueFull)
-            }
-            true if self.frames >= self.config.total_frames => Some(DropReason::TotalFull),
-            _ => None,
-        };
-        if let Some(reason) = full {
-            self.counters.drop(reason);
-            self.hops[hop.0 as usize].1.over_bound += 1;
-            self.settle(slot);
-            return self.recycle(packet);
-        }
-        let buffer = needs_frame.then(|| {
+        let buffer = self.slots[slot as usize].1.needs_frame(packet.len(), max).then(|| {
             self.frames += 1;
             self.buffer()
         });
-        self.slots[slot as usize].1.push(&packet, header, flow, alone, buffer, now);
+        let queue = &mut self.slots[slot as usize].1;
+        queue.push(&packet, header, flow, buffer, now);
+        if queue.frames() > self.config.queue_frames || self.frames > self.config.total_frames {
+            let full = queue.has_full_frame(max) || self.config.policy == Policy::Forced;
+            self.let_go(slot, if full { Cause::Size } else { Cause::Ready });
+            self.hops[hop.0 as usize].1.over_bound += 1;
+        }
         self.settle(slot);
         self.recycle(packet);
+    }
+
+    /// Takes the oldest frame of queue `slot`, which has one. Settle the queue afterwards.
+    fn take(&mut self, slot: u32, cause: Cause) -> Frame {
+        let (key, queue) = &mut self.slots[slot as usize];
+        let (Hop { outer, hop_limit, .. }, stats) = &mut self.hops[key.hop as usize];
+        let repr =
+            Repr { outer: *outer, dscp: key.dscp, ecn: key.ecn, hop_limit: *hop_limit };
+        let Left { bytes, packets, payload, oldest } =
+            queue.pop(&repr).expect("a queue that leaves has a frame");
+        stats.count(packets, u64::from(payload), bytes.len() as u64, cause);
+        self.frames -= 1;
+        Frame { hop: HopId(key.hop), bytes, packets, oldest }
+    }
+
+    /// Lets the oldest frame of queue `slot` go to the device, busy or not, which then decides what
+    /// becomes of it. Settle the queue afterwards.
+    fn let_go(&mut self, slot: u32, cause: Cause) {
+        let frame = self.take(slot, cause);
+        self.passing.push_back(frame);
     }
 
     /// The slot of a queue, taken into use where it has none.
@@ -267,7 +281,7 @@ impl Aggregator {
                 }
             }
             (Policy::Busy, device) if device.waiting() < self.config.inflight => {
-                if now >= self.rest.until() {
+                if now >= self.backoff.until() {
                     Some((slot, Cause::Ready))
                 } else {
                     self.full.first().map(|(_, slot)| (slot, Cause::Size))
@@ -286,14 +300,16 @@ impl Aggregator {
     }
 
     /// Counts a frame that goes to the device.
-    fn hand_over(&mut self, packets: u32, now: Instant) {
+    fn hand_over(&mut self, frame: Frame, now: Instant) -> Frame {
         if self.device.waiting() == 0 {
-            self.rest.began(now);
+            self.backoff.began(now);
         }
-        self.counters.packets_out += u64::from(packets);
+        self.last = Sent { packets: frame.packets, bytes: frame.bytes.len() as u32 };
+        self.counters.packets_out += u64::from(frame.packets);
         if let Device::Tells { waiting, .. } = &mut self.device {
             *waiting = waiting.saturating_add(1);
         }
+        frame
     }
 }
 
@@ -318,7 +334,7 @@ impl Stage for Aggregator {
     type In = Outbound;
     type Out = Frame;
 
-    /// Gathers, passes or drops a packet. An unknown hop is a malformed packet.
+    /// Gathers a packet or lets it pass. One for an unknown hop is dropped as malformed.
     fn enqueue(&mut self, Outbound { hop, mark, mut packet }: Outbound, now: Instant) {
         self.counters.packets_in += 1;
         let Some(view) = Ip::parse(&packet).ok().filter(|_| (hop.0 as usize) < self.hops.len())
@@ -333,37 +349,30 @@ impl Stage for Aggregator {
             Verdict::Gather if !fits => Verdict::Alone,
             verdict => verdict,
         };
-        let queued = self.index.get(&key).map(|slot| &self.slots[*slot as usize].1);
-        let behind = queued.is_some_and(|queue| queue.flows & flow_bit(&view) != 0);
+        let flow = FlowBits::of(&view);
         packet.truncate(len);
-        match verdict {
-            Verdict::Gather => self.gather(hop, packet, key, false, now),
-            Verdict::Alone if behind && len <= MAX_LEN => self.gather(hop, packet, key, true, now),
-            Verdict::Alone | Verdict::Pass => {
-                self.passing.push_back(Frame { hop, bytes: packet, packets: 1, oldest: now });
-            }
+        if verdict == Verdict::Gather {
+            return self.gather(hop, packet, key, flow, now);
         }
+        // What is held of its flow leaves first, and with it all that is held before that.
+        let slot = self.index.get(&key).copied();
+        if let Some(slot) = slot.filter(|slot| self.slots[*slot as usize].1.holds(flow)) {
+            while self.slots[slot as usize].1.frames() > 0 {
+                self.let_go(slot, Cause::Ready);
+            }
+            self.settle(slot);
+        }
+        self.passing.push_back(Frame { hop, bytes: packet, packets: 1, oldest: now });
     }
 
     fn dequeue(&mut self, now: Instant) -> Option<Frame> {
-        if let Some(frame) = self.passing.pop_front() {
-            self.hand_over(1, now);
-            return Some(frame);
-        }
-        let (slot, cause) = self.choose(now)?;
-        let (key, queue) = &mut self.slots[slot as usize];
-        let hop = HopId(key.hop);
-        let (entry, stats) = &mut self.hops[key.hop as usize];
-        let hop_limit = entry.hop_limit;
-        let repr = Repr { outer: entry.outer, dscp: key.dscp, ecn: key.ecn, hop_limit };
-        let before = queue.bytes;
-        let left = queue.pop(&repr).expect("a chosen queue has a frame");
-        let payload = u64::from(before - queue.bytes);
-        stats.count(left.packets, payload, left.bytes.len() as u64, cause);
-        self.frames -= 1;
-        self.settle(slot);
-        self.hand_over(left.packets, now);
-        Some(Frame { hop, bytes: left.bytes, packets: left.packets, oldest: left.oldest })
+        let frame = self.passing.pop_front().or_else(|| {
+            let (slot, cause) = self.choose(now)?;
+            let frame = self.take(slot, cause);
+            self.settle(slot);
+            Some(frame)
+        })?;
+        Some(self.hand_over(frame, now))
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -372,7 +381,7 @@ impl Stage for Aggregator {
         match self.config.policy {
             Policy::Forced if self.device.takes_frames() => Some(oldest + self.config.timeout),
             Policy::Busy if self.device.waiting() < self.config.inflight => {
-                Some(ceiling.min(self.rest.until()))
+                Some(ceiling.min(self.backoff.until()))
             }
             Policy::Forced | Policy::Busy => Some(ceiling),
         }
@@ -384,7 +393,8 @@ impl Stage for Aggregator {
 
     fn held(&self) -> u64 {
         let gathered: u64 = self.slots.iter().map(|(_, queue)| u64::from(queue.packets)).sum();
-        gathered + self.passing.len() as u64
+        let passing: u64 = self.passing.iter().map(|frame| u64::from(frame.packets)).sum();
+        gathered + passing
     }
 
     fn packets(out: &Frame) -> u64 {

@@ -1,8 +1,8 @@
 //! Which packets are gathered.
 //!
 //! Rules are tried in order; the first that matches, length included, decides. A packet that a
-//! rule would take but for its length is sent alone, yet never overtakes gathered packets of its
-//! own flow ([`Verdict::Alone`]).
+//! rule would take but for its length is sent alone ([`Verdict::Alone`]). No packet overtakes
+//! gathered packets of its own flow: what is held of the flow leaves first.
 
 use sheaf_wire::ip::{Ip, Protocol, Version};
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 pub enum Verdict {
     /// Gather it with others.
     Gather,
-    /// Too long to share a frame: send it alone, behind its own flow's gathered packets.
+    /// Too long to share a frame: send it alone.
     Alone,
     /// Not ours: let it pass.
     Pass,
@@ -108,15 +108,50 @@ impl Rules {
     }
 }
 
-/// A number for the flow of `packet` (addresses, protocol, ports), 0..64: the bit that stands for
-/// it in a queue's set of gathered flows. Two flows may share one; a long packet then waits for a
-/// stranger's, which costs a little and breaks nothing.
-pub(crate) fn flow_bit(packet: &Ip<'_>) -> u64 {
-    let (source, destination) = packet.ports().unwrap_or((0, 0));
-    let start =
-        u64::from(packet.protocol().0) << 32 | u64::from(source) << 16 | u64::from(destination);
+/// The flows of some packets, as bits of two sets: by addresses, protocol and ports, and by
+/// addresses only, which is all that every fragment has.
+///
+/// Two flows may share a bit. A queue then leaves early for a stranger's packet, which costs a
+/// little and breaks nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FlowBits {
+    /// Five-tuples; empty for a fragment.
+    tuples: u64,
+    /// Pairs of addresses.
+    pairs: u64,
+}
+
+impl FlowBits {
+    /// The flow of one packet.
+    pub fn of(packet: &Ip<'_>) -> FlowBits {
+        let pairs = bit(packet, 0);
+        if packet.is_fragment() {
+            return FlowBits { tuples: 0, pairs };
+        }
+        let (source, destination) = packet.ports().unwrap_or((0, 0));
+        let ports = u64::from(source) << 16 | u64::from(destination);
+        FlowBits { tuples: bit(packet, u64::from(packet.protocol().0) << 32 | ports), pairs }
+    }
+
+    /// Adds the flow of another packet.
+    pub fn add(&mut self, other: FlowBits) {
+        self.tuples |= other.tuples;
+        self.pairs |= other.pairs;
+    }
+
+    /// Whether the flow of one packet, `other`, may be among these: by its ports where it has them.
+    pub fn meets(self, other: FlowBits) -> bool {
+        match other.tuples {
+            0 => self.pairs & other.pairs != 0,
+            tuples => self.tuples & tuples != 0,
+        }
+    }
+}
+
+/// One of 64 bits, chosen by the addresses of `packet` and what is hashed before them.
+fn bit(packet: &Ip<'_>, before: u64) -> u64 {
     let (words, _) = packet.addresses().as_chunks::<4>();
-    let hash = words.iter().fold(start, |hash, word| {
+    let hash = words.iter().fold(before, |hash, word| {
         (hash ^ u64::from(u32::from_be_bytes(*word))).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     });
     1 << (hash >> 58)

@@ -48,14 +48,15 @@ pub struct Config {
     pub max: u16,
     /// Longest wait under `forced` while the device takes frames; 5 ms (both theses).
     pub timeout: Duration,
-    /// Longest wait under any policy, also when the device's signal is stuck; 40 ms.
+    /// Longest wait under any policy, also when the device's signal is stuck; 100 ms. A station with
+    /// ten calls fills a frame in 60 ms; with less than that, frames leave half full at the top.
     pub hold: Duration,
     /// Frames that the device has, the one on the air included, when packets begin to gather under
     /// `busy`; 1.
     pub inflight: u32,
-    /// Restraint under `busy`: after a frame for which the device took longer than for its
-    /// quickest, queues without a full frame rest for this many times the excess; 6. 0 for none.
-    pub rest: u32,
+    /// Backoff on a contended channel under `busy`, as a multiple of the time for which full frames
+    /// wait for the channel beyond their own; 12. 0 for none. See [`crate::backoff`].
+    pub backoff: u32,
     /// What is gathered.
     pub rules: Rules,
     /// Frames that wait per next hop and class, under `busy` with those that the device has; 12.
@@ -71,9 +72,9 @@ impl Default for Config {
             min: Threshold::Bytes(500),
             max: 1500,
             timeout: Duration::from_millis(5),
-            hold: Duration::from_millis(40),
+            hold: Duration::from_millis(100),
             inflight: 1,
-            rest: 6,
+            backoff: 12,
             rules: Rules::default(),
             queue_frames: 12,
             total_frames: 256,

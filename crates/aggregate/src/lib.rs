@@ -8,7 +8,7 @@
 //! * [`classify`]: which packets are gathered;
 //! * [`aggregator`]: the stage that gathers and sends meta packets ([`Aggregator`]);
 //! * [`queue`]: one queue per next hop and class, packed into frames as packets come;
-//! * [`rest`]: restraint on a loaded channel;
+//! * [`backoff`]: backoff on a contended channel;
 //! * [`splitter`]: the other end ([`Splitter`]), and whose meta packets it takes ([`Senders`]);
 //! * [`stats`]: the counters of the theses and the ratios derived from them.
 //!
@@ -45,16 +45,16 @@
 //! ```
 
 pub mod aggregator;
+pub mod backoff;
 pub mod classify;
 pub mod config;
 pub mod queue;
-pub mod rest;
 pub mod splitter;
 pub mod stats;
 
 pub use aggregator::{Aggregator, Device, Frame, Hop, HopId, Outbound};
+pub use backoff::Backoff;
 pub use classify::{Rule, Rules, Verdict};
 pub use config::{Config, ConfigError, Policy, Threshold};
-pub use rest::Rest;
 pub use splitter::{Senders, Splitter};
 pub use stats::Stats;

@@ -4,6 +4,7 @@
 //! is first in, first out and `max` bounds both; and it leaves one copy per packet and none when
 //! a frame leaves.
 
+use crate::classify::FlowBits;
 use sheaf_stage::Instant;
 use sheaf_wire::ecn::Ecn;
 use sheaf_wire::meta::{MAX_PACKETS, Repr};
@@ -17,8 +18,6 @@ pub(crate) struct Pending {
     pub oldest: Instant,
     /// Length of the packet added last.
     last: usize,
-    /// Nothing more may be added: it is full, or holds a long packet that travels alone.
-    closed: bool,
 }
 
 /// One queue.
@@ -28,14 +27,16 @@ pub(crate) struct Queue {
     /// Bytes of all waiting packets, outer headers not counted.
     pub bytes: u32,
     pub packets: u32,
-    /// Bits of the flows that wait here ([`crate::classify::flow_bit`]).
-    pub flows: u64,
+    /// The flows that wait here.
+    flows: FlowBits,
 }
 
 /// A frame that left its queue.
 pub(crate) struct Left {
     pub bytes: Vec<u8>,
     pub packets: u32,
+    /// Bytes of its packets, the outer header not counted.
+    pub payload: u32,
     pub oldest: Instant,
 }
 
@@ -53,20 +54,20 @@ impl Queue {
     /// Whether the first frame cannot take another packet like its last.
     pub fn has_full_frame(&self, max: u16) -> bool {
         self.frames.front().is_some_and(|frame| {
-            self.frames.len() > 1
-                || frame.closed
-                || frame.bytes.len() + frame.last > usize::from(max)
+            self.frames.len() > 1 || frame.bytes.len() + frame.last > usize::from(max)
         })
     }
 
     /// Whether a packet of `len` bytes would need another frame.
-    pub fn needs_frame(&self, header: usize, len: usize, max: u16, alone: bool) -> bool {
+    pub fn needs_frame(&self, len: usize, max: u16) -> bool {
         self.frames.back().is_none_or(|last| {
-            let full =
-                last.bytes.len() + len > usize::from(max) || last.packets as usize == MAX_PACKETS;
-            debug_assert!(last.bytes.len() >= header);
-            alone || last.closed || full
+            last.bytes.len() + len > usize::from(max) || last.packets as usize == MAX_PACKETS
         })
+    }
+
+    /// Whether packets of one of these flows wait here.
+    pub fn holds(&self, flow: FlowBits) -> bool {
+        self.flows.meets(flow)
     }
 
     /// Adds a packet at the end, in a new frame made of `buffer` where one is given.
@@ -74,21 +75,14 @@ impl Queue {
         &mut self,
         packet: &[u8],
         header: usize,
-        flow: u64,
-        alone: bool,
+        flow: FlowBits,
         buffer: Option<Vec<u8>>,
         now: Instant,
     ) {
         if let Some(mut bytes) = buffer {
             bytes.clear();
             bytes.resize(header, 0);
-            self.frames.push_back(Pending {
-                bytes,
-                packets: 0,
-                oldest: now,
-                last: 0,
-                closed: alone,
-            });
+            self.frames.push_back(Pending { bytes, packets: 0, oldest: now, last: 0 });
         }
         let frame = self.frames.back_mut().expect("a queue without frames was given a buffer");
         frame.bytes.extend_from_slice(packet);
@@ -96,23 +90,24 @@ impl Queue {
         frame.last = packet.len();
         self.bytes += packet.len() as u32;
         self.packets += 1;
-        self.flows |= flow;
+        self.flows.add(flow);
     }
 
     /// Takes the oldest frame: a meta packet, or, for a single packet, that packet as it was.
     pub fn pop(&mut self, repr: &Repr) -> Option<Left> {
         let Pending { mut bytes, packets, oldest, .. } = self.frames.pop_front()?;
-        self.bytes -= (bytes.len() - repr.header_len()) as u32;
+        let payload = (bytes.len() - repr.header_len()) as u32;
+        self.bytes -= payload;
         self.packets -= packets;
         if self.frames.is_empty() {
-            self.flows = 0;
+            self.flows = FlowBits::default();
         }
         if packets == 1 {
             bytes.drain(..repr.header_len());
         } else {
             repr.emit(bytes.len(), &mut bytes);
         }
-        Some(Left { bytes, packets, oldest })
+        Some(Left { bytes, packets, payload, oldest })
     }
 }
 

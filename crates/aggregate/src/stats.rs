@@ -32,7 +32,8 @@ pub struct Stats {
     pub by_size: u64,
     /// Frames that left because the device could take one.
     pub by_ready: u64,
-    /// Frames let go although the device was busy, because the queue or the total was at its bound.
+    /// Frames let go although the device was busy, because the queue or the total was over its
+    /// bound. Counted above by size or ready, too.
     pub over_bound: u64,
 }
 

@@ -5,13 +5,17 @@ use sheaf_aggregate::{
     Aggregator, Config, Device, Frame, Hop, HopId, Outbound, Policy, Rule, Rules, Splitter,
 };
 use sheaf_stage::conformance::{self, Op};
-use sheaf_stage::{DropReason, Duration, Instant, Stage};
+use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::ecn::Ecn;
 use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{Meta, Outer};
 
 const MS: Duration = Duration::from_millis(1);
+/// The longest wait by default.
+const HOLD: Instant = Instant::from_millis(100);
 const BUSY: Device = Device::Tells { waiting: 2, limit: 50 };
+
+const IDLE: Device = Device::Tells { waiting: 0, limit: 50 };
 
 fn outer(last: u8) -> Outer {
     Outer::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, last].into() }
@@ -109,24 +113,51 @@ fn while_the_device_is_busy_packets_gather_and_fill_frames() {
     assert_eq!(aggregator.held(), 6);
 }
 
-#[test]
-fn after_a_frame_that_waited_for_the_channel_only_full_frames_leave_for_a_while() {
-    let (mut aggregator, hop) = aggregator(Config::default());
-    let idle = Device::Tells { waiting: 0, limit: 50 };
-    let at = |ms: u32| Instant::ZERO + ms * MS;
-    // The quickest service is 1 ms, the next takes 3 ms: 6 · 2 ms of rest.
-    aggregator.set_device(idle, at(0));
-    assert_eq!(send(&mut aggregator, hop, packet(1, 0, 60, 0), at(0)).len(), 1);
-    aggregator.set_device(idle, at(1));
-    assert_eq!(send(&mut aggregator, hop, packet(1, 1, 60, 0), at(10)).len(), 1);
-    aggregator.set_device(idle, at(13));
-    assert!(send(&mut aggregator, hop, packet(1, 2, 60, 0), at(14)).is_empty());
-    let deadline = aggregator.next_deadline().unwrap();
-    assert!(deadline > at(24) && deadline <= at(25), "{deadline:?}");
-    for seq in 3..26 {
-        let sent = send(&mut aggregator, hop, packet(1, seq, 60, 0), at(15));
-        assert_eq!(sent.len(), usize::from(seq == 25), "only the 24th fills the frame");
+/// Sends frames of 12 packets by a device that takes `service` for each but the first, which takes
+/// 5 ms; returns when the last of them was done.
+fn contended(aggregator: &mut Aggregator, hop: HopId, frames: u32, service: Duration) -> Instant {
+    let mut now = Instant::from_millis(10);
+    for frame in 0..frames {
+        aggregator.set_device(BUSY, now);
+        for seq in 0..12 {
+            assert!(send(aggregator, hop, packet(1, seq, 60, 0), now).is_empty());
+        }
+        aggregator.set_device(IDLE, now);
+        now = now.max(aggregator.next_deadline().unwrap());
+        assert_eq!(drain(aggregator, now)[0].packets, 12);
+        now += if frame == 0 { 5 * MS } else { service };
     }
+    aggregator.set_device(IDLE, now);
+    now
+}
+
+#[test]
+fn after_full_frames_that_waited_for_the_channel_only_full_frames_leave_for_a_while() {
+    let (mut aggregator, hop) = aggregator(Config::default());
+    let now = contended(&mut aggregator, hop, 30, 25 * MS);
+    // Frames half as long as the longest waited 15 ms beyond twice the quickest.
+    assert!(send(&mut aggregator, hop, packet(1, 0, 60, 0), now).is_empty());
+    let deadline = aggregator.next_deadline().unwrap();
+    assert!(deadline > now + 80 * MS && deadline < now + 90 * MS, "{:?}", deadline - now);
+    for seq in 1..24 {
+        let sent = send(&mut aggregator, hop, packet(1, seq, 60, 0), now);
+        assert_eq!(sent.len(), usize::from(seq == 23), "only the 24th fills the frame");
+    }
+}
+
+#[test]
+fn without_backoff_a_packet_leaves_as_soon_as_the_device_is_free() {
+    let (mut aggregator, hop) = aggregator(Config { backoff: 0, ..Config::default() });
+    aggregator.set_device(IDLE, Instant::ZERO);
+    let now = contended(&mut aggregator, hop, 30, 25 * MS);
+    assert_eq!(send(&mut aggregator, hop, packet(1, 0, 60, 0), now).len(), 1);
+}
+
+#[test]
+fn frames_that_are_full_but_find_the_channel_free_are_followed_by_no_backoff() {
+    let (mut aggregator, hop) = aggregator(Config::default());
+    let now = contended(&mut aggregator, hop, 30, 7 * MS);
+    assert_eq!(send(&mut aggregator, hop, packet(1, 0, 60, 0), now).len(), 1);
 }
 
 #[test]
@@ -136,8 +167,8 @@ fn no_packet_waits_longer_than_hold_when_the_device_is_stuck() {
         aggregator.set_device(Device::Tells { waiting: 5, limit: 5 }, Instant::ZERO);
         send(&mut aggregator, hop, packet(1, 0, 60, 0), Instant::ZERO);
         send(&mut aggregator, hop, packet(1, 1, 60, 0), Instant::ZERO + MS);
-        assert_eq!(aggregator.next_deadline(), Some(Instant::from_millis(40)));
-        assert_eq!(drain(&mut aggregator, Instant::from_millis(40))[0].packets, 2);
+        assert_eq!(aggregator.next_deadline(), Some(HOLD));
+        assert_eq!(drain(&mut aggregator, HOLD)[0].packets, 2);
     }
 }
 
@@ -148,7 +179,7 @@ fn classes_and_ecn_capabilities_never_share_a_frame() {
     for class in [46 << 2, 0, 46 << 2 | 2, 46 << 2 | 3, 46 << 2 | 1, 0] {
         send(&mut aggregator, hop, packet(1, 0, 60, class), Instant::ZERO);
     }
-    let sent = drain(&mut aggregator, Instant::from_millis(40));
+    let sent = drain(&mut aggregator, HOLD);
     let seen: Vec<_> = sent.iter().map(|f| (Ip::parse(&f.bytes).unwrap(), f.packets)).collect();
     let mut classes: Vec<_> = seen.iter().map(|(v, n)| (v.dscp(), v.ecn(), *n)).collect();
     classes.sort();
@@ -159,16 +190,41 @@ fn classes_and_ecn_capabilities_never_share_a_frame() {
 }
 
 #[test]
-fn a_long_packet_goes_alone_behind_its_own_flow_and_past_others() {
+fn a_long_packet_passes_strangers_and_lets_what_is_held_of_its_flow_leave_first() {
     let (mut aggregator, hop) = aggregator(Config::default());
     aggregator.set_device(BUSY, Instant::ZERO);
     send(&mut aggregator, hop, packet(1, 0, 60, 0), Instant::ZERO);
+    send(&mut aggregator, hop, packet(1, 1, 60, 0), Instant::ZERO);
     let stranger = send(&mut aggregator, hop, packet(2, 0, 1400, 0), Instant::ZERO);
-    assert_eq!(stranger.len(), 1, "a long packet of another flow does not wait");
-    assert!(send(&mut aggregator, hop, packet(1, 1, 1400, 0), Instant::ZERO).is_empty());
-    send(&mut aggregator, hop, packet(1, 2, 60, 0), Instant::ZERO);
-    let sent = drain(&mut aggregator, Instant::from_millis(40));
-    assert_eq!(sent.iter().map(|f| f.bytes.len()).collect::<Vec<_>>(), [60, 1400, 60]);
+    assert_eq!(stranger.iter().map(|f| f.bytes.len()).collect::<Vec<_>>(), [1400]);
+    let own = send(&mut aggregator, hop, packet(1, 2, 1400, 0), Instant::ZERO);
+    assert_eq!(own.iter().map(|f| f.bytes.len()).collect::<Vec<_>>(), [140, 1400]);
+    assert_eq!(aggregator.held(), 0);
+}
+
+#[test]
+fn a_packet_that_no_rule_takes_does_not_overtake_its_flow() {
+    let rule = Rule { mark: (1, 1), ..Rule::default() };
+    let rules = Rules { rules: vec![rule], acks: false };
+    let (mut aggregator, hop) = aggregator(Config { rules, ..Config::default() });
+    aggregator.set_device(BUSY, Instant::ZERO);
+    let marked = Outbound { hop, mark: 1, packet: packet(1, 0, 60, 0) };
+    aggregator.enqueue(marked, Instant::ZERO);
+    let sent = send(&mut aggregator, hop, packet(1, 1, 60, 0), Instant::ZERO);
+    let expected = [packet(1, 0, 60, 0), packet(1, 1, 60, 0)];
+    assert_eq!(sent.into_iter().map(|f| f.bytes).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_fragment_waits_for_no_ports_and_lets_what_its_addresses_hold_leave_first() {
+    let (mut aggregator, hop) = aggregator(Config::default());
+    aggregator.set_device(BUSY, Instant::ZERO);
+    send(&mut aggregator, hop, packet(1, 0, 60, 0), Instant::ZERO);
+    let mut fragment = packet(0, 1, 60, 0);
+    fragment[6] = 0x20;
+    let sent = send(&mut aggregator, hop, fragment.clone(), Instant::ZERO);
+    let expected = [packet(1, 0, 60, 0), fragment];
+    assert_eq!(sent.into_iter().map(|f| f.bytes).collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -183,16 +239,30 @@ fn a_hop_that_cannot_split_is_never_sent_a_meta_packet() {
 }
 
 #[test]
-fn what_waits_is_bounded_and_the_overflow_is_counted() {
+fn over_the_bound_the_oldest_frame_goes_to_the_busy_device_and_nothing_is_dropped() {
     let (mut aggregator, hop) = aggregator(Config::default());
     aggregator.set_device(BUSY, Instant::ZERO);
-    for seq in 0..10 * 24 + 5 {
-        send(&mut aggregator, hop, packet(1, seq, 60, 0), Instant::ZERO);
+    let mut sent = Vec::new();
+    for seq in 0..12 * 24 + 5 {
+        sent.extend(send(&mut aggregator, hop, packet(1, seq, 60, 0), Instant::ZERO));
     }
-    // Twelve frames, less the two that the device has.
-    assert_eq!(aggregator.held(), 10 * 24);
-    assert_eq!(aggregator.counters().dropped(DropReason::QueueFull), 5);
-    assert_eq!(aggregator.total().dropped, 5);
+    assert_eq!(sent.iter().map(|f| f.packets).collect::<Vec<_>>(), [24], "the 13th needs room");
+    assert_eq!(sent[0].bytes[20..80], packet(1, 0, 60, 0), "the oldest");
+    assert_eq!(aggregator.held(), 11 * 24 + 5);
+    assert_eq!(aggregator.counters().dropped_total(), 0);
+    assert_eq!(aggregator.total().over_bound, 1);
+}
+
+#[test]
+fn over_the_bound_of_all_queues_a_frame_leaves_for_each_that_comes() {
+    let (mut aggregator, first) = aggregator(Config { total_frames: 12, ..Config::default() });
+    let second = aggregator.add_hop(Hop { outer: outer(3), max: None });
+    aggregator.set_device(BUSY, Instant::ZERO);
+    for seq in 0..12 * 24 {
+        assert!(send(&mut aggregator, first, packet(1, seq, 60, 0), Instant::ZERO).is_empty());
+    }
+    assert_eq!(send(&mut aggregator, second, packet(1, 0, 60, 0), Instant::ZERO).len(), 1);
+    assert_eq!((aggregator.frames(), aggregator.total().over_bound), (12, 1));
 }
 
 #[test]
@@ -206,7 +276,7 @@ fn an_unfinished_inner_checksum_is_finished() {
     unfinished[26..28].copy_from_slice(&pseudo.to_be_bytes());
     send(&mut aggregator, hop, unfinished, Instant::ZERO);
     send(&mut aggregator, hop, right.clone(), Instant::ZERO);
-    let sent = drain(&mut aggregator, Instant::from_millis(40));
+    let sent = drain(&mut aggregator, HOLD);
     for inner in Meta::parse(&sent[0].bytes).unwrap().packets() {
         assert_eq!(inner.bytes(), right);
     }
@@ -218,7 +288,7 @@ fn a_congestion_mark_on_the_outer_header_reaches_the_capable_inner_packets() {
     aggregator.set_device(BUSY, Instant::ZERO);
     send(&mut aggregator, hop, packet(1, 0, 60, 2), Instant::ZERO);
     send(&mut aggregator, hop, packet(1, 1, 60, 2), Instant::ZERO);
-    let mut frame = drain(&mut aggregator, Instant::from_millis(40)).remove(0);
+    let mut frame = drain(&mut aggregator, HOLD).remove(0);
     frame.bytes[1] |= 3;
     frame.bytes[10..12].fill(0);
     let checksum = sheaf_wire::checksum::ipv4_header(&frame.bytes[..20]);
@@ -274,6 +344,32 @@ proptest! {
     }
 
     #[test]
+    fn no_packet_waits_while_the_device_is_free_and_nobody_else_has_the_channel(
+        arrivals in proptest::collection::vec((0u16..8, 32usize..256, 0u64..4_000_000), 1..400),
+    ) {
+        let (mut aggregator, hop) = aggregator(Config::default());
+        aggregator.set_device(IDLE, Instant::ZERO);
+        let (mut now, mut done) = (Instant::ZERO, None);
+        let air_time = |frames: &[Frame]| -> Duration {
+            // A channel of our own at 2 Mbit/s: 1 ms a frame and 4 µs a byte.
+            frames.iter().map(|f| MS + Duration::from_micros(4 * f.bytes.len() as u64)).sum()
+        };
+        for (seq, (port, len, gap)) in arrivals.into_iter().enumerate() {
+            now += Duration::from_nanos(gap);
+            while let Some(at) = done.filter(|at| *at <= now) {
+                aggregator.set_device(IDLE, at);
+                let sent = drain(&mut aggregator, at);
+                done = (!sent.is_empty()).then(|| at + air_time(&sent));
+                prop_assert!(done.is_some() || aggregator.held() == 0, "a free device, and held");
+            }
+            let sent = send(&mut aggregator, hop, packet(port, seq as u32, len, 0), now);
+            prop_assert!(done.is_some() || sent.len() == 1, "a free device takes it at once");
+            prop_assert!(done.is_none() || sent.is_empty(), "a busy device is given nothing");
+            done = done.or_else(|| Some(now + air_time(&sent)));
+        }
+    }
+
+    #[test]
     fn whatever_goes_in_comes_out_whole_in_flow_order_and_within_max(
         sizes in proptest::collection::vec((0u16..4, 32usize..700, 0u64..3_000_000, 0u32..4), 1..150),
         max in 100u16..=2048,
@@ -301,7 +397,7 @@ proptest! {
             offered.push(packet.clone());
             collect(send(&mut aggregator, hop, packet, now));
         }
-        collect(drain(&mut aggregator, now + Duration::from_millis(40)));
+        collect(drain(&mut aggregator, now + Config::default().hold));
         for port in 0..4u16 {
             let of = |all: &[Vec<u8>]| -> Vec<Vec<u8>> {
                 all.iter().filter(|p| p[20..22] == port.to_be_bytes()).cloned().collect()

@@ -14,7 +14,7 @@ use crate::merge::Rule;
 use crate::ticker::{Cause, Tick};
 use crate::{Error, Event, Merge, Ticker};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use sheaf_aggregate::{Config, Policy, Rest};
+use sheaf_aggregate::{Backoff, Config, Policy};
 use sheaf_netio::poller::Poller;
 use sheaf_stage::{Duration, Instant};
 
@@ -28,7 +28,7 @@ const TURN: usize = 256;
 /// Who says how busy the device is.
 enum Side {
     /// Nobody, or the device itself.
-    Device { ticker: Ticker, rest: Rest },
+    Device { ticker: Ticker, backoff: Backoff },
     /// The lanes' ticks, by gate.
     Lanes { lanes: Vec<Option<Lane>>, fifo: bool, epoll: Epoll },
 }
@@ -69,7 +69,7 @@ impl Controller {
             ifindex,
             mac,
             cookie,
-            side: Side::Device { ticker, rest: Rest::default() },
+            side: Side::Device { ticker, backoff: Backoff::default() },
             config: config.clone(),
             waiting: [None; SLOTS as usize],
             wants: Vec::new(),
@@ -84,11 +84,13 @@ impl Controller {
     pub fn device_done(&mut self, done: u64, limit: u32, now: Instant) {
         let before = self.merge.device().read();
         if done > before.done
-            && let Side::Device { rest, .. } = &mut self.side
+            && let Side::Device { backoff, .. } = &mut self.side
         {
-            rest.began(Instant::from_nanos(before.handed));
-            rest.finished(self.config.rest, now);
-            self.merge.device().rest_until(rest.until().as_nanos());
+            backoff.began(Instant::from_nanos(before.handed));
+            // One frame at a time, so the last that went out is the one that is done.
+            let (packets, bytes) = before.last_frame();
+            backoff.finished(&self.config, packets, bytes, now);
+            self.merge.device().rest_until(backoff.until().as_nanos());
         }
         self.merge.device().tell(done, limit);
     }
@@ -156,7 +158,7 @@ impl Controller {
         epoll.wait(&mut events, EpollTimeout::ZERO).map_err(std::io::Error::from)?;
         for (gate, lane) in lanes.iter_mut().enumerate() {
             let Some(lane) = lane.as_mut().filter(|lane| lane.under_way() > 0) else { continue };
-            lane.settle(self.config.rest, now)?;
+            lane.settle(&self.config, now)?;
             if let Some(passed) = lane.strangers() {
                 self.merge.gates().strangers_left(gate as u32, passed);
             }
@@ -211,8 +213,12 @@ impl Controller {
                 let strangers = self.merge.device().read().passed;
                 let untracked = self.merge.gates().untracked(gate);
                 let left = lane.send(tick, on, strangers, untracked, now)?;
+                if left {
+                    let (packets, bytes) = self.merge.device().read().last_frame();
+                    lane.carries(packets, bytes);
+                }
                 // An idle device is done already.
-                lane.settle(self.config.rest, sheaf_netio::clock::now())?;
+                lane.settle(&self.config, sheaf_netio::clock::now())?;
                 if let Some(passed) = lane.strangers() {
                     self.merge.gates().strangers_left(gate, passed);
                 }
@@ -327,9 +333,9 @@ impl Controller {
             {
                 Ok(None)
             }
-            (Policy::Busy, Side::Device { rest, .. }) => {
+            (Policy::Busy, Side::Device { backoff, .. }) => {
                 let Some((_, slot)) = waited else { return Ok(None) };
-                if now >= rest.until() {
+                if now >= backoff.until() {
                     return Ok(Some((slot, Cause::Ready)));
                 }
                 if let Some(slot) = self.wants.pop() {
@@ -355,7 +361,7 @@ impl Controller {
         if self.config.policy == Policy::Busy {
             let rests = |until: Instant| Some(until).filter(|until| *until > now);
             let rest = match &self.side {
-                Side::Device { rest, .. } => deadline.and_then(|_| rests(rest.until())),
+                Side::Device { backoff, .. } => deadline.and_then(|_| rests(backoff.until())),
                 // The gate opens then, too.
                 Side::Lanes { lanes, .. } => {
                     lanes.iter().flatten().filter_map(|lane| rests(lane.rests_until())).min()

@@ -11,7 +11,7 @@
 
 use crate::merge::Rule;
 use crate::ticker::{Tick, Ticker};
-use sheaf_aggregate::Rest;
+use sheaf_aggregate::{Backoff, Config};
 use sheaf_stage::{Duration, Instant};
 use std::collections::VecDeque;
 use std::io;
@@ -40,6 +40,9 @@ struct Sent {
     /// What the program had counted before: strangers' frames, and frames without a tick.
     strangers: u32,
     untracked: u32,
+    /// What it carries: packets, and bytes of IP.
+    packets: u32,
+    bytes: u32,
 }
 
 /// Frames under way that are counted together.
@@ -57,7 +60,7 @@ pub(crate) struct Lane {
     service: Duration,
     /// How long the last tick was under way.
     sojourn: Duration,
-    rest: Rest,
+    backoff: Backoff,
     probe: Duration,
     probe_at: Instant,
 }
@@ -72,7 +75,7 @@ impl Lane {
             done: Instant::ZERO,
             service: Duration::ZERO,
             sojourn: Duration::ZERO,
-            rest: Rest::default(),
+            backoff: Backoff::default(),
             probe: PROBE_FIRST,
             probe_at: Instant::ZERO,
         }
@@ -85,7 +88,7 @@ impl Lane {
 
     /// Until when only full frames leave.
     pub fn rests_until(&self) -> Instant {
-        self.rest.until()
+        self.backoff.until()
     }
 
     /// Frames under way.
@@ -115,13 +118,21 @@ impl Lane {
             Some(cpu) => self.ticker.tick_on(cpu, tick)?,
         };
         if left {
-            self.sent.push_back(Sent { at: now, strangers, untracked });
+            let sent = Sent { at: now, strangers, untracked, packets: 1, bytes: 0 };
+            self.sent.push_back(sent);
         }
         Ok(left)
     }
 
-    /// Learns at `now` which ticks are done; `share` as in [`Rest::finished`].
-    pub fn settle(&mut self, share: u32, now: Instant) -> io::Result<()> {
+    /// The tick that was sent last carries so much.
+    pub fn carries(&mut self, packets: u32, bytes: u32) {
+        if let Some(last) = self.sent.back_mut() {
+            (last.packets, last.bytes) = (packets, bytes);
+        }
+    }
+
+    /// Learns at `now` which ticks are done.
+    pub fn settle(&mut self, config: &Config, now: Instant) -> io::Result<()> {
         let left = self.ticker.under_way(self.under_way())?;
         let done = self.under_way().saturating_sub(left);
         for _ in 0..done {
@@ -133,10 +144,11 @@ impl Lane {
             // Several that are done in one look share the time.
             let took = now.saturating_since(began) / done;
             self.service = (self.service * 3 + took) / 4;
-            self.rest.began(began);
             // A fast device has many frames under way, which hide what one of them took.
-            let share = if self.limit(1) == 1 { share } else { 0 };
-            self.rest.finished(share, now);
+            if self.limit(1) == 1 {
+                self.backoff.began(began);
+                self.backoff.finished(config, sent.packets, sent.bytes, now);
+            }
         }
         if done > 0 {
             self.done = now;

@@ -98,8 +98,8 @@ pub struct Device {
     pub asked_at: u64,
     /// Slots of queues that hold something, as bits.
     pub holding: u64,
-    /// Questions that user space left open for too long.
-    pub unheard: u64,
+    /// The last frame: its packets, and below them 32 bits of its bytes of IP.
+    pub last: u64,
     /// Frames that it can have.
     pub limit: u32,
     /// Whether it tells at all.
@@ -156,6 +156,13 @@ pub struct Hop {
     ttl: u8,
     src: [u8; 16],
     dst: [u8; 16],
+}
+
+impl Device {
+    /// Packets and bytes of IP of the last frame.
+    pub fn last_frame(&self) -> (u32, u32) {
+        ((self.last >> 32) as u32, self.last as u32)
+    }
 }
 
 impl Hop {

@@ -264,7 +264,7 @@ impl Page {
         device.look_at = atomic!(page, look_at, AtomicU64).load(Ordering::Relaxed);
         device.asked_at = atomic!(page, asked_at, AtomicU64).load(Ordering::Relaxed);
         device.holding = atomic!(page, holding, AtomicU64).load(Ordering::Relaxed);
-        device.unheard = atomic!(page, unheard, AtomicU64).load(Ordering::Relaxed);
+        device.last = atomic!(page, last, AtomicU64).load(Ordering::Relaxed);
         device.limit = atomic!(page, limit, AtomicU32).load(Ordering::Relaxed);
         device.told = atomic!(page, told, AtomicU32).load(Ordering::Relaxed);
         device.held = atomic!(page, held, AtomicU32).load(Ordering::Relaxed);
@@ -273,8 +273,7 @@ impl Page {
         device
     }
 
-    /// Takes the program's questions back: user space reads its events from now on, and will read
-    /// them again at `nanos` at the latest. What can wait so long wakes nobody.
+    /// User space will read its events at `nanos` at the latest: what can wait so long wakes nobody.
     pub fn look_at(&self, nanos: u64) {
         // In this order with the system call that waits: what is told after it wakes.
         atomic!(self.start(), look_at, AtomicU64).store(nanos, Ordering::SeqCst);

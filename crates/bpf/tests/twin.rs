@@ -305,7 +305,7 @@ fn configs() -> impl Strategy<Value = Config> {
     ];
     let policy = prop::sample::select(vec![Policy::Forced, Policy::Busy]);
     (policy, prop::sample::select(rules), prop::sample::select(vec![600u16, 1500, 2048])).prop_map(
-        |(policy, rules, max)| Config { policy, rules, max, rest: 0, ..Config::default() },
+        |(policy, rules, max)| Config { policy, rules, max, backoff: 0, ..Config::default() },
     )
 }
 

@@ -4,9 +4,12 @@
 mod runs;
 
 use runs::{run, virtual_run};
-use sheaf_lab::experiment::Engine;
-use sheaf_lab::measured::Row;
+use sheaf_lab::experiment::{Engine, Experiment, Tools};
+use sheaf_lab::measured::{Row, Spot};
+use sheaf_lab::plan::Plan;
 use sheaf_lab::result::RunResult;
+use sheaf_medium::{Config, Phy, air_time};
+use sheaf_stage::Bitrate;
 use std::fmt::Write;
 
 /// A number that was measured.
@@ -23,12 +26,12 @@ fn table(rows: &[Row]) -> String {
         let _ = writeln!(
             text,
             "{scenario} {treatment} {x}: kau {kau} uwc {uwc} r70 {r70}, sent {sent} loss {:.3} % \
-             latency {:.3} ms, {:.2} a frame, {} + {} dropped",
+             latency {:.3} ms, {:.2} a frame, {} dropped, {} over the bound",
             number(row, "loss"),
             number(row, "latency"),
             number(row, "packets_per_frame"),
             number(row, "queue_drops"),
-            number(row, "aggregator_drops")
+            number(row, "over_bound")
         );
     }
     text
@@ -68,6 +71,63 @@ fn busy_carries_more_than_forced_and_forced_more_than_nothing_and_busy_costs_no_
     assert!(added < 1.0, "busy adds {added} ms to an idle channel");
     assert_eq!(result.summary("two-hop", "busy", "kau"), Some(72.0));
     assert!(result.answer.contains("times as many"), "{}", result.answer);
+}
+
+/// Medians over `seeds` seeds at one point of `voip-two-hop` in virtual time, of `duration` seconds
+/// each.
+fn medians<const N: usize>(
+    treatment: &str,
+    flows: u32,
+    seeds: u64,
+    duration: f64,
+    keys: [&str; N],
+) -> [f64; N] {
+    let Plan::Voip(mut plan) = Plan::find("voip-two-hop").unwrap() else {
+        panic!("it is about calls");
+    };
+    plan.head.duration = duration;
+    let (scenario, treatment) = ("two-hop".to_owned(), treatment.to_owned());
+    let spot = Spot { scenario, treatment, x: f64::from(flows), seconds: duration };
+    let rows: Vec<_> = (0..seeds)
+        .map(|seed| {
+            plan.head.seed = 1000 * seed + 1;
+            let tools = Tools { sheaf: "sheaf".into() };
+            plan.measure(&spot, Engine::Virtual, &tools).unwrap().metrics
+        })
+        .collect();
+    keys.map(|key| {
+        let value = |row: &Vec<(String, f64)>| row.iter().find(|(name, _)| name == key).unwrap().1;
+        let mut values: Vec<f64> = rows.iter().map(value).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    })
+}
+
+/// What a frame of 1500 bytes takes in `voip-two-hop`, in ms.
+fn full_frame() -> f64 {
+    let rate = Bitrate::from_mbps(2);
+    let config = Config::new(Phy::Dsss { short_preamble: false }, 4, rate);
+    air_time::exchange(&config, rate, 1500).as_secs_f64() * 1e3
+}
+
+#[test]
+fn below_saturation_busy_is_later_than_nothing_by_at_most_one_full_frame() {
+    // The baseline carries 19.
+    for flows in [6, 12, 17] {
+        let of = |treatment| medians(treatment, flows, 5, 60.0, ["latency", "latency_p99"]);
+        let ([mean, p99], [plain, plain_p99]) = (of("busy"), of("baseline"));
+        assert!(mean <= plain + full_frame(), "{flows} flows: mean {mean} ms, without {plain}");
+        assert!(p99 <= plain_p99 + full_frame(), "{flows} flows: p99 {p99}, without {plain_p99}");
+    }
+}
+
+#[test]
+fn just_above_what_the_baseline_carries_busy_is_quick_and_at_the_top_it_carries_nine_tenths() {
+    let [mean, p99] = medians("busy", 24, 5, 60.0, ["latency", "latency_p99"]);
+    assert!(mean < 10.0 && p99 < 35.0, "24 flows: mean {mean} ms, p99 {p99} ms");
+    // Air time allows 88; the dense end takes the plan's own length.
+    let [kau] = medians("busy", 80, 7, 180.0, ["kau"]);
+    assert_eq!(kau, 80.0);
 }
 
 #[test]

@@ -53,8 +53,8 @@
 /* Owners of a queue's last frame that are not the CPU of a packet that left in place. */
 #define TICKER 0xffffffff /* it left on a tick */
 #define NOBODY 0xfffffffe /* it left within a call: it is over when `emitting` is 0 */
-/* After so long without a look at a question, user space hangs: half of the longest `hold`, and
- * longer than a busy machine keeps a real-time thread from running. In ns. */
+/* After so long without a look at a question, user space hangs: longer than a busy machine keeps a
+ * real-time thread from running, and shorter than a listener notices (ITU-T G.114). In ns. */
 #define PATIENCE 20000000
 /* Packets of one gate that follow each other within this time may serve as a probe. In ns. */
 #define NEAR 64000000
@@ -105,7 +105,7 @@ struct device {
 	__u64 look_at;    /* ns: when user space will read its events anyway */
 	__u64 asked_at;   /* ns: since when a question to user space is open; 0: none is */
 	__u64 holding;    /* slots of queues that hold something, as bits */
-	__u64 unheard;    /* questions that user space left open for too long */
+	__u64 last;       /* the last frame: its packets, and below them 32 bits of its bytes of IP */
 	__u32 limit;
 	__u32 told;
 	__u32 held;   /* frames that wait in all queues */
@@ -325,9 +325,10 @@ static __always_inline __u32 fill(struct device *device)
 	return device->told && waiting > 0 ? waiting : 0;
 }
 
-/* Counts a frame that goes out to the device. */
-static __always_inline void count_sent(struct device *device)
+/* Counts a frame of `packets` packets and `bytes` bytes of IP that goes out to the device. */
+static __always_inline void count_sent(struct device *device, __u64 packets, __u32 bytes)
 {
+	device->last = packets << 32 | bytes;
 	if (device->told && device->sent <= device->done)
 		device->handed = bpf_ktime_get_ns();
 	__sync_fetch_and_add(&device->sent, 1);
@@ -883,7 +884,7 @@ in_place:
 			go_untracked(skb, gate, packet->flow);
 		}
 	}
-	count_sent(dev);
+	count_sent(dev, 1, len);
 	return NEXT;
 
 stranger:
@@ -907,7 +908,7 @@ stranger:
 			break;
 		queue->emitting = 0;
 	}
-	count_sent(dev);
+	count_sent(dev, 1, skb->len - ETH_LEN);
 	return NEXT;
 
 emit:
@@ -1044,7 +1045,7 @@ emit:
 		if (gate)
 			gate->ticks++;
 	}
-	count_sent(dev);
+	count_sent(dev, count, size);
 	mine->pass = 1;
 	/* A tick stays the frame of its socket, which tells when it is free. Others leave as copies: when
 	 * the call returns the device has them, so that the next frame may follow from any CPU. */

@@ -117,7 +117,7 @@ pub const METRICS: [(&str, &str, &str); 19] = [
     ("air_busy", "channel in use", "%"),
     ("retries", "frames that are repetitions", "%"),
     ("queue_drops", "frames dropped by full queues", ""),
-    ("aggregator_drops", "packets dropped by aggregators", ""),
+    ("over_bound", "frames let go over an aggregator's bound", ""),
 ];
 
 impl Outcome {

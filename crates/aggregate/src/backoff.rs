@@ -1,0 +1,160 @@
+//! Backoff on a contended channel: a station whose frames are full, and wait long for the channel,
+//! lets others go first until its next frame is full.
+//!
+//! Stations that contend by DCF (IEEE 802.11-2020, 10.3.4) get equal numbers of frames, however
+//! much each has to say. Sources that send half-full frames as soon as they may then take the
+//! channel from the router that carries everybody's packets, and its queue grows without end.
+//! Aggregation alone does not help: what a source gathers while its frame waits is a few packets.
+//!
+//! Principle: after each frame the station waits `backoff · fill · contention`. While it waits,
+//! only full frames leave.
+//! * *Contention* is how much longer the frame took than twice the quickest of its length: by so
+//!   much others were served first. Twice, because a contention window of its own costs a short
+//!   frame nearly its own length again. A channel without others has none.
+//! * *Fill* is the share of the largest frame that the frame took, and 0 for a lone packet. Below
+//!   saturation frames carry one or two packets, and the backoff stays a small part of the time for
+//!   which frames wait anyway. It becomes longer than that only where frames are fuller than
+//!   1/`backoff`.
+//!
+//! Both are averages over [`MEMORY`] frames: talk spurts last for tens of frames, and a single long
+//! wait is chance. What was tried, and the measurements: docs/decisions/0008-backoff.md.
+
+use crate::config::Config;
+use sheaf_stage::{Duration, Instant};
+use sheaf_wire::meta::MAX_LEN;
+
+/// Frames over which fill and contention are averaged. From 4 to 16 the results are alike.
+const MEMORY: u32 = 8;
+/// Length classes are this many bytes wide: 1 ms of air time at 2 Mbit/s.
+const CLASS: usize = 256;
+const CLASSES: usize = MAX_LEN.div_ceil(CLASS);
+/// The quickest service follows slower ones by 1/1024 of the difference a frame: a link that turned
+/// slow counts as contended for some hundred frames, and chance does not move it.
+const CREEP: u32 = 1024;
+/// A station that sent nothing for this long knows nothing of the channel any more. A talk spurt's
+/// pause lasts 1.5 s in the mean, and stations carry several calls.
+const STALE: Duration = Duration::from_secs(1);
+
+/// How long the device takes for frames, how full they are, and until when it leaves the channel
+/// to others.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    /// Since when the device works on its present frame.
+    started: Instant,
+    /// The quickest service by length class; `None` before the first.
+    quickest: [Option<Duration>; CLASSES],
+    contention: Duration,
+    /// 0..=1.
+    fill: f64,
+    until: Instant,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Backoff {
+            started: Instant::ZERO,
+            quickest: [None; CLASSES],
+            contention: Duration::ZERO,
+            fill: 0.0,
+            until: Instant::ZERO,
+        }
+    }
+}
+
+impl Backoff {
+    /// Notes that an idle device was given a frame at `now`.
+    pub fn began(&mut self, now: Instant) {
+        if now - self.started > STALE {
+            (self.contention, self.fill) = (Duration::ZERO, 0.0);
+        }
+        self.started = self.started.max(now);
+    }
+
+    /// Until when only full frames leave.
+    pub fn until(&self) -> Instant {
+        self.until
+    }
+
+    /// Notes that the device finished at `now` with a frame of `packets` packets and `bytes` bytes
+    /// of IP.
+    pub fn finished(&mut self, config: &Config, packets: u32, bytes: u32, now: Instant) {
+        let took = now - self.started;
+        self.started = now;
+        let excess = self.excess(took, bytes);
+        self.contention = (self.contention * (MEMORY - 1) + excess) / MEMORY;
+        let fill = match packets {
+            0 | 1 => 0.0,
+            _ => (f64::from(bytes) / f64::from(config.max)).min(1.0),
+        };
+        self.fill += (fill - self.fill) / f64::from(MEMORY);
+        let backoff = self.contention.mul_f64(f64::from(config.backoff) * self.fill);
+        self.until = now + backoff.min(config.hold);
+    }
+
+    /// By how much `took` is longer than twice the quickest service of a frame of `bytes` bytes.
+    fn excess(&mut self, took: Duration, bytes: u32) -> Duration {
+        let class = (bytes as usize / CLASS).min(CLASSES - 1);
+        let quickest = self.quickest[class].get_or_insert(took);
+        let excess = took.saturating_sub(*quickest * 2);
+        *quickest = took.min(*quickest + took.saturating_sub(*quickest) / CREEP);
+        excess
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// The backoff after 100 frames that each took `took`, but for the first, which took `quickest`.
+    fn after(packets: u32, bytes: u32, quickest: Duration, took: Duration) -> Duration {
+        let config = Config::default();
+        let mut backoff = Backoff::default();
+        let mut now = Instant::from_millis(1);
+        for frame in 0..100 {
+            backoff.began(now);
+            now += if frame == 0 { quickest } else { took };
+            backoff.finished(&config, packets, bytes, now);
+        }
+        backoff.until() - now
+    }
+
+    #[test]
+    fn lone_packets_back_off_from_nothing_however_long_they_waited() {
+        assert_eq!(after(1, 60, MS, 50 * MS), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_frame_that_took_up_to_twice_the_quickest_met_no_contention() {
+        assert_eq!(after(24, 1460, 7 * MS, 14 * MS), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_backoff_of_small_frames_is_shorter_than_their_wait_for_the_channel() {
+        // 8 ms beyond twice the quickest, and 12 times 120 of 1500 bytes of it. The quickest creeps.
+        let backoff = after(2, 120, MS, 10 * MS);
+        assert!((6 * MS..8 * MS).contains(&backoff), "{backoff:?}");
+    }
+
+    #[test]
+    fn no_backoff_is_longer_than_hold() {
+        assert_eq!(after(24, 1460, 7 * MS, 60 * MS), Config::default().hold);
+    }
+
+    #[test]
+    fn what_was_learned_of_the_channel_is_forgotten_after_a_pause() {
+        let config = Config::default();
+        let mut backoff = Backoff::default();
+        let mut now = Instant::from_millis(1);
+        for frame in 0..100u32 {
+            now += if frame == 0 { 7 * MS } else { 60 * MS };
+            backoff.finished(&config, 24, 1460, now);
+        }
+        assert!(backoff.until() > now);
+        now += 1001 * MS;
+        backoff.began(now);
+        backoff.finished(&config, 24, 1460, now + 7 * MS);
+        assert_eq!(backoff.until(), now + 7 * MS);
+    }
+}
