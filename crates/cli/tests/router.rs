@@ -192,7 +192,7 @@ fn every_router_on_the_way_splits_and_aggregates_again_hop_by_hop() {
 #[test]
 fn a_plain_router_carries_meta_packets_between_far_ends() {
     let row = row(3);
-    assert!(run(&row[2], "split dev left peer 10.8.0.1 peer fd08:0::1").status.success());
+    assert!(run(&row[2], "split dev left from 10.8.0.1 from fd08:0::1").status.success());
     let line = "aggregate dev right policy forced to 10.8.1.2 to fd08:1::2";
     let _daemon = Daemon::start(&row[0], line, "kernel");
     for address in ["10.8.1.2:5004", "[fd08:1::2]:5004"] {
@@ -281,7 +281,7 @@ fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
         ("aggregate dev right", "nobody is named who can split"),
         ("aggregate dev right peer any polcy busy", "did you mean \"policy\""),
         ("split dev right off", "no splitter on right"),
-        ("split dev right", "give peer ADDRESS, or off"),
+        ("split dev right", "give peer ADDRESS, from ADDRESS, or off"),
         ("show dev right", "nothing aggregates or splits here"),
         ("lab run no-such-plan", "no plan \"no-such-plan\""),
         (bad_plan.as_str(), "titel"),
