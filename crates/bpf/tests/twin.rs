@@ -10,6 +10,7 @@ use sheaf_bpf::ticker::{Cause, Tick};
 use sheaf_bpf::{Controller, Event, Merge, Ticker};
 use sheaf_netio::ip;
 use sheaf_netio::packet::PacketSocket;
+use sheaf_netio::poller::Poller;
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::checksum;
 use sheaf_wire::meta::Outer;
