@@ -12,9 +12,8 @@
 //!   much others were served first. Twice, because a contention window of its own costs a short
 //!   frame nearly its own length again. A channel without others has none.
 //! * *Fill* is the share of the largest frame that the frame took, and 0 for a lone packet. Below
-//!   saturation frames carry one or two packets, and the backoff stays a small part of the time for
-//!   which frames wait anyway. It becomes longer than that only where frames are fuller than
-//!   1/`backoff`.
+//!   saturation nearly all packets are alone, and nothing is added to the time for which they wait
+//!   anyway.
 //!
 //! Both are averages over [`MEMORY`] frames: talk spurts last for tens of frames, and a single long
 //! wait is chance. What was tried, and the measurements: docs/decisions/0008-backoff.md.
@@ -131,10 +130,11 @@ mod tests {
     }
 
     #[test]
-    fn the_backoff_of_small_frames_is_shorter_than_their_wait_for_the_channel() {
-        // 8 ms beyond twice the quickest, and 12 times 120 of 1500 bytes of it. The quickest creeps.
-        let backoff = after(2, 120, MS, 10 * MS);
-        assert!((6 * MS..8 * MS).contains(&backoff), "{backoff:?}");
+    fn the_backoff_grows_with_the_share_of_a_full_frame() {
+        // 8 ms beyond twice the quickest, which creeps, and 24 times 120 or 250 of 1500 bytes of it.
+        let (small, large) = (after(2, 120, MS, 10 * MS), after(4, 250, MS, 10 * MS));
+        assert!((12 * MS..16 * MS).contains(&small), "{small:?}");
+        assert!((25 * MS..32 * MS).contains(&large), "{large:?}");
     }
 
     #[test]

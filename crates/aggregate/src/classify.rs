@@ -109,13 +109,14 @@ impl Rules {
 }
 
 /// The flows of some packets, as bits of two sets: by addresses, protocol and ports, and by
-/// addresses only, which is all that every fragment has.
+/// addresses only: fragments have no ports, and a meta packet from host to host carries flows of its
+/// own addresses.
 ///
 /// Two flows may share a bit. A queue then leaves early for a stranger's packet, which costs a
 /// little and breaks nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FlowBits {
-    /// Five-tuples; empty for a fragment.
+    /// Five-tuples; empty for a fragment or a meta packet.
     tuples: u64,
     /// Pairs of addresses.
     pairs: u64,
@@ -125,7 +126,7 @@ impl FlowBits {
     /// The flow of one packet.
     pub fn of(packet: &Ip<'_>) -> FlowBits {
         let pairs = bit(packet, 0);
-        if packet.is_fragment() {
+        if packet.is_fragment() || packet.protocol() == Protocol::META {
             return FlowBits { tuples: 0, pairs };
         }
         let (source, destination) = packet.ports().unwrap_or((0, 0));

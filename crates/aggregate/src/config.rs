@@ -55,7 +55,7 @@ pub struct Config {
     /// `busy`; 1.
     pub inflight: u32,
     /// Backoff on a contended channel under `busy`, as a multiple of the time for which full frames
-    /// wait for the channel beyond their own; 12. 0 for none. See [`crate::backoff`].
+    /// wait for the channel beyond their own; 24. 0 for none. See [`crate::backoff`].
     pub backoff: u32,
     /// What is gathered.
     pub rules: Rules,
@@ -74,7 +74,7 @@ impl Default for Config {
             timeout: Duration::from_millis(5),
             hold: Duration::from_millis(100),
             inflight: 1,
-            backoff: 12,
+            backoff: 24,
             rules: Rules::default(),
             queue_frames: 12,
             total_frames: 256,

@@ -28,7 +28,7 @@ const TURN: usize = 256;
 /// Who says how busy the device is.
 enum Side {
     /// Nobody, or the device itself.
-    Device { ticker: Ticker, backoff: Backoff },
+    Device { ticker: Ticker, backoff: Box<Backoff> },
     /// The lanes' ticks, by gate.
     Lanes { lanes: Vec<Option<Lane>>, fifo: bool, epoll: Epoll },
 }
@@ -69,7 +69,7 @@ impl Controller {
             ifindex,
             mac,
             cookie,
-            side: Side::Device { ticker, backoff: Backoff::default() },
+            side: Side::Device { ticker, backoff: Box::default() },
             config: config.clone(),
             waiting: [None; SLOTS as usize],
             wants: Vec::new(),

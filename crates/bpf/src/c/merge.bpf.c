@@ -620,7 +620,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct work *mine = bpf_map_lookup_elem(&work, &zero);
 	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = 0, oldest, owner_gen, owner_time, flow;
-	bool need, full, empty, ready, over, ordered, more, again, held, nested = false, ticked = false;
+	bool need, full, empty, ready, over, ordered, more, again, held, apart;
+	bool nested = false, ticked = false;
 	struct packet *packet;
 	struct queue_key *key;
 	struct pending *pending;
@@ -679,8 +680,10 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (!hop || !hop->max)
 		goto stranger;
 	verdict = kind == PORTLESS ? ALONE : classify(skb, config, packet, kind == LARGE);
+	/* Flows of packets that pass are never gathered, but for those of acknowledgements. */
+	apart = verdict == PASS && !(config->acks && packet->protocol == PROTO_TCP);
 	if (verdict == PASS)
-		goto stranger;
+		verdict = ALONE;
 	header = header_len(hop);
 	len = packet->len;
 	if (verdict == GATHER && (len < V4_LEN || header + len > hop->max || header + len > MAX_META))
@@ -730,7 +733,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		}
 		shares = (gate->seen[word_of(flow)] | gate->before[word_of(flow)]) & bit_of(flow);
 		/* Behind its small packets in a fair queue, too. */
-		if (!dev->told && !dev->fifo && (held || shares)) {
+		if (!dev->told && !dev->fifo && !apart && (held || shares)) {
 			note_flow(gate, flow);
 			go_untracked(skb, gate, flow);
 		}

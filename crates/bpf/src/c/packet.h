@@ -27,7 +27,8 @@ struct prefix {
 /* What may happen to a packet. */
 enum kind {
 	OPAQUE,   /* Not unicast IP: never ours. */
-	PORTLESS, /* A fragment, IPv4 options, IPv6 extension headers: compared by its addresses. */
+	PORTLESS, /* A fragment, a meta packet, IPv4 options, IPv6 extension headers: compared by its
+		   * addresses. */
 	LARGE,    /* A super-packet (GSO): never gathered, but it has ports. */
 	WHOLE,    /* May be gathered. */
 };
@@ -147,8 +148,9 @@ static __always_inline enum kind read_packet(struct __sk_buff *skb, struct packe
 	} else {
 		return OPAQUE;
 	}
+	/* A meta packet that is forwarded: flows inside it are compared by the ends' addresses. */
 	if (packet->protocol == PROTO_META)
-		return OPAQUE;
+		kind = PORTLESS;
 	if (kind == WHOLE &&
 	    (packet->len < packet->transport || packet->len > skb->len - ETH_LEN))
 		return OPAQUE;

@@ -30,7 +30,7 @@ Usage: sheaf aggregate dev IF { peer ADDR|any | to ADDR [via PREFIX,...] }...
   to ADDR      a splitter behind routers; via: what is reached through it
   policy busy  wait only while the device is busy anyway (default); forced: up to timeout
   min, max     bytes that let a queue leave early under forced (500), and of a frame (1500)
-  timeout      longest wait under forced (5ms); hold: longest wait under any policy (40ms)
+  timeout      longest wait under forced (5ms); hold: longest wait under any policy (100ms)
   inflight     frames that the device may have while nothing waits, under busy (1)
   acks         gather pure TCP acknowledgements, too (off)
   match        gather what matches; default: match proto udp length 256

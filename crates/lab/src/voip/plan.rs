@@ -117,6 +117,8 @@ pub struct Treatment {
     pub timeout: Option<f64>,
     /// Longest wait, in milliseconds.
     pub hold: Option<f64>,
+    /// Backoff on a contended channel under `busy`, as a multiple; 0 for none.
+    pub backoff: Option<u32>,
 }
 
 /// A hold policy.
@@ -226,6 +228,7 @@ impl Treatment {
         config.min = self.min.map_or(config.min, Threshold::Bytes);
         config.max = self.max.unwrap_or(config.max);
         config.timeout = self.timeout.map_or(Ok(config.timeout), millis)?;
+        config.backoff = self.backoff.unwrap_or(config.backoff);
         config.hold = self.hold.map_or(Ok(config.hold), millis)?;
         config.check()?;
         let mode = match self.mode {
