@@ -248,13 +248,13 @@ impl Controller {
 
     /// Tells the program what to do at the gates.
     fn set_rules(&self, now: Instant) {
-        if let Side::Lanes { lanes, .. } = &self.side {
-            for (gate, lane) in lanes.iter().enumerate() {
-                let Some(lane) = lane else { continue };
-                self.merge
-                    .gates()
-                    .set(gate as u32, lane.rule(self.config.inflight, self.reaction, now));
-            }
+        let Side::Lanes { lanes, fifo, .. } = &self.side else { return };
+        let passed = self.merge.device().read().passed;
+        for (gate, lane) in lanes.iter().enumerate() {
+            let Some(lane) = lane else { continue };
+            let strangers = *fifo && lane.strangers() != Some(passed);
+            let rule = lane.rule(self.config.inflight, self.reaction, strangers, now);
+            self.merge.gates().set(gate as u32, rule);
         }
     }
 

@@ -32,6 +32,10 @@ const PROBE: Duration = Duration::from_millis(64);
 /// Between probes, as a multiple of this process's reaction: no more than a thousandth of the
 /// packets' time is spent waiting for it.
 const PROBE_SHARE: u32 = 1000;
+/// The same behind strangers in a FIFO, where only a probe shows that they are gone.
+const PROBE_STRANGERS: Duration = Duration::from_millis(1);
+/// A packet waits for strangers longer than a twentieth of that.
+const PROBE_STRANGERS_SHARE: u32 = 20;
 
 /// A tick under way.
 #[derive(Clone, Copy, Debug)]
@@ -149,15 +153,20 @@ impl Lane {
     }
 
     /// What the program does from `now` on, where this process takes `reaction` to look.
-    pub fn rule(&self, least: u32, reaction: Duration, now: Instant) -> Rule {
+    /// `strangers` says that theirs may be in front of ours in a FIFO.
+    pub fn rule(&self, least: u32, reaction: Duration, strangers: bool, now: Instant) -> Rule {
         let limit = self.limit(least);
+        let (probe, share) = match strangers {
+            true => (PROBE_STRANGERS, PROBE_STRANGERS_SHARE),
+            false => (PROBE, PROBE_SHARE),
+        };
         Rule {
             closed: !self.sent.is_empty() || self.rests_until() > now,
             // A slow device has its frames from ticks alone.
             credit: if limit > 1 { limit - self.under_way().min(limit) } else { 0 },
             service: self.service.clamp(SERVICE_LEAST, SERVICE_MOST),
             reaction,
-            probe_at: self.done + PROBE.max(reaction * PROBE_SHARE),
+            probe_at: self.done + probe.max(reaction * share),
         }
     }
 }

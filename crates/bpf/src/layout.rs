@@ -300,7 +300,7 @@ pub struct Queue {
     hop: Hop,
     asked: u32,
     emitting: u32,
-    pad: u32,
+    ticked: u32,
     /// What it counted.
     pub stats: Stats,
     pending: [Pending; 16],

@@ -17,11 +17,11 @@
  *
  * Order over several CPUs: a queue's frames are taken under its lock in order, but what is taken
  * first must also reach the device first. A frame that leaves on a packet in hand is handed over
- * within a call, and `emitting` says that it has not returned. User space reports when a tick's
- * transmission is over. For a packet that left in place every CPU counts its entries into this
- * program: it runs from here to the driver without being preempted by its own transmissions, so once
- * the count has moved on the packet has arrived (or after 100 ms: the CPU may be gone). As long as
- * the order is not sure, packets stay gathered, and user space is asked for a tick.
+ * within a call, and `emitting` says that it has not returned. For ticks and for packets that leave in
+ * place every CPU counts its entries into this program: it runs from here to the driver without being
+ * preempted by its own transmissions, so once the count has moved on the packet has arrived (or after
+ * 100 ms: the CPU may be gone); and user space reports when a tick's transmission is over. As long
+ * as the order is not sure, packets stay gathered, and user space is asked for a tick.
  *
  * Order behind this hook: a FIFO keeps it. Fair queues keep it for frames of one flow hash, so what
  * a gate sends bears one hash until user space has seen everything leave (an epoch); so do packets
@@ -52,7 +52,6 @@
 #define CPUS 256
 #define OWNER_TIMEOUT 100000000 /* ns */
 /* Owners of a queue's last frame that are not the CPU of a packet that left in place. */
-#define TICKER 0xffffffff /* it left on a tick */
 #define NOBODY 0xfffffffe /* it left within a call: it is over when `emitting` is 0 */
 /* After so long without a look at a question, user space hangs: longer than a busy machine keeps a
  * real-time thread from running, and shorter than a listener notices (ITU-T G.114). In ns. */
@@ -230,7 +229,7 @@ struct queue {
 	struct hop hop;
 	__u32 asked; /* user space knows that it wants a tick */
 	__u32 emitting; /* a CPU is handing its last frame to the device */
-	__u32 pad;
+	__u32 ticked; /* its last frame left on a tick */
 	struct stats stats;
 	struct pending pending[RING];
 };
@@ -465,14 +464,13 @@ static __always_inline bool in_order(struct queue *queue, __u32 owner, __u64 gen
 		return false;
 	if (owner == cpu || owner == NOBODY)
 		return true;
-	if (owner == TICKER) {
+	entered = bpf_map_lookup_elem(&entries, &owner);
+	if (!entered || *entered != gen)
+		return true;
+	if (queue->ticked) {
 		struct gate *gate = bpf_map_lookup_elem(&gates, &slot);
 
 		if (!gate || gate->ticks == gate->ticks_done)
-			return true;
-	} else {
-		entered = bpf_map_lookup_elem(&entries, &owner);
-		if (!entered || *entered != gen)
 			return true;
 	}
 	/* Signed: clocks of two CPUs may differ a little. */
@@ -630,7 +628,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct pending *pending;
 	struct queue *queue;
 	struct frame *frame;
-	struct gate *gate;
+	struct gate *gate, *own;
 	enum verdict verdict;
 	enum kind kind;
 	struct hop *hop;
@@ -781,7 +779,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		checksum = finish(&mine->copy, packet);
 	}
 	bpf_spin_lock(&queue->lock);
-	if (!same_key(&queue->key, key) || queue->tail - queue->head >= RING) {
+	if (!same_key(&queue->key, key)) {
 		bpf_spin_unlock(&queue->lock);
 		goto stranger;
 	}
@@ -792,9 +790,17 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (need) {
 		ring = queue->tail & (RING - 1);
 		pending = &queue->pending[ring];
-		if (pending->taken || pending->writers) {
+		if (queue->tail - queue->head >= RING || pending->taken || pending->writers) {
+			/* Another CPU has not come to hand its frame over for thousands of packets. To lose
+			 * this one would be worse than to let it overtake them. */
+			queue->stats.over_bound++;
+			queue->stats.unaggregated_packets++;
+			queue->stats.unaggregated_bytes += len;
 			bpf_spin_unlock(&queue->lock);
-			goto stranger;
+			if (!dev->told && !dev->fifo)
+				go_untracked(skb, gate, packet->flow);
+			count_sent(dev, 1, len);
+			return NEXT;
 		}
 		pending->oldest = now;
 		pending->flow = packet->flow;
@@ -877,6 +883,7 @@ int sheaf_merge(struct __sk_buff *skb)
 in_place:
 	bpf_spin_lock(&queue->lock);
 	queue->owner_cpu = cpu;
+	queue->ticked = 0;
 	queue->owner_gen = *gen;
 	queue->owner_time = now;
 	queue->stats.unaggregated_packets++;
@@ -927,7 +934,8 @@ emit:
 	if (!queue)
 		return TCX_DROP;
 	gate = gate_of(dev, slot);
-	if (!gate)
+	own = bpf_map_lookup_elem(&gates, &slot);
+	if (!gate || !own)
 		return TCX_DROP;
 	owner = queue->owner_cpu;
 	owner_gen = queue->owner_gen;
@@ -978,8 +986,12 @@ emit:
 		__sync_fetch_and_and(&dev->holding, ~(1ULL << (slot & (SLOTS - 1))));
 	}
 	oldest = queue->pending[queue->head & (RING - 1)].oldest;
-	queue->owner_cpu = ticked ? TICKER : NOBODY;
+	queue->owner_cpu = ticked ? cpu : NOBODY;
+	queue->ticked = ticked;
 	queue->emitting = !ticked;
+	/* Before anybody else may look whether it is over. */
+	if (ticked)
+		own->ticks++;
 	queue->owner_gen = *gen;
 	queue->owner_time = now;
 	if (count == 1) {
@@ -1047,11 +1059,6 @@ emit:
 			bpf_set_hash(skb, gate->hash);
 		else
 			go_untracked(skb, gate, flow);
-	}
-	if (ticked) {
-		gate = bpf_map_lookup_elem(&gates, &slot);
-		if (gate)
-			gate->ticks++;
 	}
 	count_sent(dev, count, size);
 	mine->pass = 1;
