@@ -33,8 +33,7 @@ fn aggregator(c: &mut Criterion) {
         let mut aggregator = Aggregator::new(config).expect("a right configuration");
         for hop in 0..hops {
             let dst = [10, 0, 1, hop as u8].into();
-            aggregator
-                .add_hop(Hop::neighbour(Outer::V4 { src: [10, 0, 0, 1].into(), dst }));
+            aggregator.add_hop(Hop::neighbour(Outer::V4 { src: [10, 0, 0, 1].into(), dst }));
         }
         let mut splitter = Splitter::accepting_any();
         group.bench_function(BenchmarkId::new("next hops", hops), |b| {

@@ -223,8 +223,7 @@ impl Aggregator {
     fn take(&mut self, slot: u32, cause: Cause) -> Frame {
         let (key, queue) = &mut self.slots[slot as usize];
         let (Hop { outer, hop_limit, .. }, stats) = &mut self.hops[key.hop as usize];
-        let repr =
-            Repr { outer: *outer, dscp: key.dscp, ecn: key.ecn, hop_limit: *hop_limit };
+        let repr = Repr { outer: *outer, dscp: key.dscp, ecn: key.ecn, hop_limit: *hop_limit };
         let Left { bytes, packets, payload, oldest } =
             queue.pop(&repr).expect("a queue that leaves has a frame");
         stats.count(packets, u64::from(payload), bytes.len() as u64, cause);
