@@ -20,6 +20,10 @@ use sheaf_stage::{Duration, Instant};
 
 /// How soon a queue is tried again into which a packet is being copied.
 const AGAIN: Duration = Duration::from_micros(200);
+/// What this process takes to look at a question, before it has been measured.
+const REACTION: Duration = Duration::from_micros(100);
+/// Reactions over which that is averaged.
+const REACTIONS: u32 = 8;
 /// How often, at most, empty queues are given back when all are in use.
 const RECLAIM: Duration = Duration::from_millis(100);
 /// Ticks of one call of [`Controller::run`]: what shares the thread has its turn in between.
@@ -50,6 +54,9 @@ pub struct Controller {
     no_slot: bool,
     /// The program has told something since the last look.
     heard: bool,
+    /// What this process takes to look at a question. Where processors have no interrupt for
+    /// themselves (irq_work on MIPS, user-mode Linux) it is a tick of the kernel.
+    reaction: Duration,
     reclaimed: Instant,
 }
 
@@ -76,6 +83,7 @@ impl Controller {
             again: None,
             no_slot: false,
             heard: false,
+            reaction: REACTION,
             reclaimed: Instant::ZERO,
         })
     }
@@ -111,8 +119,13 @@ impl Controller {
             }
         }
         self.merge.device().set_fifo(fifo);
-        let open =
-            Rule { closed: false, credit: 0, within: Duration::ZERO, probe_at: Instant::ZERO };
+        let open = Rule {
+            closed: false,
+            credit: 0,
+            service: Duration::ZERO,
+            reaction: self.reaction,
+            probe_at: Instant::ZERO,
+        };
         (0..SLOTS).for_each(|slot| self.merge.gates().set(slot, open));
         Ok(())
     }
@@ -130,7 +143,11 @@ impl Controller {
     /// [`Controller::device_done`].
     pub fn run(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
         self.again = None;
-        self.merge.device().looks();
+        if let Some(asked) = self.merge.device().looks() {
+            let took = now.saturating_since(asked);
+            // Up at once: each probe too many would cost somebody that long.
+            self.reaction = took.max((self.reaction * (REACTIONS - 1) + took) / REACTIONS);
+        }
         self.listen();
         self.settle(now)?;
         for _ in 0..TURN {
@@ -234,7 +251,9 @@ impl Controller {
         if let Side::Lanes { lanes, .. } = &self.side {
             for (gate, lane) in lanes.iter().enumerate() {
                 let Some(lane) = lane else { continue };
-                self.merge.gates().set(gate as u32, lane.rule(self.config.inflight, now));
+                self.merge
+                    .gates()
+                    .set(gate as u32, lane.rule(self.config.inflight, self.reaction, now));
             }
         }
     }

@@ -5,9 +5,9 @@
 //! follow three things:
 //! * how many may be under way: as many as fill [`WORK`], so that a fast device never runs dry while
 //!   this process is on its way to the next tick, and a slow one has a single frame;
-//! * which packets go by a tick: those that follow another within that time, because it may still be
-//!   under way;
-//! * how often a probe goes: where ticks are free at once the device is idle, and probes get rare.
+//! * which packets go by a tick: those that would wait for the packets before them anyway, until this
+//!   process sends the tick;
+//! * now and then a probe, which costs a packet this process's reaction.
 
 use crate::merge::Rule;
 use crate::ticker::{Tick, Ticker};
@@ -21,17 +21,17 @@ use std::io;
 const WORK: Duration = Duration::from_millis(1);
 /// The most frames under way.
 const MOST: u32 = 64;
-/// A tick that was free sooner met an idle device: it is about what this process takes to notice.
-const IDLE: Duration = Duration::from_micros(200);
-/// Packets that follow each other so closely gather even on an idle device: they come faster than a
-/// processor passes them on one by one (250,000 a second), and a full frame takes 0.1 ms.
-const BURST: Duration = Duration::from_micros(4);
-/// The longest time for which a packet that follows another is taken to be behind it.
-const BEHIND: Duration = Duration::from_millis(20);
-/// Between probes on a device that was busy lately.
-const PROBE_FIRST: Duration = Duration::from_millis(1);
-/// Between probes on a device that has been idle for long.
-const PROBE_LAST: Duration = Duration::from_millis(64);
+/// The least that a frame is taken to take: what a processor takes to pass a packet on. So packets
+/// that keep coming faster than 250,000 a second gather even on a device that is free at once.
+const SERVICE_LEAST: Duration = Duration::from_micros(4);
+/// The most that a frame is taken to take: a full one at 1 Mbit/s with all its overhead.
+const SERVICE_MOST: Duration = Duration::from_millis(20);
+/// Between probes: so much later than a device became busy packets gather, where no other signal
+/// shows it.
+const PROBE: Duration = Duration::from_millis(64);
+/// Between probes, as a multiple of this process's reaction: no more than a thousandth of the
+/// packets' time is spent waiting for it.
+const PROBE_SHARE: u32 = 1000;
 
 /// A tick under way.
 #[derive(Clone, Copy, Debug)]
@@ -58,11 +58,7 @@ pub(crate) struct Lane {
     done: Instant,
     /// What a frame takes, averaged over the last few.
     service: Duration,
-    /// How long the last tick was under way.
-    sojourn: Duration,
     backoff: Backoff,
-    probe: Duration,
-    probe_at: Instant,
 }
 
 impl Lane {
@@ -74,10 +70,7 @@ impl Lane {
             strangers: None,
             done: Instant::ZERO,
             service: Duration::ZERO,
-            sojourn: Duration::ZERO,
             backoff: Backoff::default(),
-            probe: PROBE_FIRST,
-            probe_at: Instant::ZERO,
         }
     }
 
@@ -140,7 +133,6 @@ impl Lane {
             let began = sent.at.max(self.done);
             self.gone = Some(sent.untracked);
             self.strangers = Some(sent.strangers);
-            self.sojourn = now.saturating_since(sent.at);
             // Several that are done in one look share the time.
             let took = now.saturating_since(began) / done;
             self.service = (self.service * 3 + took) / 4;
@@ -152,24 +144,20 @@ impl Lane {
         }
         if done > 0 {
             self.done = now;
-            self.probe = match self.sojourn < IDLE {
-                true => (self.probe * 2).min(PROBE_LAST),
-                false => PROBE_FIRST,
-            };
-            self.probe_at = now + self.probe;
         }
         Ok(())
     }
 
-    /// What the program does from `now` on.
-    pub fn rule(&self, least: u32, now: Instant) -> Rule {
+    /// What the program does from `now` on, where this process takes `reaction` to look.
+    pub fn rule(&self, least: u32, reaction: Duration, now: Instant) -> Rule {
         let limit = self.limit(least);
         Rule {
             closed: !self.sent.is_empty() || self.rests_until() > now,
             // A slow device has its frames from ticks alone.
             credit: if limit > 1 { limit - self.under_way().min(limit) } else { 0 },
-            within: self.sojourn.clamp(BURST, BEHIND),
-            probe_at: self.probe_at,
+            service: self.service.clamp(SERVICE_LEAST, SERVICE_MOST),
+            reaction,
+            probe_at: self.done + PROBE.max(reaction * PROBE_SHARE),
         }
     }
 }

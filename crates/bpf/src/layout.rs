@@ -122,9 +122,13 @@ const SEEN: usize = 8;
 pub struct Gate {
     /// When a packet last left in place; ns of CLOCK_MONOTONIC.
     pub last: u64,
-    /// A packet that follows sooner goes by a tick; ns.
-    pub within: u64,
-    /// From then on a packet that follows another goes by a tick; ns of CLOCK_MONOTONIC.
+    /// Until when what left in place keeps the device busy, at least; ns of CLOCK_MONOTONIC.
+    pub busy_until: u64,
+    /// What a frame takes the device; ns.
+    pub service: u64,
+    /// What user space takes to look at a question; ns.
+    pub reaction: u64,
+    /// From then on a packet that follows another is a probe; ns of CLOCK_MONOTONIC.
     pub probe_at: u64,
     /// Whether frames are under way.
     pub closed: u32,
@@ -356,7 +360,7 @@ const _: () = {
     assert!(size_of::<RuleEntry>() == 20);
     assert!(size_of::<MergeConfig>() == 40 + 20 * RULES);
     assert!(size_of::<Device>() == 88);
-    assert!(size_of::<Gate>() == 56 + 16 * SEEN);
+    assert!(size_of::<Gate>() == 72 + 16 * SEEN);
     assert!(size_of::<Hop>() == 44);
     assert!(size_of::<QueueKey>() == 16);
     assert!(size_of::<Stats>() == 80);

@@ -279,10 +279,11 @@ impl Page {
         atomic!(self.start(), look_at, AtomicU64).store(nanos, Ordering::SeqCst);
     }
 
-    /// User space reads the program's events now: no question is open.
-    pub fn looks(&self) {
+    /// User space reads the program's events now: no question is open. Returns since when one was.
+    pub fn looks(&self) -> Option<Instant> {
         // Before the events are read: a question asked meanwhile stays open.
-        atomic!(self.start(), asked_at, AtomicU64).store(0, Ordering::SeqCst);
+        let asked = atomic!(self.start(), asked_at, AtomicU64).swap(0, Ordering::SeqCst);
+        (asked > 0).then(|| Instant::from_nanos(asked))
     }
 
     /// The device tells from now on: it has finished with `done` frames and can have `limit`.
@@ -311,9 +312,11 @@ pub struct Rule {
     pub closed: bool,
     /// Full frames that may leave without a tick.
     pub credit: u32,
-    /// A packet that follows another within this time goes by a tick.
-    pub within: Duration,
-    /// From then on, each that follows another does.
+    /// What a frame takes the device.
+    pub service: Duration,
+    /// What user space takes to look at a question.
+    pub reaction: Duration,
+    /// From then on a packet that follows another is a probe.
     pub probe_at: Instant,
 }
 
@@ -333,8 +336,9 @@ impl Gates {
     /// Sets what the program does at gate `slot`.
     pub fn set(&self, slot: u32, rule: Rule) {
         let gate = self.start(slot);
-        let nanos = u64::try_from(rule.within.as_nanos()).unwrap_or(u64::MAX);
-        atomic!(gate, within, AtomicU64).store(nanos, Ordering::Relaxed);
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        atomic!(gate, service, AtomicU64).store(nanos(rule.service), Ordering::Relaxed);
+        atomic!(gate, reaction, AtomicU64).store(nanos(rule.reaction), Ordering::Relaxed);
         atomic!(gate, probe_at, AtomicU64).store(rule.probe_at.as_nanos(), Ordering::Relaxed);
         atomic!(gate, credit, AtomicU32).store(rule.credit, Ordering::Relaxed);
         atomic!(gate, closed, AtomicU32).store(u32::from(rule.closed), Ordering::Release);

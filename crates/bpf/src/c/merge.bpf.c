@@ -11,8 +11,9 @@
  * Who waits: under `busy` a packet is gathered only while frames of its gate are under way. Either
  * the device counts its frames (`told`, the emulated medium), or user space tracks its tick frames
  * until their memory is free again and closes the gate meanwhile. Packets that leave in place, with
- * the gate open, cannot be tracked; one that follows another closely therefore goes by a tick, and
- * its completion tells how busy the device is.
+ * the gate open, cannot be tracked. So the gate adds up what they take the device, and a packet goes
+ * by a tick when it would have to wait for them anyway until user space sends the tick; now and then
+ * one goes as a probe.
  *
  * Order over several CPUs: a queue's frames are taken under its lock in order, but what is taken
  * first must also reach the device first. A frame that leaves on a packet in hand is handed over
@@ -125,9 +126,11 @@ struct {
 /* Where frames under way are counted together: all queues of a FIFO use gate 0, each queue of a
  * device with fair queues has its own. */
 struct gate {
-	__u64 last;     /* ns: when a packet last left in place */
-	__u64 within;   /* ns: a packet that follows sooner goes by a tick; written by user space */
-	__u64 probe_at; /* ns: from then on one that follows within NEAR does; by user space */
+	__u64 last;       /* ns: when a packet last left in place */
+	__u64 busy_until; /* ns: until when what left in place keeps the device busy, at least */
+	__u64 service;    /* ns: what a frame takes the device; written by user space */
+	__u64 reaction;   /* ns: what user space takes to look at a question; by user space */
+	__u64 probe_at;   /* ns: from then on a packet within NEAR of the last is a probe; by user space */
 	__u32 closed;   /* frames are under way; by user space */
 	__u32 credit;   /* full frames that may leave without a tick; by user space */
 	__u32 strangers; /* strangers' frames before the last tick that is done; by user space */
@@ -762,7 +765,8 @@ int sheaf_merge(struct __sk_buff *skb)
 			/* Their frames are ahead: whoever waits here loses the place in the line. */
 			ready = now < gate->probe_at || since > NEAR;
 		else
-			ready = !gate->closed && since >= gate->within &&
+			/* Waiting for user space costs nothing while earlier packets are in front. */
+			ready = !gate->closed && gate->busy_until <= now + gate->reaction &&
 				(now < gate->probe_at || since > NEAR);
 	}
 	/* An idle link adds no delay: nothing waits here, and the device is free. */
@@ -881,6 +885,7 @@ in_place:
 	bpf_spin_unlock(&queue->lock);
 	if (!dev->told) {
 		gate->last = now;
+		gate->busy_until = (gate->busy_until > now ? gate->busy_until : now) + gate->service;
 		if (!dev->fifo) {
 			note_flow(gate, packet->flow);
 			note_flow(gate, packet->pair);
