@@ -188,7 +188,8 @@ impl Arguments {
         let dev = dev.context("no interface is named; write dev wlan0")?;
         ensure!(
             !peers.is_empty() || !far_ends.is_empty(),
-            "nobody is named who can split; give a neighbour (peer 10.0.0.2) or a far end (to 10.9.0.1)"
+            "nobody is named who can split; give a neighbour (peer 10.0.0.2) or a far end \
+             (to 10.9.0.1)"
         );
         Ok(Arguments { dev, peers, far_ends, engine, probe, min, max, config })
     }

@@ -26,14 +26,14 @@ Usage: sheaf aggregate dev IF { peer ADDR|any | to ADDR [via PREFIX,...] }...
                        [inflight N] [backoff N|off] [acks on|off] [match RULE]...
                        [engine auto|kernel|user] [probe on|off]
 
-  peer ADDR    this neighbour splits meta packets; any: every neighbour does
+  peer ADDR    this neighbour splits meta packets; any: every neighbour that does
   to ADDR      a splitter behind routers; via: what is reached through it
   policy busy  wait only while own frames are under way (default); forced: up to timeout
   min, max     bytes that let a queue leave early under forced (500), and of a frame (1500)
   timeout      longest wait under forced (5ms); hold: longest wait under any policy (100ms)
   inflight     frames that may be under way under busy, at least (1)
-  backoff      how long stations with full frames leave a contended channel to others, under
-               busy (24); 0 or off: not at all
+  backoff      factor: how long a station with full frames leaves a contended channel to
+               others, under busy (24); 0 or off: not at all
   acks         gather pure TCP acknowledgements, too (off)
   match        gather what matches; default: match proto udp length 256
   RULE         { proto P | dscp D | sport A[-B] | dport A[-B] | mark M[/MASK] | length BYTES }...
