@@ -300,6 +300,9 @@ fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
     assert!(!left.unwrap().contains("clsact"));
 }
 
+/// Root without the capabilities that loading programs needs.
+const NO_BPF: [&str; 3] = ["setpriv", "--bounding-set", "-sys_admin,-bpf"];
+
 /// Runs the line under `prefix`, a command that changes what the program finds.
 fn run_under(namespace: &Namespace, prefix: &[&str], line: &str) -> Output {
     let mut command = Command::new(prefix[0]);
@@ -309,16 +312,13 @@ fn run_under(namespace: &Namespace, prefix: &[&str], line: &str) -> Output {
 }
 
 #[test]
-fn without_root_or_without_type_information_the_program_says_what_helps() {
+fn without_root_or_the_right_to_load_programs_the_program_says_what_helps() {
     let row = row(2);
     let nobody = ["setpriv", "--reuid", "65534", "--clear-groups"];
-    let no_btf =
-        ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /sys/kernel && exec \"$@\"", "sh"];
     for (prefix, line, expected) in [
         (&nobody[..], "aggregate dev right peer any", "needs root; run with sudo"),
         (&nobody[..], "split dev right peer any", "needs root; run with sudo"),
-        (&no_btf[..], "aggregate dev right peer any engine kernel", "has no BTF"),
-        (&no_btf[..], "split dev right peer any", "has no BTF"),
+        (&NO_BPF[..], "aggregate dev right peer any engine kernel", "bpf(2) is refused here"),
     ] {
         let output = run_under(&row[0], prefix, line);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -327,15 +327,30 @@ fn without_root_or_without_type_information_the_program_says_what_helps() {
     }
 }
 
-#[test]
-fn without_type_information_the_engine_in_user_space_takes_over_and_says_why() {
-    let row = row(2);
-    let script = "mount -t tmpfs none /sys/kernel && exec \"$0\" aggregate dev right peer any";
-    let mut shell = Command::new("unshare");
-    shell.args(["--mount", "sh", "-c", script, SHEAF]).stdout(Stdio::piped());
-    row[0].enter(&mut shell);
-    let mut daemon = Daemon(shell.spawn().unwrap());
+/// The line that `sheaf aggregate` under `prefix` prints when it is at work.
+fn first_line(namespace: &Namespace, prefix: &[&str]) -> String {
+    let mut command = Command::new(prefix[0]);
+    command.args(&prefix[1..]).args([SHEAF, "aggregate", "dev", "right", "peer", "any"]);
+    command.stdout(Stdio::piped());
+    namespace.enter(&mut command);
+    let mut daemon = Daemon(command.spawn().unwrap());
     let mut first = String::new();
     BufReader::new(daemon.0.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
-    assert!(first.contains("engine user (TAP sheaf") && first.contains("has no BTF"), "{first}");
+    first
+}
+
+#[test]
+fn where_programs_are_refused_the_engine_in_user_space_takes_over_and_says_why() {
+    let first = first_line(&row(2)[0], &NO_BPF);
+    assert!(first.contains("engine user (TAP sheaf"), "{first}");
+    assert!(first.contains("as bpf(2) is refused here"), "{first}");
+}
+
+#[test]
+fn without_type_information_the_kernel_engine_is_at_work() {
+    let no_btf =
+        ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /sys/kernel && exec \"$@\"", "sh"];
+    let first = first_line(&row(2)[0], &no_btf);
+    assert!(first.contains("engine kernel (eBPF at "), "{first}");
+    assert!(first.trim_end().ends_with("policy busy, fifo"), "{first}");
 }

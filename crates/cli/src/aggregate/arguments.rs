@@ -2,7 +2,7 @@
 
 use crate::grammar::{self, Prefix, Words};
 use crate::rule::{self, Vocabulary};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use sheaf_aggregate::{Config, Policy, Rule, Rules, Senders, Threshold};
 use sheaf_wire::ip::Protocol;
 use std::net::IpAddr;
@@ -122,9 +122,9 @@ pub struct Arguments {
     config: Config,
 }
 
-const KEYWORDS: [&str; 14] = [
-    "dev", "min", "max", "timeout", "hold", "policy", "inflight", "peer", "to", "via", "match",
-    "acks", "engine", "probe",
+const KEYWORDS: [&str; 15] = [
+    "dev", "min", "max", "timeout", "hold", "policy", "inflight", "backoff", "peer", "to", "via",
+    "match", "acks", "engine", "probe",
 ];
 const CRITERIA: [&str; 6] = ["proto", "dscp", "sport", "dport", "mark", "length"];
 
@@ -148,7 +148,7 @@ impl Arguments {
                     })?);
                 }
                 "timeout" => config.timeout = grammar::time(keyword, words.only(keyword, "5ms")?)?,
-                "hold" => config.hold = grammar::time(keyword, words.only(keyword, "40ms")?)?,
+                "hold" => config.hold = grammar::time(keyword, words.only(keyword, "100ms")?)?,
                 "policy" => {
                     let policies = [("busy", Policy::Busy), ("forced", Policy::Forced)];
                     let word = words.only(keyword, "busy")?;
@@ -158,6 +158,7 @@ impl Arguments {
                     config.inflight = grammar::number(keyword, words.only(keyword, "1")?)?;
                     ensure!(config.inflight > 0, "inflight 0 would never send; give 1 or more");
                 }
+                "backoff" => config.backoff = backoff(words.only(keyword, "24")?)?,
                 "peer" => peers.read(&mut words)?,
                 "to" => far_ends.push(far_end(&mut words)?),
                 "via" => bail!("via stands behind to; write to ADDRESS via PREFIX,…"),
@@ -187,7 +188,8 @@ impl Arguments {
         let dev = dev.context("no interface is named; write dev wlan0")?;
         ensure!(
             !peers.is_empty() || !far_ends.is_empty(),
-            "nobody is named who can split; give a neighbour (peer 10.0.0.2) or a far end (to 10.9.0.1)"
+            "nobody is named who can split; give a neighbour (peer 10.0.0.2) or a far end \
+             (to 10.9.0.1)"
         );
         Ok(Arguments { dev, peers, far_ends, engine, probe, min, max, config })
     }
@@ -266,6 +268,15 @@ fn threshold(word: &str) -> anyhow::Result<Threshold> {
         Some(percent) => Threshold::Percent(grammar::number("min", percent)?),
         None => Threshold::Bytes(grammar::size("min", word)?),
     })
+}
+
+/// `24`, or `off` for none.
+fn backoff(word: &str) -> anyhow::Result<u32> {
+    match word {
+        "off" => Ok(0),
+        word => grammar::number("backoff", word)
+            .map_err(|_| anyhow!("backoff {word:?}; give a number such as 24, or off")),
+    }
 }
 
 /// What follows `to`: an address, and perhaps `via` and prefixes.
@@ -359,6 +370,16 @@ mod tests {
     }
 
     #[test]
+    fn a_backoff_is_a_number_and_off_is_none() {
+        for (line, backoff) in
+            [("", 24), ("backoff 6", 6), ("backoff 0", 0), ("match dscp ef backoff off", 0)]
+        {
+            let config = parse(&format!("dev x peer any {line}")).unwrap().config(1500).unwrap();
+            assert_eq!(config.backoff, backoff, "{line}");
+        }
+    }
+
+    #[test]
     fn what_was_given_fits_an_interface_whose_mtu_shrank() {
         let arguments = parse("dev x peer any max 1500 min 1400 probe off").unwrap();
         assert!(arguments.config(1280).is_err() && !arguments.probe);
@@ -411,6 +432,13 @@ mod tests {
             ("dev x peer any peer any", "peer any is given twice"),
             ("dev x peer any inflight 0", "inflight 0 would never send"),
             ("dev x peer any inflight x", "is no number; write it like 3"),
+            ("dev x peer any backoff", "backoff lacks its value; write backoff 24"),
+            ("dev x peer any backoff on", "backoff \"on\"; give a number such as 24, or off"),
+            ("dev x peer any backoff -1", "give a number such as 24, or off"),
+            ("dev x peer any backoff 5000000000", "give a number such as 24, or off"),
+            ("dev x peer any backoff 6 backoff off", "backoff is given twice"),
+            ("dev x peer any bakoff 6", "did you mean \"backoff\"?"),
+            ("dev x peer any match length 60 backoff", "backoff lacks its value"),
             ("dev x peer any max 99999", "max 99999 is out of range; give 100 to 2048 bytes"),
             ("dev x peer any match", "match says nothing"),
             ("dev x peer any match peer any", "match says nothing"),
@@ -460,6 +488,6 @@ mod tests {
         assert!(refused("dev x peer any max 1000 min 1001").contains("min 1001 is above max 1000"));
         assert!(refused("dev x peer any min 101%").contains("above 100%"));
         assert!(refused("dev x peer any max 4096").contains("out of range"));
-        assert!(refused("dev x peer any timeout 50ms").contains("raise hold"));
+        assert!(refused("dev x peer any timeout 200ms").contains("raise hold"));
     }
 }

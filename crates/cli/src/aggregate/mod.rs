@@ -3,7 +3,7 @@
 //! * [`arguments`]: the command line;
 //! * [`daemon`]: who shares frames with whom, time, and questions from `sheaf show`;
 //! * [`engine`]: what carries the packets: [`kernel`] (eBPF) or [`user`] (a TAP interface);
-//! * [`device`]: how full the interface is;
+//! * [`device`]: whether the interface keeps the order of frames or has fair queues;
 //! * [`hops`]: next hops and far ends; [`life`]: whether each splits; [`probe`]: how that is asked.
 
 mod arguments;
@@ -23,15 +23,17 @@ use sheaf_netio::ip;
 pub const HELP: &str = "\
 Usage: sheaf aggregate dev IF { peer ADDR|any | to ADDR [via PREFIX,...] }...
                        [policy busy|forced] [min BYTES|P%] [max BYTES] [timeout TIME] [hold TIME]
-                       [inflight N] [acks on|off] [match RULE]... [engine auto|kernel|user]
-                       [probe on|off]
+                       [inflight N] [backoff N|off] [acks on|off] [match RULE]...
+                       [engine auto|kernel|user] [probe on|off]
 
-  peer ADDR    this neighbour splits meta packets; any: every neighbour does
+  peer ADDR    this neighbour splits meta packets; any: every neighbour that does
   to ADDR      a splitter behind routers; via: what is reached through it
-  policy busy  wait only while the device is busy anyway (default); forced: up to timeout
+  policy busy  wait only while own frames are under way (default); forced: up to timeout
   min, max     bytes that let a queue leave early under forced (500), and of a frame (1500)
   timeout      longest wait under forced (5ms); hold: longest wait under any policy (100ms)
-  inflight     frames that the device may have while nothing waits, under busy (1)
+  inflight     frames that may be under way under busy, at least (1)
+  backoff      factor: how long a station with full frames leaves a contended channel to
+               others, under busy (24); 0 or off: not at all
   acks         gather pure TCP acknowledgements, too (off)
   match        gather what matches; default: match proto udp length 256
   RULE         { proto P | dscp D | sport A[-B] | dport A[-B] | mark M[/MASK] | length BYTES }...

@@ -545,7 +545,8 @@ mod tests {
         let long = sheaf_wire::ip::example_udp(&[7; 300]);
         for (packet, max) in [(&small, 0), (&small, 79), (&long, 1500)] {
             let mut same = packet.clone();
-            wrap(&Rules::default(), outer, max, &mut same);
+            let hop = Hop { max: Some(max), ..Hop::neighbour(outer) };
+            wrap(&Rules::default(), hop, &mut same);
             assert_eq!(&same, packet);
         }
     }
