@@ -693,6 +693,9 @@ int sheaf_merge(struct __sk_buff *skb)
 	 * This call fails for it, and changes nothing otherwise. */
 	if (verdict == GATHER && bpf_skb_change_tail(skb, skb->len, 0))
 		goto stranger;
+	/* Nor can one be finished that is anywhere but in the transport header. */
+	if (verdict == GATHER && !packet->unfinished && is_unfinished_anywhere(skb, packet))
+		verdict = ALONE;
 
 	__builtin_memcpy(key->mac, packet->mac.bytes, 6);
 	key->dscp = packet->dscp;
