@@ -570,6 +570,9 @@ fn innocents(frames: &mut Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     payloads
 }
 
+/// Addresses and class, then protocol and ports.
+type Flow = (Vec<u8>, Vec<u8>);
+
 /// Of which flow a frame is: its addresses and class, and its ports where it has some.
 fn flow(bytes: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     let gso = bytes[1] != 0;
@@ -599,7 +602,7 @@ fn flow(bytes: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
 }
 
 /// The frames of each flow in order, with those of its ends that have no ports among them.
-fn sequences(frames: &[Vec<u8>]) -> BTreeMap<(Vec<u8>, Vec<u8>), Vec<Vec<u8>>> {
+fn sequences(frames: &[Vec<u8>]) -> BTreeMap<Flow, Vec<Vec<u8>>> {
     let mut sequences = BTreeMap::<_, Vec<_>>::new();
     for frame in frames {
         if let Some((pair, Some(ports))) = flow(frame) {
@@ -711,4 +714,162 @@ fn every_layout_arrives_through_a_busy_fifo_as_without_the_program() {
 #[test]
 fn every_layout_arrives_through_busy_fair_queues_as_without_the_program() {
     every_layout(Mode::Fair);
+}
+
+/// Segments of datagrams on the way out of a socket (linux/udp.h).
+const UDP_SEGMENT: libc::c_int = 103;
+/// Bytes of each datagram of a burst.
+const SEGMENT: libc::c_int = 200;
+
+/// Sends datagrams of one flow from `first` on: small ones, bursts, and some in fragments; returns
+/// their number.
+fn mixed(from: &UdpSocket, first: u32, seed: u32) -> u32 {
+    let datagram = |number: u32, len: usize| {
+        let mut bytes: Vec<u8> = (0..len).map(|at| (at as u32 * 3 + number) as u8).collect();
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        bytes
+    };
+    match seed % 8 {
+        0 => {
+            let set = |bytes: &libc::c_int| {
+                sheaf_netio::socket::set_option(from, libc::SOL_UDP, UDP_SEGMENT, bytes).unwrap();
+            };
+            let count = 2 + seed / 8 % 20;
+            let burst: Vec<u8> = (first..first + count)
+                .flat_map(|number| datagram(number, SEGMENT as usize))
+                .collect();
+            set(&SEGMENT);
+            from.send(&burst).unwrap();
+            set(&0);
+            count
+        }
+        1 => {
+            from.send(&datagram(first, 1800 + seed as usize % 4000)).unwrap();
+            1
+        }
+        _ => {
+            from.send(&datagram(first, 20 + seed as usize % 100)).unwrap();
+            1
+        }
+    }
+}
+
+/// Numbers of the datagrams that begin in `frame`.
+fn numbers(frame: &[u8]) -> Vec<u32> {
+    let header = Header::parse(frame).unwrap();
+    let packet = &frame[vnet::LEN + 14..];
+    if u16::from_be_bytes([packet[6], packet[7]]) & 0x1fff != 0 {
+        return Vec::new();
+    }
+    let len = if header.gso_type == 0 { packet.len() } else { header.gso_size.into() };
+    let number = |bytes: &[u8]| u32::from_be_bytes(bytes[..4].try_into().unwrap());
+    packet[28..].chunks(len).map(number).collect()
+}
+
+fn a_mixed_flow(mode: Mode) {
+    stay_on_one_cpu();
+    let mut rig = Rig::new(Some(mode), false);
+    for host in [&rig.pair.a, &rig.pair.b] {
+        host.run(|| ip::run("link set eth0 mtu 1500")).unwrap();
+    }
+    let mut next = 0;
+    for seed in (0..2000_u32).map(|step| step.wrapping_mul(0x9e37_79b9) >> 8) {
+        next += mixed(&rig.from, next, seed);
+        rig.strangers_are_gone();
+        if seed % 11 == 0 {
+            rig.turn();
+        }
+    }
+    let numbers: Vec<_> = rig.arrivals(&[]).iter().flat_map(|frame| numbers(frame)).collect();
+    assert_eq!(numbers.len(), next as usize);
+    let wrong = numbers.iter().zip(0..).position(|(number, expected)| *number != expected);
+    assert_eq!(wrong, None, "out of order: {:?}", wrong.map(|at| numbers.get(at..at + 10)));
+    assert!(rig.gathered() > 500, "packets share frames, {} in all", rig.gathered());
+}
+
+#[test]
+fn small_datagrams_bursts_and_fragments_of_a_flow_leave_in_order_under_forced() {
+    a_mixed_flow(Mode::Forced);
+}
+
+#[test]
+fn small_datagrams_bursts_and_fragments_of_a_flow_leave_in_order_through_a_busy_fifo() {
+    a_mixed_flow(Mode::Fifo);
+}
+
+#[test]
+fn small_datagrams_bursts_and_fragments_of_a_flow_leave_in_order_through_busy_fair_queues() {
+    a_mixed_flow(Mode::Fair);
+}
+
+/// Kinds of tunnels: what `ip link add … type` says behind the name, with the far end.
+const TUNNELS: [(&str, &str); 4] = [
+    ("vxlan", "vxlan id 5 dstport 4789 local SELF remote PEER"),
+    ("geneve", "geneve id 5 remote PEER"),
+    ("gre", "gre local SELF remote PEER"),
+    ("ipip", "ipip local SELF remote PEER"),
+];
+
+/// Makes the ends of a tunnel on A and B; `false` where the kernel has none of its kind.
+fn tunnel(pair: &Pair, how: &str) -> bool {
+    [(&pair.a, A, B, 1), (&pair.b, B, A, 2)].into_iter().all(|(host, own, peer, number)| {
+        let how = how.replace("SELF", &own.to_string()).replace("PEER", &peer.to_string());
+        host.run(|| {
+            ip::run(&format!("link add tun9 type {how}"))?;
+            ip::run(&format!("addr add 10.88.0.{number}/24 dev tun9"))?;
+            ip::run("link set tun9 up")
+        })
+        .is_ok()
+    })
+}
+
+fn through_a_tunnel(mode: Mode, how: &str) -> bool {
+    /// Small packets through each.
+    const PACKETS: u32 = 1000;
+    let mut rig = Rig::new(Some(mode), true);
+    if !tunnel(&rig.pair, how) {
+        return false;
+    }
+    let to = rig.pair.b.run(|| UdpSocket::bind("10.88.0.2:5005")).unwrap();
+    setsockopt(&to, sockopt::RcvBufForce, &MEMORY).unwrap();
+    to.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+    let from = rig.pair.a.run(|| UdpSocket::bind("10.88.0.1:0")).unwrap();
+    from.connect("10.88.0.2:5005").unwrap();
+    let mut bytes = [0; 2048];
+    // The ends of the tunnel find each other: what waits for that is bounded.
+    from.send(b"here").unwrap();
+    rig.turn();
+    rig.flush();
+    assert_eq!(to.recv(&mut bytes).unwrap(), 4);
+    for number in 0..PACKETS {
+        from.send(&innocent(number)).unwrap();
+        rig.from.send(&innocent(number)).unwrap();
+        rig.strangers_are_gone();
+        if number % 17 == 0 {
+            rig.turn();
+        }
+    }
+    rig.arrivals(&[]);
+    let expected: Vec<_> = (0..PACKETS).map(innocent).collect();
+    for payload in &expected {
+        let len = to.recv(&mut bytes).expect("every packet arrives");
+        assert_eq!(&bytes[..len], payload, "{how}");
+    }
+    assert_eq!(sorted(rig.received()), sorted(expected), "{how}");
+    // In a FIFO every packet of the tunnel takes along what was there before it.
+    assert!(mode == Mode::Fifo || rig.gathered() > 500, "packets share frames beside the tunnel");
+    true
+}
+
+#[test]
+fn a_thousand_of_a_thousand_packets_arrive_through_each_tunnel() {
+    stay_on_one_cpu();
+    for mode in [Mode::Forced, Mode::Fifo, Mode::Fair] {
+        let has = |(_, how): &&(&str, &str)| through_a_tunnel(mode, how);
+        let (with, without): (Vec<_>, Vec<_>) = TUNNELS.iter().partition(has);
+        let names = |tunnels: &[&(&'static str, &str)]| {
+            tunnels.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+        };
+        println!("{mode:?}: through {}; no {} here", names(&with), names(&without));
+    }
 }
