@@ -61,8 +61,7 @@
 /* Words of the set of flows that use a gate's hash: 512 bits, so that 10 flows meet a stranger in one
  * of fifty, who then shares their queue. */
 #define SEEN 8
-/* The most that bpf_skb_adjust_room() pulls away is 4095 bytes. Checksums do not start further in:
- * skb_partial_csum_set() wants their start in the linear part, which is shorter for packets of TUN. */
+/* The most that bpf_skb_adjust_room() pulls away is 4095 bytes. */
 #define MAX_PULL 4000
 
 enum { FORCED, BUSY };
@@ -573,8 +572,10 @@ static __always_inline int clear(struct __sk_buff *skb, __u32 len, __u32 max)
 
 	if (pull > MAX_PULL)
 		return -1;
-	/* A header must remain behind what is pulled away. The call fails for tunnels. */
-	return bpf_skb_change_tail(skb, ETH_LEN + pull + V6_LEN, 0) ?:
+	/* Behind what is pulled away no checksum may start: the first call forgets one that ends there, or
+	 * fails, by kernel. Then a header must remain there. The calls fail for tunnels. */
+	return bpf_skb_change_tail(skb, pull, 0) ?:
+	       bpf_skb_change_tail(skb, ETH_LEN + pull + V6_LEN, 0) ?:
 	       bpf_skb_adjust_room(skb, -(__s32)pull, BPF_ADJ_ROOM_MAC, 0) ?:
 	       bpf_skb_change_tail(skb, ETH_LEN + max, 0);
 }
@@ -694,6 +695,9 @@ int sheaf_merge(struct __sk_buff *skb)
 	 * This call fails for it, and changes nothing otherwise. */
 	if (verdict == GATHER && bpf_skb_change_tail(skb, skb->len, 0))
 		goto stranger;
+	/* Nor can one be finished that is anywhere but in the transport header. */
+	if (verdict == GATHER && !packet->unfinished && is_unfinished_anywhere(skb, packet))
+		verdict = ALONE;
 
 	__builtin_memcpy(key->mac, packet->mac.bytes, 6);
 	key->dscp = packet->dscp;
