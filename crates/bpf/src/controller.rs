@@ -162,6 +162,10 @@ impl Controller {
             self.reclaim()?;
         }
         self.set_rules(now);
+        // A packet that found the gate closed a moment ago woke nobody.
+        if self.missed()? {
+            self.again = Some(now);
+        }
         let next = self.next_look(now);
         self.merge.device().look_at(next.unwrap_or(Instant::MAX).as_nanos());
         Ok(next)
@@ -244,6 +248,24 @@ impl Controller {
         };
         self.merge.gates().tick_is_over(slot);
         Ok(left)
+    }
+
+    /// Whether something is held at an open gate that nobody is to take care of.
+    fn missed(&mut self) -> Result<bool, Error> {
+        let Side::Lanes { lanes, fifo, .. } = &self.side else { return Ok(false) };
+        let holding = self.merge.device().read().holding;
+        let mut missed = false;
+        for slot in (0..SLOTS).filter(|slot| holding >> slot & 1 != 0) {
+            let lane = lanes[if *fifo { 0 } else { slot as usize }].as_ref();
+            if self.waiting[slot as usize].is_none() {
+                let queue = self.merge.queue(slot)?;
+                if !queue.is_empty() {
+                    self.waiting[slot as usize] = Some(queue.oldest());
+                    missed |= lane.is_none_or(|lane| lane.under_way() == 0);
+                }
+            }
+        }
+        Ok(missed && self.config.policy == Policy::Busy)
     }
 
     /// Tells the program what to do at the gates.

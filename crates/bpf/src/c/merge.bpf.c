@@ -50,7 +50,11 @@
 #define HEADROOM 40
 #define RULES 16
 #define CPUS 256
-#define OWNER_TIMEOUT 100000000 /* ns */
+/* After so long a CPU is taken to have handed its frame over. In ns. */
+#define OWNER_TIMEOUT 100000000
+/* The same where many frames wait: hundreds of times what it takes. A tick's transmission may be over
+ * long before its call returns, which receives packets, too. In ns. */
+#define CROWDED_TIMEOUT 1000000
 /* Owners of a queue's last frame that are not the CPU of a packet that left in place. */
 #define NOBODY 0xfffffffe /* it left within a call: it is over when `emitting` is 0 */
 /* After so long without a look at a question, user space hangs: longer than a busy machine keeps a
@@ -256,6 +260,8 @@ struct {
 struct work {
 	__u32 pass;  /* the frame that comes next is finished */
 	__u32 carry; /* the packet that comes next is a copy to carry the queue of slot `carry` - 1 */
+	__u32 carried; /* and it did */
+	__u32 pad;
 	/* In memory and not on the stack: the verifier follows each value on the stack, so that every
 	 * kind of packet would be another way through all that comes later. */
 	struct packet packet;
@@ -473,7 +479,8 @@ static __always_inline bool in_order(struct queue *queue, __u32 owner, __u64 gen
 			return true;
 	}
 	/* Signed: clocks of two CPUs may differ a little. */
-	return (__s64)(bpf_ktime_get_ns() - time) > OWNER_TIMEOUT;
+	return (__s64)(bpf_ktime_get_ns() - time) >
+	       (queue->tail - queue->head > RING / 2 ? CROWDED_TIMEOUT : OWNER_TIMEOUT);
 }
 
 /* Whether `len` bytes more, the outer header among them, fit into a frame under construction. */
@@ -725,14 +732,13 @@ int sheaf_merge(struct __sk_buff *skb)
 					  queue->flows & bit_of(packet->flow);
 		/* What is held of its flow leaves first, in copies of this packet-> */
 		for (int i = 0; held && i < RING; i++) {
-			__u32 head = queue->head;
-
-			if (head == queue->tail)
+			if (queue->head == queue->tail)
 				break;
 			mine->carry = slot + 1;
+			mine->carried = 0;
 			bpf_clone_redirect(skb, skb->ifindex, 0);
 			mine->carry = 0;
-			if (queue->head == head)
+			if (!mine->carried)
 				break;
 			queue->emitting = 0;
 		}
@@ -911,7 +917,6 @@ stranger:
 	/* In a FIFO, what is held would be behind this frame though it came before it. */
 	for (int i = 0; i < 2 * RING; i++) {
 		__u64 holding = dev->holding;
-		__u32 before;
 
 		if (!dev->fifo || dev->told || !holding || config->policy != BUSY)
 			break;
@@ -919,11 +924,11 @@ stranger:
 		queue = bpf_map_lookup_elem(&queues, &slot);
 		if (!queue)
 			break;
-		before = queue->head;
 		mine->carry = slot + 1;
+		mine->carried = 0;
 		bpf_clone_redirect(skb, skb->ifindex, 0);
 		mine->carry = 0;
-		if (queue->head == before)
+		if (!mine->carried)
 			break;
 		queue->emitting = 0;
 	}
@@ -1065,6 +1070,7 @@ emit:
 			go_untracked(skb, gate, flow);
 	}
 	count_sent(dev, count, size);
+	mine->carried = nested;
 	mine->pass = 1;
 	/* A tick stays the frame of its socket, which tells when it is free. Others leave as copies: when
 	 * the call returns the device has them, so that the next frame may follow from any CPU. */
