@@ -21,15 +21,18 @@ pub fn load<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedC
     Ok(program)
 }
 
-/// Puts `program`, which is loaded, on `hook` of `interface` in this thread's network namespace, until
+/// Puts `program`, which is loaded and called `name`, on `hook` of `interface` in this thread's network namespace, until
 /// the value is dropped. Programs of ours that are there already keep their place in the order of
 /// [`sheaf_netio::classifier`].
 ///
 /// # Errors
 /// The interface does not exist, or the kernel has neither tcx nor clsact with bpf filters.
-pub fn attach(program: &mut SchedClassifier, interface: &str, hook: Hook) -> Result<Link, Error> {
+pub fn attach(
+    program: &mut SchedClassifier,
+    name: &str,
+    interface: &str,
+    hook: Hook,
+) -> Result<Link, Error> {
     let ifindex = ip::index(interface)?;
-    let info = program.info()?;
-    let name = info.name_as_str().unwrap_or_default();
     Ok(Link::attach(program.fd()?.as_fd(), name, ifindex, hook)?)
 }

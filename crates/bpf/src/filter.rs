@@ -95,13 +95,15 @@ fn error(message: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// The filter that a message describes, if it has this name.
+/// The filter that a message describes, if it has this name, or no name: so are all programs of aya on
+/// kernels without tracing, where aya takes names to be unknown. Other tools name theirs.
 fn read(message: &[u8], name: &str) -> Option<Filter> {
     let handle = u32_at(message, 8)?;
     let priority = (u32_at(message, 16)? >> 16) as u16;
     let options = attribute(message.get(TC..)?, TCA_OPTIONS)?;
     let found = attribute(options, TCA_BPF_NAME)?;
-    (found.strip_suffix(&[0]) == Some(name.as_bytes())).then_some(())?;
+    let found = found.strip_suffix(&[0]).unwrap_or(found);
+    (found == name.as_bytes() || found.is_empty()).then_some(())?;
     let program = u32_at(attribute(options, TCA_BPF_ID)?, 0)?;
     Some(Filter { priority, handle, program })
 }

@@ -91,7 +91,7 @@ impl Merge {
         let events = map("events")?.try_into()?;
 
         let program = attach::load(&mut ebpf, NAME)?;
-        let link = attach::attach(program, interface, Hook::Egress)?;
+        let link = attach::attach(program, NAME, interface, Hook::Egress)?;
         Ok(Merge { hops, far_ends, queues, events, free, retired, device, gates, link, ebpf })
     }
 

@@ -48,7 +48,7 @@ impl Window {
     pub fn attach(interface: &str) -> Result<Window, Error> {
         let mut window = Window::load(link_header(interface)?)?;
         for (name, hook) in PROGRAMS.into_iter().zip([Hook::Ingress, Hook::Egress]) {
-            let link = attach::attach(window.program(name)?, interface, hook)?;
+            let link = attach::attach(window.program(name)?, name, interface, hook)?;
             window.links.push(link);
         }
         Ok(window)
