@@ -11,6 +11,10 @@
  * Trust: a hop limit of 255 proves that the sender is on the link, so a neighbour has to send it
  * (GTSM, RFC 5082). From a far end, inner packets that only a neighbour may send are dropped.
  *
+ * Order: a re-injected packet waits in the processor's backlog, while the frames that the interface
+ * received together with the meta packet go on at once. So packets that come while inner ones are in
+ * the backlog take their place behind them there.
+ *
  * For kernels from Linux 6.1 on, with and without type information and JIT: bounded loops, no
  * callbacks, no calls between functions, no flag of a helper that is younger.
  *
@@ -29,6 +33,12 @@
 #define DISCOVERY_FIRST 133
 #define DISCOVERY_LAST 137
 #define PROTO_ICMPV6 58
+
+/* In tc_index: the packet comes out of the backlog of the CPU whose number is below it. */
+#define OUT_OF_LINE 0x8000
+#define CPUS 256 /* a power of two */
+/* What is in the backlog after so long was dropped there or by another program. In ns. */
+#define LOST 100000000
 
 /* Order and meaning as enum Refusal of the wire crate, then what only this program counts. */
 enum count {
@@ -97,6 +107,19 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } counts SEC(".maps");
+
+/* What a CPU has put into its backlog, and what has come out. */
+struct line {
+	__u32 in, out;
+	__u64 last; /* ns: when something was put in */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CPUS);
+	__type(key, __u32);
+	__type(value, struct line);
+} lines SEC(".maps");
 
 static __always_inline void count(__u32 what, __u64 times)
 {
@@ -295,6 +318,53 @@ static __always_inline int check_inner(struct __sk_buff *skb, __u32 left, __u32 
 	return TRAILING;
 }
 
+/* Puts a copy of the packet into the backlog, from where it passes this program again. Returns 0 when
+ * it is there. */
+static __always_inline int put_in_line(struct __sk_buff *skb, struct line *line)
+{
+	int refused;
+
+	/* First, as with receive packet steering it may come out on another CPU meanwhile. */
+	__sync_fetch_and_add(&line->in, 1);
+	refused = bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	if (refused)
+		__sync_fetch_and_sub(&line->in, 1);
+	return refused;
+}
+
+/* A packet that comes out of the backlog. */
+static __always_inline int come_out(struct __sk_buff *skb)
+{
+	__u32 cpu = skb->tc_index & (CPUS - 1);
+	struct line *line = bpf_map_lookup_elem(&lines, &cpu);
+
+	skb->tc_index = 0;
+	/* One that was taken for lost may come, too. */
+	if (line && line->in != line->out)
+		__sync_fetch_and_add(&line->out, 1);
+	return TC_ACT_UNSPEC;
+}
+
+/* What becomes of a packet that is not split: it goes on, behind inner packets that came before. */
+static __always_inline int go_on(struct __sk_buff *skb)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct line *line = bpf_map_lookup_elem(&lines, &cpu);
+
+	if (!line || line->in == line->out || skb->pkt_type != PACKET_HOST)
+		return TC_ACT_UNSPEC;
+	if (bpf_ktime_get_ns() - line->last > LOST) {
+		line->out = line->in;
+		return TC_ACT_UNSPEC;
+	}
+	skb->tc_index = OUT_OF_LINE | (cpu & (CPUS - 1));
+	if (!put_in_line(skb, line))
+		return TC_ACT_SHOT;
+	/* The backlog is full. */
+	skb->tc_index = 0;
+	return TC_ACT_UNSPEC;
+}
+
 /*
  * Second pass: strips what is in front of the next inner packet and re-injects a copy of the rest,
  * which the IP layer trims. The last one is copied, too: of a packet that the program itself becomes
@@ -306,10 +376,20 @@ static __always_inline void deliver(struct __sk_buff *skb, __u32 left, __u8 oute
 	__u32 strip = V4_LEN;
 	/* Kept where the verifier forgets in each turn which way the last one went. */
 	volatile __u32 *from_afar = &skb->cb[1];
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct line *line = bpf_map_lookup_elem(&lines, &cpu);
 	__u8 head[V4_LEN];
 	__u64 delivered = 0;
 
 	*from_afar = far;
+	if (!line) {
+		cpu = 0;
+		line = bpf_map_lookup_elem(&lines, &cpu);
+		if (!line)
+			return;
+	}
+	line->last = bpf_ktime_get_ns();
+	skb->tc_index = OUT_OF_LINE | (cpu & (CPUS - 1));
 
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < MAX_PACKETS; i++) {
@@ -338,7 +418,7 @@ static __always_inline void deliver(struct __sk_buff *skb, __u32 left, __u8 oute
 				set_ecn(skb, head, ecn);
 			/* The receiving side reads the protocol anew from here. */
 			bpf_skb_store_bytes(skb, 12, &type, 2, 0);
-			if (bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS))
+			if (put_in_line(skb, line))
 				count(REINJECT_FAILED, 1);
 			else
 				delivered++;
@@ -361,16 +441,18 @@ int sheaf_split(struct __sk_buff *skb)
 	bool v6, far;
 	int why;
 
+	if (skb->tc_index & OUT_OF_LINE)
+		return come_out(skb);
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		if (bpf_skb_load_bytes(skb, ETH_LEN, head, V4_LEN) || head[9] != PROTO_META)
-			return TC_ACT_UNSPEC;
+			return go_on(skb);
 		v6 = false;
 		header = V4_LEN;
 		len = be16(head + 2);
 		outer_ecn = head[1] & 3;
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		if (bpf_skb_load_bytes(skb, ETH_LEN, head, V6_LEN) || head[6] != PROTO_META)
-			return TC_ACT_UNSPEC;
+			return go_on(skb);
 		v6 = true;
 		header = V6_LEN;
 		len = V6_LEN + be16(head + 4);
@@ -384,7 +466,7 @@ int sheaf_split(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	if (!is_ours(skb, head, v6, config)) {
 		count(NOT_OURS, 1);
-		return TC_ACT_UNSPEC;
+		return go_on(skb);
 	}
 
 	if (!v6 && (head[0] & 0xf) < 5)
