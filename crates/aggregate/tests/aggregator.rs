@@ -256,7 +256,7 @@ fn over_the_bound_the_oldest_frame_goes_to_the_busy_device_and_nothing_is_droppe
 #[test]
 fn over_the_bound_of_all_queues_a_frame_leaves_for_each_that_comes() {
     let (mut aggregator, first) = aggregator(Config { total_frames: 12, ..Config::default() });
-    let second = aggregator.add_hop(Hop { outer: outer(3), max: None });
+    let second = aggregator.add_hop(Hop::neighbour(outer(3)));
     aggregator.set_device(BUSY, Instant::ZERO);
     for seq in 0..12 * 24 {
         assert!(send(&mut aggregator, first, packet(1, seq, 60, 0), Instant::ZERO).is_empty());
