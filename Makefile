@@ -25,7 +25,7 @@ setup:
 
 test: setup check
 	$(SUDO) cargo test --locked --workspace --no-fail-fast
-	scripts/kernels --if-possible 6.1
+	scripts/kernels --if-possible --commands 6.1
 
 kernels: setup
 	scripts/kernels
