@@ -782,9 +782,11 @@ int sheaf_merge(struct __sk_buff *skb)
 		goto in_place;
 
 	if (packet->unfinished) {
-		FORGET(len);
-		if (len < V4_LEN || len > MAX_META ||
-		    bpf_skb_load_bytes(skb, ETH_LEN, mine->copy.bytes, len))
+		/* A copy: one that lives on is kept on the stack, where older verifiers lose the check. */
+		size = len;
+		FORGET(size);
+		if (size < V4_LEN || size > MAX_META ||
+		    bpf_skb_load_bytes(skb, ETH_LEN, mine->copy.bytes, size))
 			goto stranger;
 		checksum = finish(&mine->copy, packet);
 	}
@@ -847,12 +849,13 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (!frame)
 		return TCX_DROP;
 	FORGET(at);
-	FORGET(len);
+	size = len;
+	FORGET(size);
 	at &= MAX_META - 1;
-	if (len < V4_LEN || len > MAX_META)
+	if (size < V4_LEN || size > MAX_META)
 		return TCX_DROP;
 	/* Cannot fail: bpf_skb_change_tail() has seen that so much is there. */
-	bpf_skb_load_bytes(skb, ETH_LEN, frame->bytes + HEADROOM + at, len);
+	bpf_skb_load_bytes(skb, ETH_LEN, frame->bytes + HEADROOM + at, size);
 	if (packet->unfinished) {
 		at += field_of(packet);
 		if (at <= 2 * MAX_META - 2) {
