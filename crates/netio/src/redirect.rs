@@ -112,6 +112,7 @@ fn back(hook: Hook, mark: u32) -> Vec<Instruction> {
         program.push(Instruction::new(0x5d, 2, 3, 6, 0)); // unless equal, look at the index
         program.extend([ZERO, store(MARK_AT), index, store(INDEX_AT), PASS, EXIT]);
         program.push(load(INDEX_AT));
+        program.push(Instruction::new(0x45, 2, 0, 1, OUT_OF_LINE)); // any of these bits: let it pass
         program.push(Instruction::new(0x55, 2, 0, 2, index_of(mark))); // unless equal, go to the end
         program.extend([PASS, EXIT]);
     }
@@ -130,6 +131,10 @@ fn index_of(mark: u32) -> i32 {
 pub const MARK: u32 = 0x5aea_f000;
 /// The part of [`MARK`] that all have in common.
 pub const MASK: u32 = 0xffff_f000;
+
+/// The traffic control index of packets that the splitter has put into the backlog (split.bpf.c):
+/// they, or the meta packet that carried them, have been here.
+const OUT_OF_LINE: i32 = 0x8000;
 
 const BPF_F_INGRESS: i32 = 1;
 /// On to the next program; of clsact, TC_ACT_UNSPEC.
