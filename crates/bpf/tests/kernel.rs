@@ -41,6 +41,8 @@ fn what_is_gathered_on_one_side_arrives_whole_and_in_order_on_the_other() {
     let raw = pair.b.run(|| PacketSocket::open(ip::index("eth0")?)).unwrap();
 
     for number in 0..100 {
+        // As a controller does, who would be taken to hang otherwise.
+        merge.device().looks();
         from.send(&payload(number)).unwrap();
         while let Some(event) = merge.event() {
             if let Event::WantsTick { slot } = event {
@@ -131,6 +133,7 @@ fn an_idle_device_takes_packets_at_once_and_a_busy_one_makes_them_gather() {
     assert_eq!(receive(&to, 1), [0]);
     // The frame is not done yet: the next ones gather until a tick.
     for number in 1..11 {
+        merge.device().looks();
         from.send(&payload(number)).unwrap();
     }
     let now = clock::now().as_nanos();

@@ -226,6 +226,8 @@ impl Twins<'_> {
     /// What both send upon `op`: the program and the model.
     fn apply(&mut self, op: &Op) -> [Vec<Vec<u8>>; 2] {
         self.now += Duration::from_micros(1);
+        // Nobody hangs here, however long an operation takes.
+        self.merge.device().looks();
         let mut sent = Vec::new();
         match op {
             Op::Packet(spec) => {
