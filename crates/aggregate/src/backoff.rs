@@ -15,7 +15,7 @@
 //!   saturation nearly all packets are alone, and nothing is added to the time for which they wait
 //!   anyway.
 //!
-//! Both are averages over [`MEMORY`] frames: talk spurts last for tens of frames, and a single long
+//! Both are averages over `MEMORY` frames: talk spurts last for tens of frames, and a single long
 //! wait is chance. What was tried, and the measurements: docs/decisions/0008-backoff.md.
 
 use crate::config::Config;

@@ -3,7 +3,7 @@
 //! A lane belongs to a gate of the program: one for a FIFO, one for each queue of a device with fair
 //! queues. Its ticks are tracked until they are free ([`crate::ticker`]). From the time that takes
 //! follow three things:
-//! * how many may be under way: as many as fill [`WORK`], so that a fast device never runs dry while
+//! * how many may be under way: as many as fill `WORK`, so that a fast device never runs dry while
 //!   this process is on its way to the next tick, and a slow one has a single frame;
 //! * which packets go by a tick: those that would wait for the packets before them anyway, until this
 //!   process sends the tick;

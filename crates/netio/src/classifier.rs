@@ -7,7 +7,7 @@
 //! what is left. Which of both it is, is found by trying: distributions bring features to old
 //! versions, and leave them out of new ones.
 //!
-//! Programs of ours keep an order on one hook, whichever was started first ([`ORDER`]).
+//! Programs of ours keep an order on one hook, whichever was started first (`ORDER`).
 
 use crate::bpf;
 use crate::netlink::Netlink;

@@ -52,8 +52,8 @@
 #define CPUS 256
 /* After so long a CPU is taken to have handed its frame over. In ns. */
 #define OWNER_TIMEOUT 100000000
-/* The same where many frames wait: hundreds of times what it takes. A tick's transmission may be over
- * long before its call returns, which receives packets, too. In ns. */
+/* The same where many frames wait, or nobody would send a tick: hundreds of times what it takes. A
+ * tick's transmission may be over long before its call returns, which receives packets, too. In ns. */
 #define CROWDED_TIMEOUT 1000000
 /* Owners of a queue's last frame that are not the CPU of a packet that left in place. */
 #define NOBODY 0xfffffffe /* it left within a call: it is over when `emitting` is 0 */
@@ -460,10 +460,11 @@ static __always_inline __u32 lowest(__u64 bits)
 }
 
 /* Whether frames that this CPU takes now reach the device after those taken before. */
-static __always_inline bool in_order(struct queue *queue, __u32 owner, __u64 gen, __u64 time,
-				     __u32 cpu, __u32 slot)
+static __always_inline bool in_order(struct device *device, struct queue *queue, __u32 owner,
+				     __u64 gen, __u64 time, __u32 cpu, __u32 slot)
 {
-	__u64 *entered;
+	__u64 *entered, now;
+	bool hurry;
 
 	if (queue->emitting)
 		return false;
@@ -478,9 +479,11 @@ static __always_inline bool in_order(struct queue *queue, __u32 owner, __u64 gen
 		if (!gate || gate->ticks == gate->ticks_done)
 			return true;
 	}
+	now = bpf_ktime_get_ns();
+	/* User space, which could send a tick on that CPU, hangs; or there is no time to wait for it. */
+	hurry = queue->tail - queue->head > RING / 2 || hangs(device, now);
 	/* Signed: clocks of two CPUs may differ a little. */
-	return (__s64)(bpf_ktime_get_ns() - time) >
-	       (queue->tail - queue->head > RING / 2 ? CROWDED_TIMEOUT : OWNER_TIMEOUT);
+	return (__s64)(now - time) > (hurry ? CROWDED_TIMEOUT : OWNER_TIMEOUT);
 }
 
 /* Whether `len` bytes more, the outer header among them, fit into a frame under construction. */
@@ -759,7 +762,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	owner_gen = queue->owner_gen;
 	owner_time = queue->owner_time;
 	bpf_spin_unlock(&queue->lock);
-	ordered = in_order(queue, owner, owner_gen, owner_time, cpu, slot);
+	ordered = in_order(dev, queue, owner, owner_gen, owner_time, cpu, slot);
 	waiting = fill(dev);
 	ready = false;
 	if (hangs(dev, now)) {
@@ -958,7 +961,7 @@ emit:
 	/* Everything that can fail comes before the frame is taken. */
 	if (size > MAX_META)
 		return TCX_DROP;
-	if (!in_order(queue, owner, owner_gen, owner_time, cpu, slot) ||
+	if (!in_order(dev, queue, owner, owner_gen, owner_time, cpu, slot) ||
 	    (ticked ? bpf_skb_change_tail(skb, ETH_LEN + size, 0) :
 		      clear(skb, nested ? MAX_PULL - ETH_LEN : packet->len, size))) {
 		if (ticked || nested)
