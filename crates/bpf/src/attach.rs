@@ -21,9 +21,9 @@ pub fn load<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedC
     Ok(program)
 }
 
-/// Puts `program`, which is loaded and called `name`, on `hook` of `interface` in this thread's network namespace, until
-/// the value is dropped. Programs of ours that are there already keep their place in the order of
-/// [`sheaf_netio::classifier`].
+/// Puts `program`, which is loaded and called `name`, on `hook` of `interface` in this thread's network
+/// namespace, until the value is dropped. Programs of ours that are there already keep their place in
+/// the order of [`sheaf_netio::classifier`].
 ///
 /// # Errors
 /// The interface does not exist, or the kernel has neither tcx nor clsact with bpf filters.

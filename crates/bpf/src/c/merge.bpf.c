@@ -733,7 +733,7 @@ int sheaf_merge(struct __sk_buff *skb)
 
 		held = kind == PORTLESS ? queue->pairs & bit_of(packet->pair) :
 					  queue->flows & bit_of(packet->flow);
-		/* What is held of its flow leaves first, in copies of this packet-> */
+		/* What is held of its flow leaves first, in copies of this packet. */
 		for (int i = 0; held && i < RING; i++) {
 			if (queue->head == queue->tail)
 				break;
@@ -825,11 +825,11 @@ int sheaf_merge(struct __sk_buff *skb)
 		pending->count = 0;
 		queue->tail++;
 		__sync_fetch_and_add(&dev->held, 1);
-		/* Its addresses and sizes may have changed since the queue was taken into use. */
-		if (empty)
+		if (empty) {
+			/* Its addresses and sizes may have changed since the queue was taken into use. */
 			queue->hop = *hop;
-		if (empty)
 			__sync_fetch_and_or(&dev->holding, 1ULL << (slot & (SLOTS - 1)));
+		}
 	}
 	at = pending->len;
 	oldest = pending->oldest;
