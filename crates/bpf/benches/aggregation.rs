@@ -28,7 +28,6 @@ const BATCH: usize = 32;
 
 fn main() {
     println!("packets of 60 bytes over veth, sender on CPU 0, receiver on CPU 1");
-    undisturbed();
     for (offload, name) in [("off", "checksums by the sender"), ("on", "checksum offload")] {
         compare(offload, name);
     }
@@ -38,37 +37,6 @@ fn main() {
 /// a second are counted without.
 fn statistics() -> OwnedFd {
     enable_stats(Stats::RunTime).expect("the kernel keeps run statistics")
-}
-
-/// What gathering costs where nothing else runs: packets straight into the program.
-fn undisturbed() {
-    let _statistics = statistics();
-    let pair = Pair::new();
-    let work = || {
-        pin(1);
-        let (merge, _ticker) = pair.merge(&Config::forced());
-        // As under traffic: user space looks by itself.
-        merge.device().look_at(0);
-        let frame = udp_frame();
-        let mut out = [0; 4096];
-        const PACKETS: u32 = 200_000;
-        let before = run_time("sheaf_merge");
-        for _ in 0..PACKETS {
-            merge.test_run(&frame, &mut out).map_err(std::io::Error::other)?;
-        }
-        let cost = (run_time("sheaf_merge") - before) / f64::from(PACKETS);
-        println!("merge alone {cost:.0} ns a packet at 9 packets a frame");
-        Ok(())
-    };
-    pair.b.run(work).expect("the program runs");
-}
-
-fn udp_frame() -> Vec<u8> {
-    let mut frame = [MAC_B, MAC_A].concat();
-    frame.extend_from_slice(&[8, 0]);
-    let builder = etherparse::PacketBuilder::ipv4(A.octets(), B.octets(), 64).udp(9, 5004);
-    builder.write(&mut frame, &PAYLOAD).expect("a vector takes everything");
-    frame
 }
 
 fn compare(offload: &str, name: &str) {

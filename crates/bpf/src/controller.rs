@@ -179,10 +179,7 @@ impl Controller {
         epoll.wait(&mut events, EpollTimeout::ZERO).map_err(std::io::Error::from)?;
         for (gate, lane) in lanes.iter_mut().enumerate() {
             let Some(lane) = lane.as_mut().filter(|lane| lane.under_way() > 0) else { continue };
-            lane.settle(&self.config, now)?;
-            if let Some(passed) = lane.strangers() {
-                self.merge.gates().strangers_left(gate as u32, passed);
-            }
+            settle(&self.merge, &self.config, gate as u32, lane, now)?;
         }
         Ok(())
     }
@@ -239,10 +236,7 @@ impl Controller {
                     lane.carries(packets, bytes);
                 }
                 // An idle device is done already.
-                lane.settle(&self.config, sheaf_netio::clock::now())?;
-                if let Some(passed) = lane.strangers() {
-                    self.merge.gates().strangers_left(gate, passed);
-                }
+                settle(&self.merge, &self.config, gate, lane, sheaf_netio::clock::now())?;
                 left
             }
         };
@@ -412,4 +406,19 @@ impl Controller {
         }
         [deadline, self.again].into_iter().flatten().min()
     }
+}
+
+/// Learns which ticks of `gate` are done, and shows the program which strangers' frames are, too.
+fn settle(
+    merge: &Merge,
+    config: &Config,
+    gate: u32,
+    lane: &mut Lane,
+    now: Instant,
+) -> Result<(), Error> {
+    lane.settle(config, now)?;
+    if let Some(passed) = lane.strangers() {
+        merge.gates().strangers_left(gate, passed);
+    }
+    Ok(())
 }

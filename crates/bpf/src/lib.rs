@@ -14,7 +14,6 @@
 pub mod attach;
 mod batch;
 pub mod controller;
-mod filter;
 mod lane;
 pub mod layout;
 pub mod merge;

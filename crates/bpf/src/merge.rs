@@ -9,7 +9,6 @@ use crate::attach::{self, Hook, Link};
 use crate::layout::{Device, Gate, Hop, Mac, MergeConfig, Plain, Queue, SLOTS, mapped};
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
-use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 use aya::{Ebpf, include_bytes_aligned};
 use sheaf_aggregate::Stats;
 use sheaf_stage::{Duration, Instant};
@@ -42,17 +41,6 @@ pub enum Event {
     NoSlot,
 }
 
-/// What the program did with a frame in hand ([`Merge::test_run`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
-    /// It sends a frame of this many bytes.
-    Sends(usize),
-    /// It keeps the packet.
-    Keeps,
-    /// It drops the frame.
-    Drops,
-}
-
 /// The program on one interface.
 pub struct Merge {
     hops: HashMap<MapData, Plain<Mac>, Plain<Hop>>,
@@ -65,8 +53,6 @@ pub struct Merge {
     device: Page,
     gates: Gates,
     link: Link,
-    /// Keeps the program.
-    ebpf: Ebpf,
 }
 
 impl Merge {
@@ -92,7 +78,8 @@ impl Merge {
 
         let program = attach::load(&mut ebpf, NAME)?;
         let link = attach::attach(program, NAME, interface, Hook::Egress)?;
-        Ok(Merge { hops, far_ends, queues, events, free, retired, device, gates, link, ebpf })
+        // The link keeps the program, and the program its maps.
+        Ok(Merge { hops, far_ends, queues, events, free, retired, device, gates, link })
     }
 
     /// Packets to link address `mac` share frames from now on, or, with a `max` of 0, no longer.
@@ -167,24 +154,6 @@ impl Merge {
         self.retired.entry(hop).or_default().add(&queue.stats.into());
         self.queues.set(slot, Plain(Queue::unused()), 0)?;
         Ok(self.free.push(slot, 0)?)
-    }
-
-    /// Runs the program on `frame` as the interface would, but keeps what leaves: it is written to
-    /// `out` (BPF_PROG_TEST_RUN).
-    pub fn test_run(&self, frame: &[u8], out: &mut [u8]) -> Result<Done, Error> {
-        let program = self.ebpf.program(NAME).ok_or(Error::Missing(NAME))?;
-        let program: &SchedClassifier = program.try_into()?;
-        let result = program.test_run(TestRunOptions {
-            data_in: Some(frame),
-            data_out: Some(out),
-            ..TestRunOptions::new()
-        })?;
-        // TCX_NEXT, TC_ACT_REDIRECT (to nowhere), TCX_DROP.
-        Ok(match result.return_value.cast_signed() {
-            -1 => Done::Sends(result.data_size_out as usize),
-            7 => Done::Keeps,
-            _ => Done::Drops,
-        })
     }
 }
 

@@ -8,7 +8,6 @@
 //! one splitter, and whatever fails leaves the old one at work.
 
 use crate::Error;
-use crate::filter::{self, Filter};
 use crate::layout::{Plain, SplitConfig, mapped};
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, TcAttachType};
@@ -17,6 +16,7 @@ use aya::{Ebpf, include_bytes_aligned};
 use nix::ifaddrs::getifaddrs;
 use nix::libc;
 use sheaf_aggregate::Senders;
+use sheaf_netio::classifier::{Attached, Hook, attached};
 use sheaf_wire::meta::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -121,7 +121,7 @@ impl Split {
 
     /// Takes the splitter off `interface` (number `ifindex`). Returns whether there was one.
     pub fn detach(interface: &str, ifindex: u32) -> Result<bool, Error> {
-        let filters = filter::at_ingress(ifindex, NAME)?;
+        let filters = attached(ifindex, Hook::Ingress, NAME)?;
         for filter in &filters {
             link(interface, *filter)?.detach()?;
         }
@@ -189,7 +189,7 @@ impl Loaded {
     /// Puts it on `interface` (number `ifindex`) of this thread's network namespace: in place of the
     /// splitter that is there, in one step, or as the first one.
     pub fn replace(mut self, interface: &str, ifindex: u32) -> Result<Split, Error> {
-        let filters = filter::at_ingress(ifindex, NAME)?;
+        let filters = attached(ifindex, Hook::Ingress, NAME)?;
         let program = self.program()?;
         let id = match filters.first() {
             Some(old) => program.attach_to_link(link(interface, *old)?)?,
@@ -215,13 +215,13 @@ impl Loaded {
 
 /// The program of the splitter on interface `ifindex`.
 fn at_work(ifindex: u32) -> Result<Option<ProgramInfo>, Error> {
-    let filters = filter::at_ingress(ifindex, NAME)?;
-    let Some(Filter { program, .. }) = filters.first() else { return Ok(None) };
+    let filters = attached(ifindex, Hook::Ingress, NAME)?;
+    let Some(Attached { program, .. }) = filters.first() else { return Ok(None) };
     Ok(loaded_programs().filter_map(Result::ok).find(|info| info.id() == *program))
 }
 
-fn link(interface: &str, filter: Filter) -> io::Result<SchedClassifierLink> {
-    let Filter { priority, handle, .. } = filter;
+fn link(interface: &str, filter: Attached) -> io::Result<SchedClassifierLink> {
+    let Attached { priority, handle, .. } = filter;
     let ingress = TcAttachType::Ingress;
     SchedClassifierLink::attached(interface, ingress, priority, handle.into(), None)
 }

@@ -14,7 +14,7 @@ use crate::netlink::Netlink;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{
-    TcAttribute, TcBpfFlags, TcFilterBpfOption, TcHandle, TcMessage, TcOption,
+    TcAttribute, TcBpfFlags, TcFilterBpfOption, TcHandle, TcHeader, TcMessage, TcOption,
 };
 use nix::libc;
 use std::io;
@@ -246,28 +246,79 @@ fn has_kind(netlink: &mut Netlink, ifindex: u32, handle: TcHandle, kind: &str) -
 
 /// Removes the filters of clsact that are called `name`: what a killed process left.
 fn remove_filters(netlink: &mut Netlink, name: &str, ifindex: u32, hook: Hook) -> io::Result<()> {
-    let mut question = TcMessage::with_index(ifindex as i32);
-    question.header.parent = hook.class();
-    let mut found = Vec::new();
-    netlink.dump(RouteNetlinkMessage::GetTrafficFilter(question), |object| {
-        let RouteNetlinkMessage::NewTrafficFilter(message) = object else { return };
-        let is_ours = message.attributes.iter().any(|attribute| {
-            let TcAttribute::Options(options) = attribute else { return false };
-            options.iter().any(|option| {
-                matches!(option, TcOption::Bpf(TcFilterBpfOption::ProgName(other)) if other == name)
-            })
-        });
-        if is_ours {
-            found.push(message.header);
-        }
-    })?;
-    for header in found {
+    for (header, _) in named_filters(netlink, name, ifindex, hook)? {
         let mut message = TcMessage::default();
         message.header = header;
         message.attributes.push(TcAttribute::Kind("bpf".to_owned()));
         netlink.request(RouteNetlinkMessage::DelTrafficFilter(message), 0)?;
     }
     Ok(())
+}
+
+/// A program that hangs on clsact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// Place of its filter among the filters: lower ones see packets first.
+    pub priority: u16,
+    /// Number of its filter at that place.
+    pub handle: u32,
+    /// Number of the program.
+    pub program: u32,
+}
+
+/// The programs named `name` on clsact at `hook` of interface `ifindex` of this thread's network
+/// namespace, in the order in which packets meet them.
+///
+/// A filter without a name counts, too: so are all programs of aya on kernels without tracing, where
+/// aya takes names to be unknown. Other tools name theirs.
+pub fn attached(ifindex: u32, hook: Hook, name: &str) -> io::Result<Vec<Attached>> {
+    let mut netlink = Netlink::open()?;
+    let mut found = named_filters(&mut netlink, name, ifindex, hook)?;
+    found.extend(named_filters(&mut netlink, "", ifindex, hook)?);
+    let attached = found.into_iter().filter_map(|(header, program)| {
+        let handle = u32::from(header.handle.major) << 16 | u32::from(header.handle.minor);
+        Some(Attached { priority: (header.info >> 16) as u16, handle, program: program? })
+    });
+    let mut attached: Vec<_> = attached.collect();
+    attached.sort_by_key(|one| (one.priority, one.handle));
+    Ok(attached)
+}
+
+/// The filters of clsact that are called `name`, with the numbers of their programs. An interface
+/// without clsact has none.
+fn named_filters(
+    netlink: &mut Netlink,
+    name: &str,
+    ifindex: u32,
+    hook: Hook,
+) -> io::Result<Vec<(TcHeader, Option<u32>)>> {
+    let mut question = TcMessage::with_index(ifindex as i32);
+    question.header.parent = hook.class();
+    let mut found = Vec::new();
+    let listed = netlink.dump(RouteNetlinkMessage::GetTrafficFilter(question), |object| {
+        let RouteNetlinkMessage::NewTrafficFilter(message) = object else { return };
+        let options = message.attributes.iter().filter_map(|attribute| match attribute {
+            TcAttribute::Options(options) => Some(options),
+            _ => None,
+        });
+        let (mut is_named, mut program) = (false, None);
+        for option in options.flatten() {
+            match option {
+                TcOption::Bpf(TcFilterBpfOption::ProgName(other)) => is_named |= other == name,
+                TcOption::Bpf(TcFilterBpfOption::ProgId(id)) => program = Some(*id),
+                _ => {}
+            }
+        }
+        if is_named {
+            found.push((message.header, program));
+        }
+    });
+    match listed {
+        Err(error) if !matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => {
+            Err(error)
+        }
+        _ => Ok(found),
+    }
 }
 
 #[cfg(test)]

@@ -622,6 +622,21 @@ static __always_inline void go_untracked(struct __sk_buff *skb, struct gate *gat
 	bpf_set_hash(skb, gate->hash);
 }
 
+/* Lets the oldest frame of the queue in `slot` leave in a copy of the packet in hand, which passes
+ * this program as `mine->carry`. Returns whether it left. */
+static __always_inline bool leave_in_copy(struct __sk_buff *skb, struct work *mine,
+					  struct queue *queue, __u32 slot)
+{
+	mine->carry = slot + 1;
+	mine->carried = 0;
+	bpf_clone_redirect(skb, skb->ifindex, 0);
+	mine->carry = 0;
+	/* The call has returned: the device has the frame. */
+	if (mine->carried)
+		queue->emitting = 0;
+	return mine->carried;
+}
+
 SEC("classifier")
 int sheaf_merge(struct __sk_buff *skb)
 {
@@ -733,17 +748,10 @@ int sheaf_merge(struct __sk_buff *skb)
 
 		held = kind == PORTLESS ? queue->pairs & bit_of(packet->pair) :
 					  queue->flows & bit_of(packet->flow);
-		/* What is held of its flow leaves first, in copies of this packet. */
+		/* What is held of its flow leaves first. */
 		for (int i = 0; held && i < RING; i++) {
-			if (queue->head == queue->tail)
+			if (queue->head == queue->tail || !leave_in_copy(skb, mine, queue, slot))
 				break;
-			mine->carry = slot + 1;
-			mine->carried = 0;
-			bpf_clone_redirect(skb, skb->ifindex, 0);
-			mine->carry = 0;
-			if (!mine->carried)
-				break;
-			queue->emitting = 0;
 		}
 		shares = (gate->seen[word_of(flow)] | gate->before[word_of(flow)]) & bit_of(flow);
 		/* Behind its small packets in a fair queue, too. */
@@ -928,15 +936,8 @@ stranger:
 			break;
 		slot = lowest(holding);
 		queue = bpf_map_lookup_elem(&queues, &slot);
-		if (!queue)
+		if (!queue || !leave_in_copy(skb, mine, queue, slot))
 			break;
-		mine->carry = slot + 1;
-		mine->carried = 0;
-		bpf_clone_redirect(skb, skb->ifindex, 0);
-		mine->carry = 0;
-		if (!mine->carried)
-			break;
-		queue->emitting = 0;
 	}
 	count_sent(dev, 1, skb->len - ETH_LEN);
 	return NEXT;
