@@ -20,8 +20,9 @@ use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const ROUND: Duration = Duration::from_millis(1500);
-const ROUNDS: usize = 3;
+const ROUND: Duration = Duration::from_millis(500);
+/// Rounds of each kind, in turns: enough for a median with its quartiles.
+const ROUNDS: usize = 11;
 /// With headers 60 bytes, a voice packet of G.729A.
 const PAYLOAD: [u8; 32] = [7; 32];
 const BATCH: usize = 32;
@@ -57,18 +58,24 @@ fn compare(offload: &str, name: &str) {
             rounds.push(measure(&pair, &split, Some(config)));
         }
     }
-    let plain = median(&plain, |round| round.received);
     println!("{name}:");
-    println!("  not gathered {plain:9.0} packets/s arrive");
+    println!("  not gathered {:9.0} packets/s arrive", median(&plain, |round| round.received));
     let _statistics = statistics();
     for ((name, config), rounds) in cases.iter().zip(&bundled) {
         let cost = measure(&pair, &split, Some(config));
         let of = |value: fn(&Round) -> f64| median(rounds, value);
         let (received, lost) = (of(|r| r.received), of(|r| 1.0 - r.received / r.sent) * 1e2);
+        // Each round with the plain one before it: the machine's pace drifts over a run.
+        let pairs = rounds.iter().zip(&plain);
+        let mut ratios: Vec<_> =
+            pairs.map(|(ours, plain)| ours.received / plain.received).collect();
+        ratios.sort_by(f64::total_cmp);
         println!(
-            "  {name}      {received:9.0}, ratio {:.2}; {:.1} a frame, {lost:.1} % lost; \
-             merge {:.0} ns, split {:.0} ns a packet",
-            received / plain,
+            "  {name}      {received:9.0}, ratio {:.2} [{:.2}, {:.2}]; {:.1} a frame, \
+             {lost:.1} % lost; merge {:.0} ns, split {:.0} ns a packet",
+            ratios[ratios.len() / 2],
+            ratios[ratios.len() / 4],
+            ratios[ratios.len() * 3 / 4],
             of(|r| r.sent / r.frames),
             cost.merge,
             cost.split,

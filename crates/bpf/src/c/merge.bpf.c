@@ -261,7 +261,7 @@ struct work {
 	__u32 pass;  /* the frame that comes next is finished */
 	__u32 carry; /* the packet that comes next is a copy to carry the queue of slot `carry` - 1 */
 	__u32 carried; /* and it did */
-	__u32 pad;
+	__u32 slot;    /* of the queue that the last packet joined */
 	/* In memory and not on the stack: the verifier follows each value on the stack, so that every
 	 * kind of packet would be another way through all that comes later. */
 	struct packet packet;
@@ -381,6 +381,11 @@ static __always_inline enum verdict classify(struct __sk_buff *skb, struct merge
 	return verdict;
 }
 
+static __always_inline bool same_key(const struct queue_key *a, const struct queue_key *b)
+{
+	return *(__u64 *)a == *(__u64 *)b && a->hop == b->hop;
+}
+
 /* The slot of a queue, taken into use where it has none; SLOTS when there is none left. */
 static __always_inline __u32 slot_of(struct device *device, struct queue_key *key,
 				     struct hop *hop)
@@ -406,11 +411,6 @@ static __always_inline __u32 slot_of(struct device *device, struct queue_key *ke
 	return found ? *found : SLOTS;
 }
 
-static __always_inline bool same_key(const struct queue_key *a, const struct queue_key *b)
-{
-	return *(__u64 *)a == *(__u64 *)b && a->hop == b->hop;
-}
-
 /* Takes the empty queue in `slot` out of use; user space keeps its counters and frees the slot. */
 static __always_inline int reclaim(__u32 slot)
 {
@@ -426,6 +426,7 @@ static __always_inline int reclaim(__u32 slot)
 		key = queue->key;
 		/* Who found the slot before us finds a stranger's key and lets the packet pass. */
 		__builtin_memset(&queue->key, 0, sizeof(queue->key));
+		queue->hop.max = 0;
 	}
 	bpf_spin_unlock(&queue->lock);
 	return idle ? bpf_map_delete_elem(&slots, &key) : -1;
@@ -647,7 +648,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct work *mine = bpf_map_lookup_elem(&work, &zero);
 	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = 0, oldest, owner_gen, owner_time, flow;
-	bool need, full, empty, ready, over, ordered, more, again, held, apart;
+	bool need, full, joins, empty, ready, over, ordered, more, again, held, apart;
 	bool nested = false, ticked = false;
 	struct packet *packet;
 	struct queue_key *key;
@@ -736,12 +737,17 @@ int sheaf_merge(struct __sk_buff *skb)
 			goto stranger;
 		slot = *found;
 	} else {
-		slot = slot_of(dev, key, hop);
+		/* Mostly the one that the packet before it joined: no table is asked then. */
+		slot = mine->slot;
+		queue = bpf_map_lookup_elem(&queues, &slot);
+		if (!queue || !queue->hop.max || !same_key(&queue->key, key))
+			slot = slot_of(dev, key, hop);
 	}
 	queue = bpf_map_lookup_elem(&queues, &slot);
 	gate = gate_of(dev, slot);
 	if (!queue || !gate)
 		goto stranger;
+	mine->slot = slot;
 
 	if (verdict == ALONE) {
 		bool shares;
@@ -762,15 +768,23 @@ int sheaf_merge(struct __sk_buff *skb)
 		goto stranger;
 	}
 
-	now = bpf_ktime_get_ns();
-	/* Together: who sees the queue empty also sees who took its last frame. */
-	bpf_spin_lock(&queue->lock);
 	empty = queue->head == queue->tail;
-	owner = queue->owner_cpu;
-	owner_gen = queue->owner_gen;
-	owner_time = queue->owner_time;
-	bpf_spin_unlock(&queue->lock);
-	ordered = in_order(dev, queue, owner, owner_gen, owner_time, cpu, slot);
+	ordered = false;
+	if (empty) {
+		/* Together: who sees the queue empty also sees who took its last frame. */
+		bpf_spin_lock(&queue->lock);
+		empty = queue->head == queue->tail;
+		owner = queue->owner_cpu;
+		owner_gen = queue->owner_gen;
+		owner_time = queue->owner_time;
+		bpf_spin_unlock(&queue->lock);
+		ordered = in_order(dev, queue, owner, owner_gen, owner_time, cpu, slot);
+	}
+	pending = &queue->pending[(queue->tail - 1) & (RING - 1)];
+	/* A packet that joins a frame starts no deadline. A clock of a tick's precision, which costs
+	 * nothing, is then good enough to see a controller that hangs. */
+	joins = !empty && config->policy == FORCED && has_room(pending, header + len, hop);
+	now = joins ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns();
 	waiting = fill(dev);
 	ready = false;
 	if (hangs(dev, now)) {
@@ -970,8 +984,7 @@ emit:
 		tell_carrier(dev, queue, slot);
 		return consume();
 	}
-	if (!now)
-		now = bpf_ktime_get_ns();
+	now = bpf_ktime_get_ns();
 
 	bpf_spin_lock(&queue->lock);
 	ring = queue->head & (RING - 1);
