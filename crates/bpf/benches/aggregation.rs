@@ -12,7 +12,7 @@ use sheaf_aggregate::{Config, Senders, Threshold};
 use sheaf_bpf::layout::Hop;
 use sheaf_bpf::{Controller, Split};
 use sheaf_netio::poller::Poller;
-use sheaf_netio::{clock, ip, timer};
+use sheaf_netio::{clock, ip, scheduling};
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::meta::Outer;
 use std::io::IoSlice;
@@ -150,7 +150,7 @@ fn keep_time(
         controller.merge.set_hop(MAC_B, hop).map_err(std::io::Error::other)?;
         ready.send(()).map_err(std::io::Error::other)?;
         // As the daemon does.
-        timer::hurry();
+        scheduling::realtime_if_allowed();
         let mut poller = Poller::default();
         poller.add(&controller.merge);
         while !done.load(Ordering::Relaxed) {

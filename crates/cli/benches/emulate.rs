@@ -3,7 +3,8 @@
 //! parts:
 //!
 //! * `cost`: 64-byte UDP and bulk TCP;
-//! * `rtt`: the delay, of the link alone and as users see it; `haste`: what makes it more punctual;
+//! * `rtt`: the delay, of the link alone and as users see it; `realtime`: what makes it more
+//!   punctual;
 //! * `rate`: the rate achieved;
 //! * `netem`: beside the real one, where the kernel has it.
 
@@ -22,7 +23,7 @@ fn main() {
     let parts: [(&str, fn()); 5] = [
         ("cost", cost::run),
         ("rtt", trips::run),
-        ("haste", trips::haste),
+        ("realtime", trips::realtime),
         ("rate", rate::run),
         ("netem", netem::run),
     ];

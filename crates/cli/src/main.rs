@@ -1,11 +1,12 @@
 //! `sheaf`: makes weak links carry more.
 
+#![forbid(unsafe_code)]
+
 mod aggregate;
 mod control;
 mod emulate;
 mod grammar;
 mod lab;
-mod random;
 mod rule;
 mod show;
 mod signals;

@@ -1,10 +1,16 @@
 //! What touches Linux, eBPF apart.
 //!
+//! * [`batch`]: many frames of a carrier in one system call, and segments of UDP;
+//! * [`carrier`]: sockets that carry a trunk's frames, Ethernet or UDP;
+//! * [`child`]: child processes whose end wakes a poller;
 //! * [`classifier`]: programs at an interface's hooks, by tcx or clsact;
 //! * [`clock`]: the one place where the machine's clock is read;
+//! * [`coalesce`]: TCP segments joined to super-packets for the host;
 //! * [`completion`]: events when a socket's packets have left the device;
+//! * [`ethtool`]: the speed of an interface;
 //! * [`gso`]: super-packets, taken apart into their segments;
 //! * [`icmp`]: errors about what was sent, and echoes;
+//! * [`monitor`]: interfaces with their addresses, and news of changes;
 //! * [`netns`]: anonymous network namespaces, which vanish with the process;
 //! * [`neigh`]: the neighbour table;
 //! * [`ip`]: interfaces and addresses; what is set, by the `ip` command;
@@ -12,31 +18,43 @@
 //! * [`packet`]: raw packet sockets;
 //! * [`poller`]: waiting for descriptors and a time;
 //! * [`qdisc`]: what waits in an interface's queueing discipline;
+//! * [`random`]: numbers that an attacker cannot guess;
 //! * [`raw`]: raw IP sockets;
 //! * [`raw_batch`]: many packets of raw IP sockets in one system call;
 //! * [`redirect`]: a detour for an interface's packets, which ends with its process;
+//! * [`scheduling`]: how soon the kernel lets a thread run;
+//! * [`segment`]: super-packets from the host cut to TCP segments;
 //! * [`socket`]: what several kinds of descriptors ask of the kernel alike;
 //! * [`tap`]: interfaces whose other end is ours;
 //! * [`timer`]: waits to the microsecond;
 //! * [`tun`]: the same for IP packets, with super-packets;
 //! * [`vnet`], [`vnet_packet`], [`vnet_tun`]: packets with virtio headers, so that offloads survive.
 
+pub mod batch;
 mod bpf;
+pub mod carrier;
+pub mod child;
 pub mod classifier;
 pub mod clock;
+pub mod coalesce;
 pub mod completion;
+pub mod ethtool;
 pub mod gso;
 pub mod icmp;
 pub mod ip;
+pub mod monitor;
 pub mod neigh;
 pub mod netlink;
 pub mod netns;
 pub mod packet;
 pub mod poller;
 pub mod qdisc;
+pub mod random;
 pub mod raw;
 pub mod raw_batch;
 pub mod redirect;
+pub mod scheduling;
+pub mod segment;
 pub mod socket;
 pub mod tap;
 pub mod timer;

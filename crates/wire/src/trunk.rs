@@ -52,6 +52,8 @@ use crate::ip::Ip;
 use std::ops::Range;
 use thiserror::Error;
 
+/// EtherType of trunk frames on Ethernet: IEEE 802 local experimental 2.
+pub const ETHERTYPE: u16 = 0x88b6;
 /// Bytes before the packets of a data frame.
 pub const HEADER_LEN: usize = 8;
 /// Bytes of a hello.

@@ -14,7 +14,7 @@ use nix::sys::socket::{
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::poller::Poller;
-use sheaf_netio::{clock, ip, timer};
+use sheaf_netio::{clock, ip, scheduling, timer};
 use sheaf_stage::Duration;
 use std::io::IoSliceMut;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -109,7 +109,7 @@ pub fn measure(path: &Path, set: Duration, count: usize) -> Trips {
     prober.set_read_timeout(Some(patience)).unwrap();
     prober.connect((Ipv4Addr::from(FAR), 0)).unwrap();
     let (left, right) = (Tap::open(&path.left), Tap::open(&path.right));
-    timer::precise().unwrap();
+    scheduling::precise_sleeps().unwrap();
     let mut trips = Trips::default();
     // The first makes everybody's acquaintance.
     for number in 0..=count {
@@ -146,7 +146,7 @@ pub fn measure(path: &Path, set: Duration, count: usize) -> Trips {
 /// What the machine makes of two sleeps in a row, which is what a round trip over a link asks of it, with
 /// nothing to send: ended by the timer alone, and by looking for the last 200 µs.
 fn sleeps(each: Duration, count: usize) -> Trips {
-    timer::precise().unwrap();
+    scheduling::precise_sleeps().unwrap();
     let late = |spin: u64| {
         let until = clock::now() + each;
         timer::wait(&mut Poller::default(), 0, until, Duration::from_micros(spin)).unwrap();
@@ -201,7 +201,7 @@ pub fn run() {
 }
 
 /// What takes the error away.
-pub fn haste() {
+pub fn realtime() {
     let ways = [
         "",
         "--spin 0",

@@ -5,7 +5,7 @@ use crate::load::{Load, Target, wait};
 use crate::pair::{Emulation, Pair, Trunk};
 use crate::{FAR, WARM, Wanted};
 use nix::sys::socket::{setsockopt, sockopt};
-use sheaf_netio::{clock, timer};
+use sheaf_netio::{clock, scheduling};
 use sheaf_stage::Duration;
 use sheaf_voice::emodel::Codec;
 use sheaf_voice::meter::Meter;
@@ -63,7 +63,7 @@ fn beside_a_download(words: &str) -> String {
 }
 
 fn talk(socket: &UdpSocket) {
-    timer::hurry();
+    scheduling::realtime_if_allowed();
     let started = clock::now();
     let mut bytes = [0; Stamp::len(Codec::G711)];
     for number in 0..PACKETS {
@@ -75,7 +75,7 @@ fn talk(socket: &UdpSocket) {
 }
 
 fn listen(socket: &UdpSocket) -> Meter {
-    timer::hurry();
+    scheduling::realtime_if_allowed();
     let (mut meter, mut bytes) = (Meter::default(), [0; 2048]);
     while let Ok(len @ 1..) = socket.recv(&mut bytes) {
         if let Some(stamp) = Stamp::parse(&bytes[..len]) {

@@ -4,7 +4,6 @@ use super::arguments::Peers;
 use super::device::Order;
 use super::engine::Engine;
 use crate::grammar::Prefix;
-use crate::random;
 use anyhow::anyhow;
 use nix::libc;
 use sheaf_aggregate::{Config, Stats};
@@ -12,7 +11,7 @@ use sheaf_bpf::Controller;
 use sheaf_bpf::layout::Hop;
 use sheaf_netio::neigh::Neighbour;
 use sheaf_netio::poller::Poller;
-use sheaf_netio::timer;
+use sheaf_netio::{random, scheduling};
 use sheaf_stage::Instant;
 use sheaf_wire::meta::Outer;
 use std::collections::BTreeMap;
@@ -37,7 +36,7 @@ impl Kernel {
         let controller = Controller::attach(dev, ifindex, mac, config, cookie)?;
         super::attach_split(dev, ifindex, peers)?;
         // A tick that comes late finds a full queue.
-        timer::hurry();
+        scheduling::realtime_if_allowed();
         Ok(Kernel { ifindex, config: config.clone(), controller })
     }
 

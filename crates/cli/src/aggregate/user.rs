@@ -33,7 +33,7 @@ use sheaf_netio::poller::Poller;
 use sheaf_netio::raw::RawSocket;
 use sheaf_netio::raw_batch::{BATCH, Inbox, Outbox};
 use sheaf_netio::tap::Tap;
-use sheaf_netio::{socket, timer};
+use sheaf_netio::{scheduling, socket};
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::ip::{Ip, Protocol};
 use sheaf_wire::meta::{Meta, Outer, Refusal, Repr};
@@ -143,7 +143,7 @@ impl User {
         let mut aggregator = Aggregator::new(config.clone())?;
         aggregator.set_device(Device::Tells { waiting: 0, limit: NO_LIMIT }, Instant::ZERO);
         // Plain packets that arrive behind a meta packet must not reach the host before it.
-        timer::hurry();
+        scheduling::realtime_if_allowed();
         Ok(User {
             mac: ip::mac(&tap_name)?,
             raw,

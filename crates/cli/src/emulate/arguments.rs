@@ -1,13 +1,12 @@
 //! The command lines of `sheaf emulate`.
 
-use super::haste;
 use super::rules::{self, RuleSet};
 use crate::grammar;
 use anyhow::{Context, anyhow, bail, ensure};
 use sheaf_emulator::options::OptionError;
 use sheaf_emulator::trace::{Opportunities, Steps};
 use sheaf_emulator::{ConfigError, LinkConfig, Options, Trace, TraceConfig};
-use sheaf_netio::{clock, vnet};
+use sheaf_netio::{clock, scheduling, vnet};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -198,7 +197,7 @@ impl Flags {
                 "--fifo" => {
                     let priority: u8 = grammar::number(word, value("50")?)?;
                     ensure!(
-                        haste::PRIORITIES.contains(&priority),
+                        scheduling::PRIORITIES.contains(&priority),
                         "--fifo {priority} is no priority; give 1 to 99"
                     );
                     self.fifo = Some(priority);

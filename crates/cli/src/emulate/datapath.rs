@@ -9,11 +9,12 @@ use super::arguments::Arguments;
 use super::capture::Capture;
 use super::control::{Inbox, Request};
 use super::machine::Machine;
-use super::place::{Place, Port, Running, Way};
+use super::place::{Place, Port, Way};
 use super::status::{Lateness, LinkStatus, Status};
 use hdrhistogram::Histogram;
 use nix::sys::signalfd::SignalFd;
 use sheaf_emulator::{Direction, Packet, PipeStats, Segments};
+use sheaf_netio::child::Child;
 use sheaf_netio::gso::{Gso, Headers};
 use sheaf_netio::poller::Poller;
 use sheaf_netio::timer::Alarm;
@@ -126,7 +127,7 @@ impl Datapath {
     }
 
     /// Carries packets until a signal, the end of `child`, or an interface that goes.
-    pub fn run(&mut self, signals: &SignalFd, child: Option<&Running>) -> anyhow::Result<End> {
+    pub fn run(&mut self, signals: &SignalFd, child: Option<&Child>) -> anyhow::Result<End> {
         let mut poller = Poller::default();
         for port in &self.place.ports {
             poller.add(port);
@@ -180,7 +181,7 @@ impl Datapath {
                     && let Ok(Some(signal)) = signals.read_signal()
                 {
                     if signal.ssi_signo == nix::libc::SIGTERM as u32 {
-                        child.end();
+                        child.terminate();
                     }
                 }
             } else if poller.readable(ended) {

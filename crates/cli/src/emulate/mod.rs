@@ -2,8 +2,7 @@
 //!
 //! * [`arguments`]: the command line; [`rules`]: the file of rules and pipes;
 //! * [`place`]: where the link is put: between two interfaces, on one, around a shell;
-//! * [`datapath`]: carries the packets, in time; [`haste`]: what would make it late; [`machine`]: the
-//!   links themselves;
+//! * [`datapath`]: carries the packets, in time; [`machine`]: the links themselves;
 //! * [`control`]: questions and changes while it runs; [`status`]: the answer;
 //! * [`capture`]: packets with what happened to them, as pcapng.
 
@@ -11,7 +10,6 @@ mod arguments;
 mod capture;
 mod control;
 mod datapath;
-mod haste;
 mod machine;
 mod place;
 mod rules;
@@ -23,6 +21,8 @@ use datapath::{Datapath, End};
 use machine::Machine;
 use place::Place;
 use sheaf_emulator::Distribution;
+use sheaf_netio::{child, scheduling};
+use std::fs::File;
 use std::process::ExitCode;
 
 /// The grammar, for `--help`.
@@ -113,7 +113,7 @@ fn emulate(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let signals = crate::signals::signals()?;
     let inbox = control::listen(&place, arguments)?;
     let mut datapath = Datapath::new(place, machine, arguments, inbox)?;
-    let _awake = haste::begin(arguments)?;
+    let _awake = become_timely(arguments)?;
     println!("{}; seed {}", datapath.title(), arguments.seed);
     let end = datapath.run(&signals, child.as_ref())?;
     let status = datapath.finish()?;
@@ -132,9 +132,33 @@ fn emulate(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let own = if late { 1 } else { 0 };
     match (end, child) {
         (End::Gone(dev), _) => bail!("interface {dev} went away; put it back and start again"),
-        (_, Some(child)) => Ok(ExitCode::from(child.status()?.max(own))),
+        (_, Some(child)) => {
+            let status = child.wait().context("the command is lost")?;
+            Ok(ExitCode::from(child::shell_status(status).max(own)))
+        }
         (End::Asked, None) => Ok(ExitCode::from(own)),
     }
+}
+
+/// Makes this thread, which is to carry packets, as timely as `arguments` ask. `--awake` lasts
+/// while the returned file is open.
+fn become_timely(arguments: &Arguments) -> anyhow::Result<Option<File>> {
+    scheduling::precise_sleeps()?;
+    if let Some(priority) = arguments.fifo {
+        scheduling::fifo(priority).map_err(|error| {
+            anyhow::anyhow!(
+                "--fifo {priority} is refused ({error}); give this process CAP_SYS_NICE, or leave \
+                 it out"
+            )
+        })?;
+    }
+    let awake = || {
+        let device = scheduling::LATENCY_DEVICE;
+        scheduling::keep_awake().with_context(|| {
+            format!("cannot set {device}; leave out --awake where the kernel has no idle states")
+        })
+    };
+    arguments.awake.then(awake).transpose()
 }
 
 /// `sheaf emulate dist`: the distribution of a ping log, in the form of iproute2.

@@ -11,14 +11,14 @@ use crate::grammar::Prefix;
 use anyhow::{Context, bail};
 use nix::libc;
 use sheaf_emulator::Direction;
+use sheaf_netio::child::Child;
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::redirect::{self, Hook, Redirect};
 use sheaf_netio::vnet_packet::{Receive, VnetSocket};
 use sheaf_netio::vnet_tun::{Layer, VnetTun};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::Command;
 
 /// Packets that a TUN or TAP interface of ours holds until they are read.
 const TUN_QUEUE: u32 = 4000;
@@ -89,7 +89,7 @@ impl Place {
     }
 
     /// Starts the command of a shell; `None` where there is none to start.
-    pub fn start_command(&self, arguments: &Arguments) -> anyhow::Result<Option<Running>> {
+    pub fn start_command(&self, arguments: &Arguments) -> anyhow::Result<Option<Child>> {
         let (Some(shell), Mode::Shell { command }) = (&self.shell, &arguments.mode) else {
             return Ok(None);
         };
@@ -101,50 +101,14 @@ impl Place {
         let mut command = Command::new(&program);
         command.args(words).env("SHEAF_HOST", &shell.host);
         shell.namespace.enter(&mut command);
-        let child = command
-            .spawn()
+        let child = Child::spawn(&mut command)
             .with_context(|| format!("cannot start {program}; give a command that exists"))?;
-        // SAFETY: a bare system call.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
-        if fd < 0 {
-            return Err(std::io::Error::last_os_error()).context("cannot watch the command");
-        }
-        // SAFETY: the descriptor is new and nobody else's.
-        let watch = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-        Ok(Some(Running { child, watch }))
+        Ok(Some(child))
     }
 
     /// Lets go of the detours, so that packets go their old way.
     pub fn leave(&mut self) {
         self.redirects.clear();
-    }
-}
-
-/// A command that runs.
-pub struct Running {
-    child: Child,
-    watch: OwnedFd,
-}
-
-impl Running {
-    /// Asks it to end.
-    pub fn end(&self) {
-        // SAFETY: a bare system call; the child has not been waited for, so its number is its own.
-        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
-    }
-
-    /// Waits for it; what a shell would say of how it ended.
-    pub fn status(mut self) -> anyhow::Result<u8> {
-        let status = self.child.wait().context("the command is lost")?;
-        let signal = || 128 + status.signal().unwrap_or(0);
-        Ok(status.code().unwrap_or_else(signal) as u8)
-    }
-}
-
-impl AsFd for Running {
-    /// Readable when it has ended.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.watch.as_fd()
     }
 }
 

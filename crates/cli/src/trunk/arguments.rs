@@ -1,10 +1,10 @@
 //! The command line of `sheaf trunk`.
 
-use super::carrier::Mac;
 use crate::grammar::{self, Words};
 use crate::rule::{self, Vocabulary};
 use anyhow::{Context, bail, ensure};
 use sheaf_aggregate::{Rule, Rules, Verdict};
+use sheaf_netio::carrier::Mac;
 use sheaf_netio::ip;
 use sheaf_trunk::{Care, Scheduler};
 use sheaf_wire::ip::Ip;

@@ -10,11 +10,11 @@
 //! nothing: this is how an end that started anew learns our session.
 
 use super::arguments::{Peer, Spec};
-use super::batch::{Outbox, Sent};
-use super::carrier::{Address, Carrier, Mac};
-use super::monitor::Interface;
 use anyhow::{Context, ensure};
 use nix::libc;
+use sheaf_netio::batch::{Outbox, Sent};
+use sheaf_netio::carrier::{Address, Carrier, Mac};
+use sheaf_netio::monitor::Interface;
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::socket::unsent;
 use sheaf_netio::{ip, neigh, qdisc};

@@ -3,24 +3,14 @@
 //! * [`arguments`]: the command line;
 //! * [`daemon`]: the turns of the one thread: TUN interface, endpoint, links, time;
 //! * [`member`]: one link: its interface, its socket, where the other end is;
-//! * [`carrier`]: sockets for Ethernet frames and UDP;
-//! * [`batch`]: many frames in one call, in and out;
-//! * [`monitor`]: interfaces, and news of them;
-//! * [`segment`]: super-packets from the host become packets;
-//! * [`coalesce`]: and packets for the host super-packets;
 //! * [`report`]: what `sheaf show` prints.
 //!
 //! The machine that numbers, deals out and puts in order is the crate `sheaf_trunk`.
 
 mod arguments;
-mod batch;
-mod carrier;
-mod coalesce;
 mod daemon;
 mod member;
-mod monitor;
 pub mod report;
-mod segment;
 
 use arguments::Arguments;
 

@@ -11,8 +11,8 @@ use anyhow::{Context, bail};
 use nix::sys::signalfd::SignalFd;
 use sheaf_bpf::Window;
 use sheaf_netio::poller::Poller;
-use sheaf_netio::{clock, ip};
-use sheaf_stage::{Duration, Instant};
+use sheaf_netio::{clock, ethtool, ip};
+use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_window::{Controller, Direction, Totals};
 
 /// How often windows are set.
@@ -31,7 +31,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let dev = &arguments.dev;
     let ifindex = ip::index(dev)?;
     sheaf_bpf::support()?;
-    let speed = if arguments.needs_speed() { Some(super::link::speed(dev)?) } else { None };
+    let speed = if arguments.needs_speed() { Some(speed(dev)?) } else { None };
     let govern = |direction| Controller::new(arguments.config(direction, speed), direction);
     let controllers: Vec<_> =
         arguments.directions.iter().copied().map(govern).collect::<Result<_, _>>()?;
@@ -49,6 +49,16 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     daemon.serve(&control, &signals)?;
     print!("{}", report::text(dev, &daemon.report()?));
     Ok(())
+}
+
+/// Returns the speed that interface `dev` reports.
+fn speed(dev: &str) -> anyhow::Result<Bitrate> {
+    let speed = ethtool::speed(dev).map_err(|error| {
+        anyhow::anyhow!("cannot ask {dev} for its speed: {error}; give capacity RATE")
+    })?;
+    speed.with_context(|| {
+        format!("{dev} does not tell its speed; give capacity RATE, or capacity auto")
+    })
 }
 
 impl Daemon<'_> {

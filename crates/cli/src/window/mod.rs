@@ -2,12 +2,10 @@
 //!
 //! * [`arguments`]: the command line;
 //! * [`daemon`]: keeps time for program and controllers, and answers `sheaf show`;
-//! * [`link`]: the speed that an interface has;
 //! * [`report`]: what `sheaf show` tells.
 
 mod arguments;
 mod daemon;
-mod link;
 mod report;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! What is done once, before the first turn.
 
 use crate::trunk::arguments::{Arguments, Priority};
-use crate::trunk::monitor::Interface;
 use anyhow::{Context, bail, ensure};
 use nix::libc;
+use sheaf_netio::monitor::Interface;
 use sheaf_netio::tun::Tun;
-use sheaf_netio::{ip, timer};
+use sheaf_netio::{ip, scheduling};
 use sheaf_wire::trunk::HEADER_LEN;
 use std::collections::BTreeMap;
 
@@ -38,15 +38,13 @@ pub fn frame_size(
     }
 }
 
-/// Takes the priority that is asked for; without a wish, the best that is allowed. Answers which.
+/// Takes the priority that `wish` asks for, else the best that is allowed. Returns the priority
+/// taken.
 pub fn take_priority(wish: Option<Priority>) -> anyhow::Result<Priority> {
     if wish == Some(Priority::Normal) {
         return Ok(Priority::Normal);
     }
-    timer::hurry();
-    // SAFETY: a bare system call; 0 is this thread.
-    let policy = unsafe { libc::sched_getscheduler(0) };
-    if policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_RR {
+    if scheduling::realtime_if_allowed() {
         return Ok(Priority::Realtime);
     }
     ensure!(

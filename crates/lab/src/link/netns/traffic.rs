@@ -13,7 +13,7 @@ use nix::sys::socket::{
 };
 use sheaf_netio::clock;
 use sheaf_netio::poller::Poller;
-use sheaf_netio::timer;
+use sheaf_netio::{scheduling, timer};
 use sheaf_stage::{Duration, Instant};
 use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
@@ -63,9 +63,9 @@ struct Sent {
 /// Sends until the end; whoever wakes up late makes up for it at once. What is measured is marked with a
 /// 1 in the first byte.
 fn send(point: &Point, socket: &UdpSocket) -> io::Result<Sent> {
-    timer::precise()?;
+    scheduling::precise_sleeps()?;
     // A sender that others keep from sending lets the queue run empty, and the link stand idle.
-    timer::hurry();
+    scheduling::realtime_if_allowed();
     let mut poller = Poller::default();
     let mut packet = [0; PAYLOAD];
     let start = clock::now();
@@ -143,8 +143,8 @@ pub(super) fn ping(point: &Point, path: &Path) -> anyhow::Result<Measured> {
 /// Pings until the end and collects the answers: how many were sent while it was measured, and
 /// their round trips. On a thread of its own, whose timers are set to be precise.
 fn trips(point: &Point, socket: &UdpSocket) -> io::Result<(u64, Vec<Duration>)> {
-    timer::precise()?;
-    timer::hurry();
+    scheduling::precise_sleeps()?;
+    scheduling::realtime_if_allowed();
     let mut poller = Poller::default();
     poller.add(socket);
     let start = clock::now();

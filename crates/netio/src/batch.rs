@@ -1,25 +1,24 @@
-//! Many frames in one call: `recvmmsg` and `sendmmsg`, and segments of UDP (GSO, GRO).
+//! Many frames of a [`Carrier`] in one system call: `recvmmsg` and `sendmmsg`, and segments of UDP
+//! (GSO, GRO).
 //!
-//! A call into the kernel costs as much as a small frame does, a datagram's way through its stack
-//! several times that. Frames of one length to one UDP end therefore leave as one datagram that
-//! the kernel or the card cuts, and come back so where the kernel found them in a row. The memory
-//! of both directions is taken once.
+//! A system call costs as much as a small frame does, a datagram's way through the kernel's stack
+//! several times that. Frames of one length to one UDP socket therefore leave as one datagram that
+//! the kernel or the card cuts into segments, and arrive so where the kernel received them in a
+//! row. The memory of both directions is allocated once.
 
-use super::carrier::{Address, Carrier};
-use nix::libc;
+use crate::carrier::{Address, Carrier, UDP_GRO};
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Frames that leave in one call.
+/// Frames that leave in one system call, at most.
 const OUT: usize = 64;
-/// Messages that are taken in one call.
+/// Messages that are received in one system call, at most.
 const IN: usize = 32;
-/// Room for each: the largest datagram.
+/// Bytes of room for each message: the largest datagram.
 const ROOM: usize = 1 << 16;
-/// linux/udp.h.
+/// Control message of linux/udp.h: length of the segments of a datagram.
 const UDP_SEGMENT: libc::c_int = 103;
-const UDP_GRO: libc::c_int = 104;
 /// Bytes of a datagram that is cut into segments, at most (65535 less its headers).
 const DATAGRAM: usize = 65_000;
 /// Room for one control message of an int.
@@ -32,17 +31,17 @@ pub struct Outbox {
     len: usize,
 }
 
-/// What became of the frames of an outbox.
+/// Outcome of sending the frames of an outbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Frames that the kernel did not take.
     pub refused: u64,
-    /// The interface is gone or down.
+    /// Whether the interface is gone or down.
     pub gone: bool,
 }
 
 impl Outbox {
-    /// Takes a frame; `frame` gets an old buffer for it. Whether the box is full now.
+    /// Takes the frame and leaves an old buffer in its place. Returns whether the box is full.
     pub fn push(&mut self, frame: &mut Vec<u8>) -> bool {
         if self.len == self.frames.len() {
             self.frames.push(Vec::new());
@@ -52,17 +51,17 @@ impl Outbox {
         self.len == OUT
     }
 
-    /// Whether there is nothing to send.
+    /// Whether no frame is to be sent.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Forgets the frames.
+    /// Drops the frames.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Sends all frames to `to` and forgets them.
+    /// Sends all frames to `to` and empties the box.
     pub fn send(&mut self, carrier: &mut Carrier, to: &Address) -> Sent {
         let mut sent = Sent::default();
         let mut frames = &self.frames[..self.len];
@@ -76,7 +75,7 @@ impl Outbox {
     }
 }
 
-/// Sends some of `frames`, at most [`OUT`]; answers how many are settled.
+/// Sends some of `frames`, at most [`OUT`]. Returns the number of frames that were sent or refused.
 fn send_some(carrier: &mut Carrier, frames: &[Vec<u8>], to: &Address, sent: &mut Sent) -> usize {
     let mut to = *to;
     // SAFETY: all-zero is a valid value of each of these structures.
@@ -115,12 +114,13 @@ fn send_some(carrier: &mut Carrier, frames: &[Vec<u8>], to: &Address, sent: &mut
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
         Some(libc::EINTR) => 0,
-        // What went wrong before and is told now: the frame did not leave, the next may.
+        // The socket reports an ICMP error about an earlier frame. This frame did not leave; the
+        // next one may.
         Some(libc::ECONNREFUSED) => {
             sent.refused += 1;
             1
         }
-        // A device that cannot, or a frame too long for it: one by one from now on.
+        // The device cannot cut segments, or they are too long for it: one by one from now on.
         Some(libc::EINVAL | libc::EMSGSIZE | libc::EIO) if starts[1] > 1 => {
             carrier.segments = false;
             0
@@ -136,8 +136,8 @@ fn send_some(carrier: &mut Carrier, frames: &[Vec<u8>], to: &Address, sent: &mut
     }
 }
 
-/// How many frames at the front can leave as one datagram: of one length, but that the last may be
-/// shorter.
+/// Number of frames at the front that can leave as one datagram: all of one length, except that the
+/// last may be shorter.
 fn alike(frames: &[Vec<u8>]) -> usize {
     let len = frames[0].len();
     if len == 0 {
@@ -149,7 +149,7 @@ fn alike(frames: &[Vec<u8>]) -> usize {
     if shorter && same < most { same + 1 } else { same }
 }
 
-/// Makes a message one datagram that is cut into pieces of `size` bytes.
+/// Marks a message as one datagram that is cut into segments of `size` bytes.
 fn segment(header: &mut libc::msghdr, control: &mut Control, size: usize) {
     header.msg_control = control.as_mut_ptr().cast();
     // SAFETY: a bare computation; then, the control part has room for one message of two bytes.
@@ -163,15 +163,21 @@ fn segment(header: &mut libc::msghdr, control: &mut Control, size: usize) {
     }
 }
 
-/// Room for frames that come in, shared by all links.
+/// Room for received frames, shared by all links.
 pub struct Inbox {
     room: Vec<u8>,
     names: Vec<Address>,
     controls: Vec<Control>,
 }
 
+impl Default for Inbox {
+    fn default() -> Inbox {
+        Inbox::new()
+    }
+}
+
 impl Inbox {
-    /// An empty one.
+    /// An empty inbox.
     pub fn new() -> Inbox {
         Inbox {
             room: vec![0; IN * ROOM],
@@ -180,8 +186,8 @@ impl Inbox {
         }
     }
 
-    /// Takes what is there, at most [`IN`] messages, and hands every frame with its sender to
-    /// `each`. How many messages there were.
+    /// Receives a batch of the messages that are there already and hands every frame with its
+    /// sender to `each`. Returns the number of messages.
     pub fn receive(
         &mut self,
         carrier: &Carrier,
@@ -203,7 +209,7 @@ impl Inbox {
         }
         let (fd, flags) = (carrier.as_fd().as_raw_fd(), libc::MSG_DONTWAIT);
         let none = std::ptr::null_mut();
-        // SAFETY: every pointer in the messages leads to memory of the length beside it.
+        // SAFETY: every pointer in the messages leads to memory of the length given next to it.
         let count = unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), IN as u32, flags, none) };
         if count < 0 {
             let error = io::Error::last_os_error();
@@ -213,7 +219,8 @@ impl Inbox {
         let messages = &messages[..count as usize];
         for (index, message) in messages.iter().enumerate() {
             let bytes = &self.room[index * ROOM..][..(message.msg_len as usize).min(ROOM)];
-            // An empty datagram is a frame, too, if none that can be.
+            // An empty datagram is handed on, too, so that it is counted as a frame that could not
+            // be parsed.
             let size = segment_size(&message.msg_hdr).unwrap_or(bytes.len()).max(1);
             if bytes.is_empty() {
                 each(&self.names[index], bytes);
@@ -224,7 +231,7 @@ impl Inbox {
     }
 }
 
-/// The length of the pieces that the kernel joined.
+/// Length of the segments that the kernel joined; `None` where it joined none.
 fn segment_size(header: &libc::msghdr) -> Option<usize> {
     // SAFETY: the kernel filled the control part, and the macros stay inside its length.
     unsafe {
@@ -239,8 +246,8 @@ fn segment_size(header: &libc::msghdr) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sheaf_netio::netns::Namespace;
-    use sheaf_netio::poller::Poller;
+    use crate::netns::Namespace;
+    use crate::poller::Poller;
 
     #[test]
     fn frames_of_one_length_share_a_datagram_and_a_shorter_one_ends_it() {
@@ -300,7 +307,7 @@ mod tests {
         let namespace = Namespace::new().unwrap();
         let passed = namespace.run(|| {
             // Too narrow for a segment, so the frames leave in fragments.
-            sheaf_netio::ip::run("link set lo mtu 1300")?;
+            crate::ip::run("link set lo mtu 1300")?;
             let there = "127.0.0.2:7431".parse().unwrap();
             let mut from = Carrier::udp("127.0.0.1:7431".parse().unwrap(), Some("lo"))?;
             let (to, mut outbox) = (Carrier::udp(there, None)?, Outbox::default());

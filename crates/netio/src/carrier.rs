@@ -1,27 +1,26 @@
-//! Sockets that carry frames: packet sockets for Ethernet, UDP sockets for paths.
+//! Sockets that carry a trunk's frames: packet sockets for Ethernet, UDP sockets for paths.
 //!
-//! Each is bound to its interface, so that what a member sends takes that link whatever the routes
+//! Each is bound to its interface, so that a member's frames take that link whatever the routes
 //! say. UDP leaves "don't fragment" off: on a path narrower than its first hop, fragments are
 //! slow, but frames that never arrive are worse.
 
-use nix::libc;
-use sheaf_netio::socket::{self, set_option};
+use crate::socket::{self, set_option};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind};
+use sheaf_wire::trunk::ETHERTYPE;
 use std::io;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// A link address.
 pub type Mac = [u8; 6];
 
-/// EtherType of trunk frames: IEEE 802 local experimental 2.
-pub const ETHERTYPE: u16 = 0x88b6;
 /// Socket buffers in bytes, both ways: some 100 ms of a gigabit.
 const BUFFER: libc::c_int = 8 << 20;
-/// linux/udp.h; segments of one datagram handed over, and of one received.
-const UDP_GRO: libc::c_int = 104;
+/// Option of linux/udp.h: datagrams of one length in a row may be received as one.
+pub(crate) const UDP_GRO: libc::c_int = 104;
 
-/// An address as the kernel takes it.
+/// The address of the other end, in the form that the kernel takes.
 #[derive(Clone, Copy)]
 pub struct Address {
     bytes: libc::sockaddr_storage,
@@ -29,8 +28,8 @@ pub struct Address {
 }
 
 impl Address {
-    /// No address yet, with room for any.
-    pub fn empty() -> Address {
+    /// An empty address, with room for any.
+    pub(crate) fn empty() -> Address {
         // SAFETY: all-zero is a valid address storage.
         Address { bytes: unsafe { mem::zeroed() }, len: size_of::<libc::sockaddr_storage>() as u32 }
     }
@@ -51,7 +50,7 @@ impl Address {
         address
     }
 
-    /// Host `mac` on interface `ifindex`.
+    /// The host with link address `mac` on interface `ifindex`.
     pub fn ethernet(mac: Mac, ifindex: u32) -> Address {
         // SAFETY: all-zero is a valid sockaddr_ll.
         let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
@@ -63,7 +62,7 @@ impl Address {
         Address::of(&address)
     }
 
-    /// A UDP end.
+    /// The UDP socket at `address`.
     pub fn udp(address: SocketAddr) -> Address {
         match address {
             SocketAddr::V4(v4) => Address::of(&libc::sockaddr_in {
@@ -82,12 +81,12 @@ impl Address {
         }
     }
 
-    /// Where the kernel reads or writes it, and how long it is.
-    pub fn as_mut_ptr(&mut self) -> (*mut libc::c_void, libc::socklen_t) {
+    /// The memory that the kernel reads or writes, and its length.
+    pub(crate) fn as_mut_ptr(&mut self) -> (*mut libc::c_void, libc::socklen_t) {
         ((&raw mut self.bytes).cast(), self.len)
     }
 
-    /// The link address, of a packet that was sent to us alone.
+    /// The sender's link address, where its frame was sent to this host alone.
     pub fn mac_to_us(&self) -> Option<Mac> {
         // SAFETY: the storage is large enough and aligned for every address.
         let link = unsafe { &*(&raw const self.bytes).cast::<libc::sockaddr_ll>() };
@@ -97,18 +96,18 @@ impl Address {
         to_us.then(|| [0, 1, 2, 3, 4, 5].map(|at| link.sll_addr[at]))
     }
 
-    /// The UDP end.
+    /// The address and port of a UDP socket; `None` for a link address.
     pub fn udp_end(&self) -> Option<SocketAddr> {
         let pointer = &raw const self.bytes;
         match i32::from(self.bytes.ss_family) {
             libc::AF_INET => {
-                // SAFETY: the family says what it is.
+                // SAFETY: the family says which structure it is.
                 let v4 = unsafe { &*pointer.cast::<libc::sockaddr_in>() };
                 let ip = Ipv4Addr::from_bits(u32::from_be(v4.sin_addr.s_addr));
                 Some(SocketAddr::new(IpAddr::V4(ip), u16::from_be(v4.sin_port)))
             }
             libc::AF_INET6 => {
-                // SAFETY: the family says what it is.
+                // SAFETY: the family says which structure it is.
                 let v6 = unsafe { &*pointer.cast::<libc::sockaddr_in6>() };
                 let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
                 let port = u16::from_be(v6.sin6_port);
@@ -119,28 +118,28 @@ impl Address {
     }
 }
 
-/// A socket of one member.
+/// The socket of one member of a trunk.
 #[derive(Debug)]
 pub struct Carrier {
     socket: OwnedFd,
-    /// Several frames may leave as one datagram of segments.
+    /// Whether several frames may leave as one datagram of segments.
     pub segments: bool,
 }
 
 impl Carrier {
-    /// Frames of our EtherType on interface `ifindex`.
+    /// Opens a socket for frames of [`ETHERTYPE`] on interface `ifindex`.
     pub fn ethernet(ifindex: u32) -> io::Result<Carrier> {
-        let protocol = i32::from(ETHERTYPE.to_be());
-        let carrier = Carrier::new(libc::AF_PACKET, protocol, false)?;
-        carrier.bind(&mut Address::ethernet([0; 6], ifindex))?;
+        // Without a protocol until it is bound, so that no other interface's frames come in.
+        let carrier = Carrier::new(AddressFamily::Packet, false)?;
+        socket::bind_packet(&carrier, ifindex, ETHERTYPE)?;
         Ok(carrier)
     }
 
-    /// Datagrams from `local` on interface `dev`.
+    /// Opens a socket for datagrams from `local`, on interface `dev` alone where one is given.
     pub fn udp(local: SocketAddr, dev: Option<&str>) -> io::Result<Carrier> {
         let v6 = local.is_ipv6();
-        let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
-        let carrier = Carrier::new(family, 0, true)?;
+        let family = if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+        let carrier = Carrier::new(family, true)?;
         if let Some(dev) = dev {
             let name = socket::request(dev)?.ifr_name;
             set_option(&carrier, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &name)?;
@@ -153,34 +152,20 @@ impl Carrier {
             let level = libc::IPPROTO_IP;
             set_option(&carrier, level, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_DONT)?;
         }
-        // A kernel that cannot hand over several datagrams at once hands over one.
+        // Before Linux 5.0 there is no such option; datagrams then arrive one by one.
         let _ = set_option(&carrier, libc::IPPROTO_UDP, UDP_GRO, &1);
-        carrier.bind(&mut Address::udp(local))?;
+        bind(carrier.socket.as_raw_fd(), &SockaddrStorage::from(local))?;
         Ok(carrier)
     }
 
-    fn new(family: i32, protocol: i32, segments: bool) -> io::Result<Carrier> {
-        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: a bare system call.
-        let fd = unsafe { libc::socket(family, kind, protocol) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is new and nobody else's.
-        let carrier = Carrier { socket: unsafe { OwnedFd::from_raw_fd(fd) }, segments };
+    fn new(family: AddressFamily, segments: bool) -> io::Result<Carrier> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = nix::sys::socket::socket(family, SockType::Datagram, flags, None)?;
+        let carrier = Carrier { socket, segments };
         for option in [libc::SO_SNDBUFFORCE, libc::SO_RCVBUFFORCE] {
             set_option(&carrier, libc::SOL_SOCKET, option, &BUFFER)?;
         }
         Ok(carrier)
-    }
-
-    fn bind(&self, address: &mut Address) -> io::Result<()> {
-        let (pointer, len) = address.as_mut_ptr();
-        // SAFETY: the address is `len` bytes long and lives through the call.
-        match unsafe { libc::bind(self.socket.as_raw_fd(), pointer.cast(), len) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
     }
 }
 

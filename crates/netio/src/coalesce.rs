@@ -1,4 +1,4 @@
-//! Packets for the host become super-packets.
+//! Packets for the host, joined to super-packets.
 //!
 //! Principle: generic receive offload as in Linux (net/ipv4/tcp_offload.c). TCP segments of one
 //! flow that follow each other, alike in all but sequence number, length and checksum, go to the
@@ -7,7 +7,7 @@
 //! The host does not check the sums of a super-packet, so they are checked here, and a wrong one
 //! goes up alone for the host to count. Nothing waits: what is joined leaves at the end of a turn.
 
-use sheaf_netio::tun::Offload;
+use crate::tun::Offload;
 use sheaf_wire::checksum::{fold, ipv4_header, sum};
 
 /// The largest IP packet.
@@ -15,11 +15,11 @@ const LARGEST: usize = 65_535;
 const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 
-/// What is being joined: one flow at a time.
+/// Joins packets of one flow at a time.
 #[derive(Debug, Default)]
 pub struct Coalescer {
     bytes: Vec<u8>,
-    /// The first segment; `None`: there is none.
+    /// The first segment; `None` while nothing is joined.
     first: Option<Segment>,
     count: usize,
     next_seq: u32,
@@ -29,17 +29,17 @@ pub struct Coalescer {
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     transport: usize,
-    /// Where its payload begins.
+    /// Offset of its payload.
     payload: usize,
-    /// Bytes of it.
+    /// Bytes of its payload.
     size: usize,
     seq: u32,
     push: bool,
 }
 
 impl Coalescer {
-    /// Takes a packet. What cannot be joined any more goes to `send`: bytes, what is left to do,
-    /// and the length of the headers.
+    /// Takes a packet. What cannot be joined any more is handed to `send`: its bytes, what is left
+    /// to do to it, and the length of its headers.
     pub fn push(&mut self, packet: &[u8], mut send: impl FnMut(&[u8], Offload, u16)) {
         let segment = Segment::read(packet);
         match (segment, self.first) {
@@ -69,7 +69,7 @@ impl Coalescer {
         }
     }
 
-    /// Sends what is there.
+    /// Sends the packets joined so far.
     pub fn flush(&mut self, mut send: impl FnMut(&[u8], Offload, u16)) {
         let Some(first) = self.first.take() else { return };
         if self.count == 1 {
@@ -93,7 +93,7 @@ impl Coalescer {
         send(bytes, offload, first.payload as u16);
     }
 
-    /// Whether `packet` continues what is there.
+    /// Whether `packet` continues the packets joined so far.
     fn follows(&self, packet: &[u8], next: Segment, first: Segment) -> bool {
         let same = |range: std::ops::Range<usize>| packet[range.clone()] == self.bytes[range];
         let at = first.transport;
@@ -120,7 +120,7 @@ impl Coalescer {
 }
 
 impl Segment {
-    /// `None`: a packet that goes up as it is.
+    /// Returns `None` for a packet that goes to the host as it is.
     fn read(packet: &[u8]) -> Option<Segment> {
         let (transport, len, protocol) = match packet.first()? {
             0x45 if packet.len() >= 40 => {
@@ -159,7 +159,7 @@ fn pseudo_header(packet: &[u8], transport: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trunk::segment::{finish, tests::super_packet};
+    use crate::segment::{finish, tests::super_packet};
     use sheaf_wire::ip::{Version, example_udp};
 
     /// The segments of a flow with `payload` bytes; PSH on the last.

@@ -1,44 +1,42 @@
-//! The speed that an interface says it has, by the ioctl of ethtool(8).
+//! The speed of an interface, by the ioctl of ethtool(8).
 //!
 //! `/sys/class/net` shows the interfaces of the namespace that mounted it, which need not be this
 //! one; the ioctl asks this thread's.
 
-use anyhow::{bail, ensure};
-use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use sheaf_stage::Bitrate;
 use std::io;
 use std::os::fd::AsRawFd;
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
-/// ETHTOOL_GSET fills a `struct ethtool_cmd`.
+/// ETHTOOL_GSET fills a `struct ethtool_cmd` (linux/ethtool.h).
 const GET_SETTINGS: u32 = 1;
-/// Its size in words, and where the two halves of the speed in Mbit/s are, in bytes.
+/// Size of a `struct ethtool_cmd`, in words.
 const WORDS: usize = 11;
+/// Offsets of `speed` and `speed_hi` in it: the two halves of the speed in Mbit/s.
 const SPEED: usize = 12;
 const SPEED_HIGH: usize = 28;
 
-/// The speed of interface `dev` now.
-pub fn speed(dev: &str) -> anyhow::Result<Bitrate> {
+/// Returns the present speed of interface `dev`; `None` where its driver reports none.
+pub fn speed(dev: &str) -> io::Result<Option<Bitrate>> {
     let mbps = match settings(dev) {
         Ok(bytes) => {
             let half = |at: usize| u32::from(u16::from_ne_bytes([bytes[at], bytes[at + 1]]));
             half(SPEED_HIGH) << 16 | half(SPEED)
         }
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => 0,
-        Err(error) => bail!("cannot ask {dev} for its speed: {error}; give capacity RATE"),
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(None),
+        Err(error) => return Err(error),
     };
-    // SPEED_UNKNOWN is all ones, in a half alone with drivers that know no more.
-    let known = mbps != 0 && mbps != u32::MAX && mbps != 0xffff;
-    ensure!(known, "{dev} does not tell its speed; give capacity RATE, or capacity auto");
-    Ok(Bitrate::from_mbps(mbps.into()))
+    // SPEED_UNKNOWN is all ones; drivers that fill the low half alone set all ones there.
+    let known = mbps != 0 && mbps != u32::MAX && mbps != u16::MAX.into();
+    Ok(known.then(|| Bitrate::from_mbps(mbps.into())))
 }
 
 fn settings(dev: &str) -> io::Result<[u8; WORDS * 4]> {
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     let mut words = [0u32; WORDS];
     words[0] = GET_SETTINGS;
-    let mut request = sheaf_netio::socket::request(dev)?;
+    let mut request = crate::socket::request(dev)?;
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // SAFETY: the request points to a struct ethtool_cmd, 44 bytes; both live through the call.
     if unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) } != 0 {
@@ -54,20 +52,17 @@ fn settings(dev: &str) -> io::Result<[u8; WORDS * 4]> {
 #[cfg(test)]
 mod tests {
     use super::speed;
-    use sheaf_netio::ip;
-    use sheaf_netio::netns::Namespace;
+    use crate::ip;
+    use crate::netns::Namespace;
     use sheaf_stage::Bitrate;
-    use std::io;
 
     #[test]
-    fn a_virtual_cable_tells_its_speed_and_a_loopback_interface_has_none() {
+    fn a_virtual_cable_has_a_speed_and_a_loopback_interface_has_none() {
         let namespace = Namespace::new().unwrap();
-        let ask = |dev: &str| {
-            namespace.run(|| speed(dev).map_err(|error| io::Error::other(error.to_string())))
-        };
+        let speed_of = |dev: &str| namespace.run(|| speed(dev));
         namespace.run(|| ip::run("link add eth0 type veth peer name eth1")).unwrap();
-        assert_eq!(ask("eth0").unwrap(), Bitrate::from_mbps(10_000));
-        assert!(ask("lo").unwrap_err().to_string().starts_with("lo does not tell its speed"));
-        assert!(ask("wlan9").unwrap_err().to_string().starts_with("cannot ask wlan9"));
+        assert_eq!(speed_of("eth0").unwrap(), Some(Bitrate::from_mbps(10_000)));
+        assert_eq!(speed_of("lo").unwrap(), None);
+        assert_eq!(speed_of("wlan9").unwrap_err().raw_os_error(), Some(libc::ENODEV));
     }
 }

@@ -1,9 +1,9 @@
-//! Numbers that nobody guesses.
+//! Numbers that an attacker cannot guess.
 
 use std::fs::File;
 use std::io::{self, Read};
 
-/// 64 bits from the kernel's generator (random(4)).
+/// Returns 64 bits from the kernel's generator (random(4)).
 pub fn unguessable() -> io::Result<u64> {
     let mut bytes = [0; 8];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

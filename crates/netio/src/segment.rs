@@ -1,12 +1,12 @@
-//! Super-packets from the host become packets.
+//! Super-packets from the host, cut into packets.
 //!
-//! Principle: TCP segmentation offload as a network card does it ([`sheaf_netio::gso`]), in place:
-//! headers are written in front of each piece of payload, over the piece before, which has left by
-//! then, so no payload is copied. Checksums are finished, as no card comes behind.
+//! Principle: TCP segmentation offload as a network card does it ([`crate::gso`]), in place:
+//! headers are written in front of each piece of payload, over the piece before, which was sent
+//! already, so no payload is copied. Checksums are finished here, because no card follows.
 
-use sheaf_netio::gso;
-use sheaf_netio::tun::Offload;
-use sheaf_netio::vnet::finish_checksum;
+use crate::gso;
+use crate::tun::Offload;
+use crate::vnet::finish_checksum;
 
 /// Headers of at most this many bytes: IPv4 with options or IPv6 with short extensions, and TCP.
 const HEADERS: usize = 160;
@@ -17,7 +17,7 @@ const LEAST: usize = 8;
 const CHECKSUM: usize = 16;
 
 /// Finishes what `offload` leaves to do to `packet` and hands it, or every segment of it, to
-/// `each`. Answers whether it could be done; else the packet is lost.
+/// `each`. Returns whether that was possible; otherwise the packet is lost.
 pub fn finish(packet: &mut [u8], offload: Offload, mut each: impl FnMut(&[u8])) -> bool {
     match (offload.segment, offload.checksum) {
         (None, None) => each(packet),
@@ -47,7 +47,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// `None`: what is no TCP over IP with room for its headers.
+    /// Returns `None` for a packet that is not TCP over IP with room for its headers.
     fn new(packet: &[u8], size: usize, start: Option<usize>) -> Option<Plan> {
         let v6 = packet.first()? >> 4 == 6;
         let least = if v6 { 40 } else { 20 };
@@ -88,7 +88,7 @@ impl Plan {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
     use sheaf_wire::checksum::{fold, ipv4_header, is_unfinished, sum};
     use sheaf_wire::ip::{Ip, Version, example_udp};

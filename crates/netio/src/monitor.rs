@@ -1,6 +1,6 @@
-//! Interfaces and their addresses, and news of them from the kernel.
+//! Interfaces with their addresses, and news of changes from the kernel.
 //!
-//! The kernel says that something changed; what there is now is then asked for anew. So a lost
+//! A message only says that something changed. The present state is then read anew, so a lost
 //! message costs nothing but time.
 
 use nix::ifaddrs::getifaddrs;
@@ -16,13 +16,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 /// linux/rtnetlink.h: links, neighbours, addresses of both families.
 const GROUPS: u32 = 0x1 | 0x4 | 0x10 | 0x100;
 
-/// A socket that hears of changes.
+/// A netlink socket that is readable when links, neighbours or addresses changed.
 pub struct Monitor {
     socket: OwnedFd,
 }
 
 impl Monitor {
-    /// For this thread's network namespace.
+    /// Opens one for this thread's network namespace.
     pub fn open() -> io::Result<Monitor> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let protocol = SockProtocol::NetlinkRoute;
@@ -31,10 +31,10 @@ impl Monitor {
         Ok(Monitor { socket })
     }
 
-    /// Throws the news away.
+    /// Drops the messages received so far.
     pub fn drain(&self) {
         let mut message = [0; 8192];
-        // An overrun is news as well: what there is, is asked for anew.
+        // An overrun is news as well: the state is read anew in any case.
         let more = |result| matches!(result, Ok(_) | Err(nix::Error::ENOBUFS));
         while more(recv(self.socket.as_raw_fd(), &mut message, MsgFlags::empty())) {}
     }
@@ -46,22 +46,22 @@ impl AsFd for Monitor {
     }
 }
 
-/// What is known of an interface.
+/// State of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     /// Its number.
     pub index: u32,
-    /// It is up and its carrier works.
+    /// Whether it is up and its carrier works.
     pub running: bool,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
 }
 
-/// All interfaces of this thread's network namespace, by name.
+/// Returns all interfaces of this thread's network namespace, by name.
 pub fn interfaces() -> io::Result<BTreeMap<String, Interface>> {
     let mut interfaces = BTreeMap::<String, Interface>::new();
     for part in getifaddrs()? {
-        // One that went since is not there.
+        // It may have gone since.
         let Ok(index) = if_nametoindex(part.interface_name.as_str()) else { continue };
         let interface = interfaces.entry(part.interface_name).or_default();
         interface.index = index;
@@ -79,12 +79,12 @@ pub fn interfaces() -> io::Result<BTreeMap<String, Interface>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sheaf_netio::ip;
-    use sheaf_netio::netns::Namespace;
-    use sheaf_netio::poller::Poller;
+    use crate::ip;
+    use crate::netns::Namespace;
+    use crate::poller::Poller;
 
     #[test]
-    fn a_carrier_that_fails_is_news_and_shows() {
+    fn a_link_that_loses_its_carrier_is_reported_and_no_longer_running() {
         let namespace = Namespace::new().unwrap();
         let passed = namespace.run(|| {
             let monitor = Monitor::open()?;
