@@ -294,18 +294,25 @@ struct {
 	__uint(max_entries, 1 << 16);
 } events SEC(".maps");
 
-/* Waking user space costs more than gathering a dozen packets, so it is done only for what cannot
- * wait until user space looks by itself. */
+/* Waking user space costs more than gathering a dozen packets: it is done only for what cannot wait
+ * until user space looks by itself, and while it has been woken for nothing else. */
 static __always_inline void tell(struct device *device, __u32 kind, __u32 slot, __u64 oldest,
 				 bool wake)
 {
 	struct event event = { .kind = kind, .slot = slot, .oldest = oldest };
+	bool first = wake && !device->asked_at;
 
-	bpf_ringbuf_output(&events, &event, sizeof(event),
-			   wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
-	/* Racing CPUs write nearly the same time. */
-	if (wake && !device->asked_at)
+	/* Racing CPUs write nearly the same time. Before the event: user space takes the question back
+	 * first and reads the events then. */
+	if (first)
 		device->asked_at = bpf_ktime_get_ns();
+	bpf_ringbuf_output(&events, &event, sizeof(event),
+			   first ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	/* It took the other question back meanwhile, and may have read the events before this one. */
+	if (wake && !first && !device->asked_at) {
+		device->asked_at = bpf_ktime_get_ns();
+		bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_FORCE_WAKEUP);
+	}
 }
 
 /* The queue in `slot` may leave, but nothing in hand can carry it. */
@@ -623,6 +630,19 @@ static __always_inline void go_untracked(struct __sk_buff *skb, struct gate *gat
 	bpf_set_hash(skb, gate->hash);
 }
 
+/* Notes, under the queue's lock, that a packet of `len` bytes of IP leaves where it is. */
+static __always_inline void leave_in_place(struct queue *queue, __u32 cpu, __u64 gen, __u64 now,
+					   __u32 len)
+{
+	queue->owner_cpu = cpu;
+	queue->ticked = 0;
+	queue->owner_gen = gen;
+	queue->owner_time = now;
+	queue->stats.unaggregated_packets++;
+	queue->stats.unaggregated_bytes += len;
+	queue->stats.by_ready++;
+}
+
 /* Lets the oldest frame of the queue in `slot` leave in a copy of the packet in hand, which passes
  * this program as `mine->carry`. Returns whether it left. */
 static __always_inline bool leave_in_copy(struct __sk_buff *skb, struct work *mine,
@@ -648,8 +668,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct work *mine = bpf_map_lookup_elem(&work, &zero);
 	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = 0, oldest, owner_gen, owner_time, flow;
-	bool need, full, joins, empty, ready, over, ordered, more, again, held, apart;
-	bool nested = false, ticked = false;
+	bool need, full, joins, empty, ready = false, over, more, again, held, apart;
+	bool nested = false, ticked = false, own_order;
 	struct packet *packet;
 	struct queue_key *key;
 	struct pending *pending;
@@ -717,13 +737,6 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (verdict == GATHER && (len < V4_LEN || header + len > hop->max || header + len > MAX_META))
 		verdict = ALONE;
 	flow = kind == PORTLESS ? packet->pair : packet->flow;
-	/* A packet of a tunnel may have an unfinished checksum inside, of which nothing is seen here.
-	 * This call fails for it, and changes nothing otherwise. */
-	if (verdict == GATHER && bpf_skb_change_tail(skb, skb->len, 0))
-		goto stranger;
-	/* Nor can one be finished that is anywhere but in the transport header. */
-	if (verdict == GATHER && !packet->unfinished && is_unfinished_anywhere(skb, packet))
-		verdict = ALONE;
 
 	__builtin_memcpy(key->mac, packet->mac.bytes, 6);
 	key->dscp = packet->dscp;
@@ -749,6 +762,61 @@ int sheaf_merge(struct __sk_buff *skb)
 		goto stranger;
 	mine->slot = slot;
 
+	if (verdict == GATHER) {
+		empty = queue->head == queue->tail;
+		pending = &queue->pending[(queue->tail - 1) & (RING - 1)];
+		/* A packet that joins a frame starts no deadline. A clock of a tick's precision, which
+		 * costs nothing, is then good enough to see a controller that hangs. */
+		joins = !empty && config->policy == FORCED && has_room(pending, header + len, hop);
+		now = joins ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns();
+		waiting = fill(dev);
+		ready = false;
+		if (hangs(dev, now)) {
+			ready = true;
+		} else if (config->policy == BUSY) {
+			__u64 since = now - gate->last;
+
+			if (dev->told)
+				ready = waiting < config->inflight && now >= dev->rest_until;
+			else if (dev->fifo && gate->strangers != dev->passed)
+				/* Their frames are ahead: whoever waits here loses the place in the line. */
+				ready = now < gate->probe_at || since > NEAR;
+			else
+				/* Waiting for user space costs nothing while earlier packets are in front. */
+				ready = !gate->closed && gate->busy_until <= now + gate->reaction &&
+					(now < gate->probe_at || since > NEAR);
+		}
+		/* An idle link adds no delay: nothing waits here, and the device is free. */
+		if (ready && empty) {
+			/* Together: who sees the queue empty also sees who took its last frame. */
+			bpf_spin_lock(&queue->lock);
+			empty = queue->head == queue->tail;
+			owner = queue->owner_cpu;
+			owner_gen = queue->owner_gen;
+			owner_time = queue->owner_time;
+			/* Most often the last frame left from this CPU, too. */
+			own_order = empty && !queue->emitting && (owner == cpu || owner == NOBODY);
+			if (own_order)
+				leave_in_place(queue, cpu, *gen, now, len);
+			bpf_spin_unlock(&queue->lock);
+			if (own_order)
+				goto in_place;
+			if (empty && in_order(dev, queue, owner, owner_gen, owner_time, cpu, slot)) {
+				bpf_spin_lock(&queue->lock);
+				leave_in_place(queue, cpu, *gen, now, len);
+				bpf_spin_unlock(&queue->lock);
+				goto in_place;
+			}
+		}
+		/* A packet of a tunnel may have an unfinished checksum inside, of which nothing is seen
+		 * here. This call fails for it, and changes nothing otherwise. */
+		if (bpf_skb_change_tail(skb, skb->len, 0))
+			goto stranger;
+		/* Nor can one be finished that is anywhere but in the transport header. */
+		if (!packet->unfinished && is_unfinished_anywhere(skb, packet))
+			verdict = ALONE;
+	}
+
 	if (verdict == ALONE) {
 		bool shares;
 
@@ -767,44 +835,6 @@ int sheaf_merge(struct __sk_buff *skb)
 		}
 		goto stranger;
 	}
-
-	empty = queue->head == queue->tail;
-	ordered = false;
-	if (empty) {
-		/* Together: who sees the queue empty also sees who took its last frame. */
-		bpf_spin_lock(&queue->lock);
-		empty = queue->head == queue->tail;
-		owner = queue->owner_cpu;
-		owner_gen = queue->owner_gen;
-		owner_time = queue->owner_time;
-		bpf_spin_unlock(&queue->lock);
-		ordered = in_order(dev, queue, owner, owner_gen, owner_time, cpu, slot);
-	}
-	pending = &queue->pending[(queue->tail - 1) & (RING - 1)];
-	/* A packet that joins a frame starts no deadline. A clock of a tick's precision, which costs
-	 * nothing, is then good enough to see a controller that hangs. */
-	joins = !empty && config->policy == FORCED && has_room(pending, header + len, hop);
-	now = joins ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns();
-	waiting = fill(dev);
-	ready = false;
-	if (hangs(dev, now)) {
-		ready = true;
-	} else if (config->policy == BUSY) {
-		__u64 since = now - gate->last;
-
-		if (dev->told)
-			ready = waiting < config->inflight && now >= dev->rest_until;
-		else if (dev->fifo && gate->strangers != dev->passed)
-			/* Their frames are ahead: whoever waits here loses the place in the line. */
-			ready = now < gate->probe_at || since > NEAR;
-		else
-			/* Waiting for user space costs nothing while earlier packets are in front. */
-			ready = !gate->closed && gate->busy_until <= now + gate->reaction &&
-				(now < gate->probe_at || since > NEAR);
-	}
-	/* An idle link adds no delay: nothing waits here, and the device is free. */
-	if (ready && empty && ordered)
-		goto in_place;
 
 	if (packet->unfinished) {
 		/* A copy: one that lives on is kept on the stack, where older verifiers lose the check. */
@@ -919,15 +949,6 @@ int sheaf_merge(struct __sk_buff *skb)
 	goto emit;
 
 in_place:
-	bpf_spin_lock(&queue->lock);
-	queue->owner_cpu = cpu;
-	queue->ticked = 0;
-	queue->owner_gen = *gen;
-	queue->owner_time = now;
-	queue->stats.unaggregated_packets++;
-	queue->stats.unaggregated_bytes += len;
-	queue->stats.by_ready++;
-	bpf_spin_unlock(&queue->lock);
 	if (!dev->told) {
 		gate->last = now;
 		gate->busy_until = (gate->busy_until > now ? gate->busy_until : now) + gate->service;
