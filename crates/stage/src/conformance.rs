@@ -54,7 +54,7 @@ where
     let mut trace = Vec::new();
     for op in ops {
         match op {
-            Op::Enqueue(item) => stage.enqueue(item.clone(), now),
+            Op::Enqueue(item) => enqueue(&mut stage, item.clone(), now),
             Op::Control(c) => control(&mut stage, c, now),
             Op::Advance(duration) => {
                 let until = now + *duration;
@@ -71,13 +71,35 @@ where
     trace
 }
 
+/// Offers a packet and checks that the result and the counters agree.
+fn enqueue<S: Stage>(stage: &mut S, item: S::In, now: Instant) {
+    let (before, held_before) = (stage.counters(), stage.held());
+    let result = stage.enqueue(item, now);
+    let (after, held) = (stage.counters(), stage.held());
+    check_balance(stage);
+    assert_eq!(after.packets_in, before.packets_in + 1, "one packet was offered");
+    assert_eq!(after.packets_out, before.packets_out, "packets leave by dequeue alone");
+    let dropped = after.dropped_total() - before.dropped_total();
+    match result {
+        // Then all that was dropped had been held before, and the new packet is held.
+        Ok(()) => assert!(
+            dropped <= held_before && held > 0,
+            "a packet was taken, but {dropped} were dropped of {held_before} held: {after:?}"
+        ),
+        Err(reason) => assert!(
+            after.dropped(reason) > before.dropped(reason),
+            "a packet was dropped as {reason}, which was not counted: {after:?}"
+        ),
+    }
+}
+
 fn drain<S: Stage, D>(
     stage: &mut S,
     now: Instant,
     describe: &impl Fn(&S::Out) -> D,
     trace: &mut Vec<(Instant, D)>,
 ) {
-    // A stage holds finitely many packets; one that answers for ever would hang the test.
+    // A stage holds finitely many packets; one that goes on for ever would hang the test.
     let mut left = 1_000_000u32;
     while let Some(out) = stage.dequeue(now) {
         trace.push((now, describe(&out)));

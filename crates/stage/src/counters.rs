@@ -89,6 +89,12 @@ impl Counters {
         self.drop_many(reason, 1);
     }
 
+    /// Counts a packet that was offered and dropped for `reason`, and returns the reason.
+    pub fn refuse(&mut self, reason: DropReason) -> DropReason {
+        self.drop(reason);
+        reason
+    }
+
     /// Counts `packets` packets dropped for `reason`.
     pub fn drop_many(&mut self, reason: DropReason, packets: u64) {
         self.dropped[reason as usize] += packets;

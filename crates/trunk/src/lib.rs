@@ -24,8 +24,8 @@
 //! use sheaf_stage::Instant;
 //! use sheaf_trunk::{Care, Endpoint, EndpointConfig, LinkConfig};
 //!
-//! let mut here = Endpoint::new(EndpointConfig::default(), 1)?;
-//! let mut there = Endpoint::new(EndpointConfig::default(), 2)?;
+//! let mut here: Endpoint = Endpoint::new(EndpointConfig::default(), 1)?;
+//! let mut there: Endpoint = Endpoint::new(EndpointConfig::default(), 2)?;
 //! for _ in 0..2 {
 //!     here.add_link(LinkConfig::default())?;
 //!     there.add_link(LinkConfig::default())?;
@@ -33,10 +33,10 @@
 //!
 //! // Links that deliver at once: the ends greet each other …
 //! let (now, mut frame) = (Instant::ZERO, Vec::new());
-//! while let Some(link) = here.poll_transmit(now, &mut frame) {
-//!     there.handle_frame(link, &frame, now);
-//!     while let Some(link) = there.poll_transmit(now, &mut frame) {
-//!         here.handle_frame(link, &frame, now);
+//! while let Some(transmit) = here.poll_transmit(now, &mut frame) {
+//!     there.handle_frame(transmit.link, None, &frame, now);
+//!     while let Some(transmit) = there.poll_transmit(now, &mut frame) {
+//!         here.handle_frame(transmit.link, None, &frame, now);
 //!     }
 //! }
 //! assert!(here.is_established() && there.is_established());
@@ -44,8 +44,8 @@
 //! // … and a packet passes.
 //! let packet = sheaf_wire::ip::example_udp(&[0; 32]);
 //! here.handle_packet(&packet, Care::Order, now).expect("there is room");
-//! let link = here.poll_transmit(now, &mut frame).expect("a packet waits");
-//! there.handle_frame(link, &frame, now);
+//! let transmit = here.poll_transmit(now, &mut frame).expect("a packet waits");
+//! there.handle_frame(transmit.link, None, &frame, now);
 //! assert_eq!(there.poll_deliver(now), Some(&packet[..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -66,7 +66,9 @@ pub mod timer;
 mod window;
 
 pub use config::{ConfigError, EndpointConfig, ReorderConfig, SenderConfig};
-pub use endpoint::{Endpoint, EndpointStats};
+pub use endpoint::outcome::{FrameKind, Received, Refusal, Transmit};
+pub use endpoint::remote::{Address, Remote};
+pub use endpoint::{Endpoint, EndpointStats, LinkReceived};
 pub use flow::Flow;
 pub use link::{Fill, LinkConfig, LinkStats};
 pub use resequencer::{Arrival, Delivery, ReorderStats, Resequencer};

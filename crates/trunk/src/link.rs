@@ -199,13 +199,18 @@ impl Link {
         number
     }
 
+    /// The number of the next frame.
+    pub fn next_number(&self) -> u32 {
+        self.next_number
+    }
+
     pub fn tell(&mut self, fill: Option<Fill>) {
         self.told = fill.filter(|fill| fill.limit > 0);
         self.carrier_dry |= self.told.is_some_and(|fill| fill.waiting == 0);
     }
 
-    /// Whether the carrier tells how full its queue is.
-    pub fn tells(&self) -> bool {
+    /// Whether the carrier reports how full its queue is.
+    pub fn has_queue_report(&self) -> bool {
         self.told.is_some()
     }
 

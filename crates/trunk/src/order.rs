@@ -3,7 +3,7 @@
 use crate::config::{ConfigError, ReorderConfig};
 use crate::resequencer::{Arrival, Delivery, Resequencer};
 use crate::schedule::{Scheduler, srr, trr};
-use sheaf_stage::{Counters, Duration, Instant, Stage};
+use sheaf_stage::{Counters, DropReason, Duration, Instant, Stage};
 use sheaf_wire::trunk::Marker;
 
 /// How order is kept.
@@ -58,7 +58,7 @@ impl Order {
         }
     }
 
-    pub fn push(&mut self, arrival: Arrival, now: Instant) {
+    pub fn push(&mut self, arrival: Arrival, now: Instant) -> Result<(), DropReason> {
         match self {
             Order::Numbers(order) => order.enqueue(arrival, now),
             Order::Srr(order) => order.push(arrival),

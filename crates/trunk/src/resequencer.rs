@@ -155,13 +155,16 @@ impl Resequencer {
     }
 
     /// Puts a frame whose number is in the window where it belongs.
-    fn place(&mut self, arrival: Arrival, now: Instant) {
+    fn place(&mut self, arrival: Arrival, now: Instant) -> Result<(), DropReason> {
         let seq = arrival.seq;
         match self.window.state(seq) {
             State::Missing => {}
-            State::Lost => return self.hand_up_late(arrival, now),
+            State::Lost => {
+                self.hand_up_late(arrival, now);
+                return Ok(());
+            }
             // `mark` found it new, so it is neither held nor done.
-            State::Held | State::Done => return self.refuse(DropReason::Duplicate),
+            State::Held | State::Done => return Err(DropReason::Duplicate),
         }
         let behind = match arrival.predecessor {
             Predecessor::Back(distance) => Some(seq.wrapping_sub(u32::from(distance))),
@@ -176,7 +179,8 @@ impl Resequencer {
         if !waits {
             self.window.settle(seq, State::Done);
             self.hand_up(arrival, false);
-            return self.follow(seq, true, now);
+            self.follow(seq, true, now);
+            return Ok(());
         }
         // Behind a frame that waits itself, that one's timer is enough.
         if behind.is_none_or(|behind| self.window.state(behind) == State::Missing) {
@@ -185,6 +189,7 @@ impl Resequencer {
         }
         self.stats.waited += 1;
         self.window.hold(arrival, behind, now);
+        Ok(())
     }
 
     /// Hands up all that waited for `seq`, directly or in turn, and moves the expectation on.
@@ -243,10 +248,6 @@ impl Resequencer {
         self.stats.late += 1;
         self.timers.late(arrival.flow, now);
         self.hand_up(arrival, true);
-    }
-
-    fn refuse(&mut self, reason: DropReason) {
-        self.counters.drop(reason);
     }
 
     fn raise(&mut self, link: u8, seq: u32) {
@@ -355,12 +356,12 @@ impl Resequencer {
         before.is_some_and(|before| (1..=64).contains(&seq.wrapping_sub(before)))
     }
 
-    fn take_in(&mut self, arrival: Arrival, now: Instant) {
+    fn take_in(&mut self, arrival: Arrival, now: Instant) -> Result<(), DropReason> {
         let len = self.window.capacity() as i32;
         let ahead = self.window.ahead(arrival.seq);
         if ahead >= 8 * len || ahead < -len {
             if !self.confirms_stray(arrival.seq) {
-                return self.refuse(DropReason::OutOfWindow);
+                return Err(DropReason::OutOfWindow);
             }
             self.restart(arrival.seq, now);
         } else if ahead >= len {
@@ -370,13 +371,14 @@ impl Resequencer {
         }
         self.stray = None;
         if self.window.mark(arrival.seq) {
-            return self.refuse(DropReason::Duplicate);
+            return Err(DropReason::Duplicate);
         }
         let (link, seq, urgent) = (arrival.link, arrival.seq, arrival.urgent);
         if self.window.ahead(seq) < 0 {
-            return self.hand_up_late(arrival, now);
+            self.hand_up_late(arrival, now);
+            return Ok(());
         }
-        self.place(arrival, now);
+        self.place(arrival, now)?;
         if !urgent {
             self.raise(link, seq);
             self.pass(now);
@@ -385,6 +387,7 @@ impl Resequencer {
             let base = self.window.base();
             self.stats.squeezed += self.give_up(base, now);
         }
+        Ok(())
     }
 }
 
@@ -392,9 +395,9 @@ impl Stage for Resequencer {
     type In = Arrival;
     type Out = Delivery;
 
-    fn enqueue(&mut self, arrival: Arrival, now: Instant) {
+    fn enqueue(&mut self, arrival: Arrival, now: Instant) -> Result<(), DropReason> {
         self.counters.packets_in += 1;
-        self.take_in(arrival, now);
+        self.take_in(arrival, now).map_err(|reason| self.counters.refuse(reason))
     }
 
     fn dequeue(&mut self, now: Instant) -> Option<Delivery> {

@@ -132,10 +132,10 @@ impl Sender {
         }
     }
 
-    /// Whether the carrier of a link tells how full its queue is.
-    pub(crate) fn tells(&self, id: LinkId) -> bool {
+    /// Whether the carrier of a link reports how full its queue is.
+    pub(crate) fn has_queue_report(&self, id: LinkId) -> bool {
         let link = self.links.get(id.index()).and_then(Option::as_ref);
-        link.is_some_and(Link::tells)
+        link.is_some_and(Link::has_queue_report)
     }
 
     /// Numbers a packet and puts it in the queue of a link, or drops it with a reason.
@@ -194,6 +194,11 @@ impl Sender {
     /// Numbers a report or hello of `len` bytes that leaves on a link.
     pub fn number(&mut self, id: LinkId, len: usize) -> Option<u32> {
         Some(self.link_mut(id)?.number(len))
+    }
+
+    /// The link number of the next frame on a link.
+    pub(crate) fn next_number(&self, id: LinkId) -> Option<u32> {
+        Some(self.links.get(id.index())?.as_ref()?.next_number())
     }
 
     /// The number of the next data frame on a link: of the first that waits for it, or the next.

@@ -5,7 +5,8 @@ mod world;
 use proptest::prelude::*;
 use sheaf_stage::{DropReason, Duration, Instant};
 use sheaf_trunk::{
-    Care, ConfigError, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId, Scheduler,
+    Care, ConfigError, Endpoint, EndpointConfig, Fill, FrameKind, LinkConfig, LinkId, Received,
+    Refusal, Scheduler, Transmit,
 };
 use sheaf_wire::ip::example_udp;
 use sheaf_wire::trunk::{Control, Hello, Packing, Predecessor, Repr, push, tag};
@@ -26,12 +27,12 @@ fn talk(a: &mut Endpoint, b: &mut Endpoint, now: Instant) {
     let mut frame = Vec::new();
     for _ in 0..1_000 {
         let mut silent = true;
-        while let Some(link) = a.poll_transmit(now, &mut frame) {
-            b.handle_frame(link, &frame, now);
+        while let Some(Transmit { link, .. }) = a.poll_transmit(now, &mut frame) {
+            b.handle_frame(link, None, &frame, now);
             silent = false;
         }
-        while let Some(link) = b.poll_transmit(now, &mut frame) {
-            a.handle_frame(link, &frame, now);
+        while let Some(Transmit { link, .. }) = b.poll_transmit(now, &mut frame) {
+            a.handle_frame(link, None, &frame, now);
             silent = false;
         }
         if silent {
@@ -77,12 +78,12 @@ fn an_idle_link_is_probed_ten_times_a_second() {
     let (mut now, mut frames, mut frame) = (Instant::ZERO, 0, Vec::new());
     while now < Instant::ZERO + 10 * SECOND {
         for _ in 0..4 {
-            while let Some(link) = a.poll_transmit(now, &mut frame) {
+            while let Some(Transmit { link, .. }) = a.poll_transmit(now, &mut frame) {
                 frames += 1;
-                b.handle_frame(link, &frame, now);
+                b.handle_frame(link, None, &frame, now);
             }
-            while let Some(link) = b.poll_transmit(now, &mut frame) {
-                a.handle_frame(link, &frame, now);
+            while let Some(Transmit { link, .. }) = b.poll_transmit(now, &mut frame) {
+                a.handle_frame(link, None, &frame, now);
             }
         }
         let next = a.next_deadline().into_iter().chain(b.next_deadline()).min().unwrap();
@@ -95,23 +96,43 @@ fn an_idle_link_is_probed_ten_times_a_second() {
 #[test]
 fn data_of_an_unknown_session_is_refused_and_counted() {
     let (mut a, mut b) = (end(1, 1), end(2, 1));
-    b.handle_frame(LinkId(0), &data(1, 1), Instant::ZERO);
-    talk(&mut a, &mut b, Instant::ZERO);
-    b.handle_frame(LinkId(0), &data(77, 1), Instant::ZERO);
+    let now = Instant::ZERO;
+    let refused = Received::Refused(Refusal::UnknownSession);
+    assert_eq!(b.handle_frame(LinkId(0), None, &data(1, 1), now), refused);
+    talk(&mut a, &mut b, now);
+    assert_eq!(b.handle_frame(LinkId(0), None, &data(77, 1), now), refused);
     assert_eq!(b.stats().unknown_session, 2);
-    assert_eq!(b.poll_deliver(Instant::ZERO), None);
-    b.handle_frame(LinkId(0), &data(1, 1), Instant::ZERO);
-    assert!(b.poll_deliver(Instant::ZERO).is_some());
+    assert_eq!(b.poll_deliver(now), None);
+    let accepted = Received::Accepted { kind: FrameKind::Data, new_address: None };
+    assert_eq!(b.handle_frame(LinkId(0), None, &data(1, 1), now), accepted);
+    assert!(b.poll_deliver(now).is_some());
+}
+
+#[test]
+fn the_result_says_what_became_of_each_frame() {
+    let (mut a, mut b) = (end(1, 1), end(2, 1));
+    let now = Instant::ZERO;
+    talk(&mut a, &mut b, now);
+    let mut take = |link, frame: &[u8]| b.handle_frame(LinkId(link), None, frame, now);
+    let accepted = |kind| Received::Accepted { kind, new_address: None };
+    assert_eq!(take(0, &hello(1, 2)), accepted(FrameKind::Hello));
+    assert_eq!(take(0, &data(1, 1)), accepted(FrameKind::Data));
+    assert_eq!(take(0, &data(1, 1)), Received::Dropped(DropReason::Duplicate));
+    assert_eq!(take(0, &data(1, 1 << 30)), Received::Dropped(DropReason::OutOfWindow));
+    assert_eq!(take(0, &hello(666, 0)), Received::Refused(Refusal::UnprovenSession));
+    assert_eq!(take(0, &hello(2, 2)), Received::Refused(Refusal::UnknownSession));
+    assert_eq!(take(1, &data(1, 2)), Received::Refused(Refusal::UnknownLink));
+    assert!(matches!(take(0, &[0x45; 3]), Received::Refused(Refusal::Malformed(_))));
 }
 
 #[test]
 fn a_forged_hello_does_not_replace_a_session() {
     let (mut a, mut b) = (end(1, 1), end(2, 1));
     talk(&mut a, &mut b, Instant::ZERO);
-    b.handle_frame(LinkId(0), &hello(666, 0), Instant::ZERO);
-    b.handle_frame(LinkId(0), &hello(666, 3), Instant::ZERO);
+    b.handle_frame(LinkId(0), None, &hello(666, 0), Instant::ZERO);
+    b.handle_frame(LinkId(0), None, &hello(666, 3), Instant::ZERO);
     assert_eq!(b.stats().sessions, 1);
-    b.handle_frame(LinkId(0), &data(1, 1), Instant::ZERO);
+    b.handle_frame(LinkId(0), None, &data(1, 1), Instant::ZERO);
     assert!(b.poll_deliver(Instant::ZERO).is_some());
 }
 
@@ -122,8 +143,8 @@ fn a_replaced_session_never_comes_back() {
     let mut fresh = end(3, 1);
     talk(&mut fresh, &mut b, Instant::ZERO);
     assert_eq!(b.stats().sessions, 2);
-    b.handle_frame(LinkId(0), &hello(1, 2), Instant::ZERO);
-    b.handle_frame(LinkId(0), &data(1, 1), Instant::ZERO);
+    b.handle_frame(LinkId(0), None, &hello(1, 2), Instant::ZERO);
+    b.handle_frame(LinkId(0), None, &data(1, 1), Instant::ZERO);
     assert_eq!((b.stats().sessions, b.stats().unknown_session), (2, 2));
 }
 
@@ -163,9 +184,9 @@ fn ethernet_frames_of_any_kind_pass_too() {
     }
     let (mut frame, mut got, mut now) = (Vec::new(), Vec::new(), now);
     for _ in 0..50 {
-        while let Some(link) = a.poll_transmit(now, &mut frame) {
+        while let Some(Transmit { link, .. }) = a.poll_transmit(now, &mut frame) {
             frame.resize(frame.len().max(46), 0); // as Ethernet pads
-            b.handle_frame(link, &frame, now);
+            b.handle_frame(link, None, &frame, now);
             while let Some(packet) = b.poll_deliver(now) {
                 got.push(packet.to_vec());
             }
@@ -208,7 +229,7 @@ fn parameters_that_cannot_work_are_refused_with_a_remedy() {
     assert!(refused(|c| c.reorder.min_timer = SECOND).contains("min_timer <="));
     assert!(refused(|c| c.silence = 150 * MS).contains("twice probe"));
     assert_eq!(EndpointConfig::default().check(), Ok(()));
-    assert!(Endpoint::new(EndpointConfig::default(), 0).is_err());
+    assert!(<Endpoint>::new(EndpointConfig::default(), 0).is_err());
 }
 
 #[derive(Clone, Debug)]
@@ -285,7 +306,7 @@ impl Pair {
                         let at = at.index(frame.len());
                         frame[at] = value;
                     }
-                    self.ends[1 - from].handle_frame(link, &frame, self.now);
+                    self.ends[1 - from].handle_frame(link, None, &frame, self.now);
                 }
             }
             Op::Lose(index) => {
@@ -312,7 +333,9 @@ impl Pair {
             }
             Op::Remove(link) => self.ends[0].remove_link(LinkId(link), self.now),
             Op::Add => drop(self.ends[0].add_link(LinkConfig::default())),
-            Op::Rubbish(link, bytes) => self.ends[1].handle_frame(LinkId(link), &bytes, self.now),
+            Op::Rubbish(link, bytes) => {
+                self.ends[1].handle_frame(LinkId(link), None, &bytes, self.now);
+            }
             Op::Restart(which) => {
                 self.session += 1;
                 let mut fresh = Endpoint::new(self.config.clone(), self.session).unwrap();
@@ -332,7 +355,7 @@ impl Pair {
     fn drain(&mut self) -> Result<(), TestCaseError> {
         let mut frame = Vec::new();
         for (end, wire) in self.ends.iter_mut().zip(&mut self.wires) {
-            while let Some(link) = end.poll_transmit(self.now, &mut frame) {
+            while let Some(Transmit { link, .. }) = end.poll_transmit(self.now, &mut frame) {
                 wire.push((link, frame.clone()));
                 let excess = wire.len().saturating_sub(500);
                 wire.drain(..excess);

@@ -111,17 +111,18 @@ impl<R: Rules> Receiver<R> {
     }
 
     /// Takes a packet; drops it when it is late or there is no room.
-    pub fn push(&mut self, arrival: Arrival) {
+    pub fn push(&mut self, arrival: Arrival) -> Result<(), DropReason> {
         self.counters.packets_in += 1;
         let link = usize::from(arrival.link) % MAX_LINKS;
         if self.rules.is_late(link) {
-            return self.counters.drop(DropReason::OutOfWindow);
+            return Err(self.counters.refuse(DropReason::OutOfWindow));
         }
         if self.held >= self.limit {
-            return self.counters.drop(DropReason::TotalFull);
+            return Err(self.counters.refuse(DropReason::TotalFull));
         }
         self.held += 1;
         self.queues[link].push_back(Item::Packet(arrival));
+        Ok(())
     }
 
     /// Takes a mark of a link, behind its packets.

@@ -155,7 +155,7 @@ mod tests {
         for (link, wire) in wires.into_iter().enumerate() {
             for item in wire {
                 match item {
-                    Item::Packet(arrival) => receiver.push(arrival),
+                    Item::Packet(arrival) => receiver.push(arrival).expect("there is room"),
                     Item::Mark(Marker { round, deficit }) => {
                         receiver.marker(link as u8, round, deficit);
                     }

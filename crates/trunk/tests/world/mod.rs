@@ -6,7 +6,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use sheaf_stage::{Bitrate, Duration, Instant};
-use sheaf_trunk::{Care, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId};
+use sheaf_trunk::{Care, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId, Transmit};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -185,7 +185,7 @@ impl World {
             let Some(Reverse((_, _, from, link, epoch, frame))) = self.events.pop() else { break };
             let pipe = &mut self.pipes[from][link];
             if pipe.up && pipe.epoch == epoch {
-                self.ends[1 - from].handle_frame(LinkId(link as u8), &frame, self.now);
+                self.ends[1 - from].handle_frame(LinkId(link as u8), None, &frame, self.now);
             } else {
                 pipe.cut += u64::from(frame[0] >> 4 < 11);
             }
@@ -239,7 +239,9 @@ impl World {
     fn drain(&mut self) {
         let mut frame = Vec::new();
         for from in 0..2 {
-            while let Some(link) = self.ends[from].poll_transmit(self.now, &mut frame) {
+            while let Some(Transmit { link, .. }) =
+                self.ends[from].poll_transmit(self.now, &mut frame)
+            {
                 self.carry(from, usize::from(link.0), &frame);
             }
         }
