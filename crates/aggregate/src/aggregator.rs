@@ -334,12 +334,16 @@ impl Stage for Aggregator {
     type Out = Frame;
 
     /// Gathers a packet or lets it pass. One for an unknown hop is dropped as malformed.
-    fn enqueue(&mut self, Outbound { hop, mark, mut packet }: Outbound, now: Instant) {
+    fn enqueue(
+        &mut self,
+        Outbound { hop, mark, mut packet }: Outbound,
+        now: Instant,
+    ) -> Result<(), DropReason> {
         self.counters.packets_in += 1;
         let Some(view) = Ip::parse(&packet).ok().filter(|_| (hop.0 as usize) < self.hops.len())
         else {
-            self.counters.drop(DropReason::Malformed);
-            return self.recycle(packet);
+            self.recycle(packet);
+            return Err(self.counters.refuse(DropReason::Malformed));
         };
         let len = view.bytes().len();
         let key = Key { hop: hop.0, dscp: view.dscp(), ecn: view.ecn().outer() };
@@ -351,7 +355,8 @@ impl Stage for Aggregator {
         let flow = FlowBits::of(&view);
         packet.truncate(len);
         if verdict == Verdict::Gather {
-            return self.gather(hop, packet, key, flow, now);
+            self.gather(hop, packet, key, flow, now);
+            return Ok(());
         }
         // What is held of its flow leaves first, and with it all that is held before that.
         let slot = self.index.get(&key).copied();
@@ -362,6 +367,7 @@ impl Stage for Aggregator {
             self.settle(slot);
         }
         self.passing.push_back(Frame { hop, bytes: packet, packets: 1, oldest: now });
+        Ok(())
     }
 
     fn dequeue(&mut self, now: Instant) -> Option<Frame> {

@@ -29,7 +29,7 @@
 //! aggregator.set_device(Device::Tells { waiting: 2, limit: 50 }, now);
 //! for _ in 0..3 {
 //!     let packet = sheaf_wire::ip::example_udp(&[0; 32]);
-//!     aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
+//!     aggregator.enqueue(Outbound { hop, mark: 0, packet }, now).expect("it is a packet");
 //!     assert!(aggregator.dequeue(now).is_none());
 //! }
 //! // … and leave together when it can take a frame.

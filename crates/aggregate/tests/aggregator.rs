@@ -46,7 +46,7 @@ fn drain(aggregator: &mut Aggregator, now: Instant) -> Vec<Frame> {
 }
 
 fn send(aggregator: &mut Aggregator, hop: HopId, packet: Vec<u8>, now: Instant) -> Vec<Frame> {
-    aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
+    let _ = aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
     drain(aggregator, now)
 }
 
@@ -209,7 +209,7 @@ fn a_packet_that_no_rule_takes_does_not_overtake_its_flow() {
     let (mut aggregator, hop) = aggregator(Config { rules, ..Config::default() });
     aggregator.set_device(BUSY, Instant::ZERO);
     let marked = Outbound { hop, mark: 1, packet: packet(1, 0, 60, 0) };
-    aggregator.enqueue(marked, Instant::ZERO);
+    aggregator.enqueue(marked, Instant::ZERO).unwrap();
     let sent = send(&mut aggregator, hop, packet(1, 1, 60, 0), Instant::ZERO);
     let expected = [packet(1, 0, 60, 0), packet(1, 1, 60, 0)];
     assert_eq!(sent.into_iter().map(|f| f.bytes).collect::<Vec<_>>(), expected);

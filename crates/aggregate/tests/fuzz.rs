@@ -108,7 +108,7 @@ fn operations(fuzzer: &mut Fuzzer, steps: u64, left: u64) -> u64 {
                 let mut packet = aggregator.buffer();
                 fuzzer.take(&mut packet);
                 let hop = HopId(fuzzer.rng.random_range(0..3));
-                aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
+                let _ = aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
             }
         }
         while let Some(mut frame) = aggregator.dequeue(now) {

@@ -247,7 +247,7 @@ impl Twins<'_> {
                     return [sent, vec![packet]];
                 }
                 let hop = sheaf_aggregate::HopId(u32::from(spec.to));
-                self.model.enqueue(Outbound { hop, mark: 0, packet }, self.now);
+                self.model.enqueue(Outbound { hop, mark: 0, packet }, self.now).unwrap();
             }
             Op::Done if self.config.policy == Policy::Busy => {
                 self.merge.device().tell(self.merge.device().read().sent, 50);

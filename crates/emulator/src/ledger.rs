@@ -1,10 +1,10 @@
 //! The books of a link: the balance, counts by cause, and the log.
 
-use crate::cause::{Cause, Kind};
+use crate::cause::Cause;
 use crate::mark;
 use crate::packet::Packet;
 use core::fmt;
-use sheaf_stage::{Counters, Instant};
+use sheaf_stage::{Counters, DropReason, Instant};
 use std::sync::Arc;
 
 /// Something that happened to a packet, told to a [`Log`] when it happens.
@@ -126,24 +126,25 @@ impl Ledger {
         }
     }
 
-    /// Counts and logs a drop.
-    pub fn drop(&mut self, packet: Packet, cause: Cause, at: Instant) {
+    /// Counts and logs a drop, and returns its reason.
+    pub fn drop(&mut self, packet: Packet, cause: Cause, at: Instant) -> DropReason {
         self.copies -= u64::from(packet.is_copy());
-        self.turn_away(packet, cause, at);
+        self.turn_away(packet, cause, at)
     }
 
-    /// Counts and logs the drop of a packet that no link has taken in.
-    pub fn turn_away(&mut self, mut packet: Packet, cause: Cause, at: Instant) {
-        debug_assert_eq!(cause.kind(), Kind::Dropped);
+    /// Counts and logs the drop of a packet that no link has taken in, and returns its reason.
+    pub fn turn_away(&mut self, mut packet: Packet, cause: Cause, at: Instant) -> DropReason {
+        let reason = cause.drop_reason().expect("packets are dropped for a cause that drops");
         self.note(&mut packet, cause, at);
         // The balance leaves copies out.
-        if let Some(reason) = cause.drop_reason().filter(|_| !packet.is_copy()) {
+        if !packet.is_copy() {
             self.counters.drop(reason);
         }
         self.recycle(packet.bytes);
+        reason
     }
 
-    /// Marks a packet with CE; answers whether its sender understands that.
+    /// Marks a packet with CE; returns whether its sender understands that.
     pub fn mark(&mut self, packet: &mut Packet, ip: usize, cause: Cause, at: Instant) -> bool {
         let marked = mark::mark(&mut packet.bytes, ip);
         if marked {

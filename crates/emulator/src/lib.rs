@@ -26,7 +26,7 @@
 //!     ..LinkConfig::default()
 //! };
 //! let mut link = Link::new(config, 1)?;
-//! link.enqueue(Packet::new(vec![0; 1000], Instant::ZERO, 0), Instant::ZERO);
+//! link.enqueue(Packet::new(vec![0; 1000], Instant::ZERO, 0), Instant::ZERO).expect("it is empty");
 //! assert_eq!(link.next_deadline(), Some(Instant::from_millis(58)));
 //! let packet = link.dequeue(Instant::from_millis(59)).expect("it is due");
 //! assert_eq!(packet.depart, Instant::from_millis(58), "whenever it was asked for");

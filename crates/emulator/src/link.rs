@@ -19,7 +19,7 @@ use crate::queue::{AnyQueue, Desk};
 use crate::random::{Dice, Purpose};
 use crate::trace::{Row, Trace};
 use crate::transmitter::{Pace, Transmitter};
-use sheaf_stage::{Counters, Duration, Instant, Stage};
+use sheaf_stage::{Counters, DropReason, Duration, Instant, Stage};
 
 /// An emulated link in one direction.
 #[derive(Debug)]
@@ -218,7 +218,8 @@ impl Link {
         if let Some(cause) = fate.lost.or_else(by_trace) {
             let (ip, ecn) = (self.config.link_header, self.config.loss_ecn);
             if !ecn || !self.ledger.mark(&mut packet, ip, Cause::MarkedLoss, at) {
-                return self.ledger.drop(packet, cause, at);
+                self.ledger.drop(packet, cause, at);
+                return;
             }
         }
         let copy = fate.duplicated.then(|| self.copy(&mut packet, at));
@@ -254,7 +255,8 @@ impl Link {
 
     fn put_on_line(&mut self, mut packet: Packet, at: Instant) {
         if self.line.backlog().packets >= self.config.delay_limit as u64 {
-            return self.ledger.drop(packet, Cause::DelayLineFull, at);
+            self.ledger.drop(packet, Cause::DelayLineFull, at);
+            return;
         }
         let mean = self.row.delay.unwrap_or(self.config.delay.time);
         let jitter = self.config.delay.jitter;
@@ -301,7 +303,7 @@ impl Stage for Link {
     type In = Packet;
     type Out = Packet;
 
-    fn enqueue(&mut self, mut packet: Packet, now: Instant) {
+    fn enqueue(&mut self, mut packet: Packet, now: Instant) -> Result<(), DropReason> {
         packet.arrived = packet.arrived.min(now).max(self.last_arrival);
         self.last_arrival = packet.arrived;
         self.ledger.take_in(&packet);
@@ -312,8 +314,14 @@ impl Stage for Link {
             self.line.settle(packet.arrived);
         }
         packet.fate = self.fates.decide(self.dice, packet.number);
-        self.queue.enqueue(packet, desk!(self));
+        self.queue.enqueue(packet, desk!(self))?;
         self.begin();
+        // The transmitter is idle only while nothing waits. Had it been idle, this packet would be
+        // in it now, unless the queue's management dropped it on its way there.
+        match self.transmitter.packet() {
+            Some(_) => Ok(()),
+            None => Err(DropReason::QueueManagement),
+        }
     }
 
     fn dequeue(&mut self, now: Instant) -> Option<Packet> {

@@ -220,19 +220,21 @@ impl Pipes {
         entry.used = at;
         self.settle(index);
         if let Some(packet) = packet {
-            self.forward(packet, at);
+            // A packet that the next pipe drops was taken long ago, and is counted there.
+            let _ = self.forward(packet, at);
         }
         true
     }
 
     /// Puts a packet into the next pipe of its row, or out.
-    fn forward(&mut self, mut packet: Packet, at: Instant) {
+    fn forward(&mut self, mut packet: Packet, at: Instant) -> Result<(), DropReason> {
         let Route { row, hop } = &mut packet.route;
         let target = row.as_ref().and_then(|row| row.get(*hop as usize)).copied();
         *hop += 1;
         let Some(Target { pipe, queue }) = target else {
             packet.route = Route::default();
-            return self.leaving.push_back(packet);
+            self.leaving.push_back(packet);
+            return Ok(());
         };
         packet.arrived = packet.depart;
         packet.queue = queue.unwrap_or(packet.queue);
@@ -240,8 +242,9 @@ impl Pipes {
         let index = self.link_for(&packet, pipe);
         let entry = &mut self.links[index as usize];
         entry.used = at;
-        entry.link.enqueue(packet, at);
+        let result = entry.link.enqueue(packet, at);
         self.settle(index);
+        result
     }
 
     /// The link of the packet's flow, made or taken over where it has none.
@@ -333,7 +336,7 @@ impl Stage for Pipes {
     type In = Packet;
     type Out = Packet;
 
-    fn enqueue(&mut self, mut packet: Packet, now: Instant) {
+    fn enqueue(&mut self, mut packet: Packet, now: Instant) -> Result<(), DropReason> {
         let at = packet.arrived.min(now).max(self.last_arrival);
         self.last_arrival = at;
         self.advance(at);
@@ -341,11 +344,14 @@ impl Stage for Pipes {
         packet.route = Route::default();
         self.ledger.counters.packets_in += u64::from(!packet.is_copy());
         match first(&self.rules, &packet, self.ip, self.dice).map(|rule| &rule.action) {
-            None | Some(Action::Pass) => self.leaving.push_back(packet),
-            Some(Action::Deny) => self.ledger.turn_away(packet, Cause::Denied, at),
+            None | Some(Action::Pass) => {
+                self.leaving.push_back(packet);
+                Ok(())
+            }
+            Some(Action::Deny) => Err(self.ledger.turn_away(packet, Cause::Denied, at)),
             Some(Action::Pipes(row)) => {
                 packet.route.row = Some(row.clone());
-                self.forward(packet, at);
+                self.forward(packet, at)
             }
         }
     }

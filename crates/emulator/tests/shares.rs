@@ -43,7 +43,7 @@ fn serve(link: &mut Link, queues: usize, offers: &[(u64, usize, usize)]) -> Vec<
         match offers.peek() {
             Some((us, queue, len)) if next.is_none_or(|at| Instant::from_micros(*us) < at) => {
                 let now = Instant::from_micros(*us);
-                link.enqueue(packet(*queue, *len, now), now);
+                link.enqueue(packet(*queue, *len, now), now).unwrap();
                 waiting[*queue] += 1;
                 if starts.len() == left {
                     starts.push(waiting.iter().map(|count| *count > 0).collect());
@@ -205,7 +205,7 @@ fn queues_are_chosen_by_dscp_where_the_link_says_so() {
         for tos in [0, 46 << 2] {
             let mut bytes = sheaf_wire::ip::example_udp(&[0; 472]);
             bytes[1] = tos;
-            link.enqueue(Packet::new(bytes, Instant::ZERO, 0), Instant::ZERO);
+            link.enqueue(Packet::new(bytes, Instant::ZERO, 0), Instant::ZERO).unwrap();
         }
     }
     let mut voice = 0;
@@ -223,8 +223,8 @@ fn what_stands_before_a_packet_counts_for_no_share() {
     for _ in 0..300 {
         let mut small = packet(0, 1040, Instant::ZERO);
         small.prefix = 1000;
-        link.enqueue(small, Instant::ZERO);
-        link.enqueue(packet(1, 1040, Instant::ZERO), Instant::ZERO);
+        link.enqueue(small, Instant::ZERO).unwrap();
+        link.enqueue(packet(1, 1040, Instant::ZERO), Instant::ZERO).unwrap();
     }
     let mut small = 0;
     for _ in 0..270 {

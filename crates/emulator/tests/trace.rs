@@ -19,7 +19,7 @@ fn steps(text: &str, looped: bool) -> LinkConfig {
 }
 
 fn send(link: &mut Link, number: u64, len: usize, at: Instant) {
-    link.enqueue(Packet::new(vec![0; len], at, number), at);
+    link.enqueue(Packet::new(vec![0; len], at, number), at).unwrap();
 }
 
 /// Departures in milliseconds until `end`.

@@ -32,7 +32,7 @@ fn ten_packets_of_queue_fill_a_link_of_100_ms_and_delay_by_no_more_than_ten_pack
         while let Some(at) = link.next_deadline().filter(|at| *at <= now) {
             out.extend(link.dequeue(at));
         }
-        link.enqueue(Packet::new(vec![0; LEN], now, n), now);
+        let _ = link.enqueue(Packet::new(vec![0; LEN], now, n), now);
         most_waiting = most_waiting.max(link.stats().rate_queue.packets);
         most_under_way = most_under_way.max(link.stats().delay_line.packets);
     }
@@ -57,7 +57,7 @@ fn a_single_queue_of_ten_holds_ten_with_those_under_way_and_carries_a_sixth() {
         while let Some(at) = link.next_deadline().filter(|at| *at <= now) {
             left += u64::from(link.dequeue(at).is_some());
         }
-        link.enqueue(Packet::new(vec![0; LEN], now, n), now);
+        let _ = link.enqueue(Packet::new(vec![0; LEN], now, n), now);
         most = most.max(link.held());
     }
     assert_eq!(most, LIMIT);
@@ -72,7 +72,7 @@ fn whoever_has_left_takes_no_place_in_a_single_queue_though_nobody_fetched_it() 
     let mut number = 0..;
     let mut burst = |link: &mut Link, now: Instant| {
         for number in number.by_ref().take(LIMIT as usize + 1) {
-            link.enqueue(Packet::new(vec![0; LEN], now, number), now);
+            let _ = link.enqueue(Packet::new(vec![0; LEN], now, number), now);
         }
         link.stats().count(Cause::RateQueueFull)
     };
@@ -111,7 +111,7 @@ proptest! {
         for (nanos, delay, mbps, queue) in changes {
             let until = now + Duration::from_nanos(nanos);
             while now < until {
-                link.enqueue(Packet::new(vec![0; LEN], now, sent), now);
+                let _ = link.enqueue(Packet::new(vec![0; LEN], now, sent), now);
                 sent += 1;
                 now += Duration::from_micros(300);
                 while let Some(at) = link.next_deadline().filter(|at| *at <= now) {

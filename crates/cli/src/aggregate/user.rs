@@ -231,7 +231,8 @@ impl User {
             buffer.extend_from_slice(view.bytes());
             match hop.or_else(|| self.neighbours.get(&mac).copied()) {
                 Some(hop) => {
-                    self.aggregator.enqueue(Outbound { hop, mark: 0, packet: buffer }, now);
+                    // What cannot be sent is counted there by its reason.
+                    let _ = self.aggregator.enqueue(Outbound { hop, mark: 0, packet: buffer }, now);
                     self.drain(now);
                 }
                 None => {

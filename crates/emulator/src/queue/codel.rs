@@ -10,7 +10,7 @@ use crate::cause::Cause;
 use crate::error::ConfigError;
 use crate::ledger::Backlog;
 use crate::packet::Packet;
-use sheaf_stage::{Duration, Instant};
+use sheaf_stage::{DropReason, Duration, Instant};
 
 /// What CoDel aims at (RFC 8289, section 4).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,7 +129,7 @@ impl Codel {
     }
 }
 
-/// Marks or drops `head`; answers what is left, and whether it was marked.
+/// Marks or drops `head`; returns it unless it was dropped, and whether it was marked.
 fn signal(
     params: &CodelParams,
     head: Option<Packet>,
@@ -157,11 +157,12 @@ impl CodelQueue {
 }
 
 impl Queue for CodelQueue {
-    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
-        match self.config.limit.is_exceeded_by(self.row.backlog(), packet.size()) {
-            true => desk.drop(packet, Cause::RateQueueFull),
-            false => self.row.push(packet),
+    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
+        if self.config.limit.is_exceeded_by(self.row.backlog(), packet.size()) {
+            return Err(desk.drop(packet, Cause::RateQueueFull));
         }
+        self.row.push(packet);
+        Ok(())
     }
 
     fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet> {

@@ -9,6 +9,7 @@ use super::weighted::{Classes, WeightedConfig};
 use super::{Desk, Queue};
 use crate::ledger::Backlog;
 use crate::packet::Packet;
+use sheaf_stage::DropReason;
 use std::collections::VecDeque;
 
 #[derive(Debug)]
@@ -59,8 +60,9 @@ impl Drr {
 }
 
 impl Queue for Drr {
-    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
-        self.turns.extend(self.classes.push(packet, desk));
+    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
+        self.turns.extend(self.classes.push(packet, desk)?);
+        Ok(())
     }
 
     fn dequeue(&mut self, _desk: &mut Desk<'_>) -> Option<Packet> {

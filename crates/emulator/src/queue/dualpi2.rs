@@ -15,7 +15,7 @@ use crate::ledger::Backlog;
 use crate::mark::ecn;
 use crate::packet::Packet;
 use crate::random::factors;
-use sheaf_stage::{Duration, Instant};
+use sheaf_stage::{DropReason, Duration, Instant};
 use sheaf_wire::ecn::Ecn;
 
 /// A DualPI2 queue; the defaults are those of the RFC's appendix A.
@@ -186,12 +186,13 @@ impl DualPi2 {
 }
 
 impl Queue for DualPi2 {
-    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
+    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
         self.catch_up(desk.now);
         if self.config.limit.is_exceeded_by(self.backlog(), packet.size()) {
-            return desk.drop(packet, Cause::RateQueueFull);
+            return Err(desk.drop(packet, Cause::RateQueueFull));
         }
         self.admit(packet, desk);
+        Ok(())
     }
 
     fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet> {

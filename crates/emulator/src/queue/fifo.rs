@@ -8,6 +8,7 @@ use super::{Desk, Limit, Queue, Row, one_row};
 use crate::cause::Cause;
 use crate::ledger::Backlog;
 use crate::packet::Packet;
+use sheaf_stage::DropReason;
 
 /// A bounded queue.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,15 +46,16 @@ impl Fifo {
 }
 
 impl Queue for Fifo {
-    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
+    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
         while self.is_full(&packet, desk) {
             // What is being sent, or under way, cannot be taken back.
             match self.config.drop_head.then(|| self.row.pop()).flatten() {
                 Some(oldest) => desk.drop(oldest, Cause::HeadDrop),
-                None => return desk.drop(packet, Cause::RateQueueFull),
-            }
+                None => return Err(desk.drop(packet, Cause::RateQueueFull)),
+            };
         }
         self.row.push(packet);
+        Ok(())
     }
 
     fn dequeue(&mut self, _desk: &mut Desk<'_>) -> Option<Packet> {

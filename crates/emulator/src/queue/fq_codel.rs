@@ -12,7 +12,7 @@ use crate::error::ConfigError;
 use crate::flow::flow_hash;
 use crate::ledger::Backlog;
 use crate::packet::Packet;
-use sheaf_stage::IndexedHeap;
+use sheaf_stage::{DropReason, IndexedHeap};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
@@ -117,23 +117,29 @@ impl FqCodel {
         self.by_bytes.set(index, (bytes.packets > 0).then_some(Reverse(bytes.bytes)));
     }
 
-    fn drop_fattest(&mut self, desk: &mut Desk<'_>) {
-        let Some((_, index)) = self.by_bytes.first() else { return };
-        if let Some(packet) = self.flows[index as usize].row.pop() {
-            self.backlog.remove(&packet);
-            desk.drop(packet, Cause::FattestFlow);
-        }
+    /// Drops the head of the fattest queue, and returns the reason and the queue.
+    fn drop_fattest(&mut self, desk: &mut Desk<'_>) -> Option<(DropReason, u32)> {
+        let (_, index) = self.by_bytes.first()?;
+        let packet = self.flows[index as usize].row.pop()?;
+        self.backlog.remove(&packet);
+        let reason = desk.drop(packet, Cause::FattestFlow);
         self.settle(index);
+        Some((reason, index))
     }
 }
 
 impl Queue for FqCodel {
-    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
+    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
         let index = self.index(&packet, desk);
         self.push(packet, index);
         while self.backlog.packets > self.config.limit || self.backlog.bytes > self.config.memory {
-            self.drop_fattest(desk);
+            let Some((reason, from)) = self.drop_fattest(desk) else { break };
+            // The new packet is the last of its queue: when that is empty, it was the one.
+            if from == index && self.flows[index as usize].row.head().is_none() {
+                return Err(reason);
+            }
         }
+        Ok(())
     }
 
     fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet> {

@@ -12,6 +12,7 @@ use crate::error::ConfigError;
 use crate::ledger::Backlog;
 use crate::mark::class;
 use crate::packet::Packet;
+use sheaf_stage::DropReason;
 
 /// Most virtual queues, as in Linux.
 pub const MOST: usize = 16;
@@ -86,7 +87,7 @@ impl Gred {
 }
 
 impl Queue for Gred {
-    fn enqueue(&mut self, mut packet: Packet, desk: &mut Desk<'_>) {
+    fn enqueue(&mut self, mut packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
         let index = self.index(&packet, desk);
         let (curve, limit) = &self.config.virtual_queues[usize::from(index)];
         let (average, queued) = &mut self.virtual_queues[usize::from(index)];
@@ -94,15 +95,16 @@ impl Queue for Gred {
         if *queued + len as u64 > *limit
             || self.config.limit.is_exceeded_by(self.row.backlog(), len)
         {
-            return desk.drop(packet, Cause::RateQueueFull);
+            return Err(desk.drop(packet, Cause::RateQueueFull));
         }
         let verdict = average.arrival(curve, *queued, desk.now, desk.unit(&packet));
         let marks = self.config.ecn && verdict.may_mark(self.config.hard_drop);
         match verdict {
             Verdict::Pass => self.push(packet, index),
             _ if marks && desk.mark(&mut packet) => self.push(packet, index),
-            Verdict::Early | Verdict::Forced => desk.drop(packet, Cause::Gred),
+            Verdict::Early | Verdict::Forced => return Err(desk.drop(packet, Cause::Gred)),
         }
+        Ok(())
     }
 
     fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet> {

@@ -31,7 +31,7 @@ use fq_codel::{FqCodel, FqCodelConfig};
 use gred::{Gred, GredConfig};
 use pie::{Pie, PieConfig};
 use red::{Red, RedConfig};
-use sheaf_stage::{Duration, Instant};
+use sheaf_stage::{DropReason, Duration, Instant};
 use std::collections::VecDeque;
 use weighted::WeightedConfig;
 use wf2q::Wf2q;
@@ -132,12 +132,12 @@ impl Desk<'_> {
         self.dice.unit(Purpose::QueueManagement, packet.number)
     }
 
-    /// Drops a packet.
-    pub fn drop(&mut self, packet: Packet, cause: Cause) {
-        self.ledger.drop(packet, cause, self.now);
+    /// Drops a packet, and returns the reason under which it was counted.
+    pub fn drop(&mut self, packet: Packet, cause: Cause) -> DropReason {
+        self.ledger.drop(packet, cause, self.now)
     }
 
-    /// Marks a packet with CE; answers whether its sender understands that.
+    /// Marks a packet with CE; returns whether its sender understands that.
     pub fn mark(&mut self, packet: &mut Packet) -> bool {
         self.ledger.mark(packet, self.ip, Cause::Marked, self.now)
     }
@@ -145,8 +145,8 @@ impl Desk<'_> {
 
 /// What every kind of queue can do.
 pub(crate) trait Queue {
-    /// Takes a packet, or drops it or another, and accounts for it.
-    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>);
+    /// Takes a packet, or drops it or others, and accounts for that. `Err`: it was this one.
+    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason>;
     /// The next packet to send.
     fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet>;
     /// Takes a packet whatever the limit: one that another queue held.
@@ -241,8 +241,8 @@ impl AnyQueue {
         }
     }
 
-    pub fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
-        each!(self, queue => queue.enqueue(packet, desk));
+    pub fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
+        each!(self, queue => queue.enqueue(packet, desk))
     }
 
     pub fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet> {

@@ -11,7 +11,7 @@ use crate::error::ConfigError;
 use crate::ledger::Backlog;
 use crate::packet::Packet;
 use crate::random::{factors, probability};
-use sheaf_stage::{Duration, Instant};
+use sheaf_stage::{DropReason, Duration, Instant};
 
 /// A PIE queue; the defaults are those of the RFC.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,18 +141,19 @@ impl Pie {
 }
 
 impl Queue for Pie {
-    fn enqueue(&mut self, mut packet: Packet, desk: &mut Desk<'_>) {
+    fn enqueue(&mut self, mut packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
         self.catch_up(desk.now);
         if self.config.limit.is_exceeded_by(self.row.backlog(), packet.size()) {
-            return desk.drop(packet, Cause::RateQueueFull);
+            return Err(desk.drop(packet, Cause::RateQueueFull));
         }
         if self.signals(desk.unit(&packet)) {
             let may_mark = self.chance < self.config.ecn_below;
             if !may_mark || !desk.mark(&mut packet) {
-                return desk.drop(packet, Cause::Pie);
+                return Err(desk.drop(packet, Cause::Pie));
             }
         }
         self.row.push(packet);
+        Ok(())
     }
 
     fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet> {

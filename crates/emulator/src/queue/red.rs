@@ -18,7 +18,7 @@ use crate::error::ConfigError;
 use crate::ledger::Backlog;
 use crate::packet::Packet;
 use crate::random::probability;
-use sheaf_stage::{Bitrate, Duration, Instant};
+use sheaf_stage::{Bitrate, DropReason, Duration, Instant};
 
 /// Time between two steps of adaptive RED, and the bounds that its chance is moved within.
 const ADAPT_EVERY: Duration = Duration::from_millis(500);
@@ -194,10 +194,10 @@ impl Red {
 }
 
 impl Queue for Red {
-    fn enqueue(&mut self, mut packet: Packet, desk: &mut Desk<'_>) {
+    fn enqueue(&mut self, mut packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
         let backlog = self.row.backlog();
         if self.config.limit.is_exceeded_by(backlog, packet.size()) {
-            return desk.drop(packet, Cause::RateQueueFull);
+            return Err(desk.drop(packet, Cause::RateQueueFull));
         }
         let unit = desk.unit(&packet);
         let verdict = self.average.arrival(&self.config.curve, backlog.bytes, desk.now, unit);
@@ -205,8 +205,9 @@ impl Queue for Red {
         match verdict {
             Verdict::Pass => self.row.push(packet),
             _ if marks && desk.mark(&mut packet) => self.row.push(packet),
-            Verdict::Early | Verdict::Forced => desk.drop(packet, Cause::Red),
+            Verdict::Early | Verdict::Forced => return Err(desk.drop(packet, Cause::Red)),
         }
+        Ok(())
     }
 
     fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet> {

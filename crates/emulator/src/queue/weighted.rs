@@ -6,6 +6,7 @@ use crate::error::ConfigError;
 use crate::ledger::Backlog;
 use crate::mark::class;
 use crate::packet::Packet;
+use sheaf_stage::DropReason;
 
 /// Queues with weights. A packet takes the queue of its DSCP where `by_dscp` is given, else the one
 /// that [`Packet::queue`] says; numbers beyond the last take the last.
@@ -61,14 +62,13 @@ impl Classes {
         Classes { config, rows, backlog: Backlog::default() }
     }
 
-    /// Puts a packet in its queue if that has room; answers the queue if it had been empty.
-    pub fn push(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Option<u32> {
+    /// Puts a packet in its queue if that has room, and returns the queue if it had been empty.
+    pub fn push(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<Option<u32>, DropReason> {
         let index = self.index(&packet, desk);
         if self.config.limit.is_exceeded_by(self.rows[index].backlog(), packet.size()) {
-            desk.drop(packet, Cause::RateQueueFull);
-            return None;
+            return Err(desk.drop(packet, Cause::RateQueueFull));
         }
-        self.put(packet, index)
+        Ok(self.put(packet, index))
     }
 
     /// The same for a packet that another queue held, whatever the limit.

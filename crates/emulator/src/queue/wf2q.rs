@@ -10,7 +10,7 @@ use super::weighted::{Classes, WeightedConfig};
 use super::{Desk, Queue};
 use crate::ledger::Backlog;
 use crate::packet::Packet;
-use sheaf_stage::IndexedHeap;
+use sheaf_stage::{DropReason, IndexedHeap};
 
 /// Virtual time is in bytes / weight with so many binary digits: fine enough for any weight, and
 /// 128 bits never end.
@@ -92,9 +92,10 @@ impl Wf2q {
 }
 
 impl Queue for Wf2q {
-    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) {
-        let woken = self.classes.push(packet, desk);
+    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
+        let woken = self.classes.push(packet, desk)?;
         self.wake(woken);
+        Ok(())
     }
 
     fn dequeue(&mut self, _desk: &mut Desk<'_>) -> Option<Packet> {

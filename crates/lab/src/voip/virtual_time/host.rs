@@ -106,7 +106,8 @@ impl Host {
                     Mode::End => to,
                 };
                 let hop = HopId(hop as u32);
-                merge.aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
+                // What cannot be sent is counted there by its reason.
+                let _ = merge.aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
             }
         }
     }
