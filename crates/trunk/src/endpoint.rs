@@ -6,7 +6,7 @@
 //! [`Endpoint::next_deadline`].
 //!
 //! * *Sessions.* Each run of an end has a session, a random number. Hellos exchange them, once
-//!   every 100 ms on every link until both ends know and accept each other's. An end that has a
+//!   every 100 ms on every link until both ends accept each other's. An end that has a
 //!   session accepts another one only from a hello that names its own, so a forged or stale hello
 //!   changes nothing; sessions that were replaced are never accepted again. Data of an unknown
 //!   session is refused.
@@ -41,7 +41,7 @@ const SPARE: usize = 4096;
 /// Replaced sessions that are remembered.
 const RETIRED: usize = 8;
 
-/// What happened at one end of a trunk.
+/// Counters of one end of a trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointStats {
     /// Packets handed up to the host.
@@ -54,15 +54,15 @@ pub struct EndpointStats {
     pub unknown_link: u64,
     /// Sessions of the other end that were accepted.
     pub sessions: u64,
-    /// What the resequencer did; all zero under `srr` and `trr`.
+    /// Counters of the resequencer; all zero under `srr` and `trr`.
     pub reorder: ReorderStats,
-    /// Frames that came a second time.
+    /// Frames received a second time.
     pub duplicates: u64,
     /// The longest reordering timer of all flows.
     pub timer: Duration,
 }
 
-/// What was received on one link.
+/// Counters of the frames received on one link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkReceived {
     /// Frames of the current session.
@@ -87,7 +87,7 @@ struct Path<A> {
     last_report_sent: Option<Instant>,
     /// Data frames received since the last report was sent.
     received_since_report: u32,
-    /// When data was last sent, if after the last report.
+    /// Time at which data was last sent, if after the last report.
     last_data_sent: Option<Instant>,
     /// Data was received, and no report since: the other end owes one.
     report_due: bool,
@@ -192,7 +192,7 @@ impl<A: Address> Endpoint<A> {
         }
     }
 
-    /// Removes a link; what waits for it takes the others.
+    /// Removes a link; packets that wait for it take the others.
     pub fn remove_link(&mut self, id: LinkId, now: Instant) {
         self.link_down(id, now);
         self.sender.remove_link(id, now);
@@ -201,7 +201,7 @@ impl<A: Address> Endpoint<A> {
         }
     }
 
-    /// The carrier of a link failed.
+    /// Notes that the carrier of a link failed.
     pub fn link_down(&mut self, id: LinkId, now: Instant) {
         if let Some(path) = self.path(id) {
             path.carrier = false;
@@ -210,7 +210,7 @@ impl<A: Address> Endpoint<A> {
         }
     }
 
-    /// The carrier of a link works again: it is probed at once.
+    /// Notes that the carrier of a link works again; the link is probed immediately.
     pub fn link_up(&mut self, id: LinkId) {
         if let Some(path) = self.path(id) {
             path.carrier = true;
@@ -368,12 +368,12 @@ impl<A: Address> Endpoint<A> {
         control.chain(silence).chain(sender).chain(self.order.next_deadline()).min()
     }
 
-    /// Whether both ends know and accept each other's session.
+    /// Whether both ends accept each other's session.
     pub fn is_established(&self) -> bool {
         self.peer.is_some() && self.acknowledged
     }
 
-    /// What happened at this end.
+    /// Counters of this end.
     pub fn stats(&self) -> EndpointStats {
         EndpointStats {
             reorder: self.order.numbers().map(|order| order.stats()).unwrap_or_default(),
@@ -388,7 +388,7 @@ impl<A: Address> Endpoint<A> {
         self.sender.stats(id, now)
     }
 
-    /// What was received on a link.
+    /// Counters of the frames received on a link.
     pub fn link_received(&self, id: LinkId) -> Option<LinkReceived> {
         let path = self.paths.get(id.index())?.as_ref()?;
         let Path { inbound, strangers, moves, .. } = path;
@@ -410,7 +410,7 @@ impl<A: Address> Endpoint<A> {
         self.order.counters()
     }
 
-    /// The sending half, to look at.
+    /// The sending half, for its counters.
     pub fn sender(&self) -> &Sender {
         &self.sender
     }

@@ -5,16 +5,18 @@
 //! they carry it. Everything here is pure: the carriers (Ethernet frames, UDP) live elsewhere.
 //!
 //! * [`endpoint`]: one end as a machine without I/O ([`Endpoint`]);
+//!   * [`endpoint::remote`]: the address of each link's other end, given or learned;
+//!   * [`endpoint::outcome`]: the result of a frame ([`Received`]), a frame to send ([`Transmit`]);
 //! * [`sender`]: numbers packets, deals them out ([`Sender`]);
-//!   * [`schedule`]: which link a packet takes, one file per scheduler;
-//!   * [`rate`]: what a link carries;
+//!   * [`schedule`]: the choice of a link for a packet, one file per scheduler;
+//!   * [`rate`]: the rate of a link, learned;
 //!   * [`link`]: a link's queue, urgent frames first, and what was reported about it;
-//!   * `door`: single packets are dropped before the queues are full;
+//!   * `codel_gate`: single packets are dropped before the queues are full;
 //!   * `fallback`: never worse than the best single link;
 //! * [`resequencer`]: order, per flow ([`Resequencer`], a [`Stage`](sheaf_stage::Stage));
-//!   * [`timer`]: how long a flow waits;
-//!   * `window`: what waits;
-//! * [`flow`]: what a flow is;
+//!   * [`timer`]: the reordering timer of each flow;
+//!   * `window`: the frames that wait;
+//! * [`flow`]: flows, as buckets of a hash;
 //! * [`config`]: parameters, checked.
 //!
 //! The frames are in [`sheaf_wire::trunk`]. Nothing is encrypted: run it over WireGuard where that
@@ -50,8 +52,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod codel_gate;
 pub mod config;
-mod door;
 pub mod endpoint;
 mod fallback;
 pub mod flow;
@@ -65,12 +67,11 @@ pub mod sender;
 pub mod timer;
 mod window;
 
-pub use config::{ConfigError, EndpointConfig, ReorderConfig, SenderConfig};
+pub use config::{ConfigError, EndpointConfig, ReorderConfig, Scheduler, SenderConfig};
 pub use endpoint::outcome::{FrameKind, Received, Refusal, Transmit};
 pub use endpoint::remote::{Address, Remote};
 pub use endpoint::{Endpoint, EndpointStats, LinkReceived};
 pub use flow::Flow;
 pub use link::{Fill, LinkConfig, LinkStats};
 pub use resequencer::{Arrival, Delivery, ReorderStats, Resequencer};
-pub use schedule::Scheduler;
 pub use sender::{Care, LinkId, Sender};

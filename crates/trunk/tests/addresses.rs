@@ -1,4 +1,4 @@
-//! Where the other end of a link is: learned from what proves it, and from nothing else.
+//! The address of a link's other end: learned from frames that prove it, and from nothing else.
 
 use proptest::prelude::*;
 use sheaf_stage::{Duration, Instant};
@@ -180,7 +180,7 @@ fn a_stranger_that_greets_gets_one_reply_and_the_other_end_loses_nothing_by_it()
         assert_eq!(transmit, Some(Transmit { link: LINK, to: Some(STRANGER) }));
         assert_eq!(server.poll_transmit(NOW, &mut frame), None);
     }
-    // The replies are none of the frames that the client counts: it misses none.
+    // The client counts none of the replies as its own, so it misses no frame.
     let later = NOW + Duration::from_secs(2);
     let mut now = NOW;
     while now < later {

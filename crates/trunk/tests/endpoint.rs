@@ -240,7 +240,7 @@ enum Op {
     Lose(prop::sample::Index),
     Advance(u32),
     Up(u8, bool),
-    Tell(u8, Option<(u64, u64)>),
+    Fill(u8, Option<(u64, u64)>),
     Remove(u8),
     Add,
     Rubbish(u8, Vec<u8>),
@@ -250,17 +250,19 @@ enum Op {
 fn operations() -> impl Strategy<Value = Vec<Op>> {
     let index = any::<prop::sample::Index>;
     let damage = proptest::option::weighted(0.1, (index(), any::<u8>()));
+    let fill = proptest::option::of((0u64..200, 0u64..200));
+    let rubbish = proptest::collection::vec(any::<u8>(), 0..80);
     let op = prop_oneof![
-        20 => (0u8..6, 20u16..1_500, 0u8..3).prop_map(|(flow, len, care)| Op::Packet(flow, len, care)),
+        20 => (0u8..6, 20u16..1_500, 0u8..3).prop_map(|(f, len, mode)| Op::Packet(f, len, mode)),
         30 => (index(), damage, prop::bool::weighted(0.1)).prop_map(|(i, d, k)| Op::Bring(i, d, k)),
         3 => index().prop_map(Op::Lose),
         20 => (0u32..30_000).prop_map(Op::Advance),
         1 => (500_000u32..2_000_000).prop_map(Op::Advance),
         2 => (0u8..5, any::<bool>()).prop_map(|(link, up)| Op::Up(link, up)),
-        1 => (0u8..5, proptest::option::of((0u64..200, 0u64..200))).prop_map(|(l, f)| Op::Tell(l, f)),
+        1 => (0u8..5, fill).prop_map(|(link, fill)| Op::Fill(link, fill)),
         1 => (0u8..5).prop_map(Op::Remove),
         1 => Just(Op::Add),
-        1 => (0u8..5, proptest::collection::vec(any::<u8>(), 0..80)).prop_map(|(l, b)| Op::Rubbish(l, b)),
+        1 => (0u8..5, rubbish).prop_map(|(link, bytes)| Op::Rubbish(link, bytes)),
         1 => any::<bool>().prop_map(Op::Restart),
     ];
     proptest::collection::vec(op, 1..300)
@@ -327,7 +329,7 @@ impl Pair {
             }
             Op::Up(link, true) => self.ends.iter_mut().for_each(|end| end.link_up(LinkId(link))),
             Op::Up(link, false) => self.ends[0].link_down(LinkId(link), self.now),
-            Op::Tell(link, fill) => {
+            Op::Fill(link, fill) => {
                 let fill = fill.map(|(waiting, limit)| Fill { waiting, limit });
                 self.ends[0].set_link_queue(LinkId(link), fill);
             }
@@ -395,7 +397,8 @@ proptest! {
         let ends = [make(1), make(2)];
         let wires = [Vec::new(), Vec::new()];
         let (now, number, session) = (Instant::ZERO, 0, 10);
-        let mut pair = Pair { config: config.clone(), ends, wires, now, number, session, got: vec![] };
+        let (config, got) = (config.clone(), Vec::new());
+        let mut pair = Pair { config, ends, wires, now, number, session, got };
         pair.drain()?;
         for op in ops {
             pair.apply(op)?;

@@ -1,4 +1,4 @@
-//! What goes first, what is copied, and how long a silent cut is felt.
+//! Urgent packets, copies, and the effect of a silent cut.
 
 mod world;
 

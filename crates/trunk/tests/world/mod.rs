@@ -11,9 +11,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 pub const MS: Duration = Duration::from_millis(1);
-/// Bytes that the links count beside the frame: Ethernet, IPv4 and UDP headers.
+/// Bytes that the links count on top of the frame: Ethernet, IPv4 and UDP headers.
 pub const CARRIER: usize = 42;
-/// Of these the trunk knows the latter two.
+/// Bytes of these that the trunk counts: the latter two headers.
 pub const KNOWN: u16 = 28;
 /// An inner packet that fills an outer one of 1500 bytes.
 pub const PACKET: usize = 1464;
@@ -64,7 +64,7 @@ impl Pipe {
 
 type Event = (Instant, u64, usize, usize, u32, Vec<u8>);
 
-/// What a receiver saw of a flow.
+/// A flow, as its receiver saw it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     pub packets: u64,
@@ -94,9 +94,9 @@ pub struct World {
     pub config: EndpointConfig,
     /// Marks of the baselines are lost.
     pub lose_marks: bool,
-    /// What the source's packets need.
+    /// The way in which the source's packets are delivered.
     pub care: Care,
-    /// The carriers of both ends tell their queues, once a millisecond and with every event.
+    /// The carriers of both ends report their queues, once a millisecond and with every event.
     pub tells: bool,
     /// Reports and hellos that left, by direction.
     pub controls: [u64; 2],
