@@ -30,7 +30,7 @@ use crate::inbound::{Inbound, micros};
 use crate::link::{Fill, LinkConfig, LinkStats};
 use crate::order::Order;
 use crate::resequencer::{Arrival, Delivery, ReorderStats};
-use crate::sender::{Care, LinkId, Sender, is_urgent};
+use crate::sender::{DeliveryMode, LinkId, Sender, is_urgent};
 use outcome::{FrameKind, Received, Refusal, Transmit};
 use remote::{Address, Origin, Remote};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
@@ -228,11 +228,11 @@ impl<A: Address> Endpoint<A> {
     pub fn handle_packet(
         &mut self,
         packet: &[u8],
-        care: Care,
+        mode: DeliveryMode,
         now: Instant,
     ) -> Result<(), DropReason> {
         let flow = Flow::of_packet(packet, self.config.sender.ip);
-        self.sender.send(packet, flow, care, now)
+        self.sender.send(packet, flow, mode, now)
     }
 
     /// Takes a frame that came on link `id` from the address `from`; `None` where the carrier has

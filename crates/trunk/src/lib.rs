@@ -24,7 +24,7 @@
 //!
 //! ```
 //! use sheaf_stage::Instant;
-//! use sheaf_trunk::{Care, Endpoint, EndpointConfig, LinkConfig};
+//! use sheaf_trunk::{DeliveryMode, Endpoint, EndpointConfig, LinkConfig};
 //!
 //! let mut here: Endpoint = Endpoint::new(EndpointConfig::default(), 1)?;
 //! let mut there: Endpoint = Endpoint::new(EndpointConfig::default(), 2)?;
@@ -45,7 +45,7 @@
 //!
 //! // … and a packet passes.
 //! let packet = sheaf_wire::ip::example_udp(&[0; 32]);
-//! here.handle_packet(&packet, Care::Order, now).expect("there is room");
+//! here.handle_packet(&packet, DeliveryMode::Order, now).expect("there is room");
 //! let transmit = here.poll_transmit(now, &mut frame).expect("a packet waits");
 //! there.handle_frame(transmit.link, None, &frame, now);
 //! assert_eq!(there.poll_deliver(now), Some(&packet[..]));
@@ -74,4 +74,4 @@ pub use endpoint::{Endpoint, EndpointStats, LinkReceived};
 pub use flow::Flow;
 pub use link::{Fill, LinkConfig, LinkStats};
 pub use resequencer::{Arrival, Delivery, ReorderStats, Resequencer};
-pub use sender::{Care, LinkId, Sender};
+pub use sender::{DeliveryMode, LinkId, Sender};

@@ -3,11 +3,11 @@
 //! Principle (NCTU): every packet carries a sequence number and goes to one of the links, each of
 //! which has a queue. Added:
 //! * The scheduler makes the choice ([`Scheduler`]).
-//! * Packets wait here, paced at the rate that was learned of each link ([`rate`](crate::rate)), not
-//!   in the links, where they could not be taken back. When a link fails or its rate changes, the
-//!   waiting packets are dealt out again.
+//! * Packets wait here, paced at the rate learned of each link ([`rate`](crate::rate)), not in the
+//!   links, where they could not be taken back. When a link fails or its rate changes, the waiting
+//!   packets are dealt out again.
 //! * Urgent packets (EF, CS6) go first.
-//! * A link that loses much, or that makes the whole worse than its best link alone (`fallback`), is
+//! * A link that loses much, or makes the whole worse than its best link alone (`fallback`), is
 //!   left out.
 //! * When packets wait for long, single ones are dropped (`codel_gate`).
 //! * Small packets that wait share a frame.
@@ -38,7 +38,7 @@ impl LinkId {
 
 /// The way in which a packet has to be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Care {
+pub enum DeliveryMode {
     /// In the order of its flow.
     #[default]
     Order,
@@ -150,11 +150,11 @@ impl Sender {
         &mut self,
         packet: &[u8],
         flow: Flow,
-        care: Care,
+        mode: DeliveryMode,
         now: Instant,
     ) -> Result<(), DropReason> {
         self.counters.packets_in += 1;
-        let result = self.place(packet, flow, care, now);
+        let result = self.place(packet, flow, mode, now);
         if let Err(reason) = result {
             self.counters.drop(reason);
         }
@@ -268,7 +268,7 @@ impl Sender {
         &mut self,
         packet: &[u8],
         flow: Flow,
-        care: Care,
+        mode: DeliveryMode,
         now: Instant,
     ) -> Result<(), DropReason> {
         let packet = match self.config.ip {
@@ -284,14 +284,14 @@ impl Sender {
             return Err(DropReason::TooBig);
         }
         let urgent = is_urgent(packet, self.config.ip) && !self.config.scheduler.strict();
-        if care != Care::Copies && !urgent && self.gate_drops(now) {
+        if mode != DeliveryMode::Copies && !urgent && self.gate_drops(now) {
             return Err(DropReason::QueueManagement);
         }
-        if !urgent && self.join(packet, flow, care) {
+        if !urgent && self.join(packet, flow, mode) {
             return Ok(());
         }
-        let scheduler = match care {
-            Care::Copies if !self.config.scheduler.strict() => Scheduler::Redundant,
+        let scheduler = match mode {
+            DeliveryMode::Copies if !self.config.scheduler.strict() => Scheduler::Redundant,
             _ => self.config.scheduler,
         };
         let candidates = self.candidates(len, urgent, now);
@@ -303,7 +303,7 @@ impl Sender {
         let seq = self.next_seq;
         self.next_seq = seq.wrapping_add(1);
         let predecessor = match self.last[flow.index()].replace(seq) {
-            Some(last) if care != Care::Loose && seq.wrapping_sub(last) < FORGOTTEN => {
+            Some(last) if mode != DeliveryMode::Loose && seq.wrapping_sub(last) < FORGOTTEN => {
                 Predecessor::at(seq.wrapping_sub(last))
             }
             _ => Predecessor::Free,
@@ -348,8 +348,9 @@ impl Sender {
     }
 
     /// Puts a packet in the newest frame, if that still waits and has room.
-    fn join(&mut self, packet: &[u8], flow: Flow, care: Care) -> bool {
-        let Some(link) = self.newest.filter(|_| self.config.aggregate && care != Care::Copies)
+    fn join(&mut self, packet: &[u8], flow: Flow, mode: DeliveryMode) -> bool {
+        let Some(link) =
+            self.newest.filter(|_| self.config.aggregate && mode != DeliveryMode::Copies)
         else {
             return false;
         };
@@ -373,7 +374,7 @@ impl Sender {
             return false;
         }
         queued.predecessor = match queued.predecessor {
-            Predecessor::Free if care == Care::Loose => Predecessor::Free,
+            Predecessor::Free if mode == DeliveryMode::Loose => Predecessor::Free,
             same if flow == queued.flow => same,
             _ => Predecessor::All,
         };

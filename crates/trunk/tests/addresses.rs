@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use sheaf_stage::{Duration, Instant};
 use sheaf_trunk::{
-    Care, Endpoint, EndpointConfig, FrameKind, LinkConfig, LinkId, Received, Refusal, Remote,
-    Transmit,
+    DeliveryMode, Endpoint, EndpointConfig, FrameKind, LinkConfig, LinkId, Received, Refusal,
+    Remote, Transmit,
 };
 use sheaf_wire::ip::example_udp;
 use sheaf_wire::trunk::{Control, Hello, Packing, Predecessor, Report, Repr, push, tag};
@@ -165,7 +165,7 @@ fn data_from_an_address_that_nothing_has_proved_is_not_delivered() {
     let received = server.handle_frame(LINK, Some(STRANGER), &data(CLIENT_SESSION), NOW);
     assert_eq!(received, Received::Refused(Refusal::Stranger));
     assert_eq!(server.poll_deliver(NOW), None);
-    client.handle_packet(&example_udp(&[0; 20]), Care::Order, NOW).unwrap();
+    client.handle_packet(&example_udp(&[0; 20]), DeliveryMode::Order, NOW).unwrap();
     talk(&mut client, CLIENT, &mut server, NOW);
     assert!(server.poll_deliver(NOW).is_some());
 }

@@ -5,8 +5,8 @@ mod world;
 use proptest::prelude::*;
 use sheaf_stage::{DropReason, Duration, Instant};
 use sheaf_trunk::{
-    Care, ConfigError, Endpoint, EndpointConfig, Fill, FrameKind, LinkConfig, LinkId, Received,
-    Refusal, Scheduler, Transmit,
+    ConfigError, DeliveryMode, Endpoint, EndpointConfig, Fill, FrameKind, LinkConfig, LinkId,
+    Received, Refusal, Scheduler, Transmit,
 };
 use sheaf_wire::ip::example_udp;
 use sheaf_wire::trunk::{Control, Hello, Packing, Predecessor, Repr, push, tag};
@@ -153,13 +153,14 @@ fn packets_that_cannot_go_are_dropped_with_a_reason() {
     let (mut a, mut b) = (end(1, 1), end(2, 1));
     let now = Instant::ZERO;
     let good = example_udp(&[0; 20]);
-    assert_eq!(a.handle_packet(&good, Care::Order, now), Err(DropReason::Unreachable));
+    assert_eq!(a.handle_packet(&good, DeliveryMode::Order, now), Err(DropReason::Unreachable));
     talk(&mut a, &mut b, now);
-    assert_eq!(a.handle_packet(b"rubbish", Care::Order, now), Err(DropReason::Malformed));
+    assert_eq!(a.handle_packet(b"rubbish", DeliveryMode::Order, now), Err(DropReason::Malformed));
     let big = example_udp(&[0; 2_000]);
-    assert_eq!(a.handle_packet(&big, Care::Order, now), Err(DropReason::TooBig));
-    let results: Vec<_> =
-        (0..10_000).map(|_| a.handle_packet(&example_udp(&[0; 1_400]), Care::Order, now)).collect();
+    assert_eq!(a.handle_packet(&big, DeliveryMode::Order, now), Err(DropReason::TooBig));
+    let results: Vec<_> = (0..10_000)
+        .map(|_| a.handle_packet(&example_udp(&[0; 1_400]), DeliveryMode::Order, now))
+        .collect();
     assert!(results.contains(&Err(DropReason::QueueFull)));
     assert!(a.sender().held() < 200, "{}", a.sender().held());
 }
@@ -180,7 +181,7 @@ fn ethernet_frames_of_any_kind_pass_too() {
     let sent: Vec<Vec<u8>> =
         [14, 20, 42, 60, 700, 800, 1_400].map(|len| vec![len as u8; len]).to_vec();
     for packet in &sent {
-        a.handle_packet(packet, Care::Order, now).unwrap();
+        a.handle_packet(packet, DeliveryMode::Order, now).unwrap();
     }
     let (mut frame, mut got, mut now) = (Vec::new(), Vec::new(), now);
     for _ in 0..50 {
@@ -210,7 +211,7 @@ fn flows_without_care_for_order_never_wait_for_a_lost_packet() {
     bad.loss = 0.05;
     let mut world = World::new(EndpointConfig::default(), &[bad, pipe(10, 30)]);
     world.run(SECOND);
-    world.care = Care::Loose;
+    world.mode = DeliveryMode::Loose;
     world.offer(8.0, 1_000, 1);
     world.run(2 * SECOND);
     assert_eq!(world.ends[1].stats().reorder.waited, 0);
@@ -282,14 +283,15 @@ struct Pair {
 impl Pair {
     fn apply(&mut self, op: Op) -> Result<(), TestCaseError> {
         match op {
-            Op::Packet(flow, len, care) => {
+            Op::Packet(flow, len, mode) => {
                 let mut payload = vec![flow; usize::from(len).max(28) - 24];
                 payload[..4].copy_from_slice(&self.number.to_be_bytes());
                 let mut packet = example_udp(&payload);
                 packet[20] = flow;
                 self.number += 1;
-                let care = [Care::Order, Care::Loose, Care::Copies][usize::from(care)];
-                let _ = self.ends[0].handle_packet(&packet, care, self.now);
+                let mode = [DeliveryMode::Order, DeliveryMode::Loose, DeliveryMode::Copies]
+                    [usize::from(mode)];
+                let _ = self.ends[0].handle_packet(&packet, mode, self.now);
             }
             Op::Bring(index, damage, keep) => {
                 for from in 0..2 {

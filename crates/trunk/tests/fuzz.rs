@@ -8,8 +8,8 @@
 use sheaf_fuzz::{Fuzzer, Rng, RngExt};
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_trunk::{
-    Arrival, Care, Endpoint, EndpointConfig, Flow, FrameKind, LinkConfig, LinkId, Received, Remote,
-    ReorderConfig, Resequencer, Scheduler, Transmit,
+    Arrival, DeliveryMode, Endpoint, EndpointConfig, Flow, FrameKind, LinkConfig, LinkId, Received,
+    Remote, ReorderConfig, Resequencer, Scheduler, Transmit,
 };
 use sheaf_wire::ip::example_udp;
 use sheaf_wire::trunk::{Frame, Packing, Predecessor};
@@ -103,7 +103,7 @@ impl Pair {
     /// Sends a packet of so many bytes, and lets the ends talk for as long as it takes a link.
     fn pass(&mut self, len: usize) {
         let packet = example_udp(&vec![7; len]);
-        let _ = self.ends[0].handle_packet(&packet, Care::Order, self.now);
+        let _ = self.ends[0].handle_packet(&packet, DeliveryMode::Order, self.now);
         self.wait(Duration::from_millis(2));
     }
 }

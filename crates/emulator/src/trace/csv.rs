@@ -64,12 +64,12 @@ impl Steps {
         Ok(Steps { rows })
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn count(&self) -> usize {
         self.rows.len()
     }
 
-    /// What holds at `at` when the table was started at `start`, and when the next row comes.
+    /// The row in force at `at` when the table was started at `start`, and the time of the next.
     pub(crate) fn at(&self, start: Instant, looped: bool, at: Instant) -> (Row, Option<Instant>) {
         let last = self.rows[self.rows.len() - 1].time;
         let looped = looped && self.rows.len() > 1;

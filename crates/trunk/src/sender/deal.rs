@@ -55,9 +55,9 @@ impl Sender {
         }
     }
 
-    /// Takes back all packets that wait and deals them out anew. A copy stays on its link while that
-    /// is used: the other links have one already. The baselines cannot deal again, because their
-    /// receiver derives the order from the link of each packet.
+    /// Takes back all packets that wait and deals them out anew. A copy stays on its link while
+    /// that is used: the other links have one already. The baselines cannot deal again, because
+    /// their receiver derives the order from the link of each packet.
     pub(super) fn deal_again(&mut self, now: Instant) {
         let strict = self.config.scheduler.strict();
         let mut dealing = std::mem::take(&mut self.dealing);

@@ -6,7 +6,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use sheaf_stage::{Bitrate, Duration, Instant};
-use sheaf_trunk::{Care, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId, Transmit};
+use sheaf_trunk::{DeliveryMode, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId, Transmit};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -95,7 +95,7 @@ pub struct World {
     /// Marks of the baselines are lost.
     pub lose_marks: bool,
     /// The way in which the source's packets are delivered.
-    pub care: Care,
+    pub mode: DeliveryMode,
     /// The carriers of both ends report their queues, once a millisecond and with every event.
     pub tells: bool,
     /// Reports and hellos that left, by direction.
@@ -144,7 +144,7 @@ impl World {
             sessions: 100,
             config,
             lose_marks: false,
-            care: Care::Order,
+            mode: DeliveryMode::Order,
             tells: false,
             controls: [0; 2],
             next_tell: Instant::ZERO,
@@ -221,7 +221,7 @@ impl World {
     pub fn send(&mut self, flow: u16, size: usize) -> bool {
         let number = self.numbers[usize::from(flow)];
         let packet = packet(flow, number, size, self.now);
-        let accepted = self.ends[0].handle_packet(&packet, self.care, self.now).is_ok();
+        let accepted = self.ends[0].handle_packet(&packet, self.mode, self.now).is_ok();
         self.numbers[usize::from(flow)] += u32::from(accepted);
         accepted
     }
@@ -231,7 +231,7 @@ impl World {
         let number = self.numbers[usize::from(flow)];
         let mut packet = packet(flow, number, size, self.now);
         packet[1] = 46 << 2;
-        let accepted = self.ends[0].handle_packet(&packet, Care::Copies, self.now).is_ok();
+        let accepted = self.ends[0].handle_packet(&packet, DeliveryMode::Copies, self.now).is_ok();
         self.numbers[usize::from(flow)] += u32::from(accepted);
         accepted
     }
