@@ -108,7 +108,7 @@ pub struct Aggregator {
     by_size: IndexedHeap<Reverse<u32>>,
     /// Queues whose first frame is full, by age.
     full: IndexedHeap<Instant>,
-    /// Frames that leave at once, whatever waits.
+    /// Frames that leave immediately, before all that wait.
     passing: VecDeque<Frame>,
     spare: Vec<Vec<u8>>,
     frames: usize,
@@ -358,7 +358,7 @@ impl Stage for Aggregator {
             self.gather(hop, packet, key, flow, now);
             return Ok(());
         }
-        // What is held of its flow leaves first, and with it all that is held before that.
+        // Held packets of its flow leave first, and with them the frames before these.
         let slot = self.index.get(&key).copied();
         if let Some(slot) = slot.filter(|slot| self.slots[*slot as usize].1.holds(flow)) {
             while self.slots[slot as usize].1.frames() > 0 {

@@ -149,7 +149,7 @@ impl FlowBits {
     }
 }
 
-/// One of 64 bits, chosen by the addresses of `packet` and what is hashed before them.
+/// One of 64 bits, chosen by the addresses of `packet` and the hash so far.
 fn bit(packet: &Ip<'_>, before: u64) -> u64 {
     let (words, _) = packet.addresses().as_chunks::<4>();
     let hash = words.iter().fold(before, |hash, word| {

@@ -71,7 +71,7 @@ impl Senders {
     }
 }
 
-/// Takes meta packets apart and counts what it saw.
+/// Takes meta packets apart and counts them.
 #[derive(Clone, Debug)]
 pub struct Splitter {
     senders: Senders,

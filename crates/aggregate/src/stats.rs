@@ -1,4 +1,4 @@
-//! The statistics of the theses (KAU's `/proc/KauStat`) and what follows from them.
+//! The statistics of the theses (KAU's `/proc/KauStat`) and ratios derived from them.
 
 /// Cause for which a frame left its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -48,7 +48,7 @@ impl Backlog {
     }
 }
 
-/// Counters of a link, and what it holds now.
+/// Counters of a link, and its contents now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     by_cause: [u64; Cause::ALL.len()],

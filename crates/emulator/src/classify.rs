@@ -117,7 +117,7 @@ impl Default for Rule {
 /// Action of a rule on a packet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Let it pass at once.
+    /// Let it pass without delay.
     Pass,
     /// Drop it.
     Deny,

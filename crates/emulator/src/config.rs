@@ -15,7 +15,7 @@ use crate::random::{Chance, correlation};
 use crate::trace::TraceConfig;
 use sheaf_stage::{Bitrate, Duration};
 
-/// A link: rate queue, then delay line. The default passes everything at once.
+/// A link: rate queue, then delay line. The default delays nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
     /// Bytes before the IP header: 0 for IP packets, 14 for Ethernet frames.

@@ -59,12 +59,12 @@ pub(crate) struct DelayLine {
     sequence: u64,
     /// Packets that left and were not fetched.
     left: VecDeque<Left>,
-    /// On the line, and what left.
+    /// Packets on the line, and those that left.
     backlog: Backlog,
     under_way: Backlog,
     dice: Dice,
     slot: Option<Slot>,
-    /// The last slot: when it opened, its number, what left in it.
+    /// The last slot: time of its opening, number, packets and bytes that left in it.
     opened: Instant,
     number: u64,
     used: Backlog,
@@ -192,7 +192,7 @@ impl SlotWait {
                 nanos(mean) + nanos(deviation) * distribution.quantile(unit)
             }
         };
-        // The cast takes what is below zero as zero.
+        // The cast takes values below zero as zero.
         Duration::from_nanos(drawn.round() as u64)
     }
 }

@@ -95,7 +95,7 @@ impl Link {
     }
 
     /// Makes the link another one at `now`. Nothing that it holds is lost: a new rate applies to
-    /// what waits and to the rest of what is being sent, a new delay to packets that enter the
+    /// waiting packets and to the rest of the one being sent, a new delay to packets that enter the
     /// delay line from now on, new chances to packets that arrive from now on. Drain afterwards.
     pub fn change(&mut self, config: LinkConfig, now: Instant) -> Result<(), ConfigError> {
         config.check()?;
@@ -111,7 +111,7 @@ impl Link {
         Ok(())
     }
 
-    /// Counts by cause, and what is held.
+    /// Counts by cause, and the contents.
     pub fn stats(&self) -> Stats {
         let mut stats = self.accounting.stats;
         stats.rate_queue = self.queue.backlog();
@@ -207,7 +207,7 @@ impl Link {
         beyond
     }
 
-    /// Carries out what was decided about a packet that leaves the rate queue at `at`.
+    /// Carries out the decisions about a packet that leaves the rate queue at `at`.
     fn travel(&mut self, mut packet: Packet, at: Instant) {
         let fate = packet.fate;
         let by_trace = || {
@@ -268,7 +268,7 @@ impl Link {
         } else {
             self.accounting.note(&mut packet, Cause::Jitter, at);
             let drawn = mean.as_nanos() as f64 + jitter.as_nanos() as f64 * packet.fate.jitter;
-            // The cast takes what is below zero as zero.
+            // The cast takes values below zero as zero.
             Duration::from_nanos(drawn.round() as u64)
         };
         if !delay.is_zero() {

@@ -25,7 +25,7 @@ pub struct Segments {
     pub payload: u16,
 }
 
-/// A packet, with what a link must know of it and what links did to it.
+/// A packet, with its arrival and direction, and with the record of what links did to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packet {
     /// A whole Ethernet frame or an IP packet; `LinkConfig::link_header` says where IP begins.
@@ -74,7 +74,7 @@ pub(crate) struct Fate {
 pub struct Target {
     /// Its number, from 0.
     pub pipe: usize,
-    /// The queue there, for weighted schedulers; `None` keeps what the packet says.
+    /// The queue there, for weighted schedulers; `None` keeps the packet's own.
     pub queue: Option<u16>,
 }
 

@@ -1,7 +1,7 @@
 //! Pipes: packets sorted by rules into links, each flow into its own where asked.
 //!
 //! Source: dummynet (L. Rizzo, "Dummynet: a simple approach to the evaluation of network
-//! protocols", 1997; M. Carbone, L. Rizzo, "Dummynet revisited", 2010). What leaves one pipe of a
+//! protocols", 1997; M. Carbone, L. Rizzo, "Dummynet revisited", 2010). A packet that leaves one pipe of a
 //! row enters the next at its logical departure, and pipes are worked off in the order of their
 //! deadlines, so a row of links behaves as if each were called at every moment. The cost of a
 //! packet grows with the logarithm of the number of pipes at most.
@@ -93,7 +93,7 @@ struct Pipe {
     /// The links of flows, and of those the ones that hold nothing, by when they were used last.
     flows: Vec<u32>,
     idle: IndexedHeap<Instant>,
-    /// Places among them whose link belongs to nobody.
+    /// Places among them whose link belongs to no flow.
     free: Vec<u32>,
     /// Counters of links that are gone.
     gone: Stats,
@@ -269,7 +269,7 @@ impl Pipes {
             pipe.crowded += 1;
             return pipe.shared;
         };
-        // The seed is the flow's, so its fate does not depend on who came before it.
+        // The seed is the flow's, so its fate does not depend on the flows before it.
         let link = self.links[pipe.shared as usize].link.like(fold(pipe.seed, &key));
         if let Some(entry) = self.links.get_mut(index as usize) {
             let old = std::mem::replace(&mut entry.link, link);

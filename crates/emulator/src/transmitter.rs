@@ -5,7 +5,7 @@
 //! rate in bit/s does as much in each nanosecond, so everything is whole numbers. A departure is
 //! rounded up to a nanosecond, never early; what the link did in the rest of that nanosecond
 //! counts for the next packet if that one was waiting, so no error adds up. A change of the rate
-//! applies to what is left of the packet that is being sent.
+//! applies to the rest of the packet that is being sent.
 
 use crate::packet::Packet;
 use crate::trace::Opportunities;
@@ -21,7 +21,7 @@ const LONGEST: u64 = 1 << 31;
 /// Pace at which a link sends.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Pace {
-    /// Everything at once.
+    /// Without limit.
     Unlimited,
     /// A constant rate.
     Rate(Bitrate),
@@ -108,7 +108,7 @@ impl Transmitter {
         Some((job.packet, job.depart, job.waited))
     }
 
-    /// Goes on at another pace from `now`, which is not after the departure of what is being sent.
+    /// Goes on at another pace from `now`, which is not after the departure of the packet in hand.
     pub fn change(&mut self, pace: Pace, now: Instant) {
         if pace == self.pace {
             return;

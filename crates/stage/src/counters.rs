@@ -72,7 +72,7 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// Packets in, out, dropped by reason. What is held is the difference.
+/// Packets in, out, dropped by reason. The difference is held.
 ///
 /// Counted in *packets as they came in*: a frame that carries 20 packets counts 20 out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //!
 //! Principle: CoDel ("Controlling Queue Delay", ACM Queue 2012; RFC 8289): when the shortest wait
 //! of an interval is above the target, drop one packet; while that lasts, the next one after
-//! interval / √count. A queue that only ends by being full makes TCP lose many packets at once,
+//! interval / √count. A queue that drops only when it is full makes TCP lose many packets together,
 //! and makes all others wait for as long as it lets them.
 //!
 //! Unlike CoDel it judges packets on arrival, not on departure: those that leave are numbered, and

@@ -36,9 +36,11 @@ use remote::{Address, Origin, Remote};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::trunk::{Data, Frame, Marker, Packets, Report, tag};
 
-/// Buffers kept for reuse.
+/// Buffers kept for reuse, so that steady traffic allocates none: as many as the receiver's window
+/// can hold.
 const SPARE: usize = 4096;
-/// Replaced sessions that are remembered.
+/// Replaced sessions that are remembered, so that a replayed hello of one of the last starts of the
+/// other end is refused.
 const RETIRED: usize = 8;
 
 /// Counters of one end of a trunk.
@@ -99,8 +101,8 @@ struct Path<A> {
     moves: u64,
 }
 
-/// The sender of an unproven hello, to be replied to where it is. Kept apart from the other end,
-/// so that whoever sends hellos neither diverts nor delays what the other end gets.
+/// The sender of an unproven hello, which gets one reply at its address. It is kept apart from the
+/// other end, so that a flood of hellos neither diverts nor delays the other end's frames.
 #[derive(Clone, Copy, Debug)]
 struct Guest<A> {
     address: A,
@@ -294,7 +296,7 @@ impl<A: Address> Endpoint<A> {
                 Ok((FrameKind::Report, None))
             }
             Ok(Frame::Report(_)) => Err(Refusal::UnknownSession),
-            // What follows carries 8 bits of the session at most: too few for a new address.
+            // All other frames carry 8 bits of the session at most: too few for a new address.
             _ if candidate.is_some() => Err(Refusal::Stranger),
             Ok(Frame::Data(data)) if self.has_tag(data.repr.tag) => {
                 Ok((FrameKind::Data, self.handle_data(id, &data, len, now).err()))

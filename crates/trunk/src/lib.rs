@@ -1,8 +1,8 @@
 //! The trunk: one interface over several links, in order, adapting.
 //!
 //! The sending end numbers packets and deals them out to links of any rate and delay; the
-//! receiving end hands them up in the order of their flows. What the links carry is learned while
-//! they carry it. Everything here is pure: the carriers (Ethernet frames, UDP) live elsewhere.
+//! receiving end hands them up in the order of their flows. The rates of the links are learned from
+//! traffic. Everything here is pure: the carriers (Ethernet frames, UDP) live elsewhere.
 //!
 //! * [`endpoint`]: one end as a machine without I/O ([`Endpoint`]);
 //!   * [`endpoint::remote`]: the address of each link's other end, given or learned;
@@ -10,7 +10,7 @@
 //! * [`sender`]: numbers packets, deals them out ([`Sender`]);
 //!   * [`schedule`]: the choice of a link for a packet, one file per scheduler;
 //!   * [`rate`]: the rate of a link, learned;
-//!   * [`link`]: a link's queue, urgent frames first, and what was reported about it;
+//!   * [`link`]: a link's queue, urgent frames first, and its state by the reports;
 //!   * `codel_gate`: single packets are dropped before the queues are full;
 //!   * `fallback`: never worse than the best single link;
 //! * [`resequencer`]: order, per flow ([`Resequencer`], a [`Stage`](sheaf_stage::Stage));
@@ -33,7 +33,7 @@
 //!     there.add_link(LinkConfig::default())?;
 //! }
 //!
-//! // Links that deliver at once: the ends greet each other …
+//! // Links without delay: the ends exchange their sessions …
 //! let (now, mut frame) = (Instant::ZERO, Vec::new());
 //! while let Some(transmit) = here.poll_transmit(now, &mut frame) {
 //!     there.handle_frame(transmit.link, None, &frame, now);

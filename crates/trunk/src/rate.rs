@@ -299,7 +299,7 @@ impl RateControl {
     /// queue has not been empty since the report before.
     pub fn observe(&mut self, sample: Sample, now: Instant) {
         self.note_delay(sample.one_way, now);
-        // What waits is in the carrier's queue, which the caller counts by itself.
+        // Waiting packets are in the carrier's queue, which the caller counts by itself.
         self.queue = 0.0;
         self.queued = if sample.limited { self.queued.saturating_add(1) } else { 0 };
         if !sample.limited {

@@ -2,14 +2,14 @@
 //!
 //! Principle (NCTU, section on the receiver): an early packet waits and the reordering timer
 //! starts; when the missing ones come in time all go up in order; when it fires, the waiting ones
-//! go up and the expectation moves on; a packet that comes after that is handed up at once.
+//! go up and the expectation moves on; a packet that comes after that is handed up immediately.
 //!
 //! Added:
 //! * *Order per flow.* Each frame names its predecessor, the last frame of its flow. It waits for
 //!   that one alone, so a loss stalls the flow that it hit and no other.
-//! * *Loss known without a timer.* Each link keeps the order of what it carries. A number that has
-//!   not come although every link in use has delivered a higher one is lost, and what waits for
-//!   it goes up at once. Urgent frames overtake others on their link, so they say nothing about
+//! * *Loss known without a timer.* Each link keeps the order of its frames. A number that was not
+//!   received although every link in use has delivered a higher one is lost, and the frames that
+//!   wait for it go up immediately. Urgent frames overtake others on their link, so they say nothing about
 //!   these.
 //! * *Bounds.* A ring of `window` numbers and a limit on bytes; when either is reached, the lowest
 //!   missing numbers are given up. Duplicates are known by one bit per number over two windows.
@@ -50,7 +50,7 @@ pub struct Delivery {
 /// Counters of a resequencer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReorderStats {
-    /// Frames that came after they had been given up; handed up at once.
+    /// Frames that came after they had been given up; handed up immediately.
     pub late: u64,
     /// Frames that went up after a later one of their flow: what an application sees as reordered.
     pub disordered: u64,
@@ -276,7 +276,7 @@ impl Resequencer {
     /// Gives up every missing number up to and including `last`; returns how many.
     fn give_up(&mut self, last: u32, now: Instant) -> u64 {
         let mut given_up = 0;
-        // What is at the base is never held: all that it could wait for is settled.
+        // The frame at the base is never held: everything that it could wait for is settled.
         while self.window.ahead(last) >= 0 {
             let base = self.window.base();
             debug_assert_eq!(self.window.state(base), State::Missing);
@@ -287,7 +287,7 @@ impl Resequencer {
         given_up
     }
 
-    /// The timer of a waiting frame fired: it goes up, and before it what waits of its flow.
+    /// Hands up a waiting frame whose timer fired, after the earlier waiting frames of its flow.
     fn time_out(&mut self, place: u32, now: Instant) {
         let seq = self.window.at_place(place);
         self.deadlines.set(place, None);
@@ -316,7 +316,7 @@ impl Resequencer {
         }
     }
 
-    /// Hands up, in order, what waits of `flow` before `until`.
+    /// Hands up, in order, the waiting frames of `flow` before `until`.
     fn settle_flow(&mut self, flow: Flow, until: u32, now: Instant) {
         let mut from = self.window.base();
         while let Some(seq) = self.window.earlier_of_flow(from, until, flow) {

@@ -48,9 +48,10 @@ pub enum DeliveryMode {
     Copies,
 }
 
-/// Numbers beyond which a predecessor has surely been settled.
+/// Distance in numbers from which on a predecessor has surely been settled: the receiver's window
+/// (`ReorderConfig::window`).
 const FORGOTTEN: u32 = 4096;
-/// Buffers kept for reuse.
+/// Buffers kept for reuse, so that steady traffic allocates none: as many as can wait for a link.
 const SPARE: usize = 4096;
 
 /// The sending half of a trunk.
@@ -109,7 +110,7 @@ impl Sender {
         Ok(LinkId(self.links.len() as u8 - 1))
     }
 
-    /// Forgets a link; what waits for it is dealt out to the others.
+    /// Forgets a link; packets that wait for it are dealt out to the others.
     pub fn remove_link(&mut self, id: LinkId, now: Instant) {
         self.set_up(id, false, now);
         if let Some(link) = self.links.get_mut(id.index()) {
@@ -117,7 +118,7 @@ impl Sender {
         }
     }
 
-    /// Lets a link take packets, or not: then what waits for it is dealt out to the others.
+    /// Lets a link take packets, or not: then packets that wait for it are dealt out to the others.
     pub fn set_up(&mut self, id: LinkId, up: bool, now: Instant) {
         let Some(link) = self.link_mut(id).filter(|link| link.up != up) else { return };
         link.up = up;
@@ -144,7 +145,7 @@ impl Sender {
 
     /// Numbers a packet and puts it in the queue of a link, or drops it with a reason.
     ///
-    /// `packet`: an IP packet (what follows its own length is cut off) or, if so configured, an
+    /// `packet`: an IP packet (bytes after its own length are cut off) or, if so configured, an
     /// Ethernet frame.
     pub fn send(
         &mut self,

@@ -83,7 +83,7 @@ impl Timers {
         entry.started = Some(now);
     }
 
-    /// A packet of `flow` waited this long, and what it waited for came.
+    /// Notes that a packet of `flow` waited this long, and that the packet it waited for came.
     pub fn rewarded(&mut self, flow: Flow, waited: Duration) {
         let needed = &mut self.entries[flow.index()].needed[0];
         *needed = waited.max(*needed);

@@ -52,7 +52,7 @@ impl Queue for Fifo {
         context: &mut QueueContext<'_>,
     ) -> Result<(), DropReason> {
         while self.is_full(&packet, context) {
-            // What is being sent, or under way, cannot be taken back.
+            // Packets that are being sent, or are under way, cannot be taken back.
             match self.config.drop_head.then(|| self.row.pop()).flatten() {
                 Some(oldest) => context.drop(oldest, Cause::HeadDrop),
                 None => return Err(context.drop(packet, Cause::RateQueueFull)),

@@ -19,7 +19,7 @@ pub struct WeightedConfig {
     /// DRR only: bytes that a queue of weight 1 sends in its turn, 64 or more. Best at least a
     /// large packet.
     pub quantum: u32,
-    /// The queue of each DSCP; what is not IP counts as DSCP 0.
+    /// The queue of each DSCP; packets that are not IP count as DSCP 0.
     pub by_dscp: Option<[u16; 64]>,
 }
 

@@ -21,7 +21,7 @@ type Virtual = u128;
 #[derive(Debug)]
 pub(crate) struct Wf2q {
     classes: Classes,
-    /// Virtual start and finish of each queue's head, or of what it sent last.
+    /// Virtual start and finish of each queue's head, or of the packet that it sent last.
     times: Vec<(Virtual, Virtual)>,
     /// Virtual time.
     now: Virtual,

@@ -10,7 +10,7 @@ use super::{MOST, TraceError, TraceProblem, nanos, wrap};
 use crate::units;
 use sheaf_stage::{Bitrate, Duration, Instant};
 
-/// One line; what is `None` stays as configured.
+/// One line; a field that is `None` stays as configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Row {
     /// From when on, since the start of the trace.
@@ -19,7 +19,7 @@ pub struct Row {
     pub rate: Option<Bitrate>,
     /// The mean delay.
     pub delay: Option<Duration>,
-    /// The share of packets lost, 0..=1, besides what the loss model loses.
+    /// The share of packets lost, 0..=1, in addition to the loss model.
     pub loss: Option<f64>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Source: the TRR scheme that NCTU describes (1998): the sender stays on a link for a burst and
 //! ends it with a trigger cell that carries the round number; the receiver stays on that link
-//! until the trigger comes. What comes after the receiver had to move on is late, and dropped to
-//! keep the order; TCP suffers.
+//! until the trigger comes. A packet that comes after the receiver had to move on is late, and
+//! dropped to keep the order; TCP suffers.
 
 use super::Candidates;
 use super::rounds::{self, Rules, Turn, Turns};
