@@ -13,9 +13,11 @@ fn round(aggregator: &mut Aggregator, splitter: &mut Splitter, hops: u32, packet
         let mut buffer = aggregator.buffer();
         buffer.extend_from_slice(packet);
         let hop = HopId(number as u32 % hops);
-        aggregator.enqueue(Outbound { hop, mark: 0, packet: buffer }, Instant::ZERO);
+        aggregator
+            .enqueue(Outbound { hop, mark: 0, packet: buffer }, Instant::ZERO)
+            .expect("it is a packet");
         while let Some(mut frame) = aggregator.dequeue(Instant::ZERO) {
-            // A lone packet is no meta packet.
+            // A lone packet is not a meta packet.
             let _ = splitter.split(&mut frame.bytes, |_| delivered += 1);
             aggregator.recycle(frame.bytes);
         }

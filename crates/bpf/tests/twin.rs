@@ -198,7 +198,7 @@ impl Twins<'_> {
         model.add_hop(sheaf_aggregate::Hop::far(outers[1]));
         if config.policy == Policy::Busy {
             merge.device().tell(0, 50);
-            model.set_device(Device::Tells { waiting: 0, limit: 50 }, Instant::ZERO);
+            model.set_device(Device::Reports { waiting: 0, limit: 50 }, Instant::ZERO);
         }
         let ticker = Ticker::new(ip::index("eth0").unwrap(), MAC_A, COOKIE).unwrap();
         Twins { cable, merge, ticker, model, config, now: Instant::ZERO }
@@ -240,21 +240,21 @@ impl Twins<'_> {
                 }
                 if spec.to == 2 {
                     // No next hop of the model's: it passes, and the device has it.
-                    if let Device::Tells { waiting, limit } = self.model.device() {
+                    if let Device::Reports { waiting, limit } = self.model.device() {
                         let waiting = waiting + 1;
-                        self.model.set_device(Device::Tells { waiting, limit }, self.now);
+                        self.model.set_device(Device::Reports { waiting, limit }, self.now);
                     }
                     return [sent, vec![packet]];
                 }
                 let hop = sheaf_aggregate::HopId(u32::from(spec.to));
-                self.model.enqueue(Outbound { hop, mark: 0, packet }, self.now);
+                self.model.enqueue(Outbound { hop, mark: 0, packet }, self.now).unwrap();
             }
             Op::Done if self.config.policy == Policy::Busy => {
                 self.merge.device().tell(self.merge.device().read().sent, 50);
                 if let Some(slot) = self.oldest() {
                     sent.extend(self.ticked(slot, Cause::Ready));
                 }
-                self.model.set_device(Device::Tells { waiting: 0, limit: 50 }, self.now);
+                self.model.set_device(Device::Reports { waiting: 0, limit: 50 }, self.now);
             }
             Op::Done => {}
             Op::Late => {

@@ -16,7 +16,7 @@ fn run(link: &mut Link, clock: &mut u64, spare: &mut Vec<Vec<u8>>) {
         let now = Instant::from_micros(*clock * 4);
         let mut bytes = spare.pop().unwrap_or_default();
         bytes.resize(64, 0);
-        link.enqueue(Packet::new(bytes, now, *clock), now);
+        link.enqueue(Packet::new(bytes, now, *clock), now).expect("there is room");
         while let Some(packet) = link.dequeue(now) {
             spare.push(packet.bytes);
         }

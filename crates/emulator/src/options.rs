@@ -19,7 +19,7 @@ mod queue;
 use crate::config::{LinkConfig, Reorder, Slot, SlotWait};
 use crate::distribution::{DistError, Distribution};
 use crate::error::ConfigError;
-use crate::impairment::{FourState, Gemodel, Loss};
+use crate::loss::{FourState, Gemodel, Loss};
 use crate::overhead::Overhead;
 use crate::queue::{Limit, QueueConfig};
 use crate::random::Chance;
@@ -37,11 +37,11 @@ pub struct Options {
     pub seed: Option<u64>,
 }
 
-/// Why words are no options.
+/// Error in the words of options.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum OptionError {
-    /// A word that is no option.
+    /// A word that is not an option.
     #[error("\"{0}\" is no option")]
     Unknown(String),
     /// An option without its value, or with one that cannot be read.
@@ -49,9 +49,9 @@ pub enum OptionError {
     Value {
         /// The option.
         option: &'static str,
-        /// What should have come.
+        /// Value that the option needs.
         wanted: &'static str,
-        /// What came; "nothing" at the end.
+        /// Word found in its place; "nothing" at the end.
         found: String,
     },
     /// An option without words that it cannot do without.
@@ -59,7 +59,7 @@ pub enum OptionError {
     Lacks {
         /// The option.
         option: &'static str,
-        /// What it needs.
+        /// The words that it needs.
         word: &'static str,
     },
     /// RED's burst is smaller than its lower threshold.
@@ -80,7 +80,7 @@ pub enum OptionError {
 }
 
 impl Options {
-    /// Reads options. `load` answers the text of the distribution file of a name that is not one
+    /// Reads options. `load` returns the text of the distribution file of a name that is not one
     /// of the four built in (iproute2 keeps them in `/usr/lib/tc/NAME.dist`), `None` without one.
     ///
     /// # Errors

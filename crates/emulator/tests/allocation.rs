@@ -46,7 +46,7 @@ fn run(link: &mut Link, spare: &mut Vec<Vec<u8>>, first: u64, packets: u64) {
         bytes[15] = (number % 16) as u8;
         let mut packet = Packet::new(bytes, now, number);
         packet.queue = (number % 3) as u16;
-        link.enqueue(packet, now);
+        let _ = link.enqueue(packet, now);
         while let Some(packet) = link.dequeue(now) {
             if spare.len() < 10 {
                 spare.push(packet.bytes);

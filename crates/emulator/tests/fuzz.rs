@@ -24,7 +24,7 @@ fn play(config: LinkConfig, rng: &mut Rng) {
     let mut now = Instant::from_millis(1);
     for number in 0..8 {
         let len = rng.random_range(0..3_000);
-        link.enqueue(Packet::new(vec![0x45; len], now, number), now);
+        let _ = link.enqueue(Packet::new(vec![0x45; len], now, number), now);
         now += Duration::from_nanos(rng.random_range(0..200_000_000));
         while link.dequeue(now).is_some() {}
         assert!(link.next_deadline().is_none_or(|at| at > now), "a deadline stands still");
@@ -34,7 +34,7 @@ fn play(config: LinkConfig, rng: &mut Rng) {
     }
 }
 
-/// Gives every file of the corpus, then damaged ones; answers how many were accepted.
+/// Gives every file of the corpus, then damaged ones; returns how many were accepted.
 fn run(name: &str, mut accept: impl FnMut(&str, &mut Rng) -> bool) {
     let mut fuzzer = fuzzer(name);
     let (mut bytes, mut accepted, rounds) = (Vec::new(), 0, fuzzer.rounds());

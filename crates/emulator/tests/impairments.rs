@@ -31,14 +31,14 @@ fn check_mean(what: &str, series: &[f64], expected: f64) {
     assert!(error <= 0.1 * expected.abs().max(0.1), "{what}: the interval ± {error} is too wide");
 }
 
-/// Sends packets 1 s apart through a link; answers for each whether `event` happened to it.
+/// Sends packets 1 s apart through a link; returns for each whether `event` happened to it.
 fn events(config: LinkConfig, event: impl Fn(&Packet) -> bool) -> Vec<bool> {
     let mut link = Link::new(config, 5).unwrap();
     let mut happened = Vec::new();
     let mut bytes = vec![0; 20];
     for n in 0..PACKETS {
         let now = Instant::from_millis(n * 1000);
-        link.enqueue(Packet::new(std::mem::take(&mut bytes), now, n), now);
+        link.enqueue(Packet::new(std::mem::take(&mut bytes), now, n), now).unwrap();
         let mut this = false;
         while let Some(at) = link.next_deadline() {
             if let Some(packet) = link.dequeue(at) {
@@ -51,7 +51,7 @@ fn events(config: LinkConfig, event: impl Fn(&Packet) -> bool) -> Vec<bool> {
     happened
 }
 
-/// Which packets were lost.
+/// For each packet, whether it was lost.
 fn losses(loss: Loss) -> Vec<bool> {
     let config = LinkConfig { loss, ..LinkConfig::default() };
     events(config, |_| true).iter().map(|arrived| !arrived).collect()
@@ -148,7 +148,7 @@ fn delays(distribution: Distribution, correlation: f64) -> Vec<f64> {
     (0..PACKETS)
         .map(|n| {
             let now = Instant::from_millis(n * 2000);
-            link.enqueue(Packet::new(std::mem::take(&mut bytes), now, n), now);
+            link.enqueue(Packet::new(std::mem::take(&mut bytes), now, n), now).unwrap();
             let packet = loop {
                 let at = link.next_deadline().unwrap();
                 if let Some(packet) = link.dequeue(at) {
@@ -205,7 +205,7 @@ fn slots_are_as_far_away_as_their_distribution_says() {
         let mut taken = Vec::new();
         for n in 0..50_000 {
             let now = Instant::from_millis(n * 1000);
-            link.enqueue(Packet::new(Vec::new(), now, n), now);
+            link.enqueue(Packet::new(Vec::new(), now, n), now).unwrap();
             while let Some(at) = link.next_deadline() {
                 taken.extend(link.dequeue(at).map(|p| (p.depart - now).as_secs_f64() * 1e3));
             }
@@ -226,7 +226,7 @@ fn with_ecn_a_loss_is_a_mark_where_the_sender_understands_it() {
         let capable = n % 2 == 0;
         let mut bytes = sheaf_wire::ip::example_udp(&[0; 8]);
         bytes[1] = if capable { 2 } else { 0 };
-        link.enqueue(Packet::new(bytes, Instant::ZERO, n), Instant::ZERO);
+        link.enqueue(Packet::new(bytes, Instant::ZERO, n), Instant::ZERO).unwrap();
         match link.dequeue(Instant::ZERO) {
             Some(packet) => {
                 let view = sheaf_wire::ip::Ip::parse(&packet.bytes).unwrap();
@@ -261,7 +261,7 @@ fn the_fate_of_a_packet_does_not_depend_on_timing_or_on_the_rate() {
         let mut link = Link::new(config, 11).unwrap();
         for n in 0..900 {
             let now = Instant::from_micros(n * spacing);
-            link.enqueue(Packet::new(vec![0; 100], now, n), now);
+            link.enqueue(Packet::new(vec![0; 100], now, n), now).unwrap();
         }
         let mut out = Vec::new();
         while let Some(at) = link.next_deadline() {
@@ -281,7 +281,7 @@ fn another_seed_is_another_fate() {
         let mut link = Link::new(LinkConfig { loss, ..LinkConfig::default() }, seed).unwrap();
         (0..64)
             .filter(|n| {
-                link.enqueue(Packet::new(Vec::new(), Instant::ZERO, *n), Instant::ZERO);
+                link.enqueue(Packet::new(Vec::new(), Instant::ZERO, *n), Instant::ZERO).unwrap();
                 link.dequeue(Instant::ZERO).is_some()
             })
             .collect::<Vec<u64>>()

@@ -29,8 +29,9 @@ fn fifo(limit: Limit, drop_head: bool) -> QueueConfig {
     QueueConfig::Fifo(FifoConfig { limit, drop_head })
 }
 
+/// Offers a packet, which a full queue drops.
 fn send(link: &mut Link, number: u64, len: usize, at: Instant) {
-    link.enqueue(Packet::new(vec![0; len], at, number), at);
+    let _ = link.enqueue(Packet::new(vec![0; len], at, number), at);
 }
 
 /// Everything that leaves until `end`, called at each deadline.
@@ -69,7 +70,7 @@ fn an_hour_at_100_mbit_drifts_by_no_nanosecond() {
     let mut offer = |link: &mut Link, spare: &mut Vec<Vec<u8>>, now: Instant| {
         let mut bytes = spare.pop().unwrap_or_default();
         bytes.resize(len, 0);
-        link.enqueue(Packet::new(bytes, now, sent), now);
+        link.enqueue(Packet::new(bytes, now, sent), now).unwrap();
         sent += 1;
     };
     offer(&mut link, &mut spare, Instant::ZERO);
@@ -96,7 +97,7 @@ fn late_calls_do_not_stretch_the_rate() {
                 out.extend(std::iter::from_fn(|| link.dequeue(now)));
             }
             // The packet is handed over late, but says when it came.
-            link.enqueue(Packet::new(vec![0; 1000], arrival, n), now);
+            link.enqueue(Packet::new(vec![0; 1000], arrival, n), now).unwrap();
         }
         out.extend(drain(&mut link, Instant::MAX));
         departs(&out)
@@ -185,7 +186,7 @@ fn a_super_packet_takes_the_wire_as_long_as_its_segments() {
     let mut link = link(LinkConfig { overhead, ..rate(8_000_000) });
     let mut packet = Packet::new(vec![0; 3054], Instant::ZERO, 0);
     packet.segments = Some(Segments { header: 54, payload: 1000 });
-    link.enqueue(packet, Instant::ZERO);
+    link.enqueue(packet, Instant::ZERO).unwrap();
     assert_eq!(departs(&drain(&mut link, Instant::MAX)), [3_174_000]);
 }
 
@@ -303,7 +304,7 @@ fn a_copy_counts_as_no_packet_in_this_link_or_the_next() {
     send(&mut first, 0, 100, Instant::ZERO);
     let mut out = Vec::new();
     for packet in drain(&mut first, Instant::MAX) {
-        second.enqueue(packet, Instant::ZERO);
+        second.enqueue(packet, Instant::ZERO).unwrap();
         out.extend(drain(&mut second, Instant::MAX));
     }
     assert_eq!(out.len(), 4);

@@ -39,7 +39,7 @@ struct Stream {
     mbps: f64,
 }
 
-/// What became of a stream in the second half of a run.
+/// Result of a stream in the second half of a run.
 #[derive(Debug, Default, Clone)]
 struct Outcome {
     sent: u64,
@@ -95,7 +95,7 @@ fn run(link: &mut Link, streams: &[Stream], seconds: u64) -> Vec<Outcome> {
         }
         let Stream { flow, tos, len, mbps } = streams[index];
         outcomes[index].sent += u64::from(at >= half);
-        link.enqueue(packet(flow, tos, len, number, now), now);
+        let _ = link.enqueue(packet(flow, tos, len, number, now), now);
         number += 1;
         next[index] += len as f64 * 8.0 / (mbps * 1e6);
     }
@@ -180,7 +180,7 @@ fn codel_drops_at_the_times_of_its_control_law() {
         }
     })));
     for n in 0..100 {
-        link.enqueue(packet(1, NOT_ECT, 1000, n, Instant::ZERO), Instant::ZERO);
+        let _ = link.enqueue(packet(1, NOT_ECT, 1000, n, Instant::ZERO), Instant::ZERO);
     }
     while let Some(at) = link.next_deadline().filter(|at| *at <= Instant::from_millis(500)) {
         link.dequeue(at);
@@ -216,7 +216,7 @@ fn pie_lets_a_burst_pass_and_marks_while_its_chance_is_small() {
     let mut burst = link(8, QueueConfig::Pie(PieConfig::default()));
     // 100 ms of work at once, within the allowance of 150 ms.
     for n in 0..100 {
-        burst.enqueue(packet(1, NOT_ECT, 1000, n, Instant::ZERO), Instant::ZERO);
+        burst.enqueue(packet(1, NOT_ECT, 1000, n, Instant::ZERO), Instant::ZERO).unwrap();
     }
     assert_eq!(burst.counters().dropped_total(), 0);
     let config = PieConfig { ecn_below: 0.1, ..PieConfig::default() };
@@ -250,10 +250,10 @@ fn a_full_fq_codel_drops_from_the_fattest_flow_alone() {
     let log = dropped.clone();
     link.set_log(Some(Arc::new(move |event| log.lock().unwrap().push(event.packet.number))));
     for n in 0..5 {
-        link.enqueue(packet(2, NOT_ECT, 100, n, Instant::ZERO), Instant::ZERO);
+        let _ = link.enqueue(packet(2, NOT_ECT, 100, n, Instant::ZERO), Instant::ZERO);
     }
     for n in 5..30 {
-        link.enqueue(packet(1, NOT_ECT, 1000, n, Instant::ZERO), Instant::ZERO);
+        let _ = link.enqueue(packet(1, NOT_ECT, 1000, n, Instant::ZERO), Instant::ZERO);
     }
     // One of the first flow is being sent and waits no more; 4 + 25 wait for 20 places.
     assert_eq!(*dropped.lock().unwrap(), (5..14).collect::<Vec<_>>());
@@ -299,7 +299,7 @@ fn weighted_shares(config: fn(WeightedConfig) -> QueueConfig) -> Vec<f64> {
         for (queue, len) in lens.into_iter().enumerate() {
             let mut packet = packet(queue as u8, NOT_ECT, len, n, now);
             packet.queue = queue as u16;
-            link.enqueue(packet, now);
+            let _ = link.enqueue(packet, now);
         }
         while let Some(packet) = link.dequeue(now) {
             bytes[usize::from(packet.queue)] += packet.bytes.len() as f64;
@@ -328,7 +328,7 @@ fn wf2q_lets_a_heavy_queue_alternate_with_light_ones_instead_of_going_first() {
     let mut offer = |queue: u16, number| {
         let mut packet = packet(1, NOT_ECT, 1000, number, Instant::ZERO);
         packet.queue = queue;
-        link.enqueue(packet, Instant::ZERO);
+        link.enqueue(packet, Instant::ZERO).unwrap();
     };
     (0..11).for_each(|n| offer(0, n));
     (1..11).for_each(|queue| offer(queue, 100));
@@ -352,7 +352,7 @@ fn a_queue_that_becomes_another_kind_keeps_what_waits() {
     ];
     let mut link = link(0, QueueConfig::default());
     for n in 0..30 {
-        link.enqueue(packet(n as u8, n as u8 % 4, 100, n, Instant::ZERO), Instant::ZERO);
+        link.enqueue(packet(n as u8, n as u8 % 4, 100, n, Instant::ZERO), Instant::ZERO).unwrap();
     }
     let before = link.stats().rate_queue;
     for queue in kinds {

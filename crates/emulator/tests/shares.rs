@@ -31,7 +31,7 @@ struct Service {
     busy: Vec<bool>,
 }
 
-/// Offers packets (microsecond, queue, bytes) and answers all services in their order.
+/// Offers packets (microsecond, queue, bytes) and returns all services in their order.
 fn serve(link: &mut Link, queues: usize, offers: &[(u64, usize, usize)]) -> Vec<Service> {
     let mut services: Vec<Service> = Vec::new();
     let (mut waiting, mut offers) = (vec![0i64; queues], offers.iter().peekable());
@@ -43,7 +43,7 @@ fn serve(link: &mut Link, queues: usize, offers: &[(u64, usize, usize)]) -> Vec<
         match offers.peek() {
             Some((us, queue, len)) if next.is_none_or(|at| Instant::from_micros(*us) < at) => {
                 let now = Instant::from_micros(*us);
-                link.enqueue(packet(*queue, *len, now), now);
+                link.enqueue(packet(*queue, *len, now), now).unwrap();
                 waiting[*queue] += 1;
                 if starts.len() == left {
                     starts.push(waiting.iter().map(|count| *count > 0).collect());
@@ -152,10 +152,11 @@ proptest! {
             let share = f64::from(*weight) / f64::from(all);
             let own = offers.iter().filter(|(_, of, _)| *of == queue).map(|(_, _, len)| *len).max();
             let own = own.unwrap_or(0) as f64;
-            // Bennett and Zhang, definition 2 and theorem 4: a packet that finds Q bytes of its queue
-            // with it is gone after Q / share bytes of all queues and no more than the index on top,
-            // which is L_i + (L_max - L_i) · share in bytes of its own queue. Virtual time moves by
-            // whole packets, when one is chosen: who comes while it is sent is behind all of it.
+            // Bennett and Zhang, definition 2 and theorem 4: a packet that finds Q bytes of its
+            // queue with it is gone after Q / share bytes of all queues and no more than the index
+            // on top, which is L_i + (L_max - L_i) · share in bytes of its own queue. Virtual time
+            // moves by whole packets, when one is chosen: who comes while it is sent is behind all
+            // of it.
             let index = own + (LARGEST as f64 - own) * share + LARGEST as f64 * share;
             for first in 0..services.len() {
                 let (mut sent, mut total) = (0.0, 0.0);
@@ -205,7 +206,7 @@ fn queues_are_chosen_by_dscp_where_the_link_says_so() {
         for tos in [0, 46 << 2] {
             let mut bytes = sheaf_wire::ip::example_udp(&[0; 472]);
             bytes[1] = tos;
-            link.enqueue(Packet::new(bytes, Instant::ZERO, 0), Instant::ZERO);
+            link.enqueue(Packet::new(bytes, Instant::ZERO, 0), Instant::ZERO).unwrap();
         }
     }
     let mut voice = 0;
@@ -223,8 +224,8 @@ fn what_stands_before_a_packet_counts_for_no_share() {
     for _ in 0..300 {
         let mut small = packet(0, 1040, Instant::ZERO);
         small.prefix = 1000;
-        link.enqueue(small, Instant::ZERO);
-        link.enqueue(packet(1, 1040, Instant::ZERO), Instant::ZERO);
+        link.enqueue(small, Instant::ZERO).unwrap();
+        link.enqueue(packet(1, 1040, Instant::ZERO), Instant::ZERO).unwrap();
     }
     let mut small = 0;
     for _ in 0..270 {

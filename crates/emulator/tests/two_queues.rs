@@ -1,4 +1,4 @@
-//! What the two queues are for, on the example of the thesis, and changes in the middle of it.
+//! The purpose of the two queues, on the example of the thesis, and changes in the middle of it.
 
 use proptest::prelude::*;
 use sheaf_emulator::queue::codel::CodelConfig;
@@ -32,7 +32,7 @@ fn ten_packets_of_queue_fill_a_link_of_100_ms_and_delay_by_no_more_than_ten_pack
         while let Some(at) = link.next_deadline().filter(|at| *at <= now) {
             out.extend(link.dequeue(at));
         }
-        link.enqueue(Packet::new(vec![0; LEN], now, n), now);
+        let _ = link.enqueue(Packet::new(vec![0; LEN], now, n), now);
         most_waiting = most_waiting.max(link.stats().rate_queue.packets);
         most_under_way = most_under_way.max(link.stats().delay_line.packets);
     }
@@ -57,7 +57,7 @@ fn a_single_queue_of_ten_holds_ten_with_those_under_way_and_carries_a_sixth() {
         while let Some(at) = link.next_deadline().filter(|at| *at <= now) {
             left += u64::from(link.dequeue(at).is_some());
         }
-        link.enqueue(Packet::new(vec![0; LEN], now, n), now);
+        let _ = link.enqueue(Packet::new(vec![0; LEN], now, n), now);
         most = most.max(link.held());
     }
     assert_eq!(most, LIMIT);
@@ -72,7 +72,7 @@ fn whoever_has_left_takes_no_place_in_a_single_queue_though_nobody_fetched_it() 
     let mut number = 0..;
     let mut burst = |link: &mut Link, now: Instant| {
         for number in number.by_ref().take(LIMIT as usize + 1) {
-            link.enqueue(Packet::new(vec![0; LEN], now, number), now);
+            let _ = link.enqueue(Packet::new(vec![0; LEN], now, number), now);
         }
         link.stats().count(Cause::RateQueueFull)
     };
@@ -101,7 +101,9 @@ fn kinds() -> impl Strategy<Value = QueueConfig> {
 proptest! {
     #[test]
     fn changes_under_load_lose_nothing_and_send_nothing_above_the_rate(
-        changes in proptest::collection::vec((1u64..50_000_000, 0u64..200, 1u64..100, kinds()), 1..12),
+        changes in proptest::collection::vec(
+            (1u64..50_000_000, 0u64..200, 1u64..100, kinds()), 1..12,
+        ),
     ) {
         let limit = Limit::Packets(1_000_000);
         let queue = QueueConfig::Fifo(FifoConfig { limit, drop_head: false });
@@ -111,7 +113,7 @@ proptest! {
         for (nanos, delay, mbps, queue) in changes {
             let until = now + Duration::from_nanos(nanos);
             while now < until {
-                link.enqueue(Packet::new(vec![0; LEN], now, sent), now);
+                let _ = link.enqueue(Packet::new(vec![0; LEN], now, sent), now);
                 sent += 1;
                 now += Duration::from_micros(300);
                 while let Some(at) = link.next_deadline().filter(|at| *at <= now) {
@@ -137,6 +139,7 @@ proptest! {
         managed += link.stats().count(Cause::Codel);
         got.sort_unstable();
         got.dedup();
-        prop_assert_eq!(got.len() as u64 + managed, sent, "each once, but what CoDel meant to drop");
+        let all = got.len() as u64 + managed;
+        prop_assert_eq!(all, sent, "each once, but what CoDel meant to drop");
     }
 }

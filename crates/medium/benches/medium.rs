@@ -16,7 +16,9 @@ fn saturated(c: &mut Criterion) {
         let mut medium = Medium::new(config, 1).expect("a right configuration");
         let sink = To::Radio(RadioId(stations));
         let send = |medium: &mut Medium<()>, from, now| {
-            medium.enqueue(Frame { from, to: sink, bytes: 1500, payload: () }, now);
+            medium
+                .enqueue(Frame { from, to: sink, bytes: 1500, payload: () }, now)
+                .expect("there is room");
         };
         for station in 0..stations {
             (0..3).for_each(|_| send(&mut medium, RadioId(station), Instant::ZERO));

@@ -19,7 +19,7 @@
 //! let config = Config::new(Phy::Dsss { short_preamble: false }, 2, Bitrate::from_mbps(2));
 //! let mut medium = Medium::new(config, 1)?;
 //! let frame = Frame { from: RadioId(0), to: To::Radio(RadioId(1)), bytes: 60, payload: "voice" };
-//! medium.enqueue(frame, Instant::from_millis(1));
+//! medium.enqueue(frame, Instant::from_millis(1)).expect("the queue is empty");
 //! let mut now = Instant::from_millis(1);
 //! let done = loop {
 //!     match medium.dequeue(now) {

@@ -433,7 +433,7 @@ impl<P: Clone> Stage for Medium<P> {
 
     /// Puts a frame into the transmit queue of its radio; drops it when that is full, or when the
     /// radio or its destination does not exist.
-    fn enqueue(&mut self, frame: Frame<P>, now: Instant) {
+    fn enqueue(&mut self, frame: Frame<P>, now: Instant) -> Result<(), DropReason> {
         self.advance(now);
         self.counters.packets_in += 1;
         let id = frame.from.0 as usize;
@@ -443,11 +443,11 @@ impl<P: Clone> Stage for Medium<P> {
             To::Broadcast => true,
         };
         if !exists(frame.from) || !to_exists {
-            return self.counters.drop(DropReason::Unreachable);
+            return Err(self.counters.refuse(DropReason::Unreachable));
         }
         if self.queues[id].len() >= self.config.radios[id].queue_limit {
             self.stats[id].queue_drops += 1;
-            return self.counters.drop(DropReason::QueueFull);
+            return Err(self.counters.refuse(DropReason::QueueFull));
         }
         let entry = Entry { frame, started: None, receivers: Receivers::default() };
         self.queues[id].push_back(entry);
@@ -461,6 +461,7 @@ impl<P: Clone> Stage for Medium<P> {
             self.schedule(id, now);
             self.advance(now);
         }
+        Ok(())
     }
 
     fn dequeue(&mut self, now: Instant) -> Option<Transmission<P>> {

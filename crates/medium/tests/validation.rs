@@ -17,7 +17,7 @@ fn throughput(config: Config, sources: &[u32], next: u32, bytes: u32, seconds: u
     let mut medium = Medium::new(config, 2008).unwrap();
     let send = |medium: &mut Medium<()>, from: u32, to: u32, now| {
         let to = To::Radio(RadioId(to));
-        medium.enqueue(Frame { from: RadioId(from), to, bytes, payload: () }, now);
+        medium.enqueue(Frame { from: RadioId(from), to, bytes, payload: () }, now).unwrap();
     };
     for source in sources {
         (0..5).for_each(|_| send(&mut medium, *source, next, Instant::ZERO));
@@ -144,12 +144,12 @@ fn stations_share_the_channel_evenly() {
     let mut medium = Medium::new(config, 1).unwrap();
     let frame =
         |from| Frame { from: RadioId(from), to: To::Radio(RadioId(4)), bytes: 500, payload: () };
-    (0..4).for_each(|from| medium.enqueue(frame(from), Instant::ZERO));
+    (0..4).for_each(|from| medium.enqueue(frame(from), Instant::ZERO).unwrap());
     let mut sent = [0f64; 4];
     while let Some(now) = medium.next_deadline().filter(|at| *at < Instant::from_millis(30_000)) {
         while let Some(done) = medium.dequeue(now) {
             sent[done.frame.from.0 as usize] += 1.0;
-            medium.enqueue(frame(done.frame.from.0), now);
+            medium.enqueue(frame(done.frame.from.0), now).unwrap();
         }
     }
     let (sum, squares) = (sent.iter().sum::<f64>(), sent.iter().map(|x| x * x).sum::<f64>());
@@ -181,10 +181,10 @@ fn bit_errors_cost_what_the_frame_error_rate_says() {
     config.hearing = Hearing::Table(vec![vec![Link { ber, ..Link::PERFECT }; 2]; 2]);
     let mut medium = Medium::new(config, 3).unwrap();
     let frame = Frame { from: RadioId(0), to: To::Radio(RadioId(1)), bytes: 1500, payload: () };
-    medium.enqueue(frame.clone(), Instant::ZERO);
+    medium.enqueue(frame.clone(), Instant::ZERO).unwrap();
     while let Some(now) = medium.next_deadline().filter(|at| *at < Instant::from_millis(300_000)) {
         while medium.dequeue(now).is_some() {
-            medium.enqueue(frame.clone(), now);
+            medium.enqueue(frame.clone(), now).unwrap();
         }
     }
     let stats = medium.stats(RadioId(0));
@@ -200,10 +200,13 @@ fn a_full_transmit_queue_refuses_frames_and_tells_its_fill() {
     let mut config = Config::new(DSSS, 2, Bitrate::from_mbps(1));
     config.radios[0].queue_limit = 3;
     let mut medium = Medium::new(config, 1).unwrap();
+    let mut results = Vec::new();
     for _ in 0..5 {
         let frame = Frame { from: RadioId(0), to: To::Radio(RadioId(1)), bytes: 60, payload: () };
-        medium.enqueue(frame, Instant::ZERO);
+        results.push(medium.enqueue(frame, Instant::ZERO));
     }
+    let full = Err(DropReason::QueueFull);
+    assert_eq!(results, [Ok(()), Ok(()), Ok(()), full, full]);
     assert_eq!((medium.waiting(RadioId(0)), medium.limit(RadioId(0))), (3, 3));
     assert_eq!(medium.queue_drops(RadioId(0)), 2);
     assert_eq!(medium.counters().dropped(DropReason::QueueFull), 2);
@@ -217,7 +220,7 @@ fn a_radio_whose_rate_falls_takes_longer_for_the_next_frame() {
     let mut air_time = |rate, at| {
         medium.set_rate(RadioId(0), rate, at).unwrap();
         let before = medium.stats(RadioId(0)).air_time;
-        medium.enqueue(frame.clone(), at);
+        medium.enqueue(frame.clone(), at).unwrap();
         assert!(medium.dequeue(at + Duration::from_millis(50)).is_some());
         medium.stats(RadioId(0)).air_time - before
     };
@@ -237,7 +240,7 @@ fn a_late_caller_stretches_nothing() {
         for _ in 0..20 {
             let frame =
                 Frame { from: RadioId(0), to: To::Radio(RadioId(1)), bytes: 60, payload: () };
-            medium.enqueue(frame, Instant::ZERO);
+            medium.enqueue(frame, Instant::ZERO).unwrap();
         }
         let mut now = Instant::ZERO;
         let mut ended = Vec::new();

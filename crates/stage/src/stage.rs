@@ -1,34 +1,37 @@
 //! The contract of a stage.
 
-use crate::{Counters, Instant};
+use crate::{Counters, DropReason, Instant};
 
 /// A pure state machine that packets pass through.
 ///
 /// # Contract
 /// 1. *Time is an argument.* `now` never decreases over the calls to one stage; the stage reads
-///    no clock. Given the same calls it gives the same answers.
+///    no clock. The same calls return the same values.
 /// 2. *One mutation, then drain.* After `enqueue` (or any other change of state) the owner calls
-///    `dequeue` until it answers `None`.
+///    `dequeue` until it returns `None`.
 /// 3. *Deadlines are in the future.* After draining at `now`, `next_deadline` is `None` or later
 ///    than `now`. Nothing becomes ready by time alone before that deadline.
-/// 4. *Early calls change nothing.* `dequeue` before the deadline answers `None` and leaves the
+/// 4. *Early calls change nothing.* `dequeue` before the deadline returns `None` and leaves the
 ///    stage as it was.
 /// 5. *Nothing is lost silently.* At any time, packets in = out + dropped + held.
+/// 6. *Results and counters agree.* `enqueue` returns `Err` exactly when it dropped the packet it
+///    was given, with the reason under which it counted that packet. Packets that the stage held
+///    before may be dropped by the same call; they are counted, not returned.
 ///
-/// [`conformance`](crate::conformance) checks all five.
+/// [`conformance`](crate::conformance) checks all six.
 pub trait Stage {
-    /// What goes in.
+    /// A packet on its way in.
     type In;
-    /// What comes out. May stand for several packets ([`Stage::packets`]).
+    /// A unit on its way out. May stand for several packets ([`Stage::packets`]).
     type Out;
 
-    /// Takes `item` at `now`: holds it, or drops it and counts why.
-    fn enqueue(&mut self, item: Self::In, now: Instant);
+    /// Takes `item` at `now` and holds it, or drops it, counts it and returns the reason.
+    fn enqueue(&mut self, item: Self::In, now: Instant) -> Result<(), DropReason>;
 
-    /// The next thing that leaves at `now`, or `None`.
+    /// The next unit that leaves at `now`, or `None`.
     fn dequeue(&mut self, now: Instant) -> Option<Self::Out>;
 
-    /// When `dequeue` may next answer by the passing of time alone.
+    /// The time at which `dequeue` may next return something by the passing of time alone.
     fn next_deadline(&self) -> Option<Instant>;
 
     /// The balance sheet since the stage was made.
@@ -37,7 +40,7 @@ pub trait Stage {
     /// Packets held now, counted in the queues themselves and not by the balance.
     fn held(&self) -> u64;
 
-    /// How many of the packets that went in `out` stands for.
+    /// Number of the packets that went in which `out` stands for.
     fn packets(_out: &Self::Out) -> u64 {
         1
     }

@@ -3,8 +3,8 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_trunk::{
-    Arrival, Care, Endpoint, EndpointConfig, Fill, Flow, LinkConfig, LinkId, ReorderConfig,
-    Resequencer,
+    Arrival, DeliveryMode, Endpoint, EndpointConfig, Fill, Flow, LinkConfig, LinkId, ReorderConfig,
+    Resequencer, Transmit,
 };
 use sheaf_wire::trunk::{Packing, Predecessor};
 
@@ -22,8 +22,10 @@ fn pair(links: usize) -> [Endpoint; 2] {
     let mut frame = Vec::new();
     for _ in 0..4 {
         for from in 0..2 {
-            while let Some(link) = ends[from].poll_transmit(Instant::ZERO, &mut frame) {
-                ends[1 - from].handle_frame(link, &frame, Instant::ZERO);
+            while let Some(Transmit { link, .. }) =
+                ends[from].poll_transmit(Instant::ZERO, &mut frame)
+            {
+                ends[1 - from].handle_frame(link, None, &frame, Instant::ZERO);
             }
         }
     }
@@ -47,14 +49,14 @@ fn through_both_ends(c: &mut Criterion) {
             bench.iter(|| {
                 for _ in 0..PACKETS {
                     now += Duration::from_micros(1);
-                    let _ = a.handle_packet(&packet, Care::Order, now);
-                    while let Some(link) = a.poll_transmit(now, &mut frame) {
+                    let _ = a.handle_packet(&packet, DeliveryMode::Order, now);
+                    while let Some(Transmit { link, .. }) = a.poll_transmit(now, &mut frame) {
                         std::hint::black_box((link, &frame));
                     }
                 }
-                // The other end answers, so that no link counts as silent.
-                while b.poll_transmit(now, &mut frame).is_some_and(|link| {
-                    a.handle_frame(link, &frame, now);
+                // The other end reports, so that no link counts as silent.
+                while b.poll_transmit(now, &mut frame).is_some_and(|Transmit { link, .. }| {
+                    a.handle_frame(link, None, &frame, now);
                     true
                 }) {}
             });
@@ -64,16 +66,16 @@ fn through_both_ends(c: &mut Criterion) {
             bench.iter(|| {
                 for _ in 0..PACKETS {
                     now += Duration::from_micros(1);
-                    let _ = a.handle_packet(&packet, Care::Order, now);
-                    while let Some(link) = a.poll_transmit(now, &mut frame) {
-                        b.handle_frame(link, &frame, now);
+                    let _ = a.handle_packet(&packet, DeliveryMode::Order, now);
+                    while let Some(Transmit { link, .. }) = a.poll_transmit(now, &mut frame) {
+                        b.handle_frame(link, None, &frame, now);
                         while let Some(packet) = b.poll_deliver(now) {
                             std::hint::black_box(packet);
                         }
                     }
                 }
-                while b.poll_transmit(now, &mut frame).is_some_and(|link| {
-                    a.handle_frame(link, &frame, now);
+                while b.poll_transmit(now, &mut frame).is_some_and(|Transmit { link, .. }| {
+                    a.handle_frame(link, None, &frame, now);
                     true
                 }) {}
             });
@@ -114,7 +116,7 @@ fn through_the_resequencer(c: &mut Criterion) {
                             packing,
                             payload,
                         };
-                        resequencer.enqueue(arrival, Instant::ZERO);
+                        resequencer.enqueue(arrival, Instant::ZERO).expect("it is new");
                         while let Some(delivery) = resequencer.dequeue(Instant::ZERO) {
                             spare.push(delivery.payload);
                         }

@@ -2,22 +2,26 @@
 //!
 //! The owner calls [`Endpoint::handle_packet`] for packets from the host and
 //! [`Endpoint::handle_frame`] for frames from the links, then [`Endpoint::poll_transmit`] and
-//! [`Endpoint::poll_deliver`] until both answer `None`, and again at
+//! [`Endpoint::poll_deliver`] until both return `None`, and again at
 //! [`Endpoint::next_deadline`].
 //!
 //! * *Sessions.* Each run of an end has a session, a random number. Hellos exchange them, once
-//!   every 100 ms on every link until both ends know and accept each other's. An end that has a
+//!   every 100 ms on every link until both ends accept each other's. An end that has a
 //!   session accepts another one only from a hello that names its own, so a forged or stale hello
 //!   changes nothing; sessions that were replaced are never accepted again. Data of an unknown
 //!   session is refused.
 //! * *Reports* go out on every link, every 20 ms while it carries data and every 100 ms as a probe
-//!   while it does not. On a radio each costs as much as a packet; so where the carrier tells its
+//!   while it does not. On a radio each costs as much as a packet; so where the carrier reports its
 //!   queue, they are as rare as the frames on it allow. They say what was received, and how far the
 //!   numbers on this link are.
 //! * *Links.* A link that is silent for 500 ms is down, and up again with the next valid frame. The
 //!   sender avoids a loaded link well before that, and the receiver waits for no link that missed
 //!   three reports under load or two probes without.
+//! * *Addresses.* Where a link's frames go to is given by the owner or learned ([`remote`]). The
+//!   type parameter `A` is the carrier's kind of address; without addresses it is `()`.
 
+pub mod outcome;
+pub mod remote;
 mod session;
 
 use crate::config::{ConfigError, EndpointConfig};
@@ -26,61 +30,110 @@ use crate::inbound::{Inbound, micros};
 use crate::link::{Fill, LinkConfig, LinkStats};
 use crate::order::Order;
 use crate::resequencer::{Arrival, Delivery, ReorderStats};
-use crate::sender::{Care, LinkId, Sender, is_urgent};
+use crate::sender::{DeliveryMode, LinkId, Sender, is_urgent};
+use outcome::{FrameKind, Received, Refusal, Transmit};
+use remote::{Address, Origin, Remote};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::trunk::{Data, Frame, Marker, Packets, Report, tag};
 
-/// Buffers kept for reuse.
+/// Buffers kept for reuse, so that steady traffic allocates none: as many as the receiver's window
+/// can hold.
 const SPARE: usize = 4096;
-/// Replaced sessions that are remembered.
+/// Replaced sessions that are remembered, so that a replayed hello of one of the last starts of the
+/// other end is refused.
 const RETIRED: usize = 8;
 
-/// What happened at one end of a trunk.
+/// Counters of one end of a trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointStats {
     /// Packets handed up to the host.
     pub delivered: u64,
-    /// Frames that are none.
+    /// Frames from the other end's address that could not be parsed.
     pub refused: u64,
-    /// Frames of a session that is not the other end's.
+    /// Frames of a session that is not the other end's, hellos that were replied to apart.
     pub unknown_session: u64,
     /// Frames on a link that does not exist.
     pub unknown_link: u64,
     /// Sessions of the other end that were accepted.
     pub sessions: u64,
-    /// What the resequencer did; all zero under `srr` and `trr`.
+    /// Counters of the resequencer; all zero under `srr` and `trr`.
     pub reorder: ReorderStats,
-    /// Frames that came a second time.
+    /// Frames received a second time.
     pub duplicates: u64,
     /// The longest reordering timer of all flows.
     pub timer: Duration,
 }
 
+/// Counters of the frames received on one link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkReceived {
+    /// Frames of the current session.
+    pub frames: u32,
+    /// Frames refused because of the address that they came from.
+    pub strangers: u64,
+    /// Times that the other end was found at a new address, the first included.
+    pub moves: u64,
+}
+
+/// A link as the endpoint has it; the sender and the receiver have their own.
 #[derive(Debug)]
-struct Path {
+struct Path<A> {
     /// The carrier works, as far as its owner says.
     carrier: bool,
     /// Heard within the silence time.
     alive: bool,
     /// The receiver waits for it.
     awaited: bool,
-    heard: Option<Instant>,
+    last_heard: Option<Instant>,
     inbound: Inbound,
-    /// When the last report or hello left.
-    told: Option<Instant>,
-    /// Data frames that came since.
-    came: u32,
-    /// When data last went since.
-    went: Option<Instant>,
-    /// Data came, and no report since.
-    owes_report: bool,
-    /// A hello must be answered.
-    answer: bool,
+    last_report_sent: Option<Instant>,
+    /// Data frames received since the last report was sent.
+    received_since_report: u32,
+    /// Time at which data was last sent, if after the last report.
+    last_data_sent: Option<Instant>,
+    /// Data was received, and no report since: the other end owes one.
+    report_due: bool,
+    /// The other end sent a hello that has to be replied to.
+    reply_due: bool,
+    remote: Remote<A>,
+    guest: Option<Guest<A>>,
+    strangers: u64,
+    moves: u64,
+}
+
+/// The sender of an unproven hello, which gets one reply at its address. It is kept apart from the
+/// other end, so that a flood of hellos neither diverts nor delays the other end's frames.
+#[derive(Clone, Copy, Debug)]
+struct Guest<A> {
+    address: A,
+    session: u64,
+}
+
+impl<A> Path<A> {
+    /// A path whose carrier works and on which nothing happened.
+    fn new() -> Path<A> {
+        Path {
+            carrier: true,
+            alive: false,
+            awaited: false,
+            last_heard: None,
+            inbound: Inbound::default(),
+            last_report_sent: None,
+            received_since_report: 0,
+            last_data_sent: None,
+            report_due: false,
+            reply_due: false,
+            remote: Remote::Only,
+            guest: None,
+            strangers: 0,
+            moves: 0,
+        }
+    }
 }
 
 /// One end of a trunk.
 #[derive(Debug)]
-pub struct Endpoint {
+pub struct Endpoint<A = ()> {
     config: EndpointConfig,
     session: u64,
     /// The session of the other end that is accepted.
@@ -92,13 +145,13 @@ pub struct Endpoint {
     retired: [u64; RETIRED],
     sender: Sender,
     order: Order,
-    paths: Vec<Option<Path>>,
+    paths: Vec<Option<Path<A>>>,
     current: Option<(Delivery, usize)>,
     spare: Vec<Vec<u8>>,
     stats: EndpointStats,
 }
 
-impl Endpoint {
+impl<A: Address> Endpoint<A> {
     /// An end without links. `session`: a random number, another one at every start, not 0.
     pub fn new(config: EndpointConfig, session: u64) -> Result<Self, ConfigError> {
         config.check()?;
@@ -122,21 +175,10 @@ impl Endpoint {
         })
     }
 
-    /// Adds a link whose carrier works.
+    /// Adds a link whose carrier works and reaches one host only.
     pub fn add_link(&mut self, config: LinkConfig) -> Result<LinkId, ConfigError> {
         let id = self.sender.add_link(config)?;
-        let path = Path {
-            carrier: true,
-            alive: false,
-            awaited: false,
-            heard: None,
-            inbound: Inbound::default(),
-            told: None,
-            came: 0,
-            went: None,
-            owes_report: false,
-            answer: false,
-        };
+        let path = Path::new();
         if id.index() == self.paths.len() {
             self.paths.push(Some(path));
         } else {
@@ -145,7 +187,14 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Removes a link; what waits for it takes the others.
+    /// Sets where the other end of a link is, or that this is to be learned.
+    pub fn set_remote(&mut self, id: LinkId, remote: Remote<A>) {
+        if let Some(path) = self.path(id) {
+            path.remote = remote;
+        }
+    }
+
+    /// Removes a link; packets that wait for it take the others.
     pub fn remove_link(&mut self, id: LinkId, now: Instant) {
         self.link_down(id, now);
         self.sender.remove_link(id, now);
@@ -154,24 +203,25 @@ impl Endpoint {
         }
     }
 
-    /// The carrier of a link failed.
+    /// Notes that the carrier of a link failed.
     pub fn link_down(&mut self, id: LinkId, now: Instant) {
         if let Some(path) = self.path(id) {
             path.carrier = false;
+            path.guest = None;
             self.lose(id, now);
         }
     }
 
-    /// The carrier of a link works again: it is probed at once.
+    /// Notes that the carrier of a link works again; the link is probed immediately.
     pub fn link_up(&mut self, id: LinkId) {
         if let Some(path) = self.path(id) {
             path.carrier = true;
-            path.told = None;
+            path.last_report_sent = None;
         }
     }
 
-    /// What the carrier tells of its transmit queue; `None` when it does not tell. Tell only where
-    /// that queue is before the bottleneck: such a link is not paced.
+    /// Sets how full the carrier's transmit queue is; `None` when the carrier does not report it.
+    /// Only for a queue in front of the bottleneck: such a link is not paced.
     pub fn set_link_queue(&mut self, id: LinkId, fill: Option<Fill>) {
         self.sender.set_queue(id, fill);
     }
@@ -180,61 +230,120 @@ impl Endpoint {
     pub fn handle_packet(
         &mut self,
         packet: &[u8],
-        care: Care,
+        mode: DeliveryMode,
         now: Instant,
     ) -> Result<(), DropReason> {
         let flow = Flow::of_packet(packet, self.config.sender.ip);
-        self.sender.send(packet, flow, care, now)
+        self.sender.send(packet, flow, mode, now)
     }
 
-    /// Takes a frame from link `id`.
-    pub fn handle_frame(&mut self, id: LinkId, bytes: &[u8], now: Instant) {
-        self.look_after(now);
-        if self.path(id).is_none() {
+    /// Takes a frame that came on link `id` from the address `from`; `None` where the carrier has
+    /// no usable address of it.
+    pub fn handle_frame(
+        &mut self,
+        id: LinkId,
+        from: Option<A>,
+        bytes: &[u8],
+        now: Instant,
+    ) -> Received<A> {
+        self.check_silence(now);
+        let Some(path) = self.path(id) else {
             self.stats.unknown_link += 1;
-            return;
-        }
-        match Frame::parse(bytes) {
-            Err(_) => self.stats.refused += 1,
-            Ok(Frame::Hello(hello)) => self.handle_hello(id, &hello, bytes.len(), now),
-            Ok(Frame::Data(Data { repr, .. })) if !self.knows(repr.tag) => {
-                self.stats.unknown_session += 1;
+            return Received::Refused(Refusal::UnknownLink);
+        };
+        let candidate = match path.remote.origin(from) {
+            Origin::Peer => None,
+            Origin::Candidate(address) => Some(address),
+            Origin::Stranger => {
+                path.strangers += 1;
+                return Received::Refused(Refusal::Stranger);
             }
-            Ok(Frame::Marker(marker)) if !self.knows(marker.tag) => {
-                self.stats.unknown_session += 1;
+        };
+        match self.accept_frame(id, candidate, bytes, now) {
+            Ok((_, Some(reason))) => Received::Dropped(reason),
+            Ok((kind, None)) => {
+                if let (Some(address), Some(path)) = (candidate, self.path(id)) {
+                    path.remote = Remote::Learned(Some(address));
+                    path.guest = None;
+                    path.moves += 1;
+                }
+                Received::Accepted { kind, new_address: candidate }
             }
-            Ok(Frame::Report(report)) if self.peer != Some(report.control.session) => {
-                self.stats.unknown_session += 1;
+            Err(why) => {
+                self.count_refusal(id, candidate, why);
+                Received::Refused(why)
             }
-            Ok(Frame::Data(data)) => self.handle_data(id, &data, bytes.len(), now),
-            Ok(Frame::Marker(marker)) => self.handle_marker(id, &marker, bytes.len(), now),
-            Ok(Frame::Report(report)) => self.handle_report(id, &report, bytes.len(), now),
         }
     }
 
-    /// Writes the next frame to send at `now` over `out`, and answers its link.
-    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<LinkId> {
-        self.look_after(now);
+    /// Takes a frame of the other end, or one that perhaps comes from the other end at the address
+    /// `candidate`. A data frame can be dropped although it is of the session.
+    fn accept_frame(
+        &mut self,
+        id: LinkId,
+        candidate: Option<A>,
+        bytes: &[u8],
+        now: Instant,
+    ) -> Result<(FrameKind, Option<DropReason>), Refusal> {
+        let len = bytes.len();
+        match Frame::parse(bytes) {
+            Ok(Frame::Hello(hello)) => {
+                self.handle_hello(id, candidate, &hello, len, now)?;
+                Ok((FrameKind::Hello, None))
+            }
+            Ok(Frame::Report(report)) if self.peer == Some(report.control.session) => {
+                self.handle_report(id, &report, len, now);
+                Ok((FrameKind::Report, None))
+            }
+            Ok(Frame::Report(_)) => Err(Refusal::UnknownSession),
+            // All other frames carry 8 bits of the session at most: too few for a new address.
+            _ if candidate.is_some() => Err(Refusal::Stranger),
+            Ok(Frame::Data(data)) if self.has_tag(data.repr.tag) => {
+                Ok((FrameKind::Data, self.handle_data(id, &data, len, now).err()))
+            }
+            Ok(Frame::Marker(marker)) if self.has_tag(marker.tag) => {
+                self.handle_marker(id, &marker, len, now);
+                Ok((FrameKind::Marker, None))
+            }
+            Ok(Frame::Data(_) | Frame::Marker(_)) => Err(Refusal::UnknownSession),
+            Err(why) => Err(Refusal::Malformed(why)),
+        }
+    }
+
+    fn count_refusal(&mut self, id: LinkId, candidate: Option<A>, why: Refusal) {
+        match why {
+            Refusal::Malformed(_) => self.stats.refused += 1,
+            Refusal::UnknownSession => self.stats.unknown_session += 1,
+            // The first is counted where it is found, the second below, the last is replied to.
+            Refusal::UnknownLink | Refusal::Stranger | Refusal::UnprovenSession => {}
+        }
+        if let (Some(_), Some(path)) = (candidate, self.path(id)) {
+            path.strangers += 1;
+        }
+    }
+
+    /// Writes the next frame to send at `now` over `out`, and returns where to send it.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit<A>> {
+        self.check_silence(now);
         for index in 0..self.paths.len() {
             if self.control_due(index).is_some_and(|due| due <= now) {
-                let id = LinkId(index as u8);
-                self.tell(id, now, out);
-                return Some(id);
+                let link = LinkId(index as u8);
+                let to = self.write_control(link, now, out);
+                return Some(Transmit { link, to });
             }
         }
         if !self.is_established() {
             return None;
         }
-        let id = self.sender.poll_transmit(tag(self.session), now, out)?;
-        if let Some(path) = self.path(id) {
-            path.went = Some(now);
-        }
-        Some(id)
+        let link = self.sender.poll_transmit(tag(self.session), now, out)?;
+        let path = self.path(link)?;
+        path.last_data_sent = Some(now);
+        Some(Transmit { link, to: path.remote.address() })
     }
 
     /// The next packet for the host, in the order of its flow.
     pub fn poll_deliver(&mut self, now: Instant) -> Option<&[u8]> {
-        self.look_after(now);
+        self.check_silence(now);
         let range = loop {
             if let Some((delivery, offset)) = &mut self.current {
                 let mut packets = Packets::new(delivery.packing, &delivery.payload[*offset..]);
@@ -253,7 +362,7 @@ impl Endpoint {
         self.current.as_ref().map(|(delivery, _)| &delivery.payload[range])
     }
 
-    /// When to poll again although nothing came.
+    /// The time to poll again although nothing was received.
     pub fn next_deadline(&self) -> Option<Instant> {
         let control = (0..self.paths.len()).filter_map(|index| self.control_due(index));
         let silence = self.paths.iter().flatten().filter_map(|path| self.silent_at(path));
@@ -261,12 +370,12 @@ impl Endpoint {
         control.chain(silence).chain(sender).chain(self.order.next_deadline()).min()
     }
 
-    /// Whether both ends know and accept each other's session.
+    /// Whether both ends accept each other's session.
     pub fn is_established(&self) -> bool {
         self.peer.is_some() && self.acknowledged
     }
 
-    /// What happened at this end.
+    /// Counters of this end.
     pub fn stats(&self) -> EndpointStats {
         EndpointStats {
             reorder: self.order.numbers().map(|order| order.stats()).unwrap_or_default(),
@@ -276,14 +385,21 @@ impl Endpoint {
         }
     }
 
-    /// What is known of a link's sending direction.
+    /// State of a link's sending direction.
     pub fn link_stats(&self, id: LinkId, now: Instant) -> Option<LinkStats> {
         self.sender.stats(id, now)
     }
 
-    /// Frames that came on a link in this session.
-    pub fn link_received(&self, id: LinkId) -> Option<u32> {
-        Some(self.paths.get(id.index())?.as_ref()?.inbound.frames())
+    /// Counters of the frames received on a link.
+    pub fn link_received(&self, id: LinkId) -> Option<LinkReceived> {
+        let path = self.paths.get(id.index())?.as_ref()?;
+        let Path { inbound, strangers, moves, .. } = path;
+        Some(LinkReceived { frames: inbound.frames(), strangers: *strangers, moves: *moves })
+    }
+
+    /// The address of a link's other end, where one is known.
+    pub fn remote(&self, id: LinkId) -> Option<A> {
+        self.paths.get(id.index())?.as_ref()?.remote.address()
     }
 
     /// Packets from the host: in, out and dropped.
@@ -296,25 +412,33 @@ impl Endpoint {
         self.order.counters()
     }
 
-    /// The sending half, to look at.
+    /// The sending half, for its counters.
     pub fn sender(&self) -> &Sender {
         &self.sender
     }
 
-    fn path(&mut self, id: LinkId) -> Option<&mut Path> {
+    fn path(&mut self, id: LinkId) -> Option<&mut Path<A>> {
         self.paths.get_mut(id.index())?.as_mut()
     }
 
-    fn knows(&self, frame_tag: u8) -> bool {
+    /// Whether a tag is that of the other end's session.
+    fn has_tag(&self, frame_tag: u8) -> bool {
         self.peer.is_some_and(|peer| tag(peer) == frame_tag)
     }
 
-    fn handle_data(&mut self, id: LinkId, data: &Data<'_>, len: usize, now: Instant) {
-        let Some(path) = self.path(id) else { return };
-        path.inbound.data(data.repr.link_seq, len, now);
-        path.came += 1;
-        path.owes_report = true;
-        self.hear(id, now);
+    fn handle_data(
+        &mut self,
+        id: LinkId,
+        data: &Data<'_>,
+        len: usize,
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        if let Some(path) = self.path(id) {
+            path.inbound.data(data.repr.link_seq, len, now);
+            path.received_since_report += 1;
+            path.report_due = true;
+            self.hear(id, now);
+        }
         let mut payload = self.spare.pop().unwrap_or_default();
         payload.clear();
         payload.extend_from_slice(data.payload);
@@ -323,7 +447,7 @@ impl Endpoint {
         let (seq, predecessor, packing) = (data.repr.seq, data.repr.predecessor, data.repr.packing);
         let urgent = is_urgent(first, self.config.sender.ip);
         let arrival = Arrival { link: id.0, seq, predecessor, flow, urgent, packing, payload };
-        self.order.push(arrival, now);
+        self.order.push(arrival, now)
     }
 
     fn handle_marker(&mut self, id: LinkId, marker: &Marker, len: usize, now: Instant) {
@@ -338,7 +462,7 @@ impl Endpoint {
         let Some(path) = self.path(id) else { return };
         path.inbound.control(&report.control, len, now);
         path.inbound.report(report, now);
-        path.owes_report = false;
+        path.report_due = false;
         self.hear(id, now);
         self.order.passed(id.0, report.control.next_seq, now);
         self.sender.report(id, report, micros(now), now);

@@ -1,55 +1,143 @@
-//! What a link carries, learned while it carries it.
+//! The rate of a link, learned while the link carries traffic.
 //!
 //! Principle: the receiver reports bytes received and the time of the last of them, so the
 //! delivery rate is known exactly (as in BBR, "Congestion-Based Congestion Control", ACM Queue
 //! 2016); and the reports of the other end carry the one-way delay, whose growth above its minimum
 //! is the queue in the link (as in TCP Vegas and LEDBAT, RFC 6817). While there is a queue, the
-//! delivery rate *is* the link's rate; while there is none, it is a lower bound.
+//! delivery rate *is* the link's rate; without one, it is a lower bound.
 //!
 //! * *Start-up*: pace at twice the highest delivery rate until a queue shows or the rate no longer
 //!   follows.
 //! * *Cruise*: pace at the rate times 1 + (target − queue) / τ, which keeps a queue of a few
 //!   milliseconds: always enough for the link to be busy, and so for the rate to be measured. A
 //!   link that became slower shows as a queue and a lower delivery rate, one that became faster as
-//!   no queue at all; after some reports without one, start-up again, at 1.25 times the rate.
+//!   no queue at all; after some reports without a queue, start-up begins again, at 1.25 times the
+//!   rate.
 //! * A link that drops where others queue is paced just below its rate, and probed ever more
 //!   rarely.
-//! * Where the carrier tells how full its transmit queue is ([`RateControl::observe`]), nothing is
-//!   searched or paced: while that queue never ran empty, what was delivered is the rate. On a
-//!   radio the delay says little, because it varies by contention more than by queues.
+//! * Where the carrier reports how full its transmit queue is ([`RateControl::observe`]), nothing
+//!   is searched or paced: while that queue never ran empty, the delivery rate is the link's rate.
+//!   On a radio the delay says little, because it varies by contention more than by queues.
 //! * The minimum of the delay is forgotten after ten seconds; before that the standing queue is
-//!   drained so that it is not taken for the path. While a queue drains, more comes through than
-//!   is sent; a delay that stays high without that is the path's own, and the minimum starts anew.
+//!   drained so that it is not taken for the path. While a queue drains, more is delivered than is
+//!   sent; a delay that stays high without that is the path's own, and the minimum starts anew.
+//!
+//! Reports come every 20 ms under load (`EndpointConfig::report`), which is the grain of all
+//! counts of reports below.
 
 use sheaf_stage::{Bitrate, Duration, Instant};
 use std::collections::VecDeque;
 
-/// Queue to keep in the link, in seconds.
+/// Queue to keep in the link, in seconds: a few full frames at 10 Mbit/s, so that the link is never
+/// idle between two of them, and no delay that a call notices.
 const TARGET: f64 = 0.004;
-/// A queue above this is one, in seconds.
+/// Queueing delay above which the link counts as queued, in seconds: one full frame at 8 Mbit/s.
+/// Less is within what late timers add.
 const QUEUE: f64 = 0.0015;
-/// A queue above this ends start-up at once, in seconds.
+/// Queueing delay that is not noise even in a single report, in seconds. It ends start-up, and
+/// makes one report enough to lower the rate.
 const FULL: f64 = 0.015;
-/// Time constant of the control, beside twice the round trip, in seconds.
+/// Queueing delay taken for the link's at most, in seconds: more is a clock that was set.
+const MOST_QUEUE: f64 = 60.0;
+/// Time constant of the pace's control, in seconds, to which twice the round trip is added: five
+/// reports, so that the noise of one moves the pace little.
 const TAU: f64 = 0.1;
-/// Half of how long a minimum of the delay counts.
+/// Bounds of the pace over the rate in cruise. A quarter drains a full queue and still sends
+/// enough to be measured; a tenth above the rate fills the target's queue in 40 ms.
+const SLOWEST_PACE: f64 = 0.25;
+const FASTEST_PACE: f64 = 1.1;
+/// Upper bound on a link that drops instead of queueing: just below its rate, because what is sent
+/// above it would be lost for as long as it lasts.
+const FASTEST_PACE_DROPPING: f64 = 0.98;
+
+/// Half of how long a minimum of the delay counts: ten seconds in all, as in BBR.
 const BASE_PERIOD: Duration = Duration::from_secs(5);
-/// The last part of that, in which the queue is drained.
+/// The last part of that, in which the queue is drained: 20 reports, some of which see the path
+/// without a queue.
 const DRAIN: Duration = Duration::from_millis(400);
-/// Pace over rate in start-up, and when a link that was known shows no queue.
+/// Target of the queue while it is drained, in seconds: below zero, so that the pace stays below
+/// the rate when the queue is gone.
+const DRAIN_TARGET: f64 = -TARGET / 2.0;
+
+/// Pace over rate in start-up: doubles the rate with each round trip, as TCP's slow start.
 const START_UP: f64 = 2.0;
+/// Pace over rate when a link that was known shows no queue: BBR's gain for probing.
 const PROBE: f64 = 1.25;
-/// Loss above which a link without a queue is taken to drop what is too much for it.
+/// Growth of the rate that counts as growth, in start-up and of what start-up found: more than the
+/// error of one delivery rate.
+const GROWTH: f64 = 1.1;
+/// Time without growth that ends start-up, in seconds, to which three round trips are added: six
+/// reports. What is sent faster shows a round trip and a report later.
+const NO_GROWTH: f64 = 0.12;
+/// Round trips that a change of the pace has to show.
+const ROUND_TRIPS_TO_SHOW: f64 = 3.0;
+/// Reports in a row with a queue that are believed: one or two are a burst.
+const QUEUED_REPORTS: u32 = 3;
+/// The same where the newest delivery rate alone is looked at, and where the carrier itself reports
+/// its queue.
+const QUEUED_REPORTS_LEAST: u32 = 2;
+
+/// Weight of the newest report in the averaged loss: sixteen reports are a third of a second.
+const LOSS_WEIGHT: f64 = 1.0 / 16.0;
+/// Loss above which a link without a queue is taken to drop what is too much for it: one frame in
+/// 200. Single frames are lost on any link.
 const SHALLOW: f64 = 0.005;
-/// Time without a queue that brings start-up again, in seconds.
+/// Loss in start-up above which a link can be at its rate although no packets waited for it.
+const SHALLOW_IN_START_UP: f64 = 4.0 * SHALLOW;
+
+/// Time without a queue that brings start-up again, in seconds: five reports.
 const PATIENCE: f64 = 0.1;
-/// Reports remembered.
+/// Bound on that time when start-up keeps finding nothing: five seconds between probes that each
+/// cost a link without buffers a few lost packets.
+const MOST_PATIENCE: f64 = 50.0 * PATIENCE;
+/// Queueing delay below which a link shows no queue, in seconds: half of what counts as one, so
+/// that noise around the limit does neither.
+const NO_QUEUE: f64 = QUEUE / 2.0;
+
+/// Delivery rate over the slowest pace, below which the link certainly became slower: then one
+/// report is believed.
+const MUCH_SLOWER: f64 = 0.8;
+/// Delivery rate over the slowest and fastest pace at which it was sent: outside, the link and not
+/// the sender decided it. The margin is for the error of a rate over few reports.
+const BELOW_SENT: f64 = 0.98;
+const ABOVE_SENT: f64 = 1.02;
+/// Pace over rate above which the queue is not being drained.
+const STEADY_PACE: f64 = 0.95;
+/// Delivery rate over the fastest pace below which no queue drains: while one drains, more is
+/// delivered than is sent.
+const NO_DRAINING: f64 = 1.03;
+/// Reports in a row without draining after which the delay is the path's own and not a queue.
+const LONGER_PATH_REPORTS: u32 = 5;
+
+/// Intervals between reports over which a delivery rate is averaged: few where the link may change,
+/// more where noise would do harm. One in start-up.
+const NEWEST: usize = 1;
+const INTERVALS_FREE: usize = 3;
+const INTERVALS_DRAINING: usize = 4;
+const INTERVALS_QUEUED: usize = 5;
+/// Least time (µs) and bytes of a delivery rate: three full frames, so that one more or less is
+/// not all of it, and enough time that a frame's own duration is not.
+const SPAN_MICROS: u32 = 5_000;
+const SPAN_BYTES: u64 = 4_500;
+/// Reports remembered: more than any average needs, a third of a second.
 const HISTORY: usize = 16;
+/// Of these the ones that are kept across an idle time: an interval needs two.
+const KEPT_WHEN_IDLE: usize = 2;
+/// Paces remembered: those of 1.3 s. That is how far back a report can reach (`PACE_AGE`) on a path
+/// with a full queue and a round trip of 120 ms.
 const PACES: usize = 64;
-/// The least rate that is believed, in bytes per second.
+/// Age in seconds up to which a pace can be behind a report: five reports, for what is averaged, to
+/// which one and a half round trips and the queue are added.
+const PACE_AGE: f64 = 0.1;
+const PACE_AGE_ROUND_TRIPS: f64 = 1.5;
+/// Queue counted in that age at most, in seconds.
+const PACE_AGE_QUEUE: f64 = 1.0;
+
+/// The least rate that is believed, in bytes per second: 16 kbit/s. Below it a full frame takes
+/// longer than 0.75 s, and the rate could not be measured any more.
 const FLOOR: f64 = 2_000.0;
 
-/// What a report says about the rate of a link.
+/// The part of a report that concerns the rate of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// Bytes received since the session began, carrier headers included.
@@ -58,7 +146,7 @@ pub struct Sample {
     pub at: u32,
     /// One-way delay plus the difference of the clocks, in µs modulo 2³².
     pub one_way: u32,
-    /// Whether packets waited for this link ever since the report before.
+    /// Whether packets waited for this link all the time since the report before.
     pub limited: bool,
     /// Share of the frames sent since the report before that were lost, 0..=1.
     pub loss: f64,
@@ -77,33 +165,35 @@ pub struct RateControl {
     /// Bytes per second.
     rate: f64,
     pace: f64,
-    /// Pace over rate in start-up.
+    /// Pace over rate in start-up: `START_UP` for an unknown link, `PROBE` for a known one.
     gain: f64,
     /// Queue in the link, in seconds.
     queue: f64,
     /// Loss, averaged over some reports.
     loss: f64,
+    /// Seconds.
     round_trip: f64,
     base: Option<Base>,
+    /// Bytes received and the receiver's clock, of the last reports.
     history: VecDeque<(u64, u32)>,
     /// The pace after each report.
     paces: VecDeque<(Instant, f64)>,
-    /// Since when there has been no queue although packets waited.
+    /// Start of the time without a queue although packets waited.
     empty: Option<Instant>,
-    /// In start-up: when the rate last grew by a tenth, and to what.
+    /// In start-up: the time at which the rate last grew by a tenth, and that rate.
     grown: Option<(Instant, f64)>,
-    /// Reports in a row with a queue; which say that what
-    /// looks like a queue is none.
+    /// Reports in a row with a queue.
     queued: u32,
-    low: u32,
-    /// Time without a queue, beside round trips, that brings start-up again; doubles when that
+    /// Reports in a row in which the delay looks like a queue but nothing drains.
+    not_draining: u32,
+    /// Seconds without a queue, on top of round trips, that bring start-up again; doubles when that
     /// found nothing.
     patience: f64,
     /// The rate when start-up last began.
     before: f64,
 }
 
-/// The minimum of the one-way delay in this period and the one before.
+/// Minimum of the one-way delay in this period and the one before, in µs modulo 2³².
 #[derive(Clone, Copy, Debug)]
 struct Base {
     current: u32,
@@ -129,7 +219,7 @@ impl RateControl {
             queued: 0,
             empty: None,
             grown: None,
-            low: 0,
+            not_draining: 0,
             patience: PATIENCE,
             before: rate,
         }
@@ -140,7 +230,7 @@ impl RateControl {
         Bitrate::from_bps((self.rate * 8.0) as u64)
     }
 
-    /// How fast to send now.
+    /// The rate at which to send now.
     pub fn pace(&self) -> Bitrate {
         Bitrate::from_bps((self.pace * 8.0) as u64)
     }
@@ -157,7 +247,7 @@ impl RateControl {
 
     /// The queue in the link, in time.
     pub fn queue(&self) -> Duration {
-        Duration::from_secs_f64(self.queue.clamp(0.0, 60.0))
+        Duration::from_secs_f64(self.queue.clamp(0.0, MOST_QUEUE))
     }
 
     /// The lowest one-way delay of the last seconds plus the difference of the clocks, in µs
@@ -171,8 +261,8 @@ impl RateControl {
         self.round_trip = round_trip.as_secs_f64();
     }
 
-    /// The other end counts anew, or the link was away: what the counters said before means
-    /// nothing, the rate is a guess to be checked.
+    /// Starts anew, because the other end counts anew or the link was away: the counters of before
+    /// mean nothing, and the rate is a guess to be checked.
     pub fn restart(&mut self) {
         self.history.clear();
         self.base = None;
@@ -180,23 +270,17 @@ impl RateControl {
         self.begin(START_UP);
     }
 
-    /// A report came.
+    /// Learns from a report about a link that is paced.
     pub fn report(&mut self, sample: Sample, now: Instant) {
         let draining = self.note_delay(sample.one_way, now);
-        self.loss += (sample.loss.clamp(0.0, 1.0) - self.loss) / 16.0;
-        let advanced = self.history.back().is_none_or(|(bytes, _)| sample.bytes > *bytes);
-        if advanced {
-            if self.history.len() == HISTORY {
-                self.history.pop_front();
-            }
-            self.history.push_back((sample.bytes, sample.at));
-        }
+        self.loss += (sample.loss.clamp(0.0, 1.0) - self.loss) * LOSS_WEIGHT;
+        let advanced = self.remember(&sample);
         if !sample.limited && self.queue <= QUEUE {
-            // Bytes over an idle time say nothing.
-            while self.history.len() > 2 {
-                self.history.pop_front();
-            }
+            // The link was idle for some of the time, so older intervals measure the sender.
+            let excess = self.history.len().saturating_sub(KEPT_WHEN_IDLE);
+            self.history.drain(..excess);
         }
+        // A queue while nothing arrives and nothing is sent is an old measurement.
         let busy = self.queue > QUEUE && (advanced || sample.limited);
         self.queued = if busy { self.queued + 1 } else { 0 };
         match self.phase {
@@ -211,24 +295,23 @@ impl RateControl {
         self.paces.push_back((now, self.pace));
     }
 
-    /// A report came about a link whose carrier tells its queue; `sample.limited`: that queue has
-    /// not been empty since the report before.
+    /// Learns from a report about a link whose carrier reports its queue; `sample.limited`: that
+    /// queue has not been empty since the report before.
     pub fn observe(&mut self, sample: Sample, now: Instant) {
         self.note_delay(sample.one_way, now);
-        self.queue = 0.0; // it is in the carrier, which tells
+        // Waiting packets are in the carrier's queue, which the caller counts by itself.
+        self.queue = 0.0;
         self.queued = if sample.limited { self.queued.saturating_add(1) } else { 0 };
         if !sample.limited {
-            self.history.clear(); // bytes over an idle time say nothing
+            // Bytes over an idle time are the sender's rate, not the link's.
+            self.history.clear();
         }
-        if self.history.back().is_none_or(|(bytes, _)| sample.bytes > *bytes) {
-            if self.history.len() == HISTORY {
-                self.history.pop_front();
-            }
-            self.history.push_back((sample.bytes, sample.at));
-        }
+        self.remember(&sample);
         let intervals = self.history.len().saturating_sub(1);
-        if let Some(rate) = self.delivery_rate(intervals).filter(|_| self.queued >= 2) {
-            // Contention varies; over few reports it has not averaged out.
+        let limited = self.queued >= QUEUED_REPORTS_LEAST;
+        if let Some(rate) = self.delivery_rate(intervals).filter(|_| limited) {
+            // Contention varies, and over few reports it has not averaged out: they weigh less,
+            // and no rate replaces more than half of what was learned before.
             let weight = intervals.min(HISTORY / 2) as f64 / HISTORY as f64;
             self.rate += (rate - self.rate) * if self.is_known() { weight } else { 1.0 };
             self.phase = Phase::Cruise;
@@ -237,14 +320,15 @@ impl RateControl {
         self.pace = self.rate;
     }
 
-    /// Whether the rate is known: before that, losses are the search's.
+    /// Whether the rate is known. Before that, losses are caused by the search for it.
     pub fn is_known(&self) -> bool {
         self.phase == Phase::Cruise || self.gain < START_UP
     }
 
-    /// The link loses so much that it is left out: what came through is all that is known of it.
+    /// Takes the delivery rate for the rate, because the link loses so much that it is left out:
+    /// what is sent no longer shows what the link can carry.
     pub fn failed(&mut self) {
-        if let Some(rate) = self.delivery_rate(5) {
+        if let Some(rate) = self.delivery_rate(INTERVALS_QUEUED) {
             self.rate = rate.clamp(FLOOR, self.rate.max(FLOOR));
             self.phase = Phase::Cruise;
             self.steer(TARGET);
@@ -261,21 +345,26 @@ impl RateControl {
     }
 
     fn start_up(&mut self, limited: bool, now: Instant) {
-        if let Some(rate) = self.delivery_rate(1) {
+        // Without a queue a delivery rate is a lower bound, so the highest one counts.
+        if let Some(rate) = self.delivery_rate(NEWEST) {
             self.rate = self.rate.max(rate);
         }
         let (at, rate) = *self.grown.get_or_insert((now, self.rate));
-        let unasked = !limited && self.loss < 4.0 * SHALLOW;
-        if unasked || self.rate > 1.1 * rate {
+        // A sender that has little to send does not show that the link carries no more.
+        let unasked = !limited && self.loss < SHALLOW_IN_START_UP;
+        if unasked || self.rate > GROWTH * rate {
             self.grown = Some((now, self.rate));
         }
         self.pace = self.gain * self.rate;
-        let full = self.queue > FULL || self.queued >= 3;
-        if full || (now - at).as_secs_f64() > 0.12 + 3.0 * self.round_trip {
+        let full = self.queue > FULL || self.queued >= QUEUED_REPORTS;
+        let no_growth = NO_GROWTH + ROUND_TRIPS_TO_SHOW * self.round_trip;
+        if full || (now - at).as_secs_f64() > no_growth {
             self.phase = Phase::Cruise;
-            self.patience = match self.rate > 1.1 * self.before {
+            // A probe that found nothing is repeated later: a link without buffers pays for it
+            // with lost packets.
+            self.patience = match self.rate > GROWTH * self.before {
                 true => PATIENCE,
-                false => (2.0 * self.patience).min(50.0 * PATIENCE),
+                false => (2.0 * self.patience).min(MOST_PATIENCE),
             };
             self.empty = None;
             self.steer(TARGET);
@@ -284,56 +373,78 @@ impl RateControl {
 
     fn cruise(&mut self, sample: &Sample, draining: bool, now: Instant) {
         let (slowest, fastest) = self.paces_behind(now);
-        let newest = self.delivery_rate(1).filter(|_| self.queued >= 2).unwrap_or(f64::MAX);
-        if self.queue > FULL && newest < 0.8 * slowest.min(self.rate) {
-            self.rate = newest; // roughly, but at once: every report costs as much queue
-        } else if self.queued >= 3 {
-            if let Some(rate) = self.delivery_rate((self.queued as usize - 1).min(5)) {
-                // Less comes through than was sent: the queue grows. More: it drains. As much,
-                // while a queue should drain: perhaps it is none.
-                // Nor is a short queue that a burst left the link's limit.
-                let told = rate < 0.98 * slowest || rate > 1.02 * fastest;
-                let steady = self.pace > 0.95 * self.rate;
+        let queued = self.queued >= QUEUED_REPORTS_LEAST;
+        let newest = self.delivery_rate(NEWEST).filter(|_| queued).unwrap_or(f64::MAX);
+        if self.queue > FULL && newest < MUCH_SLOWER * slowest.min(self.rate) {
+            // One delivery rate is rough, but to wait for a second report would add as much queue
+            // again.
+            self.rate = newest;
+        } else if self.queued >= QUEUED_REPORTS {
+            // Intervals before the queue stood would count what the link did not decide.
+            let intervals = (self.queued as usize - 1).min(INTERVALS_QUEUED);
+            if let Some(rate) = self.delivery_rate(intervals) {
+                // Less is delivered than was sent: the queue grows. More: it drains. As much, while
+                // a queue should drain: then the delay may be no queue, and the rate is only a
+                // lower bound. So it is with a short queue that a burst left behind.
+                let by_link = rate < BELOW_SENT * slowest || rate > ABOVE_SENT * fastest;
+                let steady = self.pace > STEADY_PACE * self.rate;
                 let bound = sample.limited || self.queue > FULL;
-                self.rate = if bound && (told || steady) { rate } else { self.rate.max(rate) };
+                self.rate = if bound && (by_link || steady) { rate } else { self.rate.max(rate) };
             }
-        } else if let Some(rate) = self.delivery_rate(3) {
+        } else if let Some(rate) = self.delivery_rate(INTERVALS_FREE) {
             self.rate = self.rate.max(rate);
         }
-        let idle = self.queue < QUEUE / 2.0;
+        // While the queue is drained on purpose its absence says nothing of the rate.
+        let idle = self.queue < NO_QUEUE;
         let empty = sample.limited && idle && !draining;
         self.empty = empty.then(|| self.empty.unwrap_or(now));
-        // What the pace does shows a round trip later.
-        let patience = self.patience + 3.0 * self.round_trip;
+        // The pace's effect shows a round trip later at the earliest.
+        let patience = self.patience + ROUND_TRIPS_TO_SHOW * self.round_trip;
         if self.empty.is_some_and(|since| (now - since).as_secs_f64() >= patience) {
             self.empty = None;
             return self.begin(PROBE);
         }
-        // More than was sent comes through while a queue drains. If not, it is no queue.
-        let slow = sample.limited && fastest < 0.95 * self.rate;
-        let sent_less = self.delivery_rate(4).is_some_and(|rate| rate < 1.03 * fastest);
-        self.low = if slow && sent_less { self.low + 1 } else { 0 };
-        if self.low >= 5 {
-            self.low = 0;
+        // While a queue drains more is delivered than is sent. If not, the path became longer: its
+        // delay is the new minimum, or the pace would stay low for ten seconds.
+        let slow = sample.limited && fastest < STEADY_PACE * self.rate;
+        let delivered = self.delivery_rate(INTERVALS_DRAINING);
+        let no_more_than_sent = delivered.is_some_and(|rate| rate < NO_DRAINING * fastest);
+        self.not_draining = if slow && no_more_than_sent { self.not_draining + 1 } else { 0 };
+        if self.not_draining >= LONGER_PATH_REPORTS {
+            self.not_draining = 0;
             self.base = Some(Base::new(sample.one_way, now));
             self.queue = 0.0;
         }
-        self.steer(if draining { -TARGET / 2.0 } else { TARGET });
+        self.steer(if draining { DRAIN_TARGET } else { TARGET });
     }
 
     /// The slowest and the fastest pace at which what was reported can have been sent.
     fn paces_behind(&self, now: Instant) -> (f64, f64) {
-        let since = now - nanos(0.1 + 1.5 * self.round_trip + self.queue.min(1.0));
+        let queue = self.queue.min(PACE_AGE_QUEUE);
+        let since = now - nanos(PACE_AGE + PACE_AGE_ROUND_TRIPS * self.round_trip + queue);
         let paces = self.paces.iter().rev().take_while(|(at, _)| *at >= since);
         let all = paces.map(|(_, pace)| *pace).chain([self.pace]);
         all.fold((f64::MAX, 0.0), |(low, high), pace| (pace.min(low), pace.max(high)))
     }
 
+    /// Sets the pace so that the queue approaches `target` seconds.
     fn steer(&mut self, target: f64) {
         let gain = 1.0 + (target - self.queue) / (TAU + 2.0 * self.round_trip);
-        // A link that drops instead of queueing would drop for ever what is sent above its rate.
         let drops = self.queue < QUEUE && self.loss > SHALLOW;
-        self.pace = self.rate * gain.clamp(0.25, if drops { 0.98 } else { 1.1 });
+        let fastest = if drops { FASTEST_PACE_DROPPING } else { FASTEST_PACE };
+        self.pace = self.rate * gain.clamp(SLOWEST_PACE, fastest);
+    }
+
+    /// Adds a report to the history; returns whether more bytes were delivered than before.
+    fn remember(&mut self, sample: &Sample) -> bool {
+        let advanced = self.history.back().is_none_or(|(bytes, _)| sample.bytes > *bytes);
+        if advanced {
+            if self.history.len() == HISTORY {
+                self.history.pop_front();
+            }
+            self.history.push_back((sample.bytes, sample.at));
+        }
+        advanced
     }
 
     /// Bytes per second over the last `intervals` reports, or over more where these hold little.
@@ -344,14 +455,15 @@ impl RateControl {
         let spans = self.history.range(..=first).rev();
         spans
             .map(|(from, since)| (bytes - from, at.wrapping_sub(*since)))
-            .find(|(bytes, micros)| *micros >= 5_000 && *bytes >= 4_500)
+            .find(|(bytes, micros)| *micros >= SPAN_MICROS && *bytes >= SPAN_BYTES)
             .map(|(bytes, micros)| bytes as f64 * 1e6 / f64::from(micros))
     }
 
-    /// Takes in a one-way delay; answers whether the queue should be drained now.
+    /// Takes in a one-way delay; returns whether the queue should be drained now.
     fn note_delay(&mut self, one_way: u32, now: Instant) -> bool {
         let base = self.base.get_or_insert(Base::new(one_way, now));
         if now - base.started >= BASE_PERIOD {
+            // Two periods, so that the minimum of the last one is still known when a new begins.
             *base = Base { current: one_way, previous: base.current, started: now };
         }
         if later(base.current, one_way) > 0 {

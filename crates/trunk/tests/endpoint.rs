@@ -5,7 +5,8 @@ mod world;
 use proptest::prelude::*;
 use sheaf_stage::{DropReason, Duration, Instant};
 use sheaf_trunk::{
-    Care, ConfigError, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId, Scheduler,
+    ConfigError, DeliveryMode, Endpoint, EndpointConfig, Fill, FrameKind, LinkConfig, LinkId,
+    Received, Refusal, Scheduler, Transmit,
 };
 use sheaf_wire::ip::example_udp;
 use sheaf_wire::trunk::{Control, Hello, Packing, Predecessor, Repr, push, tag};
@@ -26,12 +27,12 @@ fn talk(a: &mut Endpoint, b: &mut Endpoint, now: Instant) {
     let mut frame = Vec::new();
     for _ in 0..1_000 {
         let mut silent = true;
-        while let Some(link) = a.poll_transmit(now, &mut frame) {
-            b.handle_frame(link, &frame, now);
+        while let Some(Transmit { link, .. }) = a.poll_transmit(now, &mut frame) {
+            b.handle_frame(link, None, &frame, now);
             silent = false;
         }
-        while let Some(link) = b.poll_transmit(now, &mut frame) {
-            a.handle_frame(link, &frame, now);
+        while let Some(Transmit { link, .. }) = b.poll_transmit(now, &mut frame) {
+            a.handle_frame(link, None, &frame, now);
             silent = false;
         }
         if silent {
@@ -77,12 +78,12 @@ fn an_idle_link_is_probed_ten_times_a_second() {
     let (mut now, mut frames, mut frame) = (Instant::ZERO, 0, Vec::new());
     while now < Instant::ZERO + 10 * SECOND {
         for _ in 0..4 {
-            while let Some(link) = a.poll_transmit(now, &mut frame) {
+            while let Some(Transmit { link, .. }) = a.poll_transmit(now, &mut frame) {
                 frames += 1;
-                b.handle_frame(link, &frame, now);
+                b.handle_frame(link, None, &frame, now);
             }
-            while let Some(link) = b.poll_transmit(now, &mut frame) {
-                a.handle_frame(link, &frame, now);
+            while let Some(Transmit { link, .. }) = b.poll_transmit(now, &mut frame) {
+                a.handle_frame(link, None, &frame, now);
             }
         }
         let next = a.next_deadline().into_iter().chain(b.next_deadline()).min().unwrap();
@@ -95,23 +96,43 @@ fn an_idle_link_is_probed_ten_times_a_second() {
 #[test]
 fn data_of_an_unknown_session_is_refused_and_counted() {
     let (mut a, mut b) = (end(1, 1), end(2, 1));
-    b.handle_frame(LinkId(0), &data(1, 1), Instant::ZERO);
-    talk(&mut a, &mut b, Instant::ZERO);
-    b.handle_frame(LinkId(0), &data(77, 1), Instant::ZERO);
+    let now = Instant::ZERO;
+    let refused = Received::Refused(Refusal::UnknownSession);
+    assert_eq!(b.handle_frame(LinkId(0), None, &data(1, 1), now), refused);
+    talk(&mut a, &mut b, now);
+    assert_eq!(b.handle_frame(LinkId(0), None, &data(77, 1), now), refused);
     assert_eq!(b.stats().unknown_session, 2);
-    assert_eq!(b.poll_deliver(Instant::ZERO), None);
-    b.handle_frame(LinkId(0), &data(1, 1), Instant::ZERO);
-    assert!(b.poll_deliver(Instant::ZERO).is_some());
+    assert_eq!(b.poll_deliver(now), None);
+    let accepted = Received::Accepted { kind: FrameKind::Data, new_address: None };
+    assert_eq!(b.handle_frame(LinkId(0), None, &data(1, 1), now), accepted);
+    assert!(b.poll_deliver(now).is_some());
+}
+
+#[test]
+fn the_result_says_what_became_of_each_frame() {
+    let (mut a, mut b) = (end(1, 1), end(2, 1));
+    let now = Instant::ZERO;
+    talk(&mut a, &mut b, now);
+    let mut take = |link, frame: &[u8]| b.handle_frame(LinkId(link), None, frame, now);
+    let accepted = |kind| Received::Accepted { kind, new_address: None };
+    assert_eq!(take(0, &hello(1, 2)), accepted(FrameKind::Hello));
+    assert_eq!(take(0, &data(1, 1)), accepted(FrameKind::Data));
+    assert_eq!(take(0, &data(1, 1)), Received::Dropped(DropReason::Duplicate));
+    assert_eq!(take(0, &data(1, 1 << 30)), Received::Dropped(DropReason::OutOfWindow));
+    assert_eq!(take(0, &hello(666, 0)), Received::Refused(Refusal::UnprovenSession));
+    assert_eq!(take(0, &hello(2, 2)), Received::Refused(Refusal::UnknownSession));
+    assert_eq!(take(1, &data(1, 2)), Received::Refused(Refusal::UnknownLink));
+    assert!(matches!(take(0, &[0x45; 3]), Received::Refused(Refusal::Malformed(_))));
 }
 
 #[test]
 fn a_forged_hello_does_not_replace_a_session() {
     let (mut a, mut b) = (end(1, 1), end(2, 1));
     talk(&mut a, &mut b, Instant::ZERO);
-    b.handle_frame(LinkId(0), &hello(666, 0), Instant::ZERO);
-    b.handle_frame(LinkId(0), &hello(666, 3), Instant::ZERO);
+    b.handle_frame(LinkId(0), None, &hello(666, 0), Instant::ZERO);
+    b.handle_frame(LinkId(0), None, &hello(666, 3), Instant::ZERO);
     assert_eq!(b.stats().sessions, 1);
-    b.handle_frame(LinkId(0), &data(1, 1), Instant::ZERO);
+    b.handle_frame(LinkId(0), None, &data(1, 1), Instant::ZERO);
     assert!(b.poll_deliver(Instant::ZERO).is_some());
 }
 
@@ -122,8 +143,8 @@ fn a_replaced_session_never_comes_back() {
     let mut fresh = end(3, 1);
     talk(&mut fresh, &mut b, Instant::ZERO);
     assert_eq!(b.stats().sessions, 2);
-    b.handle_frame(LinkId(0), &hello(1, 2), Instant::ZERO);
-    b.handle_frame(LinkId(0), &data(1, 1), Instant::ZERO);
+    b.handle_frame(LinkId(0), None, &hello(1, 2), Instant::ZERO);
+    b.handle_frame(LinkId(0), None, &data(1, 1), Instant::ZERO);
     assert_eq!((b.stats().sessions, b.stats().unknown_session), (2, 2));
 }
 
@@ -132,13 +153,14 @@ fn packets_that_cannot_go_are_dropped_with_a_reason() {
     let (mut a, mut b) = (end(1, 1), end(2, 1));
     let now = Instant::ZERO;
     let good = example_udp(&[0; 20]);
-    assert_eq!(a.handle_packet(&good, Care::Order, now), Err(DropReason::Unreachable));
+    assert_eq!(a.handle_packet(&good, DeliveryMode::Order, now), Err(DropReason::Unreachable));
     talk(&mut a, &mut b, now);
-    assert_eq!(a.handle_packet(b"rubbish", Care::Order, now), Err(DropReason::Malformed));
+    assert_eq!(a.handle_packet(b"rubbish", DeliveryMode::Order, now), Err(DropReason::Malformed));
     let big = example_udp(&[0; 2_000]);
-    assert_eq!(a.handle_packet(&big, Care::Order, now), Err(DropReason::TooBig));
-    let results: Vec<_> =
-        (0..10_000).map(|_| a.handle_packet(&example_udp(&[0; 1_400]), Care::Order, now)).collect();
+    assert_eq!(a.handle_packet(&big, DeliveryMode::Order, now), Err(DropReason::TooBig));
+    let results: Vec<_> = (0..10_000)
+        .map(|_| a.handle_packet(&example_udp(&[0; 1_400]), DeliveryMode::Order, now))
+        .collect();
     assert!(results.contains(&Err(DropReason::QueueFull)));
     assert!(a.sender().held() < 200, "{}", a.sender().held());
 }
@@ -159,13 +181,13 @@ fn ethernet_frames_of_any_kind_pass_too() {
     let sent: Vec<Vec<u8>> =
         [14, 20, 42, 60, 700, 800, 1_400].map(|len| vec![len as u8; len]).to_vec();
     for packet in &sent {
-        a.handle_packet(packet, Care::Order, now).unwrap();
+        a.handle_packet(packet, DeliveryMode::Order, now).unwrap();
     }
     let (mut frame, mut got, mut now) = (Vec::new(), Vec::new(), now);
     for _ in 0..50 {
-        while let Some(link) = a.poll_transmit(now, &mut frame) {
+        while let Some(Transmit { link, .. }) = a.poll_transmit(now, &mut frame) {
             frame.resize(frame.len().max(46), 0); // as Ethernet pads
-            b.handle_frame(link, &frame, now);
+            b.handle_frame(link, None, &frame, now);
             while let Some(packet) = b.poll_deliver(now) {
                 got.push(packet.to_vec());
             }
@@ -189,7 +211,7 @@ fn flows_without_care_for_order_never_wait_for_a_lost_packet() {
     bad.loss = 0.05;
     let mut world = World::new(EndpointConfig::default(), &[bad, pipe(10, 30)]);
     world.run(SECOND);
-    world.care = Care::Loose;
+    world.mode = DeliveryMode::Loose;
     world.offer(8.0, 1_000, 1);
     world.run(2 * SECOND);
     assert_eq!(world.ends[1].stats().reorder.waited, 0);
@@ -208,7 +230,7 @@ fn parameters_that_cannot_work_are_refused_with_a_remedy() {
     assert!(refused(|c| c.reorder.min_timer = SECOND).contains("min_timer <="));
     assert!(refused(|c| c.silence = 150 * MS).contains("twice probe"));
     assert_eq!(EndpointConfig::default().check(), Ok(()));
-    assert!(Endpoint::new(EndpointConfig::default(), 0).is_err());
+    assert!(<Endpoint>::new(EndpointConfig::default(), 0).is_err());
 }
 
 #[derive(Clone, Debug)]
@@ -219,7 +241,7 @@ enum Op {
     Lose(prop::sample::Index),
     Advance(u32),
     Up(u8, bool),
-    Tell(u8, Option<(u64, u64)>),
+    Fill(u8, Option<(u64, u64)>),
     Remove(u8),
     Add,
     Rubbish(u8, Vec<u8>),
@@ -229,17 +251,19 @@ enum Op {
 fn operations() -> impl Strategy<Value = Vec<Op>> {
     let index = any::<prop::sample::Index>;
     let damage = proptest::option::weighted(0.1, (index(), any::<u8>()));
+    let fill = proptest::option::of((0u64..200, 0u64..200));
+    let rubbish = proptest::collection::vec(any::<u8>(), 0..80);
     let op = prop_oneof![
-        20 => (0u8..6, 20u16..1_500, 0u8..3).prop_map(|(flow, len, care)| Op::Packet(flow, len, care)),
+        20 => (0u8..6, 20u16..1_500, 0u8..3).prop_map(|(f, len, mode)| Op::Packet(f, len, mode)),
         30 => (index(), damage, prop::bool::weighted(0.1)).prop_map(|(i, d, k)| Op::Bring(i, d, k)),
         3 => index().prop_map(Op::Lose),
         20 => (0u32..30_000).prop_map(Op::Advance),
         1 => (500_000u32..2_000_000).prop_map(Op::Advance),
         2 => (0u8..5, any::<bool>()).prop_map(|(link, up)| Op::Up(link, up)),
-        1 => (0u8..5, proptest::option::of((0u64..200, 0u64..200))).prop_map(|(l, f)| Op::Tell(l, f)),
+        1 => (0u8..5, fill).prop_map(|(link, fill)| Op::Fill(link, fill)),
         1 => (0u8..5).prop_map(Op::Remove),
         1 => Just(Op::Add),
-        1 => (0u8..5, proptest::collection::vec(any::<u8>(), 0..80)).prop_map(|(l, b)| Op::Rubbish(l, b)),
+        1 => (0u8..5, rubbish).prop_map(|(link, bytes)| Op::Rubbish(link, bytes)),
         1 => any::<bool>().prop_map(Op::Restart),
     ];
     proptest::collection::vec(op, 1..300)
@@ -259,14 +283,15 @@ struct Pair {
 impl Pair {
     fn apply(&mut self, op: Op) -> Result<(), TestCaseError> {
         match op {
-            Op::Packet(flow, len, care) => {
+            Op::Packet(flow, len, mode) => {
                 let mut payload = vec![flow; usize::from(len).max(28) - 24];
                 payload[..4].copy_from_slice(&self.number.to_be_bytes());
                 let mut packet = example_udp(&payload);
                 packet[20] = flow;
                 self.number += 1;
-                let care = [Care::Order, Care::Loose, Care::Copies][usize::from(care)];
-                let _ = self.ends[0].handle_packet(&packet, care, self.now);
+                let mode = [DeliveryMode::Order, DeliveryMode::Loose, DeliveryMode::Copies]
+                    [usize::from(mode)];
+                let _ = self.ends[0].handle_packet(&packet, mode, self.now);
             }
             Op::Bring(index, damage, keep) => {
                 for from in 0..2 {
@@ -285,7 +310,7 @@ impl Pair {
                         let at = at.index(frame.len());
                         frame[at] = value;
                     }
-                    self.ends[1 - from].handle_frame(link, &frame, self.now);
+                    self.ends[1 - from].handle_frame(link, None, &frame, self.now);
                 }
             }
             Op::Lose(index) => {
@@ -306,13 +331,15 @@ impl Pair {
             }
             Op::Up(link, true) => self.ends.iter_mut().for_each(|end| end.link_up(LinkId(link))),
             Op::Up(link, false) => self.ends[0].link_down(LinkId(link), self.now),
-            Op::Tell(link, fill) => {
+            Op::Fill(link, fill) => {
                 let fill = fill.map(|(waiting, limit)| Fill { waiting, limit });
                 self.ends[0].set_link_queue(LinkId(link), fill);
             }
             Op::Remove(link) => self.ends[0].remove_link(LinkId(link), self.now),
             Op::Add => drop(self.ends[0].add_link(LinkConfig::default())),
-            Op::Rubbish(link, bytes) => self.ends[1].handle_frame(LinkId(link), &bytes, self.now),
+            Op::Rubbish(link, bytes) => {
+                self.ends[1].handle_frame(LinkId(link), None, &bytes, self.now);
+            }
             Op::Restart(which) => {
                 self.session += 1;
                 let mut fresh = Endpoint::new(self.config.clone(), self.session).unwrap();
@@ -332,7 +359,7 @@ impl Pair {
     fn drain(&mut self) -> Result<(), TestCaseError> {
         let mut frame = Vec::new();
         for (end, wire) in self.ends.iter_mut().zip(&mut self.wires) {
-            while let Some(link) = end.poll_transmit(self.now, &mut frame) {
+            while let Some(Transmit { link, .. }) = end.poll_transmit(self.now, &mut frame) {
                 wire.push((link, frame.clone()));
                 let excess = wire.len().saturating_sub(500);
                 wire.drain(..excess);
@@ -372,7 +399,8 @@ proptest! {
         let ends = [make(1), make(2)];
         let wires = [Vec::new(), Vec::new()];
         let (now, number, session) = (Instant::ZERO, 0, 10);
-        let mut pair = Pair { config: config.clone(), ends, wires, now, number, session, got: vec![] };
+        let (config, got) = (config.clone(), Vec::new());
+        let mut pair = Pair { config, ends, wires, now, number, session, got };
         pair.drain()?;
         for op in ops {
             pair.apply(op)?;

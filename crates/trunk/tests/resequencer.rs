@@ -36,8 +36,9 @@ fn drain(resequencer: &mut Resequencer, now: Instant) -> Vec<u32> {
     std::iter::from_fn(|| resequencer.dequeue(now)).map(|delivery| delivery.seq).collect()
 }
 
+/// Offers a frame, which may be dropped, and takes out what is ready.
 fn put(resequencer: &mut Resequencer, arrival: Arrival, now: Instant) -> Vec<u32> {
-    resequencer.enqueue(arrival, now);
+    let _ = resequencer.enqueue(arrival, now);
     drain(resequencer, now)
 }
 
@@ -99,7 +100,7 @@ fn when_the_timer_fires_the_waiting_go_up_and_a_late_one_at_once() {
     assert_eq!(drain(&mut r, Instant::from_millis(79)), []);
     assert_eq!(drain(&mut r, Instant::from_millis(80)), [1, 2]);
     assert_eq!(r.timer(Flow::of_hash(0)), 80 * MS);
-    r.enqueue(next(0, 0), Instant::from_millis(81));
+    r.enqueue(next(0, 0), Instant::from_millis(81)).unwrap();
     let late = r.dequeue(Instant::from_millis(81)).unwrap();
     assert!(late.late && late.seq == 0);
     assert_eq!(r.timer(Flow::of_hash(0)), 81 * MS, "a late packet adds a millisecond");
@@ -166,14 +167,14 @@ fn memory_is_bounded_in_packets_and_bytes() {
     r.link_up(0);
     r.link_up(1);
     for seq in 1..5_000 {
-        r.enqueue(next(0, seq), Instant::ZERO);
+        r.enqueue(next(0, seq), Instant::ZERO).unwrap();
         drain(&mut r, Instant::ZERO);
         assert!(r.held() <= 512);
     }
     let mut r = resequencer(2, 0);
     let big = |seq: u32| Arrival { payload: vec![0; 60_000], ..next(0, 2 * seq + 1) };
     for seq in 0..1_000u32 {
-        r.enqueue(big(seq), Instant::ZERO);
+        r.enqueue(big(seq), Instant::ZERO).unwrap();
         assert!(r.held_bytes() <= 8 << 20);
         drain(&mut r, Instant::ZERO);
     }
@@ -293,7 +294,7 @@ proptest! {
             match op {
                 Op::Enqueue(arrival) => {
                     sent.insert(arrival.seq);
-                    r.enqueue(arrival.clone(), now);
+                    let _ = r.enqueue(arrival.clone(), now);
                 }
                 Op::Advance(time) => {
                     let until = now + *time;

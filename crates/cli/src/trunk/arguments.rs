@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 use sheaf_aggregate::{Rule, Rules, Verdict};
 use sheaf_netio::carrier::Mac;
 use sheaf_netio::ip;
-use sheaf_trunk::{Care, Scheduler};
+use sheaf_trunk::{DeliveryMode, Scheduler};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::MAX_LINKS;
 use std::fmt;
@@ -231,14 +231,14 @@ impl Arguments {
     }
 
     /// What `packet` needs.
-    pub fn care(&self, packet: &[u8]) -> Care {
-        let Ok(packet) = Ip::parse(packet) else { return Care::Order };
+    pub fn care(&self, packet: &[u8]) -> DeliveryMode {
+        let Ok(packet) = Ip::parse(packet) else { return DeliveryMode::Order };
         if self.copies.classify(&packet, 0) == Verdict::Gather {
-            Care::Copies
+            DeliveryMode::Copies
         } else if self.loose.classify(&packet, 0) == Verdict::Gather {
-            Care::Loose
+            DeliveryMode::Loose
         } else {
-            Care::Order
+            DeliveryMode::Order
         }
     }
 }
@@ -368,15 +368,15 @@ mod tests {
         let mut voice = plain.clone();
         voice[1] = 46 << 2;
         let default = parse("t0 path 10.0.0.1").unwrap();
-        assert_eq!(default.care(&voice), Care::Copies);
-        assert_eq!(default.care(&plain), Care::Order);
+        assert_eq!(default.care(&voice), DeliveryMode::Copies);
+        assert_eq!(default.care(&plain), DeliveryMode::Order);
         let none = parse("t0 path 10.0.0.1 copies none loose match dscp ef").unwrap();
-        assert_eq!(none.care(&voice), Care::Loose);
+        assert_eq!(none.care(&voice), DeliveryMode::Loose);
         let port = u16::from_be_bytes([plain[22], plain[23]]);
         let other = format!("t0 path 10.0.0.1 copies match proto udp dport {port} length 48");
-        assert_eq!(parse(&other).unwrap().care(&plain), Care::Copies);
-        assert_eq!(parse(&other).unwrap().care(&example_udp(&[0; 21])), Care::Order);
-        assert_eq!(default.care(&[0xff; 3]), Care::Order, "whatever it is");
+        assert_eq!(parse(&other).unwrap().care(&plain), DeliveryMode::Copies);
+        assert_eq!(parse(&other).unwrap().care(&example_udp(&[0; 21])), DeliveryMode::Order);
+        assert_eq!(default.care(&[0xff; 3]), DeliveryMode::Order, "whatever it is");
     }
 
     #[test]

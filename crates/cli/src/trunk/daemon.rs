@@ -13,7 +13,7 @@ mod answer;
 mod setup;
 
 use super::arguments::{Arguments, Priority};
-use super::member::{Change, Member, Origin};
+use super::member::{Change, End, Member};
 use super::report;
 use crate::control::{Service, Teller};
 use anyhow::{Context, ensure};
@@ -28,8 +28,8 @@ use sheaf_netio::segment;
 use sheaf_netio::tun::{Offload, Tun};
 use sheaf_netio::{clock, random};
 use sheaf_stage::{Duration, Instant};
-use sheaf_trunk::{Endpoint, EndpointConfig};
-use sheaf_wire::trunk::{Frame, HEADER_LEN};
+use sheaf_trunk::{Endpoint, EndpointConfig, Remote, Transmit};
+use sheaf_wire::trunk::HEADER_LEN;
 use std::io::{self, Write};
 
 /// How often the interfaces are looked at without news, and at most with news.
@@ -51,7 +51,7 @@ struct Daemon<'a> {
     arguments: &'a Arguments,
     priority: Priority,
     mtu: u16,
-    endpoint: Endpoint,
+    endpoint: Endpoint<End>,
     members: Vec<Member>,
     tun: Tun,
     coalescer: Coalescer,
@@ -99,6 +99,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     for spec in &arguments.members {
         let id = endpoint.add_link(spec.link())?;
         endpoint.link_down(id, now);
+        endpoint.set_remote(id, spec.remote());
         members.push(Member::new(spec.clone(), id));
     }
     let rules = |at: &usize| members[*at].spec.queue().is_some();
@@ -215,12 +216,11 @@ impl Daemon<'_> {
 
     /// Sends what may leave at `now`.
     fn transmit(&mut self, now: Instant) {
-        while let Some(id) = self.endpoint.poll_transmit(now, &mut self.frame) {
-            let member = &mut self.members[usize::from(id.0)];
-            if member.has_guest() && matches!(Frame::parse(&self.frame), Ok(Frame::Hello(_))) {
-                member.answer(&mut self.frame);
-            } else {
-                self.stale |= !member.push(&mut self.frame);
+        while let Some(Transmit { link, to }) = self.endpoint.poll_transmit(now, &mut self.frame) {
+            let member = &mut self.members[usize::from(link.0)];
+            // A frame without an address is for a link whose other end was forgotten.
+            if let Some(end) = to {
+                self.stale |= !member.push(end, &mut self.frame);
             }
         }
         for member in &mut self.members {
@@ -272,7 +272,10 @@ impl Daemon<'_> {
         let (endpoint, member) = (&mut self.endpoint, &mut self.members[index]);
         let Some(carrier) = member.carrier.take() else { return };
         let now = clock::now();
-        let each = |from: &Address, frame: &[u8]| take_frame(endpoint, member, from, frame, now);
+        // What was refused is counted by the endpoint.
+        let each = |from: &Address, frame: &[u8]| {
+            endpoint.handle_frame(member.id, End::of(from), frame, now);
+        };
         let result = self.inbox.receive(&carrier, each);
         // What the socket tells of earlier sending is no reason to close it.
         let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
@@ -293,6 +296,9 @@ impl Daemon<'_> {
                 change => member.spec.explain(change)?,
             };
             self.stale |= change != Change::Same;
+            if let Some(end) = member.found {
+                self.endpoint.set_remote(member.id, Remote::Fixed(Some(end)));
+            }
             if change == Change::Opened || member.carrier.is_none() {
                 self.endpoint.link_down(member.id, now);
             }
@@ -321,42 +327,6 @@ impl Daemon<'_> {
                 let state = if up { "up" } else { "down" };
                 tell(&format!("trunk {name}: link {} is {state}", member.spec));
             }
-        }
-    }
-}
-
-/// A frame from a link: whose is it?
-fn take_frame(
-    endpoint: &mut Endpoint,
-    member: &mut Member,
-    from: &Address,
-    frame: &[u8],
-    now: Instant,
-) {
-    let end = match member.origin(from) {
-        Origin::Peer => return endpoint.handle_frame(member.id, frame, now),
-        Origin::Stranger => {
-            member.counters.strangers += 1;
-            return;
-        }
-        Origin::Candidate(end) => end,
-    };
-    // Data carries eight bits of the session: too few to believe a new address.
-    let kind = Frame::parse(frame);
-    if !matches!(kind, Ok(Frame::Hello(_) | Frame::Report(_))) {
-        member.counters.strangers += 1;
-        return;
-    }
-    let accepted =
-        |endpoint: &Endpoint| (endpoint.stats().sessions, endpoint.link_received(member.id));
-    let before = accepted(endpoint);
-    endpoint.handle_frame(member.id, frame, now);
-    if accepted(endpoint) != before {
-        member.move_to(end);
-    } else {
-        member.counters.strangers += 1;
-        if matches!(kind, Ok(Frame::Hello(_))) {
-            member.invite(end);
         }
     }
 }

@@ -1,13 +1,8 @@
-//! One link of a trunk: its interface, its socket, and where the other end is.
+//! One link of a trunk: its interface and its socket.
 //!
 //! Interfaces come and go, sockets with them: whenever there is news, each member looks whether
-//! its interface is there and works, and opens or closes its socket.
-//!
-//! *Where the other end is.* A path without REMOTE takes the address that a hello or report came
-//! from which the endpoint accepted: they carry a session of 64 bits that only the other end
-//! knows. So the other end may sit behind a NAT that changes its mapping. A hello that it does not
-//! accept, as it names no session of ours, is answered to where it came from, once, and moves
-//! nothing: this is how an end that started anew learns our session.
+//! its interface is there and works, and opens or closes its socket. Where the other end is, is the
+//! endpoint's to say: it is given the address, or learns it (`sheaf_trunk::Remote`).
 
 use super::arguments::{Peer, Spec};
 use anyhow::{Context, ensure};
@@ -18,8 +13,9 @@ use sheaf_netio::monitor::Interface;
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::socket::unsent;
 use sheaf_netio::{ip, neigh, qdisc};
-use sheaf_trunk::{Fill, LinkConfig, LinkId};
+use sheaf_trunk::{Fill, LinkConfig, LinkId, Remote};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 
@@ -31,22 +27,29 @@ const FULL_MEMORY: u64 = 2304;
 /// The largest frame that any carrier takes: what fits a UDP datagram.
 const LARGEST: u32 = 65_000;
 
-/// An end of a link.
+/// The address of an end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub enum End {
+    /// On the same link.
     Mac(Mac),
+    /// On a path.
     Udp(SocketAddr),
 }
 
-/// Where a frame came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The other end.
-    Peer,
-    /// Perhaps the other end at a new address.
-    Candidate(SocketAddr),
-    /// Somebody else.
-    Stranger,
+impl End {
+    /// The sender of a frame; `None` of a frame that was not sent to us alone.
+    pub fn of(from: &Address) -> Option<End> {
+        from.mac_to_us().map(End::Mac).or_else(|| from.udp_end().map(End::Udp))
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::Mac(mac) => f.write_str(&mac.map(|byte| format!("{byte:02x}")).join(":")),
+            End::Udp(address) => address.fmt(f),
+        }
+    }
 }
 
 /// What [`Member::look`] found.
@@ -60,17 +63,6 @@ pub enum Change {
     Closed,
 }
 
-/// What happened below the endpoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Frames from somebody else.
-    pub strangers: u64,
-    /// Frames that the kernel did not take.
-    pub unsent: u64,
-    /// Times that the other end was found at a new address.
-    pub moves: u64,
-}
-
 /// One link.
 pub struct Member {
     /// What was asked for.
@@ -79,8 +71,10 @@ pub struct Member {
     pub id: LinkId,
     /// Its socket, while its interface works.
     pub carrier: Option<Carrier>,
-    /// What happened.
-    pub counters: Counters,
+    /// Frames that the kernel did not take.
+    pub unsent: u64,
+    /// The address of the other end, where it was given and is found.
+    pub found: Option<End>,
     /// The interface that the socket is bound to; 0 for none.
     index: u32,
     /// The interface has a queueing discipline; the socket once had unsent frames.
@@ -88,10 +82,8 @@ pub struct Member {
     had_unsent: bool,
     /// Frames may wait in the device.
     stirred: bool,
-    peer: Option<End>,
-    to: Option<Address>,
-    /// Who said hello and is to be answered.
-    guest: Option<SocketAddr>,
+    /// The address that the frames in the outbox go to, as we write it and as the kernel does.
+    to: Option<(End, Address)>,
     outbox: Outbox,
 }
 
@@ -102,24 +94,15 @@ impl Member {
             spec,
             id,
             carrier: None,
-            counters: Counters::default(),
+            unsent: 0,
+            found: None,
             index: 0,
             has_discipline: false,
             had_unsent: false,
             stirred: false,
-            peer: None,
             to: None,
-            guest: None,
             outbox: Outbox::default(),
         }
-    }
-
-    /// Where the other end is, for people.
-    pub fn peer(&self) -> Option<String> {
-        Some(match self.peer? {
-            End::Mac(mac) => mac.map(|byte| format!("{byte:02x}")).join(":"),
-            End::Udp(address) => address.to_string(),
-        })
     }
 
     /// Opens or closes the socket as the interfaces now are, and finds the other end where it has
@@ -146,6 +129,7 @@ impl Member {
                 self.carrier = None;
                 self.carrier = Some(self.spec.open(device.map(|(name, _)| name), index)?);
                 self.index = index;
+                self.to = None;
                 (self.had_unsent, self.stirred) = (false, false);
                 let rules = self.spec.queue().is_some();
                 self.has_discipline = rules && qdisc::waiting(netlink, index)?.is_some();
@@ -153,17 +137,17 @@ impl Member {
             }
         };
         match &self.spec {
-            Spec::Ethernet { peer: Peer::Mac(mac), .. } => self.turn_to(End::Mac(*mac)),
+            Spec::Ethernet { peer: Peer::Mac(mac), .. } => self.found = Some(End::Mac(*mac)),
             Spec::Ethernet { peer: Peer::Address(address), dev, .. } => {
                 let (address, known) = (*address, neigh::dump(netlink, self.index)?);
                 match known.into_iter().find(|neighbour| neighbour.address == address) {
-                    Some(neighbour) => self.turn_to(End::Mac(neighbour.mac)),
+                    Some(neighbour) => self.found = Some(End::Mac(neighbour.mac)),
                     // Whoever has no way there finds out later.
                     None => drop(ask_for(address, dev, self.index)),
                 }
             }
             Spec::Path { remote: Some(remote), .. } => {
-                self.turn_to(End::Udp(scoped(*remote, self.index)));
+                self.found = Some(End::Udp(scoped(*remote, self.index)));
             }
             Spec::Path { remote: None, .. } => {}
         }
@@ -193,45 +177,19 @@ impl Member {
         self.stirred
     }
 
-    /// Where a frame came from.
-    pub fn origin(&self, from: &Address) -> Origin {
-        let learns = matches!(self.spec, Spec::Path { remote: None, .. });
-        match (self.peer, from.udp_end()) {
-            (Some(End::Mac(mac)), _) if from.mac_to_us() == Some(mac) => Origin::Peer,
-            (Some(End::Udp(peer)), Some(end)) if end == peer => Origin::Peer,
-            (_, Some(end)) if learns => Origin::Candidate(end),
-            _ => Origin::Stranger,
+    /// Takes a frame for `end`; sends when there are many. Whether the interface is still there.
+    pub fn push(&mut self, end: End, frame: &mut Vec<u8>) -> bool {
+        let mut there = true;
+        if self.to.is_none_or(|(before, _)| before != end) {
+            there = self.flush();
+            let address = match end {
+                End::Mac(mac) => Address::ethernet(mac, self.index),
+                End::Udp(address) => Address::udp(address),
+            };
+            self.to = Some((end, address));
         }
-    }
-
-    /// The other end is at `end` from now on.
-    pub fn move_to(&mut self, end: SocketAddr) {
-        self.counters.moves += 1;
-        self.guest = None;
-        self.turn_to(End::Udp(end));
-    }
-
-    /// `end` is to get the next hello.
-    pub fn invite(&mut self, end: SocketAddr) {
-        self.guest = Some(end);
-    }
-
-    /// Whether the next hello goes elsewhere than to the other end.
-    pub fn has_guest(&self) -> bool {
-        self.guest.is_some()
-    }
-
-    /// Sends a hello to whom it answers.
-    pub fn answer(&mut self, frame: &mut Vec<u8>) {
-        let (Some(guest), Some(carrier)) = (self.guest.take(), &mut self.carrier) else { return };
-        let mut outbox = Outbox::default();
-        outbox.push(frame);
-        self.counters.unsent += outbox.send(carrier, &Address::udp(guest)).refused;
-    }
-
-    /// Takes a frame to send; sends when there are many. Whether the interface is still there.
-    pub fn push(&mut self, frame: &mut Vec<u8>) -> bool {
-        !self.outbox.push(frame) || self.flush()
+        let full = self.outbox.push(frame);
+        there && (!full || self.flush())
     }
 
     /// Sends what waits. Whether the interface is still there.
@@ -239,12 +197,12 @@ impl Member {
         if self.outbox.is_empty() {
             return true;
         }
-        let (Some(carrier), Some(to)) = (&mut self.carrier, &self.to) else {
+        let (Some(carrier), Some((_, to))) = (&mut self.carrier, &self.to) else {
             self.outbox.clear();
             return true;
         };
         let Sent { refused, gone } = self.outbox.send(carrier, to);
-        self.counters.unsent += refused;
+        self.unsent += refused;
         if self.spec.queue().is_some() {
             self.stirred = true;
             // It is soon sent: the moment to see whether the device tells at all.
@@ -255,14 +213,6 @@ impl Member {
         }
         !gone
     }
-
-    fn turn_to(&mut self, end: End) {
-        self.peer = Some(end);
-        self.to = Some(match end {
-            End::Mac(mac) => Address::ethernet(mac, self.index),
-            End::Udp(address) => Address::udp(address),
-        });
-    }
 }
 
 impl Spec {
@@ -271,6 +221,14 @@ impl Spec {
         match self {
             Spec::Ethernet { queue, .. } => *queue,
             Spec::Path { .. } => None,
+        }
+    }
+
+    /// Where the other end is as far as this says; what was given has to be found first.
+    pub fn remote(&self) -> Remote<End> {
+        match self {
+            Spec::Path { remote: None, .. } => Remote::Learned(None),
+            _ => Remote::Fixed(None),
         }
     }
 

@@ -1,5 +1,5 @@
-//! `queue KIND …`: how the rate queue is managed, in the words of tc(8) and, for weighted queues, of
-//! ipfw(8).
+//! `queue KIND …`: how the rate queue is managed, in the words of tc(8) and, for weighted queues,
+//! of ipfw(8).
 //!
 //! ```text
 //! fifo | bfifo limit SIZE | pfifo_head_drop
@@ -11,9 +11,10 @@
 //! drr|wf2q+ [quantum SIZE] [limit N] { queue N weight W [dscp CLASSES] }…
 //! ```
 //!
-//! The words of a kind follow it without others between; the first word that is none of its own ends
-//! them. What is left out of RED is as in tc-red(8): max is a quarter of limit, min a third of max,
-//! burst (2 · min + max) / (3 · avpkt), probability 0.02; bandwidth is the link's rate, or 10mbit.
+//! The words of a kind follow it without others between; the first word of another option ends
+//! them. Words of RED that are left out are as in tc-red(8): max is a quarter of limit, min a third of
+//! max, burst (2 · min + max) / (3 · avpkt), probability 0.02; bandwidth is the link's rate, or
+//! 10mbit.
 
 use super::{OptionError, Reader, parse, time};
 use crate::error::ConfigError;
@@ -141,9 +142,9 @@ impl Red {
     }
 }
 
-/// The weight with which a burst of so many packets into an empty queue is not dropped from:
-/// burst + 1 - min / avpkt = (1 - (1 - w)^burst) / w (Floyd and Jacobson 1993, section 6), a power of
-/// two as in tc.
+/// The weight with which no packet of a burst of this length into an empty queue is dropped. It
+/// solves `burst + 1 - min / avpkt = (1 - (1 - w)^burst) / w` (Floyd and Jacobson 1993, section 6),
+/// and is a power of two as in tc.
 fn weight(min: u64, burst: u64, mean_packet: u64) -> Result<f64, OptionError> {
     let (burst, room) = (burst as f64, burst as f64 + 1.0 - min as f64 / mean_packet as f64);
     let fits = |weight: &f64| room <= (1.0 - (1.0 - weight).powf(burst)) / weight;

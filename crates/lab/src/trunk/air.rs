@@ -119,7 +119,7 @@ mod tests {
             moving.step(&mut medium, now);
             let to = sheaf_medium::To::Radio(FAR);
             let frame = sheaf_medium::Frame { from: NEAR, to, bytes: 1500, payload: () };
-            medium.enqueue(frame, now);
+            medium.enqueue(frame, now).unwrap();
             let done = medium.dequeue(now + Duration::from_millis(900)).unwrap();
             (done.result.is_ok(), done.ended - done.started)
         };

@@ -11,7 +11,7 @@ use crate::tcp::Host;
 use sheaf_medium::{Frame, Medium, RadioId, To};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
 use sheaf_stage::{Bitrate, Instant, Stage};
-use sheaf_trunk::{Care, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId};
+use sheaf_trunk::{DeliveryMode, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId, Transmit};
 use std::net::Ipv4Addr;
 
 /// What a place in a transmit queue counts, in bytes: the queue holds frames of any size.
@@ -99,9 +99,7 @@ impl Channel {
 
     fn send(&mut self, frame: Frame<Vec<u8>>, now: Instant, out: &mut Outbox<Message>) {
         let from = frame.from;
-        let refused = self.medium.queue_drops(from);
-        self.medium.enqueue(frame, now);
-        if self.medium.queue_drops(from) != refused {
+        if self.medium.enqueue(frame, now).is_err() {
             self.done(from, out);
         }
         self.drain(now, out);
@@ -231,7 +229,7 @@ impl Station {
                 self.traffic.receive(bytes, &mut self.meter, now);
             }
             (Message::Frame { link, bytes }, Carrier::Trunk(end)) => {
-                end.handle_frame(LinkId(link as u8), &bytes, now);
+                end.handle_frame(LinkId(link as u8), None, &bytes, now);
             }
             (Message::Send { .. }, _) => unreachable!("for a channel"),
         }
@@ -256,9 +254,9 @@ impl Station {
         }
         // What cannot be sent is dropped, as on an interface; the trunk counts it.
         traffic.poll(meter, now, |packet| {
-            let _ = end.handle_packet(&packet, Care::Order, now);
+            let _ = end.handle_packet(&packet, DeliveryMode::Order, now);
         });
-        while let Some(link) = end.poll_transmit(now, frame) {
+        while let Some(Transmit { link, .. }) = end.poll_transmit(now, frame) {
             let link = usize::from(link.0);
             radios[link].send(frame.clone(), out);
             tell(end, link, radios[link].waiting);

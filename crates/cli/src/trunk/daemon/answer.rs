@@ -5,7 +5,7 @@ use crate::trunk::member::Member;
 use crate::trunk::report::{Link, Trunk};
 use sheaf_netio::clock;
 use sheaf_stage::{DropReason, Duration, Instant};
-use sheaf_trunk::LinkStats;
+use sheaf_trunk::{LinkReceived, LinkStats};
 
 impl Daemon<'_> {
     /// All that is known now.
@@ -59,9 +59,11 @@ impl Daemon<'_> {
             jitter,
             ..
         } = self.endpoint.link_stats(member.id, now).unwrap_or_default();
+        let received = self.endpoint.link_received(member.id).unwrap_or_default();
+        let LinkReceived { frames: frames_received, strangers, moves } = received;
         Link {
             link: member.spec.to_string(),
-            peer: member.peer(),
+            peer: self.endpoint.remote(member.id).map(|end| end.to_string()),
             carrier: member.carrier.is_some(),
             up,
             used,
@@ -73,10 +75,10 @@ impl Daemon<'_> {
             waiting,
             frames_sent: frames,
             bytes_sent: bytes,
-            frames_received: self.endpoint.link_received(member.id).unwrap_or_default(),
-            strangers: member.counters.strangers,
-            unsent: member.counters.unsent,
-            moves: member.counters.moves,
+            frames_received,
+            strangers,
+            unsent: member.unsent,
+            moves,
         }
     }
 }

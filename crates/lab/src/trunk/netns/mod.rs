@@ -169,7 +169,9 @@ impl Bed {
                     let bytes = (len - ETHERNET) as u32;
                     let now = Instant::ZERO + (clock::now() - start);
                     let payload = frame.to_vec();
-                    medium.enqueue(Frame { from, to: To::Radio(to), bytes, payload }, now);
+                    let frame = Frame { from, to: To::Radio(to), bytes, payload };
+                    // There is room: fewer than IN_HAND wait.
+                    let _ = medium.enqueue(frame, now);
                 }
             }
         }

@@ -142,15 +142,13 @@ impl<'a> Testbed<'a> {
                 let Some(to) = host::destination(frame, self.hosts.len()) else { continue };
                 let now = Instant::ZERO + (clock::now() - self.start);
                 let from = RadioId(index as u32);
-                let refused = self.medium.queue_drops(from);
                 let frame = Frame {
                     from,
                     to: To::Radio(RadioId(to as u32)),
                     bytes: host::ip_len(frame),
                     payload: frame.to_vec(),
                 };
-                self.medium.enqueue(frame, now);
-                if self.medium.queue_drops(from) != refused {
+                if self.medium.enqueue(frame, now).is_err() {
                     self.finished(index);
                 }
             }

@@ -78,11 +78,10 @@ impl Node for Actor {
             (Actor::Host(host), message) => host.receive(message, now, out),
             (Actor::Air(medium), Message::Send { from, to, packet }) => {
                 let radio = RadioId(from as u32);
-                let refused = medium.queue_drops(radio);
                 let bytes = packet.len() as u32;
                 let to = To::Radio(RadioId(to as u32));
-                medium.enqueue(Frame { from: radio, to, bytes, payload: packet }, now);
-                if medium.queue_drops(radio) != refused {
+                let frame = Frame { from: radio, to, bytes, payload: packet };
+                if medium.enqueue(frame, now).is_err() {
                     out.send(NodeId(from as u32), Message::Finished);
                 }
                 transmitted(medium, now, out);
