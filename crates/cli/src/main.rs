@@ -10,9 +10,11 @@ mod lab;
 mod rule;
 mod show;
 mod signals;
+mod tables;
 mod trunk;
 mod verbose;
 mod window;
+mod words;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -65,7 +67,7 @@ enum Command {
         words: Vec<String>,
     },
     /// Lower the TCP windows that pass an interface so that no queue builds, until Ctrl-C
-    #[command(help_template = GRAMMAR, after_help = window::HELP)]
+    #[command(help_template = GRAMMAR, after_help = window::help())]
     Window {
         /// dev IF capacity RATE …
         #[arg(trailing_var_arg = true, value_name = "WORDS")]
