@@ -46,21 +46,21 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Gather small packets to the same next hop or far end into one frame, until Ctrl-C
-    #[command(help_template = GRAMMAR, after_help = aggregate::HELP)]
+    #[command(help_template = GRAMMAR, after_help = aggregate::help())]
     Aggregate {
         /// dev IF peer ADDR …
         #[arg(trailing_var_arg = true, value_name = "WORDS")]
         words: Vec<String>,
     },
     /// Take meta packets apart on an interface; stays until `off`
-    #[command(help_template = GRAMMAR, after_help = aggregate::SPLIT_HELP)]
+    #[command(help_template = GRAMMAR, after_help = aggregate::split_help())]
     Split {
         /// dev IF peer ADDR … | off
         #[arg(trailing_var_arg = true, value_name = "WORDS")]
         words: Vec<String>,
     },
     /// Make one interface of several links, until Ctrl-C
-    #[command(help_template = GRAMMAR, after_help = trunk::HELP)]
+    #[command(help_template = GRAMMAR, after_help = trunk::help())]
     Trunk {
         /// NAME { dev IF peer MAC|ADDR | path LOCAL REMOTE } …
         #[arg(trailing_var_arg = true, value_name = "WORDS")]

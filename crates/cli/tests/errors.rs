@@ -63,7 +63,7 @@ fn a_word_that_is_none_is_answered_with_those_that_are() {
         ("agregate", &["a similar subcommand exists: 'aggregate'", "see `sheaf --help`"][..]),
         ("lab frob", &["unrecognized subcommand 'frob'", "see `sheaf lab --help`"]),
         ("aggregate --frob dev v0", &["'--frob'", "see `sheaf aggregate --help`"]),
-        ("aggregate dev v0 xyzzy", &["unknown keyword \"xyzzy\"; give one of dev, min, max"]),
+        ("aggregate dev v0 xyzzy", &["unknown keyword \"xyzzy\"; give one of dev, peer, to"]),
         ("aggregate dev v0 per any", &["did you mean \"peer\"?"]),
         ("split dev v0 xyzzy", &["give one of dev, peer, from, off"]),
         ("trunk t0 pth 10.5.0.1", &["did you mean \"path\"?"]),
@@ -83,12 +83,12 @@ fn a_value_that_cannot_be_is_answered_with_one_that_can() {
     let host = host();
     for (line, told) in [
         ("aggregate dev v0 peer any timeout -5ms", "write it like 5ms"),
-        ("aggregate dev v0 peer any hold 5", "write it like 5ms"),
+        ("aggregate dev v0 peer any hold 5", "hold 5 has no unit; write 5ms or 5us"),
         (
             "aggregate dev v0 peer any max 99999",
             "max 99999 is out of range; give 100 to 2048 bytes",
         ),
-        ("aggregate dev v0 peer any inflight x", "is no number; write it like 3"),
+        ("aggregate dev v0 peer any inflight x", "is not a number; write it like 1"),
         ("aggregate dev v0 peer any inflight 99999999999", "give a smaller number"),
         ("trunk t0 path 10.5.0.1 mtu -1", "write it like 1500"),
         ("trunk t0 path 10.5.0.1 mtu 1500", "give at most 1464, or auto"),
@@ -115,7 +115,7 @@ fn a_word_too_many_or_too_few_is_told() {
         ("aggregate dev v0 dev v1", "dev is given twice; give it once"),
         ("aggregate dev v0 peer any peer any", "peer any is given twice; give it once"),
         ("split dev v0 off off", "off is given twice; give it once"),
-        ("split dev v0", "give peer ADDRESS, from ADDRESS, or off"),
+        ("split dev v0", "give peer ADDR, from ADDR, or off"),
         ("trunk t0", "write path LOCAL REMOTE"),
         ("trunk t0 path 10.5.0.1 scheduler rr scheduler rr", "give it once"),
         ("window dev v0", "write capacity 20mbit"),

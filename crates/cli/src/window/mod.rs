@@ -17,7 +17,7 @@ pub use report::{Report, text};
 
 /// The text of `--help`.
 pub fn help() -> String {
-    help::help(GRAMMARS, words::EXAMPLES)
+    help::help(GRAMMARS, &[], words::EXAMPLES)
 }
 
 /// Every form of the command line.

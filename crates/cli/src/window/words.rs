@@ -26,6 +26,8 @@ pub static GRAMMAR: Grammar<Draft, Arguments> = Grammar {
     command: "window",
     about: "lower the TCP windows that pass an interface so that no queue builds",
     operands: &[],
+    operand_help: "",
+    operand_about: "",
     sections: &[&WORDS],
     tail: None,
     finish,

@@ -1,7 +1,7 @@
 //! `--help`, made from the tables.
 
 use super::Spelling;
-use super::outline::{Outline, Token, Word, plain, wrap};
+use super::outline::{Piece, Token, Way, Word, plain, wrap};
 use std::fmt::Write;
 
 /// Characters of a line.
@@ -9,8 +9,8 @@ const WIDTH: usize = 100;
 /// The column in which explanations begin.
 const COLUMN: usize = 24;
 
-/// The usage of all `grammars` of one command, their words, and `examples`.
-pub fn help(grammars: &[&dyn Spelling], examples: &[&str]) -> String {
+/// The usage of all `grammars` of one command, their words, `notes`, and `examples`.
+pub fn help(grammars: &[&dyn Spelling], notes: &[&str], examples: &[&str]) -> String {
     let outlines: Vec<_> = grammars.iter().map(|grammar| grammar.outline()).collect();
     let mut text = String::new();
     for (at, outline) in outlines.iter().enumerate() {
@@ -21,6 +21,11 @@ pub fn help(grammars: &[&dyn Spelling], examples: &[&str]) -> String {
             let _ = writeln!(text, "{:12}{}", "", outline.about);
         }
     }
+    for outline in outlines.iter().filter(|outline| !outline.operand_help.is_empty()) {
+        text.push('\n');
+        let operands = outline.operands.iter().map(Piece::token).collect();
+        row(&mut text, 2, operands, outline.operand_help);
+    }
     let mut shown = Vec::new();
     for section in outlines.iter().flat_map(|outline| &outline.sections) {
         // Several grammars share sections.
@@ -29,13 +34,22 @@ pub fn help(grammars: &[&dyn Spelling], examples: &[&str]) -> String {
             continue;
         }
         shown.push(key);
-        text.push('\n');
+        let continues = section.title.is_empty() && !outlines[0].operand_help.is_empty();
+        if !continues {
+            text.push('\n');
+        }
         match (section.title, section.name) {
             ("", _) => {}
             (title, "") => _ = writeln!(text, "{title}:"),
             (title, name) => _ = writeln!(text, "{title} ({name}):"),
         }
         rows(&mut text, &section.words, 2, &mut Vec::new());
+    }
+    for note in notes {
+        let _ = write!(text, "\n{note}");
+    }
+    if !notes.is_empty() {
+        text.push('\n');
     }
     for (at, example) in examples.iter().enumerate() {
         let begin = if at == 0 { "\nExample:" } else { "        " };
@@ -58,7 +72,8 @@ fn usage(text: &mut String, begin: &str, tokens: Vec<Token>, between: &str) {
 fn rows(text: &mut String, words: &[Word], indent: usize, explained: &mut Vec<&'static str>) {
     for word in words {
         row(text, indent, word.tokens(), word.help);
-        if !word.forms_name.is_empty() && !explained.contains(&word.forms_name) {
+        let named = !word.forms_name.is_empty() && !word.forms.iter().all(Way::is_one);
+        if named && !explained.contains(&word.forms_name) {
             explained.push(word.forms_name);
             for form in &word.forms {
                 row(text, indent + 2, form.tokens(), "");
@@ -66,8 +81,8 @@ fn rows(text: &mut String, words: &[Word], indent: usize, explained: &mut Vec<&'
             }
             continue;
         }
-        for form in &word.forms {
-            if !form.group_name.is_empty() && !explained.contains(&form.group_name) {
+        for form in word.forms.iter().filter(|form| !form.group.is_empty()) {
+            if form.group_name.is_empty() || !explained.contains(&form.group_name) {
                 explained.push(form.group_name);
                 rows(text, &form.group, indent + 2, explained);
             }
@@ -127,12 +142,4 @@ pub(super) fn filled(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
-}
-
-impl Outline {
-    /// Its usage as one text, for tests and errors.
-    #[cfg(test)]
-    pub fn usage_text(&self) -> String {
-        self.usage().iter().map(plain).collect::<Vec<_>>().join(" ")
-    }
 }

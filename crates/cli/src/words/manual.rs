@@ -5,7 +5,7 @@
 
 use super::Spelling;
 use super::help::filled;
-use super::outline::{Font, Outline, Token, Word, plain, wrap};
+use super::outline::{Font, Outline, Piece, Token, Word, plain, wrap};
 use std::fmt::Write;
 
 /// Characters of a line of roff.
@@ -46,6 +46,10 @@ fn lines(text: &mut String, lead: &str, len: usize, tokens: Vec<Token>) {
 pub fn options(grammars: &[&dyn Spelling]) -> String {
     let outlines: Vec<_> = grammars.iter().map(|grammar| grammar.outline()).collect();
     let (mut text, mut shown) = (String::new(), Vec::new());
+    for outline in outlines.iter().filter(|outline| !outline.operand_about.is_empty()) {
+        let operands = outline.operands.iter().map(Piece::token).collect();
+        entry(&mut text, operands, outline.operand_about);
+    }
     for section in outlines.iter().flat_map(|outline| &outline.sections) {
         let key = (section.title, section.words.first().map(|word| word.name));
         if shown.contains(&key) {

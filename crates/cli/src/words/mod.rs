@@ -42,6 +42,10 @@ pub struct Grammar<S: 'static, T: 'static> {
     pub about: &'static str,
     /// What stands first, in this order.
     pub operands: &'static [Part<S>],
+    /// A line about the operands for `--help`; empty where the usage says all.
+    pub operand_help: &'static str,
+    /// A paragraph about them for the manual, in the markup of [`Entry::about`].
+    pub operand_about: &'static str,
     /// The words that may follow.
     pub sections: &'static [&'static Section<S>],
     /// Stores the words behind `--`, where a command may stand there.
@@ -83,7 +87,8 @@ pub struct Entry<S: 'static> {
     pub times: Times,
     /// Whether it cannot be left out.
     pub required: bool,
-    /// Whether it stands in place of the entry before it; in usage lines both share brackets.
+    /// Whether it stands in place of the entry before it; in usage lines both share brackets, and
+    /// `finish` checks that one of them is there.
     pub instead: bool,
     /// Whether the value can change while the service runs.
     pub live: bool,

@@ -11,6 +11,10 @@ pub struct Outline {
     pub about: &'static str,
     /// What stands first.
     pub operands: Vec<Piece>,
+    /// A line about that.
+    pub operand_help: &'static str,
+    /// A paragraph about that.
+    pub operand_about: &'static str,
     /// The words that may follow.
     pub sections: Vec<Chapter>,
     /// Whether a command may follow behind `--`.
@@ -62,6 +66,8 @@ pub struct Way {
     pub group: Vec<Word>,
     /// Their name in a usage line.
     pub group_name: &'static str,
+    /// Whether one of them at least must follow.
+    pub needs_one: bool,
     /// A paragraph.
     pub about: &'static str,
 }
@@ -98,7 +104,7 @@ pub enum Font {
 }
 
 /// No line is broken inside brackets with at most so many characters.
-const TOGETHER: usize = 40;
+const TOGETHER: usize = 48;
 
 /// Spans between which no line is broken.
 pub type Token = Vec<Span>;
@@ -116,6 +122,8 @@ impl Outline {
             command: grammar.command,
             about: grammar.about,
             operands: grammar.operands.iter().map(Piece::of).collect(),
+            operand_help: grammar.operand_help,
+            operand_about: grammar.operand_about,
             sections: grammar.sections.iter().map(chapter).collect(),
             tail: grammar.tail.is_some(),
         }
@@ -170,9 +178,7 @@ fn inner(words_of: &[Word], found: &mut Vec<(&'static str, Vec<Token>)>) {
         }
         for form in &word.forms {
             if !form.group_name.is_empty() && !known(found, form.group_name) {
-                let mut tokens = Vec::new();
-                words(&form.group, &mut tokens);
-                found.push((form.group_name, tokens));
+                found.push((form.group_name, form.group_tokens()));
             }
             inner(&form.group, found);
         }
@@ -228,12 +234,32 @@ impl Way {
             pieces: form.parts.iter().map(Piece::of).collect(),
             group: form.group.iter().map(Word::of).collect(),
             group_name: form.group_name,
+            needs_one: !form.group_example.is_empty(),
             about: form.about,
         }
     }
 
+    /// The words that may follow: `[a] [b]`, or `{a | b}...` where one must.
+    fn group_tokens(&self) -> Vec<Token> {
+        let mut tokens = Vec::new();
+        if !self.needs_one {
+            words(&self.group, &mut tokens);
+            return tokens;
+        }
+        for word in &self.group {
+            let begin = if tokens.is_empty() { "{" } else { "| " };
+            let mut token = word.tokens().join(&roman(" "));
+            token.insert(0, roman(begin));
+            tokens.push(token);
+        }
+        if let Some(last) = tokens.last_mut() {
+            last.push(roman("}..."));
+        }
+        tokens
+    }
+
     /// Whether it is one word.
-    fn is_one(&self) -> bool {
+    pub fn is_one(&self) -> bool {
         self.pieces.len() == 1 && self.group.is_empty()
     }
 
@@ -279,7 +305,8 @@ impl Piece {
         self.names.iter().map(name).collect::<Vec<_>>().join(&roman("|"))
     }
 
-    fn token(&self) -> Token {
+    /// The value in its brackets.
+    pub fn token(&self) -> Token {
         let mut token = self.bare();
         if self.optional {
             token.insert(0, roman("["));
@@ -313,7 +340,7 @@ fn words(words: &[Word], tokens: &mut Vec<Token>) {
             if !inside.is_empty() {
                 inside.push(vec![roman("|")]);
             }
-            inside.extend(word.tokens());
+            inside.extend(together(word.tokens()));
         }
         let many = chain.iter().any(|word| word.times == Times::Many);
         let (open, close) = match (first.required, more > 0 || many) {
@@ -328,13 +355,14 @@ fn words(words: &[Word], tokens: &mut Vec<Token>) {
         if !close.is_empty() {
             inside[last].push(roman(&close));
         }
-        let len: usize = inside.iter().map(|token| plain(token).chars().count() + 1).sum();
-        if len <= TOGETHER {
-            tokens.push(inside.join(&roman(" ")));
-        } else {
-            tokens.extend(inside);
-        }
+        tokens.extend(together(inside));
     }
+}
+
+/// Tokens as a single one where that is short.
+fn together(tokens: Vec<Token>) -> Vec<Token> {
+    let len: usize = tokens.iter().map(|token| plain(token).chars().count() + 1).sum();
+    if len <= TOGETHER { vec![tokens.join(&roman(" "))] } else { tokens }
 }
 
 /// Joins a brace that stands alone with its neighbour.

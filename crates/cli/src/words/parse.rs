@@ -267,8 +267,15 @@ impl<'w, S: 'static> Walk<'w, S> {
         entries: impl Iterator<Item = &'static Entry<S>>,
         seen: &[&'static str],
     ) -> Step {
-        let mut required = entries.filter(|entry| entry.required);
-        let Some(entry) = required.find(|entry| !seen.contains(&entry.name)) else { return Ok(()) };
+        let mut entries = entries.peekable();
+        let missing = std::iter::from_fn(|| {
+            let entry = entries.next()?;
+            // Of words that replace each other `finish` knows which must stand.
+            let replaced = entries.peek().is_some_and(|next| next.instead);
+            Some((entry, replaced))
+        })
+        .find(|(entry, replaced)| entry.required && !replaced && !seen.contains(&entry.name));
+        let Some((entry, _)) = missing else { return Ok(()) };
         let (name, example) = (entry.name, example(entry));
         self.missing(if keyword.is_empty() {
             format!("{name} is missing; write {name} {example}")

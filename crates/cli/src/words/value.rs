@@ -130,11 +130,13 @@ impl<S> Part<S> {
                 return format!("{keyword} {word} has no unit; write {word}mbit or {word}kbit");
             }
             Value::Number(range, _) => match number(word) {
-                Some(_) if *range.end() == u64::MAX => {
-                    return format!(
-                        "{keyword} {word} is too small; give {} or more",
-                        range.start()
-                    );
+                // Where no most stands in the manual, none is printed.
+                Some(n) if *range.end() >= u64::from(u32::MAX) => {
+                    return if n < *range.start() {
+                        format!("{keyword} {word} is too small; give {} or more", range.start())
+                    } else {
+                        format!("{keyword} {word} is too large; give a smaller number")
+                    };
                 }
                 Some(_) => {
                     let (least, most) = (range.start(), range.end());
