@@ -1,0 +1,15 @@
+//! The services at work: processes that run until they are stopped, and how they are controlled.
+//!
+//! * [`control`]: the control sockets, server side and client side;
+//! * [`run_directory`]: where these sockets are;
+//! * [`service`]: the [`Service`] trait;
+//! * [`reactor`]: runs one service with its signals, its control socket and its watchdog.
+
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod reactor;
+pub mod run_directory;
+pub mod service;
+
+pub use control::{Kind, Request, ServiceName};

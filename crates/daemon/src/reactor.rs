@@ -1,0 +1,1 @@
+//! Runs one service with its signals, its control socket and its watchdog.
