@@ -13,3 +13,4 @@ pub mod run_directory;
 pub mod service;
 
 pub use control::{Kind, Request, ServiceName};
+pub use service::{Next, Service, Stop};

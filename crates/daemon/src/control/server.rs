@@ -173,6 +173,12 @@ impl Server {
         self.settle(now);
     }
 
+    /// Number of open connections.
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
     fn accept(&mut self, now: Instant) {
         if now < self.accept_from || self.connections.len() >= CONNECTIONS {
             return;
