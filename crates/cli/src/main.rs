@@ -3,13 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod aggregate;
-mod control;
 mod emulate;
 mod grammar;
 mod lab;
 mod rule;
 mod show;
-mod signals;
 mod tables;
 mod trunk;
 mod verbose;

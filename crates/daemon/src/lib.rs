@@ -7,10 +7,18 @@
 
 #![forbid(unsafe_code)]
 
+pub mod aggregate;
 pub mod control;
+pub mod emulate;
+pub mod prefix;
 pub mod reactor;
+pub mod report;
 pub mod run_directory;
 pub mod service;
+mod signals;
+pub mod teller;
+pub mod trunk;
+pub mod window;
 
 pub use control::{Kind, Request, ServiceName};
 pub use service::{Next, Service, Stop};

@@ -1,11 +1,11 @@
 //! The words of `sheaf aggregate` and `sheaf split`.
 
-use super::arguments::{Arguments, Engine, FarEnd, Peers, Split};
 use crate::grammar::Prefix;
 use crate::rule::{self, Criteria, Ruled};
 use crate::words::{Entry, Form, Grammar, Section, Value, flag, form, literal, part, set};
 use anyhow::{Context, bail, ensure};
 use sheaf_aggregate::{Config, Policy, Rule, Rules, Threshold};
+use sheaf_daemon::aggregate::settings::{Engine, FarEnd, Peers, Settings, Split};
 use std::net::IpAddr;
 
 /// The settings as far as words have set them.
@@ -40,7 +40,7 @@ pub const EXAMPLES: &[&str] = &[
 ];
 
 /// The command line of `sheaf aggregate`.
-pub static GRAMMAR: Grammar<Draft, Arguments> = Grammar {
+pub static GRAMMAR: Grammar<Draft, Settings> = Grammar {
     command: "aggregate",
     about: "gather small packets to the same next hop or far end into one frame",
     operands: &[],
@@ -352,7 +352,7 @@ fn next_rule(draft: &mut Draft) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn finish(draft: Draft) -> anyhow::Result<Arguments> {
+fn finish(draft: Draft) -> anyhow::Result<Settings> {
     let Draft { dev, peers, far_ends, engine, unprobed, min, max, rules, mut config } = draft;
     for protocol in rules.iter().filter_map(|rule| rule.protocol) {
         // An extension header, and the meta packet itself.
@@ -370,7 +370,7 @@ fn finish(draft: Draft) -> anyhow::Result<Arguments> {
         "nobody is named who can split; give a neighbour (peer 10.0.0.2) or a far end (to 10.9.0.1)"
     );
     let engine = engine.unwrap_or(Engine::Auto);
-    Ok(Arguments { dev, peers, far_ends, engine, probe: !unprobed, min, max, config })
+    Ok(Settings { dev, peers, far_ends, engine, probe: !unprobed, min, max, config })
 }
 
 /// What the words of `sheaf split` said so far.
@@ -477,20 +477,6 @@ fn finish_split(draft: SplitDraft) -> anyhow::Result<Split> {
     }
 }
 
-impl Peers {
-    fn add(&mut self, address: IpAddr) -> anyhow::Result<()> {
-        ensure!(!self.addresses.contains(&address), "peer {address} is given twice; give it once");
-        self.addresses.push(address);
-        Ok(())
-    }
-
-    fn add_any(&mut self) -> anyhow::Result<()> {
-        ensure!(!self.any, "peer any is given twice; give it once");
-        self.any = true;
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -498,7 +484,7 @@ mod tests {
     use sheaf_aggregate::Senders;
     use std::time::Duration;
 
-    fn parse(line: &str) -> Result<Arguments, WordError> {
+    fn parse(line: &str) -> Result<Settings, WordError> {
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         GRAMMAR.parse(&words)
     }

@@ -1,19 +1,11 @@
-//! `sheaf trunk`: one interface over several links.
-//!
-//! * [`words`]: the command line; [`arguments`]: what it says;
-//! * [`daemon`]: the turns of the one thread: TUN interface, endpoint, links, time;
-//! * [`member`]: one link: its interface, its socket, where the other end is;
-//! * [`report`]: what `sheaf show` prints.
-//!
-//! The machine that numbers, deals out and puts in order is the crate `sheaf_trunk`.
+//! `sheaf trunk`: its [`words`], and its [`report`] as text.
 
-mod arguments;
-mod daemon;
-mod member;
 pub mod report;
 mod words;
 
 use crate::words::{Spelling, help};
+use sheaf_daemon::trunk;
+use std::io::{self, Write};
 
 /// Every form of the command line.
 pub const GRAMMARS: &[&dyn Spelling] = &[&words::GRAMMAR];
@@ -25,5 +17,8 @@ pub fn help() -> String {
 
 /// `sheaf trunk`: runs until it is interrupted.
 pub fn trunk(words: &[String]) -> anyhow::Result<()> {
-    daemon::run(&words::GRAMMAR.parse(words)?)
+    let last = trunk::run(&words::GRAMMAR.parse(words)?)?;
+    // Nobody has to read it.
+    let _ = write!(io::stdout(), "{}", report::text(&last));
+    Ok(())
 }

@@ -1,11 +1,11 @@
 //! The words of `sheaf trunk`.
 
-use super::arguments::{Arguments, PORT, Peer, Priority, Spec};
 use crate::grammar::Prefix;
 use crate::rule::{self, Criteria, Ruled};
 use crate::words::{Entry, Form, Grammar, Section, Value, form, literal, optional, part, set};
 use anyhow::{Context, bail, ensure};
 use sheaf_aggregate::{Rule, Rules};
+use sheaf_daemon::trunk::settings::{PORT, Peer, Priority, Settings, Spec};
 use sheaf_netio::ip;
 use sheaf_trunk::Scheduler;
 use sheaf_wire::trunk::MAX_LINKS;
@@ -66,7 +66,7 @@ pub const EXAMPLES: &[&str] = &[
 ];
 
 /// The command line of `sheaf trunk`.
-pub static GRAMMAR: Grammar<Draft, Arguments> = Grammar {
+pub static GRAMMAR: Grammar<Draft, Settings> = Grammar {
     command: "trunk",
     about: "make one interface of several links",
     operands: &[part("NAME", "trunk0", Value::Text(name))],
@@ -288,7 +288,7 @@ static WORDS: Section<Draft> = Section {
 const CRITERIA: &[Entry<Draft>] =
     &[Criteria::PROTO, Criteria::DSCP, Criteria::SPORT, Criteria::DPORT, Criteria::LENGTH];
 
-fn finish(draft: Draft) -> anyhow::Result<Arguments> {
+fn finish(draft: Draft) -> anyhow::Result<Settings> {
     if let Some(Dev { name, .. }) = draft.devs.first() {
         bail!("dev {name} has no peer; write dev {name} peer MAC");
     }
@@ -300,7 +300,7 @@ fn finish(draft: Draft) -> anyhow::Result<Arguments> {
         bail!("{} is given twice; give it once, or another port", members[twice]);
     }
     let rules = |rules| Rules { rules, acks: false };
-    Ok(Arguments {
+    Ok(Settings {
         name: draft.name,
         members,
         scheduler: draft.scheduler.unwrap_or(Scheduler::Earliest),
@@ -432,7 +432,7 @@ mod tests {
     use sheaf_trunk::Care;
     use sheaf_wire::ip::example_udp;
 
-    fn parse(line: &str) -> Result<Arguments, WordError> {
+    fn parse(line: &str) -> Result<Settings, WordError> {
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         GRAMMAR.parse(&words)
     }

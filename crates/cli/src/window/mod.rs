@@ -1,19 +1,11 @@
-//! `sheaf window`.
-//!
-//! * [`words`]: the command line; [`arguments`]: what it says;
-//! * [`daemon`]: keeps time for program and controllers, and answers `sheaf show`;
-//! * [`report`]: what `sheaf show` tells.
+//! `sheaf window`: its [`words`], and its [`report`] as text.
 
-mod arguments;
-mod daemon;
 mod report;
 mod words;
 
 use crate::words::{Spelling, help};
-
-#[cfg(test)]
-pub use report::{Flow, Total};
-pub use report::{Report, text};
+pub use report::text;
+use sheaf_daemon::window;
 
 /// The text of `--help`.
 pub fn help() -> String {
@@ -25,5 +17,7 @@ pub const GRAMMARS: &[&dyn Spelling] = &[&words::GRAMMAR];
 
 /// `sheaf window`: runs until it is interrupted.
 pub fn window(words: &[String]) -> anyhow::Result<()> {
-    daemon::run(&words::GRAMMAR.parse(words)?)
+    let settings = words::GRAMMAR.parse(words)?;
+    print!("{}", text(&settings.dev, &window::run(&settings)?));
+    Ok(())
 }

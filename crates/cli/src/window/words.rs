@@ -1,8 +1,8 @@
 //! The words of `sheaf window`.
 
-use super::arguments::{Arguments, Capacity};
 use crate::words::{Entry, Grammar, Section, Value, form, literal, part, set};
 use anyhow::{Context, ensure};
+use sheaf_daemon::window::settings::{Capacity, Settings};
 use sheaf_stage::Bitrate;
 use sheaf_window::flow::MAX_WINDOW;
 use sheaf_window::{Config, Direction, Formula, Policy, Push};
@@ -22,7 +22,7 @@ pub struct Draft {
 pub const EXAMPLES: &[&str] = &["sheaf window dev eth0 capacity 20mbit upload 4mbit"];
 
 /// The command line of `sheaf window`.
-pub static GRAMMAR: Grammar<Draft, Arguments> = Grammar {
+pub static GRAMMAR: Grammar<Draft, Settings> = Grammar {
     command: "window",
     about: "lower the TCP windows that pass an interface so that no queue builds",
     operands: &[],
@@ -233,7 +233,7 @@ impl Draft {
     }
 }
 
-fn finish(draft: Draft) -> anyhow::Result<Arguments> {
+fn finish(draft: Draft) -> anyhow::Result<Settings> {
     let Draft { dev, directions, download, upload, formula, mut config } = draft;
     let directions = directions.unwrap_or(&Direction::BOTH);
     config.formula = formula.unwrap_or(config.formula);
@@ -248,7 +248,7 @@ fn finish(draft: Draft) -> anyhow::Result<Arguments> {
             "the bottleneck's capacity is missing; write capacity 20mbit, auto, or link",
         )?,
     };
-    let arguments = Arguments {
+    let arguments = Settings {
         dev,
         directions: directions.to_vec(),
         download,
@@ -269,7 +269,7 @@ mod tests {
     use sheaf_window::Source;
     use std::time::Duration;
 
-    fn parse(line: &str) -> Result<Arguments, WordError> {
+    fn parse(line: &str) -> Result<Settings, WordError> {
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         GRAMMAR.parse(&words)
     }

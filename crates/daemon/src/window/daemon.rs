@@ -4,9 +4,9 @@
 //! When this process ends, however it ends, the programs leave the interface and every connection
 //! has its receiver's own windows again (sheaf_bpf::window).
 
-use super::arguments::Arguments;
 use super::report::{self, Flow, LISTED, Report, Total};
-use crate::control::{Service, Teller};
+use super::settings::Settings;
+use crate::teller::{Service, Teller};
 use anyhow::{Context, bail};
 use nix::sys::signalfd::SignalFd;
 use sheaf_bpf::Window;
@@ -19,22 +19,22 @@ use sheaf_window::{Controller, Direction, Totals};
 const STEP: Duration = Duration::from_millis(100);
 
 struct Daemon<'a> {
-    arguments: &'a Arguments,
+    settings: &'a Settings,
     ifindex: u32,
     window: Window,
     controllers: Vec<Controller>,
     started: Instant,
 }
 
-/// Runs until SIGINT or SIGTERM.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let dev = &arguments.dev;
+/// Runs until SIGINT or SIGTERM; returns the last report.
+pub fn run(settings: &Settings) -> anyhow::Result<Report> {
+    let dev = &settings.dev;
     let ifindex = ip::index(dev)?;
     sheaf_bpf::support()?;
-    let speed = if arguments.needs_speed() { Some(speed(dev)?) } else { None };
-    let govern = |direction| Controller::new(arguments.config(direction, speed), direction);
+    let speed = if settings.needs_speed() { Some(speed(dev)?) } else { None };
+    let govern = |direction| Controller::new(settings.config(direction, speed), direction);
     let controllers: Vec<_> =
-        arguments.directions.iter().copied().map(govern).collect::<Result<_, _>>()?;
+        settings.directions.iter().copied().map(govern).collect::<Result<_, _>>()?;
     let control = Teller::bind(Service::Window, dev).map_err(|_| {
         anyhow::anyhow!(
             "windows on {dev} are controlled already; stop the other `sheaf window` first"
@@ -43,12 +43,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let signals = crate::signals::signals()?;
     let window = Window::attach(dev).with_context(|| format!("cannot control windows on {dev}"))?;
     let started = clock::now();
-    let mut daemon = Daemon { arguments, ifindex, window, controllers, started };
+    let mut daemon = Daemon { settings, ifindex, window, controllers, started };
     daemon.window.step(&mut daemon.controllers, started)?;
     println!("controlling windows on {dev}: {}", daemon.summary());
     daemon.serve(&control, &signals)?;
-    print!("{}", report::text(dev, &daemon.report()?));
-    Ok(())
+    daemon.report()
 }
 
 /// Returns the speed that interface `dev` reports.
@@ -87,7 +86,7 @@ impl Daemon<'_> {
     }
 
     fn step(&mut self, now: Instant) -> anyhow::Result<()> {
-        let dev = &self.arguments.dev;
+        let dev = &self.settings.dev;
         if ip::index(dev).ok() != Some(self.ifindex) {
             bail!("{dev} is gone; start `sheaf window` again when it is back");
         }
@@ -98,14 +97,14 @@ impl Daemon<'_> {
     fn summary(&self) -> String {
         let capacity = |controller: &Controller| {
             let direction = controller.direction();
-            let (name, capacity) = (report::name(direction), self.arguments.capacity(direction));
+            let (name, capacity) = (report::name(direction), self.settings.capacity(direction));
             match capacity.name() {
                 "auto" => format!("{name} capacity auto"),
                 source => format!("{name} capacity {} ({source})", controller.capacity()),
             }
         };
         let all: Vec<_> = self.controllers.iter().map(capacity).collect();
-        format!("formula {}, {}", self.arguments.formula(), all.join(", "))
+        format!("formula {}, {}", self.settings.formula(), all.join(", "))
     }
 
     fn report(&mut self) -> anyhow::Result<Report> {
@@ -135,7 +134,7 @@ impl Daemon<'_> {
         flows.sort_unstable_by(|a, b| b.rate.total_cmp(&a.rate).then_with(|| a.from.cmp(&b.from)));
         flows.truncate(LISTED);
         let seconds = (clock::now() - self.started).as_secs_f64();
-        Ok(Report { formula: self.arguments.formula(), seconds, totals, flows })
+        Ok(Report { formula: self.settings.formula(), seconds, totals, flows })
     }
 
     fn total(&self, controller: &Controller, passed: Totals) -> Total {
@@ -143,7 +142,7 @@ impl Daemon<'_> {
         Total {
             direction: report::name(direction).to_owned(),
             capacity: controller.capacity().as_bps() as f64,
-            source: self.arguments.capacity(direction).name().to_owned(),
+            source: self.settings.capacity(direction).name().to_owned(),
             usage: status.usage,
             active: status.active,
             flows: status.flows,

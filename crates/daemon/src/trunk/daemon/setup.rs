@@ -1,6 +1,6 @@
 //! What is done once, before the first turn.
 
-use crate::trunk::arguments::{Arguments, Priority};
+use crate::trunk::settings::{Priority, Settings};
 use anyhow::{Context, bail, ensure};
 use nix::libc;
 use sheaf_netio::monitor::Interface;
@@ -15,12 +15,9 @@ const USUAL_MTU: u32 = 1500;
 const IPV6_LEAST: u16 = 1280;
 
 /// The largest frame: as asked for, or what fits all members.
-pub fn frame_size(
-    arguments: &Arguments,
-    known: &BTreeMap<String, Interface>,
-) -> anyhow::Result<u16> {
+pub fn frame_size(settings: &Settings, known: &BTreeMap<String, Interface>) -> anyhow::Result<u16> {
     let mut least = (u16::MAX, String::new());
-    for spec in &arguments.members {
+    for spec in &settings.members {
         spec.check(known)?;
         let mtu = spec.device(known).map_or(Ok(USUAL_MTU), |(dev, _)| ip::mtu(dev))?;
         let largest = spec.largest_frame(mtu);
@@ -31,7 +28,7 @@ pub fn frame_size(
     let (largest, narrowest) = (least.0, least.1);
     let most = largest.saturating_sub(HEADER_LEN as u16);
     ensure!(most >= 120, "{narrowest} has no room for packets; raise the MTU of its interface");
-    match arguments.mtu {
+    match settings.mtu {
         None => Ok(largest),
         Some(mtu) if mtu <= most => Ok(mtu + HEADER_LEN as u16),
         Some(mtu) => bail!("mtu {mtu} does not fit {narrowest}; give at most {most}, or auto"),
@@ -54,8 +51,8 @@ pub fn take_priority(wish: Option<Priority>) -> anyhow::Result<Priority> {
     Ok(Priority::Normal)
 }
 
-pub fn open_tun(arguments: &Arguments, mtu: u16) -> anyhow::Result<Tun> {
-    let name = &arguments.name;
+pub fn open_tun(settings: &Settings, mtu: u16) -> anyhow::Result<Tun> {
+    let name = &settings.name;
     let tun = Tun::open(name).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
             anyhow::anyhow!("cannot make the interface {name}: {error}; run as root")
@@ -63,7 +60,7 @@ pub fn open_tun(arguments: &Arguments, mtu: u16) -> anyhow::Result<Tun> {
         _ => anyhow::anyhow!("cannot make the interface {name}: {error}; load the module tun"),
     })?;
     ip::run(&format!("link set {name} mtu {mtu}"))?;
-    for address in &arguments.addresses {
+    for address in &settings.addresses {
         let six = address.contains(':');
         ensure!(
             !six || mtu >= IPV6_LEAST,

@@ -4,12 +4,11 @@
 //! Threads of their own read and parse, files included, so that no packet waits for that; the
 //! datapath only takes the finished change.
 
-use super::arguments::{self, Arguments, Plan};
 use super::machine::Change;
 use super::place::Place;
 use super::status::Status;
-use crate::control::{self, PATIENCE, Service};
-use anyhow::{Context, anyhow, bail, ensure};
+use crate::teller::{self, PATIENCE, Service};
+use anyhow::{Context, anyhow, ensure};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use serde::{Deserialize, Serialize};
@@ -19,6 +18,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+
+/// Reads the words of a change; relative paths among them start from the directory.
+pub type ParseChange = Arc<dyn Fn(&[String], &Path) -> anyhow::Result<Change> + Send + Sync>;
 
 #[derive(Debug, Deserialize, Serialize)]
 enum Question {
@@ -48,16 +50,11 @@ pub fn is_taken(dev: &str) -> bool {
 }
 
 /// Begins to answer for `place`.
-pub fn listen(place: &Place, arguments: &Arguments) -> anyhow::Result<Inbox> {
+pub fn listen(place: &Place, parse: ParseChange) -> anyhow::Result<Inbox> {
     let (sender, requests) = channel();
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
     let wake = Arc::new(wake);
-    let desk = Desk {
-        sender,
-        wake: wake.clone(),
-        header: arguments::link_header(&arguments.mode),
-        pipes: matches!(arguments.plan, Plan::Rules(_)),
-    };
+    let desk = Desk { sender, wake: wake.clone(), parse };
     for dev in &place.answers_to {
         let listener = Service::Emulate.listen(dev).map_err(|_| {
             anyhow!("{dev} is emulated already; stop the other `sheaf emulate` first")
@@ -77,8 +74,7 @@ pub fn listen(place: &Place, arguments: &Arguments) -> anyhow::Result<Inbox> {
 struct Desk {
     sender: Sender<Request>,
     wake: Arc<EventFd>,
-    header: usize,
-    pipes: bool,
+    parse: ParseChange,
 }
 
 impl Desk {
@@ -95,31 +91,15 @@ impl Desk {
         let asks = getsockopt(stream, PeerCredentials)?.uid();
         let own = nix::unistd::geteuid().as_raw();
         ensure!(asks == own || asks == 0, "user {asks} may not ask; be root");
-        let change = match serde_json::from_slice(&control::read(stream)?)? {
+        let change = match serde_json::from_slice(&teller::read(stream)?)? {
             Question::Show => None,
-            Question::Change { words, directory } => Some(self.change(&words, &directory)?),
+            Question::Change { words, directory } => Some((self.parse)(&words, &directory)?),
         };
         let (reply, answer) = sync_channel(1);
         let gone = "the emulation is ending";
         self.sender.send(Request { change, reply }).map_err(|_| anyhow!(gone))?;
         self.wake.write(1)?;
         answer.recv_timeout(PATIENCE).map_err(|_| anyhow!(gone))?
-    }
-
-    fn change(&self, words: &[String], directory: &Path) -> anyhow::Result<Change> {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        match words.as_slice() {
-            ["pipe", name, rest @ ..] if self.pipes => {
-                let (config, _) = arguments::link(rest, self.header, directory)?;
-                Ok(Change::Pipe((*name).to_owned(), Box::new(config)))
-            }
-            ["pipe", ..] if self.pipes => bail!("pipe lacks its name; write pipe NAME LINK"),
-            words => {
-                let (configs, seed) = arguments::both(words, self.header, directory)?;
-                ensure!(seed.is_none(), "a seed cannot be changed; start again with another");
-                Ok(Change::Links(Box::new(configs)))
-            }
-        }
     }
 }
 
@@ -131,7 +111,7 @@ fn ask(dev: &str, question: &Question) -> anyhow::Result<Status> {
     stream.set_read_timeout(Some(2 * PATIENCE))?;
     stream.write_all(&serde_json::to_vec(question)?)?;
     stream.shutdown(Shutdown::Write)?;
-    let answer: Result<Status, String> = serde_json::from_slice(&control::read(&stream)?)
+    let answer: Result<Status, String> = serde_json::from_slice(&teller::read(&stream)?)
         .with_context(|| format!("{dev} ended while asked"))?;
     answer.map_err(|error| anyhow!(error))
 }

@@ -1,9 +1,9 @@
 //! The kernel engine: eBPF programs on the interface; this process only keeps time.
 
-use super::arguments::Peers;
 use super::device::Order;
 use super::engine::Engine;
-use crate::grammar::Prefix;
+use super::settings::Peers;
+use crate::prefix::Prefix;
 use anyhow::anyhow;
 use nix::libc;
 use sheaf_aggregate::{Config, Stats};

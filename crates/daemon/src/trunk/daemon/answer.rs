@@ -15,8 +15,8 @@ impl Daemon<'_> {
         let sent = endpoint.sent();
         let reasons = DropReason::ALL.iter().filter(|reason| sent.dropped(**reason) > 0);
         let mut trunk = Trunk {
-            interface: self.arguments.name.clone(),
-            scheduler: self.arguments.scheduler.name().to_owned(),
+            interface: self.settings.name.clone(),
+            scheduler: self.settings.scheduler.name().to_owned(),
             mtu: self.mtu,
             priority: self.priority.name().to_owned(),
             seconds: (now - self.started).as_secs_f64(),

@@ -4,7 +4,7 @@
 //! its interface is there and works, and opens or closes its socket. Where the other end is, is the
 //! endpoint's to say: it is given the address, or learns it (`sheaf_trunk::Remote`).
 
-use super::arguments::{Peer, Spec};
+use super::settings::{Peer, Spec};
 use anyhow::{Context, ensure};
 use nix::libc;
 use sheaf_netio::batch::{Outbox, Sent};

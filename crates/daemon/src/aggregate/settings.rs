@@ -1,6 +1,6 @@
 //! What `sheaf aggregate` and `sheaf split` are to do.
 
-use crate::grammar::Prefix;
+use crate::prefix::Prefix;
 use anyhow::ensure;
 use sheaf_aggregate::{Config, Senders, Threshold};
 use std::net::IpAddr;
@@ -28,6 +28,20 @@ pub struct Peers {
 }
 
 impl Peers {
+    /// Adds a neighbour; an error where it is one already.
+    pub fn add(&mut self, address: IpAddr) -> anyhow::Result<()> {
+        ensure!(!self.addresses.contains(&address), "peer {address} is given twice; give it once");
+        self.addresses.push(address);
+        Ok(())
+    }
+
+    /// Adds every neighbour; an error where that is so already.
+    pub fn add_any(&mut self) -> anyhow::Result<()> {
+        ensure!(!self.any, "peer any is given twice; give it once");
+        self.any = true;
+        Ok(())
+    }
+
     /// Whether nobody is named.
     pub fn is_empty(&self) -> bool {
         !self.any && self.addresses.is_empty() && self.far_ends.is_empty()
@@ -67,9 +81,9 @@ pub struct FarEnd {
     pub prefixes: Vec<Prefix>,
 }
 
-/// What the command line says.
+/// Settings of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arguments {
+pub struct Settings {
     /// Name of the interface.
     pub dev: String,
     /// Neighbours that split.
@@ -88,7 +102,7 @@ pub struct Arguments {
     pub config: Config,
 }
 
-impl Arguments {
+impl Settings {
     /// The same where the MTU became `mtu` later: what was given is made to fit, too.
     pub fn fitted(&self, mtu: u32) -> anyhow::Result<Config> {
         let limit = u16::try_from(mtu).unwrap_or(u16::MAX);
@@ -98,7 +112,7 @@ impl Arguments {
             Threshold::Bytes(bytes) => Threshold::Bytes(bytes.min(largest.into())),
             percent => percent,
         });
-        Arguments { max, min, ..self.clone() }.config(mtu)
+        Settings { max, min, ..self.clone() }.config(mtu)
     }
 
     /// The parameters on an interface that carries packets of `mtu` bytes. What was not given is

@@ -1,6 +1,6 @@
 //! The links of an emulation: one each way, or the pipes of rules.
 
-use super::arguments::Plan;
+use super::settings::Plan;
 use anyhow::anyhow;
 use sheaf_emulator::{Direction, Link, LinkConfig, Log, Loss, Packet, PipeStats, Pipes};
 use sheaf_netio::vnet;
@@ -221,8 +221,7 @@ fn treats_alike(config: &LinkConfig) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::emulate::arguments::link;
-    use std::path::Path;
+    use sheaf_emulator::Options;
 
     #[test]
     fn super_packets_pass_whole_only_where_no_segment_could_tell() {
@@ -240,7 +239,7 @@ mod tests {
             ("delay 20ms limit 10 single", false),
         ] {
             let words: Vec<&str> = options.split_whitespace().collect();
-            let (config, _) = link(&words, 24, Path::new("")).unwrap();
+            let Options { config, .. } = Options::parse(&words, |_| None).unwrap();
             assert_eq!(treats_alike(&config), whole, "{options}");
         }
     }

@@ -85,9 +85,9 @@ impl Priority {
     }
 }
 
-/// What the command line says.
+/// Settings of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arguments {
+pub struct Settings {
     /// Name of the interface to make.
     pub name: String,
     /// Its links, in the order in which both ends number them.
@@ -108,7 +108,7 @@ pub struct Arguments {
     pub loose: Rules,
 }
 
-impl Arguments {
+impl Settings {
     /// What `packet` needs.
     pub fn care(&self, packet: &[u8]) -> Care {
         let Ok(packet) = Ip::parse(packet) else { return Care::Order };

@@ -4,15 +4,15 @@
 //! An interface that goes down or away, or changes, takes the engine with it: packets then go as if
 //! this process were not there. It waits for the interface by its name, and begins anew.
 
-use super::arguments::{Arguments, Engine as Choice, Peers};
 use super::device::Order;
 use super::engine::Engine;
 use super::hops::Hops;
 use super::kernel::Kernel;
 use super::life::Splits;
+use super::settings::{Engine as Choice, Peers, Settings};
 use super::user::User;
-use crate::control::{Service, Teller};
-use crate::show::{self, Hop, Interface};
+use crate::report::{Hop, Interface};
+use crate::teller::{Service, Teller};
 use anyhow::{Context, bail};
 use nix::sys::signalfd::SignalFd;
 use sheaf_aggregate::{Config, Policy, Stats};
@@ -36,7 +36,7 @@ const IDLE_TURNS: u32 = 1000;
 const BREATH: Duration = Duration::from_millis(1);
 
 struct Daemon<'a> {
-    arguments: &'a Arguments,
+    settings: &'a Settings,
     choice: Choice,
     why: String,
     netlink: Netlink,
@@ -66,22 +66,22 @@ enum End {
     Lost(String),
 }
 
-/// Runs until SIGINT or SIGTERM.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let dev = &arguments.dev;
+/// Runs until SIGINT or SIGTERM; returns the last report.
+pub fn run(settings: &Settings) -> anyhow::Result<Interface> {
+    let dev = &settings.dev;
     ip::index(dev)?;
     ip::mac(dev)?;
-    arguments.config(ip::mtu(dev)?)?;
-    let (choice, why) = choose(arguments.engine)?;
+    settings.config(ip::mtu(dev)?)?;
+    let (choice, why) = choose(settings.engine)?;
     // Before anything is put on the interface, where the splitter would stay.
-    for far_end in &arguments.far_ends {
+    for far_end in &settings.far_ends {
         towards(far_end.address)?;
     }
     let control = Teller::bind(Service::Aggregate, dev).map_err(|_| {
         anyhow::anyhow!("{dev} is aggregated already; stop the other `sheaf aggregate` first")
     })?;
     let mut daemon = Daemon {
-        arguments,
+        settings,
         choice,
         why,
         netlink: Netlink::open()?,
@@ -96,7 +96,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let Some(mut there) = attached.take() else {
             attached = daemon.wait()?;
             if attached.is_none() {
-                return Ok(());
+                return daemon.report(None);
             }
             continue;
         };
@@ -106,8 +106,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 if let Err(error) = there.engine.flush() {
                     eprintln!("sheaf: what was held is lost: {error:#}");
                 }
-                print!("{}", show::text(&daemon.report(Some(&there))?));
-                return Ok(());
+                return daemon.report(Some(&there));
             }
             End::Lost(what) => {
                 eprintln!("sheaf: {what}; waits until {dev} is up");
@@ -130,9 +129,9 @@ fn choose(asked: Choice) -> anyhow::Result<(Choice, String)> {
 }
 
 /// Whose meta packets are split: the peers' and the far ends'.
-fn splits(arguments: &Arguments) -> Peers {
-    let mut peers = arguments.peers.clone();
-    peers.far_ends.extend(arguments.far_ends.iter().map(|far_end| far_end.address));
+fn splits(settings: &Settings) -> Peers {
+    let mut peers = settings.peers.clone();
+    peers.far_ends.extend(settings.far_ends.iter().map(|far_end| far_end.address));
     peers
 }
 
@@ -154,11 +153,11 @@ fn towards(address: IpAddr) -> anyhow::Result<Outer> {
 impl Daemon<'_> {
     /// Puts an engine on the interface as it is now.
     fn attach(&mut self) -> anyhow::Result<Attached> {
-        let dev = &self.arguments.dev;
+        let dev = &self.settings.dev;
         let (ifindex, mac, mtu) = (ip::index(dev)?, ip::mac(dev)?, ip::mtu(dev)?);
-        let config = self.arguments.fitted(mtu)?;
+        let config = self.settings.fitted(mtu)?;
         let order = Order::of(&mut self.netlink, dev, ifindex)?;
-        let peers = splits(self.arguments);
+        let peers = splits(self.settings);
         let kernel = match self.choice {
             Choice::User => None,
             Choice::Kernel => Some(Kernel::attach(dev, ifindex, mac, &config, &peers)?),
@@ -176,7 +175,7 @@ impl Daemon<'_> {
             None => Box::new(User::open(dev, ifindex, mtu, &config, &peers)?),
         };
         engine.order(order)?;
-        let Arguments { peers, far_ends, probe, .. } = self.arguments;
+        let Settings { peers, far_ends, probe, .. } = self.settings;
         let hops = Hops::new(dev, config.max, !probe, &peers.addresses, far_ends, clock::now())?;
         Ok(Attached { ifindex, mac, mtu, config, engine, order, hops })
     }
@@ -194,7 +193,7 @@ impl Daemon<'_> {
             if poller.readable(asked) {
                 self.control.tell(|| self.report(None));
             }
-            if !ip::is_up(&self.arguments.dev).unwrap_or(false) {
+            if !ip::is_up(&self.settings.dev).unwrap_or(false) {
                 continue;
             }
             match self.attach() {
@@ -220,7 +219,7 @@ impl Daemon<'_> {
         loop {
             let now = clock::now();
             if now >= look {
-                if let Some(what) = changed(&self.arguments.dev, attached) {
+                if let Some(what) = changed(&self.settings.dev, attached) {
                     return Ok(End::Lost(what));
                 }
                 if let Err(error) = self.look(attached, now) {
@@ -245,7 +244,7 @@ impl Daemon<'_> {
             let next = match engine.run(now, &mut poller) {
                 Ok(next) => next,
                 Err(error) => {
-                    let what = changed(&self.arguments.dev, attached);
+                    let what = changed(&self.settings.dev, attached);
                     return Ok(End::Lost(what.unwrap_or_else(|| format!("{error:#}"))));
                 }
             };
@@ -270,14 +269,14 @@ impl Daemon<'_> {
     fn look(&mut self, attached: &mut Attached, now: Instant) -> anyhow::Result<()> {
         let Attached { engine, hops, ifindex, order, .. } = attached;
         // Disciplines change while we run, too.
-        *order = Order::of(&mut self.netlink, &self.arguments.dev, *ifindex)?;
+        *order = Order::of(&mut self.netlink, &self.settings.dev, *ifindex)?;
         engine.order(*order)?;
         let stats = engine.stats()?.into_iter();
         hops.count(stats.map(|(id, one)| (id, one.meta_packets + one.unaggregated_packets)), now);
         let mut seen = BTreeSet::new();
-        if !self.arguments.peers.is_empty() {
+        if !self.settings.peers.is_empty() {
             for Neighbour { address, mac } in neigh::dump(&mut self.netlink, *ifindex)? {
-                if self.arguments.peers.contains(address) {
+                if self.settings.peers.contains(address) {
                     seen.insert((mac, address));
                 }
             }
@@ -288,7 +287,7 @@ impl Daemon<'_> {
 
     /// Says that it is at work.
     fn announce(&self, attached: &Attached) {
-        let (dev, why) = (&self.arguments.dev, &self.why);
+        let (dev, why) = (&self.settings.dev, &self.why);
         let (name, policy) = (attached.engine.name(), policy_name(attached.config.policy));
         let order = attached.order;
         println!("aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}");
@@ -307,12 +306,12 @@ impl Daemon<'_> {
     }
 
     fn report(&self, attached: Option<&Attached>) -> anyhow::Result<Interface> {
-        let mut interface = Interface::new(&self.arguments.dev);
+        let mut interface = Interface::new(&self.settings.dev);
         interface.seconds = (clock::now() - self.started).as_secs_f64();
         let mut hops: BTreeMap<IpAddr, Hop> =
             self.past.iter().map(|(address, stats)| (*address, Hop::new(*stats))).collect();
         match attached {
-            None => interface.engine = Some(format!("none, waits for {}", self.arguments.dev)),
+            None => interface.engine = Some(format!("none, waits for {}", self.settings.dev)),
             Some(Attached { config, engine, hops: table, .. }) => {
                 interface.engine = Some(engine.name());
                 interface.policy = Some(policy_name(config.policy).to_owned());

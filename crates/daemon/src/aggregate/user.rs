@@ -18,10 +18,10 @@
 //! What it costs: two more crossings between kernel and user space per packet, and the host's
 //! firewall sees these packets on the TAP interface.
 
-use super::arguments::Peers;
 use super::device::Order;
 use super::engine::Engine;
-use crate::grammar::Prefix;
+use super::settings::Peers;
+use crate::prefix::Prefix;
 use anyhow::{Context, bail};
 use sheaf_aggregate::{
     Aggregator, Config, Device, Frame, Hop, HopId, Outbound, Rules, Splitter, Stats, Verdict,

@@ -5,11 +5,11 @@
 //! and waits for the next departure or arrival ([`Alarm`]). A late wake-up delays the packets
 //! that were due, and no others.
 
-use super::arguments::Arguments;
 use super::capture::Capture;
 use super::control::{Inbox, Request};
 use super::machine::Machine;
 use super::place::{Place, Port, Way};
+use super::settings::Settings;
 use super::status::{Lateness, LinkStatus, Status};
 use hdrhistogram::Histogram;
 use nix::sys::signalfd::SignalFd;
@@ -80,10 +80,10 @@ impl Datapath {
     pub fn new(
         place: Place,
         mut machine: Machine,
-        arguments: &Arguments,
+        settings: &Settings,
         inbox: Inbox,
     ) -> anyhow::Result<Datapath> {
-        let capture = match &arguments.pcap {
+        let capture = match &settings.pcap {
             None => None,
             Some(file) => {
                 let mut names = ["out", "in"];
@@ -111,8 +111,8 @@ impl Datapath {
             machine,
             inbox,
             capture,
-            alarm: Alarm::new(arguments.spin),
-            seed: arguments.seed,
+            alarm: Alarm::new(settings.spin),
+            seed: settings.seed,
             started: now,
             lateness: Histogram::new_with_bounds(1, LATEST, 3)?,
             refused: 0,

@@ -12,10 +12,10 @@
 mod answer;
 mod setup;
 
-use super::arguments::{Arguments, Priority};
 use super::member::{Change, End, Member};
-use super::report;
-use crate::control::{Service, Teller};
+use super::report::Trunk;
+use super::settings::{Priority, Settings};
+use crate::teller::{Service, Teller};
 use anyhow::{Context, ensure};
 use nix::sys::signalfd::SignalFd;
 use sheaf_netio::batch::Inbox;
@@ -48,7 +48,7 @@ const BATCH: usize = 64;
 const BATCH_BYTES: usize = 256 << 10;
 
 struct Daemon<'a> {
-    arguments: &'a Arguments,
+    settings: &'a Settings,
     priority: Priority,
     mtu: u16,
     endpoint: Endpoint<End>,
@@ -78,25 +78,25 @@ struct Daemon<'a> {
     started: Instant,
 }
 
-/// Runs until SIGINT or SIGTERM.
-pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let name = &arguments.name;
+/// Runs until SIGINT or SIGTERM; returns the last report.
+pub fn run(settings: &Settings) -> anyhow::Result<Trunk> {
+    let name = &settings.name;
     let known = monitor::interfaces()?;
     ensure!(!known.contains_key(name), "there is an interface {name} already; take another name");
     let mut config = EndpointConfig::default();
-    config.sender.scheduler = arguments.scheduler;
-    config.sender.aggregate = arguments.aggregate;
-    config.sender.frame = setup::frame_size(arguments, &known)?;
+    config.sender.scheduler = settings.scheduler;
+    config.sender.aggregate = settings.aggregate;
+    config.sender.frame = setup::frame_size(settings, &known)?;
     let mtu = config.sender.frame - HEADER_LEN as u16;
     let control = Teller::bind(Service::Trunk, name)
         .with_context(|| format!("another `sheaf trunk {name}` runs here; stop it first"))?;
-    let (tun, signals) = (setup::open_tun(arguments, mtu)?, crate::signals::signals()?);
+    let (tun, signals) = (setup::open_tun(settings, mtu)?, crate::signals::signals()?);
     nix::sys::prctl::set_timerslack(1)?;
-    let priority = setup::take_priority(arguments.priority)?;
+    let priority = setup::take_priority(settings.priority)?;
     let now = clock::now();
     let mut endpoint = Endpoint::new(config, random::unguessable()?.max(1))?;
     let mut members = Vec::new();
-    for spec in &arguments.members {
+    for spec in &settings.members {
         let id = endpoint.add_link(spec.link())?;
         endpoint.link_down(id, now);
         endpoint.set_remote(id, spec.remote());
@@ -106,7 +106,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let tellers = (0..members.len()).filter(rules).collect();
     let monitor = Monitor::open()?;
     let mut daemon = Daemon {
-        arguments,
+        settings,
         priority,
         mtu,
         endpoint,
@@ -130,11 +130,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         started: now,
     };
     daemon.look(now, true)?;
-    let (count, scheduler) = (daemon.members.len(), arguments.scheduler.name());
+    let (count, scheduler) = (daemon.members.len(), settings.scheduler.name());
     tell(&format!("trunk {name}: {count} links, mtu {mtu}, scheduler {scheduler}"));
     daemon.serve(&control, &signals, &monitor)?;
-    tell(report::text(&daemon.report()).trim_end());
-    Ok(())
+    Ok(daemon.report())
 }
 
 /// Says something to whoever reads; nobody has to.
@@ -246,13 +245,13 @@ impl Daemon<'_> {
         let mut bytes = 0;
         for _ in 0..BATCH {
             let received = self.tun.receive(&mut self.packet);
-            let name = &self.arguments.name;
+            let name = &self.settings.name;
             let Some((len, offload)) = received.with_context(|| format!("{name} is gone"))? else {
                 break;
             };
             let now = clock::now();
             let packet = &mut self.packet[..len];
-            let care = self.arguments.care(packet);
+            let care = self.settings.care(packet);
             let endpoint = &mut self.endpoint;
             // What cannot be sent is counted there by its reason.
             let send = |packet: &[u8]| {
@@ -315,7 +314,7 @@ impl Daemon<'_> {
             return;
         }
         self.told_at = now;
-        let name = &self.arguments.name;
+        let name = &self.settings.name;
         let established = self.endpoint.is_established();
         if std::mem::replace(&mut self.told_established, established) != established {
             let what = if established { "the other end answers" } else { "the other end is gone" };

@@ -7,11 +7,11 @@
 //! Frames to a far end have at most [`SAFE`] bytes, or less where the kernel or an error from the
 //! way knows better (RFC 1191, RFC 8201).
 
-use super::arguments::FarEnd;
 use super::engine::Engine;
 use super::life::{Faith, Life, Splits};
 use super::probe::Prober;
-use crate::grammar::Prefix;
+use super::settings::FarEnd;
+use crate::prefix::Prefix;
 use sheaf_netio::icmp::{Error, Message};
 use sheaf_netio::ip;
 use sheaf_netio::neigh::Neighbour;

@@ -5,9 +5,9 @@
 //!   ([`sheaf_netio::redirect`]) and comes back with a mark;
 //! * around a shell: a TUN interface here, one in an anonymous namespace, the link between them.
 
-use super::arguments::{Arguments, Mode};
 use super::control;
-use crate::grammar::Prefix;
+use super::settings::{Mode, Settings};
+use crate::prefix::Prefix;
 use anyhow::{Context, bail};
 use nix::libc;
 use sheaf_emulator::Direction;
@@ -89,8 +89,8 @@ impl Place {
     }
 
     /// Starts the command of a shell; `None` where there is none to start.
-    pub fn start_command(&self, arguments: &Arguments) -> anyhow::Result<Option<Child>> {
-        let (Some(shell), Mode::Shell { command }) = (&self.shell, &arguments.mode) else {
+    pub fn start_command(&self, settings: &Settings) -> anyhow::Result<Option<Child>> {
+        let (Some(shell), Mode::Shell { command }) = (&self.shell, &settings.mode) else {
             return Ok(None);
         };
         let default = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());

@@ -1,7 +1,7 @@
 //! What an engine does for the daemon.
 
 use super::device::Order;
-use crate::grammar::Prefix;
+use crate::prefix::Prefix;
 use sheaf_aggregate::Stats;
 use sheaf_netio::neigh::Neighbour;
 use sheaf_netio::poller::Poller;

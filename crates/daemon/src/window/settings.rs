@@ -25,9 +25,9 @@ impl Capacity {
     }
 }
 
-/// What the command line says.
+/// Settings of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arguments {
+pub struct Settings {
     /// Name of the interface.
     pub dev: String,
     /// Which data is governed.
@@ -40,7 +40,7 @@ pub struct Arguments {
     pub config: Config,
 }
 
-impl Arguments {
+impl Settings {
     /// Where the capacity of `direction` comes from.
     pub fn capacity(&self, direction: Direction) -> Capacity {
         match direction {
