@@ -3,9 +3,9 @@
 use super::rules;
 use crate::grammar;
 use anyhow::{Context, anyhow, bail, ensure};
-use sheaf_daemon::emulate::control::ParseChange;
 use sheaf_daemon::emulate::settings::{Mode, Plan, link_header};
 use sheaf_daemon::emulate::{Change, Settings};
+use sheaf_daemon::reactor::{Parse, Parsed};
 use sheaf_emulator::options::OptionError;
 use sheaf_emulator::trace::{Opportunities, Steps};
 use sheaf_emulator::{ConfigError, LinkConfig, Options, Trace, TraceConfig};
@@ -58,10 +58,10 @@ pub fn parse(words: &[String]) -> anyhow::Result<Settings> {
     })
 }
 /// Reads the words of a change of what `settings` describe.
-pub fn parse_change(settings: &Settings) -> ParseChange {
+pub fn parse_change(settings: &Settings) -> Parse<Change> {
     let header = link_header(&settings.mode);
     let pipes = matches!(settings.plan, Plan::Rules(_));
-    Arc::new(move |words, directory| change(words, directory, header, pipes))
+    Arc::new(move |words, directory| Ok(Parsed::new(change(words, directory, header, pipes)?)))
 }
 
 fn change(

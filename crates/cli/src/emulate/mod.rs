@@ -7,9 +7,13 @@ mod arguments;
 mod rules;
 mod status;
 
+pub use status::text;
+
 use anyhow::{Context, bail, ensure};
+use sheaf_daemon::control::{self, Error, Kind, Request, ServiceName};
 use sheaf_daemon::emulate::settings::Mode;
-use sheaf_daemon::emulate::{self, End, Settings, control};
+use sheaf_daemon::emulate::{self, End, Settings, Status};
+use sheaf_daemon::say;
 use sheaf_emulator::Distribution;
 use std::process::ExitCode;
 
@@ -20,6 +24,7 @@ Usage: sheaf emulate link IF1 IF2 LINK [reverse LINK]            a cable with th
        sheaf emulate shell LINK [reverse LINK] [-- COMMAND...]   a shell behind the link
        sheaf emulate change dev|link IF [pipe NAME] LINK [reverse LINK]   nothing queued is lost
        sheaf emulate show IF [--json]
+       sheaf emulate stop IF
        sheaf emulate dist PING-LOG [--out FILE]                  a distribution from `ping`
 
   LINK is what tc-netem(8) takes:
@@ -69,18 +74,20 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
             println!("{HELP}");
         }
         ["link" | "dev" | "shell", ..] => return emulate(&arguments::parse(words)?),
-        ["change", "dev" | "link", dev, ..] => control::change(dev, &words[3..])?,
+        ["change", "dev" | "link", dev, ..] => change(dev, &words[3..])?,
         ["change", ..] => bail!("change lacks its interface; write change dev IF LINK"),
-        ["show", dev] if !dev.starts_with("--") => print!("{}", status::text(&control::show(dev)?)),
+        ["show", dev] if !dev.starts_with("--") => say(&status::text(&show(dev)?)),
         ["show", dev, "--json"] | ["show", "--json", dev] => {
-            println!("{}", serde_json::to_string_pretty(&control::show(dev)?)?);
+            say(&serde_json::to_string_pretty(&show(dev)?)?);
         }
+        ["stop", dev] => drop(ask(dev, &Request::Stop {})?),
+        ["stop", ..] => bail!("stop takes one interface; write stop IF"),
         ["show", ..] => bail!("show takes one interface; write show IF [--json]"),
         ["dist", log] => dist(log, None)?,
         ["dist", log, "--out", out] => dist(log, Some(out))?,
         ["dist", ..] => bail!("dist takes a ping log; write dist FILE [--out FILE]"),
         [word, ..] => {
-            let known = ["link", "dev", "shell", "change", "show", "dist"];
+            let known = ["link", "dev", "shell", "change", "show", "stop", "dist"];
             return Err(crate::grammar::unknown(word, &known));
         }
         [] => bail!("nothing to do; write link IF1 IF2, dev IF, or shell"),
@@ -94,14 +101,14 @@ fn emulate(settings: &Settings) -> anyhow::Result<ExitCode> {
     let late = settings.audit && status.lateness.p99_us > settings.budget.as_micros() as f64;
     let quiet = matches!(settings.mode, Mode::Shell { .. }) && !settings.audit;
     if !quiet {
-        print!("{}", status::text(&status));
+        say(&status::text(&status));
     }
     if late {
-        println!(
+        say(&format!(
             "over budget: p99 of lateness is {:.0} us, more than {} us",
             status.lateness.p99_us,
             settings.budget.as_micros()
-        );
+        ));
     }
     let own = if late { 1 } else { 0 };
     match end {
@@ -109,6 +116,28 @@ fn emulate(settings: &Settings) -> anyhow::Result<ExitCode> {
         End::Command(status) => Ok(ExitCode::from(status.max(own))),
         End::Asked => Ok(ExitCode::from(own)),
     }
+}
+
+/// Asks what emulates on `dev`.
+fn ask(dev: &str, request: &Request) -> anyhow::Result<serde_json::Value> {
+    control::ask(&ServiceName::new(Kind::Emulate, dev)?, request).map_err(|error| match error {
+        Error::NotRunning(_) => {
+            anyhow::anyhow!("nothing emulates on {dev}; start `sheaf emulate dev {dev} LINK`")
+        }
+        error => error.into(),
+    })
+}
+
+/// `sheaf emulate show`.
+fn show(dev: &str) -> anyhow::Result<Status> {
+    Ok(serde_json::from_value(ask(dev, &Request::Report {})?)?)
+}
+
+/// `sheaf emulate change`.
+fn change(dev: &str, words: &[String]) -> anyhow::Result<()> {
+    ensure!(!words.is_empty(), "change says nothing; write change dev {dev} LINK");
+    let directory = std::env::current_dir().unwrap_or_default();
+    ask(dev, &Request::Change { words: words.to_vec(), directory }).map(drop)
 }
 
 /// `sheaf emulate dist`: the distribution of a ping log, in the form of iproute2.
