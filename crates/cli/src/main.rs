@@ -3,20 +3,23 @@
 #![forbid(unsafe_code)]
 
 mod aggregate;
-mod control;
+mod change;
 mod emulate;
 mod grammar;
 mod lab;
+mod log;
 mod rule;
 mod show;
-mod signals;
+mod tables;
 mod trunk;
 mod verbose;
 mod window;
+mod words;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
+use tracing::Level;
 
 /// Commands whose words are a grammar, as those of `ip` and `tc`, describe it themselves.
 const GRAMMAR: &str = "{about}{after-help}";
@@ -34,9 +37,15 @@ Examples: sheaf aggregate dev wlan0 peer 10.0.0.2
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
-    /// Print why the kernel refuses a program, too; comes before the command
+    /// Log more, and why the kernel refuses a program, too; comes before the command
     #[arg(short, long)]
     verbose: bool,
+    /// Log only what is wrong
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Form of the log on standard error
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    log: log::Form,
     #[command(subcommand)]
     command: Command,
 }
@@ -44,28 +53,28 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Gather small packets to the same next hop or far end into one frame, until Ctrl-C
-    #[command(help_template = GRAMMAR, after_help = aggregate::HELP)]
+    #[command(help_template = GRAMMAR, after_help = aggregate::help())]
     Aggregate {
         /// dev IF peer ADDR …
         #[arg(trailing_var_arg = true, value_name = "WORDS")]
         words: Vec<String>,
     },
     /// Take meta packets apart on an interface; stays until `off`
-    #[command(help_template = GRAMMAR, after_help = aggregate::SPLIT_HELP)]
+    #[command(help_template = GRAMMAR, after_help = aggregate::split_help())]
     Split {
         /// dev IF peer ADDR … | off
         #[arg(trailing_var_arg = true, value_name = "WORDS")]
         words: Vec<String>,
     },
     /// Make one interface of several links, until Ctrl-C
-    #[command(help_template = GRAMMAR, after_help = trunk::HELP)]
+    #[command(help_template = GRAMMAR, after_help = trunk::help())]
     Trunk {
         /// NAME { dev IF peer MAC|ADDR | path LOCAL REMOTE } …
         #[arg(trailing_var_arg = true, value_name = "WORDS")]
         words: Vec<String>,
     },
     /// Lower the TCP windows that pass an interface so that no queue builds, until Ctrl-C
-    #[command(help_template = GRAMMAR, after_help = window::HELP)]
+    #[command(help_template = GRAMMAR, after_help = window::help())]
     Window {
         /// dev IF capacity RATE …
         #[arg(trailing_var_arg = true, value_name = "WORDS")]
@@ -101,6 +110,12 @@ fn main() -> ExitCode {
     if arguments.verbose {
         verbose::switch_on();
     }
+    let level = match (arguments.verbose, arguments.quiet) {
+        (true, _) => Level::DEBUG,
+        (_, true) => Level::WARN,
+        _ => Level::INFO,
+    };
+    log::begin(level, arguments.log);
     let result = match arguments.command {
         Command::Aggregate { words } => aggregate::aggregate(&words),
         Command::Split { words } => aggregate::split(&words),

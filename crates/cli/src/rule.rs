@@ -1,56 +1,132 @@
-//! What follows `match` on a command line: which packets are meant.
+//! The words behind `match`: which packets are meant.
 
-use crate::grammar::{self, Words};
-use anyhow::Context;
+use crate::words::{Entry, Form, Value, form, literal, part, set};
 use sheaf_aggregate::Rule;
 use sheaf_wire::ip::Protocol;
+use std::marker::PhantomData;
 
-/// The words of a command that end a rule, and those that may stand in it.
-#[derive(Clone, Copy, Debug)]
-pub struct Vocabulary<'a> {
-    /// The command's own keywords.
-    pub keywords: &'a [&'a str],
-    /// Criteria.
-    pub criteria: &'a [&'a str],
+/// What has a rule that criteria are added to.
+pub trait Ruled: 'static {
+    /// That rule.
+    fn rule(&mut self) -> &mut Rule;
 }
 
-impl Vocabulary<'_> {
-    /// Reads criteria up to the next keyword of the command; `None` when there are none. `other`
-    /// reads those that only this command has, and answers whether the word is one.
-    pub fn read<'w>(
-        self,
-        words: &mut Words<'w>,
-        mut other: impl FnMut(&mut Rule, &'w str, &mut Words<'w>) -> anyhow::Result<bool>,
-    ) -> anyhow::Result<Option<Rule>> {
-        let mut rule = Rule { protocol: None, max_len: u16::MAX, ..Rule::default() };
-        let mut any = false;
-        while let Some(word) = words.peek().filter(|word| !self.keywords.contains(word)) {
-            words.next();
-            match word {
-                "dscp" => rule.dscp = Some(grammar::dscp(word, words.value(word, "ef")?)?),
-                "sport" => rule.source_ports = ports(word, words)?,
-                "dport" => rule.destination_ports = ports(word, words)?,
-                "length" => rule.max_len = grammar::number(word, words.value(word, "256")?)?,
-                word if other(&mut rule, word, words)? => {}
-                word => {
-                    return Err(grammar::unknown(word, &[self.criteria, self.keywords].concat()));
-                }
-            }
-            any = true;
-        }
-        Ok(any.then_some(rule))
+/// A rule that every packet matches.
+pub fn everything() -> Rule {
+    Rule { protocol: None, max_len: u16::MAX, ..Rule::default() }
+}
+
+/// The criteria of rules, for the tables of commands.
+pub struct Criteria<S>(PhantomData<S>);
+
+impl<S: Ruled> Criteria<S> {
+    /// The protocol.
+    pub const PROTO: Entry<S> = Entry {
+        name: "proto",
+        help: "the protocol: udp, tcp, icmp, icmp6, sctp, any, or a number",
+        about: "The protocol.",
+        forms_name: "P",
+        forms: &[
+            form(&[literal("udp", |s: &mut S| protocol(s, 17))], ""),
+            form(&[literal("tcp", |s: &mut S| protocol(s, 6))], ""),
+            form(&[literal("icmp", |s: &mut S| protocol(s, 1))], ""),
+            form(&[literal("icmp6", |s: &mut S| protocol(s, 58))], ""),
+            form(&[literal("ipv6-icmp", |s: &mut S| protocol(s, 58))], ""),
+            form(&[literal("sctp", |s: &mut S| protocol(s, 132))], ""),
+            form(&[literal("any", set!(|s| s.rule().protocol = None))], ""),
+            form(&[part("N", "17", Value::Number(0..=255, |s: &mut S, n| protocol(s, n)))], ""),
+        ],
+        ..Entry::ONCE
+    };
+    /// The class.
+    pub const DSCP: Entry<S> = Entry {
+        name: "dscp",
+        help: "the class: 0 to 63, or a name such as ef",
+        about: "The class: 0 to 63, or `be`, `le`, `ef`, `va`, `cs0` to `cs7`, `af11` to `af43`.",
+        forms: &[form(
+            &[part("D", "ef", Value::Class(set!(|s, class| s.rule().dscp = Some(class))))],
+            "",
+        )],
+        ..Entry::ONCE
+    };
+    /// The source port.
+    pub const SPORT: Entry<S> = Entry {
+        name: "sport",
+        help: "the source port, or a range",
+        about: "Source port of UDP or TCP, or a range of ports.",
+        forms: &[form(
+            &[part("A[-B]", "5004-5100", Value::Ports(set!(|s, p| s.rule().source_ports = p)))],
+            "",
+        )],
+        ..Entry::ONCE
+    };
+    /// The destination port.
+    pub const DPORT: Entry<S> = Entry {
+        name: "dport",
+        help: "the destination port, or a range",
+        about: "Destination port.",
+        forms: &[form(
+            &[part(
+                "A[-B]",
+                "5004-5100",
+                Value::Ports(set!(|s, p| s.rule().destination_ports = p)),
+            )],
+            "",
+        )],
+        ..Entry::ONCE
+    };
+    /// The firewall mark.
+    pub const MARK: Entry<S> = Entry {
+        name: "mark",
+        help: "the firewall mark; of the bits in MASK",
+        about: "Firewall mark, decimal or 0x...; of the bits in <MASK> (all).",
+        forms: &[form(&[part("M[/MASK]", "0x3/0x3", Value::Mark(mark))], "")],
+        ..Entry::ONCE
+    };
+    /// The longest packet.
+    pub const LENGTH: Entry<S> = Entry {
+        name: "length",
+        help: "the longest packet, in bytes of IP",
+        about: "Longest packet, in bytes of IP.",
+        forms: &[form(
+            &[part(
+                "BYTES",
+                "256",
+                Value::Number(0..=65535, set!(|s, n| s.rule().max_len = n as u16)),
+            )],
+            "",
+        )],
+        ..Entry::ONCE
+    };
+}
+
+fn protocol<S: Ruled>(state: &mut S, number: u64) -> anyhow::Result<()> {
+    state.rule().protocol = Some(Protocol(u8::try_from(number)?));
+    Ok(())
+}
+
+fn mark<S: Ruled>(state: &mut S, (value, mask): (u32, u32)) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        value & !mask == 0,
+        "mark {value:#x}/{mask:#x} matches nothing; set only bits that the mask has"
+    );
+    state.rule().mark = (value, mask);
+    Ok(())
+}
+
+/// A form of the word `match`, and of those that it follows.
+pub const fn matching<S>(
+    begin: Option<fn(&mut S) -> anyhow::Result<()>>,
+    parts: &'static [crate::words::Part<S>],
+    criteria: &'static [Entry<S>],
+    example: &'static str,
+) -> Form<S> {
+    Form {
+        begin,
+        parts,
+        group: criteria,
+        group_name: "RULE",
+        group_example: example,
+        ..Form::EMPTY
     }
-}
-
-fn ports(keyword: &str, words: &mut Words<'_>) -> anyhow::Result<std::ops::RangeInclusive<u16>> {
-    grammar::range(keyword, words.value(keyword, "5004-5100")?)
-}
-
-/// A protocol by one of `names`, or by its number.
-pub fn protocol(word: &str, names: &[(&str, u8)]) -> anyhow::Result<Protocol> {
-    let named = names.iter().find(|(name, _)| *name == word).map(|(_, number)| *number);
-    let number = named.or_else(|| grammar::number("proto", word).ok());
-    number
-        .map(Protocol)
-        .with_context(|| format!("proto {word:?} is unknown; give udp, tcp or a number"))
 }

@@ -1,174 +1,53 @@
 //! `sheaf show`: the statistics of the theses, per interface and next hop; those of trunks; and the
 //! flows whose windows are controlled.
 
-use crate::control::Service;
-use crate::trunk::report::{self as trunk, Trunk};
+use crate::emulate;
+use crate::trunk::report as trunk;
 use crate::window;
-use anyhow::bail;
-use serde::{Deserialize, Serialize};
-use sheaf_aggregate::Stats;
-use sheaf_bpf::Split;
+use anyhow::{Context, bail};
+use serde::de::DeserializeOwned;
+use sheaf_daemon::control::{self, Error, Kind, Request, ServiceName};
+use sheaf_daemon::report::Interface;
+use sheaf_daemon::say;
 use sheaf_netio::ip;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Write;
-
-/// Everything known of one interface.
-#[derive(Debug, Default, Deserialize, Serialize)]
-pub struct Interface {
-    /// Its name.
-    pub interface: String,
-    /// Which engine gathers; none where only a splitter is.
-    pub engine: Option<String>,
-    /// Hold policy.
-    pub policy: Option<String>,
-    /// Time since start.
-    pub seconds: f64,
-    /// Frames that wait now.
-    pub held_frames: u32,
-    /// Frames that were none of ours.
-    pub passed_frames: u32,
-    /// Neighbours for whom the table had no place.
-    #[serde(default)]
-    pub neighbours_left_out: usize,
-    /// All next hops together.
-    pub total: Counters,
-    /// By next hop or far end.
-    pub hops: BTreeMap<String, Counters>,
-    /// What the splitter counted: packets, and refusals by reason.
-    pub split: Option<BTreeMap<String, u64>>,
-    /// What it carries, where it is a trunk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trunk: Option<Trunk>,
-    /// Window control.
-    pub window: Option<window::Report>,
-}
-
-/// The counters of KAU's `/proc/KauStat`, and the ratios derived from them.
-#[derive(Debug, Default, Deserialize, Serialize)]
-pub struct Counters {
-    aggregated_packets: u64,
-    meta_packets: u64,
-    unaggregated_packets: u64,
-    aggregated_bytes: u64,
-    aggregated_bytes_on_network: u64,
-    unaggregated_bytes: u64,
-    sent_by_timeout: u64,
-    sent_by_size: u64,
-    sent_by_ready: u64,
-    over_bound: u64,
-    aggregation_ratio: Option<f64>,
-    average_aggregation: Option<f64>,
-    /// Of a next hop: whether it splits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    splits: Option<String>,
-    /// Largest frame to it now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    max: Option<u16>,
-    /// Probes sent.
-    #[serde(default)]
-    probes: u64,
-}
-
-/// What is known of one next hop.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Hop {
-    /// Its counters.
-    pub stats: Stats,
-    /// Whether it splits: yes, no or unknown.
-    pub splits: Option<&'static str>,
-    /// Largest frame to it, where it does.
-    pub max: Option<u16>,
-    /// Probes sent to it.
-    pub probes: u64,
-}
-
-impl Hop {
-    /// One of which only the counters are left.
-    pub fn new(stats: Stats) -> Hop {
-        Hop { stats, ..Hop::default() }
-    }
-}
-
-impl From<Hop> for Counters {
-    fn from(hop: Hop) -> Self {
-        let Hop { stats, splits, max, probes } = hop;
-        Counters { splits: splits.map(str::to_owned), max, probes, ..stats.into() }
-    }
-}
-
-impl From<Stats> for Counters {
-    fn from(stats: Stats) -> Self {
-        Counters {
-            aggregated_packets: stats.aggregated_packets,
-            meta_packets: stats.meta_packets,
-            unaggregated_packets: stats.unaggregated_packets,
-            aggregated_bytes: stats.aggregated_bytes,
-            aggregated_bytes_on_network: stats.meta_bytes,
-            unaggregated_bytes: stats.unaggregated_bytes,
-            sent_by_timeout: stats.by_timeout,
-            sent_by_size: stats.by_size,
-            sent_by_ready: stats.by_ready,
-            over_bound: stats.over_bound,
-            aggregation_ratio: stats.aggregation_ratio(),
-            average_aggregation: stats.average_aggregation(),
-            ..Counters::default()
-        }
-    }
-}
-
-impl Interface {
-    /// Nothing known yet of `interface`.
-    pub fn new(interface: &str) -> Interface {
-        Interface { interface: interface.to_owned(), ..Interface::default() }
-    }
-
-    /// Sets the counters of the next hops, and their sum.
-    pub fn set_hops(&mut self, hops: BTreeMap<String, Hop>) {
-        let mut sum = Hop::default();
-        for hop in hops.values() {
-            sum.stats.add(&hop.stats);
-            sum.probes += hop.probes;
-        }
-        self.total = sum.into();
-        self.hops = hops.into_iter().map(|(name, hop)| (name, hop.into())).collect();
-    }
-
-    /// Whether packets are gathered or split.
-    fn aggregates(&self) -> bool {
-        self.engine.is_some() || self.split.is_some()
-    }
-
-    /// Reads the splitter on interface number `ifindex`, where there is one.
-    pub fn read_splitter(&mut self, ifindex: u32) -> anyhow::Result<()> {
-        if let Some(split) = Split::find(ifindex)? {
-            let counters = split.counters()?.into_iter();
-            self.split = Some(counters.map(|(name, count)| (name.to_owned(), count)).collect());
-        }
-        Ok(())
-    }
-}
 
 /// `sheaf show`: `dev` or all interfaces of this namespace.
 pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
     // A trunk needs no eBPF, and a machine without has no splitters.
     let support = sheaf_bpf::support();
-    let names = match dev {
-        Some(dev) => {
-            ip::index(dev)?;
-            vec![dev.to_owned()]
-        }
-        None => ip::names()?,
+    let services = control::services().context("cannot see which services run; run as root")?;
+    let mut names: BTreeSet<String> = match dev {
+        Some(_) => BTreeSet::new(),
+        None => ip::names()?.into_iter().collect(),
     };
+    let wanted = |service: &&ServiceName| dev.is_none_or(|dev| dev == service.name());
+    // A shell has no interface of its name; both ends of an emulated link are one service.
+    names.extend(services.iter().filter(wanted).map(|service| service.name().to_owned()));
+    if let Some(dev) = dev
+        && names.is_empty()
+    {
+        ip::index(dev)?;
+        names.insert(dev.to_owned());
+    }
     let mut interfaces = Vec::new();
     for name in names {
-        let asked = Service::Aggregate.ask(&name)?;
-        let mut interface = asked.unwrap_or_else(|| Interface::new(&name));
-        if interface.split.is_none() && support.is_ok() {
-            interface.read_splitter(ip::index(&name)?)?;
+        let mut interface: Interface =
+            ask(Kind::Aggregate, &name)?.unwrap_or_else(|| Interface::new(&name));
+        if interface.split.is_none()
+            && support.is_ok()
+            && let Ok(ifindex) = ip::index(&name)
+        {
+            interface.read_splitter(ifindex)?;
         }
-        interface.trunk = Service::Trunk.ask(&name)?;
-        interface.window = Service::Window.ask(&name)?;
-        if interface.aggregates() || interface.trunk.is_some() || interface.window.is_some() {
+        interface.trunk = ask(Kind::Trunk, &name)?;
+        interface.window = ask(Kind::Window, &name)?;
+        let listed = services.iter().any(|it| it.kind() == Kind::Emulate && it.name() == name);
+        if dev.is_some() || listed {
+            interface.emulate = ask(Kind::Emulate, &name)?;
+        }
+        if interface.has_anything() {
             interfaces.push(interface);
         }
     }
@@ -176,16 +55,31 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
         support?;
     }
     if json {
-        println!("{}", serde_json::to_string_pretty(&interfaces)?);
+        say(&serde_json::to_string_pretty(&interfaces)?);
     } else if interfaces.is_empty() {
         bail!(
-            "nothing aggregates or splits here, there is no trunk, and no windows are controlled; \
-             start `sheaf aggregate`, `sheaf trunk` or `sheaf window`"
+            "nothing aggregates or splits here, there is no trunk, no windows are controlled, and \
+             no link is emulated; start `sheaf aggregate`, `sheaf trunk`, `sheaf window` or \
+             `sheaf emulate`"
         );
     } else {
-        interfaces.iter().for_each(|interface| print!("{}", text(interface)));
+        interfaces.iter().for_each(|interface| say(&text(interface)));
     }
     Ok(())
+}
+
+/// The report of a service; `None` where it does not run.
+fn ask<T: DeserializeOwned>(kind: Kind, name: &str) -> anyhow::Result<Option<T>> {
+    // An interface that another program made may have a name that none of ours has.
+    let Ok(name) = ServiceName::new(kind, name) else { return Ok(None) };
+    match control::ask(&name, &Request::Report {}) {
+        Ok(value) => {
+            let report = serde_json::from_value(value);
+            Ok(Some(report.with_context(|| format!("{name} is of another version; restart it"))?))
+        }
+        Err(Error::NotRunning(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// An interface in the manner of `tc -s`.
@@ -193,6 +87,9 @@ pub fn text(interface: &Interface) -> String {
     let mut text = interface.trunk.as_ref().map_or_else(String::new, trunk::text);
     if interface.aggregates() {
         aggregation(&mut text, interface);
+    }
+    if let Some(status) = &interface.emulate {
+        text += &emulate::text(status);
     }
     if let Some(report) = &interface.window {
         text += &window::text(&interface.interface, report);
@@ -253,8 +150,9 @@ fn aggregation(out: &mut String, interface: &Interface) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::window::{Flow, Total};
     use serde_json::Value;
+    use sheaf_daemon::trunk::report::{Link, Trunk};
+    use sheaf_daemon::window::report::{Flow, Report, Total};
 
     /// Every key in `value`, however deep.
     pub fn keys(value: &Value, into: &mut Vec<String>) {
@@ -271,10 +169,10 @@ mod tests {
     #[test]
     fn the_manual_has_every_key_of_the_json() {
         let mut interface = Interface::new("eth0");
-        let links = vec![trunk::Link::default()];
+        let links = vec![Link::default()];
         interface.trunk = Some(Trunk { links, ..Trunk::default() });
         let (totals, flows) = (vec![Total::default()], vec![Flow::default()]);
-        interface.window = Some(window::Report { totals, flows, ..window::Report::default() });
+        interface.window = Some(Report { totals, flows, ..Report::default() });
         let mut all = Vec::new();
         keys(&serde_json::to_value(&interface).unwrap(), &mut all);
         let page = include_str!("../../../man/sheaf-show.8");

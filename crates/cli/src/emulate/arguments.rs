@@ -1,8 +1,11 @@
 //! The command lines of `sheaf emulate`.
 
-use super::rules::{self, RuleSet};
+use super::rules;
 use crate::grammar;
 use anyhow::{Context, anyhow, bail, ensure};
+use sheaf_daemon::emulate::settings::{Mode, Plan, link_header};
+use sheaf_daemon::emulate::{Change, Settings};
+use sheaf_daemon::reactor::{Parse, Parsed};
 use sheaf_emulator::options::OptionError;
 use sheaf_emulator::trace::{Opportunities, Steps};
 use sheaf_emulator::{ConfigError, LinkConfig, Options, Trace, TraceConfig};
@@ -16,121 +19,70 @@ use std::time::Duration;
 const LONGEST: u64 = 256 << 20;
 /// Packets on one delay line: at 10 Gbit/s and 1500 bytes, 300 ms.
 const DELAY_LIMIT: usize = 250_000;
-const ETHERNET: usize = 14;
 /// Longer before a departure nobody looks without sleeping: what covers 99 of 100 wake-ups of a
 /// virtual machine's processor (decision 6).
 const SPIN: Duration = Duration::from_micros(200);
 
-/// Where the link is put.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Between two interfaces.
-    Link([String; 2]),
-    /// On one interface.
-    Dev {
-        /// Its name.
-        dev: String,
-        /// What leaves by it.
-        egress: bool,
-        /// What arrives on it.
-        ingress: bool,
-    },
-    /// Around a command; none is a shell.
-    Shell {
-        /// Its words.
-        command: Vec<String>,
-    },
+/// Reads `words`, of which the first names the mode.
+pub fn parse(words: &[String]) -> anyhow::Result<Settings> {
+    let (words, command) = match words.iter().position(|word| word == "--") {
+        Some(at) => (&words[..at], words[at + 1..].to_vec()),
+        None => (words, Vec::new()),
+    };
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (mode, rest) = mode(&words, command)?;
+    let mut given = Flags::default();
+    let links = given.take(rest)?;
+    let (plan, seed) = match &given.rules {
+        Some(file) => {
+            ensure!(links.is_empty(), "--rules and {:?} are two plans; give one", links[0]);
+            let rules = rules::read(file, link_header(&mode), &mode.interfaces())?;
+            let seed = rules.seed;
+            (Plan::Rules(rules), seed)
+        }
+        None => {
+            let (configs, seed) = both(&links, link_header(&mode), Path::new(""))?;
+            (Plan::Links(Box::new(configs)), seed)
+        }
+    };
+    Ok(Settings {
+        mode,
+        plan,
+        seed: seed.unwrap_or_else(drawn),
+        audit: given.audit,
+        budget: given.budget.unwrap_or(Duration::from_millis(1)),
+        spin: given.spin.unwrap_or(SPIN),
+        awake: given.awake,
+        fifo: given.fifo,
+        pcap: given.pcap,
+    })
+}
+/// Reads the words of a change of what `settings` describe.
+pub fn parse_change(settings: &Settings) -> Parse<Change> {
+    let header = link_header(&settings.mode);
+    let pipes = matches!(settings.plan, Plan::Rules(_));
+    Arc::new(move |words, directory| Ok(Parsed::new(change(words, directory, header, pipes)?)))
 }
 
-impl Mode {
-    /// The interfaces that packets come by, in the order in which rules number them.
-    pub fn interfaces(&self) -> Vec<&str> {
-        match self {
-            Mode::Link(ends) => ends.iter().map(String::as_str).collect(),
-            Mode::Dev { dev, .. } => vec![dev],
-            Mode::Shell { .. } => Vec::new(),
+fn change(
+    words: &[String],
+    directory: &Path,
+    header: usize,
+    pipes: bool,
+) -> anyhow::Result<Change> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["pipe", name, rest @ ..] if pipes => {
+            let (config, _) = link(rest, header, directory)?;
+            Ok(Change::Pipe((*name).to_owned(), Box::new(config)))
+        }
+        ["pipe", ..] if pipes => bail!("pipe lacks its name; write pipe NAME LINK"),
+        words => {
+            let (configs, seed) = both(words, header, directory)?;
+            ensure!(seed.is_none(), "a seed cannot be changed; start again with another");
+            Ok(Change::Links(Box::new(configs)))
         }
     }
-
-    /// Whether packets are Ethernet frames.
-    pub fn ethernet(&self) -> bool {
-        !matches!(self, Mode::Shell { .. })
-    }
-}
-
-/// What the links are.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Plan {
-    /// One each way.
-    Links(Box<[LinkConfig; 2]>),
-    /// As rules say.
-    Rules(RuleSet),
-}
-
-/// What the command line says.
-#[derive(Clone, Debug)]
-pub struct Arguments {
-    /// Where.
-    pub mode: Mode,
-    /// What.
-    pub plan: Plan,
-    /// The seed of all chances, drawn where none was given.
-    pub seed: u64,
-    /// `--audit`.
-    pub audit: bool,
-    /// `--budget`.
-    pub budget: Duration,
-    /// `--spin`.
-    pub spin: Duration,
-    /// `--awake`.
-    pub awake: bool,
-    /// `--fifo`.
-    pub fifo: Option<u8>,
-    /// `--pcap`.
-    pub pcap: Option<String>,
-}
-
-impl Arguments {
-    /// Reads `words`, of which the first names the mode.
-    pub fn parse(words: &[String]) -> anyhow::Result<Arguments> {
-        let (words, command) = match words.iter().position(|word| word == "--") {
-            Some(at) => (&words[..at], words[at + 1..].to_vec()),
-            None => (words, Vec::new()),
-        };
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let (mode, rest) = mode(&words, command)?;
-        let mut given = Flags::default();
-        let links = given.take(rest)?;
-        let (plan, seed) = match &given.rules {
-            Some(file) => {
-                ensure!(links.is_empty(), "--rules and {:?} are two plans; give one", links[0]);
-                let rules = rules::read(file, link_header(&mode), &mode.interfaces())?;
-                let seed = rules.seed;
-                (Plan::Rules(rules), seed)
-            }
-            None => {
-                let (configs, seed) = both(&links, link_header(&mode), Path::new(""))?;
-                (Plan::Links(Box::new(configs)), seed)
-            }
-        };
-        Ok(Arguments {
-            mode,
-            plan,
-            seed: seed.unwrap_or_else(drawn),
-            audit: given.audit,
-            budget: given.budget.unwrap_or(Duration::from_millis(1)),
-            spin: given.spin.unwrap_or(SPIN),
-            awake: given.awake,
-            fifo: given.fifo,
-            pcap: given.pcap,
-        })
-    }
-}
-
-/// Where IP begins in a packet as the datapath has it: behind the virtio header and, where there
-/// is one, Ethernet's.
-pub fn link_header(mode: &Mode) -> usize {
-    vnet::LEN + if mode.ethernet() { ETHERNET } else { 0 }
 }
 
 /// A seed that nobody chose, short enough to be typed again.
@@ -357,8 +309,8 @@ mod tests {
     use super::*;
     use sheaf_stage::Bitrate;
 
-    fn parse(line: &str) -> anyhow::Result<Arguments> {
-        Arguments::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    fn parse(line: &str) -> anyhow::Result<Settings> {
+        super::parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]

@@ -1,28 +1,20 @@
 //! `sheaf emulate`: emulated links on real interfaces.
 //!
 //! * [`arguments`]: the command line; [`rules`]: the file of rules and pipes;
-//! * [`place`]: where the link is put: between two interfaces, on one, around a shell;
-//! * [`datapath`]: carries the packets, in time; [`machine`]: the links themselves;
-//! * [`control`]: questions and changes while it runs; [`status`]: the answer;
-//! * [`capture`]: packets with what happened to them, as pcapng.
+//! * [`status`]: the report as text.
 
 mod arguments;
-mod capture;
-mod control;
-mod datapath;
-mod machine;
-mod place;
 mod rules;
 mod status;
 
+pub use status::text;
+
 use anyhow::{Context, bail, ensure};
-use arguments::{Arguments, Mode};
-use datapath::{Datapath, End};
-use machine::Machine;
-use place::Place;
+use sheaf_daemon::control::{self, Error, Kind, Request, ServiceName};
+use sheaf_daemon::emulate::settings::Mode;
+use sheaf_daemon::emulate::{self, End, Settings, Status};
+use sheaf_daemon::say;
 use sheaf_emulator::Distribution;
-use sheaf_netio::{child, scheduling};
-use std::fs::File;
 use std::process::ExitCode;
 
 /// The grammar, for `--help`.
@@ -32,6 +24,7 @@ Usage: sheaf emulate link IF1 IF2 LINK [reverse LINK]            a cable with th
        sheaf emulate shell LINK [reverse LINK] [-- COMMAND...]   a shell behind the link
        sheaf emulate change dev|link IF [pipe NAME] LINK [reverse LINK]   nothing queued is lost
        sheaf emulate show IF [--json]
+       sheaf emulate stop IF
        sheaf emulate dist PING-LOG [--out FILE]                  a distribution from `ping`
 
   LINK is what tc-netem(8) takes:
@@ -80,19 +73,21 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
         [_, words @ ..] if words.iter().take_while(|w| **w != "--").any(|w| *w == "--help") => {
             println!("{HELP}");
         }
-        ["link" | "dev" | "shell", ..] => return emulate(&Arguments::parse(words)?),
-        ["change", "dev" | "link", dev, ..] => control::change(dev, &words[3..])?,
+        ["link" | "dev" | "shell", ..] => return emulate(&arguments::parse(words)?),
+        ["change", "dev" | "link", dev, ..] => change(dev, &words[3..])?,
         ["change", ..] => bail!("change lacks its interface; write change dev IF LINK"),
-        ["show", dev] if !dev.starts_with("--") => print!("{}", control::show(dev)?.text()),
+        ["show", dev] if !dev.starts_with("--") => say(&status::text(&show(dev)?)),
         ["show", dev, "--json"] | ["show", "--json", dev] => {
-            println!("{}", serde_json::to_string_pretty(&control::show(dev)?)?);
+            say(&serde_json::to_string_pretty(&show(dev)?)?);
         }
+        ["stop", dev] => drop(ask(dev, &Request::Stop {})?),
+        ["stop", ..] => bail!("stop takes one interface; write stop IF"),
         ["show", ..] => bail!("show takes one interface; write show IF [--json]"),
         ["dist", log] => dist(log, None)?,
         ["dist", log, "--out", out] => dist(log, Some(out))?,
         ["dist", ..] => bail!("dist takes a ping log; write dist FILE [--out FILE]"),
         [word, ..] => {
-            let known = ["link", "dev", "shell", "change", "show", "dist"];
+            let known = ["link", "dev", "shell", "change", "show", "stop", "dist"];
             return Err(crate::grammar::unknown(word, &known));
         }
         [] => bail!("nothing to do; write link IF1 IF2, dev IF, or shell"),
@@ -101,64 +96,48 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
 }
 
 /// Emulates until Ctrl-C, or the end of the shell.
-fn emulate(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    if !nix::unistd::geteuid().is_root() {
-        bail!("emulation needs root; start it with sudo");
-    }
-    let place = Place::open(&arguments.mode)?;
-    let machine = Machine::new(&arguments.plan, place.ethernet, arguments.seed)?;
-    // In this order: the command would inherit blocked signals, and threads that did not would die
-    // of them.
-    let child = place.start_command(arguments)?;
-    let signals = crate::signals::signals()?;
-    let inbox = control::listen(&place, arguments)?;
-    let mut datapath = Datapath::new(place, machine, arguments, inbox)?;
-    let _awake = become_timely(arguments)?;
-    println!("{}; seed {}", datapath.title(), arguments.seed);
-    let end = datapath.run(&signals, child.as_ref())?;
-    let status = datapath.finish()?;
-    let late = arguments.audit && status.lateness.p99_us > arguments.budget.as_micros() as f64;
-    let quiet = matches!(arguments.mode, Mode::Shell { .. }) && !arguments.audit;
+fn emulate(settings: &Settings) -> anyhow::Result<ExitCode> {
+    let (status, end) = emulate::run(settings, arguments::parse_change(settings))?;
+    let late = settings.audit && status.lateness.p99_us > settings.budget.as_micros() as f64;
+    let quiet = matches!(settings.mode, Mode::Shell { .. }) && !settings.audit;
     if !quiet {
-        print!("{}", status.text());
+        say(&status::text(&status));
     }
     if late {
-        println!(
+        say(&format!(
             "over budget: p99 of lateness is {:.0} us, more than {} us",
             status.lateness.p99_us,
-            arguments.budget.as_micros()
-        );
+            settings.budget.as_micros()
+        ));
     }
     let own = if late { 1 } else { 0 };
-    match (end, child) {
-        (End::Gone(dev), _) => bail!("interface {dev} went away; put it back and start again"),
-        (_, Some(child)) => {
-            let status = child.wait().context("the command is lost")?;
-            Ok(ExitCode::from(child::shell_status(status).max(own)))
-        }
-        (End::Asked, None) => Ok(ExitCode::from(own)),
+    match end {
+        End::Gone(dev) => bail!("interface {dev} went away; put it back and start again"),
+        End::Command(status) => Ok(ExitCode::from(status.max(own))),
+        End::Asked => Ok(ExitCode::from(own)),
     }
 }
 
-/// Makes this thread, which is to carry packets, as timely as `arguments` ask. `--awake` lasts
-/// while the returned file is open.
-fn become_timely(arguments: &Arguments) -> anyhow::Result<Option<File>> {
-    scheduling::precise_sleeps()?;
-    if let Some(priority) = arguments.fifo {
-        scheduling::fifo(priority).map_err(|error| {
-            anyhow::anyhow!(
-                "--fifo {priority} is refused ({error}); give this process CAP_SYS_NICE, or leave \
-                 it out"
-            )
-        })?;
-    }
-    let awake = || {
-        let device = scheduling::LATENCY_DEVICE;
-        scheduling::keep_awake().with_context(|| {
-            format!("cannot set {device}; leave out --awake where the kernel has no idle states")
-        })
-    };
-    arguments.awake.then(awake).transpose()
+/// Asks what emulates on `dev`.
+fn ask(dev: &str, request: &Request) -> anyhow::Result<serde_json::Value> {
+    control::ask(&ServiceName::new(Kind::Emulate, dev)?, request).map_err(|error| match error {
+        Error::NotRunning(_) => {
+            anyhow::anyhow!("nothing emulates on {dev}; start `sheaf emulate dev {dev} LINK`")
+        }
+        error => error.into(),
+    })
+}
+
+/// `sheaf emulate show`.
+fn show(dev: &str) -> anyhow::Result<Status> {
+    Ok(serde_json::from_value(ask(dev, &Request::Report {})?)?)
+}
+
+/// `sheaf emulate change`.
+fn change(dev: &str, words: &[String]) -> anyhow::Result<()> {
+    ensure!(!words.is_empty(), "change says nothing; write change dev {dev} LINK");
+    let directory = std::env::current_dir().unwrap_or_default();
+    ask(dev, &Request::Change { words: words.to_vec(), directory }).map(drop)
 }
 
 /// `sheaf emulate dist`: the distribution of a ping log, in the form of iproute2.

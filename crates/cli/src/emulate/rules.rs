@@ -30,22 +30,12 @@ use super::arguments;
 use crate::grammar;
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::Deserialize;
+use sheaf_daemon::emulate::settings::RuleSet;
 use sheaf_emulator::queue::weighted::WeightedConfig;
 use sheaf_emulator::{Action, Direction, Mask, PipeConfig, Pipes, QueueConfig, Rule, Target};
 use sheaf_wire::ip::Protocol;
 use std::collections::BTreeMap;
 use std::path::Path;
-
-/// Rules and pipes, checked.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RuleSet {
-    /// `seed`.
-    pub seed: Option<u64>,
-    /// Pipes by number.
-    pub pipes: Vec<(String, PipeConfig)>,
-    /// Rules in order.
-    pub rules: Vec<Rule>,
-}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

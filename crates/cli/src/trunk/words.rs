@@ -1,0 +1,516 @@
+//! The words of `sheaf trunk`.
+
+use crate::grammar::Prefix;
+use crate::rule::{self, Criteria, Ruled};
+use crate::words::{Entry, Form, Grammar, Section, Value, form, literal, optional, part, set};
+use anyhow::{Context, bail, ensure};
+use sheaf_aggregate::{Rule, Rules};
+use sheaf_daemon::trunk::settings::{PORT, Peer, Priority, Settings, Spec};
+use sheaf_netio::ip;
+use sheaf_trunk::Scheduler;
+use sheaf_wire::trunk::MAX_LINKS;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// The least packets in the queue of an interface: with fewer a link runs idle.
+const LEAST_QUEUE: u64 = 8;
+/// The smallest MTU: every host can receive packets of so many bytes (RFC 791).
+const LEAST_MTU: u16 = 576;
+
+/// An interface whose other end is not known yet.
+struct Dev {
+    name: String,
+    queue: Option<u32>,
+}
+
+/// The settings as far as words have set them.
+#[derive(Default)]
+pub struct Draft {
+    name: String,
+    members: Vec<Spec>,
+    devs: Vec<Dev>,
+    scheduler: Option<Scheduler>,
+    mtu: Option<u16>,
+    addresses: Vec<String>,
+    plain: bool,
+    priority: Option<Priority>,
+    copies: Option<Vec<Rule>>,
+    loose: Vec<Rule>,
+    /// Whether criteria belong to the last rule of `loose`, not of `copies`.
+    loosens: bool,
+}
+
+impl Ruled for Draft {
+    fn rule(&mut self) -> &mut Rule {
+        let rules =
+            if self.loosens { &mut self.loose } else { self.copies.get_or_insert_default() };
+        // `match` puts a rule there before any criterion is read.
+        if rules.is_empty() {
+            rules.push(rule::everything());
+        }
+        let last = rules.len() - 1;
+        &mut rules[last]
+    }
+}
+
+/// What `--help` says besides.
+pub const NOTES: &[&str] = &[
+    "Packets of class EF or CS6 leave before others, as long as those keep half.",
+    "Nothing is encrypted: run it over WireGuard where that matters.",
+];
+
+/// Examples for `--help`.
+pub const EXAMPLES: &[&str] = &[
+    "sheaf trunk trunk0 path 192.0.2.7 198.51.100.1 path 10.64.3.9@wwan0 198.51.100.1:7432 \\",
+    "            address 10.99.0.1/24",
+    "sheaf trunk trunk0 path 198.51.100.1 path 198.51.100.1:7432 address 10.99.0.2/24",
+];
+
+/// The command line of `sheaf trunk`.
+pub static GRAMMAR: Grammar<Draft, Settings> = Grammar {
+    command: "trunk",
+    about: "make one interface of several links",
+    operands: &[part("NAME", "trunk0", Value::Text(name))],
+    operand_help: "the interface to make; both ends run this command with the same members in the \
+                   same order",
+    operand_about: "The interface to make, 1 to 15 letters and digits.",
+    sections: &[&WORDS],
+    tail: None,
+    finish,
+};
+
+static WORDS: Section<Draft> = Section {
+    title: "",
+    about: "",
+    name: "",
+    entries: &[
+        Entry {
+            name: "dev",
+            required: true,
+            help: "a link: Ethernet frames (EtherType 0x88b6) on IF to the peer",
+            about: "A link: Ethernet frames (EtherType 0x88b6) by <IF> to the `peer` that follows. \
+                    Several in a row may share one `peer`. 8 bytes stand before the packet. 1 to \
+                    16 links in all.",
+            forms: &[Form {
+                parts: &[part(
+                    "IF",
+                    "wlan0",
+                    Value::Interface(|d, dev| {
+                        d.devs.push(Dev { name: name_of_interface(dev)?, queue: None });
+                        Ok(())
+                    }),
+                )],
+                group: &[
+                    Entry {
+                        name: "queue",
+                        help: "IF's own queue of N packets is where packets wait, not one behind \
+                               it: keep it below a quarter; else the rate is learned",
+                        about: "The queue of the <IF> before it, of <N> packets (at least 8), is \
+                                where packets wait, and no queue behind it: keep it below a \
+                                quarter. <IF> must have a queueing discipline. Without it the rate \
+                                is learned from the reports of the other end.",
+                        forms: &[form(
+                            &[part(
+                                "N",
+                                "1000",
+                                Value::Number(LEAST_QUEUE..=u32::MAX as u64, |d, packets| {
+                                    let dev =
+                                        d.devs.last_mut().context("queue stands behind dev")?;
+                                    dev.queue = Some(packets as u32);
+                                    Ok(())
+                                }),
+                            )],
+                            "",
+                        )],
+                        ..Entry::ONCE
+                    },
+                    Entry {
+                        name: "peer",
+                        help: "the other end of the links before it: a link address, or an IP \
+                               address that the neighbour table of each resolves",
+                        about: "The other end of the links before it: a link address, or an IP \
+                                address that the neighbour table of each resolves.",
+                        forms: &[form(
+                            &[part("MAC|ADDR", "02:00:00:00:00:01", Value::Text(peer))],
+                            "",
+                        )],
+                        ..Entry::ONCE
+                    },
+                ],
+                ..Form::EMPTY
+            }],
+            ..Entry::MANY
+        },
+        Entry {
+            name: "path",
+            instead: true,
+            help: "a link: UDP from LOCAL on the interface that has it, or on IF; REMOTE may be \
+                   left out on the side that is to learn it (port 7431); [ADDR]:PORT for IPv6",
+            about: "A link: UDP from our address <LOCAL>, bound to the interface that has it or to \
+                    <@IF>, to <REMOTE>. The ports are 7431 where none is given; IPv6 with a port \
+                    is written [<ADDR>]:<PORT>. One side may leave <REMOTE> out: it learns the \
+                    address, also behind a NAT that changes it. 36 bytes (IPv4) or 56 (IPv6) stand \
+                    before the packet.",
+            forms: &[form(
+                &[
+                    part("LOCAL[:PORT][@IF]", "192.0.2.7 198.51.100.1", Value::Text(local)),
+                    optional(
+                        "REMOTE[:PORT]",
+                        "198.51.100.1",
+                        Value::Like(
+                            // A misspelt keyword is not an address, so that it is answered as one.
+                            |word| word.contains(['.', ':']),
+                            remote,
+                        ),
+                    ),
+                ],
+                "",
+            )],
+            ..Entry::MANY
+        },
+        Entry {
+            name: "address",
+            help: "an address of NAME",
+            about: "An address of <NAME>. May be given several times. IPv6 needs an MTU of 1280.",
+            forms: &[form(&[part("ADDR/PLEN", "10.99.0.1/24", Value::Text(address))], "")],
+            ..Entry::MANY
+        },
+        Entry {
+            name: "mtu",
+            help: "of NAME; auto: the largest that fits every member (default)",
+            forms: &[
+                form(
+                    &[part("BYTES", "1400", Value::Size(mtu))],
+                    "Of <NAME>; 576 to what fits the narrowest member.",
+                ),
+                form(
+                    &[literal("auto", set!(|d| d.mtu = None))],
+                    "The largest that fits every member; the default.",
+                ),
+            ],
+            ..Entry::ONCE
+        },
+        Entry {
+            name: "scheduler",
+            help: "earliest: where a packet would arrive first (default); redundant: a copy on \
+                   every link; rr: round robin; srr, trr: for comparison",
+            forms: &[
+                form(
+                    &[literal("earliest", set!(|d| d.scheduler = Some(Scheduler::Earliest)))],
+                    "Each packet takes the link by which it would arrive first; the default.",
+                ),
+                form(
+                    &[literal("redundant", set!(|d| d.scheduler = Some(Scheduler::Redundant)))],
+                    "A copy on every link; the first that arrives counts.",
+                ),
+                form(
+                    &[literal("rr", set!(|d| d.scheduler = Some(Scheduler::RoundRobin)))],
+                    "Round robin. For comparison, as `srr` and `trr`.",
+                ),
+                form(
+                    &[literal("srr", set!(|d| d.scheduler = Some(Scheduler::Srr)))],
+                    "Surplus round robin (Adiseshu 1996), with which one loss disturbs the order.",
+                ),
+                form(
+                    &[literal("trr", set!(|d| d.scheduler = Some(Scheduler::Trr)))],
+                    "Trigger round robin (Chiao Tung 1998), with which one loss disturbs the order.",
+                ),
+            ],
+            ..Entry::ONCE
+        },
+        Entry {
+            name: "aggregate",
+            help: "small packets that wait share a frame (on)",
+            forms: &[
+                form(
+                    &[literal("on", set!(|d| d.plain = false))],
+                    "Small packets that wait for a link share a frame; the default.",
+                ),
+                form(&[literal("off", set!(|d| d.plain = true))], "They do not."),
+            ],
+            ..Entry::ONCE
+        },
+        Entry {
+            name: "copies",
+            help: "what goes out on every link; default: copies match dscp ef. RULE is:",
+            about: "What goes out on every link in use, and is handed up once. Default: `copies \
+                    match dscp ef`, what telephones use. `copies none`: nothing. May be given \
+                    several times. All criteria of a rule must hold:",
+            forms: &[
+                rule::matching(
+                    Some(set!(|d| d.loosens = false)),
+                    &[literal(
+                        "match",
+                        set!(|d| d.copies.get_or_insert_default().push(rule::everything())),
+                    )],
+                    CRITERIA,
+                    "dscp ef",
+                ),
+                form(&[literal("none", set!(|d| d.copies.get_or_insert_default()))], ""),
+            ],
+            ..Entry::MANY
+        },
+        Entry {
+            name: "loose",
+            help: "what needs no order, so that it never waits",
+            about: "What needs no order and never waits for any. Default: nothing.",
+            forms: &[
+                rule::matching(
+                    Some(set!(|d| d.loosens = true)),
+                    &[literal("match", set!(|d| d.loose.push(rule::everything())))],
+                    CRITERIA,
+                    "dscp ef",
+                ),
+                form(&[literal("none", |_| Ok(()))], ""),
+            ],
+            ..Entry::MANY
+        },
+        Entry {
+            name: "priority",
+            help: "realtime: runs before every ordinary process (SCHED_RR), so that links stay \
+                   busy on a busy machine (default where it is allowed); normal: as other processes",
+            forms: &[
+                form(
+                    &[literal("realtime", set!(|d| d.priority = Some(Priority::Realtime)))],
+                    "Run before every ordinary process (SCHED_RR, priority 1), so that links stay \
+                     busy on a busy machine. It sleeps when there is nothing to do. The default \
+                     where it is allowed; asked for where it is not, the command does not start.",
+                ),
+                form(
+                    &[literal("normal", set!(|d| d.priority = Some(Priority::Normal)))],
+                    "Run as started.",
+                ),
+            ],
+            ..Entry::ONCE
+        },
+    ],
+};
+
+const CRITERIA: &[Entry<Draft>] =
+    &[Criteria::PROTO, Criteria::DSCP, Criteria::SPORT, Criteria::DPORT, Criteria::LENGTH];
+
+fn finish(draft: Draft) -> anyhow::Result<Settings> {
+    if let Some(Dev { name, .. }) = draft.devs.first() {
+        bail!("dev {name} has no peer; write dev {name} peer MAC");
+    }
+    let members = draft.members;
+    ensure!(!members.is_empty(), "no link is named; write path LOCAL REMOTE, or dev IF peer MAC");
+    let (links, most) = (members.len(), MAX_LINKS);
+    ensure!(links <= most, "{links} links are too many; give at most {most}");
+    if let Some(twice) = (1..links).find(|at| members[..*at].contains(&members[*at])) {
+        bail!("{} is given twice; give it once, or another port", members[twice]);
+    }
+    let rules = |rules| Rules { rules, acks: false };
+    Ok(Settings {
+        name: draft.name,
+        members,
+        scheduler: draft.scheduler.unwrap_or(Scheduler::Earliest),
+        mtu: draft.mtu,
+        addresses: draft.addresses,
+        aggregate: !draft.plain,
+        priority: draft.priority,
+        copies: rules(draft.copies.unwrap_or_else(|| vec![voice()])),
+        loose: rules(draft.loose),
+    })
+}
+
+/// Packets of the class that telephones use (RFC 3246).
+fn voice() -> Rule {
+    Rule { dscp: Some(46), ..rule::everything() }
+}
+
+fn name(draft: &mut Draft, word: &str) -> anyhow::Result<()> {
+    ensure!(
+        WORDS.entries.iter().all(|entry| entry.name != word),
+        "the interface to make comes first; write trunk0 {word} …"
+    );
+    draft.name = name_of_interface(word)?;
+    Ok(())
+}
+
+/// `word`, if an interface can be called so.
+fn name_of_interface(word: &str) -> anyhow::Result<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let good = (1..=15).contains(&word.len()) && word.chars().all(plain);
+    ensure!(
+        good && !matches!(word, "." | ".."),
+        "{word:?} is not an interface name; give 1 to 15 letters and digits, like trunk0"
+    );
+    Ok(word.to_owned())
+}
+
+/// The other end of all interfaces that have none yet.
+fn peer(draft: &mut Draft, word: &str) -> anyhow::Result<()> {
+    let peer = match (ip::parse_mac(word), word.parse()) {
+        (Some(mac), _) if mac[0] & 1 == 0 && mac != [0; 6] => Peer::Mac(mac),
+        (Some(_), _) => {
+            bail!("peer {word} is a multicast or zero address; give the link address of one host")
+        }
+        (None, Ok(address)) => Peer::Address(address),
+        (None, Err(_)) => bail!(
+            "peer {word:?} is not a link address or an IP address; write it like 02:00:00:00:00:01"
+        ),
+    };
+    let member = |Dev { name: dev, queue }| Spec::Ethernet { dev, peer, queue };
+    draft.members.extend(draft.devs.drain(..).map(member));
+    Ok(())
+}
+
+/// `LOCAL[:PORT][@IF]`.
+fn local(draft: &mut Draft, word: &str) -> anyhow::Result<()> {
+    let (local, dev) = match word.split_once('@') {
+        Some((local, dev)) => (local, Some(name_of_interface(dev)?)),
+        None => (word, None),
+    };
+    let local = socket_address(local)?;
+    single(local)?;
+    draft.members.push(Spec::Path { local, dev, remote: None });
+    Ok(())
+}
+
+/// `REMOTE[:PORT]`.
+fn remote(draft: &mut Draft, word: &str) -> anyhow::Result<()> {
+    let end = socket_address(word)?;
+    let Some(Spec::Path { local, remote, .. }) = draft.members.last_mut() else { return Ok(()) };
+    ensure!(
+        end.is_ipv4() == local.is_ipv4(),
+        "path {local} {end} mixes IPv4 and IPv6; give two of one family"
+    );
+    ensure!(
+        !end.ip().is_unspecified(),
+        "path … {end} is the unspecified address; leave it out, or name a host"
+    );
+    single(end)?;
+    *remote = Some(end);
+    Ok(())
+}
+
+/// Refuses addresses of many hosts.
+fn single(end: SocketAddr) -> anyhow::Result<()> {
+    let many = end.ip().is_multicast() || end.ip() == IpAddr::V4(Ipv4Addr::BROADCAST);
+    ensure!(!many, "path … {end} is a multicast or broadcast address; give that of one host");
+    Ok(())
+}
+
+fn socket_address(word: &str) -> anyhow::Result<SocketAddr> {
+    let bare = word.strip_prefix('[').and_then(|word| word.strip_suffix(']')).unwrap_or(word);
+    let address = bare.parse::<IpAddr>().map(|address| SocketAddr::new(address, PORT));
+    address.or_else(|_| word.parse()).ok().filter(|address| address.port() != 0).with_context(
+        || {
+            format!(
+                "path {word:?} is not an address; write it like 192.0.2.7:{PORT} or \
+             [2001:db8::7]:{PORT}"
+            )
+        },
+    )
+}
+
+fn mtu(draft: &mut Draft, bytes: u64) -> anyhow::Result<()> {
+    let mtu = u16::try_from(bytes).ok().filter(|mtu| *mtu >= LEAST_MTU);
+    let mtu = mtu.with_context(|| {
+        format!("mtu {bytes} is out of range; give {LEAST_MTU} to 65535 bytes, or auto")
+    })?;
+    draft.mtu = Some(mtu);
+    Ok(())
+}
+
+fn address(draft: &mut Draft, word: &str) -> anyhow::Result<()> {
+    let network = Prefix::parse("address", word)?.network;
+    ensure!(
+        !network.is_multicast(),
+        "an interface cannot have address {word}; give that of one host"
+    );
+    let twice = draft.addresses.iter().any(|known| known == word);
+    ensure!(!twice, "address {word} is given twice; give it once");
+    draft.addresses.push(word.to_owned());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::WordError;
+    use sheaf_trunk::Care;
+    use sheaf_wire::ip::example_udp;
+
+    fn parse(line: &str) -> Result<Settings, WordError> {
+        let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+        GRAMMAR.parse(&words)
+    }
+
+    fn members(line: &str) -> Vec<String> {
+        parse(line).unwrap().members.iter().map(Spec::to_string).collect()
+    }
+
+    #[test]
+    fn members_of_both_kinds_mix_and_keep_their_order() {
+        let line = "t0 dev a queue 99 dev b peer 02:0:0:0:0:1 path 10.0.0.1 10.0.0.2:99 \
+                    path [fd00::1]:5@c mtu auto dev d peer fe80::1 path 0.0.0.0@e";
+        assert_eq!(
+            members(line),
+            [
+                "dev a queue 99 peer 02:00:00:00:00:01",
+                "dev b peer 02:00:00:00:00:01",
+                "path 10.0.0.1:7431 10.0.0.2:99",
+                "path [fd00::1]:5@c",
+                "dev d peer fe80::1",
+                "path 0.0.0.0:7431@e",
+            ]
+        );
+        assert_eq!(members("t0 path fd00::1 [fd00::2]"), ["path [fd00::1]:7431 [fd00::2]:7431"]);
+    }
+
+    #[test]
+    fn voice_is_copied_unless_something_else_is_asked_for() {
+        let plain = example_udp(&[0; 20]);
+        let mut voice = plain.clone();
+        voice[1] = 46 << 2;
+        let default = parse("t0 path 10.0.0.1").unwrap();
+        assert_eq!(default.care(&voice), Care::Copies);
+        assert_eq!(default.care(&plain), Care::Order);
+        let none = parse("t0 path 10.0.0.1 copies none loose match dscp ef").unwrap();
+        assert_eq!(none.care(&voice), Care::Loose);
+        let port = u16::from_be_bytes([plain[22], plain[23]]);
+        let other = format!("t0 path 10.0.0.1 copies match proto udp dport {port} length 48");
+        assert_eq!(parse(&other).unwrap().care(&plain), Care::Copies);
+        assert_eq!(parse(&other).unwrap().care(&example_udp(&[0; 21])), Care::Order);
+        assert_eq!(default.care(&[0xff; 3]), Care::Order, "whatever it is");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_remedy() {
+        for (line, remedy) in [
+            ("", "trunk lacks NAME; write trunk trunk0"),
+            ("path 10.0.0.1", "the interface to make comes first"),
+            ("a-name-too-long-for-it path 10.0.0.1", "1 to 15"),
+            ("t/0 path 10.0.0.1", "like trunk0"),
+            ("t0", "no link is named"),
+            ("t0 dev a", "write dev a peer MAC"),
+            ("t0 queue 9 dev a peer 02:00:00:00:00:01", "queue stands behind dev"),
+            ("t0 dev a queue 2 peer 02:00:00:00:00:01", "give 8 or more"),
+            ("t0 peer 02:00:00:00:00:01", "peer stands behind dev; write dev wlan0 peer"),
+            ("t0 dev a peer 01:00:5e:00:00:01", "link address of one host"),
+            ("t0 dev a peer x", "02:00:00:00:00:01"),
+            ("t0 path 10.0.0.1 fd00::1", "two of one family"),
+            ("t0 path 10.0.0.1 0.0.0.0", "leave it out"),
+            ("t0 path 10.0.0.1 224.0.0.1", "of one host"),
+            ("t0 path ff02::1@eth0", "of one host"),
+            ("t0 path 10.0.0.1:0", "192.0.2.7:7431"),
+            ("t0 path 10.0.0.1:99999", "192.0.2.7:7431"),
+            ("t0 path 10.0.0.1 path 10.0.0.1:7431", "another port"),
+            ("t0 path 10.0.0.1 mtu 100", "576"),
+            ("t0 path 10.0.0.1 mtu 70000", "65535"),
+            ("t0 path 10.0.0.1 address 10.0.0.1/33", "0 to 32 bits"),
+            ("t0 path 10.0.0.1 address 10.9.0.1/24 address 10.9.0.1/24", "give it once"),
+            ("t0 path 10.0.0.1 scheduler best", "give earliest, redundant, rr, srr or trr"),
+            ("t0 path 10.0.0.1 priority high", "give realtime or normal"),
+            ("t0 path 10.0.0.1 shceduler rr", "did you mean \"scheduler\""),
+            ("t0 path 10.0.0.1 copies match", "dscp ef"),
+            ("t0 path 10.0.0.1 copies match dcsp ef", "did you mean \"dscp\""),
+        ] {
+            let error = format!("{:#}", parse(line).unwrap_err());
+            assert!(error.contains(remedy), "{line}: {error}");
+        }
+        let many: String = (1..=17).map(|port| format!(" path 10.0.0.1:{port}")).collect();
+        assert!(parse(&format!("t0{many}")).unwrap_err().to_string().contains("at most 16"));
+    }
+}

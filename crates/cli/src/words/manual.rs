@@ -1,0 +1,158 @@
+//! SYNOPSIS and OPTIONS of the pages in `man/`, made from the tables.
+//!
+//! The pages are kept in the repository, so that a reader needs no build. A test holds them against
+//! the tables; with SHEAF_BLESS=1 in the environment it writes them.
+
+use super::Spelling;
+use super::help::filled;
+use super::outline::{Font, Outline, Piece, Token, Word, plain, wrap};
+use std::fmt::Write;
+
+/// Characters of a line of roff.
+const WIDTH: usize = 100;
+/// Stands for a space at which no line is broken, so that a font ends in its line.
+const FIXED: char = '\u{1}';
+/// Characters of a line of SYNOPSIS on a terminal of 80, less the margin of 7.
+const SYNOPSIS: usize = 73;
+
+/// The text between `.SH SYNOPSIS` and the next heading.
+pub fn synopsis(grammars: &[&dyn Spelling]) -> String {
+    let outlines: Vec<_> = grammars.iter().map(|grammar| grammar.outline()).collect();
+    let mut text = ".nf\n".to_owned();
+    for outline in &outlines {
+        let lead = format!("\\fBsheaf {}\\fR", escaped(outline.command));
+        lines(&mut text, &lead, 6 + outline.command.len(), outline.usage());
+    }
+    let mut written = Vec::new();
+    for (name, tokens) in outlines.iter().flat_map(Outline::productions) {
+        if !written.contains(&name) {
+            written.push(name);
+            text.push('\n');
+            lines(&mut text, &format!("\\fI{name}\\fR :="), name.len() + 3, tokens);
+        }
+    }
+    text + ".fi\n"
+}
+
+fn lines(text: &mut String, lead: &str, len: usize, tokens: Vec<Token>) {
+    for (at, line) in wrap(tokens, len.max(8) + 1, SYNOPSIS).iter().enumerate() {
+        let begin = if at == 0 { format!("{lead} ") } else { " ".repeat(8) };
+        let line: Vec<_> = line.iter().map(roff).collect();
+        let _ = writeln!(text, "{}", format!("{begin}{}", line.join(" ")).trim_end());
+    }
+}
+
+/// The text between `.SH OPTIONS` and what follows it by hand.
+pub fn options(grammars: &[&dyn Spelling]) -> String {
+    let outlines: Vec<_> = grammars.iter().map(|grammar| grammar.outline()).collect();
+    let (mut text, mut shown) = (String::new(), Vec::new());
+    for outline in outlines.iter().filter(|outline| !outline.operand_about.is_empty()) {
+        let operands = outline.operands.iter().map(Piece::token).collect();
+        entry(&mut text, operands, outline.operand_about);
+    }
+    for section in outlines.iter().flat_map(|outline| &outline.sections) {
+        let key = (section.title, section.words.first().map(|word| word.name));
+        if shown.contains(&key) {
+            continue;
+        }
+        shown.push(key);
+        if !section.title.is_empty() {
+            let _ = writeln!(text, ".SS {}", section.title);
+        }
+        paragraph(&mut text, section.about);
+        words(&mut text, &section.words, &mut Vec::new());
+    }
+    let mut live: Vec<_> =
+        outlines.iter().flat_map(|outline| outline.live().map(|word| word.name)).collect();
+    live.dedup();
+    if !live.is_empty() {
+        let names: Vec<_> = live.iter().map(|name| format!("`{name}`")).collect();
+        text.push_str(".PP\n");
+        paragraph(
+            &mut text,
+            &format!("While the service runs, `sheaf change` sets {}.", names.join(", ")),
+        );
+    }
+    text
+}
+
+fn words(text: &mut String, words_of: &[Word], explained: &mut Vec<&'static str>) {
+    for word in words_of {
+        if !word.about.is_empty() {
+            entry(text, word.tokens(), word.about);
+        }
+        for form in word.forms.iter().filter(|form| !form.about.is_empty()) {
+            let mut tokens = form.tokens();
+            if word.forms_name.is_empty() {
+                tokens.insert(0, word.tokens().swap_remove(0));
+            }
+            entry(text, tokens, form.about);
+        }
+        for form in &word.forms {
+            groups(text, form, explained);
+        }
+    }
+}
+
+/// The words of a group that have paragraphs of their own, further in.
+fn groups(text: &mut String, form: &super::outline::Way, explained: &mut Vec<&'static str>) {
+    let told = |word: &Word| {
+        !word.about.is_empty() || word.forms.iter().any(|form| !form.about.is_empty())
+    };
+    let name = form.group_name;
+    if !form.group.iter().any(told) || (!name.is_empty() && explained.contains(&name)) {
+        return;
+    }
+    explained.push(name);
+    text.push_str(".RS\n");
+    words(text, &form.group, explained);
+    text.push_str(".RE\n");
+}
+
+fn entry(text: &mut String, tokens: Vec<Token>, about: &str) {
+    let tag: Vec<_> = tokens.iter().map(roff).collect();
+    let _ = writeln!(text, ".TP\n{}", tag.join(" "));
+    paragraph(text, about);
+}
+
+/// A paragraph in the markup of the tables.
+fn paragraph(text: &mut String, about: &str) {
+    for line in filled(&marked(about), WIDTH) {
+        let line = line.replace(FIXED, " ");
+        // A line that begins so would be a request.
+        let guard = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
+        let _ = writeln!(text, "{guard}{line}");
+    }
+}
+
+/// `bold` between backticks, <IF> in italics.
+fn marked(about: &str) -> String {
+    let mut out = String::new();
+    for (at, part) in about.split('`').enumerate() {
+        if at % 2 == 1 {
+            let part = escaped(part).replace(' ', &FIXED.to_string());
+            let _ = write!(out, "\\fB{part}\\fR");
+        } else {
+            out.push_str(&part.replace('<', "\\fI").replace('>', "\\fR"));
+        }
+    }
+    out
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('-', "\\-")
+}
+
+fn roff(token: &Token) -> String {
+    let mut out = String::new();
+    for span in token {
+        let text = escaped(&span.text);
+        let _ = match span.font {
+            Font::Roman => write!(out, "{text}"),
+            Font::Bold => write!(out, "\\fB{text}\\fR"),
+            Font::Italic => write!(out, "\\fI{text}\\fR"),
+        };
+    }
+    debug_assert!(!plain(token).is_empty());
+    out
+}

@@ -1,0 +1,240 @@
+//! Values: how each kind is read, and the error for one that cannot be.
+
+use super::Part;
+use crate::grammar::{self, Prefix};
+use sheaf_emulator::units;
+use sheaf_stage::Bitrate;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// What a setter returns: done, or cause and remedy in one line.
+pub type Done = anyhow::Result<()>;
+
+/// A function that stores a value.
+pub type Set<S, T> = fn(&mut S, T) -> Done;
+
+/// The longest time on a command line: a longer one is a slip of the hand.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// A kind of value, and the function that stores one.
+pub enum Value<S: 'static> {
+    /// The part's name, as it stands.
+    Literal(fn(&mut S) -> Done),
+    /// One of a few words.
+    Choice(&'static [(&'static str, fn(&mut S) -> Done)]),
+    /// A time with its unit, or 0.
+    Time(Set<S, Duration>),
+    /// A rate with its unit, or 0.
+    Rate(Set<S, Bitrate>),
+    /// Bytes.
+    Size(Set<S, u64>),
+    /// A whole number in a range, decimal or hexadecimal (0x…).
+    Number(RangeInclusive<u64>, Set<S, u64>),
+    /// A whole number that may be negative.
+    Signed(Set<S, i32>),
+    /// A percentage, with or without its sign, as a share of 1.
+    Percent(Set<S, f64>),
+    /// A chance: a number up to 1, or a percentage with its sign.
+    Chance(Set<S, f64>),
+    /// An IP address.
+    Address(Set<S, IpAddr>),
+    /// Prefixes or addresses, separated by commas.
+    Prefixes(Set<S, Vec<Prefix>>),
+    /// A port, or a range of ports.
+    Ports(Set<S, RangeInclusive<u16>>),
+    /// A class (DSCP), by number or name.
+    Class(Set<S, u8>),
+    /// Classes, ranges of classes, separated by commas.
+    Classes(Set<S, Vec<u8>>),
+    /// A firewall mark, with or without its mask.
+    Mark(Set<S, (u32, u32)>),
+    /// The name of an interface.
+    Interface(fn(&mut S, &str) -> Done),
+    /// The name of a file.
+    File(fn(&mut S, &str) -> Done),
+    /// Any word; the function reads it.
+    Text(fn(&mut S, &str) -> Done),
+    /// A word that the first function accepts, and that the second one reads.
+    Like(fn(&str) -> bool, fn(&mut S, &str) -> Done),
+}
+
+impl<S> Part<S> {
+    /// Whether `word` is such a value.
+    pub(super) fn accepts(&self, word: &str) -> bool {
+        match &self.value {
+            Value::Literal(_) => word == self.name,
+            Value::Choice(choices) => choices.iter().any(|(name, _)| *name == word),
+            Value::Time(_) => time(word).is_some(),
+            Value::Rate(_) => rate(word).is_some(),
+            Value::Size(_) => size(word).is_some(),
+            Value::Number(range, _) => number(word).is_some_and(|n| range.contains(&n)),
+            Value::Signed(_) => word.parse::<i32>().is_ok(),
+            Value::Percent(_) => units::percent(word).is_some(),
+            Value::Chance(_) => units::chance(word).is_some(),
+            Value::Address(_) => word.parse::<IpAddr>().is_ok(),
+            Value::Prefixes(_) => prefixes(word).is_some(),
+            Value::Ports(_) => ports(word).is_some(),
+            Value::Class(_) => grammar::dscp("", word).is_ok(),
+            Value::Classes(_) => units::classes(word).is_some(),
+            Value::Mark(_) => mark(word).is_some(),
+            Value::Interface(_) | Value::File(_) | Value::Text(_) => true,
+            Value::Like(accepts, _) => accepts(word),
+        }
+    }
+
+    /// Stores `word`, which this part accepts.
+    pub(super) fn store(&self, state: &mut S, word: &str) -> Done {
+        // Every arm reads what `accepts` has read before; where it cannot, nothing is stored.
+        fn set<S, T>(state: &mut S, read: Option<T>, set: &Set<S, T>) -> Done {
+            read.map_or(Ok(()), |value| set(state, value))
+        }
+        match &self.value {
+            Value::Literal(store) => store(state),
+            Value::Choice(choices) => {
+                let choice = choices.iter().find(|(name, _)| *name == word);
+                choice.map_or(Ok(()), |(_, store)| store(state))
+            }
+            Value::Time(store) => set(state, time(word), store),
+            Value::Rate(store) => set(state, rate(word), store),
+            Value::Size(store) => set(state, size(word), store),
+            Value::Number(_, store) => set(state, number(word), store),
+            Value::Signed(store) => set(state, word.parse().ok(), store),
+            Value::Percent(store) => set(state, units::percent(word), store),
+            Value::Chance(store) => set(state, units::chance(word), store),
+            Value::Address(store) => set(state, word.parse().ok(), store),
+            Value::Prefixes(store) => set(state, prefixes(word), store),
+            Value::Ports(store) => set(state, ports(word), store),
+            Value::Class(store) => set(state, grammar::dscp("", word).ok(), store),
+            Value::Classes(store) => set(state, units::classes(word), store),
+            Value::Mark(store) => set(state, mark(word), store),
+            Value::Interface(store) | Value::File(store) | Value::Text(store) => store(state, word),
+            Value::Like(_, store) => store(state, word),
+        }
+    }
+
+    /// Whether `word` is a number that only lacks the unit.
+    pub(super) fn lacks_unit(&self, word: &str) -> bool {
+        let bare =
+            word.parse::<f64>().is_ok() && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        bare && matches!(self.value, Value::Time(_) | Value::Rate(_)) && !self.accepts(word)
+    }
+
+    /// The error for a `word` behind `keyword` that this part does not accept.
+    pub(super) fn refuse(&self, keyword: &str, word: &str) -> String {
+        let kind = match &self.value {
+            Value::Time(_) if self.lacks_unit(word) => {
+                return format!("{keyword} {word} has no unit; write {word}ms or {word}us");
+            }
+            Value::Rate(_) if self.lacks_unit(word) => {
+                return format!("{keyword} {word} has no unit; write {word}mbit or {word}kbit");
+            }
+            Value::Number(range, _) => match number(word) {
+                // Where no most stands in the manual, none is printed.
+                Some(n) if *range.end() >= u64::from(u32::MAX) => {
+                    return if n < *range.start() {
+                        format!("{keyword} {word} is too small; give {} or more", range.start())
+                    } else {
+                        format!("{keyword} {word} is too large; give a smaller number")
+                    };
+                }
+                Some(_) => {
+                    let (least, most) = (range.start(), range.end());
+                    return format!("{keyword} {word} is out of range; give {least} to {most}");
+                }
+                None if !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit()) => {
+                    return format!("{keyword} {word} is too large; give a smaller number");
+                }
+                None => "a number",
+            },
+            Value::Ports(_) => match word.split_once('-').map(|(a, b)| (number(a), number(b))) {
+                Some((Some(first), Some(last))) if first > last => {
+                    return format!("{keyword} {word} is empty; write {keyword} {last}-{first}");
+                }
+                _ => "a port or a range of ports",
+            },
+            Value::Literal(_) => {
+                return format!("{keyword} {word:?} is unknown; give {}", self.name);
+            }
+            Value::Choice(choices) => {
+                let names = super::near::either(choices.iter().map(|(name, _)| *name));
+                return format!("{keyword} {word:?} is unknown; give {names}");
+            }
+            Value::Time(_) if leading_time(word) => "a time of at most an hour",
+            Value::Time(_) => "a time",
+            Value::Rate(_) => "a rate",
+            Value::Size(_) => "a size in bytes",
+            Value::Signed(_) => "a number",
+            Value::Percent(_) => "a percentage",
+            Value::Chance(_) => "a chance",
+            Value::Address(_) => "an IP address",
+            Value::Prefixes(_) => "a list of prefixes",
+            Value::Class(_) | Value::Classes(_) => "a class",
+            Value::Mark(_) => "a mark",
+            Value::Interface(_) => "an interface",
+            Value::File(_) => "a file",
+            Value::Text(_) | Value::Like(..) => {
+                return format!(
+                    "{keyword} {word:?} is not {}; write it like {}",
+                    self.name, self.example
+                );
+            }
+        };
+        format!("{keyword} {word:?} is not {kind}; write it like {}", self.example)
+    }
+}
+
+/// A number, decimal or hexadecimal.
+fn number(word: &str) -> Option<u64> {
+    let (digits, radix) = word.strip_prefix("0x").map_or((word, 10), |digits| (digits, 16));
+    let plain = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
+    u64::from_str_radix(digits, radix).ok().filter(|_| plain)
+}
+
+/// A time such as 5ms. A bare number is microseconds for `tc`, which nobody expects.
+pub fn time(word: &str) -> Option<Duration> {
+    let named = word == "0" || word.ends_with(|last: char| last.is_ascii_alphabetic());
+    let time = units::time(word, Duration::ZERO).filter(|_| named && !word.contains(' '))?;
+    (time <= LONGEST).then_some(time)
+}
+
+/// Whether `word` is a time, however long.
+fn leading_time(word: &str) -> bool {
+    word.ends_with('s') && units::time(word, Duration::ZERO).is_some()
+}
+
+/// A rate such as 20mbit. A bare number is bits a second for `tc`, which nobody expects.
+fn rate(word: &str) -> Option<Bitrate> {
+    let named = word == "0" || word.ends_with(|last: char| last.is_ascii_alphabetic());
+    units::rate(word).filter(|_| named)
+}
+
+/// A whole number of bytes such as 1500 or 1.5k.
+fn size(word: &str) -> Option<u64> {
+    let bytes = units::size(word)?;
+    // 1.4k is not a whole number of bytes; `units` rounds.
+    let digits = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let fraction = digits.contains('.') && {
+        let kilo = units::size(&format!("1{}", &word[digits.len()..]))?;
+        (digits.parse::<f64>().ok()? * kilo as f64).fract() != 0.0
+    };
+    (!fraction).then_some(bytes)
+}
+
+fn prefixes(word: &str) -> Option<Vec<Prefix>> {
+    word.split(',').map(|prefix| Prefix::parse("", prefix).ok()).collect()
+}
+
+fn ports(word: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = word.split_once('-').unwrap_or((word, word));
+    let port = |word| number(word).and_then(|port| u16::try_from(port).ok());
+    let (first, last) = (port(first)?, port(last)?);
+    (first <= last).then_some(first..=last)
+}
+
+/// `VALUE[/MASK]`.
+fn mark(word: &str) -> Option<(u32, u32)> {
+    let (value, mask) = word.split_once('/').unwrap_or((word, "0xffffffff"));
+    let bits = |word| number(word).and_then(|bits| u32::try_from(bits).ok());
+    Some((bits(value)?, bits(mask)?))
+}

@@ -1,0 +1,66 @@
+//! What an engine does for the daemon.
+
+use super::device::Order;
+use crate::prefix::Prefix;
+use sheaf_aggregate::Stats;
+use sheaf_netio::neigh::Neighbour;
+use sheaf_netio::poller::Poller;
+use sheaf_stage::Instant;
+use sheaf_wire::meta::Outer;
+use std::collections::BTreeMap;
+
+/// Carries packets: gathers towards the next hops it was told, splits what they send.
+pub trait Engine {
+    /// Its name, with how it works.
+    fn name(&self) -> String;
+
+    /// Packets to `neighbour` share frames of at most `max` bytes from now on, as next hop number
+    /// `hop`; with a `max` of 0 they pass as they are. Numbers come in order, beginning with 0. A
+    /// number that comes again is another address of the same host; a neighbour that comes again
+    /// has other outer addresses or another `max`.
+    fn join(
+        &mut self,
+        hop: u32,
+        neighbour: Neighbour,
+        outer: Outer,
+        max: u16,
+    ) -> anyhow::Result<()>;
+
+    /// Packets to `neighbour` pass as they are from now on.
+    fn leave(&mut self, neighbour: Neighbour) -> anyhow::Result<()>;
+
+    /// Packets to `prefix` share frames of at most `max` bytes to the far end number `hop`; as
+    /// [`Engine::join`].
+    fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer, max: u16) -> anyhow::Result<()>;
+
+    /// How the device orders frames; called again when that may have changed.
+    fn order(&mut self, order: Order) -> anyhow::Result<()>;
+
+    /// Does what is due at `now`, after `poller` has waited; returns when to call again at the
+    /// latest.
+    fn run(&mut self, now: Instant, poller: &mut Poller) -> anyhow::Result<Option<Instant>>;
+
+    /// Adds what is to be waited for, besides time.
+    fn wait_for(&mut self, poller: &mut Poller);
+
+    /// Frames that wait.
+    fn held(&self) -> u32;
+
+    /// Frames that were not to be gathered.
+    fn passed(&self) -> u32;
+
+    /// Counters by hop number.
+    fn stats(&self) -> anyhow::Result<Vec<(u32, Stats)>>;
+
+    /// What the splitter counted, by name.
+    fn split(&self) -> anyhow::Result<Option<BTreeMap<String, u64>>>;
+
+    /// What somebody did to an interface of the engine's own, so that no packet passes it any more;
+    /// `None` for nothing.
+    fn fault(&self) -> anyhow::Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Lets everything leave that is held.
+    fn flush(&mut self) -> anyhow::Result<()>;
+}

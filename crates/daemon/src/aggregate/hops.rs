@@ -1,0 +1,463 @@
+//! Next hops and far ends: who is there, whether they split, and how large their frames may be.
+//!
+//! A neighbour with several addresses is one next hop, named by its first. A hop joins the engine
+//! when its first probe was answered. While it does not split, its largest frame is 0, which lets
+//! its packets pass.
+//!
+//! Frames to a far end have at most [`SAFE`] bytes, or less where the kernel or an error from the
+//! way knows better (RFC 1191, RFC 8201).
+
+use super::engine::Engine;
+use super::life::{Faith, Life, Splits};
+use super::probe::Prober;
+use super::settings::FarEnd;
+use crate::prefix::Prefix;
+use sheaf_netio::icmp::{Error, Message};
+use sheaf_netio::ip;
+use sheaf_netio::neigh::Neighbour;
+use sheaf_stage::{Duration, Instant};
+use sheaf_wire::meta::Outer;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// Next hops that are known at a time; the packets of others pass. As many as the kernel engine's
+/// table has places.
+const MOST: usize = 1024;
+/// Between two probes of hosts that may never split: a crowd of made-up neighbours brings 20 small
+/// frames a second.
+const SPARE: Duration = Duration::from_millis(50);
+/// Bytes of a frame that every path of IPv6 takes (RFC 8200, section 5).
+const SAFE: u16 = 1280;
+/// The least that an error about a far end is believed: what every host takes (RFC 791). A forged
+/// one makes frames smaller, not useless.
+const LEAST: u16 = 576;
+/// How long an error about the path is believed (RFC 1191, section 6.3; RFC 8201, section 4).
+const BELIEVED: Duration = Duration::from_secs(600);
+/// How long a probe that could not be sent waits for another try.
+const UNSENT: Duration = Duration::from_secs(1);
+/// Lines about changes that may come at once, and how often one more: a stranger who forges errors
+/// does not fill a disk.
+const LINES: u32 = 20;
+const LINE: Duration = Duration::from_secs(3);
+
+/// Why a host does not split that is not heard.
+const SILENT: &str = "no reply to probes";
+
+/// One next hop or far end.
+#[derive(Debug)]
+struct Hop {
+    /// Splits, if anybody does, at this address.
+    address: IpAddr,
+    far: bool,
+    faith: Faith,
+    life: Life,
+    /// Why it does not split.
+    why: &'static str,
+    /// The state that was said last.
+    said: Splits,
+    outer: Option<Outer>,
+    neighbours: BTreeSet<([u8; 6], IpAddr)>,
+    prefixes: Vec<Prefix>,
+    /// The engine's number of it, and what the engine has.
+    joined: Option<(u32, Outer, u16)>,
+    /// The path's largest packet as the kernel knows it.
+    path: u32,
+    /// The same as an error said, and until when that counts.
+    heard: Option<(u16, Instant)>,
+    /// Meta packets that had left when last counted.
+    frames: u64,
+}
+
+impl Hop {
+    /// The largest frame at `now`, if the configuration allows `max`.
+    fn largest(&self, max: u16, now: Instant) -> u16 {
+        if self.life.splits() != Splits::Yes {
+            return 0;
+        }
+        let path = u16::try_from(self.path).unwrap_or(u16::MAX);
+        match (self.far, self.heard.filter(|(_, until)| now < *until)) {
+            (false, _) => max,
+            (true, Some((heard, _))) => max.min(SAFE).min(path).min(heard),
+            (true, None) => max.min(SAFE).min(path),
+        }
+    }
+
+    /// What is to be said at a change of state. A neighbour that is only one of any is not expected
+    /// to split.
+    fn news(&mut self) -> Option<String> {
+        let (address, splits) = (self.address, self.life.splits());
+        let before = std::mem::replace(&mut self.said, splits);
+        match splits {
+            _ if splits == before => None,
+            Splits::Unknown => None,
+            Splits::No if before == Splits::Unknown && self.faith == Faith::Any => None,
+            Splits::Yes => Some(format!("{address} splits; small packets to it share frames")),
+            Splits::No => {
+                Some(format!("{address} cannot split ({}); its packets pass as they are", self.why))
+            }
+        }
+    }
+
+    /// Looks up our address and the path MTU towards it.
+    fn find_way(&mut self, dev: &str) {
+        let way = ip::way_over(dev, self.address).ok();
+        self.outer = way.and_then(|way| Outer::new(way.source, self.address));
+        self.path = way.map_or(u32::MAX, |way| way.mtu);
+    }
+
+    /// Whether anything leads there.
+    fn is_there(&self) -> bool {
+        self.far || !self.neighbours.is_empty()
+    }
+
+    fn deadline(&self) -> Instant {
+        let expires = self.heard.map_or(Instant::MAX, |(_, until)| until);
+        match self.is_there() && self.outer.is_some() {
+            true => self.life.deadline().min(expires),
+            false => Instant::MAX,
+        }
+    }
+}
+
+/// What is shown of a hop.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown {
+    /// Its address.
+    pub address: IpAddr,
+    /// The engine's number, where it joined.
+    pub number: Option<u32>,
+    /// Whether it splits.
+    pub splits: Splits,
+    /// Largest frame in bytes.
+    pub max: u16,
+    /// Probes sent.
+    pub probes: u64,
+}
+
+/// All next hops and far ends of one interface.
+#[derive(Debug)]
+pub struct Hops {
+    dev: String,
+    max: u16,
+    /// `probe off`: everybody is taken at their word.
+    trusting: bool,
+    /// Neighbours given by name.
+    named: Vec<IpAddr>,
+    hops: BTreeMap<IpAddr, Hop>,
+    /// Numbers given to the engine.
+    numbers: u32,
+    prober: Prober,
+    /// When the next probe of a host that may never split may leave.
+    spare: Instant,
+    /// Neighbours without a place.
+    left_out: usize,
+    lines: u32,
+    line: Instant,
+    /// When something is due.
+    next: Instant,
+}
+
+impl Hops {
+    /// Those of interface `dev`, with the far ends; frames have at most `max` bytes.
+    pub fn new(
+        dev: &str,
+        max: u16,
+        trusting: bool,
+        named: &[IpAddr],
+        far_ends: &[FarEnd],
+        now: Instant,
+    ) -> anyhow::Result<Hops> {
+        let mut hops = Hops {
+            dev: dev.to_owned(),
+            max,
+            trusting,
+            named: named.to_vec(),
+            hops: BTreeMap::new(),
+            numbers: 0,
+            prober: Prober::open(dev)?,
+            spare: now,
+            left_out: 0,
+            lines: LINES,
+            line: now,
+            next: now,
+        };
+        for far_end in far_ends {
+            let hop = hops.place(far_end.address, now);
+            (hop.far, hop.faith) = (true, if trusting { Faith::Trusted } else { Faith::Named });
+            hop.life = Life::new(hop.faith, now);
+            hop.prefixes.extend(&far_end.prefixes);
+        }
+        hops.find_ways();
+        Ok(hops)
+    }
+
+    /// What probes and errors bring; for [`Hops::hear`].
+    pub fn prober(&self) -> &Prober {
+        &self.prober
+    }
+
+    /// Whether everybody who is there was found to split or not.
+    pub fn are_known(&self) -> bool {
+        self.hops.values().all(|hop| hop.deadline() == Instant::MAX || hop.life.is_known())
+    }
+
+    /// When [`Hops::run`] has something to do at the latest.
+    pub fn deadline(&self) -> Instant {
+        self.next
+    }
+
+    /// Neighbours that found no place.
+    pub fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// All hops, for statistics: those of which something is known, and those that were named.
+    pub fn shown(&self, now: Instant) -> impl Iterator<Item = Shown> {
+        let worth = |hop: &&Hop| hop.faith != Faith::Any || hop.joined.is_some();
+        self.hops.values().filter(worth).map(move |hop| Shown {
+            address: hop.address,
+            number: hop.joined.map(|(number, ..)| number),
+            splits: hop.life.splits(),
+            max: hop.largest(self.max, now),
+            probes: hop.life.sent(),
+        })
+    }
+
+    fn place(&mut self, address: IpAddr, now: Instant) -> &mut Hop {
+        let faith = match (self.trusting, self.named.contains(&address)) {
+            (true, _) => Faith::Trusted,
+            (false, true) => Faith::Named,
+            (false, false) => Faith::Any,
+        };
+        self.hops.entry(address).or_insert_with(|| Hop {
+            address,
+            far: false,
+            faith,
+            life: Life::new(faith, now),
+            why: SILENT,
+            said: Splits::Unknown,
+            outer: None,
+            neighbours: BTreeSet::new(),
+            prefixes: Vec::new(),
+            joined: None,
+            path: u32::MAX,
+            heard: None,
+            frames: 0,
+        })
+    }
+
+    /// Takes the neighbours that are there at `now`: new ones are probed, those that went leave.
+    pub fn set_neighbours(
+        &mut self,
+        seen: &BTreeSet<([u8; 6], IpAddr)>,
+        engine: &mut dyn Engine,
+        now: Instant,
+    ) {
+        let (mut names, mut left_out) = (BTreeMap::<IpAddr, BTreeSet<_>>::new(), 0);
+        let mut first: Option<([u8; 6], IpAddr)> = None;
+        let far = |hop: &Hop| hop.far;
+        for (mac, address) in seen {
+            let name = match first {
+                Some((same, name)) if same == *mac => name,
+                _ => *address,
+            };
+            first = Some((*mac, name));
+            let known = names.contains_key(&name);
+            if self.hops.get(&name).is_some_and(far) || !known && names.len() >= MOST {
+                left_out += 1;
+            } else {
+                names.entry(name).or_default().insert((*mac, *address));
+            }
+        }
+        if left_out > 0 && self.left_out == 0 {
+            self.say(
+                &format!(
+                    "more than {MOST} neighbours; the packets of those beyond pass as they are"
+                ),
+                now,
+            );
+        }
+        self.left_out = left_out;
+        let none = BTreeSet::new();
+        for hop in self.hops.values_mut().filter(|hop| !hop.far) {
+            let here = names.get(&hop.address).unwrap_or(&none);
+            let gone: Vec<_> = hop.neighbours.difference(here).copied().collect();
+            for (mac, address) in gone {
+                hop.neighbours.remove(&(mac, address));
+                if hop.joined.is_some() {
+                    // What is not there any more needs no leave.
+                    let _ = engine.leave(Neighbour { address, mac });
+                }
+            }
+        }
+        for (name, here) in names {
+            let hop = self.place(name, now);
+            if hop.neighbours.is_empty() {
+                hop.life = Life::new(hop.faith, now);
+                if let Some((.., max)) = &mut hop.joined {
+                    *max = 0;
+                }
+            }
+            if hop.neighbours != here {
+                hop.neighbours = here;
+                // Others of the same link address may have gone with one that left.
+                rejoin(hop, engine);
+            }
+        }
+        self.hops.retain(|_, hop| hop.is_there() || hop.joined.is_some());
+        self.find_ways();
+        self.apply(engine, now);
+    }
+
+    /// Looks up source addresses and path MTUs anew, of those that matter now.
+    pub fn find_ways(&mut self) {
+        for hop in self.hops.values_mut().filter(|hop| hop.is_there()) {
+            // The others' are looked up before they are probed.
+            if hop.outer.is_none() || hop.life.is_urgent() {
+                hop.find_way(&self.dev);
+            }
+        }
+    }
+
+    /// Takes note of which hops had frames since the last time; `frames`: meta packets by number.
+    pub fn count(&mut self, frames: impl IntoIterator<Item = (u32, u64)>, now: Instant) {
+        let frames: BTreeMap<_, _> = frames.into_iter().collect();
+        for hop in self.hops.values_mut() {
+            let Some((number, ..)) = hop.joined else { continue };
+            let left = frames.get(&number).copied().unwrap_or(0);
+            if std::mem::replace(&mut hop.frames, left) != left {
+                hop.life.used(now);
+                self.next = self.next.min(hop.deadline());
+            }
+        }
+    }
+
+    /// Does what is due at `now`: probes leave, and what follows from those missed.
+    pub fn run(&mut self, engine: &mut dyn Engine, now: Instant) {
+        for hop in self.hops.values_mut() {
+            if hop.deadline() > now {
+                continue;
+            }
+            hop.heard = hop.heard.filter(|(_, until)| now < *until);
+            let splits = hop.life.splits();
+            let due = hop.life.is_due(now);
+            if splits != Splits::No && hop.life.splits() == Splits::No {
+                hop.why = SILENT;
+            }
+            if !due {
+                continue;
+            }
+            if !hop.life.is_urgent() {
+                if now < self.spare {
+                    hop.life.postpone(self.spare);
+                    continue;
+                }
+                self.spare = now + SPARE;
+                hop.find_way(&self.dev);
+            }
+            match hop.outer.and_then(|outer| self.prober.send(outer, hop.far)) {
+                Some((sequence, cookie)) => hop.life.probed(sequence, cookie, now),
+                None => hop.life.postpone(now + UNSENT),
+            }
+        }
+        self.apply(engine, now);
+    }
+
+    /// Hears replies and errors.
+    pub fn hear(&mut self, engine: &mut dyn Engine, now: Instant) {
+        let (hops, mut any) = (&mut self.hops, false);
+        self.prober.hear(|message| any |= heard(hops, message, now));
+        if any {
+            self.apply(engine, now);
+        }
+    }
+
+    /// Brings the engine in line with what is known, and says what changed.
+    fn apply(&mut self, engine: &mut dyn Engine, now: Instant) {
+        let mut news = Vec::new();
+        for hop in self.hops.values_mut() {
+            news.extend(hop.news());
+            let Some(outer) = hop.outer else { continue };
+            let max = hop.largest(self.max, now);
+            let number = match hop.joined {
+                Some((_, outer_there, max_there)) if (outer_there, max_there) == (outer, max) => {
+                    continue;
+                }
+                Some((number, ..)) => number,
+                None if max == 0 || !hop.is_there() => continue,
+                None => {
+                    self.numbers += 1;
+                    self.numbers - 1
+                }
+            };
+            hop.joined = Some((number, outer, max));
+            rejoin(hop, engine);
+        }
+        self.next = self.hops.values().map(Hop::deadline).min().unwrap_or(Instant::MAX);
+        news.iter().for_each(|line| self.say(line, now));
+    }
+
+    /// One line on standard error, unless there were too many.
+    fn say(&mut self, line: &str, now: Instant) {
+        let earned = now.saturating_since(self.line).as_nanos() / LINE.as_nanos();
+        if earned > 0 {
+            self.line = now;
+            self.lines = LINES.min(self.lines.saturating_add(earned.min(u128::from(LINES)) as u32));
+        }
+        if let Some(left) = self.lines.checked_sub(1) {
+            self.lines = left;
+            tracing::info!("{line}");
+        }
+    }
+}
+
+/// Lets all of a hop join, or join again with what changed.
+fn rejoin(hop: &Hop, engine: &mut dyn Engine) {
+    let Some((number, outer, max)) = hop.joined else { return };
+    for (mac, address) in &hop.neighbours {
+        let neighbour = Neighbour { address: *address, mac: *mac };
+        if let Err(error) = engine.join(number, neighbour, outer, max) {
+            tracing::warn!("packets to {address} pass as they are: {error:#}");
+        }
+    }
+    for prefix in &hop.prefixes {
+        if let Err(error) = engine.far_end(number, *prefix, outer, max) {
+            tracing::warn!("packets to {prefix} pass as they are: {error:#}");
+        }
+    }
+}
+
+/// Takes a message; returns whether it changed a hop.
+fn heard(hops: &mut BTreeMap<IpAddr, Hop>, message: Message, now: Instant) -> bool {
+    match message {
+        Message::Reply { from, sequence, cookie } => {
+            hops.get_mut(&from).is_some_and(|hop| hop.life.replied(sequence, cookie, now))
+        }
+        Message::Request { from } => {
+            let hop = hops.get_mut(&from);
+            hop.map(|hop| hop.life.stirred(now)).is_some()
+        }
+        Message::Error { error, source, destination } => {
+            let ours = |hop: &&mut Hop| hop.outer.is_some_and(|outer| outer.source() == source);
+            let Some(hop) = hops.get_mut(&destination).filter(ours) else { return false };
+            match error {
+                Error::ProtocolUnreachable => {
+                    hop.why = "protocol unreachable";
+                    hop.life.refused(now);
+                }
+                Error::Prohibited => {
+                    hop.why = "prohibited on the way";
+                    hop.life.refused(now);
+                }
+                Error::TooBig { mtu } if hop.far => {
+                    let least = if destination.is_ipv6() { SAFE } else { LEAST };
+                    let mtu = u16::try_from(mtu).unwrap_or(u16::MAX).max(least);
+                    // A router that does not say is one of the oldest: the least, then.
+                    hop.heard = Some((mtu, now + BELIEVED));
+                }
+                Error::TooBig { .. } => return false,
+            }
+            true
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The kernel engine: eBPF programs on the interface; this process only keeps time.
+
+use super::device::Order;
+use super::engine::Engine;
+use super::settings::Peers;
+use crate::prefix::Prefix;
+use anyhow::anyhow;
+use nix::libc;
+use sheaf_aggregate::{Config, Stats};
+use sheaf_bpf::Controller;
+use sheaf_bpf::layout::Hop;
+use sheaf_netio::neigh::Neighbour;
+use sheaf_netio::poller::Poller;
+use sheaf_netio::{random, scheduling};
+use sheaf_stage::Instant;
+use sheaf_wire::meta::Outer;
+use std::collections::BTreeMap;
+
+pub struct Kernel {
+    ifindex: u32,
+    config: Config,
+    controller: Controller,
+}
+
+impl Kernel {
+    /// Puts both programs on interface `dev`, with its number and link address.
+    pub fn attach(
+        dev: &str,
+        ifindex: u32,
+        mac: [u8; 6],
+        config: &Config,
+        peers: &Peers,
+    ) -> anyhow::Result<Kernel> {
+        let cookie = random::unguessable()?;
+        // In this order: the splitter stays, and must not where the engine cannot.
+        let controller = Controller::attach(dev, ifindex, mac, config, cookie)?;
+        super::attach_split(dev, ifindex, peers)?;
+        // A tick that comes late finds a full queue.
+        scheduling::realtime_if_allowed();
+        Ok(Kernel { ifindex, config: config.clone(), controller })
+    }
+
+    fn hop(&self, id: u32, outer: Outer, max: u16) -> Hop {
+        Hop::new(id, outer, self.config.min.of(max).min(max.into()), max)
+    }
+}
+
+impl Engine for Kernel {
+    fn name(&self) -> String {
+        format!("kernel (eBPF at {})", self.controller.merge.how())
+    }
+
+    fn join(
+        &mut self,
+        hop: u32,
+        neighbour: Neighbour,
+        outer: Outer,
+        max: u16,
+    ) -> anyhow::Result<()> {
+        Ok(self.controller.merge.set_hop(neighbour.mac, self.hop(hop, outer, max))?)
+    }
+
+    fn leave(&mut self, neighbour: Neighbour) -> anyhow::Result<()> {
+        Ok(self.controller.merge.remove_hop(neighbour.mac)?)
+    }
+
+    fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer, max: u16) -> anyhow::Result<()> {
+        let hop = self.hop(hop, outer, max).far();
+        Ok(self.controller.merge.set_far_end(prefix.network, prefix.bits, hop)?)
+    }
+
+    fn order(&mut self, order: Order) -> anyhow::Result<()> {
+        Ok(self.controller.track(order == Order::Fifo)?)
+    }
+
+    fn run(&mut self, now: Instant, _poller: &mut Poller) -> anyhow::Result<Option<Instant>> {
+        self.controller.run(now).map_err(|error| match is_down(&error) {
+            true => anyhow!("the interface is down; set it up, and start again"),
+            false => error.into(),
+        })
+    }
+
+    fn wait_for(&mut self, poller: &mut Poller) {
+        self.controller.wait_for(poller);
+    }
+
+    fn held(&self) -> u32 {
+        self.controller.merge.device().read().held
+    }
+
+    fn passed(&self) -> u32 {
+        self.controller.merge.device().read().passed
+    }
+
+    fn stats(&self) -> anyhow::Result<Vec<(u32, Stats)>> {
+        Ok(self.controller.merge.stats()?)
+    }
+
+    fn split(&self) -> anyhow::Result<Option<BTreeMap<String, u64>>> {
+        let Some(split) = sheaf_bpf::Split::find(self.ifindex)? else { return Ok(None) };
+        let counters = split.counters()?.into_iter();
+        Ok(Some(counters.map(|(name, count)| (name.to_owned(), count)).collect()))
+    }
+
+    fn flush(&mut self) -> anyhow::Result<()> {
+        match self.controller.flush() {
+            // It takes nothing any more; what is held is lost with the link.
+            Err(error) if is_down(&error) => Ok(()),
+            flushed => Ok(flushed?),
+        }
+    }
+}
+
+/// Whether an error says that the interface is down.
+fn is_down(error: &sheaf_bpf::Error) -> bool {
+    matches!(error, sheaf_bpf::Error::Io(error) if error.raw_os_error() == Some(libc::ENETDOWN))
+}

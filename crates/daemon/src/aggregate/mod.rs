@@ -1,0 +1,46 @@
+//! Aggregation and splitting on one interface.
+//!
+//! * [`settings`]: what is to be done;
+//! * [`daemon`]: who shares frames with whom, time, and the life of the interface;
+//! * [`engine`]: what carries the packets: [`kernel`] (eBPF) or [`user`] (a TAP interface);
+//! * [`device`]: whether the interface keeps the order of frames or has fair queues;
+//! * [`hops`]: next hops and far ends; [`life`]: whether each splits; [`probe`]: how that is asked.
+
+mod daemon;
+mod device;
+mod engine;
+mod hops;
+mod kernel;
+mod life;
+mod probe;
+pub mod settings;
+mod user;
+
+pub use daemon::run;
+pub use settings::{Settings, Split};
+
+use settings::Peers;
+use sheaf_netio::ip;
+
+/// Puts a splitter on an interface, or takes it off.
+pub fn split(settings: &Split) -> anyhow::Result<()> {
+    let Split { dev, peers } = settings;
+    let ifindex = ip::index(dev)?;
+    anyhow::ensure!(nix::unistd::geteuid().is_root(), sheaf_bpf::Unsupported::NotRoot);
+    match peers {
+        None => {
+            let was_there = sheaf_bpf::Split::detach(dev, ifindex)?;
+            anyhow::ensure!(was_there, "no splitter on {dev}; nothing to take off");
+        }
+        Some(peers) => {
+            ip::mac(dev)?;
+            attach_split(dev, ifindex, peers)?;
+        }
+    }
+    Ok(())
+}
+
+fn attach_split(dev: &str, ifindex: u32, peers: &Peers) -> anyhow::Result<()> {
+    sheaf_bpf::Split::attach(dev, ifindex, &peers.senders())?;
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! A capture of every packet that leaves or is dropped, with what happened to it as its comment.
+//!
+//! Source: draft-ietf-opsawg-pcapng, enhanced packet blocks and their `opt_comment`. A thread of
+//! its own writes, so that a slow disk delays no packet; what it cannot keep up with is counted,
+//! not waited for.
+
+use anyhow::{Context, anyhow};
+use pcap_file::DataLink;
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use sheaf_emulator::cause::Kind;
+use sheaf_emulator::{Cause, Causes, Direction, Event, Log, Packet};
+use sheaf_netio::{clock, vnet};
+use sheaf_stage::{Duration, Instant};
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread::JoinHandle;
+
+/// Packets that wait to be written.
+const WAITING: usize = 2048;
+
+/// A packet and what happened to it.
+struct Record {
+    bytes: Vec<u8>,
+    interface: u32,
+    arrived: Instant,
+    at: Instant,
+    causes: Causes,
+    dropped: Option<Cause>,
+}
+
+/// What writes.
+pub struct Capture {
+    sender: Option<SyncSender<Record>>,
+    spare: Receiver<Vec<u8>>,
+    missed: Arc<AtomicU64>,
+    writer: Option<JoinHandle<anyhow::Result<()>>>,
+}
+
+impl Capture {
+    /// Begins `file`, with an interface for each of `names`.
+    pub fn create(file: &str, names: &[&str], ethernet: bool) -> anyhow::Result<Capture> {
+        let opened = File::create(file)
+            .with_context(|| format!("cannot write {file}; give another file to --pcap"))?;
+        let mut writer = PcapNgWriter::new(BufWriter::new(opened))?;
+        for name in names {
+            let linktype = if ethernet { DataLink::ETHERNET } else { DataLink::RAW };
+            let options = vec![
+                InterfaceDescriptionOption::IfName(Cow::Borrowed(name)),
+                // Nanoseconds.
+                InterfaceDescriptionOption::IfTsResol(9),
+            ];
+            let block = InterfaceDescriptionBlock { linktype, snaplen: 0, options };
+            writer.write_pcapng_block(block)?;
+        }
+        let (sender, records) = sync_channel(WAITING);
+        let (back, spare) = sync_channel(WAITING);
+        let epoch = epoch();
+        let work = move || write(writer, &records, &back, epoch);
+        let writer = std::thread::Builder::new().name("capture".to_owned()).spawn(work)?;
+        Ok(Capture {
+            sender: Some(sender),
+            spare,
+            missed: Arc::new(AtomicU64::new(0)),
+            writer: Some(writer),
+        })
+    }
+
+    /// What tells the capture of drops, for the links.
+    pub fn log(&self) -> Log {
+        let (sender, missed) = (self.sender.clone(), self.missed.clone());
+        Arc::new(move |event: &Event<'_>| {
+            if event.cause.kind() == Kind::Dropped
+                && let Some(sender) = &sender
+            {
+                let record = record(event.packet, event.at, Some(event.cause), Vec::new());
+                if sender.try_send(record).is_err() {
+                    missed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        })
+    }
+
+    /// A packet that leaves.
+    pub fn leaves(&self, packet: &Packet) {
+        let buffer = self.spare.try_recv().unwrap_or_default();
+        let record = record(packet, packet.depart, None, buffer);
+        if let Some(sender) = &self.sender
+            && sender.try_send(record).is_err()
+        {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Why the file cannot be written any more; `None` while it can, and when it was said before.
+    pub fn failure(&mut self) -> Option<String> {
+        let ended = self.writer.as_ref().is_some_and(JoinHandle::is_finished);
+        let result = ended.then(|| self.writer.take()).flatten()?.join();
+        // Without a receiver the channel stays full, and every packet counts as missed.
+        Some(match result {
+            Ok(Err(error)) => format!("{error:#}"),
+            _ => "its thread ended".to_owned(),
+        })
+    }
+
+    /// Writes what waits, and ends the file. No link may tell of drops any more. Answers how many
+    /// packets are not in it.
+    pub fn finish(mut self) -> anyhow::Result<u64> {
+        drop(self.sender.take());
+        if let Some(writer) = self.writer.take() {
+            writer.join().map_err(|_| anyhow!("the capture's thread panicked"))??;
+        }
+        Ok(self.missed.load(Ordering::Relaxed))
+    }
+}
+
+fn record(packet: &Packet, at: Instant, dropped: Option<Cause>, mut bytes: Vec<u8>) -> Record {
+    bytes.clear();
+    bytes.extend_from_slice(packet.bytes.get(vnet::LEN..).unwrap_or_default());
+    Record {
+        bytes,
+        interface: u32::from(packet.direction == Direction::In),
+        arrived: packet.arrived,
+        at,
+        causes: packet.causes,
+        dropped,
+    }
+}
+
+/// What stands beside a packet.
+fn comment(record: &Record) -> String {
+    let took = (record.at - record.arrived).as_nanos() as f64 / 1e6;
+    match record.dropped {
+        Some(cause) => format!("dropped: {cause} (after {took:.3} ms)"),
+        None if record.causes.is_empty() => "passed".to_owned(),
+        None => format!("{} ({took:.3} ms)", record.causes),
+    }
+}
+
+fn write(
+    mut writer: PcapNgWriter<BufWriter<File>>,
+    records: &Receiver<Record>,
+    back: &SyncSender<Vec<u8>>,
+    epoch: Duration,
+) -> anyhow::Result<()> {
+    loop {
+        let record = match records.try_recv() {
+            Ok(record) => record,
+            Err(TryRecvError::Disconnected) => break,
+            Err(TryRecvError::Empty) => {
+                // A disk that is full is to be noticed when it is, not at the end.
+                writer.get_mut().flush().context("cannot write the capture")?;
+                match records.recv() {
+                    Ok(record) => record,
+                    Err(_) => break,
+                }
+            }
+        };
+        let comment = comment(&record);
+        writer.write_pcapng_block(EnhancedPacketBlock {
+            interface_id: record.interface,
+            timestamp: epoch + Duration::from_nanos(record.at.as_nanos()),
+            original_len: record.bytes.len() as u32,
+            data: Cow::Borrowed(&record.bytes),
+            options: vec![EnhancedPacketOption::Comment(Cow::Owned(comment))],
+        })?;
+        let _ = back.try_send(record.bytes);
+    }
+    writer.get_mut().flush().context("cannot write the capture")
+}
+
+/// From 1970 to the start of the monotonic clock.
+fn epoch() -> Duration {
+    let wall = nix::time::ClockId::CLOCK_REALTIME;
+    let wall = nix::time::clock_gettime(wall).map_or(Duration::ZERO, Duration::from);
+    wall.saturating_sub(Duration::from_nanos(clock::now().as_nanos()))
+}

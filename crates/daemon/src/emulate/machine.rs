@@ -1,0 +1,254 @@
+//! The links of an emulation: one each way, or the pipes of rules.
+
+use super::settings::Plan;
+use anyhow::anyhow;
+use sheaf_emulator::{Direction, Link, LinkConfig, Log, Loss, Packet, PipeStats, Pipes};
+use sheaf_netio::vnet;
+use sheaf_stage::{Instant, Stage};
+
+/// At this rate and above super-packets pass whole: 64 KiB take 105 µs then, about what a wake-up
+/// may be late. Below it, every segment has a departure of its own.
+const WHOLE_FROM: u64 = 5_000_000_000;
+
+/// A change of what runs.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Both directions.
+    Links(Box<[LinkConfig; 2]>),
+    /// A pipe, by its name.
+    Pipe(String, Box<LinkConfig>),
+}
+
+/// Takes packets in and gives them out at their time.
+pub struct Machine {
+    links: Links,
+    /// Numbers of packets, by direction.
+    numbers: [u64; 2],
+    whole: bool,
+    finish: bool,
+    capture: bool,
+}
+
+enum Links {
+    Each(Box<[Link; 2]>),
+    Pipes { pipes: Box<Pipes>, names: Vec<String>, configs: Vec<LinkConfig> },
+}
+
+/// Index of a direction.
+fn index(direction: Direction) -> usize {
+    usize::from(direction == Direction::In)
+}
+
+impl Machine {
+    /// The links of `plan`, for Ethernet frames or IP packets.
+    pub fn new(plan: &Plan, ethernet: bool, seed: u64) -> anyhow::Result<Self> {
+        let wrong = |error| anyhow!("{error}; change the link's options");
+        let links = match plan {
+            Plan::Links(configs) => {
+                let [out, back] = &**configs;
+                let link =
+                    |config: &LinkConfig, seed| Link::new(config.clone(), seed).map_err(wrong);
+                Links::Each(Box::new([link(out, seed)?, link(back, seed.wrapping_add(1))?]))
+            }
+            Plan::Rules(set) => {
+                let header = vnet::LEN + if ethernet { 14 } else { 0 };
+                let mut pipes = Pipes::new(header, seed);
+                for (_, pipe) in &set.pipes {
+                    pipes.add(pipe.clone()).map_err(wrong)?;
+                }
+                pipes.set_rules(set.rules.clone()).map_err(wrong)?;
+                Links::Pipes {
+                    pipes: Box::new(pipes),
+                    names: set.pipes.iter().map(|(name, _)| name.clone()).collect(),
+                    configs: set.pipes.iter().map(|(_, pipe)| pipe.link.clone()).collect(),
+                }
+            }
+        };
+        let mut machine =
+            Machine { links, numbers: [0; 2], whole: false, finish: false, capture: false };
+        machine.settle();
+        Ok(machine)
+    }
+
+    /// Whether super-packets pass whole; otherwise they are to be taken apart.
+    pub fn whole(&self) -> bool {
+        self.whole
+    }
+
+    /// Whether checksums are to be finished: a bit flipped in a packet whose checksum is not yet
+    /// computed would never be found.
+    pub fn finish(&self) -> bool {
+        self.finish
+    }
+
+    /// Makes the links other ones. Nothing queued is lost.
+    pub fn change(&mut self, change: &Change, now: Instant) -> anyhow::Result<()> {
+        let wrong = |error| anyhow!("{error}; change the link's options");
+        match (&mut self.links, change) {
+            (Links::Each(links), Change::Links(configs)) => {
+                for (link, config) in links.iter_mut().zip(configs.iter()) {
+                    link.change(config.clone(), now).map_err(wrong)?;
+                }
+            }
+            (Links::Pipes { pipes, names, configs }, Change::Pipe(name, config)) => {
+                let known = || names.join(", ");
+                let number = names
+                    .iter()
+                    .position(|known| known == name)
+                    .ok_or_else(|| anyhow!("there is no pipe {name}; there are {}", known()))?;
+                pipes.change(number, (**config).clone(), now).map_err(wrong)?;
+                configs[number].clone_from(config);
+            }
+            (Links::Each(_), Change::Pipe(..)) => {
+                return Err(anyhow!("no pipes run here; leave out pipe NAME"));
+            }
+            (Links::Pipes { names, .. }, Change::Links(_)) => {
+                return Err(anyhow!("pipes run here; name one: pipe {}", names.join("|")));
+            }
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// Works out what follows from the links' options.
+    fn settle(&mut self) {
+        let configs: Vec<&LinkConfig> = match &self.links {
+            Links::Each(links) => links.iter().map(Link::config).collect(),
+            Links::Pipes { configs, .. } => configs.iter().collect(),
+        };
+        self.whole = configs.iter().all(|config| treats_alike(config));
+        let corrupts = configs.iter().any(|config| config.corrupt.probability > 0.0);
+        self.finish = corrupts || self.capture;
+    }
+
+    /// Takes in what came at `arrived` by interface number `interface`: a virtio header and a packet.
+    pub fn enqueue(
+        &mut self,
+        bytes: Vec<u8>,
+        segments: Option<sheaf_emulator::Segments>,
+        (direction, interface): (Direction, u16),
+        arrived: Instant,
+        now: Instant,
+    ) {
+        let number = &mut self.numbers[index(direction)];
+        // Pipes are shared by both directions, whose packets are not to share their fates.
+        let mut packet = Packet::new(bytes, arrived, *number << 1 | index(direction) as u64);
+        *number += 1;
+        packet.direction = direction;
+        packet.interface = interface;
+        packet.prefix = vnet::LEN as u16;
+        packet.segments = segments;
+        // What the links drop is counted there by its cause.
+        let _ = match &mut self.links {
+            Links::Each(links) => {
+                packet.number >>= 1;
+                links[index(direction)].enqueue(packet, now)
+            }
+            Links::Pipes { pipes, .. } => pipes.enqueue(packet, now),
+        };
+    }
+
+    /// The next packet that leaves by `now`.
+    pub fn dequeue(&mut self, now: Instant) -> Option<Packet> {
+        match &mut self.links {
+            Links::Each(links) => links.iter_mut().find_map(|link| link.dequeue(now)),
+            Links::Pipes { pipes, .. } => pipes.dequeue(now),
+        }
+    }
+
+    /// When the next packet leaves, or something else comes to pass.
+    pub fn next_deadline(&self) -> Instant {
+        let next = match &self.links {
+            Links::Each(links) => links.iter().filter_map(Link::next_deadline).min(),
+            Links::Pipes { pipes, .. } => pipes.next_deadline(),
+        };
+        next.unwrap_or(Instant::MAX)
+    }
+
+    /// A buffer used before, where there is one: what links dropped.
+    pub fn buffer(&mut self) -> Option<Vec<u8>> {
+        let Links::Each(links) = &mut self.links else { return None };
+        links.iter_mut().map(Link::buffer).find(|buffer| buffer.capacity() > 0)
+    }
+
+    /// Tells `log` of every event, and finishes checksums for it.
+    pub fn set_log(&mut self, log: Log) {
+        match &mut self.links {
+            Links::Each(links) => {
+                links.iter_mut().for_each(|link| link.set_log(Some(log.clone())));
+            }
+            Links::Pipes { pipes, .. } => pipes.set_log(Some(log)),
+        }
+        self.capture = true;
+        self.settle();
+    }
+
+    /// What each link did, or each pipe by name. Adds up over all flows.
+    pub fn stats(&self) -> Vec<(Option<&str>, PipeStats)> {
+        let one = |link: &Link| PipeStats { links: link.stats(), ..PipeStats::default() };
+        match &self.links {
+            Links::Each(links) => links.iter().map(|link| (None, one(link))).collect(),
+            Links::Pipes { pipes, names, .. } => {
+                let stats = |number| pipes.stats(number).unwrap_or_default();
+                (0..).zip(names).map(|(at, name)| (Some(name.as_str()), stats(at))).collect()
+            }
+        }
+    }
+
+    /// What link number `index` is set to, in the order of [`Machine::stats`].
+    pub fn config(&self, index: usize) -> &LinkConfig {
+        match &self.links {
+            Links::Each(links) => links[index].config(),
+            Links::Pipes { configs, .. } => &configs[index],
+        }
+    }
+
+    /// Packets dropped by rules.
+    pub fn denied(&self) -> u64 {
+        match &self.links {
+            Links::Each(_) => 0,
+            Links::Pipes { pipes, .. } => pipes.counters().dropped(sheaf_stage::DropReason::Denied),
+        }
+    }
+}
+
+/// Whether a link does to a super-packet what it would do to its segments, to within the precision
+/// of a wake-up.
+fn treats_alike(config: &LinkConfig) -> bool {
+    config.rate.is_none_or(|rate| rate.as_bps() >= WHOLE_FROM)
+        && config.trace.is_none()
+        && config.loss == Loss::None
+        && config.duplicate.probability == 0.0
+        && config.corrupt.probability == 0.0
+        && config.reorder.is_none()
+        && !config.single
+        && config.slot.is_none()
+        && config.delay.jitter.is_zero()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_emulator::Options;
+
+    #[test]
+    fn super_packets_pass_whole_only_where_no_segment_could_tell() {
+        for (options, whole) in [
+            ("", true),
+            ("delay 20ms", true),
+            ("rate 10gbit", true),
+            ("rate 1gbit", false),
+            ("loss 1%", false),
+            ("duplicate 1%", false),
+            ("corrupt 1%", false),
+            ("delay 20ms 1ms", false),
+            ("delay 20ms reorder 5%", false),
+            ("slot 1ms", false),
+            ("delay 20ms limit 10 single", false),
+        ] {
+            let words: Vec<&str> = options.split_whitespace().collect();
+            let Options { config, .. } = Options::parse(&words, |_| None).unwrap();
+            assert_eq!(treats_alike(&config), whole, "{options}");
+        }
+    }
+}

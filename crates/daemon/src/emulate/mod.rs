@@ -1,0 +1,90 @@
+//! Emulated links on real interfaces.
+//!
+//! * [`settings`]: what is to be done;
+//! * [`place`]: where the link is put: between two interfaces, on one, around a shell;
+//! * [`datapath`]: carries the packets, in time; [`machine`]: the links themselves;
+//! * [`status`]: the report; [`describe`]: what a link is set to, in words;
+//! * [`capture`]: packets with what happened to them, as pcapng.
+
+mod capture;
+mod datapath;
+mod describe;
+mod machine;
+mod place;
+pub mod settings;
+mod status;
+
+pub use machine::Change;
+pub use settings::Settings;
+pub use status::{Lateness, LinkSettings, LinkStatus, Status};
+
+use crate::control::{Kind, ServiceName};
+use crate::reactor::{Parse, Reactor};
+use crate::{already, say};
+use anyhow::{Context, bail};
+use datapath::Datapath;
+use machine::Machine;
+use place::Place;
+use sheaf_netio::scheduling;
+use std::fs::File;
+
+/// Why an emulation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was asked to.
+    Asked,
+    /// The command inside has ended with this status.
+    Command(u8),
+    /// This interface went away.
+    Gone(String),
+}
+
+/// Emulates until it is asked to end, or the command inside has ended.
+pub fn run(settings: &Settings, parse: Parse<Change>) -> anyhow::Result<(Status, End)> {
+    if !nix::unistd::geteuid().is_root() {
+        bail!("emulation needs root; start it with sudo");
+    }
+    let place = Place::open(&settings.mode)?;
+    let machine = Machine::new(&settings.plan, place.ethernet, settings.seed)?;
+    // In this order: the command would inherit blocked signals, and threads that did not would die
+    // of them.
+    let child = place.start_command(settings)?;
+    let mut reactor = reactor(&place)?;
+    let mut datapath = Datapath::new(place, machine, child, settings)?;
+    let _awake = become_timely(settings)?;
+    say(&format!("{}; seed {}", datapath.title(), settings.seed));
+    reactor.run(&mut datapath, parse)?;
+    datapath.finish()
+}
+
+/// Takes the names by which the emulation is asked: those of its interfaces.
+fn reactor(place: &Place) -> anyhow::Result<Reactor> {
+    let name = |dev: &String| ServiceName::new(Kind::Emulate, dev);
+    let names: Vec<_> = place.answers_to.iter().map(name).collect::<Result<_, _>>()?;
+    let (first, others) = names.split_first().context("an emulation has a name")?;
+    Reactor::new(first.clone(), others).map_err(|error| {
+        let names = place.answers_to.join(" or ");
+        already(error, format!("{names} is emulated already; stop the other `sheaf emulate` first"))
+    })
+}
+
+/// Makes this thread, which is to carry packets, as timely as `settings` ask. `--awake` lasts
+/// while the returned file is open.
+fn become_timely(settings: &Settings) -> anyhow::Result<Option<File>> {
+    scheduling::precise_sleeps()?;
+    if let Some(priority) = settings.fifo {
+        scheduling::fifo(priority).map_err(|error| {
+            anyhow::anyhow!(
+                "--fifo {priority} is refused ({error}); give this process CAP_SYS_NICE, or leave \
+                 it out"
+            )
+        })?;
+    }
+    let awake = || {
+        let device = scheduling::LATENCY_DEVICE;
+        scheduling::keep_awake().with_context(|| {
+            format!("cannot set {device}; leave out --awake where the kernel has no idle states")
+        })
+    };
+    settings.awake.then(awake).transpose()
+}

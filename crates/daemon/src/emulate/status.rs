@@ -1,0 +1,128 @@
+//! The report of an emulation.
+
+use super::describe;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use sheaf_emulator::{Cause, LinkConfig, PipeStats};
+use std::collections::BTreeMap;
+
+/// Everything known of a running emulation.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Status {
+    /// Where the link is.
+    pub place: String,
+    /// The seed of all chances.
+    pub seed: u64,
+    /// Time since start.
+    pub seconds: f64,
+    /// Each direction, or each pipe.
+    pub links: BTreeMap<String, LinkStatus>,
+    /// Packets that a rule dropped.
+    pub denied: u64,
+    /// Packets that never came in: the emulation was too slow to take them.
+    pub missed: u64,
+    /// Packets that never came in: too much was held.
+    pub memory_full: u64,
+    /// Packets that the interface they should leave by did not take.
+    pub refused: u64,
+    /// How late packets left.
+    pub lateness: Lateness,
+}
+
+/// One link.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct LinkStatus {
+    /// What it is set to.
+    #[serde(default)]
+    pub settings: LinkSettings,
+    /// Packets that came in.
+    pub offered_packets: u64,
+    /// Their bytes.
+    pub offered_bytes: u64,
+    /// Packets that left.
+    pub delivered_packets: u64,
+    /// Their bytes.
+    pub delivered_bytes: u64,
+    /// Packets that wait for bandwidth, the one that is being sent included.
+    pub rate_queue_packets: u64,
+    /// Packets on the delay line.
+    pub delay_line_packets: u64,
+    /// Flows that have a link of their own now.
+    #[serde(default)]
+    pub flows: u32,
+    /// Links taken back from flows that had gone.
+    #[serde(default)]
+    pub expired_flows: u64,
+    /// What happened how often.
+    pub causes: BTreeMap<String, u64>,
+}
+
+impl LinkStatus {
+    /// From the books of a link or pipe.
+    pub fn new(
+        PipeStats { links: stats, flows, expired, .. }: &PipeStats,
+        config: &LinkConfig,
+    ) -> LinkStatus {
+        let count = |cause: &Cause| (cause.name().to_owned(), stats.count(*cause));
+        LinkStatus {
+            settings: describe::settings(config),
+            offered_packets: stats.offered.packets,
+            offered_bytes: stats.offered.bytes,
+            delivered_packets: stats.delivered.packets,
+            delivered_bytes: stats.delivered.bytes,
+            rate_queue_packets: stats.rate_queue.packets,
+            delay_line_packets: stats.delay_line.packets,
+            flows: *flows,
+            expired_flows: *expired,
+            causes: Cause::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+}
+
+/// What a link is set to. What it does not do is left out.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct LinkSettings {
+    /// All of it, in the words of the command line.
+    pub words: String,
+    /// Rate, bit/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_bps: Option<u64>,
+    /// Mean delay, ms.
+    pub delay_ms: f64,
+    /// Standard deviation of the delay, ms.
+    pub jitter_ms: f64,
+    /// Share of packets lost, 0 to 1, where the loss is random; other models stand in the words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// Kind of queue.
+    pub queue: String,
+}
+
+/// From when packets should have left to when they had left, in microseconds.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Lateness {
+    /// Packets.
+    pub packets: u64,
+    /// Half of them left no later.
+    pub p50_us: f64,
+    /// 99 % did.
+    pub p99_us: f64,
+    /// 99.9 % did.
+    pub p999_us: f64,
+    /// The latest.
+    pub max_us: f64,
+}
+
+impl Lateness {
+    /// From a histogram of nanoseconds.
+    pub fn new(histogram: &Histogram<u64>) -> Lateness {
+        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
+        Lateness {
+            packets: histogram.len(),
+            p50_us: at(0.5),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            max_us: histogram.max() as f64 / 1000.0,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What `sheaf show` prints of one interface: the statistics of the theses, per next hop; the trunk
+//! that it is; and the flows whose windows are controlled.
+
+use crate::emulate::Status;
+use crate::trunk::report::Trunk;
+use crate::window::report::Report as Window;
+use serde::{Deserialize, Serialize};
+use sheaf_aggregate::Stats;
+use sheaf_bpf::Split;
+use std::collections::BTreeMap;
+
+/// Everything known of one interface.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Interface {
+    /// Its name.
+    pub interface: String,
+    /// Which engine gathers; none where only a splitter is.
+    pub engine: Option<String>,
+    /// Hold policy.
+    pub policy: Option<String>,
+    /// Time since start.
+    pub seconds: f64,
+    /// Frames that wait now.
+    pub held_frames: u32,
+    /// Frames that were none of ours.
+    pub passed_frames: u32,
+    /// Neighbours for whom the table had no place.
+    #[serde(default)]
+    pub neighbours_left_out: usize,
+    /// All next hops together.
+    pub total: Counters,
+    /// By next hop or far end.
+    pub hops: BTreeMap<String, Counters>,
+    /// What the splitter counted: packets, and refusals by reason.
+    pub split: Option<BTreeMap<String, u64>>,
+    /// What it carries, where it is a trunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trunk: Option<Trunk>,
+    /// Window control.
+    pub window: Option<Window>,
+    /// The link that is emulated on it, or from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulate: Option<Status>,
+}
+
+/// The counters of KAU's `/proc/KauStat`, and the ratios derived from them.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Counters {
+    /// Packets that left inside meta packets.
+    pub aggregated_packets: u64,
+    /// Meta packets that left.
+    pub meta_packets: u64,
+    /// Packets that left alone.
+    pub unaggregated_packets: u64,
+    /// Bytes of the packets inside meta packets.
+    pub aggregated_bytes: u64,
+    /// Bytes of the meta packets.
+    pub aggregated_bytes_on_network: u64,
+    /// Bytes of the packets that left alone.
+    pub unaggregated_bytes: u64,
+    /// Frames sent because their time was over.
+    pub sent_by_timeout: u64,
+    /// Frames sent because they were large enough.
+    pub sent_by_size: u64,
+    /// Frames sent because the device was ready.
+    pub sent_by_ready: u64,
+    /// Frames sent because too many waited.
+    pub over_bound: u64,
+    /// Packets per frame.
+    pub aggregation_ratio: Option<f64>,
+    /// Packets per meta packet.
+    pub average_aggregation: Option<f64>,
+    /// Of a next hop: whether it splits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub splits: Option<String>,
+    /// Largest frame to it now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u16>,
+    /// Probes sent.
+    #[serde(default)]
+    pub probes: u64,
+}
+
+/// What is known of one next hop.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hop {
+    /// Its counters.
+    pub stats: Stats,
+    /// Whether it splits: yes, no or unknown.
+    pub splits: Option<&'static str>,
+    /// Largest frame to it, where it does.
+    pub max: Option<u16>,
+    /// Probes sent to it.
+    pub probes: u64,
+}
+
+impl Hop {
+    /// One of which only the counters are left.
+    pub fn new(stats: Stats) -> Hop {
+        Hop { stats, ..Hop::default() }
+    }
+}
+
+impl From<Hop> for Counters {
+    fn from(hop: Hop) -> Self {
+        let Hop { stats, splits, max, probes } = hop;
+        Counters { splits: splits.map(str::to_owned), max, probes, ..stats.into() }
+    }
+}
+
+impl From<Stats> for Counters {
+    fn from(stats: Stats) -> Self {
+        Counters {
+            aggregated_packets: stats.aggregated_packets,
+            meta_packets: stats.meta_packets,
+            unaggregated_packets: stats.unaggregated_packets,
+            aggregated_bytes: stats.aggregated_bytes,
+            aggregated_bytes_on_network: stats.meta_bytes,
+            unaggregated_bytes: stats.unaggregated_bytes,
+            sent_by_timeout: stats.by_timeout,
+            sent_by_size: stats.by_size,
+            sent_by_ready: stats.by_ready,
+            over_bound: stats.over_bound,
+            aggregation_ratio: stats.aggregation_ratio(),
+            average_aggregation: stats.average_aggregation(),
+            ..Counters::default()
+        }
+    }
+}
+
+impl Interface {
+    /// Nothing known yet of `interface`.
+    pub fn new(interface: &str) -> Interface {
+        Interface { interface: interface.to_owned(), ..Interface::default() }
+    }
+
+    /// Sets the counters of the next hops, and their sum.
+    pub fn set_hops(&mut self, hops: BTreeMap<String, Hop>) {
+        let mut sum = Hop::default();
+        for hop in hops.values() {
+            sum.stats.add(&hop.stats);
+            sum.probes += hop.probes;
+        }
+        self.total = sum.into();
+        self.hops = hops.into_iter().map(|(name, hop)| (name, hop.into())).collect();
+    }
+
+    /// Whether packets are gathered or split.
+    pub fn aggregates(&self) -> bool {
+        self.engine.is_some() || self.split.is_some()
+    }
+
+    /// Whether there is anything to show.
+    pub fn has_anything(&self) -> bool {
+        self.aggregates() || self.trunk.is_some() || self.window.is_some() || self.emulate.is_some()
+    }
+
+    /// Reads the splitter on interface number `ifindex`, where there is one.
+    pub fn read_splitter(&mut self, ifindex: u32) -> anyhow::Result<()> {
+        if let Some(split) = Split::find(ifindex)? {
+            let counters = split.counters()?.into_iter();
+            self.split = Some(counters.map(|(name, count)| (name.to_owned(), count)).collect());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! The report.
+
+use super::Daemon;
+use crate::trunk::member::Member;
+use crate::trunk::report::{Link, Trunk};
+use sheaf_netio::clock;
+use sheaf_stage::{DropReason, Duration, Instant};
+use sheaf_trunk::{LinkReceived, LinkStats};
+
+impl Daemon {
+    /// All that is known now.
+    pub fn full_report(&self) -> Trunk {
+        let now = clock::now();
+        let (endpoint, stats) = (&self.endpoint, self.endpoint.stats());
+        let sent = endpoint.sent();
+        let reasons = DropReason::ALL.iter().filter(|reason| sent.dropped(**reason) > 0);
+        let mut trunk = Trunk {
+            interface: self.settings.name.clone(),
+            scheduler: self.settings.scheduler.name().to_owned(),
+            mtu: self.mtu,
+            priority: self.priority.name().to_owned(),
+            seconds: (now - self.started).as_secs_f64(),
+            established: endpoint.is_established(),
+            sessions: stats.sessions,
+            packets_sent: sent.packets_out,
+            dropped: reasons.map(|why| (why.name().to_owned(), sent.dropped(*why))).collect(),
+            waiting: endpoint.sender().held(),
+            packets_delivered: stats.delivered,
+            undelivered: self.undelivered,
+            reorder_timer_ms: millis(stats.timer),
+            late: stats.reorder.late,
+            disordered: stats.reorder.disordered,
+            given_up: stats.reorder.passed + stats.reorder.timed_out + stats.reorder.squeezed,
+            duplicates: stats.duplicates,
+            refused: stats.refused,
+            unknown_session: stats.unknown_session,
+            fallen_back_to: None,
+            links: self.members.iter().map(|member| self.link(member, now)).collect(),
+        };
+        if self.uncut > 0 {
+            trunk.dropped.insert("uncut".to_owned(), self.uncut);
+        }
+        let alone = endpoint.sender().fallen_back_to();
+        trunk.fallen_back_to = alone.map(|id| self.members[usize::from(id.0)].spec.to_string());
+        trunk
+    }
+
+    fn link(&self, member: &Member, now: Instant) -> Link {
+        let LinkStats {
+            up,
+            used,
+            frames,
+            bytes,
+            waiting,
+            rate,
+            loss,
+            round_trip,
+            queue,
+            jitter,
+            ..
+        } = self.endpoint.link_stats(member.id, now).unwrap_or_default();
+        let received = self.endpoint.link_received(member.id).unwrap_or_default();
+        let LinkReceived { frames: frames_received, strangers, moves } = received;
+        Link {
+            link: member.spec.to_string(),
+            peer: self.endpoint.remote(member.id).map(|end| end.to_string()),
+            carrier: member.carrier.is_some(),
+            up,
+            used,
+            rate_bps: rate,
+            loss,
+            round_trip_ms: millis(round_trip),
+            queue_ms: millis(queue),
+            jitter_ms: millis(jitter),
+            waiting,
+            frames_sent: frames,
+            bytes_sent: bytes,
+            frames_received,
+            strangers,
+            unsent: member.unsent,
+            moves,
+        }
+    }
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

@@ -1,0 +1,76 @@
+//! What is done once, before the first turn.
+
+use crate::trunk::settings::{Priority, Settings};
+use anyhow::{Context, bail, ensure};
+use nix::libc;
+use sheaf_netio::monitor::Interface;
+use sheaf_netio::tun::Tun;
+use sheaf_netio::{ip, scheduling};
+use sheaf_wire::trunk::HEADER_LEN;
+use std::collections::BTreeMap;
+
+/// An unbound member has the MTU of most links.
+const USUAL_MTU: u32 = 1500;
+/// The least MTU of a link that IPv6 runs over (RFC 8200, section 5).
+const IPV6_LEAST: u16 = 1280;
+
+/// The largest frame: as asked for, or what fits all members.
+pub fn frame_size(settings: &Settings, known: &BTreeMap<String, Interface>) -> anyhow::Result<u16> {
+    let mut least = (u16::MAX, String::new());
+    for spec in &settings.members {
+        spec.check(known)?;
+        let mtu = spec.device(known).map_or(Ok(USUAL_MTU), |(dev, _)| ip::mtu(dev))?;
+        let largest = spec.largest_frame(mtu);
+        if largest < least.0 {
+            least = (largest, spec.to_string());
+        }
+    }
+    let (largest, narrowest) = (least.0, least.1);
+    let most = largest.saturating_sub(HEADER_LEN as u16);
+    ensure!(most >= 120, "{narrowest} has no room for packets; raise the MTU of its interface");
+    match settings.mtu {
+        None => Ok(largest),
+        Some(mtu) if mtu <= most => Ok(mtu + HEADER_LEN as u16),
+        Some(mtu) => bail!("mtu {mtu} does not fit {narrowest}; give at most {most}, or auto"),
+    }
+}
+
+/// Takes the priority that `wish` asks for, else the best that is allowed. Returns the priority
+/// taken.
+pub fn take_priority(wish: Option<Priority>) -> anyhow::Result<Priority> {
+    if wish == Some(Priority::Normal) {
+        return Ok(Priority::Normal);
+    }
+    if scheduling::realtime_if_allowed() {
+        return Ok(Priority::Realtime);
+    }
+    ensure!(
+        wish.is_none(),
+        "priority realtime is not allowed here; give it CAP_SYS_NICE, or leave priority out"
+    );
+    Ok(Priority::Normal)
+}
+
+pub fn open_tun(settings: &Settings, mtu: u16) -> anyhow::Result<Tun> {
+    let name = &settings.name;
+    let tun = Tun::open(name).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            anyhow::anyhow!("cannot make the interface {name}: {error}; run as root")
+        }
+        _ => anyhow::anyhow!("cannot make the interface {name}: {error}; load the module tun"),
+    })?;
+    ip::run(&format!("link set {name} mtu {mtu}"))?;
+    for address in &settings.addresses {
+        let six = address.contains(':');
+        ensure!(
+            !six || mtu >= IPV6_LEAST,
+            "address {address} needs an mtu of {IPV6_LEAST}, there are {mtu}; leave it out, or \
+             raise the MTU of the narrowest link"
+        );
+        let nodad = if six { " nodad" } else { "" };
+        ip::run(&format!("addr add {address} dev {name}{nodad}"))
+            .with_context(|| format!("{name} cannot have address {address}; give another"))?;
+    }
+    ip::run(&format!("link set {name} up"))?;
+    Ok(tun)
+}

@@ -1,0 +1,183 @@
+//! `sheaf window` at work on one interface, until Ctrl-C: ten times a second shows the controllers
+//! what the program counted and hands back their windows.
+//!
+//! When this process ends, however it ends, the programs leave the interface and every connection
+//! has its receiver's own windows again (sheaf_bpf::window).
+
+use super::report::{self, Flow, LISTED, Report, Total};
+use super::settings::Settings;
+use crate::control::{Kind, ServiceName};
+use crate::reactor::{Parse, Reactor};
+use crate::service::{Next, Service};
+use crate::{already, say};
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+use sheaf_bpf::Window;
+use sheaf_netio::poller::Poller;
+use sheaf_netio::{clock, ethtool, ip};
+use sheaf_stage::{Bitrate, Duration, Instant};
+use sheaf_window::{Controller, Direction, Totals};
+
+/// How often windows are set.
+const STEP: Duration = Duration::from_millis(100);
+
+struct Daemon {
+    settings: Settings,
+    ifindex: u32,
+    window: Window,
+    controllers: Vec<Controller>,
+    started: Instant,
+    /// When windows are set next.
+    next: Instant,
+}
+
+/// Runs until it is stopped; returns the last report.
+pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Report> {
+    let dev = settings.dev.clone();
+    let ifindex = ip::index(&dev)?;
+    sheaf_bpf::support()?;
+    let controllers = controllers(&settings)?;
+    let name = ServiceName::new(Kind::Window, &dev)?;
+    let mut reactor = Reactor::new(name, &[]).map_err(|error| {
+        let other = "controlled already; stop the other `sheaf window` first";
+        already(error, format!("windows on {dev} are {other}"))
+    })?;
+    let window =
+        Window::attach(&dev).with_context(|| format!("cannot control windows on {dev}"))?;
+    let started = clock::now();
+    let next = started + STEP;
+    let mut daemon = Daemon { settings, ifindex, window, controllers, started, next };
+    daemon.window.step(&mut daemon.controllers, started)?;
+    say(&format!("controlling windows on {dev}: {}", daemon.summary()));
+    reactor.run(&mut daemon, parse)?;
+    daemon.full_report(clock::now())
+}
+
+/// A controller for each direction that is governed.
+fn controllers(settings: &Settings) -> anyhow::Result<Vec<Controller>> {
+    let dev = &settings.dev;
+    let speed = match settings.needs_speed() {
+        true => Some(speed(dev)?),
+        false => None,
+    };
+    let govern = |direction| Controller::new(settings.config(direction, speed), direction);
+    Ok(settings.directions.iter().copied().map(govern).collect::<Result<_, _>>()?)
+}
+
+/// Returns the speed that interface `dev` reports.
+fn speed(dev: &str) -> anyhow::Result<Bitrate> {
+    let speed = ethtool::speed(dev).map_err(|error| {
+        anyhow::anyhow!("cannot ask {dev} for its speed: {error}; give capacity RATE")
+    })?;
+    speed.with_context(|| {
+        format!("{dev} does not tell its speed; give capacity RATE, or capacity auto")
+    })
+}
+
+impl Service for Daemon {
+    type Change = Settings;
+
+    /// Nothing but time: the program counts by itself.
+    fn interest(&mut self, _poller: &mut Poller) {}
+
+    fn turn(&mut self, now: Instant, _poller: &mut Poller) -> anyhow::Result<Next> {
+        if now >= self.next {
+            self.step(now)?;
+            // Rates are measured from step to step; two in a row would measure nothing.
+            self.next += STEP;
+            if self.next <= now {
+                self.next = now + STEP;
+            }
+        }
+        Ok(Next::Wait(self.next))
+    }
+
+    fn report(&mut self, now: Instant) -> anyhow::Result<Value> {
+        Ok(serde_json::to_value(self.full_report(now)?)?)
+    }
+
+    /// The program and its table of flows stay; what was learned of the bottleneck is learned anew.
+    fn change(&mut self, settings: Settings, _now: Instant) -> anyhow::Result<()> {
+        ensure!(settings.dev == self.settings.dev, "dev: cannot change while running; restart");
+        let same = settings.directions == self.settings.directions;
+        ensure!(same, "direction: cannot change while running; restart");
+        self.controllers = controllers(&settings)?;
+        self.settings = settings;
+        tracing::info!("{}: {}", self.settings.dev, self.summary());
+        Ok(())
+    }
+}
+
+impl Daemon {
+    fn step(&mut self, now: Instant) -> anyhow::Result<()> {
+        let dev = &self.settings.dev;
+        let ifindex = ip::index(dev);
+        // Without a descriptor it cannot be seen, which does not mean that it is gone.
+        let unseen = ifindex.as_ref().is_err_and(ip::is_exhausted);
+        if !unseen && ifindex.ok() != Some(self.ifindex) {
+            bail!("{dev} is gone; start `sheaf window` again when it is back");
+        }
+        Ok(self.window.step(&mut self.controllers, now)?)
+    }
+
+    /// What is governed, in a line.
+    fn summary(&self) -> String {
+        let capacity = |controller: &Controller| {
+            let direction = controller.direction();
+            let (name, capacity) = (report::name(direction), self.settings.capacity(direction));
+            match capacity.name() {
+                "auto" => format!("{name} capacity auto"),
+                source => format!("{name} capacity {} ({source})", controller.capacity()),
+            }
+        };
+        let all: Vec<_> = self.controllers.iter().map(capacity).collect();
+        format!("formula {}, {}", self.settings.formula(), all.join(", "))
+    }
+
+    fn full_report(&mut self, now: Instant) -> anyhow::Result<Report> {
+        let mut totals = Vec::new();
+        for controller in &self.controllers {
+            let passed = self.window.totals(controller.direction())?;
+            totals.push(self.total(controller, passed));
+        }
+        let mut flows = Vec::new();
+        for (key, connection) in self.window.flows() {
+            for (controller, total) in self.controllers.iter().zip(&mut totals) {
+                let direction = controller.direction();
+                let half = connection.half(direction);
+                total.clamped += u64::from(half.clamped);
+                // A flow of the last moments was in no step yet.
+                let status = controller.flow(&key).unwrap_or_default();
+                if half.bytes > 0 {
+                    flows.push(Flow::new(&key, direction, half, status));
+                }
+            }
+        }
+        for (_, both) in self.window.quic()? {
+            for (controller, total) in self.controllers.iter().zip(&mut totals) {
+                total.marked += u64::from(both[controller.direction().index()].marked);
+            }
+        }
+        flows.sort_unstable_by(|a, b| b.rate.total_cmp(&a.rate).then_with(|| a.from.cmp(&b.from)));
+        flows.truncate(LISTED);
+        let seconds = (now - self.started).as_secs_f64();
+        Ok(Report { formula: self.settings.formula(), seconds, totals, flows })
+    }
+
+    fn total(&self, controller: &Controller, passed: Totals) -> Total {
+        let (status, direction): (_, Direction) = (controller.status(), controller.direction());
+        Total {
+            direction: report::name(direction).to_owned(),
+            capacity: controller.capacity().as_bps() as f64,
+            source: self.settings.capacity(direction).name().to_owned(),
+            usage: status.usage,
+            active: status.active,
+            flows: status.flows,
+            queue_ms: status.queue.as_secs_f64() * 1e3,
+            packets: passed.packets,
+            bytes: passed.wire,
+            clamped: 0,
+            marked: 0,
+        }
+    }
+}

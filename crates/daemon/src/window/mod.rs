@@ -1,0 +1,12 @@
+//! Window control on one interface.
+//!
+//! * [`settings`]: what is to be done;
+//! * [`daemon`]: keeps time for program and controllers;
+//! * [`report`]: what `sheaf show` prints.
+
+mod daemon;
+pub mod report;
+pub mod settings;
+
+pub use daemon::run;
+pub use settings::Settings;
