@@ -5,7 +5,6 @@
 //! here, computed in logical time, and decided by seed and packet number.
 //!
 //! * [`link`]: the stage ([`Link`]); [`config`]: what it is; [`packet`]: what goes through it;
-//! * [`options`]: the command line of tc-netem(8);
 //! * [`queue`]: the rate queue and its management;
 //! * [`overhead`]: what packets cost on the wire;
 //! * [`impairment`]: loss models and the fate of packets;
@@ -47,7 +46,6 @@ pub mod link;
 mod mark;
 pub mod mask;
 mod normal;
-pub mod options;
 pub mod overhead;
 pub mod packet;
 pub mod pipes;
@@ -66,7 +64,6 @@ pub use impairment::{FourState, Gemodel, Loss};
 pub use ledger::{Backlog, Event, Log, Stats};
 pub use link::Link;
 pub use mask::{Bits, Mask};
-pub use options::Options;
 pub use overhead::Overhead;
 pub use packet::{Direction, Packet, Segments, Target};
 pub use pipes::{PipeConfig, PipeStats, Pipes};

@@ -1,11 +1,11 @@
 //! The words of `sheaf aggregate` and `sheaf split`.
 
-use crate::grammar::Prefix;
 use crate::rule::{self, Criteria, Ruled};
 use crate::words::{Entry, Form, Grammar, Section, Value, flag, form, literal, part, set};
 use anyhow::{Context, bail, ensure};
 use sheaf_aggregate::{Config, Policy, Rule, Rules, Threshold};
 use sheaf_daemon::aggregate::settings::{Engine, FarEnd, Peers, Settings, Split};
+use sheaf_daemon::prefix::Prefix;
 use std::net::IpAddr;
 
 /// The settings as far as words have set them.

@@ -1,10 +1,10 @@
 //! The words of `sheaf trunk`.
 
-use crate::grammar::Prefix;
 use crate::rule::{self, Criteria, Ruled};
 use crate::words::{Entry, Form, Grammar, Section, Value, form, literal, optional, part, set};
 use anyhow::{Context, bail, ensure};
 use sheaf_aggregate::{Rule, Rules};
+use sheaf_daemon::prefix::Prefix;
 use sheaf_daemon::trunk::settings::{PORT, Peer, Priority, Settings, Spec};
 use sheaf_netio::ip;
 use sheaf_trunk::Scheduler;

@@ -56,6 +56,9 @@ pub fn options(grammars: &[&dyn Spelling]) -> String {
             continue;
         }
         shown.push(key);
+        if section.words.iter().all(|word| word.is_silent()) && section.about.is_empty() {
+            continue;
+        }
         if !section.title.is_empty() {
             let _ = writeln!(text, ".SS {}", section.title);
         }
@@ -64,7 +67,8 @@ pub fn options(grammars: &[&dyn Spelling]) -> String {
     }
     let mut live: Vec<_> =
         outlines.iter().flat_map(|outline| outline.live().map(|word| word.name)).collect();
-    live.dedup();
+    let mut known = std::collections::HashSet::new();
+    live.retain(|name| known.insert(*name));
     if !live.is_empty() {
         let names: Vec<_> = live.iter().map(|name| format!("`{name}`")).collect();
         text.push_str(".PP\n");
@@ -96,9 +100,7 @@ fn words(text: &mut String, words_of: &[Word], explained: &mut Vec<&'static str>
 
 /// The words of a group that have paragraphs of their own, further in.
 fn groups(text: &mut String, form: &super::outline::Way, explained: &mut Vec<&'static str>) {
-    let told = |word: &Word| {
-        !word.about.is_empty() || word.forms.iter().any(|form| !form.about.is_empty())
-    };
+    let told = |word: &Word| !word.is_silent();
     let name = form.group_name;
     if !form.group.iter().any(told) || (!name.is_empty() && explained.contains(&name)) {
         return;

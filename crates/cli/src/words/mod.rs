@@ -17,7 +17,7 @@ pub mod manual;
 mod near;
 mod outline;
 mod parse;
-mod value;
+pub mod value;
 
 /// A setter that cannot fail: `set!(|draft, rate| draft.rate = rate)`.
 macro_rules! set {

@@ -173,7 +173,8 @@ impl Outline {
 /// Adds the productions of the names in `words`.
 fn inner(words_of: &[Word], found: &mut Vec<(&'static str, Vec<Token>)>) {
     for word in words_of {
-        if !word.forms_name.is_empty() && !known(found, word.forms_name) {
+        let named = !word.forms_name.is_empty() && word.forms.iter().any(|form| !form.is_empty());
+        if named && !known(found, word.forms_name) {
             found.push((word.forms_name, alternatives(&word.forms)));
         }
         for form in &word.forms {
@@ -202,6 +203,12 @@ impl Word {
             help: entry.help,
             about: entry.about,
         }
+    }
+
+    /// Whether the manual has no paragraph about it.
+    #[cfg(test)]
+    pub fn is_silent(&self) -> bool {
+        self.about.is_empty() && self.forms.iter().all(|form| form.about.is_empty())
     }
 
     /// The word and its value.
@@ -237,6 +244,11 @@ impl Way {
             needs_one: !form.group_example.is_empty(),
             about: form.about,
         }
+    }
+
+    /// Whether the word alone says it.
+    fn is_empty(&self) -> bool {
+        self.pieces.is_empty() && self.group.is_empty()
     }
 
     /// The words that may follow: `[a] [b]`, or `{a | b}...` where one must.

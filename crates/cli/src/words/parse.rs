@@ -122,6 +122,10 @@ impl<'w, S: 'static> Walk<'w, S> {
 
     /// A word that is not one of the grammar's.
     fn stranger<T>(&self, word: &str, grammar: &Grammar<S, T>) -> Step {
+        if word == "--" {
+            let command = grammar.command.rsplit(' ').next().unwrap_or_default();
+            return self.wrong(format!("{command} takes no command; leave out what follows --"));
+        }
         for entry in grammar.entries() {
             for form in entry.forms {
                 if let Some(inner) = form.group.iter().find(|inner| inner.is(word)) {

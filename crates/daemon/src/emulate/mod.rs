@@ -23,6 +23,7 @@ use control::ParseChange;
 use datapath::Datapath;
 use machine::Machine;
 use place::Place;
+use settings::Mode;
 use sheaf_netio::{child, scheduling};
 use std::fs::File;
 
@@ -51,7 +52,12 @@ pub fn run(settings: &Settings, parse: ParseChange) -> anyhow::Result<(Status, E
     let inbox = control::listen(&place, parse)?;
     let mut datapath = Datapath::new(place, machine, settings, inbox)?;
     let _awake = become_timely(settings)?;
-    println!("{}; seed {}", datapath.title(), settings.seed);
+    let title = format!("{}; seed {}", datapath.title(), settings.seed);
+    match settings.mode {
+        // The standard output is the command's.
+        Mode::Shell { .. } => eprintln!("{title}"),
+        Mode::Link(_) | Mode::Dev { .. } => println!("{title}"),
+    }
     let end = datapath.run(&signals, child.as_ref())?;
     let status = datapath.finish()?;
     let end = match (end, child) {
