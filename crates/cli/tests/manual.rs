@@ -57,8 +57,8 @@ fn literals(text: &str) -> Words {
 /// The words of a grammar as `--help` has it: of the usage; of the column of words, from two to six
 /// deep, before their explanations; of braces and the word before; and flags.
 fn grammar(help: &str) -> Words {
-    /// The column of explanations, which has no words of the grammar.
-    const EXPLAINED: usize = 24;
+    /// The least column of explanations, which have no words of the grammar.
+    const EXPLAINED: usize = 10;
     let mut words = Words::new();
     let (mut usage, mut section) = (false, String::new());
     for line in help.lines().take_while(|line| !line.starts_with("Example")) {

@@ -231,6 +231,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "copies",
+            live: true,
             help: "what goes out on every link; default: copies match dscp ef. RULE is:",
             about: "What goes out on every link in use, and is handed up once. Default: `copies \
                     match dscp ef`, what telephones use. `copies none`: nothing. May be given \
@@ -251,6 +252,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "loose",
+            live: true,
             help: "what needs no order, so that it never waits",
             about: "What needs no order and never waits for any. Default: nothing.",
             forms: &[

@@ -15,6 +15,8 @@ pub mod help;
 #[cfg(test)]
 pub mod manual;
 mod near;
+// The paragraphs are read by the test that writes the manual.
+#[cfg_attr(not(test), allow(dead_code))]
 mod outline;
 mod parse;
 pub mod value;
@@ -32,7 +34,7 @@ macro_rules! set {
 pub use near::unknown;
 pub use outline::Outline;
 pub(crate) use set;
-pub use value::{Done, Set, Value};
+pub use value::{Done, Value};
 
 /// A command line: operands in their order, then the words of the sections in any order.
 pub struct Grammar<S: 'static, T: 'static> {

@@ -7,7 +7,7 @@ mod link;
 mod queue;
 
 use super::rules;
-use crate::words::{Entry, Grammar, Section, Value, flag, form, literal, optional, part, set};
+use crate::words::{Entry, Grammar, Section, Value, flag, form, optional, part, set};
 use anyhow::{bail, ensure};
 use link::LinkDraft;
 use sheaf_daemon::emulate::control::ParseChange;
@@ -344,7 +344,7 @@ static PIPE: Section<Draft> = Section {
 };
 
 static REVERSE: Section<Draft> = Section {
-    title: "",
+    title: "The other direction",
     about: "",
     name: "",
     entries: &[Entry {

@@ -257,7 +257,7 @@ fn play(config: LinkConfig, rng: &mut Rng) {
     let mut now = Instant::from_millis(1);
     for number in 0..8 {
         let len = rng.random_range(0..3_000);
-        link.enqueue(Packet::new(vec![0x45; len], now, number), now);
+        let _ = link.enqueue(Packet::new(vec![0x45; len], now, number), now);
         now += Duration::from_nanos(rng.random_range(0..200_000_000));
         while link.dequeue(now).is_some() {}
         assert!(link.next_deadline().is_none_or(|at| at > now), "a deadline stands still");
