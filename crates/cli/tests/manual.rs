@@ -270,7 +270,7 @@ fn the_grammar_is_read_from_help_word_by_word() {
     );
 }
 
-/// What bash offers behind `line`, whose last word is begun.
+/// Returns the words that bash offers for the last of `line`, which is begun.
 fn offered(line: &str) -> Vec<String> {
     let words: Vec<_> = line.split(' ').map(|word| format!("'{word}'")).collect();
     let script = format!(

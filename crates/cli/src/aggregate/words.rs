@@ -386,7 +386,7 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
     Ok(Settings { dev, peers, far_ends, engine, probe: !unprobed, min, max, config })
 }
 
-/// What the words of `sheaf split` said so far.
+/// The settings of `sheaf split` as far as words have set them.
 #[derive(Default)]
 pub struct SplitDraft {
     dev: String,

@@ -1,4 +1,4 @@
-//! `sheaf completions`: what a shell offers behind TAB, made from the tables of words.
+//! `sheaf completions`: the candidates that a shell offers at TAB, made from the tables of words.
 //!
 //! The scripts of the shells ask `sheaf complete` each time, so that they know this version's words
 //! and the interfaces that there are now.
@@ -31,8 +31,8 @@ impl Shell {
     }
 }
 
-/// What may stand in place of the last of `words`, which is begun or empty: a line for each, with
-/// its meaning behind a tab. `:file` stands for the names of files.
+/// Returns the candidates for the last of `words`, which is begun or empty: a line for each, with its
+/// meaning behind a tab. `:file` stands for the names of files.
 pub fn complete(command: &Command, words: &[String]) -> String {
     let (begun, before) = words.split_last().map_or(("", words), |(last, rest)| (last, rest));
     let mut text = String::new();
@@ -74,7 +74,7 @@ fn candidates(root: &Command, before: &[String]) -> Vec<Candidate> {
     of_flags(command)
 }
 
-/// What may stand behind `words` in one of `grammars`.
+/// Returns the candidates for the word behind `words` in one of `grammars`.
 fn of_tables(grammars: &[&dyn Spelling], words: &[String]) -> Vec<Candidate> {
     let form = |grammar: &&dyn Spelling| grammar.outline().command.split(' ').nth(1);
     match (grammars, words.split_first()) {
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    /// What is offered behind `line`, whose last word is begun.
+    /// Returns the words that are offered for the last of `line`, which is begun.
     fn offered(line: &str) -> Vec<String> {
         let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
         let text = complete(&crate::Arguments::command(), &words);

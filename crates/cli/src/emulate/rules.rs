@@ -5,7 +5,7 @@
 //!
 //! [pipe.slow]
 //! link = "rate 1mbit delay 20ms limit 50"     # as on the command line
-//! per_flow = true                             # each 5-tuple has a link of its own; or, as for ipfw,
+//! per_flow = true                             # each 5-tuple has a link of its own; or, as in ipfw,
 //! # mask = "src-ip 0xffffff00 dst-port 0xffff"  # each of what these bits tell apart
 //! flows = 1024                                # links for flows at most
 //! expire = "60s"                              # an idle flow's link goes after so long
@@ -18,7 +18,7 @@
 //! destination_ports = "5000-5100"
 //! dscp = "ef"
 //! direction = "out"                           # IF1 to IF2, egress, upwards; or "in"
-//! interface = "eth1"                          # where it comes from; in dev mode the interface itself
+//! interface = "eth1"                          # where it comes from; of dev the interface itself
 //! probability = 0.5
 //! pipes = ["slow:1"]                          # one after the other; ":1" is queue 1
 //!

@@ -52,7 +52,7 @@ impl Ruled for Draft {
     }
 }
 
-/// What `--help` says besides.
+/// Notes at the end of `--help`.
 pub const NOTES: &[&str] = &[
     "Packets of class EF or CS6 leave before others, as long as those keep half.",
     "Nothing is encrypted: run it over WireGuard where that matters.",
@@ -157,7 +157,7 @@ static WORDS: Section<Draft> = Section {
                         "REMOTE[:PORT]",
                         "198.51.100.1",
                         Value::Like(
-                            // A misspelt keyword is not an address, so that it is answered as one.
+                            // A misspelt keyword is not taken for an address, so that the error names it.
                             |word| word.contains(['.', ':']),
                             remote,
                         ),

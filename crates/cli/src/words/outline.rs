@@ -9,7 +9,7 @@ pub struct Outline {
     pub command: &'static str,
     /// One line for people.
     pub about: &'static str,
-    /// What stands first.
+    /// The values that stand first.
     pub operands: Vec<Piece>,
     /// A line about that.
     pub operand_help: &'static str,
@@ -39,7 +39,7 @@ pub struct Chapter {
 pub struct Word {
     /// The word.
     pub name: &'static str,
-    /// How often it may stand.
+    /// Number of times that it may stand.
     pub times: Times,
     /// Whether it cannot be left out.
     pub required: bool,

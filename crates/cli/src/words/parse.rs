@@ -4,7 +4,7 @@ use super::complete::Candidate;
 use super::near::{either, nearest, unknown};
 use super::{Entry, Form, Grammar, Part, Times, Value, WordError};
 
-/// Why a walk ends early.
+/// Cause of an early end of a walk.
 enum Stop {
     /// A word is wrong.
     Wrong(WordError),
@@ -18,9 +18,9 @@ type Step = Result<(), Stop>;
 struct Walk<'w, S> {
     words: &'w [String],
     at: usize,
-    /// What is filled; `None` where only the next words are asked for.
+    /// The state that setters fill; `None` where only the next words are asked for.
     state: Option<S>,
-    /// What may stand behind the last word.
+    /// Candidates for the word behind the last one.
     expected: Vec<Candidate>,
     /// The words of the group that has ended before the next word.
     ended: Vec<&'static str>,
@@ -39,7 +39,7 @@ impl<S: Default, T> Grammar<S, T> {
         (self.finish)(walk.state.unwrap_or_default()).map_err(whole)
     }
 
-    /// What may stand behind `words`; nothing where these are wrong.
+    /// Returns the candidates for the word behind `words`; none where these are wrong.
     pub(super) fn expected(&self, words: &[String]) -> Vec<Candidate> {
         let mut walk = Walk::<S>::new(words, None);
         match walk.grammar(self) {
@@ -104,7 +104,7 @@ impl<'w, S: 'static> Walk<'w, S> {
         self.all_required("", grammar.entries(), &seen)
     }
 
-    /// What stands first.
+    /// Reads the values that stand first.
     fn operands(&mut self, command: &str, parts: &[Part<S>]) -> Step {
         if parts.is_empty() {
             return Ok(());
@@ -274,7 +274,7 @@ impl<'w, S: 'static> Walk<'w, S> {
         let mut entries = entries.peekable();
         let missing = std::iter::from_fn(|| {
             let entry = entries.next()?;
-            // Of words that replace each other `finish` knows which must stand.
+            // Of words that replace each other, `finish` checks that one stands.
             let replaced = entries.peek().is_some_and(|next| next.instead);
             Some((entry, replaced))
         })

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// What a setter returns: done, or cause and remedy in one line.
+/// Result of a setter: nothing, or cause and remedy in one line.
 pub type Done = anyhow::Result<()>;
 
 /// A function that stores a value.

@@ -113,9 +113,9 @@ impl LinkDraft {
 /// The link itself.
 pub static SECTION: Section<Draft> = Section {
     title: "The link",
-    about: "Words are those of `tc-netem`(8), in any order, but times and rates need a unit: a bare \
-            number is microseconds and bits a second for `tc`, which nobody expects. Bare shares \
-            are percent. Of an option that is given twice the last counts, as for `tc`(8).",
+    about: "Words are those of `tc-netem`(8), in any order, but times and rates need a unit: a \
+            bare number is microseconds and bits a second for `tc`, which nobody expects. Bare \
+            shares are percent. Of an option that is given twice the last counts, as for `tc`(8).",
     name: "LINK",
     entries: &[
         Entry {
@@ -249,8 +249,8 @@ pub static SECTION: Section<Draft> = Section {
                         ),
                         optional("P14", "0%", Value::Percent(set!(|d, p| d.state(|m| m.p14 = p)))),
                     ],
-                    "Four states: a burst begins (P13), ends (P31, default 1 - P13), a packet comes \
-                     through within it (P32, 0), the next is lost again (P23, 100%), a single \
+                    "Four states: a burst begins (P13), ends (P31, default 1 - P13), a packet \
+                     comes through within it (P32, 0), the next is lost again (P23, 100%), a single \
                      packet is lost (P14, 0).",
                 ),
                 form(
@@ -414,8 +414,8 @@ pub static SECTION: Section<Draft> = Section {
             name: "slot",
             live: true,
             help: "packets leave together in slots, so far apart",
-            about: "Packets leave together in slots, so far apart; or, with `distribution`, as that \
-                    says. `packets` <N> and `bytes` <N> bound a slot (0: no bound).",
+            about: "Packets leave together in slots, so far apart; or, with `distribution`, as \
+                    that says. `packets` <N> and `bytes` <N> bound a slot (0: no bound).",
             forms: &[
                 Form {
                     parts: &[
@@ -514,7 +514,7 @@ pub static SECTION: Section<Draft> = Section {
     ],
 };
 
-/// What bounds a slot.
+/// The bounds of a slot.
 const BOUNDS: &[Entry<Draft>] = &[
     Entry {
         name: "packets",

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How late packets may leave at the 99th percentile, where `--budget` does not say.
+/// Lateness that is allowed at the 99th percentile where `--budget` is not given.
 const BUDGET: Duration = Duration::from_millis(1);
 
 /// Longer before a departure nobody looks without sleeping: what covers 99 of 100 wake-ups of a
@@ -32,7 +32,7 @@ const PRIORITIES: std::ops::RangeInclusive<u64> = 1..=99;
 #[derive(Default)]
 pub struct Draft {
     interfaces: Vec<String>,
-    /// What leaves and what arrives, where a word said so.
+    /// Whether packets that leave and packets that arrive are emulated, where a word says so.
     ways: Option<(bool, bool)>,
     command: Vec<String>,
     links: [LinkDraft; 2],
@@ -42,7 +42,7 @@ pub struct Draft {
     run: Run,
 }
 
-/// How the program runs.
+/// Settings of the program, not of the link.
 #[derive(Default)]
 struct Run {
     audit: bool,
@@ -104,12 +104,12 @@ fn drawn() -> u64 {
     clock::now().as_nanos() % 1_000_000
 }
 
-/// What `--help` says besides.
+/// Notes at the end of `--help`.
 pub const NOTES: &[&str] = &[
     "LINK is what tc-netem(8) takes, but times and rates need a unit. It holds in both directions",
     "unless reverse gives another for IF2 to IF1, ingress, or downwards. A rules file (TOML) has",
     "pipes and, in order, rules; the first that matches decides:",
-    "  [pipe.NAME]  link = \"LINK\"  per_flow = true | mask = \"src-ip 0xffffff00 dst-port 0xffff …\"",
+    "  [pipe.NAME]  link = \"LINK\"  per_flow = true | mask = \"src-ip 0xffffff00 …\"",
     "               flows = N  expire = \"60s\"  weights = [1, 3]  scheduler = \"drr\"|\"wf2q\"",
     "  [[rule]]     protocol, source, destination, source_ports, destination_ports, dscp,",
     "               direction = \"out\"|\"in\"  interface = \"IF\"  probability = 0.5",
@@ -245,7 +245,7 @@ pub fn link(
     Ok((link, seed))
 }
 
-/// What a running emulation is asked to change to: CHANGE behind its interface.
+/// The words of a change as the running emulation receives them: [`CHANGE`] without its interface.
 static CHANGED: Grammar<Draft, Draft> = Grammar {
     command: "emulate change",
     about: "",
@@ -257,7 +257,7 @@ static CHANGED: Grammar<Draft, Draft> = Grammar {
     finish: Ok,
 };
 
-/// What `sheaf emulate show` is to do.
+/// Settings of `sheaf emulate show`.
 #[derive(Default)]
 pub struct Show {
     /// The interface.
@@ -289,12 +289,12 @@ pub static SHOW: Grammar<Show, Show> = Grammar {
     finish: Ok,
 };
 
-/// What `sheaf emulate dist` is to do.
+/// Settings of `sheaf emulate dist`.
 #[derive(Default)]
 pub struct Dist {
-    /// What `ping` printed.
+    /// The output of `ping`.
     pub log: String,
-    /// Where the distribution goes.
+    /// The file that the distribution is written to.
     pub out: Option<String>,
 }
 

@@ -143,7 +143,7 @@ fn curve(
     parameters.curve(rate).map_err(|error| anyhow!("{error}; give a value in its range"))
 }
 
-/// How the rate queue is managed.
+/// The management of the rate queue.
 pub static SECTION: Section<Draft> = Section {
     title: "The rate queue",
     about: "",
@@ -307,7 +307,8 @@ pub static SECTION: Section<Draft> = Section {
                 ],
                 about: "Up to 16 such curves, for classes of one queue. `dscp`, behind `vq` only, \
                         names the classes: 0 to 63, a range, or a name such as ef. Those that none \
-                        names take the curve without `dscp`, or the first. `limit`: the sum of all.",
+                        names take the curve without `dscp`, or the first. `limit`: the sum of \
+                        all.",
                 ..Form::EMPTY
             },
             Form {

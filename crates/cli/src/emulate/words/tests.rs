@@ -13,7 +13,7 @@ use sheaf_netio::vnet;
 use sheaf_stage::{Bitrate, Duration, Instant, Stage};
 
 const MS: Duration = Duration::from_millis(1);
-/// Where distributions are kept for tests.
+/// Folder of distributions for tests.
 const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../emulator/tests/corpus/distribution");
 
 /// Reads one LINK.
