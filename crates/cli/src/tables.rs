@@ -1,13 +1,14 @@
 //! All commands whose words are tables.
 
 use crate::words::{Spelling, WordError};
-use crate::{aggregate, trunk, window};
+use crate::{aggregate, emulate, trunk, window};
 
 /// The forms of the command line of `command`; none where its words are not a table.
 pub fn grammars(command: &str) -> &'static [&'static dyn Spelling] {
     match command {
         "aggregate" => aggregate::GRAMMARS,
         "split" => aggregate::SPLIT_GRAMMARS,
+        "emulate" => emulate::GRAMMARS,
         "trunk" => trunk::GRAMMARS,
         "window" => window::GRAMMARS,
         _ => &[],
@@ -32,7 +33,7 @@ mod tests {
     use std::path::PathBuf;
 
     /// Commands whose words are tables; each has a page.
-    const COMMANDS: [&str; 4] = ["aggregate", "split", "trunk", "window"];
+    const COMMANDS: [&str; 5] = ["aggregate", "split", "trunk", "window", "emulate"];
     /// The lines around what is made from a table.
     const BEGIN: &str = ".\\\" From the table of words; SHEAF_BLESS=1 cargo test writes it.\n";
     const END: &str = ".\\\" By hand again.\n";
