@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod aggregate;
+mod change;
 mod completions;
 mod emulate;
 mod lab;
+mod log;
 mod rule;
 mod show;
 mod tables;
@@ -17,6 +19,7 @@ mod words;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
+use tracing::Level;
 
 /// Commands whose words are a grammar, as those of `ip` and `tc`, describe it themselves.
 const GRAMMAR: &str = "{about}{after-help}";
@@ -34,9 +37,15 @@ Examples: sheaf aggregate dev wlan0 peer 10.0.0.2
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
-    /// Print why the kernel refuses a program, too; comes before the command
+    /// Log more, and why the kernel refuses a program, too; comes before the command
     #[arg(short, long)]
     verbose: bool,
+    /// Log only what is wrong
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Form of the log on standard error
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    log: log::Form,
     #[command(subcommand)]
     command: Command,
 }
@@ -113,6 +122,12 @@ fn main() -> ExitCode {
     if arguments.verbose {
         verbose::switch_on();
     }
+    let level = match (arguments.verbose, arguments.quiet) {
+        (true, _) => Level::DEBUG,
+        (_, true) => Level::WARN,
+        _ => Level::INFO,
+    };
+    log::begin(level, arguments.log);
     let result = match arguments.command {
         Command::Aggregate { words } => aggregate::aggregate(&words),
         Command::Split { words } => aggregate::split(&words),
@@ -134,11 +149,11 @@ fn main() -> ExitCode {
         },
         Command::Lab(command) => lab::run(command),
         Command::Completions { shell } => {
-            print!("{}", shell.script());
+            sheaf_daemon::say(shell.script());
             Ok(())
         }
         Command::Complete { words } => {
-            print!("{}", completions::complete(&Arguments::command(), &words));
+            sheaf_daemon::say(&completions::complete(&Arguments::command(), &words));
             Ok(())
         }
     };

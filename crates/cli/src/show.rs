@@ -1,35 +1,53 @@
 //! `sheaf show`: the statistics of the theses, per interface and next hop; those of trunks; and the
 //! flows whose windows are controlled.
 
+use crate::emulate;
 use crate::trunk::report as trunk;
 use crate::window;
-use anyhow::bail;
+use anyhow::{Context, bail};
+use serde::de::DeserializeOwned;
+use sheaf_daemon::control::{self, Error, Kind, Request, ServiceName};
 use sheaf_daemon::report::Interface;
-use sheaf_daemon::teller::Service;
+use sheaf_daemon::say;
 use sheaf_netio::ip;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// `sheaf show`: `dev` or all interfaces of this namespace.
 pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
     // A trunk needs no eBPF, and a machine without has no splitters.
     let support = sheaf_bpf::support();
-    let names = match dev {
-        Some(dev) => {
-            ip::index(dev)?;
-            vec![dev.to_owned()]
-        }
-        None => ip::names()?,
+    let services = control::services().context("cannot see which services run; run as root")?;
+    let mut names: BTreeSet<String> = match dev {
+        Some(_) => BTreeSet::new(),
+        None => ip::names()?.into_iter().collect(),
     };
+    let wanted = |service: &&ServiceName| dev.is_none_or(|dev| dev == service.name());
+    // A shell has no interface of its name; both ends of an emulated link are one service.
+    names.extend(services.iter().filter(wanted).map(|service| service.name().to_owned()));
+    if let Some(dev) = dev
+        && names.is_empty()
+    {
+        ip::index(dev)?;
+        names.insert(dev.to_owned());
+    }
     let mut interfaces = Vec::new();
     for name in names {
-        let asked = Service::Aggregate.ask(&name)?;
-        let mut interface = asked.unwrap_or_else(|| Interface::new(&name));
-        if interface.split.is_none() && support.is_ok() {
-            interface.read_splitter(ip::index(&name)?)?;
+        let mut interface: Interface =
+            ask(Kind::Aggregate, &name)?.unwrap_or_else(|| Interface::new(&name));
+        if interface.split.is_none()
+            && support.is_ok()
+            && let Ok(ifindex) = ip::index(&name)
+        {
+            interface.read_splitter(ifindex)?;
         }
-        interface.trunk = Service::Trunk.ask(&name)?;
-        interface.window = Service::Window.ask(&name)?;
-        if interface.aggregates() || interface.trunk.is_some() || interface.window.is_some() {
+        interface.trunk = ask(Kind::Trunk, &name)?;
+        interface.window = ask(Kind::Window, &name)?;
+        let listed = services.iter().any(|it| it.kind() == Kind::Emulate && it.name() == name);
+        if dev.is_some() || listed {
+            interface.emulate = ask(Kind::Emulate, &name)?;
+        }
+        if interface.has_anything() {
             interfaces.push(interface);
         }
     }
@@ -37,16 +55,31 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
         support?;
     }
     if json {
-        println!("{}", serde_json::to_string_pretty(&interfaces)?);
+        say(&serde_json::to_string_pretty(&interfaces)?);
     } else if interfaces.is_empty() {
         bail!(
-            "nothing aggregates or splits here, there is no trunk, and no windows are controlled; \
-             start `sheaf aggregate`, `sheaf trunk` or `sheaf window`"
+            "nothing aggregates or splits here, there is no trunk, no windows are controlled, and \
+             no link is emulated; start `sheaf aggregate`, `sheaf trunk`, `sheaf window` or \
+             `sheaf emulate`"
         );
     } else {
-        interfaces.iter().for_each(|interface| print!("{}", text(interface)));
+        interfaces.iter().for_each(|interface| say(&text(interface)));
     }
     Ok(())
+}
+
+/// The report of a service; `None` where it does not run.
+fn ask<T: DeserializeOwned>(kind: Kind, name: &str) -> anyhow::Result<Option<T>> {
+    // An interface that another program made may have a name that none of ours has.
+    let Ok(name) = ServiceName::new(kind, name) else { return Ok(None) };
+    match control::ask(&name, &Request::Report {}) {
+        Ok(value) => {
+            let report = serde_json::from_value(value);
+            Ok(Some(report.with_context(|| format!("{name} is of another version; restart it"))?))
+        }
+        Err(Error::NotRunning(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// An interface in the manner of `tc -s`.
@@ -54,6 +87,9 @@ pub fn text(interface: &Interface) -> String {
     let mut text = interface.trunk.as_ref().map_or_else(String::new, trunk::text);
     if interface.aggregates() {
         aggregation(&mut text, interface);
+    }
+    if let Some(status) = &interface.emulate {
+        text += &emulate::text(status);
     }
     if let Some(report) = &interface.window {
         text += &window::text(&interface.interface, report);

@@ -15,10 +15,24 @@ pub mod reactor;
 pub mod report;
 pub mod run_directory;
 pub mod service;
-mod signals;
-pub mod teller;
 pub mod trunk;
 pub mod window;
 
 pub use control::{Kind, Request, ServiceName};
 pub use service::{Next, Service, Stop};
+
+use std::io::{self, Write};
+
+/// Says something on standard output, to whoever reads it. Nobody has to: an output that is full
+/// or closed stops no service.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stdout(), "{}", text.trim_end());
+}
+
+/// Puts `advice` in the place of an error which says that the service runs already.
+fn already(error: anyhow::Error, advice: String) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(control::Error::Taken(_)) => anyhow::Error::msg(advice),
+        _ => error,
+    }
+}

@@ -20,7 +20,22 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Reads the words of a change; relative paths among them start from the directory. It runs on a
 /// thread of its own, because it may read files, and no packet is to wait for them.
-pub type Parse<C> = Arc<dyn Fn(&[String], &Path) -> anyhow::Result<C> + Send + Sync>;
+pub type Parse<C> = Arc<dyn Fn(&[String], &Path) -> anyhow::Result<Parsed<C>> + Send + Sync>;
+
+/// A change that was read.
+pub struct Parsed<C> {
+    /// What it says.
+    pub change: C,
+    /// Called once the service has made the change.
+    pub accepted: Box<dyn FnOnce() + Send>,
+}
+
+impl<C> Parsed<C> {
+    /// A change of which nobody else needs to know.
+    pub fn new(change: C) -> Parsed<C> {
+        Parsed { change, accepted: Box::new(|| ()) }
+    }
+}
 
 /// What is set up before the service: signals are blocked and its name is taken.
 #[derive(Debug)]
@@ -49,8 +64,8 @@ struct Own {
 /// Changes that are read on a thread of their own, one at a time.
 struct Changes<C> {
     parse: Parse<C>,
-    sender: Sender<(Ticket, anyhow::Result<C>)>,
-    parsed: Receiver<(Ticket, anyhow::Result<C>)>,
+    sender: Sender<(Ticket, anyhow::Result<Parsed<C>>)>,
+    parsed: Receiver<(Ticket, anyhow::Result<Parsed<C>>)>,
     wake: Arc<EventFd>,
     busy: bool,
 }
@@ -168,7 +183,11 @@ impl Reactor {
         }
         let Some(server) = &mut self.control else { return false };
         while let Some((ticket, change)) = changes.take() {
-            let done = change.and_then(|change| service.change(change, now));
+            let done = change.and_then(|Parsed { change, accepted }| {
+                service.change(change, now)?;
+                accepted();
+                Ok(())
+            });
             match &done {
                 Ok(()) => tracing::info!("{}: changed", self.name),
                 Err(error) => tracing::info!("{}: a change is refused: {error:#}", self.name),
@@ -229,7 +248,7 @@ impl<C: Send + 'static> Changes<C> {
     }
 
     /// The change that has been read.
-    fn take(&mut self) -> Option<(Ticket, anyhow::Result<C>)> {
+    fn take(&mut self) -> Option<(Ticket, anyhow::Result<Parsed<C>>)> {
         if self.busy {
             let _ = self.wake.read();
         }
@@ -310,7 +329,7 @@ mod tests {
 
     fn parse() -> Parse<u64> {
         Arc::new(|words, _| match words {
-            [word, value] if word == "factor" => Ok(value.parse()?),
+            [word, value] if word == "factor" => Ok(Parsed::new(value.parse()?)),
             _ => anyhow::bail!("write factor N"),
         })
     }

@@ -1,6 +1,7 @@
 //! What `sheaf show` prints of one interface: the statistics of the theses, per next hop; the trunk
 //! that it is; and the flows whose windows are controlled.
 
+use crate::emulate::Status;
 use crate::trunk::report::Trunk;
 use crate::window::report::Report as Window;
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,9 @@ pub struct Interface {
     pub trunk: Option<Trunk>,
     /// Window control.
     pub window: Option<Window>,
+    /// The link that is emulated on it, or from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulate: Option<Status>,
 }
 
 /// The counters of KAU's `/proc/KauStat`, and the ratios derived from them.
@@ -144,6 +148,11 @@ impl Interface {
     /// Whether packets are gathered or split.
     pub fn aggregates(&self) -> bool {
         self.engine.is_some() || self.split.is_some()
+    }
+
+    /// Whether there is anything to show.
+    pub fn has_anything(&self) -> bool {
+        self.aggregates() || self.trunk.is_some() || self.window.is_some() || self.emulate.is_some()
     }
 
     /// Reads the splitter on interface number `ifindex`, where there is one.

@@ -34,13 +34,24 @@ pub fn output(arguments: &str) -> io::Result<String> {
 
 /// The index of interface `name`, or an error that names those that exist.
 pub fn index(name: &str) -> io::Result<u32> {
-    nix::net::if_::if_nametoindex(name).map_err(|_| {
+    nix::net::if_::if_nametoindex(name).map_err(|error| {
+        let error = io::Error::from(error);
+        if is_exhausted(&error) {
+            return error;
+        }
         let known = nix::net::if_::if_nameindex().map_or(Vec::new(), |list| {
             list.iter().map(|one| one.name().to_string_lossy().into_owned()).collect()
         });
         let known = known.join(", ");
         io::Error::other(format!("no interface {name:?}; there are {known}"))
     })
+}
+
+/// Whether an error says that this process or the machine has no descriptor or memory left, and
+/// nothing about what was asked for.
+pub fn is_exhausted(error: &io::Error) -> bool {
+    let errors = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
+    error.raw_os_error().is_some_and(|error| errors.contains(&error))
 }
 
 /// The link address of interface `name`.

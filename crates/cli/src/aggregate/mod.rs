@@ -2,9 +2,10 @@
 
 mod words;
 
+use crate::change::live;
 use crate::show;
 use crate::words::{Spelling, help};
-use sheaf_daemon::aggregate;
+use sheaf_daemon::{aggregate, say};
 
 /// Every form of the command line of `sheaf aggregate`.
 pub const GRAMMARS: &[&dyn Spelling] = &[&words::GRAMMAR];
@@ -24,8 +25,8 @@ pub fn split_help() -> String {
 
 /// `sheaf aggregate`: runs until it is interrupted.
 pub fn aggregate(words: &[String]) -> anyhow::Result<()> {
-    let last = aggregate::run(&words::GRAMMAR.parse(words)?)?;
-    print!("{}", show::text(&last));
+    let last = aggregate::run(words::GRAMMAR.parse(words)?, live(&words::GRAMMAR, words))?;
+    say(&show::text(&last));
     Ok(())
 }
 

@@ -10,15 +10,27 @@ mod status;
 mod words;
 
 use crate::words::{Spelling, help};
+pub use status::text;
+
 use anyhow::{Context, bail, ensure};
+use sheaf_daemon::control::{self, Error, Kind, Request, ServiceName};
 use sheaf_daemon::emulate::settings::Mode;
-use sheaf_daemon::emulate::{self, End, Settings, control};
+use sheaf_daemon::emulate::{self, End, Settings, Status};
+use sheaf_daemon::say;
 use sheaf_emulator::Distribution;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Every form of the command line.
-pub const GRAMMARS: &[&dyn Spelling] =
-    &[&words::LINK, &words::DEV, &words::SHELL, &words::CHANGE, &words::SHOW, &words::DIST];
+pub const GRAMMARS: &[&dyn Spelling] = &[
+    &words::LINK,
+    &words::DEV,
+    &words::SHELL,
+    &words::CHANGE,
+    &words::SHOW,
+    &words::STOP,
+    &words::DIST,
+];
 
 /// The text of `--help`.
 pub fn help() -> String {
@@ -32,7 +44,7 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
     };
     let own = words.iter().take_while(|word| *word != "--");
     if first == "help" || own.into_iter().any(|word| word == "--help" || word == "-h") {
-        println!("{}", help());
+        say(&help());
         return Ok(ExitCode::SUCCESS);
     }
     match first.as_str() {
@@ -41,23 +53,24 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
         "shell" => return emulate(&words::SHELL.parse(rest)?),
         "change" => {
             let (dev, _) = words::CHANGE.parse(rest)?;
-            control::change(&dev, &rest[2..])?;
+            change(&dev, &rest[2..])?;
         }
         "show" => {
             let words::Show { dev, json } = words::SHOW.parse(rest)?;
-            let status = control::show(&dev)?;
+            let status = show(&dev)?;
             if json {
-                println!("{}", serde_json::to_string_pretty(&status)?);
+                say(&serde_json::to_string_pretty(&status)?);
             } else {
-                print!("{}", status::text(&status));
+                say(&status::text(&status));
             }
         }
+        "stop" => drop(ask(&words::STOP.parse(rest)?, &Request::Stop {})?),
         "dist" => {
             let words::Dist { log, out } = words::DIST.parse(rest)?;
             dist(&log, out.as_deref())?;
         }
         word => {
-            let known = ["link", "dev", "shell", "change", "show", "dist"];
+            let known = ["link", "dev", "shell", "change", "show", "stop", "dist"];
             bail!(crate::words::unknown(word, &known));
         }
     }
@@ -69,15 +82,20 @@ fn emulate(settings: &Settings) -> anyhow::Result<ExitCode> {
     let (status, end) = emulate::run(settings, words::parse_change(settings))?;
     let late = settings.audit && status.lateness.p99_us > settings.budget.as_micros() as f64;
     let quiet = matches!(settings.mode, Mode::Shell { .. }) && !settings.audit;
+    let print = |text: &str| match settings.mode {
+        // The standard output is the command's.
+        Mode::Shell { .. } => _ = writeln!(io::stderr(), "{}", text.trim_end()),
+        Mode::Link(_) | Mode::Dev { .. } => say(text),
+    };
     if !quiet {
-        print!("{}", status::text(&status));
+        print(&status::text(&status));
     }
     if late {
-        println!(
+        print(&format!(
             "over budget: p99 of lateness is {:.0} us, more than {} us",
             status.lateness.p99_us,
             settings.budget.as_micros()
-        );
+        ));
     }
     let own = if late { 1 } else { 0 };
     match end {
@@ -85,6 +103,28 @@ fn emulate(settings: &Settings) -> anyhow::Result<ExitCode> {
         End::Command(status) => Ok(ExitCode::from(status.max(own))),
         End::Asked => Ok(ExitCode::from(own)),
     }
+}
+
+/// Asks what emulates on `dev`.
+fn ask(dev: &str, request: &Request) -> anyhow::Result<serde_json::Value> {
+    control::ask(&ServiceName::new(Kind::Emulate, dev)?, request).map_err(|error| match error {
+        Error::NotRunning(_) => {
+            anyhow::anyhow!("nothing emulates on {dev}; start `sheaf emulate dev {dev} LINK`")
+        }
+        error => error.into(),
+    })
+}
+
+/// `sheaf emulate show`.
+fn show(dev: &str) -> anyhow::Result<Status> {
+    Ok(serde_json::from_value(ask(dev, &Request::Report {})?)?)
+}
+
+/// `sheaf emulate change`.
+fn change(dev: &str, words: &[String]) -> anyhow::Result<()> {
+    ensure!(!words.is_empty(), "change says nothing; write change dev {dev} LINK");
+    let directory = std::env::current_dir().unwrap_or_default();
+    ask(dev, &Request::Change { words: words.to_vec(), directory }).map(drop)
 }
 
 /// `sheaf emulate dist`: the distribution of a ping log, in the form of iproute2.

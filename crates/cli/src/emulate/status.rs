@@ -18,6 +18,7 @@ pub fn text(status: &Status) -> String {
             link.rate_queue_packets,
             link.delay_line_packets
         );
+        let _ = writeln!(out, "    {}", link.settings.words);
         if link.flows > 0 || link.expired_flows > 0 {
             let _ = writeln!(out, "    flows {}, gone {}", link.flows, link.expired_flows);
         }
@@ -46,7 +47,7 @@ pub fn text(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sheaf_daemon::emulate::{Lateness, LinkStatus};
+    use sheaf_daemon::emulate::{Lateness, LinkSettings, LinkStatus};
     use sheaf_emulator::Cause;
 
     #[test]
@@ -59,7 +60,9 @@ mod tests {
         let status = serde_json::to_value(Status::default()).unwrap();
         let link = serde_json::to_value(LinkStatus::default()).unwrap();
         let lateness = serde_json::to_value(Lateness::default()).unwrap();
-        for key in [status, link, lateness].into_iter().flat_map(object) {
+        let settings = LinkSettings { rate_bps: Some(1), loss: Some(0.5), ..Default::default() };
+        let settings = serde_json::to_value(settings).unwrap();
+        for key in [status, link, lateness, settings].into_iter().flat_map(object) {
             let known = page.contains(&format!("\\fB{key}\\fR"));
             assert!(known, "man/sheaf-emulate.8 does not explain {key}");
         }

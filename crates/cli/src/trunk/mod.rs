@@ -3,9 +3,9 @@
 pub mod report;
 mod words;
 
+use crate::change::live;
 use crate::words::{Spelling, help};
-use sheaf_daemon::trunk;
-use std::io::{self, Write};
+use sheaf_daemon::{say, trunk};
 
 /// Every form of the command line.
 pub const GRAMMARS: &[&dyn Spelling] = &[&words::GRAMMAR];
@@ -17,8 +17,7 @@ pub fn help() -> String {
 
 /// `sheaf trunk`: runs until it is interrupted.
 pub fn trunk(words: &[String]) -> anyhow::Result<()> {
-    let last = trunk::run(&words::GRAMMAR.parse(words)?)?;
-    // Nobody has to read it.
-    let _ = write!(io::stdout(), "{}", report::text(&last));
+    let last = trunk::run(words::GRAMMAR.parse(words)?, live(&words::GRAMMAR, words))?;
+    say(&report::text(&last));
     Ok(())
 }

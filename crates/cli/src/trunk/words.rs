@@ -152,7 +152,7 @@ static WORDS: Section<Draft> = Section {
                     before the packet.",
             forms: &[form(
                 &[
-                    part("LOCAL[:PORT][@IF]", "192.0.2.7 198.51.100.1", Value::Text(local)),
+                    part("LOCAL[:PORT][@IF]", "192.0.2.7", Value::Text(local)),
                     optional(
                         "REMOTE[:PORT]",
                         "198.51.100.1",

@@ -3,9 +3,12 @@
 mod report;
 mod words;
 
+use crate::change::live;
 use crate::words::{Spelling, help};
 pub use report::text;
-use sheaf_daemon::window;
+use sheaf_daemon::{say, window};
+#[cfg(test)]
+pub use words::GRAMMAR;
 
 /// The text of `--help`.
 pub fn help() -> String {
@@ -18,6 +21,7 @@ pub const GRAMMARS: &[&dyn Spelling] = &[&words::GRAMMAR];
 /// `sheaf window`: runs until it is interrupted.
 pub fn window(words: &[String]) -> anyhow::Result<()> {
     let settings = words::GRAMMAR.parse(words)?;
-    print!("{}", text(&settings.dev, &window::run(&settings)?));
+    let dev = settings.dev.clone();
+    say(&text(&dev, &window::run(settings, live(&words::GRAMMAR, words))?));
     Ok(())
 }

@@ -3,6 +3,7 @@
 use super::complete::Candidate;
 use super::near::{either, nearest, unknown};
 use super::{Entry, Form, Grammar, Part, Times, Value, WordError};
+use std::ops::Range;
 
 /// Cause of an early end of a walk.
 enum Stop {
@@ -24,6 +25,8 @@ struct Walk<'w, S> {
     expected: Vec<Candidate>,
     /// The words of the group that has ended before the next word.
     ended: Vec<&'static str>,
+    /// The place where each word of the grammar begins, values and groups apart.
+    begun: Vec<(&'static str, usize)>,
 }
 
 impl<S: Default, T> Grammar<S, T> {
@@ -39,6 +42,31 @@ impl<S: Default, T> Grammar<S, T> {
         (self.finish)(walk.state.unwrap_or_default()).map_err(whole)
     }
 
+    /// Puts the words of `changes` in the place of those of the same name in `words`.
+    pub fn replace(&self, words: &[String], changes: &[String]) -> Result<Vec<String>, WordError> {
+        let old = self.extents(words)?;
+        let operands = old.first().map_or(words.len(), |(_, range)| range.start);
+        let behind = [&words[..operands], changes].concat();
+        let new = self
+            .extents(&behind)
+            .map_err(|error| WordError { at: error.at.saturating_sub(operands), ..error })?;
+        let mut replaced = words[..operands].to_vec();
+        let kept = old.iter().filter(|(name, _)| new.iter().all(|(other, _)| other != name));
+        kept.for_each(|(_, range)| replaced.extend_from_slice(&words[range.clone()]));
+        replaced.extend_from_slice(changes);
+        Ok(replaced)
+    }
+
+    /// Names of the words and where each stands with its values.
+    fn extents(&self, words: &[String]) -> Result<Vec<(&'static str, Range<usize>)>, WordError> {
+        let mut walk = Walk::<S>::new(words, None);
+        if let Err(Stop::Wrong(error)) = walk.grammar(self) {
+            return Err(error);
+        }
+        let ends = walk.begun.iter().skip(1).map(|(_, at)| *at).chain([words.len()]);
+        Ok(walk.begun.iter().zip(ends).map(|((name, at), end)| (*name, *at..end)).collect())
+    }
+
     /// Returns the candidates for the word behind `words`; none where these are wrong.
     pub(super) fn expected(&self, words: &[String]) -> Vec<Candidate> {
         let mut walk = Walk::<S>::new(words, None);
@@ -50,6 +78,20 @@ impl<S: Default, T> Grammar<S, T> {
 }
 
 impl<S, T> Grammar<S, T> {
+    /// A line with each word, in each of its forms.
+    #[cfg(test)]
+    pub(super) fn lines(&self) -> Vec<String> {
+        let needed = self.operands.iter().filter(|part| !part.optional);
+        let operands: Vec<_> = needed.map(|part| part.example).collect();
+        let line = |entry: &Entry<S>, form: &Form<S>| {
+            let values: Vec<_> = form.parts.iter().map(|part| part.example).collect();
+            let (operands, values) = (operands.join(" "), values.join(" "));
+            format!("{operands} {} {values} {}", entry.name, form.group_example)
+        };
+        let forms = |entry: &'static Entry<S>| entry.forms.iter().map(move |form| (entry, form));
+        self.entries().flat_map(forms).map(|(entry, form)| line(entry, form)).collect()
+    }
+
     /// All words that may stand behind the operands.
     fn entries(&self) -> impl Iterator<Item = &'static Entry<S>> {
         self.sections.iter().flat_map(|section| section.entries)
@@ -58,7 +100,7 @@ impl<S, T> Grammar<S, T> {
 
 impl<'w, S: 'static> Walk<'w, S> {
     fn new(words: &'w [String], state: Option<S>) -> Self {
-        Walk { words, at: 0, state, expected: Vec::new(), ended: Vec::new() }
+        Walk { words, at: 0, state, expected: Vec::new(), ended: Vec::new(), begun: Vec::new() }
     }
 
     fn peek(&self) -> Option<&'w str> {
@@ -93,7 +135,10 @@ impl<'w, S: 'static> Walk<'w, S> {
                 return self.all_required("", grammar.entries(), &seen);
             }
             match grammar.entries().find(|entry| entry.is(word)) {
-                Some(entry) => self.entry(entry, &mut seen)?,
+                Some(entry) => {
+                    self.begun.push((entry.name, self.at));
+                    self.entry(entry, &mut seen)?;
+                }
                 None => return self.stranger(word, grammar),
             }
         }

@@ -79,7 +79,9 @@ impl<S> Part<S> {
             Value::Class(_) => class(word).is_some(),
             Value::Classes(_) => units::classes(word).is_some(),
             Value::Mark(_) => mark(word).is_some(),
-            Value::Interface(_) | Value::File(_) | Value::Text(_) => true,
+            // A flag that stands too early is not taken for an interface.
+            Value::Interface(_) => !word.starts_with('-'),
+            Value::File(_) | Value::Text(_) => true,
             Value::Like(accepts, _) => accepts(word),
         }
     }

@@ -3,9 +3,9 @@
 
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread::JoinHandle;
 
 const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
@@ -178,14 +178,20 @@ fn command(host: &Namespace, line: &str) -> Command {
 pub struct Trunk<'a> {
     host: &'a Namespace,
     child: Child,
-    said: BufReader<ChildStdout>,
+    said: BufReader<PipeReader>,
 }
 
 impl<'a> Trunk<'a> {
     /// At work: it has said so.
     pub fn start(host: &'a Namespace, line: &str) -> Trunk<'a> {
-        let mut child = command(host, line).stdout(Stdio::piped()).spawn().unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap());
+        // The log says which links are up, on standard error.
+        let (said, output) = io::pipe().unwrap();
+        let mut command = command(host, line);
+        command.stdout(output.try_clone().unwrap()).stderr(output);
+        let child = command.spawn().unwrap();
+        // The command holds the ends that are written to, too.
+        drop(command);
+        let said = BufReader::new(said);
         let mut trunk = Trunk { host, child, said };
         trunk.wait_for(" links, mtu ");
         trunk

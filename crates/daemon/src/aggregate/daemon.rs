@@ -11,11 +11,15 @@ use super::kernel::Kernel;
 use super::life::Splits;
 use super::settings::{Engine as Choice, Peers, Settings};
 use super::user::User;
+use crate::control::{Kind, ServiceName};
+use crate::reactor::{Parse, Reactor};
 use crate::report::{Hop, Interface};
-use crate::teller::{Service, Teller};
-use anyhow::{Context, bail};
-use nix::sys::signalfd::SignalFd;
+use crate::service::{Next, Service};
+use crate::{already, say};
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
 use sheaf_aggregate::{Config, Policy, Stats};
+use sheaf_bpf::Split;
 use sheaf_netio::neigh::{self, Neighbour};
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::poller::Poller;
@@ -23,7 +27,9 @@ use sheaf_netio::{clock, ip};
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::meta::Outer;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::IpAddr;
+use std::ops::Range;
 
 /// How often the neighbour table, the interface and the counters are read.
 const LOOK: Duration = Duration::from_millis(500);
@@ -35,16 +41,24 @@ const IDLE_TURNS: u32 = 1000;
 /// How long it waits then.
 const BREATH: Duration = Duration::from_millis(1);
 
-struct Daemon<'a> {
-    settings: &'a Settings,
+struct Daemon {
+    settings: Settings,
     choice: Choice,
     why: String,
     netlink: Netlink,
     started: Instant,
     /// Counters of engines that went with the interface, by address.
     past: BTreeMap<IpAddr, Stats>,
-    control: Teller,
-    signals: SignalFd,
+    /// The engine, while there is an interface for it.
+    attached: Option<Attached>,
+    /// When the interface is looked at again.
+    look: Instant,
+    /// Why the last try to put an engine on the interface failed.
+    failed: Option<String>,
+    /// Descriptors that are waited for were closed.
+    stale: bool,
+    /// Turns in a row without a wait and without anything to read.
+    idle: u32,
 }
 
 /// What goes and comes with the interface.
@@ -56,63 +70,120 @@ struct Attached {
     engine: Box<dyn Engine>,
     order: Order,
     hops: Hops,
+    /// Numbers of the sockets that hear ICMP, among what is waited for.
+    icmp: Range<usize>,
+    /// When it is said that the engine is at work; `None` once it was.
+    announce: Option<Instant>,
 }
 
-/// Why serving an interface ended.
-enum End {
-    /// A signal.
-    Signal,
-    /// What happened to the interface.
-    Lost(String),
-}
-
-/// Runs until SIGINT or SIGTERM; returns the last report.
-pub fn run(settings: &Settings) -> anyhow::Result<Interface> {
-    let dev = &settings.dev;
-    ip::index(dev)?;
-    ip::mac(dev)?;
-    settings.config(ip::mtu(dev)?)?;
+/// Runs until it is stopped; returns the last report.
+pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Interface> {
+    let dev = settings.dev.clone();
+    ip::index(&dev)?;
+    ip::mac(&dev)?;
+    settings.config(ip::mtu(&dev)?)?;
     let (choice, why) = choose(settings.engine)?;
     // Before anything is put on the interface, where the splitter would stay.
     for far_end in &settings.far_ends {
         towards(far_end.address)?;
     }
-    let control = Teller::bind(Service::Aggregate, dev).map_err(|_| {
-        anyhow::anyhow!("{dev} is aggregated already; stop the other `sheaf aggregate` first")
-    })?;
+    let mut reactor =
+        Reactor::new(ServiceName::new(Kind::Aggregate, &dev)?, &[]).map_err(|error| {
+            already(
+                error,
+                format!("{dev} is aggregated already; stop the other `sheaf aggregate` first"),
+            )
+        })?;
+    let now = clock::now();
     let mut daemon = Daemon {
         settings,
         choice,
         why,
         netlink: Netlink::open()?,
-        started: clock::now(),
+        started: now,
         past: BTreeMap::new(),
-        control,
-        signals: crate::signals::signals()?,
+        attached: None,
+        look: now,
+        failed: None,
+        stale: false,
+        idle: 0,
     };
     // The first time, what is wrong ends the command.
-    let mut attached = Some(daemon.attach()?);
-    loop {
-        let Some(mut there) = attached.take() else {
-            attached = daemon.wait()?;
-            if attached.is_none() {
-                return daemon.report(None);
+    daemon.attached = Some(daemon.attach()?);
+    reactor.run(&mut daemon, parse)?;
+    if let Some(there) = &mut daemon.attached
+        && let Err(error) = there.engine.flush()
+    {
+        // What cannot leave any more is lost with the interface.
+        tracing::warn!("what was held is lost: {error:#}");
+    }
+    daemon.interface()
+}
+
+impl Service for Daemon {
+    type Change = Settings;
+
+    fn interest(&mut self, poller: &mut Poller) {
+        if let Some(Attached { engine, hops, icmp, .. }) = &mut self.attached {
+            engine.wait_for(poller);
+            *icmp = hops.prober().wait_for(poller);
+        }
+    }
+
+    fn turn(&mut self, now: Instant, poller: &mut Poller) -> anyhow::Result<Next> {
+        if std::mem::take(&mut self.stale) {
+            return Ok(Next::Refresh);
+        }
+        let Some(mut there) = self.attached.take() else { return Ok(self.try_attach(now)) };
+        match self.serve(&mut there, now, poller) {
+            Ok(next) => {
+                self.attached = Some(there);
+                Ok(Next::Wait(next))
             }
-            continue;
-        };
-        match daemon.serve(&mut there)? {
-            End::Signal => {
-                // What cannot leave any more is lost with the interface.
-                if let Err(error) = there.engine.flush() {
-                    eprintln!("sheaf: what was held is lost: {error:#}");
-                }
-                return daemon.report(Some(&there));
-            }
-            End::Lost(what) => {
-                eprintln!("sheaf: {what}; waits until {dev} is up");
-                daemon.keep_counters(&there);
+            Err(lost) => {
+                tracing::warn!("{lost:#}; waits until {} is up", self.settings.dev);
+                self.keep_counters(&there);
+                self.look = now + LOOK;
+                Ok(Next::Refresh)
             }
         }
+    }
+
+    fn wait(&mut self, poller: &mut Poller, until: Instant) -> io::Result<()> {
+        let mut left = until.saturating_since(clock::now());
+        if self.idle > IDLE_TURNS {
+            left = left.max(BREATH);
+        }
+        poller.wait(Some(left))?;
+        self.idle = if left.is_zero() && !poller.any_readable() { self.idle + 1 } else { 0 };
+        Ok(())
+    }
+
+    fn report(&mut self, _now: Instant) -> anyhow::Result<Value> {
+        Ok(serde_json::to_value(self.interface()?)?)
+    }
+
+    /// Puts a new engine in the place of the old one, which sends what it holds first; meanwhile
+    /// packets leave as they are.
+    fn change(&mut self, settings: Settings, now: Instant) -> anyhow::Result<()> {
+        ensure!(settings.dev == self.settings.dev, "dev: cannot change while running; restart");
+        if let Some(there) = &self.attached {
+            settings.fitted(there.mtu)?;
+        }
+        let (choice, why) = choose(settings.engine)?;
+        for far_end in &settings.far_ends {
+            towards(far_end.address)?;
+        }
+        (self.choice, self.why) = (choice, why);
+        self.settings = settings;
+        if let Some(mut there) = self.attached.take() {
+            there.engine.flush()?;
+            self.keep_counters(&there);
+            // The new engine needs the places of the old one.
+            drop(there);
+            (self.look, self.stale) = (now, true);
+        }
+        Ok(())
     }
 }
 
@@ -126,6 +197,11 @@ fn choose(asked: Choice) -> anyhow::Result<(Choice, String)> {
         (Choice::Kernel, Ok(())) => Ok((Choice::Kernel, "as asked".to_owned())),
         (Choice::Auto, Ok(())) => Ok((Choice::Auto, "the kernel can".to_owned())),
     }
+}
+
+/// Whether descriptors or memory are lacking, and nothing is wrong with the interface.
+fn is_exhausted(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref().is_some_and(ip::is_exhausted))
 }
 
 /// Whose meta packets are split: the peers' and the far ends'.
@@ -150,14 +226,29 @@ fn towards(address: IpAddr) -> anyhow::Result<Outer> {
     })
 }
 
-impl Daemon<'_> {
-    /// Puts an engine on the interface as it is now.
+impl Daemon {
+    /// Puts an engine on the interface as it is now. Where that fails, nothing of it stays.
     fn attach(&mut self) -> anyhow::Result<Attached> {
+        let dev = self.settings.dev.clone();
+        let ifindex = ip::index(&dev)?;
+        let splitter = match self.choice {
+            Choice::User => true,
+            Choice::Auto | Choice::Kernel => Split::find(ifindex)?.is_some(),
+        };
+        let attached = self.attach_engine();
+        if attached.is_err() && !splitter {
+            // A splitter outlives its process.
+            let _ = Split::detach(&dev, ifindex);
+        }
+        attached
+    }
+
+    fn attach_engine(&mut self) -> anyhow::Result<Attached> {
         let dev = &self.settings.dev;
         let (ifindex, mac, mtu) = (ip::index(dev)?, ip::mac(dev)?, ip::mtu(dev)?);
         let config = self.settings.fitted(mtu)?;
         let order = Order::of(&mut self.netlink, dev, ifindex)?;
-        let peers = splits(self.settings);
+        let peers = splits(&self.settings);
         let kernel = match self.choice {
             Choice::User => None,
             Choice::Kernel => Some(Kernel::attach(dev, ifindex, mac, &config, &peers)?),
@@ -175,94 +266,84 @@ impl Daemon<'_> {
             None => Box::new(User::open(dev, ifindex, mtu, &config, &peers)?),
         };
         engine.order(order)?;
-        let Settings { peers, far_ends, probe, .. } = self.settings;
-        let hops = Hops::new(dev, config.max, !probe, &peers.addresses, far_ends, clock::now())?;
-        Ok(Attached { ifindex, mac, mtu, config, engine, order, hops })
+        let Settings { peers, far_ends, probe, .. } = &self.settings;
+        let now = clock::now();
+        let hops = Hops::new(dev, config.max, !probe, &peers.addresses, far_ends, now)?;
+        let (icmp, announce) = (0..0, Some(now + FIRST));
+        Ok(Attached { ifindex, mac, mtu, config, engine, order, hops, icmp, announce })
     }
 
-    /// Waits until the interface is there and up, and an engine is on it; `None` after a signal.
-    fn wait(&mut self) -> anyhow::Result<Option<Attached>> {
-        let mut poller = Poller::default();
-        let (asked, ended) = (poller.add(&self.control), poller.add(&self.signals));
-        let mut said = None;
-        loop {
-            poller.wait(Some(LOOK))?;
-            if poller.readable(ended) {
-                return Ok(None);
+    /// Puts an engine on the interface once that is there and up.
+    fn try_attach(&mut self, now: Instant) -> Next {
+        if now < self.look {
+            return Next::Wait(self.look);
+        }
+        self.look = now + LOOK;
+        if !ip::is_up(&self.settings.dev).unwrap_or(false) {
+            return Next::Wait(self.look);
+        }
+        match self.attach() {
+            Ok(attached) => {
+                (self.attached, self.failed) = (Some(attached), None);
+                self.look = now;
+                Next::Refresh
             }
-            if poller.readable(asked) {
-                self.control.tell(|| self.report(None));
-            }
-            if !ip::is_up(&self.settings.dev).unwrap_or(false) {
-                continue;
-            }
-            match self.attach() {
-                Ok(attached) => return Ok(Some(attached)),
-                Err(error) => {
-                    let error = format!("{error:#}");
-                    if said.as_ref() != Some(&error) {
-                        eprintln!("sheaf: {error}; tries again");
-                        said = Some(error);
-                    }
-                }
+            Err(error) => {
+                self.warn(format!("{error:#}; tries again"));
+                Next::Wait(self.look)
             }
         }
     }
 
-    fn serve(&mut self, attached: &mut Attached) -> anyhow::Result<End> {
-        let mut poller = Poller::default();
-        let (asked, ended) = (poller.add(&self.control), poller.add(&self.signals));
-        attached.engine.wait_for(&mut poller);
-        let icmp = attached.hops.prober().wait_for(&mut poller);
-        let (mut look, mut idle) = (clock::now(), 0);
-        let mut announce = Some(look + FIRST);
-        loop {
-            let now = clock::now();
-            if now >= look {
-                if let Some(what) = changed(&self.settings.dev, attached) {
-                    return Ok(End::Lost(what));
-                }
-                if let Err(error) = self.look(attached, now) {
-                    return Ok(End::Lost(format!("{error:#}")));
-                }
-                look = now + LOOK;
-            }
-            let Attached { engine, hops, .. } = attached;
-            if icmp.clone().any(|index| poller.readable(index)) {
-                hops.hear(engine.as_mut(), now);
-            }
-            if now >= hops.deadline() {
-                hops.run(engine.as_mut(), now);
-            }
-            if let Some(until) = announce
-                && (now >= until || hops.are_known())
-            {
-                announce = None;
-                self.announce(attached);
-            }
-            let Attached { engine, hops, .. } = attached;
-            let next = match engine.run(now, &mut poller) {
-                Ok(next) => next,
-                Err(error) => {
-                    let what = changed(&self.settings.dev, attached);
-                    return Ok(End::Lost(what.unwrap_or_else(|| format!("{error:#}"))));
-                }
-            };
-            let mut until = next.unwrap_or(Instant::MAX).min(look).min(hops.deadline());
-            until = until.min(announce.unwrap_or(Instant::MAX));
-            let mut left = until.saturating_since(clock::now());
-            if idle > IDLE_TURNS {
-                left = left.max(BREATH);
-            }
-            poller.wait(Some(left))?;
-            idle = if left.is_zero() && !poller.any_readable() { idle + 1 } else { 0 };
-            if poller.readable(ended) {
-                return Ok(End::Signal);
-            }
-            if poller.readable(asked) {
-                self.control.tell(|| self.report(Some(attached)));
+    /// Logs a failure, once for as long as it lasts.
+    fn warn(&mut self, failure: String) {
+        if self.failed.as_ref() != Some(&failure) {
+            tracing::warn!("{failure}");
+            self.failed = Some(failure);
+        }
+    }
+
+    /// Does what is due with an engine on the interface; returns when the next turn is due, or
+    /// what happened to the interface.
+    fn serve(
+        &mut self,
+        attached: &mut Attached,
+        now: Instant,
+        poller: &mut Poller,
+    ) -> anyhow::Result<Instant> {
+        if now >= self.look {
+            self.look = now + LOOK;
+            let looked = self.changed(attached).and_then(|changed| match changed {
+                Some(what) => bail!(what),
+                None => self.look(attached, now),
+            });
+            match looked {
+                // The engine does not need what is lacking, and goes on.
+                Err(error) if is_exhausted(&error) => self.warn(format!("{error:#}")),
+                Err(error) => return Err(error),
+                Ok(()) => self.failed = None,
             }
         }
+        let Attached { engine, hops, icmp, .. } = attached;
+        if icmp.clone().any(|index| poller.readable(index)) {
+            hops.hear(engine.as_mut(), now);
+        }
+        if now >= hops.deadline() {
+            hops.run(engine.as_mut(), now);
+        }
+        if attached.announce.is_some_and(|until| now >= until || attached.hops.are_known()) {
+            attached.announce = None;
+            self.announce(attached);
+        }
+        let next = match attached.engine.run(now, poller) {
+            Ok(next) => next,
+            Err(error) => match self.changed(attached) {
+                Ok(Some(what)) => bail!(what),
+                _ => return Err(error),
+            },
+        };
+        let until = next.unwrap_or(Instant::MAX).min(self.look).min(attached.hops.deadline());
+        Ok(until.min(attached.announce.unwrap_or(Instant::MAX)))
     }
 
     /// Reads who is there and who had frames.
@@ -290,7 +371,7 @@ impl Daemon<'_> {
         let (dev, why) = (&self.settings.dev, &self.why);
         let (name, policy) = (attached.engine.name(), policy_name(attached.config.policy));
         let order = attached.order;
-        println!("aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}");
+        say(&format!("aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}"));
     }
 
     /// Keeps the counters of an engine that goes.
@@ -305,12 +386,13 @@ impl Daemon<'_> {
         }
     }
 
-    fn report(&self, attached: Option<&Attached>) -> anyhow::Result<Interface> {
+    /// The report.
+    fn interface(&self) -> anyhow::Result<Interface> {
         let mut interface = Interface::new(&self.settings.dev);
         interface.seconds = (clock::now() - self.started).as_secs_f64();
         let mut hops: BTreeMap<IpAddr, Hop> =
             self.past.iter().map(|(address, stats)| (*address, Hop::new(*stats))).collect();
-        match attached {
+        match &self.attached {
             None => interface.engine = Some(format!("none, waits for {}", self.settings.dev)),
             Some(Attached { config, engine, hops: table, .. }) => {
                 interface.engine = Some(engine.name());
@@ -334,20 +416,30 @@ impl Daemon<'_> {
         interface.set_hops(hops.into_iter().map(|(name, hop)| (name.to_string(), hop)).collect());
         Ok(interface)
     }
-}
 
-/// What happened to interface `dev` since an engine was put on it; `None` for nothing.
-fn changed(dev: &str, attached: &Attached) -> Option<String> {
-    match ip::index(dev) {
-        Ok(ifindex) if ifindex == attached.ifindex => {}
-        Ok(_) => return Some(format!("{dev} is another interface now")),
-        Err(_) => return Some(format!("{dev} is gone")),
+    /// What happened to the interface since the engine was put on it; `None` for nothing. An error
+    /// where the system cannot say.
+    fn changed(&self, attached: &Attached) -> anyhow::Result<Option<String>> {
+        let dev = &self.settings.dev;
+        let compare = || -> io::Result<Option<&str>> {
+            Ok(if ip::index(dev)? != attached.ifindex {
+                Some("is another interface now")
+            } else if !ip::is_up(dev)? {
+                Some("is down")
+            } else if ip::mtu(dev)? != attached.mtu {
+                Some("has another MTU")
+            } else if ip::mac(dev)? != attached.mac {
+                Some("has another link address")
+            } else {
+                None
+            })
+        };
+        match compare() {
+            Ok(Some(what)) => return Ok(Some(format!("{dev} {what}"))),
+            Ok(None) => {}
+            Err(error) if ip::is_exhausted(&error) => return Err(error.into()),
+            Err(_) => return Ok(Some(format!("{dev} is gone"))),
+        }
+        attached.engine.fault()
     }
-    if !ip::is_up(dev).unwrap_or(false) {
-        return Some(format!("{dev} is down"));
-    }
-    if ip::mtu(dev).ok() != Some(attached.mtu) {
-        return Some(format!("{dev} has another MTU"));
-    }
-    (ip::mac(dev).ok() != Some(attached.mac)).then(|| format!("{dev} has another link address"))
 }

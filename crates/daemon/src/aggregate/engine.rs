@@ -55,6 +55,12 @@ pub trait Engine {
     /// What the splitter counted, by name.
     fn split(&self) -> anyhow::Result<Option<BTreeMap<String, u64>>>;
 
+    /// What somebody did to an interface of the engine's own, so that no packet passes it any more;
+    /// `None` for nothing.
+    fn fault(&self) -> anyhow::Result<Option<String>> {
+        Ok(None)
+    }
+
     /// Lets everything leave that is held.
     fn flush(&mut self) -> anyhow::Result<()>;
 }

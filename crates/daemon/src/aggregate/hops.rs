@@ -406,7 +406,7 @@ impl Hops {
         }
         if let Some(left) = self.lines.checked_sub(1) {
             self.lines = left;
-            eprintln!("sheaf: {line}");
+            tracing::info!("{line}");
         }
     }
 }
@@ -417,12 +417,12 @@ fn rejoin(hop: &Hop, engine: &mut dyn Engine) {
     for (mac, address) in &hop.neighbours {
         let neighbour = Neighbour { address: *address, mac: *mac };
         if let Err(error) = engine.join(number, neighbour, outer, max) {
-            eprintln!("sheaf: packets to {address} pass as they are: {error:#}");
+            tracing::warn!("packets to {address} pass as they are: {error:#}");
         }
     }
     for prefix in &hop.prefixes {
         if let Err(error) = engine.far_end(number, *prefix, outer, max) {
-            eprintln!("sheaf: packets to {prefix} pass as they are: {error:#}");
+            tracing::warn!("packets to {prefix} pass as they are: {error:#}");
         }
     }
 }

@@ -502,6 +502,11 @@ impl Engine for User {
         Ok(Some(counters))
     }
 
+    fn fault(&self) -> anyhow::Result<Option<String>> {
+        let down = !ip::is_up(&self.tap_name)?;
+        Ok(down.then(|| format!("{} was set down; it is made anew", self.tap_name)))
+    }
+
     fn flush(&mut self) -> anyhow::Result<()> {
         let idle = Device::Tells { waiting: 0, limit: NO_LIMIT };
         // One frame makes the device busy again.

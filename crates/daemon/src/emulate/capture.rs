@@ -20,7 +20,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
 /// Packets that wait to be written.
@@ -99,6 +99,17 @@ impl Capture {
         }
     }
 
+    /// Why the file cannot be written any more; `None` while it can, and when it was said before.
+    pub fn failure(&mut self) -> Option<String> {
+        let ended = self.writer.as_ref().is_some_and(JoinHandle::is_finished);
+        let result = ended.then(|| self.writer.take()).flatten()?.join();
+        // Without a receiver the channel stays full, and every packet counts as missed.
+        Some(match result {
+            Ok(Err(error)) => format!("{error:#}"),
+            _ => "its thread ended".to_owned(),
+        })
+    }
+
     /// Writes what waits, and ends the file. No link may tell of drops any more. Answers how many
     /// packets are not in it.
     pub fn finish(mut self) -> anyhow::Result<u64> {
@@ -139,7 +150,19 @@ fn write(
     back: &SyncSender<Vec<u8>>,
     epoch: Duration,
 ) -> anyhow::Result<()> {
-    while let Ok(record) = records.recv() {
+    loop {
+        let record = match records.try_recv() {
+            Ok(record) => record,
+            Err(TryRecvError::Disconnected) => break,
+            Err(TryRecvError::Empty) => {
+                // A disk that is full is to be noticed when it is, not at the end.
+                writer.get_mut().flush().context("cannot write the capture")?;
+                match records.recv() {
+                    Ok(record) => record,
+                    Err(_) => break,
+                }
+            }
+        };
         let comment = comment(&record);
         writer.write_pcapng_block(EnhancedPacketBlock {
             interface_id: record.interface,

@@ -5,22 +5,28 @@
 //! and waits for the next departure or arrival ([`Alarm`]). A late wake-up delays the packets
 //! that were due, and no others.
 
+use super::End;
 use super::capture::Capture;
-use super::control::{Inbox, Request};
-use super::machine::Machine;
+use super::machine::{Change, Machine};
 use super::place::{Place, Port, Way};
 use super::settings::Settings;
 use super::status::{Lateness, LinkStatus, Status};
+use crate::service::{Next, Service, Stop};
+use anyhow::Context;
 use hdrhistogram::Histogram;
-use nix::sys::signalfd::SignalFd;
+use nix::errno::Errno;
+use serde_json::Value;
 use sheaf_emulator::{Direction, Packet, PipeStats, Segments};
-use sheaf_netio::child::Child;
+use sheaf_netio::child::{self, Child};
 use sheaf_netio::gso::{Gso, Headers};
 use sheaf_netio::poller::Poller;
 use sheaf_netio::timer::Alarm;
 use sheaf_netio::vnet_packet::{BATCH, State};
-use sheaf_netio::{clock, vnet};
+use sheaf_netio::{clock, ip, vnet};
 use sheaf_stage::{Duration, Instant};
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Most bytes that all links hold together. Beyond, packets are dropped before the link.
 const MEMORY: u64 = 1 << 30;
@@ -37,19 +43,15 @@ const TURNS: u32 = 32;
 /// Latenesses beyond a minute count as one.
 const LATEST: u64 = 60_000_000_000;
 
-/// Why a run ended.
-pub enum End {
-    /// By a signal, or with the command.
-    Asked,
-    /// This interface went away.
-    Gone(String),
-}
-
 /// What carries the packets.
 pub struct Datapath {
     place: Place,
     machine: Machine,
-    inbox: Inbox,
+    /// The command of a shell, and its number among what is waited for.
+    child: Option<Child>,
+    child_number: Option<usize>,
+    /// Numbers of the first port and behind the last descriptor.
+    numbers: Range<usize>,
     capture: Option<Capture>,
     alarm: Alarm,
     seed: u64,
@@ -61,6 +63,12 @@ pub struct Datapath {
     refused: u64,
     /// From 1970 to the start of the monotonic clock, in nanoseconds.
     epoch: u64,
+    /// When what is held is added up next, and when interfaces are looked for.
+    measure: Instant,
+    look: Instant,
+    turns: u32,
+    /// The interface that went away.
+    gone: Option<String>,
 }
 
 /// Takes packets in.
@@ -75,13 +83,86 @@ struct Intake {
     memory_full: u64,
 }
 
+impl Service for Datapath {
+    type Change = Change;
+
+    fn interest(&mut self, poller: &mut Poller) {
+        let mut add = |fd: BorrowedFd<'_>| poller.add(&fd);
+        let ports: Vec<usize> = self.place.ports.iter().map(|port| add(port.as_fd())).collect();
+        self.child_number = self.child.as_ref().map(|child| add(child.as_fd()));
+        let first = ports.first().copied().unwrap_or_default();
+        self.numbers = first..first + ports.len() + usize::from(self.child.is_some());
+    }
+
+    fn turn(&mut self, now: Instant, poller: &mut Poller) -> anyhow::Result<Next> {
+        if self.child_number.is_some_and(|number| poller.readable(number)) {
+            return Ok(Next::End);
+        }
+        if now >= self.measure {
+            self.measure();
+            self.measure = now + MEASURE;
+            self.epoch = epoch();
+        }
+        if now >= self.look {
+            if let Some(gone) = self.gone() {
+                self.gone = Some(gone);
+                return Ok(Next::End);
+            }
+            self.place.raise_detours();
+            self.check_capture();
+            self.look = now + LOOK;
+        }
+        if self.take_in(now)? == State::Down {
+            // Either it is down, and packets may come again, or it is gone.
+            self.look = now;
+        }
+        self.give_out(clock::now());
+        Ok(Next::Wait(self.machine.next_deadline().min(self.look)))
+    }
+
+    /// Sleeps, then looks without sleeping; and does neither while all ports have packets.
+    fn wait(&mut self, poller: &mut Poller, until: Instant) -> io::Result<()> {
+        self.turns = self.turns.wrapping_add(1);
+        if self.intake.ready.contains(&true) || until <= clock::now() {
+            if !self.turns.is_multiple_of(TURNS) && self.intake.ready.iter().all(|ready| *ready) {
+                return Ok(());
+            }
+            poller.wait(Some(Duration::ZERO))?;
+        } else {
+            self.alarm.wait(poller, self.numbers.end, until)?;
+        }
+        for way in &self.place.ways {
+            self.intake.ready[way.from] |= poller.readable(self.numbers.start + way.from);
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, _now: Instant) -> anyhow::Result<Value> {
+        Ok(serde_json::to_value(self.status())?)
+    }
+
+    fn change(&mut self, change: Change, now: Instant) -> anyhow::Result<()> {
+        self.machine.change(&change, now)?;
+        self.give_out(now);
+        Ok(())
+    }
+
+    /// A shell ends by itself: Ctrl-C reaches it without us.
+    fn stop(&mut self, cause: Stop) -> bool {
+        if let (Some(child), Stop::Terminate) = (&self.child, cause) {
+            child.terminate();
+        }
+        self.child.is_none()
+    }
+}
+
 impl Datapath {
     /// Between the ports of `place`.
     pub fn new(
         place: Place,
         mut machine: Machine,
+        child: Option<Child>,
         settings: &Settings,
-        inbox: Inbox,
     ) -> anyhow::Result<Datapath> {
         let capture = match &settings.pcap {
             None => None,
@@ -109,7 +190,9 @@ impl Datapath {
             leaving: place.ways.iter().map(|_| Vec::with_capacity(BATCH)).collect(),
             place,
             machine,
-            inbox,
+            child,
+            child_number: None,
+            numbers: 0..0,
             capture,
             alarm: Alarm::new(settings.spin),
             seed: settings.seed,
@@ -117,6 +200,10 @@ impl Datapath {
             lateness: Histogram::new_with_bounds(1, LATEST, 3)?,
             refused: 0,
             epoch: epoch(),
+            measure: now,
+            look: now + LOOK,
+            turns: 0,
+            gone: None,
         })
     }
 
@@ -124,70 +211,6 @@ impl Datapath {
     pub fn title(&self) -> String {
         let ways: Vec<&str> = self.place.ways.iter().map(|way| way.name.as_str()).collect();
         format!("emulating {}", ways.join(" and "))
-    }
-
-    /// Carries packets until a signal, the end of `child`, or an interface that goes.
-    pub fn run(&mut self, signals: &SignalFd, child: Option<&Child>) -> anyhow::Result<End> {
-        let mut poller = Poller::default();
-        for port in &self.place.ports {
-            poller.add(port);
-        }
-        let (ended, asked) = (poller.add(signals), poller.add(&*self.inbox.wake));
-        let child = child.map(|child| (child, poller.add(child)));
-        let descriptors = self.place.ports.len() + 2 + usize::from(child.is_some());
-        let (mut measure, mut look, mut turns) = (clock::now(), clock::now() + LOOK, 0);
-        loop {
-            let mut now = clock::now();
-            if now >= measure {
-                self.measure();
-                measure = now + MEASURE;
-                self.epoch = epoch();
-            }
-            if now >= look {
-                if let Some(gone) = self.gone() {
-                    return Ok(End::Gone(gone));
-                }
-                look = now + LOOK;
-            }
-            if self.take_in(now)? == State::Down {
-                // Either it is down, and packets may come again, or it is gone.
-                look = now;
-            }
-            now = clock::now();
-            self.give_out(now);
-
-            turns += 1;
-            let until = self.machine.next_deadline().min(look);
-            if self.intake.ready.contains(&true) || until <= now {
-                if turns % TURNS != 0 && self.intake.ready.iter().all(|ready| *ready) {
-                    continue;
-                }
-                poller.wait(Some(Duration::ZERO))?;
-            } else {
-                self.alarm.wait(&mut poller, descriptors, until)?;
-            }
-            for way in &self.place.ways {
-                self.intake.ready[way.from] |= poller.readable(way.from);
-            }
-            if poller.readable(asked) {
-                self.answer();
-            }
-            if let Some((child, index)) = &child {
-                if poller.readable(*index) {
-                    return Ok(End::Asked);
-                }
-                // Ctrl-C reaches the command by itself.
-                while poller.readable(ended)
-                    && let Ok(Some(signal)) = signals.read_signal()
-                {
-                    if signal.ssi_signo == nix::libc::SIGTERM as u32 {
-                        child.terminate();
-                    }
-                }
-            } else if poller.readable(ended) {
-                return Ok(End::Asked);
-            }
-        }
     }
 
     /// Takes what has come to each port, up to a batch.
@@ -295,17 +318,6 @@ impl Datapath {
         }
     }
 
-    fn answer(&mut self) {
-        let _ = self.inbox.wake.read();
-        while let Ok(Request { change, reply }) = self.inbox.requests.try_recv() {
-            let now = clock::now();
-            let changed = change.map_or(Ok(()), |change| self.machine.change(&change, now));
-            self.give_out(now);
-            // Who asked may have gone.
-            let _ = reply.try_send(changed.map(|()| self.status()));
-        }
-    }
-
     /// Adds up what is held.
     fn measure(&mut self) {
         let held = |(_, stats): &(Option<&str>, PipeStats)| {
@@ -316,11 +328,21 @@ impl Datapath {
 
     /// An interface that is no more.
     fn gone(&self) -> Option<String> {
-        // The name of no interface is an empty one.
-        let name = nix::net::if_::if_indextoname;
-        let exists = |index: u32| name(index).is_ok_and(|name| !name.is_empty());
-        let gone = self.place.interfaces.iter().find(|(_, index)| !exists(*index));
-        gone.map(|(name, _)| name.clone())
+        let gone = |error: Errno| !ip::is_exhausted(&error.into());
+        // The name of no interface is an empty one. Without a descriptor it cannot be asked for.
+        let lost = |index: u32| match nix::net::if_::if_indextoname(index) {
+            Ok(name) => name.is_empty(),
+            Err(error) => gone(error),
+        };
+        let found = self.place.interfaces.iter().find(|(_, index)| lost(*index));
+        found.map(|(name, _)| name.clone())
+    }
+
+    /// Says at once when a capture cannot be written any more.
+    fn check_capture(&mut self) {
+        if let Some(error) = self.capture.as_mut().and_then(Capture::failure) {
+            tracing::error!("the capture ends here: {error}; packets go on");
+        }
     }
 
     fn status(&mut self) -> Status {
@@ -341,7 +363,7 @@ impl Datapath {
                 Some(pipe) => format!("pipe {pipe}"),
                 None => way?.name.clone(),
             };
-            Some((name, LinkStatus::new(&stats)))
+            Some((name, LinkStatus::new(&stats, self.machine.config(index))))
         };
         Status {
             place: self.title(),
@@ -356,8 +378,8 @@ impl Datapath {
         }
     }
 
-    /// Lets packets go their old way and ends the capture; answers what was done.
-    pub fn finish(mut self) -> anyhow::Result<Status> {
+    /// Lets packets go their old way and ends the capture; returns what was done, and why it ended.
+    pub fn finish(mut self) -> anyhow::Result<(Status, End)> {
         let status = self.status();
         self.place.leave();
         // The links tell the capture of drops.
@@ -365,12 +387,20 @@ impl Datapath {
         if let Some(capture) = self.capture {
             let missed = capture.finish()?;
             if missed > 0 {
-                eprintln!(
-                    "sheaf: {missed} packets are not in the capture; write it to a faster disk"
+                tracing::warn!(
+                    "{missed} packets are not in the capture; write it to a faster disk"
                 );
             }
         }
-        Ok(status)
+        let end = match (self.gone, self.child) {
+            (Some(dev), _) => End::Gone(dev),
+            (None, Some(child)) => {
+                let status = child.wait().context("the command is lost")?;
+                End::Command(child::shell_status(status))
+            }
+            (None, None) => End::Asked,
+        };
+        Ok((status, end))
     }
 }
 

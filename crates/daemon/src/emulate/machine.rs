@@ -195,6 +195,14 @@ impl Machine {
         }
     }
 
+    /// What link number `index` is set to, in the order of [`Machine::stats`].
+    pub fn config(&self, index: usize) -> &LinkConfig {
+        match &self.links {
+            Links::Each(links) => links[index].config(),
+            Links::Pipes { configs, .. } => &configs[index],
+        }
+    }
+
     /// Packets dropped by rules.
     pub fn denied(&self) -> u64 {
         match &self.links {

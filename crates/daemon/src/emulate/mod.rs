@@ -3,12 +3,12 @@
 //! * [`settings`]: what is to be done;
 //! * [`place`]: where the link is put: between two interfaces, on one, around a shell;
 //! * [`datapath`]: carries the packets, in time; [`machine`]: the links themselves;
-//! * [`control`]: questions and changes while it runs; [`status`]: the report;
+//! * [`status`]: the report; [`describe`]: what a link is set to, in words;
 //! * [`capture`]: packets with what happened to them, as pcapng.
 
 mod capture;
-pub mod control;
 mod datapath;
+mod describe;
 mod machine;
 mod place;
 pub mod settings;
@@ -16,16 +16,19 @@ mod status;
 
 pub use machine::Change;
 pub use settings::Settings;
-pub use status::{Lateness, LinkStatus, Status};
+pub use status::{Lateness, LinkSettings, LinkStatus, Status};
 
+use crate::control::{Kind, ServiceName};
+use crate::reactor::{Parse, Reactor};
+use crate::{already, say};
 use anyhow::{Context, bail};
-use control::ParseChange;
 use datapath::Datapath;
 use machine::Machine;
 use place::Place;
 use settings::Mode;
-use sheaf_netio::{child, scheduling};
+use sheaf_netio::scheduling;
 use std::fs::File;
+use std::io::{self, Write};
 
 /// Why an emulation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +42,7 @@ pub enum End {
 }
 
 /// Emulates until it is asked to end, or the command inside has ended.
-pub fn run(settings: &Settings, parse: ParseChange) -> anyhow::Result<(Status, End)> {
+pub fn run(settings: &Settings, parse: Parse<Change>) -> anyhow::Result<(Status, End)> {
     if !nix::unistd::geteuid().is_root() {
         bail!("emulation needs root; start it with sudo");
     }
@@ -48,27 +51,28 @@ pub fn run(settings: &Settings, parse: ParseChange) -> anyhow::Result<(Status, E
     // In this order: the command would inherit blocked signals, and threads that did not would die
     // of them.
     let child = place.start_command(settings)?;
-    let signals = crate::signals::signals()?;
-    let inbox = control::listen(&place, parse)?;
-    let mut datapath = Datapath::new(place, machine, settings, inbox)?;
+    let mut reactor = reactor(&place)?;
+    let mut datapath = Datapath::new(place, machine, child, settings)?;
     let _awake = become_timely(settings)?;
     let title = format!("{}; seed {}", datapath.title(), settings.seed);
     match settings.mode {
         // The standard output is the command's.
-        Mode::Shell { .. } => eprintln!("{title}"),
-        Mode::Link(_) | Mode::Dev { .. } => println!("{title}"),
+        Mode::Shell { .. } => _ = writeln!(io::stderr(), "{title}"),
+        Mode::Link(_) | Mode::Dev { .. } => say(&title),
     }
-    let end = datapath.run(&signals, child.as_ref())?;
-    let status = datapath.finish()?;
-    let end = match (end, child) {
-        (datapath::End::Gone(dev), _) => End::Gone(dev),
-        (_, Some(child)) => {
-            let status = child.wait().context("the command is lost")?;
-            End::Command(child::shell_status(status))
-        }
-        (datapath::End::Asked, None) => End::Asked,
-    };
-    Ok((status, end))
+    reactor.run(&mut datapath, parse)?;
+    datapath.finish()
+}
+
+/// Takes the names by which the emulation is asked: those of its interfaces.
+fn reactor(place: &Place) -> anyhow::Result<Reactor> {
+    let name = |dev: &String| ServiceName::new(Kind::Emulate, dev);
+    let names: Vec<_> = place.answers_to.iter().map(name).collect::<Result<_, _>>()?;
+    let (first, others) = names.split_first().context("an emulation has a name")?;
+    Reactor::new(first.clone(), others).map_err(|error| {
+        let names = place.answers_to.join(" or ");
+        already(error, format!("{names} is emulated already; stop the other `sheaf emulate` first"))
+    })
 }
 
 /// Makes this thread, which is to carry packets, as timely as `settings` ask. `--awake` lasts

@@ -5,8 +5,8 @@
 //!   ([`sheaf_netio::redirect`]) and comes back with a mark;
 //! * around a shell: a TUN interface here, one in an anonymous namespace, the link between them.
 
-use super::control;
 use super::settings::{Mode, Settings};
+use crate::control::{self, Kind, ServiceName};
 use crate::prefix::Prefix;
 use anyhow::{Context, bail};
 use nix::libc;
@@ -70,6 +70,8 @@ pub struct Place {
     /// Names under which questions are answered.
     pub answers_to: Vec<String>,
     redirects: Vec<Redirect>,
+    /// TAP interfaces that packets are led to.
+    detours: Vec<String>,
     shell: Option<Shell>,
 }
 
@@ -106,6 +108,20 @@ impl Place {
         Ok(Some(child))
     }
 
+    /// Sets a detour up again that somebody set down: packets are led there all the same, and lost.
+    pub fn raise_detours(&self) {
+        for name in &self.detours {
+            // One that cannot be asked is asked again.
+            if ip::is_up(name).unwrap_or(true) {
+                continue;
+            }
+            match ip::run(&format!("link set {name} up")) {
+                Ok(()) => tracing::warn!("{name} was set down, which lost packets; it is up again"),
+                Err(error) => tracing::error!("{name} is down, packets are lost: {error}"),
+            }
+        }
+    }
+
     /// Lets go of the detours, so that packets go their old way.
     pub fn leave(&mut self) {
         self.redirects.clear();
@@ -119,8 +135,8 @@ fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
     for (dev, ifindex) in ends.iter().zip(indices) {
         ip::mac(dev)?;
         if !ip::addresses(dev)?.is_empty() {
-            eprintln!(
-                "sheaf: {dev} has addresses, so this host answers beside the link; take them off"
+            tracing::warn!(
+                "{dev} has addresses, so this host answers beside the link; take them off"
             );
         }
         let socket = VnetSocket::open(ifindex, Receive::Everything)
@@ -141,6 +157,7 @@ fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
         interfaces,
         answers_to: ends.to_vec(),
         redirects: Vec::new(),
+        detours: Vec::new(),
         shell: None,
     })
 }
@@ -150,9 +167,10 @@ fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
     ip::mac(dev)?;
     let mark = redirect::MARK | std::process::id() & !redirect::MASK;
     let (mut ports, mut ways, mut redirects) = (Vec::new(), Vec::new(), Vec::new());
+    let mut detours = Vec::new();
     let refused = || format!("cannot lead packets of {dev} aside");
     if egress {
-        let (detour, tap) = detour(dev, ifindex, 'e')?;
+        let (detour, tap) = detour(dev, ifindex, 'e', &mut detours)?;
         let socket = VnetSocket::open(ifindex, Receive::Nothing)?;
         socket.set_mark(mark)?;
         let redirect = Redirect::unless_marked(ifindex, Hook::Egress, detour, mark);
@@ -168,7 +186,7 @@ fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
         });
     }
     if ingress {
-        let (detour, tap) = detour(dev, ifindex, 'i')?;
+        let (detour, tap) = detour(dev, ifindex, 'i', &mut detours)?;
         redirects.push(Redirect::arrive_on(detour, ifindex, mark).with_context(refused)?);
         let redirect = Redirect::unless_marked(ifindex, Hook::Ingress, detour, mark);
         redirects.push(redirect.with_context(refused)?);
@@ -189,12 +207,18 @@ fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
         interfaces: vec![(dev.to_owned(), ifindex)],
         answers_to: vec![dev.to_owned()],
         redirects,
+        detours,
         shell: None,
     })
 }
 
 /// A TAP interface for one direction of `dev`: its index, and our end.
-fn detour(dev: &str, ifindex: u32, direction: char) -> anyhow::Result<(u32, Port)> {
+fn detour(
+    dev: &str,
+    ifindex: u32,
+    direction: char,
+    names: &mut Vec<String>,
+) -> anyhow::Result<(u32, Port)> {
     let name = format!("sheaf{direction}{ifindex}");
     let tap = VnetTun::open(&name, Layer::Tap).map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => {
@@ -206,7 +230,9 @@ fn detour(dev: &str, ifindex: u32, direction: char) -> anyhow::Result<(u32, Port
     // Nothing but what is led here is to come out of it.
     ip::run(&format!("link set {name} mtu {mtu} txqueuelen {TUN_QUEUE} arp off addrgenmode none"))?;
     ip::run(&format!("link set {name} up"))?;
-    Ok((ip::index(&name)?, Port::Tun(tap)))
+    let index = ip::index(&name)?;
+    names.push(name);
+    Ok((index, Port::Tun(tap)))
 }
 
 fn shell() -> anyhow::Result<Place> {
@@ -227,7 +253,7 @@ fn shell() -> anyhow::Result<Place> {
                 })
         };
         let name = format!("shell{number}");
-        if taken.iter().any(overlaps) || control::is_taken(&name) {
+        if taken.iter().any(overlaps) || is_taken(&name) {
             continue;
         }
         let outer = match VnetTun::open(&name, Layer::Tun) {
@@ -246,8 +272,8 @@ fn shell() -> anyhow::Result<Place> {
         })?;
         let forwards = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward");
         if !forwards.is_ok_and(|on| on.trim() == "1") {
-            eprintln!(
-                "sheaf: only this host ({host}) is reachable; for more, turn on forwarding and NAT"
+            tracing::warn!(
+                "only this host ({host}) is reachable; for more, turn on forwarding and NAT"
             );
         }
         let way = |from, to, direction, name: &str| Way {
@@ -264,12 +290,20 @@ fn shell() -> anyhow::Result<Place> {
             interfaces: Vec::new(),
             answers_to: vec![name],
             redirects: Vec::new(),
+            detours: Vec::new(),
             shell: Some(Shell { namespace, host }),
         });
     }
     bail!(
         "all addresses of 100.64.0.0/24 are taken; end another shell, or remove the route to them"
     )
+}
+
+/// Whether a shell of this name runs.
+fn is_taken(name: &str) -> bool {
+    let name = ServiceName::new(Kind::Emulate, name);
+    let services = control::services().unwrap_or_default();
+    name.is_ok_and(|name| services.contains(&name))
 }
 
 fn set_up(dev: &str, own: &str, peer: &str) -> std::io::Result<()> {

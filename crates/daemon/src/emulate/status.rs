@@ -1,8 +1,9 @@
 //! The report of an emulation.
 
+use super::describe;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use sheaf_emulator::{Cause, PipeStats};
+use sheaf_emulator::{Cause, LinkConfig, PipeStats};
 use std::collections::BTreeMap;
 
 /// Everything known of a running emulation.
@@ -31,6 +32,9 @@ pub struct Status {
 /// One link.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct LinkStatus {
+    /// What it is set to.
+    #[serde(default)]
+    pub settings: LinkSettings,
     /// Packets that came in.
     pub offered_packets: u64,
     /// Their bytes.
@@ -55,9 +59,13 @@ pub struct LinkStatus {
 
 impl LinkStatus {
     /// From the books of a link or pipe.
-    pub fn new(PipeStats { links: stats, flows, expired, .. }: &PipeStats) -> LinkStatus {
+    pub fn new(
+        PipeStats { links: stats, flows, expired, .. }: &PipeStats,
+        config: &LinkConfig,
+    ) -> LinkStatus {
         let count = |cause: &Cause| (cause.name().to_owned(), stats.count(*cause));
         LinkStatus {
+            settings: describe::settings(config),
             offered_packets: stats.offered.packets,
             offered_bytes: stats.offered.bytes,
             delivered_packets: stats.delivered.packets,
@@ -69,6 +77,25 @@ impl LinkStatus {
             causes: Cause::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect(),
         }
     }
+}
+
+/// What a link is set to. What it does not do is left out.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct LinkSettings {
+    /// All of it, in the words of the command line.
+    pub words: String,
+    /// Rate, bit/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_bps: Option<u64>,
+    /// Mean delay, ms.
+    pub delay_ms: f64,
+    /// Standard deviation of the delay, ms.
+    pub jitter_ms: f64,
+    /// Share of packets lost, 0 to 1, where the loss is random; other models stand in the words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// Kind of queue.
+    pub queue: String,
 }
 
 /// From when packets should have left to when they had left, in microseconds.

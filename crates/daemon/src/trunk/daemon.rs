@@ -15,9 +15,12 @@ mod setup;
 use super::member::{Change, End, Member};
 use super::report::Trunk;
 use super::settings::{Priority, Settings};
-use crate::teller::{Service, Teller};
-use anyhow::{Context, ensure};
-use nix::sys::signalfd::SignalFd;
+use crate::control::{Kind, ServiceName};
+use crate::reactor::{Parse, Reactor};
+use crate::service::{Next, Service};
+use crate::{already, say};
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
 use sheaf_netio::batch::Inbox;
 use sheaf_netio::carrier::Address;
 use sheaf_netio::coalesce::Coalescer;
@@ -26,11 +29,11 @@ use sheaf_netio::netlink::Netlink;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::segment;
 use sheaf_netio::tun::{Offload, Tun};
-use sheaf_netio::{clock, random};
+use sheaf_netio::{clock, ip, random};
 use sheaf_stage::{Duration, Instant};
 use sheaf_trunk::{Endpoint, EndpointConfig, Remote, Transmit};
 use sheaf_wire::trunk::HEADER_LEN;
-use std::io::{self, Write};
+use std::io;
 
 /// How often the interfaces are looked at without news, and at most with news.
 const LOOK: Duration = Duration::from_secs(1);
@@ -47,8 +50,8 @@ const TURN: Duration = Duration::from_micros(200);
 const BATCH: usize = 64;
 const BATCH_BYTES: usize = 256 << 10;
 
-struct Daemon<'a> {
-    settings: &'a Settings,
+struct Daemon {
+    settings: Settings,
     priority: Priority,
     mtu: u16,
     endpoint: Endpoint<End>,
@@ -67,6 +70,8 @@ struct Daemon<'a> {
     tellers: Vec<usize>,
     asked: Instant,
     looked: Instant,
+    /// The last look at the interfaces failed.
+    blind: bool,
     /// There is news of the interfaces.
     news: bool,
     /// Sockets came or went since the poller was filled.
@@ -76,21 +81,33 @@ struct Daemon<'a> {
     told_established: bool,
     told_at: Instant,
     started: Instant,
+    monitor: Monitor,
+    numbers: Numbers,
 }
 
-/// Runs until SIGINT or SIGTERM; returns the last report.
-pub fn run(settings: &Settings) -> anyhow::Result<Trunk> {
+/// Numbers of the descriptors among what is waited for.
+#[derive(Debug, Default)]
+struct Numbers {
+    news: usize,
+    host: usize,
+    /// By link; `None` without a socket.
+    links: Vec<Option<usize>>,
+}
+
+/// Runs until it is stopped; returns the last report.
+pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> {
     let name = &settings.name;
     let known = monitor::interfaces()?;
     ensure!(!known.contains_key(name), "there is an interface {name} already; take another name");
     let mut config = EndpointConfig::default();
     config.sender.scheduler = settings.scheduler;
     config.sender.aggregate = settings.aggregate;
-    config.sender.frame = setup::frame_size(settings, &known)?;
+    config.sender.frame = setup::frame_size(&settings, &known)?;
     let mtu = config.sender.frame - HEADER_LEN as u16;
-    let control = Teller::bind(Service::Trunk, name)
-        .with_context(|| format!("another `sheaf trunk {name}` runs here; stop it first"))?;
-    let (tun, signals) = (setup::open_tun(settings, mtu)?, crate::signals::signals()?);
+    let mut reactor = Reactor::new(ServiceName::new(Kind::Trunk, name)?, &[]).map_err(|error| {
+        already(error, format!("another `sheaf trunk {name}` runs here; stop it first"))
+    })?;
+    let tun = setup::open_tun(&settings, mtu)?;
     nix::sys::prctl::set_timerslack(1)?;
     let priority = setup::take_priority(settings.priority)?;
     let now = clock::now();
@@ -104,7 +121,6 @@ pub fn run(settings: &Settings) -> anyhow::Result<Trunk> {
     }
     let rules = |at: &usize| members[*at].spec.queue().is_some();
     let tellers = (0..members.len()).filter(rules).collect();
-    let monitor = Monitor::open()?;
     let mut daemon = Daemon {
         settings,
         priority,
@@ -123,76 +139,86 @@ pub fn run(settings: &Settings) -> anyhow::Result<Trunk> {
         tellers,
         asked: now,
         looked: now,
+        blind: false,
         news: false,
         stale: false,
         told_established: false,
         told_at: now,
         started: now,
+        monitor: Monitor::open()?,
+        numbers: Numbers::default(),
     };
     daemon.look(now, true)?;
-    let (count, scheduler) = (daemon.members.len(), settings.scheduler.name());
-    tell(&format!("trunk {name}: {count} links, mtu {mtu}, scheduler {scheduler}"));
-    daemon.serve(&control, &signals, &monitor)?;
-    Ok(daemon.report())
+    let (count, scheduler) = (daemon.members.len(), daemon.settings.scheduler.name());
+    let name = &daemon.settings.name;
+    say(&format!("trunk {name}: {count} links, mtu {mtu}, scheduler {scheduler}"));
+    reactor.run(&mut daemon, parse)?;
+    Ok(daemon.full_report())
 }
 
-/// Says something to whoever reads; nobody has to.
-fn tell(line: &str) {
-    let _ = writeln!(io::stdout(), "{line}");
-}
+impl Service for Daemon {
+    type Change = Settings;
 
-impl Daemon<'_> {
-    fn serve(
-        &mut self,
-        control: &Teller,
-        signals: &SignalFd,
-        monitor: &Monitor,
-    ) -> anyhow::Result<()> {
-        loop {
-            let mut poller = Poller::default();
-            let (ended, asked) = (poller.add(signals), poller.add(control));
-            let (news, host) = (poller.add(monitor), poller.add(&self.tun));
-            let link = |member: &Member| member.carrier.as_ref().map(|it| poller.add(it));
-            let links: Vec<Option<usize>> = self.members.iter().map(link).collect();
-            self.stale = false;
-            while !self.stale {
-                let now = clock::now();
-                let ask = self.ask_devices(now);
-                self.transmit(now);
-                self.deliver(now);
-                self.tell_changes(now);
-                let look = self.looked + if self.news { LOOK_AT_MOST } else { LOOK };
-                if now >= look {
-                    self.look(now, false)?;
-                }
-                if self.stale {
-                    break;
-                }
-                let due = self.endpoint.next_deadline();
-                let until = [due, ask].into_iter().flatten().fold(look, Instant::min);
-                poller.wait(Some(until.saturating_since(clock::now()).max(TURN)))?;
-                if poller.readable(ended) {
-                    return Ok(());
-                }
-                if poller.readable(asked) {
-                    control.tell(|| Ok(self.report()));
-                }
-                if poller.readable(news) {
-                    monitor.drain();
-                    self.news = true;
-                }
-                for (index, link) in links.iter().enumerate() {
-                    if link.is_some_and(|link| poller.readable(link)) {
-                        self.receive(index);
-                    }
-                }
-                if poller.readable(host) {
-                    self.take_packets()?;
-                }
-            }
-        }
+    fn interest(&mut self, poller: &mut Poller) {
+        let numbers = &mut self.numbers;
+        numbers.news = poller.add(&self.monitor);
+        numbers.host = poller.add(&self.tun);
+        let link = |member: &Member| member.carrier.as_ref().map(|it| poller.add(it));
+        numbers.links.clear();
+        numbers.links.extend(self.members.iter().map(link));
+        self.stale = false;
     }
 
+    fn turn(&mut self, _now: Instant, poller: &mut Poller) -> anyhow::Result<Next> {
+        if poller.readable(self.numbers.news) {
+            self.monitor.drain();
+            self.news = true;
+        }
+        for index in 0..self.members.len() {
+            if self.numbers.links[index].is_some_and(|link| poller.readable(link)) {
+                self.receive(index);
+            }
+        }
+        if poller.readable(self.numbers.host) {
+            self.take_packets()?;
+        }
+        // What was just read took its time.
+        let now = clock::now();
+        let ask = self.ask_devices(now);
+        self.transmit(now);
+        self.deliver(now);
+        self.tell_changes(now);
+        let look = self.looked + if self.news { LOOK_AT_MOST } else { LOOK };
+        if now >= look {
+            self.look(now, false)?;
+        }
+        if self.stale {
+            return Ok(Next::Refresh);
+        }
+        let due = self.endpoint.next_deadline();
+        Ok(Next::Wait([due, ask].into_iter().flatten().fold(look, Instant::min)))
+    }
+
+    fn wait(&mut self, poller: &mut Poller, until: Instant) -> io::Result<()> {
+        poller.wait(Some(until.saturating_since(clock::now()).max(TURN)))
+    }
+
+    fn report(&mut self, _now: Instant) -> anyhow::Result<Value> {
+        Ok(serde_json::to_value(self.full_report())?)
+    }
+
+    /// Which packets are copied and which need no order can change at any time; all else is agreed
+    /// between both ends, or is the interface itself.
+    fn change(&mut self, settings: Settings, _now: Instant) -> anyhow::Result<()> {
+        if let Some(word) = self.settings.fixed_difference(&settings) {
+            bail!("{word}: cannot change while running; restart");
+        }
+        self.settings = settings;
+        Ok(())
+    }
+}
+
+impl Daemon {
     /// Asks the devices that tell how full they are, while something waits in them or for them;
     /// answers when to ask again.
     fn ask_devices(&mut self, now: Instant) -> Option<Instant> {
@@ -288,7 +314,18 @@ impl Daemon<'_> {
     /// Looks at the interfaces. `first`: errors count.
     fn look(&mut self, now: Instant, first: bool) -> anyhow::Result<()> {
         (self.looked, self.news) = (now, false);
-        let interfaces = monitor::interfaces()?;
+        let interfaces = match monitor::interfaces() {
+            Ok(interfaces) => interfaces,
+            // The links that there are need no more descriptors.
+            Err(error) if !first && ip::is_exhausted(&error) => {
+                if !std::mem::replace(&mut self.blind, true) {
+                    tracing::warn!("cannot see which interfaces there are: {error}");
+                }
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        self.blind = false;
         for member in &mut self.members {
             let change = match member.look(&interfaces, &mut self.netlink) {
                 Err(_) if !first => Change::Same,
@@ -318,13 +355,13 @@ impl Daemon<'_> {
         let established = self.endpoint.is_established();
         if std::mem::replace(&mut self.told_established, established) != established {
             let what = if established { "the other end answers" } else { "the other end is gone" };
-            tell(&format!("trunk {name}: {what}"));
+            tracing::info!("trunk {name}: {what}");
         }
         for (member, told) in self.members.iter().zip(&mut self.told) {
             let up = self.endpoint.link_stats(member.id, now).is_some_and(|link| link.up);
             if std::mem::replace(told, up) != up {
                 let state = if up { "up" } else { "down" };
-                tell(&format!("trunk {name}: link {} is {state}", member.spec));
+                tracing::info!("trunk {name}: link {} is {state}", member.spec);
             }
         }
     }

@@ -109,6 +109,22 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The first word by which `other` differs and which cannot change while the trunk runs.
+    pub fn fixed_difference(&self, other: &Settings) -> Option<&'static str> {
+        let Settings { name, members, scheduler, mtu, addresses, aggregate, priority, .. } = other;
+        [
+            ("the name", self.name != *name),
+            ("path and dev", self.members != *members),
+            ("scheduler", self.scheduler != *scheduler),
+            ("mtu", self.mtu != *mtu),
+            ("address", self.addresses != *addresses),
+            ("aggregate", self.aggregate != *aggregate),
+            ("priority", self.priority != *priority),
+        ]
+        .into_iter()
+        .find_map(|(word, differs)| differs.then_some(word))
+    }
+
     /// What `packet` needs.
     pub fn care(&self, packet: &[u8]) -> Care {
         let Ok(packet) = Ip::parse(packet) else { return Care::Order };

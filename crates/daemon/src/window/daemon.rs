@@ -1,14 +1,17 @@
 //! `sheaf window` at work on one interface, until Ctrl-C: ten times a second shows the controllers
-//! what the program counted and hands back their windows, and answers `sheaf show`.
+//! what the program counted and hands back their windows.
 //!
 //! When this process ends, however it ends, the programs leave the interface and every connection
 //! has its receiver's own windows again (sheaf_bpf::window).
 
 use super::report::{self, Flow, LISTED, Report, Total};
 use super::settings::Settings;
-use crate::teller::{Service, Teller};
-use anyhow::{Context, bail};
-use nix::sys::signalfd::SignalFd;
+use crate::control::{Kind, ServiceName};
+use crate::reactor::{Parse, Reactor};
+use crate::service::{Next, Service};
+use crate::{already, say};
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
 use sheaf_bpf::Window;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, ethtool, ip};
@@ -18,36 +21,47 @@ use sheaf_window::{Controller, Direction, Totals};
 /// How often windows are set.
 const STEP: Duration = Duration::from_millis(100);
 
-struct Daemon<'a> {
-    settings: &'a Settings,
+struct Daemon {
+    settings: Settings,
     ifindex: u32,
     window: Window,
     controllers: Vec<Controller>,
     started: Instant,
+    /// When windows are set next.
+    next: Instant,
 }
 
-/// Runs until SIGINT or SIGTERM; returns the last report.
-pub fn run(settings: &Settings) -> anyhow::Result<Report> {
-    let dev = &settings.dev;
-    let ifindex = ip::index(dev)?;
+/// Runs until it is stopped; returns the last report.
+pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Report> {
+    let dev = settings.dev.clone();
+    let ifindex = ip::index(&dev)?;
     sheaf_bpf::support()?;
-    let speed = if settings.needs_speed() { Some(speed(dev)?) } else { None };
-    let govern = |direction| Controller::new(settings.config(direction, speed), direction);
-    let controllers: Vec<_> =
-        settings.directions.iter().copied().map(govern).collect::<Result<_, _>>()?;
-    let control = Teller::bind(Service::Window, dev).map_err(|_| {
-        anyhow::anyhow!(
-            "windows on {dev} are controlled already; stop the other `sheaf window` first"
-        )
+    let controllers = controllers(&settings)?;
+    let name = ServiceName::new(Kind::Window, &dev)?;
+    let mut reactor = Reactor::new(name, &[]).map_err(|error| {
+        let other = "controlled already; stop the other `sheaf window` first";
+        already(error, format!("windows on {dev} are {other}"))
     })?;
-    let signals = crate::signals::signals()?;
-    let window = Window::attach(dev).with_context(|| format!("cannot control windows on {dev}"))?;
+    let window =
+        Window::attach(&dev).with_context(|| format!("cannot control windows on {dev}"))?;
     let started = clock::now();
-    let mut daemon = Daemon { settings, ifindex, window, controllers, started };
+    let next = started + STEP;
+    let mut daemon = Daemon { settings, ifindex, window, controllers, started, next };
     daemon.window.step(&mut daemon.controllers, started)?;
-    println!("controlling windows on {dev}: {}", daemon.summary());
-    daemon.serve(&control, &signals)?;
-    daemon.report()
+    say(&format!("controlling windows on {dev}: {}", daemon.summary()));
+    reactor.run(&mut daemon, parse)?;
+    daemon.full_report(clock::now())
+}
+
+/// A controller for each direction that is governed.
+fn controllers(settings: &Settings) -> anyhow::Result<Vec<Controller>> {
+    let dev = &settings.dev;
+    let speed = match settings.needs_speed() {
+        true => Some(speed(dev)?),
+        false => None,
+    };
+    let govern = |direction| Controller::new(settings.config(direction, speed), direction);
+    Ok(settings.directions.iter().copied().map(govern).collect::<Result<_, _>>()?)
 }
 
 /// Returns the speed that interface `dev` reports.
@@ -60,34 +74,47 @@ fn speed(dev: &str) -> anyhow::Result<Bitrate> {
     })
 }
 
-impl Daemon<'_> {
-    fn serve(&mut self, control: &Teller, signals: &SignalFd) -> anyhow::Result<()> {
-        let mut poller = Poller::default();
-        let (asked, ended) = (poller.add(control), poller.add(signals));
-        let mut next = self.started + STEP;
-        loop {
-            let now = clock::now();
-            if now >= next {
-                self.step(now)?;
-                // Rates are measured from step to step; two in a row would measure nothing.
-                next += STEP;
-                if next <= now {
-                    next = now + STEP;
-                }
-            }
-            poller.wait(Some(next.saturating_since(clock::now())))?;
-            if poller.readable(ended) {
-                return Ok(());
-            }
-            if poller.readable(asked) {
-                control.tell(|| self.report());
+impl Service for Daemon {
+    type Change = Settings;
+
+    /// Nothing but time: the program counts by itself.
+    fn interest(&mut self, _poller: &mut Poller) {}
+
+    fn turn(&mut self, now: Instant, _poller: &mut Poller) -> anyhow::Result<Next> {
+        if now >= self.next {
+            self.step(now)?;
+            // Rates are measured from step to step; two in a row would measure nothing.
+            self.next += STEP;
+            if self.next <= now {
+                self.next = now + STEP;
             }
         }
+        Ok(Next::Wait(self.next))
     }
 
+    fn report(&mut self, now: Instant) -> anyhow::Result<Value> {
+        Ok(serde_json::to_value(self.full_report(now)?)?)
+    }
+
+    /// The program and its table of flows stay; what was learned of the bottleneck is learned anew.
+    fn change(&mut self, settings: Settings, _now: Instant) -> anyhow::Result<()> {
+        ensure!(settings.dev == self.settings.dev, "dev: cannot change while running; restart");
+        let same = settings.directions == self.settings.directions;
+        ensure!(same, "direction: cannot change while running; restart");
+        self.controllers = controllers(&settings)?;
+        self.settings = settings;
+        tracing::info!("{}: {}", self.settings.dev, self.summary());
+        Ok(())
+    }
+}
+
+impl Daemon {
     fn step(&mut self, now: Instant) -> anyhow::Result<()> {
         let dev = &self.settings.dev;
-        if ip::index(dev).ok() != Some(self.ifindex) {
+        let ifindex = ip::index(dev);
+        // Without a descriptor it cannot be seen, which does not mean that it is gone.
+        let unseen = ifindex.as_ref().is_err_and(ip::is_exhausted);
+        if !unseen && ifindex.ok() != Some(self.ifindex) {
             bail!("{dev} is gone; start `sheaf window` again when it is back");
         }
         Ok(self.window.step(&mut self.controllers, now)?)
@@ -107,7 +134,7 @@ impl Daemon<'_> {
         format!("formula {}, {}", self.settings.formula(), all.join(", "))
     }
 
-    fn report(&mut self) -> anyhow::Result<Report> {
+    fn full_report(&mut self, now: Instant) -> anyhow::Result<Report> {
         let mut totals = Vec::new();
         for controller in &self.controllers {
             let passed = self.window.totals(controller.direction())?;
@@ -133,7 +160,7 @@ impl Daemon<'_> {
         }
         flows.sort_unstable_by(|a, b| b.rate.total_cmp(&a.rate).then_with(|| a.from.cmp(&b.from)));
         flows.truncate(LISTED);
-        let seconds = (clock::now() - self.started).as_secs_f64();
+        let seconds = (now - self.started).as_secs_f64();
         Ok(Report { formula: self.settings.formula(), seconds, totals, flows })
     }
 

@@ -10,9 +10,9 @@ use super::rules;
 use crate::words::{Entry, Grammar, Section, Value, flag, form, optional, part, set};
 use anyhow::{bail, ensure};
 use link::LinkDraft;
-use sheaf_daemon::emulate::control::ParseChange;
 use sheaf_daemon::emulate::settings::{Mode, Plan, link_header};
 use sheaf_daemon::emulate::{Change, Settings};
+use sheaf_daemon::reactor::{Parse, Parsed};
 use sheaf_emulator::LinkConfig;
 use sheaf_netio::clock;
 use std::path::Path;
@@ -210,7 +210,7 @@ pub static CHANGE: Grammar<Draft, (String, Draft)> = Grammar {
 };
 
 /// Returns the reader of what the emulation of `settings` is asked to change to.
-pub fn parse_change(settings: &Settings) -> ParseChange {
+pub fn parse_change(settings: &Settings) -> Parse<Change> {
     let header = link_header(&settings.mode);
     let pipes = matches!(settings.plan, Plan::Rules(_));
     // Of `dev` in one way only the other LINK would change nothing.
@@ -223,12 +223,13 @@ pub fn parse_change(settings: &Settings) -> ParseChange {
             "reverse is for the other direction, which is not emulated; leave it out"
         );
         let Some(name) = draft.pipe.clone() else {
-            return Ok(Change::Links(Box::new(draft.both(header, directory)?)));
+            let links = Box::new(draft.both(header, directory)?);
+            return Ok(Parsed::new(Change::Links(links)));
         };
         ensure!(pipes, "there are no pipes here; leave out pipe {name}");
         ensure!(!draft.reverse, "a pipe has one direction; leave out reverse");
         let [config, _] = draft.both(header, directory)?;
-        Ok(Change::Pipe(name, Box::new(config)))
+        Ok(Parsed::new(Change::Pipe(name, Box::new(config))))
     })
 }
 
@@ -285,6 +286,18 @@ pub static SHOW: Grammar<Show, Show> = Grammar {
             ..Entry::ONCE
         }],
     }],
+    tail: None,
+    finish: Ok,
+};
+
+/// `sheaf emulate stop`.
+pub static STOP: Grammar<String, String> = Grammar {
+    command: "emulate stop",
+    about: "ends it as Ctrl-C does",
+    operands: &[part("IF", "eth0", Value::Interface(set!(|dev, word| *dev = word.to_owned())))],
+    operand_help: "",
+    operand_about: "",
+    sections: &[],
     tail: None,
     finish: Ok,
 };

@@ -1,4 +1,4 @@
-//! Answers to `sheaf show`.
+//! The report.
 
 use super::Daemon;
 use crate::trunk::member::Member;
@@ -7,9 +7,9 @@ use sheaf_netio::clock;
 use sheaf_stage::{DropReason, Duration, Instant};
 use sheaf_trunk::{LinkReceived, LinkStats};
 
-impl Daemon<'_> {
+impl Daemon {
     /// All that is known now.
-    pub fn report(&self) -> Trunk {
+    pub fn full_report(&self) -> Trunk {
         let now = clock::now();
         let (endpoint, stats) = (&self.endpoint, self.endpoint.stats());
         let sent = endpoint.sent();
