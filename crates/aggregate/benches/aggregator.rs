@@ -17,7 +17,7 @@ fn round(aggregator: &mut Aggregator, splitter: &mut Splitter, hops: u32, packet
             .enqueue(Outbound { hop, mark: 0, packet: buffer }, Instant::ZERO)
             .expect("it is a packet");
         while let Some(mut frame) = aggregator.dequeue(Instant::ZERO) {
-            // A lone packet is no meta packet.
+            // A lone packet is not a meta packet.
             let _ = splitter.split(&mut frame.bytes, |_| delivered += 1);
             aggregator.recycle(frame.bytes);
         }

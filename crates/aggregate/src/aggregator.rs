@@ -23,7 +23,7 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HopId(pub u32);
 
-/// Where meta packets go.
+/// Destination of meta packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
     /// Outer addresses.
@@ -65,19 +65,19 @@ pub struct Frame {
     pub hop: HopId,
     /// The IP packet.
     pub bytes: Vec<u8>,
-    /// How many packets it carries.
+    /// Number of packets that it carries.
     pub packets: u32,
-    /// When the oldest of them came.
+    /// Arrival of the oldest of them.
     pub oldest: Instant,
 }
 
-/// What the device tells about its own queue.
+/// The device's report of its own queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// Nothing: it is taken to be ready always, so `busy` gathers nothing.
+    /// None: the device is taken to be always ready, so `busy` gathers nothing.
     Silent,
     /// Its fill.
-    Tells {
+    Reports {
         /// Frames that it has and has not finished with, the one on the air included.
         waiting: u32,
         /// Frames that it can have.
@@ -85,7 +85,7 @@ pub enum Device {
     },
 }
 
-/// What a frame carried.
+/// Content of a frame that was sent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sent {
     packets: u32,
@@ -108,7 +108,7 @@ pub struct Aggregator {
     by_size: IndexedHeap<Reverse<u32>>,
     /// Queues whose first frame is full, by age.
     full: IndexedHeap<Instant>,
-    /// Frames that leave at once, whatever waits.
+    /// Frames that leave immediately, before all that wait.
     passing: VecDeque<Frame>,
     spare: Vec<Vec<u8>>,
     frames: usize,
@@ -144,17 +144,17 @@ impl Aggregator {
         HopId(self.hops.len() as u32 - 1)
     }
 
-    /// Changes a next hop; what waits for it keeps the frames it is in.
+    /// Changes a next hop; packets that wait for it keep the frames they are in.
     ///
     /// # Panics
-    /// When `id` is not from [`Aggregator::add_hop`], or the outer header changes its family.
+    /// If `id` is not from [`Aggregator::add_hop`], or the outer header changes its family.
     pub fn set_hop(&mut self, id: HopId, hop: Hop) {
         let old = &mut self.hops[id.0 as usize].0;
         assert_eq!(old.outer.header_len(), hop.outer.header_len(), "a hop keeps its family");
         *old = hop;
     }
 
-    /// Tells how full the device is at `now`. Drain afterwards.
+    /// Sets how full the device is at `now`. Drain afterwards.
     pub fn set_device(&mut self, device: Device, now: Instant) {
         if device.waiting() < self.device.waiting() {
             self.backoff.finished(&self.config, self.last.packets, self.last.bytes, now);
@@ -162,7 +162,7 @@ impl Aggregator {
         self.device = device;
     }
 
-    /// How full the device is, by what it told and what was handed over since.
+    /// Fill of the device: its last report, and the frames handed over since.
     pub fn device(&self) -> Device {
         self.device
     }
@@ -305,7 +305,7 @@ impl Aggregator {
         }
         self.last = Sent { packets: frame.packets, bytes: frame.bytes.len() as u32 };
         self.counters.packets_out += u64::from(frame.packets);
-        if let Device::Tells { waiting, .. } = &mut self.device {
+        if let Device::Reports { waiting, .. } = &mut self.device {
             *waiting = waiting.saturating_add(1);
         }
         frame
@@ -317,14 +317,14 @@ impl Device {
     fn takes_frames(self) -> bool {
         match self {
             Device::Silent => true,
-            Device::Tells { waiting, limit } => waiting < limit,
+            Device::Reports { waiting, limit } => waiting < limit,
         }
     }
 
     fn waiting(self) -> u32 {
         match self {
             Device::Silent => 0,
-            Device::Tells { waiting, .. } => waiting,
+            Device::Reports { waiting, .. } => waiting,
         }
     }
 }
@@ -358,7 +358,7 @@ impl Stage for Aggregator {
             self.gather(hop, packet, key, flow, now);
             return Ok(());
         }
-        // What is held of its flow leaves first, and with it all that is held before that.
+        // Held packets of its flow leave first, and with them the frames before these.
         let slot = self.index.get(&key).copied();
         if let Some(slot) = slot.filter(|slot| self.slots[*slot as usize].1.holds(flow)) {
             while self.slots[slot as usize].1.frames() > 0 {

@@ -30,12 +30,12 @@ const CLASSES: usize = MAX_LEN.div_ceil(CLASS);
 /// The quickest service follows slower ones by 1/1024 of the difference a frame: a link that turned
 /// slow counts as contended for some hundred frames, and chance does not move it.
 const CREEP: u32 = 1024;
-/// A station that sent nothing for this long knows nothing of the channel any more. A talk spurt's
+/// A station that sent nothing for this long has no valid estimate of the channel. A talk spurt's
 /// pause lasts 1.5 s in the mean, and stations carry several calls.
 const STALE: Duration = Duration::from_secs(1);
 
-/// How long the device takes for frames, how full they are, and until when it leaves the channel
-/// to others.
+/// Time that the device takes for frames, their fill, and the time until which it leaves the
+/// channel to others.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     /// Since when the device works on its present frame.
@@ -106,7 +106,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// The backoff after 100 frames that each took `took`, but for the first, which took `quickest`.
+    /// The backoff after 100 frames that each took `took`, but for the first, which took
+    /// `quickest`.
     fn after(packets: u32, bytes: u32, quickest: Duration, took: Duration) -> Duration {
         let config = Config::default();
         let mut backoff = Backoff::default();
@@ -131,7 +132,8 @@ mod tests {
 
     #[test]
     fn the_backoff_grows_with_the_share_of_a_full_frame() {
-        // 8 ms beyond twice the quickest, which creeps, and 24 times 120 or 250 of 1500 bytes of it.
+        // 8 ms beyond twice the quickest, which creeps, and 24 times 120 or 250 of 1500 bytes of
+        // it.
         let (small, large) = (after(2, 120, MS, 10 * MS), after(4, 250, MS, 10 * MS));
         assert!((12 * MS..16 * MS).contains(&small), "{small:?}");
         assert!((25 * MS..32 * MS).contains(&large), "{large:?}");

@@ -1,13 +1,13 @@
-//! Which packets are gathered.
+//! Rules that select the packets to gather.
 //!
 //! Rules are tried in order; the first that matches, length included, decides. A packet that a
 //! rule would take but for its length is sent alone ([`Verdict::Alone`]). No packet overtakes
-//! gathered packets of its own flow: what is held of the flow leaves first.
+//! gathered packets of its own flow: those held of the flow leave first.
 
 use sheaf_wire::ip::{Ip, Protocol, Version};
 use std::ops::RangeInclusive;
 
-/// What to do with a packet.
+/// Decision about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Gather it with others.
@@ -85,7 +85,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// What to do with `packet`, which carries firewall mark `mark`.
+    /// Decides about `packet`, which carries firewall mark `mark`.
     ///
     /// Fragments, packets with IPv4 options and meta packets always pass: the first have no
     /// ports, the second are slow-path packets everywhere, the last must not nest.
@@ -109,8 +109,8 @@ impl Rules {
 }
 
 /// The flows of some packets, as bits of two sets: by addresses, protocol and ports, and by
-/// addresses only: fragments have no ports, and a meta packet from host to host carries flows of its
-/// own addresses.
+/// addresses only: fragments have no ports, and a meta packet from host to host carries flows of
+/// its own addresses.
 ///
 /// Two flows may share a bit. A queue then leaves early for a stranger's packet, which costs a
 /// little and breaks nothing.
@@ -149,7 +149,7 @@ impl FlowBits {
     }
 }
 
-/// One of 64 bits, chosen by the addresses of `packet` and what is hashed before them.
+/// One of 64 bits, chosen by the addresses of `packet` and the hash so far.
 fn bit(packet: &Ip<'_>, before: u64) -> u64 {
     let (words, _) = packet.addresses().as_chunks::<4>();
     let hash = words.iter().fold(before, |hash, word| {

@@ -5,13 +5,13 @@ use sheaf_stage::Duration;
 use sheaf_wire::meta;
 use thiserror::Error;
 
-/// When a queue may leave.
+/// Condition on which a queue may leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The theses': when the queue has `min` bytes or its oldest packet is past `timeout`, and
+    /// The theses': the queue has `min` bytes or its oldest packet is past `timeout`, and
     /// the device takes frames. Costs up to `timeout` on an idle link.
     Forced,
-    /// When the device can take a frame: at once on an idle link; while the device has more than
+    /// The device can take a frame: immediately on an idle link; while the device has more than
     /// `inflight` frames of its own, packets gather. At the latest after `hold`.
     Busy,
 }
@@ -48,8 +48,9 @@ pub struct Config {
     pub max: u16,
     /// Longest wait under `forced` while the device takes frames; 5 ms (both theses).
     pub timeout: Duration,
-    /// Longest wait under any policy, also when the device's signal is stuck; 100 ms. A station with
-    /// ten calls fills a frame in 60 ms; with less than that, frames leave half full at the top.
+    /// Longest wait under any policy, also when the device's signal is stuck; 100 ms. A station
+    /// with ten calls fills a frame in 60 ms; with less than that, frames leave half full at the
+    /// top.
     pub hold: Duration,
     /// Frames that the device has, the one on the air included, when packets begin to gather under
     /// `busy`; 1.
@@ -57,7 +58,7 @@ pub struct Config {
     /// Backoff on a contended channel under `busy`, as a multiple of the time for which full frames
     /// wait for the channel beyond their own; 24. 0 for none. See [`crate::backoff`].
     pub backoff: u32,
-    /// What is gathered.
+    /// Rules that select the packets to gather.
     pub rules: Rules,
     /// Frames that wait per next hop and class, under `busy` with those that the device has; 12.
     pub queue_frames: usize,
@@ -96,7 +97,7 @@ impl Config {
         }
     }
 
-    /// Whether the parameters make sense together.
+    /// Checks that the parameters make sense together.
     pub fn check(&self) -> Result<(), ConfigError> {
         let max = self.max;
         if !(meta::MIN_MAX_LEN..=meta::MAX_LEN).contains(&usize::from(max)) {

@@ -26,14 +26,14 @@
 //!
 //! // The radio has two frames of its own, so packets gather …
 //! let now = Instant::ZERO;
-//! aggregator.set_device(Device::Tells { waiting: 2, limit: 50 }, now);
+//! aggregator.set_device(Device::Reports { waiting: 2, limit: 50 }, now);
 //! for _ in 0..3 {
 //!     let packet = sheaf_wire::ip::example_udp(&[0; 32]);
 //!     aggregator.enqueue(Outbound { hop, mark: 0, packet }, now).expect("it is a packet");
 //!     assert!(aggregator.dequeue(now).is_none());
 //! }
 //! // … and leave together when it can take a frame.
-//! aggregator.set_device(Device::Tells { waiting: 0, limit: 50 }, now);
+//! aggregator.set_device(Device::Reports { waiting: 0, limit: 50 }, now);
 //! let mut frame = aggregator.dequeue(now).expect("three packets wait");
 //! assert_eq!(frame.packets, 3);
 //!

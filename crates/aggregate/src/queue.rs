@@ -111,7 +111,7 @@ impl Queue {
     }
 }
 
-/// What tells queues apart: next hop, class, and ECN capability.
+/// Key of a queue: next hop, class, and ECN capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub hop: u32,

@@ -22,7 +22,7 @@ const DISCOVERY: RangeInclusive<u8> = 133..=137;
 /// First octet from which IPv4 addresses are multicast, reserved or broadcast (RFC 1112).
 const V4_MULTICAST: u8 = 224;
 
-/// Those whose meta packets are taken apart. An address may be a neighbour and a far end at once.
+/// Senders whose meta packets are taken apart. An address may be a neighbour and a far end at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Senders {
     /// Every neighbour.
@@ -33,7 +33,7 @@ pub struct Senders {
     pub far_ends: BTreeSet<IpAddr>,
 }
 
-/// What a meta packet's outer header proves about its sender.
+/// Place of a meta packet's sender, as far as the outer header proves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Neighbour,
@@ -71,7 +71,7 @@ impl Senders {
     }
 }
 
-/// Takes meta packets apart and counts what it saw.
+/// Takes meta packets apart and counts them.
 #[derive(Clone, Debug)]
 pub struct Splitter {
     senders: Senders,
@@ -143,9 +143,9 @@ impl Splitter {
         Ok(())
     }
 
-    /// Where the meta packet comes from, its outer header, and the number of its inner packets.
+    /// Origin of the meta packet, its outer header, and the number of its inner packets.
     fn accept(&self, bytes: &[u8]) -> Result<(Origin, Repr, usize), Refusal> {
-        // The sender first: a stranger's flood is not worth a walk over the inner packets.
+        // The sender first, so that a stranger's flood costs no walk over the inner packets.
         let repr = Repr::parse(bytes)?;
         let origin = self.senders.origin(&repr)?;
         Ok((origin, repr, Meta::parse(bytes)?.len()))
@@ -189,7 +189,7 @@ fn only_neighbours_say(packet: &Ip<'_>) -> bool {
         || is_of_the_link(packet.destination())
 }
 
-/// Whether an address means something on one link only, or is no single host's.
+/// Whether an address is valid on one link only, or does not belong to a single host.
 fn is_of_the_link(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local() || v4.octets()[0] >= V4_MULTICAST,

@@ -1,6 +1,6 @@
-//! The statistics of the theses (KAU's `/proc/KauStat`) and what follows from them.
+//! The statistics of the theses (KAU's `/proc/KauStat`) and ratios derived from them.
 
-/// Why a frame left its queue.
+/// Cause for which a frame left its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The queue had `min` bytes (`forced`).

@@ -13,9 +13,9 @@ use sheaf_wire::meta::{Meta, Outer};
 const MS: Duration = Duration::from_millis(1);
 /// The longest wait by default.
 const HOLD: Instant = Instant::from_millis(100);
-const BUSY: Device = Device::Tells { waiting: 2, limit: 50 };
+const BUSY: Device = Device::Reports { waiting: 2, limit: 50 };
 
-const IDLE: Device = Device::Tells { waiting: 0, limit: 50 };
+const IDLE: Device = Device::Reports { waiting: 0, limit: 50 };
 
 fn outer(last: u8) -> Outer {
     Outer::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, last].into() }
@@ -76,14 +76,14 @@ fn a_packet_that_times_out_alone_leaves_as_it_came() {
 fn past_its_timeout_the_oldest_goes_before_the_largest() {
     let (mut aggregator, first) = aggregator(Config::forced());
     let second = aggregator.add_hop(Hop::neighbour(outer(3)));
-    aggregator.set_device(Device::Tells { waiting: 50, limit: 50 }, Instant::ZERO);
+    aggregator.set_device(Device::Reports { waiting: 50, limit: 50 }, Instant::ZERO);
     send(&mut aggregator, first, packet(1, 0, 60, 0), Instant::ZERO);
     for seq in 0..20 {
         send(&mut aggregator, second, packet(2, seq, 60, 0), Instant::ZERO + MS);
     }
-    aggregator.set_device(Device::Tells { waiting: 49, limit: 50 }, Instant::ZERO);
+    aggregator.set_device(Device::Reports { waiting: 49, limit: 50 }, Instant::ZERO);
     assert_eq!(drain(&mut aggregator, Instant::from_millis(5))[0].hop, first);
-    aggregator.set_device(Device::Tells { waiting: 49, limit: 50 }, Instant::ZERO);
+    aggregator.set_device(Device::Reports { waiting: 49, limit: 50 }, Instant::ZERO);
     assert_eq!(drain(&mut aggregator, Instant::from_millis(5))[0].hop, second);
 }
 
@@ -92,7 +92,7 @@ fn an_idle_device_takes_every_packet_at_once() {
     let (mut aggregator, hop) = aggregator(Config::default());
     for seq in 0..100 {
         let now = Instant::ZERO + 20 * seq * MS;
-        aggregator.set_device(Device::Tells { waiting: 0, limit: 50 }, now);
+        aggregator.set_device(Device::Reports { waiting: 0, limit: 50 }, now);
         let sent = send(&mut aggregator, hop, packet(1, seq, 60, 0), now);
         assert_eq!(sent.len(), 1);
         assert_eq!(sent[0].packets, 1);
@@ -106,7 +106,7 @@ fn while_the_device_is_busy_packets_gather_and_fill_frames() {
     for seq in 0..30 {
         assert!(send(&mut aggregator, hop, packet(1, seq, 60, 0), Instant::ZERO).is_empty());
     }
-    aggregator.set_device(Device::Tells { waiting: 0, limit: 50 }, Instant::ZERO + MS);
+    aggregator.set_device(Device::Reports { waiting: 0, limit: 50 }, Instant::ZERO + MS);
     let sent = drain(&mut aggregator, Instant::ZERO + MS);
     assert_eq!(sent.iter().map(|f| f.packets).collect::<Vec<_>>(), [24], "one, then it is busy");
     assert_eq!(sent[0].bytes.len(), 1460);
@@ -164,7 +164,7 @@ fn frames_that_are_full_but_find_the_channel_free_are_followed_by_no_backoff() {
 fn no_packet_waits_longer_than_hold_when_the_device_is_stuck() {
     for config in [Config::default(), Config::forced()] {
         let (mut aggregator, hop) = aggregator(config);
-        aggregator.set_device(Device::Tells { waiting: 5, limit: 5 }, Instant::ZERO);
+        aggregator.set_device(Device::Reports { waiting: 5, limit: 5 }, Instant::ZERO);
         send(&mut aggregator, hop, packet(1, 0, 60, 0), Instant::ZERO);
         send(&mut aggregator, hop, packet(1, 1, 60, 0), Instant::ZERO + MS);
         assert_eq!(aggregator.next_deadline(), Some(HOLD));
@@ -313,7 +313,7 @@ fn operations() -> impl Strategy<Value = Vec<Op<Outbound, Device>>> {
         });
     let device = prop_oneof![
         Just(Device::Silent),
-        (0u32..60).prop_map(|waiting| Device::Tells { waiting, limit: 50 })
+        (0u32..60).prop_map(|waiting| Device::Reports { waiting, limit: 50 })
     ];
     let op = prop_oneof![
         6 => packet.prop_map(Op::Enqueue),
@@ -371,7 +371,9 @@ proptest! {
 
     #[test]
     fn whatever_goes_in_comes_out_whole_in_flow_order_and_within_max(
-        sizes in proptest::collection::vec((0u16..4, 32usize..700, 0u64..3_000_000, 0u32..4), 1..150),
+        sizes in proptest::collection::vec(
+            (0u16..4, 32usize..700, 0u64..3_000_000, 0u32..4), 1..150,
+        ),
         max in 100u16..=2048,
     ) {
         let rules = Rules { rules: vec![Rule::default()], acks: false };
@@ -392,7 +394,7 @@ proptest! {
         let mut offered = Vec::new();
         for (seq, (port, len, gap, waiting)) in sizes.into_iter().enumerate() {
             now += Duration::from_nanos(gap);
-            aggregator.set_device(Device::Tells { waiting, limit: 50 }, now);
+            aggregator.set_device(Device::Reports { waiting, limit: 50 }, now);
             let packet = packet(port, seq as u32, len, 0);
             offered.push(packet.clone());
             collect(send(&mut aggregator, hop, packet, now));

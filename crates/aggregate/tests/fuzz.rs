@@ -17,8 +17,8 @@ fn fuzzer() -> Fuzzer {
     Fuzzer::new(env!("CARGO_MANIFEST_DIR"), "meta", ROUNDS).with_words(&VERSIONS_AND_PROTOCOLS)
 }
 
-/// Makes the outer checksum right again and the sender a neighbour, so that damage reaches what lies
-/// behind these checks.
+/// Makes the outer checksum right again and the sender a neighbour, so that damage reaches what
+/// lies behind these checks.
 fn reseal(bytes: &mut [u8]) {
     if bytes.len() >= 20 {
         let hop_limit = if bytes[0] >> 4 == 6 { 7 } else { 8 };
@@ -101,7 +101,7 @@ fn operations(fuzzer: &mut Fuzzer, steps: u64, left: u64) -> u64 {
             0 => now += Duration::from_nanos(fuzzer.rng.random_range(0..50_000_000)),
             1 => aggregator.set_device(Device::Silent, now),
             2 => aggregator.set_device(
-                Device::Tells { waiting: fuzzer.rng.random_range(0..4), limit: 3 },
+                Device::Reports { waiting: fuzzer.rng.random_range(0..4), limit: 3 },
                 now,
             ),
             _ => {

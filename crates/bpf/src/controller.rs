@@ -179,7 +179,7 @@ impl Controller {
         epoll.wait(&mut events, EpollTimeout::ZERO).map_err(std::io::Error::from)?;
         for (gate, lane) in lanes.iter_mut().enumerate() {
             let Some(lane) = lane.as_mut().filter(|lane| lane.under_way() > 0) else { continue };
-            settle(&self.merge, &self.config, gate as u32, lane, now)?;
+            settle(&self.merge, &self.config, gate as u32, lane, false, now)?;
         }
         Ok(())
     }
@@ -236,7 +236,7 @@ impl Controller {
                     lane.carries(packets, bytes);
                 }
                 // An idle device is done already.
-                settle(&self.merge, &self.config, gate, lane, sheaf_netio::clock::now())?;
+                settle(&self.merge, &self.config, gate, lane, true, sheaf_netio::clock::now())?;
                 left
             }
         };
@@ -408,15 +408,16 @@ impl Controller {
     }
 }
 
-/// Learns which ticks of `gate` are done, and shows the program which strangers' frames are, too.
+/// Learns which ticks of `gate` are done, `at_once` after one was sent, and shows the program which strangers' frames are, too.
 fn settle(
     merge: &Merge,
     config: &Config,
     gate: u32,
     lane: &mut Lane,
+    at_once: bool,
     now: Instant,
 ) -> Result<(), Error> {
-    lane.settle(config, now)?;
+    lane.settle(config, at_once, now)?;
     if let Some(passed) = lane.strangers() {
         merge.gates().strangers_left(gate, passed);
     }

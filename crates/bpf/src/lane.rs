@@ -21,9 +21,6 @@ use std::io;
 const WORK: Duration = Duration::from_millis(1);
 /// The most frames under way.
 const MOST: u32 = 64;
-/// The least that a frame is taken to take: what a processor takes to pass a packet on. So packets
-/// that keep coming faster than 250,000 a second gather even on a device that is free at once.
-const SERVICE_LEAST: Duration = Duration::from_micros(4);
 /// The most that a frame is taken to take: a full one at 1 Mbit/s with all its overhead.
 const SERVICE_MOST: Duration = Duration::from_millis(20);
 /// Between probes: so much later than a device became busy packets gather, where no other signal
@@ -128,8 +125,9 @@ impl Lane {
         }
     }
 
-    /// Learns at `now` which ticks are done.
-    pub fn settle(&mut self, config: &Config, now: Instant) -> io::Result<()> {
+    /// Learns at `now` which ticks are done. `at_once` means right after one was sent: a device that
+    /// is done with it by then had it in no queue, and took no time of anybody who came later.
+    pub fn settle(&mut self, config: &Config, at_once: bool, now: Instant) -> io::Result<()> {
         let left = self.ticker.under_way(self.under_way())?;
         let done = self.under_way().saturating_sub(left);
         for _ in 0..done {
@@ -138,7 +136,11 @@ impl Lane {
             self.gone = Some(sent.untracked);
             self.strangers = Some(sent.strangers);
             // Several that are done in one look share the time.
-            let took = now.saturating_since(began) / done;
+            let took = if at_once && left == 0 {
+                Duration::ZERO
+            } else {
+                now.saturating_since(began) / done
+            };
             self.service = (self.service * 3 + took) / 4;
             // A fast device has many frames under way, which hide what one of them took.
             if self.limit(1) == 1 {
@@ -164,7 +166,7 @@ impl Lane {
             closed: !self.sent.is_empty() || self.rests_until() > now,
             // A slow device has its frames from ticks alone.
             credit: if limit > 1 { limit - self.under_way().min(limit) } else { 0 },
-            service: self.service.clamp(SERVICE_LEAST, SERVICE_MOST),
+            service: self.service.min(SERVICE_MOST),
             reaction,
             probe_at: self.done + probe.max(reaction * share),
         }

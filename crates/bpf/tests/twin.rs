@@ -198,7 +198,7 @@ impl Twins<'_> {
         model.add_hop(sheaf_aggregate::Hop::far(outers[1]));
         if config.policy == Policy::Busy {
             merge.device().tell(0, 50);
-            model.set_device(Device::Tells { waiting: 0, limit: 50 }, Instant::ZERO);
+            model.set_device(Device::Reports { waiting: 0, limit: 50 }, Instant::ZERO);
         }
         let ticker = Ticker::new(ip::index("eth0").unwrap(), MAC_A, COOKIE).unwrap();
         Twins { cable, merge, ticker, model, config, now: Instant::ZERO }
@@ -240,9 +240,9 @@ impl Twins<'_> {
                 }
                 if spec.to == 2 {
                     // No next hop of the model's: it passes, and the device has it.
-                    if let Device::Tells { waiting, limit } = self.model.device() {
+                    if let Device::Reports { waiting, limit } = self.model.device() {
                         let waiting = waiting + 1;
-                        self.model.set_device(Device::Tells { waiting, limit }, self.now);
+                        self.model.set_device(Device::Reports { waiting, limit }, self.now);
                     }
                     return [sent, vec![packet]];
                 }
@@ -254,7 +254,7 @@ impl Twins<'_> {
                 if let Some(slot) = self.oldest() {
                     sent.extend(self.ticked(slot, Cause::Ready));
                 }
-                self.model.set_device(Device::Tells { waiting: 0, limit: 50 }, self.now);
+                self.model.set_device(Device::Reports { waiting: 0, limit: 50 }, self.now);
             }
             Op::Done => {}
             Op::Late => {

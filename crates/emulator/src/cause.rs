@@ -1,6 +1,6 @@
-//! Why a packet was dropped, delayed or changed.
+//! Causes: why a packet was dropped, delayed or changed.
 //!
-//! Every link counts by cause, writes the causes on the packet, and tells a log if there is one,
+//! Every link counts by cause, writes the causes on the packet, and calls a log if there is one,
 //! so that a capture can be commented.
 
 use core::fmt;
@@ -59,7 +59,7 @@ pub enum Cause {
     Slot,
 }
 
-/// What kind of thing a [`Cause`] is.
+/// Kinds of causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// The packet is gone.
@@ -127,7 +127,7 @@ impl Cause {
         }
     }
 
-    /// The reason under which the balance counts a drop of this cause; `None`: it is no drop.
+    /// The reason under which the balance counts a drop of this cause; `None`: it does not drop.
     pub const fn drop_reason(self) -> Option<DropReason> {
         match self {
             Cause::RateQueueFull | Cause::HeadDrop | Cause::FattestFlow => {

@@ -1,4 +1,4 @@
-//! Which packets take which pipes: dummynet's rules.
+//! Rules that send packets through pipes, as dummynet's.
 //!
 //! Rules are tried in order and the first that matches decides (ipfw(8)); a packet that none
 //! matches passes. A rule sends a packet through any number of pipes in a row.
@@ -59,7 +59,7 @@ impl FromStr for Prefix {
     }
 }
 
-/// Why text is no prefix.
+/// Error in the text of a prefix.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum PrefixError {
     /// No IP address.
@@ -70,7 +70,7 @@ pub enum PrefixError {
     Length,
 }
 
-/// One rule; every condition must hold. Packets that are no IP match only rules that ask nothing
+/// One rule; every condition must hold. Packets that are not IP match only rules that ask nothing
 /// about IP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
@@ -92,7 +92,7 @@ pub struct Rule {
     pub interface: Option<u16>,
     /// Of the packets that match otherwise, the share that does match; 0..=1.
     pub probability: f64,
-    /// What becomes of the packet.
+    /// Action on the packet.
     pub action: Action,
 }
 
@@ -114,10 +114,10 @@ impl Default for Rule {
     }
 }
 
-/// What a rule does with a packet.
+/// Action of a rule on a packet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Let it pass at once.
+    /// Let it pass without delay.
     Pass,
     /// Drop it.
     Deny,

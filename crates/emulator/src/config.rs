@@ -1,4 +1,4 @@
-//! What a link is, checked before it is built.
+//! Configuration of a link, checked before it is built.
 //!
 //! Names and meanings are those of tc-netem(8). Three things differ on purpose: jitter is the
 //! standard deviation of the delay whatever the distribution (NetEm's uniform jitter deviates by
@@ -8,21 +8,21 @@
 
 use crate::distribution::Distribution;
 use crate::error::ConfigError;
-use crate::impairment::Loss;
+use crate::loss::Loss;
 use crate::overhead::Overhead;
 use crate::queue::QueueConfig;
 use crate::random::{Chance, correlation};
 use crate::trace::TraceConfig;
 use sheaf_stage::{Bitrate, Duration};
 
-/// A link: rate queue, then delay line. The default passes everything at once.
+/// A link: rate queue, then delay line. The default delays nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
     /// Bytes before the IP header: 0 for IP packets, 14 for Ethernet frames.
     pub link_header: usize,
     /// Bits per second; `None` for no bound. At zero nothing leaves until the rate is changed.
     pub rate: Option<Bitrate>,
-    /// What each packet costs beyond its own bytes.
+    /// Bytes that each packet costs beyond its own.
     pub overhead: Overhead,
     /// The rate queue's bound and how it is managed.
     pub queue: QueueConfig,
@@ -31,7 +31,7 @@ pub struct LinkConfig {
     pub single: bool,
     /// Rate, and for a CSV trace delay and loss, over time; goes before `rate`.
     pub trace: Option<TraceConfig>,
-    /// How long the delay line is.
+    /// Delay of the delay line.
     pub delay: Delay,
     /// Whether packets leave in the order they came whatever their jitter; not in NetEm, whose
     /// jitter overtakes.
@@ -99,7 +99,7 @@ impl Delay {
 /// with this chance, until one does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reorder {
-    /// How often.
+    /// Share of the packets.
     pub chance: Chance,
     /// 1 or more.
     pub gap: u32,
@@ -110,7 +110,7 @@ pub struct Reorder {
 /// as many as the slot takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slot {
-    /// How far away the next slot is.
+    /// Time until the next slot.
     pub wait: SlotWait,
     /// Most packets in a slot; 0 for no bound.
     pub packets: u32,

@@ -1,19 +1,20 @@
 //! The delay line: packets under way, in no buffer.
 //!
 //! With a constant delay packets leave in the order they came, and a ring holds them at no cost;
-//! what is to leave before one that came earlier (jitter, reordering, a delay that was lowered)
-//! goes to a heap beside it. The next to leave is the earlier of the two heads; of equal times the
+//! a packet that is to leave before one that came earlier (jitter, reordering, a delay that was
+//! lowered) goes to a heap. The next to leave is the earlier of the two heads; of equal times the
 //! one that came first.
 //!
 //! With slots, the next one opens some time after the first packet is ready (the time it takes to
 //! acquire the medium), and all that are ready by then leave with it, up to what it holds. Its
 //! time is a function of the head, so it needs no state of its own until it opens.
 //!
-//! Who asks what is under way at some time lets the line settle up to it: what has left by then is
-//! put aside until it is fetched, in order. So the answer does not depend on when anybody was woken.
+//! Before the number of packets under way at some time is read, the line settles up to that time:
+//! packets that have left by then are put aside, in order, until they are fetched. So the number
+//! does not depend on when anybody was woken.
 
+use crate::accounting::Backlog;
 use crate::config::{Slot, SlotWait};
-use crate::ledger::Backlog;
 use crate::packet::Packet;
 use crate::random::{Dice, Purpose};
 use core::cmp::Ordering;
@@ -56,14 +57,14 @@ pub(crate) struct DelayLine {
     ring: VecDeque<Entry>,
     heap: BinaryHeap<Entry>,
     sequence: u64,
-    /// What left and was not fetched.
+    /// Packets that left and were not fetched.
     left: VecDeque<Left>,
-    /// On the line, and what left.
+    /// Packets on the line, and those that left.
     backlog: Backlog,
     under_way: Backlog,
     dice: Dice,
     slot: Option<Slot>,
-    /// The last slot: when it opened, its number, what left in it.
+    /// The last slot: time of its opening, number, packets and bytes that left in it.
     opened: Instant,
     number: u64,
     used: Backlog,
@@ -90,12 +91,12 @@ impl DelayLine {
         self.slot = slot;
     }
 
-    /// What was not fetched yet.
+    /// Packets that were not fetched yet.
     pub fn backlog(&self) -> Backlog {
         self.backlog
     }
 
-    /// What has not left by the time up to which the line has settled.
+    /// Packets that have not left by the time up to which the line has settled.
     pub fn under_way(&self) -> Backlog {
         self.under_way
     }
@@ -119,7 +120,7 @@ impl DelayLine {
         }
     }
 
-    /// When the next packet leaves.
+    /// Time at which the next packet leaves.
     pub fn next(&self) -> Option<Instant> {
         match self.left.front() {
             Some((_, leaves, _)) => Some(*leaves),
@@ -167,7 +168,8 @@ impl DelayLine {
         }
     }
 
-    /// When a packet at the head that is ready at `ready` leaves, and whether that opens a slot.
+    /// Time at which a packet at the head that is ready at `ready` leaves, and whether that opens a
+    /// slot.
     fn leaves(&self, ready: Instant) -> (Instant, bool) {
         let Some(slot) = &self.slot else { return (ready, false) };
         let room = (slot.packets == 0 || self.used.packets < u64::from(slot.packets))
@@ -190,7 +192,7 @@ impl SlotWait {
                 nanos(mean) + nanos(deviation) * distribution.quantile(unit)
             }
         };
-        // The cast takes what is below zero as zero.
+        // The cast takes values below zero as zero.
         Duration::from_nanos(drawn.round() as u64)
     }
 }

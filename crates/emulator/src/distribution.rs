@@ -16,7 +16,7 @@ use thiserror::Error;
 const ENTRIES: usize = 4096;
 /// Most entries of a table that is read; the kernel takes 16384.
 const MAX_ENTRIES: usize = 1 << 16;
-/// What stands for one standard deviation in a `.dist` file.
+/// Value that stands for one standard deviation in a `.dist` file.
 const SCALE: f64 = 8192.0;
 
 /// The shape of a random delay, with mean 0 and standard deviation 1. Cheap to clone.
@@ -94,7 +94,7 @@ impl Distribution {
             let number = rest.split([' ', 'm']).next().unwrap_or("");
             let time: f64 =
                 number.parse().map_err(|_| DistError { line, problem: DistProblem::Number })?;
-            // An hour is no round-trip time; this also keeps infinities and NaN out.
+            // A round trip takes less than an hour; this also keeps infinities and NaN out.
             if !(0.0..3_600_000.0).contains(&time) {
                 return Err(DistError { line, problem: DistProblem::Number });
             }
@@ -163,7 +163,7 @@ impl Distribution {
     }
 }
 
-/// Whether a sorted table has no two values that arithmetic can tell apart.
+/// Whether all values of a sorted table are equal within the precision of arithmetic.
 fn is_one_value(table: &[f64]) -> bool {
     let [first, .., last] = table else { return true };
     last - first <= 1e-9 * last.abs().max(first.abs())
@@ -182,12 +182,12 @@ impl fmt::Debug for Distribution {
     }
 }
 
-/// What a ping log says about a path.
+/// Round-trip times of a path, from a ping log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PingLog {
     /// The shape of its round-trip times.
     pub distribution: Distribution,
-    /// How many there were.
+    /// Number of round trips.
     pub samples: usize,
     /// Their mean in milliseconds.
     pub mean_ms: f64,
@@ -197,17 +197,17 @@ pub struct PingLog {
     pub correlation: f64,
 }
 
-/// Why text is no distribution.
+/// Error in the text of a distribution.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("line {line}: {problem}")]
 pub struct DistError {
-    /// Where, from 1.
+    /// Line of the error, from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The kind of error.
     pub problem: DistProblem,
 }
 
-/// What is wrong in the text of a distribution.
+/// Kinds of errors in the text of a distribution.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum DistProblem {
     /// No number, or none that can stand here.

@@ -1,17 +1,17 @@
-//! What may be wrong with a configuration.
+//! Errors in a configuration.
 
 use thiserror::Error;
 
-/// Why a configuration is no link.
+/// Error in the configuration of a link.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A probability that is none.
+    /// A value that is not a probability.
     #[error("{option}: {value} is no probability (0 to 1)")]
     Probability {
         /// The option it was given for.
         option: &'static str,
-        /// What was given.
+        /// The value given.
         value: f64,
     },
     /// A correlation that no process can have.
@@ -19,7 +19,7 @@ pub enum ConfigError {
     Correlation {
         /// The option it was given for.
         option: &'static str,
-        /// What was given.
+        /// The value given.
         value: f64,
     },
     /// The ways out of a state have more than all the probability there is.
@@ -27,15 +27,15 @@ pub enum ConfigError {
     Sum {
         /// The option it was given for.
         option: &'static str,
-        /// What they add up to.
+        /// Their sum.
         sum: f64,
     },
-    /// A factor that is negative, infinite or no number.
+    /// A factor that is negative, infinite or not a number.
     #[error("{option}: {value} is no finite number from 0 on")]
     Factor {
         /// The option it was given for.
         option: &'static str,
-        /// What was given.
+        /// The value given.
         value: f64,
     },
     /// Something that must be more than zero.
@@ -65,7 +65,7 @@ pub enum ConfigError {
     TooMany {
         /// The option it was given for.
         option: &'static str,
-        /// What was given.
+        /// The value given.
         value: u64,
         /// The most.
         most: u64,
@@ -76,7 +76,7 @@ pub enum ConfigError {
         /// Packets of the average size that make up `min`.
         least: u64,
     },
-    /// Packets under way are to count against the limit of a queue that is no plain one.
+    /// Packets under way are to count against the limit of a queue that is not a FIFO.
     #[error("single is for queues that are first in, first out")]
     Single,
     /// A rule or packet row that names a pipe that does not exist.
@@ -84,7 +84,7 @@ pub enum ConfigError {
     Missing {
         /// The option it was given for.
         option: &'static str,
-        /// What was given.
+        /// The value given.
         number: usize,
     },
 }

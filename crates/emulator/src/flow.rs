@@ -1,9 +1,9 @@
-//! Which flow a packet belongs to.
+//! The flow of a packet, as a hash.
 
 use crate::random::{Dice, Purpose, mix};
 use sheaf_wire::ip::Ip;
 
-/// A seeded hash of addresses, protocol and ports. Packets that are no IP are of one flow for each
+/// A seeded hash of addresses, protocol and ports. Packets that are not IP are of one flow for each
 /// pair of link addresses.
 pub(crate) fn flow_hash(bytes: &[u8], ip: usize, dice: Dice) -> u64 {
     let mut hash = dice.word(Purpose::FlowHash, 0);

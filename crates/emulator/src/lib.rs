@@ -4,15 +4,15 @@
 //! queues in a row, not the one of NetEm. All of NetEm's impairments and dummynet's pipes are
 //! here, computed in logical time, and decided by seed and packet number.
 //!
-//! * [`link`]: the stage ([`Link`]); [`config`]: what it is; [`packet`]: what goes through it;
+//! * [`link`]: the stage ([`Link`]), its [`config`], and a [`packet`] on its way through;
 //! * [`queue`]: the rate queue and its management;
-//! * [`overhead`]: what packets cost on the wire;
-//! * [`impairment`]: loss models and the fate of packets;
+//! * [`overhead`]: bytes that packets cost on the wire;
+//! * [`loss`]: loss models; `impairment`: all random decisions about a packet;
 //! * [`distribution`]: shapes of random delays, `.dist` files, ping logs;
 //! * [`trace`]: recorded links;
-//! * [`classify`], [`mask`], [`pipes`]: many links, rules for who takes which ([`Pipes`]), and what
-//!   tells flows apart;
-//! * [`cause`], [`ledger`]: why things happened, counted and logged.
+//! * [`classify`], [`mask`], [`pipes`]: many links ([`Pipes`]), rules that send packets through
+//!   them, and masks that decide what a flow is;
+//! * [`cause`], [`accounting`]: causes of drops, delays and changes, counted and logged.
 //!
 //! ```
 //! use sheaf_emulator::{Delay, Link, LinkConfig, Packet};
@@ -32,6 +32,7 @@
 //! # Ok::<(), sheaf_emulator::ConfigError>(())
 //! ```
 
+pub mod accounting;
 pub mod cause;
 pub mod classify;
 pub mod config;
@@ -39,10 +40,10 @@ mod delay_line;
 pub mod distribution;
 mod error;
 mod flow;
-pub mod impairment;
+mod impairment;
 mod jitter;
-pub mod ledger;
 pub mod link;
+pub mod loss;
 mod mark;
 pub mod mask;
 mod normal;
@@ -55,14 +56,14 @@ pub mod trace;
 mod transmitter;
 pub mod units;
 
+pub use accounting::{Backlog, Event, Log, Stats};
 pub use cause::{Cause, Causes};
 pub use classify::{Action, Prefix, Rule};
 pub use config::{Delay, LinkConfig, Reorder, Slot, SlotWait};
 pub use distribution::{DistError, Distribution};
 pub use error::ConfigError;
-pub use impairment::{FourState, Gemodel, Loss};
-pub use ledger::{Backlog, Event, Log, Stats};
 pub use link::Link;
+pub use loss::{FourState, Gemodel, Loss};
 pub use mask::{Bits, Mask};
 pub use overhead::Overhead;
 pub use packet::{Direction, Packet, Segments, Target};

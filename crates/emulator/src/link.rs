@@ -2,20 +2,20 @@
 //!
 //! Principle (UiO 2013): a packet first waits for the link's bandwidth and then travels. Packets
 //! under way are in no buffer, so the queue's limit does not count them; and nothing is saved up
-//! while the link is idle, so there is no burst above the rate. A [single](LinkConfig::single) queue
-//! is the same link with packets under way counted against the limit, as in NetEm.
+//! while the link is idle, so there is no burst above the rate. A [single](LinkConfig::single)
+//! queue is the same link with packets under way counted against the limit, as in NetEm.
 //!
 //! All times are logical. What happened between two calls is worked out in order at the second,
 //! with the times at which it happened; a late call delays packets, but never the ones after them.
 
+use crate::accounting::{Accounting, Backlog, Log, Stats};
 use crate::cause::Cause;
 use crate::config::LinkConfig;
 use crate::delay_line::DelayLine;
 use crate::error::ConfigError;
-use crate::impairment::Fates;
-use crate::ledger::{Backlog, Ledger, Log, Stats};
+use crate::impairment::Impairments;
 use crate::packet::Packet;
-use crate::queue::{AnyQueue, Desk};
+use crate::queue::{AnyQueue, QueueContext};
 use crate::random::{Dice, Purpose};
 use crate::trace::{Row, Trace};
 use crate::transmitter::{Pace, Transmitter};
@@ -29,8 +29,8 @@ pub struct Link {
     queue: AnyQueue,
     transmitter: Transmitter,
     line: DelayLine,
-    fates: Fates,
-    ledger: Ledger,
+    impairments: Impairments,
+    accounting: Accounting,
     /// The logical time up to which everything is worked out.
     clock: Instant,
     last_arrival: Instant,
@@ -41,15 +41,15 @@ pub struct Link {
     next_row: Option<Instant>,
 }
 
-/// The desk at which a queue works, over the parts of the link that it may see.
-macro_rules! desk {
+/// The context of the queue, made of the parts of the link that it may see.
+macro_rules! context {
     ($link:expr) => {
-        &mut Desk {
+        &mut QueueContext {
             now: $link.clock,
             beyond: $link.beyond(),
             ip: $link.config.link_header,
             dice: $link.dice,
-            ledger: &mut $link.ledger,
+            accounting: &mut $link.accounting,
         }
     };
 }
@@ -58,26 +58,26 @@ impl Link {
     /// A link whose random events are those of `seed`.
     pub fn new(config: LinkConfig, seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
-        let fates = Fates::new(&config);
-        Ok(Self::with_fates(config, fates, seed))
+        let impairments = Impairments::new(&config);
+        Ok(Self::with_impairments(config, impairments, seed))
     }
 
     /// A link of the same kind with a seed of its own, that has seen no packet.
     pub(crate) fn like(&self, seed: u64) -> Self {
-        let mut link = Self::with_fates(self.config.clone(), self.fates.anew(), seed);
-        link.ledger.log.clone_from(&self.ledger.log);
+        let mut link = Self::with_impairments(self.config.clone(), self.impairments.anew(), seed);
+        link.accounting.log.clone_from(&self.accounting.log);
         link
     }
 
-    fn with_fates(config: LinkConfig, fates: Fates, seed: u64) -> Self {
+    fn with_impairments(config: LinkConfig, impairments: Impairments, seed: u64) -> Self {
         let dice = Dice::new(seed);
         let mut link = Link {
             dice,
             queue: AnyQueue::new(&config.queue),
             transmitter: Transmitter::new(Pace::Unlimited),
             line: DelayLine::new(config.slot.clone(), dice),
-            fates,
-            ledger: Ledger::default(),
+            impairments,
+            accounting: Accounting::default(),
             clock: Instant::ZERO,
             last_arrival: Instant::ZERO,
             last_ready: Instant::ZERO,
@@ -89,31 +89,31 @@ impl Link {
         link
     }
 
-    /// What the link is.
+    /// The configuration.
     pub fn config(&self) -> &LinkConfig {
         &self.config
     }
 
     /// Makes the link another one at `now`. Nothing that it holds is lost: a new rate applies to
-    /// what waits and to the rest of what is being sent, a new delay to packets that enter the
+    /// waiting packets and to the rest of the one being sent, a new delay to packets that enter the
     /// delay line from now on, new chances to packets that arrive from now on. Drain afterwards.
     pub fn change(&mut self, config: LinkConfig, now: Instant) -> Result<(), ConfigError> {
         config.check()?;
         self.advance(now);
         self.clock = self.clock.max(now);
-        self.fates.change(&config);
+        self.impairments.change(&config);
         self.line.set_slot(config.slot.clone());
         if self.config.queue != config.queue {
-            self.queue.change(&config.queue, desk!(self));
+            self.queue.change(&config.queue, context!(self));
         }
         self.config = config;
         self.enter_row(self.clock);
         Ok(())
     }
 
-    /// Counts by cause, and what is held.
+    /// Counts by cause, and the contents.
     pub fn stats(&self) -> Stats {
-        let mut stats = self.ledger.stats;
+        let mut stats = self.accounting.stats;
         stats.rate_queue = self.queue.backlog();
         stats.rate_queue.join(sending(&self.transmitter));
         stats.delay_line = self.line.backlog();
@@ -126,19 +126,19 @@ impl Link {
         queued == 0 && self.transmitter.packet().is_none()
     }
 
-    /// Tells `log` of every event from now on, or nobody.
+    /// Calls `log` with every event from now on.
     pub fn set_log(&mut self, log: Option<Log>) {
-        self.ledger.log = log;
+        self.accounting.log = log;
     }
 
     /// Takes back a buffer, so that steady traffic needs no new ones.
     pub fn recycle(&mut self, buffer: Vec<u8>) {
-        self.ledger.recycle(buffer);
+        self.accounting.recycle(buffer);
     }
 
     /// A buffer that was used before where there is one; its content is of no meaning.
     pub fn buffer(&mut self) -> Vec<u8> {
-        self.ledger.buffer()
+        self.accounting.buffer()
     }
 
     /// Works out what happens in the rate queue up to `until`.
@@ -158,7 +158,7 @@ impl Link {
         let Some((mut packet, depart, waited)) = self.transmitter.finish() else { return };
         self.clock = self.clock.max(depart);
         if waited {
-            self.ledger.note(&mut packet, Cause::RateQueue, depart);
+            self.accounting.note(&mut packet, Cause::RateQueue, depart);
         }
         self.travel(packet, depart);
         self.begin();
@@ -169,7 +169,7 @@ impl Link {
         if self.transmitter.packet().is_some() {
             return;
         }
-        if let Some(packet) = self.queue.dequeue(desk!(self)) {
+        if let Some(packet) = self.queue.dequeue(context!(self)) {
             if self.next_row.is_some_and(|change| change <= self.clock) {
                 self.enter_row(self.clock);
             }
@@ -198,7 +198,7 @@ impl Link {
         self.transmitter.change(pace, at);
     }
 
-    /// What counts against the limit beside what waits.
+    /// Packets that count against the limit without waiting in the queue.
     fn beyond(&self) -> Backlog {
         let mut beyond = sending(&self.transmitter);
         if self.config.single {
@@ -207,7 +207,7 @@ impl Link {
         beyond
     }
 
-    /// Carries out what was decided about a packet that leaves the rate queue at `at`.
+    /// Carries out the decisions about a packet that leaves the rate queue at `at`.
     fn travel(&mut self, mut packet: Packet, at: Instant) {
         let fate = packet.fate;
         let by_trace = || {
@@ -217,8 +217,8 @@ impl Link {
         };
         if let Some(cause) = fate.lost.or_else(by_trace) {
             let (ip, ecn) = (self.config.link_header, self.config.loss_ecn);
-            if !ecn || !self.ledger.mark(&mut packet, ip, Cause::MarkedLoss, at) {
-                self.ledger.drop(packet, cause, at);
+            if !ecn || !self.accounting.mark(&mut packet, ip, Cause::MarkedLoss, at) {
+                self.accounting.drop(packet, cause, at);
                 return;
             }
         }
@@ -233,9 +233,9 @@ impl Link {
     }
 
     fn copy(&mut self, packet: &mut Packet, at: Instant) -> Packet {
-        self.ledger.note(packet, Cause::Duplicated, at);
-        self.ledger.copies += 1;
-        let mut copy = packet.duplicate(self.ledger.buffer());
+        self.accounting.note(packet, Cause::Duplicated, at);
+        self.accounting.copies += 1;
+        let mut copy = packet.duplicate(self.accounting.buffer());
         let unit = self.dice.unit(Purpose::CopyJitter, packet.number);
         copy.fate.jitter = self.config.delay.distribution.quantile(unit);
         copy.fate.reordered = false;
@@ -249,30 +249,30 @@ impl Link {
         if bits > 0 {
             let bit = self.dice.word(Purpose::CorruptPlace, packet.number) % bits;
             packet.bytes[first + (bit / 8) as usize] ^= 1 << (bit % 8);
-            self.ledger.note(packet, Cause::Corrupted, at);
+            self.accounting.note(packet, Cause::Corrupted, at);
         }
     }
 
     fn put_on_line(&mut self, mut packet: Packet, at: Instant) {
         if self.line.backlog().packets >= self.config.delay_limit as u64 {
-            self.ledger.drop(packet, Cause::DelayLineFull, at);
+            self.accounting.drop(packet, Cause::DelayLineFull, at);
             return;
         }
         let mean = self.row.delay.unwrap_or(self.config.delay.time);
         let jitter = self.config.delay.jitter;
         let delay = if packet.fate.reordered {
-            self.ledger.note(&mut packet, Cause::Reordered, at);
+            self.accounting.note(&mut packet, Cause::Reordered, at);
             Duration::ZERO
         } else if jitter.is_zero() {
             mean
         } else {
-            self.ledger.note(&mut packet, Cause::Jitter, at);
+            self.accounting.note(&mut packet, Cause::Jitter, at);
             let drawn = mean.as_nanos() as f64 + jitter.as_nanos() as f64 * packet.fate.jitter;
-            // The cast takes what is below zero as zero.
+            // The cast takes values below zero as zero.
             Duration::from_nanos(drawn.round() as u64)
         };
         if !delay.is_zero() {
-            self.ledger.note(&mut packet, Cause::Delay, at);
+            self.accounting.note(&mut packet, Cause::Delay, at);
         }
         let mut ready = at + delay;
         if self.config.ordered && !packet.fate.reordered {
@@ -282,7 +282,7 @@ impl Link {
         self.line.push(packet, ready);
     }
 
-    /// The least time between rate queue and departure, so that nobody must be woken before.
+    /// The least time between rate queue and departure: no wake-up is needed before.
     fn least_delay(&self) -> Duration {
         match self.config.delay.jitter.is_zero() && self.config.reorder.is_none() {
             true => self.row.delay.unwrap_or(self.config.delay.time),
@@ -306,15 +306,15 @@ impl Stage for Link {
     fn enqueue(&mut self, mut packet: Packet, now: Instant) -> Result<(), DropReason> {
         packet.arrived = packet.arrived.min(now).max(self.last_arrival);
         self.last_arrival = packet.arrived;
-        self.ledger.take_in(&packet);
+        self.accounting.take_in(&packet);
         self.advance(packet.arrived);
         self.clock = self.clock.max(packet.arrived);
         if self.config.single {
-            // Who has left by now takes no place, whether somebody was woken for it or not.
+            // A packet that has left by now takes no place, even if nobody was woken to fetch it.
             self.line.settle(packet.arrived);
         }
-        packet.fate = self.fates.decide(self.dice, packet.number);
-        self.queue.enqueue(packet, desk!(self))?;
+        packet.fate = self.impairments.decide(self.dice, packet.number);
+        self.queue.enqueue(packet, context!(self))?;
         self.begin();
         // The transmitter is idle only while nothing waits. Had it been idle, this packet would be
         // in it now, unless the queue's management dropped it on its way there.
@@ -331,10 +331,10 @@ impl Stage for Link {
         self.advance(now);
         let (mut packet, leaves, in_slot) = self.line.pop(now)?;
         if in_slot {
-            self.ledger.note(&mut packet, Cause::Slot, leaves);
+            self.accounting.note(&mut packet, Cause::Slot, leaves);
         }
         packet.depart = leaves;
-        self.ledger.give_out(&packet);
+        self.accounting.give_out(&packet);
         Some(packet)
     }
 
@@ -345,12 +345,12 @@ impl Stage for Link {
     }
 
     fn counters(&self) -> Counters {
-        self.ledger.counters
+        self.accounting.counters
     }
 
     fn held(&self) -> u64 {
         let queued = self.queue.backlog().packets + sending(&self.transmitter).packets;
-        queued + self.line.backlog().packets - self.ledger.copies
+        queued + self.line.backlog().packets - self.accounting.copies
     }
 
     /// A duplicate stands for no packet that went in.

@@ -3,7 +3,7 @@
 use sheaf_wire::checksum::fold;
 use sheaf_wire::ecn::Ecn;
 
-/// The TOS or traffic class of the IP packet that begins at `ip`; `None` for what is no IP.
+/// The TOS or traffic class of the IP packet that begins at `ip`; `None` if it is not IP.
 pub fn class(bytes: &[u8], ip: usize) -> Option<u8> {
     match bytes.get(ip..).unwrap_or(&[]) {
         [first, class, ..] if first >> 4 == 4 => Some(*class),
@@ -12,12 +12,12 @@ pub fn class(bytes: &[u8], ip: usize) -> Option<u8> {
     }
 }
 
-/// The ECN field of the IP packet that begins at `ip`; `Ecn::NotEct` for what is no IP.
+/// The ECN field of the IP packet that begins at `ip`; `Ecn::NotEct` if it is not IP.
 pub fn ecn(bytes: &[u8], ip: usize) -> Ecn {
     class(bytes, ip).map_or(Ecn::NotEct, Ecn::from_bits)
 }
 
-/// Marks the packet with CE and answers whether it carries that mark now: false for one whose
+/// Marks the packet with CE and returns whether it carries that mark now: false for one whose
 /// sender does not understand it.
 pub fn mark(bytes: &mut [u8], ip: usize) -> bool {
     match ecn(bytes, ip) {
@@ -71,7 +71,9 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..40), ip in 0usize..50) {
+        fn no_bytes_panic(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..40), ip in 0usize..50,
+        ) {
             mark(&mut bytes, ip);
         }
     }

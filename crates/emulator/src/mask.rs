@@ -1,4 +1,4 @@
-//! What tells one flow from the other: dummynet's `mask` (ipfw(8), "TRAFFIC SHAPER CONFIGURATION").
+//! Masks, which decide what a flow is: dummynet's `mask` (ipfw(8), "TRAFFIC SHAPER CONFIGURATION").
 //!
 //! A flow is what is left of addresses, ports and protocol when every bit that the mask has not is
 //! cleared; each flow gets a pipe of its own.
@@ -56,12 +56,13 @@ pub struct Mask {
     pub destination_port: u16,
 }
 
-/// Why words are no mask.
+/// Error in the words of a mask.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum MaskError {
     /// A word that names no part of a packet.
     #[error(
-        "\"{0}\" is no part of a mask (all, proto, src-ip, dst-ip, src-ip6, dst-ip6, src-port, dst-port)"
+        "\"{0}\" is not part of a mask (all, proto, src-ip, dst-ip, src-ip6, dst-ip6, src-port, \
+         dst-port)"
     )]
     Part(String),
     /// A part without bits, or with ones that cannot be read.
@@ -82,7 +83,7 @@ impl Mask {
         destination_port: u16::MAX,
     };
 
-    /// The flow of a packet. All that is no IP is one flow.
+    /// The flow of a packet. All packets that are not IP are one flow.
     pub(crate) fn key(&self, packet: &Packet, ip: usize) -> Key {
         let mut key: Key = [0; 40];
         let Ok(view) = Ip::parse(packet.bytes.get(ip..).unwrap_or(&[])) else { return key };
@@ -104,8 +105,9 @@ pub(crate) type Key = [u8; 40];
 impl FromStr for Mask {
     type Err = MaskError;
 
-    /// Reads the words of ipfw(8), such as `src-ip 0xffffff00 dst-port 0xffff`. Bits are a hexadecimal
-    /// or decimal number or `/N` for the first N; those of an IPv4 address also 255.255.255.0.
+    /// Reads the words of ipfw(8), such as `src-ip 0xffffff00 dst-port 0xffff`. Bits are a
+    /// hexadecimal or decimal number or `/N` for the first N; those of an IPv4 address also
+    /// 255.255.255.0.
     fn from_str(text: &str) -> Result<Self, MaskError> {
         let mut mask = Mask::default();
         let mut words = text.split_whitespace().peekable();

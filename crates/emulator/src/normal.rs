@@ -7,7 +7,8 @@
 // The constants stand as they were published.
 #![allow(clippy::excessive_precision)]
 
-/// Probability that a standard normal variable is below `x`; accurate to 1e-15, and to a ten-millionth of a tail.
+/// Probability that a standard normal variable is below `x`; accurate to 1e-15, and to a
+/// ten-millionth of a tail.
 pub fn cdf(x: f64) -> f64 {
     let z = x.abs();
     let tail = if z > 37.0 {

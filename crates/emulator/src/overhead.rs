@@ -1,4 +1,4 @@
-//! `rate R [PACKETOVERHEAD [CELLSIZE [CELLOVERHEAD]]]`: what a packet costs on the wire.
+//! `rate R [PACKETOVERHEAD [CELLSIZE [CELLOVERHEAD]]]`: bytes that a packet costs on the wire.
 
 /// Bytes that a packet takes beyond its own, as tc-netem(8) counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

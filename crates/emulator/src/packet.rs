@@ -6,7 +6,7 @@ use crate::random::mix;
 use sheaf_stage::Instant;
 use std::sync::Arc;
 
-/// Which way a packet goes, for rules that tell one direction from the other.
+/// Direction of a packet, for rules that apply to one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// Towards the network.
@@ -25,40 +25,40 @@ pub struct Segments {
     pub payload: u16,
 }
 
-/// A packet, with what a link must know of it and what links did to it.
+/// A packet, with its arrival and direction, and with the record of what links did to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packet {
     /// A whole Ethernet frame or an IP packet; `LinkConfig::link_header` says where IP begins.
     pub bytes: Vec<u8>,
-    /// When it was meant to arrive: the time stamp of its reception or the logical departure from
+    /// Logical arrival: the time stamp of its reception or the logical departure from
     /// the link before, not the time of the call. A link takes it as no later than `now` and no
     /// earlier than the arrival before it.
     pub arrived: Instant,
     /// Its number in its stream, which together with the seed decides its fate.
     pub number: u64,
-    /// When it leaves, by the link's own arithmetic; set by the link.
+    /// Time at which it leaves, by the link's own arithmetic; set by the link.
     pub depart: Instant,
-    /// What links did to it so far.
+    /// Causes of everything that links did to it so far.
     pub causes: Causes,
     /// Set for a super-packet (GSO): it takes the wire as long as its segments do. It counts as one
     /// packet otherwise, is lost whole, and leaves whole when its last segment would have.
     pub segments: Option<Segments>,
-    /// Which queue of a weighted scheduler it takes (DRR, WF2Q+); others ignore it.
+    /// The queue of a weighted scheduler that it takes (DRR, WF2Q+); others ignore it.
     pub queue: u16,
     /// Its direction.
     pub direction: Direction,
     /// The interface it came from, by the caller's numbering.
     pub interface: u16,
-    /// Bytes before the packet that are on no wire, such as a virtio header. Queues and counts leave
-    /// them out; a rate does not, so take them off by [`Overhead::packet`].
+    /// Bytes before the packet that are on no wire, such as a virtio header. Queues and counts
+    /// leave them out; a rate does not, so take them off by [`Overhead::packet`].
     pub prefix: u16,
     copy: bool,
     pub(crate) fate: Fate,
     pub(crate) route: Route,
 }
 
-/// What the random models decided about a packet when it arrived; carried out when it leaves the
-/// rate queue.
+/// Decisions of the random models about a packet, made when it arrived; carried out when it leaves
+/// the rate queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Fate {
     pub lost: Option<Cause>,
@@ -74,11 +74,11 @@ pub(crate) struct Fate {
 pub struct Target {
     /// Its number, from 0.
     pub pipe: usize,
-    /// The queue there, for weighted schedulers; `None` keeps what the packet says.
+    /// The queue there, for weighted schedulers; `None` keeps the packet's own.
     pub queue: Option<u16>,
 }
 
-/// Where a packet stands in its row of pipes.
+/// Position of a packet in its row of pipes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Route {
     /// The pipes it takes; `None` outside of pipes.

@@ -1,17 +1,17 @@
 //! Pipes: packets sorted by rules into links, each flow into its own where asked.
 //!
 //! Source: dummynet (L. Rizzo, "Dummynet: a simple approach to the evaluation of network
-//! protocols", 1997; M. Carbone, L. Rizzo, "Dummynet revisited", 2010). What leaves one pipe of a
+//! protocols", 1997; M. Carbone, L. Rizzo, "Dummynet revisited", 2010). A packet that leaves one pipe of a
 //! row enters the next at its logical departure, and pipes are worked off in the order of their
 //! deadlines, so a row of links behaves as if each were called at every moment. The cost of a
 //! packet grows with the logarithm of the number of pipes at most.
 
+use crate::accounting::{Accounting, Log, Stats};
 use crate::cause::Cause;
 use crate::classify::{Action, Rule, first};
 use crate::config::LinkConfig;
 use crate::error::ConfigError;
 use crate::flow::fold;
-use crate::ledger::{Ledger, Log, Stats};
 use crate::link::Link;
 use crate::mask::{Key, Mask};
 use crate::packet::{Packet, Route, Target};
@@ -24,7 +24,7 @@ use std::collections::{HashMap, VecDeque};
 pub struct PipeConfig {
     /// The link. Weighted schedulers are queues of it.
     pub link: LinkConfig,
-    /// What tells flows apart; `None`: one link for all.
+    /// Bits by which flows differ; `None`: one link for all.
     pub mask: Option<Mask>,
     /// Most links made for flows, 1 or more. Beyond it a flow takes the link that has been idle
     /// longest; while none is idle, flows without a link share one more.
@@ -51,7 +51,7 @@ impl PipeConfig {
     }
 }
 
-/// What a pipe did.
+/// Counters of a pipe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PipeStats {
     /// The sum over its links, those that are gone included.
@@ -69,7 +69,7 @@ pub struct PipeStats {
 /// Rules and pipes.
 #[derive(Debug)]
 pub struct Pipes {
-    /// Where IP begins.
+    /// Offset of the IP header.
     ip: usize,
     dice: Dice,
     rules: Vec<Rule>,
@@ -79,7 +79,7 @@ pub struct Pipes {
     deadlines: IndexedHeap<Instant>,
     /// Packets on their way out.
     leaving: VecDeque<Packet>,
-    ledger: Ledger,
+    accounting: Accounting,
     last_arrival: Instant,
 }
 
@@ -93,9 +93,9 @@ struct Pipe {
     /// The links of flows, and of those the ones that hold nothing, by when they were used last.
     flows: Vec<u32>,
     idle: IndexedHeap<Instant>,
-    /// Places among them whose link belongs to nobody.
+    /// Places among them whose link belongs to no flow.
     free: Vec<u32>,
-    /// What links did that are gone.
+    /// Counters of links that are gone.
     gone: Stats,
     gone_drops: Counters,
     reused: u64,
@@ -123,12 +123,12 @@ impl Pipes {
             links: Vec::new(),
             deadlines: IndexedHeap::default(),
             leaving: VecDeque::new(),
-            ledger: Ledger::default(),
+            accounting: Accounting::default(),
             last_arrival: Instant::ZERO,
         }
     }
 
-    /// Adds a pipe and answers its number.
+    /// Adds a pipe and returns its number.
     pub fn add(&mut self, config: PipeConfig) -> Result<usize, ConfigError> {
         if config.max_flows == 0 {
             return Err(ConfigError::Zero { option: "flows of a pipe" });
@@ -136,7 +136,7 @@ impl Pipes {
         let number = self.pipes.len();
         let seed = self.dice.word(Purpose::Pipe, number as u64);
         let mut link = Link::new(config.link.clone(), seed)?;
-        link.set_log(self.ledger.log.clone());
+        link.set_log(self.accounting.log.clone());
         let shared = self.links.len() as u32;
         self.links.push(Entry { link, pipe: number, flow: None, used: Instant::ZERO });
         self.pipes.push(Pipe {
@@ -184,7 +184,7 @@ impl Pipes {
         Ok(())
     }
 
-    /// What a pipe did; `None` when there is none of this number. Adds up over all links, so it is
+    /// Counters of a pipe; `None` when it does not exist. Adds up over all links, so it is
     /// for reports, as the balance is.
     pub fn stats(&self, pipe: usize) -> Option<PipeStats> {
         let state = self.pipes.get(pipe)?;
@@ -197,12 +197,12 @@ impl Pipes {
         Some(PipeStats { links, flows, reused, expired, crowded })
     }
 
-    /// Tells `log` of every event in every pipe from now on, or nobody.
+    /// Calls `log` with every event in every pipe from now on.
     pub fn set_log(&mut self, log: Option<Log>) {
         for entry in &mut self.links {
             entry.link.set_log(log.clone());
         }
-        self.ledger.log = log;
+        self.accounting.log = log;
     }
 
     /// Works off all deadlines up to `until`, in their order.
@@ -210,7 +210,7 @@ impl Pipes {
         while self.step(until) {}
     }
 
-    /// Works off the next deadline if it is no later than `until`.
+    /// Works off the next deadline unless it is later than `until`.
     fn step(&mut self, until: Instant) -> bool {
         let Some((at, index)) = self.deadlines.first().filter(|(at, _)| *at <= until) else {
             return false;
@@ -269,7 +269,7 @@ impl Pipes {
             pipe.crowded += 1;
             return pipe.shared;
         };
-        // The seed is the flow's, so its fate does not depend on who came before it.
+        // The seed is the flow's, so its fate does not depend on the flows before it.
         let link = self.links[pipe.shared as usize].link.like(fold(pipe.seed, &key));
         if let Some(entry) = self.links.get_mut(index as usize) {
             let old = std::mem::replace(&mut entry.link, link);
@@ -342,13 +342,13 @@ impl Stage for Pipes {
         self.advance(at);
         (packet.arrived, packet.depart) = (at, at);
         packet.route = Route::default();
-        self.ledger.counters.packets_in += u64::from(!packet.is_copy());
+        self.accounting.counters.packets_in += u64::from(!packet.is_copy());
         match first(&self.rules, &packet, self.ip, self.dice).map(|rule| &rule.action) {
             None | Some(Action::Pass) => {
                 self.leaving.push_back(packet);
                 Ok(())
             }
-            Some(Action::Deny) => Err(self.ledger.turn_away(packet, Cause::Denied, at)),
+            Some(Action::Deny) => Err(self.accounting.turn_away(packet, Cause::Denied, at)),
             Some(Action::Pipes(row)) => {
                 packet.route.row = Some(row.clone());
                 self.forward(packet, at)
@@ -359,7 +359,7 @@ impl Stage for Pipes {
     fn dequeue(&mut self, now: Instant) -> Option<Packet> {
         while self.leaving.is_empty() && self.step(now) {}
         let packet = self.leaving.pop_front()?;
-        self.ledger.counters.packets_out += u64::from(!packet.is_copy());
+        self.accounting.counters.packets_out += u64::from(!packet.is_copy());
         Some(packet)
     }
 
@@ -369,7 +369,7 @@ impl Stage for Pipes {
     }
 
     fn counters(&self) -> Counters {
-        let mut counters = self.ledger.counters;
+        let mut counters = self.accounting.counters;
         self.pipes.iter().for_each(|pipe| add_drops(&mut counters, &pipe.gone_drops));
         self.links.iter().for_each(|entry| add_drops(&mut counters, &entry.link.counters()));
         counters

@@ -7,7 +7,7 @@
 
 use crate::error::ConfigError;
 
-/// What a draw is for. Draws for different purposes are independent.
+/// Purpose of a draw. Draws for different purposes are independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Purpose {
@@ -90,7 +90,7 @@ impl Chance {
     }
 }
 
-/// Refuses what is no probability.
+/// Refuses a value that is not a probability.
 pub(crate) fn probability(option: &'static str, value: f64) -> Result<(), ConfigError> {
     match (0.0..=1.0).contains(&value) {
         true => Ok(()),
@@ -106,7 +106,7 @@ pub(crate) fn factors(option: &'static str, values: &[f64]) -> Result<(), Config
     }
 }
 
-/// Refuses what is no correlation that a process can have.
+/// Refuses a correlation that a process cannot have.
 pub(crate) fn correlation(option: &'static str, value: f64) -> Result<(), ConfigError> {
     match (0.0..1.0).contains(&value) {
         true => Ok(()),

@@ -5,7 +5,7 @@
 //! rate in bit/s does as much in each nanosecond, so everything is whole numbers. A departure is
 //! rounded up to a nanosecond, never early; what the link did in the rest of that nanosecond
 //! counts for the next packet if that one was waiting, so no error adds up. A change of the rate
-//! applies to what is left of the packet that is being sent.
+//! applies to the rest of the packet that is being sent.
 
 use crate::packet::Packet;
 use crate::trace::Opportunities;
@@ -18,10 +18,10 @@ const BYTE: u64 = 8 * 1_000_000_000;
 /// A packet on the wire is taken as no longer than this, so that its work fits into 64 bits.
 const LONGEST: u64 = 1 << 31;
 
-/// What a link sends by.
+/// Pace at which a link sends.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Pace {
-    /// Everything at once.
+    /// Without limit.
     Unlimited,
     /// A constant rate.
     Rate(Bitrate),
@@ -35,7 +35,7 @@ struct Job {
     packet: Packet,
     /// From when on `work` counts.
     since: Instant,
-    /// What was left to do then.
+    /// Work that was left then.
     work: u64,
     depart: Instant,
     waited: bool,
@@ -75,8 +75,8 @@ impl Transmitter {
         self.job.as_ref().map(|job| &job.packet)
     }
 
-    /// When the packet that is being sent leaves; `None` without one, or when it never does at
-    /// this pace.
+    /// Time at which the packet that is being sent leaves; `None` without one, or when it never
+    /// does at this pace.
     pub fn depart(&self) -> Option<Instant> {
         self.job.as_ref().map(|job| job.depart).filter(|depart| *depart < Instant::MAX)
     }
@@ -95,7 +95,7 @@ impl Transmitter {
         self.job = Some(Job { packet, since, work, depart, waited });
     }
 
-    /// Ends with the packet that is being sent; answers it, its departure, and whether it had to
+    /// Ends with the packet that is being sent; returns it, its departure, and whether it had to
     /// wait for others.
     pub fn finish(&mut self) -> Option<(Packet, Instant, bool)> {
         let job = self.job.take()?;
@@ -108,7 +108,7 @@ impl Transmitter {
         Some((job.packet, job.depart, job.waited))
     }
 
-    /// Goes on at another pace from `now`, which is not after the departure of what is being sent.
+    /// Goes on at another pace from `now`, which is not after the departure of the packet in hand.
     pub fn change(&mut self, pace: Pace, now: Instant) {
         if pace == self.pace {
             return;
@@ -130,7 +130,7 @@ impl Transmitter {
         }
     }
 
-    /// When `work` that begins at `since` is done.
+    /// Time at which `work` that begins at `since` is done.
     fn finish_time(&mut self, since: Instant, work: u64) -> Instant {
         match &self.pace {
             Pace::Unlimited => since,

@@ -36,8 +36,8 @@ pub fn time(text: &str, bare: Duration) -> Option<Duration> {
     (nanos <= 1e18).then(|| Duration::from_nanos(nanos as u64))
 }
 
-/// Bytes: a number and one of nothing or `b`, `k` or `kb` (1024), `m` or `mb` (1024²), `kbit` (1000/8),
-/// `mbit`, as in tc(8).
+/// Bytes: a number and one of nothing or `b`, `k` or `kb` (1024), `m` or `mb` (1024²), `kbit`
+/// (1000/8), `mbit`, as in tc(8).
 pub fn size(text: &str) -> Option<u64> {
     let (number, unit) = split(text)?;
     let factor = match unit.to_ascii_lowercase().as_str() {
@@ -60,8 +60,8 @@ pub fn chance(text: &str) -> Option<f64> {
     }
 }
 
-/// Classes, separated by commas: DSCP 0 to 63, ranges such as 8-15, or names: `be`, `le`, `va`, `ef`,
-/// `cs0` to `cs7`, `af11` to `af43` (RFC 2474, 2597, 3246, 5865, 8622).
+/// Classes, separated by commas: DSCP 0 to 63, ranges such as 8-15, or names: `be`, `le`, `va`,
+/// `ef`, `cs0` to `cs7`, `af11` to `af43` (RFC 2474, 2597, 3246, 5865, 8622).
 pub fn classes(text: &str) -> Option<Vec<u8>> {
     let mut classes = Vec::new();
     for part in text.split(',') {

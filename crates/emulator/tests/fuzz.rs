@@ -34,7 +34,7 @@ fn play(config: LinkConfig, rng: &mut Rng) {
     }
 }
 
-/// Gives every file of the corpus, then damaged ones; answers how many were accepted.
+/// Gives every file of the corpus, then damaged ones; returns how many were accepted.
 fn run(name: &str, mut accept: impl FnMut(&str, &mut Rng) -> bool) {
     let mut fuzzer = fuzzer(name);
     let (mut bytes, mut accepted, rounds) = (Vec::new(), 0, fuzzer.rounds());

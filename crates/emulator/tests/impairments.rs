@@ -31,7 +31,7 @@ fn check_mean(what: &str, series: &[f64], expected: f64) {
     assert!(error <= 0.1 * expected.abs().max(0.1), "{what}: the interval ± {error} is too wide");
 }
 
-/// Sends packets 1 s apart through a link; answers for each whether `event` happened to it.
+/// Sends packets 1 s apart through a link; returns for each whether `event` happened to it.
 fn events(config: LinkConfig, event: impl Fn(&Packet) -> bool) -> Vec<bool> {
     let mut link = Link::new(config, 5).unwrap();
     let mut happened = Vec::new();
@@ -51,7 +51,7 @@ fn events(config: LinkConfig, event: impl Fn(&Packet) -> bool) -> Vec<bool> {
     happened
 }
 
-/// Which packets were lost.
+/// For each packet, whether it was lost.
 fn losses(loss: Loss) -> Vec<bool> {
     let config = LinkConfig { loss, ..LinkConfig::default() };
     events(config, |_| true).iter().map(|arrived| !arrived).collect()

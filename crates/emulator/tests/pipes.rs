@@ -86,7 +86,7 @@ fn each_condition_of_a_rule_tells_packets_apart() {
     for rule in miss {
         assert!(!denies(rule.clone(), &packet), "{rule:?}");
     }
-    // What is no IP matches only rules that ask nothing about IP.
+    // A packet that is not IP matches only rules without conditions on IP.
     let other = Packet::new(vec![0; 40], Instant::ZERO, 0);
     assert!(denies(Rule::default(), &other));
     assert!(!denies(Rule { source_ports: 0..=65534, ..Rule::default() }, &other));

@@ -39,7 +39,7 @@ struct Stream {
     mbps: f64,
 }
 
-/// What became of a stream in the second half of a run.
+/// Result of a stream in the second half of a run.
 #[derive(Debug, Default, Clone)]
 struct Outcome {
     sent: u64,

@@ -31,7 +31,7 @@ struct Service {
     busy: Vec<bool>,
 }
 
-/// Offers packets (microsecond, queue, bytes) and answers all services in their order.
+/// Offers packets (microsecond, queue, bytes) and returns all services in their order.
 fn serve(link: &mut Link, queues: usize, offers: &[(u64, usize, usize)]) -> Vec<Service> {
     let mut services: Vec<Service> = Vec::new();
     let (mut waiting, mut offers) = (vec![0i64; queues], offers.iter().peekable());
@@ -152,10 +152,11 @@ proptest! {
             let share = f64::from(*weight) / f64::from(all);
             let own = offers.iter().filter(|(_, of, _)| *of == queue).map(|(_, _, len)| *len).max();
             let own = own.unwrap_or(0) as f64;
-            // Bennett and Zhang, definition 2 and theorem 4: a packet that finds Q bytes of its queue
-            // with it is gone after Q / share bytes of all queues and no more than the index on top,
-            // which is L_i + (L_max - L_i) · share in bytes of its own queue. Virtual time moves by
-            // whole packets, when one is chosen: who comes while it is sent is behind all of it.
+            // Bennett and Zhang, definition 2 and theorem 4: a packet that finds Q bytes of its
+            // queue with it is gone after Q / share bytes of all queues and no more than the index
+            // on top, which is L_i + (L_max - L_i) · share in bytes of its own queue. Virtual time
+            // moves by whole packets, when one is chosen: who comes while it is sent is behind all
+            // of it.
             let index = own + (LARGEST as f64 - own) * share + LARGEST as f64 * share;
             for first in 0..services.len() {
                 let (mut sent, mut total) = (0.0, 0.0);

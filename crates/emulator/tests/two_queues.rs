@@ -1,4 +1,4 @@
-//! What the two queues are for, on the example of the thesis, and changes in the middle of it.
+//! The purpose of the two queues, on the example of the thesis, and changes in the middle of it.
 
 use proptest::prelude::*;
 use sheaf_emulator::queue::codel::CodelConfig;
@@ -101,7 +101,9 @@ fn kinds() -> impl Strategy<Value = QueueConfig> {
 proptest! {
     #[test]
     fn changes_under_load_lose_nothing_and_send_nothing_above_the_rate(
-        changes in proptest::collection::vec((1u64..50_000_000, 0u64..200, 1u64..100, kinds()), 1..12),
+        changes in proptest::collection::vec(
+            (1u64..50_000_000, 0u64..200, 1u64..100, kinds()), 1..12,
+        ),
     ) {
         let limit = Limit::Packets(1_000_000);
         let queue = QueueConfig::Fifo(FifoConfig { limit, drop_head: false });
@@ -137,6 +139,7 @@ proptest! {
         managed += link.stats().count(Cause::Codel);
         got.sort_unstable();
         got.dedup();
-        prop_assert_eq!(got.len() as u64 + managed, sent, "each once, but what CoDel meant to drop");
+        let all = got.len() as u64 + managed;
+        prop_assert_eq!(all, sent, "each once, but what CoDel meant to drop");
     }
 }

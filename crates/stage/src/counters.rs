@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-/// Why a packet was dropped. Dropping is an outcome, not an error; every drop has one reason.
+/// Reason for which a packet was dropped. Dropping is an outcome, not an error; every drop has one
+/// reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -15,7 +16,7 @@ pub enum DropReason {
     RetryLimit,
     /// No station can hear the sender, or the destination does not exist.
     Unreachable,
-    /// The bytes are no packet that this stage can carry.
+    /// The bytes are not a packet that this stage can carry.
     Malformed,
     /// A frame that is larger than the link carries.
     TooBig,
@@ -23,11 +24,11 @@ pub enum DropReason {
     QueueManagement,
     /// An emulated loss model lost it.
     LossModel,
-    /// A classifier's rule says that it shall not pass.
+    /// A rule of a classifier denied it.
     Denied,
     /// A copy of a packet that came before.
     Duplicate,
-    /// A sequence number so far from the expected one that its place is not known.
+    /// A sequence number too far from the expected one to be placed.
     OutOfWindow,
 }
 
@@ -71,7 +72,7 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// Packets in, out, dropped by reason. What is held is the difference.
+/// Packets in, out, dropped by reason. The difference is held.
 ///
 /// Counted in *packets as they came in*: a frame that carries 20 packets counts 20 out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,10 +111,10 @@ impl Counters {
         self.dropped.iter().sum()
     }
 
-    /// Packets that are inside the stage, by the balance.
+    /// Packets held by the stage, by the balance.
     ///
     /// # Panics
-    /// When more left than came in: the stage has a fault.
+    /// If more left than came in: the stage has a fault.
     pub fn held(&self) -> u64 {
         self.packets_in
             .checked_sub(self.packets_out + self.dropped_total())

@@ -1,8 +1,8 @@
-//! A binary heap over small integers whose keys can change: which queue is the oldest, which node
-//! has the next deadline.
+//! A binary heap over small integers whose keys can change: finds the oldest queue, or the node
+//! with the next deadline.
 //!
-//! The standard heap cannot change or remove an element in the middle; this one remembers where
-//! each stands. All changes cost O(log n); storage grows to the largest number of elements once.
+//! The standard heap cannot change or remove an element in the middle; this one keeps the place of
+//! each. All changes cost O(log n); storage grows to the largest number of elements once.
 
 /// Elements `0..n` ordered by a key, smallest first.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         }
     }
 
-    /// Moves the entry at `at` towards the root until its parent is smaller; answers its place.
+    /// Moves the entry at `at` towards the root until its parent is smaller; returns its place.
     fn rise(&mut self, mut at: usize) -> usize {
         while at > 0 {
             let parent = (at - 1) / 2;

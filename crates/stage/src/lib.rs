@@ -6,7 +6,7 @@
 //! operation sequence, and compared with its eBPF twin packet by packet.
 //!
 //! * [`time`]: [`Instant`], [`Duration`]: nanoseconds on an abstract clock;
-//! * [`rate`]: [`Bitrate`] and what it makes of bytes;
+//! * [`rate`]: [`Bitrate`], and the time that bytes take at it;
 //! * [`stage`]: the [`Stage`] trait and its contract;
 //! * [`counters`]: the balance sheet of a stage, with a [`DropReason`] for every loss;
 //! * [`heap`]: the smallest of many keys that change, for deadlines;

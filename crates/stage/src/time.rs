@@ -1,4 +1,4 @@
-//! Time as stages know it: nanoseconds since the start of an abstract clock.
+//! Time of stages: nanoseconds since the start of an abstract clock.
 //!
 //! Durations are the standard library's. The instant is our own because `std::time::Instant`
 //! can only be made by reading the machine's clock, which a stage must never do.
@@ -86,7 +86,7 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// A duration in whole nanoseconds, saturated to what an [`Instant`] can count.
+/// A duration in whole nanoseconds, saturated to the range of an [`Instant`].
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

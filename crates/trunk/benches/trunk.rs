@@ -3,7 +3,7 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_trunk::{
-    Arrival, Care, Endpoint, EndpointConfig, Fill, Flow, LinkConfig, LinkId, ReorderConfig,
+    Arrival, DeliveryMode, Endpoint, EndpointConfig, Fill, Flow, LinkConfig, LinkId, ReorderConfig,
     Resequencer, Transmit,
 };
 use sheaf_wire::trunk::{Packing, Predecessor};
@@ -49,7 +49,7 @@ fn through_both_ends(c: &mut Criterion) {
             bench.iter(|| {
                 for _ in 0..PACKETS {
                     now += Duration::from_micros(1);
-                    let _ = a.handle_packet(&packet, Care::Order, now);
+                    let _ = a.handle_packet(&packet, DeliveryMode::Order, now);
                     while let Some(Transmit { link, .. }) = a.poll_transmit(now, &mut frame) {
                         std::hint::black_box((link, &frame));
                     }
@@ -66,7 +66,7 @@ fn through_both_ends(c: &mut Criterion) {
             bench.iter(|| {
                 for _ in 0..PACKETS {
                     now += Duration::from_micros(1);
-                    let _ = a.handle_packet(&packet, Care::Order, now);
+                    let _ = a.handle_packet(&packet, DeliveryMode::Order, now);
                     while let Some(Transmit { link, .. }) = a.poll_transmit(now, &mut frame) {
                         b.handle_frame(link, None, &frame, now);
                         while let Some(packet) = b.poll_deliver(now) {

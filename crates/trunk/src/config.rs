@@ -1,23 +1,64 @@
 //! Parameters of both directions, checked.
 
-use crate::schedule::Scheduler;
 use sheaf_stage::{Bitrate, Duration};
 use sheaf_wire::trunk::{HEADER_LEN, MIN_OPAQUE};
 use thiserror::Error;
 
+/// Rule that picks the link of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheduler {
+    /// NCTU: in turn, passing over busy links.
+    RoundRobin,
+    /// Surplus Round Robin with markers (SIGCOMM 1996); a baseline. Both ends must use it.
+    Srr,
+    /// Trigger Round Robin (1998); a baseline. Both ends must use it.
+    Trr,
+    /// The link on which the packet would arrive first; the default.
+    Earliest,
+    /// A copy on every link.
+    Redundant,
+}
+
+impl Scheduler {
+    /// Every scheduler, in the order of their declaration.
+    pub const ALL: [Scheduler; 5] = [
+        Scheduler::RoundRobin,
+        Scheduler::Srr,
+        Scheduler::Trr,
+        Scheduler::Earliest,
+        Scheduler::Redundant,
+    ];
+
+    /// The name used in settings and statistics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Scheduler::RoundRobin => "round-robin",
+            Scheduler::Srr => "srr",
+            Scheduler::Trr => "trr",
+            Scheduler::Earliest => "earliest",
+            Scheduler::Redundant => "redundant",
+        }
+    }
+
+    /// Whether the receiver must follow the sender's rounds instead of the sequence numbers.
+    pub const fn strict(self) -> bool {
+        matches!(self, Scheduler::Srr | Scheduler::Trr)
+    }
+}
+
 /// Parameters of a [`Sender`](crate::Sender). The defaults are those of `sheaf trunk`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SenderConfig {
-    /// Who decides which link a packet takes; `earliest`.
+    /// Rule that picks the link of a packet; `earliest`.
     pub scheduler: Scheduler,
     /// Largest frame in bytes, trunk header included, without the carrier's headers,
     /// 128..=65535; 1508: a packet of 1500 bytes and the header.
     pub frame: u16,
-    /// What packets are: IP (true) or Ethernet frames; IP.
+    /// Packets are IP packets (true) or Ethernet frames; IP.
     pub ip: bool,
     /// Whether small packets that wait share a frame; yes.
     pub aggregate: bool,
-    /// How long packets may wait for one link; 100 ms.
+    /// Time that packets may wait for one link; 100 ms.
     pub queue: Duration,
     /// Packets of at least this many can wait for one link, however slow it is; 16.
     pub queue_packets: usize,
@@ -49,13 +90,13 @@ impl Default for SenderConfig {
 }
 
 impl SenderConfig {
-    /// How long packets may wait for all links on and on before single ones are dropped: the busy
-    /// share of the queue.
+    /// Time that packets may wait for every link before single ones are dropped: the busy share of
+    /// the queue.
     pub fn target(&self) -> Duration {
         self.queue * u32::from(self.busy_percent) / 100
     }
 
-    /// Whether the parameters make sense together.
+    /// Checks that the parameters make sense together.
     pub fn check(&self) -> Result<(), ConfigError> {
         if usize::from(self.frame) < 128 {
             return Err(ConfigError::Frame { frame: self.frame });
@@ -94,7 +135,7 @@ pub struct ReorderConfig {
     pub min_timer: Duration,
     /// The timer never grows above this; 500 ms.
     pub max_timer: Duration,
-    /// What each packet that comes too late adds to the timer; 1 ms (NCTU).
+    /// Time that each packet that comes too late adds to the timer; 1 ms (NCTU).
     pub late_step: Duration,
     /// Adjusting timer: without a late packet for this long the timer halves; 1 s (NCTU).
     pub adjust: Duration,
@@ -115,7 +156,7 @@ impl Default for ReorderConfig {
 }
 
 impl ReorderConfig {
-    /// Whether the parameters make sense together.
+    /// Checks that the parameters make sense together.
     pub fn check(&self) -> Result<(), ConfigError> {
         if !self.window.is_power_of_two() || !(512..=32_768).contains(&self.window) {
             return Err(ConfigError::Window { window: self.window });
@@ -159,7 +200,7 @@ impl Default for EndpointConfig {
 }
 
 impl EndpointConfig {
-    /// Whether the parameters make sense together.
+    /// Checks that the parameters make sense together.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.sender.check()?;
         self.reorder.check()?;

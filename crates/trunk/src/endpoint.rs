@@ -6,7 +6,7 @@
 //! [`Endpoint::next_deadline`].
 //!
 //! * *Sessions.* Each run of an end has a session, a random number. Hellos exchange them, once
-//!   every 100 ms on every link until both ends know and accept each other's. An end that has a
+//!   every 100 ms on every link until both ends accept each other's. An end that has a
 //!   session accepts another one only from a hello that names its own, so a forged or stale hello
 //!   changes nothing; sessions that were replaced are never accepted again. Data of an unknown
 //!   session is refused.
@@ -30,18 +30,20 @@ use crate::inbound::{Inbound, micros};
 use crate::link::{Fill, LinkConfig, LinkStats};
 use crate::order::Order;
 use crate::resequencer::{Arrival, Delivery, ReorderStats};
-use crate::sender::{Care, LinkId, Sender, is_urgent};
+use crate::sender::{DeliveryMode, LinkId, Sender, is_urgent};
 use outcome::{FrameKind, Received, Refusal, Transmit};
 use remote::{Address, Origin, Remote};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::trunk::{Data, Frame, Marker, Packets, Report, tag};
 
-/// Buffers kept for reuse.
+/// Buffers kept for reuse, so that steady traffic allocates none: as many as the receiver's window
+/// can hold.
 const SPARE: usize = 4096;
-/// Replaced sessions that are remembered.
+/// Replaced sessions that are remembered, so that a replayed hello of one of the last starts of the
+/// other end is refused.
 const RETIRED: usize = 8;
 
-/// What happened at one end of a trunk.
+/// Counters of one end of a trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointStats {
     /// Packets handed up to the host.
@@ -54,15 +56,15 @@ pub struct EndpointStats {
     pub unknown_link: u64,
     /// Sessions of the other end that were accepted.
     pub sessions: u64,
-    /// What the resequencer did; all zero under `srr` and `trr`.
+    /// Counters of the resequencer; all zero under `srr` and `trr`.
     pub reorder: ReorderStats,
-    /// Frames that came a second time.
+    /// Frames received a second time.
     pub duplicates: u64,
     /// The longest reordering timer of all flows.
     pub timer: Duration,
 }
 
-/// What was received on one link.
+/// Counters of the frames received on one link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkReceived {
     /// Frames of the current session.
@@ -87,7 +89,7 @@ struct Path<A> {
     last_report_sent: Option<Instant>,
     /// Data frames received since the last report was sent.
     received_since_report: u32,
-    /// When data was last sent, if after the last report.
+    /// Time at which data was last sent, if after the last report.
     last_data_sent: Option<Instant>,
     /// Data was received, and no report since: the other end owes one.
     report_due: bool,
@@ -99,8 +101,8 @@ struct Path<A> {
     moves: u64,
 }
 
-/// The sender of an unproven hello, to be replied to where it is. Kept apart from the other end,
-/// so that whoever sends hellos neither diverts nor delays what the other end gets.
+/// The sender of an unproven hello, which gets one reply at its address. It is kept apart from the
+/// other end, so that a flood of hellos neither diverts nor delays the other end's frames.
 #[derive(Clone, Copy, Debug)]
 struct Guest<A> {
     address: A,
@@ -192,7 +194,7 @@ impl<A: Address> Endpoint<A> {
         }
     }
 
-    /// Removes a link; what waits for it takes the others.
+    /// Removes a link; packets that wait for it take the others.
     pub fn remove_link(&mut self, id: LinkId, now: Instant) {
         self.link_down(id, now);
         self.sender.remove_link(id, now);
@@ -201,7 +203,7 @@ impl<A: Address> Endpoint<A> {
         }
     }
 
-    /// The carrier of a link failed.
+    /// Notes that the carrier of a link failed.
     pub fn link_down(&mut self, id: LinkId, now: Instant) {
         if let Some(path) = self.path(id) {
             path.carrier = false;
@@ -210,7 +212,7 @@ impl<A: Address> Endpoint<A> {
         }
     }
 
-    /// The carrier of a link works again: it is probed at once.
+    /// Notes that the carrier of a link works again; the link is probed immediately.
     pub fn link_up(&mut self, id: LinkId) {
         if let Some(path) = self.path(id) {
             path.carrier = true;
@@ -228,11 +230,11 @@ impl<A: Address> Endpoint<A> {
     pub fn handle_packet(
         &mut self,
         packet: &[u8],
-        care: Care,
+        mode: DeliveryMode,
         now: Instant,
     ) -> Result<(), DropReason> {
         let flow = Flow::of_packet(packet, self.config.sender.ip);
-        self.sender.send(packet, flow, care, now)
+        self.sender.send(packet, flow, mode, now)
     }
 
     /// Takes a frame that came on link `id` from the address `from`; `None` where the carrier has
@@ -294,7 +296,7 @@ impl<A: Address> Endpoint<A> {
                 Ok((FrameKind::Report, None))
             }
             Ok(Frame::Report(_)) => Err(Refusal::UnknownSession),
-            // What follows carries 8 bits of the session at most: too few for a new address.
+            // All other frames carry 8 bits of the session at most: too few for a new address.
             _ if candidate.is_some() => Err(Refusal::Stranger),
             Ok(Frame::Data(data)) if self.has_tag(data.repr.tag) => {
                 Ok((FrameKind::Data, self.handle_data(id, &data, len, now).err()))
@@ -368,12 +370,12 @@ impl<A: Address> Endpoint<A> {
         control.chain(silence).chain(sender).chain(self.order.next_deadline()).min()
     }
 
-    /// Whether both ends know and accept each other's session.
+    /// Whether both ends accept each other's session.
     pub fn is_established(&self) -> bool {
         self.peer.is_some() && self.acknowledged
     }
 
-    /// What happened at this end.
+    /// Counters of this end.
     pub fn stats(&self) -> EndpointStats {
         EndpointStats {
             reorder: self.order.numbers().map(|order| order.stats()).unwrap_or_default(),
@@ -388,7 +390,7 @@ impl<A: Address> Endpoint<A> {
         self.sender.stats(id, now)
     }
 
-    /// What was received on a link.
+    /// Counters of the frames received on a link.
     pub fn link_received(&self, id: LinkId) -> Option<LinkReceived> {
         let path = self.paths.get(id.index())?.as_ref()?;
         let Path { inbound, strangers, moves, .. } = path;
@@ -410,7 +412,7 @@ impl<A: Address> Endpoint<A> {
         self.order.counters()
     }
 
-    /// The sending half, to look at.
+    /// The sending half, for its counters.
     pub fn sender(&self) -> &Sender {
         &self.sender
     }

@@ -1,38 +1,45 @@
 //! Never worse than the best single link: measured while running.
 //!
-//! Principle: once a second the bytes delivered by all links are held against what the best of
-//! them was found to carry. If they are less, although packets are lost elsewhere or come too
-//! late, and if so for two seconds, then perhaps the other links spoil what the best alone would do (TCP takes loss and
-//! disorder for congestion). So the best link carries everything for two seconds. If more is
-//! delivered in the second of them than before, it stays so for a while, and all are tried again
-//! then; if not, all are used again at once, and the next trial waits longer.
+//! Principle: once a second the bytes delivered by all links are compared with the rate of the best
+//! of them. If for two seconds they are less, and packets are lost on other links or come too late,
+//! then perhaps the other links spoil what the best alone would carry (TCP takes loss and disorder
+//! for congestion). So the best link carries everything for two seconds. If more is delivered in
+//! the second of them than before, it stays so for a while, and all are tried again then; if not,
+//! all are used again immediately, and the next trial waits longer.
 
 use crate::link::Link;
 use sheaf_stage::{Duration, Instant};
 
+/// Time over which delivered bytes are compared: long against a round trip and the steps of TCP.
 const EPOCH: Duration = Duration::from_secs(1);
-/// The first time that a finding stands; doubles each time it is found again.
-const STANDS: Duration = Duration::from_secs(10);
-const STANDS_MAX: Duration = Duration::from_secs(300);
-/// Loss beside the best link that makes it worth a trial.
+/// Time for which the first result of a trial is valid; it doubles with each trial up to the most.
+const VALID: Duration = Duration::from_secs(10);
+const VALID_MOST: Duration = Duration::from_secs(300);
+/// Loss on a link that is not the best, above which a trial is worth it: less does not explain that
+/// the trunk is slower than its best link.
 const LOSS: f64 = 0.003;
+/// A result is better or worse by more than one part in this many: less is chance.
+const MARGIN: u64 = 32;
+/// The links are compared only while they carry at least one part in this many of the best one's
+/// rate: else the application asks for no more.
+const DEMAND: u64 = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// All links; no trial before this. `low`: what was delivered in the second before, if that
-    /// was too little.
+    /// All links; no trial before `until`. `low`: bytes delivered in the second before, if these
+    /// were too few.
     All { until: Instant, low: Option<u64> },
-    /// One link since some epochs, to be held against `before` bytes a second.
+    /// One link for `epochs` epochs so far, to be compared with `before` bytes a second.
     Trial { link: usize, before: u64, epochs: u32 },
     /// One link, until all are tried again.
     Only { link: usize, until: Instant },
 }
 
-/// Whether one link carries everything.
+/// Decides when to fall back to the best single link.
 #[derive(Clone, Debug)]
 pub(crate) struct Fallback {
     mode: Mode,
-    stands: Duration,
+    valid: Duration,
     epoch: Option<Epoch>,
 }
 
@@ -46,7 +53,7 @@ struct Epoch {
 impl Fallback {
     pub fn new() -> Self {
         let mode = Mode::All { until: Instant::ZERO, low: None };
-        Fallback { mode, stands: STANDS, epoch: None }
+        Fallback { mode, valid: VALID, epoch: None }
     }
 
     /// The link that carries everything.
@@ -57,8 +64,8 @@ impl Fallback {
         }
     }
 
-    /// Looks at the links after a report; answers whether what carries changed.
-    pub fn look(&mut self, links: &[Option<Link>], late: u32, now: Instant) -> bool {
+    /// Takes note of the links after a report; returns whether the choice of links changed.
+    pub fn update(&mut self, links: &[Option<Link>], late: u32, now: Instant) -> bool {
         let delivered: u64 = links.iter().flatten().map(|link| link.delivered).sum();
         let Some(epoch) = self.epoch.filter(|epoch| now - epoch.started < 2 * EPOCH) else {
             self.epoch = Some(Epoch { started: now, delivered, late });
@@ -91,14 +98,14 @@ impl Fallback {
                 self.mode = Mode::Trial { link, before, epochs: 1 };
             }
             Mode::Trial { link, before, .. } => {
-                let until = now + self.stands;
-                let better = rate > before + before / 32;
+                let until = now + self.valid;
+                let better = rate > before + before / MARGIN;
                 self.mode = if better {
                     Mode::Only { link, until }
                 } else {
                     Mode::All { until, low: None }
                 };
-                self.stands = (2 * self.stands).min(STANDS_MAX);
+                self.valid = (2 * self.valid).min(VALID_MOST);
             }
             Mode::Only { link, until } => {
                 let up = links.get(link).and_then(Option::as_ref).is_some_and(|link| link.up);
@@ -119,6 +126,7 @@ fn worth_a_trial(links: &[Option<Link>], rate: u64, late: bool) -> Option<usize>
     let goodput = |link: &Link| (link.rate.rate().as_bps() as f64 * (1.0 - link.loss())) as u64 / 8;
     let (best, link) = up().max_by_key(|(_, link)| goodput(link))?;
     let spoilt = late || up().any(|(index, other)| index != best && other.loss() > LOSS);
-    let demanded = rate > goodput(link) / 20;
-    (spoilt && demanded && rate < goodput(link) / 32 * 31 && up().count() > 1).then_some(best)
+    let demanded = rate > goodput(link) / DEMAND;
+    (spoilt && demanded && rate < goodput(link) / MARGIN * (MARGIN - 1) && up().count() > 1)
+        .then_some(best)
 }

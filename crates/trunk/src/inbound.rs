@@ -1,7 +1,11 @@
-//! What one link delivered, as the reports tell it.
+//! Frames, bytes and times received on one link, as the reports carry them.
 
 use sheaf_stage::Instant;
 use sheaf_wire::trunk::{Control, Report, extend};
+
+/// Change of the one-way delay that counts as variation at most, in µs: more is a clock that was
+/// set, or the first report after a pause.
+const MOST_JITTER: u32 = 1_000_000;
 
 /// The receiving side of a link.
 #[derive(Clone, Debug, Default)]
@@ -10,7 +14,7 @@ pub(crate) struct Inbound {
     frames: u32,
     bytes: u32,
     last_at: u32,
-    /// `sent_at` of the newest report, and when it came.
+    /// `sent_at` of the newest report, and the time of its reception.
     echo: Option<(u32, u32)>,
     one_way: u32,
     /// Sixteen times the jitter in µs.
@@ -27,7 +31,7 @@ impl Inbound {
         self.count(len, now);
     }
 
-    /// Counts a report or hello, which knows the whole number.
+    /// Counts a report or hello, which carries the whole number.
     pub fn control(&mut self, control: &Control, len: usize, now: Instant) {
         self.highest = Some(control.link_seq);
         self.count(len, now);
@@ -38,8 +42,8 @@ impl Inbound {
         let one_way = micros(now).wrapping_sub(report.sent_at);
         if self.echo.is_some() {
             let change = one_way.wrapping_sub(self.one_way).cast_signed().unsigned_abs();
-            // RFC 3550, appendix A.8; a change of more than a second is no variation.
-            let change = change.min(1_000_000);
+            // RFC 3550, appendix A.8.
+            let change = change.min(MOST_JITTER);
             self.jitter16 = self.jitter16 + change - (self.jitter16 + 8) / 16;
         }
         self.one_way = one_way;

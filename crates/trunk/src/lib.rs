@@ -1,20 +1,22 @@
 //! The trunk: one interface over several links, in order, adapting.
 //!
 //! The sending end numbers packets and deals them out to links of any rate and delay; the
-//! receiving end hands them up in the order of their flows. What the links carry is learned while
-//! they carry it. Everything here is pure: the carriers (Ethernet frames, UDP) live elsewhere.
+//! receiving end hands them up in the order of their flows. The rates of the links are learned from
+//! traffic. Everything here is pure: the carriers (Ethernet frames, UDP) live elsewhere.
 //!
 //! * [`endpoint`]: one end as a machine without I/O ([`Endpoint`]);
+//!   * [`endpoint::remote`]: the address of each link's other end, given or learned;
+//!   * [`endpoint::outcome`]: the result of a frame ([`Received`]), a frame to send ([`Transmit`]);
 //! * [`sender`]: numbers packets, deals them out ([`Sender`]);
-//!   * [`schedule`]: which link a packet takes, one file per scheduler;
-//!   * [`rate`]: what a link carries;
-//!   * [`link`]: a link's queue, urgent frames first, and what was reported about it;
-//!   * `door`: single packets are dropped before the queues are full;
+//!   * [`schedule`]: the choice of a link for a packet, one file per scheduler;
+//!   * [`rate`]: the rate of a link, learned;
+//!   * [`link`]: a link's queue, urgent frames first, and its state by the reports;
+//!   * `codel_gate`: single packets are dropped before the queues are full;
 //!   * `fallback`: never worse than the best single link;
 //! * [`resequencer`]: order, per flow ([`Resequencer`], a [`Stage`](sheaf_stage::Stage));
-//!   * [`timer`]: how long a flow waits;
-//!   * `window`: what waits;
-//! * [`flow`]: what a flow is;
+//!   * [`timer`]: the reordering timer of each flow;
+//!   * `window`: the frames that wait;
+//! * [`flow`]: flows, as buckets of a hash;
 //! * [`config`]: parameters, checked.
 //!
 //! The frames are in [`sheaf_wire::trunk`]. Nothing is encrypted: run it over WireGuard where that
@@ -22,7 +24,7 @@
 //!
 //! ```
 //! use sheaf_stage::Instant;
-//! use sheaf_trunk::{Care, Endpoint, EndpointConfig, LinkConfig};
+//! use sheaf_trunk::{DeliveryMode, Endpoint, EndpointConfig, LinkConfig};
 //!
 //! let mut here: Endpoint = Endpoint::new(EndpointConfig::default(), 1)?;
 //! let mut there: Endpoint = Endpoint::new(EndpointConfig::default(), 2)?;
@@ -31,7 +33,7 @@
 //!     there.add_link(LinkConfig::default())?;
 //! }
 //!
-//! // Links that deliver at once: the ends greet each other …
+//! // Links without delay: the ends exchange their sessions …
 //! let (now, mut frame) = (Instant::ZERO, Vec::new());
 //! while let Some(transmit) = here.poll_transmit(now, &mut frame) {
 //!     there.handle_frame(transmit.link, None, &frame, now);
@@ -43,15 +45,15 @@
 //!
 //! // … and a packet passes.
 //! let packet = sheaf_wire::ip::example_udp(&[0; 32]);
-//! here.handle_packet(&packet, Care::Order, now).expect("there is room");
+//! here.handle_packet(&packet, DeliveryMode::Order, now).expect("there is room");
 //! let transmit = here.poll_transmit(now, &mut frame).expect("a packet waits");
 //! there.handle_frame(transmit.link, None, &frame, now);
 //! assert_eq!(there.poll_deliver(now), Some(&packet[..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod codel_gate;
 pub mod config;
-mod door;
 pub mod endpoint;
 mod fallback;
 pub mod flow;
@@ -65,12 +67,11 @@ pub mod sender;
 pub mod timer;
 mod window;
 
-pub use config::{ConfigError, EndpointConfig, ReorderConfig, SenderConfig};
+pub use config::{ConfigError, EndpointConfig, ReorderConfig, Scheduler, SenderConfig};
 pub use endpoint::outcome::{FrameKind, Received, Refusal, Transmit};
 pub use endpoint::remote::{Address, Remote};
 pub use endpoint::{Endpoint, EndpointStats, LinkReceived};
 pub use flow::Flow;
 pub use link::{Fill, LinkConfig, LinkStats};
 pub use resequencer::{Arrival, Delivery, ReorderStats, Resequencer};
-pub use schedule::Scheduler;
-pub use sender::{Care, LinkId, Sender};
+pub use sender::{DeliveryMode, LinkId, Sender};

@@ -1,31 +1,45 @@
-//! The sender's side of one link: its queue, its pace, and what the other end reported about it.
+//! The sender's side of one link: its queue, its pace, and the other end's reports about it.
 
 mod queue;
 
-pub(crate) use queue::{Lanes, Queued};
+pub(crate) use queue::{PriorityQueues, Queued};
 
 use crate::config::SenderConfig;
 use crate::rate::{RateControl, Sample};
 use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_wire::trunk::Report;
 
-/// How much sending may run behind its pace and catch up: timers of a busy machine are late.
+/// Time by which sending may run behind its pace and catch up: timers of a busy machine are late.
 const CATCH_UP: Duration = Duration::from_millis(2);
-/// Beyond the round trip, how long a link under load may be silent before packets avoid it: four
-/// reports, and two where the other end meanwhile reports on other links, so that it is awake.
+/// Time beyond the round trip for which a link under load may be silent before packets avoid it:
+/// four reports, and two where the other end meanwhile reports on other links, so that it is awake.
 const SUSPECT: Duration = Duration::from_millis(80);
-const SUSPECT_BESIDE: Duration = Duration::from_millis(40);
-/// Reports of other links that show so.
-const BESIDE: u8 = 2;
-/// What a lost packet costs beside its own way: TCP repeats it after about this long (the least
-/// retransmission timeout of Linux).
+const SUSPECT_AWAKE: Duration = Duration::from_millis(40);
+/// Reports on other links that show that the other end is awake.
+const AWAKE_REPORTS: u8 = 2;
+/// Times the jitter that is added to that: nearly all delays are within four mean variations.
+const JITTER_FACTOR: u32 = 4;
+/// Delay that a lost packet causes: TCP repeats it after about this long (the least retransmission
+/// timeout of Linux).
 const REPAIR: Duration = Duration::from_millis(200);
-/// How long the loss of a link is averaged before it counts.
+/// Time over which the loss of a link is averaged before it counts, and frames that this takes at
+/// least: of few frames a single lost one is a large share.
 const LOSS_PERIOD: Duration = Duration::from_secs(1);
-/// So many reports in a row are not overtaken by one.
-const OVERTAKEN: u8 = 8;
+const LOSS_FRAMES: u32 = 20;
+/// Periods in a row of high loss that leave a link out: one may be a burst.
+const LOSS_PERIODS: u32 = 2;
+/// Frames of one report that replace the recent loss wholly; fewer weigh less.
+const RECENT_FRAMES: f64 = 32.0;
+/// No path delivers this many reports in a row out of order. When that many look stale, the one
+/// believed before was damaged or forged, and the state starts over.
+const STALE_REPORTS: u8 = 8;
+/// Round trip above which an echo is not ours but a damaged one, in µs.
+const LONGEST_ROUND_TRIP: u32 = 60_000_000;
+/// The queue is dealt out again when the rate has changed by more than one part in this many: less
+/// changes the order of arrival little, and dealing costs a pass over all queues.
+const DEALT_AGAIN: u64 = 5;
 
-/// What does not change about a link.
+/// The fixed properties of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkConfig {
     /// Bytes that the carrier adds to each frame: 28 for UDP over IPv4 (and what lies below, where
@@ -33,7 +47,7 @@ pub struct LinkConfig {
     pub overhead: u16,
 }
 
-/// What the carrier tells of its transmit queue, in bytes.
+/// Fill of the carrier's transmit queue, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
     /// Bytes that wait, the frame on the wire included.
@@ -42,7 +56,7 @@ pub struct Fill {
     pub limit: u64,
 }
 
-/// What is known of a link's sending direction.
+/// State of a link's sending direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinkStats {
     /// It is up.
@@ -75,9 +89,10 @@ pub(crate) struct Link {
     /// Left out because of its loss.
     pub lossy: bool,
     pub rate: RateControl,
-    pub queue: Lanes,
-    told: Option<Fill>,
-    /// The carrier that tells its queue told of none since the last report.
+    pub queue: PriorityQueues,
+    /// Fill of the carrier's queue; `None` when the carrier does not report it.
+    carrier: Option<Fill>,
+    /// The carrier reported an empty queue at least once since the last report.
     carrier_dry: bool,
     next_send: Instant,
     /// The queue ran empty since the last report.
@@ -87,18 +102,18 @@ pub(crate) struct Link {
     pub last_sent: Option<u32>,
     frames: u64,
     bytes: u64,
-    /// When the oldest data was sent that no report has come after.
-    unanswered: Option<Instant>,
-    /// Reports of other links since then.
-    beside: u8,
+    /// Time at which the oldest data was sent that was not followed by a report.
+    report_due_since: Option<Instant>,
+    /// Reports on other links since then.
+    reports_elsewhere: u8,
     round_trip: Duration,
     jitter: Duration,
     seen: Option<Seen>,
-    /// Reports in a row that said less than the one before them.
-    older: u8,
+    /// Reports in a row that counted less than the one before them.
+    stale: u8,
     loss: Loss,
-    /// Share of the last frames that were lost, 0..=1, where the carrier tells its queue: noisy, but
-    /// known soon.
+    /// Share of the last frames that were lost, 0..=1, where the carrier reports its queue. Noisy,
+    /// but known soon.
     recent_loss: f64,
     /// Bytes that arrived, carrier headers included.
     pub delivered: u64,
@@ -132,8 +147,8 @@ impl Link {
             up: false,
             lossy: false,
             rate: RateControl::new(first_rate),
-            queue: Lanes::new(config.overhead),
-            told: None,
+            queue: PriorityQueues::new(config.overhead),
+            carrier: None,
             carrier_dry: true,
             next_send: Instant::ZERO,
             dry: true,
@@ -141,12 +156,12 @@ impl Link {
             last_sent: None,
             frames: 0,
             bytes: 0,
-            unanswered: None,
-            beside: 0,
+            report_due_since: None,
+            reports_elsewhere: 0,
             round_trip: Duration::ZERO,
             jitter: Duration::ZERO,
             seen: None,
-            older: 0,
+            stale: 0,
             loss: Loss::default(),
             recent_loss: 0.0,
             delivered: 0,
@@ -161,16 +176,16 @@ impl Link {
 
     /// Whether the next frame may leave at `now`.
     pub fn ready(&self, config: &SenderConfig, now: Instant) -> bool {
-        match (self.queue.is_empty() || !self.up, self.told) {
+        match (self.queue.is_empty() || !self.up, self.carrier) {
             (true, _) => false,
             (false, Some(fill)) => !above(fill, config.busy_percent),
             (false, None) => self.next_send <= now,
         }
     }
 
-    /// When the next frame may leave, if only time has to pass.
+    /// The time at which the next frame may leave, if only time has to pass.
     pub fn next_send(&self) -> Option<Instant> {
-        (self.up && !self.queue.is_empty() && self.told.is_none()).then_some(self.next_send)
+        (self.up && !self.queue.is_empty() && self.carrier.is_none()).then_some(self.next_send)
     }
 
     /// Takes the next frame, and moves the pace on.
@@ -178,11 +193,11 @@ impl Link {
         let (queued, cost) = self.queue.pop()?;
         self.dry |= self.queue.is_empty();
         self.next_send = self.next_send.max(now - CATCH_UP) + self.rate.pause_after(cost);
-        if let Some(fill) = &mut self.told {
+        if let Some(fill) = &mut self.carrier {
             fill.waiting += cost;
         }
-        if self.unanswered.is_none() {
-            (self.unanswered, self.beside) = (Some(now), 0);
+        if self.report_due_since.is_none() {
+            (self.report_due_since, self.reports_elsewhere) = (Some(now), 0);
         }
         if queued.mark.is_none() && !queued.urgent {
             self.last_sent = Some(queued.seq);
@@ -204,91 +219,93 @@ impl Link {
         self.next_number
     }
 
-    pub fn tell(&mut self, fill: Option<Fill>) {
-        self.told = fill.filter(|fill| fill.limit > 0);
-        self.carrier_dry |= self.told.is_some_and(|fill| fill.waiting == 0);
+    /// Notes the fill of the carrier's queue.
+    pub fn set_carrier(&mut self, fill: Option<Fill>) {
+        self.carrier = fill.filter(|fill| fill.limit > 0);
+        self.carrier_dry |= self.carrier.is_some_and(|fill| fill.waiting == 0);
     }
 
     /// Whether the carrier reports how full its queue is.
     pub fn has_queue_report(&self) -> bool {
-        self.told.is_some()
+        self.carrier.is_some()
     }
 
-    /// Whether there is room for one more packet; an urgent one looks at its like alone.
+    /// Whether there is room for one more packet. An urgent one needs room among urgent ones only.
     pub fn has_room(&self, urgent: bool, config: &SenderConfig) -> bool {
         let (waiting, bytes) = self.queue.before(urgent);
         let wait = self.rate.time_for(bytes);
         waiting < config.queue_packets || waiting < config.queue_packets_max && wait < config.queue
     }
 
-    /// Whether the queue is above the busy share: the carrier's where it tells (what waits here
-    /// waits because of that), else our own.
+    /// Whether the queue is above the busy share: the carrier's where it is reported (then packets
+    /// wait here because of it), else our own.
     pub fn is_busy(&self, config: &SenderConfig) -> bool {
-        match self.told {
+        match self.carrier {
             Some(fill) => !self.queue.is_empty() || above(fill, config.busy_percent),
             None => self.wait() * 100 > config.queue * u32::from(config.busy_percent),
         }
     }
 
-    /// How long what waits will take.
+    /// Time that the packets that wait will take.
     pub fn wait(&self) -> Duration {
         self.rate.time_for(self.queue.bytes())
     }
 
-    /// When a packet of `len` bytes would arrive, after the shortest delay of all links, whose
-    /// base is `reference`; when it is likely to be lost, the repair is part of it.
+    /// Time until a packet of `len` bytes would arrive, counted from the shortest delay of all
+    /// links, whose base is `reference`. The repair of a loss is part of it, by the chance of one.
     pub fn arrival(
         &self,
         (len, urgent): (usize, bool),
         reference: Option<u32>,
         now: Instant,
     ) -> Duration {
-        let carrier = self.told.map_or(0, |fill| fill.waiting);
-        let before = self.queue.before(urgent).1 + carrier;
+        let in_carrier = self.carrier.map_or(0, |fill| fill.waiting);
+        let before = self.queue.before(urgent).1 + in_carrier;
         let sending = self.rate.time_for(before + self.cost(len));
         let path = match (self.rate.base(), reference) {
             (Some(base), Some(reference)) => crate::rate::later(base, reference).max(0) as u64,
             _ => 0,
         };
-        let pause = if self.told.is_none() { self.next_send - now } else { Duration::ZERO };
+        let pause = if self.carrier.is_none() { self.next_send - now } else { Duration::ZERO };
         let ahead = self.rate.queue().max(pause);
         let repair = REPAIR.mul_f64(self.recent_loss);
         sending.saturating_add(ahead) + Duration::from_micros(path) + repair
     }
 
-    /// Another link answered: the other end is awake.
-    pub fn answered_beside(&mut self) {
-        self.beside = self.beside.saturating_add(1);
+    /// Notes a report on another link: the other end is awake.
+    pub fn other_link_reported(&mut self) {
+        self.reports_elsewhere = self.reports_elsewhere.saturating_add(1);
     }
 
-    /// Whether data waits for an answer.
-    pub fn is_unanswered(&self) -> bool {
-        self.unanswered.is_some()
+    /// Whether data was sent that was not followed by a report.
+    pub fn is_report_due(&self) -> bool {
+        self.report_due_since.is_some()
     }
 
-    /// Whether it answers: a link that carries data and is silent for longer than reports take is
-    /// avoided.
-    pub fn answers(&self, now: Instant) -> bool {
+    /// Whether the link responds. One that carries data and is silent for longer than reports take
+    /// does not, and is avoided.
+    pub fn responds(&self, now: Instant) -> bool {
         self.suspect_at().is_none_or(|at| now < at)
     }
 
-    /// When it will be avoided if nothing is heard.
+    /// The time from which the link is avoided if nothing is heard on it.
     pub fn suspect_at(&self) -> Option<Instant> {
-        // Where the carrier tells, reports are rare.
-        let beside = self.beside >= BESIDE && self.told.is_none();
-        let patience = if beside { SUSPECT_BESIDE } else { SUSPECT };
-        Some(self.unanswered? + self.round_trip + patience + 4 * self.jitter.min(SUSPECT))
+        // Where the carrier reports its queue, reports of the other end are rare.
+        let awake = self.reports_elsewhere >= AWAKE_REPORTS && self.carrier.is_none();
+        let patience = if awake { SUSPECT_AWAKE } else { SUSPECT };
+        let varied = JITTER_FACTOR * self.jitter.min(SUSPECT);
+        Some(self.report_due_since? + self.round_trip + patience + varied)
     }
 
-    /// The link or the other end starts anew.
+    /// Starts over, because the link or the other end did.
     pub fn restart(&mut self) {
         self.seen = None;
-        self.unanswered = None;
+        self.report_due_since = None;
         self.rate.restart();
     }
 
-    /// Learns from a report of the other end. Answers whether the rate is so different from what
-    /// it was when the queue was dealt out that it should be dealt out again.
+    /// Learns from a report of the other end. Returns whether the rate has changed so much since
+    /// the queue was dealt out that it should be dealt out again.
     pub fn report(
         &mut self,
         report: &Report,
@@ -305,25 +322,24 @@ impl Link {
             let total = u64::from(report.bytes);
             let Report { highest, frames, bytes, .. } = *report;
             self.seen = Some(Seen { highest, frames, bytes, total });
-            self.unanswered = None;
+            self.report_due_since = None;
             return false;
         };
         let frames = report.frames.wrapping_sub(seen.frames);
         let sent = report.highest.wrapping_sub(seen.highest);
         if sent > u32::MAX / 2 || frames > u32::MAX / 2 {
-            // An older report that was overtaken; but no path overtakes so many in a row. Then the
-            // one that was believed was damaged or forged.
-            self.older += 1;
-            if self.older == OVERTAKEN {
-                self.older = 0;
+            // A report that was overtaken by a newer one, unless it is one of too many.
+            self.stale += 1;
+            if self.stale == STALE_REPORTS {
+                self.stale = 0;
                 let Report { highest, frames, bytes, .. } = *report;
                 self.seen = Some(Seen { highest, frames, bytes, total: seen.total });
             }
             return false;
         }
-        self.older = 0;
+        self.stale = 0;
         if sent > 0 {
-            self.unanswered = None;
+            self.report_due_since = None;
         }
         let bytes = u64::from(report.bytes.wrapping_sub(seen.bytes));
         let carried = bytes + u64::from(frames) * u64::from(self.config.overhead);
@@ -337,40 +353,40 @@ impl Link {
         });
         let lost = sent.saturating_sub(frames);
         let share = f64::from(lost) / f64::from(sent.max(1));
-        // Where the carrier does not tell its queue, most losses are full queues on the path, and
+        // Where the carrier does not report its queue, most losses are full queues on the path, and
         // the rate follows them.
-        if self.told.is_some() {
-            let weight = (f64::from(sent) / 32.0).min(1.0);
+        if self.carrier.is_some() {
+            let weight = (f64::from(sent) / RECENT_FRAMES).min(1.0);
             self.recent_loss += (share - self.recent_loss) * weight;
         }
         let limit = f64::from(limit_percent) / 100.0;
-        // What is lost while the rate is searched for is the search's; a carrier that tells its
-        // queue is not searched.
-        if self.told.is_some() || self.rate.is_known() {
+        // Losses while the rate is searched for are caused by the search. Where the carrier reports
+        // its queue nothing is searched.
+        if self.carrier.is_some() || self.rate.is_known() {
             self.loss.note(sent, lost, limit, now);
         } else {
             self.loss.begin(now);
         }
         self.judge_loss(limit);
         let dry = std::mem::replace(&mut self.dry, self.queue.is_empty());
-        let carrier_empty = self.told.is_some_and(|fill| fill.waiting == 0);
+        let carrier_empty = self.carrier.is_some_and(|fill| fill.waiting == 0);
         let carrier_dry = std::mem::replace(&mut self.carrier_dry, carrier_empty);
-        let limited = if self.told.is_some() { !carrier_dry } else { !dry };
+        let limited = if self.carrier.is_some() { !carrier_dry } else { !dry };
         let (at, one_way) = (report.last_at, report.one_way);
         let sample = Sample { bytes: total, at, one_way, limited, loss: share };
-        match self.told {
+        match self.carrier {
             Some(_) => self.rate.observe(sample, now),
             None => self.rate.report(sample, now),
         }
         let rate = self.rate.rate().as_bps();
-        let changed = rate.abs_diff(self.dealt_rate) > self.dealt_rate / 5;
+        let changed = rate.abs_diff(self.dealt_rate) > self.dealt_rate / DEALT_AGAIN;
         if changed {
             self.dealt_rate = rate;
         }
         changed
     }
 
-    /// Share of frames lost lately.
+    /// Share of frames lost, averaged.
     pub fn loss(&self) -> f64 {
         self.loss.share
     }
@@ -391,8 +407,8 @@ impl Link {
     }
 
     fn note_round_trip(&mut self, micros: u32) {
-        if micros > 60_000_000 {
-            return; // no echo of ours
+        if micros > LONGEST_ROUND_TRIP {
+            return;
         }
         let sample = Duration::from_micros(u64::from(micros));
         self.round_trip = match self.round_trip {
@@ -405,7 +421,7 @@ impl Link {
 
     /// Two seconds in a row of high loss leave a link out; half of that lets it back in.
     fn judge_loss(&mut self, limit: f64) {
-        if self.loss.high_periods >= 2 {
+        if self.loss.high_periods >= LOSS_PERIODS {
             if !std::mem::replace(&mut self.lossy, true) {
                 self.rate.failed();
             }
@@ -423,8 +439,7 @@ impl Loss {
     fn note(&mut self, sent: u32, lost: u32, limit: f64, now: Instant) {
         self.sent = self.sent.saturating_add(sent);
         self.lost = self.lost.saturating_add(lost);
-        // Of few frames one lost says little.
-        if now - self.started >= LOSS_PERIOD && self.sent >= 20 {
+        if now - self.started >= LOSS_PERIOD && self.sent >= LOSS_FRAMES {
             let share = f64::from(self.lost) / f64::from(self.sent);
             self.share = (self.share + share) / 2.0;
             self.high_periods = if share > limit { self.high_periods.saturating_add(1) } else { 0 };

@@ -1,12 +1,12 @@
 //! The receiver that fits the sender's scheduler.
 
-use crate::config::{ConfigError, ReorderConfig};
+use crate::config::{ConfigError, ReorderConfig, Scheduler};
 use crate::resequencer::{Arrival, Delivery, Resequencer};
-use crate::schedule::{Scheduler, srr, trr};
+use crate::schedule::{srr, trr};
 use sheaf_stage::{Counters, DropReason, Duration, Instant, Stage};
 use sheaf_wire::trunk::Marker;
 
-/// How order is kept.
+/// The receiver, by the way in which it keeps order.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// By sequence numbers.

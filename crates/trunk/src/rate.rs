@@ -34,8 +34,8 @@ const TARGET: f64 = 0.004;
 /// Queueing delay above which the link counts as queued, in seconds: one full frame at 8 Mbit/s.
 /// Less is within what late timers add.
 const QUEUE: f64 = 0.0015;
-/// Queueing delay that is not noise even in a single report, in seconds. It ends start-up, and makes
-/// one report enough to lower the rate.
+/// Queueing delay that is not noise even in a single report, in seconds. It ends start-up, and
+/// makes one report enough to lower the rate.
 const FULL: f64 = 0.015;
 /// Queueing delay taken for the link's at most, in seconds: more is a clock that was set.
 const MOST_QUEUE: f64 = 60.0;
@@ -90,8 +90,8 @@ const PATIENCE: f64 = 0.1;
 /// Bound on that time when start-up keeps finding nothing: five seconds between probes that each
 /// cost a link without buffers a few lost packets.
 const MOST_PATIENCE: f64 = 50.0 * PATIENCE;
-/// Queueing delay below which a link shows no queue, in seconds: half of what counts as one, so that
-/// noise around the limit does neither.
+/// Queueing delay below which a link shows no queue, in seconds: half of what counts as one, so
+/// that noise around the limit does neither.
 const NO_QUEUE: f64 = QUEUE / 2.0;
 
 /// Delivery rate over the slowest pace, below which the link certainly became slower: then one
@@ -115,8 +115,8 @@ const NEWEST: usize = 1;
 const INTERVALS_FREE: usize = 3;
 const INTERVALS_DRAINING: usize = 4;
 const INTERVALS_QUEUED: usize = 5;
-/// Least time (µs) and bytes of a delivery rate: three full frames, so that one more or less is not
-/// all of it, and enough time that a frame's own duration is not.
+/// Least time (µs) and bytes of a delivery rate: three full frames, so that one more or less is
+/// not all of it, and enough time that a frame's own duration is not.
 const SPAN_MICROS: u32 = 5_000;
 const SPAN_BYTES: u64 = 4_500;
 /// Reports remembered: more than any average needs, a third of a second.
@@ -126,8 +126,8 @@ const KEPT_WHEN_IDLE: usize = 2;
 /// Paces remembered: those of 1.3 s. That is how far back a report can reach (`PACE_AGE`) on a path
 /// with a full queue and a round trip of 120 ms.
 const PACES: usize = 64;
-/// Age in seconds up to which a pace can be behind a report, to which one and a half round trips and
-/// the queue are added: the report's period, and five of them for what is averaged.
+/// Age in seconds up to which a pace can be behind a report: five reports, for what is averaged, to
+/// which one and a half round trips and the queue are added.
 const PACE_AGE: f64 = 0.1;
 const PACE_AGE_ROUND_TRIPS: f64 = 1.5;
 /// Queue counted in that age at most, in seconds.
@@ -165,7 +165,7 @@ pub struct RateControl {
     /// Bytes per second.
     rate: f64,
     pace: f64,
-    /// Pace over rate in start-up: `START_UP` for a link that is not known, `PROBE` for one that is.
+    /// Pace over rate in start-up: `START_UP` for an unknown link, `PROBE` for a known one.
     gain: f64,
     /// Queue in the link, in seconds.
     queue: f64,
@@ -186,7 +186,7 @@ pub struct RateControl {
     queued: u32,
     /// Reports in a row in which the delay looks like a queue but nothing drains.
     not_draining: u32,
-    /// Seconds without a queue, beside round trips, that bring start-up again; doubles when that
+    /// Seconds without a queue, on top of round trips, that bring start-up again; doubles when that
     /// found nothing.
     patience: f64,
     /// The rate when start-up last began.
@@ -230,7 +230,7 @@ impl RateControl {
         Bitrate::from_bps((self.rate * 8.0) as u64)
     }
 
-    /// How fast to send now.
+    /// The rate at which to send now.
     pub fn pace(&self) -> Bitrate {
         Bitrate::from_bps((self.pace * 8.0) as u64)
     }
@@ -276,7 +276,7 @@ impl RateControl {
         self.loss += (sample.loss.clamp(0.0, 1.0) - self.loss) * LOSS_WEIGHT;
         let advanced = self.remember(&sample);
         if !sample.limited && self.queue <= QUEUE {
-            // The link was idle for some of the time, so older intervals tell the sender's rate.
+            // The link was idle for some of the time, so older intervals measure the sender.
             let excess = self.history.len().saturating_sub(KEPT_WHEN_IDLE);
             self.history.drain(..excess);
         }
@@ -299,7 +299,7 @@ impl RateControl {
     /// queue has not been empty since the report before.
     pub fn observe(&mut self, sample: Sample, now: Instant) {
         self.note_delay(sample.one_way, now);
-        // What waits is in the carrier's queue, which the caller counts by itself.
+        // Waiting packets are in the carrier's queue, which the caller counts by itself.
         self.queue = 0.0;
         self.queued = if sample.limited { self.queued.saturating_add(1) } else { 0 };
         if !sample.limited {
@@ -427,7 +427,7 @@ impl RateControl {
         all.fold((f64::MAX, 0.0), |(low, high), pace| (pace.min(low), pace.max(high)))
     }
 
-    /// Sets the pace so that the queue comes to `target` seconds.
+    /// Sets the pace so that the queue approaches `target` seconds.
     fn steer(&mut self, target: f64) {
         let gain = 1.0 + (target - self.queue) / (TAU + 2.0 * self.round_trip);
         let drops = self.queue < QUEUE && self.loss > SHALLOW;

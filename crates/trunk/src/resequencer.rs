@@ -2,14 +2,14 @@
 //!
 //! Principle (NCTU, section on the receiver): an early packet waits and the reordering timer
 //! starts; when the missing ones come in time all go up in order; when it fires, the waiting ones
-//! go up and the expectation moves on; a packet that comes after that is handed up at once.
+//! go up and the expectation moves on; a packet that comes after that is handed up immediately.
 //!
 //! Added:
 //! * *Order per flow.* Each frame names its predecessor, the last frame of its flow. It waits for
 //!   that one alone, so a loss stalls the flow that it hit and no other.
-//! * *Loss known without a timer.* Each link keeps the order of what it carries. A number that has
-//!   not come although every link in use has delivered a higher one is lost, and what waits for
-//!   it goes up at once. Urgent frames overtake others on their link, so they say nothing about
+//! * *Loss known without a timer.* Each link keeps the order of its frames. A number that was not
+//!   received although every link in use has delivered a higher one is lost, and the frames that
+//!   wait for it go up immediately. Urgent frames overtake others on their link, so they say nothing about
 //!   these.
 //! * *Bounds.* A ring of `window` numbers and a limit on bytes; when either is reached, the lowest
 //!   missing numbers are given up. Duplicates are known by one bit per number over two windows.
@@ -26,6 +26,12 @@ use std::collections::VecDeque;
 
 pub use crate::window::Arrival;
 
+/// Distance of two stray numbers that confirm each other: frames of one link in a row, some lost.
+const STRAY_REACH: u32 = 64;
+/// Windows ahead of the expected number from which on a number is stray. Nearer, a long row of
+/// losses explains it.
+const STRAY_WINDOWS: i32 = 8;
+
 /// A frame's packets on their way up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
@@ -33,7 +39,7 @@ pub struct Delivery {
     pub seq: u32,
     /// Its flow.
     pub flow: Flow,
-    /// How the packets are told apart: see [`Packets`](sheaf_wire::trunk::Packets).
+    /// Format of the packets in the payload: see [`Packets`](sheaf_wire::trunk::Packets).
     pub packing: Packing,
     /// The packets.
     pub payload: Vec<u8>,
@@ -41,10 +47,10 @@ pub struct Delivery {
     pub late: bool,
 }
 
-/// What happened in a resequencer.
+/// Counters of a resequencer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReorderStats {
-    /// Frames that came after they had been given up; handed up at once.
+    /// Frames that came after they had been given up; handed up immediately.
     pub late: u64,
     /// Frames that went up after a later one of their flow: what an application sees as reordered.
     pub disordered: u64,
@@ -64,7 +70,7 @@ pub struct Resequencer {
     config: ReorderConfig,
     window: Window,
     timers: Timers,
-    /// When waiting frames give up what they wait for, by ring place.
+    /// Times at which waiting frames give up what they wait for, by ring place.
     deadlines: IndexedHeap<Instant>,
     /// The highest number that each link in use delivered.
     marks: [Option<u32>; MAX_LINKS],
@@ -129,7 +135,7 @@ impl Resequencer {
         }
     }
 
-    /// What happened.
+    /// Counters.
     pub fn stats(&self) -> ReorderStats {
         self.stats
     }
@@ -208,12 +214,12 @@ impl Resequencer {
                 break;
             }
             let base = self.window.base();
-            // Whose reach the base has just entered …
+            // The base has just come within reach of one that waits for all far before it …
             let far = base.wrapping_add(Predecessor::REACH - 1);
             if self.window.predecessor(far) == Some(Predecessor::Far) {
                 self.release(far, came, now);
             }
-            // … and who waited for all before it.
+            // … and is itself a number that waited for all before it.
             if self.window.predecessor(base) == Some(Predecessor::All) {
                 self.release(base, came, now);
             }
@@ -267,10 +273,10 @@ impl Resequencer {
         }
     }
 
-    /// Gives up every missing number up to and including `last`; answers how many.
+    /// Gives up every missing number up to and including `last`; returns how many.
     fn give_up(&mut self, last: u32, now: Instant) -> u64 {
         let mut given_up = 0;
-        // What is at the base is never held: all that it could wait for is settled.
+        // The frame at the base is never held: everything that it could wait for is settled.
         while self.window.ahead(last) >= 0 {
             let base = self.window.base();
             debug_assert_eq!(self.window.state(base), State::Missing);
@@ -281,7 +287,7 @@ impl Resequencer {
         given_up
     }
 
-    /// The timer of a waiting frame fired: it goes up, and before it what waits of its flow.
+    /// Hands up a waiting frame whose timer fired, after the earlier waiting frames of its flow.
     fn time_out(&mut self, place: u32, now: Instant) {
         let seq = self.window.at_place(place);
         self.deadlines.set(place, None);
@@ -310,7 +316,7 @@ impl Resequencer {
         }
     }
 
-    /// Hands up, in order, what waits of `flow` before `until`.
+    /// Hands up, in order, the waiting frames of `flow` before `until`.
     fn settle_flow(&mut self, flow: Flow, until: u32, now: Instant) {
         let mut from = self.window.base();
         while let Some(seq) = self.window.earlier_of_flow(from, until, flow) {
@@ -353,13 +359,13 @@ impl Resequencer {
     /// Whether a number outside the window moves the window: the second of two close together.
     fn confirms_stray(&mut self, seq: u32) -> bool {
         let before = self.stray.replace(seq);
-        before.is_some_and(|before| (1..=64).contains(&seq.wrapping_sub(before)))
+        before.is_some_and(|before| (1..=STRAY_REACH).contains(&seq.wrapping_sub(before)))
     }
 
     fn take_in(&mut self, arrival: Arrival, now: Instant) -> Result<(), DropReason> {
         let len = self.window.capacity() as i32;
         let ahead = self.window.ahead(arrival.seq);
-        if ahead >= 8 * len || ahead < -len {
+        if ahead >= STRAY_WINDOWS * len || ahead < -len {
             if !self.confirms_stray(arrival.seq) {
                 return Err(DropReason::OutOfWindow);
             }

@@ -1,21 +1,25 @@
 //! The sender: numbers packets and deals them out to the links.
 //!
 //! Principle (NCTU): every packet carries a sequence number and goes to one of the links, each of
-//! which has a queue. Added: the choice is the scheduler's ([`Scheduler`]); the queues wait here,
-//! paced at the rate that each link was found to carry ([`rate`](crate::rate)), not in the links,
-//! where they could not be taken back; when a link fails or its rate changes, what waits is
-//! dealt out again; urgent packets (EF, CS6) go before others; a link that loses much, or that makes
-//! the whole worse than its best link alone (`fallback`), is left out. When packets wait for long,
-//! single ones are dropped (`door`). Small packets that wait share a frame.
+//! which has a queue. Added:
+//! * The scheduler makes the choice ([`Scheduler`]).
+//! * Packets wait here, paced at the rate learned of each link ([`rate`](crate::rate)), not in the
+//!   links, where they could not be taken back. When a link fails or its rate changes, the waiting
+//!   packets are dealt out again.
+//! * Urgent packets (EF, CS6) go first.
+//! * A link that loses much, or makes the whole worse than its best link alone (`fallback`), is
+//!   left out.
+//! * When packets wait for long, single ones are dropped (`codel_gate`).
+//! * Small packets that wait share a frame.
 
 mod deal;
 
-use crate::config::{ConfigError, SenderConfig};
-use crate::door::Door;
+use crate::codel_gate::CodelGate;
+use crate::config::{ConfigError, Scheduler, SenderConfig};
 use crate::fallback::Fallback;
 use crate::flow::{BUCKETS, Flow};
 use crate::link::{Fill, Link, LinkConfig, LinkStats, Queued};
-use crate::schedule::{Scheduler, State};
+use crate::schedule::State;
 use sheaf_stage::{Counters, DropReason, Instant};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::{
@@ -32,21 +36,22 @@ impl LinkId {
     }
 }
 
-/// What a packet needs.
+/// The way in which a packet has to be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Care {
-    /// The order of its flow.
+pub enum DeliveryMode {
+    /// In the order of its flow.
     #[default]
     Order,
-    /// Nothing: its flow tolerates reordering, so it never waits at the receiver.
+    /// In any order: its flow tolerates reordering, so it never waits at the receiver.
     Loose,
-    /// A copy on every link, and the order of its flow: for voice.
+    /// As a copy on every link, in the order of its flow: for voice.
     Copies,
 }
 
-/// Numbers beyond which a predecessor has surely been settled.
+/// Distance in numbers from which on a predecessor has surely been settled: the receiver's window
+/// (`ReorderConfig::window`).
 const FORGOTTEN: u32 = 4096;
-/// Buffers kept for reuse.
+/// Buffers kept for reuse, so that steady traffic allocates none: as many as can wait for a link.
 const SPARE: usize = 4096;
 
 /// The sending half of a trunk.
@@ -56,14 +61,14 @@ pub struct Sender {
     links: Vec<Option<Link>>,
     state: State,
     fallback: Fallback,
-    door: Door,
+    gate: CodelGate,
     next_seq: u32,
     /// The last number of each flow.
     last: Vec<Option<u32>>,
     /// The link that has the newest frame, alone, at the end of its queue.
     newest: Option<usize>,
-    /// Links that answered when last looked at.
-    answering: u16,
+    /// Links that responded when last checked, as bits.
+    responding: u16,
     dealing: Vec<(usize, Queued)>,
     spare: Vec<Vec<u8>>,
     counters: Counters,
@@ -79,11 +84,11 @@ impl Sender {
             links: Vec::new(),
             state: State::new(),
             fallback: Fallback::new(),
-            door: Door::default(),
+            gate: CodelGate::default(),
             next_seq: first,
             last: vec![None; BUCKETS],
             newest: None,
-            answering: 0,
+            responding: 0,
             dealing: Vec::new(),
             spare: Vec::new(),
             counters: Counters::default(),
@@ -105,7 +110,7 @@ impl Sender {
         Ok(LinkId(self.links.len() as u8 - 1))
     }
 
-    /// Forgets a link; what waits for it is dealt out to the others.
+    /// Forgets a link; packets that wait for it are dealt out to the others.
     pub fn remove_link(&mut self, id: LinkId, now: Instant) {
         self.set_up(id, false, now);
         if let Some(link) = self.links.get_mut(id.index()) {
@@ -113,7 +118,7 @@ impl Sender {
         }
     }
 
-    /// Lets a link take packets, or not: then what waits for it is dealt out to the others.
+    /// Lets a link take packets, or not: then packets that wait for it are dealt out to the others.
     pub fn set_up(&mut self, id: LinkId, up: bool, now: Instant) {
         let Some(link) = self.link_mut(id).filter(|link| link.up != up) else { return };
         link.up = up;
@@ -124,11 +129,11 @@ impl Sender {
         }
     }
 
-    /// Tells how full the carrier's transmit queue is: then the link is kept below the busy share
-    /// instead of paced. `None`: the carrier does not tell.
+    /// Sets how full the carrier's transmit queue is: then the link is kept below the busy share
+    /// instead of paced. `None`: the carrier does not report it.
     pub fn set_queue(&mut self, id: LinkId, fill: Option<Fill>) {
         if let Some(link) = self.link_mut(id) {
-            link.tell(fill);
+            link.set_carrier(fill);
         }
     }
 
@@ -140,26 +145,26 @@ impl Sender {
 
     /// Numbers a packet and puts it in the queue of a link, or drops it with a reason.
     ///
-    /// `packet`: an IP packet (what follows its own length is cut off) or, if so configured, an
+    /// `packet`: an IP packet (bytes after its own length are cut off) or, if so configured, an
     /// Ethernet frame.
     pub fn send(
         &mut self,
         packet: &[u8],
         flow: Flow,
-        care: Care,
+        mode: DeliveryMode,
         now: Instant,
     ) -> Result<(), DropReason> {
         self.counters.packets_in += 1;
-        let result = self.place(packet, flow, care, now);
+        let result = self.place(packet, flow, mode, now);
         if let Err(reason) = result {
             self.counters.drop(reason);
         }
         result
     }
 
-    /// Writes the next frame that may leave at `now` over `out`, and answers its link.
+    /// Writes the next frame that may leave at `now` over `out`, and returns its link.
     pub fn poll_transmit(&mut self, tag: u8, now: Instant, out: &mut Vec<u8>) -> Option<LinkId> {
-        self.look_after(now);
+        self.check_responding(now);
         let ready = self.links().filter(|(_, link)| link.ready(&self.config, now));
         let (index, _) = ready.min_by_key(|(_, link)| link.next_send())?;
         let link = self.links[index].as_mut()?;
@@ -182,12 +187,12 @@ impl Sender {
         Some(LinkId(index as u8))
     }
 
-    /// When [`Sender::poll_transmit`] may next have a frame by the passing of time alone.
+    /// The time at which [`Sender::poll_transmit`] may next have a frame if nothing else happens.
     pub fn next_deadline(&self) -> Option<Instant> {
         let send = self.links().filter_map(|(_, link)| link.next_send());
         let suspect = self
             .links()
-            .filter(|(index, link)| !link.queue.is_empty() && self.answering & 1 << index != 0);
+            .filter(|(index, link)| !link.queue.is_empty() && self.responding & 1 << index != 0);
         send.chain(suspect.filter_map(|(_, link)| link.suspect_at())).min()
     }
 
@@ -207,19 +212,19 @@ impl Sender {
         link.and_then(|link| link.queue.next_seq()).unwrap_or(self.next_seq)
     }
 
-    /// Learns from a report about link `id`. `micros`: our clock, in µs modulo 2³².
+    /// Learns from a report about link `id`. `micros`: this end's clock, in µs modulo 2³².
     pub fn report(&mut self, id: LinkId, report: &Report, micros: u32, now: Instant) {
         let percent = self.config.max_loss_percent;
         let Some(link) = self.link_mut(id) else { return };
-        let (was_lossy, asked) = (link.lossy, link.is_unanswered());
+        let (was_lossy, report_due) = (link.lossy, link.is_report_due());
         let rate_changed = link.report(report, micros, percent, now);
         let newly_lossy = link.lossy && !was_lossy;
-        if asked && !link.is_unanswered() {
+        if report_due && !link.is_report_due() {
             let others =
                 self.links.iter_mut().enumerate().filter(|(other, _)| *other != id.index());
-            others.filter_map(|(_, link)| link.as_mut()).for_each(Link::answered_beside);
+            others.filter_map(|(_, link)| link.as_mut()).for_each(Link::other_link_reported);
         }
-        let changed = self.fallback.look(&self.links, report.late, now);
+        let changed = self.fallback.update(&self.links, report.late, now);
         if rate_changed || newly_lossy || changed {
             self.deal_again(now);
         }
@@ -231,7 +236,7 @@ impl Sender {
         self.fallback = Fallback::new();
     }
 
-    /// What is known of a link; `None` when there is no such link.
+    /// State of a link; `None` when it does not exist.
     pub fn stats(&self, id: LinkId, now: Instant) -> Option<LinkStats> {
         let link = self.links.get(id.index())?.as_ref()?;
         Some(link.stats(self.usable(now) & 1 << id.0 != 0))
@@ -264,7 +269,7 @@ impl Sender {
         &mut self,
         packet: &[u8],
         flow: Flow,
-        care: Care,
+        mode: DeliveryMode,
         now: Instant,
     ) -> Result<(), DropReason> {
         let packet = match self.config.ip {
@@ -280,14 +285,14 @@ impl Sender {
             return Err(DropReason::TooBig);
         }
         let urgent = is_urgent(packet, self.config.ip) && !self.config.scheduler.strict();
-        if care != Care::Copies && !urgent && self.refuses(now) {
+        if mode != DeliveryMode::Copies && !urgent && self.gate_drops(now) {
             return Err(DropReason::QueueManagement);
         }
-        if !urgent && self.join(packet, flow, care) {
+        if !urgent && self.join(packet, flow, mode) {
             return Ok(());
         }
-        let scheduler = match care {
-            Care::Copies if !self.config.scheduler.strict() => Scheduler::Redundant,
+        let scheduler = match mode {
+            DeliveryMode::Copies if !self.config.scheduler.strict() => Scheduler::Redundant,
             _ => self.config.scheduler,
         };
         let candidates = self.candidates(len, urgent, now);
@@ -299,7 +304,7 @@ impl Sender {
         let seq = self.next_seq;
         self.next_seq = seq.wrapping_add(1);
         let predecessor = match self.last[flow.index()].replace(seq) {
-            Some(last) if care != Care::Loose && seq.wrapping_sub(last) < FORGOTTEN => {
+            Some(last) if mode != DeliveryMode::Loose && seq.wrapping_sub(last) < FORGOTTEN => {
                 Predecessor::at(seq.wrapping_sub(last))
             }
             _ => Predecessor::Free,
@@ -318,7 +323,7 @@ impl Sender {
                 self.held += 1;
             }
         }
-        // A copy is no packet that came in; it counts as one so that the balance holds.
+        // A copy is not a packet that came in; it counts as one so that the balance holds.
         self.counters.packets_in += u64::from(chosen.count_ones()) - 1;
         let alone = chosen.is_power_of_two() && !scheduler.strict() && !urgent;
         self.newest = alone.then_some(chosen.trailing_zeros() as usize);
@@ -326,12 +331,12 @@ impl Sender {
         Ok(())
     }
 
-    /// Whether the door refuses a packet now.
-    fn refuses(&mut self, now: Instant) -> bool {
+    /// Whether the CoDel gate drops a packet now.
+    fn gate_drops(&mut self, now: Instant) -> bool {
         let usable = self.usable(now);
         let waits = self.links().filter(|(index, _)| usable & 1 << index != 0);
         let wait = waits.map(|(_, link)| link.wait()).min().unwrap_or_default();
-        self.door.refuses(wait, self.config.target(), now)
+        self.gate.drops(wait, self.config.target(), now)
     }
 
     fn packing(&self, len: usize) -> Packing {
@@ -344,8 +349,9 @@ impl Sender {
     }
 
     /// Puts a packet in the newest frame, if that still waits and has room.
-    fn join(&mut self, packet: &[u8], flow: Flow, care: Care) -> bool {
-        let Some(link) = self.newest.filter(|_| self.config.aggregate && care != Care::Copies)
+    fn join(&mut self, packet: &[u8], flow: Flow, mode: DeliveryMode) -> bool {
+        let Some(link) =
+            self.newest.filter(|_| self.config.aggregate && mode != DeliveryMode::Copies)
         else {
             return false;
         };
@@ -369,7 +375,7 @@ impl Sender {
             return false;
         }
         queued.predecessor = match queued.predecessor {
-            Predecessor::Free if care == Care::Loose => Predecessor::Free,
+            Predecessor::Free if mode == DeliveryMode::Loose => Predecessor::Free,
             same if flow == queued.flow => same,
             _ => Predecessor::All,
         };
@@ -418,7 +424,8 @@ impl Sender {
 }
 
 /// Whether a packet goes before others: expedited forwarding (RFC 3246), which telephones use, and
-/// network control (CS6, RFC 4594). Both ends look at the packet itself, so nothing has to be told.
+/// network control (CS6, RFC 4594). Both ends look at the packet itself, so that the frame need not
+/// say it.
 pub(crate) fn is_urgent(packet: &[u8], ip: bool) -> bool {
     const EF: u8 = 46;
     const CS6: u8 = 48;

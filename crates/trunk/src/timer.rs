@@ -15,7 +15,7 @@ use sheaf_stage::{Duration, Instant};
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     timer: Duration,
-    /// When the adjusting timer was last started; not before the flow first waits.
+    /// Time at which the adjusting timer was last started; not before the flow first waits.
     started: Option<Instant>,
     /// The longest wait that ended well, in this period of the adjusting timer and before.
     needed: [Duration; 2],
@@ -45,7 +45,7 @@ impl Timers {
         }
     }
 
-    /// How long a packet of `flow` may wait.
+    /// Time that a packet of `flow` may wait.
     pub fn get(&mut self, flow: Flow, now: Instant) -> Duration {
         let (min, max, adjust) = (self.min, self.max, self.adjust);
         let entry = &mut self.entries[flow.index()];
@@ -83,7 +83,7 @@ impl Timers {
         entry.started = Some(now);
     }
 
-    /// A packet of `flow` waited this long, and what it waited for came.
+    /// Notes that a packet of `flow` waited this long, and that the packet it waited for came.
     pub fn rewarded(&mut self, flow: Flow, waited: Duration) {
         let needed = &mut self.entries[flow.index()].needed[0];
         *needed = waited.max(*needed);

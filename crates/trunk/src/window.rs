@@ -1,5 +1,5 @@
 //! The resequencer's memory: a ring of slots for the numbers from the expected one on, and one bit
-//! for each number that came, before and after it.
+//! for each number that was received, before and after it.
 //!
 //! Everything here is O(1) but [`Window::earlier_of_flow`], which only a timer that fired calls.
 
@@ -10,12 +10,12 @@ use sheaf_wire::trunk::{Packing, Predecessor};
 /// No number: the end of a list.
 const NONE: u32 = u32::MAX;
 
-/// What is known of a sequence number.
+/// State of a sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Not come, still expected.
+    /// Not received, still expected.
     Missing,
-    /// Come, waiting for another.
+    /// Received, waiting for another.
     Held,
     /// Handed up.
     Done,
@@ -26,17 +26,17 @@ pub enum State {
 /// A frame's packets with what the header said about them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// The link it came on.
+    /// The link that it was received on.
     pub link: u8,
     /// Its global sequence number.
     pub seq: u32,
-    /// What must be handed up before it.
+    /// The frame that must be handed up before it.
     pub predecessor: Predecessor,
     /// The flow of its packets (of the first, if there are several).
     pub flow: Flow,
     /// It may have overtaken lower numbers on its link, so it says nothing about them.
     pub urgent: bool,
-    /// How its packets are told apart.
+    /// Format of its packets in the payload.
     pub packing: Packing,
     /// Its packets as they stood in the frame.
     pub payload: Vec<u8>,
@@ -56,7 +56,7 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub struct Window {
     slots: Vec<Slot>,
-    came: Vec<u64>,
+    received: Vec<u64>,
     /// The lowest number that is neither handed up nor given up.
     base: u32,
     held: u32,
@@ -74,7 +74,13 @@ impl Window {
             next_waiter: NONE,
         };
         let words = (2 * len as usize).div_ceil(64);
-        Window { slots: vec![slot; len as usize], came: vec![0; words], base, held: 0, bytes: 0 }
+        Window {
+            slots: vec![slot; len as usize],
+            received: vec![0; words],
+            base,
+            held: 0,
+            bytes: 0,
+        }
     }
 
     /// Expects `base` next; nothing may be held.
@@ -83,7 +89,7 @@ impl Window {
         for slot in &mut self.slots {
             (slot.state, slot.first_waiter) = (State::Missing, NONE);
         }
-        self.came.fill(0);
+        self.received.fill(0);
         self.base = base;
     }
 
@@ -107,7 +113,7 @@ impl Window {
         self.bytes
     }
 
-    /// How far `seq` is ahead of the base; negative behind it.
+    /// Distance of `seq` from the base; negative behind it.
     pub fn ahead(&self, seq: u32) -> i32 {
         seq.wrapping_sub(self.base).cast_signed()
     }
@@ -133,11 +139,11 @@ impl Window {
         self.ahead(seq) < 0 || matches!(self.state(seq), State::Done | State::Lost)
     }
 
-    /// Marks a number as come; answers whether it had come before. Within the window of either
-    /// side of the base.
+    /// Marks a number as received; returns whether it had been received before. It has to be within
+    /// the window on either side of the base.
     pub fn mark(&mut self, seq: u32) -> bool {
         let bit = (seq & (2 * self.capacity() - 1)) as usize;
-        let (word, mask) = (&mut self.came[bit / 64], 1 << (bit % 64));
+        let (word, mask) = (&mut self.received[bit / 64], 1 << (bit % 64));
         let before = *word & mask != 0;
         *word |= mask;
         before
@@ -193,7 +199,7 @@ impl Window {
         (next != NONE).then(|| self.at_place(next))
     }
 
-    /// What a held frame waits for.
+    /// The frame that a held frame waits for.
     pub fn predecessor(&self, seq: u32) -> Option<Predecessor> {
         let slot = &self.slots[self.place(seq) as usize];
         slot.arrival.as_ref().map(|arrival| arrival.predecessor)
@@ -205,17 +211,17 @@ impl Window {
         slot.arrival.as_ref().map(|arrival| arrival.flow)
     }
 
-    /// Moves the base over one settled number; answers whether there was one.
+    /// Moves the base over one settled number; returns whether there was one.
     pub fn step(&mut self) -> bool {
         let place = self.place(self.base) as usize;
         if !matches!(self.slots[place].state, State::Done | State::Lost) {
             return false;
         }
         self.slots[place].state = State::Missing;
-        // The number that comes into reach has not come; its bit is that of one long past.
+        // The number that comes into reach was not received; its bit is that of one long past.
         let entering = self.base.wrapping_add(self.capacity());
         let bit = (entering & (2 * self.capacity() - 1)) as usize;
-        self.came[bit / 64] &= !(1 << (bit % 64));
+        self.received[bit / 64] &= !(1 << (bit % 64));
         self.base = self.base.wrapping_add(1);
         true
     }

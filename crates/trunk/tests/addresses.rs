@@ -1,10 +1,10 @@
-//! Where the other end of a link is: learned from what proves it, and from nothing else.
+//! The address of a link's other end: learned from frames that prove it, and from nothing else.
 
 use proptest::prelude::*;
 use sheaf_stage::{Duration, Instant};
 use sheaf_trunk::{
-    Care, Endpoint, EndpointConfig, FrameKind, LinkConfig, LinkId, Received, Refusal, Remote,
-    Transmit,
+    DeliveryMode, Endpoint, EndpointConfig, FrameKind, LinkConfig, LinkId, Received, Refusal,
+    Remote, Transmit,
 };
 use sheaf_wire::ip::example_udp;
 use sheaf_wire::trunk::{Control, Hello, Packing, Predecessor, Report, Repr, push, tag};
@@ -165,7 +165,7 @@ fn data_from_an_address_that_nothing_has_proved_is_not_delivered() {
     let received = server.handle_frame(LINK, Some(STRANGER), &data(CLIENT_SESSION), NOW);
     assert_eq!(received, Received::Refused(Refusal::Stranger));
     assert_eq!(server.poll_deliver(NOW), None);
-    client.handle_packet(&example_udp(&[0; 20]), Care::Order, NOW).unwrap();
+    client.handle_packet(&example_udp(&[0; 20]), DeliveryMode::Order, NOW).unwrap();
     talk(&mut client, CLIENT, &mut server, NOW);
     assert!(server.poll_deliver(NOW).is_some());
 }
@@ -180,7 +180,7 @@ fn a_stranger_that_greets_gets_one_reply_and_the_other_end_loses_nothing_by_it()
         assert_eq!(transmit, Some(Transmit { link: LINK, to: Some(STRANGER) }));
         assert_eq!(server.poll_transmit(NOW, &mut frame), None);
     }
-    // The replies are none of the frames that the client counts: it misses none.
+    // The client counts none of the replies as its own, so it misses no frame.
     let later = NOW + Duration::from_secs(2);
     let mut now = NOW;
     while now < later {

@@ -1,4 +1,5 @@
-//! Links whose carriers tell how full their transmit queues are, as radios do; and the door.
+//! Links whose carriers report how full their transmit queues are, as radios do; and the CoDel
+//! gate.
 
 mod world;
 

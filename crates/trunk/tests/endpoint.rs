@@ -5,8 +5,8 @@ mod world;
 use proptest::prelude::*;
 use sheaf_stage::{DropReason, Duration, Instant};
 use sheaf_trunk::{
-    Care, ConfigError, Endpoint, EndpointConfig, Fill, FrameKind, LinkConfig, LinkId, Received,
-    Refusal, Scheduler, Transmit,
+    ConfigError, DeliveryMode, Endpoint, EndpointConfig, Fill, FrameKind, LinkConfig, LinkId,
+    Received, Refusal, Scheduler, Transmit,
 };
 use sheaf_wire::ip::example_udp;
 use sheaf_wire::trunk::{Control, Hello, Packing, Predecessor, Repr, push, tag};
@@ -153,13 +153,14 @@ fn packets_that_cannot_go_are_dropped_with_a_reason() {
     let (mut a, mut b) = (end(1, 1), end(2, 1));
     let now = Instant::ZERO;
     let good = example_udp(&[0; 20]);
-    assert_eq!(a.handle_packet(&good, Care::Order, now), Err(DropReason::Unreachable));
+    assert_eq!(a.handle_packet(&good, DeliveryMode::Order, now), Err(DropReason::Unreachable));
     talk(&mut a, &mut b, now);
-    assert_eq!(a.handle_packet(b"rubbish", Care::Order, now), Err(DropReason::Malformed));
+    assert_eq!(a.handle_packet(b"rubbish", DeliveryMode::Order, now), Err(DropReason::Malformed));
     let big = example_udp(&[0; 2_000]);
-    assert_eq!(a.handle_packet(&big, Care::Order, now), Err(DropReason::TooBig));
-    let results: Vec<_> =
-        (0..10_000).map(|_| a.handle_packet(&example_udp(&[0; 1_400]), Care::Order, now)).collect();
+    assert_eq!(a.handle_packet(&big, DeliveryMode::Order, now), Err(DropReason::TooBig));
+    let results: Vec<_> = (0..10_000)
+        .map(|_| a.handle_packet(&example_udp(&[0; 1_400]), DeliveryMode::Order, now))
+        .collect();
     assert!(results.contains(&Err(DropReason::QueueFull)));
     assert!(a.sender().held() < 200, "{}", a.sender().held());
 }
@@ -180,7 +181,7 @@ fn ethernet_frames_of_any_kind_pass_too() {
     let sent: Vec<Vec<u8>> =
         [14, 20, 42, 60, 700, 800, 1_400].map(|len| vec![len as u8; len]).to_vec();
     for packet in &sent {
-        a.handle_packet(packet, Care::Order, now).unwrap();
+        a.handle_packet(packet, DeliveryMode::Order, now).unwrap();
     }
     let (mut frame, mut got, mut now) = (Vec::new(), Vec::new(), now);
     for _ in 0..50 {
@@ -210,7 +211,7 @@ fn flows_without_care_for_order_never_wait_for_a_lost_packet() {
     bad.loss = 0.05;
     let mut world = World::new(EndpointConfig::default(), &[bad, pipe(10, 30)]);
     world.run(SECOND);
-    world.care = Care::Loose;
+    world.mode = DeliveryMode::Loose;
     world.offer(8.0, 1_000, 1);
     world.run(2 * SECOND);
     assert_eq!(world.ends[1].stats().reorder.waited, 0);
@@ -240,7 +241,7 @@ enum Op {
     Lose(prop::sample::Index),
     Advance(u32),
     Up(u8, bool),
-    Tell(u8, Option<(u64, u64)>),
+    Fill(u8, Option<(u64, u64)>),
     Remove(u8),
     Add,
     Rubbish(u8, Vec<u8>),
@@ -250,17 +251,19 @@ enum Op {
 fn operations() -> impl Strategy<Value = Vec<Op>> {
     let index = any::<prop::sample::Index>;
     let damage = proptest::option::weighted(0.1, (index(), any::<u8>()));
+    let fill = proptest::option::of((0u64..200, 0u64..200));
+    let rubbish = proptest::collection::vec(any::<u8>(), 0..80);
     let op = prop_oneof![
-        20 => (0u8..6, 20u16..1_500, 0u8..3).prop_map(|(flow, len, care)| Op::Packet(flow, len, care)),
+        20 => (0u8..6, 20u16..1_500, 0u8..3).prop_map(|(f, len, mode)| Op::Packet(f, len, mode)),
         30 => (index(), damage, prop::bool::weighted(0.1)).prop_map(|(i, d, k)| Op::Bring(i, d, k)),
         3 => index().prop_map(Op::Lose),
         20 => (0u32..30_000).prop_map(Op::Advance),
         1 => (500_000u32..2_000_000).prop_map(Op::Advance),
         2 => (0u8..5, any::<bool>()).prop_map(|(link, up)| Op::Up(link, up)),
-        1 => (0u8..5, proptest::option::of((0u64..200, 0u64..200))).prop_map(|(l, f)| Op::Tell(l, f)),
+        1 => (0u8..5, fill).prop_map(|(link, fill)| Op::Fill(link, fill)),
         1 => (0u8..5).prop_map(Op::Remove),
         1 => Just(Op::Add),
-        1 => (0u8..5, proptest::collection::vec(any::<u8>(), 0..80)).prop_map(|(l, b)| Op::Rubbish(l, b)),
+        1 => (0u8..5, rubbish).prop_map(|(link, bytes)| Op::Rubbish(link, bytes)),
         1 => any::<bool>().prop_map(Op::Restart),
     ];
     proptest::collection::vec(op, 1..300)
@@ -280,14 +283,15 @@ struct Pair {
 impl Pair {
     fn apply(&mut self, op: Op) -> Result<(), TestCaseError> {
         match op {
-            Op::Packet(flow, len, care) => {
+            Op::Packet(flow, len, mode) => {
                 let mut payload = vec![flow; usize::from(len).max(28) - 24];
                 payload[..4].copy_from_slice(&self.number.to_be_bytes());
                 let mut packet = example_udp(&payload);
                 packet[20] = flow;
                 self.number += 1;
-                let care = [Care::Order, Care::Loose, Care::Copies][usize::from(care)];
-                let _ = self.ends[0].handle_packet(&packet, care, self.now);
+                let mode = [DeliveryMode::Order, DeliveryMode::Loose, DeliveryMode::Copies]
+                    [usize::from(mode)];
+                let _ = self.ends[0].handle_packet(&packet, mode, self.now);
             }
             Op::Bring(index, damage, keep) => {
                 for from in 0..2 {
@@ -327,7 +331,7 @@ impl Pair {
             }
             Op::Up(link, true) => self.ends.iter_mut().for_each(|end| end.link_up(LinkId(link))),
             Op::Up(link, false) => self.ends[0].link_down(LinkId(link), self.now),
-            Op::Tell(link, fill) => {
+            Op::Fill(link, fill) => {
                 let fill = fill.map(|(waiting, limit)| Fill { waiting, limit });
                 self.ends[0].set_link_queue(LinkId(link), fill);
             }
@@ -395,7 +399,8 @@ proptest! {
         let ends = [make(1), make(2)];
         let wires = [Vec::new(), Vec::new()];
         let (now, number, session) = (Instant::ZERO, 0, 10);
-        let mut pair = Pair { config: config.clone(), ends, wires, now, number, session, got: vec![] };
+        let (config, got) = (config.clone(), Vec::new());
+        let mut pair = Pair { config, ends, wires, now, number, session, got };
         pair.drain()?;
         for op in ops {
             pair.apply(op)?;

@@ -1,14 +1,15 @@
 //! Damaged frames against an end of a trunk, and a million sequences through the resequencer.
 //!
-//! The corpus (`tests/corpus/frames`) holds what two ends with the sessions 1 and 2 send each other:
-//! hellos, reports, markers and data in every packing. Whatever is made of it, the end keeps its
-//! balance, its deadlines and its bounds, and when the noise is over it works with its peer as before.
+//! The corpus (`tests/corpus/frames`) holds frames of two ends with the sessions 1 and 2: hellos,
+//! reports, markers and data in every packing. Whatever is made of them, the end keeps its balance,
+//! its deadlines and its bounds, changes no address for a frame that it refuses, and works with its
+//! peer as before when the noise is over.
 
 use sheaf_fuzz::{Fuzzer, Rng, RngExt};
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_trunk::{
-    Arrival, Care, Endpoint, EndpointConfig, Flow, FrameKind, LinkConfig, LinkId, Received, Remote,
-    ReorderConfig, Resequencer, Scheduler, Transmit,
+    Arrival, DeliveryMode, Endpoint, EndpointConfig, Flow, FrameKind, LinkConfig, LinkId, Received,
+    Remote, ReorderConfig, Resequencer, Scheduler, Transmit,
 };
 use sheaf_wire::ip::example_udp;
 use sheaf_wire::trunk::{Frame, Packing, Predecessor};
@@ -88,7 +89,7 @@ impl Pair {
         self.settle();
     }
 
-    /// How many of 400 packets pass a minute later, when enough others have passed: what was
+    /// Number of 400 packets that pass a minute later, when enough others have passed: what was
     /// believed of rates is mended by traffic, and so are the rounds of SRR and TRR, which have no
     /// timers.
     fn passes_after_rest(&mut self) -> u64 {
@@ -102,7 +103,7 @@ impl Pair {
     /// Sends a packet of so many bytes, and lets the ends talk for as long as it takes a link.
     fn pass(&mut self, len: usize) {
         let packet = example_udp(&vec![7; len]);
-        let _ = self.ends[0].handle_packet(&packet, Care::Order, self.now);
+        let _ = self.ends[0].handle_packet(&packet, DeliveryMode::Order, self.now);
         self.wait(Duration::from_millis(2));
     }
 }
@@ -161,7 +162,7 @@ fn damaged_frames_are_refused_or_harmless_and_the_trunk_works_afterwards() {
     assert!(refused > fuzzer.rounds() / 10, "hardly anything was damaged: {refused}");
 }
 
-/// What is still to come over one link, in order.
+/// Frames that are still to arrive over one link, in order.
 type Wire = Vec<(u64, Arrival)>;
 
 /// Frames of up to three flows as a sender numbers them, dealt out to links that keep their order
@@ -199,7 +200,7 @@ fn arrival(link: u8, seq: u32, predecessor: Predecessor, flow: u64) -> Arrival {
     Arrival { link, seq, predecessor, flow, urgent: false, packing, payload }
 }
 
-/// Takes out all that is ready; answers whether every flow kept its order.
+/// Takes out all that is ready; returns whether every flow kept its order.
 fn drain(stage: &mut Resequencer, now: Instant, first: u32, last: &mut [Option<u32>; 3]) -> bool {
     let mut in_order = true;
     while let Some(delivery) = stage.dequeue(now) {

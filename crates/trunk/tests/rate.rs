@@ -1,4 +1,4 @@
-//! How the rate of a link is learned, over a fluid model of a link.
+//! The learned rate of a link, over a fluid model of a link.
 
 use proptest::prelude::*;
 use sheaf_stage::{Bitrate, Duration, Instant};
@@ -146,7 +146,7 @@ proptest! {
 
     #[test]
     fn no_reports_make_the_rate_zero_or_endless(
-        reports in proptest::collection::vec((any::<u64>(), any::<u32>(), any::<u32>(), any::<bool>()), 1..200)
+        reports in proptest::collection::vec(any::<(u64, u32, u32, bool)>(), 1..200)
     ) {
         let mut control = RateControl::new(Bitrate::from_mbps(4));
         for (n, (bytes, at, one_way, limited)) in reports.into_iter().enumerate() {

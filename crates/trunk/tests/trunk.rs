@@ -30,7 +30,7 @@ fn trace(world: &World) {
     println!("{:?} fallback {:?}", world.ends[0].sent(), world.ends[0].sender().fallen_back_to());
 }
 
-/// What goes through in the next ten seconds, of all that the links carry.
+/// Share of what the links carry that goes through in the next ten seconds.
 fn share(world: &mut World) -> f64 {
     world.forget();
     let share = world.measure(10 * SECOND) / world.ideal();

@@ -1,9 +1,9 @@
-//! What goes first, what is copied, and how long a silent cut is felt.
+//! Urgent packets, copies, and the effect of a silent cut.
 
 mod world;
 
 use sheaf_stage::{DropReason, Duration, Instant};
-use sheaf_trunk::{Care, EndpointConfig, Flow, LinkConfig, Sender, SenderConfig};
+use sheaf_trunk::{DeliveryMode, EndpointConfig, Flow, LinkConfig, Sender, SenderConfig};
 use sheaf_wire::ip::example_udp;
 use sheaf_wire::trunk::{Data, Frame};
 use world::{MS, PACKET, World, pipe};
@@ -49,7 +49,9 @@ fn a_link_that_goes_down_takes_one_copy_of_what_waits_and_no_more() {
     for (down, packets) in [(0, 1), (1, 20), (2, 20)] {
         let mut sender = sender();
         for _ in 0..packets {
-            sender.send(&voice(600), Flow::of_hash(1), Care::Copies, Instant::ZERO).unwrap();
+            sender
+                .send(&voice(600), Flow::of_hash(1), DeliveryMode::Copies, Instant::ZERO)
+                .unwrap();
         }
         let now = Instant::from_millis(1);
         let mut sent = drained(&mut sender, Instant::ZERO, now);
@@ -68,7 +70,7 @@ fn a_link_that_goes_down_takes_one_copy_of_what_waits_and_no_more() {
 fn the_last_copy_of_a_packet_survives_the_failure_of_its_link() {
     let mut sender = sender();
     for _ in 0..20 {
-        sender.send(&voice(600), Flow::of_hash(1), Care::Copies, Instant::ZERO).unwrap();
+        sender.send(&voice(600), Flow::of_hash(1), DeliveryMode::Copies, Instant::ZERO).unwrap();
     }
     let now = Instant::from_millis(1);
     for link in [0, 1] {
@@ -85,10 +87,10 @@ fn urgent_packets_leave_before_bulk_that_waits_and_bulk_keeps_half() {
     let mut sender = sender();
     let bulk = example_udp(&[0; 1_400]);
     for _ in 0..60 {
-        sender.send(&bulk, Flow::of_hash(2), Care::Order, Instant::ZERO).unwrap();
+        sender.send(&bulk, Flow::of_hash(2), DeliveryMode::Order, Instant::ZERO).unwrap();
     }
     for _ in 0..60 {
-        sender.send(&voice(1_400), Flow::of_hash(1), Care::Order, Instant::ZERO).unwrap();
+        sender.send(&voice(1_400), Flow::of_hash(1), DeliveryMode::Order, Instant::ZERO).unwrap();
     }
     let sent = drained(&mut sender, Instant::ZERO, Instant::from_millis(200));
     assert_eq!(sent.len(), 120);
@@ -178,8 +180,8 @@ fn ef_and_cs6_of_either_version_overtake_and_no_other_class_does() {
             let id = sender.add_link(LinkConfig::default()).unwrap();
             sender.set_up(id, true, Instant::ZERO);
             let bulk = example_udp(&[0; 1_400]);
-            sender.send(&bulk, Flow::of_hash(2), Care::Order, Instant::ZERO).unwrap();
-            sender.send(&packet, Flow::of_hash(1), Care::Order, Instant::ZERO).unwrap();
+            sender.send(&bulk, Flow::of_hash(2), DeliveryMode::Order, Instant::ZERO).unwrap();
+            sender.send(&packet, Flow::of_hash(1), DeliveryMode::Order, Instant::ZERO).unwrap();
             let sent = drained(&mut sender, Instant::ZERO, Instant::from_millis(50));
             let overtakes = sent.first().map(|(_, seq)| *seq) == Some(1);
             assert_eq!(overtakes, matches!(class, 46 | 48), "class {class}: {sent:?}");

@@ -431,7 +431,7 @@ fn address(draft: &mut Draft, word: &str) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use crate::words::WordError;
-    use sheaf_trunk::Care;
+    use sheaf_trunk::DeliveryMode;
     use sheaf_wire::ip::example_udp;
 
     fn parse(line: &str) -> Result<Settings, WordError> {
@@ -467,15 +467,15 @@ mod tests {
         let mut voice = plain.clone();
         voice[1] = 46 << 2;
         let default = parse("t0 path 10.0.0.1").unwrap();
-        assert_eq!(default.care(&voice), Care::Copies);
-        assert_eq!(default.care(&plain), Care::Order);
+        assert_eq!(default.care(&voice), DeliveryMode::Copies);
+        assert_eq!(default.care(&plain), DeliveryMode::Order);
         let none = parse("t0 path 10.0.0.1 copies none loose match dscp ef").unwrap();
-        assert_eq!(none.care(&voice), Care::Loose);
+        assert_eq!(none.care(&voice), DeliveryMode::Loose);
         let port = u16::from_be_bytes([plain[22], plain[23]]);
         let other = format!("t0 path 10.0.0.1 copies match proto udp dport {port} length 48");
-        assert_eq!(parse(&other).unwrap().care(&plain), Care::Copies);
-        assert_eq!(parse(&other).unwrap().care(&example_udp(&[0; 21])), Care::Order);
-        assert_eq!(default.care(&[0xff; 3]), Care::Order, "whatever it is");
+        assert_eq!(parse(&other).unwrap().care(&plain), DeliveryMode::Copies);
+        assert_eq!(parse(&other).unwrap().care(&example_udp(&[0; 21])), DeliveryMode::Order);
+        assert_eq!(default.care(&[0xff; 3]), DeliveryMode::Order, "whatever it is");
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl User {
         };
         let raw = [family(false)?, family(true)?];
         let mut aggregator = Aggregator::new(config.clone())?;
-        aggregator.set_device(Device::Tells { waiting: 0, limit: NO_LIMIT }, Instant::ZERO);
+        aggregator.set_device(Device::Reports { waiting: 0, limit: NO_LIMIT }, Instant::ZERO);
         // Plain packets that arrive behind a meta packet must not reach the host before it.
         scheduling::realtime_if_allowed();
         Ok(User {
@@ -209,7 +209,7 @@ impl User {
             bytes => u32::try_from(bytes.div_ceil(FULL_PACKET)).unwrap_or(NO_LIMIT),
         };
         self.busy = waiting > 0;
-        self.aggregator.set_device(Device::Tells { waiting, limit: NO_LIMIT }, now);
+        self.aggregator.set_device(Device::Reports { waiting, limit: NO_LIMIT }, now);
     }
 
     fn pause(&self, poller: &mut Poller, paused: bool) {
@@ -508,7 +508,7 @@ impl Engine for User {
     }
 
     fn flush(&mut self) -> anyhow::Result<()> {
-        let idle = Device::Tells { waiting: 0, limit: NO_LIMIT };
+        let idle = Device::Reports { waiting: 0, limit: NO_LIMIT };
         // One frame makes the device busy again.
         while self.aggregator.frames() > 0 {
             self.aggregator.set_device(idle, Instant::MAX);

@@ -2,7 +2,7 @@
 
 use sheaf_aggregate::{Rules, Verdict};
 use sheaf_netio::carrier::Mac;
-use sheaf_trunk::{Care, Scheduler};
+use sheaf_trunk::{DeliveryMode, Scheduler};
 use sheaf_wire::ip::Ip;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -126,14 +126,14 @@ impl Settings {
     }
 
     /// What `packet` needs.
-    pub fn care(&self, packet: &[u8]) -> Care {
-        let Ok(packet) = Ip::parse(packet) else { return Care::Order };
+    pub fn care(&self, packet: &[u8]) -> DeliveryMode {
+        let Ok(packet) = Ip::parse(packet) else { return DeliveryMode::Order };
         if self.copies.classify(&packet, 0) == Verdict::Gather {
-            Care::Copies
+            DeliveryMode::Copies
         } else if self.loose.classify(&packet, 0) == Verdict::Gather {
-            Care::Loose
+            DeliveryMode::Loose
         } else {
-            Care::Order
+            DeliveryMode::Order
         }
     }
 }

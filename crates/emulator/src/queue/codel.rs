@@ -5,14 +5,14 @@
 //! over an `interval` is a standing one; then packets are dropped from its head, ever faster, at
 //! interval / √count, until the wait is below the target.
 
-use super::{Desk, Limit, Queue, Row, one_row};
+use super::{Limit, Queue, QueueContext, Row, one_row};
+use crate::accounting::Backlog;
 use crate::cause::Cause;
 use crate::error::ConfigError;
-use crate::ledger::Backlog;
 use crate::packet::Packet;
 use sheaf_stage::{DropReason, Duration, Instant};
 
-/// What CoDel aims at (RFC 8289, section 4).
+/// Parameters of CoDel (RFC 8289, section 4).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CodelParams {
     /// The acceptable standing wait; 5 ms.
@@ -50,7 +50,7 @@ impl CodelParams {
 pub struct CodelConfig {
     /// The hard bound; 1000 packets in Linux.
     pub limit: Limit,
-    /// What it aims at.
+    /// Target and interval.
     pub params: CodelParams,
 }
 
@@ -63,7 +63,8 @@ impl Default for CodelConfig {
 /// The state of section 5.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Codel {
-    /// When the wait will have been above the target for an interval; `None` while it is not.
+    /// Time at which the wait will have been above the target for an interval; `None` while it is
+    /// not above it.
     first_above: Option<Instant>,
     dropping: bool,
     drop_next: Instant,
@@ -77,35 +78,35 @@ impl Codel {
         &mut self,
         params: &CodelParams,
         row: &mut Row,
-        desk: &mut Desk<'_>,
+        context: &mut QueueContext<'_>,
     ) -> Option<Packet> {
-        let (mut head, mut too_long) = self.pop(params, row, desk.now);
+        let (mut head, mut too_long) = self.pop(params, row, context.now);
         if self.dropping {
             self.dropping = too_long;
-            while self.dropping && desk.now >= self.drop_next {
+            while self.dropping && context.now >= self.drop_next {
                 self.count = self.count.saturating_add(1);
                 self.drop_next = self.law(params, self.drop_next);
                 let marked;
-                (head, marked) = signal(params, head, desk);
+                (head, marked) = signal(params, head, context);
                 if marked {
                     break;
                 }
-                (head, too_long) = self.pop(params, row, desk.now);
+                (head, too_long) = self.pop(params, row, context.now);
                 self.dropping = too_long;
             }
         } else if too_long {
             let marked;
-            (head, marked) = signal(params, head, desk);
+            (head, marked) = signal(params, head, context);
             if !marked {
-                (head, _) = self.pop(params, row, desk.now);
+                (head, _) = self.pop(params, row, context.now);
             }
             self.dropping = true;
             // Not long after the last dropping the rate that helped then is taken up again.
             let delta = self.count.saturating_sub(self.last_count);
-            let recently = desk.now - self.drop_next < params.interval.saturating_mul(16);
+            let recently = context.now - self.drop_next < params.interval.saturating_mul(16);
             self.count = if delta > 1 && recently { delta } else { 1 };
             self.last_count = self.count;
-            self.drop_next = self.law(params, desk.now);
+            self.drop_next = self.law(params, context.now);
         }
         head
     }
@@ -133,13 +134,13 @@ impl Codel {
 fn signal(
     params: &CodelParams,
     head: Option<Packet>,
-    desk: &mut Desk<'_>,
+    context: &mut QueueContext<'_>,
 ) -> (Option<Packet>, bool) {
     let Some(mut packet) = head else { return (None, false) };
-    if params.ecn && desk.mark(&mut packet) {
+    if params.ecn && context.mark(&mut packet) {
         return (Some(packet), true);
     }
-    desk.drop(packet, Cause::Codel);
+    context.drop(packet, Cause::Codel);
     (None, false)
 }
 
@@ -157,16 +158,20 @@ impl CodelQueue {
 }
 
 impl Queue for CodelQueue {
-    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
+    fn enqueue(
+        &mut self,
+        packet: Packet,
+        context: &mut QueueContext<'_>,
+    ) -> Result<(), DropReason> {
         if self.config.limit.is_exceeded_by(self.row.backlog(), packet.size()) {
-            return Err(desk.drop(packet, Cause::RateQueueFull));
+            return Err(context.drop(packet, Cause::RateQueueFull));
         }
         self.row.push(packet);
         Ok(())
     }
 
-    fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet> {
-        self.codel.dequeue(&self.config.params, &mut self.row, desk)
+    fn dequeue(&mut self, context: &mut QueueContext<'_>) -> Option<Packet> {
+        self.codel.dequeue(&self.config.params, &mut self.row, context)
     }
 
     one_row!();

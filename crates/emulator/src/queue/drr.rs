@@ -6,8 +6,8 @@
 //! packet.
 
 use super::weighted::{Classes, WeightedConfig};
-use super::{Desk, Queue};
-use crate::ledger::Backlog;
+use super::{Queue, QueueContext};
+use crate::accounting::Backlog;
 use crate::packet::Packet;
 use sheaf_stage::DropReason;
 use std::collections::VecDeque;
@@ -60,17 +60,21 @@ impl Drr {
 }
 
 impl Queue for Drr {
-    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
-        self.turns.extend(self.classes.push(packet, desk)?);
+    fn enqueue(
+        &mut self,
+        packet: Packet,
+        context: &mut QueueContext<'_>,
+    ) -> Result<(), DropReason> {
+        self.turns.extend(self.classes.push(packet, context)?);
         Ok(())
     }
 
-    fn dequeue(&mut self, _desk: &mut Desk<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, _desk: &mut QueueContext<'_>) -> Option<Packet> {
         self.next()
     }
 
-    fn admit(&mut self, packet: Packet, desk: &mut Desk<'_>) {
-        self.turns.extend(self.classes.admit(packet, desk));
+    fn admit(&mut self, packet: Packet, context: &mut QueueContext<'_>) {
+        self.turns.extend(self.classes.admit(packet, context));
     }
 
     fn take(&mut self) -> Option<Packet> {

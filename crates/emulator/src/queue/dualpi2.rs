@@ -1,4 +1,4 @@
-//! DualPI2: low latency for scalable senders beside classic ones, on one link.
+//! DualPI2: low latency for scalable senders that share a link with classic ones.
 //!
 //! Source: RFC 9332, appendix A. Packets with ECT(1) or CE wait in the L4S queue, others in the
 //! classic one. A PI controller on the wait gives a base chance p'; classic packets are dropped or
@@ -8,10 +8,10 @@
 //! classic queue is sure of its share, the rest goes to L4S first (4.2.2 asks for a bound on
 //! starvation).
 
-use super::{Desk, Limit, Queue, Row, Ticks};
+use super::{Limit, Queue, QueueContext, Row, Ticks};
+use crate::accounting::Backlog;
 use crate::cause::Cause;
 use crate::error::ConfigError;
-use crate::ledger::Backlog;
 use crate::mark::ecn;
 use crate::packet::Packet;
 use crate::random::factors;
@@ -150,58 +150,67 @@ impl DualPi2 {
         Some((packet, l4s))
     }
 
-    /// What becomes of an L4S packet that leaves its queue: `None` when it was dropped.
-    fn leave_l4s(&mut self, mut packet: Packet, desk: &mut Desk<'_>) -> Option<Packet> {
+    /// Marks or drops an L4S packet that leaves its queue: `None` when it was dropped.
+    fn leave_l4s(&mut self, mut packet: Packet, context: &mut QueueContext<'_>) -> Option<Packet> {
         let coupled = (self.config.coupling * self.base).min(1.0);
         let overload = coupled >= 1.0;
         if overload && self.l4s.recurs(self.base * self.base) {
-            desk.drop(packet, Cause::DualPi2);
+            context.drop(packet, Cause::DualPi2);
             return None;
         }
         // A packet that nothing waits behind says nothing of a queue: on a slow link the packet
         // before it may take longer than the step.
-        let stepped = desk.now - packet.arrived > self.config.step && self.l4s.row.head().is_some();
+        let stepped =
+            context.now - packet.arrived > self.config.step && self.l4s.row.head().is_some();
         let signals = self.l4s.recurs(coupled) || stepped;
-        if signals && !(self.config.ecn && desk.mark(&mut packet)) {
-            desk.drop(packet, Cause::DualPi2);
+        if signals && !(self.config.ecn && context.mark(&mut packet)) {
+            context.drop(packet, Cause::DualPi2);
             return None;
         }
         Some(packet)
     }
 
-    /// What becomes of a classic packet that leaves its queue: `None` when it was dropped.
-    fn leave_classic(&mut self, mut packet: Packet, desk: &mut Desk<'_>) -> Option<Packet> {
+    /// Marks or drops a classic packet that leaves its queue: `None` when it was dropped.
+    fn leave_classic(
+        &mut self,
+        mut packet: Packet,
+        context: &mut QueueContext<'_>,
+    ) -> Option<Packet> {
         let chance = self.base * self.base;
         if !self.classic.recurs(chance) {
             return Some(packet);
         }
         // Beyond p_Cmax = 1 / k² marks do not help any more.
         let overload = self.config.coupling * self.base >= 1.0;
-        if !overload && self.config.ecn && desk.mark(&mut packet) {
+        if !overload && self.config.ecn && context.mark(&mut packet) {
             return Some(packet);
         }
-        desk.drop(packet, Cause::DualPi2);
+        context.drop(packet, Cause::DualPi2);
         None
     }
 }
 
 impl Queue for DualPi2 {
-    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
-        self.catch_up(desk.now);
+    fn enqueue(
+        &mut self,
+        packet: Packet,
+        context: &mut QueueContext<'_>,
+    ) -> Result<(), DropReason> {
+        self.catch_up(context.now);
         if self.config.limit.is_exceeded_by(self.backlog(), packet.size()) {
-            return Err(desk.drop(packet, Cause::RateQueueFull));
+            return Err(context.drop(packet, Cause::RateQueueFull));
         }
-        self.admit(packet, desk);
+        self.admit(packet, context);
         Ok(())
     }
 
-    fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet> {
-        self.catch_up(desk.now);
+    fn dequeue(&mut self, context: &mut QueueContext<'_>) -> Option<Packet> {
+        self.catch_up(context.now);
         loop {
             let (packet, l4s) = self.schedule()?;
             let left = match l4s {
-                true => self.leave_l4s(packet, desk),
-                false => self.leave_classic(packet, desk),
+                true => self.leave_l4s(packet, context),
+                false => self.leave_classic(packet, context),
             };
             if left.is_some() {
                 return left;
@@ -209,8 +218,8 @@ impl Queue for DualPi2 {
         }
     }
 
-    fn admit(&mut self, packet: Packet, desk: &mut Desk<'_>) {
-        match ecn(&packet.bytes, desk.ip) {
+    fn admit(&mut self, packet: Packet, context: &mut QueueContext<'_>) {
+        match ecn(&packet.bytes, context.ip) {
             Ecn::Ect1 | Ecn::Ce => self.l4s.row.push(packet),
             Ecn::NotEct | Ecn::Ect0 => self.classic.row.push(packet),
         }

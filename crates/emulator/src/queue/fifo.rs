@@ -4,9 +4,9 @@
 //! the oldest, so that the sender learns of it a queue's length earlier (T. V. Lakshman,
 //! A. Neidhardt, T. Ott, "The drop from front strategy in TCP and in TCP over ATM", 1996).
 
-use super::{Desk, Limit, Queue, Row, one_row};
+use super::{Limit, Queue, QueueContext, Row, one_row};
+use crate::accounting::Backlog;
 use crate::cause::Cause;
-use crate::ledger::Backlog;
 use crate::packet::Packet;
 use sheaf_stage::DropReason;
 
@@ -37,28 +37,32 @@ impl Fifo {
         Fifo { config, row: Row::default() }
     }
 
-    fn is_full(&self, packet: &Packet, desk: &Desk<'_>) -> bool {
+    fn is_full(&self, packet: &Packet, context: &QueueContext<'_>) -> bool {
         let mut backlog = self.row.backlog();
-        backlog.packets += desk.beyond.packets;
-        backlog.bytes += desk.beyond.bytes;
+        backlog.packets += context.beyond.packets;
+        backlog.bytes += context.beyond.bytes;
         self.config.limit.is_exceeded_by(backlog, packet.size())
     }
 }
 
 impl Queue for Fifo {
-    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
-        while self.is_full(&packet, desk) {
-            // What is being sent, or under way, cannot be taken back.
+    fn enqueue(
+        &mut self,
+        packet: Packet,
+        context: &mut QueueContext<'_>,
+    ) -> Result<(), DropReason> {
+        while self.is_full(&packet, context) {
+            // Packets that are being sent, or are under way, cannot be taken back.
             match self.config.drop_head.then(|| self.row.pop()).flatten() {
-                Some(oldest) => desk.drop(oldest, Cause::HeadDrop),
-                None => return Err(desk.drop(packet, Cause::RateQueueFull)),
+                Some(oldest) => context.drop(oldest, Cause::HeadDrop),
+                None => return Err(context.drop(packet, Cause::RateQueueFull)),
             };
         }
         self.row.push(packet);
         Ok(())
     }
 
-    fn dequeue(&mut self, _desk: &mut Desk<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, _desk: &mut QueueContext<'_>) -> Option<Packet> {
         self.row.pop()
     }
 

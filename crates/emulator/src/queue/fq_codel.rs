@@ -3,14 +3,14 @@
 //! Source: RFC 8290, sections 4.1 (enqueue) and 4.2 (dequeue). Packets are spread over queues by a
 //! seeded hash of their 5-tuple; deficit round robin serves them, first those that were empty a
 //! moment ago. When all together reach the limit, the head of the fattest queue is dropped. (Linux
-//! finds that one by a search over all; here a heap knows it.)
+//! finds it by a search over all queues, this code by a heap.)
 
 use super::codel::{Codel, CodelParams};
-use super::{Desk, Queue, Row};
+use super::{Queue, QueueContext, Row};
+use crate::accounting::Backlog;
 use crate::cause::Cause;
 use crate::error::ConfigError;
 use crate::flow::flow_hash;
-use crate::ledger::Backlog;
 use crate::packet::Packet;
 use sheaf_stage::{DropReason, IndexedHeap};
 use std::cmp::Reverse;
@@ -27,7 +27,7 @@ pub struct FqCodelConfig {
     pub flows: u32,
     /// Bytes that a queue sends in its turn, 64 or more; 1514.
     pub quantum: u32,
-    /// What CoDel aims at in each.
+    /// Parameters of CoDel in each.
     pub codel: CodelParams,
 }
 
@@ -94,8 +94,8 @@ impl FqCodel {
         }
     }
 
-    fn index(&self, packet: &Packet, desk: &Desk<'_>) -> u32 {
-        let hash = flow_hash(&packet.bytes, desk.ip, desk.dice);
+    fn index(&self, packet: &Packet, context: &QueueContext<'_>) -> u32 {
+        let hash = flow_hash(&packet.bytes, context.ip, context.dice);
         // The high half of the product spreads the hash evenly over any number of flows.
         ((u128::from(hash) * u128::from(self.config.flows)) >> 64) as u32
     }
@@ -118,22 +118,26 @@ impl FqCodel {
     }
 
     /// Drops the head of the fattest queue, and returns the reason and the queue.
-    fn drop_fattest(&mut self, desk: &mut Desk<'_>) -> Option<(DropReason, u32)> {
+    fn drop_fattest(&mut self, context: &mut QueueContext<'_>) -> Option<(DropReason, u32)> {
         let (_, index) = self.by_bytes.first()?;
         let packet = self.flows[index as usize].row.pop()?;
         self.backlog.remove(&packet);
-        let reason = desk.drop(packet, Cause::FattestFlow);
+        let reason = context.drop(packet, Cause::FattestFlow);
         self.settle(index);
         Some((reason, index))
     }
 }
 
 impl Queue for FqCodel {
-    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
-        let index = self.index(&packet, desk);
+    fn enqueue(
+        &mut self,
+        packet: Packet,
+        context: &mut QueueContext<'_>,
+    ) -> Result<(), DropReason> {
+        let index = self.index(&packet, context);
         self.push(packet, index);
         while self.backlog.packets > self.config.limit || self.backlog.bytes > self.config.memory {
-            let Some((reason, from)) = self.drop_fattest(desk) else { break };
+            let Some((reason, from)) = self.drop_fattest(context) else { break };
             // The new packet is the last of its queue: when that is empty, it was the one.
             if from == index && self.flows[index as usize].row.head().is_none() {
                 return Err(reason);
@@ -142,7 +146,7 @@ impl Queue for FqCodel {
         Ok(())
     }
 
-    fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, context: &mut QueueContext<'_>) -> Option<Packet> {
         loop {
             let from_new = !self.new.is_empty();
             let index = *if from_new { self.new.front() } else { self.old.front() }?;
@@ -155,7 +159,7 @@ impl Queue for FqCodel {
                 continue;
             }
             let before = flow.row.backlog();
-            let packet = flow.codel.dequeue(&self.config.codel, &mut flow.row, desk);
+            let packet = flow.codel.dequeue(&self.config.codel, &mut flow.row, context);
             let after = flow.row.backlog();
             self.backlog.packets -= before.packets - after.packets;
             self.backlog.bytes -= before.bytes - after.bytes;
@@ -180,8 +184,8 @@ impl Queue for FqCodel {
         }
     }
 
-    fn admit(&mut self, packet: Packet, desk: &mut Desk<'_>) {
-        let index = self.index(&packet, desk);
+    fn admit(&mut self, packet: Packet, context: &mut QueueContext<'_>) {
+        let index = self.index(&packet, context);
         self.push(packet, index);
     }
 

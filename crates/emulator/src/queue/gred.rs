@@ -6,10 +6,10 @@
 //! those of another, and none overtakes.
 
 use super::red::{Average, RedCurve, Verdict};
-use super::{Desk, Limit, Queue, Row};
+use super::{Limit, Queue, QueueContext, Row};
+use crate::accounting::Backlog;
 use crate::cause::Cause;
 use crate::error::ConfigError;
-use crate::ledger::Backlog;
 use crate::mark::class;
 use crate::packet::Packet;
 use sheaf_stage::DropReason;
@@ -57,7 +57,7 @@ pub(crate) struct Gred {
     row: Row,
     /// Mean and bytes of each virtual queue.
     virtual_queues: Vec<(Average, u64)>,
-    /// Which of them each packet in `row` belongs to.
+    /// The virtual queue of each packet in `row`.
     belongs: std::collections::VecDeque<u8>,
 }
 
@@ -67,9 +67,9 @@ impl Gred {
         Gred { config, row: Row::default(), virtual_queues, belongs: Default::default() }
     }
 
-    /// The virtual queue of a packet; one that is no IP counts as DSCP 0.
-    fn index(&self, packet: &Packet, desk: &Desk<'_>) -> u8 {
-        let dscp = class(&packet.bytes, desk.ip).unwrap_or(0) >> 2;
+    /// The virtual queue of a packet; one that is not IP counts as DSCP 0.
+    fn index(&self, packet: &Packet, context: &QueueContext<'_>) -> u8 {
+        let dscp = class(&packet.bytes, context.ip).unwrap_or(0) >> 2;
         self.config.by_dscp[usize::from(dscp)]
     }
 
@@ -87,37 +87,41 @@ impl Gred {
 }
 
 impl Queue for Gred {
-    fn enqueue(&mut self, mut packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
-        let index = self.index(&packet, desk);
+    fn enqueue(
+        &mut self,
+        mut packet: Packet,
+        context: &mut QueueContext<'_>,
+    ) -> Result<(), DropReason> {
+        let index = self.index(&packet, context);
         let (curve, limit) = &self.config.virtual_queues[usize::from(index)];
         let (average, queued) = &mut self.virtual_queues[usize::from(index)];
         let len = packet.size();
         if *queued + len as u64 > *limit
             || self.config.limit.is_exceeded_by(self.row.backlog(), len)
         {
-            return Err(desk.drop(packet, Cause::RateQueueFull));
+            return Err(context.drop(packet, Cause::RateQueueFull));
         }
-        let verdict = average.arrival(curve, *queued, desk.now, desk.unit(&packet));
+        let verdict = average.arrival(curve, *queued, context.now, context.unit(&packet));
         let marks = self.config.ecn && verdict.may_mark(self.config.hard_drop);
         match verdict {
             Verdict::Pass => self.push(packet, index),
-            _ if marks && desk.mark(&mut packet) => self.push(packet, index),
-            Verdict::Early | Verdict::Forced => return Err(desk.drop(packet, Cause::Gred)),
+            _ if marks && context.mark(&mut packet) => self.push(packet, index),
+            Verdict::Early | Verdict::Forced => return Err(context.drop(packet, Cause::Gred)),
         }
         Ok(())
     }
 
-    fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, context: &mut QueueContext<'_>) -> Option<Packet> {
         let (packet, index) = self.pop()?;
         let (average, queued) = &mut self.virtual_queues[usize::from(index)];
         if *queued == 0 {
-            average.idle(desk.now);
+            average.idle(context.now);
         }
         Some(packet)
     }
 
-    fn admit(&mut self, packet: Packet, desk: &mut Desk<'_>) {
-        let index = self.index(&packet, desk);
+    fn admit(&mut self, packet: Packet, context: &mut QueueContext<'_>) {
+        let index = self.index(&packet, context);
         self.push(packet, index);
     }
 

@@ -1,4 +1,4 @@
-//! The rate queue: packets that wait for the link, and how they are managed.
+//! The rate queue: packets that wait for the link, and their management.
 //!
 //! * [`fifo`]: tail drop or drop-head, bounded in packets or bytes;
 //! * [`red`], [`gred`]: random early detection, one curve or one for each class; [`red_parameters`]:
@@ -20,9 +20,9 @@ pub mod red_parameters;
 pub mod weighted;
 pub mod wf2q;
 
+use crate::accounting::{Accounting, Backlog};
 use crate::cause::Cause;
 use crate::error::ConfigError;
-use crate::ledger::{Backlog, Ledger};
 use crate::packet::Packet;
 use crate::random::{Dice, Purpose};
 use codel::{CodelConfig, CodelQueue};
@@ -64,7 +64,7 @@ impl Limit {
     }
 }
 
-/// How the rate queue is managed.
+/// Management of the rate queue.
 #[derive(Clone, Debug, PartialEq)]
 pub enum QueueConfig {
     /// First in, first out.
@@ -115,20 +115,20 @@ impl QueueConfig {
     }
 }
 
-/// What a queue may know of the link around it, and where it accounts for drops.
-pub(crate) struct Desk<'a> {
+/// The link around a queue, as far as the queue may see it, and its accounting.
+pub(crate) struct QueueContext<'a> {
     /// Logical time; never decreases.
     pub now: Instant,
-    /// What counts against a FIFO's limit beside what waits: the packet that is being sent, and in
-    /// a single queue those under way.
+    /// Packets that count against a FIFO's limit without waiting in it: the one that is being sent,
+    /// and in a single queue those under way.
     pub beyond: Backlog,
-    /// Where IP begins.
+    /// Offset of the IP header.
     pub ip: usize,
     pub dice: Dice,
-    pub ledger: &'a mut Ledger,
+    pub accounting: &'a mut Accounting,
 }
 
-impl Desk<'_> {
+impl QueueContext<'_> {
     /// A draw in 0..1 about a packet.
     pub fn unit(&self, packet: &Packet) -> f64 {
         self.dice.unit(Purpose::QueueManagement, packet.number)
@@ -136,33 +136,34 @@ impl Desk<'_> {
 
     /// Drops a packet, and returns the reason under which it was counted.
     pub fn drop(&mut self, packet: Packet, cause: Cause) -> DropReason {
-        self.ledger.drop(packet, cause, self.now)
+        self.accounting.drop(packet, cause, self.now)
     }
 
     /// Marks a packet with CE; returns whether its sender understands that.
     pub fn mark(&mut self, packet: &mut Packet) -> bool {
-        self.ledger.mark(packet, self.ip, Cause::Marked, self.now)
+        self.accounting.mark(packet, self.ip, Cause::Marked, self.now)
     }
 }
 
-/// What every kind of queue can do.
+/// Operations of every kind of queue.
 pub(crate) trait Queue {
     /// Takes a packet, or drops it or others, and accounts for that. `Err`: it was this one.
-    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason>;
+    fn enqueue(&mut self, packet: Packet, context: &mut QueueContext<'_>)
+    -> Result<(), DropReason>;
     /// The next packet to send.
-    fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet>;
+    fn dequeue(&mut self, context: &mut QueueContext<'_>) -> Option<Packet>;
     /// Takes a packet whatever the limit: one that another queue held.
-    fn admit(&mut self, packet: Packet, desk: &mut Desk<'_>);
+    fn admit(&mut self, packet: Packet, context: &mut QueueContext<'_>);
     /// Gives up a packet without managing it.
     fn take(&mut self) -> Option<Packet>;
-    /// What waits.
+    /// The packets that wait.
     fn backlog(&self) -> Backlog;
 }
 
-/// What every queue of one row does alike, whatever its management.
+/// Operations that are the same for every queue of one row, whatever its management.
 macro_rules! one_row {
     () => {
-        fn admit(&mut self, packet: Packet, _desk: &mut Desk<'_>) {
+        fn admit(&mut self, packet: Packet, _desk: &mut QueueContext<'_>) {
             self.row.push(packet);
         }
 
@@ -225,7 +226,7 @@ impl AnyQueue {
 
     /// Takes other parameters, or becomes another kind of queue; nothing that waits is lost. A
     /// queue with one row keeps what it has learnt; others begin anew with the packets they held.
-    pub fn change(&mut self, config: &QueueConfig, desk: &mut Desk<'_>) {
+    pub fn change(&mut self, config: &QueueConfig, context: &mut QueueContext<'_>) {
         match (&mut *self, config) {
             (AnyQueue::Fifo(queue), QueueConfig::Fifo(config)) => queue.config = config.clone(),
             (AnyQueue::Red(queue), QueueConfig::Red(config)) => queue.config = config.clone(),
@@ -237,18 +238,22 @@ impl AnyQueue {
             _ => {
                 let mut old = std::mem::replace(self, AnyQueue::new(config));
                 while let Some(packet) = each!(&mut old, queue => queue.take()) {
-                    each!(self, queue => queue.admit(packet, desk));
+                    each!(self, queue => queue.admit(packet, context));
                 }
             }
         }
     }
 
-    pub fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
-        each!(self, queue => queue.enqueue(packet, desk))
+    pub fn enqueue(
+        &mut self,
+        packet: Packet,
+        context: &mut QueueContext<'_>,
+    ) -> Result<(), DropReason> {
+        each!(self, queue => queue.enqueue(packet, context))
     }
 
-    pub fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet> {
-        each!(self, queue => queue.dequeue(desk))
+    pub fn dequeue(&mut self, context: &mut QueueContext<'_>) -> Option<Packet> {
+        each!(self, queue => queue.dequeue(context))
     }
 
     pub fn backlog(&self) -> Backlog {
@@ -279,7 +284,7 @@ impl Row {
         self.packets.front()
     }
 
-    /// How long the head has waited at `at`.
+    /// Time that the head has waited at `at`.
     pub fn wait(&self, at: Instant) -> Duration {
         self.head().map_or(Duration::ZERO, |packet| at - packet.arrived)
     }

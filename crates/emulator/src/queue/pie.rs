@@ -5,10 +5,10 @@
 //! (5.2 allows it), so no departure rate is estimated. The controller's updates are worked out
 //! when the queue is next used, each with the wait that it would have found.
 
-use super::{Desk, Limit, Queue, Row, Ticks, one_row};
+use super::{Limit, Queue, QueueContext, Row, Ticks, one_row};
+use crate::accounting::Backlog;
 use crate::cause::Cause;
 use crate::error::ConfigError;
-use crate::ledger::Backlog;
 use crate::packet::Packet;
 use crate::random::{factors, probability};
 use sheaf_stage::{DropReason, Duration, Instant};
@@ -141,23 +141,27 @@ impl Pie {
 }
 
 impl Queue for Pie {
-    fn enqueue(&mut self, mut packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
-        self.catch_up(desk.now);
+    fn enqueue(
+        &mut self,
+        mut packet: Packet,
+        context: &mut QueueContext<'_>,
+    ) -> Result<(), DropReason> {
+        self.catch_up(context.now);
         if self.config.limit.is_exceeded_by(self.row.backlog(), packet.size()) {
-            return Err(desk.drop(packet, Cause::RateQueueFull));
+            return Err(context.drop(packet, Cause::RateQueueFull));
         }
-        if self.signals(desk.unit(&packet)) {
+        if self.signals(context.unit(&packet)) {
             let may_mark = self.chance < self.config.ecn_below;
-            if !may_mark || !desk.mark(&mut packet) {
-                return Err(desk.drop(packet, Cause::Pie));
+            if !may_mark || !context.mark(&mut packet) {
+                return Err(context.drop(packet, Cause::Pie));
             }
         }
         self.row.push(packet);
         Ok(())
     }
 
-    fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet> {
-        self.catch_up(desk.now);
+    fn dequeue(&mut self, context: &mut QueueContext<'_>) -> Option<Packet> {
+        self.catch_up(context.now);
         self.row.pop()
     }
 

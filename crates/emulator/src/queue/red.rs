@@ -9,13 +9,13 @@
 //!
 //! Adaptive RED (S. Floyd, R. Gummadi, S. Shenker, "Adaptive RED: an algorithm for increasing the
 //! robustness of RED's active queue management", 2001, section 4): twice a second `probability`
-//! rises by up to 0.01 while the mean is in the upper two fifths of the curve or above, and falls by a
-//! tenth while it is in the lower two fifths or below, within 0.01 to 0.5.
+//! rises by up to 0.01 while the mean is in the upper two fifths of the curve or above, and falls
+//! by a tenth while it is in the lower two fifths or below, within 0.01 to 0.5.
 
-use super::{Desk, Limit, Queue, Row, Ticks, one_row};
+use super::{Limit, Queue, QueueContext, Row, Ticks, one_row};
+use crate::accounting::Backlog;
 use crate::cause::Cause;
 use crate::error::ConfigError;
-use crate::ledger::Backlog;
 use crate::packet::Packet;
 use crate::random::probability;
 use sheaf_stage::{Bitrate, DropReason, Duration, Instant};
@@ -24,7 +24,7 @@ use sheaf_stage::{Bitrate, DropReason, Duration, Instant};
 const ADAPT_EVERY: Duration = Duration::from_millis(500);
 const ADAPT_WITHIN: (f64, f64) = (0.01, 0.5);
 
-/// How the chance of a drop follows from the mean queue.
+/// Chance of a drop as a function of the mean queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RedCurve {
     /// Bytes; below it nothing is dropped.
@@ -78,7 +78,7 @@ pub struct RedConfig {
     pub hard_drop: bool,
 }
 
-/// What RED says about a packet that arrives.
+/// RED's verdict on a packet that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Pass,
@@ -194,26 +194,30 @@ impl Red {
 }
 
 impl Queue for Red {
-    fn enqueue(&mut self, mut packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
+    fn enqueue(
+        &mut self,
+        mut packet: Packet,
+        context: &mut QueueContext<'_>,
+    ) -> Result<(), DropReason> {
         let backlog = self.row.backlog();
         if self.config.limit.is_exceeded_by(backlog, packet.size()) {
-            return Err(desk.drop(packet, Cause::RateQueueFull));
+            return Err(context.drop(packet, Cause::RateQueueFull));
         }
-        let unit = desk.unit(&packet);
-        let verdict = self.average.arrival(&self.config.curve, backlog.bytes, desk.now, unit);
+        let unit = context.unit(&packet);
+        let verdict = self.average.arrival(&self.config.curve, backlog.bytes, context.now, unit);
         let marks = self.config.ecn && verdict.may_mark(self.config.hard_drop);
         match verdict {
             Verdict::Pass => self.row.push(packet),
-            _ if marks && desk.mark(&mut packet) => self.row.push(packet),
-            Verdict::Early | Verdict::Forced => return Err(desk.drop(packet, Cause::Red)),
+            _ if marks && context.mark(&mut packet) => self.row.push(packet),
+            Verdict::Early | Verdict::Forced => return Err(context.drop(packet, Cause::Red)),
         }
         Ok(())
     }
 
-    fn dequeue(&mut self, desk: &mut Desk<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, context: &mut QueueContext<'_>) -> Option<Packet> {
         let packet = self.row.pop();
         if packet.is_some() && self.row.head().is_none() {
-            self.average.idle(desk.now);
+            self.average.idle(context.now);
         }
         packet
     }

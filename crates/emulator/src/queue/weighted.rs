@@ -1,9 +1,9 @@
-//! Several queues that share a link by weight: what DRR and WF2Q+ have in common.
+//! Several queues that share a link by weight: the common part of DRR and WF2Q+.
 
-use super::{Desk, Limit, Row};
+use super::{Limit, QueueContext, Row};
+use crate::accounting::Backlog;
 use crate::cause::Cause;
 use crate::error::ConfigError;
-use crate::ledger::Backlog;
 use crate::mark::class;
 use crate::packet::Packet;
 use sheaf_stage::DropReason;
@@ -19,7 +19,7 @@ pub struct WeightedConfig {
     /// DRR only: bytes that a queue of weight 1 sends in its turn, 64 or more. Best at least a
     /// large packet.
     pub quantum: u32,
-    /// The queue of each DSCP; what is no IP counts as DSCP 0.
+    /// The queue of each DSCP; packets that are not IP count as DSCP 0.
     pub by_dscp: Option<[u16; 64]>,
 }
 
@@ -63,23 +63,27 @@ impl Classes {
     }
 
     /// Puts a packet in its queue if that has room, and returns the queue if it had been empty.
-    pub fn push(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<Option<u32>, DropReason> {
-        let index = self.index(&packet, desk);
+    pub fn push(
+        &mut self,
+        packet: Packet,
+        context: &mut QueueContext<'_>,
+    ) -> Result<Option<u32>, DropReason> {
+        let index = self.index(&packet, context);
         if self.config.limit.is_exceeded_by(self.rows[index].backlog(), packet.size()) {
-            return Err(desk.drop(packet, Cause::RateQueueFull));
+            return Err(context.drop(packet, Cause::RateQueueFull));
         }
         Ok(self.put(packet, index))
     }
 
     /// The same for a packet that another queue held, whatever the limit.
-    pub fn admit(&mut self, packet: Packet, desk: &Desk<'_>) -> Option<u32> {
-        let index = self.index(&packet, desk);
+    pub fn admit(&mut self, packet: Packet, context: &QueueContext<'_>) -> Option<u32> {
+        let index = self.index(&packet, context);
         self.put(packet, index)
     }
 
-    fn index(&self, packet: &Packet, desk: &Desk<'_>) -> usize {
+    fn index(&self, packet: &Packet, context: &QueueContext<'_>) -> usize {
         let queue = match &self.config.by_dscp {
-            Some(queues) => queues[usize::from(class(&packet.bytes, desk.ip).unwrap_or(0) >> 2)],
+            Some(queues) => queues[usize::from(class(&packet.bytes, context.ip).unwrap_or(0) >> 2)],
             None => packet.queue,
         };
         usize::from(queue).min(self.rows.len() - 1)

@@ -7,8 +7,8 @@
 //! never lags behind the earliest start. O(log queues) a packet.
 
 use super::weighted::{Classes, WeightedConfig};
-use super::{Desk, Queue};
-use crate::ledger::Backlog;
+use super::{Queue, QueueContext};
+use crate::accounting::Backlog;
 use crate::packet::Packet;
 use sheaf_stage::{DropReason, IndexedHeap};
 
@@ -21,7 +21,7 @@ type Virtual = u128;
 #[derive(Debug)]
 pub(crate) struct Wf2q {
     classes: Classes,
-    /// Virtual start and finish of each queue's head, or of what it sent last.
+    /// Virtual start and finish of each queue's head, or of the packet that it sent last.
     times: Vec<(Virtual, Virtual)>,
     /// Virtual time.
     now: Virtual,
@@ -92,18 +92,22 @@ impl Wf2q {
 }
 
 impl Queue for Wf2q {
-    fn enqueue(&mut self, packet: Packet, desk: &mut Desk<'_>) -> Result<(), DropReason> {
-        let woken = self.classes.push(packet, desk)?;
+    fn enqueue(
+        &mut self,
+        packet: Packet,
+        context: &mut QueueContext<'_>,
+    ) -> Result<(), DropReason> {
+        let woken = self.classes.push(packet, context)?;
         self.wake(woken);
         Ok(())
     }
 
-    fn dequeue(&mut self, _desk: &mut Desk<'_>) -> Option<Packet> {
+    fn dequeue(&mut self, _desk: &mut QueueContext<'_>) -> Option<Packet> {
         self.next()
     }
 
-    fn admit(&mut self, packet: Packet, desk: &mut Desk<'_>) {
-        let woken = self.classes.admit(packet, desk);
+    fn admit(&mut self, packet: Packet, context: &mut QueueContext<'_>) {
+        let woken = self.classes.admit(packet, context);
         self.wake(woken);
     }
 

@@ -10,7 +10,7 @@ use super::{MOST, TraceError, TraceProblem, nanos, wrap};
 use crate::units;
 use sheaf_stage::{Bitrate, Duration, Instant};
 
-/// One line; what is `None` stays as configured.
+/// One line; a field that is `None` stays as configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Row {
     /// From when on, since the start of the trace.
@@ -19,7 +19,7 @@ pub struct Row {
     pub rate: Option<Bitrate>,
     /// The mean delay.
     pub delay: Option<Duration>,
-    /// The share of packets lost, 0..=1, besides what the loss model loses.
+    /// The share of packets lost, 0..=1, in addition to the loss model.
     pub loss: Option<f64>,
 }
 
@@ -64,12 +64,12 @@ impl Steps {
         Ok(Steps { rows })
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn count(&self) -> usize {
         self.rows.len()
     }
 
-    /// What holds at `at` when the table was started at `start`, and when the next row comes.
+    /// The row in force at `at` when the table was started at `start`, and the time of the next.
     pub(crate) fn at(&self, start: Instant, looped: bool, at: Instant) -> (Row, Option<Instant>) {
         let last = self.rows[self.rows.len() - 1].time;
         let looped = looped && self.rows.len() > 1;

@@ -47,12 +47,12 @@ impl Opportunities {
         }
     }
 
-    /// How many there are in one pass.
+    /// Number of opportunities in one pass.
     pub fn count(&self) -> usize {
         self.times.len()
     }
 
-    /// How long one pass takes.
+    /// Duration of one pass.
     pub fn period(&self) -> Duration {
         Duration::from_millis(u64::from(self.times[self.times.len() - 1]))
     }
@@ -87,7 +87,7 @@ impl Cursor {
         Cursor { pass, index: trace.first_after(rest) }
     }
 
-    /// When this opportunity comes; `None`: the trace is over.
+    /// Time of this opportunity; `None`: the trace is over.
     pub fn time(self, trace: &Opportunities, start: Instant, looped: bool) -> Option<Instant> {
         let (pass, index) = match self.index < trace.times.len() {
             true => (self.pass, self.index),

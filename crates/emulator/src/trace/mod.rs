@@ -14,9 +14,9 @@ use thiserror::Error;
 /// A trace, and when and how it is played.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceConfig {
-    /// What is played. Cheap to clone.
+    /// The trace. Cheap to clone.
     pub trace: Trace,
-    /// When it begins.
+    /// Time at which it begins.
     pub start: Instant,
     /// Start over at its end. Otherwise no opportunity comes after the last, and the last row of a
     /// CSV trace stays in force.
@@ -26,23 +26,23 @@ pub struct TraceConfig {
 /// A recorded link.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trace {
-    /// When the link could deliver.
+    /// Times at which the link could deliver.
     Opportunities(Arc<Opportunities>),
     /// Rate, delay and loss from time to time.
     Steps(Arc<Steps>),
 }
 
-/// Why text is no trace.
+/// Error in the text of a trace.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("line {line}: {problem}")]
 pub struct TraceError {
-    /// Where, from 1.
+    /// Line of the error, from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The kind of error.
     pub problem: TraceProblem,
 }
 
-/// What is wrong in the text of a trace.
+/// Kinds of errors in the text of a trace.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceProblem {
@@ -72,7 +72,7 @@ pub enum TraceProblem {
 /// Most lines of a trace that is read.
 pub const MOST: usize = 10_000_000;
 
-/// How often a period of `period` went by at `elapsed`, and what is left.
+/// Number of whole periods in `elapsed`, and the remainder.
 fn wrap(elapsed: Duration, period: Duration) -> (u64, Duration) {
     let (elapsed, period) = (nanos(elapsed), nanos(period).max(1));
     (elapsed / period, Duration::from_nanos(elapsed % period))

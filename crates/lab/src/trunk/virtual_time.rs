@@ -11,7 +11,7 @@ use crate::tcp::Host;
 use sheaf_medium::{Frame, Medium, RadioId, To};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
 use sheaf_stage::{Bitrate, Instant, Stage};
-use sheaf_trunk::{Care, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId, Transmit};
+use sheaf_trunk::{DeliveryMode, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId, Transmit};
 use std::net::Ipv4Addr;
 
 /// What a place in a transmit queue counts, in bytes: the queue holds frames of any size.
@@ -254,7 +254,7 @@ impl Station {
         }
         // What cannot be sent is dropped, as on an interface; the trunk counts it.
         traffic.poll(meter, now, |packet| {
-            let _ = end.handle_packet(&packet, Care::Order, now);
+            let _ = end.handle_packet(&packet, DeliveryMode::Order, now);
         });
         while let Some(Transmit { link, .. }) = end.poll_transmit(now, frame) {
             let link = usize::from(link.0);

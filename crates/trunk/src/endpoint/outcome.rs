@@ -1,15 +1,15 @@
-//! What an endpoint returns: what it did with a frame, and what to send.
+//! Results of an endpoint's operations: the fate of a received frame, and a frame to send.
 
 use crate::sender::LinkId;
 use sheaf_stage::DropReason;
 use sheaf_wire::trunk as wire;
 
-/// What the endpoint did with a received frame.
+/// Result of handling a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received<A = ()> {
     /// The frame is of the other end's session, and was taken.
     Accepted {
-        /// What it was.
+        /// The kind of frame.
         kind: FrameKind,
         /// The address that the link's frames go to from now on, where this frame changed it.
         new_address: Option<A>,
@@ -26,7 +26,7 @@ pub enum Received<A = ()> {
 pub enum FrameKind {
     /// The start of a session.
     Hello,
-    /// What the other end received.
+    /// Counters of the frames that the other end received.
     Report,
     /// A mark of the baseline schedulers.
     Marker,
@@ -34,7 +34,7 @@ pub enum FrameKind {
     Data,
 }
 
-/// Why a frame was refused.
+/// Reason for which a frame was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The endpoint has no such link.

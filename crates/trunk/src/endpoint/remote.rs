@@ -8,7 +8,7 @@
 
 use core::fmt;
 
-/// What a carrier calls the place that a frame came from or goes to: a socket address, a MAC
+/// A carrier's name for the place that a frame came from or goes to: a socket address, a MAC
 /// address. It is compared and handed back, nothing else.
 pub trait Address: Copy + Eq + fmt::Debug {}
 
@@ -26,7 +26,7 @@ pub enum Remote<A> {
     Learned(Option<A>),
 }
 
-/// Who can have sent a frame, judged by its address.
+/// The possible sender of a frame, judged by its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin<A> {
     /// The other end, at the address that is known.

@@ -8,8 +8,15 @@ use crate::sender::LinkId;
 use sheaf_stage::Instant;
 use sheaf_wire::trunk::{Control, HELLO_LEN, Hello, REPORT_LEN};
 
-/// Data frames that are worth a report where a report costs as much air time as a packet.
+/// Data frames that are worth a report where a report costs as much air time as a packet: one frame
+/// in 25 is then a report.
 const ENOUGH: u32 = 24;
+/// Periods between reports on such a link while fewer frames arrive.
+const RARE_REPORTS: u32 = 3;
+/// Missed reports under load, and missed probes without, after which the receiver no longer waits
+/// for a link. One can be lost by chance.
+const MISSED_REPORTS: u32 = 3;
+const MISSED_PROBES: u32 = 2;
 
 impl<A: Address> Endpoint<A> {
     /// Takes a hello; `candidate`: where it came from, unless from the other end's known address.
@@ -49,7 +56,7 @@ impl<A: Address> Endpoint<A> {
         if let Some(path) = self.path(id) {
             path.reply_due |= !hello.answer;
             if news && !established {
-                // The other end waits for what was just learned.
+                // The other end waits for this end to name its session.
                 path.last_report_sent = None;
             }
         }
@@ -124,8 +131,8 @@ impl<A: Address> Endpoint<A> {
         let heard = path.last_heard?;
         match (path.awaited, path.alive) {
             // Behind data comes a report, behind a report a probe.
-            (true, _) if path.report_due => Some(heard + 3 * self.config.report),
-            (true, _) => Some(heard + 2 * self.config.probe),
+            (true, _) if path.report_due => Some(heard + MISSED_REPORTS * self.config.report),
+            (true, _) => Some(heard + MISSED_PROBES * self.config.probe),
             (false, true) => Some(heard + self.config.silence),
             (false, false) => None,
         }
@@ -150,7 +157,7 @@ impl<A: Address> Endpoint<A> {
         let queue_reported = self.sender.has_queue_report(LinkId(index as u8));
         let received = match path.received_since_report {
             0 => None,
-            few if queue_reported && few < ENOUGH => Some(last + 3 * report),
+            few if queue_reported && few < ENOUGH => Some(last + RARE_REPORTS * report),
             _ => Some(last + report),
         };
         // While data flows, the next data frame carries the sequence number. After the last one a

@@ -1,14 +1,15 @@
-//! What waits for a link, in two lanes: urgent frames go first.
+//! The frames that wait for a link, in two queues: urgent frames go first.
 //!
 //! Principle: a strict priority that is bounded, as a priority queue with a policer (RFC 3246,
-//! section 2): while urgent frames are no more than a few frames ahead of those that wait behind
-//! them they go first, beyond that both lanes take turns, so that nobody starves.
+//! section 2): urgent frames go first until they are a few frames ahead of those that wait behind
+//! them; beyond that both queues take turns, so that neither starves.
 
 use crate::flow::Flow;
 use sheaf_wire::trunk::{Packing, Predecessor};
 use std::collections::VecDeque;
 
 /// Bytes that urgent frames may be ahead of those that wait behind them; beyond, they have half.
+/// Four full frames: some twenty packets of calls, more than come at a time.
 const LEAD: u64 = 6_000;
 
 /// A frame that waits: room for the header, then packets; or a mark of the baselines.
@@ -28,24 +29,24 @@ pub(crate) struct Queued {
     pub bytes: Vec<u8>,
 }
 
-/// Both lanes.
+/// Both queues.
 #[derive(Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct PriorityQueues {
     /// Bytes that the carrier adds to each frame.
     overhead: u16,
     urgent: VecDeque<Queued>,
     other: VecDeque<Queued>,
-    /// Bytes of both lanes, and of the urgent one, carrier headers included.
+    /// Bytes of both queues, and of the urgent one, carrier headers included.
     bytes: u64,
     urgent_bytes: u64,
     /// Bytes by which urgent frames are ahead while others wait.
     lead: u64,
 }
 
-impl Lanes {
-    pub fn new(overhead: u16) -> Lanes {
+impl PriorityQueues {
+    pub fn new(overhead: u16) -> PriorityQueues {
         let (urgent, other) = (VecDeque::new(), VecDeque::new());
-        Lanes { overhead, urgent, other, bytes: 0, urgent_bytes: 0, lead: 0 }
+        PriorityQueues { overhead, urgent, other, bytes: 0, urgent_bytes: 0, lead: 0 }
     }
 
     fn cost(&self, queued: &Queued) -> u64 {
@@ -68,7 +69,7 @@ impl Lanes {
         self.other.back_mut()
     }
 
-    /// Another packet shares that frame.
+    /// Counts the bytes of another packet in that frame.
     pub fn grew(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }
@@ -79,8 +80,8 @@ impl Lanes {
         self.urgent.drain(..).chain(self.other.drain(..))
     }
 
-    /// Takes the frame to send next, and says what it costs: an urgent one, unless these have had
-    /// their share.
+    /// Takes the frame to send next, and its bytes on the link: an urgent one, unless these have
+    /// had their share.
     pub fn pop(&mut self) -> Option<(Queued, u64)> {
         let urgent_first = self.lead < LEAD || self.other.is_empty();
         let urgent = urgent_first.then(|| self.urgent.pop_front()).flatten();
@@ -101,17 +102,17 @@ impl Lanes {
         self.urgent.len() + self.other.len()
     }
 
-    /// Whether none waits.
+    /// Whether no frame waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether none waits that is not urgent.
+    /// Whether all frames that wait are urgent.
     pub fn has_urgent_only(&self) -> bool {
         self.other.is_empty()
     }
 
-    /// Frames, and their bytes, that leave before one that comes now.
+    /// Number of the frames, and of their bytes, that leave before one that is queued now.
     pub fn before(&self, urgent: bool) -> (usize, u64) {
         if urgent { (self.urgent.len(), self.urgent_bytes) } else { (self.len(), self.bytes) }
     }
@@ -121,7 +122,7 @@ impl Lanes {
         self.bytes
     }
 
-    /// The lowest number that waits. Both lanes are in the order of their numbers.
+    /// The lowest number that waits. Both queues are in the order of their numbers.
     pub fn next_seq(&self) -> Option<u32> {
         let other = self.other.iter().find(|queued| queued.mark.is_none());
         let both = other.into_iter().chain(self.urgent.front()).map(|queued| queued.seq);

@@ -1,6 +1,6 @@
 //! Earliest delivery: the link on which this packet would arrive first.
 //!
-//! Arrival is (what waits for the link + this packet) / rate + the queue in the link + one-way
+//! Arrival is (bytes that wait for the link + this packet) / rate + the queue in the link + one-way
 //! delay, all measured. One-way delays are compared through the receiver's clock, whose offset is
 //! the same for all links and so cancels. Links fill in the order of their delay, and once all
 //! have a backlog packets arrive in the order they were sent: the receiver has little to sort.

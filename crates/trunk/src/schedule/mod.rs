@@ -1,4 +1,4 @@
-//! Schedulers: which link a packet takes.
+//! Schedulers: each picks the link of a packet by one rule.
 
 mod earliest;
 mod redundant;
@@ -7,52 +7,11 @@ mod rounds;
 pub mod srr;
 pub mod trr;
 
+use crate::config::Scheduler;
 use sheaf_stage::Duration;
 use sheaf_wire::trunk::MAX_LINKS;
 
-/// Who decides which link a packet takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scheduler {
-    /// NCTU: in turn, passing over busy links.
-    RoundRobin,
-    /// Surplus Round Robin with markers (SIGCOMM 1996); a baseline. Both ends must use it.
-    Srr,
-    /// Trigger Round Robin (1998); a baseline. Both ends must use it.
-    Trr,
-    /// Where the packet would arrive first; the default.
-    Earliest,
-    /// A copy on every link.
-    Redundant,
-}
-
-impl Scheduler {
-    /// Every scheduler, in the order of their declaration.
-    pub const ALL: [Scheduler; 5] = [
-        Scheduler::RoundRobin,
-        Scheduler::Srr,
-        Scheduler::Trr,
-        Scheduler::Earliest,
-        Scheduler::Redundant,
-    ];
-
-    /// The name used in settings and statistics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Scheduler::RoundRobin => "round-robin",
-            Scheduler::Srr => "srr",
-            Scheduler::Trr => "trr",
-            Scheduler::Earliest => "earliest",
-            Scheduler::Redundant => "redundant",
-        }
-    }
-
-    /// Whether the receiver must follow the sender's rounds instead of the sequence numbers.
-    pub const fn strict(self) -> bool {
-        matches!(self, Scheduler::Srr | Scheduler::Trr)
-    }
-}
-
-/// What a scheduler knows of a link.
+/// State of a link, as schedulers see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Candidate {
     /// It exists and takes packets.
@@ -61,14 +20,14 @@ pub struct Candidate {
     pub room: bool,
     /// Its queue is filled above the busy share.
     pub busy: bool,
-    /// When this packet would arrive, on a clock that all links share.
+    /// Time at which this packet would arrive, on a clock that all links share.
     pub arrival: Duration,
 }
 
 /// All links, by their numbers.
 pub type Candidates = [Candidate; MAX_LINKS];
 
-/// What schedulers remember.
+/// State of all schedulers.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     turn: round_robin::Turn,

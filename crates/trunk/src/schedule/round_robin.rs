@@ -7,7 +7,7 @@
 use super::Candidates;
 use sheaf_wire::trunk::MAX_LINKS;
 
-/// Whose turn it is.
+/// The link in turn.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turn {
     next: usize,

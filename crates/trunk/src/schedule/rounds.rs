@@ -1,9 +1,10 @@
-//! Rounds: what the baselines that need no sequence numbers have in common.
+//! Rounds: the common part of the baselines that need no sequence numbers.
 //!
 //! Principle: links take turns in the order of their numbers, once each round. The sender decides
 //! when a turn is over; the receiver keeps a queue for each link and takes turns likewise, so it
 //! hands up in the order of sending as long as both agree whose turn it is. Marks that the sender
-//! puts between the packets tell it. When turns end, and what a mark says, are the [`Rules`].
+//! puts between the packets keep them in step. The [`Rules`] decide when a turn ends and what a
+//! mark means.
 
 use super::Candidates;
 use crate::resequencer::{Arrival, Delivery};
@@ -11,7 +12,7 @@ use sheaf_stage::{Counters, DropReason};
 use sheaf_wire::trunk::MAX_LINKS;
 use std::collections::VecDeque;
 
-/// Whose turn it is.
+/// The link in turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turn {
     /// The link.
@@ -50,12 +51,12 @@ pub(super) trait Turns {
     }
 }
 
-/// How a receiver follows its sender.
+/// Rules by which a receiver follows its sender.
 pub trait Rules: Clone + Default {
-    /// What the sender puts between packets.
+    /// A mark that the sender puts between packets.
     type Mark: Clone;
 
-    /// Whether what comes on `link` is late: dropped until a mark says where the link is.
+    /// Whether packets on `link` are late: dropped until a mark says where the link is.
     fn is_late(&self, link: usize) -> bool;
     /// A packet of `len` bytes on `link` is taken; whether the link's turn is over.
     fn take(&mut self, link: usize, len: usize) -> bool;
@@ -67,12 +68,12 @@ pub trait Rules: Clone + Default {
     fn leave(&mut self);
 }
 
-/// What comes on a link.
+/// A unit received on a link.
 #[derive(Clone, Debug)]
 pub enum Item<Mark> {
     /// A frame's packets.
     Packet(Arrival),
-    /// What the sender put behind them.
+    /// A mark behind the packets before it.
     Mark(Mark),
 }
 
@@ -110,7 +111,7 @@ impl<R: Rules> Receiver<R> {
         self.up[usize::from(link) % MAX_LINKS] = up;
     }
 
-    /// Takes a packet; drops it when it is late or there is no room.
+    /// Takes a packet, or drops it when it is late or finds no room.
     pub fn push(&mut self, arrival: Arrival) -> Result<(), DropReason> {
         self.counters.packets_in += 1;
         let link = usize::from(arrival.link) % MAX_LINKS;

@@ -4,8 +4,8 @@
 //! 1996. Each link may send a quantum of bytes per round; its last packet may overdraw it once,
 //! and the deficit is carried over. The receiver runs the same rounds over the lengths of what
 //! arrives, so it needs no sequence numbers, until a packet is lost: then it takes a later packet
-//! for the lost one, and order is wrong until a marker, sent on every link every few rounds, tells
-//! it the true round and deficit.
+//! for the lost one, and order is wrong until a marker, sent on every link every few rounds, brings
+//! the true round and deficit.
 
 use super::Candidates;
 use super::rounds::{self, Rules, Turn, Turns};
@@ -25,7 +25,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// The link that takes a packet of `len` bytes; `None` when there is none or it has no room.
+    /// The link that takes a packet of `len` bytes; `None` without a link or room on it.
     pub(crate) fn pick(&mut self, links: &Candidates, len: usize) -> Option<usize> {
         let link = self.in_turn(links)?;
         if self.deficits.take(link, len) {
@@ -37,7 +37,7 @@ impl Rounds {
         Some(link)
     }
 
-    /// What the markers say, when a round begins that has them: round, and deficit per link.
+    /// Content of the markers, when a round begins that has them: round, and deficit per link.
     pub(crate) fn take_markers(&mut self) -> Option<(u32, [i32; MAX_LINKS])> {
         std::mem::take(&mut self.markers_due).then_some((self.turn.round, self.deficits.each))
     }
@@ -56,7 +56,7 @@ impl Turns for Rounds {
     }
 }
 
-/// What each link may still send, by which sender and receiver end turns alike.
+/// Bytes that each link may still send, by which sender and receiver end turns alike.
 #[derive(Clone, Debug, Default)]
 pub struct Deficits {
     each: [i32; MAX_LINKS],

@@ -2,8 +2,8 @@
 //!
 //! Source: the TRR scheme that NCTU describes (1998): the sender stays on a link for a burst and
 //! ends it with a trigger cell that carries the round number; the receiver stays on that link
-//! until the trigger comes. What comes after the receiver had to move on is late, and dropped to
-//! keep the order; TCP suffers.
+//! until the trigger comes. A packet that comes after the receiver had to move on is late, and
+//! dropped to keep the order; TCP suffers.
 
 use super::Candidates;
 use super::rounds::{self, Rules, Turn, Turns};
@@ -21,7 +21,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// The link that takes a packet of `len` bytes; `None` when there is none or it has no room.
+    /// The link that takes a packet of `len` bytes; `None` without a link or room on it.
     pub(crate) fn pick(&mut self, links: &Candidates, len: usize) -> Option<usize> {
         let link = self.in_turn(links)?;
         self.sent += len;
@@ -90,7 +90,7 @@ impl Receiver {
         if self.rules.late[link] {
             let next = round.wrapping_add(1);
             let mut behind = next.wrapping_sub(self.turn.round).cast_signed() < 0;
-            // Nobody can be ahead of the sender for long: a forged trigger has led the receiver away.
+            // The receiver cannot be ahead of its sender for long: a forged trigger led it away.
             if behind && self.rules.behind[link] {
                 self.turn.round = next;
                 behind = false;

@@ -1,25 +1,26 @@
-//! Which links take packets, and dealing out again when that changes.
+//! Choice of the links that take packets, and dealing out again when it changes.
 
 use super::{Sender, bits};
+use crate::config::Scheduler;
 use crate::link::{Link, Queued};
-use crate::schedule::{Candidates, Scheduler};
+use crate::schedule::Candidates;
 use sheaf_stage::{DropReason, Instant};
 
 impl Sender {
-    /// The links that take packets, as bits: those that answer and lose little; if there are none
-    /// those that answer; if there are none those that are up.
+    /// The links that take packets, as bits: those that respond and lose little, else those that
+    /// respond, else those that are up.
     pub(super) fn usable(&self, now: Instant) -> u16 {
         let set = |wanted: &dyn Fn(usize, &Link) -> bool| {
             let links = self.links().filter(|(index, link)| link.up && wanted(*index, link));
             links.fold(0u16, |bits, (index, _)| bits | 1 << index)
         };
-        let answering = set(&|_, link| link.answers(now));
-        if answering == 0 {
+        let responding = set(&|_, link| link.responds(now));
+        if responding == 0 {
             return set(&|_, _| true);
         }
-        let good = set(&|index, link| answering & 1 << index != 0 && !link.lossy);
+        let good = set(&|index, link| responding & 1 << index != 0 && !link.lossy);
         let only = self.fallback.only().map_or(u16::MAX, |link| 1 << link);
-        [good & only, good, answering].into_iter().find(|set| *set != 0).unwrap_or(0)
+        [good & only, good, responding].into_iter().find(|set| *set != 0).unwrap_or(0)
     }
 
     pub(super) fn candidates(&self, len: usize, urgent: bool, now: Instant) -> Candidates {
@@ -44,19 +45,19 @@ impl Sender {
         candidates
     }
 
-    /// Deals out again what waits for links that stopped answering.
-    pub(super) fn look_after(&mut self, now: Instant) {
-        let answer = |(index, link): (usize, &Link)| u16::from(link.answers(now)) << index;
-        let answering = self.links().map(answer).fold(0, |bits, bit| bits | bit);
-        let silent = std::mem::replace(&mut self.answering, answering) & !answering;
+    /// Deals out again what waits for links that stopped responding.
+    pub(super) fn check_responding(&mut self, now: Instant) {
+        let responds = |(index, link): (usize, &Link)| u16::from(link.responds(now)) << index;
+        let responding = self.links().map(responds).fold(0, |bits, bit| bits | bit);
+        let silent = std::mem::replace(&mut self.responding, responding) & !responding;
         if silent != 0 {
             self.deal_again(now);
         }
     }
 
-    /// Takes back what waits and deals it out by what is known now. A copy stays on its link while
-    /// that is used: elsewhere there is one already. The baselines cannot deal: there the order is
-    /// in who carries what.
+    /// Takes back all packets that wait and deals them out anew. A copy stays on its link while
+    /// that is used: the other links have one already. The baselines cannot deal again, because
+    /// their receiver derives the order from the link of each packet.
     pub(super) fn deal_again(&mut self, now: Instant) {
         let strict = self.config.scheduler.strict();
         let mut dealing = std::mem::take(&mut self.dealing);
@@ -70,7 +71,7 @@ impl Sender {
         }
         let usable = self.usable(now);
         let stays = |link: usize, queued: &Queued| queued.copy && usable & 1 << link != 0;
-        // Copies that stay come first, so that it is known of the others whether one did.
+        // Copies that stay come first, so that the others are dropped as duplicates of them.
         dealing.sort_by_key(|(link, queued)| {
             (queued.seq.wrapping_sub(self.next_seq), !stays(*link, queued))
         });
@@ -98,8 +99,8 @@ impl Sender {
     fn deal(&mut self, queued: &Queued, now: Instant) -> Option<usize> {
         let len = queued.bytes.len();
         let all = self.candidates(len, queued.urgent, now);
-        // A link that has carried a later number is taken to have passed this one; by urgent ones
-        // nobody judges.
+        // The receiver takes a link that has carried a later number to have passed this one. Urgent
+        // ones do not count: they overtake.
         let mut candidates = all;
         for (candidate, link) in candidates.iter_mut().zip(&self.links) {
             let last = link.as_ref().and_then(|link| link.last_sent).filter(|_| !queued.urgent);

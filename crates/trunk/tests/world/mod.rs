@@ -6,14 +6,14 @@
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use sheaf_stage::{Bitrate, Duration, Instant};
-use sheaf_trunk::{Care, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId, Transmit};
+use sheaf_trunk::{DeliveryMode, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId, Transmit};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 pub const MS: Duration = Duration::from_millis(1);
-/// Bytes that the links count beside the frame: Ethernet, IPv4 and UDP headers.
+/// Bytes that the links count on top of the frame: Ethernet, IPv4 and UDP headers.
 pub const CARRIER: usize = 42;
-/// Of these the trunk knows the latter two.
+/// Bytes of these that the trunk counts: the latter two headers.
 pub const KNOWN: u16 = 28;
 /// An inner packet that fills an outer one of 1500 bytes.
 pub const PACKET: usize = 1464;
@@ -64,7 +64,7 @@ impl Pipe {
 
 type Event = (Instant, u64, usize, usize, u32, Vec<u8>);
 
-/// What a receiver saw of a flow.
+/// A flow, as its receiver saw it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     pub packets: u64,
@@ -94,9 +94,9 @@ pub struct World {
     pub config: EndpointConfig,
     /// Marks of the baselines are lost.
     pub lose_marks: bool,
-    /// What the source's packets need.
-    pub care: Care,
-    /// The carriers of both ends tell their queues, once a millisecond and with every event.
+    /// The way in which the source's packets are delivered.
+    pub mode: DeliveryMode,
+    /// The carriers of both ends report their queues, once a millisecond and with every event.
     pub tells: bool,
     /// Reports and hellos that left, by direction.
     pub controls: [u64; 2],
@@ -144,7 +144,7 @@ impl World {
             sessions: 100,
             config,
             lose_marks: false,
-            care: Care::Order,
+            mode: DeliveryMode::Order,
             tells: false,
             controls: [0; 2],
             next_tell: Instant::ZERO,
@@ -221,7 +221,7 @@ impl World {
     pub fn send(&mut self, flow: u16, size: usize) -> bool {
         let number = self.numbers[usize::from(flow)];
         let packet = packet(flow, number, size, self.now);
-        let accepted = self.ends[0].handle_packet(&packet, self.care, self.now).is_ok();
+        let accepted = self.ends[0].handle_packet(&packet, self.mode, self.now).is_ok();
         self.numbers[usize::from(flow)] += u32::from(accepted);
         accepted
     }
@@ -231,7 +231,7 @@ impl World {
         let number = self.numbers[usize::from(flow)];
         let mut packet = packet(flow, number, size, self.now);
         packet[1] = 46 << 2;
-        let accepted = self.ends[0].handle_packet(&packet, Care::Copies, self.now).is_ok();
+        let accepted = self.ends[0].handle_packet(&packet, DeliveryMode::Copies, self.now).is_ok();
         self.numbers[usize::from(flow)] += u32::from(accepted);
         accepted
     }

@@ -56,10 +56,10 @@ impl Host {
             Message::Packet(packet) => self.route(packet, now, out),
             Message::Finished => {
                 if let Some(Merge { aggregator, limit, .. }) = &mut self.merge
-                    && let Device::Tells { waiting, .. } = aggregator.device()
+                    && let Device::Reports { waiting, .. } = aggregator.device()
                 {
                     let waiting = waiting.saturating_sub(1);
-                    aggregator.set_device(Device::Tells { waiting, limit: *limit }, now);
+                    aggregator.set_device(Device::Reports { waiting, limit: *limit }, now);
                 }
             }
             Message::Send { .. } | Message::Heard(_) => unreachable!("no message for a host"),
@@ -130,7 +130,7 @@ fn aggregator(
         aggregator.add_hop(Hop::neighbour(outer));
     }
     let limit = point.medium.radios[index].queue_limit as u32;
-    aggregator.set_device(Device::Tells { waiting: 0, limit }, Instant::ZERO);
+    aggregator.set_device(Device::Reports { waiting: 0, limit }, Instant::ZERO);
     Ok(aggregator)
 }
 

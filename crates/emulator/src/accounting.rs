@@ -1,4 +1,4 @@
-//! The books of a link: the balance, counts by cause, and the log.
+//! Accounting of a link: the balance, counts by cause, and the log.
 
 use crate::cause::Cause;
 use crate::mark;
@@ -7,19 +7,19 @@ use core::fmt;
 use sheaf_stage::{Counters, DropReason, Instant};
 use std::sync::Arc;
 
-/// Something that happened to a packet, told to a [`Log`] when it happens.
+/// An event of a packet, passed to a [`Log`] when it happens.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     /// The packet, with its causes so far.
     pub packet: &'a Packet,
-    /// What happened.
+    /// The kind of event.
     pub cause: Cause,
-    /// When, by the link's own arithmetic.
+    /// Its time, by the link's own arithmetic.
     pub at: Instant,
 }
 
-/// Who wants to know of every event: a capture that comments its packets.
-/// It may be told from several links, so it keeps what it hears behind a lock or a channel.
+/// A function that is called with every event, for example by a capture that comments its packets.
+/// Several links may call it, so it keeps its state behind a lock or a channel.
 pub type Log = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
 /// Packets and bytes of a queue.
@@ -48,7 +48,7 @@ impl Backlog {
     }
 }
 
-/// What a link did so far and holds now.
+/// Counters of a link, and its contents now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     by_cause: [u64; Cause::ALL.len()],
@@ -56,9 +56,9 @@ pub struct Stats {
     pub rate_queue: Backlog,
     /// The delay line.
     pub delay_line: Backlog,
-    /// What came in, duplicates of earlier links included.
+    /// Packets that came in, duplicates of earlier links included.
     pub offered: Backlog,
-    /// What left, duplicates included.
+    /// Packets that left, duplicates included.
     pub delivered: Backlog,
 }
 
@@ -68,7 +68,7 @@ impl Stats {
         self.by_cause[cause as usize]
     }
 
-    /// Adds what another link did and holds.
+    /// Adds the counters and the contents of another link.
     pub(crate) fn add(&mut self, other: &Stats) {
         for (own, other) in self.by_cause.iter_mut().zip(other.by_cause) {
             *own += other;
@@ -84,9 +84,9 @@ impl Stats {
     }
 }
 
-/// Keeps the books, and the buffers of packets that are gone.
+/// Counts, logs, and keeps the buffers of packets that are gone.
 #[derive(Default)]
-pub(crate) struct Ledger {
+pub(crate) struct Accounting {
     pub counters: Counters,
     pub stats: Stats,
     pub log: Option<Log>,
@@ -98,7 +98,7 @@ pub(crate) struct Ledger {
 /// Buffers kept for duplicates.
 const SPARE: usize = 64;
 
-impl Ledger {
+impl Accounting {
     pub fn take_in(&mut self, packet: &Packet) {
         self.stats.offered.add(packet);
         if packet.is_copy() {
@@ -164,9 +164,9 @@ impl Ledger {
     }
 }
 
-impl fmt::Debug for Ledger {
+impl fmt::Debug for Accounting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ledger")
+        f.debug_struct("Accounting")
             .field("counters", &self.counters)
             .field("copies", &self.copies)
             .field("logs", &self.log.is_some())

@@ -1,25 +1,31 @@
-//! The door: drops single packets before the queues are full, so that TCP slows down in time.
+//! A gate before the queues: drops single packets before the queues are full, so that TCP slows
+//! down in time.
 //!
 //! Principle: CoDel ("Controlling Queue Delay", ACM Queue 2012; RFC 8289): when the shortest wait
 //! of an interval is above the target, drop one packet; while that lasts, the next one after
-//! interval / √count. A queue that only ends by being full makes TCP lose many packets at once,
+//! interval / √count. A queue that drops only when it is full makes TCP lose many packets together,
 //! and makes all others wait for as long as it lets them.
 //!
-//! Unlike CoDel it looks at packets that come, not at those that leave: these are numbered, and
-//! the receiver would wait for the number. How long a packet will wait is known beforehand,
+//! Unlike CoDel it judges packets on arrival, not on departure: those that leave are numbered, and
+//! the receiver would wait for a number that was dropped. The wait of a packet is known on arrival,
 //! because the rates of the links are.
 
 use sheaf_stage::{Duration, Instant};
 
 /// The interval: longer than most round trips (RFC 8289, section 4.3).
 const INTERVAL: Duration = Duration::from_millis(100);
+/// Time after dropping ended in which it goes on where it was, as in Linux's CoDel (16 intervals
+/// there, of packets that leave).
+const RECENT: Duration = Duration::from_millis(800);
+/// Drops by which it starts again below where it was.
+const STEP_BACK: u32 = 2;
 
-/// Whether packets are let in.
+/// CoDel at the entrance of the queues.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Door {
-    /// When the wait will have been above the target for an interval.
+pub(crate) struct CodelGate {
+    /// Time at which the wait will have been above the target for an interval.
     above_until: Option<Instant>,
-    /// When the next packet is dropped; `None` while none is.
+    /// Time of the next drop; `None` while nothing is dropped.
     next: Option<Instant>,
     count: u32,
     /// The count when dropping last ended.
@@ -27,9 +33,9 @@ pub(crate) struct Door {
     ended: Instant,
 }
 
-impl Door {
+impl CodelGate {
     /// Whether a packet that would wait for `wait` is dropped.
-    pub fn refuses(&mut self, wait: Duration, target: Duration, now: Instant) -> bool {
+    pub fn drops(&mut self, wait: Duration, target: Duration, now: Instant) -> bool {
         if wait < target {
             self.above_until = None;
             if self.next.take().is_some() {
@@ -49,8 +55,8 @@ impl Door {
             None => {
                 // Where dropping ended a short while ago, its rate was nearly right (RFC 8289,
                 // section 5.4).
-                let recent = now - self.ended < 8 * INTERVAL && self.last_count > 2;
-                self.count = if recent { self.last_count - 2 } else { 1 };
+                let recent = now - self.ended < RECENT && self.last_count > STEP_BACK;
+                self.count = if recent { self.last_count - STEP_BACK } else { 1 };
                 self.next = Some(now + self.gap());
                 true
             }
@@ -68,31 +74,31 @@ mod tests {
 
     const TARGET: Duration = Duration::from_millis(25);
 
-    /// Packets every millisecond that wait for `wait` of the millisecond; answers when some are
-    /// refused.
-    fn refused(wait: impl Fn(u64) -> u64, until: u64) -> Vec<u64> {
-        let mut door = Door::default();
-        let refuses = |at: &u64| {
+    /// The milliseconds in which a packet is dropped, with one packet each millisecond that would
+    /// wait for `wait` of the millisecond.
+    fn dropped(wait: impl Fn(u64) -> u64, until: u64) -> Vec<u64> {
+        let mut gate = CodelGate::default();
+        let drops = |at: &u64| {
             let wait = Duration::from_millis(wait(*at));
-            door.refuses(wait, TARGET, Instant::from_millis(*at))
+            gate.drops(wait, TARGET, Instant::from_millis(*at))
         };
-        (0..until).filter(refuses).collect()
+        (0..until).filter(drops).collect()
     }
 
     #[test]
     fn a_queue_that_stands_loses_one_packet_an_interval_and_then_more() {
-        assert_eq!(refused(|_| 30, 400), [100, 200, 271, 329, 379]);
+        assert_eq!(dropped(|_| 30, 400), [100, 200, 271, 329, 379]);
     }
 
     #[test]
     fn a_burst_that_passes_loses_nothing() {
-        assert!(refused(|at| if at % 100 < 95 { 90 } else { 10 }, 1_000).is_empty());
-        assert!(refused(|_| 24, 1_000).is_empty());
+        assert!(dropped(|at| if at % 100 < 95 { 90 } else { 10 }, 1_000).is_empty());
+        assert!(dropped(|_| 24, 1_000).is_empty());
     }
 
     #[test]
     fn dropping_that_begins_again_soon_begins_where_it_ended() {
-        let again = refused(|at| if (1_000..1_010).contains(&at) { 10 } else { 30 }, 1_300);
+        let again = dropped(|at| if (1_000..1_010).contains(&at) { 10 } else { 30 }, 1_300);
         let after: Vec<_> = again.iter().filter(|at| **at >= 1_010).collect();
         assert!(after.len() > 5, "{after:?}");
     }

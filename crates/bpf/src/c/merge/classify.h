@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Which packets may be gathered.
+ */
+#ifndef MERGE_CLASSIFY_H
+#define MERGE_CLASSIFY_H
+
+#include "maps.h"
+
+enum verdict { PASS, GATHER, ALONE };
+
+static __always_inline enum verdict classify(struct __sk_buff *skb, struct merge_config *config,
+					     struct packet *packet, bool large)
+{
+	enum verdict verdict = PASS;
+
+	if (config->acks && packet->pure_ack && !large)
+		return GATHER;
+	for (__u32 i = 0; i < RULES; i++) {
+		struct rule *rule = &config->rule[i];
+		bool any;
+
+		if (i >= config->rules)
+			break;
+		any = rule->sport_min == 0 && rule->sport_max == 0xffff && rule->dport_min == 0 &&
+		      rule->dport_max == 0xffff;
+		if (rule->protocol && rule->protocol != packet->protocol)
+			continue;
+		if (rule->dscp != 255 && rule->dscp != packet->dscp)
+			continue;
+		if ((skb->mark & rule->mask) != rule->mark)
+			continue;
+		if (!any && (packet->protocol != PROTO_UDP && packet->protocol != PROTO_TCP))
+			continue;
+		if (!any && (packet->sport < rule->sport_min || packet->sport > rule->sport_max ||
+			     packet->dport < rule->dport_min || packet->dport > rule->dport_max))
+			continue;
+		if (!large && packet->len <= rule->max_len)
+			return GATHER;
+		verdict = ALONE;
+	}
+	return verdict;
+}
+
+#endif

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the merging program keeps: its settings, next hops, queues with their frames, and what it
+ * shares with user space.
+ */
+#ifndef MERGE_MAPS_H
+#define MERGE_MAPS_H
+
+#include "../packet.h"
+
+/* A private EtherType (IEEE 802, local experimental 1). */
+#define ETH_P_TICK 0x88B5
+/* tcx: on to the next program, as if this one were not there. */
+#define NEXT -1
+#define TCX_DROP 2
+/* No interface has it: redirecting there frees the packet and tells its sender "sent". */
+#define NOWHERE 0x7fffffff
+
+#define SLOTS 64
+#define RING 16
+/* Room for the longest outer header before the inner packets. */
+#define HEADROOM 40
+#define RULES 16
+#define CPUS 256
+/* Owners of a queue's last frame that are not the CPU of a packet that left in place. */
+#define NOBODY 0xfffffffe /* it left within a call: it is over when `emitting` is 0 */
+/* Packets of one gate that follow each other within this time may serve as a probe. In ns. */
+#define NEAR 64000000
+/* Words of the set of flows that use a gate's hash: 512 bits, so that 10 flows meet a stranger in one
+ * of fifty, who then shares their queue. */
+#define SEEN 8
+
+enum { FORCED, BUSY };
+enum cause { BY_SIZE, BY_READY, BY_TIMEOUT, RECLAIM };
+enum { NONEMPTY, CARRIER, NO_SLOT };
+
+struct rule {
+	__u32 mark, mask;
+	__u16 sport_min, sport_max, dport_min, dport_max;
+	__u16 max_len;
+	__u8 protocol; /* 0: any */
+	__u8 dscp;     /* 255: any */
+};
+
+struct merge_config {
+	__u64 cookie;
+	__u64 wait; /* ns: the longest that a packet is held */
+	__u32 policy;
+	__u32 inflight;
+	__u32 queue_frames;
+	__u32 total_frames;
+	__u32 rules;
+	__u32 acks;
+	struct rule rule[RULES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct merge_config);
+} merge_config SEC(".maps");
+
+/* The device; user space or the emulated medium writes `done`, `limit`, `told`. */
+struct device {
+	__u64 done;       /* frames it has finished with */
+	__u64 sent;       /* frames it was given */
+	__u64 handed;     /* ns: since when it works, if it was idle before */
+	__u64 rest_until; /* ns: until when only full frames leave */
+	__u64 look_at;    /* ns: when user space will read its events anyway */
+	__u64 asked_at;   /* ns: since when a question to user space is open; 0: none is */
+	__u64 holding;    /* slots of queues that hold something, as bits */
+	__u64 last;       /* the last frame: its packets, and below them 32 bits of its bytes of IP */
+	__u32 limit;
+	__u32 told;
+	__u32 held;   /* frames that wait in all queues */
+	__u32 passed; /* frames that were not ours */
+	__u32 fifo;   /* what strangers send stays ahead of what comes later */
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct device);
+} device SEC(".maps");
+
+/* Where frames under way are counted together: all queues of a FIFO use gate 0, each queue of a
+ * device with fair queues has its own. */
+struct gate {
+	__u64 last;       /* ns: when a packet last left in place */
+	__u64 busy_until; /* ns: until when what left in place keeps the device busy, at least */
+	__u64 service;    /* ns: what a frame takes the device; written by user space */
+	__u64 reaction;   /* ns: what user space takes to look at a question; by user space */
+	__u64 probe_at;   /* ns: from then on a packet within NEAR of the last is a probe; by user space */
+	__u32 closed;   /* frames are under way; by user space */
+	__u32 credit;   /* full frames that may leave without a tick; by user space */
+	__u32 strangers; /* strangers' frames before the last tick that is done; by user space */
+	__u32 untracked; /* what left without a tick */
+	__u32 ticks;      /* ticks of this slot that left */
+	__u32 ticks_done; /* and whose transmission is over; by user space */
+	__u32 hash;       /* flow hash of this epoch; 0: none yet */
+	__u32 pad;
+	__u64 seen[SEEN]; /* flows of this epoch, as bits of their hashes */
+	__u64 before[SEEN]; /* and of the frame with which it began */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct gate);
+} gates SEC(".maps");
+
+struct hop {
+	__u32 id;
+	__u32 min;
+	__u16 max; /* 0: this hop cannot split */
+	__u8 family;
+	__u8 ttl; /* 255 towards a neighbour (RFC 5082) */
+	__u8 src[16];
+	__u8 dst[16];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct mac);
+	__type(value, struct hop);
+} hops SEC(".maps");
+
+/* Far ends, by destination: IPv6, or IPv4 mapped into it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, struct prefix);
+	__type(value, struct hop);
+} far_ends SEC(".maps");
+
+struct queue_key {
+	__u8 mac[6] __attribute__((aligned(8)));
+	__u8 dscp;
+	__u8 ecn;
+	__u32 hop;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SLOTS);
+	__type(key, struct queue_key);
+	__type(value, __u32);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, SLOTS);
+	__uint(key_size, 0);
+	__type(value, __u32);
+} free_slots SEC(".maps");
+
+struct stats {
+	__u64 aggregated_packets, aggregated_bytes;
+	__u64 meta_packets, meta_bytes;
+	__u64 unaggregated_packets, unaggregated_bytes;
+	__u64 by_timeout, by_size, by_ready;
+	__u64 over_bound; /* frames let go because the queue was at its bound */
+};
+
+/* One frame under construction, but for its bytes. */
+struct pending {
+	__u64 oldest;
+	__u64 flow; /* of its first packet, as are mark and priority */
+	__u32 mark, priority;
+	__u32 len; /* inner bytes */
+	__u32 count;
+	__u32 writers; /* packets whose bytes are still being copied */
+	__u32 taken;   /* its bytes are being read */
+};
+
+struct queue {
+	struct bpf_spin_lock lock;
+	__u32 head, tail; /* frames head..tail wait */
+	__u32 bytes, packets;
+	__u32 owner_cpu;
+	__u64 owner_gen, owner_time;
+	__u64 flows; /* bits of the flows that are held, and of their pairs of addresses */
+	__u64 pairs;
+	struct queue_key key;
+	struct hop hop;
+	__u32 asked; /* user space knows that it wants a tick */
+	__u32 emitting; /* a CPU is handing its last frame to the device */
+	__u32 ticked; /* its last frame left on a tick */
+	struct stats stats;
+	struct pending pending[RING];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct queue);
+} queues SEC(".maps");
+
+/* Twice the largest frame: an offset and a length are each below it, which the verifier can see. */
+struct frame {
+	__u8 bytes[HEADROOM + 2 * MAX_META];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS * RING);
+	__type(key, __u32);
+	__type(value, struct frame);
+} frames SEC(".maps");
+
+/* What one CPU is doing. */
+struct work {
+	__u32 pass;  /* the frame that comes next is finished */
+	__u32 carry; /* the packet that comes next is a copy to carry the queue of slot `carry` - 1 */
+	__u32 carried; /* and it did */
+	__u32 slot;    /* of the queue that the last packet joined */
+	/* In memory and not on the stack: the verifier follows each value on the stack, so that every
+	 * kind of packet would be another way through all that comes later. */
+	struct packet packet;
+	struct queue_key key;
+	struct frame copy;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct work);
+} work SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CPUS);
+	__type(key, __u32);
+	__type(value, __u64);
+} entries SEC(".maps");
+
+struct event {
+	__u32 kind;
+	__u32 slot;
+	__u64 oldest;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 16);
+} events SEC(".maps");
+
+#endif
