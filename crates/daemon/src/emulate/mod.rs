@@ -28,7 +28,6 @@ use place::Place;
 use settings::Mode;
 use sheaf_netio::scheduling;
 use std::fs::File;
-use std::io::{self, Write};
 
 /// Why an emulation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +56,7 @@ pub fn run(settings: &Settings, parse: Parse<Change>) -> anyhow::Result<(Status,
     let title = format!("{}; seed {}", datapath.title(), settings.seed);
     match settings.mode {
         // The standard output is the command's.
-        Mode::Shell { .. } => _ = writeln!(io::stderr(), "{title}"),
+        Mode::Shell { .. } => tracing::info!("{title}"),
         Mode::Link(_) | Mode::Dev { .. } => say(&title),
     }
     reactor.run(&mut datapath, parse)?;
