@@ -290,7 +290,7 @@ mod tests {
             ("[[rule]]\naction=\"pass\"\nprobability = 2.0", "probability"),
             ("[pipe.a]\nlink = \"rate x\"\n[[rule]]\naction=\"pass\"", "pipe a: rate"),
             ("[pipe.a]\nlink = \"\"\nweights = []\n[[rule]]\naction=\"pass\"", "pipe a"),
-            ("[pipe.a]\nlink = \"\"\nmask = \"src 3\"", "no part of a mask"),
+            ("[pipe.a]\nlink = \"\"\nmask = \"src 3\"", "not part of a mask"),
             ("[pipe.a]\nlink = \"\"\nmask = \"proto 300\"", "300 is no mask for proto"),
             ("[pipe.a]\nlink = \"\"\nmask = \"all\"\nper_flow = true", "give one of them"),
             ("[pipe.a]\nlink = \"seed 3\"", "write seed = N at the top"),
