@@ -12,8 +12,8 @@
 //! ```
 //!
 //! The words of a kind follow it without others between; the first word of another option ends
-//! them. Words of RED that are left out are as in tc-red(8): max is a quarter of limit, min a third of
-//! max, burst (2 · min + max) / (3 · avpkt), probability 0.02; bandwidth is the link's rate, or
+//! them. Words of RED that are left out are as in tc-red(8): max is a quarter of limit, min a third
+//! of max, burst (2 · min + max) / (3 · avpkt), probability 0.02; bandwidth is the link's rate, or
 //! 10mbit.
 
 use super::{OptionError, Reader, parse, time};
