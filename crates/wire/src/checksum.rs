@@ -103,6 +103,11 @@ mod tests {
         assert_ne!(adjust(before ^ 0x100, 0x4500, 0x4503), ipv4_header(&header));
     }
 
+    #[test]
+    fn the_example_header_carries_the_right_checksum() {
+        assert_eq!(ipv4_header(&crate::ip::example_v4()), 0);
+    }
+
     fn udp_with_pseudo_sum() -> Vec<u8> {
         let mut packet = crate::ip::example_udp(&[7; 20]);
         let pseudo = pseudo_header(&Ip::parse(&packet).unwrap());

@@ -123,7 +123,7 @@ fn set_up(point: &Point, index: usize) -> io::Result<(Tap, UdpSocket)> {
             run(&format!("route add {to} via {} dev {RADIO} onlink", point::address(via)))?;
         }
     }
-    let socket = UdpSocket::bind((point::address(index), super::RTP_PORT))?;
+    let socket = UdpSocket::bind((point::address(index), point::RTP_PORT))?;
     socket.set_nonblocking(true)?;
     Ok((tap, socket))
 }
