@@ -11,12 +11,12 @@ use crate::cause::Cause;
 use crate::classify::{Action, Rule, first};
 use crate::config::LinkConfig;
 use crate::error::ConfigError;
-use crate::flow::fold;
 use crate::link::Link;
 use crate::mask::{Key, Mask};
 use crate::packet::{Packet, Route, Target};
 use crate::random::{Dice, Purpose};
 use sheaf_stage::{Counters, DropReason, Duration, IndexedHeap, Instant, Stage};
+use sheaf_wire::flow::fold;
 use std::collections::{HashMap, VecDeque};
 
 /// A pipe, or one for each flow.
