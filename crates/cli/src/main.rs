@@ -4,8 +4,8 @@
 
 mod aggregate;
 mod change;
+mod completions;
 mod emulate;
-mod grammar;
 mod lab;
 mod log;
 mod metrics;
@@ -96,7 +96,7 @@ enum Command {
         json: bool,
     },
     /// Emulate a link between two interfaces, on one, or around a shell
-    #[command(help_template = GRAMMAR, after_help = emulate::HELP)]
+    #[command(help_template = GRAMMAR, after_help = emulate::help())]
     Emulate {
         /// link | dev | shell | change | show | dist …
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -136,6 +136,18 @@ enum Command {
     /// Run experiments: published testbeds, real traffic, reports
     #[command(subcommand)]
     Lab(lab::Command),
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        shell: completions::Shell,
+    },
+    /// Print what may stand next; the completions ask it
+    #[command(hide = true)]
+    Complete {
+        /// The words so far, behind `--`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -162,8 +174,10 @@ fn main() -> ExitCode {
             [dev] if dev == "dev" => Err(anyhow::anyhow!("dev lacks its value; write dev eth0")),
             [dev] => show::show(Some(dev), json),
             [keyword, dev] if keyword == "dev" => show::show(Some(dev), json),
-            [keyword, _, word, ..] if keyword == "dev" => Err(grammar::unknown(word, &[])),
-            [word, ..] => Err(grammar::unknown(word, &["dev"])),
+            [keyword, _, word, ..] if keyword == "dev" => {
+                Err(anyhow::anyhow!(words::unknown(word, &[])))
+            }
+            [word, ..] => Err(anyhow::anyhow!(words::unknown(word, &["dev"]))),
         },
         Command::Emulate { words } => match emulate::run(&words) {
             Ok(status) => return status,
@@ -186,6 +200,14 @@ fn main() -> ExitCode {
         #[cfg(feature = "top")]
         Command::Top => top::top(),
         Command::Lab(command) => lab::run(command),
+        Command::Completions { shell } => {
+            sheaf_daemon::say(shell.script());
+            Ok(())
+        }
+        Command::Complete { words } => {
+            sheaf_daemon::say(&completions::complete(&Arguments::command(), &words));
+            Ok(())
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

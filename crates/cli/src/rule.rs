@@ -1,11 +1,11 @@
-//! The words behind `match`: which packets are meant.
+//! The words behind `match`: criteria that packets meet.
 
 use crate::words::{Entry, Form, Value, form, literal, part, set};
 use sheaf_aggregate::Rule;
 use sheaf_wire::ip::Protocol;
 use std::marker::PhantomData;
 
-/// What has a rule that criteria are added to.
+/// Settings with a rule that criteria are added to.
 pub trait Ruled: 'static {
     /// That rule.
     fn rule(&mut self) -> &mut Rule;

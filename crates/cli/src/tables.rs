@@ -1,13 +1,14 @@
 //! All commands whose words are tables.
 
 use crate::words::{Spelling, WordError};
-use crate::{aggregate, trunk, window};
+use crate::{aggregate, emulate, trunk, window};
 
 /// The forms of the command line of `command`; none where its words are not a table.
 pub fn grammars(command: &str) -> &'static [&'static dyn Spelling] {
     match command {
         "aggregate" => aggregate::GRAMMARS,
         "split" => aggregate::SPLIT_GRAMMARS,
+        "emulate" => emulate::GRAMMARS,
         "trunk" => trunk::GRAMMARS,
         "window" => window::GRAMMARS,
         _ => &[],
@@ -32,7 +33,7 @@ mod tests {
     use std::path::PathBuf;
 
     /// Commands whose words are tables; each has a page.
-    const COMMANDS: [&str; 4] = ["aggregate", "split", "trunk", "window"];
+    const COMMANDS: [&str; 5] = ["aggregate", "split", "trunk", "window", "emulate"];
     /// The lines around what is made from a table.
     const BEGIN: &str = ".\\\" From the table of words; SHEAF_BLESS=1 cargo test writes it.\n";
     const END: &str = ".\\\" By hand again.\n";
@@ -63,6 +64,62 @@ mod tests {
                 "man/sheaf-{command}.8 differs from its table ({differs:?}); run \
                  SHEAF_BLESS=1 cargo test -p sheaf --bin sheaf manual"
             );
+        }
+    }
+
+    /// The command lines in `text`: lines of examples that begin with `sheaf`, with those that
+    /// continue them, without remarks.
+    fn commands(text: &str) -> Vec<String> {
+        let text = text.replace("\\\n", " ");
+        let example = |line: &str| {
+            let line = line.strip_prefix("    ")?.trim();
+            let line = line.strip_prefix("sudo ").unwrap_or(line).strip_prefix("sheaf ")?;
+            let line = line.split(" #").next().unwrap_or(line);
+            // Some leave a part out.
+            (!line.contains('…')).then(|| line.trim().to_owned())
+        };
+        text.lines().filter_map(example).collect()
+    }
+
+    #[test]
+    fn the_commands_of_the_guides_are_understood() {
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut files = vec![root.join("README.md")];
+        let guides = std::fs::read_dir(root.join("docs")).unwrap().map(|file| file.unwrap().path());
+        files.extend(guides.filter(|file| file.extension().is_some_and(|ending| ending == "md")));
+        let mut checked = 0;
+        for file in files {
+            for line in commands(&std::fs::read_to_string(&file).unwrap()) {
+                let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+                let (command, rest) = match words[0].as_str() {
+                    "emulate" => (words[..2].join(" "), &words[2..]),
+                    _ => (words[0].clone(), &words[1..]),
+                };
+                if grammars(&words[0]).is_empty() || line.contains("--rules") {
+                    continue;
+                }
+                // Files of an example are not here.
+                let missing =
+                    |error: &WordError| error.message.contains("there is no distribution");
+                let wrong = check(&command, rest).err().filter(|error| !missing(error));
+                assert_eq!(wrong, None, "{}: sheaf {line}", file.display());
+                checked += 1;
+            }
+        }
+        assert!(checked >= 12, "{checked} commands were found");
+    }
+
+    #[test]
+    fn every_example_of_a_table_is_a_good_one() {
+        for command in COMMANDS {
+            for grammar in grammars(command) {
+                let outline = grammar.outline();
+                for line in grammar.examples() {
+                    let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+                    let found = grammar.next(&words);
+                    assert!(!found.is_empty(), "{} {line} is refused", outline.command);
+                }
+            }
         }
     }
 

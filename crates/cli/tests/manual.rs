@@ -59,24 +59,29 @@ fn literals(text: &str) -> Words {
     words.filter(word).map(str::to_owned).collect()
 }
 
-/// The words of a grammar as `--help` has it: of the usage up to a remark beside it; of lines that are
-/// grammar, which stand deeper below one that ends in a colon; of braces and the word before; of the
-/// column of words before their explanations; and flags.
+/// The words of a grammar as `--help` has it: of the usage; of the column of words, from two to six
+/// deep, before their explanations; of braces and the word before; and flags.
 fn grammar(help: &str) -> Words {
+    /// The least column of explanations, which have no words of the grammar.
+    const EXPLAINED: usize = 10;
     let mut words = Words::new();
-    let (mut usage, mut block) = (false, false);
+    let (mut usage, mut section) = (false, String::new());
     for line in help.lines().take_while(|line| !line.starts_with("Example")) {
         let text = line.trim_start();
         let indent = line.len() - text.len();
         usage = line.starts_with("Usage:") || usage && !line.is_empty();
-        block &= indent >= 7;
+        // clap's lists of flags and subcommands have rows, too.
+        if indent == 0 && text.ends_with(':') {
+            section = text.to_owned();
+        }
         if usage {
+            // A sentence below a form of the usage stands twelve deep.
             let text = text.strip_prefix("Usage:").unwrap_or(text).trim_start();
-            words.extend(literals(text.split("   ").next().unwrap_or_default()));
-        } else if block {
-            words.extend(literals(text));
-        } else if indent == 2 && text.contains("  ") {
-            let (column, said) = text.split_once("  ").unwrap();
+            if indent != 12 {
+                words.extend(literals(text.split("   ").next().unwrap_or_default()));
+            }
+        } else if (2..EXPLAINED).contains(&indent) && section != "Commands:" {
+            let (column, said) = text.split_once("  ").unwrap_or((text, ""));
             words.extend(literals(column));
             if let Some((before, _)) = said.split_once('{') {
                 words.extend(literals(before.split_whitespace().last().unwrap_or_default()));
@@ -85,7 +90,6 @@ fn grammar(help: &str) -> Words {
                 words.extend(literals(braces.split('}').next().unwrap_or_default()));
             }
         }
-        block |= indent == 2 && text.ends_with(':');
         words.extend(literals(text).into_iter().filter(|word| word.starts_with("--")));
     }
     let commands = help.split("Commands:\n").nth(1).unwrap_or_default();
@@ -259,19 +263,59 @@ fn groff_has_nothing_to_say_about_the_pages() {
 #[test]
 fn the_grammar_is_read_from_help_word_by_word() {
     let words = grammar(
-        "About words\n\nUsage: sheaf x dev IF [policy busy|forced]   a remark\n\n  acks, hold  not these\n  \
-         RULE        match { proto P | dport A[-B] }...\n  LINK is what follows:\n       ecn  red [min SIZE]\n  \
-         --audit     print it\n\nExample: sheaf x wrong",
+        "About words\n\nUsage: sheaf x dev IF [policy busy|forced]\n            not these\n\n  acks \
+         on|off     not these\n  hold LONG_ENOUGH_FOR_A_LINE\n                        not these\n  \
+         match RULE      these are:\n    proto P       not these\n  --audit         print it\n\n\
+         Example: sheaf x wrong",
     );
-    let expected = [
-        "acks", "busy", "dev", "dport", "ecn", "forced", "hold", "match", "min", "policy", "proto",
-    ];
-    let flags = ["--audit", "red", "sheaf", "x"];
-    assert_eq!(words, expected.into_iter().chain(flags).map(str::to_owned).collect::<Words>());
+    let expected = ["acks", "busy", "dev", "forced", "hold", "match", "off", "on", "policy"];
+    let others = ["proto", "--audit", "sheaf", "x"];
+    assert_eq!(words, expected.into_iter().chain(others).map(str::to_owned).collect::<Words>());
     let tag = bold(".BI \"vq dscp\" \" CLASS,...\" gap");
     assert_eq!(tag, ["vq", "dscp", "gap"].map(str::to_owned).into());
     assert_eq!(
         bold("one \\fBtwo\\fR three \\fB\\-\\-four\\fR"),
         ["two", "--four"].map(str::to_owned).into()
     );
+}
+
+/// Returns the words that bash offers for the last of `line`, which is begun.
+fn offered(line: &str) -> Vec<String> {
+    let words: Vec<_> = line.split(' ').map(|word| format!("'{word}'")).collect();
+    let script = format!(
+        "source <('{SHEAF}' completions bash); COMP_WORDS=({}); COMP_CWORD={}; _sheaf '{SHEAF}'; \
+         printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        words.join(" "),
+        words.len() - 1
+    );
+    let output = Command::new("bash").args(["--norc", "-c", &script]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_offers_what_may_stand_next() {
+    assert_eq!(offered("sheaf win"), ["window"]);
+    assert_eq!(offered("sheaf window dev lo capacity l"), ["link"]);
+    assert_eq!(offered("sheaf split dev l"), ["lo"]);
+    assert_eq!(offered("sheaf emulate dev lo --pcap Cargo.t"), ["Cargo.toml"]);
+}
+
+#[test]
+fn the_scripts_of_other_shells_have_their_syntax() {
+    for shell in ["zsh", "fish"] {
+        let script = Command::new(SHEAF).args(["completions", shell]).output().unwrap();
+        assert!(script.status.success() && !script.stdout.is_empty(), "{shell}");
+        let path = std::env::temp_dir().join(format!("sheaf-{shell}-{}", std::process::id()));
+        std::fs::write(&path, script.stdout).unwrap();
+        let checked = Command::new(shell).arg("-n").arg(&path).output();
+        std::fs::remove_file(&path).unwrap();
+        match checked {
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success() && said.is_empty(), "{shell}: {said}");
+            }
+            Err(_) => eprintln!("skipped: there is no {shell} here; install it"),
+        }
+    }
 }

@@ -70,6 +70,12 @@ pub enum ConfigError {
         /// The most.
         most: u64,
     },
+    /// RED's burst is smaller than its lower threshold.
+    #[error("red burst is too small for min; it must be more than {least} packets")]
+    Burst {
+        /// Packets of the average size that make up `min`.
+        least: u64,
+    },
     /// Packets under way are to count against the limit of a queue that is not a FIFO.
     #[error("single is for queues that are first in, first out")]
     Single,

@@ -5,7 +5,6 @@
 //! here, computed in logical time, and decided by seed and packet number.
 //!
 //! * [`link`]: the stage ([`Link`]), its [`config`], and a [`packet`] on its way through;
-//! * [`options`]: the command line of tc-netem(8);
 //! * [`queue`]: the rate queue and its management;
 //! * [`overhead`]: bytes that packets cost on the wire;
 //! * [`loss`]: loss models; `impairment`: all random decisions about a packet;
@@ -47,7 +46,6 @@ pub mod link;
 pub mod loss;
 pub mod mask;
 mod normal;
-pub mod options;
 pub mod overhead;
 pub mod packet;
 pub mod pipes;
@@ -66,7 +64,6 @@ pub use error::ConfigError;
 pub use link::Link;
 pub use loss::{FourState, Gemodel, Loss};
 pub use mask::{Bits, Mask};
-pub use options::Options;
 pub use overhead::Overhead;
 pub use packet::{Direction, Packet, Segments, Target};
 pub use pipes::{PipeConfig, PipeStats, Pipes};

@@ -1,11 +1,11 @@
-//! Damaged option lines, traces and distributions: refused in one line, or a link that works.
+//! Damaged traces and distributions: refused in one line, or a link that works.
 //!
 //! Whatever is accepted is played: packets go in, time passes, and the balance holds. Nothing may
 //! panic, hang, or take more memory for a number in a text than for the packets that came.
 
 use sheaf_emulator::trace::csv::Steps;
 use sheaf_emulator::trace::mahimahi::Opportunities;
-use sheaf_emulator::{Distribution, Link, LinkConfig, Options, Packet, Trace, TraceConfig};
+use sheaf_emulator::{Distribution, Link, LinkConfig, Packet, Trace, TraceConfig};
 use sheaf_fuzz::{Fuzzer, Rng, RngExt};
 use sheaf_stage::{Duration, Instant, Stage};
 
@@ -46,21 +46,6 @@ fn run(name: &str, mut accept: impl FnMut(&str, &mut Rng) -> bool) {
         accepted += u64::from(accept(&String::from_utf8_lossy(&bytes), &mut fuzzer.rng));
     }
     assert!((1..rounds).contains(&accepted), "{accepted} of {rounds} were accepted");
-}
-
-#[test]
-fn damaged_options_are_refused_in_one_line_or_make_a_link() {
-    run("options", |line, rng| {
-        let words: Vec<_> = line.split_whitespace().collect();
-        match Options::parse(&words, |_| None) {
-            Ok(options) => play(options.config, rng),
-            Err(error) => {
-                assert!(!error.to_string().contains('\n'), "{error}");
-                return false;
-            }
-        }
-        true
-    });
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! The words of `sheaf aggregate` and `sheaf split`.
 
-use crate::grammar::Prefix;
 use crate::rule::{self, Criteria, Ruled};
 use crate::words::{Entry, Form, Grammar, Section, Value, flag, form, literal, part, set};
 use anyhow::{Context, bail, ensure};
 use sheaf_aggregate::{Config, Policy, Rule, Rules, Threshold};
 use sheaf_daemon::aggregate::settings::{Engine, FarEnd, Peers, Settings, Split};
+use sheaf_daemon::prefix::Prefix;
 use std::net::IpAddr;
 
 /// The settings as far as words have set them.
@@ -68,6 +68,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "peer",
+            live: true,
             // Either of `peer` and `to` is needed; `finish` checks that.
             required: true,
             help: "this neighbour splits meta packets; any: every neighbour that does",
@@ -88,6 +89,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "to",
+            live: true,
             instead: true,
             help: "a splitter behind routers; via: what is reached through it",
             about: "A far end behind plain routers runs `sheaf split`: packets to <ADDR>, and to \
@@ -118,6 +120,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "policy",
+            live: true,
             help: "busy: wait only while own frames are under way (default); forced: up to timeout",
             forms: &[
                 form(
@@ -136,6 +139,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "min",
+            live: true,
             help: "bytes with which a queue leaves early under forced, or a share of max (500)",
             about: "Under `forced`, bytes with which a queue leaves before its timeout; or a share \
                     of `max`, 0% to 100%. Default 500, or `max` where that is less. At most `max`.",
@@ -159,6 +163,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "max",
+            live: true,
             help: "bytes of the largest frame (1500)",
             about: "Largest meta packet, its IP header included; 100 to 2048, at most the MTU of \
                     <IF>. Default 1500, or the MTU where that is less. When the MTU shrinks later, \
@@ -180,6 +185,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "timeout",
+            live: true,
             help: "longest wait under forced (5ms)",
             about: "Longest wait under `forced`. Default 5ms. At most `hold`.",
             forms: &[form(
@@ -190,6 +196,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "hold",
+            live: true,
             help: "longest wait under any policy (100ms)",
             about: "Longest wait under any policy, whatever the device does. Default 100ms. Above \
                     0.",
@@ -201,6 +208,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "inflight",
+            live: true,
             help: "frames that may be under way under busy, at least (1)",
             about: "Under `busy`, least number of frames that may be under way; from 1. Default 1. \
                     The kernel engine raises it on fast devices by itself. More fills the air \
@@ -213,6 +221,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "backoff",
+            live: true,
             help: "factor: how long a station with full frames leaves a contended channel to \
                    others, under busy (24); 0 or off: not at all",
             about: "Under `busy`, how long a station leaves a contended channel to others: <N> \
@@ -237,6 +246,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "acks",
+            live: true,
             help: "gather pure TCP acknowledgements, too (off)",
             forms: &[
                 form(
@@ -252,6 +262,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "match",
+            live: true,
             help: "gather what matches; default: match proto udp length 256. RULE is:",
             about: "Gather what matches. Up to 16 rules are tried in order, and the first that \
                     matches decides; all criteria of a rule must hold. Any `match` takes the place \
@@ -282,6 +293,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "engine",
+            live: true,
             help: "kernel: eBPF; user: a TAP interface; auto: kernel where it can be (default)",
             forms: &[
                 form(
@@ -308,6 +320,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "probe",
+            live: true,
             help: "ask each of them whether it splits (on); off: trust the command line",
             forms: &[
                 form(
@@ -373,7 +386,7 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
     Ok(Settings { dev, peers, far_ends, engine, probe: !unprobed, min, max, config })
 }
 
-/// What the words of `sheaf split` said so far.
+/// The settings of `sheaf split` as far as words have set them.
 #[derive(Default)]
 pub struct SplitDraft {
     dev: String,

@@ -1,12 +1,15 @@
 //! `sheaf emulate`: emulated links on real interfaces.
 //!
-//! * [`arguments`]: the command line; [`rules`]: the file of rules and pipes;
+//! * [`words`]: the command lines; [`files`]: the files that they name; [`rules`]: the file of rules
+//!   and pipes;
 //! * [`status`]: the report as text.
 
-mod arguments;
+mod files;
 mod rules;
 mod status;
+mod words;
 
+use crate::words::{Spelling, help};
 pub use status::text;
 
 use anyhow::{Context, bail, ensure};
@@ -15,82 +18,61 @@ use sheaf_daemon::emulate::settings::Mode;
 use sheaf_daemon::emulate::{self, End, Settings, Status};
 use sheaf_daemon::say;
 use sheaf_emulator::Distribution;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// The grammar, for `--help`.
-pub const HELP: &str = "\
-Usage: sheaf emulate link IF1 IF2 LINK [reverse LINK]            a cable with these properties
-       sheaf emulate dev IF [egress|ingress|both] LINK [reverse LINK]   what one interface carries
-       sheaf emulate shell LINK [reverse LINK] [-- COMMAND...]   a shell behind the link
-       sheaf emulate change dev|link IF [pipe NAME] LINK [reverse LINK]   nothing queued is lost
-       sheaf emulate show IF [--json]
-       sheaf emulate stop IF
-       sheaf emulate dist PING-LOG [--out FILE]                  a distribution from `ping`
+/// Every form of the command line.
+pub const GRAMMARS: &[&dyn Spelling] = &[
+    &words::LINK,
+    &words::DEV,
+    &words::SHELL,
+    &words::CHANGE,
+    &words::SHOW,
+    &words::STOP,
+    &words::DIST,
+];
 
-  LINK is what tc-netem(8) takes:
-       limit N [single]  seed N  ordered  queue KIND
-       delay TIME [JITTER [CORRELATION]]  distribution uniform|normal|pareto|paretonormal|FILE
-       loss [random] P [CORR] | state P13 [P31 [P32 [P23 [P14]]]] | gemodel P [R [1-H [1-K]]]  ecn
-       duplicate P [CORR]  corrupt P [CORR]  reorder P [CORR] [gap N]
-       rate R [PACKETOVERHEAD [CELLSIZE [CELLOVERHEAD]]]
-       slot MIN [MAX] | slot distribution NAME DELAY JITTER  packets N  bytes N
-  KIND, whose words follow it at once, is what tc(8) and, for shares, ipfw(8) call:
-       fifo | bfifo limit SIZE | pfifo_head_drop | dualpi2
-       codel [target TIME] [interval TIME] [ecn]  pie [target TIME] [tupdate TIME] [ecn]
-       fq_codel [flows N] [quantum SIZE] [target TIME] [interval TIME] [ecn|noecn]
-       red limit SIZE avpkt SIZE [min SIZE] [max SIZE] [burst N] [probability P] [bandwidth R]
-           [ecn] [harddrop] [adaptive] [gentle]
-       gred [limit SIZE] [ecn] [harddrop] { vq [dscp CLASS,…] limit SIZE avpkt SIZE … }…
-       drr|wf2q+ [quantum SIZE] [limit N] { queue N weight W [dscp CLASS,…] }…
-  and  --trace FILE   Mahimahi's delivery opportunities, or CSV: time,rate,delay,loss
-       --once         the trace ends; otherwise it begins again
-  single       limit counts packets under way, too, as NetEm's one queue does
-  It holds in both directions unless reverse gives another for IF2 to IF1, ingress, or downwards.
-
-  --rules FILE   rules and pipes (TOML) in place of LINK
-  --pcap FILE    a capture (pcapng); what happened to each packet is its comment
-  --audit        print how late packets left; status 1 when p99 is over --budget TIME (1ms)
-  --spin TIME    look, not sleep, before a departure, for as long as waking up takes here (which is
-                 learnt), but no longer than this (200us); 0 for never
-  --awake        keep idle processors from sleeping while it runs; costs power
-  --fifo N       run before all ordinary processes, with real-time priority N (1 to 99)
-
-  The rules file has pipes and, in order, rules; the first that matches decides:
-       [pipe.NAME]  link = \"LINK\"  per_flow = true | mask = \"src-ip 0xffffff00 dst-port 0xffff …\"
-                    flows = N  expire = \"60s\"  weights = [1, 3]  scheduler = \"drr\"|\"wf2q\"
-       [[rule]]     protocol, source, destination, source_ports, destination_ports, dscp,
-                    direction = \"out\"|\"in\"  interface = \"IF\"  probability = 0.5
-                    pipes = [\"NAME\", \"NAME:QUEUE\"] | action = \"pass\"|\"deny\"
-
-Example: sheaf emulate link eth1 eth2 rate 10mbit delay 20ms limit 100
-         sheaf emulate dev eth0 rate 2mbit sched wf2q+ queue 0 weight 1 queue 1 weight 4 dscp ef
-         sheaf emulate shell rate 2mbit delay 50ms -- curl http://100.64.0.1/";
+/// The text of `--help`.
+pub fn help() -> String {
+    help::help(GRAMMARS, words::NOTES, words::EXAMPLES)
+}
 
 /// `sheaf emulate`: the status that the program ends with.
 pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
-    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["--help" | "-h" | "help", ..] => println!("{HELP}"),
-        [_, words @ ..] if words.iter().take_while(|w| **w != "--").any(|w| *w == "--help") => {
-            println!("{HELP}");
+    let Some((first, rest)) = words.split_first() else {
+        bail!("nothing to do; write link IF1 IF2, dev IF, or shell");
+    };
+    let own = words.iter().take_while(|word| *word != "--");
+    if first == "help" || own.into_iter().any(|word| word == "--help" || word == "-h") {
+        say(&help());
+        return Ok(ExitCode::SUCCESS);
+    }
+    match first.as_str() {
+        "link" => return emulate(&words::LINK.parse(rest)?),
+        "dev" => return emulate(&words::DEV.parse(rest)?),
+        "shell" => return emulate(&words::SHELL.parse(rest)?),
+        "change" => {
+            let (dev, _) = words::CHANGE.parse(rest)?;
+            change(&dev, &rest[2..])?;
         }
-        ["link" | "dev" | "shell", ..] => return emulate(&arguments::parse(words)?),
-        ["change", "dev" | "link", dev, ..] => change(dev, &words[3..])?,
-        ["change", ..] => bail!("change lacks its interface; write change dev IF LINK"),
-        ["show", dev] if !dev.starts_with("--") => say(&status::text(&show(dev)?)),
-        ["show", dev, "--json"] | ["show", "--json", dev] => {
-            say(&serde_json::to_string_pretty(&show(dev)?)?);
+        "show" => {
+            let words::Show { dev, json } = words::SHOW.parse(rest)?;
+            let status = show(&dev)?;
+            if json {
+                say(&serde_json::to_string_pretty(&status)?);
+            } else {
+                say(&status::text(&status));
+            }
         }
-        ["stop", dev] => drop(ask(dev, &Request::Stop {})?),
-        ["stop", ..] => bail!("stop takes one interface; write stop IF"),
-        ["show", ..] => bail!("show takes one interface; write show IF [--json]"),
-        ["dist", log] => dist(log, None)?,
-        ["dist", log, "--out", out] => dist(log, Some(out))?,
-        ["dist", ..] => bail!("dist takes a ping log; write dist FILE [--out FILE]"),
-        [word, ..] => {
+        "stop" => drop(ask(&words::STOP.parse(rest)?, &Request::Stop {})?),
+        "dist" => {
+            let words::Dist { log, out } = words::DIST.parse(rest)?;
+            dist(&log, out.as_deref())?;
+        }
+        word => {
             let known = ["link", "dev", "shell", "change", "show", "stop", "dist"];
-            return Err(crate::grammar::unknown(word, &known));
+            bail!(crate::words::unknown(word, &known));
         }
-        [] => bail!("nothing to do; write link IF1 IF2, dev IF, or shell"),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -102,14 +84,19 @@ pub fn check(words: &[String]) -> anyhow::Result<()> {
 
 /// Emulates until Ctrl-C, or the end of the shell.
 fn emulate(settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (status, end) = emulate::run(settings, arguments::parse_change(settings))?;
+    let (status, end) = emulate::run(settings, words::parse_change(settings))?;
     let late = settings.audit && status.lateness.p99_us > settings.budget.as_micros() as f64;
     let quiet = matches!(settings.mode, Mode::Shell { .. }) && !settings.audit;
+    let print = |text: &str| match settings.mode {
+        // The standard output is the command's.
+        Mode::Shell { .. } => _ = writeln!(io::stderr(), "{}", text.trim_end()),
+        Mode::Link(_) | Mode::Dev { .. } => say(text),
+    };
     if !quiet {
-        say(&status::text(&status));
+        print(&status::text(&status));
     }
     if late {
-        say(&format!(
+        print(&format!(
             "over budget: p99 of lateness is {:.0} us, more than {} us",
             status.lateness.p99_us,
             settings.budget.as_micros()
@@ -148,7 +135,7 @@ fn change(dev: &str, words: &[String]) -> anyhow::Result<()> {
 /// `sheaf emulate dist`: the distribution of a ping log, in the form of iproute2.
 fn dist(log: &str, out: Option<&str>) -> anyhow::Result<()> {
     ensure!(out != Some(log), "--out {log} would overwrite the log; give another file");
-    let text = arguments::read(log)?;
+    let text = files::read(log)?;
     let ping = Distribution::from_ping(&text)
         .map_err(|error| anyhow::anyhow!("{log}: {error}; give what `ping` printed"))?;
     let table = ping.distribution.to_dist_text();

@@ -5,7 +5,7 @@
 //!
 //! [pipe.slow]
 //! link = "rate 1mbit delay 20ms limit 50"     # as on the command line
-//! per_flow = true                             # each 5-tuple has a link of its own; or, as for ipfw,
+//! per_flow = true                             # each 5-tuple has a link of its own; or, as in ipfw,
 //! # mask = "src-ip 0xffffff00 dst-port 0xffff"  # each of what these bits tell apart
 //! flows = 1024                                # links for flows at most
 //! expire = "60s"                              # an idle flow's link goes after so long
@@ -18,7 +18,7 @@
 //! destination_ports = "5000-5100"
 //! dscp = "ef"
 //! direction = "out"                           # IF1 to IF2, egress, upwards; or "in"
-//! interface = "eth1"                          # where it comes from; in dev mode the interface itself
+//! interface = "eth1"                          # where it comes from; of dev the interface itself
 //! probability = 0.5
 //! pipes = ["slow:1"]                          # one after the other; ":1" is queue 1
 //!
@@ -26,8 +26,8 @@
 //! action = "deny"                             # or "pass", as what no rule matches
 //! ```
 
-use super::arguments;
-use crate::grammar;
+use super::{files, words};
+use crate::words::value;
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::Deserialize;
 use sheaf_daemon::emulate::settings::RuleSet;
@@ -35,6 +35,7 @@ use sheaf_emulator::queue::weighted::WeightedConfig;
 use sheaf_emulator::{Action, Direction, Mask, PipeConfig, Pipes, QueueConfig, Rule, Target};
 use sheaf_wire::ip::Protocol;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 #[derive(Debug, Deserialize)]
@@ -81,7 +82,7 @@ const MOST_FLOWS: u32 = 65_536;
 
 /// Reads `file` for packets whose IP header begins at byte `header` and that come by `interfaces`.
 pub fn read(file: &str, header: usize, interfaces: &[&str]) -> anyhow::Result<RuleSet> {
-    let text = arguments::read(file)?;
+    let text = files::read(file)?;
     let directory = Path::new(file).parent().unwrap_or(Path::new(""));
     parse(&text, header, interfaces, directory).with_context(|| file.to_owned())
 }
@@ -120,12 +121,12 @@ fn pipe(entry: &Pipe, header: usize, directory: &Path) -> anyhow::Result<PipeCon
     if words.contains(&"reverse") {
         bail!("a pipe has one direction; make another pipe, and a rule with direction = \"in\"");
     }
-    let (mut link, seed) = arguments::link(&words, header, directory)?;
+    let (mut link, seed) = words::link(&words, header, directory)?;
     ensure!(seed.is_none(), "a seed is for all pipes; write seed = N at the top of the file");
     if let Some(weights) = &entry.weights {
         let config = WeightedConfig::new(weights.clone());
         let name = entry.scheduler.as_deref().unwrap_or("drr");
-        let drr = grammar::choice("scheduler", name, &[("drr", true), ("wf2q", false)])?;
+        let drr = value::choice("scheduler", name, &[("drr", true), ("wf2q", false)])?;
         link.queue = if drr { QueueConfig::Drr(config) } else { QueueConfig::Wf2q(config) };
     } else if entry.scheduler.is_some() {
         bail!("a scheduler without weights; add weights = [1, 3]");
@@ -148,7 +149,10 @@ fn pipe(entry: &Pipe, header: usize, directory: &Path) -> anyhow::Result<PipeCon
         pipe.max_flows = flows;
     }
     if let Some(word) = &entry.expire {
-        pipe.expire = Some(grammar::time("expire", word)?);
+        let time = value::time(word);
+        let expire =
+            time.with_context(|| format!("expire {word:?} is not a time; write it like 60s"))?;
+        pipe.expire = Some(expire);
     }
     Ok(pipe)
 }
@@ -165,7 +169,12 @@ fn rule(
             "udp" => 17,
             "icmp" => 1,
             "icmpv6" => 58,
-            word => grammar::number("protocol", word)?,
+            word => {
+                let number = value::number(word).and_then(|number| u8::try_from(number).ok());
+                number.with_context(|| {
+                    format!("protocol {word:?} is unknown; give tcp, udp, icmp, icmpv6 or a number")
+                })?
+            }
         }));
     }
     let prefix = |key: &str, word: &Option<String>| {
@@ -178,17 +187,20 @@ fn rule(
     rule.source = prefix("source", &entry.source)?;
     rule.destination = prefix("destination", &entry.destination)?;
     if let Some(word) = &entry.source_ports {
-        rule.source_ports = grammar::range("source_ports", word)?;
+        rule.source_ports = ports("source_ports", word)?;
     }
     if let Some(word) = &entry.destination_ports {
-        rule.destination_ports = grammar::range("destination_ports", word)?;
+        rule.destination_ports = ports("destination_ports", word)?;
     }
     if let Some(word) = &entry.dscp {
-        rule.dscp = Some(grammar::dscp("dscp", word)?);
+        let class = value::class(word);
+        rule.dscp = Some(class.with_context(|| {
+            format!("dscp {word:?} is not a class; give 0 to 63, or a name like ef")
+        })?);
     }
     if let Some(word) = &entry.direction {
         let directions = [("out", Direction::Out), ("in", Direction::In)];
-        rule.direction = Some(grammar::choice("direction", word, &directions)?);
+        rule.direction = Some(value::choice("direction", word, &directions)?);
     }
     if let Some(name) = &entry.interface {
         let number = interfaces.iter().position(|interface| interface == name);
@@ -199,7 +211,7 @@ fn rule(
     }
     rule.probability = entry.probability.unwrap_or(1.0);
     rule.action = match (entry.action.as_deref(), &entry.pipes) {
-        (Some(word), None) => grammar::choice("action", word, &[("pass", true), ("deny", false)])
+        (Some(word), None) => value::choice("action", word, &[("pass", true), ("deny", false)])
             .map(|pass| if pass { Action::Pass } else { Action::Deny })?,
         (None, Some(names)) => {
             let targets: anyhow::Result<Vec<_>> =
@@ -211,10 +223,21 @@ fn rule(
     Ok(rule)
 }
 
+fn ports(key: &str, word: &str) -> anyhow::Result<RangeInclusive<u16>> {
+    value::ports(word)
+        .with_context(|| format!("{key} {word:?} is not a range of ports; write it like 5000-5100"))
+}
+
 /// `slow`, or `slow:1` for its queue 1.
 fn target(word: &str, pipes: &[(String, PipeConfig)]) -> anyhow::Result<Target> {
     let (name, queue) = match word.split_once(':') {
-        Some((name, queue)) => (name, Some(grammar::number("queue", queue)?)),
+        Some((name, queue)) => {
+            let number = value::number(queue).and_then(|number| u16::try_from(number).ok());
+            let number = number.with_context(|| {
+                format!("queue {queue:?} is not a number; write it like {name}:1")
+            })?;
+            (name, Some(number))
+        }
         None => (word, None),
     };
     let pipe = pipes.iter().position(|(pipe, _)| *pipe == name);
@@ -279,7 +302,7 @@ mod tests {
             ),
             ("[pipe.a]\nlink = \"\"\nflows = 3", "add mask or per_flow"),
             ("[pipe.a]\nlink = \"\"\nper_flow = true\nflows = 0", "give 1 to 65536"),
-            ("[pipe.a]\nlink = \"\"\nper_flow = true\nexpire = \"5\"", "write it like 5ms"),
+            ("[pipe.a]\nlink = \"\"\nper_flow = true\nexpire = \"5\"", "write it like 60s"),
             ("[[rule]]\ninterface = \"eth7\"\naction = \"pass\"", "not emulated; give eth1"),
             ("[[rule]]\ndirection = \"up\"\naction = \"pass\"", "give out or in"),
         ] {

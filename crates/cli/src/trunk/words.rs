@@ -1,10 +1,10 @@
 //! The words of `sheaf trunk`.
 
-use crate::grammar::Prefix;
 use crate::rule::{self, Criteria, Ruled};
 use crate::words::{Entry, Form, Grammar, Section, Value, form, literal, optional, part, set};
 use anyhow::{Context, bail, ensure};
 use sheaf_aggregate::{Rule, Rules};
+use sheaf_daemon::prefix::Prefix;
 use sheaf_daemon::trunk::settings::{PORT, Peer, Priority, Settings, Spec};
 use sheaf_netio::ip;
 use sheaf_trunk::Scheduler;
@@ -52,7 +52,7 @@ impl Ruled for Draft {
     }
 }
 
-/// What `--help` says besides.
+/// Notes at the end of `--help`.
 pub const NOTES: &[&str] = &[
     "Packets of class EF or CS6 leave before others, as long as those keep half.",
     "Nothing is encrypted: run it over WireGuard where that matters.",
@@ -152,12 +152,12 @@ static WORDS: Section<Draft> = Section {
                     before the packet.",
             forms: &[form(
                 &[
-                    part("LOCAL[:PORT][@IF]", "192.0.2.7 198.51.100.1", Value::Text(local)),
+                    part("LOCAL[:PORT][@IF]", "192.0.2.7", Value::Text(local)),
                     optional(
                         "REMOTE[:PORT]",
                         "198.51.100.1",
                         Value::Like(
-                            // A misspelt keyword is not an address, so that it is answered as one.
+                            // A misspelt keyword is not taken for an address, so that the error names it.
                             |word| word.contains(['.', ':']),
                             remote,
                         ),
@@ -231,6 +231,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "copies",
+            live: true,
             help: "what goes out on every link; default: copies match dscp ef. RULE is:",
             about: "What goes out on every link in use, and is handed up once. Default: `copies \
                     match dscp ef`, what telephones use. `copies none`: nothing. May be given \
@@ -251,6 +252,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "loose",
+            live: true,
             help: "what needs no order, so that it never waits",
             about: "What needs no order and never waits for any. Default: nothing.",
             forms: &[

@@ -50,6 +50,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "capacity",
+            live: true,
             help: "what the bottleneck carries, link headers included (needed, save with fixed); \
                    auto: found by itself; link: as fast as the interface is",
             forms: &[
@@ -79,6 +80,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "upload",
+            live: true,
             help: "the same for what goes out by IF (default: as capacity)",
             about: "The same for uploads. Default: as `capacity`.",
             forms: &[
@@ -93,6 +95,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "formula",
+            live: true,
             help: "1: the same window for all; 2: the same rate for all; maxmin: the same rate for \
                    all who want it (default)",
             forms: &[
@@ -114,6 +117,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "fixed",
+            live: true,
             instead: true,
             help: "this window for every connection; capacity may be left out then",
             forms: &[form(
@@ -145,6 +149,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "quic",
+            live: true,
             help: "limit: hold bulk QUIC that understands ECN to its share; leave: do not (default)",
             forms: &[
                 form(
@@ -162,6 +167,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "push",
+            live: true,
             help: "whether segments are pushed (PSH), so that receivers acknowledge each at once \
                    and none come in pairs; auto: where a full one takes 1 ms or more (12 Mbit/s; \
                    default)",
@@ -188,6 +194,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "slack",
+            live: true,
             help: "queue that may stand so that the link never runs dry (1ms; at least one packet)",
             forms: &[form(
                 &[part("TIME", "1ms", Value::Time(set!(|d, time| d.config.slack = time)))],
@@ -199,6 +206,7 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "segments",
+            live: true,
             help: "no window is smaller than so many full segments (2)",
             forms: &[form(
                 &[part(

@@ -1,4 +1,4 @@
-//! What may stand next on a command line, and the completions of shells that ask for it.
+//! Candidates for the next word of a command line.
 
 use super::{Part, Value};
 

@@ -76,7 +76,15 @@ fn rows(text: &mut String, words: &[Word], indent: usize, explained: &mut Vec<&'
         if named && !explained.contains(&word.forms_name) {
             explained.push(word.forms_name);
             for form in &word.forms {
+                // Of a word that begins another of the same there is nothing to list.
+                if form.tokens().is_empty() {
+                    continue;
+                }
                 row(text, indent + 2, form.tokens(), "");
+                if !form.group_name.is_empty() && !explained.contains(&form.group_name) {
+                    explained.push(form.group_name);
+                    rows(text, &form.group, indent + 4, explained);
+                }
                 inner(text, &form.group, indent + 4, explained);
             }
             continue;

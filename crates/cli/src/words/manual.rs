@@ -5,7 +5,9 @@
 
 use super::Spelling;
 use super::help::filled;
-use super::outline::{Font, Outline, Piece, Token, Word, plain, wrap};
+use super::outline::{
+    Font, Outline, Piece, Token, Way, Word, alternatives, plain, roman, words, wrap,
+};
 use std::fmt::Write;
 
 /// Characters of a line of roff.
@@ -56,15 +58,19 @@ pub fn options(grammars: &[&dyn Spelling]) -> String {
             continue;
         }
         shown.push(key);
+        if section.words.iter().all(|word| word.is_silent()) && section.about.is_empty() {
+            continue;
+        }
         if !section.title.is_empty() {
             let _ = writeln!(text, ".SS {}", section.title);
         }
         paragraph(&mut text, section.about);
-        words(&mut text, &section.words, &mut Vec::new());
+        entries(&mut text, &section.words, &mut Vec::new());
     }
     let mut live: Vec<_> =
         outlines.iter().flat_map(|outline| outline.live().map(|word| word.name)).collect();
-    live.dedup();
+    let mut known = std::collections::HashSet::new();
+    live.retain(|name| known.insert(*name));
     if !live.is_empty() {
         let names: Vec<_> = live.iter().map(|name| format!("`{name}`")).collect();
         text.push_str(".PP\n");
@@ -76,7 +82,7 @@ pub fn options(grammars: &[&dyn Spelling]) -> String {
     text
 }
 
-fn words(text: &mut String, words_of: &[Word], explained: &mut Vec<&'static str>) {
+fn entries(text: &mut String, words_of: &[Word], explained: &mut Vec<&'static str>) {
     for word in words_of {
         if !word.about.is_empty() {
             entry(text, word.tokens(), word.about);
@@ -95,17 +101,15 @@ fn words(text: &mut String, words_of: &[Word], explained: &mut Vec<&'static str>
 }
 
 /// The words of a group that have paragraphs of their own, further in.
-fn groups(text: &mut String, form: &super::outline::Way, explained: &mut Vec<&'static str>) {
-    let told = |word: &Word| {
-        !word.about.is_empty() || word.forms.iter().any(|form| !form.about.is_empty())
-    };
+fn groups(text: &mut String, form: &Way, explained: &mut Vec<&'static str>) {
+    let told = |word: &Word| !word.is_silent();
     let name = form.group_name;
     if !form.group.iter().any(told) || (!name.is_empty() && explained.contains(&name)) {
         return;
     }
     explained.push(name);
     text.push_str(".RS\n");
-    words(text, &form.group, explained);
+    entries(text, &form.group, explained);
     text.push_str(".RE\n");
 }
 
@@ -155,4 +159,81 @@ fn roff(token: &Token) -> String {
     }
     debug_assert!(!plain(token).is_empty());
     out
+}
+
+impl Outline {
+    /// The words that can change while the service runs.
+    pub fn live(&self) -> impl Iterator<Item = &Word> {
+        self.sections.iter().flat_map(|section| &section.words).filter(|word| word.live)
+    }
+
+    /// The names in the usage line and what each stands for, in the order in which they are met.
+    pub fn productions(&self) -> Vec<(&'static str, Vec<Token>)> {
+        let mut found: Vec<(&'static str, Vec<Token>)> = Vec::new();
+        for section in self.sections.iter().filter(|section| !section.name.is_empty()) {
+            let mut tokens = Vec::new();
+            words(&section.words, &mut tokens);
+            match found.iter_mut().find(|(name, _)| *name == section.name) {
+                Some((_, known)) => known.extend(tokens),
+                None => found.push((section.name, tokens)),
+            }
+        }
+        for section in &self.sections {
+            inner(&section.words, &mut found);
+        }
+        found
+    }
+}
+
+/// Adds the productions of the names in `words`.
+fn inner(words_of: &[Word], found: &mut Vec<(&'static str, Vec<Token>)>) {
+    for word in words_of {
+        let named = !word.forms_name.is_empty() && word.forms.iter().any(|form| !form.is_empty());
+        if named && !known(found, word.forms_name) {
+            found.push((word.forms_name, alternatives(&word.forms)));
+        }
+        for form in &word.forms {
+            if !form.group_name.is_empty() && !known(found, form.group_name) {
+                found.push((form.group_name, form.group_tokens()));
+            }
+            inner(&form.group, found);
+        }
+    }
+}
+
+fn known(found: &[(&'static str, Vec<Token>)], name: &str) -> bool {
+    found.iter().any(|(known, _)| *known == name)
+}
+
+impl Word {
+    /// Whether the manual has no paragraph about it.
+    fn is_silent(&self) -> bool {
+        self.about.is_empty() && self.forms.iter().all(|form| form.about.is_empty())
+    }
+}
+
+impl Way {
+    /// Whether the word alone says it.
+    fn is_empty(&self) -> bool {
+        self.pieces.is_empty() && self.group.is_empty()
+    }
+
+    /// The words that may follow: `[a] [b]`, or `{a | b}...` where one must.
+    fn group_tokens(&self) -> Vec<Token> {
+        let mut tokens = Vec::new();
+        if !self.needs_one {
+            words(&self.group, &mut tokens);
+            return tokens;
+        }
+        for word in &self.group {
+            let begin = if tokens.is_empty() { "{" } else { "| " };
+            let mut token = word.tokens().join(&roman(" "));
+            token.insert(0, roman(begin));
+            tokens.push(token);
+        }
+        if let Some(last) = tokens.last_mut() {
+            last.push(roman("}..."));
+        }
+        tokens
+    }
 }

@@ -6,7 +6,7 @@
 //!
 //! * [`parse`]: the parser, whose errors name the word that is wrong and the right one;
 //! * [`help`]: the text of `--help`; [`manual`]: SYNOPSIS and OPTIONS of the page in `man/`;
-//! * [`complete`]: what may stand next, for the completions of a shell.
+//! * [`complete`]: the candidates for the next word, for the completions of a shell.
 //!
 //! The tables are `words.rs` in the folder of each command. A new word is one entry there.
 
@@ -15,9 +15,11 @@ pub mod help;
 #[cfg(test)]
 pub mod manual;
 mod near;
+// The paragraphs are read by the test that writes the manual.
+#[cfg_attr(not(test), allow(dead_code))]
 mod outline;
 mod parse;
-mod value;
+pub mod value;
 
 /// A setter that cannot fail: `set!(|draft, rate| draft.rate = rate)`.
 macro_rules! set {
@@ -32,7 +34,7 @@ macro_rules! set {
 pub use near::unknown;
 pub use outline::Outline;
 pub(crate) use set;
-pub use value::{Done, Set, Value};
+pub use value::{Done, Value};
 
 /// A command line: operands in their order, then the words of the sections in any order.
 pub struct Grammar<S: 'static, T: 'static> {
@@ -40,7 +42,7 @@ pub struct Grammar<S: 'static, T: 'static> {
     pub command: &'static str,
     /// One line for people.
     pub about: &'static str,
-    /// What stands first, in this order.
+    /// The values that stand first, in this order.
     pub operands: &'static [Part<S>],
     /// A line about the operands for `--help`; empty where the usage says all.
     pub operand_help: &'static str,
@@ -66,7 +68,7 @@ pub struct Section<S: 'static> {
     pub entries: &'static [Entry<S>],
 }
 
-/// How often a word may stand.
+/// Number of times that a word may stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
     /// Once.
@@ -83,7 +85,7 @@ pub struct Entry<S: 'static> {
     pub name: &'static str,
     /// Other words for the same.
     pub aliases: &'static [&'static str],
-    /// How often it may stand.
+    /// Number of times that it may stand.
     pub times: Times,
     /// Whether it cannot be left out.
     pub required: bool,
@@ -160,7 +162,7 @@ pub struct Part<S: 'static> {
     pub example: &'static str,
     /// Whether it, and with it what follows, may be left out.
     pub optional: bool,
-    /// What it may be, and what stores it.
+    /// Its kind, and the function that stores it.
     pub value: Value<S>,
 }
 
@@ -218,8 +220,11 @@ pub trait Spelling: Sync {
     fn outline(&self) -> Outline;
     /// Checks `words` as the command itself does.
     fn check(&self, words: &[String]) -> Result<(), WordError>;
-    /// What may stand behind `words`.
+    /// Returns the candidates for the word behind `words`.
     fn next(&self, words: &[String]) -> Vec<complete::Candidate>;
+    /// Returns a line with each word of the grammar, in each of its forms.
+    #[cfg(test)]
+    fn examples(&self) -> Vec<String>;
 }
 
 impl<S: Default, T> Spelling for Grammar<S, T> {
@@ -233,5 +238,10 @@ impl<S: Default, T> Spelling for Grammar<S, T> {
 
     fn next(&self, words: &[String]) -> Vec<complete::Candidate> {
         self.expected(words)
+    }
+
+    #[cfg(test)]
+    fn examples(&self) -> Vec<String> {
+        self.lines()
     }
 }

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_word_is_answered_with_the_nearest_known_one() {
+    fn the_error_for_an_unknown_word_names_the_nearest_known_one() {
         let known = ["timeout", "hold", "policy", "peer"];
         for (word, nearest) in [("timout", "timeout"), ("per", "peer"), ("polciy", "policy")] {
             let error = unknown(word, &known);

@@ -9,7 +9,7 @@ pub struct Outline {
     pub command: &'static str,
     /// One line for people.
     pub about: &'static str,
-    /// What stands first.
+    /// The values that stand first.
     pub operands: Vec<Piece>,
     /// A line about that.
     pub operand_help: &'static str,
@@ -39,7 +39,7 @@ pub struct Chapter {
 pub struct Word {
     /// The word.
     pub name: &'static str,
-    /// How often it may stand.
+    /// Number of times that it may stand.
     pub times: Times,
     /// Whether it cannot be left out.
     pub required: bool,
@@ -129,11 +129,6 @@ impl Outline {
         }
     }
 
-    /// The words that can change while the service runs.
-    pub fn live(&self) -> impl Iterator<Item = &Word> {
-        self.sections.iter().flat_map(|section| &section.words).filter(|word| word.live)
-    }
-
     /// The usage line behind the command.
     pub fn usage(&self) -> Vec<Token> {
         let mut tokens: Vec<Token> = self.operands.iter().map(Piece::token).collect();
@@ -151,42 +146,6 @@ impl Outline {
         }
         tokens
     }
-
-    /// The names in the usage line and what each stands for, in the order in which they are met.
-    pub fn productions(&self) -> Vec<(&'static str, Vec<Token>)> {
-        let mut found: Vec<(&'static str, Vec<Token>)> = Vec::new();
-        for section in self.sections.iter().filter(|section| !section.name.is_empty()) {
-            let mut tokens = Vec::new();
-            words(&section.words, &mut tokens);
-            match found.iter_mut().find(|(name, _)| *name == section.name) {
-                Some((_, known)) => known.extend(tokens),
-                None => found.push((section.name, tokens)),
-            }
-        }
-        for section in &self.sections {
-            inner(&section.words, &mut found);
-        }
-        found
-    }
-}
-
-/// Adds the productions of the names in `words`.
-fn inner(words_of: &[Word], found: &mut Vec<(&'static str, Vec<Token>)>) {
-    for word in words_of {
-        if !word.forms_name.is_empty() && !known(found, word.forms_name) {
-            found.push((word.forms_name, alternatives(&word.forms)));
-        }
-        for form in &word.forms {
-            if !form.group_name.is_empty() && !known(found, form.group_name) {
-                found.push((form.group_name, form.group_tokens()));
-            }
-            inner(&form.group, found);
-        }
-    }
-}
-
-fn known(found: &[(&'static str, Vec<Token>)], name: &str) -> bool {
-    found.iter().any(|(known, _)| *known == name)
 }
 
 impl Word {
@@ -237,25 +196,6 @@ impl Way {
             needs_one: !form.group_example.is_empty(),
             about: form.about,
         }
-    }
-
-    /// The words that may follow: `[a] [b]`, or `{a | b}...` where one must.
-    fn group_tokens(&self) -> Vec<Token> {
-        let mut tokens = Vec::new();
-        if !self.needs_one {
-            words(&self.group, &mut tokens);
-            return tokens;
-        }
-        for word in &self.group {
-            let begin = if tokens.is_empty() { "{" } else { "| " };
-            let mut token = word.tokens().join(&roman(" "));
-            token.insert(0, roman(begin));
-            tokens.push(token);
-        }
-        if let Some(last) = tokens.last_mut() {
-            last.push(roman("}..."));
-        }
-        tokens
     }
 
     /// Whether it is one word.
@@ -317,7 +257,7 @@ impl Piece {
 }
 
 /// `a | b`.
-fn alternatives(forms: &[Way]) -> Vec<Token> {
+pub fn alternatives(forms: &[Way]) -> Vec<Token> {
     let mut tokens = Vec::new();
     for form in forms {
         if !tokens.is_empty() {
@@ -329,7 +269,7 @@ fn alternatives(forms: &[Way]) -> Vec<Token> {
 }
 
 /// Words in their brackets: `a [b] {c | d}... [e]...`.
-fn words(words: &[Word], tokens: &mut Vec<Token>) {
+pub fn words(words: &[Word], tokens: &mut Vec<Token>) {
     let mut rest = words;
     while let Some((first, others)) = rest.split_first() {
         let more = others.iter().take_while(|word| word.instead).count();
@@ -404,7 +344,7 @@ fn span(text: &str, font: Font) -> Span {
     Span { text: text.to_owned(), font }
 }
 
-fn roman(text: &str) -> Span {
+pub fn roman(text: &str) -> Span {
     span(text, Font::Roman)
 }
 

@@ -5,7 +5,7 @@ use super::near::{either, nearest, unknown};
 use super::{Entry, Form, Grammar, Part, Times, Value, WordError};
 use std::ops::Range;
 
-/// Why a walk ends early.
+/// Cause of an early end of a walk.
 enum Stop {
     /// A word is wrong.
     Wrong(WordError),
@@ -19,13 +19,13 @@ type Step = Result<(), Stop>;
 struct Walk<'w, S> {
     words: &'w [String],
     at: usize,
-    /// What is filled; `None` where only the next words are asked for.
+    /// The state that setters fill; `None` where only the next words are asked for.
     state: Option<S>,
-    /// What may stand behind the last word.
+    /// Candidates for the word behind the last one.
     expected: Vec<Candidate>,
     /// The words of the group that has ended before the next word.
     ended: Vec<&'static str>,
-    /// Where each word of the grammar begins, values and groups apart.
+    /// The place where each word of the grammar begins, values and groups apart.
     begun: Vec<(&'static str, usize)>,
 }
 
@@ -67,7 +67,7 @@ impl<S: Default, T> Grammar<S, T> {
         Ok(walk.begun.iter().zip(ends).map(|((name, at), end)| (*name, *at..end)).collect())
     }
 
-    /// What may stand behind `words`; nothing where these are wrong.
+    /// Returns the candidates for the word behind `words`; none where these are wrong.
     pub(super) fn expected(&self, words: &[String]) -> Vec<Candidate> {
         let mut walk = Walk::<S>::new(words, None);
         match walk.grammar(self) {
@@ -78,6 +78,20 @@ impl<S: Default, T> Grammar<S, T> {
 }
 
 impl<S, T> Grammar<S, T> {
+    /// A line with each word, in each of its forms.
+    #[cfg(test)]
+    pub(super) fn lines(&self) -> Vec<String> {
+        let needed = self.operands.iter().filter(|part| !part.optional);
+        let operands: Vec<_> = needed.map(|part| part.example).collect();
+        let line = |entry: &Entry<S>, form: &Form<S>| {
+            let values: Vec<_> = form.parts.iter().map(|part| part.example).collect();
+            let (operands, values) = (operands.join(" "), values.join(" "));
+            format!("{operands} {} {values} {}", entry.name, form.group_example)
+        };
+        let forms = |entry: &'static Entry<S>| entry.forms.iter().map(move |form| (entry, form));
+        self.entries().flat_map(forms).map(|(entry, form)| line(entry, form)).collect()
+    }
+
     /// All words that may stand behind the operands.
     fn entries(&self) -> impl Iterator<Item = &'static Entry<S>> {
         self.sections.iter().flat_map(|section| section.entries)
@@ -135,7 +149,7 @@ impl<'w, S: 'static> Walk<'w, S> {
         self.all_required("", grammar.entries(), &seen)
     }
 
-    /// What stands first.
+    /// Reads the values that stand first.
     fn operands(&mut self, command: &str, parts: &[Part<S>]) -> Step {
         if parts.is_empty() {
             return Ok(());
@@ -153,6 +167,10 @@ impl<'w, S: 'static> Walk<'w, S> {
 
     /// A word that is not one of the grammar's.
     fn stranger<T>(&self, word: &str, grammar: &Grammar<S, T>) -> Step {
+        if word == "--" {
+            let command = grammar.command.rsplit(' ').next().unwrap_or_default();
+            return self.wrong(format!("{command} takes no command; leave out what follows --"));
+        }
         for entry in grammar.entries() {
             for form in entry.forms {
                 if let Some(inner) = form.group.iter().find(|inner| inner.is(word)) {
@@ -301,7 +319,7 @@ impl<'w, S: 'static> Walk<'w, S> {
         let mut entries = entries.peekable();
         let missing = std::iter::from_fn(|| {
             let entry = entries.next()?;
-            // Of words that replace each other `finish` knows which must stand.
+            // Of words that replace each other, `finish` checks that one stands.
             let replaced = entries.peek().is_some_and(|next| next.instead);
             Some((entry, replaced))
         })

@@ -1,14 +1,15 @@
 //! Values: how each kind is read, and the error for one that cannot be.
 
 use super::Part;
-use crate::grammar::{self, Prefix};
+use anyhow::Context;
+use sheaf_daemon::prefix::Prefix;
 use sheaf_emulator::units;
 use sheaf_stage::Bitrate;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// What a setter returns: done, or cause and remedy in one line.
+/// Result of a setter: nothing, or cause and remedy in one line.
 pub type Done = anyhow::Result<()>;
 
 /// A function that stores a value.
@@ -75,10 +76,12 @@ impl<S> Part<S> {
             Value::Address(_) => word.parse::<IpAddr>().is_ok(),
             Value::Prefixes(_) => prefixes(word).is_some(),
             Value::Ports(_) => ports(word).is_some(),
-            Value::Class(_) => grammar::dscp("", word).is_ok(),
+            Value::Class(_) => class(word).is_some(),
             Value::Classes(_) => units::classes(word).is_some(),
             Value::Mark(_) => mark(word).is_some(),
-            Value::Interface(_) | Value::File(_) | Value::Text(_) => true,
+            // A flag that stands too early is not taken for an interface.
+            Value::Interface(_) => !word.starts_with('-'),
+            Value::File(_) | Value::Text(_) => true,
             Value::Like(accepts, _) => accepts(word),
         }
     }
@@ -105,7 +108,7 @@ impl<S> Part<S> {
             Value::Address(store) => set(state, word.parse().ok(), store),
             Value::Prefixes(store) => set(state, prefixes(word), store),
             Value::Ports(store) => set(state, ports(word), store),
-            Value::Class(store) => set(state, grammar::dscp("", word).ok(), store),
+            Value::Class(store) => set(state, class(word), store),
             Value::Classes(store) => set(state, units::classes(word), store),
             Value::Mark(store) => set(state, mark(word), store),
             Value::Interface(store) | Value::File(store) | Value::Text(store) => store(state, word),
@@ -185,7 +188,7 @@ impl<S> Part<S> {
 }
 
 /// A number, decimal or hexadecimal.
-fn number(word: &str) -> Option<u64> {
+pub fn number(word: &str) -> Option<u64> {
     let (digits, radix) = word.strip_prefix("0x").map_or((word, 10), |digits| (digits, 16));
     let plain = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
     u64::from_str_radix(digits, radix).ok().filter(|_| plain)
@@ -225,7 +228,8 @@ fn prefixes(word: &str) -> Option<Vec<Prefix>> {
     word.split(',').map(|prefix| Prefix::parse("", prefix).ok()).collect()
 }
 
-fn ports(word: &str) -> Option<RangeInclusive<u16>> {
+/// A port, or the first and the last of a range.
+pub fn ports(word: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = word.split_once('-').unwrap_or((word, word));
     let port = |word| number(word).and_then(|port| u16::try_from(port).ok());
     let (first, last) = (port(first)?, port(last)?);
@@ -237,4 +241,105 @@ fn mark(word: &str) -> Option<(u32, u32)> {
     let (value, mask) = word.split_once('/').unwrap_or((word, "0xffffffff"));
     let bits = |word| number(word).and_then(|bits| u32::try_from(bits).ok());
     Some((bits(value)?, bits(mask)?))
+}
+
+/// A class by its number or name: RFC 2474 (cs), 2597 (af), 3246 (ef), 5865 (va), 8622 (le).
+pub fn class(word: &str) -> Option<u8> {
+    let lower = word.to_lowercase();
+    let digit = |at: usize| lower.as_bytes().get(at).map(|byte| byte.wrapping_sub(b'0'));
+    let named = match (lower.as_str(), lower.len()) {
+        ("be" | "default", _) => Some(0),
+        ("le", _) => Some(1),
+        ("va", _) => Some(44),
+        ("ef", _) => Some(46),
+        (name, 3) if name.starts_with("cs") => digit(2).filter(|class| *class < 8).map(|c| c * 8),
+        (name, 4) if name.starts_with("af") => match (digit(2), digit(3)) {
+            (Some(class @ 1..=4), Some(drop @ 1..=3)) => Some(class * 8 + drop * 2),
+            _ => None,
+        },
+        _ => number(word).and_then(|number| u8::try_from(number).ok()),
+    };
+    named.filter(|dscp| *dscp < 64)
+}
+
+/// One of the words that `choices` names.
+pub fn choice<T: Copy>(keyword: &str, word: &str, choices: &[(&str, T)]) -> anyhow::Result<T> {
+    let found = choices.iter().find(|(name, _)| *name == word);
+    let names = || super::near::either(choices.iter().map(|(name, _)| *name));
+    let unknown = || format!("{keyword} {word:?} is unknown; give {}", names());
+    found.map(|(_, value)| *value).with_context(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_for_tc_with_their_unit() {
+        for (word, nanos) in [
+            ("5ms", 5_000_000),
+            ("40000us", 40_000_000),
+            ("0.04s", 40_000_000),
+            ("0.005s", 5_000_000),
+            ("12msecs", 12_000_000),
+            ("1sec", 1_000_000_000),
+            ("250ns", 250),
+            ("0", 0),
+        ] {
+            assert_eq!(time(word), Some(Duration::from_nanos(nanos)), "{word}");
+        }
+        for word in ["5", "", "ms", "-5ms", "5 ms", "1e3ms", "1.2.3ms", "9999s", "infs", "nanms"] {
+            assert_eq!(time(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_written_as_for_tc() {
+        for (word, bytes) in
+            [("1500", 1500), ("1.5k", 1536), ("2kb", 2048), ("100b", 100), ("1M", 1 << 20)]
+        {
+            assert_eq!(size(word), Some(bytes), "{word}");
+        }
+        for word in ["", "k", "1.5", "1.4k", "-1", "4096gb", "1e3", "99999999m"] {
+            assert_eq!(size(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn classes_have_names_and_numbers() {
+        for (word, value) in [
+            ("ef", 46),
+            ("EF", 46),
+            ("cs0", 0),
+            ("cs7", 56),
+            ("af11", 10),
+            ("af43", 38),
+            ("0x2e", 46),
+            ("63", 63),
+            ("be", 0),
+        ] {
+            assert_eq!(class(word), Some(value), "{word}");
+        }
+        for word in ["64", "cs8", "af14", "af51", "af", "cs", "voice", ""] {
+            assert_eq!(class(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn ranges_numbers_and_marks_are_checked() {
+        assert_eq!(ports("5004-5005"), Some(5004..=5005));
+        assert_eq!(ports("53"), Some(53..=53));
+        assert_eq!((ports("9-3"), ports("70000")), (None, None));
+        assert_eq!((number("0xff"), number("0x"), number("1-")), (Some(255), None, None));
+        assert_eq!(mark("3/0x3"), Some((3, 3)));
+        assert_eq!(mark("0x10"), Some((16, u32::MAX)));
+        assert_eq!(rate("20mbit"), Some(Bitrate::from_mbps(20)));
+        assert_eq!((rate("20"), rate("0")), (None, Some(Bitrate::from_bps(0))));
+    }
+
+    #[test]
+    fn an_empty_range_is_turned_round() {
+        let part = super::super::part("A[-B]", "53", Value::<()>::Ports(|_, _| Ok(())));
+        assert_eq!(part.refuse("dport", "9-3"), "dport 9-3 is empty; write dport 3-9");
+    }
 }

@@ -229,26 +229,31 @@ fn treats_alike(config: &LinkConfig) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sheaf_emulator::Options;
+    use sheaf_emulator::{Chance, Delay, Reorder, Slot, SlotWait};
+    use sheaf_stage::{Bitrate, Duration};
 
     #[test]
     fn super_packets_pass_whole_only_where_no_segment_could_tell() {
-        for (options, whole) in [
-            ("", true),
-            ("delay 20ms", true),
-            ("rate 10gbit", true),
-            ("rate 1gbit", false),
-            ("loss 1%", false),
-            ("duplicate 1%", false),
-            ("corrupt 1%", false),
-            ("delay 20ms 1ms", false),
-            ("delay 20ms reorder 5%", false),
-            ("slot 1ms", false),
-            ("delay 20ms limit 10 single", false),
+        const MS: Duration = Duration::from_millis(1);
+        let base = LinkConfig::default;
+        let delay = Delay::constant(20 * MS);
+        let (rare, often) = (Chance::of(0.01), Chance::of(0.05));
+        let jitter = Delay { jitter: MS, ..delay.clone() };
+        let slot = Slot { wait: SlotWait::Between(MS, MS), packets: 0, bytes: 0 };
+        for (config, whole) in [
+            (base(), true),
+            (LinkConfig { delay: delay.clone(), ..base() }, true),
+            (LinkConfig { rate: Some(Bitrate::from_mbps(10_000)), ..base() }, true),
+            (LinkConfig { rate: Some(Bitrate::from_mbps(1_000)), ..base() }, false),
+            (LinkConfig { loss: Loss::Random(rare), ..base() }, false),
+            (LinkConfig { duplicate: rare, ..base() }, false),
+            (LinkConfig { corrupt: rare, ..base() }, false),
+            (LinkConfig { delay: jitter, ..base() }, false),
+            (LinkConfig { reorder: Some(Reorder { chance: often, gap: 1 }), ..base() }, false),
+            (LinkConfig { slot: Some(slot), ..base() }, false),
+            (LinkConfig { delay, single: true, ..base() }, false),
         ] {
-            let words: Vec<&str> = options.split_whitespace().collect();
-            let Options { config, .. } = Options::parse(&words, |_| None).unwrap();
-            assert_eq!(treats_alike(&config), whole, "{options}");
+            assert_eq!(treats_alike(&config), whole, "{config:?}");
         }
     }
 }

@@ -25,8 +25,10 @@ use anyhow::{Context, bail};
 use datapath::Datapath;
 use machine::Machine;
 use place::Place;
+use settings::Mode;
 use sheaf_netio::scheduling;
 use std::fs::File;
+use std::io::{self, Write};
 
 /// Why an emulation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +54,12 @@ pub fn run(settings: &Settings, parse: Parse<Change>) -> anyhow::Result<(Status,
     let mut reactor = reactor(&place)?;
     let mut datapath = Datapath::new(place, machine, child, settings)?;
     let _awake = become_timely(settings)?;
-    say(&format!("{}; seed {}", datapath.title(), settings.seed));
+    let title = format!("{}; seed {}", datapath.title(), settings.seed);
+    match settings.mode {
+        // The standard output is the command's.
+        Mode::Shell { .. } => _ = writeln!(io::stderr(), "{title}"),
+        Mode::Link(_) | Mode::Dev { .. } => say(&title),
+    }
     reactor.run(&mut datapath, parse)?;
     datapath.finish()
 }

@@ -1,0 +1,44 @@
+//! The files that the words of `sheaf emulate` name.
+
+use anyhow::{Context, anyhow, ensure};
+use sheaf_emulator::Trace;
+use sheaf_emulator::trace::{Opportunities, Steps};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The most bytes of a file that is read: a trace, a distribution, rules, a ping log.
+const LONGEST: u64 = 256 << 20;
+
+/// Returns the text of the distribution `name`: of a file, or one of iproute2's.
+pub fn distribution(name: &str, directory: &Path) -> Option<String> {
+    let places = [
+        directory.join(name),
+        Path::new("/usr/lib/tc").join(format!("{name}.dist")),
+        Path::new("/usr/share/tc").join(format!("{name}.dist")),
+    ];
+    places.iter().find_map(|path| read(&path.to_string_lossy()).ok())
+}
+
+/// Reads a trace in either form.
+pub fn trace(file: &str, directory: &Path) -> anyhow::Result<Trace> {
+    let text = read(&directory.join(file).to_string_lossy())?;
+    let numbers = |line: &&str| line.trim().bytes().all(|byte| byte.is_ascii_digit());
+    let first = text.lines().find(|line| !line.trim().is_empty());
+    let trace = match first.filter(numbers) {
+        Some(_) => Opportunities::parse(&text).map(|trace| Trace::Opportunities(Arc::new(trace))),
+        None => Steps::parse(&text).map(|trace| Trace::Steps(Arc::new(trace))),
+    };
+    trace.map_err(|error| anyhow!("{file}, {error}; give Mahimahi's form or CSV"))
+}
+
+/// Returns the text of a file.
+pub fn read(file: &str) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let opened = std::fs::File::open(file)
+        .with_context(|| format!("cannot read {file}; give a file that is there"))?;
+    let len = opened.take(LONGEST).read_to_string(&mut text);
+    let len = len.with_context(|| format!("cannot read {file}; give a file of text"))?;
+    ensure!((len as u64) < LONGEST, "{file} is too large; give at most {} MB", LONGEST >> 20);
+    Ok(text)
+}

@@ -1,0 +1,483 @@
+//! The words of `sheaf emulate`.
+//!
+//! * [`link`]: LINK, the options of tc-netem(8); [`queue`]: KIND, how the rate queue is managed;
+//! * here: where the link is put, and how the program runs.
+
+mod link;
+mod queue;
+
+use super::rules;
+use crate::words::{Entry, Grammar, Section, Value, flag, form, optional, part, set};
+use anyhow::{bail, ensure};
+use link::LinkDraft;
+use sheaf_daemon::emulate::settings::{Mode, Plan, link_header};
+use sheaf_daemon::emulate::{Change, Settings};
+use sheaf_daemon::reactor::{Parse, Parsed};
+use sheaf_emulator::LinkConfig;
+use sheaf_netio::clock;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Lateness that is allowed at the 99th percentile where `--budget` is not given.
+const BUDGET: Duration = Duration::from_millis(1);
+
+/// Longer before a departure nobody looks without sleeping: what covers 99 of 100 wake-ups of a
+/// virtual machine's processor (decision 6).
+const SPIN: Duration = Duration::from_micros(200);
+/// The least and the greatest priority of SCHED_FIFO (sched(7)).
+const PRIORITIES: std::ops::RangeInclusive<u64> = 1..=99;
+
+/// The settings as far as words have set them.
+#[derive(Default)]
+pub struct Draft {
+    interfaces: Vec<String>,
+    /// Whether packets that leave and packets that arrive are emulated, where a word says so.
+    ways: Option<(bool, bool)>,
+    command: Vec<String>,
+    links: [LinkDraft; 2],
+    reverse: bool,
+    seed: Option<u64>,
+    pipe: Option<String>,
+    run: Run,
+}
+
+/// Settings of the program, not of the link.
+#[derive(Default)]
+struct Run {
+    audit: bool,
+    budget: Option<Duration>,
+    spin: Option<Duration>,
+    awake: bool,
+    fifo: Option<u8>,
+    pcap: Option<String>,
+    rules: Option<String>,
+}
+
+impl Draft {
+    /// The direction that words set now.
+    fn link(&mut self) -> &mut LinkDraft {
+        &mut self.links[usize::from(self.reverse)]
+    }
+
+    /// Both directions, for packets whose IP header begins at byte `header`; files are looked for
+    /// in `directory`.
+    fn both(self, header: usize, directory: &Path) -> anyhow::Result<[LinkConfig; 2]> {
+        let [forward, back] = self.links;
+        let forward = forward.finish(header, directory)?;
+        let back = if self.reverse { back.finish(header, directory)? } else { forward.clone() };
+        Ok([forward, back])
+    }
+
+    fn settings(mut self, mode: Mode) -> anyhow::Result<Settings> {
+        let run = std::mem::take(&mut self.run);
+        let header = link_header(&mode);
+        let (plan, seed) = match &run.rules {
+            Some(file) => {
+                let plain = !self.reverse && self.links.iter().all(LinkDraft::is_empty);
+                ensure!(plain, "--rules and a LINK are two plans; give one");
+                let rules = rules::read(file, header, &mode.interfaces())?;
+                let seed = rules.seed.or(self.seed);
+                (Plan::Rules(rules), seed)
+            }
+            None => {
+                let seed = self.seed;
+                (Plan::Links(Box::new(self.both(header, Path::new(""))?)), seed)
+            }
+        };
+        Ok(Settings {
+            mode,
+            plan,
+            seed: seed.unwrap_or_else(drawn),
+            audit: run.audit,
+            budget: run.budget.unwrap_or(BUDGET),
+            spin: run.spin.unwrap_or(SPIN),
+            awake: run.awake,
+            fifo: run.fifo,
+            pcap: run.pcap,
+        })
+    }
+}
+
+/// A seed that nobody chose, short enough to be typed again.
+fn drawn() -> u64 {
+    clock::now().as_nanos() % 1_000_000
+}
+
+/// Notes at the end of `--help`.
+pub const NOTES: &[&str] = &[
+    "LINK is what tc-netem(8) takes, but times and rates need a unit. It holds in both directions",
+    "unless reverse gives another for IF2 to IF1, ingress, or downwards. A rules file (TOML) has",
+    "pipes and, in order, rules; the first that matches decides:",
+    "  [pipe.NAME]  link = \"LINK\"  per_flow = true | mask = \"src-ip 0xffffff00 …\"",
+    "               flows = N  expire = \"60s\"  weights = [1, 3]  scheduler = \"drr\"|\"wf2q\"",
+    "  [[rule]]     protocol, source, destination, source_ports, destination_ports, dscp,",
+    "               direction = \"out\"|\"in\"  interface = \"IF\"  probability = 0.5",
+    "               pipes = [\"NAME\", \"NAME:QUEUE\"] | action = \"pass\"|\"deny\"",
+];
+
+/// Examples for `--help`.
+pub const EXAMPLES: &[&str] = &[
+    "sheaf emulate link eth1 eth2 rate 10mbit delay 20ms limit 100",
+    "sheaf emulate dev eth0 rate 2mbit sched wf2q+ queue 0 weight 1 queue 1 weight 4 dscp ef",
+    "sheaf emulate shell rate 2mbit delay 50ms -- curl http://100.64.0.1/",
+];
+
+/// `sheaf emulate link`.
+pub static LINK: Grammar<Draft, Settings> = Grammar {
+    command: "emulate link",
+    about: "a cable with these properties",
+    operands: &[
+        part("IF1", "eth1", Value::Interface(interface)),
+        part("IF2", "eth2", Value::Interface(interface)),
+    ],
+    operand_help: "",
+    operand_about: "",
+    sections: &[&link::SECTION, &queue::SECTION, &REVERSE, &RUN],
+    tail: None,
+    finish: |draft| {
+        let [one, two] = draft.interfaces.as_slice() else { bail!("link takes two interfaces") };
+        ensure!(one != two, "{one} is named twice; a link has two ends");
+        let ends = [one.clone(), two.clone()];
+        draft.settings(Mode::Link(ends))
+    },
+};
+
+/// `sheaf emulate dev`.
+pub static DEV: Grammar<Draft, Settings> = Grammar {
+    command: "emulate dev",
+    about: "what one interface carries",
+    operands: &[
+        part("IF", "eth0", Value::Interface(interface)),
+        optional(
+            "egress|ingress|both",
+            "egress",
+            Value::Choice(&[
+                ("egress", set!(|d| d.ways = Some((true, false)))),
+                ("ingress", set!(|d| d.ways = Some((false, true)))),
+                ("both", set!(|d| d.ways = Some((true, true)))),
+            ]),
+        ),
+    ],
+    operand_help: "",
+    operand_about: "",
+    sections: &[&link::SECTION, &queue::SECTION, &REVERSE, &RUN],
+    tail: None,
+    finish: |mut draft| {
+        let Some(dev) = draft.interfaces.pop() else { bail!("dev takes an interface") };
+        let (egress, ingress) = draft.ways.unwrap_or((true, false));
+        ensure!(
+            !draft.reverse || (egress && ingress),
+            "reverse is for the other direction, which is not emulated; write dev {dev} both, or \
+             leave it out"
+        );
+        draft.settings(Mode::Dev { dev, egress, ingress })
+    },
+};
+
+/// `sheaf emulate shell`.
+pub static SHELL: Grammar<Draft, Settings> = Grammar {
+    command: "emulate shell",
+    about: "a shell behind the link",
+    operands: &[],
+    operand_help: "",
+    operand_about: "",
+    sections: &[&link::SECTION, &queue::SECTION, &REVERSE, &RUN],
+    tail: Some(set!(|d, command| d.command = command.to_vec())),
+    finish: |mut draft| {
+        let command = std::mem::take(&mut draft.command);
+        draft.settings(Mode::Shell { command })
+    },
+};
+
+/// `sheaf emulate change`.
+pub static CHANGE: Grammar<Draft, (String, Draft)> = Grammar {
+    command: "emulate change",
+    about: "another LINK for what runs; nothing queued is lost",
+    operands: &[
+        part("dev|link", "dev", Value::Choice(&[("dev", |_| Ok(())), ("link", |_| Ok(()))])),
+        part("IF", "eth0", Value::Interface(interface)),
+    ],
+    operand_help: "",
+    operand_about: "",
+    sections: &[&PIPE, &link::SECTION, &queue::SECTION, &REVERSE],
+    tail: None,
+    finish: |mut draft| {
+        let Some(dev) = draft.interfaces.pop() else { bail!("change takes an interface") };
+        ensure!(draft.seed.is_none(), "a seed cannot be changed; start again with another");
+        Ok((dev, draft))
+    },
+};
+
+/// Returns the reader of what the emulation of `settings` is asked to change to.
+pub fn parse_change(settings: &Settings) -> Parse<Change> {
+    let header = link_header(&settings.mode);
+    let pipes = matches!(settings.plan, Plan::Rules(_));
+    // Of `dev` in one way only the other LINK would change nothing.
+    let both = !matches!(settings.mode, Mode::Dev { egress, ingress, .. } if egress != ingress);
+    Arc::new(move |words, directory| {
+        let draft = CHANGED.parse(words)?;
+        ensure!(draft.seed.is_none(), "a seed cannot be changed; start again with another");
+        ensure!(
+            both || !draft.reverse,
+            "reverse is for the other direction, which is not emulated; leave it out"
+        );
+        let Some(name) = draft.pipe.clone() else {
+            let links = Box::new(draft.both(header, directory)?);
+            return Ok(Parsed::new(Change::Links(links)));
+        };
+        ensure!(pipes, "there are no pipes here; leave out pipe {name}");
+        ensure!(!draft.reverse, "a pipe has one direction; leave out reverse");
+        let [config, _] = draft.both(header, directory)?;
+        Ok(Parsed::new(Change::Pipe(name, Box::new(config))))
+    })
+}
+
+/// Reads one LINK: the link, and a seed where one is given. Files are looked for in `directory`.
+pub fn link(
+    words: &[&str],
+    header: usize,
+    directory: &Path,
+) -> anyhow::Result<(LinkConfig, Option<u64>)> {
+    let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+    let draft = ALONE.parse(&words)?;
+    let seed = draft.seed;
+    let [link, _] = draft.both(header, directory)?;
+    Ok((link, seed))
+}
+
+/// The words of a change as the running emulation receives them: [`CHANGE`] without its interface.
+static CHANGED: Grammar<Draft, Draft> = Grammar {
+    command: "emulate change",
+    about: "",
+    operands: &[],
+    operand_help: "",
+    operand_about: "",
+    sections: &[&PIPE, &link::SECTION, &queue::SECTION, &REVERSE],
+    tail: None,
+    finish: Ok,
+};
+
+/// Settings of `sheaf emulate show`.
+#[derive(Default)]
+pub struct Show {
+    /// The interface.
+    pub dev: String,
+    /// As JSON.
+    pub json: bool,
+}
+
+/// `sheaf emulate show`.
+pub static SHOW: Grammar<Show, Show> = Grammar {
+    command: "emulate show",
+    about: "what it did so far",
+    operands: &[part("IF", "eth0", Value::Interface(set!(|d, dev| d.dev = dev.to_owned())))],
+    operand_help: "",
+    operand_about: "",
+    sections: &[&Section {
+        title: "Others",
+        about: "",
+        name: "",
+        entries: &[Entry {
+            name: "--json",
+            help: "with show: as JSON",
+            about: "With `show`: as JSON.",
+            forms: &[flag(set!(|d| d.json = true), "")],
+            ..Entry::ONCE
+        }],
+    }],
+    tail: None,
+    finish: Ok,
+};
+
+/// `sheaf emulate stop`.
+pub static STOP: Grammar<String, String> = Grammar {
+    command: "emulate stop",
+    about: "ends it as Ctrl-C does",
+    operands: &[part("IF", "eth0", Value::Interface(set!(|dev, word| *dev = word.to_owned())))],
+    operand_help: "",
+    operand_about: "",
+    sections: &[],
+    tail: None,
+    finish: Ok,
+};
+
+/// Settings of `sheaf emulate dist`.
+#[derive(Default)]
+pub struct Dist {
+    /// The output of `ping`.
+    pub log: String,
+    /// The file that the distribution is written to.
+    pub out: Option<String>,
+}
+
+/// `sheaf emulate dist`.
+pub static DIST: Grammar<Dist, Dist> = Grammar {
+    command: "emulate dist",
+    about: "a distribution from `ping`",
+    operands: &[part("PING-LOG", "ping.log", Value::File(set!(|d, log| d.log = log.to_owned())))],
+    operand_help: "",
+    operand_about: "",
+    sections: &[&Section {
+        title: "",
+        about: "",
+        name: "",
+        entries: &[Entry {
+            name: "--out",
+            help: "with dist: where to, in place of the standard output",
+            about: "With `dist`: where to, in place of the standard output.",
+            forms: &[form(
+                &[part(
+                    "FILE",
+                    "home.dist",
+                    Value::File(set!(|d, out| d.out = Some(out.to_owned()))),
+                )],
+                "",
+            )],
+            ..Entry::ONCE
+        }],
+    }],
+    tail: None,
+    finish: Ok,
+};
+
+static PIPE: Section<Draft> = Section {
+    title: "",
+    about: "",
+    name: "",
+    entries: &[Entry {
+        name: "pipe",
+        help: "with change: of this pipe of the --rules",
+        forms: &[form(
+            &[part("NAME", "slow", Value::Text(set!(|d, name| d.pipe = Some(name.to_owned()))))],
+            "",
+        )],
+        ..Entry::ONCE
+    }],
+};
+
+static REVERSE: Section<Draft> = Section {
+    title: "The other direction",
+    about: "",
+    name: "",
+    entries: &[Entry {
+        name: "reverse",
+        help: "another LINK for IF2 to IF1, ingress, or downwards",
+        about: "What follows is for the other direction, which is the same without it: <IF2> to \
+                <IF1>, what arrives on <IF> (with `both`), down to a shell.",
+        forms_name: "LINK",
+        forms: &[flag(set!(|d| d.reverse = true), "")],
+        ..Entry::ONCE
+    }],
+};
+
+static RUN: Section<Draft> = Section {
+    title: "The run",
+    about: "",
+    name: "RUN",
+    entries: &[
+        Entry {
+            name: "--rules",
+            help: "rules and pipes (TOML) in place of LINK",
+            about: "Rules and pipes in place of <LINK> (RULES).",
+            forms: &[form(
+                &[part(
+                    "FILE",
+                    "rules.toml",
+                    Value::File(set!(|d, file| d.run.rules = Some(file.to_owned()))),
+                )],
+                "",
+            )],
+            ..Entry::ONCE
+        },
+        Entry {
+            name: "--pcap",
+            help: "a capture (pcapng); what happened to each packet is its comment",
+            about: "Captures what leaves and what is dropped as pcapng; what happened to each \
+                    packet, and how long it took, is its comment.",
+            forms: &[form(
+                &[part(
+                    "FILE",
+                    "link.pcapng",
+                    Value::File(set!(|d, file| d.run.pcap = Some(file.to_owned()))),
+                )],
+                "",
+            )],
+            ..Entry::ONCE
+        },
+        Entry {
+            name: "--audit",
+            help: "print how late packets left; status 1 when p99 is over --budget",
+            about: "Print how late packets left. The status is 1 when the 99th percentile is above \
+                    `--budget`.",
+            forms: &[flag(set!(|d| d.run.audit = true), "")],
+            ..Entry::LAST
+        },
+        Entry {
+            name: "--budget",
+            help: "how late packets may leave for --audit (1ms)",
+            about: "Default 1ms.",
+            forms: &[form(
+                &[part("TIME", "1ms", Value::Time(set!(|d, time| d.run.budget = Some(time))))],
+                "",
+            )],
+            ..Entry::LAST
+        },
+        Entry {
+            name: "--spin",
+            help: "look, not sleep, before a departure, for as long as waking up takes here (which \
+                   is learnt), but no longer than this (200us); 0 for never",
+            about: "At most so long before a departure it looks in place of sleeping; how long is \
+                    learnt from how late the machine wakes it. Default 200us; 0 for never. Costs \
+                    processor time.",
+            forms: &[form(
+                &[part("TIME", "200us", Value::Time(set!(|d, time| d.run.spin = Some(time))))],
+                "",
+            )],
+            ..Entry::LAST
+        },
+        Entry {
+            name: "--awake",
+            help: "keep idle processors from sleeping while it runs; costs power",
+            about: "Keep idle processors from sleeping while it runs (/dev/cpu_dma_latency). Costs \
+                    power.",
+            forms: &[flag(set!(|d| d.run.awake = true), "")],
+            ..Entry::LAST
+        },
+        Entry {
+            name: "--fifo",
+            help: "run before all ordinary processes, with this real-time priority (1 to 99)",
+            about: "Run before all ordinary processes, with real-time priority <N> (SCHED_FIFO), 1 \
+                    to 99.",
+            forms: &[form(
+                &[part(
+                    "N",
+                    "50",
+                    Value::Number(PRIORITIES, set!(|d, n| d.run.fifo = Some(n as u8))),
+                )],
+                "",
+            )],
+            ..Entry::LAST
+        },
+    ],
+};
+
+fn interface(draft: &mut Draft, name: &str) -> anyhow::Result<()> {
+    draft.interfaces.push(name.to_owned());
+    Ok(())
+}
+
+/// One LINK alone, as a file of rules has it.
+static ALONE: Grammar<Draft, Draft> = Grammar {
+    command: "link",
+    about: "",
+    operands: &[],
+    operand_help: "",
+    operand_about: "",
+    sections: &[&link::SECTION, &queue::SECTION],
+    tail: None,
+    finish: Ok,
+};
+
+#[cfg(test)]
+mod tests;
