@@ -6,6 +6,7 @@
 use crate::error::ConfigError;
 use crate::packet::{Direction, Packet, Target};
 use crate::random::{Dice, Purpose, probability};
+use sheaf_wire::flow::mix;
 use sheaf_wire::ip::{Ip, Protocol};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -178,10 +179,10 @@ pub(crate) fn first<'r>(
     ip: usize,
     dice: Dice,
 ) -> Option<&'r Rule> {
-    let view = Ip::parse(packet.bytes.get(ip..).unwrap_or(&[])).ok();
+    let view = Ip::parse(packet.after_link(ip)).ok();
     (0u64..).zip(rules).find_map(|(index, rule)| {
         // Each rule rolls its own dice for a packet.
-        let number = crate::random::mix(packet.number).wrapping_add(index);
+        let number = mix(packet.number).wrapping_add(index);
         let hits = rule.probability >= 1.0 || dice.happens(Purpose::Rule, number, rule.probability);
         (rule.matches(packet, view.as_ref()) && hits).then_some(rule)
     })

@@ -44,7 +44,6 @@ mod impairment;
 mod jitter;
 pub mod link;
 pub mod loss;
-mod mark;
 pub mod mask;
 mod normal;
 pub mod overhead;

@@ -2,7 +2,7 @@
 //!
 //! * between two interfaces: a packet socket on each;
 //! * on one interface: what leaves or arrives takes a detour over a TAP interface
-//!   ([`sheaf_netio::redirect`]) and comes back with a mark;
+//!   ([`sheaf_bpf::redirect`]) and comes back with a mark;
 //! * around a shell: a TUN interface here, one in an anonymous namespace, the link between them.
 
 use super::settings::{Mode, Settings};
@@ -10,11 +10,11 @@ use crate::control::{self, Kind, ServiceName};
 use crate::prefix::Prefix;
 use anyhow::{Context, bail};
 use nix::libc;
+use sheaf_bpf::redirect::{self, Hook, Redirect};
 use sheaf_emulator::Direction;
 use sheaf_netio::child::Child;
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
-use sheaf_netio::redirect::{self, Hook, Redirect};
 use sheaf_netio::vnet_packet::{Receive, VnetSocket};
 use sheaf_netio::vnet_tun::{Layer, VnetTun};
 use std::os::fd::{AsFd, BorrowedFd};
