@@ -5,7 +5,7 @@ use nix::sys::stat::fstat;
 use nix::time::{ClockId, clock_gettime};
 use sheaf_daemon::control::escape;
 use std::fmt::{self, Debug, Write};
-use std::io::{self, Write as _};
+use std::io;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
