@@ -7,7 +7,7 @@ fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let include = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     println!("cargo::rerun-if-changed=src/c");
-    for program in ["merge", "split", "window"] {
+    for program in ["merge", "redirect", "split", "window"] {
         let status = Command::new("clang")
             .args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror"])
             .args(["-I", &include, "-c"])

@@ -9,8 +9,7 @@
 //! discovery (RFC 4861), a hop limit of 255, link-local and multicast addresses. Such inner packets
 //! are dropped one by one.
 
-use sheaf_wire::checksum;
-use sheaf_wire::ecn::Ecn;
+use sheaf_wire::header::set_ecn;
 use sheaf_wire::ip::{Ip, Protocol, Version};
 use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Meta, Refusal, Repr};
 use std::collections::BTreeSet;
@@ -194,20 +193,5 @@ fn is_of_the_link(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local() || v4.octets()[0] >= V4_MULTICAST,
         IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.is_multicast(),
-    }
-}
-
-/// Writes the ECN field of a whole IP packet and, for IPv4, adjusts its header checksum.
-fn set_ecn(packet: &mut [u8], ecn: Ecn) {
-    let word = |at: usize, packet: &[u8]| u16::from_be_bytes([packet[at], packet[at + 1]]);
-    match Ip::parse(packet).map(|view| view.version()) {
-        Ok(Version::V4) => {
-            let before = word(0, packet);
-            packet[1] = packet[1] & !3 | ecn as u8;
-            let checksum = checksum::adjust(word(10, packet), before, word(0, packet));
-            packet[10..12].copy_from_slice(&checksum.to_be_bytes());
-        }
-        Ok(Version::V6) => packet[1] = packet[1] & !0x30 | (ecn as u8) << 4,
-        Err(_) => {}
     }
 }

@@ -1,5 +1,7 @@
-//! The structures that the programs and user space share, byte for byte as in `src/c`.
+//! The structures that the programs and user space share, byte for byte as in `src/c`. A test
+//! (mirrors.rs) compares them with the types that clang wrote into the objects.
 
+use bytemuck::{Pod, Zeroable};
 use sheaf_aggregate::{Config, Policy, Rule};
 use sheaf_stage::Instant;
 use sheaf_wire::meta::Outer;
@@ -13,12 +15,15 @@ pub const RULES: usize = 16;
 pub const TICK_ETHERTYPE: u16 = 0x88b5;
 
 /// `struct rule`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct RuleEntry {
     mark: u32,
     mask: u32,
-    ports: [u16; 4],
+    sport_min: u16,
+    sport_max: u16,
+    dport_min: u16,
+    dport_max: u16,
     max_len: u16,
     protocol: u8,
     dscp: u8,
@@ -30,7 +35,10 @@ impl From<&Rule> for RuleEntry {
         RuleEntry {
             mark: rule.mark.0,
             mask: rule.mark.1,
-            ports: [*source.start(), *source.end(), *destination.start(), *destination.end()],
+            sport_min: *source.start(),
+            sport_max: *source.end(),
+            dport_min: *destination.start(),
+            dport_max: *destination.end(),
             max_len: rule.max_len,
             protocol: rule.protocol.map_or(0, |protocol| protocol.0),
             dscp: rule.dscp.unwrap_or(255),
@@ -39,7 +47,7 @@ impl From<&Rule> for RuleEntry {
 }
 
 /// `struct merge_config`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct MergeConfig {
     cookie: u64,
@@ -81,7 +89,7 @@ impl MergeConfig {
 
 /// `struct device`: the page in which the device's side and the program tell each other how many
 /// frames went out and how many are done.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct Device {
     /// Frames that the device has finished with.
@@ -117,7 +125,7 @@ pub struct Device {
 const SEEN: usize = 8;
 
 /// `struct gate`: frames under way that are counted together.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct Gate {
     /// When a packet last left in place; ns of CLOCK_MONOTONIC.
@@ -150,7 +158,7 @@ pub struct Gate {
 }
 
 /// `struct hop`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Hop {
     id: u32,
@@ -201,7 +209,7 @@ const NEIGHBOUR_TTL: u8 = 255;
 const FAR_TTL: u8 = 64;
 
 /// `struct mac`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Mac {
     bytes: [u8; 6],
@@ -215,7 +223,7 @@ impl From<[u8; 6]> for Mac {
 }
 
 /// `struct queue_key`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct QueueKey {
     /// Destination of the frames.
@@ -230,7 +238,7 @@ pub struct QueueKey {
 }
 
 /// `struct stats`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct Stats {
     aggregated_packets: u64,
@@ -263,7 +271,7 @@ impl From<Stats> for sheaf_aggregate::Stats {
 }
 
 /// `struct pending`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Pending {
     oldest: u64,
@@ -277,7 +285,7 @@ pub struct Pending {
 }
 
 /// `struct queue`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Queue {
     lock: u32,
@@ -309,8 +317,7 @@ pub struct Queue {
 impl Queue {
     /// One in nobody's use.
     pub fn unused() -> Queue {
-        // SAFETY: the structure is made of integers only.
-        unsafe { std::mem::zeroed() }
+        Queue::zeroed()
     }
 
     /// Whether a next hop and class has it.
@@ -330,7 +337,7 @@ impl Queue {
 }
 
 /// `struct split_config`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct SplitConfig {
     /// Whether every address may be a neighbour.
@@ -352,19 +359,136 @@ pub fn mapped(address: IpAddr) -> [u8; 16] {
 #[repr(transparent)]
 pub struct Plain<T>(pub T);
 
-// SAFETY: every `T` used here is `repr(C)` and made of integers only, without padding (checked
-// below against the sizes that clang gives the C structures).
-unsafe impl<T: Copy + 'static> aya::Pod for Plain<T> {}
+// SAFETY: what bytemuck derives `Pod` for is plain: `repr(C)`, integers only, no padding.
+unsafe impl<T: Pod> aya::Pod for Plain<T> {}
 
-const _: () = {
-    assert!(size_of::<RuleEntry>() == 20);
-    assert!(size_of::<MergeConfig>() == 40 + 20 * RULES);
-    assert!(size_of::<Device>() == 88);
-    assert!(size_of::<Gate>() == 72 + 16 * SEEN);
-    assert!(size_of::<Hop>() == 44);
-    assert!(size_of::<QueueKey>() == 16);
-    assert!(size_of::<Stats>() == 80);
-    assert!(size_of::<Pending>() == 40);
-    assert!(size_of::<Queue>() == 24 + 32 + 16 + 44 + 12 + 80 + 16 * 40);
-    assert!(size_of::<SplitConfig>() == 8);
-};
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mirrors::{same, structures};
+
+    #[test]
+    fn structures_are_laid_out_as_in_c() {
+        let merge = structures(include_bytes!(concat!(env!("OUT_DIR"), "/merge.bpf.o")));
+        same!(
+            merge,
+            "rule",
+            RuleEntry {
+                mark,
+                mask,
+                sport_min,
+                sport_max,
+                dport_min,
+                dport_max,
+                max_len,
+                protocol,
+                dscp,
+            }
+        );
+        same!(
+            merge,
+            "merge_config",
+            MergeConfig {
+                cookie,
+                wait,
+                policy,
+                inflight,
+                queue_frames,
+                total_frames,
+                rules,
+                acks,
+                rule,
+            }
+        );
+        same!(
+            merge,
+            "device",
+            Device {
+                done,
+                sent,
+                handed,
+                rest_until,
+                look_at,
+                asked_at,
+                holding,
+                last,
+                limit,
+                told,
+                held,
+                passed,
+                fifo,
+                pad,
+            }
+        );
+        same!(
+            merge,
+            "gate",
+            Gate {
+                last,
+                busy_until,
+                service,
+                reaction,
+                probe_at,
+                closed,
+                credit,
+                strangers,
+                untracked,
+                ticks,
+                ticks_done,
+                hash,
+                pad,
+                seen,
+                before,
+            }
+        );
+        same!(merge, "hop", Hop { id, min, max, family, ttl, src, dst });
+        same!(merge, "mac", Mac { bytes, pad });
+        same!(merge, "queue_key", QueueKey { mac, dscp, ecn, hop, pad });
+        same!(
+            merge,
+            "stats",
+            Stats {
+                aggregated_packets,
+                aggregated_bytes,
+                meta_packets,
+                meta_bytes,
+                unaggregated_packets,
+                unaggregated_bytes,
+                by_timeout,
+                by_size,
+                by_ready,
+                over_bound,
+            }
+        );
+        same!(
+            merge,
+            "pending",
+            Pending { oldest, flow, mark, priority, len, count, writers, taken }
+        );
+        same!(
+            merge,
+            "queue",
+            Queue {
+                lock,
+                head,
+                tail,
+                bytes,
+                packets,
+                owner_cpu,
+                owner_gen,
+                owner_time,
+                flows,
+                pairs,
+                key,
+                hop,
+                asked,
+                emitting,
+                ticked,
+                stats,
+                pending,
+            }
+        );
+        let split = structures(include_bytes!(concat!(env!("OUT_DIR"), "/split.bpf.o")));
+        same!(split, "split_config", SplitConfig { any, own_known });
+    }
+}

@@ -3,6 +3,7 @@
 //! * [`merge`]: gathers small packets at tc egress; goes with its process;
 //! * [`split`]: takes meta packets apart at tc ingress; stays;
 //! * [`controller`]: keeps time for it;
+//! * [`redirect`]: leads packets of an interface to the emulator, and lets them come back;
 //! * [`layout`]: the structures that both sides of the maps share;
 //! * [`ticker`]: the frames on which due queues leave;
 //! * [`attach`]: puts programs on an interface, by tcx or clsact;
@@ -17,6 +18,9 @@ pub mod controller;
 mod lane;
 pub mod layout;
 pub mod merge;
+#[cfg(test)]
+mod mirrors;
+pub mod redirect;
 pub mod split;
 pub mod support;
 mod table;

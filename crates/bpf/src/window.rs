@@ -12,15 +12,15 @@ use crate::{Error, batch};
 use aya::maps::{Array, Map, MapData, PerCpuArray};
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 use aya::{Ebpf, include_bytes_aligned};
+use sheaf_netio::ip;
 use sheaf_stage::{Duration, Instant};
 use sheaf_window::{Controller, Direction, FlowId};
+use sheaf_wire::ethernet::HEADER_LEN;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/window.bpf.o"));
 const PROGRAMS: [&str; 2] = ["sheaf_in", "sheaf_out"];
 const SET: &str = "sheaf_set";
-const ETHERNET: u32 = 14;
 
 /// `struct __sk_buff`: its size, and where the fields of super-packets are.
 const CONTEXT: usize = 192;
@@ -46,7 +46,7 @@ impl Window {
     /// Loads the programs and puts them on `interface` of this thread's network namespace. No
     /// window is lowered before one is [set](Window::set) and the first [beat](Window::beat).
     pub fn attach(interface: &str) -> Result<Window, Error> {
-        let mut window = Window::load(link_header(interface)?)?;
+        let mut window = Window::load(ip::link_header(interface)? as u32)?;
         for (name, hook) in PROGRAMS.into_iter().zip([Hook::Ingress, Hook::Egress]) {
             let link = attach::attach(window.program(name)?, name, interface, hook)?;
             window.links.push(link);
@@ -231,9 +231,9 @@ impl Window {
         let mut settings = settings.peekable();
         while settings.peek().is_some() {
             self.frame.clear();
-            self.frame.resize(ETHERNET as usize, 0);
+            self.frame.resize(HEADER_LEN, 0);
             for setting in settings.by_ref().take(SETTINGS) {
-                self.frame.extend_from_slice(&setting.bytes());
+                self.frame.extend_from_slice(setting.bytes());
             }
             let program: &SchedClassifier =
                 self.ebpf.program(SET).ok_or(Error::Missing(SET))?.try_into()?;
@@ -254,29 +254,4 @@ fn data(map: &Map) -> Result<&MapData, Error> {
         Map::LruHashMap(data) => Ok(data),
         _ => Err(Error::Missing("LRU hash map")),
     }
-}
-
-/// Bytes of link header that the hooks of `interface` see.
-fn link_header(interface: &str) -> io::Result<u32> {
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-    use std::os::fd::AsRawFd;
-    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
-    // SAFETY: an all-zero ifreq is a valid one.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if interface.len() >= request.ifr_name.len() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "interface name too long"));
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
-        *to = from as libc::c_char;
-    }
-    // SAFETY: SIOCGIFHWADDR reads and writes one ifreq, which lives through the call, and leaves
-    // the address member set.
-    let family = unsafe {
-        if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR as _, &raw mut request) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        request.ifr_ifru.ifru_hwaddr.sa_family
-    };
-    let ethernet = [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&family);
-    Ok(if ethernet { ETHERNET } else { 0 })
 }

@@ -1,6 +1,7 @@
 //! The structures that the window program and user space share, byte for byte as in
-//! `src/c/window/maps.h`, and how they become the model's.
+//! `src/c/window/maps.h` (mirrors.rs compares them), and how they become the model's.
 
+use bytemuck::{Pod, Zeroable};
 use sheaf_stage::Instant;
 use sheaf_window::flow::Rtt as ModelRtt;
 use sheaf_window::{Connection as ModelConnection, Half as ModelHalf, Key as ModelKey};
@@ -14,7 +15,7 @@ pub const BUCKETS: usize = 2048;
 pub const WAYS: usize = 8;
 
 /// `struct control`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct Control {
     /// Last sign of life; ns of CLOCK_MONOTONIC, 0 for none.
@@ -32,7 +33,7 @@ pub struct Control {
 }
 
 /// `struct key`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Key {
     outside: [u8; 16],
@@ -63,7 +64,7 @@ impl From<Key> for ModelKey {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 struct Rtt {
     min: u64,
@@ -75,7 +76,7 @@ struct Rtt {
 }
 
 /// `struct side`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub struct Side {
     wire: u64,
@@ -115,7 +116,7 @@ impl Side {
 }
 
 /// `struct bucket`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct Bucket {
     place: [u64; WAYS],
@@ -132,7 +133,7 @@ impl Bucket {
 }
 
 /// `struct flow`: what is seldom touched.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Cold {
     /// Whose it is.
@@ -191,7 +192,7 @@ impl Flow {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 struct Quic {
     wire: u64,
@@ -202,7 +203,7 @@ struct Quic {
 }
 
 /// `struct quic_pair`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct QuicPair {
     direction: [Quic; 2],
@@ -221,7 +222,7 @@ impl From<QuicPair> for [ModelQuic; 2] {
 }
 
 /// `struct totals`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct Totals {
     wire: u64,
@@ -239,7 +240,7 @@ impl Totals {
 }
 
 /// `struct setting`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct Setting {
     key: Key,
@@ -257,27 +258,57 @@ impl Setting {
     }
 
     /// Its bytes.
-    pub fn bytes(&self) -> [u8; 44] {
-        // SAFETY: plain integers without padding, of exactly this size.
-        unsafe { std::mem::transmute(*self) }
+    pub fn bytes(&self) -> &[u8] {
+        bytemuck::bytes_of(self)
     }
 }
-
-const _: () = {
-    assert!(size_of::<Control>() == 56);
-    assert!(size_of::<Key>() == 36);
-    assert!(size_of::<Rtt>() == 40);
-    assert!(size_of::<Side>() == 64);
-    assert!(size_of::<Bucket>() == 64);
-    assert!(size_of::<Cold>() == 128);
-    assert!(size_of::<QuicPair>() == 48);
-    assert!(size_of::<Totals>() == 16);
-    assert!(size_of::<Setting>() == 44);
-};
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mirrors::{same, structures};
+    use std::mem::offset_of;
+
+    #[test]
+    fn structures_are_laid_out_as_in_c() {
+        let window = structures(include_bytes!(concat!(env!("OUT_DIR"), "/window.bpf.o")));
+        same!(window, "control", Control { heartbeat, initial, link, push, pad, seed });
+        same!(window, "key", Key { outside, inside, outside_port, inside_port });
+        same!(window, "rtt", Rtt { min, old_min, since, sum, count, pad });
+        same!(
+            window,
+            "side",
+            Side {
+                wire,
+                bytes,
+                ack,
+                window,
+                edge,
+                watch,
+                since,
+                seen,
+                last,
+                clamped,
+                asked,
+                written,
+                mss,
+                timed,
+                shift,
+                scale,
+                timestamps,
+                governed,
+            }
+        );
+        same!(window, "bucket", Bucket { place });
+        same!(window, "flow", Cold { key, first, pad, rtt });
+        same!(window, "quic", Quic { wire, capable, marked, every, since });
+        same!(window, "quic_pair", QuicPair { direction });
+        same!(window, "totals", Totals { wire, packets });
+        // Not in the object; settings.h asserts the same.
+        assert_eq!(size_of::<Setting>(), 44);
+        let places = [offset_of!(Setting, value), offset_of!(Setting, direction)];
+        assert_eq!((places, offset_of!(Setting, quic)), ([36, 40], 41));
+    }
 
     #[test]
     fn a_short_clock_is_read_as_close_to_a_long_one() {

@@ -48,7 +48,7 @@ impl io::Write for Stderr {
 
 /// Whether standard error is the journal's: systemd names its device and inode (systemd.exec(5)),
 /// so that a process whose output was redirected can find out.
-fn is_journal() -> bool {
+pub fn is_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else { return false };
     fstat(io::stderr()).is_ok_and(|it| named == format!("{}:{}", it.st_dev, it.st_ino))
 }

@@ -8,9 +8,14 @@ mod completions;
 mod emulate;
 mod lab;
 mod log;
+mod metrics;
+mod reports;
 mod rule;
+mod run;
 mod show;
 mod tables;
+#[cfg(feature = "top")]
+mod top;
 mod trunk;
 mod verbose;
 mod window;
@@ -18,6 +23,7 @@ mod words;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing::Level;
 
@@ -97,6 +103,36 @@ enum Command {
         #[arg(value_name = "WORDS")]
         words: Vec<String>,
     },
+    /// Run all that a file describes, until Ctrl-C or SIGTERM
+    Run {
+        /// The file; /etc/sheaf/sheaf.toml without it
+        #[arg(short, long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Check the file of `sheaf run`, with file and line of each fault
+    Check {
+        /// The file; /etc/sheaf/sheaf.toml without it
+        #[arg(value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Have `sheaf run` read its file again; what did not change is not touched
+    Reload,
+    /// Change words of a service while it runs
+    Change {
+        /// KIND NAME WORD …
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORDS")]
+        words: Vec<String>,
+    },
+    /// Print the figures of all services for monitoring systems, or serve them over HTTP
+    #[command(help_template = GRAMMAR, after_help = metrics::HELP)]
+    Metrics {
+        /// openmetrics | prometheus | listen ADDR:PORT
+        #[arg(trailing_var_arg = true, value_name = "WORDS")]
+        words: Vec<String>,
+    },
+    /// Show all services live, until q
+    #[cfg(feature = "top")]
+    Top,
     /// Run experiments: published testbeds, real traffic, reports
     #[command(subcommand)]
     Lab(lab::Command),
@@ -147,13 +183,29 @@ fn main() -> ExitCode {
             Ok(status) => return status,
             Err(error) => Err(error),
         },
+        Command::Run { config } => match run::run(config) {
+            Ok(status) => return status,
+            Err(error) => Err(error),
+        },
+        Command::Check { config } => match run::check(config) {
+            Ok(status) => return status,
+            Err(error) => Err(error),
+        },
+        Command::Reload => match run::reload() {
+            Ok(status) => return status,
+            Err(error) => Err(error),
+        },
+        Command::Change { words } => run::change(&words),
+        Command::Metrics { words } => metrics::metrics(&words),
+        #[cfg(feature = "top")]
+        Command::Top => top::top(),
         Command::Lab(command) => lab::run(command),
         Command::Completions { shell } => {
-            print!("{}", shell.script());
+            sheaf_daemon::say(shell.script());
             Ok(())
         }
         Command::Complete { words } => {
-            print!("{}", completions::complete(&Arguments::command(), &words));
+            sheaf_daemon::say(&completions::complete(&Arguments::command(), &words));
             Ok(())
         }
     };

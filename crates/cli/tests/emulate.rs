@@ -485,6 +485,8 @@ fn a_shell_reaches_the_host_through_the_link_and_its_status_is_ours() {
     };
     assert_eq!(shell("delay 1ms", "exit 7").status.code(), Some(7));
     assert_eq!(shell("delay 1ms", "kill -9 $$").status.code(), Some(137));
+    let output = shell("delay 1ms", "echo of the command");
+    assert_eq!(output.stdout, b"of the command\n", "the standard output is the command's");
     let output = shell("delay 20ms", "ping -c 2 -i 0.2 -q $SHEAF_HOST");
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}");
@@ -603,18 +605,18 @@ fn a_ping_log_becomes_a_distribution_that_a_link_takes() {
 fn wrong_input_is_one_line_with_a_remedy() {
     let row = Row::new(true);
     for (line, expected) in [
-        ("link near", "write link IF1 IF2"),
+        ("link near", "link lacks IF2, such as eth2; add it"),
         ("link near wlan9", "no interface \"wlan9\"; there are"),
         ("link near lo", "lo is no Ethernet interface; give one that is"),
         ("link near far dellay 1ms", "did you mean \"delay\"?"),
-        ("link near far loss 101%", "is no percentage"),
+        ("link near far loss 101%", "is not a percentage"),
         ("link near far --rules /no/such", "cannot read /no/such"),
         ("link near far --pcap /no/such/file", "cannot write /no/such/file"),
         ("dev wlan9 delay 1ms", "no interface \"wlan9\""),
         ("dev lo delay 1ms", "lo is no Ethernet interface; give one that is"),
         ("change dev near delay 1ms", "nothing emulates on near"),
         ("show near", "nothing emulates on near"),
-        ("show --json", "write show IF [--json]"),
+        ("show --json", "is not an interface; write it like eth0"),
         ("dist /no/such", "cannot read /no/such"),
         ("lnik near far", "did you mean \"link\"?"),
     ] {

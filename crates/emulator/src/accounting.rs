@@ -1,10 +1,10 @@
 //! Accounting of a link: the balance, counts by cause, and the log.
 
 use crate::cause::Cause;
-use crate::mark;
 use crate::packet::Packet;
 use core::fmt;
 use sheaf_stage::{Counters, DropReason, Instant};
+use sheaf_wire::header;
 use std::sync::Arc;
 
 /// An event of a packet, passed to a [`Log`] when it happens.
@@ -146,7 +146,7 @@ impl Accounting {
 
     /// Marks a packet with CE; returns whether its sender understands that.
     pub fn mark(&mut self, packet: &mut Packet, ip: usize, cause: Cause, at: Instant) -> bool {
-        let marked = mark::mark(&mut packet.bytes, ip);
+        let marked = header::set_ce(packet.bytes.get_mut(ip..).unwrap_or_default());
         if marked {
             self.note(packet, cause, at);
         }

@@ -86,7 +86,7 @@ impl Mask {
     /// The flow of a packet. All packets that are not IP are one flow.
     pub(crate) fn key(&self, packet: &Packet, ip: usize) -> Key {
         let mut key: Key = [0; 40];
-        let Ok(view) = Ip::parse(packet.bytes.get(ip..).unwrap_or(&[])) else { return key };
+        let Ok(view) = Ip::parse(packet.after_link(ip)) else { return key };
         let (source, destination) = split(&view);
         key[0] = if view.version() == Version::V4 { 4 } else { 6 };
         key[1] = view.protocol().0 & self.protocol;

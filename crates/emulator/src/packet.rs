@@ -2,8 +2,9 @@
 
 use crate::cause::{Cause, Causes};
 use crate::overhead::Overhead;
-use crate::random::mix;
 use sheaf_stage::Instant;
+use sheaf_wire::flow::mix;
+use sheaf_wire::header;
 use std::sync::Arc;
 
 /// Direction of a packet, for rules that apply to one.
@@ -116,6 +117,16 @@ impl Packet {
     /// Bytes of the packet itself, as queues count them.
     pub fn size(&self) -> usize {
         self.bytes.len().saturating_sub(usize::from(self.prefix))
+    }
+
+    /// The packet from its IP header on, which begins at byte `ip`; empty where it ends before.
+    pub(crate) fn after_link(&self, ip: usize) -> &[u8] {
+        self.bytes.get(ip..).unwrap_or_default()
+    }
+
+    /// Its class (DSCP); 0 for what is not IP.
+    pub(crate) fn dscp(&self, ip: usize) -> u8 {
+        header::traffic_class(self.after_link(ip)).unwrap_or(0) >> 2
     }
 
     /// Bytes on the wire.

@@ -1,9 +1,9 @@
 //! Pipes: packets sorted by rules into links, each flow into its own where asked.
 //!
 //! Source: dummynet (L. Rizzo, "Dummynet: a simple approach to the evaluation of network
-//! protocols", 1997; M. Carbone, L. Rizzo, "Dummynet revisited", 2010). A packet that leaves one pipe of a
-//! row enters the next at its logical departure, and pipes are worked off in the order of their
-//! deadlines, so a row of links behaves as if each were called at every moment. The cost of a
+//! protocols", 1997; M. Carbone, L. Rizzo, "Dummynet revisited", 2010). A packet that leaves one
+//! pipe of a row enters the next at its logical departure, and pipes are worked off in the order of
+//! their deadlines, so a row of links behaves as if each were called at every moment. The cost of a
 //! packet grows with the logarithm of the number of pipes at most.
 
 use crate::accounting::{Accounting, Log, Stats};
@@ -11,12 +11,12 @@ use crate::cause::Cause;
 use crate::classify::{Action, Rule, first};
 use crate::config::LinkConfig;
 use crate::error::ConfigError;
-use crate::flow::fold;
 use crate::link::Link;
 use crate::mask::{Key, Mask};
 use crate::packet::{Packet, Route, Target};
 use crate::random::{Dice, Purpose};
 use sheaf_stage::{Counters, DropReason, Duration, IndexedHeap, Instant, Stage};
+use sheaf_wire::flow::fold;
 use std::collections::{HashMap, VecDeque};
 
 /// A pipe, or one for each flow.

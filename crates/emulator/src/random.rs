@@ -6,6 +6,7 @@
 //! chain steps once per packet, with a draw of that kind.
 
 use crate::error::ConfigError;
+use sheaf_wire::flow::mix;
 
 /// Purpose of a draw. Draws for different purposes are independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,14 +60,6 @@ impl Dice {
 
 /// 2⁶⁴ divided by the golden ratio.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): every bit of the input moves half of
-/// the output's.
-pub(crate) fn mix(mut x: u64) -> u64 {
-    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
-}
 
 /// A random event: how often, and how much like the packet before.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

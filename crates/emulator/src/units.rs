@@ -1,6 +1,7 @@
 //! Rates, times and shares as tc and trace files write them.
 
 use sheaf_stage::{Bitrate, Duration};
+use sheaf_wire::dscp;
 
 /// A rate: a number and one of `bit` (also nothing), `kbit`, `mbit`, `gbit`, `bps` (bytes per
 /// second), `kbps`, `mbps`, `gbps`; SI, not case-sensitive, as in tc(8).
@@ -74,19 +75,7 @@ pub fn classes(text: &str) -> Option<Vec<u8>> {
 }
 
 fn class(text: &str) -> Option<u8> {
-    let lower = text.to_ascii_lowercase();
-    let class = match (lower.as_bytes(), lower.as_str()) {
-        (_, "be") => 0,
-        (_, "le") => 1,
-        (_, "va") => 44,
-        (_, "ef") => 46,
-        ([b'c', b's', class @ b'0'..=b'7'], _) => (class - b'0') * 8,
-        ([b'a', b'f', class @ b'1'..=b'4', drop @ b'1'..=b'3'], _) => {
-            (class - b'0') * 8 + (drop - b'0') * 2
-        }
-        (_, number) => number.parse().ok()?,
-    };
-    (class < 64).then_some(class)
+    dscp::named(text).or_else(|| text.parse().ok()).filter(|class| *class <= dscp::MAX)
 }
 
 /// A share: a percentage, with or without its sign; 0..=1 comes out.

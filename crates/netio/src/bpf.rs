@@ -6,13 +6,11 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Commands and constants of linux/bpf.h.
-const BPF_PROG_LOAD: libc::c_long = 5;
 const BPF_PROG_GET_FD_BY_ID: libc::c_long = 13;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
 const BPF_PROG_QUERY: libc::c_long = 16;
 const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_LINK_DETACH: libc::c_long = 34;
-const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
 const BPF_F_BEFORE: u32 = 1 << 3;
 const BPF_F_ID: u32 = 1 << 5;
 /// Length of a program's name, with the zero that ends it.
@@ -20,42 +18,7 @@ const BPF_OBJ_NAME_LEN: usize = 16;
 /// Most programs that are looked at on one hook, as many as the kernel allows (BPF_MPROG_MAX).
 const PROGRAMS: usize = 64;
 
-/// An eBPF instruction (RFC 9669, section 3).
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Instruction {
-    opcode: u8,
-    /// Source above, destination below.
-    registers: u8,
-    offset: i16,
-    immediate: i32,
-}
-
-impl Instruction {
-    pub const fn new(opcode: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Self {
-        let registers =
-            if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
-        Instruction { opcode, registers, offset, immediate }
-    }
-}
-
-/// The first members of `union bpf_attr` for BPF_PROG_LOAD.
-#[repr(C)]
-#[derive(Default)]
-struct Load {
-    kind: u32,
-    count: u32,
-    instructions: u64,
-    licence: u64,
-    log_level: u32,
-    log_size: u32,
-    log: u64,
-    kernel_version: u32,
-    flags: u32,
-    name: [u8; BPF_OBJ_NAME_LEN],
-}
-
-/// Those for BPF_LINK_CREATE.
+/// The first members of `union bpf_attr` for BPF_LINK_CREATE.
 #[repr(C)]
 #[derive(Default)]
 struct Create {
@@ -99,21 +62,6 @@ struct GetInfo {
 struct Info {
     before: [u64; 8],
     name: [u8; BPF_OBJ_NAME_LEN],
-}
-
-/// Loads a classifier of `instructions`, which calls itself `name`.
-pub fn load(instructions: &[Instruction], name: &str) -> io::Result<OwnedFd> {
-    let mut load = Load {
-        kind: BPF_PROG_TYPE_SCHED_CLS,
-        count: instructions.len() as u32,
-        instructions: instructions.as_ptr() as u64,
-        licence: c"Dual MIT/GPL".as_ptr() as u64,
-        ..Load::default()
-    };
-    let len = name.len().min(BPF_OBJ_NAME_LEN - 1);
-    load.name[..len].copy_from_slice(&name.as_bytes()[..len]);
-    // SAFETY: the instructions and the licence outlive the call.
-    unsafe { new_fd(BPF_PROG_LOAD, &mut load) }
 }
 
 /// Puts `program` on tcx hook `hook` of interface `ifindex`, behind the others, or in front of the
@@ -197,4 +145,64 @@ unsafe fn call<T>(command: libc::c_long, attributes: &mut T) -> io::Result<i32> 
     // SAFETY: the kernel reads and writes `len` bytes, all of them ours; the rest is the caller's.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, at, len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+}
+
+#[cfg(test)]
+pub mod tests {
+    //! Programs written out as instructions, for tests of the hooks.
+
+    use super::*;
+
+    const BPF_PROG_LOAD: libc::c_long = 5;
+    const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
+
+    /// An eBPF instruction (RFC 9669, section 3).
+    #[repr(C)]
+    #[derive(Clone, Copy, Debug)]
+    pub struct Instruction {
+        opcode: u8,
+        /// Source above, destination below.
+        registers: u8,
+        offset: i16,
+        immediate: i32,
+    }
+
+    impl Instruction {
+        pub const fn new(opcode: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Self {
+            let registers =
+                if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
+            Instruction { opcode, registers, offset, immediate }
+        }
+    }
+
+    /// The first members of `union bpf_attr` for BPF_PROG_LOAD.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Load {
+        kind: u32,
+        count: u32,
+        instructions: u64,
+        licence: u64,
+        log_level: u32,
+        log_size: u32,
+        log: u64,
+        kernel_version: u32,
+        flags: u32,
+        name: [u8; BPF_OBJ_NAME_LEN],
+    }
+
+    /// Loads a classifier of `instructions`, which calls itself `name`.
+    pub fn load(instructions: &[Instruction], name: &str) -> io::Result<OwnedFd> {
+        let mut load = Load {
+            kind: BPF_PROG_TYPE_SCHED_CLS,
+            count: instructions.len() as u32,
+            instructions: instructions.as_ptr() as u64,
+            licence: c"Dual MIT/GPL".as_ptr() as u64,
+            ..Load::default()
+        };
+        let len = name.len().min(BPF_OBJ_NAME_LEN - 1);
+        load.name[..len].copy_from_slice(&name.as_bytes()[..len]);
+        // SAFETY: the instructions and the licence outlive the call.
+        unsafe { new_fd(BPF_PROG_LOAD, &mut load) }
+    }
 }

@@ -4,7 +4,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 
 /// Added to the number of a signal, this is the status that a shell gives a process which the
@@ -60,6 +60,22 @@ impl AsFd for Child {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
+}
+
+/// Makes the kernel send `signal` to the process that `command` starts when this thread ends,
+/// however it ends.
+pub fn end_with_parent(command: &mut Command, signal: Signal) {
+    let parent = Pid::this();
+    let bind = move || {
+        nix::sys::prctl::set_pdeathsig(signal)?;
+        // A parent that ended before the call sends no signal any more.
+        if Pid::parent() != parent {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        Ok(())
+    };
+    // SAFETY: the closure makes two system calls and allocates nothing.
+    unsafe { command.pre_exec(bind) };
 }
 
 /// Opens a descriptor of the process with number `id`.

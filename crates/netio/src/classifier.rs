@@ -143,7 +143,7 @@ impl Drop for Link {
 
 /// Whether an error says that the kernel has no tcx links. Old ones do not know the attach type;
 /// new ones built without CONFIG_NET_XGRESS return the same.
-pub(crate) fn has_no_tcx(error: &io::Error) -> bool {
+pub fn has_no_tcx(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | libc::E2BIG))
 }
 
@@ -324,7 +324,7 @@ fn named_filters(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::Instruction;
+    use crate::bpf::tests::{Instruction, load};
     use crate::ip;
     use crate::netns::Namespace;
 
@@ -332,7 +332,7 @@ mod tests {
     fn passes(name: &str) -> io::Result<OwnedFd> {
         let on = Instruction::new(0xb7, 0, 0, 0, -1);
         let exit = Instruction::new(0x95, 0, 0, 0, 0);
-        bpf::load(&[on, exit], name)
+        load(&[on, exit], name)
     }
 
     fn on_an_interface(check: impl FnOnce(u32) -> io::Result<()> + Send) {

@@ -9,13 +9,18 @@
 //! Nothing of ICMP is authenticated. A caller compares what is quoted with what it sent, and lets
 //! no message do more harm than a lost packet would.
 
-use crate::socket::set_option;
+use crate::socket::{self, set_option};
+use nix::errno::Errno;
 use nix::libc;
+use nix::sys::socket::{SockaddrStorage, recvfrom};
 use sheaf_wire::checksum::{fold, sum};
+use sheaf_wire::ip::Protocol;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+/// The number of ICMP in IPv4 (RFC 792).
+const ICMP: u8 = 1;
 /// Bytes of an ICMP header before what it quotes or carries.
 const HEADER: usize = 8;
 /// Bytes of a message that are read: an IPv4 header with options, and what RFC 1812 and RFC 4443
@@ -87,18 +92,8 @@ pub struct Icmp {
 impl Icmp {
     /// Hears ICMP in IPv4, or ICMPv6 where `v6`, as far as it is `wanted`.
     pub fn open(v6: bool, wanted: Wanted) -> io::Result<Icmp> {
-        let (family, protocol) = match v6 {
-            true => (libc::AF_INET6, libc::IPPROTO_ICMPV6),
-            false => (libc::AF_INET, libc::IPPROTO_ICMP),
-        };
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: a bare system call.
-        let fd = unsafe { libc::socket(family, kind, protocol) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is new and nobody else's.
-        let icmp = Icmp { socket: unsafe { OwnedFd::from_raw_fd(fd) }, v6 };
+        let protocol = if v6 { Protocol::ICMPV6.0 } else { ICMP };
+        let icmp = Icmp { socket: socket::raw(v6, protocol)?, v6 };
         let mut code = filter(v6, wanted);
         let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
         set_option(&icmp, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
@@ -122,21 +117,14 @@ impl Icmp {
 
     /// One message, and who sent it (IPv6; in IPv4 its header says).
     fn read(&self, bytes: &mut [u8]) -> io::Result<Option<(usize, Ipv6Addr)>> {
-        // SAFETY: an all-zero sockaddr_in6 is a valid one, and has room for a sockaddr_in.
-        let mut from: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
-        let mut from_len = size_of_val(&from) as u32;
-        let (fd, to, len) = (self.socket.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len());
-        // SAFETY: the buffer has `len` bytes and the address `from_len`; both live on.
-        let got =
-            unsafe { libc::recvfrom(fd, to, len, 0, (&raw mut from).cast(), &raw mut from_len) };
-        if got < 0 {
-            let error = io::Error::last_os_error();
-            return match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
-                _ => Err(error),
-            };
+        match recvfrom::<SockaddrStorage>(self.socket.as_raw_fd(), bytes) {
+            Ok((len, from)) => {
+                let from = from.and_then(|from| from.as_sockaddr_in6().map(|from| from.ip()));
+                Ok(Some((len, from.unwrap_or(Ipv6Addr::UNSPECIFIED))))
+            }
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
+            Err(error) => Err(error.into()),
         }
-        Ok(Some((got as usize, from.sin6_addr.s6_addr.into())))
     }
 }
 

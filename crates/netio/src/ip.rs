@@ -3,6 +3,7 @@
 
 use crate::socket::request;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};
+use sheaf_wire::ethernet::HEADER_LEN;
 use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -56,17 +57,28 @@ pub fn is_exhausted(error: &io::Error) -> bool {
 
 /// The link address of interface `name`.
 pub fn mac(name: &str) -> io::Result<[u8; 6]> {
-    let mut request = request(name)?;
-    // SAFETY: SIOCGIFHWADDR reads and writes one ifreq, which lives through the call, and leaves
-    // the address member set.
-    let address = unsafe {
-        ioctl::siocgifhwaddr(any_socket()?.as_raw_fd(), &raw mut request)?;
-        request.ifr_ifru.ifru_hwaddr
-    };
+    let address = hardware_address(name)?;
     if address.sa_family != libc::ARPHRD_ETHER {
         return Err(io::Error::other(format!("{name} is no Ethernet interface; give one that is")));
     }
     Ok(std::array::from_fn(|at| address.sa_data[at] as u8))
+}
+
+/// Bytes of the link header that packets of interface `name` have: an Ethernet header or none.
+pub fn link_header(name: &str) -> io::Result<usize> {
+    let ethernet = [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK];
+    Ok(if ethernet.contains(&hardware_address(name)?.sa_family) { HEADER_LEN } else { 0 })
+}
+
+/// The kind of interface `name`, and its address in that kind's form.
+fn hardware_address(name: &str) -> io::Result<libc::sockaddr> {
+    let mut request = request(name)?;
+    // SAFETY: SIOCGIFHWADDR reads and writes one ifreq, which lives through the call, and leaves
+    // the address member set.
+    unsafe {
+        ioctl::siocgifhwaddr(any_socket()?.as_raw_fd(), &raw mut request)?;
+        Ok(request.ifr_ifru.ifru_hwaddr)
+    }
 }
 
 /// The names of all interfaces.

@@ -21,7 +21,6 @@
 //! * [`random`]: numbers that an attacker cannot guess;
 //! * [`raw`]: raw IP sockets;
 //! * [`raw_batch`]: many packets of raw IP sockets in one system call;
-//! * [`redirect`]: a detour for an interface's packets, which ends with its process;
 //! * [`scheduling`]: how soon the kernel lets a thread run;
 //! * [`segment`]: super-packets from the host cut to TCP segments;
 //! * [`socket`]: what several kinds of descriptors ask of the kernel alike;
@@ -52,7 +51,6 @@ pub mod qdisc;
 pub mod random;
 pub mod raw;
 pub mod raw_batch;
-pub mod redirect;
 pub mod scheduling;
 pub mod segment;
 pub mod socket;

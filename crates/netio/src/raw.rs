@@ -3,14 +3,14 @@
 //! The kernel routes what is sent over the interface's own routes and finds the link address; a
 //! host that listens for a protocol does not answer it with ICMP's "protocol unreachable".
 
-use crate::socket::set_option;
+use crate::socket::{self, set_option};
 use nix::libc;
 use nix::sys::socket::{SockaddrStorage, setsockopt, sockopt};
 use std::ffi::OsString;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 const ON: libc::c_int = 1;
 /// IPv6 header bytes.
@@ -31,15 +31,7 @@ pub struct RawSocket {
 impl RawSocket {
     /// For packets of `protocol` in IPv4, or IPv6 where `v6`, on interface `name`.
     pub fn open(name: &str, v6: bool, protocol: u8) -> io::Result<RawSocket> {
-        let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: a bare system call; nix knows no raw protocols.
-        let fd = unsafe { libc::socket(family, kind, i32::from(protocol)) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor is new and nobody else's.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let socket = socket::raw(v6, protocol)?;
         setsockopt(&socket, sockopt::BindToDevice, &OsString::from(name))?;
         let raw = RawSocket { socket, protocol, v6 };
         // The device's queue decides what is too much, as it does for other senders.

@@ -1,7 +1,8 @@
 //! What several kinds of descriptors ask of the kernel alike.
 
+use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// A request about interface `name` (at most 15 bytes), for ioctl(2); all but the name is zero.
 pub fn request(name: &str) -> io::Result<libc::ifreq> {
@@ -14,6 +15,13 @@ pub fn request(name: &str) -> io::Result<libc::ifreq> {
         *to = from as libc::c_char;
     }
     Ok(request)
+}
+
+/// Opens a raw socket for IP packets of `protocol`, IPv6 where `v6`, that never blocks.
+pub fn raw(v6: bool, protocol: u8) -> io::Result<OwnedFd> {
+    let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
+    let kind = Type::RAW.cloexec().nonblocking();
+    Ok(Socket::new(domain, kind, Some(Protocol::from(i32::from(protocol))))?.into())
 }
 
 /// Sets an option of a socket. `value` is a plain structure or number, as the option wants it.

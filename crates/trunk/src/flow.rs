@@ -4,6 +4,8 @@
 //! Both ends keep one entry per bucket of the hash, [`BUCKETS`] in all, however many flows there
 //! are; flows that share a bucket keep their order among each other, which costs little.
 
+use sheaf_wire::ethernet::HEADER_LEN;
+use sheaf_wire::flow::{FiveTuple, fold};
 use sheaf_wire::ip::Ip;
 
 /// Buckets of the hash.
@@ -22,28 +24,18 @@ impl Flow {
 
     /// The bucket of an IP packet, or (`ip` false) of an Ethernet frame.
     pub fn of_packet(packet: &[u8], ip: bool) -> Flow {
-        let (ethernet, packet) = match packet.split_at_checked(14).filter(|_| !ip) {
-            Some((header, rest)) => (mix(0, header), rest),
+        let (seed, packet) = match packet.split_at_checked(HEADER_LEN).filter(|_| !ip) {
+            Some((header, rest)) => (fold(0, header), rest),
             None => (0, packet),
         };
-        let Ok(view) = Ip::parse(packet) else { return Flow::of_hash(ethernet) };
-        let (from, to) = view.ports().unwrap_or_default();
-        let transport = u64::from(view.protocol().0) << 32 | u64::from(from) << 16 | u64::from(to);
-        Flow::of_hash(mix(ethernet ^ transport, view.addresses()))
+        let view = Ip::parse(packet);
+        Flow::of_hash(view.map_or(seed, |view| FiveTuple::of(&view).hash(seed)))
     }
 
     /// Its place in a table.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
-}
-
-/// Folds bytes into a hash, eight at a time.
-fn mix(seed: u64, bytes: &[u8]) -> u64 {
-    bytes.chunks(8).fold(seed, |hash, chunk| {
-        let word = chunk.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        (hash ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(29)
-    })
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@
 //!   that one alone, so a loss stalls the flow that it hit and no other.
 //! * *Loss known without a timer.* Each link keeps the order of its frames. A number that was not
 //!   received although every link in use has delivered a higher one is lost, and the frames that
-//!   wait for it go up immediately. Urgent frames overtake others on their link, so they say nothing about
-//!   these.
+//!   wait for it go up immediately. Urgent frames overtake others on their link, so they say
+//!   nothing about these.
 //! * *Bounds.* A ring of `window` numbers and a limit on bytes; when either is reached, the lowest
 //!   missing numbers are given up. Duplicates are known by one bit per number over two windows.
 //!   Numbers wrap at 32 bits. One stray number far away moves nothing (RFC 3550, appendix A.1);
@@ -199,15 +199,15 @@ impl Resequencer {
     }
 
     /// Hands up all that waited for `seq`, directly or in turn, and moves the expectation on.
-    /// `came`: it was worth waiting for.
-    fn follow(&mut self, seq: u32, came: bool, now: Instant) {
+    /// `rewarded`: it was worth waiting for.
+    fn follow(&mut self, seq: u32, rewarded: bool, now: Instant) {
         self.settled.push(seq);
         loop {
             while let Some(seq) = self.settled.pop() {
                 let mut waiter = self.window.take_waiters(seq);
                 while let Some(waiting) = waiter {
                     waiter = self.window.next_waiter(waiting);
-                    self.release(waiting, came, now);
+                    self.release(waiting, rewarded, now);
                 }
             }
             if !self.window.step() {
@@ -217,20 +217,20 @@ impl Resequencer {
             // The base has just come within reach of one that waits for all far before it …
             let far = base.wrapping_add(Predecessor::REACH - 1);
             if self.window.predecessor(far) == Some(Predecessor::Far) {
-                self.release(far, came, now);
+                self.release(far, rewarded, now);
             }
             // … and is itself a number that waited for all before it.
             if self.window.predecessor(base) == Some(Predecessor::All) {
-                self.release(base, came, now);
+                self.release(base, rewarded, now);
             }
         }
     }
 
     /// Hands up a frame that waits, if it still does.
-    fn release(&mut self, seq: u32, came: bool, now: Instant) {
+    fn release(&mut self, seq: u32, rewarded: bool, now: Instant) {
         if let Some((arrival, arrived)) = self.window.take(seq) {
             self.deadlines.set(self.window.place(seq), None);
-            if came {
+            if rewarded {
                 self.timers.rewarded(arrival.flow, now - arrived);
             }
             self.hand_up(arrival, false);

@@ -25,6 +25,7 @@ use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::{
     HEADER_LEN, MAX_LINKS, MIN_OPAQUE, Marker, Packing, Predecessor, Report, Repr, push,
 };
+use sheaf_wire::{dscp, ethernet, header};
 
 /// A link of a trunk, by the number [`Sender::add_link`] gave; below 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -427,17 +428,10 @@ impl Sender {
 /// network control (CS6, RFC 4594). Both ends look at the packet itself, so that the frame need not
 /// say it.
 pub(crate) fn is_urgent(packet: &[u8], ip: bool) -> bool {
-    const EF: u8 = 46;
-    const CS6: u8 = 48;
-    let packet = if ip { packet } else { packet.get(14..).unwrap_or_default() };
-    // Both versions have the class in the first two bytes; this is asked of every packet.
-    let Some(&[first, second]) = packet.first_chunk() else { return false };
-    let class = match first >> 4 {
-        4 => second,
-        6 => first << 4 | second >> 4,
-        _ => return false,
-    };
-    matches!(class >> 2, EF | CS6)
+    let packet = if ip { packet } else { packet.get(ethernet::HEADER_LEN..).unwrap_or_default() };
+    // This is asked of every packet, so the rest of the header is not checked.
+    let class = header::traffic_class(packet);
+    class.is_some_and(|class| matches!(class >> 2, dscp::EF | dscp::CS6))
 }
 
 fn bits(set: u16) -> impl Iterator<Item = usize> {

@@ -1,6 +1,6 @@
 //! What names a flow: two ends, and the way its data goes.
 
-use sheaf_wire::ip::{Ip, Version};
+use sheaf_wire::ip::Ip;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Which way a packet passes the interface on which the program hangs.
@@ -62,7 +62,7 @@ impl Key {
     /// The key of a packet that passes in `direction`; `None` without ports.
     pub(crate) fn of(packet: &Ip<'_>, direction: Direction) -> Option<Key> {
         let (source_port, destination_port) = packet.ports()?;
-        let (source, destination) = ends(packet);
+        let (source, destination) = (mapped(packet.source()), mapped(packet.destination()));
         Some(match direction {
             Direction::In => Key {
                 outside: source,
@@ -100,23 +100,4 @@ pub fn mapped(address: IpAddr) -> [u8; 16] {
 /// The address that [`mapped`] made these bytes of.
 pub fn unmapped(bytes: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(bytes).to_canonical()
-}
-
-fn ends(packet: &Ip<'_>) -> ([u8; 16], [u8; 16]) {
-    let addresses = packet.addresses();
-    let mut both = [[0; 16]; 2];
-    match packet.version() {
-        Version::V4 => {
-            for (end, bytes) in both.iter_mut().zip(addresses.chunks_exact(4)) {
-                end[10..12].fill(0xff);
-                end[12..].copy_from_slice(bytes);
-            }
-        }
-        Version::V6 => {
-            for (end, bytes) in both.iter_mut().zip(addresses.chunks_exact(16)) {
-                end.copy_from_slice(bytes);
-            }
-        }
-    }
-    (both[0], both[1])
 }

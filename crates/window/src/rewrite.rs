@@ -14,6 +14,9 @@ use crate::key::{Direction, FlowId, Key};
 use crate::lru::Lru;
 use crate::segment::{Segment, flag};
 use sheaf_stage::{Duration, Instant};
+use sheaf_wire::checksum::adjust;
+use sheaf_wire::ethernet::HEADER_LEN;
+use sheaf_wire::header::set_ce;
 use sheaf_wire::ip::{Ip, Protocol, Version};
 
 /// Flows (established connections) that the tables hold.
@@ -44,7 +47,7 @@ pub struct Passing {
 impl Passing {
     /// A single finished packet behind an Ethernet header.
     pub const fn plain(direction: Direction) -> Passing {
-        Passing { direction, partial: false, segments: 1, link: 14 }
+        Passing { direction, partial: false, segments: 1, link: HEADER_LEN as u32 }
     }
 }
 
@@ -230,7 +233,7 @@ impl Rewriter {
         let wire = passing.link + length;
         totals.wire += u64::from(wire);
         if self.marks(&view, wire, passing.direction, self.is_live(now)) {
-            mark(packet);
+            set_ce(packet);
             return Outcome::Marked;
         }
         Outcome::Kept
@@ -376,27 +379,8 @@ fn write_word(header: &mut [u8], at: usize, new: u16, partial: bool) {
     let old = u16::from_be_bytes([header[at], header[at + 1]]);
     header[at..at + 2].copy_from_slice(&new.to_be_bytes());
     if !partial {
-        update_checksum(&mut header[16..18], old, new);
+        adjust(&mut header[16..18], old, new);
     }
-}
-
-/// Sets the ECN field of an ECN-capable packet to 11 (RFC 3168 5).
-fn mark(packet: &mut [u8]) {
-    if packet[0] >> 4 == 6 {
-        packet[1] |= 0x30;
-        return;
-    }
-    let old = u16::from_be_bytes([packet[0], packet[1]]);
-    packet[1] |= 3;
-    let new = u16::from_be_bytes([packet[0], packet[1]]);
-    update_checksum(&mut packet[10..12], old, new);
-}
-
-/// Mends a checksum over a word that changed from `old` to `new` (RFC 1624, equation 3).
-fn update_checksum(field: &mut [u8], old: u16, new: u16) {
-    let checksum = u16::from_be_bytes([field[0], field[1]]);
-    let sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
-    field.copy_from_slice(&(!sheaf_wire::checksum::fold(sum)).to_be_bytes());
 }
 
 /// One direction of a connection in the table.

@@ -31,10 +31,15 @@ pub fn ipv4_header(header: &[u8]) -> u16 {
     !fold(sum(header, 0))
 }
 
-/// The checksum `checksum` after one word that it covers went from `before` to `after` (RFC 1624,
-/// equation 3). One that was wrong stays wrong.
-pub fn adjust(checksum: u16, before: u16, after: u16) -> u16 {
-    !fold(u32::from(!checksum) + u32::from(!before) + u32::from(after))
+/// Updates the checksum in `field`, two bytes, after one word that it covers went from `before` to
+/// `after` (RFC 1624, equation 3). One that was wrong stays wrong.
+///
+/// # Panics
+/// When `field` does not have two bytes.
+pub fn adjust(field: &mut [u8], before: u16, after: u16) {
+    let checksum = u16::from_be_bytes([field[0], field[1]]);
+    let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
+    field.copy_from_slice(&(!fold(sum)).to_be_bytes());
 }
 
 /// Whether the UDP or TCP checksum of `packet` is unfinished: equal to the folded sum of its
@@ -97,10 +102,18 @@ mod tests {
     #[test]
     fn an_adjusted_checksum_is_that_of_the_changed_header_and_a_wrong_one_stays_wrong() {
         let mut header = *b"\x45\0\0\x1c\0\0\x40\0\x3f\x11\0\0\x0a\x01\0\x01\x0a\x4d\0\x02";
-        let before = ipv4_header(&header);
+        let checksum = ipv4_header(&header);
+        let mut fields = [checksum, checksum ^ 0x100].map(u16::to_be_bytes);
         header[1] = 3;
-        assert_eq!(adjust(before, 0x4500, 0x4503), ipv4_header(&header));
-        assert_ne!(adjust(before ^ 0x100, 0x4500, 0x4503), ipv4_header(&header));
+        fields.iter_mut().for_each(|field| adjust(field, 0x4500, 0x4503));
+        let right = ipv4_header(&header).to_be_bytes();
+        assert_eq!(fields[0], right);
+        assert_ne!(fields[1], right);
+    }
+
+    #[test]
+    fn the_example_header_carries_the_right_checksum() {
+        assert_eq!(ipv4_header(&crate::ip::example_v4()), 0);
     }
 
     fn udp_with_pseudo_sum() -> Vec<u8> {

@@ -2,8 +2,13 @@
 //!
 //! * [`ip`]: a checked view of one IPv4 or IPv6 packet (headers by `etherparse`);
 //! * [`checksum`]: the Internet checksum, and finishing the unfinished ones that Linux hands out;
+//! * [`dscp`]: classes and their names;
 //! * [`ecn`]: congestion marks through a tunnel, RFC 6040;
+//! * [`ethernet`]: the header of an Ethernet frame;
+//! * [`flow`]: the five-tuple of a packet, and its hash;
+//! * [`header`]: the class of a packet, and congestion marks, in place;
 //! * [`meta`]: the meta packet: several IP packets in one;
+//! * [`prefix`]: prefixes of addresses;
 //! * [`trunk`]: frames on the links of a trunk.
 //!
 //! Bytes from the network never panic here; they are refused with a reason.
@@ -29,7 +34,12 @@
 //! ```
 
 pub mod checksum;
+pub mod dscp;
 pub mod ecn;
+pub mod ethernet;
+pub mod flow;
+pub mod header;
 pub mod ip;
 pub mod meta;
+pub mod prefix;
 pub mod trunk;

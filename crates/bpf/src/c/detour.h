@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <bpf/bpf_helpers.h>
 
-/* The mark of such packets, but for the number of their emulator (netio's redirect.rs). */
+/* The mark of such packets, but for the number of their emulator (redirect.rs). */
 #define DETOUR_MARK 0x5aeaf000
 #define DETOUR_MASK 0xfffff000
 

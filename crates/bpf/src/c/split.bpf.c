@@ -22,6 +22,7 @@
  * normal mode.
  */
 #include "sheaf.h"
+#include "line.h"
 
 #define AF_INET 2
 #define AF_INET6 10
@@ -34,8 +35,6 @@
 #define DISCOVERY_LAST 137
 #define PROTO_ICMPV6 58
 
-/* In tc_index: the packet comes out of the backlog of the CPU whose number is below it. */
-#define OUT_OF_LINE 0x8000
 #define CPUS 256 /* a power of two */
 /* What is in the backlog after so long was dropped there or by another program. In ns. */
 #define LOST 100000000

@@ -9,15 +9,16 @@ mod rules;
 mod status;
 mod words;
 
+use crate::words::{Spelling, help};
 pub use status::text;
 
-use crate::words::{Spelling, help};
 use anyhow::{Context, bail, ensure};
 use sheaf_daemon::control::{self, Error, Kind, Request, ServiceName};
 use sheaf_daemon::emulate::settings::Mode;
 use sheaf_daemon::emulate::{self, End, Settings, Status};
 use sheaf_daemon::say;
 use sheaf_emulator::Distribution;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Every form of the command line.
@@ -63,7 +64,7 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
                 say(&status::text(&status));
             }
         }
-        "stop" => drop(ask(&words::STOP.parse(rest)?.dev, &Request::Stop {})?),
+        "stop" => drop(ask(&words::STOP.parse(rest)?, &Request::Stop {})?),
         "dist" => {
             let words::Dist { log, out } = words::DIST.parse(rest)?;
             dist(&log, out.as_deref())?;
@@ -81,11 +82,16 @@ fn emulate(settings: &Settings) -> anyhow::Result<ExitCode> {
     let (status, end) = emulate::run(settings, words::parse_change(settings))?;
     let late = settings.audit && status.lateness.p99_us > settings.budget.as_micros() as f64;
     let quiet = matches!(settings.mode, Mode::Shell { .. }) && !settings.audit;
+    let print = |text: &str| match settings.mode {
+        // The standard output is the command's.
+        Mode::Shell { .. } => _ = writeln!(io::stderr(), "{}", text.trim_end()),
+        Mode::Link(_) | Mode::Dev { .. } => say(text),
+    };
     if !quiet {
-        say(&status::text(&status));
+        print(&status::text(&status));
     }
     if late {
-        say(&format!(
+        print(&format!(
             "over budget: p99 of lateness is {:.0} us, more than {} us",
             status.lateness.p99_us,
             settings.budget.as_micros()

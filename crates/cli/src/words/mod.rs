@@ -222,6 +222,9 @@ pub trait Spelling: Sync {
     fn check(&self, words: &[String]) -> Result<(), WordError>;
     /// Returns the candidates for the word behind `words`.
     fn next(&self, words: &[String]) -> Vec<complete::Candidate>;
+    /// Returns a line with each word of the grammar, in each of its forms.
+    #[cfg(test)]
+    fn examples(&self) -> Vec<String>;
 }
 
 impl<S: Default, T> Spelling for Grammar<S, T> {
@@ -235,5 +238,10 @@ impl<S: Default, T> Spelling for Grammar<S, T> {
 
     fn next(&self, words: &[String]) -> Vec<complete::Candidate> {
         self.expected(words)
+    }
+
+    #[cfg(test)]
+    fn examples(&self) -> Vec<String> {
+        self.lines()
     }
 }

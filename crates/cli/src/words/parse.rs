@@ -25,7 +25,7 @@ struct Walk<'w, S> {
     expected: Vec<Candidate>,
     /// The words of the group that has ended before the next word.
     ended: Vec<&'static str>,
-    /// Where each word of the grammar begins, values and groups apart.
+    /// The place where each word of the grammar begins, values and groups apart.
     begun: Vec<(&'static str, usize)>,
 }
 
@@ -78,6 +78,20 @@ impl<S: Default, T> Grammar<S, T> {
 }
 
 impl<S, T> Grammar<S, T> {
+    /// A line with each word, in each of its forms.
+    #[cfg(test)]
+    pub(super) fn lines(&self) -> Vec<String> {
+        let needed = self.operands.iter().filter(|part| !part.optional);
+        let operands: Vec<_> = needed.map(|part| part.example).collect();
+        let line = |entry: &Entry<S>, form: &Form<S>| {
+            let values: Vec<_> = form.parts.iter().map(|part| part.example).collect();
+            let (operands, values) = (operands.join(" "), values.join(" "));
+            format!("{operands} {} {values} {}", entry.name, form.group_example)
+        };
+        let forms = |entry: &'static Entry<S>| entry.forms.iter().map(move |form| (entry, form));
+        self.entries().flat_map(forms).map(|(entry, form)| line(entry, form)).collect()
+    }
+
     /// All words that may stand behind the operands.
     fn entries(&self) -> impl Iterator<Item = &'static Entry<S>> {
         self.sections.iter().flat_map(|section| section.entries)

@@ -2,9 +2,9 @@
 
 use super::Part;
 use anyhow::Context;
-use sheaf_daemon::prefix::Prefix;
 use sheaf_emulator::units;
 use sheaf_stage::Bitrate;
+use sheaf_wire::prefix::{self, Prefix};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -79,7 +79,9 @@ impl<S> Part<S> {
             Value::Class(_) => class(word).is_some(),
             Value::Classes(_) => units::classes(word).is_some(),
             Value::Mark(_) => mark(word).is_some(),
-            Value::Interface(_) | Value::File(_) | Value::Text(_) => true,
+            // A flag that stands too early is not taken for an interface.
+            Value::Interface(_) => !word.starts_with('-'),
+            Value::File(_) | Value::Text(_) => true,
             Value::Like(accepts, _) => accepts(word),
         }
     }
@@ -223,7 +225,7 @@ fn size(word: &str) -> Option<u64> {
 }
 
 fn prefixes(word: &str) -> Option<Vec<Prefix>> {
-    word.split(',').map(|prefix| Prefix::parse("", prefix).ok()).collect()
+    word.split(',').map(|prefix| prefix::parse(prefix).ok()).collect()
 }
 
 /// A port, or the first and the last of a range.

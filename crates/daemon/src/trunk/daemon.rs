@@ -31,7 +31,7 @@ use sheaf_netio::segment;
 use sheaf_netio::tun::{Offload, Tun};
 use sheaf_netio::{clock, ip, random};
 use sheaf_stage::{Duration, Instant};
-use sheaf_trunk::{Endpoint, EndpointConfig, Remote, Transmit};
+use sheaf_trunk::{Endpoint, EndpointConfig, Received, Remote, Transmit};
 use sheaf_wire::trunk::HEADER_LEN;
 use std::io;
 
@@ -297,9 +297,13 @@ impl Daemon {
         let (endpoint, member) = (&mut self.endpoint, &mut self.members[index]);
         let Some(carrier) = member.carrier.take() else { return };
         let now = clock::now();
-        // What was refused is counted by the endpoint.
+        // Refused frames are counted by the endpoint.
+        let (id, moved) = (member.id, &mut member.moved);
         let each = |from: &Address, frame: &[u8]| {
-            endpoint.handle_frame(member.id, End::of(from), frame, now);
+            let received = endpoint.handle_frame(id, End::of(from), frame, now);
+            if let Received::Accepted { new_address: Some(end), .. } = received {
+                *moved = Some(end);
+            }
         };
         let result = self.inbox.receive(&carrier, each);
         // What the socket tells of earlier sending is no reason to close it.
@@ -357,7 +361,10 @@ impl Daemon {
             let what = if established { "the other end answers" } else { "the other end is gone" };
             tracing::info!("trunk {name}: {what}");
         }
-        for (member, told) in self.members.iter().zip(&mut self.told) {
+        for (member, told) in self.members.iter_mut().zip(&mut self.told) {
+            if let Some(end) = member.moved.take() {
+                tracing::info!("trunk {name}: link {}: the other end is at {end}", member.spec);
+            }
             let up = self.endpoint.link_stats(member.id, now).is_some_and(|link| link.up);
             if std::mem::replace(told, up) != up {
                 let state = if up { "up" } else { "down" };

@@ -75,6 +75,8 @@ pub struct Member {
     pub unsent: u64,
     /// The address of the other end, where it was given and is found.
     pub found: Option<End>,
+    /// A new address of the other end that was learned and not logged.
+    pub moved: Option<End>,
     /// The interface that the socket is bound to; 0 for none.
     index: u32,
     /// The interface has a queueing discipline; the socket once had unsent frames.
@@ -96,6 +98,7 @@ impl Member {
             carrier: None,
             unsent: 0,
             found: None,
+            moved: None,
             index: 0,
             has_discipline: false,
             had_unsent: false,

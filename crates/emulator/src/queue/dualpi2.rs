@@ -12,11 +12,11 @@ use super::{Limit, Queue, QueueContext, Row, Ticks};
 use crate::accounting::Backlog;
 use crate::cause::Cause;
 use crate::error::ConfigError;
-use crate::mark::ecn;
 use crate::packet::Packet;
 use crate::random::factors;
 use sheaf_stage::{DropReason, Duration, Instant};
 use sheaf_wire::ecn::Ecn;
+use sheaf_wire::header;
 
 /// A DualPI2 queue; the defaults are those of the RFC's appendix A.
 #[derive(Clone, Debug, PartialEq)]
@@ -219,7 +219,7 @@ impl Queue for DualPi2 {
     }
 
     fn admit(&mut self, packet: Packet, context: &mut QueueContext<'_>) {
-        match ecn(&packet.bytes, context.ip) {
+        match header::ecn(packet.after_link(context.ip)) {
             Ecn::Ect1 | Ecn::Ce => self.l4s.row.push(packet),
             Ecn::NotEct | Ecn::Ect0 => self.classic.row.push(packet),
         }

@@ -95,7 +95,7 @@ impl FqCodel {
     }
 
     fn index(&self, packet: &Packet, context: &QueueContext<'_>) -> u32 {
-        let hash = flow_hash(&packet.bytes, context.ip, context.dice);
+        let hash = flow_hash(packet, context.ip, context.dice);
         // The high half of the product spreads the hash evenly over any number of flows.
         ((u128::from(hash) * u128::from(self.config.flows)) >> 64) as u32
     }

@@ -10,7 +10,6 @@ use super::{Limit, Queue, QueueContext, Row};
 use crate::accounting::Backlog;
 use crate::cause::Cause;
 use crate::error::ConfigError;
-use crate::mark::class;
 use crate::packet::Packet;
 use sheaf_stage::DropReason;
 
@@ -69,7 +68,7 @@ impl Gred {
 
     /// The virtual queue of a packet; one that is not IP counts as DSCP 0.
     fn index(&self, packet: &Packet, context: &QueueContext<'_>) -> u8 {
-        let dscp = class(&packet.bytes, context.ip).unwrap_or(0) >> 2;
+        let dscp = packet.dscp(context.ip);
         self.config.by_dscp[usize::from(dscp)]
     }
 

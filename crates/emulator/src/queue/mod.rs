@@ -8,6 +8,7 @@
 //! * [`dualpi2`]: low latency for scalable senders;
 //! * [`drr`], [`wf2q`]: [`weighted`] shares between queues.
 
+mod any;
 pub mod codel;
 pub mod drr;
 pub mod dualpi2;
@@ -25,18 +26,11 @@ use crate::cause::Cause;
 use crate::error::ConfigError;
 use crate::packet::Packet;
 use crate::random::{Dice, Purpose};
-use codel::{CodelConfig, CodelQueue};
-use drr::Drr;
-use dualpi2::{DualPi2, DualPi2Config};
-use fifo::{Fifo, FifoConfig};
-use fq_codel::{FqCodel, FqCodelConfig};
-use gred::{Gred, GredConfig};
-use pie::{Pie, PieConfig};
-use red::{Red, RedConfig};
 use sheaf_stage::{DropReason, Duration, Instant};
 use std::collections::VecDeque;
-use weighted::WeightedConfig;
-use wf2q::Wf2q;
+
+pub(crate) use any::AnyQueue;
+pub use any::QueueConfig;
 
 /// A bound on a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,57 +54,6 @@ impl Limit {
         match self {
             Limit::Packets(0) | Limit::Bytes(0) => Err(ConfigError::Zero { option: "limit" }),
             _ => Ok(()),
-        }
-    }
-}
-
-/// Management of the rate queue.
-#[derive(Clone, Debug, PartialEq)]
-pub enum QueueConfig {
-    /// First in, first out.
-    Fifo(FifoConfig),
-    /// Random early detection.
-    Red(RedConfig),
-    /// RED with a curve for each class.
-    Gred(GredConfig),
-    /// CoDel (RFC 8289).
-    Codel(CodelConfig),
-    /// PIE (RFC 8033).
-    Pie(PieConfig),
-    /// FQ-CoDel (RFC 8290).
-    FqCodel(FqCodelConfig),
-    /// DualPI2 (RFC 9332).
-    DualPi2(DualPi2Config),
-    /// Deficit round robin between queues.
-    Drr(WeightedConfig),
-    /// WF2Q+ between queues.
-    Wf2q(WeightedConfig),
-}
-
-impl Default for QueueConfig {
-    /// As tc-netem(8): 1000 packets, tail drop.
-    fn default() -> Self {
-        QueueConfig::Fifo(FifoConfig::default())
-    }
-}
-
-impl QueueConfig {
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        match self {
-            QueueConfig::Fifo(config) => config.limit.check(),
-            QueueConfig::Red(config) => {
-                config.limit.check()?;
-                config.curve.check()
-            }
-            QueueConfig::Gred(config) => config.check(),
-            QueueConfig::Codel(config) => {
-                config.limit.check()?;
-                config.params.check()
-            }
-            QueueConfig::Pie(config) => config.check(),
-            QueueConfig::FqCodel(config) => config.check(),
-            QueueConfig::DualPi2(config) => config.check(),
-            QueueConfig::Drr(config) | QueueConfig::Wf2q(config) => config.check(),
         }
     }
 }
@@ -177,89 +120,6 @@ macro_rules! one_row {
     };
 }
 use one_row;
-
-/// A queue of any kind.
-#[derive(Debug)]
-pub(crate) enum AnyQueue {
-    Fifo(Fifo),
-    Red(Red),
-    Gred(Gred),
-    Codel(CodelQueue),
-    Pie(Pie),
-    FqCodel(FqCodel),
-    DualPi2(DualPi2),
-    Drr(Drr),
-    Wf2q(Wf2q),
-}
-
-/// Calls the same method on whichever queue it is.
-macro_rules! each {
-    ($self:expr, $queue:ident => $call:expr) => {
-        match $self {
-            AnyQueue::Fifo($queue) => $call,
-            AnyQueue::Red($queue) => $call,
-            AnyQueue::Gred($queue) => $call,
-            AnyQueue::Codel($queue) => $call,
-            AnyQueue::Pie($queue) => $call,
-            AnyQueue::FqCodel($queue) => $call,
-            AnyQueue::DualPi2($queue) => $call,
-            AnyQueue::Drr($queue) => $call,
-            AnyQueue::Wf2q($queue) => $call,
-        }
-    };
-}
-
-impl AnyQueue {
-    pub fn new(config: &QueueConfig) -> Self {
-        match config.clone() {
-            QueueConfig::Fifo(config) => AnyQueue::Fifo(Fifo::new(config)),
-            QueueConfig::Red(config) => AnyQueue::Red(Red::new(config)),
-            QueueConfig::Gred(config) => AnyQueue::Gred(Gred::new(config)),
-            QueueConfig::Codel(config) => AnyQueue::Codel(CodelQueue::new(config)),
-            QueueConfig::Pie(config) => AnyQueue::Pie(Pie::new(config)),
-            QueueConfig::FqCodel(config) => AnyQueue::FqCodel(FqCodel::new(config)),
-            QueueConfig::DualPi2(config) => AnyQueue::DualPi2(DualPi2::new(config)),
-            QueueConfig::Drr(config) => AnyQueue::Drr(Drr::new(config)),
-            QueueConfig::Wf2q(config) => AnyQueue::Wf2q(Wf2q::new(config)),
-        }
-    }
-
-    /// Takes other parameters, or becomes another kind of queue; nothing that waits is lost. A
-    /// queue with one row keeps what it has learnt; others begin anew with the packets they held.
-    pub fn change(&mut self, config: &QueueConfig, context: &mut QueueContext<'_>) {
-        match (&mut *self, config) {
-            (AnyQueue::Fifo(queue), QueueConfig::Fifo(config)) => queue.config = config.clone(),
-            (AnyQueue::Red(queue), QueueConfig::Red(config)) => queue.config = config.clone(),
-            (AnyQueue::Codel(queue), QueueConfig::Codel(config)) => queue.config = config.clone(),
-            (AnyQueue::Pie(queue), QueueConfig::Pie(config)) => queue.config = config.clone(),
-            (AnyQueue::DualPi2(queue), QueueConfig::DualPi2(config)) => {
-                queue.config = config.clone();
-            }
-            _ => {
-                let mut old = std::mem::replace(self, AnyQueue::new(config));
-                while let Some(packet) = each!(&mut old, queue => queue.take()) {
-                    each!(self, queue => queue.admit(packet, context));
-                }
-            }
-        }
-    }
-
-    pub fn enqueue(
-        &mut self,
-        packet: Packet,
-        context: &mut QueueContext<'_>,
-    ) -> Result<(), DropReason> {
-        each!(self, queue => queue.enqueue(packet, context))
-    }
-
-    pub fn dequeue(&mut self, context: &mut QueueContext<'_>) -> Option<Packet> {
-        each!(self, queue => queue.dequeue(context))
-    }
-
-    pub fn backlog(&self) -> Backlog {
-        each!(self, queue => queue.backlog())
-    }
-}
 
 /// Packets in a row, with their bytes counted.
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! RED as tc-red(8) has it: what is left out follows from the rest.
+//! RED as tc-red(8) has it: parameters that are left out follow from the others.
 //!
 //! max is a quarter of limit, min a third of max, burst (2 · min + max) / (3 · avpkt), probability
 //! 0.02; bandwidth is the link's rate, or 10 Mbit/s.
@@ -69,9 +69,9 @@ impl RedParameters {
     }
 }
 
-/// Returns the weight with which a burst of so many packets into an empty queue is not dropped from:
-/// burst + 1 - min / avpkt = (1 - (1 - w)^burst) / w (Floyd and Jacobson 1993, section 6), a power of
-/// two as in tc.
+/// Returns the weight with which no packet of a burst of this length into an empty queue is dropped.
+/// It solves `burst + 1 - min / avpkt = (1 - (1 - w)^burst) / w` (Floyd and Jacobson 1993, section
+/// 6), and is a power of two as in tc.
 fn weight(min: u64, burst: u64, mean_packet: u64) -> Result<f64, ConfigError> {
     let (burst, room) = (burst as f64, burst as f64 + 1.0 - min as f64 / mean_packet as f64);
     let fits = |weight: &f64| room <= (1.0 - (1.0 - weight).powf(burst)) / weight;

@@ -4,7 +4,6 @@ use super::{Limit, QueueContext, Row};
 use crate::accounting::Backlog;
 use crate::cause::Cause;
 use crate::error::ConfigError;
-use crate::mark::class;
 use crate::packet::Packet;
 use sheaf_stage::DropReason;
 
@@ -83,7 +82,7 @@ impl Classes {
 
     fn index(&self, packet: &Packet, context: &QueueContext<'_>) -> usize {
         let queue = match &self.config.by_dscp {
-            Some(queues) => queues[usize::from(class(&packet.bytes, context.ip).unwrap_or(0) >> 2)],
+            Some(queues) => queues[usize::from(packet.dscp(context.ip))],
             None => packet.queue,
         };
         usize::from(queue).min(self.rows.len() - 1)

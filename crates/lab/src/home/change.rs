@@ -3,7 +3,6 @@
 //! Both are rates on the wire: the emulator's counts whole frames with their link headers, and so
 //! does the program of `sheaf window`.
 
-use super::measure::LOOK;
 use super::plan::{Scenario, Treatment};
 use super::testbed::Testbed;
 use super::traffic::wait_until;
@@ -12,6 +11,8 @@ use crate::view::Axis;
 use sheaf_stage::{Duration, Instant};
 use std::path::Path;
 
+/// Time between two looks at the bottleneck.
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 /// So long after a change the capacity is to be known again.
 const SETTLED: Duration = Duration::from_secs(5);
 

@@ -1,6 +1,6 @@
 //! One point, in real time.
 
-use super::change::{self, Known};
+use super::change::{self, Known, LOOK};
 use super::plan::{CapacityName, Plan, QueueName, Role, Scenario, Treatment};
 use super::testbed::Testbed;
 use super::traffic::{Bulk, Quality, Streams, wait_until};
@@ -10,8 +10,6 @@ use sheaf_netio::clock;
 use sheaf_stage::{Duration, Instant};
 use std::path::Path;
 
-/// Between two looks at the bottleneck.
-pub(super) const LOOK: Duration = Duration::from_millis(500);
 /// Points of a curve, at most; a longer one is thinned.
 const POINTS: usize = 2_000;
 

@@ -5,6 +5,7 @@ use crate::measured::Spot;
 use crate::sheet::Sheet;
 use serde::{Deserialize, Serialize};
 use sheaf_stage::{Bitrate, Duration};
+use sheaf_wire::ethernet::HEADER_LEN;
 
 /// Tests of links.
 pub type Plan = Sheet<Scenario, Treatment>;
@@ -13,12 +14,10 @@ pub type Plan = Sheet<Scenario, Treatment>;
 pub const PAYLOAD: usize = 1470;
 /// The same with UDP and IP headers: UiO divides by it to get the length of a queue.
 pub const PACKET: usize = PAYLOAD + 28;
-/// Bytes of Ethernet's header.
-pub const ETHERNET: usize = 14;
 /// Preamble, checksum and gap of an Ethernet frame, which a cable carries, too.
 pub const LINE: usize = 24;
 /// What one test packet costs on a cable.
-pub const ON_WIRE: usize = PACKET + ETHERNET + LINE;
+pub const ON_WIRE: usize = PACKET + HEADER_LEN + LINE;
 /// Packets of one point at most: the arrival of each is kept until the end.
 const MOST: f64 = 1e8;
 /// UDP is offered at this multiple of the rate, counted on the wire.

@@ -1,13 +1,14 @@
 //! The engine under a virtual clock: two hosts, and one [`Link`] each way between them.
 
 use super::outcome::{self, Transfer};
-use super::plan::{ETHERNET, LINE, PACKET, Point, Shaper, Test};
+use super::plan::{LINE, PACKET, Point, Shaper, Test};
 use crate::measured::Measured;
 use crate::tcp;
 use sheaf_emulator::queue::fifo::FifoConfig;
 use sheaf_emulator::{Delay, Limit, Link, LinkConfig, Overhead, Packet, QueueConfig};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
 use sheaf_stage::{Duration, Instant, Stage};
+use sheaf_wire::ethernet::HEADER_LEN;
 use std::net::Ipv4Addr;
 
 const LEFT: NodeId = NodeId(0);
@@ -183,7 +184,7 @@ fn config(point: &Point) -> LinkConfig {
     LinkConfig {
         rate: point.rate,
         // Simulated packets begin with IP.
-        overhead: Overhead { packet: (ETHERNET + LINE) as i32, ..Overhead::default() },
+        overhead: Overhead { packet: (HEADER_LEN + LINE) as i32, ..Overhead::default() },
         queue: QueueConfig::Fifo(FifoConfig {
             limit: Limit::Packets(point.limit),
             ..FifoConfig::default()

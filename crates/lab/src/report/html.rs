@@ -1,7 +1,7 @@
 //! The report: one HTML file that opens from disk and needs no network.
 
 use super::chart::{Drawing, Line};
-use super::shown;
+use super::number::shown;
 use crate::measured::unique;
 use crate::result::{Curve, RunResult};
 use crate::view::Chart;

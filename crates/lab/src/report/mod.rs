@@ -3,6 +3,7 @@
 
 mod chart;
 mod html;
+mod number;
 mod terminal;
 
 use crate::result::RunResult;
@@ -47,17 +48,4 @@ fn write_rows(result: &RunResult, file: &Path) -> anyhow::Result<()> {
         csv.write_record(place.into_iter().chain(numbers))?;
     }
     Ok(csv.flush()?)
-}
-
-/// A number for people: about four digits.
-fn shown(value: f64) -> String {
-    let digits = match value.abs() {
-        _ if value.fract() == 0.0 => 0,
-        size if size >= 1000.0 => 0,
-        size if size >= 10.0 => 2,
-        size if size >= 1.0 => 3,
-        size if size >= 0.01 => 4,
-        _ => return format!("{value:.2e}"),
-    };
-    format!("{value:.digits$}")
 }

@@ -1,6 +1,6 @@
 //! The result as tables for the terminal.
 
-use super::shown;
+use super::number::shown;
 use crate::result::RunResult;
 use std::fmt::Write;
 

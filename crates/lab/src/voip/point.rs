@@ -6,6 +6,9 @@ use sheaf_voice::source::{Pattern, Source};
 use std::net::Ipv4Addr;
 use std::ops::Range;
 
+/// The port that all calls use, as RTP does by convention.
+pub const RTP_PORT: u16 = 5004;
+
 /// Everything that an engine needs to run one point.
 #[derive(Clone, Debug)]
 pub struct Point {

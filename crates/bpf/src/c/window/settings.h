@@ -19,6 +19,13 @@ struct setting {
 	__u8 pad[2];
 };
 
+/* No map has this structure, so its type is not in the object, where a test of user space would find
+ * it (window_layout.rs). */
+_Static_assert(sizeof(struct setting) == 44, "as in window_layout.rs");
+_Static_assert(__builtin_offsetof(struct setting, value) == 36, "as in window_layout.rs");
+_Static_assert(__builtin_offsetof(struct setting, direction) == 40, "as in window_layout.rs");
+_Static_assert(__builtin_offsetof(struct setting, quic) == 41, "as in window_layout.rs");
+
 /* Whether the flow is known. */
 static __always_inline bool set_window(const struct setting *setting, const struct control *settings)
 {

@@ -223,8 +223,8 @@ pub fn parse_change(settings: &Settings) -> Parse<Change> {
             "reverse is for the other direction, which is not emulated; leave it out"
         );
         let Some(name) = draft.pipe.clone() else {
-            let links = draft.both(header, directory)?;
-            return Ok(Parsed::new(Change::Links(Box::new(links))));
+            let links = Box::new(draft.both(header, directory)?);
+            return Ok(Parsed::new(Change::Links(links)));
         };
         ensure!(pipes, "there are no pipes here; leave out pipe {name}");
         ensure!(!draft.reverse, "a pipe has one direction; leave out reverse");
@@ -291,10 +291,10 @@ pub static SHOW: Grammar<Show, Show> = Grammar {
 };
 
 /// `sheaf emulate stop`.
-pub static STOP: Grammar<Show, Show> = Grammar {
+pub static STOP: Grammar<String, String> = Grammar {
     command: "emulate stop",
-    about: "ends it, as Ctrl-C does",
-    operands: &[part("IF", "eth0", Value::Interface(set!(|d, dev| d.dev = dev.to_owned())))],
+    about: "ends it as Ctrl-C does",
+    operands: &[part("IF", "eth0", Value::Interface(set!(|dev, word| *dev = word.to_owned())))],
     operand_help: "",
     operand_about: "",
     sections: &[],

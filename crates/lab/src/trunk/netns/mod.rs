@@ -22,6 +22,7 @@ use sheaf_medium::{Frame, Medium, RadioId, To};
 use sheaf_netio::clock;
 use sheaf_netio::poller::Poller;
 use sheaf_stage::{Duration, Instant, Stage};
+use sheaf_wire::ethernet::HEADER_LEN;
 use station::Station;
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -29,8 +30,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Time between probes.
 const PROBE: Duration = Duration::from_millis(50);
-/// Bytes of an Ethernet header.
-const ETHERNET: usize = 14;
 
 /// Runs one point in real time. Needs root.
 ///
@@ -166,7 +165,7 @@ impl Bed {
                         continue;
                     }
                     let to = RadioId(radio as u32 ^ 1);
-                    let bytes = (len - ETHERNET) as u32;
+                    let bytes = (len - HEADER_LEN) as u32;
                     let now = Instant::ZERO + (clock::now() - start);
                     let payload = frame.to_vec();
                     let frame = Frame { from, to: To::Radio(to), bytes, payload };

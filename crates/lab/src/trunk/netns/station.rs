@@ -7,6 +7,7 @@ use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
 use sheaf_stage::Duration;
 use sheaf_trunk::Scheduler;
+use sheaf_wire::ethernet::HEADER_LEN;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::unix::process::CommandExt;
@@ -82,7 +83,7 @@ impl Station {
     /// Whether an Ethernet frame goes to the other end, and to no group.
     pub fn is_for_peer(&self, frame: &[u8]) -> bool {
         let to = frame.get(..6).unwrap_or_default();
-        frame.len() > super::ETHERNET
+        frame.len() > HEADER_LEN
             && (0..self.radios.len()).any(|radio| *to == mac(radio, 1 - self.end))
     }
 

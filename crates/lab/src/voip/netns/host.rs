@@ -9,6 +9,7 @@ use sheaf_bpf::{Controller, Split};
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::tap::Tap;
 use sheaf_stage::Instant;
+use sheaf_wire::ethernet::HEADER_LEN;
 use sheaf_wire::meta::Outer;
 use std::io;
 use std::net::UdpSocket;
@@ -95,7 +96,7 @@ pub(super) fn destination(frame: &[u8], hosts: usize) -> Option<usize> {
 
 /// Bytes of IP in an Ethernet frame.
 pub(super) fn ip_len(frame: &[u8]) -> u32 {
-    frame.len().saturating_sub(14) as u32
+    frame.len().saturating_sub(HEADER_LEN) as u32
 }
 
 /// Interface, address, neighbours, routes and socket.
@@ -123,7 +124,7 @@ fn set_up(point: &Point, index: usize) -> io::Result<(Tap, UdpSocket)> {
             run(&format!("route add {to} via {} dev {RADIO} onlink", point::address(via)))?;
         }
     }
-    let socket = UdpSocket::bind((point::address(index), super::RTP_PORT))?;
+    let socket = UdpSocket::bind((point::address(index), point::RTP_PORT))?;
     socket.set_nonblocking(true)?;
     Ok((tap, socket))
 }

@@ -26,7 +26,6 @@ use std::os::fd::BorrowedFd;
 
 /// Time for packets that are on their way when the measurement ends.
 const DRAIN: Duration = Duration::from_secs(2);
-const RTP_PORT: u16 = 5004;
 
 /// A talker and its listener.
 struct Call {
@@ -79,7 +78,7 @@ impl<'a> Testbed<'a> {
             due.set(index as u32, Some(next));
             calls.push(Call {
                 from: flow.from,
-                to: SocketAddrV4::new(point::address(flow.to), RTP_PORT),
+                to: SocketAddrV4::new(point::address(flow.to), point::RTP_PORT),
                 source,
                 next,
                 number: 0,

@@ -4,7 +4,7 @@
 //! arrives. What it sends goes to its radio's transmit queue directly, or through an
 //! [`Aggregator`] that is told when the radio has finished with a frame, as on the netns engine.
 
-use super::Message;
+use super::message::Message;
 use crate::voip::point::{self, Mode, Point};
 use sheaf_aggregate::{Aggregator, Device, Frame, Hop, HopId, Outbound, Splitter, Stats};
 use sheaf_sim::{NodeId, Outbox};

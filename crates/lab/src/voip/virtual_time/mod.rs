@@ -4,11 +4,13 @@
 //! clock: the same point gives the same outcome to the byte.
 
 mod host;
+mod message;
 mod traffic;
 
 use crate::voip::outcome::Outcome;
 use crate::voip::point::Point;
 use host::Host;
+use message::Message;
 use sheaf_medium::{Frame, Medium, RadioId, To};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
 use sheaf_stage::{Duration, Instant, Stage};
@@ -16,18 +18,6 @@ use traffic::{Listeners, Talkers};
 
 /// Time for packets that are on their way when the measurement ends.
 const DRAIN: Duration = Duration::from_secs(2);
-
-/// What the nodes say to each other.
-enum Message {
-    /// An IP packet for a host: from its own talker or from its radio.
-    Packet(Vec<u8>),
-    /// To a host: its radio has finished with a frame, delivered or not.
-    Finished,
-    /// To the medium: a packet from one host's radio to another's.
-    Send { from: usize, to: usize, packet: Vec<u8> },
-    /// To the listeners: a packet has arrived where it was sent to.
-    Heard(Vec<u8>),
-}
 
 /// A node of the simulation.
 enum Actor {

@@ -1,6 +1,6 @@
 //! The talkers and the listeners of the simulated testbed.
 
-use super::Message;
+use super::message::Message;
 use crate::voip::outcome::FlowReport;
 use crate::voip::point::{self, Point};
 use sheaf_sim::{NodeId, Outbox};
@@ -10,9 +10,6 @@ use sheaf_voice::meter::Meter;
 use sheaf_voice::packet::Stamp;
 use sheaf_voice::source::Source;
 use sheaf_wire::ip::Ip;
-
-/// The port that all calls use, as RTP does by convention.
-const RTP_PORT: u16 = 5004;
 
 /// All talkers.
 pub(super) struct Talkers {
@@ -72,7 +69,7 @@ impl Talker {
         let (from, to) = (point::address(self.from).octets(), point::address(self.to).octets());
         let mut packet = Vec::with_capacity(28 + payload.len());
         etherparse::PacketBuilder::ipv4(from, to, 64)
-            .udp(RTP_PORT, RTP_PORT)
+            .udp(point::RTP_PORT, point::RTP_PORT)
             .write(&mut packet, &payload)
             .expect("a voice packet fits");
         self.measured += u64::from(self.next >= self.measured_from);

@@ -1,0 +1,187 @@
+//! Which figure of which report is which metric.
+//!
+//! Names follow Prometheus's rules: base units (seconds, bytes, ratios from 0 to 1), the unit last,
+//! and `_total` behind a counter, which [`super::text`] adds.
+
+/// How a figure moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moves {
+    /// Only up, until its service starts anew.
+    Counter,
+    /// Up and down.
+    Gauge,
+}
+
+/// A figure of a report.
+#[derive(Debug)]
+pub struct Metric {
+    /// The kind of service.
+    pub kind: &'static str,
+    /// Its name without `_total`.
+    pub name: &'static str,
+    /// How it moves.
+    pub moves: Moves,
+    /// Its unit, with which the name ends; empty for a number of things.
+    pub unit: &'static str,
+    /// What it says, in a line.
+    pub help: &'static str,
+    /// Where it is in the report: a JSON pointer in which `*` stands for each member of an object
+    /// or an array. False is 0, true is 1.
+    pub pointer: &'static str,
+    /// A label for each `*`: its name, and the member of the element that has the value. Empty: the
+    /// key of the object.
+    pub labels: &'static [(&'static str, &'static str)],
+    /// Factor from the report's unit.
+    pub scale: f64,
+}
+
+const MILLI: f64 = 1e-3;
+const MICRO: f64 = 1e-6;
+/// Bytes in a bit.
+const BITS: f64 = 0.125;
+
+const HOP: &[(&str, &str)] = &[("hop", "")];
+const REASON: &[(&str, &str)] = &[("reason", "")];
+const LINK: &[(&str, &str)] = &[("link", "link")];
+const DIRECTION: &[(&str, &str)] = &[("direction", "direction")];
+const EMULATED: &[(&str, &str)] = &[("link", "")];
+const CAUSE: &[(&str, &str)] = &[("link", ""), ("cause", "")];
+const SECTION: &[(&str, &str)] = &[("section", "section")];
+
+use Moves::{Counter, Gauge};
+
+macro_rules! metrics {
+    ($($kind:literal $name:literal $moves:ident $unit:literal $pointer:literal $labels:expr,
+       $scale:expr, $help:literal;)*) => {
+        &[$(Metric {
+            kind: $kind,
+            name: concat!("sheaf_", $name),
+            moves: $moves,
+            unit: $unit,
+            help: $help,
+            pointer: $pointer,
+            labels: $labels,
+            scale: $scale,
+        }),*]
+    };
+}
+
+/// All metrics; those of a name stand together.
+pub const METRICS: &[Metric] = metrics! {
+    "run" "section_at_work" Gauge "" "/sections/*/at_work" SECTION, 1.0,
+        "Whether the section of the file is at work";
+    "run" "section_restarts" Counter "" "/sections/*/restarts" SECTION, 1.0,
+        "Times that the process of the section was started again";
+    "aggregate" "aggregate_uptime_seconds" Gauge "seconds" "/seconds" &[], 1.0,
+        "Time since the start";
+    "aggregate" "aggregate_held_frames" Gauge "" "/held_frames" &[], 1.0,
+        "Frames that wait now";
+    "aggregate" "aggregate_packets" Counter "" "/hops/*/aggregated_packets" HOP, 1.0,
+        "Packets that left in meta packets";
+    "aggregate" "aggregate_bytes" Counter "bytes" "/hops/*/aggregated_bytes" HOP, 1.0,
+        "Bytes of the packets that left in meta packets";
+    "aggregate" "aggregate_meta_packets" Counter "" "/hops/*/meta_packets" HOP, 1.0,
+        "Meta packets sent";
+    "aggregate" "aggregate_meta_bytes" Counter "bytes" "/hops/*/aggregated_bytes_on_network" HOP, 1.0,
+        "Bytes of the meta packets sent, with their headers";
+    "aggregate" "aggregate_alone_packets" Counter "" "/hops/*/unaggregated_packets" HOP, 1.0,
+        "Packets that could have been aggregated and left alone";
+    "aggregate" "aggregate_alone_bytes" Counter "bytes" "/hops/*/unaggregated_bytes" HOP, 1.0,
+        "Bytes of the packets that left alone";
+    "aggregate" "aggregate_probes" Counter "" "/hops/*/probes" HOP, 1.0,
+        "Probes sent";
+    "aggregate" "split_packets" Counter "" "/split/*" REASON, 1.0,
+        "Packets that the splitter saw, by what became of them";
+    "trunk" "trunk_uptime_seconds" Gauge "seconds" "/seconds" &[], 1.0,
+        "Time since the start";
+    "trunk" "trunk_established" Gauge "" "/established" &[], 1.0,
+        "Whether both ends accept each other";
+    "trunk" "trunk_sent_packets" Counter "" "/packets_sent" &[], 1.0,
+        "Packets from the host that left, copies included";
+    "trunk" "trunk_delivered_packets" Counter "" "/packets_delivered" &[], 1.0,
+        "Packets handed to the host";
+    "trunk" "trunk_dropped_packets" Counter "" "/dropped/*" REASON, 1.0,
+        "Packets from the host that were dropped";
+    "trunk" "trunk_waiting_packets" Gauge "" "/waiting" &[], 1.0,
+        "Packets from the host that wait";
+    "trunk" "trunk_late_frames" Counter "" "/late" &[], 1.0,
+        "Frames that arrived after they had been given up";
+    "trunk" "trunk_lost_frames" Counter "" "/given_up" &[], 1.0,
+        "Frames that were given up";
+    "trunk" "trunk_duplicate_frames" Counter "" "/duplicates" &[], 1.0,
+        "Frames that arrived twice";
+    "trunk" "trunk_refused_frames" Counter "" "/refused" &[], 1.0,
+        "Frames that could not be parsed";
+    "trunk" "trunk_reorder_timer_seconds" Gauge "seconds" "/reorder_timer_ms" &[], MILLI,
+        "Longest reordering timer of all flows";
+    "trunk" "trunk_link_up" Gauge "" "/links/*/up" LINK, 1.0,
+        "Whether the other end responds over the link";
+    "trunk" "trunk_link_carrier" Gauge "" "/links/*/carrier" LINK, 1.0,
+        "Whether the interface of the link works";
+    "trunk" "trunk_link_used" Gauge "" "/links/*/used" LINK, 1.0,
+        "Whether the link takes packets";
+    "trunk" "trunk_link_rate_bytes_per_second" Gauge "bytes_per_second" "/links/*/rate_bps" LINK, BITS,
+        "Learned rate towards the other end";
+    "trunk" "trunk_link_loss_ratio" Gauge "ratio" "/links/*/loss" LINK, 1.0,
+        "Share of frames lost on the way to the other end";
+    "trunk" "trunk_link_round_trip_seconds" Gauge "seconds" "/links/*/round_trip_ms" LINK, MILLI,
+        "Round-trip time";
+    "trunk" "trunk_link_queue_seconds" Gauge "seconds" "/links/*/queue_ms" LINK, MILLI,
+        "Queueing delay in the link";
+    "trunk" "trunk_link_jitter_seconds" Gauge "seconds" "/links/*/jitter_ms" LINK, MILLI,
+        "Variation of the one-way delay";
+    "trunk" "trunk_link_sent_frames" Counter "" "/links/*/frames_sent" LINK, 1.0,
+        "Frames sent";
+    "trunk" "trunk_link_sent_bytes" Counter "bytes" "/links/*/bytes_sent" LINK, 1.0,
+        "Bytes sent without carrier headers";
+    "trunk" "trunk_link_received_frames" Gauge "" "/links/*/frames_received" LINK, 1.0,
+        "Frames received in this session";
+    "trunk" "trunk_link_stranger_frames" Counter "" "/links/*/strangers" LINK, 1.0,
+        "Frames from somebody else";
+    "trunk" "trunk_link_unsent_frames" Counter "" "/links/*/unsent" LINK, 1.0,
+        "Frames that the kernel did not take";
+    "window" "window_uptime_seconds" Gauge "seconds" "/seconds" &[], 1.0,
+        "Time since the start";
+    "window" "window_capacity_bytes_per_second" Gauge "bytes_per_second" "/totals/*/capacity" DIRECTION, BITS,
+        "Capacity of the bottleneck as far as it is known";
+    "window" "window_ungoverned_bytes_per_second" Gauge "bytes_per_second" "/totals/*/usage" DIRECTION, BITS,
+        "Rate of what windows do not govern";
+    "window" "window_flows" Gauge "" "/totals/*/flows" DIRECTION, 1.0,
+        "Flows in the table";
+    "window" "window_active_flows" Gauge "" "/totals/*/active" DIRECTION, 1.0,
+        "Flows that share the capacity";
+    "window" "window_queue_seconds" Gauge "seconds" "/totals/*/queue_ms" DIRECTION, MILLI,
+        "Round-trip times above their floor";
+    "window" "window_passed_packets" Counter "" "/totals/*/packets" DIRECTION, 1.0,
+        "Packets that passed";
+    "window" "window_passed_bytes" Counter "bytes" "/totals/*/bytes" DIRECTION, 1.0,
+        "Bytes that passed";
+    "window" "window_lowered_packets" Gauge "" "/totals/*/clamped" DIRECTION, 1.0,
+        "Acknowledgements with a lowered window, of the flows in the table";
+    "window" "window_marked_packets" Gauge "" "/totals/*/marked" DIRECTION, 1.0,
+        "QUIC packets that were marked, of the flows in the table";
+    "emulate" "emulate_uptime_seconds" Gauge "seconds" "/seconds" &[], 1.0,
+        "Time since the start";
+    "emulate" "emulate_offered_packets" Counter "" "/links/*/offered_packets" EMULATED, 1.0,
+        "Packets that arrived at the emulated link";
+    "emulate" "emulate_offered_bytes" Counter "bytes" "/links/*/offered_bytes" EMULATED, 1.0,
+        "Bytes that arrived at the emulated link";
+    "emulate" "emulate_delivered_packets" Counter "" "/links/*/delivered_packets" EMULATED, 1.0,
+        "Packets that left the emulated link";
+    "emulate" "emulate_delivered_bytes" Counter "bytes" "/links/*/delivered_bytes" EMULATED, 1.0,
+        "Bytes that left the emulated link";
+    "emulate" "emulate_queued_packets" Gauge "" "/links/*/rate_queue_packets" EMULATED, 1.0,
+        "Packets that wait for bandwidth";
+    "emulate" "emulate_delayed_packets" Gauge "" "/links/*/delay_line_packets" EMULATED, 1.0,
+        "Packets on the delay line";
+    "emulate" "emulate_events" Counter "" "/links/*/causes/*" CAUSE, 1.0,
+        "Packets that were dropped, delayed or changed, by cause";
+    "emulate" "emulate_denied_packets" Counter "" "/denied" &[], 1.0,
+        "Packets that a rule dropped";
+    "emulate" "emulate_missed_packets" Counter "" "/missed" &[], 1.0,
+        "Packets that the emulation was too slow to take";
+    "emulate" "emulate_lateness_p99_seconds" Gauge "seconds" "/lateness/p99_us" &[], MICRO,
+        "How late 99 % of the packets left at most";
+    "emulate" "emulate_lateness_max_seconds" Gauge "seconds" "/lateness/max_us" &[], MICRO,
+        "How late the latest packet left";
+};

@@ -1,0 +1,38 @@
+//! The reports of all services that run here, asked for at the same time.
+
+use serde_json::Value;
+use sheaf_daemon::control::{self, Request, ServiceName};
+use sheaf_stage::Duration;
+
+/// Time for each report. All services are asked together, so one that hangs delays nobody longer.
+const DEADLINE: Duration = Duration::from_secs(1);
+
+/// What one service reported.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Its kind: `aggregate` and so on; `run` is the supervisor.
+    pub kind: &'static str,
+    /// Its interface.
+    pub name: String,
+    /// Its report, or why there is none.
+    pub value: Result<Value, String>,
+}
+
+/// Asks all services of this network namespace.
+pub fn gather() -> anyhow::Result<Vec<Report>> {
+    let services = control::services()?;
+    Ok(std::thread::scope(|scope| {
+        let ask = |service: ServiceName| scope.spawn(move || report(&service));
+        let asked: Vec<_> = services.into_iter().map(ask).collect();
+        asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    }))
+}
+
+fn report(service: &ServiceName) -> Report {
+    let value = control::ask_within(service, &Request::Report {}, DEADLINE);
+    Report {
+        kind: service.kind().name(),
+        name: service.name().to_owned(),
+        value: value.map_err(|error| error.to_string()),
+    }
+}

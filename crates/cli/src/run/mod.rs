@@ -1,0 +1,114 @@
+//! `sheaf run`: all that a router does, described in one file.
+//!
+//! * [`config`]: the file; [`section`]: one section of it;
+//! * [`supervisor`]: which sections run, a state machine without I/O;
+//! * [`driver`]: does what it says: processes, signals, interfaces, the control socket;
+//! * [`journal`]: the log.
+
+mod config;
+mod driver;
+mod journal;
+mod section;
+mod supervisor;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+use sheaf_daemon::{Request, ServiceName, control};
+use sheaf_stage::Duration;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Time for a reload: services that do not take over a change in time are started again.
+const RELOAD_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The file that is meant: the one that was named, or the usual one.
+fn file(named: Option<PathBuf>) -> PathBuf {
+    named.unwrap_or_else(|| config::DEFAULT.into())
+}
+
+/// Prints the faults of a file as editors read them; other errors are for the caller.
+fn faults(error: anyhow::Error) -> anyhow::Result<ExitCode> {
+    let faults = error.downcast::<config::Faults>()?;
+    eprintln!("{faults}");
+    Ok(ExitCode::from(2))
+}
+
+/// `sheaf run`.
+pub fn run(named: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+    match driver::run(&file(named)) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => faults(error),
+    }
+}
+
+/// `sheaf check`.
+pub fn check(named: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+    match checked(&file(named)) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => faults(error),
+    }
+}
+
+fn checked(file: &Path) -> anyhow::Result<()> {
+    let path = file
+        .canonicalize()
+        .with_context(|| format!("cannot read {}; write sheaf check FILE", file.display()))?;
+    driver::enter_directory(&path)?;
+    let named = |faults: config::Faults| config::Faults { file: file.to_owned(), ..faults };
+    let config = config::read(&path).map_err(named)?;
+    for section in config.sections.values() {
+        println!("{}: {}", section.key, section.words().join(" "));
+    }
+    if config.sections.is_empty() {
+        println!("{}: no sections; nothing would run", path.display());
+    }
+    Ok(())
+}
+
+/// `sheaf reload`.
+pub fn reload() -> anyhow::Result<ExitCode> {
+    let supervisor = ServiceName::supervisor();
+    let response = match control::ask_within(&supervisor, &Request::Reload {}, RELOAD_DEADLINE) {
+        Err(control::Error::NotRunning(_)) => {
+            bail!("`sheaf run` does not run here; start it, or run `systemctl start sheaf`")
+        }
+        response => response?,
+    };
+    let lines = |key: &str| -> Vec<String> {
+        let lines = response[key].as_array().into_iter().flatten();
+        lines.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let (changes, faults) = (lines("changes"), lines("faults"));
+    if !faults.is_empty() {
+        faults.iter().for_each(|line| eprintln!("{line}"));
+        eprintln!("sheaf: nothing was changed");
+        return Ok(ExitCode::from(2));
+    }
+    changes.iter().for_each(|line| println!("{line}"));
+    if changes.is_empty() {
+        println!("no section changed");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `sheaf change`.
+pub fn change(words: &[String]) -> anyhow::Result<()> {
+    let [kind, name, words @ ..] = words else {
+        bail!("change needs a service and words; write change aggregate wlan0 policy forced");
+    };
+    let kinds = section::Kind::SECTIONS;
+    let Some(kind) = kinds.into_iter().find(|one| one.name() == kind) else {
+        let known: Vec<_> = kinds.into_iter().map(section::Kind::name).collect();
+        bail!(crate::words::unknown(kind, &known));
+    };
+    if words.is_empty() {
+        bail!("change says nothing; write change {} {name} and words", kind.name());
+    }
+    let key = section::Key { kind, name: name.clone() };
+    let Some(service) = key.service() else {
+        bail!("{key} has no process; run its command again with other words");
+    };
+    let directory = std::env::current_dir().unwrap_or_default();
+    let request = Request::Change { words: words.to_vec(), directory };
+    control::ask(&service, &request).with_context(|| key.to_string()).map(drop)
+}
