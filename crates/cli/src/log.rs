@@ -5,7 +5,7 @@ use nix::sys::stat::fstat;
 use nix::time::{ClockId, clock_gettime};
 use sheaf_daemon::control::escape;
 use std::fmt::{self, Debug, Write};
-use std::io::{self, Write as _};
+use std::io;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
@@ -37,7 +37,7 @@ struct Stderr;
 
 impl io::Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _ = io::stderr().write_all(bytes);
+        let _ = io::Write::write_all(&mut io::stderr(), bytes);
         Ok(bytes.len())
     }
 

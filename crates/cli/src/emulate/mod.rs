@@ -77,11 +77,6 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks the words of `sheaf emulate`.
-pub fn check(words: &[String]) -> anyhow::Result<()> {
-    arguments::parse(words).map(drop)
-}
-
 /// Emulates until Ctrl-C, or the end of the shell.
 fn emulate(settings: &Settings) -> anyhow::Result<ExitCode> {
     let (status, end) = emulate::run(settings, words::parse_change(settings))?;

@@ -35,6 +35,7 @@ use sheaf_daemon::emulate::settings::RuleSet;
 use sheaf_emulator::queue::weighted::WeightedConfig;
 use sheaf_emulator::{Action, Direction, Mask, PipeConfig, Pipes, QueueConfig, Rule, Target};
 use sheaf_wire::ip::Protocol;
+use sheaf_wire::prefix;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -180,8 +181,7 @@ fn rule(
     }
     let prefix = |key: &str, word: &Option<String>| {
         let read = |word: &String| {
-            let form = "write it like 10.0.0.0/8";
-            word.parse().map_err(|error| anyhow!("{key} {word:?} is {error}; {form}"))
+            prefix::parse(word).map_err(|error| anyhow!("{key} {word:?} is {error}"))
         };
         word.as_ref().map(read).transpose()
     };

@@ -192,9 +192,10 @@ impl Section {
             return Err((*lines[at], message));
         }
         let result = match self.key.kind {
+            // Its table is that of the first word.
             Kind::Emulate => {
-                let whole = |error| WordError { at: words.len(), message: format!("{error:#}") };
-                crate::emulate::check(&words).map_err(whole)
+                let later = |error: WordError| WordError { at: error.at + 1, ..error };
+                crate::tables::check(&format!("emulate {}", words[0]), &words[1..]).map_err(later)
             }
             Kind::Metrics => Ok(()),
             kind => crate::tables::check(kind.name(), &words),

@@ -3,10 +3,10 @@
 use super::near;
 use super::table::{Part, Set, Value};
 use anyhow::Context;
-use sheaf_daemon::prefix::Prefix;
 use sheaf_emulator::units;
 use sheaf_wire::dscp;
 use sheaf_stage::Bitrate;
+use sheaf_wire::prefix::{self, Prefix};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -179,7 +179,7 @@ fn size(word: &str) -> Option<u64> {
 }
 
 fn prefixes(word: &str) -> Option<Vec<Prefix>> {
-    word.split(',').map(|prefix| Prefix::parse("", prefix).ok()).collect()
+    word.split(',').map(|prefix| prefix::parse(prefix).ok()).collect()
 }
 
 /// A port, or the first and the last of a range.

@@ -3,7 +3,6 @@
 use super::device::Order;
 use super::engine::Engine;
 use super::settings::Peers;
-use crate::prefix::Prefix;
 use anyhow::anyhow;
 use nix::libc;
 use sheaf_aggregate::{Config, Stats};
@@ -14,6 +13,7 @@ use sheaf_netio::poller::Poller;
 use sheaf_netio::{random, scheduling};
 use sheaf_stage::Instant;
 use sheaf_wire::meta::Outer;
+use sheaf_wire::prefix::Prefix;
 use std::collections::BTreeMap;
 
 pub struct Kernel {
@@ -66,7 +66,7 @@ impl Engine for Kernel {
 
     fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer, max: u16) -> anyhow::Result<()> {
         let hop = self.hop(hop, outer, max).far();
-        Ok(self.controller.merge.set_far_end(prefix.network, prefix.bits, hop)?)
+        Ok(self.controller.merge.set_far_end(prefix.addr(), prefix.prefix_len().into(), hop)?)
     }
 
     fn order(&mut self, order: Order) -> anyhow::Result<()> {
