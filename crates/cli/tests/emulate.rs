@@ -251,7 +251,7 @@ fn a_change_keeps_what_is_queued() {
 
     let output = run(&row.middle, "change link near rate");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("rate: nothing is no rate"), "{said}");
+    assert!(said.contains("rate lacks its value; write rate 10mbit"), "{said}");
     assert_eq!(output.status.code(), Some(2));
 }
 

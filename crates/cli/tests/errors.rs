@@ -147,7 +147,7 @@ fn what_is_not_there_is_told_with_what_to_do() {
         ("trunk v0 path 10.5.0.1", "there is an interface v0 already; take another name"),
         ("window dev nope0 capacity 1mbit", "no interface \"nope0\"; there are"),
         ("window dev lo capacity link", "give capacity RATE, or capacity auto"),
-        ("show", "start `sheaf aggregate`, `sheaf trunk` or `sheaf window`"),
+        ("show", "start `sheaf aggregate`, `sheaf trunk`, `sheaf window` or `sheaf emulate`"),
         ("show dev nope0", "no interface \"nope0\"; there are"),
         ("emulate link v0 nope0", "no interface \"nope0\"; there are"),
         ("emulate show v0", "nothing emulates on v0; start `sheaf emulate dev v0 LINK`"),

@@ -365,7 +365,7 @@ fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
             "cannot have address 224.0.0.1/4; give that of one host",
         ),
         ("trunk t0 path 10.1.0.1 mtu 1000 address fd99::1/64", "needs an mtu of 1280"),
-        ("trunk", "is no interface name; give"),
+        ("trunk", "trunk lacks NAME; write trunk trunk0"),
         ("trunk path 10.1.0.1 10.1.0.2", "the interface to make comes first"),
         ("trunk t0", "no link is named"),
     ] {

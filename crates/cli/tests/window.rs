@@ -417,12 +417,12 @@ fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
     let home = Home::new();
     for (line, expected) in [
         ("window dev wan9 capacity auto", "no interface \"wan9\"; there are"),
-        ("window capacity auto", "no interface is named; write dev eth0"),
+        ("window capacity auto", "dev is missing; write dev eth0"),
         ("window dev wan", "write capacity 20mbit, auto, or link"),
-        ("window dev wan capacity 20", "write it like 20mbit"),
+        ("window dev wan capacity 20", "capacity 20 has no unit; write 20mbit"),
         ("window dev lo capacity link", "lo does not tell its speed; give capacity RATE"),
-        ("window dev wan capacity auto formula 3", "give 1 or 2 or maxmin"),
-        ("window dev wan capacity auto slack 1", "write it like 5ms"),
+        ("window dev wan capacity auto formula 3", "give maxmin, 1 or 2"),
+        ("window dev wan capacity auto slack 1", "slack 1 has no unit; write 1ms"),
         ("window dev wan capcity auto", "did you mean \"capacity\"?"),
         ("show dev wan", "no windows are controlled"),
     ] {
