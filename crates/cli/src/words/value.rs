@@ -1,7 +1,7 @@
 //! Values: how each kind is read, and the error for one that cannot be.
 
 use super::near;
-use super::table::{Part, Set, Value};
+use super::table::{Done, Part, Set, Value};
 use anyhow::Context;
 use sheaf_emulator::units;
 use sheaf_stage::Bitrate;
