@@ -1,5 +1,6 @@
 //! `sheaf lab`: plans, runs and reports.
 
+use crate::output;
 use clap::{Args, Subcommand, ValueEnum};
 use sheaf_lab::experiment::{self, Tools};
 use sheaf_lab::plan::{Changes, Plan};
@@ -92,10 +93,11 @@ pub fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::List => {
             for plan in Plan::all() {
-                println!("{:<18} {}", plan.head().name, plan.head().title);
+                let head = plan.head();
+                output::print_line(format_args!("{:<18} {}", head.name, head.title))?;
             }
         }
-        Command::Show { plan } => print!("{}", Plan::find(&plan)?.to_toml()?),
+        Command::Show { plan } => output::print(Plan::find(&plan)?.to_toml()?)?,
         Command::Run(arguments) => run_plan(&arguments)?,
         Command::Points(arguments) => print_points(&arguments)?,
         Command::Gather { folders, out } => {
@@ -113,7 +115,7 @@ fn run_plan(arguments: &Run) -> anyhow::Result<()> {
     let tools = Tools { sheaf: std::env::current_exe()? };
     let result = run::run(&plan, arguments.engine.into(), &options, &tools)?;
     match &arguments.only {
-        Some(_) => print!("{}", report::table(&result)),
+        Some(_) => output::print(report::table(&result))?,
         None => write(&result, &arguments.folder(&plan))?,
     }
     Ok(())
@@ -141,7 +143,7 @@ fn print_points(arguments: &Run) -> anyhow::Result<()> {
     let out = arguments.folder(&plan);
     common += &format!(" --out {}", quoted(&out.display().to_string()));
     for spot in run::chosen(&changed, engine, &options)? {
-        println!("{common} --only {}", quoted(&spot.to_string()));
+        output::print_line(format_args!("{common} --only {}", quoted(&spot.to_string())))?;
     }
     Ok(())
 }
@@ -158,8 +160,8 @@ fn quoted(word: &str) -> String {
 /// Writes the result, and tells it.
 fn write(result: &RunResult, folder: &Path) -> anyhow::Result<()> {
     report::write(result, folder)?;
-    print!("{}", report::table(result));
-    println!("report: {}", folder.join("report.html").display());
+    output::print(report::table(result))?;
+    output::print_line(format_args!("report: {}", folder.join("report.html").display()))?;
     Ok(())
 }
 

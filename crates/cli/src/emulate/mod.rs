@@ -9,6 +9,7 @@ mod status;
 
 pub use status::text;
 
+use crate::output;
 use anyhow::{Context, bail, ensure};
 use sheaf_daemon::control::{self, Error, Kind, Request, ServiceName};
 use sheaf_daemon::emulate::settings::Mode;
@@ -69,16 +70,16 @@ Example: sheaf emulate link eth1 eth2 rate 10mbit delay 20ms limit 100
 /// `sheaf emulate`: the status that the program ends with.
 pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["--help" | "-h" | "help", ..] => println!("{HELP}"),
+        ["--help" | "-h" | "help", ..] => output::print_line(HELP)?,
         [_, words @ ..] if words.iter().take_while(|w| **w != "--").any(|w| *w == "--help") => {
-            println!("{HELP}");
+            output::print_line(HELP)?;
         }
         ["link" | "dev" | "shell", ..] => return emulate(&arguments::parse(words)?),
         ["change", "dev" | "link", dev, ..] => change(dev, &words[3..])?,
         ["change", ..] => bail!("change lacks its interface; write change dev IF LINK"),
-        ["show", dev] if !dev.starts_with("--") => say(&status::text(&show(dev)?)),
+        ["show", dev] if !dev.starts_with("--") => output::print(status::text(&show(dev)?))?,
         ["show", dev, "--json"] | ["show", "--json", dev] => {
-            say(&serde_json::to_string_pretty(&show(dev)?)?);
+            output::print_line(serde_json::to_string_pretty(&show(dev)?)?)?;
         }
         ["stop", dev] => drop(ask(dev, &Request::Stop {})?),
         ["stop", ..] => bail!("stop takes one interface; write stop IF"),
@@ -157,10 +158,10 @@ fn dist(log: &str, out: Option<&str>) -> anyhow::Result<()> {
         out.unwrap_or("FILE")
     );
     match out {
-        None => print!("{table}"),
+        None => output::print(table)?,
         Some(out) => std::fs::write(out, table)
             .with_context(|| format!("cannot write {out}; give another --out"))?,
     }
-    eprintln!("{summary}");
+    output::warn(summary);
     Ok(())
 }
