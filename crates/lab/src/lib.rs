@@ -8,8 +8,11 @@
 //! * [`link`]: one emulated link: its rate, its delay, and what TCP makes of its queue;
 //! * [`trunk`]: trunks of radio links;
 //! * [`run`]: all points of a plan on one of the two engines; [`store`]: points that are kept;
+//! * [`progress`]: how far a run has come;
 //! * [`result`]: what a run came to;
 //! * [`tcp`]: TCP under the virtual clock;
+//! * [`program`]: services of `sheaf` in a namespace; [`reports`]: their reports; [`realtime`]:
+//!   threads in real time;
 //! * [`report`]: JSON, CSV, HTML and the terminal.
 //!
 //! A new kind of experiment is a module with its scenarios and treatments, an
@@ -21,7 +24,11 @@ pub mod home;
 pub mod link;
 pub mod measured;
 pub mod plan;
+pub mod program;
+pub mod progress;
+pub mod realtime;
 pub mod report;
+pub mod reports;
 pub mod result;
 pub mod run;
 pub mod sheet;

@@ -3,13 +3,14 @@
 use crate::experiment::{Engine, Tools};
 use crate::measured::{Row, Spot};
 use crate::plan::{Changes, Plan};
+use crate::progress::Progress;
 use crate::result::{Curve, RunResult};
 use crate::store::{self, Record, Store};
 use anyhow::{Context, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::ScopedJoinHandle;
 
 /// How a plan is run.
 #[derive(Clone, Debug, Default)]
@@ -22,8 +23,8 @@ pub struct Options {
     pub again: bool,
     /// Only this point, written as [`Spot`] is shown.
     pub only: Option<String>,
-    /// Whether to draw a progress bar.
-    pub progress: bool,
+    /// Progress of the run, for those who watch or interrupt it.
+    pub progress: Arc<Progress>,
 }
 
 /// Runs `plan` on `engine`: under the virtual clock on all cores, in real time point by point.
@@ -43,8 +44,8 @@ pub fn run(
         Some(folder) => Some(Store::open(folder, plan)?),
         None => None,
     };
-    let (again, bar, kept) = (options.again, bar(options, &spots), AtomicUsize::new(0));
-    let work = Work { plan, engine, tools, store, again, bar, kept };
+    let (again, progress) = (options.again, &*options.progress);
+    let work = Work { plan, engine, tools, store, again, progress };
     let workers = match engine {
         Engine::Netns => 1,
         Engine::Virtual => std::thread::available_parallelism().map_or(1, usize::from),
@@ -61,12 +62,17 @@ pub fn run(
             done.lock().expect("no worker panics holding it").push((place, record));
         }
     };
-    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(worker))));
-    work.bar.finish_and_clear();
-    let (kept, all) = (work.kept.into_inner(), spots.len());
-    if options.progress && kept > 0 {
-        eprintln!("{kept} of {all} points were measured before and kept; --again measures anew");
-    }
+    progress.begin(&spots);
+    std::thread::scope(|scope| {
+        scope.spawn(|| progress.log_lines());
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        let joined: Vec<_> = workers.into_iter().map(ScopedJoinHandle::join).collect();
+        // Before a worker's panic goes on, or the log of lines would hold this scope open.
+        progress.end();
+        for panic in joined.into_iter().filter_map(Result::err) {
+            std::panic::resume_unwind(panic);
+        }
+    });
     let mut done = done.into_inner().expect("no worker panics holding it");
     done.sort_by_key(|(place, _)| *place);
     let records = done.into_iter().map(|(_, record)| record).collect::<anyhow::Result<Vec<_>>>()?;
@@ -140,35 +146,25 @@ struct Work<'a> {
     tools: &'a Tools,
     store: Option<Store>,
     again: bool,
-    bar: ProgressBar,
-    /// Points that were found.
-    kept: AtomicUsize,
+    progress: &'a Progress,
 }
 
 impl Work<'_> {
     /// One point, measured or found.
     fn point(&self, spot: &Spot) -> anyhow::Result<Record> {
         if self.engine == Engine::Netns {
-            self.bar.set_message(spot.to_string());
-            self.bar.tick();
+            self.progress.measuring(spot);
         }
         let hash =
             self.store.as_ref().map(|store| (store, store::hash(self.plan, spot, self.engine)));
         let kept = hash.as_ref().filter(|_| !self.again).and_then(|(store, hash)| store.get(hash));
-        let record = match kept {
-            Some(record) => {
-                self.kept.fetch_add(1, Ordering::Relaxed);
-                record
-            }
-            None => {
-                let record = self.measure(spot)?;
-                if let Some((store, hash)) = &hash {
-                    store.put(hash, &record)?;
-                }
-                record
-            }
-        };
-        self.bar.inc(millis(spot));
+        if let Some(record) = kept {
+            self.progress.found(spot);
+            return Ok(record);
+        }
+        let record = self.measure(spot)?;
+        let write = || hash.map_or(Ok(()), |(store, hash)| store.put(&hash, &record));
+        self.progress.keep(spot, write)?;
         Ok(record)
     }
 
@@ -224,18 +220,4 @@ fn join(plan: &Plan, engine: Engine, records: &[Record]) -> RunResult {
         published: head.published.clone(),
         view: experiment.view(),
     }
-}
-
-fn millis(spot: &Spot) -> u64 {
-    (spot.seconds * 1e3) as u64
-}
-
-/// As long as all points take on the testbed's clock, so that long ones count for more.
-fn bar(options: &Options, spots: &[Spot]) -> ProgressBar {
-    if !options.progress {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:40} {percent} %, {eta} left {msg}")
-        .expect("the template is right");
-    ProgressBar::new(spots.iter().map(millis).sum()).with_style(style)
 }

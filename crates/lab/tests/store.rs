@@ -38,7 +38,7 @@ fn run(folder: &Path, only: Option<&str>, again: bool) -> RunResult {
         folder: Some(folder.to_owned()),
         only: only.map(str::to_owned),
         again,
-        progress: false,
+        ..Options::default()
     };
     let tools = Tools { sheaf: "sheaf".into() };
     run::run(&Plan::find("voip-two-hop").unwrap(), Engine::Virtual, &options, &tools).unwrap()

@@ -6,11 +6,10 @@
 use super::measure::LOOK;
 use super::plan::{Scenario, Treatment};
 use super::testbed::Testbed;
-use super::traffic::wait_until;
 use crate::measured::Series;
+use crate::realtime::wait_until;
 use crate::view::Axis;
 use sheaf_stage::{Duration, Instant};
-use std::path::Path;
 
 /// So long after a change the capacity is to be known again.
 const SETTLED: Duration = Duration::from_secs(5);
@@ -46,7 +45,6 @@ pub fn follow(
     treatment: &Treatment,
     steps: &[Step],
     until: Instant,
-    sheaf: &Path,
 ) -> anyhow::Result<Known> {
     let mut known = Known::default();
     for (at, item) in agenda(steps, until) {
@@ -55,9 +53,9 @@ pub fn follow(
         }
         wait_until(at)?;
         match item {
-            Item::Change(rate) => testbed.change(scenario, treatment, rate, sheaf)?,
-            Item::Look => known.curve.push((at, testbed.capacity(sheaf)? / 1e6)),
-            Item::Settled(truth) => known.settled.push((truth, testbed.capacity(sheaf)? / 1e6)),
+            Item::Change(rate) => testbed.change(scenario, treatment, rate)?,
+            Item::Look => known.curve.push((at, testbed.capacity()? / 1e6)),
+            Item::Settled(truth) => known.settled.push((truth, testbed.capacity()? / 1e6)),
         }
     }
     if !testbed.is_controlled() {

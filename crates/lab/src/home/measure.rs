@@ -3,12 +3,13 @@
 use super::change::{self, Known};
 use super::plan::{CapacityName, Plan, QueueName, Role, Scenario, Treatment};
 use super::testbed::Testbed;
-use super::traffic::{Bulk, Quality, Streams, wait_until};
+use super::traffic::{Bulk, Quality, Streams};
+use crate::experiment::Tools;
 use crate::measured::{Measured, Series};
+use crate::realtime::wait_until;
 use crate::view::Axis;
 use sheaf_netio::clock;
 use sheaf_stage::{Duration, Instant};
-use std::path::Path;
 
 /// Between two looks at the bottleneck.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
@@ -35,11 +36,11 @@ pub fn measure(
     scenario: &Scenario,
     treatment: &Treatment,
     flows: u32,
-    sheaf: &Path,
+    tools: &Tools,
 ) -> anyhow::Result<Measured> {
     let scale = plan.scale(scenario);
     let after = |seconds: f64| Duration::from_secs_f64(seconds * scale);
-    let mut testbed = Testbed::new(scenario, treatment, sheaf)?;
+    let mut testbed = Testbed::new(scenario, treatment, tools)?;
     let started = clock::now();
     let streams = Streams::start(&testbed, scenario, scale)?;
     wait_until(started + after(scenario.start))?;
@@ -50,10 +51,10 @@ pub fn measure(
     steps.extend(scenario.changes.iter().map(|change| (started + after(change.at), change.rate)));
     let changes = !scenario.changes.is_empty() || treatment.capacity == Some(CapacityName::Auto);
     let (mut watched, known) = std::thread::scope(|scope| {
-        let follow = || change::follow(&testbed, scenario, treatment, &steps, until, sheaf);
+        let follow = || change::follow(&testbed, scenario, treatment, &steps, until);
         let known = changes.then(|| scope.spawn(follow));
         wait_until(together + Duration::from_secs_f64(plan.head.warm_up))?;
-        let watched = watch(&testbed, &bulk, scenario, until, sheaf);
+        let watched = watch(&testbed, &bulk, scenario, until);
         let known = known.map(|known| known.join().expect("it does not panic"));
         anyhow::Ok((watched?, known.transpose()?.unwrap_or_default()))
     })?;
@@ -61,7 +62,7 @@ pub fn measure(
         // The kernel's queue is another one.
         (watched.queue, watched.drops) = (f64::NAN, f64::NAN);
     }
-    testbed.alive()?;
+    testbed.check()?;
     drop(bulk);
     let rtt = scenario.rtts.iter().copied().fold(0.0, f64::max);
     let quality = streams.stop(Duration::from_secs_f64(rtt / 1e3))?;
@@ -76,13 +77,12 @@ fn watch(
     bulk: &Bulk,
     scenario: &Scenario,
     until: Instant,
-    sheaf: &Path,
 ) -> anyhow::Result<Watched> {
     let (before, started) = (bulk.bytes(), clock::now());
     let (mut sum, mut looks) = (0.0, 0.0f64);
     while clock::now() + LOOK < until {
         wait_until(clock::now() + LOOK)?;
-        sum += testbed.bottleneck(sheaf)?.1;
+        sum += testbed.bottleneck()?.1 as f64;
         looks += 1.0;
     }
     wait_until(until)?;
@@ -93,8 +93,8 @@ fn watch(
         rates: rates.map(|bits| bits / seconds).collect(),
         limited: scenario.limited.iter().len(),
         queue: sum / looks.max(1.0),
-        drops: testbed.bottleneck(sheaf)?.0,
-        capacity: testbed.capacity(sheaf)?,
+        drops: testbed.bottleneck()?.0 as f64,
+        capacity: testbed.capacity()?,
     })
 }
 

@@ -109,7 +109,7 @@ impl Experiment for Plan {
         let scenario = scenario.with_context(|| format!("no scenario {}", spot.scenario))?;
         let treatment = self.treatment(&spot.treatment);
         let treatment = treatment.with_context(|| format!("no treatment {}", spot.treatment))?;
-        measure::measure(self, scenario, treatment, spot.x as u32, &tools.sheaf)
+        measure::measure(self, scenario, treatment, spot.x as u32, tools)
     }
 
     fn view(&self) -> View {

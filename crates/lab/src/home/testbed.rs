@@ -10,13 +10,13 @@
 //! has the delay. The server has an address for each round-trip time.
 
 use super::plan::{DirectionName, QueueName, Scenario, Treatment};
+use crate::experiment::Tools;
+use crate::program::{Schedule, Service};
+use crate::reports::{Emulation, Interface};
 use anyhow::{Context, ensure};
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// Address of the client.
 pub const CLIENT: &str = "10.8.0.1";
@@ -29,8 +29,9 @@ pub struct Testbed {
     pub server: Namespace,
     access: Namespace,
     provider: Namespace,
-    emulate: Daemon,
-    window: Option<Daemon>,
+    emulate: Service,
+    window: Option<Service>,
+    tools: Tools,
 }
 
 /// The server's address for round-trip time number `class`.
@@ -39,11 +40,11 @@ pub fn server(class: usize) -> String {
 }
 
 impl Testbed {
-    /// Everything connected and running; `sheaf` is the program.
+    /// Everything connected and running.
     pub fn new(
         scenario: &Scenario,
         treatment: &Treatment,
-        sheaf: &Path,
+        tools: &Tools,
     ) -> anyhow::Result<Testbed> {
         let [client, access, provider, server] =
             [Namespace::new()?, Namespace::new()?, Namespace::new()?, Namespace::new()?];
@@ -75,19 +76,19 @@ impl Testbed {
         if treatment.queue == QueueName::Tbf {
             token_bucket(&provider, "add", scenario, treatment)?;
         }
-        let mut command = Command::new(sheaf);
-        command.args(["emulate", "link", "near", "far", "--rules", "/dev/stdin"]);
-        let emulate = Daemon::start(&provider, command, &rules(scenario, treatment))?;
+        let words = ["emulate", "link", "near", "far", "--rules", "/dev/stdin"].map(str::to_owned);
+        let rules = rules(scenario, treatment);
+        let emulate = tools.start(&provider, &words, &rules, Schedule::RealTime)?;
         let window = match &treatment.window {
             None => None,
             Some(words) => {
-                let mut command = Command::new(sheaf);
-                command.args(["window", "dev", "wan"]);
-                command.args(window(scenario, treatment, words));
-                Some(Daemon::start(&access, command, "")?)
+                let mut line = ["window", "dev", "wan"].map(str::to_owned).to_vec();
+                line.extend(window(scenario, treatment, words));
+                Some(tools.start(&access, &line, "", Schedule::RealTime)?)
             }
         };
-        Ok(Testbed { client, server, access, provider, emulate, window })
+        let tools = tools.clone();
+        Ok(Testbed { client, server, access, provider, emulate, window, tools })
     }
 
     /// Gives the bottleneck `rate` Mbit/s; what waits in it stays.
@@ -96,7 +97,6 @@ impl Testbed {
         scenario: &Scenario,
         treatment: &Treatment,
         rate: f64,
-        sheaf: &Path,
     ) -> anyhow::Result<()> {
         let scenario = Scenario { rate, ..scenario.clone() };
         if treatment.queue == QueueName::Tbf {
@@ -105,7 +105,7 @@ impl Testbed {
         let link = bottleneck(&scenario, treatment);
         let mut words = vec!["emulate", "change", "link", "near", "pipe", "bottleneck"];
         words.extend(link.split(' '));
-        said(&self.provider, sheaf, &words).map(drop)
+        self.tools.run(&self.provider, &words).map(drop)
     }
 
     /// Whether `sheaf window` is there.
@@ -113,30 +113,30 @@ impl Testbed {
         self.window.is_some()
     }
 
-    /// Packets that the bottleneck dropped, and those that wait in it now.
-    pub fn bottleneck(&self, sheaf: &Path) -> anyhow::Result<(f64, f64)> {
-        let shown = shown(&self.provider, sheaf, &["emulate", "show", "near", "--json"])?;
-        let link = &shown["links"]["pipe bottleneck"];
-        let count =
-            |key: &str| link[key].as_f64().with_context(|| format!("sheaf emulate shows no {key}"));
-        let (waiting, under_way) = (count("rate_queue_packets")?, count("delay_line_packets")?);
-        let drops = count("offered_packets")? - count("delivered_packets")? - waiting - under_way;
-        Ok((drops, waiting))
+    /// Packets that the bottleneck dropped, and packets that wait in it now.
+    pub fn bottleneck(&self) -> anyhow::Result<(u64, u64)> {
+        let words = ["emulate", "show", "near", "--json"];
+        let report: Emulation = self.tools.report(&self.provider, &words)?;
+        let link = report.links.get("pipe bottleneck").context("the bottleneck is not shown")?;
+        Ok((link.dropped(), link.rate_queue_packets))
     }
 
-    /// The capacity that `sheaf window` knows of, bit/s; not a number where it is not there.
-    pub fn capacity(&self, sheaf: &Path) -> anyhow::Result<f64> {
+    /// The capacity that `sheaf window` assumes, bit/s; NaN without window control.
+    pub fn capacity(&self) -> anyhow::Result<f64> {
         if self.window.is_none() {
             return Ok(f64::NAN);
         }
-        let shown = shown(&self.access, sheaf, &["show", "dev", "wan", "--json"])?;
-        Ok(shown[0]["window"]["totals"][0]["capacity"].as_f64().unwrap_or(f64::NAN))
+        let words = ["show", "dev", "wan", "--json"];
+        let shown: Vec<Interface> = self.tools.report(&self.access, &words)?;
+        let window = shown.into_iter().find_map(|interface| interface.window);
+        let totals = window.context("sheaf show lists no window control")?.totals;
+        Ok(totals.first().map_or(f64::NAN, |total| total.capacity))
     }
 
-    /// Fails when something that should run does not.
-    pub fn alive(&mut self) -> anyhow::Result<()> {
-        self.emulate.alive("sheaf emulate")?;
-        self.window.as_mut().map_or(Ok(()), |window| window.alive("sheaf window"))
+    /// Checks that every service still runs.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        self.emulate.check()?;
+        self.window.as_mut().map_or(Ok(()), Service::check)
     }
 }
 
@@ -223,69 +223,6 @@ fn window(scenario: &Scenario, treatment: &Treatment, words: &str) -> Vec<String
         _ => all.extend([keyword.to_owned(), kbit(scenario)]),
     }
     all
-}
-
-/// What `sheaf` shows as JSON.
-fn shown(host: &Namespace, sheaf: &Path, words: &[&str]) -> anyhow::Result<serde_json::Value> {
-    Ok(serde_json::from_slice(&said(host, sheaf, words)?)?)
-}
-
-/// What `sheaf` says when it succeeds.
-fn said(host: &Namespace, sheaf: &Path, words: &[&str]) -> anyhow::Result<Vec<u8>> {
-    let mut command = Command::new(sheaf);
-    command.args(words);
-    host.enter(&mut command);
-    let output = command.output().context("sheaf does not start")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "sheaf {}: {}", words.join(" "), said.trim());
-    Ok(output.stdout)
-}
-
-/// A program that runs until this is dropped.
-struct Daemon(Child);
-
-impl Daemon {
-    /// Starts `command` inside `host`, before all ordinary programs, so that others' work on the
-    /// machine is not measured; gives it `input`, and waits until it says that it is at work.
-    fn start(host: &Namespace, mut command: Command, input: &str) -> anyhow::Result<Daemon> {
-        host.enter(&mut command);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // SAFETY: the closure makes one system call and allocates nothing.
-        unsafe { command.pre_exec(super::traffic::be_first) };
-        let child = command.spawn().context("sheaf does not start")?;
-        let mut daemon = Daemon(child);
-        let mut stdin = daemon.0.stdin.take().context("it is piped")?;
-        stdin.write_all(input.as_bytes())?;
-        drop(stdin);
-        let mut first = String::new();
-        BufReader::new(daemon.0.stdout.as_mut().context("it is piped")?).read_line(&mut first)?;
-        if first.is_empty() {
-            daemon.alive("sheaf")?;
-        }
-        Ok(daemon)
-    }
-
-    fn alive(&mut self, name: &str) -> anyhow::Result<()> {
-        use std::io::Read;
-        // One that says nothing is about to end.
-        let ended = match self.0.try_wait()? {
-            Some(status) => status,
-            None if name == "sheaf" => self.0.wait()?,
-            None => return Ok(()),
-        };
-        let mut said = String::new();
-        if let Some(stderr) = &mut self.0.stderr {
-            stderr.read_to_string(&mut said)?;
-        }
-        anyhow::bail!("{name} ended with {ended}: {}", said.trim())
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[cfg(test)]

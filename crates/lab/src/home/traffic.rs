@@ -2,13 +2,12 @@
 
 use super::plan::{DirectionName, Role, Scenario};
 use super::testbed::{CLIENT, Testbed, server};
+use crate::realtime::{self, wait_until};
 use anyhow::Context;
-use nix::libc;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::TcpCongestion;
 use sheaf_netio::clock;
 use sheaf_netio::netns::Namespace;
-use sheaf_netio::poller::Poller;
 use sheaf_stage::{Duration, Instant};
 use sheaf_voice::emodel::Codec;
 use sheaf_voice::meter::Meter;
@@ -24,28 +23,6 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
 const PORT: u16 = 5004;
-
-/// Lets the calling thread run before all ordinary ones, so that others' work on the machine is not
-/// measured. Needs root.
-pub fn be_first() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 10 };
-    // SAFETY: the structure lives through the call; 0 is the calling thread.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Waits until `until`.
-pub fn wait_until(until: Instant) -> io::Result<()> {
-    loop {
-        let left = until.saturating_since(clock::now());
-        if left == Duration::ZERO {
-            return Ok(());
-        }
-        Poller::default().wait(Some(left))?;
-    }
-}
 
 /// Who sends and who receives.
 fn ends(testbed: &Testbed, direction: DirectionName) -> (&Namespace, &Namespace) {
@@ -268,7 +245,7 @@ impl Streams {
 
 /// Sends each stream on its beat; answers how many packets of each.
 fn send(socket: &UdpSocket, beats: &[Beat], is_over: &AtomicBool) -> io::Result<Vec<u32>> {
-    be_first()?;
+    realtime::prioritise()?;
     let mut sent = vec![0; beats.len()];
     let mut payload = [0; 1500];
     while !is_over.load(Ordering::Relaxed) {
@@ -289,7 +266,7 @@ fn send(socket: &UdpSocket, beats: &[Beat], is_over: &AtomicBool) -> io::Result<
 }
 
 fn listen(socket: &UdpSocket, beats: &[Beat], is_over: &AtomicBool) -> io::Result<Received> {
-    be_first()?;
+    realtime::prioritise()?;
     let meters = beats.iter().map(|_| Meter::default()).collect();
     let mut received = Received { meters, game: Vec::new() };
     let mut buffer = [0; 2048];

@@ -9,13 +9,13 @@ mod traffic;
 use super::plan::{LINE, ON_WIRE, Point, Shaper, Test};
 use crate::experiment::Tools;
 use crate::measured::Measured;
+use crate::program::{Schedule, Service};
+use crate::reports::{Emulation, Lateness};
 use anyhow::{Context, ensure};
-use nix::sys::signal::Signal;
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
-use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::io;
+use std::process::Command;
 
 /// The far host's address; the near one has 10.9.0.1.
 const FAR: &str = "10.9.0.2";
@@ -38,7 +38,7 @@ struct Path {
     far: Namespace,
     /// From near to far; the emulator is in the last.
     boxes: Vec<Namespace>,
-    emulator: Option<Emulator>,
+    emulator: Option<Service>,
 }
 
 impl Path {
@@ -60,7 +60,11 @@ impl Path {
             token_bucket(point, &row[1])?;
         }
         let emulator = match emulation {
-            Some(options) => Some(Emulator::start(tools, &row[count - 2], &options)?),
+            Some(options) => {
+                let line = format!("emulate link near far {options}");
+                let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
+                Some(tools.start(&row[count - 2], &words, "", Schedule::Ordinary)?)
+            }
             None => None,
         };
         let (far, near) = (row.remove(count - 1), row.remove(0));
@@ -72,17 +76,10 @@ impl Path {
         let (Some(_), Some(inside)) = (&self.emulator, self.boxes.last()) else {
             return Ok(Vec::new());
         };
-        let mut command = Command::new(&tools.sheaf);
-        command.args(["emulate", "show", "near", "--json"]);
-        inside.enter(&mut command);
-        let output = command.output().context("cannot ask the emulator")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "the emulator does not answer: {}", said.trim());
-        let status: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-        let late = |key: &str| Some(status["lateness"][key].as_f64()? / 1e3);
-        let numbers = [("late_p99", late("p99_us")), ("late_max", late("max_us"))];
-        let known = numbers.into_iter().filter_map(|(key, ms)| Some((key.to_owned(), ms?)));
-        Ok(known.collect())
+        let report: Emulation = tools.report(inside, &["emulate", "show", "near", "--json"])?;
+        let milliseconds = |key: &str, micros: f64| (key.to_owned(), micros / 1e3);
+        let Lateness { p99_us, max_us } = report.lateness;
+        Ok(vec![milliseconds("late_p99", p99_us), milliseconds("late_max", max_us)])
     }
 }
 
@@ -153,46 +150,4 @@ fn token_bucket(point: &Point, bridge: &Namespace) -> anyhow::Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "tc {line}: {}; is sch_tbf in this kernel?", said.trim());
     Ok(())
-}
-
-/// `sheaf emulate`, ended with its path or with this process.
-struct Emulator(Child);
-
-impl Emulator {
-    /// At work between the two interfaces of `middle`: it has said so.
-    fn start(tools: &Tools, middle: &Namespace, options: &str) -> anyhow::Result<Emulator> {
-        let line = format!("emulate link near far {options}");
-        let mut command = Command::new(&tools.sheaf);
-        command.args(line.split(' ')).stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        middle.enter(&mut command);
-        let with_us = || Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?);
-        // SAFETY: the closure makes one system call and touches no memory.
-        unsafe { command.pre_exec(with_us) };
-        let child =
-            command.spawn().with_context(|| format!("cannot start {}", tools.sheaf.display()))?;
-        let mut emulator = Emulator(child);
-        let mut first = String::new();
-        let out = emulator.0.stdout.take().context("its output is ours")?;
-        BufReader::new(out).read_line(&mut first)?;
-        if !first.starts_with("emulating ") {
-            let mut said = String::new();
-            emulator
-                .0
-                .stderr
-                .take()
-                .context("its complaints are ours")?
-                .read_to_string(&mut said)?;
-            anyhow::bail!("sheaf {line}: {}", said.trim().replace('\n', "; "));
-        }
-        Ok(emulator)
-    }
-}
-
-impl Drop for Emulator {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
