@@ -4,11 +4,11 @@
 //! under the virtual clock, one at a time in real time), keeps each finished point, joins them, and
 //! writes the report with the published figures beside ours.
 
+use crate::fault::Fault;
 use crate::measured::{Measured, Numbers, Row, Spot};
 use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 
 /// Where packets run.
@@ -74,59 +74,4 @@ pub struct Conclusion {
     pub answer: String,
     /// A remark under a scenario's table, by scenario.
     pub remarks: BTreeMap<String, String>,
-}
-
-/// What is wrong with a plan, and where.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct Fault {
-    /// The array it is in (`scenario`, `treatment`, `published`); empty for the head.
-    pub table: &'static str,
-    /// The name in that array; the key in the head.
-    pub name: String,
-    /// What is wrong and the remedy, in one line.
-    pub message: String,
-}
-
-impl Fault {
-    /// A fault of scenario `name`.
-    pub fn scenario(name: &str, message: impl fmt::Display) -> Fault {
-        let message = format!("scenario {name}: {message:#}");
-        Fault { table: "scenario", name: name.to_owned(), message }
-    }
-
-    /// A fault of treatment `name`.
-    pub fn treatment(name: &str, message: impl fmt::Display) -> Fault {
-        let message = format!("treatment {name}: {message:#}");
-        Fault { table: "treatment", name: name.to_owned(), message }
-    }
-
-    /// A fault of the head's `key`.
-    pub fn head(key: &str, message: impl fmt::Display) -> Fault {
-        Fault { table: "", name: key.to_owned(), message: format!("{message:#}") }
-    }
-
-    /// Its line in the plan `text`, from 1 on.
-    pub fn line(&self, text: &str) -> usize {
-        let mut table = "";
-        for (number, line) in (1..).zip(text.lines()) {
-            let line = line.trim();
-            if let Some(name) = line.strip_prefix("[[").and_then(|rest| rest.strip_suffix("]]")) {
-                table = name;
-            }
-            let Some((key, value)) = line.split_once('=') else { continue };
-            let (key, value) = (key.trim(), value.trim());
-            let found = match self.table {
-                "" => key == self.name,
-                wanted => {
-                    let names = ["name", "label"].contains(&key);
-                    table == wanted && names && value.trim_matches('"') == self.name
-                }
-            };
-            if found {
-                return number;
-            }
-        }
-        1
-    }
 }

@@ -2,7 +2,7 @@
 //!
 //! * [`plan`]: experiments as TOML files, read and checked;
 //! * [`sheet`]: the form of a plan; [`measured`]: what a point hands over; [`view`]: how it is shown;
-//! * [`experiment`]: what every kind of experiment can do;
+//! * [`experiment`]: what every kind of experiment can do; [`fault`]: faults of a plan;
 //! * [`voip`]: calls over a wireless mesh, without and with aggregation;
 //! * [`home`]: a home behind a slow link, without and with window control;
 //! * [`link`]: one emulated link: its rate, its delay, and what TCP makes of its queue;
@@ -20,6 +20,7 @@
 //! `plans/`.
 
 pub mod experiment;
+pub mod fault;
 pub mod home;
 pub mod link;
 pub mod measured;

@@ -5,7 +5,8 @@
 //! and treatments are made of depends on its `kind`. Everything that is wrong with it is said in
 //! one line with file, line and remedy.
 
-use crate::experiment::{Engine, Experiment, Fault};
+use crate::experiment::{Engine, Experiment};
+use crate::fault::{self, Fault};
 use crate::measured::Spot;
 use crate::sheet::{Head, Kind};
 use crate::{home, link, trunk, voip};
@@ -28,6 +29,9 @@ const BUILTIN: [(&str, &str); 12] = [
     ("trunk-scale", include_str!("../../../plans/trunk-scale.toml")),
     ("trunk-latency", include_str!("../../../plans/trunk-latency.toml")),
 ];
+
+/// Seconds that a point is shorter than; a plan with more has milliseconds in it.
+const LONGEST: f64 = 1e6;
 
 /// An experiment of any kind.
 #[derive(Clone, Debug)]
@@ -102,8 +106,7 @@ impl Plan {
             Kind::Link => Plan::Link(read(text, file)?),
             Kind::Trunk => Plan::Trunk(read(text, file)?),
         };
-        let faulty =
-            |fault: Fault| anyhow::anyhow!("{file}:{}: {}", fault.line(text), fault.message);
+        let faulty = |fault: Fault| anyhow::anyhow!("{file}:{}: {fault}", fault.line(text));
         plan.check().map_err(faulty)?;
         Ok(plan)
     }
@@ -153,21 +156,26 @@ impl Plan {
 
     fn check(&self) -> Result<(), Fault> {
         let head = self.head();
-        for (key, seconds, least) in [
-            ("duration", head.duration, f64::MIN_POSITIVE),
-            ("netns_duration", head.quick.netns_duration, f64::MIN_POSITIVE),
-            ("virtual_duration", head.quick.virtual_duration, f64::MIN_POSITIVE),
-            ("warm_up", head.warm_up, 0.0),
-        ] {
-            if !(seconds >= least && seconds < 1e6) {
-                let message = format!("{key} = {seconds} is no time; give seconds above zero");
-                return Err(Fault::head(key, message));
-            }
+        let (some, quick) = (f64::MIN_POSITIVE, &head.quick);
+        let in_head = [("duration", head.duration, some), ("warm_up", head.warm_up, 0.0)];
+        let in_quick = [
+            ("netns_duration", quick.netns_duration, some),
+            ("virtual_duration", quick.virtual_duration, some),
+        ];
+        let wrong = |(key, seconds, least): &(&str, f64, f64)| {
+            let message = format!("{key} = {seconds} is not a time; give seconds above zero");
+            (!(*seconds >= *least && *seconds < LONGEST)).then_some(message)
+        };
+        for one in in_head {
+            wrong(&one).map_or(Ok(()), |message| Err(Fault::head(one.0, message)))?;
+        }
+        for one in in_quick {
+            wrong(&one).map_or(Ok(()), |message| Err(Fault::quick(one.0, message)))?;
         }
         let points = head.points.iter().chain([&head.quick.points]).flatten();
         if let Some(wrong) = points.into_iter().find(|x| !x.is_finite() || **x < 0.0) {
-            let message = format!("{wrong} is no point of a sweep; give numbers from zero up");
-            return Err(Fault::head("points", message));
+            let message = format!("{wrong} is not a point of a sweep; give numbers from zero up");
+            return Err(Fault::quick("points", message));
         }
         self.experiment().check()?;
         let view = self.experiment().view();
@@ -176,8 +184,7 @@ impl Plan {
             if let Some(key) = unknown {
                 let known: Vec<_> = view.metrics.iter().map(|metric| metric.key.as_str()).collect();
                 let message = format!("no metric {key:?}; there are {}", known.join(", "));
-                let name = published.label.clone();
-                return Err(Fault { table: "published", name, message });
+                return Err(Fault::published(&published.label, message).at("points"));
             }
         }
         Ok(())
@@ -211,8 +218,7 @@ impl Plan {
 
 fn read<T: DeserializeOwned>(text: &str, file: &str) -> anyhow::Result<T> {
     toml::from_str(text).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start);
-        let line = 1 + text[..at.min(text.len())].matches('\n').count();
+        let line = fault::line(text, error.span().unwrap_or_default());
         let message = error.message().replace('\n', " ");
         anyhow::anyhow!("{file}:{line}: {message}; correct or remove it")
     })
@@ -253,6 +259,9 @@ mod tests {
         assert!(kind.starts_with("my.toml:1:") && kind.contains("voip"), "{kind}");
         let node = broken("[\"A\", \"C\"]", "[\"A\", \"X\"]");
         assert!(node.starts_with("my.toml:17: scenario two-hop"), "{node}");
+        let line = BUILTIN[0].1.lines().position(|line| line == "flows = [").unwrap() + 1;
+        let flows = broken("flows = [", "flows = [0,");
+        assert!(flows.starts_with(&format!("my.toml:{line}: scenario two-hop: flows")), "{flows}");
         assert!(broken("rate = 2", "rate = 3").contains("scenario"));
         assert!(broken("min = 500", "min = 5000").contains("at most 1500"));
         assert!(broken("timeout = 5", "timeout = 1e300").contains("give milliseconds"));

@@ -63,7 +63,7 @@ fn a_plan_that_no_link_can_have_is_refused_with_its_line() {
         assert!(plan.contains(from), "{from}");
         Plan::parse(&plan.replacen(from, to, 1), "my.toml").unwrap_err().to_string()
     };
-    let line = 1 + plan.lines().position(|line| line == "name = \"10-mbit\"").unwrap();
+    let line = 1 + plan.lines().position(|line| line == "rate = 10.0").unwrap();
     let rate = broken("rate = 10.0", "rate = -10.0");
     assert!(rate.starts_with(&format!("my.toml:{line}: scenario 10-mbit: rate")), "{rate}");
     let test = broken("test = \"udp\"", "test = \"upd\"");

@@ -1,6 +1,6 @@
 //! Scenarios and treatments of a home access point.
 
-use crate::experiment::Fault;
+use crate::fault::Fault;
 use crate::sheet::Sheet;
 use serde::{Deserialize, Serialize};
 
@@ -152,51 +152,55 @@ impl Plan {
 
     pub(super) fn check_homes(&self) -> Result<(), Fault> {
         for scenario in &self.scenarios {
-            let fault = |message: String| Err(Fault::scenario(&scenario.name, message));
+            let fault =
+                |key, message: String| Err(Fault::scenario(&scenario.name, message).at(key));
             for name in &scenario.treatments {
                 if self.treatment(name).is_none() {
-                    return fault(format!(
-                        "no treatment {name:?}; add [[treatment]] name = {name:?}"
-                    ));
+                    let message =
+                        format!("no treatment {name:?}; add [[treatment]] name = {name:?}");
+                    return fault("treatments", message);
                 }
             }
             let rates = scenario.changes.iter().map(|change| change.rate).chain([scenario.rate]);
             for rate in rates {
                 if !(rate > 0.01 && rate <= 10_000.0) {
-                    return fault(format!("rate = {rate}; give 0.01 to 10000 Mbit/s"));
+                    return fault("rate", format!("rate = {rate}; give 0.01 to 10000 Mbit/s"));
                 }
             }
             let begin = Plan::together(scenario);
             let mut times = vec![begin];
             times.extend(scenario.changes.iter().map(|change| change.at));
             if !times.is_sorted_by(|one, other| one < other) {
-                return fault(format!(
-                    "changes come in order, after everything runs ({begin} s); correct them"
-                ));
+                let message = format!("changes come in order, after everything runs ({begin} s)");
+                return fault("change", message + "; correct them");
             }
             if scenario.limited.is_some_and(|rate| !(0.01..=10_000.0).contains(&rate)) {
-                return fault("limited is 0.01 to 10000 Mbit/s; correct it".to_owned());
+                return fault("limited", "limited is 0.01 to 10000 Mbit/s; correct it".to_owned());
             }
             let rtts = &scenario.rtts;
             if rtts.is_empty()
                 || rtts.len() > 100
                 || !rtts.iter().all(|rtt| (0.1..=5e3).contains(rtt))
             {
-                return fault("rtts are 1 to 100 times of 0.1 to 5000 ms; correct them".to_owned());
+                return fault(
+                    "rtts",
+                    "rtts are 1 to 100 times of 0.1 to 5000 ms; correct them".to_owned(),
+                );
             }
             if scenario.segment.is_some_and(|segment| !(200..=1448).contains(&segment)) {
-                return fault("segment is 200 to 1448 bytes; correct it".to_owned());
+                return fault("segment", "segment is 200 to 1448 bytes; correct it".to_owned());
             }
             if scenario.queue == 0 {
-                return fault("a queue holds at least a packet; correct it".to_owned());
+                return fault("queue", "a queue holds at least a packet; correct it".to_owned());
             }
             if scenario.flows.iter().any(|flows| *flows > 1000) {
-                return fault("at most 1000 flows; correct them".to_owned());
+                return fault("flows", "at most 1000 flows; correct them".to_owned());
             }
             for stream in &scenario.streams {
                 let sound = stream.interval >= 0.5 && (12..=1400).contains(&stream.bytes);
                 if !sound || stream.start < 0.0 {
                     return fault(
+                        "stream",
                         "a stream has an interval of 0.5 ms or more, 12 to 1400 bytes and a start; \
                          correct it"
                             .to_owned(),
@@ -206,7 +210,8 @@ impl Plan {
         }
         for treatment in &self.treatments {
             if treatment.limit == Some(0) {
-                return Err(Fault::treatment(&treatment.name, "limit is at least 1; correct it"));
+                let message = "limit is at least 1; correct it";
+                return Err(Fault::treatment(&treatment.name, message).at("limit"));
             }
         }
         Ok(())

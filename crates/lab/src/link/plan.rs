@@ -1,6 +1,7 @@
 //! Plans of one emulated link: what is tested, at which rates and delays, and what shapes it.
 
-use crate::experiment::{Engine, Fault};
+use crate::experiment::Engine;
+use crate::fault::Fault;
 use crate::measured::Spot;
 use crate::sheet::Sheet;
 use serde::{Deserialize, Serialize};
@@ -151,42 +152,46 @@ impl Plan {
     /// Refuses what cannot be run.
     pub(super) fn check_links(&self) -> Result<(), Fault> {
         for scenario in &self.scenarios {
-            let fault = |message: &str| Err(Fault::scenario(&scenario.name, message));
+            let fault = |key, message: &str| Err(Fault::scenario(&scenario.name, message).at(key));
             for name in &scenario.treatments {
                 if !self.treatments.iter().any(|treatment| treatment.name == *name) {
-                    return fault(&format!(
-                        "no treatment {name:?}; add [[treatment]] name = {name:?}"
-                    ));
+                    let message =
+                        format!("no treatment {name:?}; add [[treatment]] name = {name:?}");
+                    return fault("treatments", &message);
                 }
             }
             match scenario.rate {
                 Some(rate) if !(0.01..=10_000.0).contains(&rate) => {
-                    return fault("rate is in Mbit/s; give 0.01 to 10000");
+                    return fault("rate", "rate is in Mbit/s; give 0.01 to 10000");
                 }
                 None if scenario.test == Test::Udp => {
-                    return fault("a test with UDP needs a rate; add rate = 10");
+                    return fault("test", "a test with UDP needs a rate; add rate = 10");
                 }
                 _ => {}
             }
             if scenario.limit == Some(0) {
-                return fault("a queue of no packet carries nothing; give limit = 2 or more");
+                return fault(
+                    "limit",
+                    "a queue of no packet carries nothing; give limit = 2 or more",
+                );
             }
             if scenario.sweep.is_empty() {
-                return fault("the sweep is empty; give round-trip times in ms");
+                return fault("sweep", "the sweep is empty; give round-trip times in ms");
             }
             if !scenario.sweep.iter().all(is_rtt) {
-                return fault("the sweep is of round-trip times in ms; give 0 to 10000");
+                return fault("sweep", "the sweep is of round-trip times in ms; give 0 to 10000");
             }
             let seconds = self.head.warm_up + self.head.duration;
             let rate = scenario.rate.unwrap_or_default() * 1e6 * OFFERED;
             if rate * seconds / 8.0 / ON_WIRE as f64 > MOST {
-                return fault("these are over 100 million packets; lower its rate or the duration");
+                let message = "these are over 100 million packets; lower its rate or the duration";
+                return fault("rate", message);
             }
         }
         let points = self.head.points.iter().chain([&self.head.quick.points]).flatten();
         if let Some(wrong) = points.into_iter().find(|rtt| !is_rtt(rtt)) {
             let message = format!("{wrong} is no round-trip time in ms; give 0 to 10000");
-            return Err(Fault::head("points", message));
+            return Err(Fault::quick("points", message));
         }
         Ok(())
     }

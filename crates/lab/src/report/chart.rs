@@ -27,7 +27,9 @@ pub(super) struct Line {
     pub published: bool,
 }
 
-const SIZE: (u32, u32) = (760, 380);
+/// Width and height in the units of the text: small, so that labels can still be read when a telephone
+/// shows the chart 360 pixels wide.
+const SIZE: (u32, u32) = (560, 320);
 const GREY: RGBColor = RGBColor(128, 128, 128);
 
 impl Drawing {
@@ -101,7 +103,9 @@ impl Drawing {
         let label = |y: &f64| match self.log {
             true => number(10f64.powf(*y)),
             false if top - bottom < 0.1 => format!("{y:.1e}"),
-            false if top - bottom < 5.0 => format!("{y:.2}"),
+            false if top - bottom < 2.0 => format!("{y:.2}"),
+            // Ten steps of less than 1 need a digit, or labels repeat.
+            false if top - bottom < 10.0 => format!("{y:.1}"),
             false => format!("{y:.0}"),
         };
 
@@ -116,8 +120,8 @@ impl Drawing {
             .y_desc(&self.y_axis)
             .x_label_formatter(&|x| if x_max < 5.0 { format!("{x:.1}") } else { format!("{x:.0}") })
             .y_label_formatter(&label)
-            .label_style(("sans-serif", 17))
-            .axis_desc_style(("sans-serif", 18))
+            .label_style(("sans-serif", 16))
+            .axis_desc_style(("sans-serif", 17))
             .bold_line_style(GREY.mix(0.25))
             .light_line_style(TRANSPARENT)
             .draw()?;

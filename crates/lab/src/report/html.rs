@@ -173,7 +173,7 @@ fn legend(result: &RunResult, scenario: &str) -> Markup {
 fn summary(result: &RunResult, scenario: &str) -> Markup {
     let columns = &result.view.summary;
     html! {
-        table {
+        div.scroll { table {
             thead { tr {
                 th { "treatment" }
                 @for column in columns { th.number { (column.axis()) } }
@@ -192,7 +192,7 @@ fn summary(result: &RunResult, scenario: &str) -> Markup {
                     }
                 }
             } } }
-        }
+        } }
     }
 }
 

@@ -22,7 +22,8 @@ pub mod virtual_time;
 
 pub use plan::{Plan, Scenario, Treatment};
 
-use crate::experiment::{Conclusion, Engine, Experiment, Fault, Tools};
+use crate::experiment::{Conclusion, Engine, Experiment, Tools};
+use crate::fault::Fault;
 use crate::measured::{Measured, Row, Series, Spot, key, scenarios, treatments};
 use crate::view::{Axis, Chart, Metric, View};
 use anyhow::Context;
@@ -32,7 +33,7 @@ use plan::Carrier;
 /// Every number of a row: key, label, unit.
 const METRICS: [(&str, &str, &str); 9] = [
     ("throughput", "throughput", "Mbit/s"),
-    ("unsteadiness", "standard deviation of single seconds", "Mbit/s"),
+    ("unsteadiness", "deviation between seconds", "Mbit/s"),
     ("latency", "mean one-way latency", "ms"),
     ("latency_p99", "one-way latency, 99 %", "ms"),
     ("sent", "packets sent", ""),

@@ -1,7 +1,7 @@
 //! Plans of trunks: which links, what takes from them, what joins them; worked out to points.
 
 use super::point::{Link, Neighbours, Point, Traffic, Treatment as Joined, Walk};
-use crate::experiment::Fault;
+use crate::fault::Fault;
 use crate::sheet::Sheet;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
@@ -147,7 +147,7 @@ impl Plan {
         for treatment in &self.treatments {
             if treatment.scheduler.is_some() && treatment.over != Carrier::Trunk {
                 let message = "only a trunk has a scheduler; remove it, or set over = \"trunk\"";
-                return Err(Fault::treatment(&treatment.name, message));
+                return Err(Fault::treatment(&treatment.name, message).at("scheduler"));
             }
         }
         for scenario in &self.scenarios {

@@ -13,7 +13,8 @@ pub mod virtual_time;
 
 pub use plan::{Plan, Scenario, Treatment};
 
-use crate::experiment::{Conclusion, Engine, Experiment, Fault, Tools};
+use crate::experiment::{Conclusion, Engine, Experiment, Tools};
+use crate::fault::Fault;
 use crate::measured::{Measured, Row, Spot, key, scenarios, treatments};
 use crate::view::{Axis, Chart, Metric, View};
 use anyhow::Context;

@@ -2,7 +2,7 @@
 //! small packets; worked out to points.
 
 use super::point::{Aggregation, Flow, Mode, Point};
-use crate::experiment::Fault;
+use crate::fault::Fault;
 use crate::sheet::Sheet;
 use serde::{Deserialize, Serialize};
 use sheaf_aggregate::Threshold;
@@ -155,7 +155,7 @@ impl Plan {
             let mut flows = scenario.flows.iter().chain(&scenario.totals);
             if scenario.flows.is_empty() || !flows.all(|flows| (1..MOST).contains(flows)) {
                 let message = "flows must be a list of at least one number, each 1 to 9999";
-                return Err(Fault::scenario(&scenario.name, message));
+                return Err(Fault::scenario(&scenario.name, message).at("flows"));
             }
         }
         let points = self.head.points.iter().chain([&self.head.quick.points]).flatten();
@@ -163,7 +163,7 @@ impl Plan {
             points.into_iter().find(|x| x.fract() != 0.0 || !(1.0..f64::from(MOST)).contains(*x))
         {
             let message = format!("{wrong} flows a direction; give whole numbers from 1 up");
-            return Err(Fault::head("points", message));
+            return Err(Fault::quick("points", message));
         }
         Ok(())
     }
