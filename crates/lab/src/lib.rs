@@ -2,6 +2,7 @@
 //!
 //! * [`plan`]: experiments as TOML files, read and checked;
 //! * [`sheet`]: the form of a plan; [`measured`]: what a point hands over; [`view`]: how it is shown;
+//!   [`columns`]: its numbers, as tables;
 //! * [`experiment`]: what every kind of experiment can do; [`fault`]: faults of a plan;
 //! * [`voip`]: calls over a wireless mesh, without and with aggregation;
 //! * [`home`]: a home behind a slow link, without and with window control;
@@ -19,6 +20,7 @@
 //! `impl Experiment for Sheet<Scenario, Treatment>`, a variant of [`plan::Plan`], and a file under
 //! `plans/`.
 
+pub mod columns;
 pub mod experiment;
 pub mod fault;
 pub mod home;

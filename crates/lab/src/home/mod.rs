@@ -13,6 +13,7 @@ pub mod traffic;
 
 pub use plan::{Plan, Scenario, Treatment};
 
+use crate::columns;
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
 use crate::measured::{Measured, Row, Spot, key, scenarios, treatments};
@@ -21,22 +22,6 @@ use anyhow::{Context, ensure};
 
 /// The treatment that the others are compared with.
 const NOTHING: &str = "nothing";
-
-/// Key, label and unit of each metric.
-const METRICS: [(&str, &str, &str); 12] = [
-    ("rate", "TCP data", "Mbit/s"),
-    ("jain", "Jain index", ""),
-    ("gap_p50", "game inter-arrival, median", "ms"),
-    ("gap_p99", "game inter-arrival, p99", "ms"),
-    ("delay_p99", "game delay, p99", "ms"),
-    ("loss_stream", "loss of the stream", "%"),
-    ("loss_game", "loss of the game", "%"),
-    ("loss_call", "loss of the call", "%"),
-    ("r", "call, R", ""),
-    ("queue", "mean queue", "packets"),
-    ("drops", "drops at the bottleneck", "packets"),
-    ("capacity", "capacity as it is known", "Mbit/s"),
-];
 
 impl Plan {
     /// Seconds that a point takes.
@@ -54,7 +39,6 @@ impl Plan {
 
     /// All numbers of a row: those of each scenario, and what is known after its changes.
     fn metrics(&self) -> Vec<Metric> {
-        let metric = |(key, label, unit): (&str, &str, &str)| Metric::new(key, label, unit);
         let most = self.scenarios.iter().map(|scenario| scenario.changes.len()).max();
         let known = (0..=most.unwrap_or(0)).map(|number| {
             let since = match number {
@@ -64,8 +48,8 @@ impl Plan {
             let label = format!("capacity as it is known 5 s after {since}");
             Metric::new(&format!("known_{number}"), &label, "Mbit/s")
         });
-        let error = metric(("known_error", "known capacity wrong by, most", "%"));
-        METRICS.map(metric).into_iter().chain(known).chain([error]).collect()
+        let error = Metric::new("known_error", "known capacity wrong by, most", "%");
+        columns::metrics(measure::COLUMNS).into_iter().chain(known).chain([error]).collect()
     }
 }
 

@@ -17,7 +17,7 @@ pub use plan::{Plan, Scenario, Treatment};
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
 use crate::measured::{Measured, Row, Spot, scenarios, treatments};
-use crate::view::{Axis, Chart, Metric, View};
+use crate::view::{Axis, Chart, View};
 use anyhow::{Context, ensure};
 use plan::{Shaper, Test};
 use std::process::{Command, Stdio};
@@ -71,7 +71,7 @@ impl Experiment for Plan {
     fn view(&self) -> View {
         View {
             axis: Axis::new("round-trip time set", "ms"),
-            metrics: outcome::METRICS.map(|(key, label, unit)| Metric::new(key, label, unit)).into(),
+            metrics: outcome::metrics(),
             charts: vec![
                 Chart::new("Rate received", "received"),
                 Chart::new("Error of the rate", "error"),

@@ -82,7 +82,7 @@ fn transfer(
             Actor::Tcp(tcp, _) => tcp.flows()[0],
             _ => unreachable!("both hosts speak TCP"),
         };
-    let mut transfer = Transfer::default();
+    let mut transfer = Transfer { duration: point.duration, ..Transfer::default() };
     let (mut now, mut before) = (Instant::ZERO, 0);
     while now < end {
         now = (now + SAMPLE).min(end);
@@ -96,7 +96,7 @@ fn transfer(
     transfer.bytes = flow(&simulation, RIGHT).bytes - before;
     transfer.first_repeat = sender.first_repeat.map(|at| at - Instant::ZERO);
     transfer.repeats = sender.repeats;
-    transfer.measured(point)
+    transfer.measured()
 }
 
 /// Bytes of data on the way to the receiver: what the sender has not seen acknowledged counts lost

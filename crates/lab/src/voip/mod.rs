@@ -13,12 +13,14 @@ pub mod virtual_time;
 
 pub use plan::{Plan, Scenario, Treatment};
 
+use crate::columns;
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
 use crate::measured::{Measured, Row, Spot, key, scenarios, treatments};
 use crate::view::{Axis, Chart, Metric, View};
 use anyhow::Context;
 use limit::Limit;
+use outcome::Outcome;
 use sheaf_voice::rules::Rule;
 use std::collections::BTreeMap;
 
@@ -62,8 +64,9 @@ impl Experiment for Plan {
             Engine::Netns => netns::run(&point)?,
             Engine::Virtual => virtual_time::run(&point)?,
         };
-        let watched = (point.warm_up + point.duration).as_secs_f64();
-        Ok(Measured { metrics: outcome.metrics(watched), series: Vec::new() })
+        let outcome = Outcome { watched: point.warm_up + point.duration, ..outcome };
+        let metrics = columns::values(outcome::COLUMNS, &outcome);
+        Ok(Measured { metrics, series: Vec::new() })
     }
 
     fn view(&self) -> View {
@@ -79,9 +82,7 @@ impl Experiment for Plan {
         }
         View {
             axis: Axis::new("flows injected", ""),
-            metrics: outcome::METRICS
-                .map(|(key, label, unit)| Metric::new(key, label, unit))
-                .into(),
+            metrics: columns::metrics(outcome::COLUMNS),
             charts: vec![
                 supported,
                 Chart::new("Mean one-way latency", "latency")

@@ -6,7 +6,9 @@
 
 mod traffic;
 
+use super::outcome::{MACHINE, Machine};
 use super::plan::{LINE, ON_WIRE, Point, Shaper, Test};
+use crate::columns;
 use crate::experiment::Tools;
 use crate::measured::Measured;
 use crate::program::{Schedule, Service};
@@ -77,9 +79,10 @@ impl Path {
             return Ok(Vec::new());
         };
         let report: Emulation = tools.report(inside, &["emulate", "show", "near", "--json"])?;
-        let milliseconds = |key: &str, micros: f64| (key.to_owned(), micros / 1e3);
         let Lateness { p99_us, max_us } = report.lateness;
-        Ok(vec![milliseconds("late_p99", p99_us), milliseconds("late_max", max_us)])
+        let (late_p99, late_max) = (p99_us / 1e3, max_us / 1e3);
+        let machine = Machine { late_p99, late_max, ..Machine::UNKNOWN };
+        Ok(columns::values(MACHINE, &machine))
     }
 }
 

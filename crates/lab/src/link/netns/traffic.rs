@@ -1,7 +1,8 @@
 //! Traffic between the two hosts, by real sockets.
 
 use super::{FAR, Path};
-use crate::link::outcome::{self, Transfer};
+use crate::columns;
+use crate::link::outcome::{self, MACHINE, Machine, Transfer};
 use crate::link::plan::{PAYLOAD, Point};
 use crate::link::virtual_time::{self, PING, SAMPLE};
 use crate::measured::Measured;
@@ -46,7 +47,9 @@ pub(super) fn udp(point: &Point, path: &Path) -> anyhow::Result<Measured> {
     let ideal = virtual_time::ideal(point, &sent.times, sent.from)?;
     let counted = (sent.times.len() - sent.from) as u64;
     let mut measured = outcome::rate(point, &arrivals?, counted, Some(&ideal));
-    measured.metrics.push(("sender_late".to_owned(), sent.latest.as_secs_f64() * 1e3));
+    let sender_late = sent.latest.as_secs_f64() * 1e3;
+    let machine = Machine { sender_late, ..Machine::UNKNOWN };
+    measured.metrics.extend(columns::values(MACHINE, &machine));
     Ok(measured)
 }
 
@@ -223,7 +226,7 @@ pub(super) fn tcp(point: &Point, path: &Path) -> anyhow::Result<Measured> {
         let _ = receiver.shutdown(Shutdown::Both);
         transfer
     })?;
-    Ok(transfer.measured(point))
+    Ok(transfer.measured())
 }
 
 fn fill(mut sender: &TcpStream, over: &AtomicBool) {
@@ -241,7 +244,7 @@ fn drain(mut receiver: &TcpStream, got: &AtomicU64) {
 /// Looks at the sender's socket from time to time until the end.
 fn watch(point: &Point, sender: &TcpStream, got: &AtomicU64) -> anyhow::Result<Transfer> {
     let mut poller = Poller::default();
-    let mut transfer = Transfer::default();
+    let mut transfer = Transfer { duration: point.duration, ..Transfer::default() };
     let start = clock::now();
     let (mut next, mut before) = (Duration::ZERO, 0);
     while next < point.whole() {
