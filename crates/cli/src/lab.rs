@@ -149,8 +149,8 @@ fn print_points(arguments: &Run) -> anyhow::Result<()> {
     }
     let out = arguments.folder(&plan);
     common += &format!(" --out {}", quoted(&out.display().to_string()));
-    for spot in run::chosen(&changed, engine, &options)? {
-        output::print_line(format_args!("{common} --only {}", quoted(&spot.to_string())))?;
+    for sweep_point in run::chosen(&changed, engine, &options)? {
+        output::print_line(format_args!("{common} --only {}", quoted(&sweep_point.to_string())))?;
     }
     Ok(())
 }

@@ -1,17 +1,17 @@
-//! What every kind of experiment can do: name its points, measure one, say how it is shown.
+//! The contract of an experiment: list its points, measure one, describe how it is shown.
 //!
 //! The house around it does the rest, the same for all kinds: reads plans, runs points (in parallel
 //! under the virtual clock, one at a time in real time), keeps each finished point, joins them, and
 //! writes the report with the published figures beside ours.
 
 use crate::fault::Fault;
-use crate::measured::{Measured, Numbers, Row, Spot};
+use crate::measured::{Measured, Numbers, Row, SweepPoint};
 use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Where packets run.
+/// The stacks that packets pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
@@ -32,45 +32,50 @@ impl Engine {
 }
 
 /// A plan of one kind, ready to be run: seed, seconds and sweep are those of its
-/// [`Head`](crate::sheet::Head).
+/// [`Head`](crate::plan_file::Head).
 pub trait Experiment: Send + Sync {
-    /// Refuses what cannot be run, before anything starts.
+    /// Checks that the plan can be run, before anything starts.
     fn check(&self) -> Result<(), Fault>;
 
-    /// What this machine lacks for `engine`: tools, rights, kernel support.
+    /// Checks that this machine has what `engine` needs: tools, rights, kernel support.
     fn ready(&self, _engine: Engine, _tools: &Tools) -> anyhow::Result<()> {
         Ok(())
     }
 
     /// The independent points of the plan on `engine`, in the order in which they are shown.
-    fn points(&self, engine: Engine) -> Vec<Spot>;
+    fn points(&self, engine: Engine) -> Vec<SweepPoint>;
 
-    /// Measures one. On [`Engine::Virtual`] it is called from several threads at once; on
+    /// Measures one point. On [`Engine::Virtual`] it is called from several threads at once; on
     /// [`Engine::Netns`] never twice at a time.
-    fn measure(&self, spot: &Spot, engine: Engine, tools: &Tools) -> anyhow::Result<Measured>;
+    fn measure(
+        &self,
+        sweep_point: &SweepPoint,
+        engine: Engine,
+        tools: &Tools,
+    ) -> anyhow::Result<Measured>;
 
-    /// How the results are shown.
+    /// The form in which the results are shown.
     fn view(&self) -> View;
 
-    /// What all rows together say.
+    /// Draws the conclusion from all rows.
     fn conclude(&self, _rows: &[Row]) -> Conclusion {
         Conclusion::default()
     }
 }
 
-/// What an experiment may use.
+/// Programs that an experiment may start.
 #[derive(Clone, Debug)]
 pub struct Tools {
     /// The program `sheaf` itself, for `sheaf emulate`, `trunk` and `window` inside a namespace.
     pub sheaf: PathBuf,
 }
 
-/// What all rows together say.
+/// The conclusion from all rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conclusion {
     /// `scenario/treatment` → key → number.
     pub summary: BTreeMap<String, Numbers>,
-    /// The answer in one sentence.
+    /// The conclusion in one sentence.
     pub answer: String,
     /// A remark under a scenario's table, by scenario.
     pub remarks: BTreeMap<String, String>,

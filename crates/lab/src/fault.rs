@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Fault {
-    /// What is wrong and the remedy, in one line.
+    /// The fault and the remedy, in one line.
     message: String,
     place: Place,
     /// The key whose value is wrong; empty for one that is not known.

@@ -7,8 +7,8 @@
 
 use crate::experiment::{Engine, Experiment};
 use crate::fault::{self, Fault};
-use crate::measured::Spot;
-use crate::sheet::{Head, Kind};
+use crate::measured::SweepPoint;
+use crate::plan_file::{Head, Kind};
 use crate::{home, link, trunk, voip};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -46,19 +46,19 @@ pub enum Plan {
     Trunk(trunk::Plan),
 }
 
-/// Evaluates the same expression on the sheet of whichever kind it is.
+/// Evaluates the same expression on the file of any kind.
 macro_rules! each {
-    ($plan:expr, $sheet:ident => $value:expr) => {
+    ($plan:expr, $file:ident => $value:expr) => {
         match $plan {
-            Plan::Voip($sheet) => $value,
-            Plan::Home($sheet) => $value,
-            Plan::Link($sheet) => $value,
-            Plan::Trunk($sheet) => $value,
+            Plan::Voip($file) => $value,
+            Plan::Home($file) => $value,
+            Plan::Link($file) => $value,
+            Plan::Trunk($file) => $value,
         }
     };
 }
 
-/// What a run changes of a plan.
+/// Changes of a plan for one run.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     /// Shorter points, as the plan's `[quick]` says.
@@ -94,7 +94,7 @@ impl Plan {
 
     /// Reads and checks a plan; `file` is named in errors.
     pub fn parse(text: &str, file: &str) -> anyhow::Result<Plan> {
-        /// The one key that says how to read the others.
+        /// The key that decides how the others are read.
         #[derive(Deserialize)]
         struct Probe {
             #[serde(default)]
@@ -113,28 +113,28 @@ impl Plan {
 
     /// The plan as TOML.
     pub fn to_toml(&self) -> anyhow::Result<String> {
-        Ok(each!(self, sheet => toml::to_string(sheet))?)
+        Ok(each!(self, file => toml::to_string(file))?)
     }
 
-    /// What all kinds have.
+    /// The keys that all kinds have.
     pub fn head(&self) -> &Head {
-        each!(self, sheet => &sheet.head)
+        each!(self, file => &file.head)
     }
 
     /// The same, to change it.
     fn head_mut(&mut self) -> &mut Head {
-        each!(self, sheet => &mut sheet.head)
+        each!(self, file => &mut file.head)
     }
 
-    /// What its kind can do.
+    /// The experiment of its kind.
     pub fn experiment(&self) -> &dyn Experiment {
-        each!(self, sheet => sheet)
+        each!(self, file => file)
     }
 
     /// The plan as it is run on `engine` with `changes`.
     ///
     /// # Errors
-    /// When the changed plan cannot be run.
+    /// Fails when the changed plan cannot be run.
     pub fn changed(&self, engine: Engine, changes: &Changes) -> anyhow::Result<Plan> {
         let mut plan = self.clone();
         let head = plan.head_mut();
@@ -190,12 +190,13 @@ impl Plan {
         Ok(())
     }
 
-    /// Everything that decides what `spot` comes to, save engine and version: what a kept result
-    /// is found by. Other points of the sweep and what is only shown are not part of it.
-    pub fn recipe(&self, spot: &Spot) -> serde_json::Value {
-        let sheet = each!(self, sheet => serde_json::to_value(sheet)).expect("plans are plain");
+    /// Everything that decides the outcome of `sweep_point`, without engine and version: what a
+    /// kept result is found by. Other points of the sweep and what is only shown are not part of
+    /// it.
+    pub fn recipe(&self, sweep_point: &SweepPoint) -> serde_json::Value {
+        let file = each!(self, file => serde_json::to_value(file)).expect("plans are plain");
         let named = |table: &str, name: &str| {
-            let found = sheet[table].as_array().into_iter().flatten();
+            let found = file[table].as_array().into_iter().flatten();
             let mut found = found.filter(|one| one["name"] == name).cloned();
             let mut one = found.next().unwrap_or_default();
             if let Some(fields) = one.as_object_mut() {
@@ -205,13 +206,13 @@ impl Plan {
             one
         };
         serde_json::json!({
-            "kind": sheet["kind"],
-            "seed": sheet["seed"],
-            "duration": sheet["duration"],
-            "warm_up": sheet["warm_up"],
-            "scenario": named("scenario", &spot.scenario),
-            "treatment": named("treatment", &spot.treatment),
-            "x": spot.x,
+            "kind": file["kind"],
+            "seed": file["seed"],
+            "duration": file["duration"],
+            "warm_up": file["warm_up"],
+            "scenario": named("scenario", &sweep_point.scenario),
+            "treatment": named("treatment", &sweep_point.treatment),
+            "x": sweep_point.x,
         })
     }
 }
@@ -274,8 +275,8 @@ mod tests {
     #[test]
     fn a_recipe_changes_with_what_is_run_and_not_with_what_else_is() {
         let plan = Plan::find("voip-two-hop").unwrap();
-        let spots = plan.experiment().points(Engine::Virtual);
-        let recipe = |plan: &Plan| plan.recipe(&spots[3]);
+        let sweep_points = plan.experiment().points(Engine::Virtual);
+        let recipe = |plan: &Plan| plan.recipe(&sweep_points[3]);
         let changes = Changes { points: Some(vec![1.0]), ..Changes::default() };
         let swept = plan.changed(Engine::Virtual, &changes).unwrap();
         assert_eq!(recipe(&plan), recipe(&swept));
@@ -285,8 +286,9 @@ mod tests {
         let forced = BUILTIN[0].1.replace("min = 500", "min = 400");
         let forced = Plan::parse(&forced, "forced").unwrap();
         let of = |plan: &Plan, name: &str| {
-            let spot = spots.iter().find(|spot| spot.treatment == name).unwrap();
-            plan.recipe(spot)
+            let sweep_point =
+                sweep_points.iter().find(|sweep_point| sweep_point.treatment == name).unwrap();
+            plan.recipe(sweep_point)
         };
         assert_eq!(of(&plan, "busy"), of(&forced, "busy"));
         assert_ne!(of(&plan, "forced"), of(&forced, "forced"));

@@ -33,7 +33,7 @@ impl Tools {
     /// Runs `sheaf` with `words` inside `host`, and returns the output.
     ///
     /// # Errors
-    /// When it fails: its own message.
+    /// Fails with the command's own message.
     pub fn run(&self, host: &Namespace, words: &[&str]) -> anyhow::Result<Vec<u8>> {
         let mut command = Command::new(&self.sheaf);
         command.args(words);
@@ -47,7 +47,7 @@ impl Tools {
     /// Runs `sheaf` with `words` inside `host`, and returns the report that it prints as JSON.
     ///
     /// # Errors
-    /// When it fails, or the report is not of this version.
+    /// Fails when the command does, or when the report is of another version.
     pub fn report<T: DeserializeOwned>(
         &self,
         host: &Namespace,
@@ -61,7 +61,7 @@ impl Tools {
     /// Starts a service of `sheaf` inside `host` with `input`, and returns when it is at work.
     ///
     /// # Errors
-    /// When it ends before: its own message.
+    /// Fails with the service's own message when it ends before.
     pub fn start(
         &self,
         host: &Namespace,
@@ -108,7 +108,7 @@ impl Service {
     /// Checks that the service still runs.
     ///
     /// # Errors
-    /// When it has ended: its own message.
+    /// Fails with the service's own message when it has ended.
     pub fn check(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),

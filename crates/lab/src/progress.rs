@@ -1,6 +1,6 @@
 //! Progress of a run: the points that are done and the time left, on a terminal or in a log.
 
-use crate::measured::Spot;
+use crate::measured::SweepPoint;
 use indicatif::{ProgressBar, ProgressStyle};
 use sheaf_netio::clock;
 use sheaf_stage::Instant;
@@ -76,46 +76,46 @@ impl Progress {
         last(&counts)
     }
 
-    /// Begins a run of `spots`.
-    pub(crate) fn begin(&self, spots: &[Spot]) {
-        let seconds = spots.iter().map(|spot| spot.seconds).sum();
-        *self.lock() = Counts { all: spots.len(), seconds, ..Counts::default() };
+    /// Begins a run of `sweep_points`.
+    pub(crate) fn begin(&self, sweep_points: &[SweepPoint]) {
+        let seconds = sweep_points.iter().map(|sweep_point| sweep_point.seconds).sum();
+        *self.lock() = Counts { all: sweep_points.len(), seconds, ..Counts::default() };
         if self.display == Display::Bar {
             let style = ProgressStyle::with_template("{bar:40} {percent} %, {eta} left {msg}")
                 .expect("the template is valid");
             self.bar.set_style(style);
             // Long points count for more than short ones.
-            self.bar.set_length(spots.iter().map(millis).sum());
+            self.bar.set_length(sweep_points.iter().map(millis).sum());
             self.bar.set_draw_target(indicatif::ProgressDrawTarget::stderr());
         }
     }
 
     /// Names the point that is being measured, where points are measured one at a time.
-    pub(crate) fn measuring(&self, spot: &Spot) {
-        self.bar.set_message(spot.to_string());
+    pub(crate) fn measuring(&self, sweep_point: &SweepPoint) {
+        self.bar.set_message(sweep_point.to_string());
         self.bar.tick();
     }
 
     /// Counts a point that an earlier run had kept.
-    pub(crate) fn found(&self, spot: &Spot) {
+    pub(crate) fn found(&self, sweep_point: &SweepPoint) {
         let mut counts = self.lock();
         counts.done += 1;
         counts.found += 1;
-        counts.seconds -= spot.seconds;
-        self.bar.inc(millis(spot));
+        counts.seconds -= sweep_point.seconds;
+        self.bar.inc(millis(sweep_point));
     }
 
     /// Writes a point that was measured, and counts it.
     pub(crate) fn keep(
         &self,
-        spot: &Spot,
+        sweep_point: &SweepPoint,
         write: impl FnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let mut counts = self.lock();
         write()?;
         counts.done += 1;
-        counts.measured += spot.seconds;
-        self.bar.inc(millis(spot));
+        counts.measured += sweep_point.seconds;
+        self.bar.inc(millis(sweep_point));
         Ok(())
     }
 
@@ -177,8 +177,8 @@ fn log(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-fn millis(spot: &Spot) -> u64 {
-    (spot.seconds * 1e3) as u64
+fn millis(sweep_point: &SweepPoint) -> u64 {
+    (sweep_point.seconds * 1e3) as u64
 }
 
 #[cfg(test)]
@@ -186,18 +186,19 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    fn spot(seconds: f64) -> Spot {
-        Spot { scenario: "s".into(), treatment: "t".into(), x: 1.0, seconds }
+    fn sweep_point(seconds: f64) -> SweepPoint {
+        SweepPoint { scenario: "s".into(), treatment: "t".into(), x: 1.0, seconds }
     }
 
     #[test]
     fn the_time_left_is_that_of_the_points_that_must_be_measured() {
         let progress = Progress::default();
-        let spots = [spot(10.0), spot(20.0), spot(60.0), spot(90.0)];
-        progress.begin(&spots);
+        let sweep_points =
+            [sweep_point(10.0), sweep_point(20.0), sweep_point(60.0), sweep_point(90.0)];
+        progress.begin(&sweep_points);
         assert_eq!(progress.counts().line(5.0), "0 of 4 points");
-        progress.found(&spots[3]);
-        progress.keep(&spots[0], || Ok(())).unwrap();
+        progress.found(&sweep_points[3]);
+        progress.keep(&sweep_points[0], || Ok(())).unwrap();
         // 10 of 90 seconds took 5.
         assert_eq!(progress.counts().line(5.0), "2 of 4 points, about 40 s left");
     }
@@ -205,15 +206,15 @@ mod tests {
     #[test]
     fn a_point_that_could_not_be_written_is_not_counted() {
         let progress = Progress::default();
-        progress.begin(&[spot(1.0)]);
-        progress.keep(&spot(1.0), || anyhow::bail!("the disk is full")).unwrap_err();
+        progress.begin(&[sweep_point(1.0)]);
+        progress.keep(&sweep_point(1.0), || anyhow::bail!("the disk is full")).unwrap_err();
         assert_eq!(progress.counts().done, 0);
     }
 
     #[test]
     fn lines_come_in_every_period_until_the_run_ends() {
         let progress = Progress::default();
-        progress.begin(&[spot(1.0)]);
+        progress.begin(&[sweep_point(1.0)]);
         let (to, lines) = channel();
         std::thread::scope(|scope| {
             let log = |line| to.send(line).unwrap();

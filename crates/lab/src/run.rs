@@ -1,7 +1,7 @@
 //! Runs a plan: all its points on one of the two engines, and joins what was kept.
 
 use crate::experiment::{Engine, Tools};
-use crate::measured::{Row, Spot};
+use crate::measured::{Row, SweepPoint};
 use crate::plan::{Changes, Plan};
 use crate::progress::Progress;
 use crate::result::{Curve, RunResult};
@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::ScopedJoinHandle;
 
-/// How a plan is run.
+/// Options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// What differs from the plan.
+    /// Changes of the plan.
     pub changes: Changes,
-    /// Where finished points are kept and looked for; `None` for nowhere.
+    /// Folder in which finished points are kept and looked for; `None` to keep none.
     pub folder: Option<PathBuf>,
     /// Measure points again that were kept.
     pub again: bool,
-    /// Only this point, written as [`Spot`] is shown.
+    /// Only this point, written as [`SweepPoint`] is shown.
     pub only: Option<String>,
     /// Progress of the run, for those who watch or interrupt it.
     pub progress: Arc<Progress>,
@@ -39,7 +39,7 @@ pub fn run(
 ) -> anyhow::Result<RunResult> {
     let plan = &plan.changed(engine, &options.changes)?;
     plan.experiment().ready(engine, tools)?;
-    let spots = chosen(plan, engine, options)?;
+    let sweep_points = chosen(plan, engine, options)?;
     let store = match &options.folder {
         Some(folder) => Some(Store::open(folder, plan)?),
         None => None,
@@ -55,14 +55,14 @@ pub fn run(
     let worker = || {
         while !failed.load(Ordering::Relaxed)
             && let place = next.fetch_add(1, Ordering::Relaxed)
-            && let Some(spot) = spots.get(place)
+            && let Some(sweep_point) = sweep_points.get(place)
         {
-            let record = work.point(spot).with_context(|| format!("at {spot}"));
+            let record = work.point(sweep_point).with_context(|| format!("at {sweep_point}"));
             failed.fetch_or(record.is_err(), Ordering::Relaxed);
             done.lock().expect("no worker panics holding it").push((place, record));
         }
     };
-    progress.begin(&spots);
+    progress.begin(&sweep_points);
     std::thread::scope(|scope| {
         scope.spawn(|| progress.log_lines());
         let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
@@ -82,20 +82,20 @@ pub fn run(
 /// The points that a run with `options` measures.
 ///
 /// # Errors
-/// When the one that it should be does not exist.
-pub fn chosen(plan: &Plan, engine: Engine, options: &Options) -> anyhow::Result<Vec<Spot>> {
-    let mut spots = plan.experiment().points(engine);
+/// Fails when the requested point does not exist.
+pub fn chosen(plan: &Plan, engine: Engine, options: &Options) -> anyhow::Result<Vec<SweepPoint>> {
+    let mut sweep_points = plan.experiment().points(engine);
     if let Some(only) = &options.only {
-        spots.retain(|spot| spot.to_string() == *only);
-        ensure!(!spots.is_empty(), "no point {only:?}; `sheaf lab points` prints all");
+        sweep_points.retain(|sweep_point| sweep_point.to_string() == *only);
+        ensure!(!sweep_points.is_empty(), "no point {only:?}; `sheaf lab points` prints all");
     }
-    Ok(spots)
+    Ok(sweep_points)
 }
 
 /// Joins the points of several folders, as different machines measured them.
 ///
 /// # Errors
-/// When a folder has none, or they belong to different runs.
+/// Fails when a folder has no points, or they belong to different runs.
 pub fn gather(folders: &[PathBuf]) -> anyhow::Result<RunResult> {
     let mut joined: Option<(Plan, Vec<Record>, &Path)> = None;
     for folder in folders {
@@ -128,18 +128,19 @@ pub fn gather(folders: &[PathBuf]) -> anyhow::Result<RunResult> {
     let plan = plan.changed(engine, &changes)?;
     let order = plan.experiment().points(engine);
     let place = |record: &Record| {
-        let here = |spot: &Spot| {
-            (&spot.scenario, &spot.treatment) == (&record.spot.scenario, &record.spot.treatment)
+        let here = |sweep_point: &SweepPoint| {
+            (&sweep_point.scenario, &sweep_point.treatment)
+                == (&record.sweep_point.scenario, &record.sweep_point.treatment)
         };
         order.iter().position(here)
     };
     records.sort_by(|one, other| {
-        (place(one).cmp(&place(other))).then(one.spot.x.total_cmp(&other.spot.x))
+        (place(one).cmp(&place(other))).then(one.sweep_point.x.total_cmp(&other.sweep_point.x))
     });
     Ok(join(&plan, engine, &records))
 }
 
-/// What the workers share.
+/// State that the workers share.
 struct Work<'a> {
     plan: &'a Plan,
     engine: Engine,
@@ -151,27 +152,29 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// One point, measured or found.
-    fn point(&self, spot: &Spot) -> anyhow::Result<Record> {
+    fn point(&self, sweep_point: &SweepPoint) -> anyhow::Result<Record> {
         if self.engine == Engine::Netns {
-            self.progress.measuring(spot);
+            self.progress.measuring(sweep_point);
         }
-        let hash =
-            self.store.as_ref().map(|store| (store, store::hash(self.plan, spot, self.engine)));
+        let hash = self
+            .store
+            .as_ref()
+            .map(|store| (store, store::hash(self.plan, sweep_point, self.engine)));
         let kept = hash.as_ref().filter(|_| !self.again).and_then(|(store, hash)| store.get(hash));
         if let Some(record) = kept {
-            self.progress.found(spot);
+            self.progress.found(sweep_point);
             return Ok(record);
         }
-        let record = self.measure(spot)?;
+        let record = self.measure(sweep_point)?;
         let write = || hash.map_or(Ok(()), |(store, hash)| store.put(&hash, &record));
-        self.progress.keep(spot, write)?;
+        self.progress.keep(sweep_point, write)?;
         Ok(record)
     }
 
-    fn measure(&self, spot: &Spot) -> anyhow::Result<Record> {
+    fn measure(&self, sweep_point: &SweepPoint) -> anyhow::Result<Record> {
         let head = self.plan.head();
-        let mut measured = self.plan.experiment().measure(spot, self.engine, self.tools)?;
-        // JSON knows no infinity.
+        let mut measured = self.plan.experiment().measure(sweep_point, self.engine, self.tools)?;
+        // JSON has no infinity.
         measured.metrics.retain(|(_, value)| value.is_finite());
         for series in &mut measured.series {
             series.points.retain(|(x, y)| x.is_finite() && y.is_finite());
@@ -183,7 +186,7 @@ impl Work<'_> {
             duration: head.duration,
             versions: store::versions(),
             machine: store::machine(),
-            spot: spot.clone(),
+            sweep_point: sweep_point.clone(),
             measured,
         })
     }
@@ -192,12 +195,12 @@ impl Work<'_> {
 fn join(plan: &Plan, engine: Engine, records: &[Record]) -> RunResult {
     let (head, experiment) = (plan.head(), plan.experiment());
     let rows: Vec<_> =
-        records.iter().map(|record| Row::new(&record.spot, &record.measured)).collect();
+        records.iter().map(|record| Row::new(&record.sweep_point, &record.measured)).collect();
     let curves = records.iter().flat_map(|record| {
         record.measured.series.iter().map(|series| Curve {
-            scenario: record.spot.scenario.clone(),
-            treatment: record.spot.treatment.clone(),
-            at: record.spot.x,
+            scenario: record.sweep_point.scenario.clone(),
+            treatment: record.sweep_point.treatment.clone(),
+            at: record.sweep_point.x,
             series: series.clone(),
         })
     });

@@ -69,9 +69,9 @@ fn a_plan_that_no_link_can_have_is_refused_with_its_line() {
     let test = broken("test = \"udp\"", "test = \"upd\"");
     assert!(test.contains("unknown variant `upd`") && test.contains("`udp`"), "{test}");
     for huge in ["rate = 1e300", "rate = nan", "rate = 10.0\nlimit = 0"] {
-        let told = broken("rate = 10.0", huge);
-        let at = told.starts_with("my.toml:") && told.contains("scenario 10-mbit");
-        assert!(at, "{huge}: {told}");
+        let message = broken("rate = 10.0", huge);
+        let at = message.starts_with("my.toml:") && message.contains("scenario 10-mbit");
+        assert!(at, "{huge}: {message}");
     }
     let points = broken("points = [0.0", "points = [1e300");
     assert!(points.contains("no round-trip time"), "{points}");

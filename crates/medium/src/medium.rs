@@ -22,7 +22,7 @@ use sheaf_stage::{Bitrate, Counters, DropReason, Duration, Instant, Stage};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// What is on the air.
+/// A transmission on the air.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Data,
@@ -43,7 +43,7 @@ struct OnAir {
     reserves: Duration,
     /// Rate of the data frame of this exchange.
     rate: Bitrate,
-    /// Those that sensed its beginning, and so its end, whatever has moved since.
+    /// Radios that sensed its beginning, and so its end, even if they have moved since.
     sensed_by: Receivers,
 }
 
@@ -175,7 +175,7 @@ impl<P: Clone> Medium<P> {
         self.stats[radio.0 as usize]
     }
 
-    /// How many radios there are.
+    /// Number of radios.
     pub fn radios(&self) -> usize {
         self.stations.len()
     }

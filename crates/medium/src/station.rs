@@ -5,7 +5,7 @@ use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use sheaf_stage::{Duration, Instant};
 
-/// What the station is doing.
+/// State of the station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Nothing to send, or counting down.
@@ -36,7 +36,7 @@ pub(crate) struct Station {
     pub not_before: Instant,
     /// The last frame sensed could not be read.
     pub garbled: bool,
-    /// What it is reading: the transmission and whether it is still whole.
+    /// The transmission that it receives, and whether that is still undamaged.
     pub reading: Option<(u32, bool)>,
     /// Makes expiries and timeouts of an earlier state void.
     pub token: u32,
@@ -65,13 +65,13 @@ impl Station {
         self.sensed > 0 || self.on_air
     }
 
-    /// When the count-down of slots begins, on an idle channel.
+    /// Start of the count-down of slots, on an idle channel.
     fn countdown_start(&self, phy: Phy) -> Instant {
         let space = if self.garbled { phy.eifs() } else { phy.difs() };
         (self.idle_since.max(self.reserved_until) + space).max(self.not_before)
     }
 
-    /// When it may send if the channel stays idle; never before `now`.
+    /// Time at which it may send if the channel stays idle; never before `now`.
     pub fn expiry(&self, phy: Phy, now: Instant) -> Instant {
         let slots = phy.slot() * self.slots.unwrap_or(0);
         (self.countdown_start(phy) + slots).max(now)

@@ -1,4 +1,4 @@
-//! What the listener's end measures of one flow, in memory that does not grow.
+//! Measurement of one flow at the listener's end, in memory that does not grow.
 
 use crate::packet::Stamp;
 use hdrhistogram::Histogram;
@@ -6,7 +6,7 @@ use sheaf_stage::{Duration, Instant};
 
 /// Delays above this count as this.
 const LONGEST: Duration = Duration::from_secs(20);
-/// How far back duplicates are recognised, in packets.
+/// Number of packets back to which duplicates are recognised.
 const WINDOW: u32 = 1024;
 
 /// Measures one flow.
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_duplicates_and_reordering_are_told_apart() {
+    fn loss_duplicates_and_reordering_are_distinguished() {
         let meter = meter(&[(0, 5), (1, 5), (3, 5), (2, 30), (3, 40), (6, 5)]);
         assert_eq!((meter.received(), meter.duplicates(), meter.reordered()), (5, 1, 1));
         assert_eq!(meter.loss(10), 0.5);

@@ -10,7 +10,7 @@ use crate::emodel::{Codec, mos};
 use crate::meter::Meter;
 use sheaf_stage::Duration;
 
-/// What the listener hears.
+/// Quality for the listener.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Heard {
     /// Network and buffer, from sending to playing.
@@ -24,7 +24,7 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// What a listener with a buffer of `delay` hears of a flow of `sent` packets.
+    /// Quality of a flow of `sent` packets for a listener with a buffer of `delay`.
     pub fn with_delay(codec: Codec, meter: &Meter, sent: u64, delay: Duration) -> Heard {
         let in_time = meter.share_within(delay) * (1.0 - meter.loss(sent));
         let loss = 1.0 - in_time;
@@ -32,7 +32,7 @@ impl Heard {
         Heard { delay, loss, r, mos: mos(r) }
     }
 
-    /// What a listener with the best fixed buffer hears.
+    /// Quality for a listener with the best fixed buffer.
     pub fn best(codec: Codec, meter: &Meter, sent: u64) -> Heard {
         let quantile = |percent: u32| meter.delay_quantile(f64::from(percent) / 1000.0);
         (500..=1000)

@@ -5,13 +5,13 @@
 //! their floor, and what is delivered meanwhile *is* the capacity. If less is assumed, round-trip
 //! times stay at the floor. So the assumption is raised a little from time to time, and faster as
 //! long as nothing happens; when the queue shows, what was delivered becomes the estimate and the
-//! queue is let run empty. No packet is sent for it. (As in BBR, Cardwell et al. 2016: the two edges
-//! are seen at different times, the rate with a queue and the RTT without.)
+//! queue is let run empty. No packet is sent for it. (As in BBR, Cardwell et al. 2016: the two
+//! edges are seen at different times, the rate with a queue and the RTT without.)
 
 use sheaf_stage::{Bitrate, Duration, Instant};
 use std::collections::VecDeque;
 
-/// Where the capacity comes from.
+/// The source of the capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// It is known, link headers included.
@@ -23,7 +23,7 @@ pub enum Source {
     },
 }
 
-/// What was seen in one step.
+/// The observations of one step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observation {
     /// Bits delivered per second, by acknowledgements; link headers and UDP included.
@@ -38,17 +38,17 @@ pub struct Observation {
     pub rtt: Duration,
     /// The longest round-trip time of late: so late do the last flows show what happened.
     pub longest: Duration,
-    /// Whether windows are what limits the flows.
+    /// Whether windows limit the flows.
     pub limited: bool,
-    /// Whether flows were there to see it.
+    /// Whether there were flows to observe.
     pub seen: bool,
 }
 
-/// What a change does is watched for so long after the longest round-trip time.
+/// Time after the longest round-trip time for which the effect of a change is watched.
 const ROUND: Duration = Duration::from_millis(200);
 /// Over which a rate is measured, at least.
 const MEASURE: Duration = Duration::from_millis(200);
-/// How long the estimate rests before it is tried again.
+/// Time for which the estimate rests before it is tried again.
 const REST: Duration = Duration::from_millis(600);
 /// First raise, and by how much each raise is larger than the one before.
 const RAISE: f64 = 0.04;
@@ -58,7 +58,7 @@ const MAX_RAISE: f64 = 0.5;
 const SEARCH_RAISE: f64 = 1.0;
 /// While the queue runs empty, this part of what windows govern is left unused.
 const DRAIN: f64 = 0.08;
-/// From this part of the estimate on, what is tried in vain is told from the noise of a measurement.
+/// Part of the estimate from which a try in vain is distinguished from the noise of a measurement.
 const PLATEAU: f64 = 0.1;
 /// A packet, for what a queue of three of them is.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
@@ -84,11 +84,11 @@ pub struct Capacity {
     is_found: bool,
     phase: Phase,
     since: Instant,
-    /// What packets wait for each other while nothing is tried: bursts, no queue.
+    /// Time for which packets wait for each other while nothing is tried: bursts, not a queue.
     noise: Duration,
     /// Since when there is a queue without a break.
     full_since: Option<Instant>,
-    /// What was delivered of late, by step: when it ended, seconds, bits per second
+    /// Recent deliveries, by step: time of its end, seconds, bits per second
     /// by acknowledgements and by what passed.
     history: VecDeque<(Instant, f64, [f64; 2])>,
     last: Option<Instant>,
@@ -120,12 +120,12 @@ impl Capacity {
         Bitrate::from_bps(self.estimate as u64)
     }
 
-    /// What to divide now: the estimate, or a little more or less while it is tried. bit/s.
+    /// Capacity to divide now, in bit/s: the estimate, or a little more or less while it is tried.
     pub fn assumed(&self) -> f64 {
         self.assumed
     }
 
-    /// Whether it is found and not given.
+    /// Whether the capacity is found and not given.
     pub fn is_auto(&self) -> bool {
         matches!(self.source, Source::Auto { .. })
     }
@@ -142,7 +142,8 @@ impl Capacity {
         if !self.is_auto() || seconds <= 0.0 || !seen.seen {
             return;
         }
-        // While nothing is tried, only a queue that is no burst says that the link became slower.
+        // While nothing is tried, only a queue that is not a burst shows that the link became
+        // slower.
         let sure = if self.phase == Phase::Resting { 2 } else { 1 };
         let full = seen.queue > self.visible(seen.rtt) + self.threshold(seen.rtt) * (sure - 1);
         if self.phase == Phase::Resting && !full {
@@ -156,7 +157,7 @@ impl Capacity {
             self.history.pop_front();
         }
         self.full_since = if full { self.full_since.or(Some(last)) } else { None };
-        // Acknowledgements tell of the past: when the queue has stood for the longest round-trip
+        // Acknowledgements report the past: when the queue has stood for the longest round-trip
         // time, all of them come from packets that went through it.
         let standing = self.full_since.map_or(Duration::ZERO, |since| now - since);
         let measured = full && standing >= seen.longest + measure;
@@ -198,7 +199,7 @@ impl Capacity {
         self.enter(Phase::Raised, assumed, now);
     }
 
-    /// What is delivered while a queue stands is what the link can do.
+    /// Takes the delivery rate while a queue stands for the capacity of the link.
     fn found(&mut self, usage: f64, now: Instant) {
         self.estimate = self.delivered().max(1.0);
         self.is_found = true;
@@ -218,13 +219,13 @@ impl Capacity {
         self.full_since = None;
     }
 
-    /// The excess that counts as a queue: 3 % of the round-trip time, but at least three packets and
-    /// a millisecond, which come and go without one.
+    /// The excess that counts as a queue: 3 % of the round-trip time, but at least three packets
+    /// and a millisecond, which come and go without one.
     fn threshold(&self, rtt: Duration) -> Duration {
         (rtt / 32).max(self.packets(3.0)).max(Duration::from_millis(1))
     }
 
-    /// The shortest queue that is told from bursts.
+    /// The shortest queue that is distinguished from bursts.
     fn visible(&self, rtt: Duration) -> Duration {
         self.noise + self.threshold(rtt)
     }
@@ -235,7 +236,7 @@ impl Capacity {
     }
 
     /// Mean rate of late. A link that is full delivers at a constant rate; but acknowledgements of
-    /// flows with different round-trip times tell of different moments, and in front of the queue
+    /// flows with different round-trip times report different moments, and in front of the queue
     /// packets pass in bursts. The steadier of the two is nearer to the truth.
     fn delivered(&self) -> f64 {
         let measure = |which: usize| {
@@ -255,7 +256,7 @@ impl Capacity {
     }
 }
 
-/// What windows govern of `rate`; what is tried is a part of that, as windows grow by it.
+/// Part of `rate` that windows govern. A try is a part of that, because windows grow by it.
 fn governed(rate: f64, usage: f64) -> f64 {
     (rate - usage).max(rate / 20.0)
 }

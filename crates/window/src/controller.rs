@@ -20,7 +20,7 @@ use crate::udp::{Elastic, Policy, Usage};
 use sheaf_stage::{Bitrate, Duration, Instant};
 use std::collections::BTreeMap;
 
-/// What one step decided about one flow.
+/// The decision of one step about one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The flow.
@@ -29,7 +29,7 @@ pub struct Decision {
     pub value: u32,
 }
 
-/// What the controller knows, for those who look at it.
+/// The controller's state, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Status {
     /// The capacity as it is known, bit/s.
@@ -44,14 +44,14 @@ pub struct Status {
     pub queue: Duration,
 }
 
-/// What the controller knows of one flow.
+/// The controller's state of one flow, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FlowStatus {
-    /// What arrives, bit/s on the wire, averaged over a few round-trip times.
+    /// Rate that arrives, bit/s on the wire, averaged over a few round-trip times.
     pub rate: f64,
     /// Smallest round-trip time of late; `None` before the first sample.
     pub rtt: Option<Duration>,
-    /// Whether its window is what limits it.
+    /// Whether its window limits it.
     pub is_held: bool,
 }
 
@@ -147,7 +147,7 @@ impl Controller {
         self.totals[1] = totals;
     }
 
-    /// Decides, for what was observed until `now`; answers the windows that change. Call it at least
+    /// Decides by the observations until `now`. Returns the windows that change. Call it at least
     /// ten times a second; a call at the same instant as the last changes nothing.
     pub fn step(&mut self, now: Instant) -> &[Decision] {
         self.decisions.clear();
@@ -219,13 +219,13 @@ impl Controller {
         self.capacity.estimate()
     }
 
-    /// What the last step found of the flow `key`; `None` when it was not shown then.
+    /// State of the flow `key` in the last step; `None` when it was not observed then.
     pub fn flow(&self, key: &Key) -> Option<FlowStatus> {
         let flow = self.flows.get(key)?;
         Some(FlowStatus { rate: flow.rate, rtt: flow.rtt, is_held: flow.is_held() })
     }
 
-    /// What the last step found.
+    /// State after the last step.
     pub fn status(&self) -> Status {
         self.status
     }
@@ -235,7 +235,7 @@ impl Controller {
         let mut sum = Measured::default();
         for flow in self.flows.values_mut() {
             let (acked, passed) = flow.measure(seconds, self.config.default_rtt);
-            // Bare acknowledgements of the other direction's data are no data that windows govern.
+            // Windows do not govern bare acknowledgements of the other direction's data.
             if acked > 0.0 || flow.has_sent() {
                 sum.passed += passed;
                 sum.delivered += acked;
@@ -244,7 +244,7 @@ impl Controller {
         sum
     }
 
-    /// Brings each QUIC flow's rate up to date; answers the rate and the bits of those governed.
+    /// Brings each QUIC flow's rate up to date. Returns the rate and the bits of those governed.
     fn measure_quic(&mut self, seconds: f64, now: Instant) -> (f64, f64) {
         let (mut rate, mut sum) = (0.0, 0.0);
         for (before, after, flow, _) in self.quic.values_mut() {
@@ -259,7 +259,7 @@ impl Controller {
         (rate, sum)
     }
 
-    /// What the round-trip times say about the capacity; answers whether windows limit the flows.
+    /// Estimates the capacity from the round-trip times. Returns whether windows limit the flows.
     fn estimate(&mut self, delivered: f64, passed: f64, now: Instant) -> bool {
         self.queues.clear();
         let (mut held, mut all) = (0.0, 0.0);

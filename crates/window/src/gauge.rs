@@ -29,9 +29,9 @@ pub(crate) struct Flow {
     limit: f64,
     /// bit/s on the wire, averaged over a few round-trip times.
     pub rate: f64,
-    /// When its data passed last.
+    /// Time at which its data passed last.
     pub last: Instant,
-    /// How its window is rounded to whole segments.
+    /// State of rounding its window to whole segments.
     pub rounding: rounding::State,
     /// The step in which it was seen last.
     pub seen: u64,
@@ -84,8 +84,8 @@ impl Flow {
         (self.set, self.written, self.last) = (half.window, half.written, half.last);
     }
 
-    /// Brings rate and recent RTT up to date, for `seconds` since the last time. Answers the bits on
-    /// the wire that were acknowledged, and those that passed.
+    /// Brings rate and recent RTT up to date, for `seconds` since the last time. Answers the bits
+    /// on the wire that were acknowledged, and those that passed.
     pub fn measure(&mut self, seconds: f64, default_rtt: Duration) -> (f64, f64) {
         let (before, after) = (self.before, self.after);
         let acked = after.acked.saturating_sub(before.acked) as f64 * 8.0 * self.overhead();
@@ -123,9 +123,9 @@ impl Flow {
         }
     }
 
-    /// Whether its window is what holds it back: it has most of it in flight. A window that has just
-    /// become larger cannot be in use yet; taken at once for too large, it would be given to others,
-    /// by all flows at the same time.
+    /// Whether its window limits it: it has most of it in flight. A window that has just become
+    /// larger cannot be in use yet; taken at once for too large, it would be given to others, by
+    /// all flows at the same time.
     pub fn is_held(&self) -> bool {
         let Some(rtt) = self.recent.or(self.rtt) else { return false };
         let flight = self.rate / self.overhead() * rtt.as_secs_f64() / 8.0;
@@ -133,8 +133,8 @@ impl Flow {
     }
 
     /// Whether its window is above what it was given and stays there while every segment is
-    /// acknowledged alone. The right edge does not go back; where a segment is less than the unit of
-    /// the field, rounding up to that takes the edge on by as much as each acknowledgement.
+    /// acknowledged alone. The right edge does not go back; where a segment is less than the unit
+    /// of the field, rounding up to that takes the edge on by as much as each acknowledgement.
     pub fn needs_pairs(&self) -> bool {
         self.set > 0 && self.written > self.set && self.segment < 1 << self.scale
     }

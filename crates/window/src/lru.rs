@@ -43,7 +43,7 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         self.index.len()
     }
 
-    /// Whether there is none.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }

@@ -9,7 +9,7 @@
 //! New connections stand in a table of their own until the third packet of the handshake proves
 //! that both ends are real; so a SYN flood pushes out other beginnings, but no flow.
 
-use crate::flow::{Connection, Embryo, Half, Syn};
+use crate::flow::{Connection, Half, PendingFlow, Syn};
 use crate::key::{Direction, FlowId, Key};
 use crate::lru::Lru;
 use crate::segment::{Segment, flag};
@@ -22,15 +22,15 @@ pub const FLOWS: usize = 16384;
 pub const EMBRYOS: usize = 4096;
 /// UDP flows from or to port 443 that the tables hold.
 pub const QUIC_FLOWS: usize = 4096;
-/// How long windows are lowered after the controller's last sign of life.
+/// Time for which windows are lowered after the controller's last sign of life.
 pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The third packet of a handshake acknowledges the answer and at most this much data (RFC 7413).
+/// The third packet of a handshake acknowledges the SYN-ACK and at most this much data (RFC 7413).
 pub const THIRD_ACK: u32 = 65535;
 
-/// What Linux knows about a packet beside its bytes.
+/// The kernel's metadata of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passing {
-    /// Which way it passes.
+    /// Direction in which it passes.
     pub direction: Direction,
     /// Whether its transport checksum is still to be finished by the device: the field then holds
     /// the sum of the pseudo header, in which the window has no part.
@@ -48,7 +48,7 @@ impl Passing {
     }
 }
 
-/// What was done to a packet.
+/// The outcome for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is as it was.
@@ -111,7 +111,7 @@ pub struct Quic {
 #[derive(Debug)]
 pub struct Rewriter {
     flows: Lru<Key, Connection>,
-    embryos: Lru<Key, Embryo>,
+    pending: Lru<Key, PendingFlow>,
     quic: Lru<Key, [Quic; 2]>,
     totals: [Totals; 2],
     heartbeat: Option<Instant>,
@@ -131,11 +131,11 @@ impl Rewriter {
         Rewriter::with_capacity(FLOWS, EMBRYOS)
     }
 
-    /// With room for `flows` flows and `embryos` handshakes, at least one each.
-    pub fn with_capacity(flows: usize, embryos: usize) -> Rewriter {
+    /// With room for `flows` flows and `pending` handshakes, at least one each.
+    pub fn with_capacity(flows: usize, pending: usize) -> Rewriter {
         Rewriter {
             flows: Lru::new(flows),
-            embryos: Lru::new(embryos),
+            pending: Lru::new(pending),
             quic: Lru::new(QUIC_FLOWS),
             totals: [Totals::default(); 2],
             heartbeat: None,
@@ -188,7 +188,7 @@ impl Rewriter {
 
     /// Handshakes that are not complete; at most as many as there is room for.
     pub fn beginnings(&self) -> usize {
-        self.embryos.len()
+        self.pending.len()
     }
 
     /// All UDP flows from or to port 443, the last used first.
@@ -202,7 +202,7 @@ impl Rewriter {
     }
 
     /// Takes note of `packet`, an IP packet that passes at `now` (later than [`Instant::ZERO`]),
-    /// and lowers its window in place. What is no IP packet is only counted.
+    /// and lowers its window in place. Packets other than IP are only counted.
     pub fn rewrite(&mut self, packet: &mut [u8], passing: Passing, now: Instant) -> Outcome {
         let totals = &mut self.totals[passing.direction.index()];
         totals.packets += u64::from(passing.segments);
@@ -241,8 +241,8 @@ impl Rewriter {
         self.heartbeat.is_some_and(|beat| now - beat <= HEARTBEAT_TIMEOUT)
     }
 
-    /// Takes note of a TCP segment; the window field it shall have, if another, and whether it shall be
-    /// pushed.
+    /// Takes note of a TCP segment; the window field it shall have, if another, and whether it
+    /// shall be pushed.
     fn segment(
         &mut self,
         view: &Ip<'_>,
@@ -291,7 +291,7 @@ impl Rewriter {
         ((field != segment.window()).then_some(field), push)
     }
 
-    /// A SYN or the answer to one; the window field that it shall have.
+    /// A SYN or a SYN-ACK; returns the window field that it shall have.
     fn handshake(
         &mut self,
         key: Key,
@@ -301,7 +301,8 @@ impl Rewriter {
         live: bool,
     ) -> u16 {
         let limit = if live { self.initial[direction.reverse().index()] } else { 0 };
-        // Sent again: nobody knows which one the answer is for.
+        // Sent again: the SYN-ACK may reply to either one, so the round trip is not measured
+        // (Karn).
         let mut prepare = |before: Option<Syn>| {
             let before = before.filter(|before| before.first == syn.first);
             if before.is_some() {
@@ -311,17 +312,20 @@ impl Rewriter {
             syn
         };
         if segment.flags() & flag::ACK == 0 {
-            let old = self.embryos.peek(&key).filter(|embryo| embryo.initiator == direction);
-            let syn = prepare(old.map(|embryo| embryo.syn));
-            self.embryos.insert(key, Embryo { initiator: direction, syn, answer: None });
+            let old =
+                self.pending.peek(&key).filter(|pending_flow| pending_flow.initiator == direction);
+            let syn = prepare(old.map(|pending_flow| pending_flow.syn));
+            self.pending.insert(key, PendingFlow { initiator: direction, syn, syn_ack: None });
             return syn.window;
         }
-        let Some(embryo) = self.embryos.get(&key) else { return segment.window() };
-        if embryo.initiator == direction || !embryo.syn.is_acknowledged_by(segment.ack()) {
+        let Some(pending_flow) = self.pending.get(&key) else { return segment.window() };
+        if pending_flow.initiator == direction
+            || !pending_flow.syn.is_acknowledged_by(segment.ack())
+        {
             return segment.window();
         }
-        let syn = prepare(embryo.answer);
-        embryo.answer = Some(syn);
+        let syn = prepare(pending_flow.syn_ack);
+        pending_flow.syn_ack = Some(syn);
         // Both ends begin anew: what was known under this key was another connection.
         self.flows.remove(&key);
         syn.window
@@ -329,13 +333,13 @@ impl Rewriter {
 
     /// Makes a flow of a handshake of which this is the third packet.
     fn establish(&mut self, key: Key, ack: u32, direction: Direction, now: Instant) -> Option<()> {
-        let embryo = self.embryos.get(&key)?;
-        let answer = embryo.answer?;
-        if embryo.initiator != direction || ack.wrapping_sub(answer.first) > THIRD_ACK {
+        let pending_flow = self.pending.get(&key)?;
+        let syn_ack = pending_flow.syn_ack?;
+        if pending_flow.initiator != direction || ack.wrapping_sub(syn_ack.first) > THIRD_ACK {
             return None;
         }
-        let connection = embryo.grow(self.initial, now)?;
-        self.embryos.remove(&key);
+        let connection = pending_flow.grow(self.initial, now)?;
+        self.pending.remove(&key);
         self.flows.insert(key, connection);
         Some(())
     }

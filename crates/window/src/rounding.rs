@@ -2,9 +2,10 @@
 //!
 //! Principle: a sender sends no parts of a segment, so a share of 16.3 segments is 16 or 17. Each
 //! change of a window by a segment is a change of the queue by a segment, which every packet behind
-//! it feels; so a flow keeps its number while its wish stays near it. What rounding down leaves over,
-//! all flows together, is given out as single segments to those who were short the longest, and they
-//! keep it for a while (largest remainders, Hamilton's method of apportionment, over time).
+//! it feels; so a flow keeps its number while its wish stays near it. What rounding down leaves
+//! over, all flows together, is given out as single segments to those who were short the longest,
+//! and they keep it for a while (largest remainders, Hamilton's method of apportionment, over
+//! time).
 
 /// By how much a wish may leave a window, in segments, before the window follows.
 const HOLD: f64 = 0.25;
@@ -12,12 +13,12 @@ const HOLD: f64 = 0.25;
 /// its extra one: at ten steps a second for a second.
 const TURN: f64 = 10.0;
 
-/// What is kept of one flow.
+/// The state of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct State {
     /// Segments without an extra one.
     base: f64,
-    /// What it had too little so far, in segments, summed over the steps.
+    /// Segments that it had too few so far, summed over the steps.
     short: f64,
     /// Whether it has an extra one.
     has_extra: bool,
@@ -34,7 +35,7 @@ impl State {
         segments - self.base
     }
 
-    /// How urgently it needs an extra segment.
+    /// Urgency of its need for an extra segment.
     fn urgency(&self) -> f64 {
         self.short + if self.has_extra { TURN } else { 0.0 }
     }
@@ -56,7 +57,7 @@ pub(crate) struct Rounding {
     extras: usize,
     /// Urgency, and which flow, of those that take part.
     order: Vec<(f64, usize)>,
-    /// What each flow's wish leaves over, and whether it gets an extra segment.
+    /// Remainder of each flow's wish, and whether it gets an extra segment.
     over: Vec<(f64, bool)>,
 }
 
@@ -67,8 +68,8 @@ impl Rounding {
         self.over.clear();
     }
 
-    /// The next flow wishes `segments`, at least `least`; one that is not `active` leaves nothing to
-    /// others.
+    /// The next flow wishes `segments`, at least `least`; one that is not `active` leaves nothing
+    /// to others.
     pub fn wish(&mut self, state: &mut State, segments: f64, least: f64, active: bool) {
         let over = state.wish(segments, least);
         if active {

@@ -1,4 +1,4 @@
-//! A bottleneck that changes while everything runs, and what window control knows of it meanwhile.
+//! A bottleneck that changes while everything runs, and the capacity that window control assumes.
 //!
 //! Both are rates on the wire: the emulator's counts whole frames with their link headers, and so
 //! does the program of `sheaf window`.
@@ -11,34 +11,34 @@ use crate::realtime::wait_until;
 use crate::view::Axis;
 use sheaf_stage::{Duration, Instant};
 
-/// So long after a change the capacity is to be known again.
+/// Time after a change within which window control is to find the capacity again.
 const SETTLED: Duration = Duration::from_secs(5);
 
 /// A rate in Mbit/s from this moment on.
 pub type Step = (Instant, f64);
 
-/// What window control held for the capacity, all in Mbit/s.
+/// The capacity that window control assumed, in Mbit/s.
 #[derive(Debug, Default, PartialEq)]
 pub struct Known {
     /// Over time.
     curve: Vec<Step>,
-    /// The truth, and what was known of it, 5 s after the start and after each change.
+    /// The true and the assumed capacity 5 s after the start and after each change.
     settled: Vec<(f64, f64)>,
 }
 
-/// What is to be done.
+/// A step of the agenda.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Item {
     /// The bottleneck gets this rate.
     Change(f64),
-    /// A look at what is known.
+    /// The assumed capacity is recorded.
     Look,
-    /// What is known now counts against this rate.
+    /// The assumed capacity is compared with this rate.
     Settled(f64),
 }
 
-/// Changes the bottleneck as `steps` say, the first of which is the state at the start, and looks at
-/// what is known of it, until `until`.
+/// Changes the bottleneck as `steps` say, the first of which is the state at the start, and looks
+/// at the assumed capacity, until `until`.
 pub fn follow(
     testbed: &Testbed,
     scenario: &Scenario,
@@ -59,7 +59,7 @@ pub fn follow(
         }
     }
     if !testbed.is_controlled() {
-        // Drawn over what others know of it.
+        // The report draws the truth over the assumptions of the other treatments.
         let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([until]);
         let drawn =
             steps.iter().zip(ends).flat_map(|((at, rate), end)| [(*at, *rate), (end, *rate)]);
@@ -87,8 +87,8 @@ fn agenda(steps: &[Step], until: Instant) -> Vec<(Instant, Item)> {
 }
 
 impl Known {
-    /// `known_0`, `known_1` …: what was known 5 s after the start and each change; `known_error`: by
-    /// how many per cent it was wrong at most. None where the capacity was told.
+    /// `known_0`, `known_1` …: what was known 5 s after the start and each change; `known_error`:
+    /// by how many per cent it was wrong at most. Empty where the capacity was given.
     pub fn metrics(&self) -> Vec<(String, f64)> {
         let known = self.settled.iter().map(|(_, known)| *known);
         let mut metrics: Vec<_> = (0..)

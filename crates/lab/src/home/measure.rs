@@ -12,22 +12,22 @@ use crate::view::Axis;
 use sheaf_netio::clock;
 use sheaf_stage::{Duration, Instant};
 
-/// Between two looks at the bottleneck.
+/// Time between two looks at the bottleneck.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
 /// Points of a curve, at most; a longer one is thinned.
 const POINTS: usize = 2_000;
 
-/// What was seen while everything ran.
+/// Observations while everything ran.
 struct Watched {
     /// bit/s of data that arrived, by transfer.
     rates: Vec<f64>,
-    /// So many of them, the first ones, have an application that sends no more.
+    /// Number of transfers, the first ones, whose application sends no more.
     limited: usize,
     /// Mean queue, packets.
     queue: f64,
     /// Packets that the bottleneck dropped, from the beginning on.
     drops: f64,
-    /// The capacity that window control knows of, bit/s.
+    /// Capacity that window control assumes, bit/s.
     capacity: f64,
 }
 
@@ -60,7 +60,7 @@ pub fn measure(
         anyhow::Ok((watched?, known.transpose()?.unwrap_or_default()))
     })?;
     if treatment.queue == QueueName::Tbf {
-        // The kernel's queue is another one.
+        // The emulator does not see the kernel's queue.
         (watched.queue, watched.drops) = (f64::NAN, f64::NAN);
     }
     testbed.check()?;
@@ -107,7 +107,7 @@ pub(super) struct Outcome {
     gaps: Vec<f64>,
 }
 
-/// The numbers of a row, without what is known of a capacity that changes.
+/// The numbers of a row, without the assumed capacities after changes.
 pub(super) const COLUMNS: &[Column<Outcome>] = &[
     column("rate", "TCP data", "Mbit/s", |point| point.watched.rates.iter().sum::<f64>() / 1e6),
     column("jain", "Jain index", "", Outcome::jain),

@@ -1,9 +1,9 @@
-//! A home behind a slow link: downloads or uploads beside a game and a call, with and without window
-//! control.
+//! A home behind a slow link: downloads or uploads beside a game and a call, with and without
+//! window control.
 //!
 //! * [`plan`]: scenarios and treatments; [`testbed`]: the hosts, and the programs on them;
 //! * [`traffic`]: Linux TCP and streams of UDP; [`measure`]: one point;
-//! * [`change`]: a bottleneck that changes, and what is known of it.
+//! * [`change`]: a bottleneck that changes, and the capacity that is assumed meanwhile.
 
 pub mod change;
 pub mod measure;
@@ -16,7 +16,7 @@ pub use plan::{Plan, Scenario, Treatment};
 use crate::columns;
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
-use crate::measured::{Measured, Row, Spot, key, scenarios, treatments};
+use crate::measured::{Measured, Row, SweepPoint, key, scenarios, treatments};
 use crate::view::{Axis, Chart, Metric, View};
 use anyhow::{Context, ensure};
 
@@ -29,8 +29,8 @@ impl Plan {
         self.head.warm_up + self.head.duration
     }
 
-    /// Seconds that one of the plan's takes: shorter runs keep the order of what begins and changes,
-    /// and three quarters of the time for what precedes the last of it.
+    /// Seconds that one of the plan's takes: shorter runs keep the order of what begins and
+    /// changes, and three quarters of the time for what precedes the last of it.
     pub(crate) fn scale(&self, scenario: &Scenario) -> f64 {
         let changed = scenario.changes.last().map_or(0.0, |change| change.at);
         let last = Plan::together(scenario).max(changed);
@@ -68,8 +68,8 @@ impl Experiment for Plan {
         Ok(())
     }
 
-    fn points(&self, _engine: Engine) -> Vec<Spot> {
-        let mut spots = Vec::new();
+    fn points(&self, _engine: Engine) -> Vec<SweepPoint> {
+        let mut sweep_points = Vec::new();
         for scenario in &self.scenarios {
             // A home with one download does not become one with a hundred by another sweep.
             let mut sweep: Vec<f64> = scenario.flows.iter().copied().map(f64::from).collect();
@@ -77,7 +77,7 @@ impl Experiment for Plan {
                 sweep.clone_from(points);
             }
             for x in sweep {
-                spots.extend(scenario.treatments.iter().map(|treatment| Spot {
+                sweep_points.extend(scenario.treatments.iter().map(|treatment| SweepPoint {
                     scenario: scenario.name.clone(),
                     treatment: treatment.clone(),
                     x,
@@ -85,16 +85,22 @@ impl Experiment for Plan {
                 }));
             }
         }
-        spots
+        sweep_points
     }
 
-    fn measure(&self, spot: &Spot, engine: Engine, tools: &Tools) -> anyhow::Result<Measured> {
+    fn measure(
+        &self,
+        sweep_point: &SweepPoint,
+        engine: Engine,
+        tools: &Tools,
+    ) -> anyhow::Result<Measured> {
         self.ready(engine, tools)?;
-        let scenario = self.scenario(&spot.scenario);
-        let scenario = scenario.with_context(|| format!("no scenario {}", spot.scenario))?;
-        let treatment = self.treatment(&spot.treatment);
-        let treatment = treatment.with_context(|| format!("no treatment {}", spot.treatment))?;
-        measure::measure(self, scenario, treatment, spot.x as u32, tools)
+        let scenario = self.scenario(&sweep_point.scenario);
+        let scenario = scenario.with_context(|| format!("no scenario {}", sweep_point.scenario))?;
+        let treatment = self.treatment(&sweep_point.treatment);
+        let treatment =
+            treatment.with_context(|| format!("no treatment {}", sweep_point.treatment))?;
+        measure::measure(self, scenario, treatment, sweep_point.x as u32, tools)
     }
 
     fn view(&self) -> View {
@@ -155,7 +161,7 @@ impl Experiment for Plan {
     }
 }
 
-/// What a row has of the rate that the same point has with nothing.
+/// Share of the rate that the same point has without window control.
 fn ratio(rows: &[Row], row: &Row) -> Option<f64> {
     let same = |other: &&Row| {
         other.scenario == row.scenario && other.treatment == NOTHING && other.x == row.x
@@ -164,7 +170,7 @@ fn ratio(rows: &[Row], row: &Row) -> Option<f64> {
     Some(row.get("rate")? / nothing)
 }
 
-/// What the controlled treatment with the best worst case has against nothing.
+/// Sentence that compares the treatment with the best worst case to no control.
 fn answer(rows: &[Row], scenario: &str) -> Option<String> {
     let of = |name: &str| {
         rows.iter()

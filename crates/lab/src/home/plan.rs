@@ -1,11 +1,11 @@
 //! Scenarios and treatments of a home access point.
 
 use crate::fault::Fault;
-use crate::sheet::Sheet;
+use crate::plan_file::PlanFile;
 use serde::{Deserialize, Serialize};
 
 /// A plan of this kind.
-pub type Plan = Sheet<Scenario, Treatment>;
+pub type Plan = PlanFile<Scenario, Treatment>;
 
 /// A home: its bottleneck and what goes through it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -23,14 +23,14 @@ pub struct Scenario {
     pub segment: Option<u32>,
     /// Congestion control of the senders, as Linux calls it.
     pub congestion: String,
-    /// Which way bulk data and streams go.
+    /// Direction of bulk data and streams.
     pub direction: DirectionName,
-    /// When bulk transfers begin, in seconds of the plan's duration.
+    /// Start of bulk transfers, in seconds of the plan's duration.
     pub start: f64,
     /// Streams of UDP.
     #[serde(rename = "stream", default)]
     pub streams: Vec<Stream>,
-    /// What the application of the first transfer sends at most, Mbit/s of data; without it all take
+    /// Limit of the first transfer's application, Mbit/s of data; without it all take
     /// what they get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited: Option<f64>,
@@ -47,7 +47,7 @@ pub struct Scenario {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// When, in seconds of the plan's duration.
+    /// Time of the change, in seconds of the plan's duration.
     pub at: f64,
     /// Its rate from then on, Mbit/s with link headers.
     pub rate: f64,
@@ -57,17 +57,17 @@ pub struct Change {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stream {
-    /// What it is.
+    /// Role of the stream.
     pub role: Role,
     /// Between two packets, ms.
     pub interval: f64,
     /// Payload of UDP.
     pub bytes: u32,
-    /// When it begins, in seconds of the plan's duration.
+    /// Start, in seconds of the plan's duration.
     pub start: f64,
 }
 
-/// What a stream is, and so what is measured of it.
+/// The role of a stream, which decides its measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -84,7 +84,7 @@ impl Role {
     pub const ALL: [Role; 3] = [Role::Stream, Role::Game, Role::Call];
 }
 
-/// Which way data goes.
+/// The direction of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DirectionName {
@@ -94,7 +94,7 @@ pub enum DirectionName {
     Up,
 }
 
-/// What the access point or the bottleneck does.
+/// The queue of the bottleneck and the window control of the access point.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Treatment {
@@ -102,7 +102,7 @@ pub struct Treatment {
     pub name: String,
     /// Words for `sheaf window`, such as "formula 2"; without it the program is not there.
     pub window: Option<String>,
-    /// What it knows of the capacity; the bottleneck's rate where it is not given.
+    /// Source of the capacity; the bottleneck's rate where it is not given.
     pub capacity: Option<CapacityName>,
     /// The bottleneck's queue.
     #[serde(default)]
@@ -111,13 +111,13 @@ pub struct Treatment {
     pub limit: Option<u32>,
 }
 
-/// Where `sheaf window` has the capacity from.
+/// The source of the capacity for `sheaf window`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapacityName {
-    /// It is told.
+    /// The capacity is given.
     Given,
-    /// It finds it.
+    /// `sheaf window` finds the capacity.
     Auto,
 }
 

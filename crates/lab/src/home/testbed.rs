@@ -5,9 +5,9 @@
 //!                      sheaf window             sheaf emulate
 //! ```
 //!
-//! The provider has the bottleneck and the distance: `sheaf emulate` carries every frame between its
-//! two interfaces, through the pipe with the rate and then through that of the server's address, which
-//! has the delay. The server has an address for each round-trip time.
+//! The provider has the bottleneck and the distance: `sheaf emulate` carries every frame between
+//! its two interfaces, through the pipe with the rate and then through that of the server's
+//! address, which has the delay. The server has an address for each round-trip time.
 
 use super::plan::{DirectionName, QueueName, Scenario, Treatment};
 use crate::experiment::Tools;
@@ -23,9 +23,9 @@ pub const CLIENT: &str = "10.8.0.1";
 
 /// The hosts, connected; what runs on them ends with this value.
 pub struct Testbed {
-    /// Who wants things.
+    /// The host that requests data.
     pub client: Namespace,
-    /// Who has them.
+    /// The host that has the data.
     pub server: Namespace,
     access: Namespace,
     provider: Namespace,
@@ -147,8 +147,8 @@ fn up(dev: &str, addresses: &[String]) -> std::io::Result<()> {
     ip::run(&format!("link set {dev} up"))
 }
 
-/// The kernel's token bucket filter where bulk data leaves the provider: with a burst of two packets.
-/// To `change` it is the same command as to `add` it.
+/// The kernel's token bucket filter where bulk data leaves the provider: with a burst of two
+/// packets. To `change` it is the same command as to `add` it.
 fn token_bucket(
     provider: &Namespace,
     verb: &str,
@@ -171,13 +171,13 @@ fn kbit(scenario: &Scenario) -> String {
     format!("{}kbit", (scenario.rate * 1e3).round())
 }
 
-/// The link that is the bottleneck.
+/// The bottleneck in the words of `sheaf emulate`.
 fn bottleneck(scenario: &Scenario, treatment: &Treatment) -> String {
     let limit = treatment.limit.unwrap_or(scenario.queue);
     match treatment.queue {
         QueueName::Fifo => format!("rate {} limit {limit}", kbit(scenario)),
         QueueName::FqCodel => format!("rate {} queue fq_codel", kbit(scenario)),
-        // It is elsewhere.
+        // The kernel's token bucket is the bottleneck.
         QueueName::Tbf => "limit 100000".to_owned(),
     }
 }
@@ -207,7 +207,7 @@ fn rules(scenario: &Scenario, treatment: &Treatment) -> String {
     text
 }
 
-/// What `sheaf window` is told.
+/// The words for `sheaf window`.
 fn window(scenario: &Scenario, treatment: &Treatment, words: &str) -> Vec<String> {
     use super::plan::CapacityName;
     let mut all: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn window_control_is_told_what_its_treatment_says() {
+    fn the_words_for_window_control_are_those_of_its_treatment() {
         let Plan::Home(plan) = Plan::find("home-ap").unwrap() else { panic!("a home") };
         let words = |name: &str, direction| {
             let scenario = Scenario { rate: 4.0, direction, ..plan.scenarios[0].clone() };

@@ -1,4 +1,4 @@
-//! What goes through the home: bulk transfers of Linux TCP, and streams of UDP with time stamps.
+//! Traffic of the home: bulk transfers of Linux TCP, and streams of UDP with time stamps.
 
 use super::plan::{DirectionName, Role, Scenario};
 use super::testbed::{CLIENT, Testbed, server};
@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 
 const PORT: u16 = 5004;
 
-/// Who sends and who receives.
+/// The sender and the receiver.
 fn ends(testbed: &Testbed, direction: DirectionName) -> (&Namespace, &Namespace) {
     match direction {
         DirectionName::Down => (&testbed.server, &testbed.client),
@@ -54,7 +54,7 @@ impl Bulk {
                 scope.spawn(move || {
                     let near = wait_until(begin + SPACING * number)
                         .and_then(|()| testbed.client.run(|| TcpStream::connect(&to)));
-                    // Nobody listens any more where another one failed.
+                    // The receiver has gone where another connection failed.
                     let _ = connected.send((number, near));
                 });
             }
@@ -116,8 +116,8 @@ impl Drop for Bulk {
     }
 }
 
-/// Between the beginnings of two transfers: a hundred in the same instant are a flood, and one after
-/// the other's handshake takes longer than what is measured.
+/// Between the beginnings of two transfers: a hundred in the same instant are a flood, and one
+/// after the other's handshake takes longer than what is measured.
 const SPACING: Duration = Duration::from_millis(20);
 
 /// Sends without an end.
@@ -163,20 +163,20 @@ pub struct Streams {
     beats: Vec<Beat>,
 }
 
-/// What arrived.
+/// Packets that arrived.
 struct Received {
     meters: Vec<Meter>,
-    /// When game packets arrived, and their numbers.
+    /// Numbers of game packets and their times of arrival.
     game: Vec<(u32, Instant)>,
 }
 
-/// How the streams fared.
+/// Quality of the streams.
 pub struct Quality {
     /// Game packets that followed each other: when the second came, and how long after the first.
     pub gaps: Vec<(Instant, Duration)>,
     /// One-way delay that 99 % of the game's packets do not exceed.
     pub delay: Option<Duration>,
-    /// Share of packets lost, by role; not a number where there is no such stream.
+    /// Share of packets lost, by role; NaN where there is no such stream.
     pub loss: [f64; 3],
     /// Rating of the call.
     pub r: f64,
@@ -243,7 +243,7 @@ impl Streams {
     }
 }
 
-/// Sends each stream on its beat; answers how many packets of each.
+/// Sends each stream on its beat. Returns the number of packets of each.
 fn send(socket: &UdpSocket, beats: &[Beat], is_over: &AtomicBool) -> io::Result<Vec<u32>> {
     realtime::prioritise()?;
     let mut sent = vec![0; beats.len()];

@@ -1,4 +1,4 @@
-//! One emulated link: does it keep its rate and its delay, and what does TCP make of its queue?
+//! One emulated link: the precision of its rate and delay, and the effect of its queue on TCP.
 //!
 //! The experiments of "Implementing Rate Control in NetEm" (University of Oslo, 2013; UiO): UDP
 //! above the rate, pings, and a bulk transfer, between two hosts with a link between them.
@@ -16,7 +16,7 @@ pub use plan::{Plan, Scenario, Treatment};
 
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
-use crate::measured::{Measured, Row, Spot, scenarios, treatments};
+use crate::measured::{Measured, Row, SweepPoint, scenarios, treatments};
 use crate::view::{Axis, Chart, View};
 use anyhow::{Context, ensure};
 use plan::{Shaper, Test};
@@ -33,7 +33,7 @@ impl Experiment for Plan {
         }
         ensure!(nix::unistd::geteuid().is_root(), "the netns engine needs root; run with sudo");
         let program = tools.sheaf.display();
-        ensure!(tools.sheaf.exists(), "{program} is gone; build it anew and run it from there");
+        ensure!(tools.sheaf.exists(), "{program} has been removed; build it and run it from there");
         if self.treatments.iter().any(|treatment| treatment.shaper == Shaper::Tbf) {
             let tc = Command::new("tc").arg("-V").stdout(Stdio::null()).status();
             ensure!(tc.is_ok_and(|tc| tc.success()), "no program tc; install iproute2");
@@ -41,15 +41,15 @@ impl Experiment for Plan {
         Ok(())
     }
 
-    fn points(&self, engine: Engine) -> Vec<Spot> {
+    fn points(&self, engine: Engine) -> Vec<SweepPoint> {
         let seconds = self.head.warm_up + self.head.duration;
-        let mut spots = Vec::new();
+        let mut sweep_points = Vec::new();
         for scenario in &self.scenarios {
             let sweep = self.head.points.as_deref().unwrap_or(&scenario.sweep);
             for treatment in self.treatments_of(scenario, engine) {
-                // A bare path has the delay that it has.
+                // The delay of a bare path cannot be set.
                 let sweep = if treatment.shaper == Shaper::None { &[0.0] } else { sweep };
-                spots.extend(sweep.iter().map(|x| Spot {
+                sweep_points.extend(sweep.iter().map(|x| SweepPoint {
                     scenario: scenario.name.clone(),
                     treatment: treatment.name.clone(),
                     x: *x,
@@ -57,11 +57,16 @@ impl Experiment for Plan {
                 }));
             }
         }
-        spots
+        sweep_points
     }
 
-    fn measure(&self, spot: &Spot, engine: Engine, tools: &Tools) -> anyhow::Result<Measured> {
-        let point = self.point(spot).context("the plan has changed")?;
+    fn measure(
+        &self,
+        sweep_point: &SweepPoint,
+        engine: Engine,
+        tools: &Tools,
+    ) -> anyhow::Result<Measured> {
+        let point = self.point(sweep_point).context("the plan has changed")?;
         match engine {
             Engine::Netns => netns::run(&point, tools),
             Engine::Virtual => virtual_time::run(&point),
@@ -112,7 +117,7 @@ impl Experiment for Plan {
 }
 
 impl Plan {
-    /// What a scenario shows, treatment by treatment.
+    /// Conclusion on a scenario, treatment by treatment.
     fn answer(&self, rows: &[Row], scenario: &Scenario) -> Option<String> {
         let mut parts = Vec::new();
         for treatment in treatments(rows, &scenario.name) {

@@ -1,4 +1,4 @@
-//! What is made of arrivals, round trips and transfers: the same on both engines.
+//! The outcome of one point, from arrivals, round trips or a transfer: the same on both engines.
 
 use super::plan::{ON_WIRE, PAYLOAD, Point};
 use crate::columns::{self, Column, column};
@@ -145,9 +145,9 @@ const CURVE: usize = 400;
 
 /// The row of UDP above the rate, from the times of arrival of `sent` packets.
 ///
-/// A real sender is late at times, for longer than a short queue lasts. The link is idle then, which
-/// is no error of the link. So its rate is compared with `ideal`, the arrivals of the same packets
-/// over an ideal link, where these are given; otherwise with the rate set.
+/// A real sender is late at times, for longer than a short queue lasts. The link is idle then,
+/// which is no error of the link. So its rate is compared with `ideal`, the arrivals of the same
+/// packets over an ideal link, where these are given; otherwise with the rate set.
 pub fn rate(point: &Point, arrivals: &[Instant], sent: u64, ideal: Option<&[Instant]>) -> Measured {
     let mut metrics = Vec::new();
     if let (Some(rate), Some(pace)) = (point.rate, pace(arrivals)) {
@@ -167,8 +167,8 @@ fn pace(arrivals: &[Instant]) -> Option<f64> {
     Some((arrivals.len() - 1) as f64 / (*last - *first).as_secs_f64())
 }
 
-/// The most bytes above `rate` (in bytes a second) in any window of two packets or more that
-/// begins with an arrival: with `B` bytes up to each arrival, the largest rise of `B - rate × time`.
+/// The most bytes above `rate` (in bytes a second) in any window of two packets or more that begins
+/// with an arrival: with `B` bytes up to each arrival, the largest rise of `B - rate × time`.
 fn largest_burst(arrivals: &[Instant], rate: f64) -> f64 {
     let Some(start) = arrivals.first() else { return 0.0 };
     let above = |place: usize| {
@@ -180,7 +180,7 @@ fn largest_burst(arrivals: &[Instant], rate: f64) -> f64 {
         lowest = lowest.min(above(place - 2));
         largest = largest.max(above(place) - lowest);
     }
-    // A fraction of a byte is of the arithmetic.
+    // A fraction of a byte is an error of the arithmetic.
     largest.round()
 }
 
@@ -209,13 +209,13 @@ pub fn round_trips(point: &Point, mut trips: Vec<Duration>, sent: u64) -> Measur
 /// A bulk transfer.
 #[derive(Clone, Debug, Default)]
 pub struct Transfer {
-    /// How long the goodput was measured.
+    /// Time over which the goodput was measured.
     pub duration: Duration,
     /// Bytes that the receiver got in order while it was measured.
     pub bytes: u64,
     /// Time and bytes in flight, from the start on.
     pub in_flight: Vec<(Duration, u64)>,
-    /// When the first segment was repeated.
+    /// Time of the first repeated segment.
     pub first_repeat: Option<Duration>,
     /// Repeated segments, from the start on.
     pub repeats: u64,

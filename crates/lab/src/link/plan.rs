@@ -2,13 +2,13 @@
 
 use crate::experiment::Engine;
 use crate::fault::Fault;
-use crate::measured::Spot;
-use crate::sheet::Sheet;
+use crate::measured::SweepPoint;
+use crate::plan_file::PlanFile;
 use serde::{Deserialize, Serialize};
 use sheaf_stage::{Bitrate, Duration};
 
 /// Tests of links.
-pub type Plan = Sheet<Scenario, Treatment>;
+pub type Plan = PlanFile<Scenario, Treatment>;
 
 /// UDP payload of a test packet, as iperf has it.
 pub const PAYLOAD: usize = 1470;
@@ -18,7 +18,7 @@ pub const PACKET: usize = PAYLOAD + 28;
 pub const ETHERNET: usize = 14;
 /// Preamble, checksum and gap of an Ethernet frame, which a cable carries, too.
 pub const LINE: usize = 24;
-/// What one test packet costs on a cable.
+/// Bytes that one test packet takes on a cable.
 pub const ON_WIRE: usize = PACKET + ETHERNET + LINE;
 /// Packets of one point at most: the arrival of each is kept until the end.
 const MOST: f64 = 1e8;
@@ -31,7 +31,7 @@ pub const OFFERED: f64 = 1.2;
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What runs over the link.
+    /// The traffic over the link.
     pub test: Test,
     /// The link's rate in Mbit/s; none for no bound.
     pub rate: Option<f64>,
@@ -43,7 +43,7 @@ pub struct Scenario {
     pub treatments: Vec<String>,
 }
 
-/// What runs over the link.
+/// The traffic over the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
@@ -55,17 +55,17 @@ pub enum Test {
     Tcp,
 }
 
-/// What makes the link.
+/// A treatment: the program that makes the link.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Treatment {
     /// Its name.
     pub name: String,
-    /// What makes it.
+    /// Program that makes the link.
     pub shaper: Shaper,
 }
 
-/// What makes a link of a cable.
+/// The program that makes a link of a cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shaper {
@@ -92,9 +92,9 @@ impl Shaper {
 /// One point, worked out.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// What runs.
+    /// The traffic.
     pub test: Test,
-    /// Over what.
+    /// Program that makes the link.
     pub shaper: Shaper,
     /// The link's rate.
     pub rate: Option<Bitrate>,
@@ -132,11 +132,11 @@ impl Plan {
         found.filter(|treatment| treatment.shaper.runs_on(engine)).collect()
     }
 
-    /// What is run at `spot`; `None` where the plan has no such scenario or treatment.
-    pub fn point(&self, spot: &Spot) -> Option<Point> {
-        let scenario = self.scenarios.iter().find(|one| one.name == spot.scenario)?;
-        let treatment = self.treatments.iter().find(|one| one.name == spot.treatment)?;
-        let rtt = Duration::from_secs_f64(spot.x / 1e3);
+    /// The point to run at `sweep_point`; `None` where the plan has no such scenario or treatment.
+    pub fn point(&self, sweep_point: &SweepPoint) -> Option<Point> {
+        let scenario = self.scenarios.iter().find(|one| one.name == sweep_point.scenario)?;
+        let treatment = self.treatments.iter().find(|one| one.name == sweep_point.treatment)?;
+        let rtt = Duration::from_secs_f64(sweep_point.x / 1e3);
         Some(Point {
             test: scenario.test,
             shaper: treatment.shaper,
@@ -149,7 +149,7 @@ impl Plan {
         })
     }
 
-    /// Refuses what cannot be run.
+    /// Checks that the plan can be run.
     pub(super) fn check_links(&self) -> Result<(), Fault> {
         for scenario in &self.scenarios {
             let fault = |key, message: &str| Err(Fault::scenario(&scenario.name, message).at(key));
@@ -190,14 +190,14 @@ impl Plan {
         }
         let points = self.head.points.iter().chain([&self.head.quick.points]).flatten();
         if let Some(wrong) = points.into_iter().find(|rtt| !is_rtt(rtt)) {
-            let message = format!("{wrong} is no round-trip time in ms; give 0 to 10000");
+            let message = format!("{wrong} is not a round-trip time in ms; give 0 to 10000");
             return Err(Fault::quick("points", message));
         }
         Ok(())
     }
 }
 
-/// Whether it is a round-trip time in ms that is worked with.
+/// Whether a round-trip time in ms is in the range of the lab.
 fn is_rtt(ms: &f64) -> bool {
     (0.0..=10_000.0).contains(ms)
 }

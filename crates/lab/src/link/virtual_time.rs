@@ -142,7 +142,7 @@ impl Source {
     }
 }
 
-/// When a packet was sent.
+/// Time at which a packet was sent.
 fn stamp(packet: &[u8]) -> Instant {
     let bytes = packet[..8].try_into().expect("sources stamp every packet");
     Instant::from_nanos(u64::from_be_bytes(bytes))
@@ -154,8 +154,8 @@ struct Sink {
     arrivals: Vec<Instant>,
 }
 
-/// When the packets of `sends` from number `from` on arrive over the link of `point` that is never late: what
-/// real links are held against, whatever the sender was kept from.
+/// Times at which the packets of `sends`, from number `from` on, arrive over a link of `point` that
+/// is never late: the reference for real links, however late the sender was.
 pub fn ideal(point: &Point, sends: &[Instant], from: usize) -> anyhow::Result<Vec<Instant>> {
     let mut link = Link::new(config(point), point.seed)?;
     let mut arrivals = Vec::with_capacity(sends.len());

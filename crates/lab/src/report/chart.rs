@@ -3,7 +3,7 @@
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-/// What is drawn.
+/// The content of a chart.
 pub(super) struct Drawing {
     pub x_axis: String,
     pub y_axis: String,
@@ -27,8 +27,8 @@ pub(super) struct Line {
     pub published: bool,
 }
 
-/// Width and height in the units of the text: small, so that labels can still be read when a telephone
-/// shows the chart 360 pixels wide.
+/// Width and height in the units of the text: small, so that labels can still be read when a
+/// telephone shows the chart 360 pixels wide.
 const SIZE: (u32, u32) = (560, 320);
 const GREY: RGBColor = RGBColor(128, 128, 128);
 
@@ -53,7 +53,7 @@ impl Drawing {
             self.draw(&area)?;
             area.present()?;
         }
-        // Plotters knows no "current colour"; black is used for text and axes only.
+        // Plotters has no "current colour"; black is used for text and axes only.
         let fixed = format!("width=\"{}\" height=\"{}\" ", SIZE.0, SIZE.1);
         Ok(svg.replacen(&fixed, "", 1).replace("#000000", "currentColor"))
     }

@@ -10,7 +10,8 @@ use plotters::style::RGBColor;
 
 const STYLE: &str = include_str!("style.css");
 
-/// One colour for each treatment, the same in all charts (Okabe and Ito: told apart by most).
+/// One colour for each treatment, the same in all charts (Okabe and Ito: distinct also for the
+/// colour-blind).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0x80, 0x80, 0x80),
     RGBColor(0xe6, 0x9f, 0x00),
@@ -54,7 +55,7 @@ pub(super) fn page(result: &RunResult) -> anyhow::Result<String> {
 fn section(result: &RunResult, scenario: &str) -> anyhow::Result<Markup> {
     let mut figures = Vec::new();
     let here = || result.rows.iter().filter(|row| row.scenario == scenario);
-    // A sweep of one point is no line; the table has it.
+    // A sweep of one point has no line; the table shows it.
     let is_sweep = here().any(|row| here().any(|other| other.x != row.x));
     for chart in result.view.charts.iter().filter(|_| is_sweep) {
         let drawing = drawing(result, scenario, chart);

@@ -5,7 +5,7 @@ use super::point::{Link, Neighbours, Point, Walk};
 use sheaf_medium::{Config, ConfigError, Hearing, Link as Hears, Medium, Phy, RadioId};
 use sheaf_stage::{Duration, Instant};
 
-/// How often a moving station's rate is looked at.
+/// Period in which a moving station's rate is adapted.
 const STEP: Duration = Duration::from_millis(100);
 /// 802.11b as it was in 2004.
 const PHY: Phy = Phy::Dsss { short_preamble: false };
@@ -48,7 +48,7 @@ fn config(link: &Link, queue: usize) -> Config {
 #[derive(Clone, Debug)]
 pub struct Moving {
     walk: Walk,
-    /// When the distance is the first one.
+    /// Time of the first distance.
     start: Instant,
     next: Instant,
     in_range: bool,
@@ -79,7 +79,7 @@ impl Moving {
         }
     }
 
-    /// When to look again.
+    /// Time of the next adaptation.
     pub fn next_deadline(&self) -> Instant {
         self.next
     }

@@ -25,7 +25,7 @@ pub use plan::{Plan, Scenario, Treatment};
 use crate::columns::{self, Column, column};
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
-use crate::measured::{Measured, Row, Series, Spot, key, scenarios, treatments};
+use crate::measured::{Measured, Row, Series, SweepPoint, key, scenarios, treatments};
 use crate::view::{Axis, Chart, Metric, View};
 use anyhow::Context;
 use outcome::Outcome;
@@ -62,9 +62,9 @@ impl Experiment for Plan {
         self.check_trunks()
     }
 
-    fn points(&self, engine: Engine) -> Vec<Spot> {
+    fn points(&self, engine: Engine) -> Vec<SweepPoint> {
         let seconds = self.head.warm_up + self.head.duration;
-        let mut spots = Vec::new();
+        let mut sweep_points = Vec::new();
         // A source of UDP that is faster than the links says nothing about a real stack.
         let runs = |scenario: &&Scenario| {
             engine == Engine::Virtual || scenario.traffic == plan::TrafficName::Tcp
@@ -73,7 +73,7 @@ impl Experiment for Plan {
             let swept = self.head.points.clone().filter(|_| scenario.ber.is_empty());
             let sweep = swept.unwrap_or_else(|| scenario.points());
             for treatment in &scenario.treatments {
-                spots.extend(sweep.iter().map(|x| Spot {
+                sweep_points.extend(sweep.iter().map(|x| SweepPoint {
                     scenario: scenario.name.clone(),
                     treatment: treatment.clone(),
                     x: *x,
@@ -81,14 +81,19 @@ impl Experiment for Plan {
                 }));
             }
         }
-        spots
+        sweep_points
     }
 
-    fn measure(&self, spot: &Spot, engine: Engine, tools: &Tools) -> anyhow::Result<Measured> {
-        let found = self.scenarios.iter().find(|scenario| scenario.name == spot.scenario);
-        let scenario = found.with_context(|| format!("no scenario {}", spot.scenario))?;
+    fn measure(
+        &self,
+        sweep_point: &SweepPoint,
+        engine: Engine,
+        tools: &Tools,
+    ) -> anyhow::Result<Measured> {
+        let found = self.scenarios.iter().find(|scenario| scenario.name == sweep_point.scenario);
+        let scenario = found.with_context(|| format!("no scenario {}", sweep_point.scenario))?;
         let mut outcomes = Vec::new();
-        for (point, times) in self.jobs(scenario, &spot.treatment, spot.x)? {
+        for (point, times) in self.jobs(scenario, &sweep_point.treatment, sweep_point.x)? {
             let outcome = match engine {
                 Engine::Virtual => virtual_time::run(&point)?,
                 Engine::Netns => netns::run(&point, tools)?,

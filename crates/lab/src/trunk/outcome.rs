@@ -1,4 +1,4 @@
-//! What one point came to, on either engine.
+//! The outcome of one point, on either engine.
 
 use sheaf_stage::{Duration, Instant};
 use std::ops::Range;
@@ -10,7 +10,7 @@ pub struct Outcome {
     pub bytes: u64,
     /// These, second by second.
     pub per_second: Vec<u64>,
-    /// How long was measured.
+    /// Time that was measured.
     pub duration: Duration,
     /// Packets with data that were sent.
     pub sent: u64,
@@ -20,7 +20,7 @@ pub struct Outcome {
     pub reordered: u64,
     /// One-way delays of the packets that arrived, in µs, sorted.
     pub delays: Vec<u32>,
-    /// Frames that came after the trunk had given them up.
+    /// Frames that arrived after the trunk had given them up.
     pub late: u64,
     /// The longest reordering timer of all flows at the end; zero without a trunk.
     pub timer: Duration,
@@ -111,7 +111,7 @@ impl Meter {
         }
     }
 
-    /// What was measured.
+    /// Ends the measurement.
     pub fn finish(mut self) -> Outcome {
         self.outcome.delays.sort_unstable();
         self.outcome

@@ -1,7 +1,7 @@
 //! The engine under a virtual clock: stations and channels as nodes of one simulation.
 //!
-//! A station costs nothing: what arrives is handled at that instant. The trunk of a station knows
-//! how full its radios' transmit queues are, as a driver would tell.
+//! A station takes no time: a packet is handled when it arrives. The trunk of a station reads
+//! the fill of its radios' transmit queues, as a driver would report it.
 
 use super::air::{self, Moving};
 use super::outcome::{Meter, Outcome};
@@ -14,14 +14,14 @@ use sheaf_stage::{Bitrate, Instant, Stage};
 use sheaf_trunk::{DeliveryMode, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId, Transmit};
 use std::net::Ipv4Addr;
 
-/// What a place in a transmit queue counts, in bytes: the queue holds frames of any size.
+/// Bytes that a place in a transmit queue counts as: the queue holds frames of any size.
 const PLACE: u64 = 1508;
 /// The two ends of the trunk.
 const ENDS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
 /// The neighbours, on whichever channel.
 const OTHERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 1), Ipv4Addr::new(10, 1, 0, 2)];
 
-/// What the nodes say to each other.
+/// Messages between the nodes.
 enum Message {
     /// To a channel: a frame for the transmit queue of a radio.
     Send { radio: RadioId, to: RadioId, bytes: Vec<u8> },
@@ -150,7 +150,7 @@ impl Radio {
     }
 }
 
-/// How packets reach the radios.
+/// The way from a station's packets to its radios.
 enum Carrier {
     /// Over the first radio, as they are.
     Plain,

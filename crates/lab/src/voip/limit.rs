@@ -1,4 +1,4 @@
-//! What the air-time arithmetic of a scenario allows.
+//! The capacity of a scenario by the arithmetic of air time.
 
 use super::plan::{Plan, Scenario};
 use anyhow::Context;

@@ -1,4 +1,4 @@
-//! What one point of a sweep came to, on either engine.
+//! The outcome of one point of a sweep, on either engine.
 
 use crate::columns::{Column, column};
 use sheaf_aggregate::Stats;
@@ -18,20 +18,20 @@ pub struct Outcome {
     pub aggregation: Stats,
     /// The channel.
     pub air: Air,
-    /// How long the channel was watched.
+    /// Time that the channel was watched.
     pub watched: Duration,
 }
 
-/// What became of one flow.
+/// Report of one flow.
 #[derive(Clone, Debug)]
 pub struct FlowReport {
     /// Packets sent while it was measured.
     pub sent: u64,
     /// Packets that arrived, duplicates not counted.
     pub received: u64,
-    /// Packets that came after a later one.
+    /// Packets that arrived after a later one.
     pub reordered: u64,
-    /// Packets that came more than once.
+    /// Packets that arrived more than once.
     pub duplicates: u64,
     /// Share lost, 0..1.
     pub loss: f64,
@@ -43,7 +43,7 @@ pub struct FlowReport {
     pub delay_p99: Duration,
     /// Interarrival jitter (RFC 3550).
     pub jitter: Duration,
-    /// What the listener hears with the best fixed play-out buffer.
+    /// Quality for the listener with the best fixed play-out buffer.
     pub heard: Heard,
 }
 
@@ -70,7 +70,7 @@ impl FlowReport {
     }
 }
 
-/// What the channel saw, warm-up and end included.
+/// Use of the channel, warm-up and end included.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Air {
     /// Data frames put on the air, repetitions included.

@@ -19,7 +19,7 @@ pub struct Point {
     pub flows: Vec<Flow>,
     /// The codec of all calls.
     pub codec: Codec,
-    /// What the hosts do with small packets; `None` for nothing.
+    /// Aggregation by the hosts; `None` without.
     pub aggregation: Option<Aggregation>,
     /// Time before anything is measured.
     pub warm_up: Duration,
@@ -50,11 +50,11 @@ pub struct Flow {
     pub from: usize,
     /// The host that listens.
     pub to: usize,
-    /// When it talks.
+    /// Talk spurts and pauses.
     pub pattern: Pattern,
 }
 
-/// What aggregating hosts do.
+/// The aggregation of the hosts.
 #[derive(Clone, Debug)]
 pub struct Aggregation {
     /// Policy and parameters.
@@ -63,7 +63,7 @@ pub struct Aggregation {
     pub mode: Mode,
 }
 
-/// Who splits a meta packet.
+/// The host that splits a meta packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The next hop; every router splits and gathers again.

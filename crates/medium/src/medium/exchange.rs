@@ -1,4 +1,4 @@
-//! What the stations make of what they hear: responses, retries, the end of an exchange (IEEE
+//! The reaction of stations to frames: responses, retries, the end of an exchange (IEEE
 //! 802.11-2020, 10.3.2 and 10.3.4).
 
 use super::{Event, Kind, Medium, OnAir};

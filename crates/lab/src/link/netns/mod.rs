@@ -73,7 +73,7 @@ impl Path {
         Ok(Path { near, far, boxes: row, emulator })
     }
 
-    /// How late packets left the emulator, as it says itself: what the machine's load did to it.
+    /// Lateness of packets by the emulator's own report: the effect of the machine's load.
     fn lateness(&self, tools: &Tools) -> anyhow::Result<Vec<(String, f64)>> {
         let (Some(_), Some(inside)) = (&self.emulator, self.boxes.last()) else {
             return Ok(Vec::new());
@@ -86,7 +86,7 @@ impl Path {
     }
 }
 
-/// What `sheaf emulate` has to do, in its words; `None` where nothing lies between the hosts.
+/// The link in the words of `sheaf emulate`; `None` where nothing lies between the hosts.
 fn emulation(point: &Point) -> Option<String> {
     let mut words = format!("seed {}", point.seed % (1 << 32));
     let ours = matches!(point.shaper, Shaper::TwoQueues | Shaper::OneQueue);
@@ -135,7 +135,8 @@ fn host_side(ours: u8, theirs: u8) -> io::Result<()> {
 fn token_bucket(point: &Point, bridge: &Namespace) -> anyhow::Result<()> {
     let Some(rate) = point.rate else { return Ok(()) };
     let rate = rate.as_bps();
-    // tc-tbf(8): a bucket of at least the rate over the kernel's tick, here of 4 ms; and of a packet.
+    // tc-tbf(8): a bucket of at least the rate over the kernel's tick, here of 4 ms; and of a
+    // packet.
     let burst = (rate / 8 / 250).max(2 * ON_WIRE as u64);
     let limit = point.limit * ON_WIRE as u64;
     let line = format!(

@@ -53,18 +53,18 @@ pub(super) fn udp(point: &Point, path: &Path) -> anyhow::Result<Measured> {
     Ok(measured)
 }
 
-/// What was sent.
+/// Packets as they were sent.
 struct Sent {
-    /// When each packet was.
+    /// Time of each packet.
     times: Vec<Instant>,
     /// The first that counts.
     from: usize,
-    /// How late the latest of those was.
+    /// Lateness of the latest of those.
     latest: Duration,
 }
 
-/// Sends until the end; whoever wakes up late makes up for it at once. What is measured is marked with a
-/// 1 in the first byte.
+/// Sends until the end; whoever wakes up late makes up for it at once. What is measured is marked
+/// with a 1 in the first byte.
 fn send(point: &Point, socket: &UdpSocket) -> io::Result<Sent> {
     scheduling::precise_sleeps()?;
     // A sender that others keep from sending lets the queue run empty, and the link stand idle.
@@ -98,7 +98,7 @@ fn send(point: &Point, socket: &UdpSocket) -> io::Result<Sent> {
     Ok(sent)
 }
 
-/// When marked packets arrived, until none comes any more.
+/// Times of arrival of marked packets, until no more arrive.
 fn arrivals(socket: &UdpSocket) -> io::Result<Vec<Instant>> {
     let mut arrivals = Vec::new();
     let mut bytes = [0; 2048];
@@ -128,7 +128,7 @@ fn arrivals(socket: &UdpSocket) -> io::Result<Vec<Instant>> {
     }
 }
 
-/// Echo requests; the far kernel answers.
+/// Echo requests; the far kernel replies.
 pub(super) fn ping(point: &Point, path: &Path) -> anyhow::Result<Measured> {
     let open = || {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -143,7 +143,7 @@ pub(super) fn ping(point: &Point, path: &Path) -> anyhow::Result<Measured> {
     Ok(outcome::round_trips(point, trips, sent))
 }
 
-/// Pings until the end and collects the answers: how many were sent while it was measured, and
+/// Pings until the end and collects the replies: the number sent while it was measured, and
 /// their round trips. On a thread of its own, whose timers are set to be precise.
 fn trips(point: &Point, socket: &UdpSocket) -> io::Result<(u64, Vec<Duration>)> {
     scheduling::precise_sleeps()?;
@@ -256,7 +256,8 @@ fn watch(point: &Point, sender: &TcpStream, got: &AtomicU64) -> anyhow::Result<T
         if transfer.repeats > 0 {
             transfer.first_repeat.get_or_insert(now);
         }
-        // As the kernel itself estimates it: without what it takes for lost or knows arrived.
+        // As the kernel itself estimates it: without segments that are presumed lost or were
+        // acknowledged.
         let gone = info.tcpi_sacked + info.tcpi_lost;
         let segments = (info.tcpi_unacked + info.tcpi_retrans).saturating_sub(gone);
         transfer.in_flight.push((now, u64::from(segments) * u64::from(info.tcpi_snd_mss)));
@@ -268,7 +269,7 @@ fn watch(point: &Point, sender: &TcpStream, got: &AtomicU64) -> anyhow::Result<T
     Ok(transfer)
 }
 
-/// What the kernel knows of a connection (tcp(7)).
+/// The kernel's state of a connection (tcp(7)).
 fn tcp_info(stream: &TcpStream) -> io::Result<libc::tcp_info> {
     // SAFETY: the structure is of plain numbers, for which zero is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };

@@ -1,7 +1,7 @@
 //! The engine on real Linux stacks, in real time.
 //!
-//! Each station is an anonymous network namespace with one interface per radio (radio.rs). Between them
-//! stand the same channels as on the virtual engine, driven by the machine's clock; in the
+//! Each station is an anonymous network namespace with one interface per radio (radio.rs). Between
+//! them stand the same channels as on the virtual engine, driven by the machine's clock; in the
 //! namespaces run `sheaf trunk` and Linux's own TCP. As on hardware, a frame counts against its
 //! socket until it is on the air, so the trunk reads how full the radios are.
 //!
@@ -35,7 +35,7 @@ const ETHERNET: usize = 14;
 /// Runs one point in real time. Needs root.
 ///
 /// # Errors
-/// When the testbed cannot be built, or a daemon ends.
+/// Fails when the testbed cannot be built, or when a service ends.
 pub fn run(point: &Point, tools: &Tools) -> anyhow::Result<Outcome> {
     let Traffic::Tcp { flows } = point.traffic else {
         anyhow::bail!("UDP runs under the virtual clock only");
@@ -178,7 +178,7 @@ impl Bed {
         Ok(())
     }
 
-    /// Hands over what has arrived; answers when something is next.
+    /// Hands over the frames that have arrived. Returns the next deadline.
     fn move_frames(&mut self) -> anyhow::Result<Instant> {
         let mut next = Instant::MAX;
         for Channel { medium, moving, owners } in &mut self.channels {

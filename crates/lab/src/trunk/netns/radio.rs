@@ -50,7 +50,7 @@ impl Radio {
         Ok(Radio { tap: Tap::of_macvtap(open_device(&tap)?, &tap)? })
     }
 
-    /// The next frame of the transmit queue, which is then sent as far as the station can tell;
+    /// The next frame of the transmit queue, which the station takes for sent from then on;
     /// `None` when there is none.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         self.tap.receive(buffer)

@@ -23,7 +23,7 @@ pub fn address(end: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, end as u8 + 1)
 }
 
-/// Where probes go.
+/// Address to which probes are sent.
 pub fn probe_address() -> SocketAddrV4 {
     SocketAddrV4::new(address(1), PROBE_PORT)
 }

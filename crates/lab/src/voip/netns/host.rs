@@ -43,7 +43,7 @@ impl Host {
         Ok(Host { tap, socket, merge, done: 0, _namespace: namespace })
     }
 
-    /// What the thread waits for.
+    /// Descriptors that the thread waits for.
     pub fn fds(&self) -> impl Iterator<Item = RawFd> {
         let events = self.merge.as_ref().map(|merge| merge.merge.as_fd().as_raw_fd());
         [self.tap.as_fd().as_raw_fd(), self.socket.as_raw_fd()].into_iter().chain(events)
@@ -74,7 +74,7 @@ impl Host {
         }
     }
 
-    /// What its merging program counted.
+    /// Counters of its merging program.
     pub fn stats(&self) -> anyhow::Result<Stats> {
         let mut sum = Stats::default();
         if let Some(merge) = &self.merge {
@@ -105,7 +105,7 @@ fn set_up(point: &Point, index: usize) -> io::Result<(Tap, UdpSocket)> {
     let tap = Tap::open(RADIO)?;
     sysctl("ip_forward", "1")?;
     for interface in ["all", RADIO] {
-        // Both hops use the same radio; a redirect would tell A to try without C.
+        // Both hops use the same radio; a redirect would make A try without C.
         sysctl(&format!("conf/{interface}/send_redirects"), "0")?;
         sysctl(&format!("conf/{interface}/accept_redirects"), "0")?;
         sysctl(&format!("conf/{interface}/rp_filter"), "0")?;

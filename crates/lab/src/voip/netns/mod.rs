@@ -5,8 +5,9 @@
 //! told to the merging program of each host, as a driver would. Talkers and listeners are UDP
 //! sockets; the time stamp in the payload and one clock give the one-way delay.
 //!
-//! One thread does it all in turn, sleeping in `ppoll` until a frame, an event or the next deadline.
-//! Namespaces, interfaces and programs go with their descriptors, however the process ends.
+//! One thread does it all in turn, sleeping in `ppoll` until a frame, an event or the next
+//! deadline. Namespaces, interfaces and programs go with their descriptors, however the process
+//! ends.
 
 mod host;
 
@@ -96,7 +97,7 @@ impl<'a> Testbed<'a> {
         Instant::ZERO + (clock::now() - self.start)
     }
 
-    /// Does everything that is due, and answers when something is next.
+    /// Does everything that is due. Returns the next deadline.
     fn turn(&mut self, now: Instant) -> anyhow::Result<Instant> {
         self.talk(now)?;
         self.send()?;
@@ -156,7 +157,8 @@ impl<'a> Testbed<'a> {
         Ok(())
     }
 
-    /// Hands what the medium has finished with to the receivers, and tells the senders.
+    /// Hands the frames that the medium has finished with to the receivers, and reports to the
+    /// senders.
     fn transmitted(&mut self) -> anyhow::Result<()> {
         let now = self.now();
         while let Some(done) = self.medium.dequeue(now) {

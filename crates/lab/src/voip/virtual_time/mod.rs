@@ -17,7 +17,7 @@ use traffic::{Listeners, Talkers};
 /// Time for packets that are on their way when the measurement ends.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// What the nodes say to each other.
+/// Messages between the nodes.
 enum Message {
     /// An IP packet for a host: from its own talker or from its radio.
     Packet(Vec<u8>),

@@ -105,7 +105,7 @@ impl Listeners {
         }
     }
 
-    /// What became of each flow.
+    /// Report of each flow.
     pub fn reports(&self, talkers: &Talkers) -> Vec<FlowReport> {
         let flows = talkers.flows.iter().zip(&self.meters);
         flows.map(|(talker, meter)| FlowReport::new(self.codec, meter, talker.measured)).collect()
