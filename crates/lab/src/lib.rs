@@ -19,6 +19,8 @@
 //! A new kind of experiment is a module with its scenarios and treatments, an `impl Experiment for
 //! PlanFile<Scenario, Treatment>`, a variant of [`plan::Plan`], and a file under `plans/`.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod columns;
 pub mod experiment;
 pub mod fault;

@@ -11,7 +11,7 @@ use thiserror::Error;
 /// the acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Push {
-    /// While a full frame takes 1 ms or more: then pairs are felt.
+    /// While a full frame takes 1 ms or more, so that a pair delays others noticeably.
     #[default]
     Auto,
     /// Always.
@@ -63,7 +63,7 @@ impl Default for Config {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// No capacity.
+    /// The capacity is zero.
     #[error("a capacity of 0 leaves nothing to divide; give the link's rate, or auto")]
     NoCapacity,
     /// A flow would count too shortly or for ever.
@@ -78,7 +78,7 @@ pub enum ConfigError {
         /// The value that was given.
         segments: u32,
     },
-    /// A slack that is a queue.
+    /// A slack so long that it is a queue.
     #[error("slack is {slack:?}; choose at most 100 ms")]
     Slack {
         /// The value that was given.

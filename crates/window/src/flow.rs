@@ -18,9 +18,10 @@
 use crate::segment::Segment;
 use sheaf_stage::{Duration, Instant};
 
-/// After this long the minimum RTT of a half begins anew; the one before stays for as long again.
+/// Time after which the minimum RTT of a half begins anew; the old minimum counts for as long
+/// again.
 pub const RTT_AGE: Duration = Duration::from_secs(30);
-/// A packet that nothing answered for so long is not timed any more.
+/// Time after which a packet without a reply is not timed any more.
 pub const WATCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest window that can be advertised (RFC 7323 2.3).
 pub const MAX_WINDOW: u32 = 65535 << 14;
@@ -84,7 +85,7 @@ pub struct Half {
     pub watch: u32,
     /// Newest time stamp or highest sequence number that passed.
     pub seen: u32,
-    /// Window to hold the sender to, in bytes; 0 for hands off.
+    /// Window to hold the sender to, in bytes; 0 leaves it alone.
     pub window: u32,
     /// Right edge that was advertised.
     pub edge: u32,
@@ -132,7 +133,7 @@ impl Half {
         }
     }
 
-    /// Takes what a packet of the other direction proves about this one.
+    /// Takes in a packet of the other direction: it acknowledges data of this one.
     pub(crate) fn answered(&mut self, ack: u32, tsecr: Option<u32>, now: Instant) {
         if self.watch_since != Instant::ZERO {
             let (proof, exact) = match tsecr {
@@ -153,8 +154,8 @@ impl Half {
         }
     }
 
-    /// The window field for an acknowledgement of `ack` whose receiver wrote `field`, and what is
-    /// kept about it. `live` is whether the controller is alive: without it nothing is lowered.
+    /// Returns the window field for an acknowledgement of `ack` whose receiver wrote `field`, and
+    /// records it. `live` is whether the controller is alive: without it nothing is lowered.
     pub(crate) fn advertise(&mut self, ack: u32, field: u16, live: bool) -> u16 {
         let mut new = field;
         if live && self.window > 0 && field > 0 {
@@ -178,7 +179,8 @@ impl Half {
         let round_up = |bytes: u32| (bytes + (1 << self.scale) - 1) >> self.scale;
         let mut field = self.window.clamp(mss, MAX_WINDOW) >> self.scale;
         field = field.max(round_up(mss));
-        // What is advertised beyond `ack`; more than any window is an acknowledgement gone astray.
+        // Bytes advertised beyond `ack`. More than any window means an old or damaged
+        // acknowledgement.
         let room = self.edge.wrapping_sub(ack);
         if room <= MAX_WINDOW {
             field = field.max(round_up(room));
@@ -233,15 +235,15 @@ impl Syn {
             data: segment.payload,
             window: segment.window(),
             asked: segment.window(),
-            // RFC 9293 3.7.1: the default where nothing is said.
+            // RFC 9293 3.7.1: the default without the option.
             mss: options.mss.unwrap_or(if v6 { 1220 } else { 536 }),
             scale: options.scale,
             timestamp: options.timestamps.map(|(value, _)| value),
         }
     }
 
-    /// Lowers its window to `limit` bytes (0 for hands off), but not below one segment. Nothing is
-    /// taken back: it is the first window that the other end hears of; and where it was sent
+    /// Lowers its window to `limit` bytes (0 leaves it alone), but not below one segment. Nothing
+    /// is taken back: it is the first window that the other end hears of; and where it was sent
     /// `before` with a larger one, it keeps that.
     pub(crate) fn lower(&mut self, limit: u32, before: Option<u16>) {
         let limit = if limit == 0 { u32::from(u16::MAX) } else { limit };

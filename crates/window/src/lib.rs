@@ -10,11 +10,11 @@
 //! * [`segment`], [`key`], [`lru`]: TCP headers, names of flows, bounded tables;
 //! * [`controller`]: reads counters, gives windows, ten times a second; [`config`]: its parameters;
 //! * pushed segments ([`Push`]): acknowledgements for single segments on slow links;
-//! * [`shares`]: how capacity is divided: formula 1, formula 2, max-min, fixed;
+//! * [`shares`]: the division of capacity: formula 1, formula 2, max-min, fixed;
 //! * `rounding`: shares in whole segments;
 //! * [`stretch`]: a little more where shares leave the link idle;
 //! * [`capacity`]: the bottleneck's rate, given or found;
-//! * [`udp`]: what windows cannot govern, and QUIC.
+//! * [`udp`]: traffic that windows cannot govern, and QUIC.
 //!
 //! ```
 //! use sheaf_stage::{Bitrate, Instant};

@@ -51,7 +51,7 @@ impl Passing {
 /// The outcome for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is as it was.
+    /// Nothing was changed.
     Kept,
     /// Its window field was lowered.
     Clamped {
@@ -60,9 +60,9 @@ pub enum Outcome {
         /// The field now.
         to: u16,
     },
-    /// It was pushed, and its window is as it was.
+    /// The push flag was set, and the window was not changed.
     Pushed,
-    /// It was marked: congestion experienced.
+    /// The packet was marked: congestion experienced.
     Marked,
 }
 
@@ -71,7 +71,7 @@ pub enum Outcome {
 pub struct Totals {
     /// Bytes on the wire, link headers included.
     pub wire: u64,
-    /// Packets; a super-packet counts as what it stands for.
+    /// Packets; a super-packet counts as the frames that it stands for.
     pub packets: u64,
 }
 
@@ -84,7 +84,7 @@ pub struct Quic {
     pub capable: u32,
     /// Packets that were marked.
     pub marked: u32,
-    /// Mark one of so many; 0 for none.
+    /// One of this number of packets is marked; 0 for none.
     pub every: u32,
     /// Packets since the last mark.
     pub since: u32,
@@ -144,12 +144,12 @@ impl Rewriter {
         }
     }
 
-    /// The controller is alive at `now`.
+    /// Takes a sign of life of the controller at `now`.
     pub fn beat(&mut self, now: Instant) {
         self.heartbeat = Some(now);
     }
 
-    /// New flows whose data goes in `direction` begin with `window` bytes; 0 for hands off.
+    /// New flows whose data goes in `direction` begin with `window` bytes; 0 leaves them alone.
     pub fn set_initial(&mut self, direction: Direction, window: u32) {
         self.initial[direction.index()] = window;
     }
@@ -160,16 +160,16 @@ impl Rewriter {
         self.push[direction.index()] = push;
     }
 
-    /// Holds `flow` to `window` bytes from its next acknowledgement on, 0 for hands off; whether
-    /// the flow is known.
+    /// Holds `flow` to `window` bytes from its next acknowledgement on; 0 leaves it alone. Returns
+    /// whether the table has the flow.
     pub fn set(&mut self, flow: FlowId, window: u32) -> bool {
         let Some(connection) = self.flows.peek_mut(&flow.key) else { return false };
         connection.half[flow.direction.index()].window = window;
         true
     }
 
-    /// Marks one of `every` packets of a QUIC flow that can carry a mark, 0 for none; whether the
-    /// flow is known.
+    /// Marks one of `every` packets of a QUIC flow that can carry a mark; 0 for none. Returns
+    /// whether the table has the flow.
     pub fn set_mark(&mut self, flow: FlowId, every: u32) -> bool {
         let Some(both) = self.quic.peek_mut(&flow.key) else { return false };
         both[flow.direction.index()].every = every;
@@ -201,7 +201,7 @@ impl Rewriter {
         self.totals[direction.index()]
     }
 
-    /// Takes note of `packet`, an IP packet that passes at `now` (later than [`Instant::ZERO`]),
+    /// Counts `packet`, an IP packet that passes at `now` (later than [`Instant::ZERO`]),
     /// and lowers its window in place. Packets other than IP are only counted.
     pub fn rewrite(&mut self, packet: &mut [u8], passing: Passing, now: Instant) -> Outcome {
         let totals = &mut self.totals[passing.direction.index()];
@@ -236,13 +236,13 @@ impl Rewriter {
         Outcome::Kept
     }
 
-    /// Whether the controller showed itself lately.
+    /// Whether the controller gave a sign of life recently.
     fn is_live(&self, now: Instant) -> bool {
         self.heartbeat.is_some_and(|beat| now - beat <= HEARTBEAT_TIMEOUT)
     }
 
-    /// Takes note of a TCP segment; the window field it shall have, if another, and whether it
-    /// shall be pushed.
+    /// Counts a TCP segment. Returns its new window field, if that changes, and whether it shall be
+    /// pushed.
     fn segment(
         &mut self,
         view: &Ip<'_>,
@@ -326,12 +326,12 @@ impl Rewriter {
         }
         let syn = prepare(pending_flow.syn_ack);
         pending_flow.syn_ack = Some(syn);
-        // Both ends begin anew: what was known under this key was another connection.
+        // A SYN begins a new connection, so the one under this key has ended.
         self.flows.remove(&key);
         syn.window
     }
 
-    /// Makes a flow of a handshake of which this is the third packet.
+    /// Makes a flow of a handshake on its third packet.
     fn establish(&mut self, key: Key, ack: u32, direction: Direction, now: Instant) -> Option<()> {
         let pending_flow = self.pending.get(&key)?;
         let syn_ack = pending_flow.syn_ack?;
@@ -344,7 +344,7 @@ impl Rewriter {
         Some(())
     }
 
-    /// Counts a QUIC packet; whether it is to be marked.
+    /// Counts a QUIC packet. Returns whether it is to be marked.
     fn marks(&mut self, view: &Ip<'_>, wire: u32, direction: Direction, live: bool) -> bool {
         if view.protocol() != Protocol::UDP {
             return false;
@@ -375,7 +375,7 @@ impl Rewriter {
     }
 }
 
-/// Writes a word at `at` into the TCP header and mends the checksum.
+/// Writes a word at `at` into the TCP header and updates the checksum.
 fn write_word(header: &mut [u8], at: usize, new: u16, partial: bool) {
     let old = u16::from_be_bytes([header[at], header[at + 1]]);
     header[at..at + 2].copy_from_slice(&new.to_be_bytes());
@@ -396,7 +396,7 @@ fn mark(packet: &mut [u8]) {
     update_checksum(&mut packet[10..12], old, new);
 }
 
-/// Mends a checksum over a word that changed from `old` to `new` (RFC 1624, equation 3).
+/// Updates a checksum over a word that changed from `old` to `new` (RFC 1624, equation 3).
 fn update_checksum(field: &mut [u8], old: u16, new: u16) {
     let checksum = u16::from_be_bytes([field[0], field[1]]);
     let sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);

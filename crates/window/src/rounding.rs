@@ -2,9 +2,9 @@
 //!
 //! Principle: a sender sends no parts of a segment, so a share of 16.3 segments is 16 or 17. Each
 //! change of a window by a segment is a change of the queue by a segment, which every packet behind
-//! it feels; so a flow keeps its number while its wish stays near it. What rounding down leaves
-//! over, all flows together, is given out as single segments to those who were short the longest,
-//! and they keep it for a while (largest remainders, Hamilton's method of apportionment, over
+//! it feels; so a flow keeps its number while its wish stays near it. The remainders of all flows
+//! together are given out as single segments to the flows that were short the longest, and these
+//! keep them for a while (largest remainders, Hamilton's method of apportionment, over
 //! time).
 
 /// By how much a wish may leave a window, in segments, before the window follows.
@@ -25,7 +25,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Takes a wish of `segments`, not below `least`. Answers what is left over.
+    /// Takes a wish of `segments`, not below `least`. Returns the remainder.
     fn wish(&mut self, segments: f64, least: f64) -> f64 {
         let segments = segments.max(least);
         let near = (self.base - HOLD..self.base + 1.0 + HOLD).contains(&segments);
@@ -40,20 +40,21 @@ impl State {
         self.short + if self.has_extra { TURN } else { 0.0 }
     }
 
-    /// Gives it an extra segment or none, after a wish that left `over`. Answers all its segments.
+    /// Gives it an extra segment or none, after a wish with the remainder `over`. Returns all its
+    /// segments.
     fn settle(&mut self, over: f64, has_extra: bool) -> f64 {
         self.has_extra = has_extra;
         let extra = f64::from(u8::from(has_extra));
-        // What was long ago counts no more.
+        // Bounded, so that a shortage of long ago does not outweigh a recent one.
         self.short = (self.short + over - extra).clamp(-2.0 * TURN, 2.0 * TURN);
         self.base + extra
     }
 }
 
-/// Gives out what all flows together leave over.
+/// Gives out the remainders of all flows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rounding {
-    /// Segments that are given out.
+    /// Extra segments that are given out.
     extras: usize,
     /// Urgency, and which flow, of those that take part.
     order: Vec<(f64, usize)>,
@@ -78,7 +79,7 @@ impl Rounding {
         self.over.push((over, false));
     }
 
-    /// All have wished.
+    /// Gives out the extra segments, after all flows have wished.
     pub fn divide(&mut self) {
         let sum: f64 = self.order.iter().map(|(_, which)| self.over[*which].0).sum();
         let extras = self.extras as f64;
@@ -86,7 +87,7 @@ impl Rounding {
             self.extras = sum.max(0.0) as usize;
         }
         self.extras = self.extras.min(self.order.len());
-        // Of equals the first.
+        // Of equal flows the first, so that the same input gives the same windows.
         self.order.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         for (_, which) in &self.order[..self.extras] {
             self.over[*which].1 = true;

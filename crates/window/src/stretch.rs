@@ -2,10 +2,10 @@
 //!
 //! Principle: a window of capacity times the smallest round-trip time fills the link only if every
 //! round takes no longer than that. But acknowledgements come in clumps (802.11 aggregates them),
-//! and hosts are late: rounds are longer than their floor, without any queue. So while windows are
-//! what limits the flows, and yet less passes than the capacity, they are stretched, slowly; as
-//! soon as the link is full, no more. What is stretched too far would stand in the queue: at most
-//! [`MOST`] − 1 of a round-trip time, should the capacity be given too large.
+//! and hosts are late: rounds are longer than their floor, without any queue. So while windows
+//! limit the flows and yet less passes than the capacity, windows are stretched slowly, until the
+//! link is full. If the given capacity is too large, the excess stands in the queue: at most
+//! [`MOST`] − 1 of a round-trip time.
 
 /// The largest factor.
 pub const MOST: f64 = 1.25;

@@ -13,7 +13,7 @@ use sheaf_stage::{Duration, Instant};
 pub const BULK: f64 = 500_000.0;
 /// Time for which a flow must have that rate.
 pub const BULK_FOR: Duration = Duration::from_secs(1);
-/// A mark on one of so many packets is the most and the least that is used.
+/// The densest and the sparsest marks: one of this number of packets.
 const EVERY: std::ops::RangeInclusive<u32> = 8..=4096;
 
 /// The treatment of bulk QUIC.
@@ -64,7 +64,7 @@ pub struct Elastic {
 }
 
 impl Elastic {
-    /// Takes the `bits` of `seconds` until `now`, and how many packets could have been marked.
+    /// Takes the `bits` of `seconds` until `now`, and the number of packets that can carry a mark.
     pub fn add(&mut self, bits: f64, capable: u32, seconds: f64, now: Instant) {
         self.usage.add(bits, seconds);
         self.capable = capable > 0 || self.capable && bits == 0.0;
@@ -100,7 +100,7 @@ impl Elastic {
         self.every
     }
 
-    /// No marks any more.
+    /// Ends the marks.
     pub fn release(&mut self) {
         self.every = 0;
     }

@@ -271,7 +271,7 @@ fn acknowledgements_that_come_in_clumps_leave_no_gaps_on_the_link() {
 }
 
 /// The home access point of "An OpenWRT solution for future wireless homes": 4 Mbit/s, 60 ms, 200
-/// packets/s of 1 KB, a game and a call; `downloads` of segments of 1 KB. Answers the game's
+/// packets/s of 1 KB, a game and a call; `downloads` of segments of 1 KB. Returns the game's
 /// inter-arrival times in ms, in order of size.
 fn home(controller: Controller, downloads: usize) -> (Link, Vec<f64>) {
     let flows = (0..downloads).map(|_| Flow::new(60, f64::INFINITY).delaying());
