@@ -1,4 +1,4 @@
-//! Radios, and who hears whom.
+//! Radios, and the reception among them.
 
 use crate::phy::Phy;
 use sheaf_stage::Bitrate;
@@ -20,7 +20,7 @@ pub struct Config {
     pub retry_limit: u32,
     /// Largest contention window, in slots; 1023.
     pub cw_max: u32,
-    /// A signal this many dB above all others is read through them; `None` for no capture.
+    /// A signal this many dB above all others is received despite them; `None` for no capture.
     pub capture: Option<f32>,
     /// The radios; [`RadioId`](crate::RadioId) is the index.
     pub radios: Vec<Radio>,

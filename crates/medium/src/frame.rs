@@ -1,4 +1,4 @@
-//! Frames, who hears them, and what became of them.
+//! Frames, their receivers, and their outcome.
 
 use crate::config::MAX_RADIOS;
 use sheaf_stage::{DropReason, Duration, Instant};
@@ -19,7 +19,7 @@ pub enum To {
 /// A frame to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<P> {
-    /// Whose transmit queue it enters.
+    /// Radio whose transmit queue it enters.
     pub from: RadioId,
     /// Destination.
     pub to: To,

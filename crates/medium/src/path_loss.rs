@@ -1,4 +1,4 @@
-//! Distance and rate: which rate is still read how far away.
+//! Distance and rate: the range of each rate.
 //!
 //! Principle: log-distance path loss (Rappaport, "Wireless Communications", section 4.9): each
 //! tenfold of the distance costs 10·n dB. A receiver that needs d dB less for a slower rate hears

@@ -50,7 +50,7 @@ pub trait Node {
     /// Takes a message.
     fn receive(&mut self, message: Self::Message, now: Instant, out: &mut Outbox<Self::Message>);
 
-    /// Acts because the time it asked for has come.
+    /// Acts at the time that it asked for.
     fn wake(&mut self, now: Instant, out: &mut Outbox<Self::Message>);
 
     /// Next time at which the node is to be woken.

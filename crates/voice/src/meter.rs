@@ -53,8 +53,8 @@ impl Meter {
         self.jitter.arrived(delay);
     }
 
-    /// Notes a number; whether it was not seen before (numbers older than the window count as
-    /// seen, so that a replay cannot pass for reception).
+    /// Records a number. Returns whether it was not seen before (numbers older than the window
+    /// count as seen, so that a replay cannot pass for reception).
     fn is_new(&mut self, number: u32) -> bool {
         let highest = self.highest.unwrap_or(number.wrapping_sub(1));
         let ahead = number.wrapping_sub(highest) as i32;
@@ -93,7 +93,7 @@ impl Meter {
         self.duplicates
     }
 
-    /// Packets that came after one with a higher number.
+    /// Packets that arrived after one with a higher number.
     pub fn reordered(&self) -> u64 {
         self.reordered
     }

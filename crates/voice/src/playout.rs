@@ -1,10 +1,10 @@
-//! The listener's play-out buffer: it waits so that late packets still come in time, and what
-//! comes later is lost to the ear.
+//! The listener's play-out buffer: it waits so that late packets still arrive in time, and packets
+//! that arrive later are lost to the ear.
 //!
 //! A longer buffer trades loss for delay; the E-model prices both. The buffer here plays with the
 //! fixed delay that rates best for the whole call (L. Sun, E. Ifeachor, "Voice quality prediction
 //! models and their application in VoIP networks", IEEE Trans. Multimedia 8(4), 2006, section V):
-//! what an adaptive buffer aims at.
+//! the aim of an adaptive buffer.
 
 use crate::emodel::{Codec, mos};
 use crate::meter::Meter;
