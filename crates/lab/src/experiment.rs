@@ -1,8 +1,8 @@
 //! The contract of an experiment: list its points, measure one, describe how it is shown.
 //!
-//! The house around it does the rest, the same for all kinds: reads plans, runs points (in parallel
+//! The rest of the lab is the same for all kinds: it reads plans, runs points (in parallel
 //! under the virtual clock, one at a time in real time), keeps each finished point, joins them, and
-//! writes the report with the published figures beside ours.
+//! writes the report with the published figures beside the measured ones.
 
 use crate::fault::Fault;
 use crate::measured::{Measured, Numbers, Row, SweepPoint};

@@ -9,7 +9,7 @@
 //! * [`link`]: one emulated link: its rate, its delay, and the effect of its queue on TCP;
 //! * [`trunk`]: trunks of radio links;
 //! * [`run`]: all points of a plan on one of the two engines; [`store`]: points that are kept;
-//! * [`progress`]: how far a run has come;
+//! * [`progress`]: progress of a run;
 //! * [`result`]: the result of a run;
 //! * [`tcp`]: TCP under the virtual clock;
 //! * [`program`]: services of `sheaf` in a namespace; [`reports`]: their reports; [`realtime`]:

@@ -31,8 +31,8 @@ impl fmt::Display for SweepPoint {
 /// The measurement of one point.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Measured {
-    /// Numbers, by the keys of [`View::metrics`](crate::view::View::metrics). What is not finite
-    /// was not measured, and is left out of results.
+    /// Numbers, by the keys of [`View::metrics`](crate::view::View::metrics). A value that is not
+    /// finite was not measured, and is left out of results.
     pub metrics: Vec<(String, f64)>,
     /// Curves of this point alone: over time, or a distribution.
     pub series: Vec<Series>,
@@ -67,7 +67,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The row of what was measured at `sweep_point`.
+    /// The row of a measurement at `sweep_point`.
     pub fn new(sweep_point: &SweepPoint, measured: &Measured) -> Row {
         let finite = measured.metrics.iter().filter(|(_, value)| value.is_finite());
         Row {

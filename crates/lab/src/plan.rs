@@ -1,8 +1,8 @@
 //! Plans: one TOML file per published experiment, read and checked before anything starts.
 //!
-//! A plan has a head (what it shows, how long, which seed), scenarios (testbeds and sweeps),
-//! treatments (what is switched on) and the published figures to print beside ours. What scenarios
-//! and treatments are made of depends on its `kind`. Everything that is wrong with it is said in
+//! A plan has a head (purpose, duration, seed), scenarios (testbeds and sweeps),
+//! treatments (features that are compared) and published figures. The keys of scenarios
+//! and treatments depend on its `kind`. Every fault of a plan is reported in
 //! one line with file, line and remedy.
 
 use crate::experiment::{Engine, Experiment};
@@ -30,7 +30,7 @@ const BUILTIN: [(&str, &str); 12] = [
     ("trunk-latency", include_str!("../../../plans/trunk-latency.toml")),
 ];
 
-/// Seconds that a point is shorter than; a plan with more has milliseconds in it.
+/// Bound of the seconds of a point; more are a mistake, such as milliseconds.
 const LONGEST: f64 = 1e6;
 
 /// An experiment of any kind.

@@ -1,4 +1,4 @@
-//! The form of a plan: a head that all kinds share, scenarios and treatments of its own.
+//! The form of a plan: a head that all kinds share, and the kind's own scenarios and treatments.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub struct Head {
     pub source: String,
     /// Seconds that are measured at each point.
     pub duration: f64,
-    /// Seconds before, that are not.
+    /// Seconds before, which are not measured.
     pub warm_up: f64,
     /// Seed of all randomness.
     pub seed: u64,
@@ -80,10 +80,10 @@ pub struct Published {
     pub treatment: String,
     /// Place of the figure in the source, in a few words.
     pub label: String,
-    /// Beside the columns of the summary, by key.
+    /// Values beside the columns of the summary, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub summary: BTreeMap<String, f64>,
-    /// Beside the rows: by metric, points of the sweep and values.
+    /// Values beside the rows: by metric, points of the sweep and values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub points: BTreeMap<String, Vec<(f64, f64)>>,
 }

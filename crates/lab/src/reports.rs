@@ -70,6 +70,6 @@ pub struct Window {
 /// One direction of window control.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Total {
-    /// Capacity of the bottleneck as it is known, bit/s.
+    /// Estimate of the bottleneck's capacity, bit/s.
     pub capacity: f64,
 }

@@ -37,7 +37,7 @@ pub struct RunResult {
     /// point of the sweep.
     #[serde(serialize_with = "summary")]
     pub summary: BTreeMap<String, Numbers>,
-    /// A remark on a scenario, such as what arithmetic allows.
+    /// Remarks on scenarios, such as the limit by arithmetic.
     pub remarks: BTreeMap<String, String>,
     /// Figures of the source.
     pub published: Vec<Published>,

@@ -30,7 +30,7 @@ pub struct Options {
 /// Runs `plan` on `engine`: under the virtual clock on all cores, in real time point by point.
 ///
 /// # Errors
-/// The first point that cannot be measured. Those that were are kept.
+/// Fails at the first point that cannot be measured. Finished points are kept.
 pub fn run(
     plan: &Plan,
     engine: Engine,
@@ -112,7 +112,8 @@ pub fn gather(folders: &[PathBuf]) -> anyhow::Result<RunResult> {
                     .find(|one| same(one) != same(&all[0]) || one.duration != all[0].duration);
                 ensure!(
                     odd.is_none(),
-                    "{} and {} are of different plans, engines, seeds or durations; gather each apart",
+                    "{} and {} are of different plans, engines, seeds or durations; gather each \
+                     apart",
                     first.display(),
                     folder.display()
                 );
@@ -151,7 +152,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// One point, measured or found.
+    /// Measures one point, or reads it from the store.
     fn point(&self, sweep_point: &SweepPoint) -> anyhow::Result<Record> {
         if self.engine == Engine::Netns {
             self.progress.measuring(sweep_point);

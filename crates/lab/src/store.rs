@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// One point that was measured, and by what.
+/// One measured point, and the program that measured it.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Record {
     /// Name of the plan.
@@ -27,7 +27,7 @@ pub struct Record {
     pub seed: u64,
     /// Seconds measured.
     pub duration: f64,
-    /// This program, the kernel.
+    /// Versions of this program and of the kernel.
     pub versions: BTreeMap<String, String>,
     /// Processor and number of cores.
     pub machine: String,
@@ -132,7 +132,7 @@ fn program() -> &'static str {
         let mut hash = Sha256::new();
         let read = std::fs::File::open("/proc/self/exe")
             .and_then(|mut file| io::copy(&mut file, &mut HashWriter(&mut hash)));
-        // Without its file the version has to do.
+        // Without its file, the version identifies the program.
         if read.is_err() {
             hash.update(env!("CARGO_PKG_VERSION"));
         }

@@ -23,7 +23,7 @@ pub const FROM_PORT: u16 = 40_001;
 const MTU: usize = 1500;
 /// Bytes of each socket's buffers, as Linux lets them grow: no window limits what links carry.
 const BUFFER: usize = 4 << 20;
-/// Bytes of the buffers that nothing is put into.
+/// Bytes of the buffers that stay empty.
 const UNUSED: usize = 4096;
 
 /// A host with TCP connections on which it sends, or receives, as much as it can.
@@ -48,7 +48,7 @@ pub struct Flow {
     pub repeats: u64,
     /// Sender: time of the first of them.
     pub first_repeat: Option<Instant>,
-    /// Sender: where the data sent so far ends, and where the acknowledged does.
+    /// Sender: ends of the data sent so far and of the data acknowledged, as sequence numbers.
     edges: Option<(u32, u32)>,
 }
 
@@ -179,7 +179,7 @@ impl Host {
         }
         let due = self.interface.poll_at(smol(now), &self.sockets);
         let due = due.map(|at| Instant::from_micros(at.total_micros().max(0) as u64));
-        // smoltcp counts microseconds: what is due in this one waits for the next.
+        // smoltcp counts microseconds: work that is due in this one waits for the next.
         self.due = due.map(|at| at.max(now + Duration::from_micros(1)));
     }
 
@@ -189,7 +189,7 @@ impl Host {
         for (handle, flow) in self.handles.iter().zip(&mut self.flows) {
             let socket = self.sockets.get_mut::<Socket>(*handle);
             if self.sends && socket.can_send() {
-                // What is in the buffer does not matter, only that it is full.
+                // The content of the buffer does not matter, only that it is full.
                 moved |= socket.send(|buffer| (buffer.len(), buffer.len())).unwrap_or(0) > 0;
             } else if !self.sends && socket.can_recv() {
                 let got = socket.recv(|buffer| (buffer.len(), buffer.len())).unwrap_or(0);
@@ -233,7 +233,7 @@ fn smol(now: Instant) -> SmolInstant {
 struct Wire {
     incoming: VecDeque<Vec<u8>>,
     outgoing: VecDeque<Vec<u8>>,
-    /// Buffers of packets that were taken, for new ones.
+    /// Buffers of received packets, for new ones.
     spare: Vec<Vec<u8>>,
 }
 

@@ -62,9 +62,9 @@ pub struct Chart {
     pub log: bool,
     /// Values above are cut off, so that an overload does not flatten the rest.
     pub most: Option<f64>,
-    /// Values below are drawn here.
+    /// Values below are drawn at this one.
     pub least: Option<f64>,
-    /// Lines across, such as limits.
+    /// Horizontal lines, such as limits.
     pub marks: Vec<Mark>,
 }
 
@@ -79,7 +79,7 @@ impl Chart {
         Chart { most: Some(most), ..self }
     }
 
-    /// The same, with what is below `least` drawn there.
+    /// The same, with values below `least` drawn at `least`.
     pub fn down_to(self, least: f64) -> Chart {
         Chart { least: Some(least), ..self }
     }
@@ -89,7 +89,7 @@ impl Chart {
         Chart { log: true, ..self }
     }
 
-    /// The same with a line across, in one scenario or in all.
+    /// The same with a horizontal line, in one scenario or in all.
     pub fn mark(mut self, scenario: Option<&str>, label: &str, value: f64) -> Chart {
         let scenario = scenario.map(str::to_owned);
         self.marks.push(Mark { scenario, label: label.to_owned(), value });
@@ -97,7 +97,7 @@ impl Chart {
     }
 }
 
-/// A line across a chart.
+/// A horizontal line in a chart.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Mark {
     /// The scenario it belongs to; `None` for all.

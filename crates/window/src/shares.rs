@@ -139,7 +139,10 @@ mod tests {
         #[test]
         fn the_level_uses_up_what_is_free_and_no_more(
             free in 1e5f64..1e9,
-            demands in proptest::collection::vec(prop_oneof![1.0f64..1e8, Just(f64::INFINITY)], 1..50),
+            demands in proptest::collection::vec(
+                prop_oneof![1.0f64..1e8, Just(f64::INFINITY)],
+                1..50
+            ),
         ) {
             let claims: Vec<_> = demands.iter().map(|demand| claim(50, *demand)).collect();
             let level = level(free, &claims);

@@ -68,7 +68,7 @@ pub fn follow(
     Ok(known)
 }
 
-/// Everything in order of time. A rate that does not last for 5 s need not be known.
+/// All steps in order of time. A rate that does not last for 5 s need not be found.
 fn agenda(steps: &[Step], until: Instant) -> Vec<(Instant, Item)> {
     let mut items = Vec::new();
     let Some((start, _)) = steps.first() else { return items };
@@ -87,7 +87,7 @@ fn agenda(steps: &[Step], until: Instant) -> Vec<(Instant, Item)> {
 }
 
 impl Known {
-    /// `known_0`, `known_1` …: what was known 5 s after the start and each change; `known_error`:
+    /// `known_0`, `known_1` …: assumed capacity 5 s after the start and each change; `known_error`:
     /// by how many per cent it was wrong at most. Empty where the capacity was given.
     pub fn metrics(&self) -> Vec<(String, f64)> {
         let known = self.settled.iter().map(|(_, known)| *known);

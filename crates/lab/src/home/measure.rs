@@ -19,7 +19,7 @@ const POINTS: usize = 2_000;
 
 /// Observations while everything ran.
 struct Watched {
-    /// bit/s of data that arrived, by transfer.
+    /// Rate of data that arrived, by transfer, bit/s.
     rates: Vec<f64>,
     /// Number of transfers, the first ones, whose application sends no more.
     limited: usize,
@@ -134,7 +134,7 @@ impl Outcome {
         Outcome { watched, quality, gaps }
     }
 
-    /// Time between two packets of the game that this share does not exceed.
+    /// Time in ms between two packets of the game that `share` (0..1) of the times do not exceed.
     fn gap(&self, share: f64) -> f64 {
         let place = (self.gaps.len() as f64 * share) as usize;
         self.gaps.get(place).copied().unwrap_or(f64::NAN)

@@ -29,15 +29,15 @@ impl Plan {
         self.head.warm_up + self.head.duration
     }
 
-    /// Seconds that one of the plan's takes: shorter runs keep the order of what begins and
-    /// changes, and three quarters of the time for what precedes the last of it.
+    /// Seconds that one second of the plan takes: shorter runs keep the order of starts and
+    /// changes, and have the last of these at three quarters of their time.
     pub(crate) fn scale(&self, scenario: &Scenario) -> f64 {
         let changed = scenario.changes.last().map_or(0.0, |change| change.at);
         let last = Plan::together(scenario).max(changed);
         if last <= 0.0 { 1.0 } else { (0.75 * self.head.duration / last).min(1.0) }
     }
 
-    /// All numbers of a row: those of each scenario, and what is known after its changes.
+    /// All numbers of a row: those of each scenario, and the assumed capacities after its changes.
     fn metrics(&self) -> Vec<Metric> {
         let most = self.scenarios.iter().map(|scenario| scenario.changes.len()).max();
         let known = (0..=most.unwrap_or(0)).map(|number| {
@@ -123,12 +123,12 @@ impl Experiment for Plan {
                 Metric::new("drops", "drops, most", "packets"),
                 Metric::new("known_error", "known capacity wrong by, most", "%"),
             ],
-            notes: "TCP data is what arrived, without headers, while everything ran. The game's \
-                    inter-arrival times are of packets that followed each other while everything \
-                    ran; its delay, all losses, drops and R are of the whole run. Drops and queue are \
-                    the emulator's; those of the kernel's token bucket filter are not known. The \
-                    capacity is counted on the wire, as the rate of the bottleneck is; where nothing \
-                    controls windows, the curve of it is the truth."
+            notes: "TCP data is what arrived, without headers, while everything ran. The \
+                    game's inter-arrival times are of packets that followed each other while \
+                    everything ran; its delay, all losses, drops and R are of the whole run. \
+                    Drops and queue are the emulator's; those of the kernel's token bucket \
+                    filter are not known. The capacity is counted on the wire, as the rate of \
+                    the bottleneck is; where nothing controls windows, its curve is the truth."
                 .to_owned(),
         }
     }

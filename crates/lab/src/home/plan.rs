@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A plan of this kind.
 pub type Plan = PlanFile<Scenario, Treatment>;
 
-/// A home: its bottleneck and what goes through it.
+/// A home: its bottleneck and the traffic through it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -59,7 +59,7 @@ pub struct Change {
 pub struct Stream {
     /// Role of the stream.
     pub role: Role,
-    /// Between two packets, ms.
+    /// Time between two packets, ms.
     pub interval: f64,
     /// Payload of UDP.
     pub bytes: u32,
@@ -125,12 +125,12 @@ pub enum CapacityName {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueName {
-    /// One queue of so many packets.
+    /// One queue of the scenario's number of packets.
     #[default]
     Fifo,
     /// Flow queues with CoDel (RFC 8290).
     FqCodel,
-    /// The kernel's token bucket filter with a queue of so many full packets.
+    /// The kernel's token bucket filter with a queue of the same number of full packets.
     Tbf,
 }
 
@@ -145,7 +145,7 @@ impl Plan {
         self.treatments.iter().find(|treatment| treatment.name == name)
     }
 
-    /// The plan's seconds in which everything runs begin here, those to settle included.
+    /// Second of the plan from which everything runs.
     pub(super) fn together(scenario: &Scenario) -> f64 {
         scenario.streams.iter().map(|stream| stream.start).fold(scenario.start, f64::max)
     }

@@ -21,7 +21,7 @@ use std::process::Command;
 /// Address of the client.
 pub const CLIENT: &str = "10.8.0.1";
 
-/// The hosts, connected; what runs on them ends with this value.
+/// The hosts, connected; services on them end with this value.
 pub struct Testbed {
     /// The host that requests data.
     pub client: Namespace,
@@ -40,7 +40,7 @@ pub fn server(class: usize) -> String {
 }
 
 impl Testbed {
-    /// Everything connected and running.
+    /// Connects the hosts and starts the services.
     pub fn new(
         scenario: &Scenario,
         treatment: &Treatment,
@@ -91,7 +91,7 @@ impl Testbed {
         Ok(Testbed { client, server, access, provider, emulate, window, tools })
     }
 
-    /// Gives the bottleneck `rate` Mbit/s; what waits in it stays.
+    /// Gives the bottleneck `rate` Mbit/s; packets that wait in it stay.
     pub fn change(
         &self,
         scenario: &Scenario,
@@ -108,7 +108,7 @@ impl Testbed {
         self.tools.run(&self.provider, &words).map(drop)
     }
 
-    /// Whether `sheaf window` is there.
+    /// Whether `sheaf window` runs.
     pub fn is_controlled(&self) -> bool {
         self.window.is_some()
     }
@@ -199,7 +199,8 @@ fn rules(scenario: &Scenario, treatment: &Treatment) -> String {
         for (way, end) in [("in", "source"), ("out", "destination")] {
             let first = if way == bulk { "\"bottleneck\", " } else { "" };
             text += &format!(
-                "[[rule]]\ndirection = \"{way}\"\n{end} = \"{}/32\"\npipes = [{first}\"{way}{class}\"]\n",
+                "[[rule]]\ndirection = \"{way}\"\n{end} = \"{}/32\"\n\
+                 pipes = [{first}\"{way}{class}\"]\n",
                 server(class)
             );
         }

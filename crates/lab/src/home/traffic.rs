@@ -116,7 +116,7 @@ impl Drop for Bulk {
     }
 }
 
-/// Between the beginnings of two transfers: a hundred in the same instant are a flood, and one
+/// Time between the starts of two transfers: a hundred in the same instant are a flood, and one
 /// after the other's handshake takes longer than what is measured.
 const SPACING: Duration = Duration::from_millis(20);
 
@@ -125,7 +125,8 @@ fn send_all(mut to: TcpStream) {
     while to.write_all(&[0; 16384]).is_ok() {}
 }
 
-/// Sends `mbps` Mbit/s, as an application that has no more; what TCP did not take in time is lost.
+/// Sends `mbps` Mbit/s, as an application that has no more; data that TCP did not take in time is
+/// not sent.
 fn send_some(mut to: TcpStream, mbps: f64) {
     let every = Duration::from_millis(10);
     let bytes = vec![0; (mbps * 1e6 / 8.0 * every.as_secs_f64()) as usize];
@@ -172,7 +173,7 @@ struct Received {
 
 /// Quality of the streams.
 pub struct Quality {
-    /// Game packets that followed each other: when the second came, and how long after the first.
+    /// Pairs of consecutive game packets: arrival of the second, and the time since the first.
     pub gaps: Vec<(Instant, Duration)>,
     /// One-way delay that 99 % of the game's packets do not exceed.
     pub delay: Option<Duration>,
@@ -183,7 +184,7 @@ pub struct Quality {
 }
 
 impl Streams {
-    /// Begins now; a plan's second takes `scale` seconds.
+    /// Begins all streams; a plan's second takes `scale` seconds.
     pub fn start(testbed: &Testbed, scenario: &Scenario, scale: f64) -> anyhow::Result<Streams> {
         let (source, sink) = ends(testbed, scenario.direction);
         let address = match scenario.direction {
@@ -220,11 +221,11 @@ impl Streams {
         Ok(Streams { is_over, sender, receiver, socket, beats })
     }
 
-    /// Ends them and looks at what arrived; `rtt` is how long the last packets may take.
+    /// Ends the streams and evaluates arrivals; the last packets may take `rtt`.
     pub fn stop(self, rtt: Duration) -> anyhow::Result<Quality> {
         self.is_over.store(true, Ordering::Relaxed);
         let sent = self.sender.join().ok().context("the sender panicked")??;
-        // What is under way arrives; then an empty packet ends the receiver.
+        // Packets under way arrive; then an empty packet ends the receiver.
         wait_until(clock::now() + rtt + Duration::from_millis(500))?;
         self.socket.send_to(&[], self.socket.local_addr()?)?;
         let received = self.receiver.join().ok().context("the receiver panicked")??;
@@ -251,7 +252,7 @@ fn send(socket: &UdpSocket, beats: &[Beat], is_over: &AtomicBool) -> io::Result<
     while !is_over.load(Ordering::Relaxed) {
         let due = |at: usize| beats[at].first + beats[at].interval * sent[at];
         let Some(at) = (0..beats.len()).min_by_key(|at| due(*at)) else { break };
-        // Not longer than a moment, or the end would wait for a stream that begins late.
+        // In short waits, or the end would wait for a stream that begins late.
         wait_until(due(at).min(clock::now() + Duration::from_millis(50)))?;
         if clock::now() < due(at) {
             continue;

@@ -3,7 +3,7 @@
 //! The experiments of "Implementing Rate Control in NetEm" (University of Oslo, 2013; UiO): UDP
 //! above the rate, pings, and a bulk transfer, between two hosts with a link between them.
 //!
-//! * [`plan`]: scenarios and treatments; [`outcome`]: what is made of arrivals, round trips and
+//! * [`plan`]: scenarios and treatments; [`outcome`]: the numbers from arrivals, round trips and
 //!   transfers, the same on both engines;
 //! * [`netns`], [`virtual_time`]: the two engines.
 
@@ -90,16 +90,17 @@ impl Experiment for Plan {
                 Chart::new("Packets late in the emulator, 99th percentile", "late_p99"),
             ],
             summary: Vec::new(),
-            notes: "The rate counts whole Ethernet frames with preamble and gap, as a cable does; \
-                    received is UDP payload of 1470 bytes in frames of 1536. A burst is what came \
-                    above the rate in any window of two packets or more. On real stacks the error \
-                    is against what an ideal link would have carried of the same packets, sent \
-                    when they were: a sender that comes late lets a short queue run empty. Half of the round-trip \
-                    time lies on each way. Every queue holds rate × RTT / 1498 packets, with an RTT \
-                    of 1 ms where none is set, and never less than two; under one-queue the packets \
-                    under way count, too. Data on its way is what the link to the receiver holds in \
-                    virtual time, and on real stacks what the sender's TCP takes for unlost and \
-                    unacknowledged."
+            notes: "The rate counts whole Ethernet frames with preamble and gap, as a cable \
+                    does; received is UDP payload of 1470 bytes in frames of 1536. A burst is \
+                    the excess over the rate in any window of two packets or more. On real \
+                    stacks the error is relative to an ideal link that got the same packets at \
+                    the same times, because a sender that is late lets a short queue run \
+                    empty. Half of the round-trip time lies on each way. Every queue holds \
+                    rate × RTT / 1498 packets, with an RTT of 1 ms where none is set, and \
+                    never less than two; under one-queue the packets under way count, too. \
+                    Data on its way is the content of the link to the receiver in virtual \
+                    time, and on real stacks the data that the sender's TCP presumes neither \
+                    lost nor acknowledged."
                 .to_owned(),
         }
     }

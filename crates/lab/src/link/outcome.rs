@@ -140,7 +140,7 @@ impl Machine {
         Machine { sender_late: f64::NAN, late_p99: f64::NAN, late_max: f64::NAN };
 }
 
-/// Points of a curve at most; longer ones are thinned out.
+/// Most points of a curve; longer ones are thinned out.
 const CURVE: usize = 400;
 
 /// The row of UDP above the rate, from the times of arrival of `sent` packets.
@@ -161,7 +161,7 @@ pub fn rate(point: &Point, arrivals: &[Instant], sent: u64, ideal: Option<&[Inst
     Measured { metrics, series: Vec::new() }
 }
 
-/// Packets a second; the first arrival begins the time, what it carried came before.
+/// Packets a second. Time begins with the first arrival, so that packet does not count.
 fn pace(arrivals: &[Instant]) -> Option<f64> {
     let [first, .., last] = arrivals else { return None };
     Some((arrivals.len() - 1) as f64 / (*last - *first).as_secs_f64())

@@ -1,4 +1,4 @@
-//! Plans of one emulated link: what is tested, at which rates and delays, and what shapes it.
+//! Plans of one emulated link: tests, rates and delays, and the programs that shape it.
 
 use crate::experiment::Engine;
 use crate::fault::Fault;
@@ -7,7 +7,7 @@ use crate::plan_file::PlanFile;
 use serde::{Deserialize, Serialize};
 use sheaf_stage::{Bitrate, Duration};
 
-/// Tests of links.
+/// A plan of this kind.
 pub type Plan = PlanFile<Scenario, Treatment>;
 
 /// UDP payload of a test packet, as iperf has it.
@@ -33,9 +33,9 @@ pub struct Scenario {
     pub name: String,
     /// The traffic over the link.
     pub test: Test,
-    /// The link's rate in Mbit/s; none for no bound.
+    /// The link's rate in Mbit/s; unbounded where it is not given.
     pub rate: Option<f64>,
-    /// Packets in the queue; none for rate × RTT / 1498.
+    /// Packets in the queue; rate × RTT / 1498 where it is not given.
     pub limit: Option<u64>,
     /// Round-trip times in ms.
     pub sweep: Vec<f64>,
@@ -73,7 +73,8 @@ pub enum Shaper {
     TwoQueues,
     /// The same with packets under way counted against the limit, as NetEm does (`single`).
     OneQueue,
-    /// The kernel's token bucket filter for the rate, on real interfaces; the delay is ours.
+    /// The kernel's token bucket filter for the rate, on real interfaces; `sheaf emulate` for the
+    /// delay.
     Tbf,
     /// Nothing: the bare path of real interfaces.
     None,
@@ -106,7 +107,7 @@ pub struct Point {
     pub warm_up: Duration,
     /// Time that is measured.
     pub duration: Duration,
-    /// Of all randomness.
+    /// Seed of all randomness.
     pub seed: u64,
 }
 
@@ -203,9 +204,9 @@ fn is_rtt(ms: &f64) -> bool {
 }
 
 impl Scenario {
-    /// Packets in the queue: what the link carries in one round trip (UiO: rate × RTT / 1498 bytes,
-    /// 1 ms where no delay is set). Below two, a packet would find no place while the one before
-    /// is being sent, and the link would stand idle.
+    /// Packets in the queue: those that the link carries in one round trip (UiO: rate × RTT / 1498
+    /// bytes, 1 ms where no delay is set). Below two, a packet would find no place while the one
+    /// before is being sent, and the link would stand idle.
     fn queue(&self, rtt: Duration) -> u64 {
         let Some(rate) = self.rate else { return 1000 };
         let rtt = rtt.max(Duration::from_millis(1)).as_secs_f64();

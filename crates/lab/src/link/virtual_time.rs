@@ -14,9 +14,9 @@ const LEFT: NodeId = NodeId(0);
 const RIGHT: NodeId = NodeId(1);
 const FORWARD: NodeId = NodeId(2);
 const BACK: NodeId = NodeId(3);
-/// Between two pings.
+/// Time between two pings.
 pub(super) const PING: Duration = Duration::from_millis(20);
-/// Between two looks at the data in flight.
+/// Time between two samples of the data in flight.
 pub(super) const SAMPLE: Duration = Duration::from_millis(10);
 /// Bytes of data in a TCP segment of 1500 bytes.
 const SEGMENT: u64 = 1460;
@@ -70,7 +70,7 @@ fn hosts(point: &Point) -> (Actor, Actor) {
     }
 }
 
-/// Looks at the connection from time to time.
+/// Samples the connection from time to time.
 fn transfer(
     point: &Point,
     mut simulation: Simulation<Actor>,
@@ -99,7 +99,7 @@ fn transfer(
     transfer.measured()
 }
 
-/// Bytes of data on the way to the receiver: what the sender has not seen acknowledged counts lost
+/// Bytes of data on the way to the receiver. The sender's own count of unacknowledged data has lost
 /// segments, too.
 fn under_way(simulation: &Simulation<Actor>) -> u64 {
     match &simulation.nodes()[FORWARD.0 as usize] {
@@ -148,7 +148,7 @@ fn stamp(packet: &[u8]) -> Instant {
     Instant::from_nanos(u64::from_be_bytes(bytes))
 }
 
-/// Notes arrivals.
+/// Records arrivals.
 struct Sink {
     from: Instant,
     arrivals: Vec<Instant>,
@@ -225,7 +225,7 @@ impl Node for Actor {
     fn receive(&mut self, packet: Vec<u8>, now: Instant, out: &mut Outbox<Vec<u8>>) {
         match self {
             Actor::Source(_) => {}
-            // Of what was sent while it was measured, as the source counts.
+            // Only packets sent while it was measured, as at the source.
             Actor::Sink(sink) if stamp(&packet) < sink.from => {}
             Actor::Sink(sink) => sink.arrivals.push(now),
             Actor::Pinger(source, trips) => {

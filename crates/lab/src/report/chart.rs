@@ -1,4 +1,4 @@
-//! One line chart as inline SVG: series of ours as lines, published points as markers.
+//! One line chart as inline SVG: measured series as lines, published points as markers.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -10,13 +10,13 @@ pub(super) struct Drawing {
     pub lines: Vec<Line>,
     /// Values above are cut off, so that an overload does not flatten the rest.
     pub y_max: Option<f64>,
-    /// Values below are drawn here.
+    /// Values below are drawn at this one.
     pub y_min: Option<f64>,
-    /// Whether the vertical axis is logarithmic; what is not above zero is left out.
+    /// Whether the vertical axis is logarithmic; values that are not above zero are left out.
     pub log: bool,
     /// Horizontal lines with a name: limits of the rules or of the air.
     pub marks: Vec<(String, f64)>,
-    /// Whether each point has a dot; without for curves of many points.
+    /// Whether each point has a dot; curves of many points have none.
     pub dots: bool,
 }
 

@@ -86,7 +86,7 @@ fn colour(result: &RunResult, scenario: &str, treatment: &str) -> RGBColor {
     COLOURS[place.unwrap_or(0) % COLOURS.len()]
 }
 
-/// A metric over the sweep: ours as lines, published figures as crosses.
+/// A metric over the sweep: measured values as lines, published figures as crosses.
 fn drawing(result: &RunResult, scenario: &str, chart: &Chart) -> Drawing {
     let mut lines = Vec::new();
     for treatment in result.treatments(scenario) {
@@ -159,11 +159,13 @@ fn legend(result: &RunResult, scenario: &str) -> Markup {
     html! {
         ul.legend {
             @for treatment in result.treatments(scenario) {
-                li { span.line style={ "background:" (css(colour(result, scenario, treatment))) } {} (treatment) }
+                @let colour = css(colour(result, scenario, treatment));
+                li { span.line style={ "background:" (colour) } {} (treatment) }
             }
             @for published in published {
+                @let colour = css(colour(result, scenario, &published.treatment));
                 li {
-                    span.cross style={ "color:" (css(colour(result, scenario, &published.treatment))) } { "✕" }
+                    span.cross style={ "color:" (colour) } { "✕" }
                     (published.label) " (published)"
                 }
             }
@@ -189,7 +191,9 @@ fn summary(result: &RunResult, scenario: &str) -> Markup {
                 }
                 td.number {
                     @for published in result.published(scenario, treatment) {
-                        @for value in published.summary.values() { (shown(*value)) " (" (published.label) ") " }
+                        @for value in published.summary.values() {
+                            (shown(*value)) " (" (published.label) ") "
+                        }
                     }
                 }
             } } }
@@ -235,7 +239,10 @@ fn provenance(result: &RunResult) -> Markup {
             p { "Plan " b { (result.plan) } " after " i { (result.source) } ". Engine "
                 (result.engine.name()) ", seed " (result.seed) ", " (result.duration) " s a point. "
                 (result.machine) "." }
-            p { @for (name, version) in &result.versions { (name) " " (version) ". " } (result.view.notes) }
+            p {
+                @for (name, version) in &result.versions { (name) " " (version) ". " }
+                (result.view.notes)
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A channel, and who is on it. The radios are, in order: the two ends of the link, and where
+//! A channel and its stations. The radios are, in order: the two ends of the link, and where
 //! there are neighbours, these two.
 
 use super::point::{Link, Neighbours, Point, Walk};
@@ -44,7 +44,8 @@ fn config(link: &Link, queue: usize) -> Config {
     config
 }
 
-/// Two stations that move apart: the rate of their radios follows, and in the end there is none.
+/// Two stations that move apart: the rate of their radios falls, and in the end they are out of
+/// range.
 #[derive(Clone, Debug)]
 pub struct Moving {
     walk: Walk,

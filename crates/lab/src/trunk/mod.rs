@@ -4,11 +4,11 @@
 //! Two stations have a radio on each of several channels; every channel is a
 //! [`sheaf_medium::Medium`] of its own, where a pair of neighbours, a hidden one, bit errors or
 //! the distance between the stations may take from the link. Over all of them lies one trunk, over
-//! it go TCP or UDP. What it is compared with is the sum of the same links, each measured alone.
+//! it go TCP or UDP. It is compared with the sum of the same links, each measured alone.
 //!
 //! * [`plan`]: scenarios and treatments; [`point`]: one point, worked out;
-//! * [`outcome`]: what it came to;
-//! * [`air`]: a channel and who is on it;
+//! * [`outcome`]: its outcome;
+//! * [`air`]: a channel and its stations;
 //! * [`virtual_time`]: the engine under a virtual clock; its packets are made and measured in
 //!   `traffic`; [`netns`]: the engine on real Linux stacks.
 
@@ -65,7 +65,7 @@ impl Experiment for Plan {
     fn points(&self, engine: Engine) -> Vec<SweepPoint> {
         let seconds = self.head.warm_up + self.head.duration;
         let mut sweep_points = Vec::new();
-        // A source of UDP that is faster than the links says nothing about a real stack.
+        // A source of UDP that is faster than the links would not test a real stack.
         let runs = |scenario: &&Scenario| {
             engine == Engine::Virtual || scenario.traffic == plan::TrafficName::Tcp
         };

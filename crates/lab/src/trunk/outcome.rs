@@ -8,7 +8,7 @@ use std::ops::Range;
 pub struct Outcome {
     /// Bytes that the receiving application got, headers not counted.
     pub bytes: u64,
-    /// These, second by second.
+    /// The same, second by second.
     pub per_second: Vec<u64>,
     /// Time that was measured.
     pub duration: Duration,
@@ -16,7 +16,7 @@ pub struct Outcome {
     pub sent: u64,
     /// Packets with data that arrived.
     pub arrived: u64,
-    /// Packets that arrived after one of their flow that was sent later.
+    /// Packets that arrived after a packet of their flow that was sent later.
     pub reordered: u64,
     /// One-way delays of the packets that arrived, in µs, sorted.
     pub delays: Vec<u32>,
@@ -32,7 +32,7 @@ impl Outcome {
         self.bytes as f64 * 8.0 / self.duration.as_secs_f64().max(1e-9) / 1e6
     }
 
-    /// Adds what another flow's application got.
+    /// Adds the bytes of another flow.
     pub fn add(&mut self, other: &Outcome) {
         self.bytes += other.bytes;
         let seconds = self.per_second.len().max(other.per_second.len());
@@ -64,7 +64,7 @@ impl Outcome {
     }
 }
 
-/// Measures what arrives.
+/// Measures arrivals.
 #[derive(Clone, Debug)]
 pub struct Meter {
     measured: Range<Instant>,

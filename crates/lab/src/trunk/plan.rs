@@ -1,4 +1,4 @@
-//! Plans of trunks: which links, what takes from them, what joins them; worked out to points.
+//! Plans of trunks: links, disturbances of them, and the use made of them; worked out to points.
 
 use super::point::{Link, Neighbours, Point, Traffic, Treatment as Joined, Walk};
 use crate::fault::Fault;
@@ -9,7 +9,7 @@ use sheaf_medium::PathLoss;
 use sheaf_stage::{Bitrate, Duration};
 use sheaf_trunk::Scheduler;
 
-/// Links, and how to join them.
+/// A plan of this kind.
 pub type Plan = PlanFile<Scenario, Treatment>;
 
 /// The rates of 802.11b in Mbit/s.
@@ -108,20 +108,20 @@ pub struct WalkName {
 pub struct Treatment {
     /// Its name.
     pub name: String,
-    /// Over what packets go.
+    /// The carrier of packets.
     pub over: Carrier,
     /// The trunk's scheduler; earliest where it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<SchedulerName>,
 }
 
-/// Over what packets go.
+/// The carrier of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Carrier {
     /// The first link, without a trunk.
     FirstLink,
-    /// Each link alone, one after the other: what the trunk is to reach is the sum.
+    /// Each link alone, one after the other; their sum is the aim of the trunk.
     EachLink,
     /// A trunk over all.
     Trunk,
@@ -142,7 +142,7 @@ pub enum SchedulerName {
 }
 
 impl Plan {
-    /// Refuses what cannot be run.
+    /// Checks that the plan can be run.
     pub(super) fn check_trunks(&self) -> Result<(), Fault> {
         for treatment in &self.treatments {
             if treatment.scheduler.is_some() && treatment.over != Carrier::Trunk {
@@ -189,7 +189,7 @@ impl Plan {
             Carrier::FirstLink => jobs.push((point.alone(0), 1)),
             Carrier::EachLink => {
                 for (index, link) in point.links.iter().enumerate() {
-                    // Links that are alike carry alike.
+                    // Equal links carry the same, so one of them is measured.
                     match jobs.iter_mut().find(|(point, _)| point.links[0] == *link) {
                         Some((_, times)) => *times += 1,
                         None => jobs.push((point.alone(index), 1)),

@@ -1,4 +1,4 @@
-//! One point, worked out: what both engines run.
+//! One point, worked out: the input of both engines.
 
 use sheaf_medium::PathLoss;
 use sheaf_stage::{Bitrate, Duration, Instant};
@@ -20,7 +20,7 @@ pub struct Point {
     pub warm_up: Duration,
     /// Time that is measured.
     pub duration: Duration,
-    /// Of all randomness.
+    /// Seed of all randomness.
     pub seed: u64,
 }
 
@@ -31,7 +31,7 @@ impl Point {
         start..start + self.duration
     }
 
-    /// The point that measures link `index` alone: as it is here, without a trunk.
+    /// The point that measures link `index` alone, without a trunk.
     pub fn alone(&self, index: usize) -> Point {
         Point {
             links: vec![self.links[index].clone()],
@@ -73,11 +73,12 @@ pub struct Link {
 /// Other stations on a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbours {
-    /// Nobody.
+    /// None.
     None,
     /// Another pair that everyone hears, with a TCP flow of its own.
     Pair,
-    /// A pair whose sender the receiver of the link hears, but not its sender, nor it that one.
+    /// A pair whose sender is heard by the link's receiver, while it and the link's sender do not
+    /// hear each other.
     Hidden,
 }
 

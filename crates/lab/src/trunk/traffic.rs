@@ -1,5 +1,5 @@
 //! TCP and UDP at one host under a virtual clock, measured packet by packet: every packet with
-//! data carries a stamp at the beginning of its payload, which nobody reads otherwise.
+//! data carries a stamp at the beginning of its payload, which nothing else reads.
 
 use super::outcome::Meter;
 use crate::tcp::{Host, PORT};

@@ -18,14 +18,14 @@ use std::net::Ipv4Addr;
 const PLACE: u64 = 1508;
 /// The two ends of the trunk.
 const ENDS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
-/// The neighbours, on whichever channel.
+/// The neighbours, on any channel.
 const OTHERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 1), Ipv4Addr::new(10, 1, 0, 2)];
 
 /// Messages between the nodes.
 enum Message {
     /// To a channel: a frame for the transmit queue of a radio.
     Send { radio: RadioId, to: RadioId, bytes: Vec<u8> },
-    /// To a station: a frame arrived on this of its links.
+    /// To a station: a frame arrived on this link.
     Frame { link: usize, bytes: Vec<u8> },
     /// To a station: its radio on this link is done with a frame, delivered or not.
     Done { link: usize },
@@ -82,7 +82,7 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// A channel and those that own its radios.
+/// A channel and the stations of its radios.
 struct Channel {
     medium: Medium<Vec<u8>>,
     /// The station of each radio, and its link.
@@ -157,7 +157,7 @@ enum Carrier {
     Trunk(Box<Endpoint>),
 }
 
-/// A station: traffic, what carries it, radios.
+/// A station: traffic, carrier, radios.
 struct Station {
     traffic: Traffic,
     meter: Meter,
@@ -236,7 +236,7 @@ impl Station {
         self.pump(now, out);
     }
 
-    /// Does all that is due.
+    /// Does all work that is due.
     fn pump(&mut self, now: Instant, out: &mut Outbox<Message>) {
         let Station { traffic, meter, carrier, radios, queue, frame } = self;
         let Carrier::Trunk(end) = carrier else {
@@ -252,7 +252,7 @@ impl Station {
         while let Some(packet) = end.poll_deliver(now) {
             traffic.receive(packet.to_vec(), meter, now);
         }
-        // What cannot be sent is dropped, as on an interface; the trunk counts it.
+        // A packet that cannot be sent is dropped, as on an interface; the trunk counts it.
         traffic.poll(meter, now, |packet| {
             let _ = end.handle_packet(&packet, DeliveryMode::Order, now);
         });

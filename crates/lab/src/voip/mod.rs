@@ -2,7 +2,7 @@
 //!
 //! * [`plan`]: scenarios and treatments; [`point`]: one point, worked out;
 //! * [`netns`], [`virtual_time`]: the two engines;
-//! * [`outcome`]: what a point came to; [`limit`]: what the air time allows.
+//! * [`outcome`]: the outcome of a point; [`limit`]: the capacity by air time.
 
 pub mod limit;
 pub mod netns;

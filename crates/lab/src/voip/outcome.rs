@@ -33,7 +33,7 @@ pub struct FlowReport {
     pub reordered: u64,
     /// Packets that arrived more than once.
     pub duplicates: u64,
-    /// Share lost, 0..1.
+    /// Share of packets lost, 0..1.
     pub loss: f64,
     /// Mean one-way delay.
     pub delay: Duration,
@@ -64,7 +64,7 @@ impl FlowReport {
         }
     }
 
-    /// Whether `rule` counts the flow as supported. One that never talked proves nothing.
+    /// Whether `rule` counts the flow as supported. A flow without packets is not supported.
     pub fn is_supported(&self, rule: Rule) -> bool {
         self.sent > 0 && rule.supports(self.loss, self.delay, self.jitter, &self.heard)
     }

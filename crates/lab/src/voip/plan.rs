@@ -1,5 +1,5 @@
-//! Plans of calls over a wireless mesh: hosts, radios, who talks to whom, and what the hosts do
-//! with small packets; worked out to points.
+//! Plans of calls over a wireless mesh: hosts, radios, calls, and the treatment of small packets by
+//! the hosts; worked out to points.
 
 use super::point::{Aggregation, Flow, Mode, Point};
 use crate::fault::Fault;
@@ -12,10 +12,10 @@ use sheaf_voice::emodel::Codec;
 use sheaf_voice::source::Pattern;
 use std::collections::VecDeque;
 
-/// Below this many flows.
+/// Bound of the number of flows.
 const MOST: u32 = 10_000;
 
-/// Calls, and how to carry more of them.
+/// A plan of this kind.
 pub type Plan = PlanFile<Scenario, Treatment>;
 
 /// A testbed and its sweep.
@@ -69,7 +69,7 @@ pub enum PhyName {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HearingName {
-    /// Everyone everyone: one room.
+    /// Everyone hears everyone: one room.
     Everyone,
     /// Only hosts with a link: the others are hidden.
     Links,
@@ -125,7 +125,7 @@ pub struct Treatment {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyName {
-    /// The theses'.
+    /// The policy of the theses.
     Forced,
     /// The default.
     Busy,
@@ -142,7 +142,7 @@ pub enum ModeName {
 }
 
 impl Plan {
-    /// Refuses what cannot be run.
+    /// Checks that the plan can be run.
     pub(super) fn check_calls(&self) -> Result<(), Fault> {
         for treatment in &self.treatments {
             treatment.aggregation().map_err(|error| Fault::treatment(&treatment.name, error))?;

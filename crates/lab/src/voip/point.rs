@@ -1,4 +1,4 @@
-//! One point of a sweep, worked out from a plan: what both engines run.
+//! One point of a sweep, worked out from a plan: the input of both engines.
 
 use sheaf_stage::{Duration, Instant};
 use sheaf_voice::emodel::Codec;
@@ -25,7 +25,7 @@ pub struct Point {
     pub warm_up: Duration,
     /// Time that is measured.
     pub duration: Duration,
-    /// Of all randomness.
+    /// Seed of all randomness.
     pub seed: u64,
 }
 
@@ -59,7 +59,7 @@ pub struct Flow {
 pub struct Aggregation {
     /// Policy and parameters.
     pub config: sheaf_aggregate::Config,
-    /// To where packets share frames.
+    /// Host up to which packets share frames.
     pub mode: Mode,
 }
 

@@ -34,7 +34,7 @@ pub fn run(point: &Point, tools: &Tools) -> anyhow::Result<Measured> {
     Ok(measured)
 }
 
-/// Two hosts and what lies between them.
+/// Two hosts and the boxes between them.
 struct Path {
     near: Namespace,
     far: Namespace,
@@ -110,7 +110,7 @@ fn emulation(point: &Point) -> Option<String> {
 /// A cable between an interface of one namespace and one of another.
 fn cable(one: (&Namespace, &str), other: (&Namespace, &str)) -> io::Result<()> {
     let quiet = || std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
-    // Only what the experiment sends is to be on the link.
+    // Packets of IPv6's neighbour discovery would disturb the measurement.
     other.0.run(quiet)?;
     one.0.run(quiet)?;
     let ((_, here), (there, peer)) = (one, (other.0.path(), other.1));
@@ -121,7 +121,7 @@ fn cable(one: (&Namespace, &str), other: (&Namespace, &str)) -> io::Result<()> {
     other.0.run(|| ip::run(&format!("link set {peer} up")))
 }
 
-/// Address and neighbour, so that nothing is asked over the link.
+/// Address and neighbour, so that no ARP request is on the link.
 fn host_side(ours: u8, theirs: u8) -> io::Result<()> {
     // Single packets, as they are on a cable: a super-packet would be one in a queue.
     ip::run(&format!("link set eth0 address 02:00:00:00:00:0{ours} gso_max_segs 1"))?;

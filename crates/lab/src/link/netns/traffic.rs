@@ -23,9 +23,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes that a receiver's socket holds until they are read.
 const BUFFER: usize = 16 << 20;
-/// A packet that has not come so long after its round-trip time never will.
+/// Time after its round-trip time from which a packet counts as lost.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Nothing of ours spins: threads in a hurry must not.
+/// No spinning: a thread with real-time priority that spins stops all others.
 const SPIN: Duration = Duration::ZERO;
 
 /// UDP at equal distances; the receiver's kernel stamps arrivals.
@@ -35,7 +35,8 @@ pub(super) fn udp(point: &Point, path: &Path) -> anyhow::Result<Measured> {
     setsockopt(&receiver, sockopt::ReceiveTimestampns, &true)?;
     receiver.set_read_timeout(Some(point.rtt + PATIENCE))?;
     let sender = path.near.run(|| UdpSocket::bind("10.9.0.1:0"))?;
-    // So that a queue of this host is full before the socket is, and the overload stays one.
+    // The socket holds more than a queue of this host, so that the queue drops and the overload
+    // lasts.
     setsockopt(&sender, sockopt::SndBufForce, &BUFFER)?;
     sender.connect((FAR, 5004))?;
     let (sent, arrivals) = std::thread::scope(|scope| {
@@ -63,8 +64,8 @@ struct Sent {
     latest: Duration,
 }
 
-/// Sends until the end; whoever wakes up late makes up for it at once. What is measured is marked
-/// with a 1 in the first byte.
+/// Sends until the end, and after a late wake-up sends all packets that are due. Measured packets
+/// are marked with a 1 in the first byte.
 fn send(point: &Point, socket: &UdpSocket) -> io::Result<Sent> {
     scheduling::precise_sleeps()?;
     // A sender that others keep from sending lets the queue run empty, and the link stand idle.
@@ -89,7 +90,7 @@ fn send(point: &Point, socket: &UdpSocket) -> io::Result<Sent> {
         sent.times.push(now);
         match socket.send(&packet) {
             Ok(_) => {}
-            // A queue of this host is full, which is what a token bucket does with an overload.
+            // A queue of this host is full: a token bucket drops an overload in this way.
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
             Err(error) => return Err(error),
         }
@@ -241,7 +242,7 @@ fn drain(mut receiver: &TcpStream, got: &AtomicU64) {
     }
 }
 
-/// Looks at the sender's socket from time to time until the end.
+/// Samples the sender's socket from time to time until the end.
 fn watch(point: &Point, sender: &TcpStream, got: &AtomicU64) -> anyhow::Result<Transfer> {
     let mut poller = Poller::default();
     let mut transfer = Transfer { duration: point.duration, ..Transfer::default() };

@@ -20,7 +20,7 @@ const RADIO: &str = "radio0";
 /// One host.
 pub(super) struct Host {
     pub tap: Tap,
-    /// Of the talkers and listeners on this host.
+    /// Socket of the talkers and listeners on this host.
     pub socket: UdpSocket,
     merge: Option<Controller>,
     done: u64,
@@ -57,7 +57,7 @@ impl Host {
         }
     }
 
-    /// Lets due frames leave; when it must be called next.
+    /// Lets due frames leave. Returns the next deadline.
     pub fn keep_time(&mut self, now: Instant) -> anyhow::Result<Option<Instant>> {
         Ok(match &mut self.merge {
             Some(merge) => merge.run(now)?,

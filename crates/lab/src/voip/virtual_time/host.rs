@@ -1,7 +1,7 @@
 //! A host of the testbed in virtual time: forwards IP packets, aggregates and splits.
 //!
-//! It stands for a Linux node whose stack costs nothing: a packet is forwarded at the instant it
-//! arrives. What it sends goes to its radio's transmit queue directly, or through an
+//! It stands for a Linux node whose stack takes no time: a packet is forwarded at the instant it
+//! arrives. Its packets go to its radio's transmit queue directly, or through an
 //! [`Aggregator`] that learns when the radio has finished with a frame, as on the netns engine.
 
 use super::Message;
@@ -67,7 +67,7 @@ impl Host {
         self.drain(now, out);
     }
 
-    /// Sends what is due.
+    /// Sends the frames that are due.
     pub fn drain(&mut self, now: Instant, out: &mut Outbox<Message>) {
         while let Some(Frame { hop, bytes, .. }) =
             self.merge.as_mut().and_then(|merge| merge.aggregator.dequeue(now))

@@ -48,7 +48,7 @@ impl Talkers {
         Talkers { flows, due, codec: point.codec, end: point.measured().end }
     }
 
-    /// Sends what is due.
+    /// Sends the packets that are due.
     pub fn talk(&mut self, now: Instant, out: &mut Outbox<Message>) {
         while let Some((_, flow)) = self.due.first().filter(|(at, _)| *at <= now) {
             let talker = &mut self.flows[flow as usize];
@@ -95,7 +95,7 @@ impl Listeners {
         Listeners { meters, measured_from: point.measured().start, codec: point.codec }
     }
 
-    /// A packet has come to the end of its way.
+    /// A packet has reached its destination.
     pub fn heard(&mut self, packet: &[u8], now: Instant) {
         let stamp =
             Ip::parse(packet).ok().and_then(|view| Stamp::parse(view.transport().get(8..)?));
