@@ -1,6 +1,7 @@
 //! `sheaf`: makes weak links carry more.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod aggregate;
 mod change;

@@ -2,7 +2,7 @@
 //!
 //! `println!` and `eprintln!` panic when the stream refuses a write, so the program does not use
 //! them. A command whose output is its purpose uses [`print`] and ends when nobody reads it. A
-//! service uses [`announce`] and [`warn`], because traffic must not stop with a log.
+//! service uses [`sheaf_daemon::say`] and its log, because traffic must not stop with an output.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -33,12 +33,6 @@ pub fn print(text: impl Display) -> Result<(), OutputError> {
 /// When the standard output is closed or full.
 pub fn print_line(line: impl Display) -> Result<(), OutputError> {
     print(format_args!("{line}\n"))
-}
-
-/// Prints what a service reports of itself to the standard output, as far as that takes it.
-pub fn announce(text: impl Display) {
-    // The service goes on without a reader.
-    let _ = print(text);
 }
 
 /// Prints a line to the standard error, as far as that takes it.

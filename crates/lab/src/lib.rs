@@ -12,8 +12,7 @@
 //! * [`progress`]: progress of a run;
 //! * [`result`]: the result of a run;
 //! * [`tcp`]: TCP under the virtual clock;
-//! * [`program`]: services of `sheaf` in a namespace; [`reports`]: their reports; [`realtime`]:
-//!   threads in real time;
+//! * [`program`]: services of `sheaf` in a namespace; [`realtime`]: threads in real time;
 //! * [`report`]: JSON, CSV, HTML and the terminal.
 //!
 //! A new kind of experiment is a module with its scenarios and treatments, an `impl Experiment for
@@ -33,7 +32,6 @@ pub mod program;
 pub mod progress;
 pub mod realtime;
 pub mod report;
-pub mod reports;
 pub mod result;
 pub mod run;
 pub mod store;

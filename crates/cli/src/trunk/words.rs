@@ -429,7 +429,7 @@ fn address(draft: &mut Draft, word: &str) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use crate::words::WordError;
-    use sheaf_trunk::Care;
+    use sheaf_trunk::DeliveryMode;
     use sheaf_wire::ip::example_udp;
 
     fn parse(line: &str) -> Result<Settings, WordError> {

@@ -12,8 +12,9 @@
 use super::plan::{DirectionName, QueueName, Scenario, Treatment};
 use crate::experiment::Tools;
 use crate::program::{Schedule, Service};
-use crate::reports::{Emulation, Interface};
 use anyhow::{Context, ensure};
+use sheaf_daemon::emulate::Status;
+use sheaf_daemon::report::Interface;
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
 use std::process::Command;
@@ -116,9 +117,11 @@ impl Testbed {
     /// Packets that the bottleneck dropped, and packets that wait in it now.
     pub fn bottleneck(&self) -> anyhow::Result<(u64, u64)> {
         let words = ["emulate", "show", "near", "--json"];
-        let report: Emulation = self.tools.report(&self.provider, &words)?;
+        let report: Status = self.tools.report(&self.provider, &words)?;
         let link = report.links.get("pipe bottleneck").context("the bottleneck is not shown")?;
-        Ok((link.dropped(), link.rate_queue_packets))
+        let inside = link.rate_queue_packets + link.delay_line_packets;
+        let dropped = link.offered_packets.saturating_sub(link.delivered_packets + inside);
+        Ok((dropped, link.rate_queue_packets))
     }
 
     /// The capacity that `sheaf window` assumes, bit/s; NaN without window control.

@@ -12,8 +12,8 @@ use crate::columns;
 use crate::experiment::Tools;
 use crate::measured::Measured;
 use crate::program::{Schedule, Service};
-use crate::reports::{Emulation, Lateness};
 use anyhow::{Context, ensure};
+use sheaf_daemon::emulate::{Lateness, Status};
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
 use std::io;
@@ -78,8 +78,8 @@ impl Path {
         let (Some(_), Some(inside)) = (&self.emulator, self.boxes.last()) else {
             return Ok(Vec::new());
         };
-        let report: Emulation = tools.report(inside, &["emulate", "show", "near", "--json"])?;
-        let Lateness { p99_us, max_us } = report.lateness;
+        let report: Status = tools.report(inside, &["emulate", "show", "near", "--json"])?;
+        let Lateness { p99_us, max_us, .. } = report.lateness;
         let (late_p99, late_max) = (p99_us / 1e3, max_us / 1e3);
         let machine = Machine { late_p99, late_max, ..Machine::UNKNOWN };
         Ok(columns::values(MACHINE, &machine))

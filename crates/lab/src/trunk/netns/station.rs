@@ -3,8 +3,9 @@
 use super::radio::Radio;
 use crate::experiment::Tools;
 use crate::program::{Schedule, Service};
-use crate::reports::{Interface, Trunk};
 use anyhow::Context;
+use sheaf_daemon::report::Interface;
+use sheaf_daemon::trunk::report::Trunk;
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
 use sheaf_stage::Duration;
@@ -102,7 +103,7 @@ impl Station {
         let shown: Vec<Interface> =
             self.tools.report(&self.namespace, &["show", TRUNK, "--json"])?;
         let trunk = shown.into_iter().find_map(|interface| interface.trunk);
-        let Trunk { late, reorder_timer_ms } = trunk.context("sheaf show lists no trunk")?;
+        let Trunk { late, reorder_timer_ms, .. } = trunk.context("sheaf show lists no trunk")?;
         Ok(Some((late, Duration::from_secs_f64(reorder_timer_ms.max(0.0) / 1e3))))
     }
 }
