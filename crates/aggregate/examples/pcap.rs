@@ -34,9 +34,9 @@ fn aggregate(capture: impl Read) -> Result<(u32, u32), Box<dyn Error>> {
         while let Some(due) = aggregator.next_deadline().filter(|due| *due < now) {
             frames += std::iter::from_fn(|| aggregator.dequeue(due)).count() as u32;
         }
-        aggregator.enqueue(Outbound { hop, mark: 0, packet: packet.data.into_owned() }, now)?;
+        let packet = Outbound { hop, mark: 0, packet: packet.data.into_owned() };
+        packets += u32::from(aggregator.enqueue(packet, now).is_ok());
         frames += std::iter::from_fn(|| aggregator.dequeue(now)).count() as u32;
-        packets += 1;
     }
     while let Some(due) = aggregator.next_deadline() {
         frames += std::iter::from_fn(|| aggregator.dequeue(due)).count() as u32;

@@ -60,7 +60,8 @@ impl End {
         let mut frame = Vec::new();
         while let Some(transmit) = self.endpoint.poll_transmit(now, &mut frame) {
             let to = transmit.to.ok_or("every link has an address")?;
-            self.sockets[transmit.link.index()].send_to(&frame, to)?;
+            let link = self.links.iter().position(|link| *link == transmit.link);
+            self.sockets[link.ok_or("the link is one of ours")?].send_to(&frame, to)?;
         }
         Ok(std::iter::from_fn(|| self.endpoint.poll_deliver(now).map(drop)).count())
     }
@@ -77,7 +78,8 @@ fn main() -> Result<(), Error> {
         delivered += there.turn()?;
         // The next packet follows when the last has arrived.
         if here.endpoint.is_established() && sent == delivered {
-            here.endpoint.handle_packet(&packet, DeliveryMode::Order, clock::now())?;
+            let result = here.endpoint.handle_packet(&packet, DeliveryMode::Order, clock::now());
+            result.map_err(|reason| format!("dropped: {reason:?}"))?;
             sent += 1;
             continue;
         }
