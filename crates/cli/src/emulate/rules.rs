@@ -26,7 +26,8 @@
 //! action = "deny"                             # or "pass", as what no rule matches
 //! ```
 
-use super::{files, words};
+use super::files;
+use super::words::alone;
 use crate::words::value;
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::Deserialize;
@@ -122,7 +123,7 @@ fn pipe(entry: &Pipe, header: usize, directory: &Path) -> anyhow::Result<PipeCon
     if words.contains(&"reverse") {
         bail!("a pipe has one direction; make another pipe, and a rule with direction = \"in\"");
     }
-    let (mut link, seed) = words::link(&words, header, directory)?;
+    let (mut link, seed) = alone::link(&words, header, directory)?;
     ensure!(seed.is_none(), "a seed is for all pipes; write seed = N at the top of the file");
     if let Some(weights) = &entry.weights {
         let config = WeightedConfig::new(weights.clone());

@@ -1,6 +1,6 @@
 //! `--help`, made from the tables.
 
-use super::Spelling;
+use super::spelling::Spelling;
 use super::outline::{Piece, Token, Way, Word, plain, wrap};
 use std::fmt::Write;
 
