@@ -26,8 +26,8 @@ pub mod value;
 pub use near::unknown;
 pub use spelling::Spelling;
 pub use table::{
-    Done, Entry, Form, Grammar, Part, Section, Times, Value, WordError, filler, flag, form, literal,
-    optional, part,
+    Done, Entry, Form, Grammar, Part, Section, Times, Value, WordError, filler, flag, form,
+    literal, optional, part,
 };
 
 /// A setter that cannot fail: `set!(|draft, rate| draft.rate = rate)`.

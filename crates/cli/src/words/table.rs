@@ -1,7 +1,7 @@
 //! The types of which tables are made.
 
-use sheaf_daemon::prefix::Prefix;
 use sheaf_stage::Bitrate;
+use sheaf_wire::prefix::Prefix;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! Values: how each kind is read, and the error for one that cannot be.
 
 use super::near;
-use super::table::{Part, Set, Value};
+use super::table::{Done, Part, Set, Value};
 use anyhow::Context;
 use sheaf_emulator::units;
-use sheaf_wire::dscp;
 use sheaf_stage::Bitrate;
+use sheaf_wire::dscp;
 use sheaf_wire::prefix::{self, Prefix};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;

@@ -3,9 +3,7 @@
 
 use super::draft::Draft;
 use super::link_draft::Shape;
-use crate::words::{
-    Entry, Form, Section, Value, filler, flag, form, literal, optional, part, set,
-};
+use crate::words::{Entry, Form, Section, Value, filler, flag, form, literal, optional, part, set};
 use sheaf_emulator::{
     Chance, Delay, Distribution, FourState, Gemodel, Loss, Overhead, Reorder, Slot, SlotWait,
 };

@@ -127,10 +127,6 @@ impl QueueDraft {
     }
 }
 
-fn curve(
-    parameters: &RedParameters,
-    rate: Option<Bitrate>,
-) -> anyhow::Result<(RedCurve, u64)> {
+fn curve(parameters: &RedParameters, rate: Option<Bitrate>) -> anyhow::Result<(RedCurve, u64)> {
     parameters.curve(rate).map_err(|error| anyhow!("{error}; give a value in its range"))
 }
-
