@@ -5,12 +5,19 @@
 //! the programs let everything pass by then, since nobody renews their heartbeat.
 
 use crate::Error;
-use aya::Ebpf;
 use aya::programs::SchedClassifier;
+use aya::{Ebpf, EbpfLoader};
 use sheaf_netio::ip;
 use std::os::fd::AsFd;
 
 pub use sheaf_netio::classifier::{Hook, Link};
+
+/// Parses `object` and creates its maps.
+pub fn open(object: &[u8]) -> Result<Ebpf, Error> {
+    // The loader would parse the type information of the whole kernel, for relocations of which the
+    // programs have none: that takes 35 MB, most of which the allocator then keeps.
+    Ok(EbpfLoader::new().btf(None).load(object)?)
+}
 
 /// Loads program `name` of `ebpf` into the kernel. An error names the program, and carries what the
 /// verifier had against it ([`Error::log`]).

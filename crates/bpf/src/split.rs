@@ -7,7 +7,7 @@
 //! of the old one, and it takes that place in one step of the kernel. So every packet meets exactly
 //! one splitter, and whatever fails leaves the old one at work.
 
-use crate::Error;
+use crate::{Error, attach};
 use crate::layout::{Plain, SplitConfig, mapped};
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, TcAttachType};
@@ -85,7 +85,7 @@ impl Split {
 
     /// Loads a splitter for `senders`.
     pub fn load(senders: &Senders) -> Result<Loaded, Error> {
-        let mut ebpf = Ebpf::load(OBJECT)?;
+        let mut ebpf = attach::open(OBJECT)?;
         let mut map = |name| ebpf.take_map(name).ok_or(Error::Missing(name));
         let mut split = Split {
             config: map("split_config")?.try_into()?,
