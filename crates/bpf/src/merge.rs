@@ -7,9 +7,9 @@
 use crate::Error;
 use crate::attach::{self, Hook, Link};
 use crate::layout::{Device, Gate, Hop, Mac, MergeConfig, Plain, Queue, SLOTS, mapped};
+use aya::include_bytes_aligned;
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
-use aya::include_bytes_aligned;
 use sheaf_aggregate::Stats;
 use sheaf_stage::{Duration, Instant};
 use std::collections::BTreeMap;

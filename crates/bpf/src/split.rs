@@ -7,8 +7,8 @@
 //! of the old one, and it takes that place in one step of the kernel. So every packet meets exactly
 //! one splitter, and whatever fails leaves the old one at work.
 
-use crate::{Error, attach};
 use crate::layout::{Plain, SplitConfig, mapped};
+use crate::{Error, attach};
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, TcAttachType};
 use aya::programs::{Link, ProgramInfo, SchedClassifier, loaded_programs};

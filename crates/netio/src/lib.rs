@@ -28,6 +28,9 @@
 //! * [`timer`]: waits to the microsecond;
 //! * [`tun`]: the same for IP packets, with super-packets;
 //! * [`vnet`], [`vnet_packet`], [`vnet_tun`]: packets with virtio headers, so that offloads survive.
+//!
+//! The C libraries glibc and musl give lengths and flags of messages different integer types; `as _`
+//! converts to either.
 
 pub mod batch;
 mod bpf;
