@@ -1,6 +1,7 @@
 //! What touches Linux, eBPF apart.
 //!
 //! * [`batch`]: many frames of a carrier in one system call, and segments of UDP;
+//! * [`capability`]: rights of this process: checked at the start, given away after set-up;
 //! * [`carrier`]: sockets that carry a trunk's frames, Ethernet or UDP;
 //! * [`child`]: child processes whose end wakes a poller;
 //! * [`classifier`]: programs at an interface's hooks, by tcx or clsact;
@@ -34,6 +35,7 @@
 
 pub mod batch;
 mod bpf;
+pub mod capability;
 pub mod carrier;
 pub mod child;
 pub mod classifier;

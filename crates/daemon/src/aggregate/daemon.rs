@@ -20,6 +20,7 @@ use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use sheaf_aggregate::{Config, Policy, Stats};
 use sheaf_bpf::Split;
+use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::neigh::{self, Neighbour};
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::poller::Poller;
@@ -189,8 +190,9 @@ impl Service for Daemon {
 
 /// The engine that `asked` comes to, and why.
 fn choose(asked: Choice) -> anyhow::Result<(Choice, String)> {
+    // Either engine sends frames of its own, and changes what hangs on the interface.
+    capability::require(&[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW])?;
     match (asked, sheaf_bpf::support()) {
-        (_, Err(error @ sheaf_bpf::Unsupported::NotRoot)) => Err(error.into()),
         (Choice::User, _) => Ok((Choice::User, "as asked".to_owned())),
         (Choice::Auto, Err(error)) => Ok((Choice::User, format!("as {error}"))),
         (Choice::Kernel, Err(error)) => bail!(error),
