@@ -8,7 +8,7 @@ use crate::Error;
 use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
 use landlock::{
-    AccessFs, RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
+    AccessFs, RestrictionStatus, Ruleset, RulesetAttr, RulesetError,
 };
 use sheaf_netio::ip;
 use std::os::fd::AsFd;
