@@ -7,6 +7,7 @@ mod aggregate;
 mod change;
 mod completions;
 mod emulate;
+#[cfg(feature = "lab")]
 mod lab;
 mod log;
 mod metrics;
@@ -143,6 +144,7 @@ enum Command {
     #[cfg(feature = "top")]
     Top,
     /// Run experiments: published testbeds, real traffic, reports
+    #[cfg(feature = "lab")]
     #[command(subcommand)]
     Lab(lab::Command),
     /// Print the completions of a shell
@@ -208,6 +210,7 @@ fn main() -> ExitCode {
         Command::Metrics { words } => metrics::metrics(&words),
         #[cfg(feature = "top")]
         Command::Top => top::top(),
+        #[cfg(feature = "lab")]
         Command::Lab(command) => lab::run(command),
         Command::Completions { shell } => {
             sheaf_daemon::say(shell.script());
