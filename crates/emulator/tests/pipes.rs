@@ -107,7 +107,10 @@ fn udp6(source: u8, destination: u8, ports: (u16, u16)) -> Packet {
 #[test]
 fn rules_and_masks_know_ipv6() {
     let packet = udp6(1, 2, (4000, 53));
-    let source = |text: &str| Rule { source: Some(text.parse().unwrap()), ..Rule::default() };
+    let source = |text: &str| {
+        let prefix = sheaf_wire::prefix::parse(text).unwrap();
+        Rule { source: Some(prefix), ..Rule::default() }
+    };
     assert!(denies(source("2001:db8::/33"), &packet));
     assert!(denies(source("2001:db8::1"), &packet));
     assert!(!denies(source("2001:db8::2"), &packet));

@@ -20,6 +20,8 @@ pub struct Kernel {
     ifindex: u32,
     config: Config,
     controller: Controller,
+    /// The splitter that was attached or taken over; a later command may have replaced it.
+    split: sheaf_bpf::Split,
 }
 
 impl Kernel {
@@ -34,10 +36,10 @@ impl Kernel {
         let cookie = random::unguessable()?;
         // In this order: the splitter stays, and must not where the engine cannot.
         let controller = Controller::attach(dev, ifindex, mac, config, cookie)?;
-        super::attach_split(dev, ifindex, peers)?;
+        let split = super::attach_split(dev, ifindex, peers)?;
         // A tick that comes late finds a full queue.
         scheduling::realtime_if_allowed();
-        Ok(Kernel { ifindex, config: config.clone(), controller })
+        Ok(Kernel { ifindex, config: config.clone(), controller, split })
     }
 
     fn hop(&self, id: u32, outer: Outer, max: u16) -> Hop {
@@ -97,8 +99,14 @@ impl Engine for Kernel {
     }
 
     fn split(&self) -> anyhow::Result<Option<BTreeMap<String, u64>>> {
-        let Some(split) = sheaf_bpf::Split::find(self.ifindex)? else { return Ok(None) };
-        let counters = split.counters()?.into_iter();
+        let counters = match sheaf_bpf::Split::find(self.ifindex) {
+            // Without CAP_SYS_ADMIN, only what this process has open can be read.
+            Err(sheaf_bpf::Error::Hidden) => self.split.counters()?,
+            Ok(Some(split)) => split.counters()?,
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let counters = counters.into_iter();
         Ok(Some(counters.map(|(name, count)| (name.to_owned(), count)).collect()))
     }
 
