@@ -27,8 +27,8 @@ fn main() {
     }
 }
 
-/// Removes DWARF from an object file. The map definitions need BTF, which clang writes only together
-/// with DWARF, and DWARF would be half of the object in the binary and in memory.
+/// Removes DWARF from an object file. The map definitions need BTF, which clang writes only
+/// together with DWARF, and DWARF would be half of the object in the binary and in memory.
 fn without_debug_information(object: &[u8]) -> Vec<u8> {
     let mut builder = Builder::read(object).expect("clang writes ELF");
     for section in &mut builder.sections {

@@ -34,8 +34,8 @@ fn main() {
     }
 }
 
-/// The kernel's run statistics for as long as the value lives. They cost about 65 ns a run, so packets
-/// a second are counted without.
+/// The kernel's run statistics for as long as the value lives. They cost about 65 ns a run, so
+/// packets a second are counted without.
 fn statistics() -> OwnedFd {
     enable_stats(Stats::RunTime).expect("the kernel keeps run statistics")
 }

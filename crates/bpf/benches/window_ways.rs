@@ -1,7 +1,7 @@
-//! Two ways to lower windows on a router: the program in the kernel, and the published one, iptables'
-//! NFQUEUE with the same rewriting in user space. Packets a second that get through, and what one
-//! costs the machine's processors on top of plain forwarding, in the same run. Needs root and
-//! iptables: `cargo bench -p sheaf-bpf --bench window_ways`.
+//! Two ways to lower windows on a router: the program in the kernel, and the published one,
+//! iptables' NFQUEUE with the same rewriting in user space. Packets a second that get through, and
+//! what one costs the machine's processors on top of plain forwarding, in the same run. Needs root
+//! and iptables: `cargo bench -p sheaf-bpf --bench window_ways`.
 
 use nfq::{Queue, Verdict};
 use nix::sys::resource::{UsageWho, getrusage};

@@ -1,15 +1,13 @@
 //! Loads a program and puts it on an interface, by whatever way the kernel has.
 //!
-//! By tcx (Linux 6.6) the kernel takes the program off when its process ends, however that ends. By a
-//! filter of the clsact queue it stays until the next start of the same command, or `tc filter del`;
-//! the programs let everything pass by then, since nobody renews their heartbeat.
+//! By tcx (Linux 6.6) the kernel takes the program off when its process ends, however that ends. By
+//! a filter of the clsact queue it stays until the next start of the same command, or `tc filter
+//! del`; the programs let everything pass by then, since nobody renews their heartbeat.
 
 use crate::Error;
 use aya::programs::SchedClassifier;
 use aya::{Ebpf, EbpfLoader};
-use landlock::{
-    AccessFs, RestrictionStatus, Ruleset, RulesetAttr, RulesetError,
-};
+use landlock::{AccessFs, RestrictionStatus, Ruleset, RulesetAttr, RulesetError};
 use sheaf_netio::ip;
 use std::os::fd::AsFd;
 
@@ -47,9 +45,9 @@ pub fn load<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedC
     Ok(program)
 }
 
-/// Puts `program`, which is loaded and called `name`, on `hook` of `interface` in this thread's network
-/// namespace, until the value is dropped. Programs of ours that are there already keep their place in
-/// the order of [`sheaf_netio::classifier`].
+/// Puts `program`, which is loaded and called `name`, on `hook` of `interface` in this thread's
+/// network namespace, until the value is dropped. Programs of ours that are there already keep
+/// their place in the order of [`sheaf_netio::classifier`].
 ///
 /// # Errors
 /// The interface does not exist, or the kernel has neither tcx nor clsact with bpf filters.

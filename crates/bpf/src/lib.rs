@@ -7,7 +7,8 @@
 //! * [`layout`]: the structures that both sides of the maps share;
 //! * [`ticker`]: the frames on which due queues leave;
 //! * [`attach`]: puts programs on an interface, by tcx or clsact;
-//! * [`window`]: lowers advertised windows; [`window_layout`] has its structures, `table` its flows;
+//! * [`window`]: lowers advertised windows; [`window_layout`] has its structures, `table` its
+//!   flows;
 //! * [`mod@support`]: whether programs can be loaded at all, and why not.
 //!
 //! The C sources are in `src/c`, compiled by `build.rs` with clang.

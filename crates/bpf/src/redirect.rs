@@ -5,8 +5,9 @@
 //! pass. The program, and why packets go their old way however the process ends, is in
 //! redirect.bpf.c.
 //!
-//! Other programs of ours on the interface: what leaves is gathered first, and passes the egress hook
-//! again when it is back; by the mark they know that ([`MARK`]). What arrives takes the detour first.
+//! Other programs of ours on the interface: what leaves is gathered first, and passes the egress
+//! hook again when it is back; by the mark they know that ([`MARK`]). What arrives takes the detour
+//! first.
 
 use crate::{Error, attach};
 use aya::{EbpfLoader, include_bytes_aligned};

@@ -3,9 +3,9 @@
 //! It is a classifier filter that stays on the interface when its process goes: peers keep sending
 //! meta packets, and it needs no controller to take them apart.
 //!
-//! Principle of replacement: a new program is loaded and knows its senders before it takes the place
-//! of the old one, and it takes that place in one step of the kernel. So every packet meets exactly
-//! one splitter, and whatever fails leaves the old one at work.
+//! Principle of replacement: a new program is loaded and knows its senders before it takes the
+//! place of the old one, and it takes that place in one step of the kernel. So every packet meets
+//! exactly one splitter, and whatever fails leaves the old one at work.
 
 use crate::layout::{Plain, SplitConfig, mapped};
 use crate::{Error, attach};
@@ -191,8 +191,8 @@ impl Split {
 }
 
 impl Loaded {
-    /// Puts it on `interface` (number `ifindex`) of this thread's network namespace: in place of the
-    /// splitter that is there, in one step, or as the first one.
+    /// Puts it on `interface` (number `ifindex`) of this thread's network namespace: in place of
+    /// the splitter that is there, in one step, or as the first one.
     pub fn replace(mut self, interface: &str, ifindex: u32) -> Result<Split, Error> {
         let filters = attached(ifindex, Hook::Ingress, NAME)?;
         let program = self.program()?;

@@ -1,8 +1,8 @@
 //! The program's table of flows, read as memory that the kernel shares (BPF_F_MMAPABLE): no system
 //! call for any flow, however many there are.
 //!
-//! The program writes meanwhile. A reading can meet a flow in the midst of an update: each counter is
-//! right by itself, but two may be a packet apart.
+//! The program writes meanwhile. A reading can meet a flow in the midst of an update: each counter
+//! is right by itself, but two may be a packet apart.
 
 use crate::window_layout::{BUCKETS, Bucket, Cold, Flow, Key, Side, WAYS};
 use aya::maps::MapData;

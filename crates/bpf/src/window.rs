@@ -1,8 +1,8 @@
 //! The programs at tc ingress and egress that lower advertised windows.
 //!
 //! By tcx they go when this value or its process goes. By clsact, on kernels before Linux 6.6, they
-//! stay when the process is killed, until the next start removes them; there, as everywhere, they stop
-//! lowering windows two seconds after the last [`Window::beat`].
+//! stay when the process is killed, until the next start removes them; there, as everywhere, they
+//! stop lowering windows two seconds after the last [`Window::beat`].
 
 use crate::attach::{self, Hook, Link};
 use crate::layout::Plain;
@@ -104,8 +104,8 @@ impl Window {
         self.settings.initial[direction.index()] = window;
     }
 
-    /// Whether segments of data that goes in `direction` and has a window are pushed, so that each is
-    /// acknowledged at once. In force from the next [beat](Window::beat) on.
+    /// Whether segments of data that goes in `direction` and has a window are pushed, so that each
+    /// is acknowledged at once. In force from the next [beat](Window::beat) on.
     pub fn set_push(&mut self, direction: Direction, push: bool) {
         self.settings.push[direction.index()] = push.into();
     }
@@ -159,8 +159,8 @@ impl Window {
         Ok(Totals::sum(each.iter().map(|one| &one.0)))
     }
 
-    /// One step of each controller at `now`, by CLOCK_MONOTONIC: shows it all counters, sets what it
-    /// decides, and beats. Call it at least ten times a second.
+    /// One step of each controller at `now`, by CLOCK_MONOTONIC: shows it all counters, sets what
+    /// it decides, and beats. Call it at least ten times a second.
     pub fn step(&mut self, controllers: &mut [Controller], now: Instant) -> Result<(), Error> {
         for (key, connection) in self.flows() {
             controllers.iter_mut().for_each(|one| one.observe(key, &connection));

@@ -88,8 +88,9 @@ fn receive_on_one_cpu(host: &Namespace) {
 /// Keeps time for the program on A until `done`.
 fn keep_time(pair: &Pair, policy: Policy, ready: mpsc::Sender<()>, done: &AtomicBool) {
     let work = || {
-        // Where this thread is kept from running, frames beyond `hold` leave although the device has
-        // not told that it is done: it seems full, and what comes then is dropped, as it should be.
+        // Where this thread is kept from running, frames beyond `hold` leave although the device
+        // has not told that it is done: it seems full, and what comes then is dropped, as it should
+        // be.
         let config = Config { policy, hold: LONG, ..Config::default() };
         let mut controller = Controller::attach("eth0", ip::index("eth0")?, MAC_A, &config, COOKIE)
             .map_err(std::io::Error::other)?;

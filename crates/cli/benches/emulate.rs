@@ -1,6 +1,6 @@
-//! What `sheaf emulate link` costs and how exact it is, beside a bare cable, a bare forwarder over the
-//! same datapath, and the kernel's token bucket filter, in one run. Needs root. Words after `--` choose
-//! parts:
+//! What `sheaf emulate link` costs and how exact it is, beside a bare cable, a bare forwarder over
+//! the same datapath, and the kernel's token bucket filter, in one run. Needs root. Words after
+//! `--` choose parts:
 //!
 //! * `cost`: 64-byte UDP and bulk TCP;
 //! * `rtt`: the delay, of the link alone and as users see it; `realtime`: what makes it more

@@ -1,5 +1,6 @@
-//! What a trunk carries, what it costs, and how it takes trouble, beside the kernel's MPTCP and vtun:
-//! `cargo bench -p sheaf --bench trunk [-- PART... [WORD...]]`. Needs root; under 6 minutes in all.
+//! What a trunk carries, what it costs, and how it takes trouble, beside the kernel's MPTCP and
+//! vtun: `cargo bench -p sheaf --bench trunk [-- PART... [WORD...]]`. Needs root; under 6 minutes
+//! in all.
 //!
 //! Two hosts in namespaces joined by cables, real TCP, all in one run, so that the ratios hold
 //! whatever else the machine does. WORDs pick cases by their names. The parts:

@@ -11,8 +11,8 @@ mod emulate;
 mod lab;
 mod log;
 mod metrics;
-mod reports;
 mod output;
+mod reports;
 mod rule;
 mod run;
 mod show;
@@ -26,9 +26,9 @@ mod words;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
-use std::path::PathBuf;
 use output::OutputError;
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing::Level;
 
@@ -262,7 +262,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
         help = format!("{help} {word}");
         command = inner.clone();
     }
-    // The message; hints in lines of their own, and the usage, which is longer there, come after it.
+    // The message; hints in lines of their own, and the usage, which is longer there, come after
+    // it.
     let cause: Vec<_> = said.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
     let cause = cause.join(" ");
     let cause = cause.strip_prefix("error: ").unwrap_or(&cause);

@@ -9,8 +9,8 @@ pub fn switch_on() {
     VERBOSE.store(true, Ordering::Relaxed);
 }
 
-/// Prints what the verifier had against a program, if that is behind `error` and was asked for. Other
-/// errors have nothing to add.
+/// Prints what the verifier had against a program, if that is behind `error` and was asked for.
+/// Other errors have nothing to add.
 pub fn print_reasons(error: &anyhow::Error) {
     if !VERBOSE.load(Ordering::Relaxed) {
         return;

@@ -14,8 +14,8 @@ use std::time::Duration;
 const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 /// A receiver that waits this long will get nothing more.
 const LONG: Duration = Duration::from_secs(10);
-/// Packets of each test: fewer than a receiver's socket holds, which counts each packet with the whole
-/// frame that it came in.
+/// Packets of each test: fewer than a receiver's socket holds, which counts each packet with the
+/// whole frame that it came in.
 const PACKETS: u32 = 100;
 
 /// A command, killed at the latest when the test ends.

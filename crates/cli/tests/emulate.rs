@@ -291,8 +291,8 @@ fn changes_under_load_lose_nothing() {
     assert_eq!(count(&status, "near to far", "delivered_packets"), u64::from(ALL), "{status}");
 }
 
-/// Offers both classes more than the link carries, and answers how many of the first `count` packets
-/// that leave are of the second.
+/// Offers both classes more than the link carries, and answers how many of the first `count`
+/// packets that leave are of the second.
 fn second_class(row: &Row, count: u32) -> usize {
     let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
     for number in 0..500 {

@@ -1,4 +1,5 @@
-//! What a user gets wrong: every answer is one line with cause and remedy, and status 2. Needs root.
+//! What a user gets wrong: every answer is one line with cause and remedy, and status 2. Needs
+//! root.
 
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;

@@ -13,8 +13,8 @@ use std::time::Duration;
 const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 const ENGINES: [&str; 2] = ["kernel", "user"];
 
-/// Hosts in a row on cables; host i has 10.8.i.1 and fd08:i::1 on `right`, host i + 1 has .2 and ::2 of
-/// the same network on `left`. Every host routes, and finds its neighbours by itself.
+/// Hosts in a row on cables; host i has 10.8.i.1 and fd08:i::1 on `right`, host i + 1 has .2 and
+/// ::2 of the same network on `left`. Every host routes, and finds its neighbours by itself.
 fn row(hosts: usize) -> Vec<Namespace> {
     let row: Vec<_> = (0..hosts).map(|_| Namespace::new().unwrap()).collect();
     for (cable, pair) in row.windows(2).enumerate() {

@@ -22,7 +22,8 @@ const PAGES: [(&str, u8); 10] = [
 ];
 /// Commands that share the page of `sheaf run`.
 const WITH_RUN: [&str; 3] = ["check", "reload", "change"];
-/// Every command has the first three, and sheaf(8) tells of them; the last joins parts of a grammar.
+/// Every command has the first three, and sheaf(8) tells of them; the last joins parts of a
+/// grammar.
 const COMMON: [&str; 4] = ["-h", "--help", "help", "and"];
 
 type Words = BTreeSet<String>;

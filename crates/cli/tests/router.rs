@@ -11,8 +11,8 @@ const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 /// A receiver that waits this long will get nothing more.
 const LONG: Duration = Duration::from_secs(10);
 
-/// Hosts in a row, each pair joined by a cable: host i has 10.8.i.1 and fd08:i::1 on `right` towards
-/// host i + 1, which has 10.8.i.2 and fd08:i::2 on `left`. Every host routes.
+/// Hosts in a row, each pair joined by a cable: host i has 10.8.i.1 and fd08:i::1 on `right`
+/// towards host i + 1, which has 10.8.i.2 and fd08:i::2 on `left`. Every host routes.
 fn row(hosts: usize) -> Vec<Namespace> {
     let row: Vec<_> = (0..hosts).map(|_| Namespace::new().unwrap()).collect();
     for (cable, pair) in row.windows(2).enumerate() {

@@ -138,7 +138,8 @@ fn a_device_that_takes_frames_and_tells_nothing_has_its_rate_learned_all_the_sam
     let (here, _there) = pair.trunks(&members);
     pair.transfer("10.99.0.2:5001", 16 << 20);
     let shown = here.shown();
-    // What is never found full never shows its rate: it would stay at the 4 Mbit/s of the beginning.
+    // What is never found full never shows its rate: it would stay at the 4 Mbit/s of the
+    // beginning.
     let fastest =
         ["0", "1"].map(|link| number(&shown, &["links", link, "rate_bps"])).into_iter().max();
     assert!(fastest > Some(20_000_000), "{shown}");

@@ -288,8 +288,8 @@ fn killed_in_the_midst_of_a_transfer_it_leaves_no_program_and_tcp_whole() {
     assert!(!is_alive);
 }
 
-/// A download over 20 Mbit/s and 40 ms is held to a part of that by a small window; after `signal` to
-/// the controller TCP takes all of it again, and more.
+/// A download over 20 Mbit/s and 40 ms is held to a part of that by a small window; after `signal`
+/// to the controller TCP takes all of it again, and more.
 fn a_download_recovers_after(signal: Signal) {
     let home = Home::new();
     let mut command = Command::new(SHEAF);

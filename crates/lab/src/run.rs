@@ -69,7 +69,7 @@ pub fn run(
         let joined: Vec<_> = workers.into_iter().map(ScopedJoinHandle::join).collect();
         // Before a worker's panic goes on, or the log of lines would hold this scope open.
         progress.end();
-        for panic in joined.into_iter().filter_map(Result::err) {
+        if let Some(panic) = joined.into_iter().find_map(Result::err) {
             std::panic::resume_unwind(panic);
         }
     });

@@ -1,5 +1,5 @@
-//! Capabilities of the calling thread (capabilities(7)): a command checks at its start which it has,
-//! and gives away after set-up those that it no longer needs.
+//! Capabilities of the calling thread (capabilities(7)): a command checks at its start which it
+//! has, and gives away after set-up those that it no longer needs.
 //!
 //! Both concern the calling thread and what it starts later, so they come before other threads.
 

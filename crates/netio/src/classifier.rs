@@ -1,11 +1,11 @@
 //! Classifier programs at an interface's two hooks.
 //!
-//! Principle: a program hangs on a tcx link where the kernel has these (Linux 6.6). The link belongs
-//! to the process, so the kernel takes the program off however the process ends. Older kernels get a
-//! filter of the clsact queue instead. That one stays when a process is killed, so such a program
-//! must let packets pass on its own account once its process is dead, and the next start removes
-//! what is left. Which of both it is, is found by trying: distributions bring features to old
-//! versions, and leave them out of new ones.
+//! Principle: a program hangs on a tcx link where the kernel has these (Linux 6.6). The link
+//! belongs to the process, so the kernel takes the program off however the process ends. Older
+//! kernels get a filter of the clsact queue instead. That one stays when a process is killed, so
+//! such a program must let packets pass on its own account once its process is dead, and the next
+//! start removes what is left. Which of both it is, is found by trying: distributions bring
+//! features to old versions, and leave them out of new ones.
 //!
 //! Programs of ours keep an order on one hook, whichever was started first (`ORDER`).
 
@@ -52,15 +52,15 @@ impl Hook {
 const CLSACT: u16 = 0xffff;
 /// Number that every filter of ours has within its priority.
 const HANDLE: TcHandle = TcHandle { major: 0, minor: 1 };
-/// Priority of the first of our filters: behind those to which people give small numbers, and before
-/// those that get one from the kernel, which begins at 49152.
+/// Priority of the first of our filters: behind those to which people give small numbers, and
+/// before those that get one from the kernel, which begins at 49152.
 const PRIORITY: u16 = 24_000;
 
 /// Names of our programs in the order that a packet passes them, on either hook.
 ///
 /// Windows are written into packets before these are gathered. Emulation is the link, so it stands
-/// outside of all: what leaves is gathered, then emulated; what arrives was emulated before anything
-/// else sees it.
+/// outside of all: what leaves is gathered, then emulated; what arrives was emulated before
+/// anything else sees it.
 const ORDER: [(Hook, &[&str]); 2] = [
     (Hook::Ingress, &["sheaf_detour", "sheaf_in", "sheaf_split"]),
     (Hook::Egress, &["sheaf_out", "sheaf_merge", "sheaf_detour"]),
@@ -101,7 +101,8 @@ impl Link {
 
     /// The same by tcx alone.
     pub fn tcx(program: BorrowedFd<'_>, name: &str, ifindex: u32, hook: Hook) -> io::Result<Link> {
-        // A kernel without tcx does not know the question; it refuses the link, too, with its reason.
+        // A kernel without tcx does not know the question; it refuses the link, too, with its
+        // reason.
         let others = bpf::linked(ifindex, hook.tcx()).unwrap_or_default();
         let own = rank(hook, name);
         let last = rank(hook, "");
@@ -216,8 +217,8 @@ fn add_clsact(netlink: &mut Netlink, ifindex: u32, hook: Hook) -> io::Result<()>
     };
     match error.raw_os_error() {
         Some(libc::EEXIST) if hook == Hook::Ingress => Ok(()),
-        // An older queue of kind ingress stands in the same place. It would take filters for egress,
-        // and run them at ingress.
+        // An older queue of kind ingress stands in the same place. It would take filters for
+        // egress, and run them at ingress.
         Some(libc::EEXIST) if has_kind(netlink, ifindex, handle, "clsact")? => Ok(()),
         Some(libc::EEXIST) => Err(unsupported(
             "the interface has a queue of kind ingress, which has no egress; remove it with `tc \
@@ -269,8 +270,8 @@ pub struct Attached {
 /// The programs named `name` on clsact at `hook` of interface `ifindex` of this thread's network
 /// namespace, in the order in which packets meet them.
 ///
-/// A filter without a name counts, too: so are all programs of aya on kernels without tracing, where
-/// aya takes names to be unknown. Other tools name theirs.
+/// A filter without a name counts, too: so are all programs of aya on kernels without tracing,
+/// where aya takes names to be unknown. Other tools name theirs.
 pub fn attached(ifindex: u32, hook: Hook, name: &str) -> io::Result<Vec<Attached>> {
     let mut netlink = Netlink::open()?;
     let mut found = named_filters(&mut netlink, name, ifindex, hook)?;

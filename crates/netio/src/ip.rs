@@ -1,5 +1,5 @@
-//! Interfaces, addresses and neighbours of this thread's network namespace: what is set, by the `ip`
-//! command of iproute2; numbers, link addresses and MTUs from the kernel itself.
+//! Interfaces, addresses and neighbours of this thread's network namespace: what is set, by the
+//! `ip` command of iproute2; numbers, link addresses and MTUs from the kernel itself.
 
 use crate::socket::request;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};

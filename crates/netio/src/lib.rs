@@ -28,10 +28,11 @@
 //! * [`tap`]: interfaces whose other end is ours;
 //! * [`timer`]: waits to the microsecond;
 //! * [`tun`]: the same for IP packets, with super-packets;
-//! * [`vnet`], [`vnet_packet`], [`vnet_tun`]: packets with virtio headers, so that offloads survive.
+//! * [`vnet`], [`vnet_packet`], [`vnet_tun`]: packets with virtio headers, so that offloads
+//!   survive.
 //!
-//! The C libraries glibc and musl give lengths and flags of messages different integer types; `as _`
-//! converts to either.
+//! The C libraries glibc and musl give lengths and flags of messages different integer types; `as
+//! _` converts to either.
 
 pub mod batch;
 mod bpf;

@@ -32,8 +32,8 @@ pub struct Discipline {
     pub root: bool,
 }
 
-/// The disciplines of interface `ifindex`; hooks (clsact, ingress) are not among them, and neither are
-/// the FIFOs that classes have by themselves.
+/// The disciplines of interface `ifindex`; hooks (clsact, ingress) are not among them, and neither
+/// are the FIFOs that classes have by themselves.
 pub fn disciplines(netlink: &mut Netlink, ifindex: u32) -> io::Result<Vec<Discipline>> {
     let mut found = Vec::new();
     let question = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());

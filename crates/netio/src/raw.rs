@@ -15,7 +15,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 const ON: libc::c_int = 1;
 /// IPv6 header bytes.
 pub(crate) const V6_HEADER: usize = 40;
-/// What may be on its way to the device, in bytes of the kernel's memory: more than its queues hold.
+/// What may be on its way to the device, in bytes of the kernel's memory: more than its queues
+/// hold.
 const SEND_BUFFER: libc::c_int = 16 << 20;
 /// linux/in6.h; the libc crate has no name for it.
 const IPV6_HDRINCL: i32 = 36;

@@ -40,8 +40,8 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// Hands every packet that `raw` has, up to [`BATCH`], to `each`, header included; returns their
-    /// number.
+    /// Hands every packet that `raw` has, up to [`BATCH`], to `each`, header included; returns
+    /// their number.
     pub fn receive(
         &mut self,
         raw: &RawSocket,

@@ -35,8 +35,8 @@ pub fn set_option<T: Copy>(socket: &impl AsFd, level: i32, name: i32, value: &T)
     }
 }
 
-/// Bytes of memory that packets take which left `socket` and are not yet sent (SIOCOUTQ): in queueing
-/// disciplines, and in devices that keep the owner until they have sent, as hardware does.
+/// Bytes of memory that packets take which left `socket` and are not yet sent (SIOCOUTQ): in
+/// queueing disciplines, and in devices that keep the owner until they have sent, as hardware does.
 pub fn unsent(socket: &impl AsFd) -> io::Result<u64> {
     let mut bytes: libc::c_int = 0;
     let fd = socket.as_fd().as_raw_fd();

@@ -20,8 +20,8 @@ impl Tap {
         Ok(Tap { file: tuntap::open(name, FLAGS)? })
     }
 
-    /// The macvtap interface `name`, of whose character device `file` is open, non-blocking. It stays
-    /// when this value goes.
+    /// The macvtap interface `name`, of whose character device `file` is open, non-blocking. It
+    /// stays when this value goes.
     pub fn of_macvtap(file: File, name: &str) -> io::Result<Tap> {
         tuntap::attach(&file, name, FLAGS)?;
         Ok(Tap { file })

@@ -7,8 +7,8 @@
 //! How long before is a matter of the machine and of the hour, and of how long it slept: after
 //! 10 ms a processor of a virtual machine takes 70 µs to wake, now and then 160, after 1 ms half of
 //! that. So [`Alarm`] learns it: the percentile 99.8 of how late recent sleeps ended, by stochastic
-//! approximation (Robbins and Monro, "A stochastic approximation method", 1951): up by a step where a
-//! sleep was later, down by 1/500 of it where it was not.
+//! approximation (Robbins and Monro, "A stochastic approximation method", 1951): up by a step where
+//! a sleep was later, down by 1/500 of it where it was not.
 
 use crate::clock;
 use crate::poller::Poller;
@@ -66,7 +66,8 @@ impl Alarm {
             if (0..descriptors).any(|index| poller.readable(index)) {
                 return Ok(());
             }
-            // Where nothing was readable the sleep ended by itself (or by a signal, which is early).
+            // Where nothing was readable the sleep ended by itself (or by a signal, which is
+            // early).
             ahead.learn(clock::now().saturating_since(until - ahead.time()));
         }
         wait(poller, descriptors, until, self.most)
@@ -83,8 +84,8 @@ struct Ahead {
 impl Ahead {
     /// Up by so much for each sleep that ended later, in nanoseconds.
     const UP: u64 = 20_000;
-    /// Down for each other: so one of 501 is later. A round trip has two sleeps, so that this is 0.4 % of
-    /// round trips.
+    /// Down for each other: so one of 501 is later. A round trip has two sleeps, so that this is
+    /// 0.4 % of round trips.
     const DOWN: u64 = Self::UP / 500;
 
     /// On the safe side as long as nothing is known.
@@ -97,8 +98,8 @@ impl Ahead {
         Duration::from_nanos(self.nanos)
     }
 
-    /// A sleep ended so `late`. Whoever was later than is ever looked waited for a processor, not for
-    /// its waking up, and looking sooner would have taken even more from whoever had it.
+    /// A sleep ended so `late`. Whoever was later than is ever looked waited for a processor, not
+    /// for its waking up, and looking sooner would have taken even more from whoever had it.
     fn learn(&mut self, late: Duration) {
         let late = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
         if late > self.most {

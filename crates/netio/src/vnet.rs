@@ -1,7 +1,7 @@
 //! The virtio header before a packet: what its sender left for the device to do.
 //!
-//! Principle (Virtual I/O Device 1.2, section 5.1.6; linux/virtio_net.h): a packet whose checksum is
-//! unfinished, or that stands for many (GSO), is handed over as it is, with ten bytes before it
+//! Principle (Virtual I/O Device 1.2, section 5.1.6; linux/virtio_net.h): a packet whose checksum
+//! is unfinished, or that stands for many (GSO), is handed over as it is, with ten bytes before it
 //! that say what is left to do. Who only carries it hands these bytes on and touches no payload.
 //!
 //! ```text
@@ -89,8 +89,9 @@ pub fn finish(bytes: &mut [u8]) {
     Header::default().emit(bytes);
 }
 
-/// Finishes the checksum of what is from `start` on in `packet`: its field, `offset` behind `start`,
-/// holds the pseudo header's sum. `None`, and nothing is changed, when the field lies outside.
+/// Finishes the checksum of what is from `start` on in `packet`: its field, `offset` behind
+/// `start`, holds the pseudo header's sum. `None`, and nothing is changed, when the field lies
+/// outside.
 pub fn finish_checksum(packet: &mut [u8], start: usize, offset: usize) -> Option<()> {
     let covered = packet.get_mut(start..)?;
     let checksum = match !fold(sum(covered, 0)) {

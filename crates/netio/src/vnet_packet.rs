@@ -154,8 +154,9 @@ impl VnetSocket {
         self.missed
     }
 
-    /// Hands every frame that is there, up to [`BATCH`], to `each`: virtio header first, and when it
-    /// came, in nanoseconds of CLOCK_REALTIME, where the kernel says. Answers how many there were.
+    /// Hands every frame that is there, up to [`BATCH`], to `each`: virtio header first, and when
+    /// it came, in nanoseconds of CLOCK_REALTIME, where the kernel says. Answers how many there
+    /// were.
     ///
     /// # Errors
     /// ENETDOWN once when the interface goes down or away.
@@ -167,8 +168,9 @@ impl VnetSocket {
         Ok(got)
     }
 
-    /// Sends every frame that is there, up to [`BATCH`], by `to` at once: what a bridge does over these
-    /// sockets, and the yardstick for whatever stands between them. Answers how many there were.
+    /// Sends every frame that is there, up to [`BATCH`], by `to` at once: what a bridge does over
+    /// these sockets, and the yardstick for whatever stands between them. Answers how many there
+    /// were.
     ///
     /// # Errors
     /// As [`VnetSocket::receive`].
@@ -303,8 +305,8 @@ fn beside(message: &libc::msghdr) -> (Option<u64>, Option<[u8; TAG]>) {
     (stamp, tag)
 }
 
-/// Puts a VLAN tag behind the addresses of the frame that begins [`TAG`] bytes into `buffer`; answers
-/// where it begins then.
+/// Puts a VLAN tag behind the addresses of the frame that begins [`TAG`] bytes into `buffer`;
+/// answers where it begins then.
 fn with_tag(buffer: &mut [u8], tag: [u8; TAG]) -> usize {
     const ADDRESSES: usize = 12;
     let moved = vnet::LEN + ADDRESSES;

@@ -37,8 +37,8 @@ pub fn set_ecn(bytes: &mut [u8], ecn: Ecn) {
     }
 }
 
-/// Marks the packet that begins with `bytes` with CE (RFC 3168), and returns whether it carries that
-/// mark now: false for one whose sender does not understand it.
+/// Marks the packet that begins with `bytes` with CE (RFC 3168), and returns whether it carries
+/// that mark now: false for one whose sender does not understand it.
 pub fn set_ce(bytes: &mut [u8]) -> bool {
     if ecn(bytes) == Ecn::NotEct {
         return false;

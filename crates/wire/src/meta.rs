@@ -134,8 +134,8 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Reads and checks the outer header of the meta packet `bytes`; the inner packets are not looked
-    /// at.
+    /// Reads and checks the outer header of the meta packet `bytes`; the inner packets are not
+    /// looked at.
     pub fn parse(bytes: &[u8]) -> Result<Repr, Refusal> {
         Repr::with_inner(bytes).map(|(repr, _)| repr)
     }

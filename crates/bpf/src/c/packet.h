@@ -56,8 +56,8 @@ static __always_inline __u64 bit_of(__u64 hash)
 	return 1ULL << (hash >> 58);
 }
 
-/* A pointer of the context. In assembler: the compiler would keep it as the 32 bits that the context
- * shows, and the verifier would no longer know it for a pointer. */
+/* A pointer of the context. In assembler: the compiler would keep it as the 32 bits that the
+ * context shows, and the verifier would no longer know it for a pointer. */
 #define POINTER(skb, field)                                                                        \
 	({                                                                                         \
 		void *pointer;                                                                     \
@@ -190,8 +190,8 @@ static __always_inline enum kind read_packet(struct __sk_buff *skb, struct packe
 		packet->pure_ack = ((__u8 *)tcp)[13] == 0x10 &&
 				   packet->transport + tcp->doff * 4 == packet->len;
 	} else if (packet->protocol == PROTO_SCTP) {
-		/* A checksum left to the device is zero until then; it is not of the kind that can be
-		 * finished here (CRC-32C, RFC 9260, section 6.8). */
+		/* A checksum left to the device is zero until then; it is not of the kind that can
+		 * be finished here (CRC-32C, RFC 9260, section 6.8). */
 		__u32 *sctp = packet->v6 ? bytes_at(skb, ETH_LEN + V6_LEN, 12) :
 					   bytes_at(skb, ETH_LEN + V4_LEN, 12);
 
@@ -219,10 +219,10 @@ static __always_inline enum kind read_packet(struct __sk_buff *skb, struct packe
 }
 
 /*
- * Whether a checksum is left to the device, wherever in the packet: also inside of a tunnel, where it
- * is not looked for (a virtual machine's tunnels come as plain packets). Nothing in the context says
- * so, but inet_proto_csum_replace4() leaves an unfinished checksum alone that does not cover what has
- * changed. Here it is to change the first bytes of the link address, which is undone.
+ * Whether a checksum is left to the device, wherever in the packet: also inside of a tunnel, where
+ * it is not looked for (a virtual machine's tunnels come as plain packets). Nothing in the context
+ * says so, but inet_proto_csum_replace4() leaves an unfinished checksum alone that does not cover
+ * what has changed. Here it is to change the first bytes of the link address, which is undone.
  */
 static __always_inline bool is_unfinished_anywhere(struct __sk_buff *skb, struct packet *packet)
 {

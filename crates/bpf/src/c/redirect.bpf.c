@@ -7,8 +7,8 @@
  *
  * What comes back from the emulator bears a mark; it loses that and passes. However the process
  * ends, packets go their old way: on a tcx link the program goes with its process. As a filter of
- * clsact it stays, so it sends a copy and looks whether that went: the other interface vanishes with
- * the process, the copy is refused, and the packet itself passes. (A plain redirection to an
+ * clsact it stays, so it sends a copy and looks whether that went: the other interface vanishes
+ * with the process, the copy is refused, and the packet itself passes. (A plain redirection to an
  * interface that is not there drops.) No clock and no heartbeat take part.
  *
  * For kernels from Linux 6.1 on, with and without type information and JIT: no loops, no calls

@@ -24,8 +24,9 @@
 /* The most inner packets: as many bare IPv4 headers as fit. */
 #define MAX_PACKETS ((MAX_META - V4_LEN) / V4_LEN)
 
-/* Makes the compiler forget what it has concluded about a number. The verifier of an older kernel has
- * not concluded it, or lost it in a call between, and needs the check that would be left out. */
+/* Makes the compiler forget what it has concluded about a number. The verifier of an older kernel
+ * has not concluded it, or lost it in a call between, and needs the check that would be left out.
+ * */
 #define FORGET(number) asm volatile("" : "+r"(number))
 
 static __always_inline __u16 be16(const __u8 *p)

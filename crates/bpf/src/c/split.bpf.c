@@ -12,8 +12,8 @@
  * (GTSM, RFC 5082). From a far end, inner packets that only a neighbour may send are dropped.
  *
  * Order: a re-injected packet waits in the processor's backlog, while the frames that the interface
- * received together with the meta packet go on at once. So packets that come while inner ones are in
- * the backlog take their place behind them there.
+ * received together with the meta packet go on at once. So packets that come while inner ones are
+ * in the backlog take their place behind them there.
  *
  * For kernels from Linux 6.1 on, with and without type information and JIT: bounded loops, no
  * callbacks, no calls between functions, no flag of a helper that is younger.
@@ -201,7 +201,8 @@ static __always_inline bool only_neighbours_say(struct __sk_buff *skb, __u32 at,
 		return true;
 	if (bpf_skb_load_bytes(skb, at + 24, destination, 2) || v6_is_of_the_link(destination))
 		return true;
-	/* Behind extension headers it needs no look: discovery counts with a hop limit of 255 only. */
+	/* Behind extension headers it needs no look: discovery counts with a hop limit of 255 only.
+	 * */
 	if (head[6] != PROTO_ICMPV6 || len <= V6_LEN)
 		return false;
 	return bpf_skb_load_bytes(skb, at + V6_LEN, &type, 1) ||
@@ -297,7 +298,8 @@ static __always_inline int check_sender(const __u8 *head, bool v6, struct split_
 	return kind & NEIGHBOUR ? NOT_FROM_THE_LINK : UNKNOWN_PEER;
 }
 
-/* First pass: checks that inner packets tile the `left` bytes before `end`. Returns 0 or why not. */
+/* First pass: checks that inner packets tile the `left` bytes before `end`. Returns 0 or why not.
+ * */
 static __always_inline int check_inner(struct __sk_buff *skb, __u32 left, __u32 end)
 {
 	__u8 head[V4_LEN];
@@ -317,8 +319,8 @@ static __always_inline int check_inner(struct __sk_buff *skb, __u32 left, __u32 
 	return TRAILING;
 }
 
-/* Puts a copy of the packet into the backlog, from where it passes this program again. Returns 0 when
- * it is there. */
+/* Puts a copy of the packet into the backlog, from where it passes this program again. Returns 0
+ * when it is there. */
 static __always_inline int put_in_line(struct __sk_buff *skb, struct line *line)
 {
 	int refused;
@@ -366,8 +368,8 @@ static __always_inline int go_on(struct __sk_buff *skb)
 
 /*
  * Second pass: strips what is in front of the next inner packet and re-injects a copy of the rest,
- * which the IP layer trims. The last one is copied, too: of a packet that the program itself becomes
- * (bpf_redirect) nobody learns that the backlog refused it.
+ * which the IP layer trims. The last one is copied, too: of a packet that the program itself
+ * becomes (bpf_redirect) nobody learns that the backlog refused it.
  */
 static __always_inline void deliver(struct __sk_buff *skb, __u32 left, __u8 outer_ecn, bool far)
 {
@@ -495,8 +497,9 @@ int sheaf_split(struct __sk_buff *skb)
 		return refuse(why);
 
 	count(META_PACKETS, 1);
-	/* For a packet of IPv6, bpf_skb_adjust_room would always leave 40 bytes: more than a small IPv4
-	 * packet has. Declared IPv4, it leaves 20. (Its flags that say so came with Linux 6.3.) */
+	/* For a packet of IPv6, bpf_skb_adjust_room would always leave 40 bytes: more than a small
+	 * IPv4 packet has. Declared IPv4, it leaves 20. (Its flags that say so came with Linux
+	 * 6.3.) */
 	if (skb->protocol == bpf_htons(ETH_P_IPV6) &&
 	    bpf_skb_change_proto(skb, bpf_htons(ETH_P_IP), 0)) {
 		count(REINJECT_FAILED, 1);

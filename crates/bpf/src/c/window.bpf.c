@@ -8,16 +8,17 @@
  * smaller of that and the receiver's own. It never raises one, never takes a right edge back, never
  * goes below one segment, and stops when its controller has not shown itself for two seconds.
  *
- * Written for verifiers from Linux 6.1 on, and for kernels without a JIT: no callbacks, no functions
- * that are called, and loops whose state the verifier does not follow.
+ * Written for verifiers from Linux 6.1 on, and for kernels without a JIT: no callbacks, no
+ * functions that are called, and loops whose state the verifier does not follow.
  *
  * The crate `window` has the same in Rust (rewrite.rs and flow.rs), with the reasons; a
  * differential test holds both to the same bytes.
  *
  * Several CPUs: the packets of one direction of one flow come one after the other (they must, or
  * they would be reordered), and every field is written by packets of one direction only, apart from
- * those that time packets, where a lost update costs RTT samples for ten seconds at most. A place in
- * the table is claimed by exchanging its tag; who loses such a race tries again with its next packet.
+ * those that time packets, where a lost update costs RTT samples for ten seconds at most. A place
+ * in the table is claimed by exchanging its tag; who loses such a race tries again with its next
+ * packet.
  *
  * window/maps.h       what is kept, and read by user space
  * window/packet.h     headers

@@ -1,5 +1,5 @@
-//! What the emulator costs: packets a second and bulk TCP, as fractions of a bare cable and of a bare
-//! forwarder over the same datapath.
+//! What the emulator costs: packets a second and bulk TCP, as fractions of a bare cable and of a
+//! bare forwarder over the same datapath.
 
 use crate::path::{FAR, HEADERS, PORT, Path, cable, forwarder, mac, sheaf, tbf};
 use sheaf_netio::poller::Poller;
@@ -15,8 +15,8 @@ const LONG: Duration = Duration::from_secs(2);
 const TURNS: u32 = 3;
 const SIZE: usize = 64;
 
-/// Thousands of 64-byte UDP packets a second that arrive of as many as one sender can offer, 64 with
-/// one call.
+/// Thousands of 64-byte UDP packets a second that arrive of as many as one sender can offer, 64
+/// with one call.
 fn datagrams(path: &Path) -> f64 {
     // Somebody to send to, who reads none: what is measured is the way to the host.
     let receiver = path.right.run(|| UdpSocket::bind((std::net::Ipv4Addr::from(FAR), PORT)));

@@ -111,8 +111,8 @@ pub fn sheaf(options: &str) -> Path {
     path
 }
 
-/// The least that can stand in the box: a thread that sends on what it receives, over the sockets that
-/// the emulator has.
+/// The least that can stand in the box: a thread that sends on what it receives, over the sockets
+/// that the emulator has.
 pub fn forwarder() -> Path {
     let (mut path, middle) = boxed();
     let open = |dev| VnetSocket::open(ip::index(dev)?, Receive::Everything);

@@ -6,8 +6,9 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 
 /// The rate at which frames of 1514 bytes come out of a full queue, in Mbit/s; no
-/// number where not all came. They are offered at once, in super-packets of `burst`: a sender that shares two processors with the
-/// emulator cannot be relied on to keep a queue full at 1 Gbit/s frame by frame.
+/// number where not all came. They are offered at once, in super-packets of `burst`: a sender that
+/// shares two processors with the emulator cannot be relied on to keep a queue full at 1 Gbit/s
+/// frame by frame.
 pub fn achieved(path: &Path, set: f64, burst: usize) -> f64 {
     const SIZE: usize = 1514;
     // A second of them, and no more than the receiver's buffer holds while nobody reads.

@@ -1,10 +1,10 @@
 //! The delay: of the link itself, and as users see it.
 //!
-//! Echo requests, which the far kernel answers. The *link's* part is taken from the stamps that both
-//! hosts' kernels put on each frame where it leaves the host's interface and where it arrives on the
-//! other's, both directions added; on the host's side of a cable no thread has to wake up for that. The
-//! *user's* is what the sending thread sees, from its call to its waking up. A bare cable in the same run
-//! says what each has without any link.
+//! Echo requests, which the far kernel answers. The *link's* part is taken from the stamps that
+//! both hosts' kernels put on each frame where it leaves the host's interface and where it arrives
+//! on the other's, both directions added; on the host's side of a cable no thread has to wake up
+//! for that. The *user's* is what the sending thread sees, from its call to its waking up. A bare
+//! cable in the same run says what each has without any link.
 
 use crate::path::{FAR, Path, cable, sheaf};
 use nix::sys::socket::{
@@ -71,7 +71,8 @@ impl Tap {
         Tap(tap)
     }
 
-    /// When the echo message of `kind` and `number` passed, in nanoseconds; looks at all that passed.
+    /// When the echo message of `kind` and `number` passed, in nanoseconds; looks at all that
+    /// passed.
     fn passed<const N: usize>(&self, number: u16, kinds: [u8; N]) -> [Option<u64>; N] {
         let mut stamps = [None; N];
         let mut bytes = [0; 128];
@@ -98,8 +99,8 @@ impl Tap {
     }
 }
 
-/// `count` round trips, one each 20 ms or more: so processors have gone to sleep in between, whatever
-/// the way is.
+/// `count` round trips, one each 20 ms or more: so processors have gone to sleep in between,
+/// whatever the way is.
 pub fn measure(path: &Path, set: Duration, count: usize) -> Trips {
     let patience = Duration::from_millis(500) + 4 * set;
     let open = || {
@@ -143,8 +144,8 @@ pub fn measure(path: &Path, set: Duration, count: usize) -> Trips {
     trips
 }
 
-/// What the machine makes of two sleeps in a row, which is what a round trip over a link asks of it, with
-/// nothing to send: ended by the timer alone, and by looking for the last 200 µs.
+/// What the machine makes of two sleeps in a row, which is what a round trip over a link asks of
+/// it, with nothing to send: ended by the timer alone, and by looking for the last 200 µs.
 fn sleeps(each: Duration, count: usize) -> Trips {
     scheduling::precise_sleeps().unwrap();
     let late = |spin: u64| {
@@ -171,7 +172,8 @@ fn request(number: u16) -> [u8; 64] {
     message
 }
 
-/// Each of `ways` beside the bare cable, in turns, so that what else the machine does meets all alike.
+/// Each of `ways` beside the bare cable, in turns, so that what else the machine does meets all
+/// alike.
 fn compare(ways: &[&str], turns: usize, count: usize) {
     let set = Duration::from_millis(20);
     let mut all: Vec<Trips> = (0..ways.len() + 3).map(|_| Trips::default()).collect();

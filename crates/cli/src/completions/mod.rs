@@ -31,8 +31,8 @@ impl Shell {
     }
 }
 
-/// Returns the candidates for the last of `words`, which is begun or empty: a line for each, with its
-/// meaning behind a tab. `:file` stands for the names of files.
+/// Returns the candidates for the last of `words`, which is begun or empty: a line for each, with
+/// its meaning behind a tab. `:file` stands for the names of files.
 pub fn complete(command: &Command, words: &[String]) -> String {
     let (begun, before) = words.split_last().map_or(("", words), |(last, rest)| (last, rest));
     let mut text = String::new();

@@ -1,7 +1,7 @@
 //! `sheaf emulate`: emulated links on real interfaces.
 //!
-//! * [`words`]: the command lines; [`files`]: the files that they name; [`rules`]: the file of rules
-//!   and pipes;
+//! * [`words`]: the command lines; [`files`]: the files that they name; [`rules`]: the file of
+//!   rules and pipes;
 //! * [`status`]: the report as text.
 
 mod files;

@@ -157,7 +157,8 @@ static WORDS: Section<Draft> = Section {
                         "REMOTE[:PORT]",
                         "198.51.100.1",
                         Value::Like(
-                            // A misspelt keyword is not taken for an address, so that the error names it.
+                            // A misspelt keyword is not taken for an address, so that the error
+                            // names it.
                             |word| word.contains(['.', ':']),
                             remote,
                         ),

@@ -1,10 +1,10 @@
 //! What a device does with the frames that it is given: does it keep their order, or does it have
 //! fair queues?
 //!
-//! How busy a device is, its own frames tell ([`sheaf_bpf::Controller::track`]). What is left to know is
-//! whether strangers' frames matter. In a FIFO a packet that waits outside loses its place to every
-//! stranger's frame that comes meanwhile, so nothing waits while they send. Fair queues (fq_codel,
-//! cake, the queues of mac80211) serve strangers beside us, whoever came first.
+//! How busy a device is, its own frames tell ([`sheaf_bpf::Controller::track`]). What is left to
+//! know is whether strangers' frames matter. In a FIFO a packet that waits outside loses its place
+//! to every stranger's frame that comes meanwhile, so nothing waits while they send. Fair queues
+//! (fq_codel, cake, the queues of mac80211) serve strangers beside us, whoever came first.
 
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::qdisc::{self, Discipline};

@@ -291,8 +291,8 @@ mod tests {
         Instant::ZERO + Duration::from_millis(millis)
     }
 
-    /// Runs `life` from `from` to `to` (ms) with frames leaving all the time; `reply` says after how
-    /// many ms a probe sent at a time is answered. Returns when the state changed, and to what.
+    /// Runs `life` from `from` to `to` (ms) with frames leaving all the time; `reply` says after
+    /// how many ms a probe sent at a time is answered. Returns when the state changed, and to what.
     fn run(
         life: &mut Life,
         (from, to): (u64, u64),

@@ -5,7 +5,6 @@
 //! and waits for the next departure or arrival ([`Alarm`]). A late wake-up delays the packets
 //! that were due, and no others.
 
-use super::End;
 use super::capture::Capture;
 use super::machine::{Change, Machine};
 use super::place::{Place, Port, Way};
@@ -27,6 +26,17 @@ use sheaf_stage::{Duration, Instant};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+
+/// Why an emulation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was asked to.
+    Asked,
+    /// The command inside has ended with this status.
+    Command(u8),
+    /// This interface went away.
+    Gone(String),
+}
 
 /// Most bytes that all links hold together. Beyond, packets are dropped before the link.
 const MEMORY: u64 = 1 << 30;

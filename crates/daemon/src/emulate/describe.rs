@@ -1,12 +1,31 @@
 //! What a link is set to, in the words of its command line.
 
-use super::status::LinkSettings;
+use serde::{Deserialize, Serialize};
 use sheaf_emulator::{
     Chance, Delay, Distribution, Limit, LinkConfig, Loss, QueueConfig, Slot, SlotWait, Trace,
 };
 use sheaf_netio::vnet;
 use sheaf_stage::Duration;
 use std::fmt::Write;
+
+/// What a link is set to. What it does not do is left out.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct LinkSettings {
+    /// All of it, in the words of the command line.
+    pub words: String,
+    /// Rate, bit/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_bps: Option<u64>,
+    /// Mean delay, ms.
+    pub delay_ms: f64,
+    /// Standard deviation of the delay, ms.
+    pub jitter_ms: f64,
+    /// Share of packets lost, 0 to 1, where the loss is random; other models stand in the words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// Kind of queue.
+    pub queue: String,
+}
 
 /// Settings of a link as they are shown.
 pub fn settings(config: &LinkConfig) -> LinkSettings {

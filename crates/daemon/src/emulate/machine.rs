@@ -121,7 +121,8 @@ impl Machine {
         self.finish = corrupts || self.capture;
     }
 
-    /// Takes in what came at `arrived` by interface number `interface`: a virtio header and a packet.
+    /// Takes in what came at `arrived` by interface number `interface`: a virtio header and a
+    /// packet.
     pub fn enqueue(
         &mut self,
         bytes: Vec<u8>,

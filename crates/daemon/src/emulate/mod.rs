@@ -14,9 +14,11 @@ mod place;
 pub mod settings;
 mod status;
 
+pub use datapath::End;
+pub use describe::LinkSettings;
 pub use machine::Change;
 pub use settings::Settings;
-pub use status::{Lateness, LinkSettings, LinkStatus, Status};
+pub use status::{Lateness, LinkStatus, Status};
 
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
@@ -29,17 +31,6 @@ use settings::Mode;
 use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::scheduling;
 use std::fs::File;
-
-/// Why an emulation ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It was asked to.
-    Asked,
-    /// The command inside has ended with this status.
-    Command(u8),
-    /// This interface went away.
-    Gone(String),
-}
 
 /// Capabilities that emulation in this place takes.
 fn rights(mode: &Mode) -> &'static [Capability] {

@@ -1,6 +1,6 @@
 //! The report of an emulation.
 
-use super::describe;
+use super::describe::{self, LinkSettings};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use sheaf_emulator::{Cause, LinkConfig, PipeStats};
@@ -77,25 +77,6 @@ impl LinkStatus {
             causes: Cause::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect(),
         }
     }
-}
-
-/// What a link is set to. What it does not do is left out.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub struct LinkSettings {
-    /// All of it, in the words of the command line.
-    pub words: String,
-    /// Rate, bit/s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate_bps: Option<u64>,
-    /// Mean delay, ms.
-    pub delay_ms: f64,
-    /// Standard deviation of the delay, ms.
-    pub jitter_ms: f64,
-    /// Share of packets lost, 0 to 1, where the loss is random; other models stand in the words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub loss: Option<f64>,
-    /// Kind of queue.
-    pub queue: String,
 }
 
 /// From when packets should have left to when they had left, in microseconds.

@@ -55,15 +55,15 @@ struct side {
 	/* Of the data of this direction. */
 	__u64 wire;
 	__u64 bytes;
-	/* Of the data of the other direction. The lower half is the highest acknowledgement; as a whole
-	 * it counts what was acknowledged, from the first sequence number on. */
+	/* Of the data of the other direction. The lower half is the highest acknowledgement; as a
+	 * whole it counts what was acknowledged, from the first sequence number on. */
 	__u64 ack;
 	__u32 window;
 	__u32 edge;
 	__u32 watch;       /* time stamp, or sequence number, whose answer is awaited here */
 	__u32 since;       /* when that passed, in ticks of 1024 ns; 0: nothing is awaited */
-	/* Of the data of this direction: newest time stamp or highest sequence number, and when data
-	 * passed last, in ticks of 2^22 ns (0: never). */
+	/* Of the data of this direction: newest time stamp or highest sequence number, and when
+	 * data passed last, in ticks of 2^22 ns (0: never). */
 	__u32 seen;
 	__u32 last;
 	/* Of the data of the other direction: as fields, which `shift` makes bytes. */
@@ -124,8 +124,8 @@ struct totals {
 	__u64 packets;
 };
 
-/* A cache line of the table of flows (table.h): of each place the tag, in the upper 48 bits, and when
- * it was used last. */
+/* A cache line of the table of flows (table.h): of each place the tag, in the upper 48 bits, and
+ * when it was used last. */
 struct bucket {
 	__u64 place[WAYS];
 };
@@ -195,7 +195,8 @@ struct options {
 
 /* What is read of a packet. */
 struct packet {
-	/* The key is written in whole words: what is stored in parts and read as a whole has to wait. */
+	/* The key is written in whole words: what is stored in parts and read as a whole has to
+	 * wait. */
 	union {
 		struct key key;
 		__u64 words[5];
@@ -221,9 +222,10 @@ struct packet {
 };
 
 /*
- * Room for values that are too large for the stack, or that the verifier shall not follow: of what a map
- * holds it knows nothing, so it looks at the code behind a join once, not once for every way there. By
- * direction, and one for settings, since a packet that comes in can interrupt one that goes out.
+ * Room for values that are too large for the stack, or that the verifier shall not follow: of what
+ * a map holds it knows nothing, so it looks at the code behind a join once, not once for every way
+ * there. By direction, and one for settings, since a packet that comes in can interrupt one that
+ * goes out.
  */
 struct scratch {
 	struct packet packet;

@@ -39,8 +39,8 @@ static __always_inline __u64 address_word(const __u32 *p)
 	return JOIN(p[0], p[1]);
 }
 
-/* Reads the option at `options->at`; false behind the last one. The area has room behind it: nothing
- * that is read with a masked index lies outside. */
+/* Reads the option at `options->at`; false behind the last one. The area has room behind it:
+ * nothing that is read with a masked index lies outside. */
 static __always_inline bool read_option(struct options *options)
 {
 	__u32 at = options->at, len = options->len, left = len - at;
@@ -88,7 +88,8 @@ static __always_inline void read_options(struct __sk_buff *skb, struct scratch *
 	for (int i = 0; i < OPTIONS_LEN; i++) {
 		if (!read_option(options))
 			break;
-		/* Or clang would keep in registers, where the verifier sees it, what is in the map. */
+		/* Or clang would keep in registers, where the verifier sees it, what is in the map.
+		 * */
 		asm volatile("" ::: "memory");
 	}
 	packet->mss = options->mss;

@@ -54,9 +54,10 @@ static __always_inline __u16 advertise(struct side *side, struct packet *packet,
 	return field;
 }
 
-/* Whether the checksum may be left to the device: then its field is the sum of the pseudo header (RFC
- * 9293 3.1). Words in the packet's own order, as such sums allow; 0xffff, which stands in front of an
- * IPv4 address in a key, adds nothing to them. A finished one looks like that once in 65535 times. */
+/* Whether the checksum may be left to the device: then its field is the sum of the pseudo header
+ * (RFC 9293 3.1). Words in the packet's own order, as such sums allow; 0xffff, which stands in
+ * front of an IPv4 address in a key, adds nothing to them. A finished one looks like that once in
+ * 65535 times. */
 static __always_inline bool seems_unfinished(const struct packet *packet, __u16 checksum)
 {
 	__u64 sum = bpf_htons(PROTO_TCP) + bpf_htons(packet->len - (packet->at - packet->ip));
@@ -71,13 +72,13 @@ static __always_inline bool seems_unfinished(const struct packet *packet, __u16 
 
 /*
  * Writes the two bytes `at` in the TCP header, which are `old`, and mends the checksum (RFC 1624,
- * equation 3). In place: the two helpers for it cost more than all else that is done to a packet. (The
- * kernel makes packets that share their header with a copy writable before the program begins. Those
- * are local TCP's, and what a capture sees.)
+ * equation 3). In place: the two helpers for it cost more than all else that is done to a packet.
+ * (The kernel makes packets that share their header with a copy writable before the program begins.
+ * Those are local TCP's, and what a capture sees.)
  *
- * Only the helpers know what the bytes do not tell: an unfinished checksum has no part of the header
- * and stays. So they have their turn where it may be one. A sum that the device made stays right in
- * any case, since both changes cancel out.
+ * Only the helpers know what the bytes do not tell: an unfinished checksum has no part of the
+ * header and stays. So they have their turn where it may be one. A sum that the device made stays
+ * right in any case, since both changes cancel out.
  */
 static __always_inline void replace(struct __sk_buff *skb, struct packet *packet, __u32 at, __u16 old,
 				    __u16 new)
@@ -101,10 +102,10 @@ static __always_inline void replace(struct __sk_buff *skb, struct packet *packet
 }
 
 /*
- * Whether a packet of `own` data shall be pushed: a receiver acknowledges that at once, where it would
- * wait for a second segment else, and the acknowledgement of two lets two go, back to back. (Linux since
- * 6.6: tcp_measure_rcv_mss.) PSH says nothing about data or its order (RFC 9293 3.9.1). Of a
- * super-packet the last segment has it, as segmentation does.
+ * Whether a packet of `own` data shall be pushed: a receiver acknowledges that at once, where it
+ * would wait for a second segment else, and the acknowledgement of two lets two go, back to back.
+ * (Linux since 6.6: tcp_measure_rcv_mss.) PSH says nothing about data or its order (RFC 9293
+ * 3.9.1). Of a super-packet the last segment has it, as segmentation does.
  */
 static __always_inline bool shall_push(const struct side *own, const struct packet *packet,
 				       const struct control *settings, __u32 direction, bool live)

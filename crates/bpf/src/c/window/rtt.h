@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Round-trip times, passively: from a packet that passes towards an end to the first that comes back
- * and proves its arrival, by the echo of its time stamp (RFC 7323 4.1) or by its acknowledgement.
+ * Round-trip times, passively: from a packet that passes towards an end to the first that comes
+ * back and proves its arrival, by the echo of its time stamp (RFC 7323 4.1) or by its
+ * acknowledgement.
  *
  * What is awaited stands where the packets that bring it look anyway, in the side of the other
- * direction. A packet that is timed, and the one that answers it, touch both sides; all between, one.
+ * direction. A packet that is timed, and the one that answers it, touch both sides; all between,
+ * one.
  */
 #ifndef WINDOW_RTT_H
 #define WINDOW_RTT_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What user space sets of single flows. It runs this (BPF_PROG_TEST_RUN) with a frame of settings, and
- * they are changed in place: writing values from user space would undo what packets counted in the
- * meantime.
+ * What user space sets of single flows. It runs this (BPF_PROG_TEST_RUN) with a frame of settings,
+ * and they are changed in place: writing values from user space would undo what packets counted in
+ * the meantime.
  */
 #ifndef WINDOW_SETTINGS_H
 #define WINDOW_SETTINGS_H
@@ -19,8 +19,8 @@ struct setting {
 	__u8 pad[2];
 };
 
-/* No map has this structure, so its type is not in the object, where a test of user space would find
- * it (window_layout.rs). */
+/* No map has this structure, so its type is not in the object, where a test of user space would
+ * find it (window_layout.rs). */
 _Static_assert(sizeof(struct setting) == 44, "as in window_layout.rs");
 _Static_assert(__builtin_offsetof(struct setting, value) == 36, "as in window_layout.rs");
 _Static_assert(__builtin_offsetof(struct setting, direction) == 40, "as in window_layout.rs");

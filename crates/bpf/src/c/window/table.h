@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The table of flows: each has eight places in each of two buckets, by its hash, and the one that was
- * used the longest ago makes room. A hash map of the kernel would hash with more than twice the
+ * The table of flows: each has eight places in each of two buckets, by its hash, and the one that
+ * was used the longest ago makes room. A hash map of the kernel would hash with more than twice the
  * instructions, by a call, and go through a list whose links are cold.
  *
- * With many flows the memory is what costs. A packet touches two cache lines: its bucket, and the side
- * of its direction. So the addresses, which alone fill most of a line, are not compared with each
- * packet; a tag of 48 bits stands for them, beside the 11 bits that choose the bucket, all of a hash
- * with secret factors. That a connection meets the tag of another one, where at most 16 are looked
- * at, has a probability of 16 / 2^48 = 6e-14: at a hundred new connections a second, once in 5000
- * years. Nobody can choose addresses for it without the secret. Where a handshake finds the tag of
- * another connection, neither is touched from then on (handshake.h). User space, which comes seldom,
- * compares addresses.
+ * With many flows the memory is what costs. A packet touches two cache lines: its bucket, and the
+ * side of its direction. So the addresses, which alone fill most of a line, are not compared with
+ * each packet; a tag of 48 bits stands for them, beside the 11 bits that choose the bucket, all of
+ * a hash with secret factors. That a connection meets the tag of another one, where at most 16 are
+ * looked at, has a probability of 16 / 2^48 = 6e-14: at a hundred new connections a second, once in
+ * 5000 years. Nobody can choose addresses for it without the secret. Where a handshake finds the
+ * tag of another connection, neither is touched from then on (handshake.h). User space, which comes
+ * seldom, compares addresses.
  *
  * With a few flows branches are what cost: which place of eight it is cannot be predicted, and a
  * branch that goes another way than expected waits for the hash and for the line. So all eight are
@@ -148,7 +148,8 @@ static __always_inline bool forget(const struct key *key, __u64 hash)
 		return true;
 	same = is_flow_of(key, &place);
 	known = place.bucket->place[place.way];
-	/* Another CPU may have given the place to another flow, or used it just now; then it stays. */
+	/* Another CPU may have given the place to another flow, or used it just now; then it stays.
+	 * */
 	if (tag_of(known) == tag_of(hash))
 		__sync_val_compare_and_swap(&place.bucket->place[place.way], known, FREE);
 	return same;
@@ -157,8 +158,9 @@ static __always_inline bool forget(const struct key *key, __u64 hash)
 /* Of a place that is free; more than the age of any other. */
 #define FREE_AGE (1 << 16)
 
-/* How well a place suits a new flow: its age and one, above its number; 0 while another CPU fills it.
- * By arithmetic, as above, and since the verifier would follow each of sixteen branches both ways. */
+/* How well a place suits a new flow: its age and one, above its number; 0 while another CPU fills
+ * it. By arithmetic, as above, and since the verifier would follow each of sixteen branches both
+ * ways. */
 static __always_inline __u64 merit(const struct bucket *bucket, __u64 way, __u16 stamp)
 {
 	__u64 known = bucket->place[way], tag = known >> TAG_SHIFT;
@@ -200,8 +202,8 @@ static __always_inline __u64 count(const struct bucket *bucket)
 	return flows;
 }
 
-/* Room for a new flow, in its first bucket, or in the second where there is more. Nobody finds it before
- * `publish`. False where another CPU was faster. */
+/* Room for a new flow, in its first bucket, or in the second where there is more. Nobody finds it
+ * before `publish`. False where another CPU was faster. */
 static __always_inline bool claim(__u64 hash, __u16 stamp, struct place *place)
 {
 	__u32 first = bucket_of(hash, 0), second = bucket_of(hash, 1), index = first;

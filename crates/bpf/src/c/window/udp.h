@@ -26,7 +26,8 @@ static __always_inline void set_ce(struct __sk_buff *skb, struct packet *packet)
 	}
 }
 
-/* Counts a QUIC packet, and marks it when its turn has come: congestion experienced (RFC 3168 5). */
+/* Counts a QUIC packet, and marks it when its turn has come: congestion experienced (RFC 3168 5).
+ * */
 static __always_inline void count_quic(struct __sk_buff *skb, struct scratch *room,
 				       __u32 direction, bool live)
 {

@@ -1,6 +1,6 @@
 //! Traffic between the two hosts, by real sockets.
 
-use super::{FAR, Path};
+use super::path::{FAR, Path};
 use crate::columns;
 use crate::link::outcome::{self, MACHINE, Machine, Transfer};
 use crate::link::plan::{PAYLOAD, Point};
