@@ -2,16 +2,26 @@
 # make test   everything that is tested; network namespaces need root, so it asks for sudo
 # make kernels  the programs on Debian's oldest, long-term and newest kernels, in QEMU
 # make check  formatting, import circles, lints and the links of the documentation
-# make install  sheaf and its manual under PREFIX (/usr/local), after make build; make uninstall
+# make install  sheaf, its manual, completions and units under PREFIX (/usr/local), after make build;
+#             make uninstall
+# make deb    a Debian package of what make build built, in target/deb
+# make router  static binaries for routers, in target/router
+# make release  all of this, and install, demo and tests on fresh Debian roots
 # make bench  what is fast, as ratios against a baseline of the same run; needs a quiet machine
 
-.PHONY: demo build setup test kernels check install uninstall bench clean
+.PHONY: demo build setup test kernels check install install-files uninstall deb router release bench \
+	clean
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
 OUT ?= results
 PREFIX ?= /usr/local
 DESTDIR ?=
+BINARY ?= target/release/sheaf
 BIN := $(DESTDIR)$(PREFIX)/bin
-MAN := $(DESTDIR)$(PREFIX)/share/man
+SHARE := $(DESTDIR)$(PREFIX)/share
+UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
+PAGES := $(wildcard man/*.1 man/*.8)
+COMPLETIONS := bash-completion/completions/sheaf zsh/vendor-completions/_sheaf \
+	fish/vendor_completions.d/sheaf.fish
 
 demo: build
 	$(SUDO) target/release/sheaf lab run voip-two-hop --engine netns --quick --out $(OUT)/netns
@@ -37,17 +47,43 @@ check: setup
 	RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps
 
 # Plans and programs for the kernel are part of the binary. It does not build: that is not for root.
-install: target/release/sheaf
-	install -D --mode 755 target/release/sheaf $(BIN)/sheaf
-	install -D --mode 644 --target-directory $(MAN)/man1 man/*.1
-	install -D --mode 644 --target-directory $(MAN)/man8 man/*.8
+install: install-files
+	install -d $(UNITS)
+	for unit in packaging/systemd/*.service; do \
+		sed 's|/usr/bin/sheaf|$(PREFIX)/bin/sheaf|' $$unit >$(UNITS)/$${unit##*/}; done
+	[ -e $(DESTDIR)/etc/sheaf/sheaf.toml ] || \
+		install -D --mode 644 packaging/sheaf.toml $(DESTDIR)/etc/sheaf/sheaf.toml
+
+# What every packaging takes as it is.
+install-files: $(BINARY)
+	install -D --mode 755 $(BINARY) $(BIN)/sheaf
+	for page in $(PAGES); do \
+		install -D --mode 644 $$page $(SHARE)/man/man$${page##*.}/$${page##*/} || exit; done
+	install -d $(dir $(addprefix $(SHARE)/,$(COMPLETIONS)))
+	$(BINARY) completions bash >$(SHARE)/$(word 1,$(COMPLETIONS))
+	$(BINARY) completions zsh >$(SHARE)/$(word 2,$(COMPLETIONS))
+	$(BINARY) completions fish >$(SHARE)/$(word 3,$(COMPLETIONS))
 
 target/release/sheaf:
 	@echo "install: there is no $@; run make build first" >&2; exit 2
 
+# The configuration stays.
 uninstall:
-	rm -f $(BIN)/sheaf $(patsubst man/%.1,$(MAN)/man1/%.1,$(wildcard man/*.1))
-	rm -f $(patsubst man/%.8,$(MAN)/man8/%.8,$(wildcard man/*.8))
+	rm -f $(BIN)/sheaf $(addprefix $(SHARE)/,$(COMPLETIONS))
+	rm -f $(foreach page,$(PAGES),$(SHARE)/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
+	rm -f $(patsubst packaging/systemd/%,$(UNITS)/%,$(wildcard packaging/systemd/*.service))
+
+deb: build
+	scripts/deb
+
+router: setup
+	scripts/router
+
+release: build deb router
+	scripts/fresh-root bookworm make demo
+	scripts/fresh-root bookworm make test
+	scripts/fresh-root trixie make demo
+	scripts/fresh-root trixie make test
 
 bench: setup
 	$(SUDO) cargo bench --locked --package sheaf-bpf --bench aggregation --bench window --bench window_ways

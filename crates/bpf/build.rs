@@ -1,5 +1,7 @@
 //! Compiles the eBPF programs with clang.
 
+use object::build::elf::{Builder, SectionData};
+use object::elf::SHT_STRTAB;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -8,14 +10,38 @@ fn main() {
     let include = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     println!("cargo::rerun-if-changed=src/c");
     for program in ["merge", "redirect", "split", "window"] {
+        let path = out.join(format!("{program}.bpf.o"));
         let status = Command::new("clang")
             .args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror"])
+            // The table of addresses that a linker may fold, which nobody reads here.
+            .arg("-fno-addrsig")
             .args(["-I", &include, "-c"])
             .arg(format!("src/c/{program}.bpf.c"))
             .arg("-o")
-            .arg(out.join(format!("{program}.bpf.o")))
+            .arg(&path)
             .status()
             .expect("clang compiles the eBPF programs; install it with scripts/setup");
         assert!(status.success(), "clang refused {program}.bpf.c");
+        let object = std::fs::read(&path).expect("clang wrote the object");
+        std::fs::write(&path, without_debug_information(&object)).expect("OUT_DIR is writable");
     }
+}
+
+/// Removes DWARF from an object file. The map definitions need BTF, which clang writes only together
+/// with DWARF, and DWARF would be half of the object in the binary and in memory.
+fn without_debug_information(object: &[u8]) -> Vec<u8> {
+    let mut builder = Builder::read(object).expect("clang writes ELF");
+    for section in &mut builder.sections {
+        let name: &[u8] = &section.name;
+        section.delete = name.starts_with(b".debug") || name.starts_with(b".rel.debug");
+    }
+    builder.delete_orphans();
+    // clang keeps all names in one table; the writer wants one for the sections alone.
+    let names = builder.sections.add();
+    names.name = b".shstrtab"[..].into();
+    names.sh_type = SHT_STRTAB;
+    names.data = SectionData::SectionString;
+    let mut stripped = Vec::new();
+    builder.write(&mut stripped).expect("the sections that remain fit together");
+    stripped
 }

@@ -149,8 +149,8 @@ impl FlowBits {
     }
 }
 
-/// One of 64 bits, chosen by the addresses of `packet` and the hash so far, as the eBPF program does
-/// (packet.h): one multiplication a word has to do there.
+/// One of 64 bits, chosen by the addresses of `packet` and the hash so far, as the eBPF program
+/// does (packet.h): one multiplication a word has to do there.
 fn bit(packet: &Ip<'_>, before: u64) -> u64 {
     let (words, _) = packet.addresses().as_chunks::<4>();
     let hash = words.iter().fold(before, |hash, word| {

@@ -64,6 +64,9 @@ pub enum Error {
     /// A classifier queue could not be made on the interface.
     #[error("the interface takes no classifier: {0}")]
     Classifier(#[from] aya::programs::tc::TcError),
+    /// The kernel shows programs of other processes only to who has CAP_SYS_ADMIN.
+    #[error("the splitter that is there cannot be read without CAP_SYS_ADMIN; run it with sudo")]
+    Hidden,
     /// A system call.
     #[error("{0}")]
     Io(#[from] std::io::Error),

@@ -7,9 +7,9 @@
 use crate::Error;
 use crate::attach::{self, Hook, Link};
 use crate::layout::{Device, Gate, Hop, Mac, MergeConfig, Plain, Queue, SLOTS, mapped};
+use aya::include_bytes_aligned;
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
-use aya::{Ebpf, include_bytes_aligned};
 use sheaf_aggregate::Stats;
 use sheaf_stage::{Duration, Instant};
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ pub struct Merge {
 impl Merge {
     /// Loads the program and puts it on `interface` of this thread's network namespace.
     pub fn attach(interface: &str, config: MergeConfig) -> Result<Merge, Error> {
-        let mut ebpf = Ebpf::load(OBJECT)?;
+        let mut ebpf = attach::open(OBJECT)?;
         let mut map = |name| ebpf.take_map(name).ok_or(Error::Missing(name));
         let mut settings: Array<_, Plain<MergeConfig>> = map("merge_config")?.try_into()?;
         settings.set(0, Plain(config), 0)?;

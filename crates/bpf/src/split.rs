@@ -7,11 +7,11 @@
 //! of the old one, and it takes that place in one step of the kernel. So every packet meets exactly
 //! one splitter, and whatever fails leaves the old one at work.
 
-use crate::Error;
 use crate::layout::{Plain, SplitConfig, mapped};
+use crate::{Error, attach};
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, TcAttachType};
-use aya::programs::{Link, ProgramInfo, SchedClassifier, loaded_programs};
+use aya::programs::{Link, ProgramError, ProgramInfo, SchedClassifier, loaded_programs};
 use aya::{Ebpf, include_bytes_aligned};
 use nix::ifaddrs::getifaddrs;
 use nix::libc;
@@ -71,7 +71,12 @@ impl Split {
     pub fn attach(interface: &str, ifindex: u32, senders: &Senders) -> Result<Split, Error> {
         let mut loaded = Split::load(senders)?;
         let tag = loaded.program()?.info()?.tag();
-        if let Some(info) = at_work(ifindex)?
+        let old = match at_work(ifindex) {
+            // Which program it is cannot be seen; the new one takes its place without loss.
+            Err(Error::Hidden) => None,
+            old => old?,
+        };
+        if let Some(info) = old
             && info.tag() == tag
         {
             let mut old = Split::from_program(&info)?;
@@ -85,7 +90,7 @@ impl Split {
 
     /// Loads a splitter for `senders`.
     pub fn load(senders: &Senders) -> Result<Loaded, Error> {
-        let mut ebpf = Ebpf::load(OBJECT)?;
+        let mut ebpf = attach::open(OBJECT)?;
         let mut map = |name| ebpf.take_map(name).ok_or(Error::Missing(name));
         let mut split = Split {
             config: map("split_config")?.try_into()?,
@@ -217,7 +222,19 @@ impl Loaded {
 fn at_work(ifindex: u32) -> Result<Option<ProgramInfo>, Error> {
     let filters = attached(ifindex, Hook::Ingress, NAME)?;
     let Some(Attached { program, .. }) = filters.first() else { return Ok(None) };
-    Ok(loaded_programs().filter_map(Result::ok).find(|info| info.id() == *program))
+    for info in loaded_programs() {
+        match info {
+            Ok(info) if info.id() == *program => return Ok(Some(info)),
+            Err(ProgramError::SyscallError(call))
+                if call.io_error.raw_os_error() == Some(libc::EPERM) =>
+            {
+                return Err(Error::Hidden);
+            }
+            // Another program, or one that went in the meantime.
+            _ => {}
+        }
+    }
+    Ok(None)
 }
 
 fn link(interface: &str, filter: Attached) -> io::Result<SchedClassifierLink> {

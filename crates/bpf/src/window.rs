@@ -62,7 +62,7 @@ impl Window {
     /// Loads the programs without an interface, for packets that [`Window::run`] gives them; `link`
     /// is the length of their link header, 14 or 0.
     pub fn load(link: u32) -> Result<Window, Error> {
-        let mut ebpf = Ebpf::load(OBJECT)?;
+        let mut ebpf = attach::open(OBJECT)?;
         let array = |name| match ebpf.map(name) {
             Some(Map::Array(data)) => Ok(data),
             _ => Err(Error::Missing(name)),

@@ -1,13 +1,20 @@
 //! `sheaf lab`: plans, runs and reports.
 
+use crate::output;
 use clap::{Args, Subcommand, ValueEnum};
+use nix::sys::signal::{SigSet, Signal};
 use sheaf_lab::experiment::{self, Tools};
 use sheaf_lab::plan::{Changes, Plan};
+use sheaf_lab::progress::{Counts, Display, LINE_PERIOD, Progress};
 use sheaf_lab::report;
 use sheaf_lab::result::RunResult;
 use sheaf_lab::run::{self, Options};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Status of a process that a signal ended is this and the signal's number, as shells have it.
+const KILLED: i32 = 128;
 
 /// What `sheaf lab` does.
 #[derive(Debug, Subcommand)]
@@ -92,10 +99,11 @@ pub fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::List => {
             for plan in Plan::all() {
-                println!("{:<18} {}", plan.head().name, plan.head().title);
+                let head = plan.head();
+                output::print_line(format_args!("{:<18} {}", head.name, head.title))?;
             }
         }
-        Command::Show { plan } => print!("{}", Plan::find(&plan)?.to_toml()?),
+        Command::Show { plan } => output::print(Plan::find(&plan)?.to_toml()?)?,
         Command::Run(arguments) => run_plan(&arguments)?,
         Command::Points(arguments) => print_points(&arguments)?,
         Command::Gather { folders, out } => {
@@ -110,10 +118,11 @@ pub fn run(command: Command) -> anyhow::Result<()> {
 fn run_plan(arguments: &Run) -> anyhow::Result<()> {
     let plan = Plan::find(&arguments.plan)?;
     let options = arguments.options(&plan);
+    end_on_signals(arguments, &plan, &options)?;
     let tools = Tools { sheaf: std::env::current_exe()? };
     let result = run::run(&plan, arguments.engine.into(), &options, &tools)?;
     match &arguments.only {
-        Some(_) => print!("{}", report::table(&result)),
+        Some(_) => output::print(report::table(&result))?,
         None => write(&result, &arguments.folder(&plan))?,
     }
     Ok(())
@@ -140,9 +149,27 @@ fn print_points(arguments: &Run) -> anyhow::Result<()> {
     }
     let out = arguments.folder(&plan);
     common += &format!(" --out {}", quoted(&out.display().to_string()));
-    for spot in run::chosen(&changed, engine, &options)? {
-        println!("{common} --only {}", quoted(&spot.to_string()));
+    for sweep_point in run::chosen(&changed, engine, &options)? {
+        output::print_line(format_args!("{common} --only {}", quoted(&sweep_point.to_string())))?;
     }
+    Ok(())
+}
+
+/// Ends the process on SIGINT and SIGTERM, with a line that says how to go on. Points that are
+/// being measured are lost, because some take minutes. Call it before other threads begin.
+fn end_on_signals(arguments: &Run, plan: &Plan, options: &Options) -> anyhow::Result<()> {
+    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
+    signals.thread_block()?;
+    let (progress, folder) = (options.progress.clone(), arguments.folder(plan));
+    let command = if arguments.again { "the command without --again" } else { "the same command" };
+    std::thread::spawn(move || {
+        let Ok(signal) = signals.wait() else { return };
+        progress.interrupt(|Counts { done, all, .. }| {
+            let kept = format!("{done} of {all} points are kept in {}", folder.display());
+            output::warn(format_args!("sheaf: interrupted; {kept}; {command} goes on from there"));
+            std::process::exit(KILLED + signal as i32);
+        })
+    });
     Ok(())
 }
 
@@ -158,8 +185,8 @@ fn quoted(word: &str) -> String {
 /// Writes the result, and tells it.
 fn write(result: &RunResult, folder: &Path) -> anyhow::Result<()> {
     report::write(result, folder)?;
-    print!("{}", report::table(result));
-    println!("report: {}", folder.join("report.html").display());
+    output::print(report::table(result))?;
+    output::print_line(format_args!("report: {}", folder.join("report.html").display()))?;
     Ok(())
 }
 
@@ -171,6 +198,10 @@ impl Run {
     }
 
     fn options(&self, plan: &Plan) -> Options {
+        let display = match std::io::stderr().is_terminal() {
+            true => Display::Bar,
+            false => Display::Lines(LINE_PERIOD),
+        };
         Options {
             changes: Changes {
                 quick: self.quick,
@@ -181,7 +212,7 @@ impl Run {
             folder: Some(self.folder(plan)),
             again: self.again,
             only: self.only.clone(),
-            progress: std::io::stderr().is_terminal(),
+            progress: Arc::new(Progress::new(display)),
         }
     }
 }

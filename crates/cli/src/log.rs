@@ -37,7 +37,7 @@ struct Stderr;
 
 impl io::Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _ = io::stderr().write_all(bytes);
+        let _ = io::Write::write_all(&mut io::stderr(), bytes);
         Ok(bytes.len())
     }
 

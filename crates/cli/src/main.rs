@@ -1,15 +1,18 @@
 //! `sheaf`: makes weak links carry more.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod aggregate;
 mod change;
 mod completions;
 mod emulate;
+#[cfg(feature = "lab")]
 mod lab;
 mod log;
 mod metrics;
 mod reports;
+mod output;
 mod rule;
 mod run;
 mod show;
@@ -24,8 +27,15 @@ mod words;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
+use output::OutputError;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing::Level;
+
+/// Status of a command that did its work and could not print the result.
+const UNPRINTED: u8 = 1;
+/// Status of a command that could not do its work.
+const REFUSED: u8 = 2;
 
 /// Commands whose words are a grammar, as those of `ip` and `tc`, describe it themselves.
 const GRAMMAR: &str = "{about}{after-help}";
@@ -134,6 +144,7 @@ enum Command {
     #[cfg(feature = "top")]
     Top,
     /// Run experiments: published testbeds, real traffic, reports
+    #[cfg(feature = "lab")]
     #[command(subcommand)]
     Lab(lab::Command),
     /// Print the completions of a shell
@@ -199,6 +210,7 @@ fn main() -> ExitCode {
         Command::Metrics { words } => metrics::metrics(&words),
         #[cfg(feature = "top")]
         Command::Top => top::top(),
+        #[cfg(feature = "lab")]
         Command::Lab(command) => lab::run(command),
         Command::Completions { shell } => {
             sheaf_daemon::say(shell.script());
@@ -211,12 +223,20 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            verbose::print_reasons(&error);
-            eprintln!("sheaf: {error:#}");
-            ExitCode::from(2)
-        }
+        Err(error) => fail(&error),
     }
+}
+
+/// The exit status after `error`, which is printed in one line.
+fn fail(error: &anyhow::Error) -> ExitCode {
+    let unprinted = error.downcast_ref::<OutputError>();
+    if unprinted.is_some_and(OutputError::is_closed) {
+        // The reader had enough, and nothing went wrong: `sheaf show | head -1` succeeds.
+        return ExitCode::SUCCESS;
+    }
+    verbose::print_reasons(error);
+    output::warn(format_args!("sheaf: {error:#}"));
+    ExitCode::from(if unprinted.is_some() { UNPRINTED } else { REFUSED })
 }
 
 /// Help and version as they are; what is wrong in one line, as everywhere else, and with the place
@@ -224,8 +244,16 @@ fn main() -> ExitCode {
 fn refuse(error: &clap::Error) -> ExitCode {
     use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     let help = DisplayHelpOnMissingArgumentOrSubcommand;
-    if [DisplayHelp, DisplayVersion, help].contains(&error.kind()) {
+    if error.kind() == help {
         error.exit();
+    }
+    if [DisplayHelp, DisplayVersion].contains(&error.kind()) {
+        let text = error.render();
+        let printed = match std::io::stdout().is_terminal() {
+            true => output::print(text.ansi()),
+            false => output::print(text),
+        };
+        return printed.map_or_else(|error| fail(&error.into()), |()| ExitCode::SUCCESS);
     }
     let (said, mut command) = (error.to_string(), Arguments::command());
     let mut help = command.get_name().to_owned();
@@ -240,6 +268,6 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let cause = cause.strip_prefix("error: ").unwrap_or(&cause);
     let similar = said.lines().find_map(|line| line.trim().strip_prefix("tip: a similar "));
     let similar = similar.map_or_else(String::new, |hint| format!("; a similar {hint}"));
-    eprintln!("sheaf: {cause}{similar}; see `{help} --help`");
-    ExitCode::from(2)
+    output::warn(format_args!("sheaf: {cause}{similar}; see `{help} --help`"));
+    ExitCode::from(REFUSED)
 }

@@ -2,13 +2,13 @@
 //! flows whose windows are controlled.
 
 use crate::emulate;
+use crate::output;
 use crate::trunk::report as trunk;
 use crate::window;
 use anyhow::{Context, bail};
 use serde::de::DeserializeOwned;
 use sheaf_daemon::control::{self, Error, Kind, Request, ServiceName};
 use sheaf_daemon::report::Interface;
-use sheaf_daemon::say;
 use sheaf_netio::ip;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -55,7 +55,7 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
         support?;
     }
     if json {
-        say(&serde_json::to_string_pretty(&interfaces)?);
+        output::print_line(serde_json::to_string_pretty(&interfaces)?)?;
     } else if interfaces.is_empty() {
         bail!(
             "nothing aggregates or splits here, there is no trunk, no windows are controlled, and \
@@ -63,7 +63,7 @@ pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
              `sheaf emulate`"
         );
     } else {
-        interfaces.iter().for_each(|interface| say(&text(interface)));
+        output::print(interfaces.iter().map(text).collect::<String>())?;
     }
     Ok(())
 }

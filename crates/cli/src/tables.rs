@@ -116,8 +116,9 @@ mod tests {
                 let outline = grammar.outline();
                 for line in grammar.examples() {
                     let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-                    let found = grammar.next(&words);
-                    assert!(!found.is_empty(), "{} {line} is refused", outline.command);
+                    // Some need other words, too; then the walk has come to where these may stand.
+                    let good = !grammar.next(&words).is_empty() || grammar.check(&words).is_ok();
+                    assert!(good, "{} {line} is refused", outline.command);
                 }
             }
         }

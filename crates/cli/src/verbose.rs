@@ -17,6 +17,6 @@ pub fn print_reasons(error: &anyhow::Error) {
     }
     let cause = error.chain().find_map(|cause| cause.downcast_ref::<sheaf_bpf::Error>());
     if let Some(log) = cause.and_then(sheaf_bpf::Error::log) {
-        eprintln!("{}", log.trim_end());
+        crate::output::warn(log.trim_end());
     }
 }

@@ -485,6 +485,8 @@ fn a_shell_reaches_the_host_through_the_link_and_its_status_is_ours() {
     };
     assert_eq!(shell("delay 1ms", "exit 7").status.code(), Some(7));
     assert_eq!(shell("delay 1ms", "kill -9 $$").status.code(), Some(137));
+    let output = shell("delay 1ms", "echo of the command");
+    assert_eq!(output.stdout, b"of the command\n", "the standard output is the command's");
     let output = shell("delay 20ms", "ping -c 2 -i 0.2 -q $SHEAF_HOST");
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}");

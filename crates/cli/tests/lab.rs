@@ -71,11 +71,16 @@ fn on_real_interfaces_no_round_trip_is_early_and_a_download_arrives() {
 }
 
 #[test]
-fn an_interrupted_run_takes_its_emulator_with_it() {
+fn an_interrupted_run_takes_its_emulator_with_it_and_says_how_to_go_on() {
     let folder = Folder::new("lab-interrupted");
+    let plan =
+        format!("emulator-latency --engine netns --points 20 --duration 1 --out {}", folder.path());
+    let points = worked(lab(&format!("points {plan}")));
+    let only = points.lines().next().unwrap().rsplit(' ').next().unwrap();
+    worked(lab(&format!("run {plan} --only {only}")));
     let mut command = Command::new(SHEAF);
-    command.args(["lab", "run", "emulator-latency", "--engine", "netns", "--out"]);
-    let run = command.arg(&folder.0).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args(["lab", "run"]).args(plan.split(' '));
+    let run = command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut run = run.spawn().unwrap();
     let emulator = loop {
         assert!(run.try_wait().unwrap().is_none(), "it ended before its emulator was seen");
@@ -84,7 +89,15 @@ fn an_interrupted_run_takes_its_emulator_with_it() {
         }
     };
     kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).unwrap();
-    run.wait().unwrap();
+    let ended = run.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    let all = points.lines().count();
+    let kept = format!("sheaf: interrupted; 1 of {all} points are kept in {}; ", folder.path());
+    assert!(
+        said.starts_with(&kept) && said.ends_with("the same command goes on from there\n"),
+        "{said}"
+    );
     // Readable when it has ended; its parent's death killed it.
     let mut poll = [nix::poll::PollFd::new(emulator.as_fd(), nix::poll::PollFlags::POLLIN)];
     let ended = nix::poll::poll(&mut poll, nix::poll::PollTimeout::from(10_000u16)).unwrap();

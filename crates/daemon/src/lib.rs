@@ -10,7 +10,6 @@
 pub mod aggregate;
 pub mod control;
 pub mod emulate;
-pub mod prefix;
 pub mod reactor;
 pub mod report;
 pub mod run_directory;

@@ -8,68 +8,9 @@ use crate::packet::{Direction, Packet, Target};
 use crate::random::{Dice, Purpose, probability};
 use sheaf_wire::flow::mix;
 use sheaf_wire::ip::{Ip, Protocol};
-use std::net::IpAddr;
+use sheaf_wire::prefix::Prefix;
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 use std::sync::Arc;
-use thiserror::Error;
-
-/// Addresses that share their first bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefix {
-    address: IpAddr,
-    len: u8,
-}
-
-impl Prefix {
-    /// The first `len` bits of `address`: at most 32 or 128.
-    pub fn new(address: IpAddr, len: u8) -> Result<Self, PrefixError> {
-        match len <= if address.is_ipv4() { 32 } else { 128 } {
-            true => Ok(Prefix { address, len }),
-            false => Err(PrefixError::Length),
-        }
-    }
-
-    /// Whether `address`, 4 or 16 bytes, is one of them.
-    fn contains(self, address: &[u8]) -> bool {
-        let same = |own: &[u8]| {
-            let (bytes, bits) = (usize::from(self.len / 8), self.len % 8);
-            let rest = |b: &[u8]| bits == 0 || b[bytes] >> (8 - bits) == own[bytes] >> (8 - bits);
-            own.len() == address.len() && own[..bytes] == address[..bytes] && rest(address)
-        };
-        match self.address {
-            IpAddr::V4(own) => same(&own.octets()),
-            IpAddr::V6(own) => same(&own.octets()),
-        }
-    }
-}
-
-impl FromStr for Prefix {
-    type Err = PrefixError;
-
-    /// `192.0.2.0/24`, `2001:db8::/32`, or a single address.
-    fn from_str(text: &str) -> Result<Self, PrefixError> {
-        let (address, len) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
-        let address: IpAddr = address.parse().map_err(|_| PrefixError::Address)?;
-        let whole = if address.is_ipv4() { 32 } else { 128 };
-        let len = match len {
-            Some(len) => len.parse().map_err(|_| PrefixError::Length)?,
-            None => whole,
-        };
-        Prefix::new(address, len)
-    }
-}
-
-/// Error in the text of a prefix.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum PrefixError {
-    /// No IP address.
-    #[error("no IP address")]
-    Address,
-    /// No number of bits, or more than an address has.
-    #[error("no length of a prefix")]
-    Length,
-}
 
 /// One rule; every condition must hold. Packets that are not IP match only rules that ask nothing
 /// about IP.
@@ -159,11 +100,10 @@ impl Rule {
     }
 
     fn matches_ip(&self, view: &Ip<'_>) -> bool {
-        let (source, destination) = split(view);
         self.protocol.is_none_or(|protocol| protocol == view.protocol())
             && self.dscp.is_none_or(|dscp| dscp == view.dscp())
-            && self.source.is_none_or(|prefix| prefix.contains(source))
-            && self.destination.is_none_or(|prefix| prefix.contains(destination))
+            && self.source.is_none_or(|prefix| prefix.contains(&view.source()))
+            && self.destination.is_none_or(|prefix| prefix.contains(&view.destination()))
             && (!self.asks_about_ports()
                 || view.ports().is_some_and(|(source, destination)| {
                     self.source_ports.contains(&source)

@@ -57,7 +57,7 @@ pub mod units;
 
 pub use accounting::{Backlog, Event, Log, Stats};
 pub use cause::{Cause, Causes};
-pub use classify::{Action, Prefix, Rule};
+pub use classify::{Action, Rule};
 pub use config::{Delay, LinkConfig, Reorder, Slot, SlotWait};
 pub use distribution::{DistError, Distribution};
 pub use error::ConfigError;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use sheaf_emulator::{
     Action, Bits, Cause, Chance, Delay, Direction, Link, LinkConfig, Loss, Mask, Packet,
-    PipeConfig, Pipes, Prefix, Rule, Target,
+    PipeConfig, Pipes, Rule, Target,
 };
 use sheaf_stage::conformance::{self, Op};
 use sheaf_stage::{Bitrate, DropReason, Duration, Instant, Stage};
@@ -57,7 +57,7 @@ fn each_condition_of_a_rule_tells_packets_apart() {
     packet.bytes[1] = 46 << 2;
     packet.direction = Direction::In;
     packet.interface = 3;
-    let prefix = |text: &str| Some(text.parse::<Prefix>().unwrap());
+    let prefix = |text: &str| Some(sheaf_wire::prefix::parse(text).unwrap());
     let hit = [
         Rule::default(),
         Rule { protocol: Some(Protocol::UDP), ..Rule::default() },
@@ -107,7 +107,10 @@ fn udp6(source: u8, destination: u8, ports: (u16, u16)) -> Packet {
 #[test]
 fn rules_and_masks_know_ipv6() {
     let packet = udp6(1, 2, (4000, 53));
-    let source = |text: &str| Rule { source: Some(text.parse().unwrap()), ..Rule::default() };
+    let source = |text: &str| {
+        let prefix = sheaf_wire::prefix::parse(text).unwrap();
+        Rule { source: Some(prefix), ..Rule::default() }
+    };
     assert!(denies(source("2001:db8::/33"), &packet));
     assert!(denies(source("2001:db8::1"), &packet));
     assert!(!denies(source("2001:db8::2"), &packet));
@@ -124,10 +127,7 @@ fn rules_and_masks_know_ipv6() {
 }
 
 #[test]
-fn prefixes_and_rules_that_cannot_be_are_refused() {
-    for text in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/x"] {
-        assert!(text.parse::<Prefix>().is_err(), "{text}");
-    }
+fn rules_that_cannot_be_are_refused() {
     let mut pipes = Pipes::new(0, 1);
     assert!(pipes.set_rules(vec![Rule { action: through(&[0]), ..Rule::default() }]).is_err());
     assert!(pipes.set_rules(vec![Rule { probability: 2.0, ..Rule::default() }]).is_err());

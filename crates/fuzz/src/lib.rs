@@ -1,8 +1,8 @@
 //! Fuzzing in ordinary tests: damaged copies of a kept corpus.
 //!
 //! Principle: a round takes a file of the corpus and damages it a little — a bit, a byte, a cut, a
-//! piece repeated, a word that the format knows, the end of another file — so that most of it still
-//! gets past the first checks. The same seed gives the same rounds on every machine. A find goes into
+//! piece repeated, a word of the format, the end of another file — so that most of it still gets
+//! past the first checks. The same seed gives the same rounds on every machine. A find goes into
 //! the corpus as a file, and every run begins with the corpus itself.
 //!
 //! `SHEAF_FUZZ_ROUNDS` sets the number of rounds, `SHEAF_FUZZ_SEED` another beginning.
@@ -64,7 +64,7 @@ impl Fuzzer {
         &self.corpus
     }
 
-    /// How many rounds there shall be.
+    /// Number of rounds.
     pub fn rounds(&self) -> u64 {
         self.rounds
     }

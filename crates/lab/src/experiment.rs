@@ -1,17 +1,17 @@
-//! What every kind of experiment can do: name its points, measure one, say how it is shown.
+//! The contract of an experiment: list its points, measure one, describe how it is shown.
 //!
-//! The house around it does the rest, the same for all kinds: reads plans, runs points (in parallel
+//! The rest of the lab is the same for all kinds: it reads plans, runs points (in parallel
 //! under the virtual clock, one at a time in real time), keeps each finished point, joins them, and
-//! writes the report with the published figures beside ours.
+//! writes the report with the published figures beside the measured ones.
 
-use crate::measured::{Measured, Numbers, Row, Spot};
+use crate::fault::Fault;
+use crate::measured::{Measured, Numbers, Row, SweepPoint};
 use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 
-/// Where packets run.
+/// The stacks that packets pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
@@ -32,101 +32,51 @@ impl Engine {
 }
 
 /// A plan of one kind, ready to be run: seed, seconds and sweep are those of its
-/// [`Head`](crate::sheet::Head).
+/// [`Head`](crate::plan_file::Head).
 pub trait Experiment: Send + Sync {
-    /// Refuses what cannot be run, before anything starts.
+    /// Checks that the plan can be run, before anything starts.
     fn check(&self) -> Result<(), Fault>;
 
-    /// What this machine lacks for `engine`: tools, rights, kernel support.
+    /// Checks that this machine has what `engine` needs: tools, rights, kernel support.
     fn ready(&self, _engine: Engine, _tools: &Tools) -> anyhow::Result<()> {
         Ok(())
     }
 
     /// The independent points of the plan on `engine`, in the order in which they are shown.
-    fn points(&self, engine: Engine) -> Vec<Spot>;
+    fn points(&self, engine: Engine) -> Vec<SweepPoint>;
 
-    /// Measures one. On [`Engine::Virtual`] it is called from several threads at once; on
+    /// Measures one point. On [`Engine::Virtual`] it is called from several threads at once; on
     /// [`Engine::Netns`] never twice at a time.
-    fn measure(&self, spot: &Spot, engine: Engine, tools: &Tools) -> anyhow::Result<Measured>;
+    fn measure(
+        &self,
+        sweep_point: &SweepPoint,
+        engine: Engine,
+        tools: &Tools,
+    ) -> anyhow::Result<Measured>;
 
-    /// How the results are shown.
+    /// The form in which the results are shown.
     fn view(&self) -> View;
 
-    /// What all rows together say.
+    /// Draws the conclusion from all rows.
     fn conclude(&self, _rows: &[Row]) -> Conclusion {
         Conclusion::default()
     }
 }
 
-/// What an experiment may use.
+/// Programs that an experiment may start.
 #[derive(Clone, Debug)]
 pub struct Tools {
     /// The program `sheaf` itself, for `sheaf emulate`, `trunk` and `window` inside a namespace.
     pub sheaf: PathBuf,
 }
 
-/// What all rows together say.
+/// The conclusion from all rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conclusion {
     /// `scenario/treatment` → key → number.
     pub summary: BTreeMap<String, Numbers>,
-    /// The answer in one sentence.
+    /// The conclusion in one sentence.
     pub answer: String,
     /// A remark under a scenario's table, by scenario.
     pub remarks: BTreeMap<String, String>,
-}
-
-/// What is wrong with a plan, and where.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct Fault {
-    /// The array it is in (`scenario`, `treatment`, `published`); empty for the head.
-    pub table: &'static str,
-    /// The name in that array; the key in the head.
-    pub name: String,
-    /// What is wrong and the remedy, in one line.
-    pub message: String,
-}
-
-impl Fault {
-    /// A fault of scenario `name`.
-    pub fn scenario(name: &str, message: impl fmt::Display) -> Fault {
-        let message = format!("scenario {name}: {message:#}");
-        Fault { table: "scenario", name: name.to_owned(), message }
-    }
-
-    /// A fault of treatment `name`.
-    pub fn treatment(name: &str, message: impl fmt::Display) -> Fault {
-        let message = format!("treatment {name}: {message:#}");
-        Fault { table: "treatment", name: name.to_owned(), message }
-    }
-
-    /// A fault of the head's `key`.
-    pub fn head(key: &str, message: impl fmt::Display) -> Fault {
-        Fault { table: "", name: key.to_owned(), message: format!("{message:#}") }
-    }
-
-    /// Its line in the plan `text`, from 1 on.
-    pub fn line(&self, text: &str) -> usize {
-        let mut table = "";
-        for (number, line) in (1..).zip(text.lines()) {
-            let line = line.trim();
-            if let Some(name) = line.strip_prefix("[[").and_then(|rest| rest.strip_suffix("]]")) {
-                table = name;
-            }
-            let Some((key, value)) = line.split_once('=') else { continue };
-            let (key, value) = (key.trim(), value.trim());
-            let found = match self.table {
-                "" => key == self.name,
-                wanted => {
-                    let names = ["name", "label"].contains(&key);
-                    table == wanted && names && value.trim_matches('"') == self.name
-                }
-            };
-            if found {
-                return number;
-            }
-        }
-        1
-    }
 }

@@ -1,4 +1,4 @@
-//! What is measured at one point of a plan, and the row it becomes in results.
+//! The measurement of one point of a plan, and the row that it becomes in results.
 
 use crate::view::Axis;
 use serde::{Deserialize, Serialize, Serializer};
@@ -10,29 +10,29 @@ pub type Numbers = BTreeMap<String, f64>;
 
 /// One point of a plan.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub struct Spot {
+pub struct SweepPoint {
     /// Name of the scenario.
     pub scenario: String,
     /// Name of the treatment.
     pub treatment: String,
-    /// Where in the sweep, in the unit of [`View::axis`](crate::view::View::axis).
+    /// Place in the sweep, in the unit of [`View::axis`](crate::view::View::axis).
     pub x: f64,
     /// Seconds of the testbed's time, for the progress bar.
     pub seconds: f64,
 }
 
-impl fmt::Display for Spot {
+impl fmt::Display for SweepPoint {
     /// As `--only` takes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.scenario, self.treatment, self.x)
     }
 }
 
-/// What was measured at one point.
+/// The measurement of one point.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Measured {
-    /// Numbers, by the keys of [`View::metrics`](crate::view::View::metrics). What is not finite
-    /// was not measured, and is left out of results.
+    /// Numbers, by the keys of [`View::metrics`](crate::view::View::metrics). A value that is not
+    /// finite was not measured, and is left out of results.
     pub metrics: Vec<(String, f64)>,
     /// Curves of this point alone: over time, or a distribution.
     pub series: Vec<Series>,
@@ -41,11 +41,11 @@ pub struct Measured {
 /// A curve.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Series {
-    /// What it shows; curves of one name share a chart.
+    /// Title of the curve; curves of one name share a chart.
     pub name: String,
-    /// Across.
+    /// Horizontal axis.
     pub x: Axis,
-    /// Upwards.
+    /// Vertical axis.
     pub y: Axis,
     /// In the order in which they are joined.
     pub points: Vec<(f64, f64)>,
@@ -58,22 +58,22 @@ pub struct Row {
     pub scenario: String,
     /// Treatment.
     pub treatment: String,
-    /// Where in the sweep.
+    /// Place in the sweep.
     #[serde(serialize_with = "number")]
     pub x: f64,
-    /// What was measured, by the keys of the view.
+    /// Measured numbers, by the keys of the view.
     #[serde(flatten, serialize_with = "numbers")]
     pub metrics: Numbers,
 }
 
 impl Row {
-    /// The row of what was measured at `spot`.
-    pub fn new(spot: &Spot, measured: &Measured) -> Row {
+    /// The row of a measurement at `sweep_point`.
+    pub fn new(sweep_point: &SweepPoint, measured: &Measured) -> Row {
         let finite = measured.metrics.iter().filter(|(_, value)| value.is_finite());
         Row {
-            scenario: spot.scenario.clone(),
-            treatment: spot.treatment.clone(),
-            x: spot.x,
+            scenario: sweep_point.scenario.clone(),
+            treatment: sweep_point.treatment.clone(),
+            x: sweep_point.x,
             metrics: finite.cloned().collect(),
         }
     }
@@ -137,10 +137,11 @@ mod tests {
 
     #[test]
     fn a_row_is_flat_in_json_counts_are_whole_and_it_reads_back() {
-        let spot = Spot { scenario: "s".into(), treatment: "t".into(), x: 4.0, seconds: 1.0 };
+        let sweep_point =
+            SweepPoint { scenario: "s".into(), treatment: "t".into(), x: 4.0, seconds: 1.0 };
         let metrics =
             vec![("kau".to_owned(), 3.0), ("loss".to_owned(), 0.5), ("none".to_owned(), f64::NAN)];
-        let row = Row::new(&spot, &Measured { metrics, series: Vec::new() });
+        let row = Row::new(&sweep_point, &Measured { metrics, series: Vec::new() });
         let json = serde_json::to_string(&row).unwrap();
         assert_eq!(json, r#"{"scenario":"s","treatment":"t","x":4,"kau":3,"loss":0.5}"#);
         assert_eq!(serde_json::from_str::<Row>(&json).unwrap(), row);

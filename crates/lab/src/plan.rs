@@ -1,13 +1,14 @@
 //! Plans: one TOML file per published experiment, read and checked before anything starts.
 //!
-//! A plan has a head (what it shows, how long, which seed), scenarios (testbeds and sweeps),
-//! treatments (what is switched on) and the published figures to print beside ours. What scenarios
-//! and treatments are made of depends on its `kind`. Everything that is wrong with it is said in
+//! A plan has a head (purpose, duration, seed), scenarios (testbeds and sweeps),
+//! treatments (features that are compared) and published figures. The keys of scenarios
+//! and treatments depend on its `kind`. Every fault of a plan is reported in
 //! one line with file, line and remedy.
 
-use crate::experiment::{Engine, Experiment, Fault};
-use crate::measured::Spot;
-use crate::sheet::{Head, Kind};
+use crate::experiment::{Engine, Experiment};
+use crate::fault::{self, Fault};
+use crate::measured::SweepPoint;
+use crate::plan_file::{Head, Kind};
 use crate::{home, link, trunk, voip};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -29,6 +30,9 @@ const BUILTIN: [(&str, &str); 12] = [
     ("trunk-latency", include_str!("../../../plans/trunk-latency.toml")),
 ];
 
+/// Bound of the seconds of a point; more are a mistake, such as milliseconds.
+const LONGEST: f64 = 1e6;
+
 /// An experiment of any kind.
 #[derive(Clone, Debug)]
 pub enum Plan {
@@ -42,19 +46,19 @@ pub enum Plan {
     Trunk(trunk::Plan),
 }
 
-/// Evaluates the same expression on the sheet of whichever kind it is.
+/// Evaluates the same expression on the file of any kind.
 macro_rules! each {
-    ($plan:expr, $sheet:ident => $value:expr) => {
+    ($plan:expr, $file:ident => $value:expr) => {
         match $plan {
-            Plan::Voip($sheet) => $value,
-            Plan::Home($sheet) => $value,
-            Plan::Link($sheet) => $value,
-            Plan::Trunk($sheet) => $value,
+            Plan::Voip($file) => $value,
+            Plan::Home($file) => $value,
+            Plan::Link($file) => $value,
+            Plan::Trunk($file) => $value,
         }
     };
 }
 
-/// What a run changes of a plan.
+/// Changes of a plan for one run.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     /// Shorter points, as the plan's `[quick]` says.
@@ -90,7 +94,7 @@ impl Plan {
 
     /// Reads and checks a plan; `file` is named in errors.
     pub fn parse(text: &str, file: &str) -> anyhow::Result<Plan> {
-        /// The one key that says how to read the others.
+        /// The key that decides how the others are read.
         #[derive(Deserialize)]
         struct Probe {
             #[serde(default)]
@@ -102,36 +106,35 @@ impl Plan {
             Kind::Link => Plan::Link(read(text, file)?),
             Kind::Trunk => Plan::Trunk(read(text, file)?),
         };
-        let faulty =
-            |fault: Fault| anyhow::anyhow!("{file}:{}: {}", fault.line(text), fault.message);
+        let faulty = |fault: Fault| anyhow::anyhow!("{file}:{}: {fault}", fault.line(text));
         plan.check().map_err(faulty)?;
         Ok(plan)
     }
 
     /// The plan as TOML.
     pub fn to_toml(&self) -> anyhow::Result<String> {
-        Ok(each!(self, sheet => toml::to_string(sheet))?)
+        Ok(each!(self, file => toml::to_string(file))?)
     }
 
-    /// What all kinds have.
+    /// The keys that all kinds have.
     pub fn head(&self) -> &Head {
-        each!(self, sheet => &sheet.head)
+        each!(self, file => &file.head)
     }
 
     /// The same, to change it.
     fn head_mut(&mut self) -> &mut Head {
-        each!(self, sheet => &mut sheet.head)
+        each!(self, file => &mut file.head)
     }
 
-    /// What its kind can do.
+    /// The experiment of its kind.
     pub fn experiment(&self) -> &dyn Experiment {
-        each!(self, sheet => sheet)
+        each!(self, file => file)
     }
 
     /// The plan as it is run on `engine` with `changes`.
     ///
     /// # Errors
-    /// When the changed plan cannot be run.
+    /// Fails when the changed plan cannot be run.
     pub fn changed(&self, engine: Engine, changes: &Changes) -> anyhow::Result<Plan> {
         let mut plan = self.clone();
         let head = plan.head_mut();
@@ -153,21 +156,26 @@ impl Plan {
 
     fn check(&self) -> Result<(), Fault> {
         let head = self.head();
-        for (key, seconds, least) in [
-            ("duration", head.duration, f64::MIN_POSITIVE),
-            ("netns_duration", head.quick.netns_duration, f64::MIN_POSITIVE),
-            ("virtual_duration", head.quick.virtual_duration, f64::MIN_POSITIVE),
-            ("warm_up", head.warm_up, 0.0),
-        ] {
-            if !(seconds >= least && seconds < 1e6) {
-                let message = format!("{key} = {seconds} is no time; give seconds above zero");
-                return Err(Fault::head(key, message));
-            }
+        let (some, quick) = (f64::MIN_POSITIVE, &head.quick);
+        let in_head = [("duration", head.duration, some), ("warm_up", head.warm_up, 0.0)];
+        let in_quick = [
+            ("netns_duration", quick.netns_duration, some),
+            ("virtual_duration", quick.virtual_duration, some),
+        ];
+        let wrong = |(key, seconds, least): &(&str, f64, f64)| {
+            let message = format!("{key} = {seconds} is not a time; give seconds above zero");
+            (!(*seconds >= *least && *seconds < LONGEST)).then_some(message)
+        };
+        for one in in_head {
+            wrong(&one).map_or(Ok(()), |message| Err(Fault::head(one.0, message)))?;
+        }
+        for one in in_quick {
+            wrong(&one).map_or(Ok(()), |message| Err(Fault::quick(one.0, message)))?;
         }
         let points = head.points.iter().chain([&head.quick.points]).flatten();
         if let Some(wrong) = points.into_iter().find(|x| !x.is_finite() || **x < 0.0) {
-            let message = format!("{wrong} is no point of a sweep; give numbers from zero up");
-            return Err(Fault::head("points", message));
+            let message = format!("{wrong} is not a point of a sweep; give numbers from zero up");
+            return Err(Fault::quick("points", message));
         }
         self.experiment().check()?;
         let view = self.experiment().view();
@@ -176,19 +184,19 @@ impl Plan {
             if let Some(key) = unknown {
                 let known: Vec<_> = view.metrics.iter().map(|metric| metric.key.as_str()).collect();
                 let message = format!("no metric {key:?}; there are {}", known.join(", "));
-                let name = published.label.clone();
-                return Err(Fault { table: "published", name, message });
+                return Err(Fault::published(&published.label, message).at("points"));
             }
         }
         Ok(())
     }
 
-    /// Everything that decides what `spot` comes to, save engine and version: what a kept result
-    /// is found by. Other points of the sweep and what is only shown are not part of it.
-    pub fn recipe(&self, spot: &Spot) -> serde_json::Value {
-        let sheet = each!(self, sheet => serde_json::to_value(sheet)).expect("plans are plain");
+    /// Everything that decides the outcome of `sweep_point`, without engine and version: what a
+    /// kept result is found by. Other points of the sweep and what is only shown are not part of
+    /// it.
+    pub fn recipe(&self, sweep_point: &SweepPoint) -> serde_json::Value {
+        let file = each!(self, file => serde_json::to_value(file)).expect("plans are plain");
         let named = |table: &str, name: &str| {
-            let found = sheet[table].as_array().into_iter().flatten();
+            let found = file[table].as_array().into_iter().flatten();
             let mut found = found.filter(|one| one["name"] == name).cloned();
             let mut one = found.next().unwrap_or_default();
             if let Some(fields) = one.as_object_mut() {
@@ -198,21 +206,20 @@ impl Plan {
             one
         };
         serde_json::json!({
-            "kind": sheet["kind"],
-            "seed": sheet["seed"],
-            "duration": sheet["duration"],
-            "warm_up": sheet["warm_up"],
-            "scenario": named("scenario", &spot.scenario),
-            "treatment": named("treatment", &spot.treatment),
-            "x": spot.x,
+            "kind": file["kind"],
+            "seed": file["seed"],
+            "duration": file["duration"],
+            "warm_up": file["warm_up"],
+            "scenario": named("scenario", &sweep_point.scenario),
+            "treatment": named("treatment", &sweep_point.treatment),
+            "x": sweep_point.x,
         })
     }
 }
 
 fn read<T: DeserializeOwned>(text: &str, file: &str) -> anyhow::Result<T> {
     toml::from_str(text).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start);
-        let line = 1 + text[..at.min(text.len())].matches('\n').count();
+        let line = fault::line(text, error.span().unwrap_or_default());
         let message = error.message().replace('\n', " ");
         anyhow::anyhow!("{file}:{line}: {message}; correct or remove it")
     })
@@ -253,6 +260,9 @@ mod tests {
         assert!(kind.starts_with("my.toml:1:") && kind.contains("voip"), "{kind}");
         let node = broken("[\"A\", \"C\"]", "[\"A\", \"X\"]");
         assert!(node.starts_with("my.toml:17: scenario two-hop"), "{node}");
+        let line = BUILTIN[0].1.lines().position(|line| line == "flows = [").unwrap() + 1;
+        let flows = broken("flows = [", "flows = [0,");
+        assert!(flows.starts_with(&format!("my.toml:{line}: scenario two-hop: flows")), "{flows}");
         assert!(broken("rate = 2", "rate = 3").contains("scenario"));
         assert!(broken("min = 500", "min = 5000").contains("at most 1500"));
         assert!(broken("timeout = 5", "timeout = 1e300").contains("give milliseconds"));
@@ -265,8 +275,8 @@ mod tests {
     #[test]
     fn a_recipe_changes_with_what_is_run_and_not_with_what_else_is() {
         let plan = Plan::find("voip-two-hop").unwrap();
-        let spots = plan.experiment().points(Engine::Virtual);
-        let recipe = |plan: &Plan| plan.recipe(&spots[3]);
+        let sweep_points = plan.experiment().points(Engine::Virtual);
+        let recipe = |plan: &Plan| plan.recipe(&sweep_points[3]);
         let changes = Changes { points: Some(vec![1.0]), ..Changes::default() };
         let swept = plan.changed(Engine::Virtual, &changes).unwrap();
         assert_eq!(recipe(&plan), recipe(&swept));
@@ -276,8 +286,9 @@ mod tests {
         let forced = BUILTIN[0].1.replace("min = 500", "min = 400");
         let forced = Plan::parse(&forced, "forced").unwrap();
         let of = |plan: &Plan, name: &str| {
-            let spot = spots.iter().find(|spot| spot.treatment == name).unwrap();
-            plan.recipe(spot)
+            let sweep_point =
+                sweep_points.iter().find(|sweep_point| sweep_point.treatment == name).unwrap();
+            plan.recipe(sweep_point)
         };
         assert_eq!(of(&plan, "busy"), of(&forced, "busy"));
         assert_ne!(of(&plan, "forced"), of(&forced, "forced"));

@@ -1,8 +1,8 @@
-//! What a run of a plan came to: the form of result.json, the same for all kinds of plans.
+//! The result of a run: the form of result.json, the same for all kinds of plans.
 
 use crate::experiment::Engine;
 use crate::measured::{Numbers, Row, Series, key, number, numbers, scenarios, treatments};
-use crate::sheet::Published;
+use crate::plan_file::Published;
 use crate::view::View;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -12,22 +12,22 @@ use std::collections::BTreeMap;
 pub struct RunResult {
     /// Name of the plan.
     pub plan: String,
-    /// What it shows.
+    /// Purpose of the plan, in one sentence.
     pub title: String,
     /// The published work.
     pub source: String,
-    /// Where packets ran.
+    /// Stacks that packets passed.
     pub engine: Engine,
     /// Seed of all randomness.
     pub seed: u64,
     /// Seconds measured per point.
     #[serde(serialize_with = "number")]
     pub duration: f64,
-    /// What was run: this program, the kernel.
+    /// Versions of this program and of the kernel.
     pub versions: BTreeMap<String, String>,
     /// Processor and number of cores.
     pub machine: String,
-    /// The answer in one sentence.
+    /// The conclusion in one sentence.
     pub answer: String,
     /// One for each point and treatment.
     pub rows: Vec<Row>,
@@ -37,11 +37,11 @@ pub struct RunResult {
     /// point of the sweep.
     #[serde(serialize_with = "summary")]
     pub summary: BTreeMap<String, Numbers>,
-    /// A remark on a scenario, such as what arithmetic allows.
+    /// Remarks on scenarios, such as the limit by arithmetic.
     pub remarks: BTreeMap<String, String>,
     /// Figures of the source.
     pub published: Vec<Published>,
-    /// How it is shown.
+    /// The form in which it is shown.
     pub view: View,
 }
 
@@ -52,7 +52,7 @@ pub struct Curve {
     pub scenario: String,
     /// Treatment.
     pub treatment: String,
-    /// Where in the sweep.
+    /// Place in the sweep.
     #[serde(serialize_with = "number")]
     pub at: f64,
     /// The curve.

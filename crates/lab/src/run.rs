@@ -1,35 +1,36 @@
 //! Runs a plan: all its points on one of the two engines, and joins what was kept.
 
 use crate::experiment::{Engine, Tools};
-use crate::measured::{Row, Spot};
+use crate::measured::{Row, SweepPoint};
 use crate::plan::{Changes, Plan};
+use crate::progress::Progress;
 use crate::result::{Curve, RunResult};
 use crate::store::{self, Record, Store};
 use anyhow::{Context, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::ScopedJoinHandle;
 
-/// How a plan is run.
+/// Options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// What differs from the plan.
+    /// Changes of the plan.
     pub changes: Changes,
-    /// Where finished points are kept and looked for; `None` for nowhere.
+    /// Folder in which finished points are kept and looked for; `None` to keep none.
     pub folder: Option<PathBuf>,
     /// Measure points again that were kept.
     pub again: bool,
-    /// Only this point, written as [`Spot`] is shown.
+    /// Only this point, written as [`SweepPoint`] is shown.
     pub only: Option<String>,
-    /// Whether to draw a progress bar.
-    pub progress: bool,
+    /// Progress of the run, for those who watch or interrupt it.
+    pub progress: Arc<Progress>,
 }
 
 /// Runs `plan` on `engine`: under the virtual clock on all cores, in real time point by point.
 ///
 /// # Errors
-/// The first point that cannot be measured. Those that were are kept.
+/// Fails at the first point that cannot be measured. Finished points are kept.
 pub fn run(
     plan: &Plan,
     engine: Engine,
@@ -38,13 +39,13 @@ pub fn run(
 ) -> anyhow::Result<RunResult> {
     let plan = &plan.changed(engine, &options.changes)?;
     plan.experiment().ready(engine, tools)?;
-    let spots = chosen(plan, engine, options)?;
+    let sweep_points = chosen(plan, engine, options)?;
     let store = match &options.folder {
         Some(folder) => Some(Store::open(folder, plan)?),
         None => None,
     };
-    let (again, bar, kept) = (options.again, bar(options, &spots), AtomicUsize::new(0));
-    let work = Work { plan, engine, tools, store, again, bar, kept };
+    let (again, progress) = (options.again, &*options.progress);
+    let work = Work { plan, engine, tools, store, again, progress };
     let workers = match engine {
         Engine::Netns => 1,
         Engine::Virtual => std::thread::available_parallelism().map_or(1, usize::from),
@@ -54,19 +55,24 @@ pub fn run(
     let worker = || {
         while !failed.load(Ordering::Relaxed)
             && let place = next.fetch_add(1, Ordering::Relaxed)
-            && let Some(spot) = spots.get(place)
+            && let Some(sweep_point) = sweep_points.get(place)
         {
-            let record = work.point(spot).with_context(|| format!("at {spot}"));
+            let record = work.point(sweep_point).with_context(|| format!("at {sweep_point}"));
             failed.fetch_or(record.is_err(), Ordering::Relaxed);
             done.lock().expect("no worker panics holding it").push((place, record));
         }
     };
-    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(worker))));
-    work.bar.finish_and_clear();
-    let (kept, all) = (work.kept.into_inner(), spots.len());
-    if options.progress && kept > 0 {
-        eprintln!("{kept} of {all} points were measured before and kept; --again measures anew");
-    }
+    progress.begin(&sweep_points);
+    std::thread::scope(|scope| {
+        scope.spawn(|| progress.log_lines());
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        let joined: Vec<_> = workers.into_iter().map(ScopedJoinHandle::join).collect();
+        // Before a worker's panic goes on, or the log of lines would hold this scope open.
+        progress.end();
+        for panic in joined.into_iter().filter_map(Result::err) {
+            std::panic::resume_unwind(panic);
+        }
+    });
     let mut done = done.into_inner().expect("no worker panics holding it");
     done.sort_by_key(|(place, _)| *place);
     let records = done.into_iter().map(|(_, record)| record).collect::<anyhow::Result<Vec<_>>>()?;
@@ -76,20 +82,20 @@ pub fn run(
 /// The points that a run with `options` measures.
 ///
 /// # Errors
-/// When the one that it should be does not exist.
-pub fn chosen(plan: &Plan, engine: Engine, options: &Options) -> anyhow::Result<Vec<Spot>> {
-    let mut spots = plan.experiment().points(engine);
+/// Fails when the requested point does not exist.
+pub fn chosen(plan: &Plan, engine: Engine, options: &Options) -> anyhow::Result<Vec<SweepPoint>> {
+    let mut sweep_points = plan.experiment().points(engine);
     if let Some(only) = &options.only {
-        spots.retain(|spot| spot.to_string() == *only);
-        ensure!(!spots.is_empty(), "no point {only:?}; `sheaf lab points` prints all");
+        sweep_points.retain(|sweep_point| sweep_point.to_string() == *only);
+        ensure!(!sweep_points.is_empty(), "no point {only:?}; `sheaf lab points` prints all");
     }
-    Ok(spots)
+    Ok(sweep_points)
 }
 
 /// Joins the points of several folders, as different machines measured them.
 ///
 /// # Errors
-/// When a folder has none, or they belong to different runs.
+/// Fails when a folder has no points, or they belong to different runs.
 pub fn gather(folders: &[PathBuf]) -> anyhow::Result<RunResult> {
     let mut joined: Option<(Plan, Vec<Record>, &Path)> = None;
     for folder in folders {
@@ -106,7 +112,8 @@ pub fn gather(folders: &[PathBuf]) -> anyhow::Result<RunResult> {
                     .find(|one| same(one) != same(&all[0]) || one.duration != all[0].duration);
                 ensure!(
                     odd.is_none(),
-                    "{} and {} are of different plans, engines, seeds or durations; gather each apart",
+                    "{} and {} are of different plans, engines, seeds or durations; gather each \
+                     apart",
                     first.display(),
                     folder.display()
                 );
@@ -122,60 +129,53 @@ pub fn gather(folders: &[PathBuf]) -> anyhow::Result<RunResult> {
     let plan = plan.changed(engine, &changes)?;
     let order = plan.experiment().points(engine);
     let place = |record: &Record| {
-        let here = |spot: &Spot| {
-            (&spot.scenario, &spot.treatment) == (&record.spot.scenario, &record.spot.treatment)
+        let here = |sweep_point: &SweepPoint| {
+            (&sweep_point.scenario, &sweep_point.treatment)
+                == (&record.sweep_point.scenario, &record.sweep_point.treatment)
         };
         order.iter().position(here)
     };
     records.sort_by(|one, other| {
-        (place(one).cmp(&place(other))).then(one.spot.x.total_cmp(&other.spot.x))
+        (place(one).cmp(&place(other))).then(one.sweep_point.x.total_cmp(&other.sweep_point.x))
     });
     Ok(join(&plan, engine, &records))
 }
 
-/// What the workers share.
+/// State that the workers share.
 struct Work<'a> {
     plan: &'a Plan,
     engine: Engine,
     tools: &'a Tools,
     store: Option<Store>,
     again: bool,
-    bar: ProgressBar,
-    /// Points that were found.
-    kept: AtomicUsize,
+    progress: &'a Progress,
 }
 
 impl Work<'_> {
-    /// One point, measured or found.
-    fn point(&self, spot: &Spot) -> anyhow::Result<Record> {
+    /// Measures one point, or reads it from the store.
+    fn point(&self, sweep_point: &SweepPoint) -> anyhow::Result<Record> {
         if self.engine == Engine::Netns {
-            self.bar.set_message(spot.to_string());
-            self.bar.tick();
+            self.progress.measuring(sweep_point);
         }
-        let hash =
-            self.store.as_ref().map(|store| (store, store::hash(self.plan, spot, self.engine)));
+        let hash = self
+            .store
+            .as_ref()
+            .map(|store| (store, store::hash(self.plan, sweep_point, self.engine)));
         let kept = hash.as_ref().filter(|_| !self.again).and_then(|(store, hash)| store.get(hash));
-        let record = match kept {
-            Some(record) => {
-                self.kept.fetch_add(1, Ordering::Relaxed);
-                record
-            }
-            None => {
-                let record = self.measure(spot)?;
-                if let Some((store, hash)) = &hash {
-                    store.put(hash, &record)?;
-                }
-                record
-            }
-        };
-        self.bar.inc(millis(spot));
+        if let Some(record) = kept {
+            self.progress.found(sweep_point);
+            return Ok(record);
+        }
+        let record = self.measure(sweep_point)?;
+        let write = || hash.map_or(Ok(()), |(store, hash)| store.put(&hash, &record));
+        self.progress.keep(sweep_point, write)?;
         Ok(record)
     }
 
-    fn measure(&self, spot: &Spot) -> anyhow::Result<Record> {
+    fn measure(&self, sweep_point: &SweepPoint) -> anyhow::Result<Record> {
         let head = self.plan.head();
-        let mut measured = self.plan.experiment().measure(spot, self.engine, self.tools)?;
-        // JSON knows no infinity.
+        let mut measured = self.plan.experiment().measure(sweep_point, self.engine, self.tools)?;
+        // JSON has no infinity.
         measured.metrics.retain(|(_, value)| value.is_finite());
         for series in &mut measured.series {
             series.points.retain(|(x, y)| x.is_finite() && y.is_finite());
@@ -187,7 +187,7 @@ impl Work<'_> {
             duration: head.duration,
             versions: store::versions(),
             machine: store::machine(),
-            spot: spot.clone(),
+            sweep_point: sweep_point.clone(),
             measured,
         })
     }
@@ -196,12 +196,12 @@ impl Work<'_> {
 fn join(plan: &Plan, engine: Engine, records: &[Record]) -> RunResult {
     let (head, experiment) = (plan.head(), plan.experiment());
     let rows: Vec<_> =
-        records.iter().map(|record| Row::new(&record.spot, &record.measured)).collect();
+        records.iter().map(|record| Row::new(&record.sweep_point, &record.measured)).collect();
     let curves = records.iter().flat_map(|record| {
         record.measured.series.iter().map(|series| Curve {
-            scenario: record.spot.scenario.clone(),
-            treatment: record.spot.treatment.clone(),
-            at: record.spot.x,
+            scenario: record.sweep_point.scenario.clone(),
+            treatment: record.sweep_point.treatment.clone(),
+            at: record.sweep_point.x,
             series: series.clone(),
         })
     });
@@ -224,18 +224,4 @@ fn join(plan: &Plan, engine: Engine, records: &[Record]) -> RunResult {
         published: head.published.clone(),
         view: experiment.view(),
     }
-}
-
-fn millis(spot: &Spot) -> u64 {
-    (spot.seconds * 1e3) as u64
-}
-
-/// As long as all points take on the testbed's clock, so that long ones count for more.
-fn bar(options: &Options, spots: &[Spot]) -> ProgressBar {
-    if !options.progress {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:40} {percent} %, {eta} left {msg}")
-        .expect("the template is right");
-    ProgressBar::new(spots.iter().map(millis).sum()).with_style(style)
 }

@@ -6,7 +6,7 @@
 //! measures anew.
 
 use crate::experiment::Engine;
-use crate::measured::{Measured, Spot};
+use crate::measured::{Measured, SweepPoint};
 use crate::plan::Plan;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -16,24 +16,24 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// One point that was measured, and by what.
+/// One measured point, and the program that measured it.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Record {
     /// Name of the plan.
     pub plan: String,
-    /// Where packets ran.
+    /// Stacks that packets passed.
     pub engine: Engine,
     /// Seed of all randomness.
     pub seed: u64,
     /// Seconds measured.
     pub duration: f64,
-    /// This program, the kernel.
+    /// Versions of this program and of the kernel.
     pub versions: BTreeMap<String, String>,
     /// Processor and number of cores.
     pub machine: String,
-    /// Which point.
-    pub spot: Spot,
-    /// What came out.
+    /// The point.
+    pub sweep_point: SweepPoint,
+    /// The measurement.
     pub measured: Measured,
 }
 
@@ -47,7 +47,7 @@ impl Store {
     /// The store in `folder`, which is made where needed, for points of `plan`.
     ///
     /// # Errors
-    /// When the folder cannot be written.
+    /// Fails when the folder cannot be written.
     pub fn open(folder: &Path, plan: &Plan) -> anyhow::Result<Store> {
         let refused = || format!("cannot write to {}; give another --out", folder.display());
         std::fs::create_dir_all(folder.join("points")).with_context(refused)?;
@@ -60,7 +60,7 @@ impl Store {
         self.folder.join("points").join(format!("{hash}.json"))
     }
 
-    /// A point that was kept. A file that cannot be read or is not whole counts as none.
+    /// A point that was kept. A file that cannot be read or is not whole counts as missing.
     pub fn get(&self, hash: &str) -> Option<Record> {
         serde_json::from_slice(&std::fs::read(self.file(hash)).ok()?).ok()
     }
@@ -68,7 +68,7 @@ impl Store {
     /// Keeps a point.
     ///
     /// # Errors
-    /// When the folder cannot be written.
+    /// Fails when the folder cannot be written.
     pub fn put(&self, hash: &str, record: &Record) -> anyhow::Result<()> {
         let file = self.file(hash);
         let refused = || format!("cannot write {}; make room or give --out", file.display());
@@ -78,7 +78,7 @@ impl Store {
     /// The plan and all points of a folder.
     ///
     /// # Errors
-    /// When there are none, or one is not of this version.
+    /// Fails when there are no points, or a point is of another version.
     pub fn read(folder: &Path) -> anyhow::Result<(Plan, Vec<Record>)> {
         let none = || {
             format!("no points in {}; run `sheaf lab run … --out` there first", folder.display())
@@ -90,7 +90,8 @@ impl Store {
         for entry in std::fs::read_dir(folder.join("points")).with_context(none)? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "json") {
-                let other = || format!("{} is no point of this version; remove it", path.display());
+                let other =
+                    || format!("{} is not a point of this version; remove it", path.display());
                 let record = std::fs::read(&path).with_context(other)?;
                 records.push(serde_json::from_slice(&record).with_context(other)?);
             }
@@ -100,12 +101,12 @@ impl Store {
 }
 
 /// The name of a point's file.
-pub fn hash(plan: &Plan, spot: &Spot, engine: Engine) -> String {
-    let text = serde_json::json!([plan.recipe(spot), engine, program()]).to_string();
+pub fn hash(plan: &Plan, sweep_point: &SweepPoint, engine: Engine) -> String {
+    let text = serde_json::json!([plan.recipe(sweep_point), engine, program()]).to_string();
     hex(&Sha256::digest(text))
 }
 
-/// What was run: this program, the kernel.
+/// Versions of this program and of the kernel.
 pub fn versions() -> BTreeMap<String, String> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
     let mut versions = BTreeMap::from([
@@ -131,7 +132,7 @@ fn program() -> &'static str {
         let mut hash = Sha256::new();
         let read = std::fs::File::open("/proc/self/exe")
             .and_then(|mut file| io::copy(&mut file, &mut HashWriter(&mut hash)));
-        // Without its file the version has to do.
+        // Without its file, the version identifies the program.
         if read.is_err() {
             hash.update(env!("CARGO_PKG_VERSION"));
         }

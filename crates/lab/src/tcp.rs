@@ -1,4 +1,5 @@
-//! TCP under a virtual clock: a host as a pure machine on IP packets, with bulk senders or receivers.
+//! TCP under a virtual clock: a host as a pure machine on IP packets, with bulk senders or
+//! receivers.
 //!
 //! The stack is smoltcp's, with CUBIC (RFC 9438) and fast retransmit (RFC 5681). What differs from
 //! Linux: no selective acknowledgements (RFC 2018), so that each round trip repairs one loss; a
@@ -22,7 +23,7 @@ pub const FROM_PORT: u16 = 40_001;
 const MTU: usize = 1500;
 /// Bytes of each socket's buffers, as Linux lets them grow: no window limits what links carry.
 const BUFFER: usize = 4 << 20;
-/// Bytes of the buffers that nothing is put into.
+/// Bytes of the buffers that stay empty.
 const UNUSED: usize = 4096;
 
 /// A host with TCP connections on which it sends, or receives, as much as it can.
@@ -36,18 +37,18 @@ pub struct Host {
     due: Option<Instant>,
 }
 
-/// What one connection came to so far.
+/// Progress of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// Receiver: bytes that the application got, in order. Sender: bytes that were acknowledged.
     pub bytes: u64,
-    /// When the last of them came.
+    /// Arrival of the last of them.
     pub last: Option<Instant>,
     /// Sender: segments with data that were sent more than once.
     pub repeats: u64,
-    /// Sender: when the first of them was.
+    /// Sender: time of the first of them.
     pub first_repeat: Option<Instant>,
-    /// Sender: where the data sent so far ends, and where the acknowledged does.
+    /// Sender: ends of the data sent so far and of the data acknowledged, as sequence numbers.
     edges: Option<(u32, u32)>,
 }
 
@@ -69,7 +70,7 @@ impl Flow {
         }
     }
 
-    /// An acknowledgement came.
+    /// An acknowledgement arrived.
     fn acknowledged(&mut self, number: u32, now: Instant) {
         let Some((_, acknowledged)) = &mut self.edges else { return };
         if after(number, *acknowledged) {
@@ -131,7 +132,7 @@ impl Host {
         Host { interface, wire, sockets, handles, flows, sends, due: Some(Instant::ZERO) }
     }
 
-    /// A packet arrives. Drain the answers.
+    /// A packet arrives. Drain the host afterwards: it may have replies to send.
     pub fn enqueue(&mut self, packet: Vec<u8>, now: Instant) {
         if self.sends
             && let Some(seen) = seen(&packet, |segment| segment.dst_port())
@@ -158,8 +159,8 @@ impl Host {
         Some(packet)
     }
 
-    /// When [`Host::dequeue`] may next answer by the passing of time alone; later than the last
-    /// call.
+    /// Next time at which [`Host::dequeue`] may have a packet by the passing of time alone; later
+    /// than the last call.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.due
     }
@@ -178,17 +179,17 @@ impl Host {
         }
         let due = self.interface.poll_at(smol(now), &self.sockets);
         let due = due.map(|at| Instant::from_micros(at.total_micros().max(0) as u64));
-        // smoltcp counts microseconds: what is due in this one waits for the next.
+        // smoltcp counts microseconds: work that is due in this one waits for the next.
         self.due = due.map(|at| at.max(now + Duration::from_micros(1)));
     }
 
-    /// Fills or empties every socket; answers whether that moved anything.
+    /// Fills or empties every socket. Returns whether that moved any data.
     fn applications(&mut self, now: Instant) -> bool {
         let mut moved = false;
         for (handle, flow) in self.handles.iter().zip(&mut self.flows) {
             let socket = self.sockets.get_mut::<Socket>(*handle);
             if self.sends && socket.can_send() {
-                // What is in the buffer does not matter, only that it is full.
+                // The content of the buffer does not matter, only that it is full.
                 moved |= socket.send(|buffer| (buffer.len(), buffer.len())).unwrap_or(0) > 0;
             } else if !self.sends && socket.can_recv() {
                 let got = socket.recv(|buffer| (buffer.len(), buffer.len())).unwrap_or(0);
@@ -203,7 +204,7 @@ impl Host {
     }
 }
 
-/// What a segment says to its sender's books.
+/// The fields of a segment that its sender accounts for.
 struct Seen {
     flow: usize,
     sequence: u32,
@@ -227,12 +228,12 @@ fn smol(now: Instant) -> SmolInstant {
     SmolInstant::from_micros((now.as_nanos() / 1_000) as i64)
 }
 
-/// Packets that came and packets to send.
+/// Packets that arrived and packets to send.
 #[derive(Default)]
 struct Wire {
     incoming: VecDeque<Vec<u8>>,
     outgoing: VecDeque<Vec<u8>>,
-    /// Buffers of packets that were taken, for new ones.
+    /// Buffers of received packets, for new ones.
     spare: Vec<Vec<u8>>,
 }
 
@@ -263,7 +264,7 @@ impl Device for Wire {
     }
 }
 
-/// A packet that came.
+/// A packet that arrived.
 struct Received<'a> {
     packet: Vec<u8>,
     spare: &'a mut Vec<Vec<u8>>,
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_sender_knows_acknowledged_the_receiver_got_and_nothing_is_repeated_without_loss() {
+    fn acknowledged_bytes_were_received_and_nothing_is_repeated_without_loss() {
         let [sender, receiver] = transfer(2, |_| false);
         for (sent, got) in sender.flows().iter().zip(receiver.flows()) {
             assert!(got.bytes > 500_000, "{got:?}");

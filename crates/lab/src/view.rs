@@ -1,9 +1,10 @@
-//! How results are shown: axes, metrics and charts, the same for the terminal and the report.
+//! The form in which results are shown: axes, metrics and charts, the same for the terminal and the
+//! report.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How results are shown.
+/// The form in which the results of a plan are shown.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct View {
     /// The sweep.
@@ -12,10 +13,11 @@ pub struct View {
     pub metrics: Vec<Metric>,
     /// Metrics over the sweep. The terminal shows these metrics.
     pub charts: Vec<Chart>,
-    /// The columns of the summary, by the keys of [`Conclusion::summary`](crate::experiment::Conclusion::summary); none for a table of
-    /// points in its place.
+    /// The columns of the summary, by the keys of
+    /// [`Conclusion::summary`](crate::experiment::Conclusion::summary); none for a table of points
+    /// in its place.
     pub summary: Vec<Metric>,
-    /// How rows come to be and how to read them, under the report.
+    /// Explanation of the rows, printed under the report.
     pub notes: String,
 }
 
@@ -31,7 +33,7 @@ impl View {
 pub struct Metric {
     /// Its name in JSON, CSV and plans.
     pub key: String,
-    /// In words.
+    /// Its label for people.
     pub label: String,
     /// Its unit; empty for counts.
     pub unit: String,
@@ -52,7 +54,7 @@ impl Metric {
 /// A metric over the sweep.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Chart {
-    /// Above it.
+    /// Title above the chart.
     pub title: String,
     /// Key of the metric.
     pub metric: String,
@@ -60,9 +62,9 @@ pub struct Chart {
     pub log: bool,
     /// Values above are cut off, so that an overload does not flatten the rest.
     pub most: Option<f64>,
-    /// Values below are drawn here.
+    /// Values below are drawn at this one.
     pub least: Option<f64>,
-    /// Lines across, such as limits.
+    /// Horizontal lines, such as limits.
     pub marks: Vec<Mark>,
 }
 
@@ -77,7 +79,7 @@ impl Chart {
         Chart { most: Some(most), ..self }
     }
 
-    /// The same, with what is below `least` drawn there.
+    /// The same, with values below `least` drawn at `least`.
     pub fn down_to(self, least: f64) -> Chart {
         Chart { least: Some(least), ..self }
     }
@@ -87,7 +89,7 @@ impl Chart {
         Chart { log: true, ..self }
     }
 
-    /// The same with a line across, in one scenario or in all.
+    /// The same with a horizontal line, in one scenario or in all.
     pub fn mark(mut self, scenario: Option<&str>, label: &str, value: f64) -> Chart {
         let scenario = scenario.map(str::to_owned);
         self.marks.push(Mark { scenario, label: label.to_owned(), value });
@@ -95,21 +97,21 @@ impl Chart {
     }
 }
 
-/// A line across a chart.
+/// A horizontal line in a chart.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Mark {
     /// The scenario it belongs to; `None` for all.
     pub scenario: Option<String>,
     /// Its name.
     pub label: String,
-    /// Its place.
+    /// Value at which the line lies.
     pub value: f64,
 }
 
-/// What an axis shows.
+/// An axis of a chart.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Axis {
-    /// In words.
+    /// Its label for people.
     pub label: String,
     /// Its unit; empty for counts.
     pub unit: String,

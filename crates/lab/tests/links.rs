@@ -63,15 +63,15 @@ fn a_plan_that_no_link_can_have_is_refused_with_its_line() {
         assert!(plan.contains(from), "{from}");
         Plan::parse(&plan.replacen(from, to, 1), "my.toml").unwrap_err().to_string()
     };
-    let line = 1 + plan.lines().position(|line| line == "name = \"10-mbit\"").unwrap();
+    let line = 1 + plan.lines().position(|line| line == "rate = 10.0").unwrap();
     let rate = broken("rate = 10.0", "rate = -10.0");
     assert!(rate.starts_with(&format!("my.toml:{line}: scenario 10-mbit: rate")), "{rate}");
     let test = broken("test = \"udp\"", "test = \"upd\"");
     assert!(test.contains("unknown variant `upd`") && test.contains("`udp`"), "{test}");
     for huge in ["rate = 1e300", "rate = nan", "rate = 10.0\nlimit = 0"] {
-        let told = broken("rate = 10.0", huge);
-        let at = told.starts_with("my.toml:") && told.contains("scenario 10-mbit");
-        assert!(at, "{huge}: {told}");
+        let message = broken("rate = 10.0", huge);
+        let at = message.starts_with("my.toml:") && message.contains("scenario 10-mbit");
+        assert!(at, "{huge}: {message}");
     }
     let points = broken("points = [0.0", "points = [1e300");
     assert!(points.contains("no round-trip time"), "{points}");

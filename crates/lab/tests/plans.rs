@@ -5,7 +5,7 @@ mod runs;
 
 use runs::{run, virtual_run};
 use sheaf_lab::experiment::{Engine, Experiment, Tools};
-use sheaf_lab::measured::{Row, Spot};
+use sheaf_lab::measured::{Row, SweepPoint};
 use sheaf_lab::plan::Plan;
 use sheaf_lab::result::RunResult;
 use sheaf_medium::{Config, Phy, air_time};
@@ -87,12 +87,12 @@ fn medians<const N: usize>(
     };
     plan.head.duration = duration;
     let (scenario, treatment) = ("two-hop".to_owned(), treatment.to_owned());
-    let spot = Spot { scenario, treatment, x: f64::from(flows), seconds: duration };
+    let sweep_point = SweepPoint { scenario, treatment, x: f64::from(flows), seconds: duration };
     let rows: Vec<_> = (0..seeds)
         .map(|seed| {
             plan.head.seed = 1000 * seed + 1;
             let tools = Tools { sheaf: "sheaf".into() };
-            plan.measure(&spot, Engine::Virtual, &tools).unwrap().metrics
+            plan.measure(&sweep_point, Engine::Virtual, &tools).unwrap().metrics
         })
         .collect();
     keys.map(|key| {
@@ -103,7 +103,7 @@ fn medians<const N: usize>(
     })
 }
 
-/// What a frame of 1500 bytes takes in `voip-two-hop`, in ms.
+/// Air time of a frame of 1500 bytes in `voip-two-hop`, in ms.
 fn full_frame() -> f64 {
     let rate = Bitrate::from_mbps(2);
     let config = Config::new(Phy::Dsss { short_preamble: false }, 4, rate);

@@ -38,7 +38,7 @@ fn run(folder: &Path, only: Option<&str>, again: bool) -> RunResult {
         folder: Some(folder.to_owned()),
         only: only.map(str::to_owned),
         again,
-        progress: false,
+        ..Options::default()
     };
     let tools = Tools { sheaf: "sheaf".into() };
     run::run(&Plan::find("voip-two-hop").unwrap(), Engine::Virtual, &options, &tools).unwrap()
@@ -88,6 +88,9 @@ fn a_report_is_written_and_read_and_needs_nothing_but_its_result() {
     let page = std::fs::read_to_string(folder.0.join("report.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("KAU without (published)"));
     assert!(page.contains("mean one-way delay (ms)"), "axes have units");
+    let tables = page.matches("<table").count();
+    let framed = page.matches("<div class=\"scroll\"><table").count();
+    assert_eq!((tables, framed), (2, 2), "a wide table must not widen the page");
     assert!(!page.contains("http://www.w3.org/1999/xlink") && !page.contains("<script"));
     let rows = std::fs::read_to_string(folder.0.join("rows.csv")).unwrap();
     assert!(rows.starts_with("scenario,treatment,x,flows,kau,"), "{rows}");

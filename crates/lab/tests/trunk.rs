@@ -18,7 +18,7 @@ fn number(result: &RunResult, treatment: &str, x: f64, key: &str) -> f64 {
     row.and_then(|row| row.get(key)).unwrap_or_else(|| panic!("no {key} of {treatment} at {x}"))
 }
 
-/// What a treatment carries of the sum of its links.
+/// Share of the sum of its links that a treatment carries.
 fn share(result: &RunResult, treatment: &str, x: f64) -> f64 {
     number(result, treatment, x, "throughput") / number(result, "sum", x, "throughput")
 }

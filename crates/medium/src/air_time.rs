@@ -1,4 +1,4 @@
-//! What one frame costs on the air, by arithmetic (the "air-time arithmetic" of the plans).
+//! Air time of one frame, by arithmetic (the "air-time arithmetic" of the plans).
 
 use crate::config::Config;
 use crate::phy::{ACK_BYTES, DATA_OVERHEAD};
@@ -14,8 +14,8 @@ pub fn ack(config: &Config, rate: Bitrate) -> Duration {
     config.phy.frame_time(config.response_rate(rate), ACK_BYTES)
 }
 
-/// What a lone saturated station takes per IP packet of `bytes`: DIFS, the mean back-off of half
-/// the smallest contention window, the frame, SIFS and the acknowledgement.
+/// Time that a lone saturated station takes for an IP packet of `bytes`: DIFS, the mean back-off of
+/// half the smallest contention window, the frame, SIFS and the acknowledgement.
 pub fn exchange(config: &Config, rate: Bitrate, bytes: u32) -> Duration {
     let phy = config.phy;
     let back_off = phy.slot() * phy.cw_min() / 2;

@@ -1,4 +1,4 @@
-//! Radios, and who hears whom.
+//! Radios, and the reception among them.
 
 use crate::phy::Phy;
 use sheaf_stage::Bitrate;
@@ -20,11 +20,11 @@ pub struct Config {
     pub retry_limit: u32,
     /// Largest contention window, in slots; 1023.
     pub cw_max: u32,
-    /// A signal this many dB above all others is read through them; `None` for no capture.
+    /// A signal this many dB above all others is received despite them; `None` for no capture.
     pub capture: Option<f32>,
     /// The radios; [`RadioId`](crate::RadioId) is the index.
     pub radios: Vec<Radio>,
-    /// Who hears whom.
+    /// The pairs of radios that hear each other.
     pub hearing: Hearing,
 }
 
@@ -41,7 +41,7 @@ pub struct Radio {
     pub position: (f64, f64),
 }
 
-/// How one radio hears another.
+/// The reception of one radio by another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     /// Frames can be read.
@@ -61,7 +61,7 @@ impl Link {
     pub const NONE: Link = Link { receive: false, sense: false, ber: 0.0, level: f32::MIN };
 }
 
-/// Who hears whom, for radios on the same channel.
+/// The reception among radios on the same channel.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hearing {
     /// Everyone hears everyone, without errors.
@@ -101,7 +101,7 @@ impl Config {
         basic.iter().copied().rfind(|basic| *basic <= rate).unwrap_or(basic[0])
     }
 
-    /// Whether the medium can exist.
+    /// Checks that the medium can exist.
     pub fn check(&self) -> Result<(), ConfigError> {
         let radios = self.radios.len();
         if radios == 0 || radios > MAX_RADIOS {
@@ -142,7 +142,7 @@ impl Config {
         }
     }
 
-    /// How radio `to` hears radio `from`.
+    /// The reception of radio `from` by radio `to`.
     pub(crate) fn link(&self, from: usize, to: usize) -> Link {
         let (a, b) = (&self.radios[from], &self.radios[to]);
         if from == to || a.channel != b.channel {
@@ -172,7 +172,7 @@ pub enum ConfigError {
     /// No radio, or too many.
     #[error("{radios} radios; give 1 to {MAX_RADIOS}")]
     Radios {
-        /// How many were asked for.
+        /// Number that was asked for.
         radios: usize,
     },
     /// Not a rate of the physical layer.
@@ -198,7 +198,7 @@ pub enum ConfigError {
     /// A hearing table that is not square.
     #[error("the hearing table is not {radios} rows of {radios}")]
     Table {
-        /// How many radios there are.
+        /// Number of radios.
         radios: usize,
     },
     /// A bit error rate outside 0..1.

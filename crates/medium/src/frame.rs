@@ -1,4 +1,4 @@
-//! Frames, who hears them, and what became of them.
+//! Frames, their receivers, and their outcome.
 
 use crate::config::MAX_RADIOS;
 use sheaf_stage::{DropReason, Duration, Instant};
@@ -7,7 +7,7 @@ use sheaf_stage::{DropReason, Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RadioId(pub u32);
 
-/// Where a frame goes.
+/// The destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
     /// One radio, which acknowledges.
@@ -19,13 +19,13 @@ pub enum To {
 /// A frame to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<P> {
-    /// Whose transmit queue it enters.
+    /// Radio whose transmit queue it enters.
     pub from: RadioId,
-    /// Where it goes.
+    /// Destination.
     pub to: To,
     /// Bytes of the IP packet in it.
     pub bytes: u32,
-    /// What it carries.
+    /// Content.
     pub payload: P,
 }
 
@@ -59,13 +59,13 @@ impl Receivers {
 pub struct Transmission<P> {
     /// The frame.
     pub frame: Frame<P>,
-    /// Who received it.
+    /// Radios that received it.
     pub receivers: Receivers,
-    /// Whether anyone it was meant for did, or why not.
+    /// Success when a radio that it was meant for received it, or the reason why none did.
     pub result: Result<(), DropReason>,
-    /// When its first attempt began.
+    /// Start of its first attempt.
     pub started: Instant,
-    /// When the radio was done with it, acknowledgement included.
+    /// Time at which the radio was done with it, acknowledgement included.
     pub ended: Instant,
     /// Attempts beyond the first.
     pub retries: u32,

@@ -5,10 +5,10 @@
 //! packets behind TAP interfaces and to simulated ones under a virtual clock; it is one engine.
 //!
 //! * [`phy`]: DSSS/CCK, ERP-OFDM and OFDM timing;
-//! * [`air_time`]: what one frame costs on the air, by arithmetic;
-//! * [`config`]: radios, and who hears whom;
-//! * [`path_loss`]: which rate is still read how far away;
-//! * [`frame`]: frames, who hears them, and what became of them;
+//! * [`air_time`]: air time of one frame, by arithmetic;
+//! * [`config`]: radios, and the reception among them;
+//! * [`path_loss`]: the range of each rate;
+//! * [`frame`]: frames, their receivers, and their outcome;
 //! * [`medium`]: the stage, [`Medium`];
 //! * [`station`]: one station's contention state.
 //!

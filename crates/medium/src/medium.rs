@@ -22,7 +22,7 @@ use sheaf_stage::{Bitrate, Counters, DropReason, Duration, Instant, Stage};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// What is on the air.
+/// A transmission on the air.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Data,
@@ -39,16 +39,16 @@ struct OnAir {
     kind: Kind,
     /// Bytes of the MAC frame, for bit errors.
     bytes: u32,
-    /// For how long it reserves the channel after its end.
+    /// Time for which it reserves the channel after its end.
     reserves: Duration,
     /// Rate of the data frame of this exchange.
     rate: Bitrate,
-    /// Those that sensed its beginning, and so its end, whatever has moved since.
+    /// Radios that sensed its beginning, and so its end, even if they have moved since.
     sensed_by: Receivers,
 }
 
-/// Order of events at the same instant: what ends, ends before something begins, and what begins
-/// begins together.
+/// Order of events at the same instant: transmissions end before others begin, and those that begin
+/// begin together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     End { on_air: u32 },
@@ -68,7 +68,7 @@ pub struct Medium<P> {
     config: Config,
     phy: Phy,
     links: Vec<Vec<Link>>,
-    /// For each radio those that sense it.
+    /// For each radio, the radios that sense it.
     sensed_by: Vec<Receivers>,
     stations: Vec<Station>,
     queues: Vec<VecDeque<Entry<P>>>,
@@ -122,7 +122,8 @@ impl<P: Clone> Medium<P> {
         Ok(medium)
     }
 
-    /// Changes who hears whom (ranges, bit error rates), for transmissions that begin after `now`.
+    /// Changes the reception among radios (ranges, bit error rates), for transmissions that begin
+    /// after `now`.
     pub fn set_hearing(&mut self, hearing: Hearing, now: Instant) -> Result<(), ConfigError> {
         self.advance(now);
         let changed = Config { hearing, ..self.config.clone() };
@@ -175,7 +176,7 @@ impl<P: Clone> Medium<P> {
         self.stats[radio.0 as usize]
     }
 
-    /// How many radios there are.
+    /// Number of radios.
     pub fn radios(&self) -> usize {
         self.stations.len()
     }
@@ -312,8 +313,8 @@ impl<P: Clone> Medium<P> {
         }
     }
 
-    /// Puts one frame on the air: everyone who senses it freezes, and reads it or loses what it
-    /// was reading.
+    /// Puts one frame on the air: every radio that senses it freezes, and receives it or loses the
+    /// frame it was receiving.
     #[allow(clippy::too_many_arguments, reason = "the fields of one frame on the air")]
     fn transmit(
         &mut self,
@@ -392,7 +393,7 @@ impl<P: Clone> Medium<P> {
         }
     }
 
-    /// A transmission ends: whoever read it whole acts on it.
+    /// A transmission ends: the radios that received it whole act on it.
     fn end(&mut self, index: u32, now: Instant) {
         let air = self.on_air[index as usize].take().expect("a transmission ends once");
         self.free.push(index);
@@ -475,7 +476,7 @@ impl<P: Clone> Stage for Medium<P> {
 
     fn counters(&self) -> Counters {
         let mut counters = self.counters;
-        // What is done but not yet taken is still held.
+        // Frames that are done but not yet dequeued are still held.
         counters.packets_out -= self.done.iter().filter(|done| done.result.is_ok()).count() as u64;
         counters
     }

@@ -1,4 +1,4 @@
-//! Distance and rate: which rate is still read how far away.
+//! Distance and rate: the range of each rate.
 //!
 //! Principle: log-distance path loss (Rappaport, "Wireless Communications", section 4.9): each
 //! tenfold of the distance costs 10·n dB. A receiver that needs d dB less for a slower rate hears
@@ -8,17 +8,17 @@
 use crate::phy::Phy;
 use sheaf_stage::Bitrate;
 
-/// How signals fade with distance.
+/// The decay of signals with distance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathLoss {
-    /// How far the slowest rate of the physical layer is read, in metres, above 0.
+    /// Range of the slowest rate of the physical layer, in metres, above 0.
     pub range: f64,
     /// Path loss exponent, above 0: 2 in free space, 3 to 4 between houses.
     pub exponent: f64,
 }
 
 impl PathLoss {
-    /// How far frames at `rate` are read, in metres; 0 for a rate that the layer does not have.
+    /// Range of frames at `rate`, in metres; 0 for a rate that the layer does not have.
     pub fn range(&self, phy: Phy, rate: Bitrate) -> f64 {
         let place = phy.rates().iter().position(|known| *known == rate);
         place.map_or(0.0, |place| {

@@ -90,7 +90,7 @@ impl Phy {
         }
     }
 
-    /// The usual basic rates, which every station knows, slowest first: 1 and 2, or 6, 12 and 24
+    /// The usual basic rates, which every station supports, slowest first: 1 and 2, or 6, 12 and 24
     /// Mbit/s.
     pub const fn basic_rates(self) -> &'static [Bitrate] {
         const OFDM: [Bitrate; 3] =
@@ -119,7 +119,7 @@ impl Phy {
         self.preamble() + payload + extension
     }
 
-    /// How long a sender waits for the beginning of a response before it counts as missing.
+    /// Time within which a response must begin, or it counts as missing.
     pub fn response_timeout(self) -> Duration {
         self.sifs() + self.slot() + self.preamble()
     }

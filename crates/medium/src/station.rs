@@ -5,7 +5,7 @@ use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use sheaf_stage::{Duration, Instant};
 
-/// What the station is doing.
+/// State of the station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Nothing to send, or counting down.
@@ -16,7 +16,7 @@ pub(crate) enum Phase {
     Awaiting,
 }
 
-/// Contention state: what the station senses, and its back-off.
+/// Contention state: the transmissions that the station senses, and its back-off.
 #[derive(Clone, Debug)]
 pub(crate) struct Station {
     pub phase: Phase,
@@ -28,15 +28,15 @@ pub(crate) struct Station {
     pub sensed: u32,
     /// Its own transmission (also of a response) is on the air.
     pub on_air: bool,
-    /// Since when the channel is idle, where it is.
+    /// Time since which the channel is idle; `None` while it is busy.
     pub idle_since: Instant,
-    /// Until when others have reserved the channel (NAV).
+    /// Time until which others have reserved the channel (NAV).
     pub reserved_until: Instant,
-    /// Until when a response is or was waited for: no back-off before this.
+    /// Time until which a response is or was waited for: no back-off ends before.
     pub not_before: Instant,
     /// The last frame sensed could not be read.
     pub garbled: bool,
-    /// What it is reading: the transmission and whether it is still whole.
+    /// The transmission that it receives, and whether that is still undamaged.
     pub reading: Option<(u32, bool)>,
     /// Makes expiries and timeouts of an earlier state void.
     pub token: u32,
@@ -65,19 +65,19 @@ impl Station {
         self.sensed > 0 || self.on_air
     }
 
-    /// When the count-down of slots begins, on an idle channel.
+    /// Start of the count-down of slots, on an idle channel.
     fn countdown_start(&self, phy: Phy) -> Instant {
         let space = if self.garbled { phy.eifs() } else { phy.difs() };
         (self.idle_since.max(self.reserved_until) + space).max(self.not_before)
     }
 
-    /// When it may send if the channel stays idle; never before `now`.
+    /// Time at which it may send if the channel stays idle; never before `now`.
     pub fn expiry(&self, phy: Phy, now: Instant) -> Instant {
         let slots = phy.slot() * self.slots.unwrap_or(0);
         (self.countdown_start(phy) + slots).max(now)
     }
 
-    /// The channel turned busy at `now` during the count-down: keeps what is left of it. A frame
+    /// The channel turned busy at `now` during the count-down: keeps the slots left. A frame
     /// that wanted to leave and found the channel busy must back off.
     pub fn freeze(&mut self, phy: Phy, now: Instant, wants: bool, rng: &mut Xoshiro256PlusPlus) {
         match self.slots {
@@ -102,7 +102,7 @@ impl Station {
         self.draw(rng);
     }
 
-    /// The exchange is over, for good or ill: the next frame starts anew, after a back-off.
+    /// The exchange is over, with success or without: the next frame starts anew, after a back-off.
     pub fn renew(&mut self, phy: Phy, rng: &mut Xoshiro256PlusPlus) {
         self.cw = phy.cw_min();
         self.attempts = 0;

@@ -196,7 +196,7 @@ fn bit_errors_cost_what_the_frame_error_rate_says() {
 }
 
 #[test]
-fn a_full_transmit_queue_refuses_frames_and_tells_its_fill() {
+fn a_full_transmit_queue_refuses_frames_and_reports_its_fill() {
     let mut config = Config::new(DSSS, 2, Bitrate::from_mbps(1));
     config.radios[0].queue_limit = 3;
     let mut medium = Medium::new(config, 1).unwrap();

@@ -96,7 +96,7 @@ fn send_some(carrier: &mut Carrier, frames: &[Vec<u8>], to: &Address, sent: &mut
         header.msg_name = name;
         header.msg_namelen = name_len;
         header.msg_iov = &raw mut parts[at];
-        header.msg_iovlen = group;
+        header.msg_iovlen = group as _;
         if group > 1 {
             segment(header, &mut controls[count], frames[at].len());
         }
@@ -107,7 +107,7 @@ fn send_some(carrier: &mut Carrier, frames: &[Vec<u8>], to: &Address, sent: &mut
     let fd = carrier.as_fd().as_raw_fd();
     let flags = libc::MSG_DONTWAIT;
     // SAFETY: `count` messages, whose parts, names and controls live through the call.
-    let done = unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count as u32, flags) };
+    let done = unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), count as u32, flags as _) };
     if done > 0 {
         return starts[done as usize];
     }
@@ -154,11 +154,11 @@ fn segment(header: &mut libc::msghdr, control: &mut Control, size: usize) {
     header.msg_control = control.as_mut_ptr().cast();
     // SAFETY: a bare computation; then, the control part has room for one message of two bytes.
     unsafe {
-        header.msg_controllen = libc::CMSG_SPACE(2) as usize;
+        header.msg_controllen = libc::CMSG_SPACE(2) as _;
         let one = libc::CMSG_FIRSTHDR(header);
         (*one).cmsg_level = libc::IPPROTO_UDP;
         (*one).cmsg_type = UDP_SEGMENT;
-        (*one).cmsg_len = libc::CMSG_LEN(2) as usize;
+        (*one).cmsg_len = libc::CMSG_LEN(2) as _;
         libc::CMSG_DATA(one).cast::<u16>().write_unaligned(size as u16);
     }
 }
@@ -205,12 +205,13 @@ impl Inbox {
             (header.msg_name, header.msg_namelen) = (name, name_len);
             (header.msg_iov, header.msg_iovlen) = (&raw mut parts[index], 1);
             header.msg_control = self.controls[index].as_mut_ptr().cast();
-            header.msg_controllen = size_of::<Control>();
+            header.msg_controllen = size_of::<Control>() as _;
         }
         let (fd, flags) = (carrier.as_fd().as_raw_fd(), libc::MSG_DONTWAIT);
         let none = std::ptr::null_mut();
         // SAFETY: every pointer in the messages leads to memory of the length given next to it.
-        let count = unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), IN as u32, flags, none) };
+        let count =
+            unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), IN as u32, flags as _, none) };
         if count < 0 {
             let error = io::Error::last_os_error();
             let nothing = [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted];

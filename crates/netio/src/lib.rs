@@ -1,6 +1,7 @@
 //! What touches Linux, eBPF apart.
 //!
 //! * [`batch`]: many frames of a carrier in one system call, and segments of UDP;
+//! * [`capability`]: rights of this process: checked at the start, given away after set-up;
 //! * [`carrier`]: sockets that carry a trunk's frames, Ethernet or UDP;
 //! * [`child`]: child processes whose end wakes a poller;
 //! * [`classifier`]: programs at an interface's hooks, by tcx or clsact;
@@ -28,9 +29,13 @@
 //! * [`timer`]: waits to the microsecond;
 //! * [`tun`]: the same for IP packets, with super-packets;
 //! * [`vnet`], [`vnet_packet`], [`vnet_tun`]: packets with virtio headers, so that offloads survive.
+//!
+//! The C libraries glibc and musl give lengths and flags of messages different integer types; `as _`
+//! converts to either.
 
 pub mod batch;
 mod bpf;
+pub mod capability;
 pub mod carrier;
 pub mod child;
 pub mod classifier;

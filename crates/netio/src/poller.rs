@@ -33,7 +33,7 @@ impl Poller {
     /// it early.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let time = timeout.map(|timeout| libc::timespec {
-            tv_sec: timeout.as_secs() as libc::time_t,
+            tv_sec: timeout.as_secs() as _,
             tv_nsec: timeout.subsec_nanos().into(),
         });
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);

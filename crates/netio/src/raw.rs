@@ -70,7 +70,7 @@ impl RawSocket {
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(&control);
+        message.msg_controllen = size_of_val(&control) as _;
         // SAFETY: every pointer in the message leads to memory of the length beside it.
         let len = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, 0) };
         if len < 0 {

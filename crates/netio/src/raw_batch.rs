@@ -59,7 +59,7 @@ impl Inbox {
             message.msg_iov = &raw mut self.parts[slot];
             message.msg_iovlen = 1;
             message.msg_control = self.controls[slot].as_mut_ptr().cast();
-            message.msg_controllen = size_of_val(&self.controls[slot]);
+            message.msg_controllen = size_of_val(&self.controls[slot]) as _;
         }
         let (fd, to) = (raw.as_fd().as_raw_fd(), self.messages.as_mut_ptr());
         let (count, flags) = (BATCH as u32, libc::MSG_DONTWAIT);

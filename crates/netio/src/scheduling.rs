@@ -56,8 +56,8 @@ pub fn realtime_if_allowed() -> bool {
     // set from outside.
     let _ = set_policy(libc::SCHED_RR, *PRIORITIES.start());
     // SAFETY: a bare system call; thread 0 is this one.
-    let policy = unsafe { libc::sched_getscheduler(0) };
-    policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_RR
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    policy & !libc::c_long::from(libc::SCHED_RESET_ON_FORK) == libc::c_long::from(libc::SCHED_RR)
 }
 
 /// Runs this thread before all ordinary processes (SCHED_FIFO) with one of [`PRIORITIES`].
@@ -70,11 +70,12 @@ pub fn fifo(priority: u8) -> io::Result<()> {
 
 /// Sets this thread's policy; its children start with the ordinary one.
 fn set_policy(policy: libc::c_int, priority: u8) -> io::Result<()> {
-    let wanted = libc::sched_param { sched_priority: priority.into() };
+    // `struct sched_param` of the kernel. The call is made without the C library: musl's function
+    // only returns ENOSYS.
+    let wanted = libc::c_int::from(priority);
+    let policy = policy | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the call reads one sched_param, which lives through it; thread 0 is this one.
-    match unsafe {
-        libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &raw const wanted)
-    } {
+    match unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const wanted) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -189,13 +189,13 @@ impl VnetSocket {
             message.msg_iov = &raw mut self.parts[slot];
             message.msg_iovlen = 1;
             message.msg_control = self.controls[slot].as_mut_ptr().cast();
-            message.msg_controllen = size_of_val(&self.controls[slot]);
+            message.msg_controllen = size_of_val(&self.controls[slot]) as _;
         }
         let (fd, count) = (self.socket.as_raw_fd(), self.messages.len() as u32);
         let (to, flags) = (self.messages.as_mut_ptr(), libc::MSG_DONTWAIT);
         // SAFETY: every pointer in the `count` messages leads to memory of the length beside it,
         // which this value owns.
-        let got = unsafe { libc::recvmmsg(fd, to, count, flags, std::ptr::null_mut()) };
+        let got = unsafe { libc::recvmmsg(fd, to, count, flags as _, std::ptr::null_mut()) };
         if got < 0 {
             let error = io::Error::last_os_error();
             return match error.raw_os_error() {
@@ -255,7 +255,8 @@ impl VnetSocket {
             let (fd, flags) = (self.socket.as_raw_fd(), libc::MSG_DONTWAIT);
             // SAFETY: every message has one part, which leads to a frame that outlives the call and
             // is only read.
-            let sent = unsafe { libc::sendmmsg(fd, rest.as_mut_ptr(), rest.len() as u32, flags) };
+            let sent =
+                unsafe { libc::sendmmsg(fd, rest.as_mut_ptr(), rest.len() as u32, flags as _) };
             if sent > 0 {
                 done += sent as usize;
                 continue;

@@ -1,6 +1,6 @@
 //! Virtual time: a clock that jumps from deadline to deadline, and nodes that exchange messages.
 //!
-//! A [`Simulation`] owns nodes of one type (usually an enum around stages). Each node tells when
+//! A [`Simulation`] owns nodes of one type (usually an enum around stages). Each node returns when
 //! it next wants to be woken; the simulation advances the clock to the earliest of these, wakes
 //! that node, and hands its messages to their receivers at the same instant, first sent, first
 //! delivered. Ties are broken by node number, so a run depends on nothing but its input: the same
@@ -44,16 +44,16 @@ pub struct NodeId(pub u32);
 /// [`Stage`](sheaf_stage::Stage): time is an argument, and after `receive` or `wake` the next
 /// deadline is later than `now`.
 pub trait Node {
-    /// What nodes say to each other.
+    /// Message between nodes.
     type Message;
 
     /// Takes a message.
     fn receive(&mut self, message: Self::Message, now: Instant, out: &mut Outbox<Self::Message>);
 
-    /// Acts because the time it asked for has come.
+    /// Acts at the time that it asked for.
     fn wake(&mut self, now: Instant, out: &mut Outbox<Self::Message>);
 
-    /// When it wants to be woken.
+    /// Next time at which the node is to be woken.
     fn next_deadline(&self) -> Option<Instant>;
 }
 
@@ -93,7 +93,7 @@ impl<N: Node> Simulation<N> {
     /// Lets everything happen that is due up to and including `end`, and sets the clock to it.
     ///
     /// # Panics
-    /// When a node's deadline does not move past the present, which would never end.
+    /// Panics when a node's deadline does not move past the present, which would never end.
     pub fn run_until(&mut self, end: Instant) {
         while let Some((deadline, id)) = self.deadlines.first().filter(|(at, _)| *at <= end) {
             self.now = self.now.max(deadline);

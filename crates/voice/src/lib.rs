@@ -1,11 +1,11 @@
-//! Calls: sources that talk, what a packet carries, and how well the listener hears.
+//! Calls: sources that talk, voice packets, and the quality for the listener.
 //!
-//! * [`source`]: when a talker sends a packet (talk spurts and silences, by seed);
+//! * [`source`]: the times of a talker's packets (talk spurts and silences, by seed);
 //! * [`packet`]: RTP header and a voice payload that carries flow, number and time;
 //! * [`meter`]: loss, delay, jitter, order, duplicates of one flow, in bounded memory;
 //! * [`emodel`]: ITU-T G.107 in its reduced form: from delay and loss to R and MOS;
 //! * [`playout`]: the listener's buffer, which turns delay variation into delay and loss;
-//! * [`rules`]: when a call counts as supported.
+//! * [`rules`]: rules by which a call counts as supported.
 //!
 //! ```
 //! use sheaf_voice::emodel::{Codec, mos};

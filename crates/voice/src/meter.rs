@@ -1,4 +1,4 @@
-//! What the listener's end measures of one flow, in memory that does not grow.
+//! Measurement of one flow at the listener's end, in memory that does not grow.
 
 use crate::packet::Stamp;
 use hdrhistogram::Histogram;
@@ -6,7 +6,7 @@ use sheaf_stage::{Duration, Instant};
 
 /// Delays above this count as this.
 const LONGEST: Duration = Duration::from_secs(20);
-/// How far back duplicates are recognised, in packets.
+/// Number of packets back to which duplicates are recognised.
 const WINDOW: u32 = 1024;
 
 /// Measures one flow.
@@ -53,8 +53,8 @@ impl Meter {
         self.jitter.arrived(delay);
     }
 
-    /// Notes a number; whether it was not seen before (numbers older than the window count as
-    /// seen, so that a replay cannot pass for reception).
+    /// Records a number. Returns whether it was not seen before (numbers older than the window
+    /// count as seen, so that a replay cannot pass for reception).
     fn is_new(&mut self, number: u32) -> bool {
         let highest = self.highest.unwrap_or(number.wrapping_sub(1));
         let ahead = number.wrapping_sub(highest) as i32;
@@ -93,7 +93,7 @@ impl Meter {
         self.duplicates
     }
 
-    /// Packets that came after one with a higher number.
+    /// Packets that arrived after one with a higher number.
     pub fn reordered(&self) -> u64 {
         self.reordered
     }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_duplicates_and_reordering_are_told_apart() {
+    fn loss_duplicates_and_reordering_are_distinguished() {
         let meter = meter(&[(0, 5), (1, 5), (3, 5), (2, 30), (3, 40), (6, 5)]);
         assert_eq!((meter.received(), meter.duplicates(), meter.reordered()), (5, 1, 1));
         assert_eq!(meter.loss(10), 0.5);

@@ -1,4 +1,4 @@
-//! What a voice packet carries: a real RTP header (RFC 3550), and in the place of the voice its
+//! The content of a voice packet: a real RTP header (RFC 3550), and in the place of the voice its
 //! flow, its number and the time it was sent, so that one clock measures the one-way delay.
 //!
 //! ```text
@@ -14,14 +14,14 @@ use sheaf_stage::Instant;
 pub const RTP_HEADER: usize = 12;
 const STAMP: usize = 16;
 
-/// What the measuring payload says.
+/// The payload that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Which flow.
+    /// Number of the flow.
     pub flow: u32,
-    /// Which packet of it, from 0.
+    /// Number of the packet in its flow, from 0.
     pub number: u32,
-    /// When it was sent.
+    /// Time at which it was sent.
     pub sent: Instant,
 }
 
@@ -34,7 +34,7 @@ impl Stamp {
     /// Writes RTP header and payload of one packet of `codec` into `bytes`.
     ///
     /// # Panics
-    /// When `bytes` is not [`Stamp::len`] bytes.
+    /// Panics when `bytes` is not [`Stamp::len`] bytes.
     pub fn emit(&self, codec: Codec, bytes: &mut [u8]) {
         assert_eq!(bytes.len(), Stamp::len(codec), "RTP header and voice");
         let payload_type = match codec {
@@ -53,7 +53,7 @@ impl Stamp {
         bytes[20..28].copy_from_slice(&self.sent.as_nanos().to_be_bytes());
     }
 
-    /// Reads the stamp behind an RTP header; `None` when this is none of our packets.
+    /// Reads the stamp behind an RTP header; `None` when the packet is not one of ours.
     pub fn parse(bytes: &[u8]) -> Option<Stamp> {
         let ours = bytes.len() >= RTP_HEADER + STAMP && bytes[0] == 2 << 6;
         let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));

@@ -1,16 +1,16 @@
-//! The listener's play-out buffer: it waits so that late packets still come in time, and what
-//! comes later is lost to the ear.
+//! The listener's play-out buffer: it waits so that late packets still arrive in time, and packets
+//! that arrive later are lost to the ear.
 //!
 //! A longer buffer trades loss for delay; the E-model prices both. The buffer here plays with the
 //! fixed delay that rates best for the whole call (L. Sun, E. Ifeachor, "Voice quality prediction
 //! models and their application in VoIP networks", IEEE Trans. Multimedia 8(4), 2006, section V):
-//! what an adaptive buffer aims at.
+//! the aim of an adaptive buffer.
 
 use crate::emodel::{Codec, mos};
 use crate::meter::Meter;
 use sheaf_stage::Duration;
 
-/// What the listener hears.
+/// Quality for the listener.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Heard {
     /// Network and buffer, from sending to playing.
@@ -24,7 +24,7 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// What a listener with a buffer of `delay` hears of a flow of `sent` packets.
+    /// Quality of a flow of `sent` packets for a listener with a buffer of `delay`.
     pub fn with_delay(codec: Codec, meter: &Meter, sent: u64, delay: Duration) -> Heard {
         let in_time = meter.share_within(delay) * (1.0 - meter.loss(sent));
         let loss = 1.0 - in_time;
@@ -32,7 +32,7 @@ impl Heard {
         Heard { delay, loss, r, mos: mos(r) }
     }
 
-    /// What a listener with the best fixed buffer hears.
+    /// Quality for a listener with the best fixed buffer.
     pub fn best(codec: Codec, meter: &Meter, sent: u64) -> Heard {
         let quantile = |percent: u32| meter.delay_quantile(f64::from(percent) / 1000.0);
         (500..=1000)

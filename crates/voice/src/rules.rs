@@ -1,4 +1,4 @@
-//! When a call counts as supported, by three rules.
+//! Three rules by which a call counts as supported.
 
 use crate::playout::Heard;
 use sheaf_stage::Duration;

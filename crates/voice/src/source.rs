@@ -1,4 +1,4 @@
-//! When a talker sends: a packet every 20 ms while it talks, none while it is silent.
+//! The packets of a talker: one every 20 ms while it talks, none while it is silent.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -31,7 +31,7 @@ impl Length {
     }
 }
 
-/// How a talker talks.
+/// The pattern of talk spurts and pauses.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pattern {
     /// Spurts and silences in turn.

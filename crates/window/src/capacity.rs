@@ -1,54 +1,54 @@
 //! The capacity of the bottleneck: given, or found by itself.
 //!
-//! Principle: the sum of the windows is the capacity that is assumed, times the round-trip time. If
-//! more is assumed than there is, the rest stands in the bottleneck's queue: round-trip times leave
-//! their floor, and what is delivered meanwhile *is* the capacity. If less is assumed, round-trip
-//! times stay at the floor. So the assumption is raised a little from time to time, and faster as
-//! long as nothing happens; when the queue shows, what was delivered becomes the estimate and the
-//! queue is let run empty. No packet is sent for it. (As in BBR, Cardwell et al. 2016: the two edges
-//! are seen at different times, the rate with a queue and the RTT without.)
+//! Principle: the sum of the windows is the assumed capacity times the round-trip time. If the
+//! assumption is too high, the rest stands in the bottleneck's queue: round-trip times leave their
+//! floor, and the delivery rate meanwhile *is* the capacity. If the assumption is too low,
+//! round-trip times stay at the floor. So the assumption is raised a little from time to time, and
+//! faster as long as nothing happens. When the queue shows, the delivery rate becomes the estimate,
+//! and the queue is left to run empty. No packet is sent for it. (As in BBR, Cardwell et al. 2016:
+//! the two edges are seen at different times, the rate with a queue and the RTT without.)
 
 use sheaf_stage::{Bitrate, Duration, Instant};
 use std::collections::VecDeque;
 
-/// Where the capacity comes from.
+/// The source of the capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// It is known, link headers included.
+    /// The user gives it, link headers included.
     Given(Bitrate),
-    /// It is found; the search begins with this.
+    /// The controller finds it; the search begins with this.
     Auto {
         /// First assumption.
         start: Bitrate,
     },
 }
 
-/// What was seen in one step.
+/// The observations of one step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observation {
     /// Bits delivered per second, by acknowledgements; link headers and UDP included.
     pub delivered: f64,
     /// Bits that passed the interface per second.
     pub passed: f64,
-    /// U(t): what windows do not govern, bit/s.
+    /// U(t): traffic that windows do not govern, bit/s.
     pub usage: f64,
     /// By how much round-trip times are above their floor.
     pub queue: Duration,
     /// The floor, of the flows that deliver most.
     pub rtt: Duration,
-    /// The longest round-trip time of late: so late do the last flows show what happened.
+    /// The longest recent round-trip time: the last flows show an effect that much later.
     pub longest: Duration,
-    /// Whether windows are what limits the flows.
+    /// Whether windows limit the flows.
     pub limited: bool,
-    /// Whether flows were there to see it.
+    /// Whether there were flows to observe.
     pub seen: bool,
 }
 
-/// What a change does is watched for so long after the longest round-trip time.
+/// Time after the longest round-trip time for which the effect of a change is watched.
 const ROUND: Duration = Duration::from_millis(200);
-/// Over which a rate is measured, at least.
+/// Shortest time over which a rate is measured: two steps of the controller.
 const MEASURE: Duration = Duration::from_millis(200);
-/// How long the estimate rests before it is tried again.
+/// Time for which the estimate rests before it is tried again.
 const REST: Duration = Duration::from_millis(600);
 /// First raise, and by how much each raise is larger than the one before.
 const RAISE: f64 = 0.04;
@@ -58,14 +58,19 @@ const MAX_RAISE: f64 = 0.5;
 const SEARCH_RAISE: f64 = 1.0;
 /// While the queue runs empty, this part of what windows govern is left unused.
 const DRAIN: f64 = 0.08;
-/// From this part of the estimate on, what is tried in vain is told from the noise of a measurement.
+/// Part of the estimate from which a try in vain is distinguished from the noise of a measurement.
 const PLATEAU: f64 = 0.1;
-/// A packet, for what a queue of three of them is.
+/// Bits of a full packet, to express a queue as packets.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
+
+/// Packets of the largest burst that counts as noise; a longer wait is a queue.
+const BURST: f64 = 5.0;
+/// Packets of the shortest queue: fewer come and go with bursts.
+const SHORTEST_QUEUE: f64 = 3.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The assumption was raised; what follows?
+    /// The assumption was raised, and its effect is awaited.
     Raised,
     /// The queue runs empty.
     Draining,
@@ -84,18 +89,18 @@ pub struct Capacity {
     is_found: bool,
     phase: Phase,
     since: Instant,
-    /// What packets wait for each other while nothing is tried: bursts, no queue.
+    /// Time for which packets wait for each other while nothing is tried: bursts, not a queue.
     noise: Duration,
-    /// Since when there is a queue without a break.
+    /// Time since which there is a queue without a break.
     full_since: Option<Instant>,
-    /// What was delivered of late, by step: when it ended, seconds, bits per second
+    /// Recent deliveries, by step: time of its end, seconds, bits per second
     /// by acknowledgements and by what passed.
     history: VecDeque<(Instant, f64, [f64; 2])>,
     last: Option<Instant>,
 }
 
 impl Capacity {
-    /// From `source`.
+    /// A capacity from `source`.
     pub fn new(source: Source) -> Capacity {
         let rate = match source {
             Source::Given(rate) | Source::Auto { start: rate } => (rate.as_bps() as f64).max(1.0),
@@ -115,38 +120,40 @@ impl Capacity {
         }
     }
 
-    /// The best knowledge of the capacity.
+    /// The best estimate of the capacity.
     pub fn estimate(&self) -> Bitrate {
         Bitrate::from_bps(self.estimate as u64)
     }
 
-    /// What to divide now: the estimate, or a little more or less while it is tried. bit/s.
+    /// Capacity to divide now, in bit/s: the estimate, or a little more or less while it is tried.
     pub fn assumed(&self) -> f64 {
         self.assumed
     }
 
-    /// Whether it is found and not given.
+    /// Whether the capacity is found and not given.
     pub fn is_auto(&self) -> bool {
         matches!(self.source, Source::Auto { .. })
     }
 
-    /// Whether nothing is tried: what is assumed is the best knowledge.
+    /// Whether nothing is tried: the assumption is the best estimate.
     pub fn is_resting(&self) -> bool {
         !self.is_auto() || self.phase == Phase::Resting
     }
 
-    /// Takes in what was seen since the last step.
+    /// Takes in the observations since the last step.
     pub fn step(&mut self, seen: Observation, now: Instant) {
         let last = self.last.replace(now).unwrap_or(now);
         let seconds = (now - last).as_secs_f64();
         if !self.is_auto() || seconds <= 0.0 || !seen.seen {
             return;
         }
-        // While nothing is tried, only a queue that is no burst says that the link became slower.
+        // While nothing is tried, only a queue that is not a burst shows that the link became
+        // slower.
         let sure = if self.phase == Phase::Resting { 2 } else { 1 };
         let full = seen.queue > self.visible(seen.rtt) + self.threshold(seen.rtt) * (sure - 1);
         if self.phase == Phase::Resting && !full {
-            let most = seen.rtt / 8 + self.packets(5.0);
+            let most = seen.rtt / 8 + self.packets(BURST);
+            // An average over about five steps, so that a single burst moves it little.
             self.noise = (self.noise * 4 + seen.queue.min(most)) / 5;
         }
         // Flows with long round-trip times send in clumps: two of their rounds level them out.
@@ -156,7 +163,7 @@ impl Capacity {
             self.history.pop_front();
         }
         self.full_since = if full { self.full_since.or(Some(last)) } else { None };
-        // Acknowledgements tell of the past: when the queue has stood for the longest round-trip
+        // Acknowledgements report the past: when the queue has stood for the longest round-trip
         // time, all of them come from packets that went through it.
         let standing = self.full_since.map_or(Duration::ZERO, |since| now - since);
         let measured = full && standing >= seen.longest + measure;
@@ -171,11 +178,11 @@ impl Capacity {
                 let is_felt = extra >= 1.5 * PACKET_BITS && tried >= self.estimate * PLATEAU;
                 let hides = extra <= self.estimate * self.visible(seen.rtt).as_secs_f64();
                 if !self.is_found || !is_felt || !hides || came >= tried / 4.0 {
-                    // It got through: at least what was delivered is there.
+                    // The try got through, so the link has at least the rate delivered.
                     self.estimate = self.estimate.max(self.delivered());
                     self.raise(seen.usage, now);
                 } else if elapsed >= seen.longest + measure {
-                    // What was added did not come out: it stands in a queue too short to be seen.
+                    // The added data did not arrive: it stands in a queue too short to be seen.
                     self.drain(seen.usage, now);
                 }
             }
@@ -198,7 +205,7 @@ impl Capacity {
         self.enter(Phase::Raised, assumed, now);
     }
 
-    /// What is delivered while a queue stands is what the link can do.
+    /// Takes the delivery rate while a queue stands for the capacity of the link.
     fn found(&mut self, usage: f64, now: Instant) {
         self.estimate = self.delivered().max(1.0);
         self.is_found = true;
@@ -214,17 +221,17 @@ impl Capacity {
         self.phase = phase;
         self.assumed = assumed;
         self.since = now;
-        // A queue from before says nothing about what is tried now.
+        // An older queue is not an effect of the present assumption.
         self.full_since = None;
     }
 
-    /// The excess that counts as a queue: 3 % of the round-trip time, but at least three packets and
-    /// a millisecond, which come and go without one.
+    /// The excess that counts as a queue: 3 % of the round-trip time, but at least three packets
+    /// and a millisecond, which come and go without one.
     fn threshold(&self, rtt: Duration) -> Duration {
-        (rtt / 32).max(self.packets(3.0)).max(Duration::from_millis(1))
+        (rtt / 32).max(self.packets(SHORTEST_QUEUE)).max(Duration::from_millis(1))
     }
 
-    /// The shortest queue that is told from bursts.
+    /// The shortest queue that is distinguished from bursts.
     fn visible(&self, rtt: Duration) -> Duration {
         self.noise + self.threshold(rtt)
     }
@@ -234,8 +241,8 @@ impl Capacity {
         Duration::from_secs_f64(count * PACKET_BITS / self.estimate.max(1e3))
     }
 
-    /// Mean rate of late. A link that is full delivers at a constant rate; but acknowledgements of
-    /// flows with different round-trip times tell of different moments, and in front of the queue
+    /// Recent mean rate. A link that is full delivers at a constant rate; but acknowledgements of
+    /// flows with different round-trip times report different moments, and in front of the queue
     /// packets pass in bursts. The steadier of the two is nearer to the truth.
     fn delivered(&self) -> f64 {
         let measure = |which: usize| {
@@ -255,7 +262,7 @@ impl Capacity {
     }
 }
 
-/// What windows govern of `rate`; what is tried is a part of that, as windows grow by it.
+/// Part of `rate` that windows govern. A try is a part of that, because windows grow by it.
 fn governed(rate: f64, usage: f64) -> f64 {
     (rate - usage).max(rate / 20.0)
 }

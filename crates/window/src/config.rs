@@ -6,12 +6,12 @@ use crate::udp::Policy;
 use sheaf_stage::{Bitrate, Duration};
 use thiserror::Error;
 
-/// Whether segments are pushed, so that each is acknowledged at once. An acknowledgement of two lets
-/// two segments go, and who comes behind such a pair waits for both; the price is twice the
-/// acknowledgements.
+/// The use of the push flag, by which each segment is acknowledged at once. An acknowledgement of
+/// two lets two segments go, and who comes behind such a pair waits for both; the price is twice
+/// the acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Push {
-    /// While a full frame takes 1 ms or more: then pairs are felt.
+    /// While a full frame takes 1 ms or more, so that a pair delays others noticeably.
     #[default]
     Auto,
     /// Always.
@@ -23,13 +23,13 @@ pub enum Push {
 /// Parameters of a [`Controller`](crate::Controller).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How the free capacity is divided; [`Formula::MaxMin`].
+    /// Division of the free capacity; [`Formula::MaxMin`].
     pub formula: Formula,
-    /// Where the capacity comes from; auto, from 10 Mbit/s.
+    /// Source of the capacity; auto, from 10 Mbit/s.
     pub capacity: Source,
-    /// What to do about bulk QUIC; leave.
+    /// Treatment of bulk QUIC; leave.
     pub quic: Policy,
-    /// Whether segments are pushed; auto.
+    /// Use of the push flag; auto.
     pub push: Push,
     /// A flow without data for so long does not count, 0.1..=60 s; 1 s.
     pub idle: Duration,
@@ -63,31 +63,31 @@ impl Default for Config {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// No capacity.
+    /// The capacity is zero.
     #[error("a capacity of 0 leaves nothing to divide; give the link's rate, or auto")]
     NoCapacity,
     /// A flow would count too shortly or for ever.
     #[error("idle is {idle:?}; choose 0.1 s to 60 s")]
     Idle {
-        /// What was given.
+        /// The value that was given.
         idle: Duration,
     },
     /// No segment, or too many.
     #[error("min_segments is {segments}; choose 1 to 10")]
     Segments {
-        /// What was given.
+        /// The value that was given.
         segments: u32,
     },
-    /// A slack that is a queue.
+    /// A slack so long that it is a queue.
     #[error("slack is {slack:?}; choose at most 100 ms")]
     Slack {
-        /// What was given.
+        /// The value that was given.
         slack: Duration,
     },
 }
 
 impl Config {
-    /// Whether the parameters make sense.
+    /// Checks the parameters.
     pub fn check(&self) -> Result<(), ConfigError> {
         let (Source::Given(rate) | Source::Auto { start: rate }) = self.capacity;
         if rate.as_bps() == 0 {

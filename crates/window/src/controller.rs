@@ -2,8 +2,8 @@
 //!
 //! Principle: at least ten times a second, free = C − U(t) is divided among the flows that are
 //! active ([`shares`]); a share is a rate, and the window that makes it is the rate times the
-//! smallest round-trip time of the flow. Nothing is kept about a flow but what two readings of its
-//! counters differ by.
+//! smallest round-trip time of the flow. All that is used of a flow is the difference between two
+//! readings of its counters.
 //!
 //! One controller governs one direction of one interface, one bottleneck.
 
@@ -20,23 +20,23 @@ use crate::udp::{Elastic, Policy, Usage};
 use sheaf_stage::{Bitrate, Duration, Instant};
 use std::collections::BTreeMap;
 
-/// What one step decided about one flow.
+/// The decision of one step about one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The flow.
     pub flow: FlowId,
-    /// Its window in bytes, or, of a QUIC flow, one of how many packets to mark (0: none).
+    /// Its window in bytes; of a QUIC flow N, to mark one of N packets (0: none).
     pub value: u32,
 }
 
-/// What the controller knows, for those who look at it.
+/// The controller's state, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Status {
-    /// The capacity as it is known, bit/s.
+    /// Estimate of the capacity, bit/s.
     pub capacity: f64,
-    /// U(t), bit/s.
+    /// U(t): traffic that windows do not govern, bit/s.
     pub usage: f64,
-    /// n(t).
+    /// n(t): flows that are active.
     pub active: usize,
     /// Flows in the table.
     pub flows: usize,
@@ -44,14 +44,14 @@ pub struct Status {
     pub queue: Duration,
 }
 
-/// What the controller knows of one flow.
+/// The controller's state of one flow, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FlowStatus {
-    /// What arrives, bit/s on the wire, averaged over a few round-trip times.
+    /// Rate that arrives, bit/s on the wire, averaged over a few round-trip times.
     pub rate: f64,
-    /// Smallest round-trip time of late; `None` before the first sample.
+    /// Smallest recent round-trip time; `None` before the first sample.
     pub rtt: Option<Duration>,
-    /// Whether its window is what limits it.
+    /// Whether its window limits it.
     pub is_held: bool,
 }
 
@@ -63,7 +63,7 @@ pub struct Controller {
     capacity: Capacity,
     usage: Usage,
     stretch: Stretch,
-    /// Bits that U(t) was given too many, at most 0.
+    /// Excess of U(t) so far in bits, as a number of at most 0.
     owed: f64,
     flows: BTreeMap<Key, Flow>,
     quic: BTreeMap<Key, (Quic, Quic, Elastic, u64)>,
@@ -75,7 +75,7 @@ pub struct Controller {
     initial: u32,
     /// Some window can only shrink by acknowledgements of pairs.
     pairs: bool,
-    /// Round-trip time that a new flow is taken to have: the mean of those before.
+    /// Round-trip time assumed of a new flow: the mean of earlier flows.
     new_rtt: Duration,
     decisions: Vec<Decision>,
     marks: Vec<Decision>,
@@ -120,15 +120,15 @@ impl Controller {
         self.direction
     }
 
-    /// Takes note of a connection's counters. A connection that is not shown before a step is
-    /// forgotten in it.
+    /// Takes in a connection's counters. A step forgets connections that were not observed since
+    /// the last.
     pub fn observe(&mut self, key: Key, connection: &Connection) {
         let flow = self.flows.entry(key).or_insert_with(|| Flow::new(connection, self.direction));
         flow.observe(connection, self.direction);
         flow.seen = self.steps;
     }
 
-    /// Takes note of a QUIC flow's counters; one that is not shown is forgotten.
+    /// Takes in a QUIC flow's counters. A step forgets flows that were not observed since the last.
     pub fn observe_quic(&mut self, key: Key, both: &[Quic; 2]) {
         let now = both[self.direction.index()];
         let entry = self.quic.entry(key).or_insert((now, now, Elastic::default(), 0));
@@ -138,7 +138,7 @@ impl Controller {
         (entry.1, entry.3) = (now, self.steps);
     }
 
-    /// Takes note of all that passed in its direction.
+    /// Takes in the counters of all packets in its direction.
     pub fn observe_totals(&mut self, totals: Totals) {
         if !self.seen_totals {
             self.totals[0] = totals;
@@ -147,7 +147,7 @@ impl Controller {
         self.totals[1] = totals;
     }
 
-    /// Decides, for what was observed until `now`; answers the windows that change. Call it at least
+    /// Decides by the observations until `now`. Returns the windows that change. Call it at least
     /// ten times a second; a call at the same instant as the last changes nothing.
     pub fn step(&mut self, now: Instant) -> &[Decision] {
         self.decisions.clear();
@@ -160,7 +160,7 @@ impl Controller {
         self.steps += 1;
         if seconds <= 0.0 {
             if last.is_none() {
-                // Nothing is measured yet, but flows that begin now have their window already.
+                // Nothing is measured yet, but flows that begin now already need a window.
                 self.divide(now);
             }
             self.settle();
@@ -169,16 +169,16 @@ impl Controller {
         let tcp = self.measure_flows(seconds);
         let (quic_rate, quic_bits) = self.measure_quic(seconds, now);
         let all = self.totals[1].wire.saturating_sub(self.totals[0].wire) as f64 * 8.0;
-        // The counters are not all read at the same instant: what is missing now was too much
-        // before, and rises count more than falls.
+        // The counters are not all read at the same instant: what is missing in this step was
+        // counted too much in the last one.
         let raw = all - tcp.passed - quic_bits + self.owed;
         let others = raw.max(0.0);
         self.owed = raw.min(0.0).max(-self.capacity.assumed() * seconds);
         self.usage.add(others, seconds);
         let delivered = tcp.delivered / seconds + quic_rate + others / seconds;
         let is_limited = self.estimate(delivered, all / seconds, now);
-        // The search for the capacity stretches windows itself. In plain division what one flow
-        // leaves of its share is left idle on purpose.
+        // The search for the capacity stretches windows itself. The plain formulas leave idle on
+        // purpose what one flow does not use of its share.
         let is_limited = match self.config.formula {
             Formula::MaxMin => is_limited,
             _ => self.flows.values().all(|flow| !flow.has_arrived() || flow.is_held()),
@@ -214,18 +214,18 @@ impl Controller {
         wanted && !self.pairs
     }
 
-    /// The capacity as it is known.
+    /// The estimate of the capacity.
     pub fn capacity(&self) -> Bitrate {
         self.capacity.estimate()
     }
 
-    /// What the last step found of the flow `key`; `None` when it was not shown then.
+    /// State of the flow `key` in the last step; `None` when it was not observed then.
     pub fn flow(&self, key: &Key) -> Option<FlowStatus> {
         let flow = self.flows.get(key)?;
         Some(FlowStatus { rate: flow.rate, rtt: flow.rtt, is_held: flow.is_held() })
     }
 
-    /// What the last step found.
+    /// State after the last step.
     pub fn status(&self) -> Status {
         self.status
     }
@@ -235,7 +235,7 @@ impl Controller {
         let mut sum = Measured::default();
         for flow in self.flows.values_mut() {
             let (acked, passed) = flow.measure(seconds, self.config.default_rtt);
-            // Bare acknowledgements of the other direction's data are no data that windows govern.
+            // Windows do not govern bare acknowledgements of the other direction's data.
             if acked > 0.0 || flow.has_sent() {
                 sum.passed += passed;
                 sum.delivered += acked;
@@ -244,7 +244,7 @@ impl Controller {
         sum
     }
 
-    /// Brings each QUIC flow's rate up to date; answers the rate and the bits of those governed.
+    /// Brings each QUIC flow's rate up to date. Returns the rate and the bits of those governed.
     fn measure_quic(&mut self, seconds: f64, now: Instant) -> (f64, f64) {
         let (mut rate, mut sum) = (0.0, 0.0);
         for (before, after, flow, _) in self.quic.values_mut() {
@@ -259,7 +259,7 @@ impl Controller {
         (rate, sum)
     }
 
-    /// What the round-trip times say about the capacity; answers whether windows limit the flows.
+    /// Estimates the capacity from the round-trip times. Returns whether windows limit the flows.
     fn estimate(&mut self, delivered: f64, passed: f64, now: Instant) -> bool {
         self.queues.clear();
         let (mut held, mut all) = (0.0, 0.0);
@@ -275,7 +275,7 @@ impl Controller {
                 held += flow.rate;
             }
         }
-        // The median of the bytes: one flow with a slow receiver says nothing about the link.
+        // The median of the bytes, because one flow with a slow receiver is no sign of a queue.
         self.queues.sort_unstable_by_key(|(queue, ..)| *queue);
         let half = self.queues.iter().map(|(_, rate, _)| rate).sum::<f64>() / 2.0;
         let mut sum = 0.0;
@@ -297,8 +297,8 @@ impl Controller {
     /// Divides what is free.
     fn divide(&mut self, now: Instant) {
         let capacity = self.capacity.assumed();
-        // A flood of UDP does not end all TCP: its last twentieth is never taken away.
-        let free = (capacity - self.usage.rate()).max(capacity / 20.0);
+        // A flood of UDP must not end all TCP.
+        let free = (capacity - self.usage.rate()).max(capacity * LEAST_FREE);
         let (idle, default_rtt) = (self.config.idle, self.config.default_rtt);
         let is_active = |flow: &Flow| flow.last != Instant::ZERO && now - flow.last < idle;
         let max_min = self.config.formula == Formula::MaxMin;
@@ -315,14 +315,14 @@ impl Controller {
             demand: match (is_active(flow), max_min && !flow.is_held()) {
                 (false, _) => 0.0,
                 (true, false) => f64::INFINITY,
-                (true, true) => (flow.rate * 1.05).max(1.0),
+                (true, true) => (flow.rate * TCP_ROOM).max(1.0),
             },
         }));
         let limit = self.config.quic == Policy::Limit;
         let governed = self.quic.values().filter(|entry| limit && entry.2.is_governed(now));
         self.claims.extend(governed.map(|(_, _, flow, _)| Claim {
             rtt: default_rtt,
-            demand: if max_min { flow.rate() * 1.25 } else { f64::INFINITY },
+            demand: if max_min { flow.rate() * QUIC_ROOM } else { f64::INFINITY },
         }));
         shares::divide(self.config.formula, free, &self.claims, &mut self.windows);
         let active = self.claims.iter().filter(|claim| claim.demand > 0.0).count();
@@ -374,7 +374,7 @@ impl Controller {
         self.status.flows = self.flows.len();
     }
 
-    /// The counters of now are those of before in the next step.
+    /// Ends a step: the present counters become those of the last step.
     fn settle(&mut self) {
         for flow in self.flows.values_mut() {
             flow.settle();
@@ -386,12 +386,20 @@ impl Controller {
     }
 }
 
+/// Part of the capacity that is always divided among TCP flows.
+const LEAST_FREE: f64 = 1.0 / 20.0;
+/// Demand of a flow that its window does not limit, as a multiple of its rate: room to speed up
+/// until the next step.
+const TCP_ROOM: f64 = 1.05;
+/// The same of a QUIC flow, whose own control reacts to marks alone.
+const QUIC_ROOM: f64 = 1.25;
 /// Data of a full segment, bytes.
 const FULL_SEGMENT: u32 = 1460;
 /// Bits of a full frame.
 const FULL_FRAME_BITS: f64 = 1514.0 * 8.0;
 
-/// Seconds that a full frame takes where pairs of them are felt: 12 Mbit/s.
+/// Seconds that a full frame takes, from which on a pair of them delays others noticeably: that of
+/// 12 Mbit/s.
 const PAIRS_ARE_FELT: f64 = 1e-3;
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,4 +1,4 @@
-//! What is known of one connection, and the window that its next acknowledgement may carry.
+//! The state of one connection, and the window that its next acknowledgement may carry.
 //!
 //! Principle: a sender has at most the advertised window in flight, so lowering the window in the
 //! acknowledgements lowers the rate to window / RTT. Four rules keep that harmless:
@@ -18,9 +18,10 @@
 use crate::segment::Segment;
 use sheaf_stage::{Duration, Instant};
 
-/// After this long the minimum RTT of a half begins anew; the one before stays for as long again.
+/// Time after which the minimum RTT of a half begins anew; the old minimum counts for as long
+/// again.
 pub const RTT_AGE: Duration = Duration::from_secs(30);
-/// A packet that nothing answered for so long is not timed any more.
+/// Time after which a packet without a reply is not timed any more.
 pub const WATCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest window that can be advertised (RFC 7323 2.3).
 pub const MAX_WINDOW: u32 = 65535 << 14;
@@ -32,7 +33,7 @@ pub struct Rtt {
     pub min: u64,
     /// Smallest of the age before; ns, 0 without a sample.
     pub old_min: u64,
-    /// When this age began.
+    /// Start of this age.
     pub since: Instant,
     /// Sum of all samples in ns, for means over any interval.
     pub sum: u64,
@@ -74,17 +75,17 @@ pub struct Half {
     pub wire: u64,
     /// Bytes that were acknowledged.
     pub acked: u64,
-    /// When data passed last; [`Instant::ZERO`] for never.
+    /// Time at which data passed last; [`Instant::ZERO`] for never.
     pub last: Instant,
     /// Round-trip time between this place and the receiver.
     pub rtt: Rtt,
-    /// When the packet passed that is timed now; [`Instant::ZERO`] for none.
+    /// Time at which the packet passed that is timed now; [`Instant::ZERO`] for none.
     pub watch_since: Instant,
     /// Its time stamp, or the sequence number behind it.
     pub watch: u32,
     /// Newest time stamp or highest sequence number that passed.
     pub seen: u32,
-    /// Window to hold the sender to, in bytes; 0 for hands off.
+    /// Window to hold the sender to, in bytes; 0 leaves it alone.
     pub window: u32,
     /// Right edge that was advertised.
     pub edge: u32,
@@ -132,7 +133,7 @@ impl Half {
         }
     }
 
-    /// Takes what a packet of the other direction proves about this one.
+    /// Takes in a packet of the other direction: it acknowledges data of this one.
     pub(crate) fn answered(&mut self, ack: u32, tsecr: Option<u32>, now: Instant) {
         if self.watch_since != Instant::ZERO {
             let (proof, exact) = match tsecr {
@@ -153,8 +154,8 @@ impl Half {
         }
     }
 
-    /// The window field for an acknowledgement of `ack` whose receiver wrote `field`, and what is
-    /// kept about it. `live` is whether the controller is alive: without it nothing is lowered.
+    /// Returns the window field for an acknowledgement of `ack` whose receiver wrote `field`, and
+    /// records it. `live` is whether the controller is alive: without it nothing is lowered.
     pub(crate) fn advertise(&mut self, ack: u32, field: u16, live: bool) -> u16 {
         let mut new = field;
         if live && self.window > 0 && field > 0 {
@@ -178,7 +179,8 @@ impl Half {
         let round_up = |bytes: u32| (bytes + (1 << self.scale) - 1) >> self.scale;
         let mut field = self.window.clamp(mss, MAX_WINDOW) >> self.scale;
         field = field.max(round_up(mss));
-        // What is advertised beyond `ack`; more than any window is an acknowledgement gone astray.
+        // Bytes advertised beyond `ack`. More than any window means an old or damaged
+        // acknowledgement.
         let room = self.edge.wrapping_sub(ack);
         if room <= MAX_WINDOW {
             field = field.max(round_up(room));
@@ -201,10 +203,11 @@ pub struct Connection {
     pub timestamps: bool,
 }
 
-/// What one SYN said.
+/// The fields of one SYN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Syn {
-    /// When it passed; [`Instant::ZERO`] when it cannot be timed, because it was sent again.
+    /// Time at which it passed; [`Instant::ZERO`] when it cannot be timed, because it was sent
+    /// again.
     pub since: Instant,
     /// Sequence number of the first byte of data.
     pub first: u32,
@@ -218,12 +221,12 @@ pub struct Syn {
     pub mss: u16,
     /// Shift of its sender's windows.
     pub scale: Option<u8>,
-    /// Whether it had a time stamp.
+    /// Its time stamp.
     pub timestamp: Option<u32>,
 }
 
 impl Syn {
-    /// What `segment`, a SYN over IPv4 or (`v6`) IPv6, says.
+    /// The fields of `segment`, a SYN over IPv4 or (`v6`) IPv6.
     pub(crate) fn read(segment: &Segment<'_>, v6: bool, now: Instant) -> Syn {
         let options = segment.options();
         Syn {
@@ -232,16 +235,16 @@ impl Syn {
             data: segment.payload,
             window: segment.window(),
             asked: segment.window(),
-            // RFC 9293 3.7.1: the default where nothing is said.
+            // RFC 9293 3.7.1: the default without the option.
             mss: options.mss.unwrap_or(if v6 { 1220 } else { 536 }),
             scale: options.scale,
             timestamp: options.timestamps.map(|(value, _)| value),
         }
     }
 
-    /// Lowers its window to `limit` bytes (0 for hands off), but not below one segment. Nothing is
-    /// taken back: it is the first window that the other end hears of; and where it was sent `before`
-    /// with a larger one, it keeps that.
+    /// Lowers its window to `limit` bytes (0 leaves it alone), but not below one segment. Nothing
+    /// is taken back: it is the first window that the other end hears of; and where it was sent
+    /// `before` with a larger one, it keeps that.
     pub(crate) fn lower(&mut self, limit: u32, before: Option<u16>) {
         let limit = if limit == 0 { u32::from(u16::MAX) } else { limit };
         let limit = limit.max(self.mss.into()).max(before.unwrap_or(0).into());
@@ -256,26 +259,27 @@ impl Syn {
 
 /// A connection whose handshake is not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Embryo {
+pub struct PendingFlow {
     /// The way that the first SYN went.
     pub initiator: crate::Direction,
     /// The first SYN.
     pub syn: Syn,
-    /// The answer, SYN and ACK.
-    pub answer: Option<Syn>,
+    /// The SYN-ACK.
+    pub syn_ack: Option<Syn>,
 }
 
-impl Embryo {
+impl PendingFlow {
     /// The connection, when its third packet passes at `now`. `initial` are the windows it begins
     /// with.
     pub(crate) fn grow(&self, initial: [u32; 2], now: Instant) -> Option<Connection> {
-        let answer = self.answer?;
+        let syn_ack = self.syn_ack?;
         let (i, r) = (self.initiator.index(), self.initiator.reverse().index());
-        // Data of direction `i` was announced by the SYN of direction `i`, its windows by the other.
+        // Data of direction `i` was announced by the SYN of direction `i`, its windows by the
+        // other.
         let mut syns = [self.syn; 2];
-        syns[r] = answer;
-        let scaled = self.syn.scale.is_some() && answer.scale.is_some();
-        let timestamps = self.syn.timestamp.is_some() && answer.timestamp.is_some();
+        syns[r] = syn_ack;
+        let scaled = self.syn.scale.is_some() && syn_ack.scale.is_some();
+        let timestamps = self.syn.timestamp.is_some() && syn_ack.timestamp.is_some();
         let half = |of: usize| {
             let (sender, receiver) = (syns[of], syns[1 - of]);
             Half {
@@ -296,12 +300,12 @@ impl Embryo {
         };
         let mut connection = Connection { half: [half(0), half(1)], timestamps };
         let timed = |from: Instant, to: Instant| from != Instant::ZERO && to != Instant::ZERO;
-        if timed(self.syn.since, answer.since) {
-            let nanos = (answer.since - self.syn.since).as_nanos() as u64;
+        if timed(self.syn.since, syn_ack.since) {
+            let nanos = (syn_ack.since - self.syn.since).as_nanos() as u64;
             connection.half[i].rtt.sample(nanos, now);
         }
-        if timed(answer.since, now) {
-            connection.half[r].rtt.sample((now - answer.since).as_nanos() as u64, now);
+        if timed(syn_ack.since, now) {
+            connection.half[r].rtt.sample((now - syn_ack.since).as_nanos() as u64, now);
         }
         Some(connection)
     }

@@ -1,10 +1,22 @@
-//! One flow as the controller sees it: what two readings of its counters differ by, and the window
-//! that makes a share.
+//! One flow as the controller sees it: the difference between two readings of its counters, and the
+//! window that makes a share.
 
 use crate::flow::{Connection, MAX_WINDOW};
 use crate::key::Direction;
 use crate::rounding;
 use sheaf_stage::{Duration, Instant};
+
+/// Round trips over which a rate is averaged: within fewer, a burst looks like the rate.
+const AVERAGED_RTTS: f64 = 3.0;
+/// Seconds over which a rate is averaged, at least: three steps of the controller.
+const AVERAGED_SECONDS: f64 = 0.3;
+/// Bytes that time stamps take of each segment (RFC 7323, appendix A).
+const TIMESTAMPS: u32 = 12;
+/// Bytes on the wire for each byte of data before any were counted: headers of 66 in 1448 bytes.
+const FIRST_OVERHEAD: f64 = 1.05;
+/// Part of its window that a flow must have in flight to count as limited by it. Data in flight is
+/// computed from averages, so even a limited flow seldom shows all of its window.
+const HELD: f64 = 0.8;
 
 /// A flow between two steps.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +32,7 @@ pub(crate) struct Flow {
     /// Data of a full segment, bytes.
     segment: u32,
     scale: u8,
-    /// Window that it has in the program.
+    /// Window that the program enforces, bytes; 0 for none.
     pub set: u32,
     /// Window that was advertised last, bytes.
     written: u32,
@@ -29,9 +41,9 @@ pub(crate) struct Flow {
     limit: f64,
     /// bit/s on the wire, averaged over a few round-trip times.
     pub rate: f64,
-    /// When its data passed last.
+    /// Time at which its data passed last.
     pub last: Instant,
-    /// How its window is rounded to whole segments.
+    /// State of rounding its window to whole segments.
     pub rounding: rounding::State,
     /// The step in which it was seen last.
     pub seen: u64,
@@ -77,23 +89,23 @@ impl Flow {
         let floors = connection.half.map(|half| half.rtt.floor());
         self.after = after;
         self.rtt = floors[0].zip(floors[1]).map(|(one, other)| one + other);
-        // Time stamps take 12 bytes of each segment (RFC 7323, appendix A).
-        let options = if connection.timestamps { 12 } else { 0 };
+        let options = if connection.timestamps { TIMESTAMPS } else { 0 };
         self.segment = u32::from(half.mss).saturating_sub(options).max(1);
         self.scale = half.scale;
         (self.set, self.written, self.last) = (half.window, half.written, half.last);
     }
 
-    /// Brings rate and recent RTT up to date, for `seconds` since the last time. Answers the bits on
-    /// the wire that were acknowledged, and those that passed.
+    /// Brings rate and recent RTT up to date, for `seconds` since the last time. Returns the bits
+    /// on the wire that were acknowledged, and those that passed.
     pub fn measure(&mut self, seconds: f64, default_rtt: Duration) -> (f64, f64) {
         let (before, after) = (self.before, self.after);
         let acked = after.acked.saturating_sub(before.acked) as f64 * 8.0 * self.overhead();
         let passed = after.wire.saturating_sub(before.wire) as f64 * 8.0;
         let rtt = self.rtt.unwrap_or(default_rtt).as_secs_f64();
-        let constant = (3.0 * rtt).max(0.3);
+        let constant = (AVERAGED_RTTS * rtt).max(AVERAGED_SECONDS);
         self.rate += (acked / seconds - self.rate) * (1.0 - (-seconds / constant).exp());
         let set = f64::from(self.set);
+        // Twice as slow as the rate, or the rate would seem too small for a window that just grew.
         let part = 1.0 - (-seconds / (2.0 * constant)).exp();
         self.limit = set.min(self.limit + (set - self.limit) * part);
         self.recent = recent(&before, &after).or(self.recent);
@@ -110,7 +122,7 @@ impl Flow {
         self.after.acked > self.before.acked
     }
 
-    /// The counters of now are those of before in the next step.
+    /// Ends a step: the present counters become those of the last step.
     pub fn settle(&mut self) {
         self.before = self.after;
     }
@@ -118,23 +130,23 @@ impl Flow {
     /// Bytes on the wire for each byte of data.
     fn overhead(&self) -> f64 {
         match self.after.bytes {
-            0 => 1.05,
+            0 => FIRST_OVERHEAD,
             bytes => (self.after.wire as f64 / bytes as f64).clamp(1.0, 2.0),
         }
     }
 
-    /// Whether its window is what holds it back: it has most of it in flight. A window that has just
-    /// become larger cannot be in use yet; taken at once for too large, it would be given to others,
-    /// by all flows at the same time.
+    /// Whether its window limits it: it has most of it in flight. A window that has just become
+    /// larger cannot be in use yet; taken at once for too large, it would be given to others, by
+    /// all flows at the same time.
     pub fn is_held(&self) -> bool {
         let Some(rtt) = self.recent.or(self.rtt) else { return false };
         let flight = self.rate / self.overhead() * rtt.as_secs_f64() / 8.0;
-        self.set > 0 && flight >= 0.8 * self.limit
+        self.set > 0 && flight >= HELD * self.limit
     }
 
     /// Whether its window is above what it was given and stays there while every segment is
-    /// acknowledged alone. The right edge does not go back; where a segment is less than the unit of
-    /// the field, rounding up to that takes the edge on by as much as each acknowledgement.
+    /// acknowledged alone. The right edge does not go back; where a segment is less than the unit
+    /// of the field, rounding up to that takes the edge on by as much as each acknowledgement.
     pub fn needs_pairs(&self) -> bool {
         self.set > 0 && self.written > self.set && self.segment < 1 << self.scale
     }

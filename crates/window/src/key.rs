@@ -1,9 +1,9 @@
-//! What names a flow: two ends, and the way its data goes.
+//! The key of a flow: two ends, and the direction of its data.
 
 use sheaf_wire::ip::Ip;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Which way a packet passes the interface on which the program hangs.
+/// The direction in which a packet passes the interface of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Direction {

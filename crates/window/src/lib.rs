@@ -1,20 +1,20 @@
 //! Advertised-window control, the pure part: how a router makes TCP leave the queue empty.
 //!
-//! TCP fills the bottleneck's queue until it loses a packet, and every game and call behind the same
-//! router waits in that queue. But a sender never has more in flight than its receiver advertises,
-//! and the router sees every acknowledgement. With smaller windows in them all flows together use
-//! what UDP leaves free, and no queue builds; nothing changes at either end.
+//! TCP fills the bottleneck's queue until it loses a packet, and every game and call behind the
+//! same router waits in that queue. But a sender never has more in flight than its receiver
+//! advertises, and the router sees every acknowledgement. With smaller windows in them all flows
+//! together use what UDP leaves free, and no queue builds; nothing changes at either end.
 //!
 //! * [`rewrite`]: the model of the eBPF program: tables, and windows lowered in place;
-//! * [`flow`]: what is known of one connection, and which window it may be given;
+//! * [`flow`]: the state of one connection, and the window that it may be given;
 //! * [`segment`], [`key`], [`lru`]: TCP headers, names of flows, bounded tables;
 //! * [`controller`]: reads counters, gives windows, ten times a second; [`config`]: its parameters;
 //! * pushed segments ([`Push`]): acknowledgements for single segments on slow links;
-//! * [`shares`]: how capacity is divided: formula 1, formula 2, max-min, fixed;
+//! * [`shares`]: the division of capacity: formula 1, formula 2, max-min, fixed;
 //! * `rounding`: shares in whole segments;
 //! * [`stretch`]: a little more where shares leave the link idle;
 //! * [`capacity`]: the bottleneck's rate, given or found;
-//! * [`udp`]: what windows cannot govern, and QUIC.
+//! * [`udp`]: traffic that windows cannot govern, and QUIC.
 //!
 //! ```
 //! use sheaf_stage::{Bitrate, Instant};

@@ -43,7 +43,7 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
         self.index.len()
     }
 
-    /// Whether there is none.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
     }
@@ -162,7 +162,10 @@ mod tests {
                             list.insert(0, entry);
                         }
                     }
-                    1 => prop_assert_eq!(table.remove(&key), at.map(|at| list.remove(at)).is_some()),
+                    1 => {
+                        let removed = at.map(|at| list.remove(at));
+                        prop_assert_eq!(table.remove(&key), removed.is_some());
+                    }
                     _ => {
                         table.insert(key, number);
                         if let Some(at) = at {

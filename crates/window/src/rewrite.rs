@@ -9,7 +9,7 @@
 //! New connections stand in a table of their own until the third packet of the handshake proves
 //! that both ends are real; so a SYN flood pushes out other beginnings, but no flow.
 
-use crate::flow::{Connection, Embryo, Half, Syn};
+use crate::flow::{Connection, Half, PendingFlow, Syn};
 use crate::key::{Direction, FlowId, Key};
 use crate::lru::Lru;
 use crate::segment::{Segment, flag};
@@ -25,15 +25,15 @@ pub const FLOWS: usize = 16384;
 pub const EMBRYOS: usize = 4096;
 /// UDP flows from or to port 443 that the tables hold.
 pub const QUIC_FLOWS: usize = 4096;
-/// How long windows are lowered after the controller's last sign of life.
+/// Time for which windows are lowered after the controller's last sign of life.
 pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The third packet of a handshake acknowledges the answer and at most this much data (RFC 7413).
+/// The third packet of a handshake acknowledges the SYN-ACK and at most this much data (RFC 7413).
 pub const THIRD_ACK: u32 = 65535;
 
-/// What Linux knows about a packet beside its bytes.
+/// The kernel's metadata of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passing {
-    /// Which way it passes.
+    /// Direction in which it passes.
     pub direction: Direction,
     /// Whether its transport checksum is still to be finished by the device: the field then holds
     /// the sum of the pseudo header, in which the window has no part.
@@ -51,10 +51,10 @@ impl Passing {
     }
 }
 
-/// What was done to a packet.
+/// The outcome for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is as it was.
+    /// Nothing was changed.
     Kept,
     /// Its window field was lowered.
     Clamped {
@@ -63,9 +63,9 @@ pub enum Outcome {
         /// The field now.
         to: u16,
     },
-    /// It was pushed, and its window is as it was.
+    /// The push flag was set, and the window was not changed.
     Pushed,
-    /// It was marked: congestion experienced.
+    /// The packet was marked: congestion experienced.
     Marked,
 }
 
@@ -74,7 +74,7 @@ pub enum Outcome {
 pub struct Totals {
     /// Bytes on the wire, link headers included.
     pub wire: u64,
-    /// Packets; a super-packet counts as what it stands for.
+    /// Packets; a super-packet counts as the frames that it stands for.
     pub packets: u64,
 }
 
@@ -87,7 +87,7 @@ pub struct Quic {
     pub capable: u32,
     /// Packets that were marked.
     pub marked: u32,
-    /// Mark one of so many; 0 for none.
+    /// One of this number of packets is marked; 0 for none.
     pub every: u32,
     /// Packets since the last mark.
     pub since: u32,
@@ -114,7 +114,7 @@ pub struct Quic {
 #[derive(Debug)]
 pub struct Rewriter {
     flows: Lru<Key, Connection>,
-    embryos: Lru<Key, Embryo>,
+    pending: Lru<Key, PendingFlow>,
     quic: Lru<Key, [Quic; 2]>,
     totals: [Totals; 2],
     heartbeat: Option<Instant>,
@@ -134,11 +134,11 @@ impl Rewriter {
         Rewriter::with_capacity(FLOWS, EMBRYOS)
     }
 
-    /// With room for `flows` flows and `embryos` handshakes, at least one each.
-    pub fn with_capacity(flows: usize, embryos: usize) -> Rewriter {
+    /// With room for `flows` flows and `pending` handshakes, at least one each.
+    pub fn with_capacity(flows: usize, pending: usize) -> Rewriter {
         Rewriter {
             flows: Lru::new(flows),
-            embryos: Lru::new(embryos),
+            pending: Lru::new(pending),
             quic: Lru::new(QUIC_FLOWS),
             totals: [Totals::default(); 2],
             heartbeat: None,
@@ -147,12 +147,12 @@ impl Rewriter {
         }
     }
 
-    /// The controller is alive at `now`.
+    /// Takes a sign of life of the controller at `now`.
     pub fn beat(&mut self, now: Instant) {
         self.heartbeat = Some(now);
     }
 
-    /// New flows whose data goes in `direction` begin with `window` bytes; 0 for hands off.
+    /// New flows whose data goes in `direction` begin with `window` bytes; 0 leaves them alone.
     pub fn set_initial(&mut self, direction: Direction, window: u32) {
         self.initial[direction.index()] = window;
     }
@@ -163,16 +163,16 @@ impl Rewriter {
         self.push[direction.index()] = push;
     }
 
-    /// Holds `flow` to `window` bytes from its next acknowledgement on, 0 for hands off; whether
-    /// the flow is known.
+    /// Holds `flow` to `window` bytes from its next acknowledgement on; 0 leaves it alone. Returns
+    /// whether the table has the flow.
     pub fn set(&mut self, flow: FlowId, window: u32) -> bool {
         let Some(connection) = self.flows.peek_mut(&flow.key) else { return false };
         connection.half[flow.direction.index()].window = window;
         true
     }
 
-    /// Marks one of `every` packets of a QUIC flow that can carry a mark, 0 for none; whether the
-    /// flow is known.
+    /// Marks one of `every` packets of a QUIC flow that can carry a mark; 0 for none. Returns
+    /// whether the table has the flow.
     pub fn set_mark(&mut self, flow: FlowId, every: u32) -> bool {
         let Some(both) = self.quic.peek_mut(&flow.key) else { return false };
         both[flow.direction.index()].every = every;
@@ -191,7 +191,7 @@ impl Rewriter {
 
     /// Handshakes that are not complete; at most as many as there is room for.
     pub fn beginnings(&self) -> usize {
-        self.embryos.len()
+        self.pending.len()
     }
 
     /// All UDP flows from or to port 443, the last used first.
@@ -204,8 +204,8 @@ impl Rewriter {
         self.totals[direction.index()]
     }
 
-    /// Takes note of `packet`, an IP packet that passes at `now` (later than [`Instant::ZERO`]),
-    /// and lowers its window in place. What is no IP packet is only counted.
+    /// Counts `packet`, an IP packet that passes at `now` (later than [`Instant::ZERO`]),
+    /// and lowers its window in place. Packets other than IP are only counted.
     pub fn rewrite(&mut self, packet: &mut [u8], passing: Passing, now: Instant) -> Outcome {
         let totals = &mut self.totals[passing.direction.index()];
         totals.packets += u64::from(passing.segments);
@@ -239,12 +239,12 @@ impl Rewriter {
         Outcome::Kept
     }
 
-    /// Whether the controller showed itself lately.
+    /// Whether the controller gave a sign of life recently.
     fn is_live(&self, now: Instant) -> bool {
         self.heartbeat.is_some_and(|beat| now - beat <= HEARTBEAT_TIMEOUT)
     }
 
-    /// Takes note of a TCP segment; the window field it shall have, if another, and whether it shall be
+    /// Counts a TCP segment. Returns its new window field, if that changes, and whether it shall be
     /// pushed.
     fn segment(
         &mut self,
@@ -294,7 +294,7 @@ impl Rewriter {
         ((field != segment.window()).then_some(field), push)
     }
 
-    /// A SYN or the answer to one; the window field that it shall have.
+    /// A SYN or a SYN-ACK; returns the window field that it shall have.
     fn handshake(
         &mut self,
         key: Key,
@@ -304,7 +304,8 @@ impl Rewriter {
         live: bool,
     ) -> u16 {
         let limit = if live { self.initial[direction.reverse().index()] } else { 0 };
-        // Sent again: nobody knows which one the answer is for.
+        // Sent again: the SYN-ACK may reply to either one, so the round trip is not measured
+        // (Karn).
         let mut prepare = |before: Option<Syn>| {
             let before = before.filter(|before| before.first == syn.first);
             if before.is_some() {
@@ -314,36 +315,39 @@ impl Rewriter {
             syn
         };
         if segment.flags() & flag::ACK == 0 {
-            let old = self.embryos.peek(&key).filter(|embryo| embryo.initiator == direction);
-            let syn = prepare(old.map(|embryo| embryo.syn));
-            self.embryos.insert(key, Embryo { initiator: direction, syn, answer: None });
+            let old =
+                self.pending.peek(&key).filter(|pending_flow| pending_flow.initiator == direction);
+            let syn = prepare(old.map(|pending_flow| pending_flow.syn));
+            self.pending.insert(key, PendingFlow { initiator: direction, syn, syn_ack: None });
             return syn.window;
         }
-        let Some(embryo) = self.embryos.get(&key) else { return segment.window() };
-        if embryo.initiator == direction || !embryo.syn.is_acknowledged_by(segment.ack()) {
+        let Some(pending_flow) = self.pending.get(&key) else { return segment.window() };
+        if pending_flow.initiator == direction
+            || !pending_flow.syn.is_acknowledged_by(segment.ack())
+        {
             return segment.window();
         }
-        let syn = prepare(embryo.answer);
-        embryo.answer = Some(syn);
-        // Both ends begin anew: what was known under this key was another connection.
+        let syn = prepare(pending_flow.syn_ack);
+        pending_flow.syn_ack = Some(syn);
+        // A SYN begins a new connection, so the one under this key has ended.
         self.flows.remove(&key);
         syn.window
     }
 
-    /// Makes a flow of a handshake of which this is the third packet.
+    /// Makes a flow of a handshake on its third packet.
     fn establish(&mut self, key: Key, ack: u32, direction: Direction, now: Instant) -> Option<()> {
-        let embryo = self.embryos.get(&key)?;
-        let answer = embryo.answer?;
-        if embryo.initiator != direction || ack.wrapping_sub(answer.first) > THIRD_ACK {
+        let pending_flow = self.pending.get(&key)?;
+        let syn_ack = pending_flow.syn_ack?;
+        if pending_flow.initiator != direction || ack.wrapping_sub(syn_ack.first) > THIRD_ACK {
             return None;
         }
-        let connection = embryo.grow(self.initial, now)?;
-        self.embryos.remove(&key);
+        let connection = pending_flow.grow(self.initial, now)?;
+        self.pending.remove(&key);
         self.flows.insert(key, connection);
         Some(())
     }
 
-    /// Counts a QUIC packet; whether it is to be marked.
+    /// Counts a QUIC packet. Returns whether it is to be marked.
     fn marks(&mut self, view: &Ip<'_>, wire: u32, direction: Direction, live: bool) -> bool {
         if view.protocol() != Protocol::UDP {
             return false;
@@ -374,7 +378,7 @@ impl Rewriter {
     }
 }
 
-/// Writes a word at `at` into the TCP header and mends the checksum.
+/// Writes a word at `at` into the TCP header and updates the checksum.
 fn write_word(header: &mut [u8], at: usize, new: u16, partial: bool) {
     let old = u16::from_be_bytes([header[at], header[at + 1]]);
     header[at..at + 2].copy_from_slice(&new.to_be_bytes());

@@ -2,9 +2,10 @@
 //!
 //! Principle: a sender sends no parts of a segment, so a share of 16.3 segments is 16 or 17. Each
 //! change of a window by a segment is a change of the queue by a segment, which every packet behind
-//! it feels; so a flow keeps its number while its wish stays near it. What rounding down leaves over,
-//! all flows together, is given out as single segments to those who were short the longest, and they
-//! keep it for a while (largest remainders, Hamilton's method of apportionment, over time).
+//! it feels; so a flow keeps its number while its wish stays near it. The remainders of all flows
+//! together are given out as single segments to the flows that were short the longest, and these
+//! keep them for a while (largest remainders, Hamilton's method of apportionment, over
+//! time).
 
 /// By how much a wish may leave a window, in segments, before the window follows.
 const HOLD: f64 = 0.25;
@@ -12,19 +13,19 @@ const HOLD: f64 = 0.25;
 /// its extra one: at ten steps a second for a second.
 const TURN: f64 = 10.0;
 
-/// What is kept of one flow.
+/// The state of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct State {
     /// Segments without an extra one.
     base: f64,
-    /// What it had too little so far, in segments, summed over the steps.
+    /// Segments that it had too few so far, summed over the steps.
     short: f64,
     /// Whether it has an extra one.
     has_extra: bool,
 }
 
 impl State {
-    /// Takes a wish of `segments`, not below `least`. Answers what is left over.
+    /// Takes a wish of `segments`, not below `least`. Returns the remainder.
     fn wish(&mut self, segments: f64, least: f64) -> f64 {
         let segments = segments.max(least);
         let near = (self.base - HOLD..self.base + 1.0 + HOLD).contains(&segments);
@@ -34,29 +35,30 @@ impl State {
         segments - self.base
     }
 
-    /// How urgently it needs an extra segment.
+    /// Urgency of its need for an extra segment.
     fn urgency(&self) -> f64 {
         self.short + if self.has_extra { TURN } else { 0.0 }
     }
 
-    /// Gives it an extra segment or none, after a wish that left `over`. Answers all its segments.
+    /// Gives it an extra segment or none, after a wish with the remainder `over`. Returns all its
+    /// segments.
     fn settle(&mut self, over: f64, has_extra: bool) -> f64 {
         self.has_extra = has_extra;
         let extra = f64::from(u8::from(has_extra));
-        // What was long ago counts no more.
+        // Bounded, so that a shortage of long ago does not outweigh a recent one.
         self.short = (self.short + over - extra).clamp(-2.0 * TURN, 2.0 * TURN);
         self.base + extra
     }
 }
 
-/// Gives out what all flows together leave over.
+/// Gives out the remainders of all flows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rounding {
-    /// Segments that are given out.
+    /// Extra segments that are given out.
     extras: usize,
     /// Urgency, and which flow, of those that take part.
     order: Vec<(f64, usize)>,
-    /// What each flow's wish leaves over, and whether it gets an extra segment.
+    /// Remainder of each flow's wish, and whether it gets an extra segment.
     over: Vec<(f64, bool)>,
 }
 
@@ -67,8 +69,8 @@ impl Rounding {
         self.over.clear();
     }
 
-    /// The next flow wishes `segments`, at least `least`; one that is not `active` leaves nothing to
-    /// others.
+    /// The next flow wishes `segments`, at least `least`; one that is not `active` leaves nothing
+    /// to others.
     pub fn wish(&mut self, state: &mut State, segments: f64, least: f64, active: bool) {
         let over = state.wish(segments, least);
         if active {
@@ -77,7 +79,7 @@ impl Rounding {
         self.over.push((over, false));
     }
 
-    /// All have wished.
+    /// Gives out the extra segments, after all flows have wished.
     pub fn divide(&mut self) {
         let sum: f64 = self.order.iter().map(|(_, which)| self.over[*which].0).sum();
         let extras = self.extras as f64;
@@ -85,7 +87,7 @@ impl Rounding {
             self.extras = sum.max(0.0) as usize;
         }
         self.extras = self.extras.min(self.order.len());
-        // Of equals the first.
+        // Of equal flows the first, so that the same input gives the same windows.
         self.order.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         for (_, which) in &self.order[..self.extras] {
             self.over[*which].1 = true;

@@ -62,12 +62,12 @@ pub struct Segment<'a> {
     header: &'a [u8],
     /// Bytes of data.
     pub payload: u32,
-    /// Where the TCP header begins in the packet.
+    /// Offset of the TCP header in the packet.
     pub offset: usize,
 }
 
 impl<'a> Segment<'a> {
-    /// The segment in `packet`; `None` when it is no whole TCP packet.
+    /// The segment in `packet`; `None` when it is not a whole TCP packet.
     pub fn parse(packet: &Ip<'a>) -> Option<Segment<'a>> {
         if packet.protocol() != Protocol::TCP || packet.is_fragment() {
             return None;

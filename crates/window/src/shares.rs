@@ -1,17 +1,17 @@
-//! Who gets how much of what is free: windows from capacity, flows and round-trip times.
+//! Shares of the free capacity: windows from capacity, flows and round-trip times.
 //!
 //! Source: "An OpenWRT solution for future wireless homes" (SAP-LAW), with C − U(t) as `free` and
 //! n(t) as the number of claims that are active:
 //! * formula 1, the same window for all: (C − U) / n, as a rate over the mean RTT. It favours short
 //!   round-trip times, since rate is window / RTT;
-//! * formula 2, weighted by round-trip time: (C − U) · RTT_i / Σ(RTT_i / mean RTT), the sum being n:
-//!   the same rate for all;
-//! * max-min (Bertsekas and Gallager, Data Networks, 6.5.2): what a flow leaves of its share goes to
-//!   those that want more, in equal parts.
+//! * formula 2, weighted by round-trip time: (C − U) · RTT_i / Σ(RTT_i / mean RTT), the sum being
+//!   n: the same rate for all;
+//! * max-min (Bertsekas and Gallager, Data Networks, 6.5.2): what a flow leaves of its share goes
+//!   to those that want more, in equal parts.
 
 use sheaf_stage::Duration;
 
-/// How the free capacity is divided.
+/// The division of the free capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Formula {
     /// Formula 1: one window for all flows.
@@ -24,12 +24,12 @@ pub enum Formula {
     Fixed(u32),
 }
 
-/// What one flow wants.
+/// The demand of one flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claim {
     /// Its round-trip time without queues.
     pub rtt: Duration,
-    /// What it uses in bit/s where something else than its share limits it; infinite where nothing
+    /// Rate in bit/s where something else than its share limits it; infinite where nothing
     /// does; 0 for a flow that is not active and does not count.
     pub demand: f64,
 }
@@ -40,8 +40,8 @@ impl Claim {
     }
 }
 
-/// Writes the window of each claim, in bytes as on the wire, to `windows`; `free` is in bit/s. A flow
-/// that is not active gets what it would have.
+/// Writes the window of each claim, in bytes as on the wire, to `windows`; `free` is in bit/s. A
+/// flow that is not active gets what it would have.
 pub fn divide(formula: Formula, free: f64, claims: &[Claim], windows: &mut Vec<f64>) {
     windows.clear();
     let active = || claims.iter().filter(|claim| claim.is_active());
@@ -64,8 +64,9 @@ pub fn divide(formula: Formula, free: f64, claims: &[Claim], windows: &mut Vec<f
     }
 }
 
-/// The rate in bit/s that no flow is held below: flows that want less get what they want, the others
-/// get this. Where all together want less than `free`, the largest could have the rest as well.
+/// The rate in bit/s that no flow is held below: flows that want less get what they want, the
+/// others get this. Where all together want less than `free`, the largest could have the rest as
+/// well.
 pub fn level(free: f64, claims: &[Claim]) -> f64 {
     let mut demands: Vec<f64> =
         claims.iter().filter(|claim| claim.is_active()).map(|claim| claim.demand).collect();
@@ -138,7 +139,10 @@ mod tests {
         #[test]
         fn the_level_uses_up_what_is_free_and_no_more(
             free in 1e5f64..1e9,
-            demands in proptest::collection::vec(prop_oneof![1.0f64..1e8, Just(f64::INFINITY)], 1..50),
+            demands in proptest::collection::vec(
+                prop_oneof![1.0f64..1e8, Just(f64::INFINITY)],
+                1..50
+            ),
         ) {
             let claims: Vec<_> = demands.iter().map(|demand| claim(50, *demand)).collect();
             let level = level(free, &claims);

@@ -1,11 +1,11 @@
 //! Windows a little above the shares, where shares leave the link idle.
 //!
 //! Principle: a window of capacity times the smallest round-trip time fills the link only if every
-//! round takes no longer than that. But acknowledgements come in clumps (802.11 aggregates them), and
-//! hosts are late: rounds are longer than their floor, without any queue. So while windows are what
-//! limits the flows, and yet less passes than the capacity, they are stretched, slowly; as soon as
-//! the link is full, no more. What is stretched too far would stand in the queue: at most
-//! [`MOST`] − 1 of a round-trip time, should the capacity be given too large.
+//! round takes no longer than that. But acknowledgements come in clumps (802.11 aggregates them),
+//! and hosts are late: rounds are longer than their floor, without any queue. So while windows
+//! limit the flows and yet less passes than the capacity, windows are stretched slowly, until the
+//! link is full. If the given capacity is too large, the excess stands in the queue: at most
+//! [`MOST`] − 1 of a round-trip time.
 
 /// The largest factor.
 pub const MOST: f64 = 1.25;
@@ -32,7 +32,8 @@ impl Default for Stretch {
 }
 
 impl Stretch {
-    /// Takes in that `used` of the capacity passed in `seconds`, and whether windows limit the flows.
+    /// Takes in that `used` of the capacity passed in `seconds`, and whether windows limit the
+    /// flows.
     pub fn step(&mut self, used: f64, is_limited: bool, seconds: f64) {
         self.used += (used - self.used) * (1.0 - (-seconds / MEAN).exp());
         let change = PER_SECOND * seconds;
@@ -44,7 +45,7 @@ impl Stretch {
         .clamp(1.0, MOST);
     }
 
-    /// What windows are multiplied with, 1 to [`MOST`].
+    /// Factor by which windows are multiplied, 1 to [`MOST`].
     pub fn factor(&self) -> f64 {
         self.factor
     }

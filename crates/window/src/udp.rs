@@ -1,22 +1,22 @@
-//! What TCP windows cannot govern: U(t), and QUIC apart.
+//! Traffic that TCP windows cannot govern: U(t), and QUIC separately.
 //!
 //! Principle: real-time traffic is left alone and TCP gets what it leaves, so U(t) must follow a
 //! rise at once (or a queue builds) and a fall slowly (or TCP takes the place of a game between two
 //! of its packets). Bulk QUIC is elastic, as TCP is: a UDP flow from or to port 443 above
 //! [`BULK`] for [`BULK_FOR`]. Where it says that it understands ECN it can be held to a share like
-//! the others', by marks (RFC 9000 13.4, RFC 9002 7.1); the number of marks is steered until the rate
-//! is right. A flow that does not understand ECN is never touched, and counts as U.
+//! the others', by marks (RFC 9000 13.4, RFC 9002 7.1); the number of marks is steered until the
+//! rate is right. A flow that does not understand ECN is never touched, and counts as U.
 
 use sheaf_stage::{Duration, Instant};
 
 /// Rate from which a QUIC flow is bulk; bit/s.
 pub const BULK: f64 = 500_000.0;
-/// How long it must have it.
+/// Time for which a flow must have that rate.
 pub const BULK_FOR: Duration = Duration::from_secs(1);
-/// A mark on one of so many packets is the most and the least that is used.
+/// The densest and the sparsest marks: one of this number of packets.
 const EVERY: std::ops::RangeInclusive<u32> = 8..=4096;
 
-/// What to do about bulk QUIC.
+/// The treatment of bulk QUIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Policy {
     /// Hold it to its share by ECN marks.
@@ -54,7 +54,7 @@ impl Usage {
     }
 }
 
-/// One direction of one QUIC flow, as the controller knows it.
+/// The controller's state of one direction of one QUIC flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Elastic {
     usage: Usage,
@@ -64,7 +64,7 @@ pub struct Elastic {
 }
 
 impl Elastic {
-    /// Takes the `bits` of `seconds` until `now`, and how many packets could have been marked.
+    /// Takes the `bits` of `seconds` until `now`, and the number of packets that can carry a mark.
     pub fn add(&mut self, bits: f64, capable: u32, seconds: f64, now: Instant) {
         self.usage.add(bits, seconds);
         self.capable = capable > 0 || self.capable && bits == 0.0;
@@ -100,7 +100,7 @@ impl Elastic {
         self.every
     }
 
-    /// No marks any more.
+    /// Ends the marks.
     pub fn release(&mut self) {
         self.every = 0;
     }

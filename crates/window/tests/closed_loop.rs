@@ -168,7 +168,8 @@ fn bulk_quic_that_understands_marks_is_marked_down_to_its_share_and_a_call_is_no
     let mut wire = 0;
     let mut rates = Vec::new();
     for step in 1..=600 {
-        // A sender that grows by 2 % in 100 ms and falls by 30 % with a mark, like CUBIC (RFC 9438).
+        // A sender that grows by 2 % in 100 ms and falls by 30 % with a mark, like CUBIC (RFC
+        // 9438).
         let packets = (rate / 8.0 / 10.0 / 1280.0) as u32;
         if bulk.every > 0 && (bulk.since + packets) / bulk.every > 0 {
             rate *= 0.7;
@@ -213,7 +214,7 @@ fn a_controller_refuses_parameters_that_cannot_work() {
 fn a_flow_that_begins_before_anything_was_measured_has_a_window() {
     let mut controller = given(Formula::MaxMin, 20);
     assert!(controller.step(Instant::from_millis(1)).is_empty(), "there is no flow yet");
-    // All of 20 Mbit/s for 100 ms, as nothing is known of the flow's round-trip time.
+    // All of 20 Mbit/s for 100 ms, because the flow's round-trip time was not measured yet.
     assert!((200_000..=260_000).contains(&controller.initial()), "{}", controller.initial());
 }
 
@@ -270,7 +271,7 @@ fn acknowledgements_that_come_in_clumps_leave_no_gaps_on_the_link() {
 }
 
 /// The home access point of "An OpenWRT solution for future wireless homes": 4 Mbit/s, 60 ms, 200
-/// packets/s of 1 KB, a game and a call; `downloads` of segments of 1 KB. Answers the game's
+/// packets/s of 1 KB, a game and a call; `downloads` of segments of 1 KB. Returns the game's
 /// inter-arrival times in ms, in order of size.
 fn home(controller: Controller, downloads: usize) -> (Link, Vec<f64>) {
     let flows = (0..downloads).map(|_| Flow::new(60, f64::INFINITY).delaying());

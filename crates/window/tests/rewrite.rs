@@ -192,7 +192,7 @@ fn resets_keep_their_bytes() {
     }
 }
 
-/// The window of a SYN (`ack` 0) or of its answer that passes in `direction`.
+/// The window of a SYN (`ack` 0) or a SYN-ACK that passes in `direction`.
 fn syn(flow: &mut Download, direction: Direction, ack: u32, mss: u16, asked: u16) -> u16 {
     let options = [Opt::MaximumSegmentSize(mss), Opt::WindowScale(7)];
     let mut packet = segment(direction, &options, 0, |tcp| {
@@ -320,7 +320,7 @@ fn without_time_stamps_the_round_trip_time_comes_from_sequence_numbers_sent_once
     let half = flow.rewriter.flow(&key()).unwrap().half(Direction::In);
     assert_eq!((half.rtt.floor(), half.rtt.count), (Some(Duration::from_millis(2)), 2));
     assert_eq!((half.bytes, half.acked), (1000, 1000));
-    // Sent twice: nobody knows what is acknowledged (Karn).
+    // Sent twice: the acknowledgement may be for either one (Karn).
     flow.pass(Direction::In, &mut data(1001));
     flow.pass(Direction::In, &mut data(1001));
     flow.now += Duration::from_micros(1);
@@ -346,7 +346,7 @@ fn with_time_stamps_a_retransmission_is_timed_by_its_echo() {
     pass(Direction::In, (900, 10), true, 0, 0, 1, now);
     pass(Direction::Out, (30, 900), false, 0, 1, 1, now);
     now += Duration::from_millis(20);
-    // Lost behind this place, and sent again with a newer stamp, to which the answer refers.
+    // Lost behind this place, and sent again with a newer stamp, to which the reply refers.
     pass(Direction::In, (940, 30), false, 1000, 1, 1, now);
     now += Duration::from_millis(300);
     pass(Direction::In, (1240, 30), false, 1000, 1, 1, now);

@@ -8,6 +8,7 @@
 //! * [`flow`]: the five-tuple of a packet, and its hash;
 //! * [`header`]: the class of a packet, and congestion marks, in place;
 //! * [`meta`]: the meta packet: several IP packets in one;
+//! * [`prefix`]: prefixes of addresses;
 //! * [`trunk`]: frames on the links of a trunk.
 //!
 //! Bytes from the network never panic here; they are refused with a reason.
@@ -40,4 +41,5 @@ pub mod flow;
 pub mod header;
 pub mod ip;
 pub mod meta;
+pub mod prefix;
 pub mod trunk;

@@ -5,7 +5,7 @@ use crate::words::{Entry, Form, Grammar, Section, Value, flag, form, literal, pa
 use anyhow::{Context, bail, ensure};
 use sheaf_aggregate::{Config, Policy, Rule, Rules, Threshold};
 use sheaf_daemon::aggregate::settings::{Engine, FarEnd, Peers, Settings, Split};
-use sheaf_daemon::prefix::Prefix;
+use sheaf_wire::prefix::Prefix;
 use std::net::IpAddr;
 
 /// The settings as far as words have set them.
@@ -106,7 +106,7 @@ static WORDS: Section<Draft> = Section {
                     "10.9.0.1",
                     Value::Address(set!(|d, address| d
                         .far_ends
-                        .push(FarEnd { address, prefixes: vec![Prefix::host(address)] }))),
+                        .push(FarEnd { address, prefixes: vec![Prefix::from(address)] }))),
                 )],
                 group: &[Entry {
                     name: "via",
@@ -576,7 +576,7 @@ mod tests {
         assert_eq!(arguments.far_ends.len(), 2);
         assert_eq!(arguments.far_ends[0].prefixes.len(), 3);
         assert_eq!(arguments.far_ends[0].prefixes[1].to_string(), "10.9.0.0/24");
-        assert_eq!(arguments.far_ends[1].prefixes, [Prefix::host("fd00::1".parse().unwrap())]);
+        assert_eq!(arguments.far_ends[1].prefixes, [sheaf_wire::prefix::parse("fd00::1").unwrap()]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod words;
 use crate::words::{Spelling, help};
 pub use status::text;
 
+use crate::output;
 use anyhow::{Context, bail, ensure};
 use sheaf_daemon::control::{self, Error, Kind, Request, ServiceName};
 use sheaf_daemon::emulate::settings::Mode;
@@ -44,7 +45,7 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
     };
     let own = words.iter().take_while(|word| *word != "--");
     if first == "help" || own.into_iter().any(|word| word == "--help" || word == "-h") {
-        say(&help());
+        output::print_line(help())?;
         return Ok(ExitCode::SUCCESS);
     }
     match first.as_str() {
@@ -59,9 +60,9 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
             let words::Show { dev, json } = words::SHOW.parse(rest)?;
             let status = show(&dev)?;
             if json {
-                say(&serde_json::to_string_pretty(&status)?);
+                output::print_line(serde_json::to_string_pretty(&status)?)?;
             } else {
-                say(&status::text(&status));
+                output::print(status::text(&status))?;
             }
         }
         "stop" => drop(ask(&words::STOP.parse(rest)?, &Request::Stop {})?),
@@ -144,10 +145,10 @@ fn dist(log: &str, out: Option<&str>) -> anyhow::Result<()> {
         out.unwrap_or("FILE")
     );
     match out {
-        None => print!("{table}"),
+        None => output::print(table)?,
         Some(out) => std::fs::write(out, table)
             .with_context(|| format!("cannot write {out}; give another --out"))?,
     }
-    eprintln!("{summary}");
+    output::warn(summary);
     Ok(())
 }

@@ -26,7 +26,8 @@
 //! action = "deny"                             # or "pass", as what no rule matches
 //! ```
 
-use super::{files, words};
+use super::files;
+use super::words::alone;
 use crate::words::value;
 use anyhow::{Context, anyhow, bail, ensure};
 use serde::Deserialize;
@@ -34,6 +35,7 @@ use sheaf_daemon::emulate::settings::RuleSet;
 use sheaf_emulator::queue::weighted::WeightedConfig;
 use sheaf_emulator::{Action, Direction, Mask, PipeConfig, Pipes, QueueConfig, Rule, Target};
 use sheaf_wire::ip::Protocol;
+use sheaf_wire::prefix;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -121,7 +123,7 @@ fn pipe(entry: &Pipe, header: usize, directory: &Path) -> anyhow::Result<PipeCon
     if words.contains(&"reverse") {
         bail!("a pipe has one direction; make another pipe, and a rule with direction = \"in\"");
     }
-    let (mut link, seed) = words::link(&words, header, directory)?;
+    let (mut link, seed) = alone::link(&words, header, directory)?;
     ensure!(seed.is_none(), "a seed is for all pipes; write seed = N at the top of the file");
     if let Some(weights) = &entry.weights {
         let config = WeightedConfig::new(weights.clone());
@@ -179,8 +181,7 @@ fn rule(
     }
     let prefix = |key: &str, word: &Option<String>| {
         let read = |word: &String| {
-            let form = "write it like 10.0.0.0/8";
-            word.parse().map_err(|error| anyhow!("{key} {word:?} is {error}; {form}"))
+            prefix::parse(word).map_err(|error| anyhow!("{key} {word:?} is {error}"))
         };
         word.as_ref().map(read).transpose()
     };
@@ -290,7 +291,7 @@ mod tests {
             ("[[rule]]\naction=\"pass\"\nprobability = 2.0", "probability"),
             ("[pipe.a]\nlink = \"rate x\"\n[[rule]]\naction=\"pass\"", "pipe a: rate"),
             ("[pipe.a]\nlink = \"\"\nweights = []\n[[rule]]\naction=\"pass\"", "pipe a"),
-            ("[pipe.a]\nlink = \"\"\nmask = \"src 3\"", "no part of a mask"),
+            ("[pipe.a]\nlink = \"\"\nmask = \"src 3\"", "not part of a mask"),
             ("[pipe.a]\nlink = \"\"\nmask = \"proto 300\"", "300 is no mask for proto"),
             ("[pipe.a]\nlink = \"\"\nmask = \"all\"\nper_flow = true", "give one of them"),
             ("[pipe.a]\nlink = \"seed 3\"", "write seed = N at the top"),

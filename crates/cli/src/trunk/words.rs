@@ -2,12 +2,12 @@
 
 use crate::rule::{self, Criteria, Ruled};
 use crate::words::{Entry, Form, Grammar, Section, Value, form, literal, optional, part, set};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use sheaf_aggregate::{Rule, Rules};
-use sheaf_daemon::prefix::Prefix;
 use sheaf_daemon::trunk::settings::{PORT, Peer, Priority, Settings, Spec};
 use sheaf_netio::ip;
 use sheaf_trunk::Scheduler;
+use sheaf_wire::prefix;
 use sheaf_wire::trunk::MAX_LINKS;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -416,9 +416,9 @@ fn mtu(draft: &mut Draft, bytes: u64) -> anyhow::Result<()> {
 }
 
 fn address(draft: &mut Draft, word: &str) -> anyhow::Result<()> {
-    let network = Prefix::parse("address", word)?.network;
+    let prefix = prefix::parse(word).map_err(|error| anyhow!("address {word:?} is {error}"))?;
     ensure!(
-        !network.is_multicast(),
+        !prefix.addr().is_multicast(),
         "an interface cannot have address {word}; give that of one host"
     );
     let twice = draft.addresses.iter().any(|known| known == word);

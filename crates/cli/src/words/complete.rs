@@ -1,6 +1,6 @@
 //! Candidates for the next word of a command line.
 
-use super::{Part, Value};
+use super::table::{Part, Value};
 
 /// Something that may stand next.
 #[derive(Clone, Debug, PartialEq, Eq)]

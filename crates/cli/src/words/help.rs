@@ -1,7 +1,7 @@
 //! `--help`, made from the tables.
 
-use super::Spelling;
 use super::outline::{Piece, Token, Way, Word, plain, wrap};
+use super::spelling::Spelling;
 use std::fmt::Write;
 
 /// Characters of a line.

@@ -3,11 +3,11 @@
 //! The pages are kept in the repository, so that a reader needs no build. A test holds them against
 //! the tables; with SHEAF_BLESS=1 in the environment it writes them.
 
-use super::Spelling;
 use super::help::filled;
 use super::outline::{
     Font, Outline, Piece, Token, Way, Word, alternatives, plain, roman, words, wrap,
 };
+use super::spelling::Spelling;
 use std::fmt::Write;
 
 /// Characters of a line of roff.

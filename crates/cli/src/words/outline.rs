@@ -1,6 +1,6 @@
 //! A grammar as text: what `--help` and the manual are written from.
 
-use super::{Entry, Form, Grammar, Part, Section, Times, Value};
+use super::table::{Entry, Form, Grammar, Part, Section, Times, Value};
 
 /// A grammar without its functions.
 #[derive(Clone, Debug)]

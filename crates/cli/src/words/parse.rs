@@ -2,7 +2,7 @@
 
 use super::complete::Candidate;
 use super::near::{either, nearest, unknown};
-use super::{Entry, Form, Grammar, Part, Times, Value, WordError};
+use super::table::{Entry, Form, Grammar, Part, Times, Value, WordError};
 use std::ops::Range;
 
 /// Cause of an early end of a walk.

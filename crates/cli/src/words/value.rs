@@ -1,64 +1,18 @@
 //! Values: how each kind is read, and the error for one that cannot be.
 
-use super::Part;
+use super::near;
+use super::table::{Done, Part, Set, Value};
 use anyhow::Context;
-use sheaf_daemon::prefix::Prefix;
 use sheaf_emulator::units;
 use sheaf_stage::Bitrate;
+use sheaf_wire::dscp;
+use sheaf_wire::prefix::{self, Prefix};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Result of a setter: nothing, or cause and remedy in one line.
-pub type Done = anyhow::Result<()>;
-
-/// A function that stores a value.
-pub type Set<S, T> = fn(&mut S, T) -> Done;
-
 /// The longest time on a command line: a longer one is a slip of the hand.
 const LONGEST: Duration = Duration::from_secs(3600);
-
-/// A kind of value, and the function that stores one.
-pub enum Value<S: 'static> {
-    /// The part's name, as it stands.
-    Literal(fn(&mut S) -> Done),
-    /// One of a few words.
-    Choice(&'static [(&'static str, fn(&mut S) -> Done)]),
-    /// A time with its unit, or 0.
-    Time(Set<S, Duration>),
-    /// A rate with its unit, or 0.
-    Rate(Set<S, Bitrate>),
-    /// Bytes.
-    Size(Set<S, u64>),
-    /// A whole number in a range, decimal or hexadecimal (0x…).
-    Number(RangeInclusive<u64>, Set<S, u64>),
-    /// A whole number that may be negative.
-    Signed(Set<S, i32>),
-    /// A percentage, with or without its sign, as a share of 1.
-    Percent(Set<S, f64>),
-    /// A chance: a number up to 1, or a percentage with its sign.
-    Chance(Set<S, f64>),
-    /// An IP address.
-    Address(Set<S, IpAddr>),
-    /// Prefixes or addresses, separated by commas.
-    Prefixes(Set<S, Vec<Prefix>>),
-    /// A port, or a range of ports.
-    Ports(Set<S, RangeInclusive<u16>>),
-    /// A class (DSCP), by number or name.
-    Class(Set<S, u8>),
-    /// Classes, ranges of classes, separated by commas.
-    Classes(Set<S, Vec<u8>>),
-    /// A firewall mark, with or without its mask.
-    Mark(Set<S, (u32, u32)>),
-    /// The name of an interface.
-    Interface(fn(&mut S, &str) -> Done),
-    /// The name of a file.
-    File(fn(&mut S, &str) -> Done),
-    /// Any word; the function reads it.
-    Text(fn(&mut S, &str) -> Done),
-    /// A word that the first function accepts, and that the second one reads.
-    Like(fn(&str) -> bool, fn(&mut S, &str) -> Done),
-}
 
 impl<S> Part<S> {
     /// Whether `word` is such a value.
@@ -160,7 +114,7 @@ impl<S> Part<S> {
                 return format!("{keyword} {word:?} is unknown; give {}", self.name);
             }
             Value::Choice(choices) => {
-                let names = super::near::either(choices.iter().map(|(name, _)| *name));
+                let names = near::either(choices.iter().map(|(name, _)| *name));
                 return format!("{keyword} {word:?} is unknown; give {names}");
             }
             Value::Time(_) if leading_time(word) => "a time of at most an hour",
@@ -225,7 +179,7 @@ fn size(word: &str) -> Option<u64> {
 }
 
 fn prefixes(word: &str) -> Option<Vec<Prefix>> {
-    word.split(',').map(|prefix| Prefix::parse("", prefix).ok()).collect()
+    word.split(',').map(|prefix| prefix::parse(prefix).ok()).collect()
 }
 
 /// A port, or the first and the last of a range.
@@ -243,29 +197,16 @@ fn mark(word: &str) -> Option<(u32, u32)> {
     Some((bits(value)?, bits(mask)?))
 }
 
-/// A class by its number or name: RFC 2474 (cs), 2597 (af), 3246 (ef), 5865 (va), 8622 (le).
+/// A class by its number or name.
 pub fn class(word: &str) -> Option<u8> {
-    let lower = word.to_lowercase();
-    let digit = |at: usize| lower.as_bytes().get(at).map(|byte| byte.wrapping_sub(b'0'));
-    let named = match (lower.as_str(), lower.len()) {
-        ("be" | "default", _) => Some(0),
-        ("le", _) => Some(1),
-        ("va", _) => Some(44),
-        ("ef", _) => Some(46),
-        (name, 3) if name.starts_with("cs") => digit(2).filter(|class| *class < 8).map(|c| c * 8),
-        (name, 4) if name.starts_with("af") => match (digit(2), digit(3)) {
-            (Some(class @ 1..=4), Some(drop @ 1..=3)) => Some(class * 8 + drop * 2),
-            _ => None,
-        },
-        _ => number(word).and_then(|number| u8::try_from(number).ok()),
-    };
-    named.filter(|dscp| *dscp < 64)
+    let number = || number(word).and_then(|number| u8::try_from(number).ok());
+    dscp::named(word).or_else(number).filter(|class| *class <= dscp::MAX)
 }
 
 /// One of the words that `choices` names.
 pub fn choice<T: Copy>(keyword: &str, word: &str, choices: &[(&str, T)]) -> anyhow::Result<T> {
     let found = choices.iter().find(|(name, _)| *name == word);
-    let names = || super::near::either(choices.iter().map(|(name, _)| *name));
+    let names = || near::either(choices.iter().map(|(name, _)| *name));
     let unknown = || format!("{keyword} {word:?} is unknown; give {}", names());
     found.map(|(_, value)| *value).with_context(unknown)
 }
@@ -339,7 +280,7 @@ mod tests {
 
     #[test]
     fn an_empty_range_is_turned_round() {
-        let part = super::super::part("A[-B]", "53", Value::<()>::Ports(|_, _| Ok(())));
+        let part = super::super::table::part("A[-B]", "53", Value::<()>::Ports(|_, _| Ok(())));
         assert_eq!(part.refuse("dport", "9-3"), "dport 9-3 is empty; write dport 3-9");
     }
 }

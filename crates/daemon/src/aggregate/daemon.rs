@@ -20,6 +20,7 @@ use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use sheaf_aggregate::{Config, Policy, Stats};
 use sheaf_bpf::Split;
+use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::neigh::{self, Neighbour};
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::poller::Poller;
@@ -31,6 +32,16 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
 
+/// Capabilities for beginning anew on an interface that comes back, with either engine.
+/// CAP_SYS_ADMIN, where the process has it, finds the splitter that is there, with the senders that
+/// other commands gave it.
+const KEPT: [Capability; 5] = [
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_NET_RAW,
+    Capability::CAP_BPF,
+    Capability::CAP_PERFMON,
+    Capability::CAP_SYS_ADMIN,
+];
 /// How often the neighbour table, the interface and the counters are read.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long the first probes may take before the command says that it is at work: two of them.
@@ -110,6 +121,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Interfa
     };
     // The first time, what is wrong ends the command.
     daemon.attached = Some(daemon.attach()?);
+    capability::keep_only(&KEPT)?;
     reactor.run(&mut daemon, parse)?;
     if let Some(there) = &mut daemon.attached
         && let Err(error) = there.engine.flush()
@@ -189,8 +201,9 @@ impl Service for Daemon {
 
 /// The engine that `asked` comes to, and why.
 fn choose(asked: Choice) -> anyhow::Result<(Choice, String)> {
+    // Either engine sends frames of its own, and changes what hangs on the interface.
+    capability::require(&[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW])?;
     match (asked, sheaf_bpf::support()) {
-        (_, Err(error @ sheaf_bpf::Unsupported::NotRoot)) => Err(error.into()),
         (Choice::User, _) => Ok((Choice::User, "as asked".to_owned())),
         (Choice::Auto, Err(error)) => Ok((Choice::User, format!("as {error}"))),
         (Choice::Kernel, Err(error)) => bail!(error),
@@ -233,7 +246,11 @@ impl Daemon {
         let ifindex = ip::index(&dev)?;
         let splitter = match self.choice {
             Choice::User => true,
-            Choice::Auto | Choice::Kernel => Split::find(ifindex)?.is_some(),
+            Choice::Auto | Choice::Kernel => match Split::find(ifindex) {
+                // It is there, and only CAP_SYS_ADMIN could see more of it.
+                Err(sheaf_bpf::Error::Hidden) => true,
+                found => found?.is_some(),
+            },
         };
         let attached = self.attach_engine();
         if attached.is_err() && !splitter {

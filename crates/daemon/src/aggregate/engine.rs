@@ -1,12 +1,12 @@
 //! What an engine does for the daemon.
 
 use super::device::Order;
-use crate::prefix::Prefix;
 use sheaf_aggregate::Stats;
 use sheaf_netio::neigh::Neighbour;
 use sheaf_netio::poller::Poller;
 use sheaf_stage::Instant;
 use sheaf_wire::meta::Outer;
+use sheaf_wire::prefix::Prefix;
 use std::collections::BTreeMap;
 
 /// Carries packets: gathers towards the next hops it was told, splits what they send.

@@ -11,12 +11,12 @@ use super::engine::Engine;
 use super::life::{Faith, Life, Splits};
 use super::probe::Prober;
 use super::settings::FarEnd;
-use crate::prefix::Prefix;
 use sheaf_netio::icmp::{Error, Message};
 use sheaf_netio::ip;
 use sheaf_netio::neigh::Neighbour;
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::meta::Outer;
+use sheaf_wire::prefix::Prefix;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 

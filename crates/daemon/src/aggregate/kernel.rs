@@ -3,7 +3,6 @@
 use super::device::Order;
 use super::engine::Engine;
 use super::settings::Peers;
-use crate::prefix::Prefix;
 use anyhow::anyhow;
 use nix::libc;
 use sheaf_aggregate::{Config, Stats};
@@ -14,12 +13,15 @@ use sheaf_netio::poller::Poller;
 use sheaf_netio::{random, scheduling};
 use sheaf_stage::Instant;
 use sheaf_wire::meta::Outer;
+use sheaf_wire::prefix::Prefix;
 use std::collections::BTreeMap;
 
 pub struct Kernel {
     ifindex: u32,
     config: Config,
     controller: Controller,
+    /// The splitter that was attached or taken over; a later command may have replaced it.
+    split: sheaf_bpf::Split,
 }
 
 impl Kernel {
@@ -34,10 +36,10 @@ impl Kernel {
         let cookie = random::unguessable()?;
         // In this order: the splitter stays, and must not where the engine cannot.
         let controller = Controller::attach(dev, ifindex, mac, config, cookie)?;
-        super::attach_split(dev, ifindex, peers)?;
+        let split = super::attach_split(dev, ifindex, peers)?;
         // A tick that comes late finds a full queue.
         scheduling::realtime_if_allowed();
-        Ok(Kernel { ifindex, config: config.clone(), controller })
+        Ok(Kernel { ifindex, config: config.clone(), controller, split })
     }
 
     fn hop(&self, id: u32, outer: Outer, max: u16) -> Hop {
@@ -66,7 +68,7 @@ impl Engine for Kernel {
 
     fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer, max: u16) -> anyhow::Result<()> {
         let hop = self.hop(hop, outer, max).far();
-        Ok(self.controller.merge.set_far_end(prefix.network, prefix.bits, hop)?)
+        Ok(self.controller.merge.set_far_end(prefix.addr(), prefix.prefix_len().into(), hop)?)
     }
 
     fn order(&mut self, order: Order) -> anyhow::Result<()> {
@@ -97,8 +99,14 @@ impl Engine for Kernel {
     }
 
     fn split(&self) -> anyhow::Result<Option<BTreeMap<String, u64>>> {
-        let Some(split) = sheaf_bpf::Split::find(self.ifindex)? else { return Ok(None) };
-        let counters = split.counters()?.into_iter();
+        let counters = match sheaf_bpf::Split::find(self.ifindex) {
+            // Without CAP_SYS_ADMIN, only what this process has open can be read.
+            Err(sheaf_bpf::Error::Hidden) => self.split.counters()?,
+            Ok(Some(split)) => split.counters()?,
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let counters = counters.into_iter();
         Ok(Some(counters.map(|(name, count)| (name.to_owned(), count)).collect()))
     }
 

@@ -20,27 +20,28 @@ pub use daemon::run;
 pub use settings::{Settings, Split};
 
 use settings::Peers;
+use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::ip;
 
 /// Puts a splitter on an interface, or takes it off.
 pub fn split(settings: &Split) -> anyhow::Result<()> {
     let Split { dev, peers } = settings;
     let ifindex = ip::index(dev)?;
-    anyhow::ensure!(nix::unistd::geteuid().is_root(), sheaf_bpf::Unsupported::NotRoot);
     match peers {
         None => {
+            capability::require(&[Capability::CAP_NET_ADMIN])?;
             let was_there = sheaf_bpf::Split::detach(dev, ifindex)?;
             anyhow::ensure!(was_there, "no splitter on {dev}; nothing to take off");
         }
         Some(peers) => {
             ip::mac(dev)?;
+            sheaf_bpf::support()?;
             attach_split(dev, ifindex, peers)?;
         }
     }
     Ok(())
 }
 
-fn attach_split(dev: &str, ifindex: u32, peers: &Peers) -> anyhow::Result<()> {
-    sheaf_bpf::Split::attach(dev, ifindex, &peers.senders())?;
-    Ok(())
+fn attach_split(dev: &str, ifindex: u32, peers: &Peers) -> anyhow::Result<sheaf_bpf::Split> {
+    Ok(sheaf_bpf::Split::attach(dev, ifindex, &peers.senders())?)
 }

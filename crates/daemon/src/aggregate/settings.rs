@@ -1,8 +1,8 @@
 //! What `sheaf aggregate` and `sheaf split` are to do.
 
-use crate::prefix::Prefix;
 use anyhow::ensure;
 use sheaf_aggregate::{Config, Senders, Threshold};
+use sheaf_wire::prefix::Prefix;
 use std::net::IpAddr;
 
 /// Which implementation carries the packets.

@@ -21,7 +21,6 @@
 use super::device::Order;
 use super::engine::Engine;
 use super::settings::Peers;
-use crate::prefix::Prefix;
 use anyhow::{Context, bail};
 use sheaf_aggregate::{
     Aggregator, Config, Device, Frame, Hop, HopId, Outbound, Rules, Splitter, Stats, Verdict,
@@ -37,6 +36,7 @@ use sheaf_netio::{scheduling, socket};
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::ip::{Ip, Protocol};
 use sheaf_wire::meta::{Meta, Outer, Refusal, Repr};
+use sheaf_wire::prefix::{self, Prefix};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
@@ -95,21 +95,21 @@ pub struct User {
 #[derive(Default)]
 struct FarEnds {
     /// Lengths that occur, the longest first.
-    lengths: Vec<u32>,
+    lengths: Vec<u8>,
     by_prefix: HashMap<Prefix, HopId>,
 }
 
 impl FarEnds {
     fn insert(&mut self, prefix: Prefix, hop: HopId) {
         self.by_prefix.insert(prefix, hop);
-        if !self.lengths.contains(&prefix.bits) {
-            self.lengths.push(prefix.bits);
+        if !self.lengths.contains(&prefix.prefix_len()) {
+            self.lengths.push(prefix.prefix_len());
             self.lengths.sort_by(|a, b| b.cmp(a));
         }
     }
 
     fn find(&self, address: IpAddr) -> Option<HopId> {
-        let hop = |bits: &u32| self.by_prefix.get(&Prefix::around(address, *bits));
+        let hop = |bits: &u8| self.by_prefix.get(&prefix::around(address, *bits));
         self.lengths.iter().find_map(hop).copied()
     }
 }
@@ -373,7 +373,7 @@ impl Engine for User {
         let tap = &self.tap_name;
         let link = mac.map(|byte| format!("{byte:02x}")).join(":");
         ip::run(&format!("neigh replace {address} lladdr {link} dev {tap} nud permanent"))?;
-        ip::run(&format!("route replace {}{source} dev {tap}", Prefix::host(address)))?;
+        ip::run(&format!("route replace {}{source} dev {tap}", Prefix::from(address)))?;
         for (to, metric) in self.routes_over(address)? {
             // The first of equal routes counts in IPv4; in IPv6, the one with the lower metric.
             let (verb, metric) = if address.is_ipv4() {
@@ -396,7 +396,7 @@ impl Engine for User {
         for (to, _) in self.routes_over(address)? {
             ignore_gone(ip::run(&format!("route del {to} via {address} dev {}", self.tap_name)))?;
         }
-        let host = Prefix::host(address);
+        let host = Prefix::from(address);
         ignore_gone(ip::run(&format!("route del {host} dev {}", self.tap_name)))?;
         ignore_gone(ip::run(&format!("neigh del {address} dev {}", self.tap_name)))
     }
@@ -405,7 +405,7 @@ impl Engine for User {
         let hop = self.hop(hop, Hop { max: Some(max), ..Hop::far(outer) });
         self.far_ends.insert(prefix, hop);
         let source = format!(" src {}", outer.source());
-        let source = if prefix.network.is_ipv4() == outer.source().is_ipv4() {
+        let source = if prefix.addr().is_ipv4() == outer.source().is_ipv4() {
             source
         } else {
             String::new()
@@ -413,7 +413,7 @@ impl Engine for User {
         if self.far_routes.get(&prefix) == Some(&source) {
             return Ok(());
         }
-        let verb = match (prefix.network.is_ipv4(), self.far_routes.contains_key(&prefix)) {
+        let verb = match (prefix.addr().is_ipv4(), self.far_routes.contains_key(&prefix)) {
             (true, false) => "prepend",
             _ => "replace",
         };
@@ -528,7 +528,7 @@ mod tests {
         let mut far_ends = FarEnds::default();
         for (text, hop) in [("10.0.0.0/8", 0), ("10.9.0.0/16", 1), ("10.9.0.1", 2), ("fd00::/8", 3)]
         {
-            far_ends.insert(Prefix::parse("via", text).unwrap(), HopId(hop));
+            far_ends.insert(prefix::parse(text).unwrap(), HopId(hop));
         }
         let find = |text: &str| far_ends.find(text.parse().unwrap()).map(|hop| hop.0);
         assert_eq!(find("10.9.0.1"), Some(2));

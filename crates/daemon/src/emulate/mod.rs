@@ -21,14 +21,14 @@ pub use status::{Lateness, LinkSettings, LinkStatus, Status};
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::{already, say};
-use anyhow::{Context, bail};
+use anyhow::Context;
 use datapath::Datapath;
 use machine::Machine;
 use place::Place;
 use settings::Mode;
+use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::scheduling;
 use std::fs::File;
-use std::io::{self, Write};
 
 /// Why an emulation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,11 +41,22 @@ pub enum End {
     Gone(String),
 }
 
+/// Capabilities that emulation in this place takes.
+fn rights(mode: &Mode) -> &'static [Capability] {
+    use Capability::{CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON, CAP_SYS_ADMIN};
+    match mode {
+        Mode::Link(_) => &[CAP_NET_ADMIN, CAP_NET_RAW],
+        // A program leads the packets aside.
+        Mode::Dev { .. } => &[CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON],
+        // The command has a network namespace of its own.
+        Mode::Shell { .. } => &[CAP_NET_ADMIN, CAP_SYS_ADMIN],
+    }
+}
+
 /// Emulates until it is asked to end, or the command inside has ended.
 pub fn run(settings: &Settings, parse: Parse<Change>) -> anyhow::Result<(Status, End)> {
-    if !nix::unistd::geteuid().is_root() {
-        bail!("emulation needs root; start it with sudo");
-    }
+    let rights = rights(&settings.mode);
+    capability::require(rights)?;
     let place = Place::open(&settings.mode)?;
     let machine = Machine::new(&settings.plan, place.ethernet, settings.seed)?;
     // In this order: the command would inherit blocked signals, and threads that did not would die
@@ -54,10 +65,12 @@ pub fn run(settings: &Settings, parse: Parse<Change>) -> anyhow::Result<(Status,
     let mut reactor = reactor(&place)?;
     let mut datapath = Datapath::new(place, machine, child, settings)?;
     let _awake = become_timely(settings)?;
+    // The command inside runs by now, with what it was started with.
+    capability::keep_only(rights)?;
     let title = format!("{}; seed {}", datapath.title(), settings.seed);
     match settings.mode {
         // The standard output is the command's.
-        Mode::Shell { .. } => _ = writeln!(io::stderr(), "{title}"),
+        Mode::Shell { .. } => tracing::info!("{title}"),
         Mode::Link(_) | Mode::Dev { .. } => say(&title),
     }
     reactor.run(&mut datapath, parse)?;

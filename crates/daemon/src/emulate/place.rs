@@ -7,7 +7,6 @@
 
 use super::settings::{Mode, Settings};
 use crate::control::{self, Kind, ServiceName};
-use crate::prefix::Prefix;
 use anyhow::{Context, bail};
 use nix::libc;
 use sheaf_bpf::redirect::{self, Hook, Redirect};
@@ -17,6 +16,8 @@ use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::vnet_packet::{Receive, VnetSocket};
 use sheaf_netio::vnet_tun::{Layer, VnetTun};
+use sheaf_wire::prefix::{self, Prefix};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Command;
 
@@ -240,17 +241,17 @@ fn shell() -> anyhow::Result<Place> {
     let taken: Vec<Prefix> = routes
         .lines()
         .filter_map(|line| line.split_whitespace().find(|word| word.starts_with(char::is_numeric)))
-        .filter_map(|word| Prefix::parse("route", word).ok())
+        .filter_map(|word| prefix::parse(word).ok())
         .collect();
     let namespace = Namespace::new()?;
     for number in 0..SHELLS {
         let (host, inside) =
             (format!("100.64.0.{}", 4 * number + 1), format!("100.64.0.{}", 4 * number + 2));
         let overlaps = |prefix: &Prefix| {
-            prefix.bits > 10
-                && [&host, &inside].into_iter().any(|address| {
-                    address.parse().is_ok_and(|ip| Prefix::around(ip, prefix.bits) == *prefix)
-                })
+            prefix.prefix_len() > 10
+                && [&host, &inside]
+                    .into_iter()
+                    .any(|address| address.parse::<IpAddr>().is_ok_and(|ip| prefix.contains(&ip)))
         };
         let name = format!("shell{number}");
         if taken.iter().any(overlaps) || is_taken(&name) {

@@ -14,7 +14,7 @@ mod setup;
 
 use super::member::{Change, End, Member};
 use super::report::Trunk;
-use super::settings::{Priority, Settings};
+use super::settings::{Priority, Settings, Spec};
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::service::{Next, Service};
@@ -22,6 +22,7 @@ use crate::{already, say};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use sheaf_netio::batch::Inbox;
+use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::carrier::Address;
 use sheaf_netio::coalesce::Coalescer;
 use sheaf_netio::monitor::{self, Monitor};
@@ -96,6 +97,7 @@ struct Numbers {
 
 /// Runs until it is stopped; returns the last report.
 pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> {
+    capability::require(rights(&settings))?;
     let name = &settings.name;
     let known = monitor::interfaces()?;
     ensure!(!known.contains_key(name), "there is an interface {name} already; take another name");
@@ -149,11 +151,22 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
         numbers: Numbers::default(),
     };
     daemon.look(now, true)?;
+    // Frames come from strangers.
+    capability::keep_only(rights(&daemon.settings))?;
     let (count, scheduler) = (daemon.members.len(), daemon.settings.scheduler.name());
     let name = &daemon.settings.name;
     say(&format!("trunk {name}: {count} links, mtu {mtu}, scheduler {scheduler}"));
     reactor.run(&mut daemon, parse)?;
     Ok(daemon.full_report())
+}
+
+/// Capabilities that making the trunk takes, and opening its links again when they come back.
+fn rights(settings: &Settings) -> &'static [Capability] {
+    let is_ethernet = |spec: &Spec| matches!(spec, Spec::Ethernet { .. });
+    match settings.members.iter().any(is_ethernet) {
+        true => &[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW],
+        false => &[Capability::CAP_NET_ADMIN],
+    }
 }
 
 impl Service for Daemon {

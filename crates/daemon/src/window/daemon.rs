@@ -14,7 +14,7 @@ use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use sheaf_bpf::Window;
 use sheaf_netio::poller::Poller;
-use sheaf_netio::{clock, ethtool, ip};
+use sheaf_netio::{capability, clock, ethtool, ip};
 use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_window::{Controller, Direction, Totals};
 
@@ -48,6 +48,8 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Report>
     let next = started + STEP;
     let mut daemon = Daemon { settings, ifindex, window, controllers, started, next };
     daemon.window.step(&mut daemon.controllers, started)?;
+    // The maps are read and written by bpf(2) as long as windows are controlled.
+    capability::keep_only(&sheaf_bpf::support::CAPABILITIES)?;
     say(&format!("controlling windows on {dev}: {}", daemon.summary()));
     reactor.run(&mut daemon, parse)?;
     daemon.full_report(clock::now())

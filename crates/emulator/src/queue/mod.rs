@@ -1,8 +1,8 @@
 //! The rate queue: packets that wait for the link, and their management.
 //!
 //! * [`fifo`]: tail drop or drop-head, bounded in packets or bytes;
-//! * [`red`], [`gred`]: random early detection, one curve or one for each class; [`red_parameters`]:
-//!   what is left out of a curve;
+//! * [`red`], [`gred`]: random early detection, one curve or one for each class;
+//!   [`red_parameters`]: what is left out of a curve;
 //! * [`codel`], [`pie`]: a target for the wait;
 //! * [`fq_codel`]: a CoDel queue for each flow;
 //! * [`dualpi2`]: low latency for scalable senders;

@@ -69,9 +69,9 @@ impl RedParameters {
     }
 }
 
-/// Returns the weight with which no packet of a burst of this length into an empty queue is dropped.
-/// It solves `burst + 1 - min / avpkt = (1 - (1 - w)^burst) / w` (Floyd and Jacobson 1993, section
-/// 6), and is a power of two as in tc.
+/// Returns the weight with which no packet of a burst of this length into an empty queue is
+/// dropped. It solves `burst + 1 - min / avpkt = (1 - (1 - w)^burst) / w` (Floyd and Jacobson 1993,
+/// section 6), and is a power of two as in tc.
 fn weight(min: u64, burst: u64, mean_packet: u64) -> Result<f64, ConfigError> {
     let (burst, room) = (burst as f64, burst as f64 + 1.0 - min as f64 / mean_packet as f64);
     let fits = |weight: &f64| room <= (1.0 - (1.0 - weight).powf(burst)) / weight;

@@ -1,53 +1,51 @@
-//! A bottleneck that changes while everything runs, and what window control knows of it meanwhile.
+//! A bottleneck that changes while everything runs, and the capacity that window control assumes.
 //!
 //! Both are rates on the wire: the emulator's counts whole frames with their link headers, and so
 //! does the program of `sheaf window`.
 
 use super::plan::{Scenario, Treatment};
 use super::testbed::Testbed;
-use super::traffic::wait_until;
 use crate::measured::Series;
+use crate::realtime::wait_until;
 use crate::view::Axis;
 use sheaf_stage::{Duration, Instant};
-use std::path::Path;
 
 /// Time between two looks at the bottleneck.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
-/// So long after a change the capacity is to be known again.
+/// Time after a change within which window control is to find the capacity again.
 const SETTLED: Duration = Duration::from_secs(5);
 
 /// A rate in Mbit/s from this moment on.
 pub type Step = (Instant, f64);
 
-/// What window control held for the capacity, all in Mbit/s.
+/// The capacity that window control assumed, in Mbit/s.
 #[derive(Debug, Default, PartialEq)]
 pub struct Known {
     /// Over time.
     curve: Vec<Step>,
-    /// The truth, and what was known of it, 5 s after the start and after each change.
+    /// The true and the assumed capacity 5 s after the start and after each change.
     settled: Vec<(f64, f64)>,
 }
 
-/// What is to be done.
+/// A step of the agenda.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Item {
     /// The bottleneck gets this rate.
     Change(f64),
-    /// A look at what is known.
+    /// The assumed capacity is recorded.
     Look,
-    /// What is known now counts against this rate.
+    /// The assumed capacity is compared with this rate.
     Settled(f64),
 }
 
-/// Changes the bottleneck as `steps` say, the first of which is the state at the start, and looks at
-/// what is known of it, until `until`.
+/// Changes the bottleneck as `steps` say, the first of which is the state at the start, and looks
+/// at the assumed capacity, until `until`.
 pub fn follow(
     testbed: &Testbed,
     scenario: &Scenario,
     treatment: &Treatment,
     steps: &[Step],
     until: Instant,
-    sheaf: &Path,
 ) -> anyhow::Result<Known> {
     let mut known = Known::default();
     for (at, item) in agenda(steps, until) {
@@ -56,13 +54,13 @@ pub fn follow(
         }
         wait_until(at)?;
         match item {
-            Item::Change(rate) => testbed.change(scenario, treatment, rate, sheaf)?,
-            Item::Look => known.curve.push((at, testbed.capacity(sheaf)? / 1e6)),
-            Item::Settled(truth) => known.settled.push((truth, testbed.capacity(sheaf)? / 1e6)),
+            Item::Change(rate) => testbed.change(scenario, treatment, rate)?,
+            Item::Look => known.curve.push((at, testbed.capacity()? / 1e6)),
+            Item::Settled(truth) => known.settled.push((truth, testbed.capacity()? / 1e6)),
         }
     }
     if !testbed.is_controlled() {
-        // Drawn over what others know of it.
+        // The report draws the truth over the assumptions of the other treatments.
         let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([until]);
         let drawn =
             steps.iter().zip(ends).flat_map(|((at, rate), end)| [(*at, *rate), (end, *rate)]);
@@ -71,7 +69,7 @@ pub fn follow(
     Ok(known)
 }
 
-/// Everything in order of time. A rate that does not last for 5 s need not be known.
+/// All steps in order of time. A rate that does not last for 5 s need not be found.
 fn agenda(steps: &[Step], until: Instant) -> Vec<(Instant, Item)> {
     let mut items = Vec::new();
     let Some((start, _)) = steps.first() else { return items };
@@ -90,8 +88,8 @@ fn agenda(steps: &[Step], until: Instant) -> Vec<(Instant, Item)> {
 }
 
 impl Known {
-    /// `known_0`, `known_1` …: what was known 5 s after the start and each change; `known_error`: by
-    /// how many per cent it was wrong at most. None where the capacity was told.
+    /// `known_0`, `known_1` …: assumed capacity 5 s after the start and each change; `known_error`:
+    /// by how many per cent it was wrong at most. Empty where the capacity was given.
     pub fn metrics(&self) -> Vec<(String, f64)> {
         let known = self.settled.iter().map(|(_, known)| *known);
         let mut metrics: Vec<_> = (0..)

@@ -3,27 +3,29 @@
 use super::change::{self, Known, LOOK};
 use super::plan::{CapacityName, Plan, QueueName, Role, Scenario, Treatment};
 use super::testbed::Testbed;
-use super::traffic::{Bulk, Quality, Streams, wait_until};
+use super::traffic::{Bulk, Quality, Streams};
+use crate::columns::{self, Column, column};
+use crate::experiment::Tools;
 use crate::measured::{Measured, Series};
+use crate::realtime::wait_until;
 use crate::view::Axis;
 use sheaf_netio::clock;
 use sheaf_stage::{Duration, Instant};
-use std::path::Path;
 
 /// Points of a curve, at most; a longer one is thinned.
 const POINTS: usize = 2_000;
 
-/// What was seen while everything ran.
+/// Observations while everything ran.
 struct Watched {
-    /// bit/s of data that arrived, by transfer.
+    /// Rate of data that arrived, by transfer, bit/s.
     rates: Vec<f64>,
-    /// So many of them, the first ones, have an application that sends no more.
+    /// Number of transfers, the first ones, whose application sends no more.
     limited: usize,
     /// Mean queue, packets.
     queue: f64,
     /// Packets that the bottleneck dropped, from the beginning on.
     drops: f64,
-    /// The capacity that window control knows of, bit/s.
+    /// Capacity that window control assumes, bit/s.
     capacity: f64,
 }
 
@@ -33,11 +35,11 @@ pub fn measure(
     scenario: &Scenario,
     treatment: &Treatment,
     flows: u32,
-    sheaf: &Path,
+    tools: &Tools,
 ) -> anyhow::Result<Measured> {
     let scale = plan.scale(scenario);
     let after = |seconds: f64| Duration::from_secs_f64(seconds * scale);
-    let mut testbed = Testbed::new(scenario, treatment, sheaf)?;
+    let mut testbed = Testbed::new(scenario, treatment, tools)?;
     let started = clock::now();
     let streams = Streams::start(&testbed, scenario, scale)?;
     wait_until(started + after(scenario.start))?;
@@ -48,25 +50,25 @@ pub fn measure(
     steps.extend(scenario.changes.iter().map(|change| (started + after(change.at), change.rate)));
     let changes = !scenario.changes.is_empty() || treatment.capacity == Some(CapacityName::Auto);
     let (mut watched, known) = std::thread::scope(|scope| {
-        let follow = || change::follow(&testbed, scenario, treatment, &steps, until, sheaf);
+        let follow = || change::follow(&testbed, scenario, treatment, &steps, until);
         let known = changes.then(|| scope.spawn(follow));
         wait_until(together + Duration::from_secs_f64(plan.head.warm_up))?;
-        let watched = watch(&testbed, &bulk, scenario, until, sheaf);
+        let watched = watch(&testbed, &bulk, scenario, until);
         let known = known.map(|known| known.join().expect("it does not panic"));
         anyhow::Ok((watched?, known.transpose()?.unwrap_or_default()))
     })?;
     if treatment.queue == QueueName::Tbf {
-        // The kernel's queue is another one.
+        // The emulator does not see the kernel's queue.
         (watched.queue, watched.drops) = (f64::NAN, f64::NAN);
     }
-    testbed.alive()?;
+    testbed.check()?;
     drop(bulk);
     let rtt = scenario.rtts.iter().copied().fold(0.0, f64::max);
     let quality = streams.stop(Duration::from_secs_f64(rtt / 1e3))?;
-    Ok(Measured {
-        metrics: metrics(&watched, &known, &quality, together),
-        series: series(&quality, &known, started),
-    })
+    let series = series(&quality, &known, started);
+    let mut metrics = columns::values(COLUMNS, &Outcome::new(watched, quality, together));
+    metrics.extend(known.metrics());
+    Ok(Measured { metrics, series })
 }
 
 fn watch(
@@ -74,13 +76,12 @@ fn watch(
     bulk: &Bulk,
     scenario: &Scenario,
     until: Instant,
-    sheaf: &Path,
 ) -> anyhow::Result<Watched> {
     let (before, started) = (bulk.bytes(), clock::now());
     let (mut sum, mut looks) = (0.0, 0.0f64);
     while clock::now() + LOOK < until {
         wait_until(clock::now() + LOOK)?;
-        sum += testbed.bottleneck(sheaf)?.1;
+        sum += testbed.bottleneck()?.1 as f64;
         looks += 1.0;
     }
     wait_until(until)?;
@@ -91,43 +92,62 @@ fn watch(
         rates: rates.map(|bits| bits / seconds).collect(),
         limited: scenario.limited.iter().len(),
         queue: sum / looks.max(1.0),
-        drops: testbed.bottleneck(sheaf)?.0,
-        capacity: testbed.capacity(sheaf)?,
+        drops: testbed.bottleneck()?.0 as f64,
+        capacity: testbed.capacity()?,
     })
 }
 
-/// Of the game's inter-arrival times those count that ended after `together`.
-fn metrics(
-    watched: &Watched,
-    known: &Known,
-    quality: &Quality,
-    together: Instant,
-) -> Vec<(String, f64)> {
-    let late = quality.gaps.iter().filter(|(at, _)| *at > together);
-    let mut gaps: Vec<f64> = late.map(|(_, gap)| gap.as_secs_f64() * 1e3).collect();
-    gaps.sort_unstable_by(f64::total_cmp);
-    let at = |share: f64| gaps.get((gaps.len() as f64 * share) as usize).copied();
-    let loss = |role: Role| 100.0 * quality.loss[role as usize];
-    // Equal shares are for those that take what they get.
-    let equal = &watched.rates[watched.limited.min(watched.rates.len())..];
-    [
-        ("rate", watched.rates.iter().fold(0.0, |sum, rate| sum + rate) / 1e6),
-        ("jain", if equal.is_empty() { f64::NAN } else { jain(equal) }),
-        ("gap_p50", at(0.5).unwrap_or(f64::NAN)),
-        ("gap_p99", at(0.99).unwrap_or(f64::NAN)),
-        ("delay_p99", quality.delay.map_or(f64::NAN, |delay| delay.as_secs_f64() * 1e3)),
-        ("loss_stream", loss(Role::Stream)),
-        ("loss_game", loss(Role::Game)),
-        ("loss_call", loss(Role::Call)),
-        ("r", quality.r),
-        ("queue", watched.queue),
-        ("drops", watched.drops),
-        ("capacity", watched.capacity / 1e6),
-    ]
-    .map(|(key, value)| (key.to_owned(), value))
-    .into_iter()
-    .chain(known.metrics())
-    .collect()
+/// Everything that was measured at one point.
+pub(super) struct Outcome {
+    watched: Watched,
+    quality: Quality,
+    /// Times between two packets of the game while everything ran, in ms, sorted.
+    gaps: Vec<f64>,
+}
+
+/// The numbers of a row, without the assumed capacities after changes.
+pub(super) const COLUMNS: &[Column<Outcome>] = &[
+    column("rate", "TCP data", "Mbit/s", |point| point.watched.rates.iter().sum::<f64>() / 1e6),
+    column("jain", "Jain index", "", Outcome::jain),
+    column("gap_p50", "game inter-arrival, median", "ms", |point| point.gap(0.5)),
+    column("gap_p99", "game inter-arrival, p99", "ms", |point| point.gap(0.99)),
+    column("delay_p99", "game delay, p99", "ms", |point| {
+        point.quality.delay.map_or(f64::NAN, |delay| delay.as_secs_f64() * 1e3)
+    }),
+    column("loss_stream", "loss of the stream", "%", |point| point.loss(Role::Stream)),
+    column("loss_game", "loss of the game", "%", |point| point.loss(Role::Game)),
+    column("loss_call", "loss of the call", "%", |point| point.loss(Role::Call)),
+    column("r", "call, R", "", |point| point.quality.r),
+    column("queue", "mean queue", "packets", |point| point.watched.queue),
+    column("drops", "drops at the bottleneck", "packets", |point| point.watched.drops),
+    column("capacity", "capacity as it is known", "Mbit/s", |point| point.watched.capacity / 1e6),
+];
+
+impl Outcome {
+    /// Of the game's inter-arrival times those count that ended after `together`.
+    fn new(watched: Watched, quality: Quality, together: Instant) -> Outcome {
+        let counted = quality.gaps.iter().filter(|(at, _)| *at > together);
+        let mut gaps: Vec<f64> = counted.map(|(_, gap)| gap.as_secs_f64() * 1e3).collect();
+        gaps.sort_unstable_by(f64::total_cmp);
+        Outcome { watched, quality, gaps }
+    }
+
+    /// Time in ms between two packets of the game that `share` (0..1) of the times do not exceed.
+    fn gap(&self, share: f64) -> f64 {
+        let place = (self.gaps.len() as f64 * share) as usize;
+        self.gaps.get(place).copied().unwrap_or(f64::NAN)
+    }
+
+    fn loss(&self, role: Role) -> f64 {
+        100.0 * self.quality.loss[role as usize]
+    }
+
+    /// Jain's index of the transfers that take what they get: a limited one has no equal share.
+    fn jain(&self) -> f64 {
+        let Watched { rates, limited, .. } = &self.watched;
+        let equal = &rates[(*limited).min(rates.len())..];
+        if equal.is_empty() { f64::NAN } else { jain(equal) }
+    }
 }
 
 fn series(quality: &Quality, known: &Known, started: Instant) -> Vec<Series> {
@@ -176,7 +196,7 @@ mod tests {
             drops: 0.0,
             capacity: f64::NAN,
         };
-        let metrics = metrics(&watched, &Known::default(), &quality, at(120));
+        let metrics = columns::values(COLUMNS, &Outcome::new(watched, quality, at(120)));
         let get = |key: &str| metrics.iter().find(|(name, _)| name == key).unwrap().1;
         assert_eq!((get("rate"), get("jain")), (2.5, 1.0));
         assert_eq!((get("gap_p50"), get("gap_p99")), (40.0, 43.0));

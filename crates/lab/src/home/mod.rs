@@ -1,9 +1,9 @@
-//! A home behind a slow link: downloads or uploads beside a game and a call, with and without window
-//! control.
+//! A home behind a slow link: downloads or uploads beside a game and a call, with and without
+//! window control.
 //!
 //! * [`plan`]: scenarios and treatments; [`testbed`]: the hosts, and the programs on them;
 //! * [`traffic`]: Linux TCP and streams of UDP; [`measure`]: one point;
-//! * [`change`]: a bottleneck that changes, and what is known of it.
+//! * [`change`]: a bottleneck that changes, and the capacity that is assumed meanwhile.
 
 pub mod change;
 pub mod measure;
@@ -13,29 +13,15 @@ pub mod traffic;
 
 pub use plan::{Plan, Scenario, Treatment};
 
-use crate::experiment::{Conclusion, Engine, Experiment, Fault, Tools};
-use crate::measured::{Measured, Row, Spot, key, scenarios, treatments};
+use crate::columns;
+use crate::experiment::{Conclusion, Engine, Experiment, Tools};
+use crate::fault::Fault;
+use crate::measured::{Measured, Row, SweepPoint, key, scenarios, treatments};
 use crate::view::{Axis, Chart, Metric, View};
 use anyhow::{Context, ensure};
 
 /// The treatment that the others are compared with.
 const NOTHING: &str = "nothing";
-
-/// Key, label and unit of each metric.
-const METRICS: [(&str, &str, &str); 12] = [
-    ("rate", "TCP data", "Mbit/s"),
-    ("jain", "Jain index", ""),
-    ("gap_p50", "game inter-arrival, median", "ms"),
-    ("gap_p99", "game inter-arrival, p99", "ms"),
-    ("delay_p99", "game delay, p99", "ms"),
-    ("loss_stream", "loss of the stream", "%"),
-    ("loss_game", "loss of the game", "%"),
-    ("loss_call", "loss of the call", "%"),
-    ("r", "call, R", ""),
-    ("queue", "mean queue", "packets"),
-    ("drops", "drops at the bottleneck", "packets"),
-    ("capacity", "capacity as it is known", "Mbit/s"),
-];
 
 impl Plan {
     /// Seconds that a point takes.
@@ -43,17 +29,16 @@ impl Plan {
         self.head.warm_up + self.head.duration
     }
 
-    /// Seconds that one of the plan's takes: shorter runs keep the order of what begins and changes,
-    /// and three quarters of the time for what precedes the last of it.
+    /// Seconds that one second of the plan takes: shorter runs keep the order of starts and
+    /// changes, and have the last of these at three quarters of their time.
     pub(crate) fn scale(&self, scenario: &Scenario) -> f64 {
         let changed = scenario.changes.last().map_or(0.0, |change| change.at);
         let last = Plan::together(scenario).max(changed);
         if last <= 0.0 { 1.0 } else { (0.75 * self.head.duration / last).min(1.0) }
     }
 
-    /// All numbers of a row: those of each scenario, and what is known after its changes.
+    /// All numbers of a row: those of each scenario, and the assumed capacities after its changes.
     fn metrics(&self) -> Vec<Metric> {
-        let metric = |(key, label, unit): (&str, &str, &str)| Metric::new(key, label, unit);
         let most = self.scenarios.iter().map(|scenario| scenario.changes.len()).max();
         let known = (0..=most.unwrap_or(0)).map(|number| {
             let since = match number {
@@ -63,8 +48,8 @@ impl Plan {
             let label = format!("capacity as it is known 5 s after {since}");
             Metric::new(&format!("known_{number}"), &label, "Mbit/s")
         });
-        let error = metric(("known_error", "known capacity wrong by, most", "%"));
-        METRICS.map(metric).into_iter().chain(known).chain([error]).collect()
+        let error = Metric::new("known_error", "known capacity wrong by, most", "%");
+        columns::metrics(measure::COLUMNS).into_iter().chain(known).chain([error]).collect()
     }
 }
 
@@ -83,8 +68,8 @@ impl Experiment for Plan {
         Ok(())
     }
 
-    fn points(&self, _engine: Engine) -> Vec<Spot> {
-        let mut spots = Vec::new();
+    fn points(&self, _engine: Engine) -> Vec<SweepPoint> {
+        let mut sweep_points = Vec::new();
         for scenario in &self.scenarios {
             // A home with one download does not become one with a hundred by another sweep.
             let mut sweep: Vec<f64> = scenario.flows.iter().copied().map(f64::from).collect();
@@ -92,7 +77,7 @@ impl Experiment for Plan {
                 sweep.clone_from(points);
             }
             for x in sweep {
-                spots.extend(scenario.treatments.iter().map(|treatment| Spot {
+                sweep_points.extend(scenario.treatments.iter().map(|treatment| SweepPoint {
                     scenario: scenario.name.clone(),
                     treatment: treatment.clone(),
                     x,
@@ -100,16 +85,22 @@ impl Experiment for Plan {
                 }));
             }
         }
-        spots
+        sweep_points
     }
 
-    fn measure(&self, spot: &Spot, engine: Engine, tools: &Tools) -> anyhow::Result<Measured> {
+    fn measure(
+        &self,
+        sweep_point: &SweepPoint,
+        engine: Engine,
+        tools: &Tools,
+    ) -> anyhow::Result<Measured> {
         self.ready(engine, tools)?;
-        let scenario = self.scenario(&spot.scenario);
-        let scenario = scenario.with_context(|| format!("no scenario {}", spot.scenario))?;
-        let treatment = self.treatment(&spot.treatment);
-        let treatment = treatment.with_context(|| format!("no treatment {}", spot.treatment))?;
-        measure::measure(self, scenario, treatment, spot.x as u32, &tools.sheaf)
+        let scenario = self.scenario(&sweep_point.scenario);
+        let scenario = scenario.with_context(|| format!("no scenario {}", sweep_point.scenario))?;
+        let treatment = self.treatment(&sweep_point.treatment);
+        let treatment =
+            treatment.with_context(|| format!("no treatment {}", sweep_point.treatment))?;
+        measure::measure(self, scenario, treatment, sweep_point.x as u32, tools)
     }
 
     fn view(&self) -> View {
@@ -132,12 +123,12 @@ impl Experiment for Plan {
                 Metric::new("drops", "drops, most", "packets"),
                 Metric::new("known_error", "known capacity wrong by, most", "%"),
             ],
-            notes: "TCP data is what arrived, without headers, while everything ran. The game's \
-                    inter-arrival times are of packets that followed each other while everything \
-                    ran; its delay, all losses, drops and R are of the whole run. Drops and queue are \
-                    the emulator's; those of the kernel's token bucket filter are not known. The \
-                    capacity is counted on the wire, as the rate of the bottleneck is; where nothing \
-                    controls windows, the curve of it is the truth."
+            notes: "TCP data is what arrived, without headers, while everything ran. The \
+                    game's inter-arrival times are of packets that followed each other while \
+                    everything ran; its delay, all losses, drops and R are of the whole run. \
+                    Drops and queue are the emulator's; those of the kernel's token bucket \
+                    filter are not known. The capacity is counted on the wire, as the rate of \
+                    the bottleneck is; where nothing controls windows, its curve is the truth."
                 .to_owned(),
         }
     }
@@ -170,7 +161,7 @@ impl Experiment for Plan {
     }
 }
 
-/// What a row has of the rate that the same point has with nothing.
+/// Share of the rate that the same point has without window control.
 fn ratio(rows: &[Row], row: &Row) -> Option<f64> {
     let same = |other: &&Row| {
         other.scenario == row.scenario && other.treatment == NOTHING && other.x == row.x
@@ -179,7 +170,7 @@ fn ratio(rows: &[Row], row: &Row) -> Option<f64> {
     Some(row.get("rate")? / nothing)
 }
 
-/// What the controlled treatment with the best worst case has against nothing.
+/// Sentence that compares the treatment with the best worst case to no control.
 fn answer(rows: &[Row], scenario: &str) -> Option<String> {
     let of = |name: &str| {
         rows.iter()

@@ -1,13 +1,13 @@
 //! Scenarios and treatments of a home access point.
 
-use crate::experiment::Fault;
-use crate::sheet::Sheet;
+use crate::fault::Fault;
+use crate::plan_file::PlanFile;
 use serde::{Deserialize, Serialize};
 
 /// A plan of this kind.
-pub type Plan = Sheet<Scenario, Treatment>;
+pub type Plan = PlanFile<Scenario, Treatment>;
 
-/// A home: its bottleneck and what goes through it.
+/// A home: its bottleneck and the traffic through it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -23,14 +23,14 @@ pub struct Scenario {
     pub segment: Option<u32>,
     /// Congestion control of the senders, as Linux calls it.
     pub congestion: String,
-    /// Which way bulk data and streams go.
+    /// Direction of bulk data and streams.
     pub direction: DirectionName,
-    /// When bulk transfers begin, in seconds of the plan's duration.
+    /// Start of bulk transfers, in seconds of the plan's duration.
     pub start: f64,
     /// Streams of UDP.
     #[serde(rename = "stream", default)]
     pub streams: Vec<Stream>,
-    /// What the application of the first transfer sends at most, Mbit/s of data; without it all take
+    /// Limit of the first transfer's application, Mbit/s of data; without it all take
     /// what they get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited: Option<f64>,
@@ -47,7 +47,7 @@ pub struct Scenario {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// When, in seconds of the plan's duration.
+    /// Time of the change, in seconds of the plan's duration.
     pub at: f64,
     /// Its rate from then on, Mbit/s with link headers.
     pub rate: f64,
@@ -57,17 +57,17 @@ pub struct Change {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stream {
-    /// What it is.
+    /// Role of the stream.
     pub role: Role,
-    /// Between two packets, ms.
+    /// Time between two packets, ms.
     pub interval: f64,
     /// Payload of UDP.
     pub bytes: u32,
-    /// When it begins, in seconds of the plan's duration.
+    /// Start, in seconds of the plan's duration.
     pub start: f64,
 }
 
-/// What a stream is, and so what is measured of it.
+/// The role of a stream, which decides its measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -84,7 +84,7 @@ impl Role {
     pub const ALL: [Role; 3] = [Role::Stream, Role::Game, Role::Call];
 }
 
-/// Which way data goes.
+/// The direction of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DirectionName {
@@ -94,7 +94,7 @@ pub enum DirectionName {
     Up,
 }
 
-/// What the access point or the bottleneck does.
+/// The queue of the bottleneck and the window control of the access point.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Treatment {
@@ -102,7 +102,7 @@ pub struct Treatment {
     pub name: String,
     /// Words for `sheaf window`, such as "formula 2"; without it the program is not there.
     pub window: Option<String>,
-    /// What it knows of the capacity; the bottleneck's rate where it is not given.
+    /// Source of the capacity; the bottleneck's rate where it is not given.
     pub capacity: Option<CapacityName>,
     /// The bottleneck's queue.
     #[serde(default)]
@@ -111,13 +111,13 @@ pub struct Treatment {
     pub limit: Option<u32>,
 }
 
-/// Where `sheaf window` has the capacity from.
+/// The source of the capacity for `sheaf window`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapacityName {
-    /// It is told.
+    /// The capacity is given.
     Given,
-    /// It finds it.
+    /// `sheaf window` finds the capacity.
     Auto,
 }
 
@@ -125,12 +125,12 @@ pub enum CapacityName {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueName {
-    /// One queue of so many packets.
+    /// One queue of the scenario's number of packets.
     #[default]
     Fifo,
     /// Flow queues with CoDel (RFC 8290).
     FqCodel,
-    /// The kernel's token bucket filter with a queue of so many full packets.
+    /// The kernel's token bucket filter with a queue of the same number of full packets.
     Tbf,
 }
 
@@ -145,58 +145,62 @@ impl Plan {
         self.treatments.iter().find(|treatment| treatment.name == name)
     }
 
-    /// The plan's seconds in which everything runs begin here, those to settle included.
+    /// Second of the plan from which everything runs.
     pub(super) fn together(scenario: &Scenario) -> f64 {
         scenario.streams.iter().map(|stream| stream.start).fold(scenario.start, f64::max)
     }
 
     pub(super) fn check_homes(&self) -> Result<(), Fault> {
         for scenario in &self.scenarios {
-            let fault = |message: String| Err(Fault::scenario(&scenario.name, message));
+            let fault =
+                |key, message: String| Err(Fault::scenario(&scenario.name, message).at(key));
             for name in &scenario.treatments {
                 if self.treatment(name).is_none() {
-                    return fault(format!(
-                        "no treatment {name:?}; add [[treatment]] name = {name:?}"
-                    ));
+                    let message =
+                        format!("no treatment {name:?}; add [[treatment]] name = {name:?}");
+                    return fault("treatments", message);
                 }
             }
             let rates = scenario.changes.iter().map(|change| change.rate).chain([scenario.rate]);
             for rate in rates {
                 if !(rate > 0.01 && rate <= 10_000.0) {
-                    return fault(format!("rate = {rate}; give 0.01 to 10000 Mbit/s"));
+                    return fault("rate", format!("rate = {rate}; give 0.01 to 10000 Mbit/s"));
                 }
             }
             let begin = Plan::together(scenario);
             let mut times = vec![begin];
             times.extend(scenario.changes.iter().map(|change| change.at));
             if !times.is_sorted_by(|one, other| one < other) {
-                return fault(format!(
-                    "changes come in order, after everything runs ({begin} s); correct them"
-                ));
+                let message = format!("changes come in order, after everything runs ({begin} s)");
+                return fault("change", message + "; correct them");
             }
             if scenario.limited.is_some_and(|rate| !(0.01..=10_000.0).contains(&rate)) {
-                return fault("limited is 0.01 to 10000 Mbit/s; correct it".to_owned());
+                return fault("limited", "limited is 0.01 to 10000 Mbit/s; correct it".to_owned());
             }
             let rtts = &scenario.rtts;
             if rtts.is_empty()
                 || rtts.len() > 100
                 || !rtts.iter().all(|rtt| (0.1..=5e3).contains(rtt))
             {
-                return fault("rtts are 1 to 100 times of 0.1 to 5000 ms; correct them".to_owned());
+                return fault(
+                    "rtts",
+                    "rtts are 1 to 100 times of 0.1 to 5000 ms; correct them".to_owned(),
+                );
             }
             if scenario.segment.is_some_and(|segment| !(200..=1448).contains(&segment)) {
-                return fault("segment is 200 to 1448 bytes; correct it".to_owned());
+                return fault("segment", "segment is 200 to 1448 bytes; correct it".to_owned());
             }
             if scenario.queue == 0 {
-                return fault("a queue holds at least a packet; correct it".to_owned());
+                return fault("queue", "a queue holds at least a packet; correct it".to_owned());
             }
             if scenario.flows.iter().any(|flows| *flows > 1000) {
-                return fault("at most 1000 flows; correct them".to_owned());
+                return fault("flows", "at most 1000 flows; correct them".to_owned());
             }
             for stream in &scenario.streams {
                 let sound = stream.interval >= 0.5 && (12..=1400).contains(&stream.bytes);
                 if !sound || stream.start < 0.0 {
                     return fault(
+                        "stream",
                         "a stream has an interval of 0.5 ms or more, 12 to 1400 bytes and a start; \
                          correct it"
                             .to_owned(),
@@ -206,7 +210,8 @@ impl Plan {
         }
         for treatment in &self.treatments {
             if treatment.limit == Some(0) {
-                return Err(Fault::treatment(&treatment.name, "limit is at least 1; correct it"));
+                let message = "limit is at least 1; correct it";
+                return Err(Fault::treatment(&treatment.name, message).at("limit"));
             }
         }
         Ok(())

@@ -5,32 +5,34 @@
 //!                      sheaf window             sheaf emulate
 //! ```
 //!
-//! The provider has the bottleneck and the distance: `sheaf emulate` carries every frame between its
-//! two interfaces, through the pipe with the rate and then through that of the server's address, which
-//! has the delay. The server has an address for each round-trip time.
+//! The provider has the bottleneck and the distance: `sheaf emulate` carries every frame between
+//! its two interfaces, through the pipe with the rate and then through that of the server's
+//! address, which has the delay. The server has an address for each round-trip time.
 
 use super::plan::{DirectionName, QueueName, Scenario, Treatment};
+use crate::experiment::Tools;
+use crate::program::{Schedule, Service};
 use anyhow::{Context, ensure};
+use sheaf_daemon::emulate::Status;
+use sheaf_daemon::report::Interface;
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// Address of the client.
 pub const CLIENT: &str = "10.8.0.1";
 
-/// The hosts, connected; what runs on them ends with this value.
+/// The hosts, connected; services on them end with this value.
 pub struct Testbed {
-    /// Who wants things.
+    /// The host that requests data.
     pub client: Namespace,
-    /// Who has them.
+    /// The host that has the data.
     pub server: Namespace,
     access: Namespace,
     provider: Namespace,
-    emulate: Daemon,
-    window: Option<Daemon>,
+    emulate: Service,
+    window: Option<Service>,
+    tools: Tools,
 }
 
 /// The server's address for round-trip time number `class`.
@@ -39,11 +41,11 @@ pub fn server(class: usize) -> String {
 }
 
 impl Testbed {
-    /// Everything connected and running; `sheaf` is the program.
+    /// Connects the hosts and starts the services.
     pub fn new(
         scenario: &Scenario,
         treatment: &Treatment,
-        sheaf: &Path,
+        tools: &Tools,
     ) -> anyhow::Result<Testbed> {
         let [client, access, provider, server] =
             [Namespace::new()?, Namespace::new()?, Namespace::new()?, Namespace::new()?];
@@ -75,28 +77,27 @@ impl Testbed {
         if treatment.queue == QueueName::Tbf {
             token_bucket(&provider, "add", scenario, treatment)?;
         }
-        let mut command = Command::new(sheaf);
-        command.args(["emulate", "link", "near", "far", "--rules", "/dev/stdin"]);
-        let emulate = Daemon::start(&provider, command, &rules(scenario, treatment))?;
+        let words = ["emulate", "link", "near", "far", "--rules", "/dev/stdin"].map(str::to_owned);
+        let rules = rules(scenario, treatment);
+        let emulate = tools.start(&provider, &words, &rules, Schedule::RealTime)?;
         let window = match &treatment.window {
             None => None,
             Some(words) => {
-                let mut command = Command::new(sheaf);
-                command.args(["window", "dev", "wan"]);
-                command.args(window(scenario, treatment, words));
-                Some(Daemon::start(&access, command, "")?)
+                let mut line = ["window", "dev", "wan"].map(str::to_owned).to_vec();
+                line.extend(window(scenario, treatment, words));
+                Some(tools.start(&access, &line, "", Schedule::RealTime)?)
             }
         };
-        Ok(Testbed { client, server, access, provider, emulate, window })
+        let tools = tools.clone();
+        Ok(Testbed { client, server, access, provider, emulate, window, tools })
     }
 
-    /// Gives the bottleneck `rate` Mbit/s; what waits in it stays.
+    /// Gives the bottleneck `rate` Mbit/s; packets that wait in it stay.
     pub fn change(
         &self,
         scenario: &Scenario,
         treatment: &Treatment,
         rate: f64,
-        sheaf: &Path,
     ) -> anyhow::Result<()> {
         let scenario = Scenario { rate, ..scenario.clone() };
         if treatment.queue == QueueName::Tbf {
@@ -105,38 +106,40 @@ impl Testbed {
         let link = bottleneck(&scenario, treatment);
         let mut words = vec!["emulate", "change", "link", "near", "pipe", "bottleneck"];
         words.extend(link.split(' '));
-        said(&self.provider, sheaf, &words).map(drop)
+        self.tools.run(&self.provider, &words).map(drop)
     }
 
-    /// Whether `sheaf window` is there.
+    /// Whether `sheaf window` runs.
     pub fn is_controlled(&self) -> bool {
         self.window.is_some()
     }
 
-    /// Packets that the bottleneck dropped, and those that wait in it now.
-    pub fn bottleneck(&self, sheaf: &Path) -> anyhow::Result<(f64, f64)> {
-        let shown = shown(&self.provider, sheaf, &["emulate", "show", "near", "--json"])?;
-        let link = &shown["links"]["pipe bottleneck"];
-        let count =
-            |key: &str| link[key].as_f64().with_context(|| format!("sheaf emulate shows no {key}"));
-        let (waiting, under_way) = (count("rate_queue_packets")?, count("delay_line_packets")?);
-        let drops = count("offered_packets")? - count("delivered_packets")? - waiting - under_way;
-        Ok((drops, waiting))
+    /// Packets that the bottleneck dropped, and packets that wait in it now.
+    pub fn bottleneck(&self) -> anyhow::Result<(u64, u64)> {
+        let words = ["emulate", "show", "near", "--json"];
+        let report: Status = self.tools.report(&self.provider, &words)?;
+        let link = report.links.get("pipe bottleneck").context("the bottleneck is not shown")?;
+        let inside = link.rate_queue_packets + link.delay_line_packets;
+        let dropped = link.offered_packets.saturating_sub(link.delivered_packets + inside);
+        Ok((dropped, link.rate_queue_packets))
     }
 
-    /// The capacity that `sheaf window` knows of, bit/s; not a number where it is not there.
-    pub fn capacity(&self, sheaf: &Path) -> anyhow::Result<f64> {
+    /// The capacity that `sheaf window` assumes, bit/s; NaN without window control.
+    pub fn capacity(&self) -> anyhow::Result<f64> {
         if self.window.is_none() {
             return Ok(f64::NAN);
         }
-        let shown = shown(&self.access, sheaf, &["show", "dev", "wan", "--json"])?;
-        Ok(shown[0]["window"]["totals"][0]["capacity"].as_f64().unwrap_or(f64::NAN))
+        let words = ["show", "dev", "wan", "--json"];
+        let shown: Vec<Interface> = self.tools.report(&self.access, &words)?;
+        let window = shown.into_iter().find_map(|interface| interface.window);
+        let totals = window.context("sheaf show lists no window control")?.totals;
+        Ok(totals.first().map_or(f64::NAN, |total| total.capacity))
     }
 
-    /// Fails when something that should run does not.
-    pub fn alive(&mut self) -> anyhow::Result<()> {
-        self.emulate.alive("sheaf emulate")?;
-        self.window.as_mut().map_or(Ok(()), |window| window.alive("sheaf window"))
+    /// Checks that every service still runs.
+    pub fn check(&mut self) -> anyhow::Result<()> {
+        self.emulate.check()?;
+        self.window.as_mut().map_or(Ok(()), Service::check)
     }
 }
 
@@ -147,8 +150,8 @@ fn up(dev: &str, addresses: &[String]) -> std::io::Result<()> {
     ip::run(&format!("link set {dev} up"))
 }
 
-/// The kernel's token bucket filter where bulk data leaves the provider: with a burst of two packets.
-/// To `change` it is the same command as to `add` it.
+/// The kernel's token bucket filter where bulk data leaves the provider: with a burst of two
+/// packets. To `change` it is the same command as to `add` it.
 fn token_bucket(
     provider: &Namespace,
     verb: &str,
@@ -171,13 +174,13 @@ fn kbit(scenario: &Scenario) -> String {
     format!("{}kbit", (scenario.rate * 1e3).round())
 }
 
-/// The link that is the bottleneck.
+/// The bottleneck in the words of `sheaf emulate`.
 fn bottleneck(scenario: &Scenario, treatment: &Treatment) -> String {
     let limit = treatment.limit.unwrap_or(scenario.queue);
     match treatment.queue {
         QueueName::Fifo => format!("rate {} limit {limit}", kbit(scenario)),
         QueueName::FqCodel => format!("rate {} queue fq_codel", kbit(scenario)),
-        // It is elsewhere.
+        // The kernel's token bucket is the bottleneck.
         QueueName::Tbf => "limit 100000".to_owned(),
     }
 }
@@ -199,7 +202,8 @@ fn rules(scenario: &Scenario, treatment: &Treatment) -> String {
         for (way, end) in [("in", "source"), ("out", "destination")] {
             let first = if way == bulk { "\"bottleneck\", " } else { "" };
             text += &format!(
-                "[[rule]]\ndirection = \"{way}\"\n{end} = \"{}/32\"\npipes = [{first}\"{way}{class}\"]\n",
+                "[[rule]]\ndirection = \"{way}\"\n{end} = \"{}/32\"\n\
+                 pipes = [{first}\"{way}{class}\"]\n",
                 server(class)
             );
         }
@@ -207,7 +211,7 @@ fn rules(scenario: &Scenario, treatment: &Treatment) -> String {
     text
 }
 
-/// What `sheaf window` is told.
+/// The words for `sheaf window`.
 fn window(scenario: &Scenario, treatment: &Treatment, words: &str) -> Vec<String> {
     use super::plan::CapacityName;
     let mut all: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
@@ -223,69 +227,6 @@ fn window(scenario: &Scenario, treatment: &Treatment, words: &str) -> Vec<String
         _ => all.extend([keyword.to_owned(), kbit(scenario)]),
     }
     all
-}
-
-/// What `sheaf` shows as JSON.
-fn shown(host: &Namespace, sheaf: &Path, words: &[&str]) -> anyhow::Result<serde_json::Value> {
-    Ok(serde_json::from_slice(&said(host, sheaf, words)?)?)
-}
-
-/// What `sheaf` says when it succeeds.
-fn said(host: &Namespace, sheaf: &Path, words: &[&str]) -> anyhow::Result<Vec<u8>> {
-    let mut command = Command::new(sheaf);
-    command.args(words);
-    host.enter(&mut command);
-    let output = command.output().context("sheaf does not start")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "sheaf {}: {}", words.join(" "), said.trim());
-    Ok(output.stdout)
-}
-
-/// A program that runs until this is dropped.
-struct Daemon(Child);
-
-impl Daemon {
-    /// Starts `command` inside `host`, before all ordinary programs, so that others' work on the
-    /// machine is not measured; gives it `input`, and waits until it says that it is at work.
-    fn start(host: &Namespace, mut command: Command, input: &str) -> anyhow::Result<Daemon> {
-        host.enter(&mut command);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // SAFETY: the closure makes one system call and allocates nothing.
-        unsafe { command.pre_exec(super::traffic::be_first) };
-        let child = command.spawn().context("sheaf does not start")?;
-        let mut daemon = Daemon(child);
-        let mut stdin = daemon.0.stdin.take().context("it is piped")?;
-        stdin.write_all(input.as_bytes())?;
-        drop(stdin);
-        let mut first = String::new();
-        BufReader::new(daemon.0.stdout.as_mut().context("it is piped")?).read_line(&mut first)?;
-        if first.is_empty() {
-            daemon.alive("sheaf")?;
-        }
-        Ok(daemon)
-    }
-
-    fn alive(&mut self, name: &str) -> anyhow::Result<()> {
-        use std::io::Read;
-        // One that says nothing is about to end.
-        let ended = match self.0.try_wait()? {
-            Some(status) => status,
-            None if name == "sheaf" => self.0.wait()?,
-            None => return Ok(()),
-        };
-        let mut said = String::new();
-        if let Some(stderr) = &mut self.0.stderr {
-            stderr.read_to_string(&mut said)?;
-        }
-        anyhow::bail!("{name} ended with {ended}: {}", said.trim())
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[cfg(test)]
@@ -314,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn window_control_is_told_what_its_treatment_says() {
+    fn the_words_for_window_control_are_those_of_its_treatment() {
         let Plan::Home(plan) = Plan::find("home-ap").unwrap() else { panic!("a home") };
         let words = |name: &str, direction| {
             let scenario = Scenario { rate: 4.0, direction, ..plan.scenarios[0].clone() };

@@ -1,14 +1,13 @@
-//! What goes through the home: bulk transfers of Linux TCP, and streams of UDP with time stamps.
+//! Traffic of the home: bulk transfers of Linux TCP, and streams of UDP with time stamps.
 
 use super::plan::{DirectionName, Role, Scenario};
 use super::testbed::{CLIENT, Testbed, server};
+use crate::realtime::{self, wait_until};
 use anyhow::Context;
-use nix::libc;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::TcpCongestion;
 use sheaf_netio::clock;
 use sheaf_netio::netns::Namespace;
-use sheaf_netio::poller::Poller;
 use sheaf_stage::{Duration, Instant};
 use sheaf_voice::emodel::Codec;
 use sheaf_voice::meter::Meter;
@@ -25,29 +24,7 @@ use std::thread::JoinHandle;
 
 const PORT: u16 = 5004;
 
-/// Lets the calling thread run before all ordinary ones, so that others' work on the machine is not
-/// measured. Needs root.
-pub fn be_first() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 10 };
-    // SAFETY: the structure lives through the call; 0 is the calling thread.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Waits until `until`.
-pub fn wait_until(until: Instant) -> io::Result<()> {
-    loop {
-        let left = until.saturating_since(clock::now());
-        if left == Duration::ZERO {
-            return Ok(());
-        }
-        Poller::default().wait(Some(left))?;
-    }
-}
-
-/// Who sends and who receives.
+/// The sender and the receiver.
 fn ends(testbed: &Testbed, direction: DirectionName) -> (&Namespace, &Namespace) {
     match direction {
         DirectionName::Down => (&testbed.server, &testbed.client),
@@ -77,7 +54,7 @@ impl Bulk {
                 scope.spawn(move || {
                     let near = wait_until(begin + SPACING * number)
                         .and_then(|()| testbed.client.run(|| TcpStream::connect(&to)));
-                    // Nobody listens any more where another one failed.
+                    // The receiver has gone where another connection failed.
                     let _ = connected.send((number, near));
                 });
             }
@@ -139,8 +116,8 @@ impl Drop for Bulk {
     }
 }
 
-/// Between the beginnings of two transfers: a hundred in the same instant are a flood, and one after
-/// the other's handshake takes longer than what is measured.
+/// Time between the starts of two transfers: a hundred in the same instant are a flood, and one
+/// after the other's handshake takes longer than what is measured.
 const SPACING: Duration = Duration::from_millis(20);
 
 /// Sends without an end.
@@ -148,7 +125,8 @@ fn send_all(mut to: TcpStream) {
     while to.write_all(&[0; 16384]).is_ok() {}
 }
 
-/// Sends `mbps` Mbit/s, as an application that has no more; what TCP did not take in time is lost.
+/// Sends `mbps` Mbit/s, as an application that has no more; data that TCP did not take in time is
+/// not sent.
 fn send_some(mut to: TcpStream, mbps: f64) {
     let every = Duration::from_millis(10);
     let bytes = vec![0; (mbps * 1e6 / 8.0 * every.as_secs_f64()) as usize];
@@ -186,27 +164,27 @@ pub struct Streams {
     beats: Vec<Beat>,
 }
 
-/// What arrived.
+/// Packets that arrived.
 struct Received {
     meters: Vec<Meter>,
-    /// When game packets arrived, and their numbers.
+    /// Numbers of game packets and their times of arrival.
     game: Vec<(u32, Instant)>,
 }
 
-/// How the streams fared.
+/// Quality of the streams.
 pub struct Quality {
-    /// Game packets that followed each other: when the second came, and how long after the first.
+    /// Pairs of consecutive game packets: arrival of the second, and the time since the first.
     pub gaps: Vec<(Instant, Duration)>,
     /// One-way delay that 99 % of the game's packets do not exceed.
     pub delay: Option<Duration>,
-    /// Share of packets lost, by role; not a number where there is no such stream.
+    /// Share of packets lost, by role; NaN where there is no such stream.
     pub loss: [f64; 3],
     /// Rating of the call.
     pub r: f64,
 }
 
 impl Streams {
-    /// Begins now; a plan's second takes `scale` seconds.
+    /// Begins all streams; a plan's second takes `scale` seconds.
     pub fn start(testbed: &Testbed, scenario: &Scenario, scale: f64) -> anyhow::Result<Streams> {
         let (source, sink) = ends(testbed, scenario.direction);
         let address = match scenario.direction {
@@ -243,11 +221,11 @@ impl Streams {
         Ok(Streams { is_over, sender, receiver, socket, beats })
     }
 
-    /// Ends them and looks at what arrived; `rtt` is how long the last packets may take.
+    /// Ends the streams and evaluates arrivals; the last packets may take `rtt`.
     pub fn stop(self, rtt: Duration) -> anyhow::Result<Quality> {
         self.is_over.store(true, Ordering::Relaxed);
         let sent = self.sender.join().ok().context("the sender panicked")??;
-        // What is under way arrives; then an empty packet ends the receiver.
+        // Packets under way arrive; then an empty packet ends the receiver.
         wait_until(clock::now() + rtt + Duration::from_millis(500))?;
         self.socket.send_to(&[], self.socket.local_addr()?)?;
         let received = self.receiver.join().ok().context("the receiver panicked")??;
@@ -266,15 +244,15 @@ impl Streams {
     }
 }
 
-/// Sends each stream on its beat; answers how many packets of each.
+/// Sends each stream on its beat. Returns the number of packets of each.
 fn send(socket: &UdpSocket, beats: &[Beat], is_over: &AtomicBool) -> io::Result<Vec<u32>> {
-    be_first()?;
+    realtime::prioritise()?;
     let mut sent = vec![0; beats.len()];
     let mut payload = [0; 1500];
     while !is_over.load(Ordering::Relaxed) {
         let due = |at: usize| beats[at].first + beats[at].interval * sent[at];
         let Some(at) = (0..beats.len()).min_by_key(|at| due(*at)) else { break };
-        // Not longer than a moment, or the end would wait for a stream that begins late.
+        // In short waits, or the end would wait for a stream that begins late.
         wait_until(due(at).min(clock::now() + Duration::from_millis(50)))?;
         if clock::now() < due(at) {
             continue;
@@ -289,7 +267,7 @@ fn send(socket: &UdpSocket, beats: &[Beat], is_over: &AtomicBool) -> io::Result<
 }
 
 fn listen(socket: &UdpSocket, beats: &[Beat], is_over: &AtomicBool) -> io::Result<Received> {
-    be_first()?;
+    realtime::prioritise()?;
     let meters = beats.iter().map(|_| Meter::default()).collect();
     let mut received = Received { meters, game: Vec::new() };
     let mut buffer = [0; 2048];

@@ -1,9 +1,9 @@
-//! One emulated link: does it keep its rate and its delay, and what does TCP make of its queue?
+//! One emulated link: the precision of its rate and delay, and the effect of its queue on TCP.
 //!
 //! The experiments of "Implementing Rate Control in NetEm" (University of Oslo, 2013; UiO): UDP
 //! above the rate, pings, and a bulk transfer, between two hosts with a link between them.
 //!
-//! * [`plan`]: scenarios and treatments; [`outcome`]: what is made of arrivals, round trips and
+//! * [`plan`]: scenarios and treatments; [`outcome`]: the numbers from arrivals, round trips and
 //!   transfers, the same on both engines;
 //! * [`netns`], [`virtual_time`]: the two engines.
 
@@ -14,9 +14,10 @@ pub mod virtual_time;
 
 pub use plan::{Plan, Scenario, Treatment};
 
-use crate::experiment::{Conclusion, Engine, Experiment, Fault, Tools};
-use crate::measured::{Measured, Row, Spot, scenarios, treatments};
-use crate::view::{Axis, Chart, Metric, View};
+use crate::experiment::{Conclusion, Engine, Experiment, Tools};
+use crate::fault::Fault;
+use crate::measured::{Measured, Row, SweepPoint, scenarios, treatments};
+use crate::view::{Axis, Chart, View};
 use anyhow::{Context, ensure};
 use plan::{Shaper, Test};
 use std::process::{Command, Stdio};
@@ -32,7 +33,7 @@ impl Experiment for Plan {
         }
         ensure!(nix::unistd::geteuid().is_root(), "the netns engine needs root; run with sudo");
         let program = tools.sheaf.display();
-        ensure!(tools.sheaf.exists(), "{program} is gone; build it anew and run it from there");
+        ensure!(tools.sheaf.exists(), "{program} has been removed; build it and run it from there");
         if self.treatments.iter().any(|treatment| treatment.shaper == Shaper::Tbf) {
             let tc = Command::new("tc").arg("-V").stdout(Stdio::null()).status();
             ensure!(tc.is_ok_and(|tc| tc.success()), "no program tc; install iproute2");
@@ -40,15 +41,15 @@ impl Experiment for Plan {
         Ok(())
     }
 
-    fn points(&self, engine: Engine) -> Vec<Spot> {
+    fn points(&self, engine: Engine) -> Vec<SweepPoint> {
         let seconds = self.head.warm_up + self.head.duration;
-        let mut spots = Vec::new();
+        let mut sweep_points = Vec::new();
         for scenario in &self.scenarios {
             let sweep = self.head.points.as_deref().unwrap_or(&scenario.sweep);
             for treatment in self.treatments_of(scenario, engine) {
-                // A bare path has the delay that it has.
+                // The delay of a bare path cannot be set.
                 let sweep = if treatment.shaper == Shaper::None { &[0.0] } else { sweep };
-                spots.extend(sweep.iter().map(|x| Spot {
+                sweep_points.extend(sweep.iter().map(|x| SweepPoint {
                     scenario: scenario.name.clone(),
                     treatment: treatment.name.clone(),
                     x: *x,
@@ -56,11 +57,16 @@ impl Experiment for Plan {
                 }));
             }
         }
-        spots
+        sweep_points
     }
 
-    fn measure(&self, spot: &Spot, engine: Engine, tools: &Tools) -> anyhow::Result<Measured> {
-        let point = self.point(spot).context("the plan has changed")?;
+    fn measure(
+        &self,
+        sweep_point: &SweepPoint,
+        engine: Engine,
+        tools: &Tools,
+    ) -> anyhow::Result<Measured> {
+        let point = self.point(sweep_point).context("the plan has changed")?;
         match engine {
             Engine::Netns => netns::run(&point, tools),
             Engine::Virtual => virtual_time::run(&point),
@@ -70,7 +76,7 @@ impl Experiment for Plan {
     fn view(&self) -> View {
         View {
             axis: Axis::new("round-trip time set", "ms"),
-            metrics: outcome::METRICS.map(|(key, label, unit)| Metric::new(key, label, unit)).into(),
+            metrics: outcome::metrics(),
             charts: vec![
                 Chart::new("Rate received", "received"),
                 Chart::new("Error of the rate", "error"),
@@ -84,16 +90,17 @@ impl Experiment for Plan {
                 Chart::new("Packets late in the emulator, 99th percentile", "late_p99"),
             ],
             summary: Vec::new(),
-            notes: "The rate counts whole Ethernet frames with preamble and gap, as a cable does; \
-                    received is UDP payload of 1470 bytes in frames of 1536. A burst is what came \
-                    above the rate in any window of two packets or more. On real stacks the error \
-                    is against what an ideal link would have carried of the same packets, sent \
-                    when they were: a sender that comes late lets a short queue run empty. Half of the round-trip \
-                    time lies on each way. Every queue holds rate × RTT / 1498 packets, with an RTT \
-                    of 1 ms where none is set, and never less than two; under one-queue the packets \
-                    under way count, too. Data on its way is what the link to the receiver holds in \
-                    virtual time, and on real stacks what the sender's TCP takes for unlost and \
-                    unacknowledged."
+            notes: "The rate counts whole Ethernet frames with preamble and gap, as a cable \
+                    does; received is UDP payload of 1470 bytes in frames of 1536. A burst is \
+                    the excess over the rate in any window of two packets or more. On real \
+                    stacks the error is relative to an ideal link that got the same packets at \
+                    the same times, because a sender that is late lets a short queue run \
+                    empty. Half of the round-trip time lies on each way. Every queue holds \
+                    rate × RTT / 1498 packets, with an RTT of 1 ms where none is set, and \
+                    never less than two; under one-queue the packets under way count, too. \
+                    Data on its way is the content of the link to the receiver in virtual \
+                    time, and on real stacks the data that the sender's TCP presumes neither \
+                    lost nor acknowledged."
                 .to_owned(),
         }
     }
@@ -111,7 +118,7 @@ impl Experiment for Plan {
 }
 
 impl Plan {
-    /// What a scenario shows, treatment by treatment.
+    /// Conclusion on a scenario, treatment by treatment.
     fn answer(&self, rows: &[Row], scenario: &Scenario) -> Option<String> {
         let mut parts = Vec::new();
         for treatment in treatments(rows, &scenario.name) {

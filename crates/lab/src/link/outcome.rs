@@ -1,66 +1,174 @@
-//! What is made of arrivals, round trips and transfers: the same on both engines.
+//! The outcome of one point, from arrivals, round trips or a transfer: the same on both engines.
 
 use super::plan::{ON_WIRE, PAYLOAD, Point};
+use crate::columns::{self, Column, column};
 use crate::measured::{Measured, Series};
-use crate::view::Axis;
+use crate::view::{Axis, Metric};
 use sheaf_stage::{Duration, Instant};
 
-/// The numbers of a row: key, name, unit.
-pub const METRICS: [(&str, &str, &str); 21] = [
-    ("received", "payload received", "Mbit/s"),
-    ("wire", "received, headers and gaps counted", "Mbit/s"),
-    ("ideal", "what an ideal link carries of what was sent", "Mbit/s"),
-    ("error", "error of the rate", "%"),
-    ("burst", "largest burst above the rate", "bytes"),
-    ("rtt_mean", "mean RTT", "ms"),
-    ("rtt_p50", "median RTT", "ms"),
-    ("rtt_p99", "99th percentile of the RTT", "ms"),
-    ("rtt_min", "least RTT", "ms"),
-    ("over_p99", "99th percentile beyond the RTT set", "ms"),
-    ("over_min", "least beyond the RTT set", "ms"),
-    ("early", "round trips earlier than set", ""),
-    ("goodput", "goodput", "Mbit/s"),
-    ("in_flight", "most data on its way", "kB"),
-    ("first_repeat", "first repeated segment after", "s"),
-    ("repeats", "repeated segments", ""),
-    ("sent", "packets sent", ""),
-    ("loss", "loss", "%"),
-    ("sender_late", "the sender late by at most", "ms"),
-    ("late_p99", "packets late in the emulator, 99th percentile", "ms"),
-    ("late_max", "the latest in the emulator", "ms"),
+/// The numbers of UDP above the rate.
+const UDP: &[Column<Udp>] = &[
+    column("received", "payload received", "Mbit/s", |udp| mbits(udp.pace, PAYLOAD)),
+    column("wire", "received, headers and gaps counted", "Mbit/s", Udp::wire),
+    column("ideal", "what an ideal link carries of what was sent", "Mbit/s", Udp::ideal),
+    column("error", "error of the rate", "%", |udp| {
+        let reference = if udp.ideal_pace.is_nan() { udp.set } else { udp.ideal() };
+        100.0 * (udp.wire() / reference - 1.0)
+    }),
+    column("burst", "largest burst above the rate", "bytes", |udp| udp.burst),
 ];
 
-/// Points of a curve at most; longer ones are thinned out.
+/// The numbers of pings.
+const PING: &[Column<RoundTrips>] = &[
+    column("rtt_mean", "mean RTT", "ms", |ping| {
+        ping.trips.iter().map(|trip| millis(*trip)).sum::<f64>() / ping.trips.len() as f64
+    }),
+    column("rtt_p50", "median RTT", "ms", |ping| ping.quantile(0.5)),
+    column("rtt_p99", "99th percentile of the RTT", "ms", |ping| ping.quantile(0.99)),
+    column("rtt_min", "least RTT", "ms", |ping| ping.quantile(0.0)),
+    column("over_p99", "99th percentile beyond the RTT set", "ms", |ping| {
+        ping.quantile(0.99) - millis(ping.set)
+    }),
+    column("over_min", "least beyond the RTT set", "ms", |ping| {
+        ping.quantile(0.0) - millis(ping.set)
+    }),
+    column("early", "round trips earlier than set", "", |ping| {
+        ping.trips.iter().filter(|trip| **trip < ping.set).count() as f64
+    }),
+];
+
+/// The numbers of a bulk transfer.
+const TCP: &[Column<Transfer>] = &[
+    column("goodput", "goodput", "Mbit/s", |tcp| {
+        tcp.bytes as f64 * 8.0 / tcp.duration.as_secs_f64() / 1e6
+    }),
+    column("in_flight", "most data on its way", "kB", |tcp| {
+        tcp.in_flight.iter().map(|sample| sample.1).max().unwrap_or(0) as f64 / 1e3
+    }),
+    column("first_repeat", "first repeated segment after", "s", |tcp| {
+        tcp.first_repeat.map_or(f64::NAN, |time| time.as_secs_f64())
+    }),
+    column("repeats", "repeated segments", "", |tcp| tcp.repeats as f64),
+];
+
+/// The numbers of all tests that send single packets.
+const PACKETS: &[Column<Packets>] = &[
+    column("sent", "packets sent", "", |packets| packets.sent as f64),
+    column("loss", "loss", "%", |packets| {
+        100.0 * (1.0 - packets.arrived as f64 / packets.sent.max(1) as f64)
+    }),
+];
+
+/// The disturbance by the machine's load, on real stacks.
+pub(super) const MACHINE: &[Column<Machine>] = &[
+    column("sender_late", "the sender late by at most", "ms", |machine| machine.sender_late),
+    column("late_p99", "packets late in the emulator, 99th percentile", "ms", |machine| {
+        machine.late_p99
+    }),
+    column("late_max", "the latest in the emulator", "ms", |machine| machine.late_max),
+];
+
+/// The numbers of a row, in the order of the table. Each test has some of them.
+pub fn metrics() -> Vec<Metric> {
+    [
+        columns::metrics(UDP),
+        columns::metrics(PING),
+        columns::metrics(TCP),
+        columns::metrics(PACKETS),
+        columns::metrics(MACHINE),
+    ]
+    .concat()
+}
+
+/// UDP as it arrived.
+struct Udp {
+    /// Rate of the link, Mbit/s.
+    set: f64,
+    /// Packets a second that arrived.
+    pace: f64,
+    /// Packets a second that an ideal link would have delivered; NaN where it is not known.
+    ideal_pace: f64,
+    /// Most bytes above the rate in one window.
+    burst: f64,
+}
+
+impl Udp {
+    fn wire(&self) -> f64 {
+        mbits(self.pace, ON_WIRE)
+    }
+
+    fn ideal(&self) -> f64 {
+        mbits(self.ideal_pace, ON_WIRE)
+    }
+}
+
+/// Pings that came back; there is at least one.
+struct RoundTrips {
+    /// The round-trip time of the link.
+    set: Duration,
+    /// Round trips, sorted.
+    trips: Vec<Duration>,
+}
+
+impl RoundTrips {
+    /// Round-trip time that `share` (0..1) of the pings do not exceed, in ms.
+    fn quantile(&self, share: f64) -> f64 {
+        let place = ((self.trips.len() - 1) as f64 * share).round() as usize;
+        millis(self.trips[place])
+    }
+}
+
+/// Packets of one test.
+struct Packets {
+    sent: u64,
+    arrived: usize,
+}
+
+/// Lateness on a machine with other load, in ms; NaN where it was not measured.
+pub(super) struct Machine {
+    /// The most by which the sender was late.
+    pub sender_late: f64,
+    /// The 99th percentile of departures from the emulator.
+    pub late_p99: f64,
+    /// The latest departure from the emulator.
+    pub late_max: f64,
+}
+
+impl Machine {
+    /// Nothing was measured.
+    pub const UNKNOWN: Machine =
+        Machine { sender_late: f64::NAN, late_p99: f64::NAN, late_max: f64::NAN };
+}
+
+/// Most points of a curve; longer ones are thinned out.
 const CURVE: usize = 400;
 
-/// UDP above the rate: when packets arrived, of `sent`. A real sender is late at times, for longer than a
-/// short queue lasts, and then the link stands idle, which is no error of the link: `ideal`, when the
-/// same packets arrive over a link without fault, is what its rate is held against; without it, the
-/// rate set.
+/// The row of UDP above the rate, from the times of arrival of `sent` packets.
+///
+/// A real sender is late at times, for longer than a short queue lasts. The link is idle then,
+/// which is no error of the link. So its rate is compared with `ideal`, the arrivals of the same
+/// packets over an ideal link, where these are given; otherwise with the rate set.
 pub fn rate(point: &Point, arrivals: &[Instant], sent: u64, ideal: Option<&[Instant]>) -> Measured {
     let mut metrics = Vec::new();
     if let (Some(rate), Some(pace)) = (point.rate, pace(arrivals)) {
-        let mbits = |pace: f64, bytes: usize| pace * bytes as f64 * 8.0 / 1e6;
-        let (wire, set) = (mbits(pace, ON_WIRE), rate.as_bps() as f64 / 1e6);
-        metrics = vec![number("received", mbits(pace, PAYLOAD)), number("wire", wire)];
-        let ideal = ideal.and_then(self::pace).map(|pace| mbits(pace, ON_WIRE));
-        metrics.extend(ideal.map(|ideal| number("ideal", ideal)));
-        metrics.push(number("error", 100.0 * (wire / ideal.unwrap_or(set) - 1.0)));
-        metrics.push(number("burst", largest_burst(arrivals, set * 1e6 / 8.0)));
+        let ideal_pace = ideal.and_then(self::pace).unwrap_or(f64::NAN);
+        let bytes_per_second = rate.as_bps() as f64 / 8.0;
+        let burst = largest_burst(arrivals, bytes_per_second);
+        let udp = Udp { set: rate.as_bps() as f64 / 1e6, pace, ideal_pace, burst };
+        metrics = columns::values(UDP, &udp);
     }
-    metrics.push(number("sent", sent as f64));
-    metrics.push(number("loss", lost(arrivals.len(), sent)));
+    metrics.extend(columns::values(PACKETS, &Packets { sent, arrived: arrivals.len() }));
     Measured { metrics, series: Vec::new() }
 }
 
-/// Packets a second; the first arrival begins the time, what it carried came before.
+/// Packets a second. Time begins with the first arrival, so that packet does not count.
 fn pace(arrivals: &[Instant]) -> Option<f64> {
     let [first, .., last] = arrivals else { return None };
     Some((arrivals.len() - 1) as f64 / (*last - *first).as_secs_f64())
 }
 
-/// The most bytes above `rate` (in bytes a second) in any window of two packets or more that
-/// begins with an arrival: with `B` bytes up to each arrival, the largest rise of `B - rate × time`.
+/// The most bytes above `rate` (in bytes a second) in any window of two packets or more that begins
+/// with an arrival: with `B` bytes up to each arrival, the largest rise of `B - rate × time`.
 fn largest_burst(arrivals: &[Instant], rate: f64) -> f64 {
     let Some(start) = arrivals.first() else { return 0.0 };
     let above = |place: usize| {
@@ -72,51 +180,42 @@ fn largest_burst(arrivals: &[Instant], rate: f64) -> f64 {
         lowest = lowest.min(above(place - 2));
         largest = largest.max(above(place) - lowest);
     }
-    // A fraction of a byte is of the arithmetic.
+    // A fraction of a byte is an error of the arithmetic.
     largest.round()
 }
 
-/// Pings: the round trips that came back, of `sent`.
+/// The row and the curve of pings, from the round trips that came back of `sent`.
 pub fn round_trips(point: &Point, mut trips: Vec<Duration>, sent: u64) -> Measured {
     trips.sort_unstable();
-    let (ms, set) = (|time: Duration| time.as_secs_f64() * 1e3, point.rtt);
-    let over = |time: Duration| ms(time) - ms(set);
+    let (set, arrived) = (point.rtt, trips.len());
     let mut metrics = Vec::new();
     let mut series = Vec::new();
-    if let [least, ..] = *trips {
-        let at = |share: f64| trips[((trips.len() - 1) as f64 * share).round() as usize];
-        let mean = trips.iter().map(|trip| ms(*trip)).sum::<f64>() / trips.len() as f64;
-        metrics = vec![
-            number("rtt_mean", mean),
-            number("rtt_p50", ms(at(0.5))),
-            number("rtt_p99", ms(at(0.99))),
-            number("rtt_min", ms(least)),
-            number("over_p99", over(at(0.99))),
-            number("over_min", over(least)),
-            number("early", trips.iter().filter(|trip| **trip < set).count() as f64),
-        ];
-        let share = |place: usize| (place + 1) as f64 / trips.len() as f64;
-        let curve = trips.iter().enumerate().map(|(place, trip)| (over(*trip), share(place)));
+    if arrived > 0 {
+        let share = |place: usize| (place + 1) as f64 / arrived as f64;
+        let over = |trip: &Duration| millis(*trip) - millis(set);
+        let curve = trips.iter().enumerate().map(|(place, trip)| (over(trip), share(place)));
         series.push(Series {
             name: "Round trips later than set".to_owned(),
             x: Axis::new("beyond the RTT set", "ms"),
             y: Axis::new("share of the round trips", ""),
             points: thinned(curve.collect()),
         });
+        metrics = columns::values(PING, &RoundTrips { set, trips });
     }
-    metrics.push(number("sent", sent as f64));
-    metrics.push(number("loss", lost(trips.len(), sent)));
+    metrics.extend(columns::values(PACKETS, &Packets { sent, arrived }));
     Measured { metrics, series }
 }
 
 /// A bulk transfer.
 #[derive(Clone, Debug, Default)]
 pub struct Transfer {
+    /// Time over which the goodput was measured.
+    pub duration: Duration,
     /// Bytes that the receiver got in order while it was measured.
     pub bytes: u64,
     /// Time and bytes in flight, from the start on.
     pub in_flight: Vec<(Duration, u64)>,
-    /// When the first segment was repeated.
+    /// Time of the first repeated segment.
     pub first_repeat: Option<Duration>,
     /// Repeated segments, from the start on.
     pub repeats: u64,
@@ -124,19 +223,11 @@ pub struct Transfer {
 
 impl Transfer {
     /// Its row and its curve.
-    pub fn measured(&self, point: &Point) -> Measured {
-        let most = self.in_flight.iter().map(|sample| sample.1).max().unwrap_or(0);
-        let goodput = self.bytes as f64 * 8.0 / point.duration.as_secs_f64() / 1e6;
-        let first = self.first_repeat.map_or(f64::NAN, |time| time.as_secs_f64());
+    pub fn measured(&self) -> Measured {
         let curve =
             self.in_flight.iter().map(|(at, bytes)| (at.as_secs_f64(), *bytes as f64 / 1e3));
         Measured {
-            metrics: vec![
-                number("goodput", goodput),
-                number("in_flight", most as f64 / 1e3),
-                number("first_repeat", first),
-                number("repeats", self.repeats as f64),
-            ],
+            metrics: columns::values(TCP, self),
             series: vec![Series {
                 name: "Data on its way".to_owned(),
                 x: Axis::new("time", "s"),
@@ -147,15 +238,16 @@ impl Transfer {
     }
 }
 
-fn number(key: &str, value: f64) -> (String, f64) {
-    (key.to_owned(), value)
+/// Mbit/s of `pace` packets a second with `bytes` each.
+fn mbits(pace: f64, bytes: usize) -> f64 {
+    pace * bytes as f64 * 8.0 / 1e6
 }
 
-fn lost(arrived: usize, sent: u64) -> f64 {
-    100.0 * (1.0 - arrived as f64 / sent.max(1) as f64)
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
-/// Every so-manieth point, and the last.
+/// Every n-th point and the last, so that at most [`CURVE`] and one remain.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let step = points.len().div_ceil(CURVE).max(1);
     let last = points.len().saturating_sub(1);

@@ -1,14 +1,15 @@
-//! Plans of one emulated link: what is tested, at which rates and delays, and what shapes it.
+//! Plans of one emulated link: tests, rates and delays, and the programs that shape it.
 
-use crate::experiment::{Engine, Fault};
-use crate::measured::Spot;
-use crate::sheet::Sheet;
+use crate::experiment::Engine;
+use crate::fault::Fault;
+use crate::measured::SweepPoint;
+use crate::plan_file::PlanFile;
 use serde::{Deserialize, Serialize};
 use sheaf_stage::{Bitrate, Duration};
 use sheaf_wire::ethernet::HEADER_LEN;
 
-/// Tests of links.
-pub type Plan = Sheet<Scenario, Treatment>;
+/// A plan of this kind.
+pub type Plan = PlanFile<Scenario, Treatment>;
 
 /// UDP payload of a test packet, as iperf has it.
 pub const PAYLOAD: usize = 1470;
@@ -16,7 +17,7 @@ pub const PAYLOAD: usize = 1470;
 pub const PACKET: usize = PAYLOAD + 28;
 /// Preamble, checksum and gap of an Ethernet frame, which a cable carries, too.
 pub const LINE: usize = 24;
-/// What one test packet costs on a cable.
+/// Bytes that one test packet takes on a cable.
 pub const ON_WIRE: usize = PACKET + HEADER_LEN + LINE;
 /// Packets of one point at most: the arrival of each is kept until the end.
 const MOST: f64 = 1e8;
@@ -29,11 +30,11 @@ pub const OFFERED: f64 = 1.2;
 pub struct Scenario {
     /// Its name.
     pub name: String,
-    /// What runs over the link.
+    /// The traffic over the link.
     pub test: Test,
-    /// The link's rate in Mbit/s; none for no bound.
+    /// The link's rate in Mbit/s; unbounded where it is not given.
     pub rate: Option<f64>,
-    /// Packets in the queue; none for rate × RTT / 1498.
+    /// Packets in the queue; rate × RTT / 1498 where it is not given.
     pub limit: Option<u64>,
     /// Round-trip times in ms.
     pub sweep: Vec<f64>,
@@ -41,7 +42,7 @@ pub struct Scenario {
     pub treatments: Vec<String>,
 }
 
-/// What runs over the link.
+/// The traffic over the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
@@ -53,17 +54,17 @@ pub enum Test {
     Tcp,
 }
 
-/// What makes the link.
+/// A treatment: the program that makes the link.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Treatment {
     /// Its name.
     pub name: String,
-    /// What makes it.
+    /// Program that makes the link.
     pub shaper: Shaper,
 }
 
-/// What makes a link of a cable.
+/// The program that makes a link of a cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shaper {
@@ -71,7 +72,8 @@ pub enum Shaper {
     TwoQueues,
     /// The same with packets under way counted against the limit, as NetEm does (`single`).
     OneQueue,
-    /// The kernel's token bucket filter for the rate, on real interfaces; the delay is ours.
+    /// The kernel's token bucket filter for the rate, on real interfaces; `sheaf emulate` for the
+    /// delay.
     Tbf,
     /// Nothing: the bare path of real interfaces.
     None,
@@ -90,9 +92,9 @@ impl Shaper {
 /// One point, worked out.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// What runs.
+    /// The traffic.
     pub test: Test,
-    /// Over what.
+    /// Program that makes the link.
     pub shaper: Shaper,
     /// The link's rate.
     pub rate: Option<Bitrate>,
@@ -104,7 +106,7 @@ pub struct Point {
     pub warm_up: Duration,
     /// Time that is measured.
     pub duration: Duration,
-    /// Of all randomness.
+    /// Seed of all randomness.
     pub seed: u64,
 }
 
@@ -130,11 +132,11 @@ impl Plan {
         found.filter(|treatment| treatment.shaper.runs_on(engine)).collect()
     }
 
-    /// What is run at `spot`; `None` where the plan has no such scenario or treatment.
-    pub fn point(&self, spot: &Spot) -> Option<Point> {
-        let scenario = self.scenarios.iter().find(|one| one.name == spot.scenario)?;
-        let treatment = self.treatments.iter().find(|one| one.name == spot.treatment)?;
-        let rtt = Duration::from_secs_f64(spot.x / 1e3);
+    /// The point to run at `sweep_point`; `None` where the plan has no such scenario or treatment.
+    pub fn point(&self, sweep_point: &SweepPoint) -> Option<Point> {
+        let scenario = self.scenarios.iter().find(|one| one.name == sweep_point.scenario)?;
+        let treatment = self.treatments.iter().find(|one| one.name == sweep_point.treatment)?;
+        let rtt = Duration::from_secs_f64(sweep_point.x / 1e3);
         Some(Point {
             test: scenario.test,
             shaper: treatment.shaper,
@@ -147,59 +149,63 @@ impl Plan {
         })
     }
 
-    /// Refuses what cannot be run.
+    /// Checks that the plan can be run.
     pub(super) fn check_links(&self) -> Result<(), Fault> {
         for scenario in &self.scenarios {
-            let fault = |message: &str| Err(Fault::scenario(&scenario.name, message));
+            let fault = |key, message: &str| Err(Fault::scenario(&scenario.name, message).at(key));
             for name in &scenario.treatments {
                 if !self.treatments.iter().any(|treatment| treatment.name == *name) {
-                    return fault(&format!(
-                        "no treatment {name:?}; add [[treatment]] name = {name:?}"
-                    ));
+                    let message =
+                        format!("no treatment {name:?}; add [[treatment]] name = {name:?}");
+                    return fault("treatments", &message);
                 }
             }
             match scenario.rate {
                 Some(rate) if !(0.01..=10_000.0).contains(&rate) => {
-                    return fault("rate is in Mbit/s; give 0.01 to 10000");
+                    return fault("rate", "rate is in Mbit/s; give 0.01 to 10000");
                 }
                 None if scenario.test == Test::Udp => {
-                    return fault("a test with UDP needs a rate; add rate = 10");
+                    return fault("test", "a test with UDP needs a rate; add rate = 10");
                 }
                 _ => {}
             }
             if scenario.limit == Some(0) {
-                return fault("a queue of no packet carries nothing; give limit = 2 or more");
+                return fault(
+                    "limit",
+                    "a queue of no packet carries nothing; give limit = 2 or more",
+                );
             }
             if scenario.sweep.is_empty() {
-                return fault("the sweep is empty; give round-trip times in ms");
+                return fault("sweep", "the sweep is empty; give round-trip times in ms");
             }
             if !scenario.sweep.iter().all(is_rtt) {
-                return fault("the sweep is of round-trip times in ms; give 0 to 10000");
+                return fault("sweep", "the sweep is of round-trip times in ms; give 0 to 10000");
             }
             let seconds = self.head.warm_up + self.head.duration;
             let rate = scenario.rate.unwrap_or_default() * 1e6 * OFFERED;
             if rate * seconds / 8.0 / ON_WIRE as f64 > MOST {
-                return fault("these are over 100 million packets; lower its rate or the duration");
+                let message = "these are over 100 million packets; lower its rate or the duration";
+                return fault("rate", message);
             }
         }
         let points = self.head.points.iter().chain([&self.head.quick.points]).flatten();
         if let Some(wrong) = points.into_iter().find(|rtt| !is_rtt(rtt)) {
-            let message = format!("{wrong} is no round-trip time in ms; give 0 to 10000");
-            return Err(Fault::head("points", message));
+            let message = format!("{wrong} is not a round-trip time in ms; give 0 to 10000");
+            return Err(Fault::quick("points", message));
         }
         Ok(())
     }
 }
 
-/// Whether it is a round-trip time in ms that is worked with.
+/// Whether a round-trip time in ms is in the range of the lab.
 fn is_rtt(ms: &f64) -> bool {
     (0.0..=10_000.0).contains(ms)
 }
 
 impl Scenario {
-    /// Packets in the queue: what the link carries in one round trip (UiO: rate × RTT / 1498 bytes,
-    /// 1 ms where no delay is set). Below two, a packet would find no place while the one before
-    /// is being sent, and the link would stand idle.
+    /// Packets in the queue: those that the link carries in one round trip (UiO: rate × RTT / 1498
+    /// bytes, 1 ms where no delay is set). Below two, a packet would find no place while the one
+    /// before is being sent, and the link would stand idle.
     fn queue(&self, rtt: Duration) -> u64 {
         let Some(rate) = self.rate else { return 1000 };
         let rtt = rtt.max(Duration::from_millis(1)).as_secs_f64();

@@ -15,9 +15,9 @@ const LEFT: NodeId = NodeId(0);
 const RIGHT: NodeId = NodeId(1);
 const FORWARD: NodeId = NodeId(2);
 const BACK: NodeId = NodeId(3);
-/// Between two pings.
+/// Time between two pings.
 pub(super) const PING: Duration = Duration::from_millis(20);
-/// Between two looks at the data in flight.
+/// Time between two samples of the data in flight.
 pub(super) const SAMPLE: Duration = Duration::from_millis(10);
 /// Bytes of data in a TCP segment of 1500 bytes.
 const SEGMENT: u64 = 1460;
@@ -71,7 +71,7 @@ fn hosts(point: &Point) -> (Actor, Actor) {
     }
 }
 
-/// Looks at the connection from time to time.
+/// Samples the connection from time to time.
 fn transfer(
     point: &Point,
     mut simulation: Simulation<Actor>,
@@ -83,7 +83,7 @@ fn transfer(
             Actor::Tcp(tcp, _) => tcp.flows()[0],
             _ => unreachable!("both hosts speak TCP"),
         };
-    let mut transfer = Transfer::default();
+    let mut transfer = Transfer { duration: point.duration, ..Transfer::default() };
     let (mut now, mut before) = (Instant::ZERO, 0);
     while now < end {
         now = (now + SAMPLE).min(end);
@@ -97,10 +97,10 @@ fn transfer(
     transfer.bytes = flow(&simulation, RIGHT).bytes - before;
     transfer.first_repeat = sender.first_repeat.map(|at| at - Instant::ZERO);
     transfer.repeats = sender.repeats;
-    transfer.measured(point)
+    transfer.measured()
 }
 
-/// Bytes of data on the way to the receiver: what the sender has not seen acknowledged counts lost
+/// Bytes of data on the way to the receiver. The sender's own count of unacknowledged data has lost
 /// segments, too.
 fn under_way(simulation: &Simulation<Actor>) -> u64 {
     match &simulation.nodes()[FORWARD.0 as usize] {
@@ -143,20 +143,20 @@ impl Source {
     }
 }
 
-/// When a packet was sent.
+/// Time at which a packet was sent.
 fn stamp(packet: &[u8]) -> Instant {
     let bytes = packet[..8].try_into().expect("sources stamp every packet");
     Instant::from_nanos(u64::from_be_bytes(bytes))
 }
 
-/// Notes arrivals.
+/// Records arrivals.
 struct Sink {
     from: Instant,
     arrivals: Vec<Instant>,
 }
 
-/// When the packets of `sends` from number `from` on arrive over the link of `point` that is never late: what
-/// real links are held against, whatever the sender was kept from.
+/// Times at which the packets of `sends`, from number `from` on, arrive over a link of `point` that
+/// is never late: the reference for real links, however late the sender was.
 pub fn ideal(point: &Point, sends: &[Instant], from: usize) -> anyhow::Result<Vec<Instant>> {
     let mut link = Link::new(config(point), point.seed)?;
     let mut arrivals = Vec::with_capacity(sends.len());
@@ -226,7 +226,7 @@ impl Node for Actor {
     fn receive(&mut self, packet: Vec<u8>, now: Instant, out: &mut Outbox<Vec<u8>>) {
         match self {
             Actor::Source(_) => {}
-            // Of what was sent while it was measured, as the source counts.
+            // Only packets sent while it was measured, as at the source.
             Actor::Sink(sink) if stamp(&packet) < sink.from => {}
             Actor::Sink(sink) => sink.arrivals.push(now),
             Actor::Pinger(source, trips) => {

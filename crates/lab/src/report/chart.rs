@@ -1,22 +1,22 @@
-//! One line chart as inline SVG: series of ours as lines, published points as markers.
+//! One line chart as inline SVG: measured series as lines, published points as markers.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-/// What is drawn.
+/// The content of a chart.
 pub(super) struct Drawing {
     pub x_axis: String,
     pub y_axis: String,
     pub lines: Vec<Line>,
     /// Values above are cut off, so that an overload does not flatten the rest.
     pub y_max: Option<f64>,
-    /// Values below are drawn here.
+    /// Values below are drawn at this one.
     pub y_min: Option<f64>,
-    /// Whether the vertical axis is logarithmic; what is not above zero is left out.
+    /// Whether the vertical axis is logarithmic; values that are not above zero are left out.
     pub log: bool,
     /// Horizontal lines with a name: limits of the rules or of the air.
     pub marks: Vec<(String, f64)>,
-    /// Whether each point has a dot; without for curves of many points.
+    /// Whether each point has a dot; curves of many points have none.
     pub dots: bool,
 }
 
@@ -27,7 +27,9 @@ pub(super) struct Line {
     pub published: bool,
 }
 
-const SIZE: (u32, u32) = (760, 380);
+/// Width and height in the units of the text: small, so that labels can still be read when a
+/// telephone shows the chart 360 pixels wide.
+const SIZE: (u32, u32) = (560, 320);
 const GREY: RGBColor = RGBColor(128, 128, 128);
 
 impl Drawing {
@@ -51,7 +53,7 @@ impl Drawing {
             self.draw(&area)?;
             area.present()?;
         }
-        // Plotters knows no "current colour"; black is used for text and axes only.
+        // Plotters has no "current colour"; black is used for text and axes only.
         let fixed = format!("width=\"{}\" height=\"{}\" ", SIZE.0, SIZE.1);
         Ok(svg.replacen(&fixed, "", 1).replace("#000000", "currentColor"))
     }
@@ -101,7 +103,9 @@ impl Drawing {
         let label = |y: &f64| match self.log {
             true => number(10f64.powf(*y)),
             false if top - bottom < 0.1 => format!("{y:.1e}"),
-            false if top - bottom < 5.0 => format!("{y:.2}"),
+            false if top - bottom < 2.0 => format!("{y:.2}"),
+            // Ten steps of less than 1 need a digit, or labels repeat.
+            false if top - bottom < 10.0 => format!("{y:.1}"),
             false => format!("{y:.0}"),
         };
 
@@ -116,8 +120,8 @@ impl Drawing {
             .y_desc(&self.y_axis)
             .x_label_formatter(&|x| if x_max < 5.0 { format!("{x:.1}") } else { format!("{x:.0}") })
             .y_label_formatter(&label)
-            .label_style(("sans-serif", 17))
-            .axis_desc_style(("sans-serif", 18))
+            .label_style(("sans-serif", 16))
+            .axis_desc_style(("sans-serif", 17))
             .bold_line_style(GREY.mix(0.25))
             .light_line_style(TRANSPARENT)
             .draw()?;

@@ -10,7 +10,8 @@ use plotters::style::RGBColor;
 
 const STYLE: &str = include_str!("style.css");
 
-/// One colour for each treatment, the same in all charts (Okabe and Ito: told apart by most).
+/// One colour for each treatment, the same in all charts (Okabe and Ito: distinct also for the
+/// colour-blind).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0x80, 0x80, 0x80),
     RGBColor(0xe6, 0x9f, 0x00),
@@ -54,7 +55,7 @@ pub(super) fn page(result: &RunResult) -> anyhow::Result<String> {
 fn section(result: &RunResult, scenario: &str) -> anyhow::Result<Markup> {
     let mut figures = Vec::new();
     let here = || result.rows.iter().filter(|row| row.scenario == scenario);
-    // A sweep of one point is no line; the table has it.
+    // A sweep of one point has no line; the table shows it.
     let is_sweep = here().any(|row| here().any(|other| other.x != row.x));
     for chart in result.view.charts.iter().filter(|_| is_sweep) {
         let drawing = drawing(result, scenario, chart);
@@ -85,7 +86,7 @@ fn colour(result: &RunResult, scenario: &str, treatment: &str) -> RGBColor {
     COLOURS[place.unwrap_or(0) % COLOURS.len()]
 }
 
-/// A metric over the sweep: ours as lines, published figures as crosses.
+/// A metric over the sweep: measured values as lines, published figures as crosses.
 fn drawing(result: &RunResult, scenario: &str, chart: &Chart) -> Drawing {
     let mut lines = Vec::new();
     for treatment in result.treatments(scenario) {
@@ -158,11 +159,13 @@ fn legend(result: &RunResult, scenario: &str) -> Markup {
     html! {
         ul.legend {
             @for treatment in result.treatments(scenario) {
-                li { span.line style={ "background:" (css(colour(result, scenario, treatment))) } {} (treatment) }
+                @let colour = css(colour(result, scenario, treatment));
+                li { span.line style={ "background:" (colour) } {} (treatment) }
             }
             @for published in published {
+                @let colour = css(colour(result, scenario, &published.treatment));
                 li {
-                    span.cross style={ "color:" (css(colour(result, scenario, &published.treatment))) } { "✕" }
+                    span.cross style={ "color:" (colour) } { "✕" }
                     (published.label) " (published)"
                 }
             }
@@ -173,7 +176,7 @@ fn legend(result: &RunResult, scenario: &str) -> Markup {
 fn summary(result: &RunResult, scenario: &str) -> Markup {
     let columns = &result.view.summary;
     html! {
-        table {
+        div.scroll { table {
             thead { tr {
                 th { "treatment" }
                 @for column in columns { th.number { (column.axis()) } }
@@ -188,11 +191,13 @@ fn summary(result: &RunResult, scenario: &str) -> Markup {
                 }
                 td.number {
                     @for published in result.published(scenario, treatment) {
-                        @for value in published.summary.values() { (shown(*value)) " (" (published.label) ") " }
+                        @for value in published.summary.values() {
+                            (shown(*value)) " (" (published.label) ") "
+                        }
                     }
                 }
             } } }
-        }
+        } }
     }
 }
 
@@ -234,7 +239,10 @@ fn provenance(result: &RunResult) -> Markup {
             p { "Plan " b { (result.plan) } " after " i { (result.source) } ". Engine "
                 (result.engine.name()) ", seed " (result.seed) ", " (result.duration) " s a point. "
                 (result.machine) "." }
-            p { @for (name, version) in &result.versions { (name) " " (version) ". " } (result.view.notes) }
+            p {
+                @for (name, version) in &result.versions { (name) " " (version) ". " }
+                (result.view.notes)
+            }
         }
     }
 }

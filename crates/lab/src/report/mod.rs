@@ -15,7 +15,7 @@ pub use terminal::table;
 /// Writes result.json, rows.csv and report.html to `folder`, which is made where needed.
 ///
 /// # Errors
-/// When it cannot be written.
+/// Fails when the folder cannot be written.
 pub fn write(result: &RunResult, folder: &Path) -> anyhow::Result<()> {
     let in_folder = || format!("cannot write to {}", folder.display());
     std::fs::create_dir_all(folder).with_context(in_folder)?;
@@ -28,7 +28,7 @@ pub fn write(result: &RunResult, folder: &Path) -> anyhow::Result<()> {
 /// Reads a result.json that [`write()`] wrote.
 ///
 /// # Errors
-/// When there is none of this version.
+/// Fails when there is no such file, or one of another version.
 pub fn read(folder: &Path) -> anyhow::Result<RunResult> {
     let file = folder.join("result.json");
     let text = std::fs::read_to_string(&file)

@@ -58,7 +58,7 @@ fn points(result: &RunResult, scenario: &str) -> Cells {
     let rows: Vec<_> = result.rows.iter().filter(|row| row.scenario == scenario).collect();
     let keys = crate::measured::unique(view.charts.iter().map(|chart| chart.metric.as_str()));
     let mut head = vec!["treatment".to_owned(), view.axis.to_string()];
-    // Keys, each for what was measured and, marked, for what was published.
+    // Keys; the flag marks the column of published values.
     let mut columns = Vec::new();
     for key in keys {
         if rows.iter().all(|row| row.get(key).is_none()) {

@@ -1,11 +1,11 @@
-//! A channel, and who is on it. The radios are, in order: the two ends of the link, and where
+//! A channel and its stations. The radios are, in order: the two ends of the link, and where
 //! there are neighbours, these two.
 
 use super::point::{Link, Neighbours, Point, Walk};
 use sheaf_medium::{Config, ConfigError, Hearing, Link as Hears, Medium, Phy, RadioId};
 use sheaf_stage::{Duration, Instant};
 
-/// How often a moving station's rate is looked at.
+/// Period in which a moving station's rate is adapted.
 const STEP: Duration = Duration::from_millis(100);
 /// 802.11b as it was in 2004.
 const PHY: Phy = Phy::Dsss { short_preamble: false };
@@ -44,11 +44,12 @@ fn config(link: &Link, queue: usize) -> Config {
     config
 }
 
-/// Two stations that move apart: the rate of their radios follows, and in the end there is none.
+/// Two stations that move apart: the rate of their radios falls, and in the end they are out of
+/// range.
 #[derive(Clone, Debug)]
 pub struct Moving {
     walk: Walk,
-    /// When the distance is the first one.
+    /// Time of the first distance.
     start: Instant,
     next: Instant,
     in_range: bool,
@@ -79,7 +80,7 @@ impl Moving {
         }
     }
 
-    /// When to look again.
+    /// Time of the next adaptation.
     pub fn next_deadline(&self) -> Instant {
         self.next
     }

@@ -4,11 +4,11 @@
 //! Two stations have a radio on each of several channels; every channel is a
 //! [`sheaf_medium::Medium`] of its own, where a pair of neighbours, a hidden one, bit errors or
 //! the distance between the stations may take from the link. Over all of them lies one trunk, over
-//! it go TCP or UDP. What it is compared with is the sum of the same links, each measured alone.
+//! it go TCP or UDP. It is compared with the sum of the same links, each measured alone.
 //!
 //! * [`plan`]: scenarios and treatments; [`point`]: one point, worked out;
-//! * [`outcome`]: what it came to;
-//! * [`air`]: a channel and who is on it;
+//! * [`outcome`]: its outcome;
+//! * [`air`]: a channel and its stations;
 //! * [`virtual_time`]: the engine under a virtual clock; its packets are made and measured in
 //!   `traffic`; [`netns`]: the engine on real Linux stacks.
 
@@ -22,24 +22,39 @@ pub mod virtual_time;
 
 pub use plan::{Plan, Scenario, Treatment};
 
-use crate::experiment::{Conclusion, Engine, Experiment, Fault, Tools};
-use crate::measured::{Measured, Row, Series, Spot, key, scenarios, treatments};
+use crate::columns::{self, Column, column};
+use crate::experiment::{Conclusion, Engine, Experiment, Tools};
+use crate::fault::Fault;
+use crate::measured::{Measured, Row, Series, SweepPoint, key, scenarios, treatments};
 use crate::view::{Axis, Chart, Metric, View};
 use anyhow::Context;
 use outcome::Outcome;
 use plan::Carrier;
 
-/// Every number of a row: key, label, unit.
-const METRICS: [(&str, &str, &str); 9] = [
-    ("throughput", "throughput", "Mbit/s"),
-    ("unsteadiness", "standard deviation of single seconds", "Mbit/s"),
-    ("latency", "mean one-way latency", "ms"),
-    ("latency_p99", "one-way latency, 99 %", "ms"),
-    ("sent", "packets sent", ""),
-    ("arrived", "packets arrived", ""),
-    ("reordered", "packets out of order", ""),
-    ("late", "packets later than the reordering timer", ""),
-    ("timer", "reordering timer", "ms"),
+/// The numbers of a row.
+const COLUMNS: &[Column<Apart>] = &[
+    column("throughput", "throughput", "Mbit/s", |links| links.sum(Outcome::throughput)),
+    column("unsteadiness", "deviation between seconds", "Mbit/s", |links| {
+        // Links do not depend on each other, so their variances add up.
+        links.sum(|link| link.unsteadiness().powi(2)).sqrt()
+    }),
+    column("latency", "mean one-way latency", "ms", |links| {
+        links.mean(|link| millis(link.mean_delay()))
+    }),
+    column("latency_p99", "one-way latency, 99 %", "ms", |links| {
+        links.mean(|link| millis(link.delay_quantile(0.99)))
+    }),
+    column("sent", "packets sent", "", |links| links.sum(|link| link.sent as f64)),
+    column("arrived", "packets arrived", "", |links| links.sum(|link| link.arrived as f64)),
+    column("reordered", "packets out of order", "", |links| {
+        links.sum(|link| link.reordered as f64)
+    }),
+    column("late", "packets later than the reordering timer", "", |links| {
+        links.sum(|link| link.late as f64)
+    }),
+    column("timer", "reordering timer", "ms", |links| {
+        links.0.iter().map(|(link, _)| millis(link.timer)).fold(0.0, f64::max)
+    }),
 ];
 
 impl Experiment for Plan {
@@ -47,10 +62,10 @@ impl Experiment for Plan {
         self.check_trunks()
     }
 
-    fn points(&self, engine: Engine) -> Vec<Spot> {
+    fn points(&self, engine: Engine) -> Vec<SweepPoint> {
         let seconds = self.head.warm_up + self.head.duration;
-        let mut spots = Vec::new();
-        // A source of UDP that is faster than the links says nothing about a real stack.
+        let mut sweep_points = Vec::new();
+        // A source of UDP that is faster than the links would not test a real stack.
         let runs = |scenario: &&Scenario| {
             engine == Engine::Virtual || scenario.traffic == plan::TrafficName::Tcp
         };
@@ -58,7 +73,7 @@ impl Experiment for Plan {
             let swept = self.head.points.clone().filter(|_| scenario.ber.is_empty());
             let sweep = swept.unwrap_or_else(|| scenario.points());
             for treatment in &scenario.treatments {
-                spots.extend(sweep.iter().map(|x| Spot {
+                sweep_points.extend(sweep.iter().map(|x| SweepPoint {
                     scenario: scenario.name.clone(),
                     treatment: treatment.clone(),
                     x: *x,
@@ -66,21 +81,28 @@ impl Experiment for Plan {
                 }));
             }
         }
-        spots
+        sweep_points
     }
 
-    fn measure(&self, spot: &Spot, engine: Engine, tools: &Tools) -> anyhow::Result<Measured> {
-        let found = self.scenarios.iter().find(|scenario| scenario.name == spot.scenario);
-        let scenario = found.with_context(|| format!("no scenario {}", spot.scenario))?;
+    fn measure(
+        &self,
+        sweep_point: &SweepPoint,
+        engine: Engine,
+        tools: &Tools,
+    ) -> anyhow::Result<Measured> {
+        let found = self.scenarios.iter().find(|scenario| scenario.name == sweep_point.scenario);
+        let scenario = found.with_context(|| format!("no scenario {}", sweep_point.scenario))?;
         let mut outcomes = Vec::new();
-        for (point, times) in self.jobs(scenario, &spot.treatment, spot.x)? {
+        for (point, times) in self.jobs(scenario, &sweep_point.treatment, sweep_point.x)? {
             let outcome = match engine {
                 Engine::Virtual => virtual_time::run(&point)?,
                 Engine::Netns => netns::run(&point, tools)?,
             };
             outcomes.push((outcome, times));
         }
-        Ok(measured(&outcomes))
+        let links = Apart(outcomes);
+        let metrics = columns::values(COLUMNS, &links);
+        Ok(Measured { metrics, series: vec![links.series()] })
     }
 
     fn view(&self) -> View {
@@ -99,7 +121,7 @@ impl Experiment for Plan {
         };
         View {
             axis,
-            metrics: METRICS.map(|(key, label, unit)| Metric::new(key, label, unit)).into(),
+            metrics: columns::metrics(COLUMNS),
             charts: vec![
                 Chart::new("Throughput", "throughput"),
                 Chart::new("Mean one-way latency", "latency").logarithmic(),
@@ -162,39 +184,37 @@ impl Experiment for Plan {
     }
 }
 
-/// The numbers of links that were measured apart, each counted `times`: throughputs and packets
-/// add up, delays are those of all packets.
-fn measured(outcomes: &[(Outcome, u32)]) -> Measured {
-    let sum = |value: &dyn Fn(&Outcome) -> f64| {
-        outcomes.iter().map(|(outcome, times)| value(outcome) * f64::from(*times)).sum::<f64>()
-    };
-    let millis = |time: sheaf_stage::Duration| time.as_secs_f64() * 1e3;
-    let weight = sum(&|outcome| outcome.arrived as f64).max(1.0);
-    let mean = |value: &dyn Fn(&Outcome) -> f64| {
-        sum(&|outcome| outcome.arrived as f64 * value(outcome)) / weight
-    };
-    let values = [
-        sum(&Outcome::throughput),
-        sum(&|outcome| outcome.unsteadiness().powi(2)).sqrt(),
-        mean(&|outcome| millis(outcome.mean_delay())),
-        mean(&|outcome| millis(outcome.delay_quantile(0.99))),
-        sum(&|outcome| outcome.sent as f64),
-        sum(&|outcome| outcome.arrived as f64),
-        sum(&|outcome| outcome.reordered as f64),
-        sum(&|outcome| outcome.late as f64),
-        outcomes.iter().map(|(outcome, _)| millis(outcome.timer)).fold(0.0, f64::max),
-    ];
-    let metrics = METRICS.iter().zip(values).map(|((key, ..), value)| ((*key).to_owned(), value));
-    let seconds = outcomes.iter().map(|(outcome, _)| outcome.per_second.len()).max().unwrap_or(0);
-    let at = |second: usize| {
-        let bytes = |outcome: &Outcome| outcome.per_second.get(second).copied().unwrap_or(0) as f64;
-        (second as f64, sum(&|outcome| bytes(outcome) * 8e-6))
-    };
-    let series = Series {
-        name: "throughput over time".to_owned(),
-        x: Axis::new("time", "s"),
-        y: Axis::new("throughput", "Mbit/s"),
-        points: (0..seconds).map(at).collect(),
-    };
-    Measured { metrics: metrics.collect(), series: vec![series] }
+/// Links that were measured apart, each with the number of links that are like it.
+struct Apart(Vec<(Outcome, u32)>);
+
+impl Apart {
+    /// The sum of `value` over all links.
+    fn sum(&self, value: impl Fn(&Outcome) -> f64) -> f64 {
+        self.0.iter().map(|(link, times)| value(link) * f64::from(*times)).sum()
+    }
+
+    /// The mean of `value` over all packets that arrived.
+    fn mean(&self, value: fn(&Outcome) -> f64) -> f64 {
+        let packets = self.sum(|link| link.arrived as f64).max(1.0);
+        self.sum(|link| link.arrived as f64 * value(link)) / packets
+    }
+
+    /// Throughput in each second.
+    fn series(&self) -> Series {
+        let seconds = self.0.iter().map(|(link, _)| link.per_second.len()).max().unwrap_or(0);
+        let at = |second: usize| {
+            let bytes = |link: &Outcome| link.per_second.get(second).copied().unwrap_or(0) as f64;
+            (second as f64, self.sum(|link| bytes(link) * 8e-6))
+        };
+        Series {
+            name: "throughput over time".to_owned(),
+            x: Axis::new("time", "s"),
+            y: Axis::new("throughput", "Mbit/s"),
+            points: (0..seconds).map(at).collect(),
+        }
+    }
+}
+
+fn millis(time: sheaf_stage::Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }

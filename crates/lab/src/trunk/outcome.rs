@@ -1,4 +1,4 @@
-//! What one point came to, on either engine.
+//! The outcome of one point, on either engine.
 
 use sheaf_stage::{Duration, Instant};
 use std::ops::Range;
@@ -8,19 +8,19 @@ use std::ops::Range;
 pub struct Outcome {
     /// Bytes that the receiving application got, headers not counted.
     pub bytes: u64,
-    /// These, second by second.
+    /// The same, second by second.
     pub per_second: Vec<u64>,
-    /// How long was measured.
+    /// Time that was measured.
     pub duration: Duration,
     /// Packets with data that were sent.
     pub sent: u64,
     /// Packets with data that arrived.
     pub arrived: u64,
-    /// Packets that arrived after one of their flow that was sent later.
+    /// Packets that arrived after a packet of their flow that was sent later.
     pub reordered: u64,
     /// One-way delays of the packets that arrived, in µs, sorted.
     pub delays: Vec<u32>,
-    /// Frames that came after the trunk had given them up.
+    /// Frames that arrived after the trunk had given them up.
     pub late: u64,
     /// The longest reordering timer of all flows at the end; zero without a trunk.
     pub timer: Duration,
@@ -32,7 +32,7 @@ impl Outcome {
         self.bytes as f64 * 8.0 / self.duration.as_secs_f64().max(1e-9) / 1e6
     }
 
-    /// Adds what another flow's application got.
+    /// Adds the bytes of another flow.
     pub fn add(&mut self, other: &Outcome) {
         self.bytes += other.bytes;
         let seconds = self.per_second.len().max(other.per_second.len());
@@ -64,7 +64,7 @@ impl Outcome {
     }
 }
 
-/// Measures what arrives.
+/// Measures arrivals.
 #[derive(Clone, Debug)]
 pub struct Meter {
     measured: Range<Instant>,
@@ -111,7 +111,7 @@ impl Meter {
         }
     }
 
-    /// What was measured.
+    /// Ends the measurement.
     pub fn finish(mut self) -> Outcome {
         self.outcome.delays.sort_unstable();
         self.outcome

@@ -1,16 +1,16 @@
-//! Plans of trunks: which links, what takes from them, what joins them; worked out to points.
+//! Plans of trunks: links, disturbances of them, and the use made of them; worked out to points.
 
 use super::point::{Link, Neighbours, Point, Traffic, Treatment as Joined, Walk};
-use crate::experiment::Fault;
-use crate::sheet::Sheet;
+use crate::fault::Fault;
+use crate::plan_file::PlanFile;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 use sheaf_medium::PathLoss;
 use sheaf_stage::{Bitrate, Duration};
 use sheaf_trunk::Scheduler;
 
-/// Links, and how to join them.
-pub type Plan = Sheet<Scenario, Treatment>;
+/// A plan of this kind.
+pub type Plan = PlanFile<Scenario, Treatment>;
 
 /// The rates of 802.11b in Mbit/s.
 const RATES: [f64; 4] = [1.0, 2.0, 5.5, 11.0];
@@ -29,7 +29,7 @@ pub struct Scenario {
     pub rate: f64,
     /// Frames in a transmit queue.
     pub queue: usize,
-    /// What is sent.
+    /// Traffic over the links.
     pub traffic: TrafficName,
     /// TCP flows at the same time; 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,10 +40,10 @@ pub struct Scenario {
     /// Bit error rate of each link in millionths; then this is the one point.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ber: Vec<f64>,
-    /// How the stations move, in a sweep over the distance.
+    /// Movement of the stations, in a sweep over the distance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub walk: Option<WalkName>,
-    /// What the sweep varies.
+    /// Quantity that the sweep varies.
     pub over: Over,
     /// The sweep.
     pub sweep: Vec<f64>,
@@ -51,7 +51,7 @@ pub struct Scenario {
     pub treatments: Vec<String>,
 }
 
-/// What is sent.
+/// Traffic over the links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrafficName {
@@ -61,15 +61,15 @@ pub enum TrafficName {
     Udp,
 }
 
-/// What a sweep varies.
+/// The quantity that a sweep varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Over {
-    /// How many links there are.
+    /// Number of links.
     Links,
-    /// How many of them are shared with another pair.
+    /// Number of links that are shared with another pair.
     Shared,
-    /// How many of them have a hidden station.
+    /// Number of links with a hidden station.
     Hidden,
     /// The bit error rate of all, in millionths.
     Ber,
@@ -90,38 +90,38 @@ impl Over {
     }
 }
 
-/// How two stations move apart.
+/// The movement of two stations away from each other.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct WalkName {
     /// Metres a second.
     pub speed: f64,
-    /// How far the slowest rate is read, in metres.
+    /// Range of the slowest rate, in metres.
     pub range: f64,
     /// Path loss exponent.
     pub exponent: f64,
 }
 
-/// What joins the links.
+/// The use that is made of several links.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Treatment {
     /// Its name.
     pub name: String,
-    /// Over what packets go.
+    /// The carrier of packets.
     pub over: Carrier,
     /// The trunk's scheduler; earliest where it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<SchedulerName>,
 }
 
-/// Over what packets go.
+/// The carrier of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Carrier {
     /// The first link, without a trunk.
     FirstLink,
-    /// Each link alone, one after the other: what the trunk is to reach is the sum.
+    /// Each link alone, one after the other; their sum is the aim of the trunk.
     EachLink,
     /// A trunk over all.
     Trunk,
@@ -142,12 +142,12 @@ pub enum SchedulerName {
 }
 
 impl Plan {
-    /// Refuses what cannot be run.
+    /// Checks that the plan can be run.
     pub(super) fn check_trunks(&self) -> Result<(), Fault> {
         for treatment in &self.treatments {
             if treatment.scheduler.is_some() && treatment.over != Carrier::Trunk {
                 let message = "only a trunk has a scheduler; remove it, or set over = \"trunk\"";
-                return Err(Fault::treatment(&treatment.name, message));
+                return Err(Fault::treatment(&treatment.name, message).at("scheduler"));
             }
         }
         for scenario in &self.scenarios {
@@ -162,7 +162,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What is run at `x`: points, and how many times each counts.
+    /// The points to run at `x`, each with the number of times that it counts.
     pub(super) fn jobs(
         &self,
         scenario: &Scenario,
@@ -189,7 +189,7 @@ impl Plan {
             Carrier::FirstLink => jobs.push((point.alone(0), 1)),
             Carrier::EachLink => {
                 for (index, link) in point.links.iter().enumerate() {
-                    // Links that are alike carry alike.
+                    // Equal links carry the same, so one of them is measured.
                     match jobs.iter_mut().find(|(point, _)| point.links[0] == *link) {
                         Some((_, times)) => *times += 1,
                         None => jobs.push((point.alone(index), 1)),

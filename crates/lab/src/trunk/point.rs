@@ -1,4 +1,4 @@
-//! One point, worked out: what both engines run.
+//! One point, worked out: the input of both engines.
 
 use sheaf_medium::PathLoss;
 use sheaf_stage::{Bitrate, Duration, Instant};
@@ -10,9 +10,9 @@ use std::ops::Range;
 pub struct Point {
     /// The links of the trunk, each on a channel of its own; 1 to 16.
     pub links: Vec<Link>,
-    /// What joins them.
+    /// The use that is made of them together.
     pub treatment: Treatment,
-    /// What is sent over them.
+    /// Traffic over them.
     pub traffic: Traffic,
     /// Frames that each radio's transmit queue holds.
     pub queue: usize,
@@ -20,7 +20,7 @@ pub struct Point {
     pub warm_up: Duration,
     /// Time that is measured.
     pub duration: Duration,
-    /// Of all randomness.
+    /// Seed of all randomness.
     pub seed: u64,
 }
 
@@ -31,7 +31,7 @@ impl Point {
         start..start + self.duration
     }
 
-    /// The point that measures link `index` alone: as it is here, without a trunk.
+    /// The point that measures link `index` alone, without a trunk.
     pub fn alone(&self, index: usize) -> Point {
         Point {
             links: vec![self.links[index].clone()],
@@ -48,7 +48,7 @@ impl Point {
     }
 }
 
-/// What joins the links.
+/// The use that is made of several links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
     /// Nothing: packets go over the first link, as they do without a trunk.
@@ -64,31 +64,32 @@ pub struct Link {
     pub rate: Bitrate,
     /// Bit error rate, 0..1, both ways.
     pub ber: f64,
-    /// Who else is on the channel.
+    /// Other stations on the channel.
     pub neighbours: Neighbours,
-    /// How the two stations move apart; `None`: they stand side by side.
+    /// Movement of the two stations; `None` when they stand side by side.
     pub walk: Option<Walk>,
 }
 
-/// Who else is on a channel.
+/// Other stations on a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbours {
-    /// Nobody.
+    /// None.
     None,
     /// Another pair that everyone hears, with a TCP flow of its own.
     Pair,
-    /// A pair whose sender the receiver of the link hears, but not its sender, nor it that one.
+    /// A pair whose sender is heard by the link's receiver, while it and the link's sender do not
+    /// hear each other.
     Hidden,
 }
 
-/// How two stations move apart.
+/// The movement of two stations away from each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Walk {
     /// Metres between them when the measurement begins.
     pub from: f64,
     /// Metres a second.
     pub speed: f64,
-    /// What the distance does to the rate.
+    /// Effect of the distance on the rate.
     pub loss: PathLoss,
 }
 
@@ -99,12 +100,12 @@ impl Walk {
     }
 }
 
-/// What is sent from the first station to the second.
+/// Traffic from the first station to the second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Traffic {
     /// Bulk TCP flows.
     Tcp {
-        /// How many at the same time.
+        /// Number of flows at the same time.
         flows: u16,
     },
     /// One UDP flow at a constant rate, of packets of 1500 bytes.

@@ -1,5 +1,5 @@
 //! TCP and UDP at one host under a virtual clock, measured packet by packet: every packet with
-//! data carries a stamp at the beginning of its payload, which nobody reads otherwise.
+//! data carries a stamp at the beginning of its payload, which nothing else reads.
 
 use super::outcome::Meter;
 use crate::tcp::{Host, PORT};
@@ -11,7 +11,7 @@ const UDP_PACKET: u64 = 1500;
 /// Bytes of IPv4 and UDP headers.
 const UDP_HEADERS: usize = 28;
 
-/// What sends or receives at a host.
+/// A sender or receiver at a host.
 pub(super) enum Traffic {
     /// Bulk TCP.
     Tcp {
@@ -23,7 +23,7 @@ pub(super) enum Traffic {
     },
     /// A constant rate.
     UdpSource { from: Ipv4Addr, to: Ipv4Addr, gap: Duration, next: Instant, number: u32 },
-    /// What receives it.
+    /// The receiver of such a source.
     UdpSink,
 }
 
@@ -55,7 +55,7 @@ impl Traffic {
         }
     }
 
-    /// Does what is due; hands the packets to send to `send`, which answers nothing.
+    /// Does all work that is due. `send` gets the packets to send.
     pub fn poll(&mut self, meter: &mut Meter, now: Instant, mut send: impl FnMut(Vec<u8>)) {
         match self {
             Traffic::Tcp { host, numbers, .. } => {
@@ -93,7 +93,7 @@ impl Traffic {
         }
     }
 
-    /// When to poll although nothing came.
+    /// Next time to poll although no packet arrives.
     pub fn next_deadline(&self) -> Option<Instant> {
         match self {
             Traffic::Tcp { host, .. } => host.next_deadline(),
@@ -103,7 +103,7 @@ impl Traffic {
     }
 }
 
-/// Where the payload of an IPv4 packet without options begins; `None` when it has none.
+/// Offset of the payload of an IPv4 packet without options; `None` for other packets.
 fn payload(packet: &[u8]) -> Option<usize> {
     let at = match packet.get(9)? {
         6 => 20 + usize::from(packet.get(32)? >> 4) * 4,
@@ -112,7 +112,7 @@ fn payload(packet: &[u8]) -> Option<usize> {
     (at < packet.len()).then_some(at)
 }
 
-/// Which packet, and when it was sent.
+/// Number of a packet and the time at which it was sent.
 struct Stamp {
     flow: u16,
     number: u32,

@@ -1,7 +1,7 @@
 //! The engine under a virtual clock: stations and channels as nodes of one simulation.
 //!
-//! A station costs nothing: what arrives is handled at that instant. The trunk of a station knows
-//! how full its radios' transmit queues are, as a driver would tell.
+//! A station takes no time: a packet is handled when it arrives. The trunk of a station reads
+//! the fill of its radios' transmit queues, as a driver would report it.
 
 use super::air::{self, Moving};
 use super::outcome::{Meter, Outcome};
@@ -14,18 +14,18 @@ use sheaf_stage::{Bitrate, Instant, Stage};
 use sheaf_trunk::{DeliveryMode, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId, Transmit};
 use std::net::Ipv4Addr;
 
-/// What a place in a transmit queue counts, in bytes: the queue holds frames of any size.
+/// Bytes that a place in a transmit queue counts as: the queue holds frames of any size.
 const PLACE: u64 = 1508;
 /// The two ends of the trunk.
 const ENDS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
-/// The neighbours, on whichever channel.
+/// The neighbours, on any channel.
 const OTHERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 1), Ipv4Addr::new(10, 1, 0, 2)];
 
-/// What the nodes say to each other.
+/// Messages between the nodes.
 enum Message {
     /// To a channel: a frame for the transmit queue of a radio.
     Send { radio: RadioId, to: RadioId, bytes: Vec<u8> },
-    /// To a station: a frame arrived on this of its links.
+    /// To a station: a frame arrived on this link.
     Frame { link: usize, bytes: Vec<u8> },
     /// To a station: its radio on this link is done with a frame, delivered or not.
     Done { link: usize },
@@ -82,7 +82,7 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// A channel and those that own its radios.
+/// A channel and the stations of its radios.
 struct Channel {
     medium: Medium<Vec<u8>>,
     /// The station of each radio, and its link.
@@ -150,14 +150,14 @@ impl Radio {
     }
 }
 
-/// How packets reach the radios.
+/// The way from a station's packets to its radios.
 enum Carrier {
     /// Over the first radio, as they are.
     Plain,
     Trunk(Box<Endpoint>),
 }
 
-/// A station: traffic, what carries it, radios.
+/// A station: traffic, carrier, radios.
 struct Station {
     traffic: Traffic,
     meter: Meter,
@@ -236,7 +236,7 @@ impl Station {
         self.pump(now, out);
     }
 
-    /// Does all that is due.
+    /// Does all work that is due.
     fn pump(&mut self, now: Instant, out: &mut Outbox<Message>) {
         let Station { traffic, meter, carrier, radios, queue, frame } = self;
         let Carrier::Trunk(end) = carrier else {
@@ -252,7 +252,7 @@ impl Station {
         while let Some(packet) = end.poll_deliver(now) {
             traffic.receive(packet.to_vec(), meter, now);
         }
-        // What cannot be sent is dropped, as on an interface; the trunk counts it.
+        // A packet that cannot be sent is dropped, as on an interface; the trunk counts it.
         traffic.poll(meter, now, |packet| {
             let _ = end.handle_packet(&packet, DeliveryMode::Order, now);
         });

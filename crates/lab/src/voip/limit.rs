@@ -1,4 +1,4 @@
-//! What the air-time arithmetic of a scenario allows.
+//! The capacity of a scenario by the arithmetic of air time.
 
 use super::plan::{Plan, Scenario};
 use anyhow::Context;
@@ -47,7 +47,8 @@ impl Limit {
     /// In a sentence.
     pub fn remark(&self) -> String {
         format!(
-            "air time allows {:.0} flows alone ({:.0} µs a packet), {:.0} in full frames ({:.0} µs)",
+            "air time allows {:.0} flows alone ({:.0} µs a packet), {:.0} in full frames \
+             ({:.0} µs)",
             self.flows_lone, self.lone, self.flows_full, self.full
         )
     }

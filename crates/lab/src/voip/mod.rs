@@ -2,7 +2,7 @@
 //!
 //! * [`plan`]: scenarios and treatments; [`point`]: one point, worked out;
 //! * [`netns`], [`virtual_time`]: the two engines;
-//! * [`outcome`]: what a point came to; [`limit`]: what the air time allows.
+//! * [`outcome`]: the outcome of a point; [`limit`]: the capacity by air time.
 
 pub mod limit;
 pub mod netns;
@@ -13,11 +13,14 @@ pub mod virtual_time;
 
 pub use plan::{Plan, Scenario, Treatment};
 
-use crate::experiment::{Conclusion, Engine, Experiment, Fault, Tools};
-use crate::measured::{Measured, Row, Spot, key, scenarios, treatments};
+use crate::columns;
+use crate::experiment::{Conclusion, Engine, Experiment, Tools};
+use crate::fault::Fault;
+use crate::measured::{Measured, Row, SweepPoint, key, scenarios, treatments};
 use crate::view::{Axis, Chart, Metric, View};
 use anyhow::Context;
 use limit::Limit;
+use outcome::Outcome;
 use sheaf_voice::rules::Rule;
 use std::collections::BTreeMap;
 
@@ -36,13 +39,13 @@ impl Experiment for Plan {
         }
     }
 
-    fn points(&self, _engine: Engine) -> Vec<Spot> {
+    fn points(&self, _engine: Engine) -> Vec<SweepPoint> {
         let seconds = self.head.warm_up + self.head.duration;
-        let mut spots = Vec::new();
+        let mut sweep_points = Vec::new();
         for scenario in &self.scenarios {
             let sweep = scenario.sweep(self.head.points.as_deref());
             for treatment in &scenario.treatments {
-                spots.extend(sweep.iter().map(|flows| Spot {
+                sweep_points.extend(sweep.iter().map(|flows| SweepPoint {
                     scenario: scenario.name.clone(),
                     treatment: treatment.clone(),
                     x: f64::from(*flows),
@@ -50,19 +53,25 @@ impl Experiment for Plan {
                 }));
             }
         }
-        spots
+        sweep_points
     }
 
-    fn measure(&self, spot: &Spot, engine: Engine, _tools: &Tools) -> anyhow::Result<Measured> {
-        let found = self.scenarios.iter().find(|scenario| scenario.name == spot.scenario);
-        let scenario = found.with_context(|| format!("no scenario {}", spot.scenario))?;
-        let point = self.point(scenario, &spot.treatment, spot.x as u32)?;
+    fn measure(
+        &self,
+        sweep_point: &SweepPoint,
+        engine: Engine,
+        _tools: &Tools,
+    ) -> anyhow::Result<Measured> {
+        let found = self.scenarios.iter().find(|scenario| scenario.name == sweep_point.scenario);
+        let scenario = found.with_context(|| format!("no scenario {}", sweep_point.scenario))?;
+        let point = self.point(scenario, &sweep_point.treatment, sweep_point.x as u32)?;
         let outcome = match engine {
             Engine::Netns => netns::run(&point)?,
             Engine::Virtual => virtual_time::run(&point)?,
         };
-        let watched = (point.warm_up + point.duration).as_secs_f64();
-        Ok(Measured { metrics: outcome.metrics(watched), series: Vec::new() })
+        let outcome = Outcome { watched: point.warm_up + point.duration, ..outcome };
+        let metrics = columns::values(outcome::COLUMNS, &outcome);
+        Ok(Measured { metrics, series: Vec::new() })
     }
 
     fn view(&self) -> View {
@@ -78,9 +87,7 @@ impl Experiment for Plan {
         }
         View {
             axis: Axis::new("flows injected", ""),
-            metrics: outcome::METRICS
-                .map(|(key, label, unit)| Metric::new(key, label, unit))
-                .into(),
+            metrics: columns::metrics(outcome::COLUMNS),
             charts: vec![
                 supported,
                 Chart::new("Mean one-way latency", "latency")
@@ -125,7 +132,7 @@ impl Experiment for Plan {
     }
 }
 
-/// How many more calls the best treatment of a scenario carries.
+/// Sentence on the gain of a scenario's best treatment.
 fn answer(
     rows: &[Row],
     scenario: &str,

@@ -1,5 +1,6 @@
-//! What one point of a sweep came to, on either engine.
+//! The outcome of one point of a sweep, on either engine.
 
+use crate::columns::{Column, column};
 use sheaf_aggregate::Stats;
 use sheaf_medium::{Medium, RadioId};
 use sheaf_stage::Duration;
@@ -17,20 +18,22 @@ pub struct Outcome {
     pub aggregation: Stats,
     /// The channel.
     pub air: Air,
+    /// Time that the channel was watched.
+    pub watched: Duration,
 }
 
-/// What became of one flow.
+/// Report of one flow.
 #[derive(Clone, Debug)]
 pub struct FlowReport {
     /// Packets sent while it was measured.
     pub sent: u64,
     /// Packets that arrived, duplicates not counted.
     pub received: u64,
-    /// Packets that came after a later one.
+    /// Packets that arrived after a later one.
     pub reordered: u64,
-    /// Packets that came more than once.
+    /// Packets that arrived more than once.
     pub duplicates: u64,
-    /// Share lost, 0..1.
+    /// Share of packets lost, 0..1.
     pub loss: f64,
     /// Mean one-way delay.
     pub delay: Duration,
@@ -40,7 +43,7 @@ pub struct FlowReport {
     pub delay_p99: Duration,
     /// Interarrival jitter (RFC 3550).
     pub jitter: Duration,
-    /// What the listener hears with the best fixed play-out buffer.
+    /// Quality for the listener with the best fixed play-out buffer.
     pub heard: Heard,
 }
 
@@ -61,13 +64,13 @@ impl FlowReport {
         }
     }
 
-    /// Whether `rule` counts the flow as supported. One that never talked proves nothing.
+    /// Whether `rule` counts the flow as supported. A flow without packets is not supported.
     pub fn is_supported(&self, rule: Rule) -> bool {
         self.sent > 0 && rule.supports(self.loss, self.delay, self.jitter, &self.heard)
     }
 }
 
-/// What the channel saw, warm-up and end included.
+/// Use of the channel, warm-up and end included.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Air {
     /// Data frames put on the air, repetitions included.
@@ -97,62 +100,65 @@ impl Air {
     }
 }
 
-/// The numbers of a row: key, name, unit.
-pub const METRICS: [(&str, &str, &str); 19] = [
-    ("flows", "flows injected", ""),
-    ("kau", "flows supported (rule kau)", ""),
-    ("uwc", "flows supported (rule uwc)", ""),
-    ("r70", "flows supported (rule r70)", ""),
-    ("sent", "packets sent", ""),
-    ("loss", "loss", "%"),
-    ("latency", "mean one-way delay", "ms"),
-    ("latency_p99", "99th percentile of the one-way delay", "ms"),
-    ("jitter", "interarrival jitter", "ms"),
-    ("r", "mean R of the E-model", ""),
-    ("r_min", "the worst flow's R", ""),
-    ("mos", "mean opinion score", ""),
-    ("reordered", "packets out of order", ""),
-    ("frames_per_second", "frames on the air", "1/s"),
-    ("packets_per_frame", "packets a frame", ""),
-    ("air_busy", "channel in use", "%"),
-    ("retries", "frames that are repetitions", "%"),
-    ("queue_drops", "frames dropped by full queues", ""),
-    ("over_bound", "frames let go over an aggregator's bound", ""),
+/// The numbers of a row. Delays, jitter and quality are means over the flows.
+pub const COLUMNS: &[Column<Outcome>] = &[
+    column("flows", "flows injected", "", |point| point.flows.len() as f64),
+    column("kau", "flows supported (rule kau)", "", |point| point.supported(Rule::Kau)),
+    column("uwc", "flows supported (rule uwc)", "", |point| point.supported(Rule::Uwc)),
+    column("r70", "flows supported (rule r70)", "", |point| point.supported(Rule::R70)),
+    column("sent", "packets sent", "", Outcome::sent),
+    column("loss", "loss", "%", |point| {
+        100.0 * (1.0 - point.sum(|flow| flow.received) / point.sent().max(1.0))
+    }),
+    column("latency", "mean one-way delay", "ms", |point| point.mean(|flow| millis(flow.delay))),
+    column("latency_p99", "99th percentile of the one-way delay", "ms", |point| {
+        point.mean(|flow| millis(flow.delay_p99))
+    }),
+    column("jitter", "interarrival jitter", "ms", |point| point.mean(|flow| millis(flow.jitter))),
+    column("r", "mean R of the E-model", "", |point| point.mean(|flow| flow.heard.r)),
+    column("r_min", "the worst flow's R", "", |point| {
+        point.flows.iter().map(|flow| flow.heard.r).fold(f64::INFINITY, f64::min)
+    }),
+    column("mos", "mean opinion score", "", |point| point.mean(|flow| flow.heard.mos)),
+    column("reordered", "packets out of order", "", |point| point.sum(|flow| flow.reordered)),
+    column("frames_per_second", "frames on the air", "1/s", |point| {
+        point.air.frames as f64 / point.watched.as_secs_f64()
+    }),
+    column("packets_per_frame", "packets a frame", "", |point| {
+        point.aggregation.aggregation_ratio().unwrap_or(1.0)
+    }),
+    column("air_busy", "channel in use", "%", |point| {
+        100.0 * point.air.busy.as_secs_f64() / point.watched.as_secs_f64()
+    }),
+    column("retries", "frames that are repetitions", "%", |point| {
+        100.0 * point.air.retries as f64 / point.air.frames.max(1) as f64
+    }),
+    column("queue_drops", "frames dropped by full queues", "", |point| {
+        point.air.queue_drops as f64
+    }),
+    column("over_bound", "frames let go over an aggregator's bound", "", |point| {
+        point.aggregation.over_bound as f64
+    }),
 ];
 
 impl Outcome {
-    /// The row of this outcome by [`METRICS`]; `seconds` is how long the channel was watched.
-    /// Delays, jitter and quality are means over the flows.
-    pub fn metrics(&self, seconds: f64) -> Vec<(String, f64)> {
-        let (flows, air) = (&self.flows, self.air);
-        let supported = |rule| flows.iter().filter(|flow| flow.is_supported(rule)).count() as f64;
-        let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        let mean = |value: &dyn Fn(&FlowReport) -> f64| {
-            flows.iter().map(value).sum::<f64>() / flows.len().max(1) as f64
-        };
-        let sum = |value: &dyn Fn(&FlowReport) -> u64| flows.iter().map(value).sum::<u64>() as f64;
-        let (sent, received) = (sum(&|flow| flow.sent), sum(&|flow| flow.received));
-        let values = [
-            flows.len() as f64,
-            supported(Rule::Kau),
-            supported(Rule::Uwc),
-            supported(Rule::R70),
-            sent,
-            100.0 * (1.0 - received / sent.max(1.0)),
-            mean(&|flow| ms(flow.delay)),
-            mean(&|flow| ms(flow.delay_p99)),
-            mean(&|flow| ms(flow.jitter)),
-            mean(&|flow| flow.heard.r),
-            flows.iter().map(|flow| flow.heard.r).fold(f64::INFINITY, f64::min),
-            mean(&|flow| flow.heard.mos),
-            sum(&|flow| flow.reordered),
-            air.frames as f64 / seconds,
-            self.aggregation.aggregation_ratio().unwrap_or(1.0),
-            100.0 * air.busy.as_secs_f64() / seconds,
-            100.0 * air.retries as f64 / air.frames.max(1) as f64,
-            air.queue_drops as f64,
-            self.aggregation.over_bound as f64,
-        ];
-        METRICS.iter().map(|(key, ..)| (*key).to_owned()).zip(values).collect()
+    fn supported(&self, rule: Rule) -> f64 {
+        self.flows.iter().filter(|flow| flow.is_supported(rule)).count() as f64
     }
+
+    fn sent(&self) -> f64 {
+        self.sum(|flow| flow.sent)
+    }
+
+    fn sum(&self, value: fn(&FlowReport) -> u64) -> f64 {
+        self.flows.iter().map(value).sum::<u64>() as f64
+    }
+
+    fn mean(&self, value: fn(&FlowReport) -> f64) -> f64 {
+        self.flows.iter().map(value).sum::<f64>() / self.flows.len().max(1) as f64
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }

@@ -1,9 +1,9 @@
-//! Plans of calls over a wireless mesh: hosts, radios, who talks to whom, and what the hosts do with
-//! small packets; worked out to points.
+//! Plans of calls over a wireless mesh: hosts, radios, calls, and the treatment of small packets by
+//! the hosts; worked out to points.
 
 use super::point::{Aggregation, Flow, Mode, Point};
-use crate::experiment::Fault;
-use crate::sheet::Sheet;
+use crate::fault::Fault;
+use crate::plan_file::PlanFile;
 use serde::{Deserialize, Serialize};
 use sheaf_aggregate::Threshold;
 use sheaf_medium::{Hearing, Link, Phy};
@@ -12,11 +12,11 @@ use sheaf_voice::emodel::Codec;
 use sheaf_voice::source::Pattern;
 use std::collections::VecDeque;
 
-/// Below this many flows.
+/// Bound of the number of flows.
 const MOST: u32 = 10_000;
 
-/// Calls, and how to carry more of them.
-pub type Plan = Sheet<Scenario, Treatment>;
+/// A plan of this kind.
+pub type Plan = PlanFile<Scenario, Treatment>;
 
 /// A testbed and its sweep.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -32,15 +32,15 @@ pub struct Scenario {
     pub queue: usize,
     /// Names of the hosts.
     pub nodes: Vec<String>,
-    /// Who hears whom.
+    /// The pairs of nodes that hear each other.
     pub hearing: HearingName,
-    /// Who may be whose next hop; routes are shortest paths over these.
+    /// Pairs of nodes that may be next hops of each other; routes are shortest paths over these.
     pub links: Vec<(String, String)>,
-    /// Who talks to whom, one direction each.
+    /// Talker and listener of each direction.
     pub directions: Vec<(String, String)>,
     /// Codec of the calls.
     pub codec: CodecName,
-    /// How the callers talk.
+    /// Pattern of talk spurts.
     pub pattern: PatternName,
     /// The sweep: flows per direction.
     pub flows: Vec<u32>,
@@ -65,11 +65,11 @@ pub enum PhyName {
     Ofdm,
 }
 
-/// Who hears whom.
+/// The pairs of nodes that hear each other.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HearingName {
-    /// Everyone everyone: one room.
+    /// Everyone hears everyone: one room.
     Everyone,
     /// Only hosts with a link: the others are hidden.
     Links,
@@ -99,7 +99,7 @@ pub enum PatternName {
     Constant,
 }
 
-/// What the hosts do with small packets.
+/// The treatment of small packets by the hosts.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Treatment {
@@ -107,7 +107,7 @@ pub struct Treatment {
     pub name: String,
     /// Hold policy; none for no aggregation.
     pub policy: Option<PolicyName>,
-    /// Who splits; the next hop where it is not given.
+    /// Host that splits; the next hop where it is not given.
     pub mode: Option<ModeName>,
     /// Bytes a queue must have under `forced`.
     pub min: Option<u32>,
@@ -125,13 +125,13 @@ pub struct Treatment {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyName {
-    /// The theses'.
+    /// The policy of the theses.
     Forced,
     /// The default.
     Busy,
 }
 
-/// Who splits a meta packet.
+/// The host that splits a meta packet.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ModeName {
@@ -142,7 +142,7 @@ pub enum ModeName {
 }
 
 impl Plan {
-    /// Refuses what cannot be run.
+    /// Checks that the plan can be run.
     pub(super) fn check_calls(&self) -> Result<(), Fault> {
         for treatment in &self.treatments {
             treatment.aggregation().map_err(|error| Fault::treatment(&treatment.name, error))?;
@@ -155,7 +155,7 @@ impl Plan {
             let mut flows = scenario.flows.iter().chain(&scenario.totals);
             if scenario.flows.is_empty() || !flows.all(|flows| (1..MOST).contains(flows)) {
                 let message = "flows must be a list of at least one number, each 1 to 9999";
-                return Err(Fault::scenario(&scenario.name, message));
+                return Err(Fault::scenario(&scenario.name, message).at("flows"));
             }
         }
         let points = self.head.points.iter().chain([&self.head.quick.points]).flatten();
@@ -163,7 +163,7 @@ impl Plan {
             points.into_iter().find(|x| x.fract() != 0.0 || !(1.0..f64::from(MOST)).contains(*x))
         {
             let message = format!("{wrong} flows a direction; give whole numbers from 1 up");
-            return Err(Fault::head("points", message));
+            return Err(Fault::quick("points", message));
         }
         Ok(())
     }
@@ -241,7 +241,7 @@ impl Treatment {
 
 fn millis(ms: f64) -> anyhow::Result<Duration> {
     Duration::try_from_secs_f64(ms / 1e3)
-        .map_err(|_| anyhow::anyhow!("{ms} is no time; give milliseconds from zero up"))
+        .map_err(|_| anyhow::anyhow!("{ms} is not a time; give milliseconds from zero up"))
 }
 
 impl CodecName {

@@ -1,4 +1,4 @@
-//! One point of a sweep, worked out from a plan: what both engines run.
+//! One point of a sweep, worked out from a plan: the input of both engines.
 
 use sheaf_stage::{Duration, Instant};
 use sheaf_voice::emodel::Codec;
@@ -22,13 +22,13 @@ pub struct Point {
     pub flows: Vec<Flow>,
     /// The codec of all calls.
     pub codec: Codec,
-    /// What the hosts do with small packets; `None` for nothing.
+    /// Aggregation by the hosts; `None` without.
     pub aggregation: Option<Aggregation>,
     /// Time before anything is measured.
     pub warm_up: Duration,
     /// Time that is measured.
     pub duration: Duration,
-    /// Of all randomness.
+    /// Seed of all randomness.
     pub seed: u64,
 }
 
@@ -53,20 +53,20 @@ pub struct Flow {
     pub from: usize,
     /// The host that listens.
     pub to: usize,
-    /// When it talks.
+    /// Talk spurts and pauses.
     pub pattern: Pattern,
 }
 
-/// What aggregating hosts do.
+/// The aggregation of the hosts.
 #[derive(Clone, Debug)]
 pub struct Aggregation {
     /// Policy and parameters.
     pub config: sheaf_aggregate::Config,
-    /// To where packets share frames.
+    /// Host up to which packets share frames.
     pub mode: Mode,
 }
 
-/// Who splits a meta packet.
+/// The host that splits a meta packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The next hop; every router splits and gathers again.

@@ -1,4 +1,4 @@
-//! What the stations make of what they hear: responses, retries, the end of an exchange (IEEE
+//! The reaction of stations to frames: responses, retries, the end of an exchange (IEEE
 //! 802.11-2020, 10.3.2 and 10.3.4).
 
 use super::{Event, Kind, Medium, OnAir};
@@ -16,7 +16,7 @@ impl<P: Clone> Medium<P> {
         ber == 0.0 || self.rng.random::<f64>() < (1.0 - ber).powf(f64::from(bytes) * 8.0)
     }
 
-    /// `id` has read a frame whole.
+    /// `id` has received a frame whole.
     pub(super) fn received(&mut self, air: &OnAir, id: usize, now: Instant) {
         if air.to.is_some_and(|to| to != id) {
             return self.stations[id].reserve(now, air.reserves);
@@ -72,7 +72,7 @@ impl<P: Clone> Medium<P> {
         }
     }
 
-    /// The wait for a response is over. A sender that is reading something looks again when that
+    /// The wait for a response is over. A sender that is receiving a frame looks again when that
     /// ends: it may be the response.
     pub(super) fn timeout(&mut self, id: usize, token: u32, now: Instant) {
         let station = &self.stations[id];
@@ -85,7 +85,7 @@ impl<P: Clone> Medium<P> {
         }
     }
 
-    /// The response did not come: another attempt, or none.
+    /// The response did not arrive: makes another attempt, or gives the frame up.
     pub(super) fn missed(&mut self, id: usize, now: Instant) {
         if self.stations[id].attempts >= self.config.retry_limit {
             let entry = self.queues[id].front().expect("an attempt has a frame");

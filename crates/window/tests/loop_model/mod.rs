@@ -1,9 +1,10 @@
 //! A small packet model of TCP flows through one bottleneck, under a controller.
 //!
 //! Each flow keeps min(window, cwnd) in flight, in whole segments; a FIFO queue serves the
-//! bottleneck's rate; acknowledgements return after the flow's own delay and tell the window that the
-//! controller had set half a round-trip time earlier. cwnd grows by a segment per acknowledgement and
-//! nothing is lost: so only windows hold flows back, which is what is to be shown.
+//! bottleneck's rate; acknowledgements return after the flow's own delay and carry the window that
+//! the controller had set half a round-trip time earlier. cwnd grows by a segment per
+//! acknowledgement and nothing is lost: so only windows hold flows back, which is what is to be
+//! shown.
 
 use sheaf_stage::{Duration, Instant};
 use sheaf_window::{Connection, Controller, Direction, Key, Totals};
@@ -12,15 +13,16 @@ use std::net::{IpAddr, Ipv4Addr};
 
 /// Headers of a segment: Ethernet, IP, TCP with time stamps.
 const HEADERS: u64 = 66;
-/// How long the acknowledgement of a single segment is held back (RFC 9293 3.8.6.3; Linux: 40 ms).
+/// Time for which the acknowledgement of a single segment is held back (RFC 9293 3.8.6.3; Linux: 40
+/// ms).
 const DELAYED: Duration = Duration::from_millis(40);
 const STEP: Duration = Duration::from_millis(100);
 
 pub struct Flow {
     pub rtt: Duration,
-    /// What its application sends at most, bit/s on the wire; infinite for a download.
+    /// Limit of its application, bit/s on the wire; infinite for a download.
     pub demand: f64,
-    /// When it begins.
+    /// Start of the flow.
     pub start: Instant,
     /// Whether only every second segment is acknowledged at once.
     delays: bool,
@@ -29,7 +31,8 @@ pub struct Flow {
     connection: Connection,
     window: u64,
     coming: VecDeque<(Instant, u64)>,
-    /// When an acknowledgement arrives, for how many segments, and when the last of them was sent.
+    /// Arrival of each acknowledgement, its number of segments, and the time at which the last of
+    /// them was sent.
     acks: VecDeque<(Instant, u64, Instant)>,
     in_flight: u64,
     cwnd: u64,
@@ -70,7 +73,7 @@ pub struct Stream {
     /// On the wire.
     pub bytes: u64,
     next: Instant,
-    /// When its packets left the bottleneck, since the last mark.
+    /// Times at which its packets left the bottleneck, since the last mark.
     pub left: Vec<Instant>,
 }
 

@@ -1,19 +1,24 @@
 //! The words of `sheaf emulate`.
 //!
 //! * [`link`]: LINK, the options of tc-netem(8); [`queue`]: KIND, how the rate queue is managed;
+//! * [`draft`], [`link_draft`], [`queue_draft`]: what words fill; [`alone`]: one LINK by itself;
 //! * here: where the link is put, and how the program runs.
 
+pub mod alone;
+mod draft;
 mod link;
+mod link_draft;
 mod queue;
+mod queue_draft;
 
 use super::rules;
 use crate::words::{Entry, Grammar, Section, Value, flag, form, optional, part, set};
 use anyhow::{bail, ensure};
-use link::LinkDraft;
+use draft::Draft;
+use link_draft::LinkDraft;
 use sheaf_daemon::emulate::settings::{Mode, Plan, link_header};
 use sheaf_daemon::emulate::{Change, Settings};
 use sheaf_daemon::reactor::{Parse, Parsed};
-use sheaf_emulator::LinkConfig;
 use sheaf_netio::clock;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,47 +33,7 @@ const SPIN: Duration = Duration::from_micros(200);
 /// The least and the greatest priority of SCHED_FIFO (sched(7)).
 const PRIORITIES: std::ops::RangeInclusive<u64> = 1..=99;
 
-/// The settings as far as words have set them.
-#[derive(Default)]
-pub struct Draft {
-    interfaces: Vec<String>,
-    /// Whether packets that leave and packets that arrive are emulated, where a word says so.
-    ways: Option<(bool, bool)>,
-    command: Vec<String>,
-    links: [LinkDraft; 2],
-    reverse: bool,
-    seed: Option<u64>,
-    pipe: Option<String>,
-    run: Run,
-}
-
-/// Settings of the program, not of the link.
-#[derive(Default)]
-struct Run {
-    audit: bool,
-    budget: Option<Duration>,
-    spin: Option<Duration>,
-    awake: bool,
-    fifo: Option<u8>,
-    pcap: Option<String>,
-    rules: Option<String>,
-}
-
 impl Draft {
-    /// The direction that words set now.
-    fn link(&mut self) -> &mut LinkDraft {
-        &mut self.links[usize::from(self.reverse)]
-    }
-
-    /// Both directions, for packets whose IP header begins at byte `header`; files are looked for
-    /// in `directory`.
-    fn both(self, header: usize, directory: &Path) -> anyhow::Result<[LinkConfig; 2]> {
-        let [forward, back] = self.links;
-        let forward = forward.finish(header, directory)?;
-        let back = if self.reverse { back.finish(header, directory)? } else { forward.clone() };
-        Ok([forward, back])
-    }
-
     fn settings(mut self, mode: Mode) -> anyhow::Result<Settings> {
         let run = std::mem::take(&mut self.run);
         let header = link_header(&mode);
@@ -231,19 +196,6 @@ pub fn parse_change(settings: &Settings) -> Parse<Change> {
         let [config, _] = draft.both(header, directory)?;
         Ok(Parsed::new(Change::Pipe(name, Box::new(config))))
     })
-}
-
-/// Reads one LINK: the link, and a seed where one is given. Files are looked for in `directory`.
-pub fn link(
-    words: &[&str],
-    header: usize,
-    directory: &Path,
-) -> anyhow::Result<(LinkConfig, Option<u64>)> {
-    let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-    let draft = ALONE.parse(&words)?;
-    let seed = draft.seed;
-    let [link, _] = draft.both(header, directory)?;
-    Ok((link, seed))
 }
 
 /// The words of a change as the running emulation receives them: [`CHANGE`] without its interface.
@@ -466,18 +418,6 @@ fn interface(draft: &mut Draft, name: &str) -> anyhow::Result<()> {
     draft.interfaces.push(name.to_owned());
     Ok(())
 }
-
-/// One LINK alone, as a file of rules has it.
-static ALONE: Grammar<Draft, Draft> = Grammar {
-    command: "link",
-    about: "",
-    operands: &[],
-    operand_help: "",
-    operand_about: "",
-    sections: &[&link::SECTION, &queue::SECTION],
-    tail: None,
-    finish: Ok,
-};
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Command lines of tc-netem(8), and what is wrong with others.
 
+use super::alone::ALONE;
 use super::*;
 use crate::words::WordError;
 use proptest::prelude::*;
@@ -30,7 +31,7 @@ fn gives(line: &str, expected: LinkConfig) {
 
 fn base() -> LinkConfig {
     LinkConfig {
-        delay_limit: link::DELAY_LIMIT,
+        delay_limit: link_draft::DELAY_LIMIT,
         overhead: Overhead { packet: -HEADER, ..Overhead::default() },
         ..LinkConfig::default()
     }

@@ -6,16 +6,18 @@
 
 mod traffic;
 
+use super::outcome::{MACHINE, Machine};
 use super::plan::{LINE, ON_WIRE, Point, Shaper, Test};
+use crate::columns;
 use crate::experiment::Tools;
 use crate::measured::Measured;
+use crate::program::{Schedule, Service};
 use anyhow::{Context, ensure};
-use nix::sys::signal::Signal;
+use sheaf_daemon::emulate::{Lateness, Status};
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
-use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::io;
+use std::process::Command;
 
 /// The far host's address; the near one has 10.9.0.1.
 const FAR: &str = "10.9.0.2";
@@ -32,13 +34,13 @@ pub fn run(point: &Point, tools: &Tools) -> anyhow::Result<Measured> {
     Ok(measured)
 }
 
-/// Two hosts and what lies between them.
+/// Two hosts and the boxes between them.
 struct Path {
     near: Namespace,
     far: Namespace,
     /// From near to far; the emulator is in the last.
     boxes: Vec<Namespace>,
-    emulator: Option<Emulator>,
+    emulator: Option<Service>,
 }
 
 impl Path {
@@ -60,33 +62,31 @@ impl Path {
             token_bucket(point, &row[1])?;
         }
         let emulator = match emulation {
-            Some(options) => Some(Emulator::start(tools, &row[count - 2], &options)?),
+            Some(options) => {
+                let line = format!("emulate link near far {options}");
+                let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
+                Some(tools.start(&row[count - 2], &words, "", Schedule::Ordinary)?)
+            }
             None => None,
         };
         let (far, near) = (row.remove(count - 1), row.remove(0));
         Ok(Path { near, far, boxes: row, emulator })
     }
 
-    /// How late packets left the emulator, as it says itself: what the machine's load did to it.
+    /// Lateness of packets by the emulator's own report: the effect of the machine's load.
     fn lateness(&self, tools: &Tools) -> anyhow::Result<Vec<(String, f64)>> {
         let (Some(_), Some(inside)) = (&self.emulator, self.boxes.last()) else {
             return Ok(Vec::new());
         };
-        let mut command = Command::new(&tools.sheaf);
-        command.args(["emulate", "show", "near", "--json"]);
-        inside.enter(&mut command);
-        let output = command.output().context("cannot ask the emulator")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "the emulator does not answer: {}", said.trim());
-        let status: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-        let late = |key: &str| Some(status["lateness"][key].as_f64()? / 1e3);
-        let numbers = [("late_p99", late("p99_us")), ("late_max", late("max_us"))];
-        let known = numbers.into_iter().filter_map(|(key, ms)| Some((key.to_owned(), ms?)));
-        Ok(known.collect())
+        let report: Status = tools.report(inside, &["emulate", "show", "near", "--json"])?;
+        let Lateness { p99_us, max_us, .. } = report.lateness;
+        let (late_p99, late_max) = (p99_us / 1e3, max_us / 1e3);
+        let machine = Machine { late_p99, late_max, ..Machine::UNKNOWN };
+        Ok(columns::values(MACHINE, &machine))
     }
 }
 
-/// What `sheaf emulate` has to do, in its words; `None` where nothing lies between the hosts.
+/// The link in the words of `sheaf emulate`; `None` where nothing lies between the hosts.
 fn emulation(point: &Point) -> Option<String> {
     let mut words = format!("seed {}", point.seed % (1 << 32));
     let ours = matches!(point.shaper, Shaper::TwoQueues | Shaper::OneQueue);
@@ -110,7 +110,7 @@ fn emulation(point: &Point) -> Option<String> {
 /// A cable between an interface of one namespace and one of another.
 fn cable(one: (&Namespace, &str), other: (&Namespace, &str)) -> io::Result<()> {
     let quiet = || std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
-    // Only what the experiment sends is to be on the link.
+    // Packets of IPv6's neighbour discovery would disturb the measurement.
     other.0.run(quiet)?;
     one.0.run(quiet)?;
     let ((_, here), (there, peer)) = (one, (other.0.path(), other.1));
@@ -121,7 +121,7 @@ fn cable(one: (&Namespace, &str), other: (&Namespace, &str)) -> io::Result<()> {
     other.0.run(|| ip::run(&format!("link set {peer} up")))
 }
 
-/// Address and neighbour, so that nothing is asked over the link.
+/// Address and neighbour, so that no ARP request is on the link.
 fn host_side(ours: u8, theirs: u8) -> io::Result<()> {
     // Single packets, as they are on a cable: a super-packet would be one in a queue.
     ip::run(&format!("link set eth0 address 02:00:00:00:00:0{ours} gso_max_segs 1"))?;
@@ -135,7 +135,8 @@ fn host_side(ours: u8, theirs: u8) -> io::Result<()> {
 fn token_bucket(point: &Point, bridge: &Namespace) -> anyhow::Result<()> {
     let Some(rate) = point.rate else { return Ok(()) };
     let rate = rate.as_bps();
-    // tc-tbf(8): a bucket of at least the rate over the kernel's tick, here of 4 ms; and of a packet.
+    // tc-tbf(8): a bucket of at least the rate over the kernel's tick, here of 4 ms; and of a
+    // packet.
     let burst = (rate / 8 / 250).max(2 * ON_WIRE as u64);
     let limit = point.limit * ON_WIRE as u64;
     let line = format!(
@@ -153,46 +154,4 @@ fn token_bucket(point: &Point, bridge: &Namespace) -> anyhow::Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "tc {line}: {}; is sch_tbf in this kernel?", said.trim());
     Ok(())
-}
-
-/// `sheaf emulate`, ended with its path or with this process.
-struct Emulator(Child);
-
-impl Emulator {
-    /// At work between the two interfaces of `middle`: it has said so.
-    fn start(tools: &Tools, middle: &Namespace, options: &str) -> anyhow::Result<Emulator> {
-        let line = format!("emulate link near far {options}");
-        let mut command = Command::new(&tools.sheaf);
-        command.args(line.split(' ')).stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        middle.enter(&mut command);
-        let with_us = || Ok(nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?);
-        // SAFETY: the closure makes one system call and touches no memory.
-        unsafe { command.pre_exec(with_us) };
-        let child =
-            command.spawn().with_context(|| format!("cannot start {}", tools.sheaf.display()))?;
-        let mut emulator = Emulator(child);
-        let mut first = String::new();
-        let out = emulator.0.stdout.take().context("its output is ours")?;
-        BufReader::new(out).read_line(&mut first)?;
-        if !first.starts_with("emulating ") {
-            let mut said = String::new();
-            emulator
-                .0
-                .stderr
-                .take()
-                .context("its complaints are ours")?
-                .read_to_string(&mut said)?;
-            anyhow::bail!("sheaf {line}: {}", said.trim().replace('\n', "; "));
-        }
-        Ok(emulator)
-    }
-}
-
-impl Drop for Emulator {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

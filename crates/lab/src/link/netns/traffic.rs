@@ -1,7 +1,8 @@
 //! Traffic between the two hosts, by real sockets.
 
 use super::{FAR, Path};
-use crate::link::outcome::{self, Transfer};
+use crate::columns;
+use crate::link::outcome::{self, MACHINE, Machine, Transfer};
 use crate::link::plan::{PAYLOAD, Point};
 use crate::link::virtual_time::{self, PING, SAMPLE};
 use crate::measured::Measured;
@@ -22,9 +23,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes that a receiver's socket holds until they are read.
 const BUFFER: usize = 16 << 20;
-/// A packet that has not come so long after its round-trip time never will.
+/// Time after its round-trip time from which a packet counts as lost.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Nothing of ours spins: threads in a hurry must not.
+/// No spinning: a thread with real-time priority that spins stops all others.
 const SPIN: Duration = Duration::ZERO;
 
 /// UDP at equal distances; the receiver's kernel stamps arrivals.
@@ -34,7 +35,8 @@ pub(super) fn udp(point: &Point, path: &Path) -> anyhow::Result<Measured> {
     setsockopt(&receiver, sockopt::ReceiveTimestampns, &true)?;
     receiver.set_read_timeout(Some(point.rtt + PATIENCE))?;
     let sender = path.near.run(|| UdpSocket::bind("10.9.0.1:0"))?;
-    // So that a queue of this host is full before the socket is, and the overload stays one.
+    // The socket holds more than a queue of this host, so that the queue drops and the overload
+    // lasts.
     setsockopt(&sender, sockopt::SndBufForce, &BUFFER)?;
     sender.connect((FAR, 5004))?;
     let (sent, arrivals) = std::thread::scope(|scope| {
@@ -46,22 +48,24 @@ pub(super) fn udp(point: &Point, path: &Path) -> anyhow::Result<Measured> {
     let ideal = virtual_time::ideal(point, &sent.times, sent.from)?;
     let counted = (sent.times.len() - sent.from) as u64;
     let mut measured = outcome::rate(point, &arrivals?, counted, Some(&ideal));
-    measured.metrics.push(("sender_late".to_owned(), sent.latest.as_secs_f64() * 1e3));
+    let sender_late = sent.latest.as_secs_f64() * 1e3;
+    let machine = Machine { sender_late, ..Machine::UNKNOWN };
+    measured.metrics.extend(columns::values(MACHINE, &machine));
     Ok(measured)
 }
 
-/// What was sent.
+/// Packets as they were sent.
 struct Sent {
-    /// When each packet was.
+    /// Time of each packet.
     times: Vec<Instant>,
     /// The first that counts.
     from: usize,
-    /// How late the latest of those was.
+    /// Lateness of the latest of those.
     latest: Duration,
 }
 
-/// Sends until the end; whoever wakes up late makes up for it at once. What is measured is marked with a
-/// 1 in the first byte.
+/// Sends until the end, and after a late wake-up sends all packets that are due. Measured packets
+/// are marked with a 1 in the first byte.
 fn send(point: &Point, socket: &UdpSocket) -> io::Result<Sent> {
     scheduling::precise_sleeps()?;
     // A sender that others keep from sending lets the queue run empty, and the link stand idle.
@@ -86,7 +90,7 @@ fn send(point: &Point, socket: &UdpSocket) -> io::Result<Sent> {
         sent.times.push(now);
         match socket.send(&packet) {
             Ok(_) => {}
-            // A queue of this host is full, which is what a token bucket does with an overload.
+            // A queue of this host is full: a token bucket drops an overload in this way.
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
             Err(error) => return Err(error),
         }
@@ -95,7 +99,7 @@ fn send(point: &Point, socket: &UdpSocket) -> io::Result<Sent> {
     Ok(sent)
 }
 
-/// When marked packets arrived, until none comes any more.
+/// Times of arrival of marked packets, until no more arrive.
 fn arrivals(socket: &UdpSocket) -> io::Result<Vec<Instant>> {
     let mut arrivals = Vec::new();
     let mut bytes = [0; 2048];
@@ -125,7 +129,7 @@ fn arrivals(socket: &UdpSocket) -> io::Result<Vec<Instant>> {
     }
 }
 
-/// Echo requests; the far kernel answers.
+/// Echo requests; the far kernel replies.
 pub(super) fn ping(point: &Point, path: &Path) -> anyhow::Result<Measured> {
     let open = || {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -140,7 +144,7 @@ pub(super) fn ping(point: &Point, path: &Path) -> anyhow::Result<Measured> {
     Ok(outcome::round_trips(point, trips, sent))
 }
 
-/// Pings until the end and collects the answers: how many were sent while it was measured, and
+/// Pings until the end and collects the replies: the number sent while it was measured, and
 /// their round trips. On a thread of its own, whose timers are set to be precise.
 fn trips(point: &Point, socket: &UdpSocket) -> io::Result<(u64, Vec<Duration>)> {
     scheduling::precise_sleeps()?;
@@ -223,7 +227,7 @@ pub(super) fn tcp(point: &Point, path: &Path) -> anyhow::Result<Measured> {
         let _ = receiver.shutdown(Shutdown::Both);
         transfer
     })?;
-    Ok(transfer.measured(point))
+    Ok(transfer.measured())
 }
 
 fn fill(mut sender: &TcpStream, over: &AtomicBool) {
@@ -238,10 +242,10 @@ fn drain(mut receiver: &TcpStream, got: &AtomicU64) {
     }
 }
 
-/// Looks at the sender's socket from time to time until the end.
+/// Samples the sender's socket from time to time until the end.
 fn watch(point: &Point, sender: &TcpStream, got: &AtomicU64) -> anyhow::Result<Transfer> {
     let mut poller = Poller::default();
-    let mut transfer = Transfer::default();
+    let mut transfer = Transfer { duration: point.duration, ..Transfer::default() };
     let start = clock::now();
     let (mut next, mut before) = (Duration::ZERO, 0);
     while next < point.whole() {
@@ -253,7 +257,8 @@ fn watch(point: &Point, sender: &TcpStream, got: &AtomicU64) -> anyhow::Result<T
         if transfer.repeats > 0 {
             transfer.first_repeat.get_or_insert(now);
         }
-        // As the kernel itself estimates it: without what it takes for lost or knows arrived.
+        // As the kernel itself estimates it: without segments that are presumed lost or were
+        // acknowledged.
         let gone = info.tcpi_sacked + info.tcpi_lost;
         let segments = (info.tcpi_unacked + info.tcpi_retrans).saturating_sub(gone);
         transfer.in_flight.push((now, u64::from(segments) * u64::from(info.tcpi_snd_mss)));
@@ -265,7 +270,7 @@ fn watch(point: &Point, sender: &TcpStream, got: &AtomicU64) -> anyhow::Result<T
     Ok(transfer)
 }
 
-/// What the kernel knows of a connection (tcp(7)).
+/// The kernel's state of a connection (tcp(7)).
 fn tcp_info(stream: &TcpStream) -> io::Result<libc::tcp_info> {
     // SAFETY: the structure is of plain numbers, for which zero is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Port of the first flow's receiver; the others follow.
 const PORT: u16 = 5001;
-/// How soon a thread sees that it is to stop.
+/// Time within which a thread sees that it is to stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long one attempt to connect lasts.
+/// Duration of one attempt to connect.
 const CONNECT: Duration = Duration::from_secs(2);
 
-/// Sends as much as it can until told to stop.
+/// Sends as much as it can until it is to stop.
 pub fn send(near: &Namespace, flow: u16, stop: &AtomicBool) -> anyhow::Result<()> {
     let to = SocketAddr::from((station::address(1), PORT + flow));
     let content = vec![0; 1 << 16];
@@ -42,7 +42,7 @@ pub fn send(near: &Namespace, flow: u16, stop: &AtomicBool) -> anyhow::Result<()
     Ok(())
 }
 
-/// Counts what it receives until told to stop. `start`: the machine's time at the testbed's time
+/// Counts received bytes until it is to stop. `start`: the machine's time at the testbed's time
 /// zero.
 pub fn receive(
     far: &Namespace,

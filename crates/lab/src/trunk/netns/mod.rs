@@ -1,13 +1,13 @@
 //! The engine on real Linux stacks, in real time.
 //!
-//! Each station is an anonymous network namespace with one interface per radio (radio.rs). Between them
-//! stand the same channels as on the virtual engine, driven by the machine's clock; in the
+//! Each station is an anonymous network namespace with one interface per radio (radio.rs). Between
+//! them stand the same channels as on the virtual engine, driven by the machine's clock; in the
 //! namespaces run `sheaf trunk` and Linux's own TCP. As on hardware, a frame counts against its
-//! socket until it is on the air, so the trunk reads how full the radios are.
+//! socket until it is on the air, so the trunk reads the fill of the radios.
 //!
 //! One thread moves frames, sleeping in `ppoll` until a frame or the next deadline; TCP runs on
 //! threads of its own. Latency is that of small probes, because the kernel's TCP takes no stamps.
-//! Namespaces, interfaces and daemons go with this process, however it ends.
+//! Namespaces, interfaces and services end with this process, however it ends.
 
 mod bulk;
 mod radio;
@@ -34,7 +34,7 @@ const PROBE: Duration = Duration::from_millis(50);
 /// Runs one point in real time. Needs root.
 ///
 /// # Errors
-/// When the testbed cannot be built, or a daemon ends.
+/// Fails when the testbed cannot be built, or when a service ends.
 pub fn run(point: &Point, tools: &Tools) -> anyhow::Result<Outcome> {
     let Traffic::Tcp { flows } = point.traffic else {
         anyhow::bail!("UDP runs under the virtual clock only");
@@ -127,7 +127,7 @@ impl Bed {
             if now >= self.end {
                 break;
             }
-            // What has left makes room for what waits.
+            // Frames that have left make room for those that wait.
             self.move_frames()?;
             self.take_frames()?;
             let next = self.move_frames()?;
@@ -135,7 +135,7 @@ impl Bed {
             let until = next.min(probe.next).min(self.end);
             let mut poller = Poller::default();
             poller.add(&probe.sockets[1]);
-            // Whose channel has enough is not listened to: its frames wait at the station.
+            // A radio whose channel has enough frames is not read: its frames wait at the station.
             for Channel { medium, owners, .. } in &self.channels {
                 for (radio, (station, interface)) in owners.iter().enumerate() {
                     if medium.waiting(RadioId(radio as u32)) < IN_HAND {
@@ -150,7 +150,8 @@ impl Bed {
         Ok(outcome)
     }
 
-    /// Takes what the hosts send as far as the channels want it; the rest waits at the stations.
+    /// Takes frames from the hosts as far as the channels have room; the rest waits at the
+    /// stations.
     fn take_frames(&mut self) -> anyhow::Result<()> {
         let start = self.start;
         for Channel { medium, owners, .. } in &mut self.channels {
@@ -177,7 +178,7 @@ impl Bed {
         Ok(())
     }
 
-    /// Hands over what has arrived; answers when something is next.
+    /// Hands over the frames that have arrived. Returns the next deadline.
     fn move_frames(&mut self) -> anyhow::Result<Instant> {
         let mut next = Instant::MAX;
         for Channel { medium, moving, owners } in &mut self.channels {
@@ -198,7 +199,7 @@ impl Bed {
     }
 }
 
-/// Small packets that say when they were sent.
+/// Small packets that carry the time at which they were sent.
 struct Probe {
     sockets: Vec<UdpSocket>,
     next: Instant,
@@ -214,7 +215,7 @@ impl Probe {
         Probe { sockets, next: from, number: 0, from, meter: Meter::new(measured, 1) }
     }
 
-    /// Sends what is due, and reads what came.
+    /// Sends the probes that are due, and reads those that arrived.
     fn turn(&mut self, now: Instant) -> anyhow::Result<()> {
         while self.next <= now {
             let mut bytes = [0; 12];

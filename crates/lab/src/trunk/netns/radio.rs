@@ -1,10 +1,10 @@
 //! A radio of a station: an interface whose frames stay the sender's until they are sent.
 //!
 //! Principle: a driver frees a frame when the hardware is done with it, and until then the frame
-//! counts against the socket that sent it (`SIOCOUTQ`). This is how a program, and TCP, know what
-//! waits in a device. A TAP takes the frame away from its socket at once, so on one nobody could
-//! know. Here the station's side is a veth whose other side is received by a macvtap, which keeps
-//! the owner: its ring is the radio's transmit queue, and a frame counts until it is read. So
+//! counts against the socket that sent it (`SIOCOUTQ`). By this a program, and TCP, measure the
+//! queue in a device. A TAP takes the frame away from its socket immediately, so its queue would be
+//! invisible. Here the station's side is a veth whose other side is received by a macvtap, which
+//! keeps the owner: its ring is the radio's transmit queue, and a frame counts until it is read. So
 //! frames are read no sooner than the channel can take them.
 
 use nix::mount::{MsFlags, mount};
@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Frames that are with the channel itself: the one on the air, and the next, which has to be there
+/// Frames that the channel itself holds: the one on the air, and the next, which has to be there
 /// when that ends, however late this process wakes.
 pub const IN_HAND: u32 = 2;
 
@@ -35,7 +35,7 @@ impl Radio {
         let (side, tap) = (format!("{name}a"), format!("{name}t"));
         ip::run(&format!("link add {name} type veth peer name {side}"))?;
         ip::run(&format!("link set {name} address {mac} mtu {mtu}"))?;
-        // No super-packets: a radio sends what is on the air.
+        // No super-packets: a radio sends single frames.
         ip::run(&format!("link set {name} gso_max_segs 1"))?;
         ip::run(&format!("link set {side} mtu {mtu}"))?;
         let add = format!("link add link {side} name {tap} type macvtap mode passthru");
@@ -50,7 +50,7 @@ impl Radio {
         Ok(Radio { tap: Tap::of_macvtap(open_device(&tap)?, &tap)? })
     }
 
-    /// The next frame of the transmit queue, which is then sent as far as the station can tell;
+    /// The next frame of the transmit queue, which the station takes for sent from then on;
     /// `None` when there is none.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         self.tap.receive(buffer)
@@ -72,7 +72,7 @@ const REMEDY: &str = "the netns engine's radios are macvtap interfaces; take a k
                       CONFIG_MACVTAP, or --engine virtual";
 
 /// Opens the device of macvtap `name` of this thread's network namespace. The number of the device
-/// is known to a sysfs of the namespace only, and a node for it has to stand somewhere: both are
+/// stands in a sysfs of the namespace only, and a node for it has to stand somewhere: both are
 /// mounted where only a short-lived thread sees them.
 fn open_device(name: &str) -> io::Result<File> {
     let open = || -> io::Result<File> {

@@ -2,16 +2,17 @@
 
 use super::radio::Radio;
 use crate::experiment::Tools;
-use anyhow::{Context, bail};
+use crate::program::{Schedule, Service};
+use anyhow::Context;
+use sheaf_daemon::report::Interface;
+use sheaf_daemon::trunk::report::Trunk;
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
 use sheaf_stage::Duration;
 use sheaf_trunk::Scheduler;
 use sheaf_wire::ethernet::HEADER_LEN;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 /// The name of the trunk's interface.
@@ -24,7 +25,7 @@ pub fn address(end: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, end as u8 + 1)
 }
 
-/// Where probes go.
+/// Address to which probes are sent.
 pub fn probe_address() -> SocketAddrV4 {
     SocketAddrV4::new(address(1), PROBE_PORT)
 }
@@ -42,8 +43,8 @@ pub struct Station {
     pub radios: Vec<Radio>,
     end: usize,
     namespace: Arc<Namespace>,
-    trunk: Option<Daemon>,
-    sheaf: std::path::PathBuf,
+    trunk: Option<Service>,
+    tools: Tools,
 }
 
 impl Station {
@@ -68,11 +69,12 @@ impl Station {
                 None
             }
             Some(scheduler) => {
-                Some(Daemon::start(&namespace, (radios, queue), end, scheduler, tools)?)
+                let words = self::trunk(radios, queue, end, scheduler);
+                Some(tools.start(&namespace, &words, "", Schedule::Ordinary)?)
             }
         };
-        let sheaf = tools.sheaf.clone();
-        Ok(Station { radios: interfaces, end, namespace: Arc::new(namespace), trunk, sheaf })
+        let (namespace, tools) = (Arc::new(namespace), tools.clone());
+        Ok(Station { radios: interfaces, end, namespace, trunk, tools })
     }
 
     /// Its namespace.
@@ -97,29 +99,29 @@ impl Station {
 
     /// Late frames and the longest reordering timer of its trunk, where it has one.
     pub fn trunk_stats(&mut self) -> anyhow::Result<Option<(u64, Duration)>> {
-        let Some(daemon) = &mut self.trunk else { return Ok(None) };
-        daemon.check()?;
-        let mut command = Command::new(&self.sheaf);
-        command.args(["show", TRUNK, "--json"]);
-        self.namespace.enter(&mut command);
-        let output = command.output().context("cannot run sheaf show")?;
-        let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
-            .with_context(|| format!("sheaf show: {}", String::from_utf8_lossy(&output.stderr)))?;
-        let stats = find(&answer, "reorder_timer_ms").context("sheaf show knows no trunk")?;
-        let timer = stats["reorder_timer_ms"].as_f64().unwrap_or_default();
-        let late = stats["late"].as_u64().unwrap_or_default();
-        Ok(Some((late, Duration::from_secs_f64(timer.max(0.0) / 1e3))))
+        let Some(service) = &mut self.trunk else { return Ok(None) };
+        service.check()?;
+        let shown: Vec<Interface> =
+            self.tools.report(&self.namespace, &["show", TRUNK, "--json"])?;
+        let trunk = shown.into_iter().find_map(|interface| interface.trunk);
+        let Trunk { late, reorder_timer_ms, .. } = trunk.context("sheaf show lists no trunk")?;
+        Ok(Some((late, Duration::from_secs_f64(reorder_timer_ms.max(0.0) / 1e3))))
     }
 }
 
-/// The object in `value` that has `key`.
-fn find<'a>(value: &'a serde_json::Value, key: &str) -> Option<&'a serde_json::Value> {
-    match value {
-        serde_json::Value::Object(fields) if fields.contains_key(key) => Some(value),
-        serde_json::Value::Object(fields) => fields.values().find_map(|value| find(value, key)),
-        serde_json::Value::Array(values) => values.iter().find_map(|value| find(value, key)),
-        _ => None,
+/// The words that start the trunk of a station.
+fn trunk(radios: usize, queue: usize, end: usize, scheduler: Scheduler) -> Vec<String> {
+    let mut line = format!("trunk {TRUNK}");
+    for radio in 0..radios {
+        let peer = text(mac(radio, 1 - end));
+        line += &format!(" dev radio{radio} queue {queue} peer {peer}");
     }
+    let scheduler = match scheduler {
+        Scheduler::RoundRobin => "rr",
+        other => other.name(),
+    };
+    line += &format!(" address {}/24 scheduler {scheduler}", address(end));
+    line.split(' ').map(str::to_owned).collect()
 }
 
 fn set_up(radio: usize, end: usize, queue: usize) -> io::Result<Radio> {
@@ -134,80 +136,4 @@ fn plain(end: usize) -> io::Result<()> {
     ip::run("link set radio0 mtu 1500")?;
     ip::run(&format!("addr add {here}/24 dev radio0"))?;
     ip::run(&format!("neigh add {there} lladdr {} dev radio0 nud permanent", text(mac(0, 1 - end))))
-}
-
-/// A running `sheaf trunk`; it ends with this value.
-struct Daemon {
-    child: Child,
-}
-
-impl Daemon {
-    fn start(
-        namespace: &Namespace,
-        (radios, queue): (usize, usize),
-        end: usize,
-        scheduler: Scheduler,
-        tools: &Tools,
-    ) -> anyhow::Result<Daemon> {
-        let mut command = Command::new(&tools.sheaf);
-        command.args(["trunk", TRUNK]);
-        for radio in 0..radios {
-            let peer = text(mac(radio, 1 - end));
-            let queue = queue.to_string();
-            command.args(["dev", &format!("radio{radio}"), "queue", &queue, "peer", &peer]);
-        }
-        let word = match scheduler {
-            Scheduler::RoundRobin => "rr",
-            other => other.name(),
-        };
-        command.args(["address", &format!("{}/24", address(end)), "scheduler", word]);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
-        // SAFETY: prctl is a bare system call and touches no memory.
-        unsafe {
-            command.pre_exec(|| {
-                // It must not outlive the lab.
-                match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-                    0 => Ok(()),
-                    _ => Err(io::Error::last_os_error()),
-                }
-            });
-        }
-        namespace.enter(&mut command);
-        let child = command.spawn().context("cannot start sheaf trunk")?;
-        let mut daemon = Daemon { child };
-        // Its first line says that the interface is there.
-        let out = daemon.child.stdout.as_mut().context("its output is a pipe")?;
-        let mut line = String::new();
-        BufReader::new(out).read_line(&mut line)?;
-        if !line.starts_with("trunk") {
-            bail!("sheaf trunk did not start: {}", daemon.said());
-        }
-        Ok(daemon)
-    }
-
-    /// Refuses to go on without it.
-    fn check(&mut self) -> anyhow::Result<()> {
-        match self.child.try_wait()? {
-            None => Ok(()),
-            Some(_) => bail!("sheaf trunk ended: {}", self.said()),
-        }
-    }
-
-    /// What it said on its way out.
-    fn said(&mut self) -> String {
-        let _ = self.child.kill();
-        let mut said = String::new();
-        if let Some(errors) = &mut self.child.stderr {
-            let _ = errors.take(4096).read_to_string(&mut said);
-        }
-        said.trim().to_owned()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // Either fails when it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

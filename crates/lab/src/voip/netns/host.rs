@@ -21,7 +21,7 @@ const RADIO: &str = "radio0";
 /// One host.
 pub(super) struct Host {
     pub tap: Tap,
-    /// Of the talkers and listeners on this host.
+    /// Socket of the talkers and listeners on this host.
     pub socket: UdpSocket,
     merge: Option<Controller>,
     done: u64,
@@ -44,7 +44,7 @@ impl Host {
         Ok(Host { tap, socket, merge, done: 0, _namespace: namespace })
     }
 
-    /// What the thread waits for.
+    /// Descriptors that the thread waits for.
     pub fn fds(&self) -> impl Iterator<Item = RawFd> {
         let events = self.merge.as_ref().map(|merge| merge.merge.as_fd().as_raw_fd());
         [self.tap.as_fd().as_raw_fd(), self.socket.as_raw_fd()].into_iter().chain(events)
@@ -58,7 +58,7 @@ impl Host {
         }
     }
 
-    /// Lets due frames leave; when it must be called next.
+    /// Lets due frames leave. Returns the next deadline.
     pub fn keep_time(&mut self, now: Instant) -> anyhow::Result<Option<Instant>> {
         Ok(match &mut self.merge {
             Some(merge) => merge.run(now)?,
@@ -75,7 +75,7 @@ impl Host {
         }
     }
 
-    /// What its merging program counted.
+    /// Counters of its merging program.
     pub fn stats(&self) -> anyhow::Result<Stats> {
         let mut sum = Stats::default();
         if let Some(merge) = &self.merge {
@@ -106,7 +106,7 @@ fn set_up(point: &Point, index: usize) -> io::Result<(Tap, UdpSocket)> {
     let tap = Tap::open(RADIO)?;
     sysctl("ip_forward", "1")?;
     for interface in ["all", RADIO] {
-        // Both hops use the same radio; a redirect would tell A to try without C.
+        // Both hops use the same radio; a redirect would make A try without C.
         sysctl(&format!("conf/{interface}/send_redirects"), "0")?;
         sysctl(&format!("conf/{interface}/accept_redirects"), "0")?;
         sysctl(&format!("conf/{interface}/rp_filter"), "0")?;

@@ -2,11 +2,12 @@
 //!
 //! Each host is an anonymous network namespace, its radio a TAP interface. Between the TAPs stands
 //! the same [`Medium`] as on the virtual engine, here driven by the machine's clock; its fill is
-//! told to the merging program of each host, as a driver would. Talkers and listeners are UDP
+//! reported to the merging program of each host, as a driver would. Talkers and listeners are UDP
 //! sockets; the time stamp in the payload and one clock give the one-way delay.
 //!
-//! One thread does it all in turn, sleeping in `ppoll` until a frame, an event or the next deadline.
-//! Namespaces, interfaces and programs go with their descriptors, however the process ends.
+//! One thread does it all in turn, sleeping in `ppoll` until a frame, an event or the next
+//! deadline. Namespaces, interfaces and programs go with their descriptors, however the process
+//! ends.
 
 mod host;
 
@@ -95,7 +96,7 @@ impl<'a> Testbed<'a> {
         Instant::ZERO + (clock::now() - self.start)
     }
 
-    /// Does everything that is due, and answers when something is next.
+    /// Does everything that is due. Returns the next deadline.
     fn turn(&mut self, now: Instant) -> anyhow::Result<Instant> {
         self.talk(now)?;
         self.send()?;
@@ -103,7 +104,7 @@ impl<'a> Testbed<'a> {
         let mut next = Instant::MAX;
         for host in &mut self.hosts {
             let deadline = host.keep_time(clock::now())?;
-            // Of the machine's clock, as the program and its deadlines are.
+            // By the machine's clock, which the program and its deadlines use.
             if let Some(deadline) = deadline {
                 next = next.min(Instant::ZERO + (deadline - self.start));
             }
@@ -133,7 +134,7 @@ impl<'a> Testbed<'a> {
         Ok(())
     }
 
-    /// Moves what the hosts send into their radios' transmit queues.
+    /// Moves packets from the hosts into their radios' transmit queues.
     fn send(&mut self) -> anyhow::Result<()> {
         for index in 0..self.hosts.len() {
             while let Some(len) = self.hosts[index].tap.receive(&mut self.buffer)? {
@@ -155,7 +156,8 @@ impl<'a> Testbed<'a> {
         Ok(())
     }
 
-    /// Hands what the medium has finished with to the receivers, and tells the senders.
+    /// Hands the frames that the medium has finished with to the receivers, and reports to the
+    /// senders.
     fn transmitted(&mut self) -> anyhow::Result<()> {
         let now = self.now();
         while let Some(done) = self.medium.dequeue(now) {

@@ -1,8 +1,8 @@
 //! A host of the testbed in virtual time: forwards IP packets, aggregates and splits.
 //!
-//! It stands for a Linux node whose stack costs nothing: a packet is forwarded at the instant it
-//! arrives. What it sends goes to its radio's transmit queue directly, or through an
-//! [`Aggregator`] that is told when the radio has finished with a frame, as on the netns engine.
+//! It stands for a Linux node whose stack takes no time: a packet is forwarded at the instant it
+//! arrives. Its packets go to its radio's transmit queue directly, or through an
+//! [`Aggregator`] that learns when the radio has finished with a frame, as on the netns engine.
 
 use super::message::Message;
 use crate::voip::point::{self, Mode, Point};
@@ -46,7 +46,7 @@ impl Host {
         Ok(Host { index, next_hop: point.next_hop[index].clone(), merge, splitter, air, sink })
     }
 
-    /// What its aggregator counted.
+    /// Counters of its aggregator.
     pub fn stats(&self) -> Option<Stats> {
         self.merge.as_ref().map(|merge| merge.aggregator.total())
     }
@@ -67,7 +67,7 @@ impl Host {
         self.drain(now, out);
     }
 
-    /// Sends what is due.
+    /// Sends the frames that are due.
     pub fn drain(&mut self, now: Instant, out: &mut Outbox<Message>) {
         while let Some(Frame { hop, bytes, .. }) =
             self.merge.as_mut().and_then(|merge| merge.aggregator.dequeue(now))
@@ -89,7 +89,7 @@ impl Host {
             out.send(self.sink, Message::Heard(packet));
         } else {
             let mut inner = Vec::new();
-            // A refusal is counted by the splitter; between our own hosts there is none.
+            // The splitter counts refusals; between our own hosts there are none.
             let _ = self.splitter.split(&mut packet, |packet| inner.push(packet.to_vec()));
             for packet in inner {
                 self.route(packet, now, out);
@@ -118,7 +118,7 @@ impl Host {
     }
 }
 
-/// An aggregator that knows every other host, by its index, as a next hop or far end.
+/// An aggregator that has every other host, by its index, as a next hop or far end.
 fn aggregator(
     point: &Point,
     index: usize,

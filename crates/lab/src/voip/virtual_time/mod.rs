@@ -100,7 +100,7 @@ impl Node for Actor {
     }
 }
 
-/// Hands on what the medium has finished with.
+/// Hands on the frames that the medium has finished with.
 fn transmitted(medium: &mut Medium<Vec<u8>>, now: Instant, out: &mut Outbox<Message>) {
     while let Some(done) = medium.dequeue(now) {
         out.send(NodeId(done.frame.from.0), Message::Finished);

@@ -45,7 +45,7 @@ impl Talkers {
         Talkers { flows, due, codec: point.codec, end: point.measured().end }
     }
 
-    /// Sends what is due.
+    /// Sends the packets that are due.
     pub fn talk(&mut self, now: Instant, out: &mut Outbox<Message>) {
         while let Some((_, flow)) = self.due.first().filter(|(at, _)| *at <= now) {
             let talker = &mut self.flows[flow as usize];
@@ -92,7 +92,7 @@ impl Listeners {
         Listeners { meters, measured_from: point.measured().start, codec: point.codec }
     }
 
-    /// A packet has come to the end of its way.
+    /// A packet has reached its destination.
     pub fn heard(&mut self, packet: &[u8], now: Instant) {
         let stamp =
             Ip::parse(packet).ok().and_then(|view| Stamp::parse(view.transport().get(8..)?));
@@ -102,7 +102,7 @@ impl Listeners {
         }
     }
 
-    /// What became of each flow.
+    /// Report of each flow.
     pub fn reports(&self, talkers: &Talkers) -> Vec<FlowReport> {
         let flows = talkers.flows.iter().zip(&self.meters);
         flows.map(|(talker, meter)| FlowReport::new(self.codec, meter, talker.measured)).collect()

@@ -1,10 +1,10 @@
-//! The form of a plan: a head that all kinds share, scenarios and treatments of its own.
+//! The form of a plan: a head that all kinds share, and the kind's own scenarios and treatments.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a plan is about.
+/// The subject of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -19,24 +19,24 @@ pub enum Kind {
     Trunk,
 }
 
-/// What all kinds of plans begin with.
+/// The keys with which plans of all kinds begin.
 #[derive(Clone, Debug)]
 pub struct Head {
-    /// What kind it is.
+    /// Kind of the plan.
     pub kind: Kind,
     /// Its name, as given to `sheaf lab run`.
     pub name: String,
-    /// What it shows, in one sentence.
+    /// Purpose of the plan, in one sentence.
     pub title: String,
     /// The published work.
     pub source: String,
     /// Seconds that are measured at each point.
     pub duration: f64,
-    /// Seconds before, that are not.
+    /// Seconds before, which are not measured.
     pub warm_up: f64,
     /// Seed of all randomness.
     pub seed: u64,
-    /// What `--quick` runs instead.
+    /// The shorter run of `--quick`.
     pub quick: Quick,
     /// The points of the sweep in place of those in the scenarios; not in the file.
     pub points: Option<Vec<f64>>,
@@ -46,15 +46,15 @@ pub struct Head {
 
 /// A plan of one kind: `S` is a scenario, `T` a treatment.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(from = "File<S, T>", into = "File<S, T>")]
+#[serde(from = "Toml<S, T>", into = "Toml<S, T>")]
 #[serde(bound(deserialize = "S: DeserializeOwned, T: DeserializeOwned"))]
 #[serde(bound(serialize = "S: Clone + Serialize, T: Clone + Serialize"))]
-pub struct Sheet<S, T> {
-    /// What all plans have.
+pub struct PlanFile<S, T> {
+    /// The keys that all plans have.
     pub head: Head,
     /// Testbeds.
     pub scenarios: Vec<S>,
-    /// What is switched on.
+    /// Features that are compared.
     pub treatments: Vec<T>,
 }
 
@@ -78,12 +78,12 @@ pub struct Published {
     pub scenario: String,
     /// Treatment it is comparable with.
     pub treatment: String,
-    /// Where it stands, in a few words.
+    /// Place of the figure in the source, in a few words.
     pub label: String,
-    /// Beside the columns of the summary, by key.
+    /// Values beside the columns of the summary, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub summary: BTreeMap<String, f64>,
-    /// Beside the rows: by metric, points of the sweep and values.
+    /// Values beside the rows: by metric, points of the sweep and values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub points: BTreeMap<String, Vec<(f64, f64)>>,
 }
@@ -91,7 +91,7 @@ pub struct Published {
 /// The form of the TOML file; `deny_unknown_fields` forbids to nest the head.
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct File<S, T> {
+struct Toml<S, T> {
     #[serde(default)]
     kind: Kind,
     name: String,
@@ -109,11 +109,11 @@ struct File<S, T> {
     published: Vec<Published>,
 }
 
-impl<S, T> From<File<S, T>> for Sheet<S, T> {
-    fn from(file: File<S, T>) -> Self {
-        let File { kind, name, title, source, duration, warm_up, seed, quick, .. } = file;
+impl<S, T> From<Toml<S, T>> for PlanFile<S, T> {
+    fn from(file: Toml<S, T>) -> Self {
+        let Toml { kind, name, title, source, duration, warm_up, seed, quick, .. } = file;
         let (points, published) = (None, file.published);
-        Sheet {
+        PlanFile {
             head: Head {
                 kind,
                 name,
@@ -132,12 +132,12 @@ impl<S, T> From<File<S, T>> for Sheet<S, T> {
     }
 }
 
-impl<S, T> From<Sheet<S, T>> for File<S, T> {
-    fn from(sheet: Sheet<S, T>) -> Self {
+impl<S, T> From<PlanFile<S, T>> for Toml<S, T> {
+    fn from(plan: PlanFile<S, T>) -> Self {
         let Head { kind, name, title, source, duration, warm_up, seed, quick, published, .. } =
-            sheet.head;
-        let (scenarios, treatments) = (sheet.scenarios, sheet.treatments);
-        File {
+            plan.head;
+        let (scenarios, treatments) = (plan.scenarios, plan.treatments);
+        Toml {
             kind,
             name,
             title,
