@@ -11,8 +11,8 @@ mod emulate;
 mod lab;
 mod log;
 mod metrics;
-mod reports;
 mod output;
+mod reports;
 mod rule;
 mod run;
 mod show;
@@ -26,9 +26,9 @@ mod words;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
-use std::path::PathBuf;
 use output::OutputError;
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing::Level;
 

@@ -12,10 +12,7 @@ const MANUAL: &str = include_str!("../../../man/sheaf.8");
 /// Commands, and the capabilities that each needs, in the order in which the manual lists them.
 const RIGHTS: [(&str, &[&str]); 8] = [
     ("split dev v0 peer 10.5.0.2", &["NET_ADMIN", "BPF", "PERFMON"]),
-    (
-        "aggregate dev v0 peer 10.5.0.2 engine kernel",
-        &["NET_ADMIN", "NET_RAW", "BPF", "PERFMON"],
-    ),
+    ("aggregate dev v0 peer 10.5.0.2 engine kernel", &["NET_ADMIN", "NET_RAW", "BPF", "PERFMON"]),
     ("aggregate dev v0 peer 10.5.0.2 engine user", &["NET_ADMIN", "NET_RAW"]),
     ("window dev v0 capacity 20mbit", &["NET_ADMIN", "BPF", "PERFMON"]),
     ("trunk t0 path 10.5.0.1 10.5.0.2", &["NET_ADMIN"]),
