@@ -14,6 +14,8 @@ use std::time::Duration;
 const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 /// A receiver that waits this long will get nothing more.
 const LONG: Duration = Duration::from_secs(10);
+/// Between two reports of a watch.
+const LOOK: Duration = Duration::from_millis(100);
 
 const AGGREGATE: &str =
     "[[aggregate]]\ndev = \"right\"\npolicy = \"forced\"\npeer = \"10.8.0.2\"\n";
@@ -36,16 +38,23 @@ impl Testbed {
         let other = hosts[1].path();
         hosts[0]
             .run(|| {
-                ip::run(&format!("link add right type veth peer name left netns {other}"))?;
+                ip::run(&format!(
+                    "link add right address 02:00:00:00:00:01 type veth \
+                     peer name left address 02:00:00:00:00:02 netns {other}"
+                ))?;
                 ip::run("addr add 10.8.0.1/24 dev right")?;
                 ip::run("link set right up")?;
+                let neighbour = "neigh add 10.8.0.2 lladdr 02:00:00:00:00:02 dev right";
+                ip::run(&format!("{neighbour} nud permanent"))?;
                 make_wan()
             })
             .unwrap();
         hosts[1]
             .run(|| {
                 ip::run("addr add 10.8.0.2/24 dev left")?;
-                ip::run("link set left up")
+                ip::run("link set left up")?;
+                let neighbour = "neigh add 10.8.0.1 lladdr 02:00:00:00:00:01 dev left";
+                ip::run(&format!("{neighbour} nud permanent"))
             })
             .unwrap();
         let bed = Testbed { hosts, directory };
@@ -196,6 +205,11 @@ fn a_reload_of_one_section_under_traffic_loses_no_packet_of_the_other() {
     let mut run = Supervisor::start(&bed, &format!("{AGGREGATE}{WINDOW}"));
     run.says_all(&["aggregate right: at work", "window wan: at work"]);
     let before = bed.section("aggregate right");
+    // Packets share frames from now on: there is something to lose.
+    let aggregate = ServiceName::new(Kind::Aggregate, "right").unwrap();
+    let watch = || control::watch(&aggregate, LOOK).map_err(io::Error::other);
+    let mut reports = bed.hosts[0].run(watch).unwrap();
+    assert!(reports.any(|report| report.unwrap()["hops"]["10.8.0.2"]["splits"] == "yes"));
     let (from, to) = sockets(&bed);
     let reloads = [
         ("slack = \"2ms\"\n", "window wan: "),
@@ -216,7 +230,7 @@ fn a_reload_of_one_section_under_traffic_loses_no_packet_of_the_other() {
         sender.join().unwrap();
     });
     assert_eq!(bed.section("aggregate right")["pid"], before["pid"]);
-    let report = bed.ask(&ServiceName::new(Kind::Aggregate, "right").unwrap(), &Request::Report {});
+    let report = bed.ask(&aggregate, &Request::Report {});
     assert!(report["total"]["meta_packets"].as_u64().unwrap() > 0, "{report}");
 }
 

@@ -82,7 +82,8 @@ pub const METRICS: &[Metric] = metrics! {
         "Bytes of the packets that left in meta packets";
     "aggregate" "aggregate_meta_packets" Counter "" "/hops/*/meta_packets" HOP, 1.0,
         "Meta packets sent";
-    "aggregate" "aggregate_meta_bytes" Counter "bytes" "/hops/*/aggregated_bytes_on_network" HOP, 1.0,
+    "aggregate" "aggregate_meta_bytes" Counter "bytes"
+        "/hops/*/aggregated_bytes_on_network" HOP, 1.0,
         "Bytes of the meta packets sent, with their headers";
     "aggregate" "aggregate_alone_packets" Counter "" "/hops/*/unaggregated_packets" HOP, 1.0,
         "Packets that could have been aggregated and left alone";
@@ -120,7 +121,8 @@ pub const METRICS: &[Metric] = metrics! {
         "Whether the interface of the link works";
     "trunk" "trunk_link_used" Gauge "" "/links/*/used" LINK, 1.0,
         "Whether the link takes packets";
-    "trunk" "trunk_link_rate_bytes_per_second" Gauge "bytes_per_second" "/links/*/rate_bps" LINK, BITS,
+    "trunk" "trunk_link_rate_bytes_per_second" Gauge "bytes_per_second"
+        "/links/*/rate_bps" LINK, BITS,
         "Learned rate towards the other end";
     "trunk" "trunk_link_loss_ratio" Gauge "ratio" "/links/*/loss" LINK, 1.0,
         "Share of frames lost on the way to the other end";
@@ -142,9 +144,11 @@ pub const METRICS: &[Metric] = metrics! {
         "Frames that the kernel did not take";
     "window" "window_uptime_seconds" Gauge "seconds" "/seconds" &[], 1.0,
         "Time since the start";
-    "window" "window_capacity_bytes_per_second" Gauge "bytes_per_second" "/totals/*/capacity" DIRECTION, BITS,
+    "window" "window_capacity_bytes_per_second" Gauge "bytes_per_second"
+        "/totals/*/capacity" DIRECTION, BITS,
         "Capacity of the bottleneck as far as it is known";
-    "window" "window_ungoverned_bytes_per_second" Gauge "bytes_per_second" "/totals/*/usage" DIRECTION, BITS,
+    "window" "window_ungoverned_bytes_per_second" Gauge "bytes_per_second"
+        "/totals/*/usage" DIRECTION, BITS,
         "Rate of what windows do not govern";
     "window" "window_flows" Gauge "" "/totals/*/flows" DIRECTION, 1.0,
         "Flows in the table";

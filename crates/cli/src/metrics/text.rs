@@ -162,7 +162,8 @@ mod tests {
     #[test]
     fn a_report_becomes_families_with_labels_in_base_units() {
         let links = json!([
-            {"link": "dev a", "up": true, "rate_bps": 8000, "frames_sent": 3, "round_trip_ms": 20.0},
+            {"link": "dev a", "up": true, "rate_bps": 8000, "frames_sent": 3,
+                "round_trip_ms": 20.0},
             {"link": "path \"b\"\\", "up": false, "rate_bps": 0, "frames_sent": 4},
         ]);
         let trunk = json!({"seconds": 2.5, "established": true, "links": links});
