@@ -9,7 +9,7 @@
 //! again when it is back; by the mark they know that ([`MARK`]). What arrives takes the detour first.
 
 use crate::{Error, attach};
-use aya::{EbpfLoader, include_bytes_aligned};
+use aya::include_bytes_aligned;
 use sheaf_netio::classifier::{Link, has_no_tcx};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -95,7 +95,8 @@ fn load(
     attach_by: impl FnOnce(BorrowedFd<'_>) -> io::Result<Link>,
 ) -> Result<Redirect, Error> {
     let index = INDEX | mark & !MASK;
-    let mut ebpf = EbpfLoader::new()
+    let mut ebpf = attach::loader()
+        .btf(None)
         .override_global("part", &(part as u32), true)
         .override_global("to", &to, true)
         .override_global("back_mark", &mark, true)
