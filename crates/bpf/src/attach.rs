@@ -23,7 +23,7 @@ pub fn open(object: &[u8]) -> Result<Ebpf, Error> {
 /// A new loader parses all of it, before it can be told not to: 20 to 35 MB of memory, for
 /// relocations of which the programs have none. So it is made by a thread that may read no file
 /// (Landlock). Where the kernel has no Landlock, only the memory is lost.
-fn loader() -> EbpfLoader<'static> {
+pub(crate) fn loader() -> EbpfLoader<'static> {
     let make = || {
         let _ = restrict();
         EbpfLoader::new()

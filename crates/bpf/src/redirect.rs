@@ -10,7 +10,7 @@
 //! first.
 
 use crate::{Error, attach};
-use aya::{EbpfLoader, include_bytes_aligned};
+use aya::include_bytes_aligned;
 use sheaf_netio::classifier::{Link, has_no_tcx};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -96,7 +96,8 @@ fn load(
     attach_by: impl FnOnce(BorrowedFd<'_>) -> io::Result<Link>,
 ) -> Result<Redirect, Error> {
     let index = INDEX | mark & !MASK;
-    let mut ebpf = EbpfLoader::new()
+    let mut ebpf = attach::loader()
+        .btf(None)
         .override_global("part", &(part as u32), true)
         .override_global("to", &to, true)
         .override_global("back_mark", &mark, true)
