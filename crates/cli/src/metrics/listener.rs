@@ -4,6 +4,7 @@
 //! /metrics` and nothing else; connections are few, short, and closed after one response.
 
 use super::text::{self, Form};
+use crate::output;
 use crate::reports;
 use anyhow::Context;
 use sd_notify::NotifyState;
@@ -32,7 +33,8 @@ pub fn listen(address: SocketAddr) -> anyhow::Result<()> {
     })?;
     // Without a service manager nobody needs to know.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
-    eprintln!("sheaf: metrics under http://{}/metrics", listener.local_addr()?);
+    let address = listener.local_addr()?;
+    output::warn(format_args!("sheaf: metrics under http://{address}/metrics"));
     let shared = Arc::new(Shared::default());
     for stream in listener.incoming() {
         // A connection that ended before it was taken, or too few descriptors for a moment.

@@ -11,6 +11,7 @@ mod journal;
 mod section;
 mod supervisor;
 
+use crate::output;
 use anyhow::{Context, bail};
 use serde_json::Value;
 use sheaf_daemon::{Request, ServiceName, control};
@@ -29,7 +30,7 @@ fn file(named: Option<PathBuf>) -> PathBuf {
 /// Prints the faults of a file as editors read them; other errors are for the caller.
 fn faults(error: anyhow::Error) -> anyhow::Result<ExitCode> {
     let faults = error.downcast::<config::Faults>()?;
-    eprintln!("{faults}");
+    output::warn(faults);
     Ok(ExitCode::from(2))
 }
 
@@ -57,10 +58,10 @@ fn checked(file: &Path) -> anyhow::Result<()> {
     let named = |faults: config::Faults| config::Faults { file: file.to_owned(), ..faults };
     let config = config::read(&path).map_err(named)?;
     for section in config.sections.values() {
-        println!("{}: {}", section.key, section.words().join(" "));
+        output::print_line(format_args!("{}: {}", section.key, section.words().join(" ")))?;
     }
     if config.sections.is_empty() {
-        println!("{}: no sections; nothing would run", path.display());
+        output::print_line(format_args!("{}: no sections; nothing would run", path.display()))?;
     }
     Ok(())
 }
@@ -80,13 +81,13 @@ pub fn reload() -> anyhow::Result<ExitCode> {
     };
     let (changes, faults) = (lines("changes"), lines("faults"));
     if !faults.is_empty() {
-        faults.iter().for_each(|line| eprintln!("{line}"));
-        eprintln!("sheaf: nothing was changed");
+        faults.iter().for_each(output::warn);
+        output::warn("sheaf: nothing was changed");
         return Ok(ExitCode::from(2));
     }
-    changes.iter().for_each(|line| println!("{line}"));
+    changes.iter().try_for_each(output::print_line)?;
     if changes.is_empty() {
-        println!("no section changed");
+        output::print_line("no section changed")?;
     }
     Ok(ExitCode::SUCCESS)
 }

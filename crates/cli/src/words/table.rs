@@ -12,12 +12,15 @@ pub type Done = anyhow::Result<()>;
 /// A function that stores a value.
 pub type Set<S, T> = fn(&mut S, T) -> Done;
 
+/// The words of a choice, each with its setter.
+pub type Choices<S> = &'static [(&'static str, fn(&mut S) -> Done)];
+
 /// A kind of value, and the function that stores one.
 pub enum Value<S: 'static> {
     /// The part's name, as it stands.
     Literal(fn(&mut S) -> Done),
     /// One of a few words.
-    Choice(&'static [(&'static str, fn(&mut S) -> Done)]),
+    Choice(Choices<S>),
     /// A time with its unit, or 0.
     Time(Set<S, Duration>),
     /// A rate with its unit, or 0.
