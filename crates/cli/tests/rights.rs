@@ -27,7 +27,7 @@ fn host() -> Namespace {
     host.run(|| {
         for near in ["v0", "w0", "x0"] {
             let far = near.replace('0', "1");
-            ip::run(&format!("link add {near} addrgenmode none type veth peer name {far}"))?;
+            ip::run(&format!("link add {near} type veth peer name {far}"))?;
             ip::run(&format!("link set {near} up"))?;
             ip::run(&format!("link set {far} up"))?;
         }
