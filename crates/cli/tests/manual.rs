@@ -212,7 +212,7 @@ fn every_command_has_a_page_that_the_others_lead_to() {
 
 #[test]
 fn pages_have_the_sections_of_a_manual_in_their_order() {
-    const ORDER: [&str; 13] = [
+    const ORDER: [&str; 14] = [
         "NAME",
         "SYNOPSIS",
         "DESCRIPTION",
@@ -223,6 +223,7 @@ fn pages_have_the_sections_of_a_manual_in_their_order() {
         "OUTPUT",
         "EXIT STATUS",
         "FILES",
+        "CAPABILITIES",
         "REQUIREMENTS",
         "EXAMPLES",
         "BUGS",

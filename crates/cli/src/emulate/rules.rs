@@ -286,7 +286,10 @@ mod tests {
             ("[[rule]]\naction = \"pass\"\nport = 3", "line 3"),
             ("[[rule]]\npipes = [\"slow\"]", "rule 1: there is no pipe slow"),
             ("[[rule]]\naction = \"drop\"", "give pass or deny"),
-            ("[[rule]]\nsource = \"10/8\"\naction = \"pass\"", "write it like 10.0.0.0/8"),
+            (
+                "[[rule]]\nsource = \"10/8\"\naction = \"pass\"",
+                "write it like 10.0.0.2 or 10.0.0.0/8",
+            ),
             ("[[rule]]", "give either action or pipes"),
             ("[[rule]]\naction=\"pass\"\nprobability = 2.0", "probability"),
             ("[pipe.a]\nlink = \"rate x\"\n[[rule]]\naction=\"pass\"", "pipe a: rate"),
