@@ -2,12 +2,12 @@
 //!
 //! Each service has one Unix stream socket in the [run directory](crate::run_directory), named
 //! after its kind and its interface. A request is one line of JSON, a response another
-//! ([`message`]). Neither side trusts the other before the kernel has named its user: the server
+//! (`message`). Neither side trusts the other before the kernel has named its user: the server
 //! takes requests from root and its own user only, and the client believes only them.
 //!
-//! * [`server`]: the socket of a service, for a loop that must not wait;
-//! * [`client`]: requests with a deadline for the whole response;
-//! * [`message`]: requests, responses and names.
+//! * `server`: the socket of a service, for a loop that must not wait;
+//! * `client`: requests with a deadline for the whole response;
+//! * `message`: requests, responses and names.
 
 mod client;
 mod message;

@@ -5,7 +5,7 @@
 //! each ([`Value`]), a line of help, and the paragraphs of the manual. From it are made:
 //!
 //! * [`parse`]: the parser, whose errors name the word that is wrong and the right one;
-//! * [`help`]: the text of `--help`; [`manual`]: SYNOPSIS and OPTIONS of the page in `man/`;
+//! * [`help`]: the text of `--help`; `manual`: SYNOPSIS and OPTIONS of the page in `man/`;
 //! * [`complete`]: the candidates for the next word, for the completions of a shell.
 //!
 //! The tables are `words.rs` in the folder of each command. A new word is one entry there.

@@ -1,10 +1,10 @@
 //! Aggregation and splitting on one interface.
 //!
 //! * [`settings`]: what is to be done;
-//! * [`daemon`]: who shares frames with whom, time, and the life of the interface;
-//! * [`engine`]: what carries the packets: [`kernel`] (eBPF) or [`user`] (a TAP interface);
-//! * [`device`]: whether the interface keeps the order of frames or has fair queues;
-//! * [`hops`]: next hops and far ends; [`life`]: whether each splits; [`probe`]: how that is asked.
+//! * `daemon`: who shares frames with whom, time, and the life of the interface;
+//! * `engine`: what carries the packets: `kernel` (eBPF) or `user` (a TAP interface);
+//! * `device`: whether the interface keeps the order of frames or has fair queues;
+//! * `hops`: next hops and far ends; `life`: whether each splits; `probe`: how that is asked.
 
 mod daemon;
 mod device;

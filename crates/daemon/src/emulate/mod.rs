@@ -1,10 +1,10 @@
 //! Emulated links on real interfaces.
 //!
 //! * [`settings`]: what is to be done;
-//! * [`place`]: where the link is put: between two interfaces, on one, around a shell;
-//! * [`datapath`]: carries the packets, in time; [`machine`]: the links themselves;
-//! * [`status`]: the report; [`describe`]: what a link is set to, in words;
-//! * [`capture`]: packets with what happened to them, as pcapng.
+//! * `place`: where the link is put: between two interfaces, on one, around a shell;
+//! * `datapath`: carries the packets, in time; `machine`: the links themselves;
+//! * `status`: the report; `describe`: what a link is set to, in words;
+//! * `capture`: packets with what happened to them, as pcapng.
 
 mod capture;
 mod datapath;

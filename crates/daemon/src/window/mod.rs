@@ -1,7 +1,7 @@
 //! Window control on one interface.
 //!
 //! * [`settings`]: what is to be done;
-//! * [`daemon`]: keeps time for program and controllers;
+//! * `daemon`: keeps time for program and controllers;
 //! * [`report`]: what `sheaf show` prints.
 
 mod daemon;
