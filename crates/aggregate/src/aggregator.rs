@@ -138,6 +138,16 @@ impl Aggregator {
         })
     }
 
+    /// Goes by `config` from now on; packets that wait keep their frames. Drain afterwards.
+    pub fn change(&mut self, config: Config) -> Result<(), ConfigError> {
+        config.check()?;
+        self.config = config;
+        // The orders by size depend on `min` and `max`. Slots without an entry are free.
+        let used: Vec<u32> = self.index.values().copied().collect();
+        used.into_iter().for_each(|slot| self.settle(slot));
+        Ok(())
+    }
+
     /// Makes a next hop known.
     pub fn add_hop(&mut self, hop: Hop) -> HopId {
         self.hops.push((hop, Stats::default()));

@@ -88,6 +88,13 @@ impl Controller {
         })
     }
 
+    /// Goes by `config` from now on; packets that wait keep their frames.
+    pub fn change(&mut self, config: &Config) -> Result<(), Error> {
+        self.merge.set_config(MergeConfig::new(config, self.cookie))?;
+        self.config = config.clone();
+        Ok(())
+    }
+
     /// The device has finished with `done` frames in all since it told first, and can have `limit`.
     pub fn device_done(&mut self, done: u64, limit: u32, now: Instant) {
         let before = self.merge.device().read();

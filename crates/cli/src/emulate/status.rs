@@ -41,6 +41,9 @@ pub fn text(status: &Status) -> String {
             status.missed, status.memory_full, status.refused, status.denied
         );
     }
+    if status.uncaptured > 0 {
+        let _ = writeln!(out, "  not in the capture {}", status.uncaptured);
+    }
     text
 }
 

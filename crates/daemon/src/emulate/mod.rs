@@ -58,7 +58,7 @@ pub fn run(settings: &Settings, parse: Parse<Change>) -> anyhow::Result<(Status,
     let _awake = become_timely(settings)?;
     // The command inside runs by now, with what it was started with.
     capability::keep_only(rights)?;
-    let title = format!("{}; seed {}", datapath.title(), settings.seed);
+    let title = format!("{}; seed {}", datapath.summary(), settings.seed);
     match settings.mode {
         // The standard output is the command's.
         Mode::Shell { .. } => tracing::info!("{title}"),
