@@ -154,7 +154,8 @@ impl Service for Daemon {
             }
             Err(lost) => {
                 tracing::warn!("{lost:#}; waits until {} is up", self.settings.dev);
-                self.keep_counters(&there);
+                // Where only the MTU is another one, what is held can still leave.
+                let _ = self.let_go(&mut there);
                 self.look = now + LOOK;
                 Ok(Next::Refresh)
             }
@@ -189,8 +190,10 @@ impl Service for Daemon {
         }
         if let Some(mut there) = self.attached.take() {
             if other_engine {
-                self.let_go(there)?;
+                let left = self.let_go(&mut there);
                 // The new engine needs the places of the old one.
+                drop(there);
+                left?;
                 (self.look, self.stale) = (now, true);
             } else {
                 let changed = self.adapt(&mut there, &settings, now);
@@ -434,11 +437,10 @@ impl Daemon {
     }
 
     /// Takes the engine from the interface; what it holds leaves first.
-    fn let_go(&mut self, mut there: Attached) -> anyhow::Result<()> {
-        there.engine.forget()?;
-        there.engine.flush()?;
-        self.keep_counters(&there);
-        Ok(())
+    fn let_go(&mut self, there: &mut Attached) -> anyhow::Result<()> {
+        let left = there.engine.forget().and_then(|()| there.engine.flush());
+        self.keep_counters(there);
+        left
     }
 
     /// Says that it is at work.

@@ -74,12 +74,7 @@ impl Capture {
             }
         };
         let writer = std::thread::Builder::new().name("capture".to_owned()).spawn(work)?;
-        Ok(Capture {
-            sender: Some(sender),
-            spare,
-            missed,
-            writer,
-        })
+        Ok(Capture { sender: Some(sender), spare, missed, writer })
     }
 
     /// What tells the capture of drops, for the links.

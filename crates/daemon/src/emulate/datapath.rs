@@ -79,6 +79,8 @@ pub struct Datapath {
     turns: u32,
     /// The interface that went away.
     gone: Option<String>,
+    /// The last look at the interfaces failed.
+    blind: bool,
 }
 
 /// Takes packets in.
@@ -214,6 +216,7 @@ impl Datapath {
             look: now + LOOK,
             turns: 0,
             gone: None,
+            blind: false,
         })
     }
 
@@ -359,13 +362,23 @@ impl Datapath {
     }
 
     /// An interface that does not exist any more, or has another name: it is somebody else's then.
-    fn gone(&self) -> Option<String> {
+    fn gone(&mut self) -> Option<String> {
+        let mut blind = None;
         let lost = |(name, index): &&(String, u32)| match ip::index(name) {
             Ok(found) => found != *index,
             // Without a descriptor it cannot be seen, which does not mean that it is gone.
-            Err(error) => !ip::is_exhausted(&error),
+            Err(error) if ip::is_exhausted(&error) => {
+                blind = Some(format!("cannot see whether {name} is there: {error}"));
+                false
+            }
+            Err(_) => true,
         };
-        self.place.interfaces.iter().find(lost).map(|(name, _)| name.clone())
+        let gone = self.place.interfaces.iter().find(lost).map(|(name, _)| name.clone());
+        if let Some(blind) = blind.as_ref().filter(|_| !self.blind) {
+            tracing::warn!("{blind}");
+        }
+        self.blind = blind.is_some();
+        gone
     }
 
     fn status(&mut self) -> Status {
