@@ -26,7 +26,6 @@ mod words;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
-use nix::errno::Errno;
 use output::OutputError;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -233,21 +232,8 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     verbose::print_reasons(error);
-    let remedy =
-        if lacks_files(error) { "; raise the limit of open files (ulimit -n)" } else { "" };
-    output::warn(format_args!("sheaf: {error:#}{remedy}"));
+    output::warn(format_args!("sheaf: {error:#}"));
     ExitCode::from(if unprinted.is_some() { UNPRINTED } else { REFUSED })
-}
-
-/// Whether `error` comes from a lack of file descriptors. What a library reports about programs and
-/// maps is kept as text.
-fn lacks_files(error: &anyhow::Error) -> bool {
-    let errors = [Errno::EMFILE, Errno::ENFILE].map(|errno| Some(errno as i32));
-    let is_lack = |cause: &(dyn std::error::Error + 'static)| {
-        let number = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
-        errors.contains(&number)
-    };
-    error.chain().any(is_lack) || format!("{error:#}").contains("EMFILE")
 }
 
 /// Help and version as they are; what is wrong in one line, as everywhere else, and with the place

@@ -9,6 +9,7 @@
 
 pub mod aggregate;
 pub mod control;
+mod descriptors;
 pub mod emulate;
 pub mod reactor;
 pub mod report;

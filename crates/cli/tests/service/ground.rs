@@ -199,15 +199,15 @@ impl Drop for Ground {
 /// The network of this thread's namespace, in lines.
 fn network() -> io::Result<Vec<String>> {
     let mut state = Vec::new();
-    for line in ["-o link", "-4 -o addr", "-4 route", "-6 route"] {
-        // The number of a namespace and the state of a cable differ from run to run.
-        let text = ip::output(line)?;
-        let lines = text.lines().map(|line| line.split(" link-netns").next().unwrap_or(line));
-        state.extend(lines.map(str::to_owned));
+    for line in ["-4 -o addr", "-4 route", "-6 route"] {
+        // The kernel notes the state of a cable some time after it has changed.
+        let text = ip::output(line)?.replace(" linkdown", "");
+        state.extend(text.lines().map(|line| line.trim_end().to_owned()));
     }
     let disciplines = Command::new("tc").args(["qdisc", "show"]).output()?;
     state.extend(String::from_utf8_lossy(&disciplines.stdout).lines().map(str::to_owned));
     for name in ip::names()? {
+        state.push(format!("{name} up {} mtu {}", ip::is_up(&name)?, ip::mtu(&name)?));
         for hook in [TcAttachType::Ingress, TcAttachType::Egress] {
             let programs = SchedClassifier::query_tcx(&name, hook);
             let count = programs.map_or(0, |(_, programs)| programs.len());
@@ -387,7 +387,7 @@ impl Service {
 }
 
 /// Whether a service begins with `line`.
-pub fn begins(line: &str) -> bool {
+fn begins(line: &str) -> bool {
     let begins = ["aggregating on ", "controlling windows on ", "emulating "];
     begins.iter().any(|one| line.starts_with(one)) || line.contains(" links, mtu ")
 }

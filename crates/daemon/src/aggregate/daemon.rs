@@ -15,7 +15,7 @@ use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::report::{Hop, Interface};
 use crate::service::{Next, Service};
-use crate::{already, say};
+use crate::{already, descriptors, say};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use sheaf_aggregate::{Config, Policy, Stats};
@@ -89,6 +89,7 @@ struct Attached {
 
 /// Runs until it is stopped; returns the last report.
 pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Interface> {
+    descriptors::require()?;
     let dev = settings.dev.clone();
     ip::index(&dev)?;
     ip::mac(&dev)?;

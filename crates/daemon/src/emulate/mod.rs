@@ -22,7 +22,7 @@ pub use status::{Lateness, LinkStatus, Status};
 
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
-use crate::{already, say};
+use crate::{already, descriptors, say};
 use anyhow::Context;
 use datapath::Datapath;
 use machine::Machine;
@@ -46,6 +46,7 @@ fn rights(mode: &Mode) -> &'static [Capability] {
 
 /// Emulates until it is asked to end, or the command inside has ended.
 pub fn run(settings: &Settings, parse: Parse<Change>) -> anyhow::Result<(Status, End)> {
+    descriptors::require()?;
     let rights = rights(&settings.mode);
     capability::require(rights)?;
     let place = Place::open(&settings.mode)?;

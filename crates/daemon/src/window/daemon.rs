@@ -9,7 +9,7 @@ use super::settings::Settings;
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::service::{Next, Service};
-use crate::{already, say};
+use crate::{already, descriptors, say};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use sheaf_bpf::Window;
@@ -35,6 +35,7 @@ struct Daemon {
 
 /// Runs until it is stopped; returns the last report.
 pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Report> {
+    descriptors::require()?;
     let dev = settings.dev.clone();
     let ifindex = ip::index(&dev)?;
     sheaf_bpf::support()?;
