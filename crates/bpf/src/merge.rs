@@ -1,8 +1,8 @@
 //! The program at tc egress that gathers.
 //!
 //! It hangs on a tcx link that nothing pins: when this value or its process goes, however it ends,
-//! the kernel takes the program off the interface and packets flow as before. On a kernel without tcx
-//! it is a filter of the clsact queue; when its process dies, it lets everything pass.
+//! the kernel takes the program off the interface and packets flow as before. On a kernel without
+//! tcx it is a filter of the clsact queue; when its process dies, it lets everything pass.
 
 use crate::Error;
 use crate::attach::{self, Hook, Link};
@@ -256,7 +256,8 @@ impl Page {
         device
     }
 
-    /// User space will read its events at `nanos` at the latest: what can wait so long wakes nobody.
+    /// User space will read its events at `nanos` at the latest: what can wait so long wakes
+    /// nobody.
     pub fn look_at(&self, nanos: u64) {
         // In this order with the system call that waits: what is told after it wakes.
         atomic!(self.start(), look_at, AtomicU64).store(nanos, Ordering::SeqCst);

@@ -10,7 +10,8 @@ pub fn text(status: &Status) -> String {
     for (name, link) in &status.links {
         let _ = writeln!(
             out,
-            "  {name}: in {} pkt {} bytes, out {} pkt {} bytes, held {} in the rate queue, {} on the delay line",
+            "  {name}: in {} pkt {} bytes, out {} pkt {} bytes, held {} in the rate queue, \
+             {} on the delay line",
             link.offered_packets,
             link.offered_bytes,
             link.delivered_packets,
