@@ -143,8 +143,11 @@ impl Aggregator {
         config.check()?;
         self.config = config;
         // The orders by size depend on `min` and `max`. Slots without an entry are free.
-        let used: Vec<u32> = self.index.values().copied().collect();
-        used.into_iter().for_each(|slot| self.settle(slot));
+        for slot in 0..self.slots.len() as u32 {
+            if self.index.get(&self.slots[slot as usize].0) == Some(&slot) {
+                self.settle(slot);
+            }
+        }
         Ok(())
     }
 

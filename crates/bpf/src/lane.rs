@@ -6,8 +6,7 @@
 //! * how many may be under way: as many as fill `WORK`, so that a fast device never runs dry while
 //!   this process is on its way to the next tick, and a slow one has a single frame;
 //! * which packets go by a tick: those that would wait for the packets before them anyway, until
-//! this
-//!   process sends the tick;
+//!   this process sends the tick;
 //! * now and then a probe, which costs a packet this process's reaction.
 
 use crate::merge::Rule;

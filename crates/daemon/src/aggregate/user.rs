@@ -72,9 +72,9 @@ pub struct User {
     hops: Vec<(HopId, Hop)>,
     neighbours: HashMap<[u8; 6], HopId>,
     /// Neighbours that routes lead to, and the source address of these.
-    routed: HashMap<IpAddr, String>,
+    routed: BTreeMap<IpAddr, String>,
     far_ends: FarEnds,
-    far_routes: HashMap<Prefix, String>,
+    far_routes: BTreeMap<Prefix, String>,
     passed: u32,
     /// Frames that the interface refused.
     refused: u64,
@@ -153,9 +153,9 @@ impl User {
             rules: config.rules.clone(),
             hops: Vec::new(),
             neighbours: HashMap::new(),
-            routed: HashMap::new(),
+            routed: BTreeMap::new(),
             far_ends: FarEnds::default(),
-            far_routes: HashMap::new(),
+            far_routes: BTreeMap::new(),
             passed: 0,
             refused: 0,
             buffer: vec![0; LONGEST],
