@@ -1,7 +1,7 @@
 # make demo   set up, build, and show how many more calls a two-hop mesh carries
 # make test   everything that is tested; network namespaces need root, so it asks for sudo
 # make kernels  the programs on Debian's oldest, long-term and newest kernels, in QEMU
-# make check  formatting, import circles, lints and the links of the documentation
+# make check  formatting, import circles, long lines, lints and the links of the documentation
 # make install  sheaf, its manual, completions and units under PREFIX (/usr/local), after make build;
 #             make uninstall
 # make deb    a Debian package of what make build built, in target/deb
@@ -43,6 +43,7 @@ kernels: setup
 check: setup
 	cargo fmt --check
 	scripts/check-imports
+	scripts/check-lines
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps
 

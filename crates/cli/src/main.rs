@@ -212,13 +212,10 @@ fn main() -> ExitCode {
         Command::Top => top::top(),
         #[cfg(feature = "lab")]
         Command::Lab(command) => lab::run(command),
-        Command::Completions { shell } => {
-            sheaf_daemon::say(shell.script());
-            Ok(())
-        }
+        Command::Completions { shell } => output::print(shell.script()).map_err(Into::into),
         Command::Complete { words } => {
-            sheaf_daemon::say(&completions::complete(&Arguments::command(), &words));
-            Ok(())
+            let candidates = completions::complete(&Arguments::command(), &words);
+            output::print(candidates).map_err(Into::into)
         }
     };
     match result {

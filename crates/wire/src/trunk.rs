@@ -708,7 +708,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..16) {
+        fn no_bytes_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            kind in 0u8..16,
+        ) {
             let mut bytes = bytes;
             check_frame(&bytes);
             if let Some(first) = bytes.first_mut() {

@@ -11,7 +11,8 @@ pub fn text(trunk: &Trunk) -> String {
     let Trunk { interface, scheduler, mtu, priority, seconds, .. } = trunk;
     let _ = writeln!(
         out,
-        "{interface}: trunk {state} scheduler {scheduler} mtu {mtu} priority {priority} up {seconds:.1}s"
+        "{interface}: trunk {state} scheduler {scheduler} mtu {mtu} priority {priority} \
+         up {seconds:.1}s"
     );
     let dropped: u64 = trunk.dropped.values().sum();
     let _ = writeln!(
@@ -21,7 +22,8 @@ pub fn text(trunk: &Trunk) -> String {
     );
     let _ = writeln!(
         out,
-        "  reorder timer {:.1}ms late {} disordered {} given up {} duplicates {}; refused {} unknown session {}",
+        "  reorder timer {:.1}ms late {} disordered {} given up {} duplicates {}; refused {} \
+         unknown session {}",
         trunk.reorder_timer_ms,
         trunk.late,
         trunk.disordered,
@@ -53,7 +55,8 @@ pub fn text(trunk: &Trunk) -> String {
         );
         let _ = writeln!(
             out,
-            "    sent {} frames {} bytes, waiting {}, not taken {}; received {} frames, from strangers {}",
+            "    sent {} frames {} bytes, waiting {}, not taken {}; received {} frames, \
+             from strangers {}",
             link.frames_sent,
             link.bytes_sent,
             link.waiting,

@@ -213,7 +213,8 @@ static WORDS: Section<Draft> = Section {
                 ),
                 form(
                     &[literal("trr", set!(|d| d.scheduler = Some(Scheduler::Trr)))],
-                    "Trigger round robin (Chiao Tung 1998), with which one loss disturbs the order.",
+                    "Trigger round robin (Chiao Tung 1998), with which one loss disturbs the \
+                     order.",
                 ),
             ],
             ..Entry::ONCE
@@ -270,7 +271,8 @@ static WORDS: Section<Draft> = Section {
         Entry {
             name: "priority",
             help: "realtime: runs before every ordinary process (SCHED_RR), so that links stay \
-                   busy on a busy machine (default where it is allowed); normal: as other processes",
+                   busy on a busy machine (default where it is allowed); normal: as other \
+                   processes",
             forms: &[
                 form(
                     &[literal("realtime", set!(|d| d.priority = Some(Priority::Realtime)))],

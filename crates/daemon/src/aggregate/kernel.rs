@@ -110,6 +110,17 @@ impl Engine for Kernel {
         Ok(Some(counters.map(|(name, count)| (name.to_owned(), count)).collect()))
     }
 
+    fn change(&mut self, config: &Config, peers: &Peers) -> anyhow::Result<()> {
+        self.split.accept(&peers.senders())?;
+        self.controller.change(config)?;
+        self.config = config.clone();
+        Ok(())
+    }
+
+    fn forget(&mut self) -> anyhow::Result<()> {
+        Ok(self.controller.merge.forget_hops()?)
+    }
+
     fn flush(&mut self) -> anyhow::Result<()> {
         match self.controller.flush() {
             // It takes nothing any more; what is held is lost with the link.

@@ -18,7 +18,7 @@ use super::settings::{Priority, Settings, Spec};
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::service::{Next, Service};
-use crate::{already, say};
+use crate::{already, descriptors, say};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use sheaf_netio::batch::Inbox;
@@ -97,6 +97,7 @@ struct Numbers {
 
 /// Runs until it is stopped; returns the last report.
 pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> {
+    descriptors::require()?;
     capability::require(rights(&settings))?;
     let name = &settings.name;
     let known = monitor::interfaces()?;

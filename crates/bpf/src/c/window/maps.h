@@ -71,7 +71,7 @@ struct side {
 	__u16 asked;
 	__u16 written;
 	__u16 mss;         /* of both directions */
-	__u16 timed;       /* since when data of this direction is timed, in ticks of 2^26 ns; 0: it is not */
+	__u16 timed;       /* since when data of this direction is timed, 2^26 ns; 0: it is not */
 	__u8 shift;        /* of the two fields above: none in SYNs */
 	__u8 scale;
 	__u8 timestamps;
