@@ -8,9 +8,9 @@ mod listener;
 mod table;
 mod text;
 
+use crate::output;
 use crate::reports;
 use anyhow::{Context, bail};
-use std::io::Write;
 use text::Form;
 
 /// The grammar, for `--help`.
@@ -43,10 +43,6 @@ pub fn metrics(words: &[String]) -> anyhow::Result<()> {
 }
 
 fn print(form: Form) -> anyhow::Result<()> {
-    let text = text::render(&reports::gather()?, form);
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads has read enough.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("cannot write the figures"),
-    }
+    output::print(text::render(&reports::gather()?, form))?;
+    Ok(())
 }
