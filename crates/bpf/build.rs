@@ -29,11 +29,18 @@ fn main() {
 
 /// Removes DWARF from an object file. The map definitions need BTF, which clang writes only
 /// together with DWARF, and DWARF would be half of the object in the binary and in memory.
+///
+/// A build for size also goes without the lines of source that the verifier quotes in its reasons:
+/// half of what is left.
 fn without_debug_information(object: &[u8]) -> Vec<u8> {
+    let for_size = std::env::var("OPT_LEVEL").is_ok_and(|level| ["s", "z"].contains(&&*level));
     let mut builder = Builder::read(object).expect("clang writes ELF");
     for section in &mut builder.sections {
         let name: &[u8] = &section.name;
-        section.delete = name.starts_with(b".debug") || name.starts_with(b".rel.debug");
+        let lines = [&b".BTF.ext"[..], b".rel.BTF.ext"].contains(&name);
+        section.delete = name.starts_with(b".debug")
+            || name.starts_with(b".rel.debug")
+            || for_size && lines;
     }
     builder.delete_orphans();
     // clang keeps all names in one table; the writer wants one for the sections alone.
