@@ -11,6 +11,7 @@ mod text;
 use crate::output;
 use crate::reports;
 use anyhow::{Context, bail};
+use std::net::SocketAddr;
 use text::Form;
 
 /// The grammar, for `--help`.
@@ -24,21 +25,38 @@ Usage: sheaf metrics [openmetrics|prometheus]    print the figures of all servic
 
 Example: sheaf metrics listen 127.0.0.1:9477";
 
-/// `sheaf metrics`.
-pub fn metrics(words: &[String]) -> anyhow::Result<()> {
+/// What a command line asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The figures once.
+    Text(Form),
+    /// A listener.
+    Listener(SocketAddr),
+}
+
+/// Reads the words of a command line.
+pub fn parse(words: &[String]) -> anyhow::Result<Wanted> {
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [] | ["openmetrics"] => print(Form::OpenMetrics),
-        ["prometheus"] => print(Form::Prometheus),
+        [] | ["openmetrics"] => Ok(Wanted::Text(Form::OpenMetrics)),
+        ["prometheus"] => Ok(Wanted::Text(Form::Prometheus)),
         ["listen", address] => {
             let address = address.parse().with_context(|| {
                 format!("listen {address:?}: give an address and a port, e.g. 127.0.0.1:9477")
             })?;
-            listener::listen(address)
+            Ok(Wanted::Listener(address))
         }
         ["listen", ..] => bail!("listen takes one address; write listen 127.0.0.1:9477"),
         [word, ..] => {
             bail!(crate::words::unknown(word, &["openmetrics", "prometheus", "listen"]))
         }
+    }
+}
+
+/// `sheaf metrics`.
+pub fn metrics(words: &[String]) -> anyhow::Result<()> {
+    match parse(words)? {
+        Wanted::Text(form) => print(form),
+        Wanted::Listener(address) => listener::listen(address),
     }
 }
 
