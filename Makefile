@@ -91,7 +91,8 @@ release: build deb router
 	$(SUDO) scripts/fresh-root trixie make demo
 	$(SUDO) scripts/fresh-root trixie make test
 
-bench: setup
+bench: build setup-tests
+	$(SUDO) scripts/idle
 	$(SUDO) cargo bench --locked --package sheaf-bpf --bench aggregation --bench window --bench window_ways
 	$(SUDO) cargo bench --locked --package sheaf --bench emulate --bench trunk
 	cargo bench --locked --package sheaf-aggregate --bench aggregator

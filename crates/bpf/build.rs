@@ -38,9 +38,8 @@ fn without_debug_information(object: &[u8]) -> Vec<u8> {
     for section in &mut builder.sections {
         let name: &[u8] = &section.name;
         let lines = [&b".BTF.ext"[..], b".rel.BTF.ext"].contains(&name);
-        section.delete = name.starts_with(b".debug")
-            || name.starts_with(b".rel.debug")
-            || for_size && lines;
+        section.delete =
+            name.starts_with(b".debug") || name.starts_with(b".rel.debug") || for_size && lines;
     }
     builder.delete_orphans();
     // clang keeps all names in one table; the writer wants one for the sections alone.

@@ -38,9 +38,8 @@ fn commands(text: &str) -> Vec<String> {
     let example = |line: &&str| line.starts_with("    ");
     let examples = text.lines().filter(example).filter_map(|line| command(line.trim_start()));
     let placeholder = |word: &str| word.len() > 1 && !word.contains(|c: char| !c.is_uppercase());
-    let whole = |words: &String| {
-        words.split(' ').count() > NAME && !words.split(' ').any(placeholder)
-    };
+    let whole =
+        |words: &String| words.split(' ').count() > NAME && !words.split(' ').any(placeholder);
     let quoted = text.lines().filter(|line| !example(line));
     let quoted = quoted.flat_map(|line| line.split('`').skip(1).step_by(2)).filter_map(command);
     examples.chain(quoted.filter(whole)).collect()

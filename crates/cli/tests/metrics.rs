@@ -219,7 +219,8 @@ fn the_figures_of_all_services_follow_the_rules_of_both_formats() {
             assert!(text.contains(&format!("sheaf_service_responds{{kind=\"{kind}\"")), "{text}");
         }
     }
-    let promtool = Command::new("promtool").args(["check", "metrics"]).stdin(Stdio::piped()).spawn();
+    let promtool =
+        Command::new("promtool").args(["check", "metrics"]).stdin(Stdio::piped()).spawn();
     let Ok(mut promtool) = promtool else {
         eprintln!("skipped: there is no promtool here; install prometheus");
         return;

@@ -6,8 +6,8 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::neighbour::NeighbourMessage;
 use netlink_packet_route::tc::TcMessage;
-use nix::libc;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use nix::libc;
 use std::fmt;
 use std::io;
 
@@ -112,11 +112,7 @@ impl Netlink {
     }
 
     /// Hands every object of the kind that `message` names to `each`.
-    pub fn dump(
-        &mut self,
-        message: Object,
-        mut each: impl FnMut(Object),
-    ) -> io::Result<()> {
+    pub fn dump(&mut self, message: Object, mut each: impl FnMut(Object)) -> io::Result<()> {
         self.send(message, NLM_F_DUMP)?;
         while !self.receive(&mut each)? {}
         Ok(())
