@@ -137,7 +137,8 @@ fn aggregation(out: &mut String, interface: &Interface) {
         );
         let _ = writeln!(
             out,
-            "    sent by size {} by ready {} by timeout {} over bound {}; {} pkt a frame, {} pkt a meta packet",
+            "    sent by size {} by ready {} by timeout {} over bound {}; \
+             {} pkt a frame, {} pkt a meta packet",
             counters.sent_by_size,
             counters.sent_by_ready,
             counters.sent_by_timeout,
