@@ -95,8 +95,11 @@ fn is_name(name: &str) -> bool {
     name.chars().all(inside) && name.starts_with(|c: char| !c.is_ascii_digit())
 }
 
+/// Names and values.
+type Labels = Vec<(String, String)>;
+
 /// Splits a sample into its name, its labels and its value.
-fn sample(line: &str) -> Option<(&str, Vec<(String, String)>, f64)> {
+fn sample(line: &str) -> Option<(&str, Labels, f64)> {
     let end = line.find(['{', ' '])?;
     let (name, mut rest) = line.split_at(end);
     let mut labels = Vec::new();
