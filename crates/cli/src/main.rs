@@ -7,6 +7,8 @@ mod aggregate;
 mod change;
 mod completions;
 mod emulate;
+#[cfg(test)]
+mod guides;
 #[cfg(feature = "lab")]
 mod lab;
 mod log;

@@ -35,22 +35,25 @@ proto_sheaf_init_config() {
 	proto_config_add_string gateway
 }
 
-# Adds word $2 with value $1.
+# What json_for_each_item calls for each item of a list: with the item, its key, and more words. For
+# an option that is not set it calls once, with nothing.
+
+# Adds word $3 with value $1.
 sheaf_word() {
-	words="$words $2 $1"
+	[ -z "$1" ] || words="$words $3 $1"
 }
 
 # Adds the words of link $1, which begin with dev.
 sheaf_link() {
-	words="$words $1"
+	[ -z "$1" ] || words="$words $1"
 }
 
 sheaf_address() {
-	proto_add_ipv4_address "${1%/*}" "${1#*/}"
+	[ -z "$1" ] || proto_add_ipv4_address "${1%/*}" "${1#*/}"
 }
 
 sheaf_address6() {
-	proto_add_ipv6_address "${1%/*}" "${1#*/}"
+	[ -z "$1" ] || proto_add_ipv6_address "${1%/*}" "${1#*/}"
 }
 
 proto_sheaf_setup() {
@@ -67,7 +70,7 @@ proto_sheaf_setup() {
 
 	# shellcheck disable=SC2086
 	proto_run_command "$config" "$SHEAF" trunk "$device" $words
-	while ! [ -e "/sys/class/net/$device" ]; do
+	until ip link show dev "$device" >/dev/null 2>&1; do
 		if [ $waited = $PATIENCE ]; then
 			proto_notify_error "$config" NO_DEVICE
 			proto_kill_command "$config"
