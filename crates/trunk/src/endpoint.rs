@@ -6,10 +6,11 @@
 //! [`Endpoint::next_deadline`].
 //!
 //! * *Sessions.* Each run of an end has a session, a random number. Hellos exchange them, once
-//!   every 100 ms on every link until both ends accept each other's. An end that has a
-//!   session accepts another one only from a hello that names its own, so a forged or stale hello
-//!   changes nothing; sessions that were replaced are never accepted again. Data of an unknown
-//!   session is refused.
+//!   every 100 ms on every link until both ends accept each other's, and again whenever the other
+//!   end has been silent for 500 ms, as it may have started anew. A session is accepted from a
+//!   hello that echoes a challenge sent to its address, and only while no other session lives, so a
+//!   forged or recorded hello changes nothing. Who is challenged learns nothing of this end's
+//!   session. Data of an unknown session is refused.
 //! * *Reports* go out on every link, every 20 ms while it carries data and every 100 ms as a probe
 //!   while it does not. On a radio each costs as much as a packet; so where the carrier reports its
 //!   queue, they are as rare as the frames on it allow. They say what was received, and how far the
@@ -20,6 +21,8 @@
 //! * *Addresses.* Where a link's frames go to is given by the owner or learned ([`remote`]). The
 //!   type parameter `A` is the carrier's kind of address; without addresses it is `()`.
 
+mod challenge;
+mod claims;
 pub mod outcome;
 pub mod remote;
 mod session;
@@ -30,18 +33,21 @@ use crate::inbound::{Inbound, micros};
 use crate::link::{Fill, LinkConfig, LinkStats};
 use crate::order::Order;
 use crate::resequencer::{Arrival, Delivery, ReorderStats};
+use crate::seed::Seed;
 use crate::sender::{DeliveryMode, LinkId, Sender, is_urgent};
+use challenge::Challenges;
+use claims::{Claims, Sent};
 use outcome::{FrameKind, Received, Refusal, Transmit};
 use remote::{Address, Origin, Remote};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
-use sheaf_wire::trunk::{Data, Frame, Marker, Packets, Report, tag};
+use sheaf_wire::trunk::{Challenge, Data, Frame, Marker, Packets, Report, tag};
+use std::collections::VecDeque;
 
 /// Buffers kept for reuse, so that steady traffic allocates none: as many as the receiver's window
 /// can hold.
 const SPARE: usize = 4096;
-/// Replaced sessions that are remembered, so that a replayed hello of one of the last starts of the
-/// other end is refused.
-const RETIRED: usize = 8;
+/// Replies to strangers that can wait: as many as frames are read before the next are sent.
+const REPLIES: usize = 64;
 
 /// Counters of one end of a trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +58,10 @@ pub struct EndpointStats {
     pub refused: u64,
     /// Frames of a session that is not the other end's, hellos that were replied to apart.
     pub unknown_session: u64,
+    /// Hellos of another session while the accepted one lives.
+    pub displacing: u64,
+    /// Reports that were refused because they are old or cannot be true.
+    pub bad_reports: u64,
     /// Frames on a link that does not exist.
     pub unknown_link: u64,
     /// Sessions of the other end that were accepted.
@@ -96,17 +106,20 @@ struct Path<A> {
     /// The other end sent a hello that has to be replied to.
     reply_due: bool,
     remote: Remote<A>,
-    guest: Option<Guest<A>>,
+    /// The other end's last challenge on this link; 0 without one.
+    echo: u64,
+    claims: Claims,
     strangers: u64,
     moves: u64,
 }
 
-/// The sender of an unproven hello, which gets one reply at its address. It is kept apart from the
-/// other end, so that a flood of hellos neither diverts nor delays the other end's frames.
-#[derive(Clone, Copy, Debug)]
-struct Guest<A> {
-    address: A,
-    session: u64,
+/// A reply to a frame that proves nothing. It is kept apart from the links' own frames, so that a
+/// flood of hellos neither diverts nor delays these.
+#[derive(Debug)]
+struct Reply<A> {
+    link: LinkId,
+    to: Option<A>,
+    challenge: Challenge,
 }
 
 impl<A> Path<A> {
@@ -124,7 +137,8 @@ impl<A> Path<A> {
             report_due: false,
             reply_due: false,
             remote: Remote::Only,
-            guest: None,
+            echo: 0,
+            claims: Claims::default(),
             strangers: 0,
             moves: 0,
         }
@@ -138,11 +152,15 @@ pub struct Endpoint<A = ()> {
     session: u64,
     /// The session of the other end that is accepted.
     peer: Option<u64>,
-    /// The session that the other end claims, to be named in hellos.
-    claimed: u64,
-    /// The other end accepts our session.
+    /// The other end accepts our session, and when a frame last said so.
     acknowledged: bool,
-    retired: [u64; RETIRED],
+    acknowledged_at: Instant,
+    /// Time at which a frame that proves its session was last accepted.
+    heard_at: Instant,
+    /// Time since which numbers of the other end are out of the receiver's reach.
+    astray_since: Option<Instant>,
+    challenges: Challenges,
+    replies: VecDeque<Reply<A>>,
     sender: Sender,
     order: Order,
     paths: Vec<Option<Path<A>>>,
@@ -152,9 +170,11 @@ pub struct Endpoint<A = ()> {
 }
 
 impl<A: Address> Endpoint<A> {
-    /// An end without links. `session`: a random number, another one at every start, not 0.
-    pub fn new(config: EndpointConfig, session: u64) -> Result<Self, ConfigError> {
+    /// An end without links. `seed`: random bytes, others at every start.
+    pub fn new(config: EndpointConfig, seed: impl Into<Seed>) -> Result<Self, ConfigError> {
         config.check()?;
+        let seed = seed.into();
+        let session = seed.session();
         if session == 0 {
             return Err(ConfigError::NoSession);
         }
@@ -165,9 +185,12 @@ impl<A: Address> Endpoint<A> {
             config,
             session,
             peer: None,
-            claimed: 0,
             acknowledged: false,
-            retired: [0; RETIRED],
+            acknowledged_at: Instant::ZERO,
+            heard_at: Instant::ZERO,
+            astray_since: None,
+            challenges: Challenges::new(seed.random(b"challenges")),
+            replies: VecDeque::new(),
             paths: Vec::new(),
             current: None,
             spare: Vec::new(),
@@ -187,9 +210,12 @@ impl<A: Address> Endpoint<A> {
         Ok(id)
     }
 
-    /// Sets where the other end of a link is, or that this is to be learned.
+    /// Sets where the other end of a link is, or that this is to be learned. What was learned stays
+    /// where the same is set again.
     pub fn set_remote(&mut self, id: LinkId, remote: Remote<A>) {
-        if let Some(path) = self.path(id) {
+        if let Some(path) = self.path(id)
+            && !path.remote.is_same_setting(&remote)
+        {
             path.remote = remote;
         }
     }
@@ -207,7 +233,7 @@ impl<A: Address> Endpoint<A> {
     pub fn link_down(&mut self, id: LinkId, now: Instant) {
         if let Some(path) = self.path(id) {
             path.carrier = false;
-            path.guest = None;
+            self.replies.retain(|reply| reply.link != id);
             self.lose(id, now);
         }
     }
@@ -259,12 +285,11 @@ impl<A: Address> Endpoint<A> {
                 return Received::Refused(Refusal::Stranger);
             }
         };
-        match self.accept_frame(id, candidate, bytes, now) {
+        match self.accept_frame(id, candidate, from, bytes, now) {
             Ok((_, Some(reason))) => Received::Dropped(reason),
             Ok((kind, None)) => {
                 if let (Some(address), Some(path)) = (candidate, self.path(id)) {
-                    path.remote = Remote::Learned(Some(address));
-                    path.guest = None;
+                    path.remote.move_to(address);
                     path.moves += 1;
                 }
                 Received::Accepted { kind, new_address: candidate }
@@ -282,20 +307,28 @@ impl<A: Address> Endpoint<A> {
         &mut self,
         id: LinkId,
         candidate: Option<A>,
+        from: Option<A>,
         bytes: &[u8],
         now: Instant,
     ) -> Result<(FrameKind, Option<DropReason>), Refusal> {
         let len = bytes.len();
         match Frame::parse(bytes) {
             Ok(Frame::Hello(hello)) => {
-                self.handle_hello(id, candidate, &hello, len, now)?;
+                self.handle_hello(id, candidate, from, &hello, len, now)?;
                 Ok((FrameKind::Hello, None))
             }
             Ok(Frame::Report(report)) if self.peer == Some(report.control.session) => {
-                self.handle_report(id, &report, len, now);
+                self.handle_report(id, &report, len, now)?;
                 Ok((FrameKind::Report, None))
             }
             Ok(Frame::Report(_)) => Err(Refusal::UnknownSession),
+            Ok(Frame::Challenge(challenge)) if challenge.session != self.session => {
+                Err(Refusal::UnknownSession)
+            }
+            Ok(Frame::Challenge(challenge)) if candidate.is_none() => {
+                self.handle_challenge(id, challenge.challenge);
+                Ok((FrameKind::Challenge, None))
+            }
             // All other frames carry 8 bits of the session at most: too few for a new address.
             _ if candidate.is_some() => Err(Refusal::Stranger),
             Ok(Frame::Data(data)) if self.has_tag(data.repr.tag) => {
@@ -305,7 +338,9 @@ impl<A: Address> Endpoint<A> {
                 self.handle_marker(id, &marker, len, now);
                 Ok((FrameKind::Marker, None))
             }
-            Ok(Frame::Data(_) | Frame::Marker(_)) => Err(Refusal::UnknownSession),
+            Ok(Frame::Data(_) | Frame::Marker(_) | Frame::Challenge(_)) => {
+                Err(Refusal::UnknownSession)
+            }
             Err(why) => Err(Refusal::Malformed(why)),
         }
     }
@@ -314,6 +349,8 @@ impl<A: Address> Endpoint<A> {
         match why {
             Refusal::Malformed(_) => self.stats.refused += 1,
             Refusal::UnknownSession => self.stats.unknown_session += 1,
+            Refusal::Displacing => self.stats.displacing += 1,
+            Refusal::OldReport | Refusal::FalseReport => self.stats.bad_reports += 1,
             // The first is counted where it is found, the second below, the last is replied to.
             Refusal::UnknownLink | Refusal::Stranger | Refusal::UnprovenSession => {}
         }
@@ -325,6 +362,10 @@ impl<A: Address> Endpoint<A> {
     /// Writes the next frame to send at `now` over `out`, and returns where to send it.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit<A>> {
         self.check_silence(now);
+        if let Some(Reply { link, to, challenge }) = self.replies.pop_front() {
+            challenge.emit(out);
+            return Some(Transmit { link, to });
+        }
         for index in 0..self.paths.len() {
             if self.control_due(index).is_some_and(|due| due <= now) {
                 let link = LinkId(index as u8);
@@ -364,6 +405,9 @@ impl<A: Address> Endpoint<A> {
 
     /// The time to poll again although nothing was received.
     pub fn next_deadline(&self) -> Option<Instant> {
+        if !self.replies.is_empty() {
+            return Some(Instant::ZERO);
+        }
         let control = (0..self.paths.len()).filter_map(|index| self.control_due(index));
         let silence = self.paths.iter().flatten().filter_map(|path| self.silent_at(path));
         let sender = self.sender.next_deadline().filter(|_| self.is_established());
@@ -433,6 +477,13 @@ impl<A: Address> Endpoint<A> {
         len: usize,
         now: Instant,
     ) -> Result<(), DropReason> {
+        // Eight bits of the session can be guessed. A number out of reach shows such a guess: it
+        // must neither count nor be a sign of life.
+        if !self.order.reaches(data.repr.seq) {
+            return Err(self.order.refuse(DropReason::OutOfWindow));
+        }
+        self.astray_since = None;
+        self.heard_at = now;
         if let Some(path) = self.path(id) {
             path.inbound.data(data.repr.link_seq, len, now);
             path.received_since_report += 1;
@@ -458,14 +509,36 @@ impl<A: Address> Endpoint<A> {
         }
     }
 
-    fn handle_report(&mut self, id: LinkId, report: &Report, len: usize, now: Instant) {
-        let Some(path) = self.path(id) else { return };
+    fn handle_report(
+        &mut self,
+        id: LinkId,
+        report: &Report,
+        len: usize,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let sent = self.sent_on(id, now);
+        let Some(path) = self.path(id) else { return Ok(()) };
+        let checked = path.claims.check(report, sent, micros(now));
+        if checked == Err(Refusal::OldReport) {
+            return Err(Refusal::OldReport);
+        }
         path.inbound.control(&report.control, len, now);
         path.inbound.report(report, now);
         path.report_due = false;
+        self.heard_at = now;
+        self.acknowledged_at = now;
         self.hear(id, now);
-        self.order.passed(id.0, report.control.next_seq, now);
-        self.sender.report(id, report, micros(now), now);
+        self.note_next_seq(id, report.control.next_seq, now);
+        // Counters that cannot be true still come from an end that lives.
+        self.sender.report(id, &checked?, micros(now), now);
+        Ok(())
+    }
+
+    /// Totals of what was sent on a link.
+    fn sent_on(&self, id: LinkId, now: Instant) -> Sent {
+        let LinkStats { frames, bytes, .. } = self.sender.stats(id, now).unwrap_or_default();
+        let next_number = self.sender.next_number(id).unwrap_or_default();
+        Sent { next_number, frames, bytes }
     }
 
     fn recycle(&mut self, buffer: Vec<u8>) {

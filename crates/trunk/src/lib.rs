@@ -16,6 +16,7 @@
 //! * [`resequencer`]: order, per flow ([`Resequencer`], a [`Stage`](sheaf_stage::Stage));
 //!   * [`timer`]: the reordering timer of each flow;
 //!   * `window`: the frames that wait;
+//! * [`seed`]: randomness, given once;
 //! * [`flow`]: flows, as buckets of a hash;
 //! * [`config`]: parameters, checked.
 //!
@@ -63,6 +64,7 @@ mod order;
 pub mod rate;
 pub mod resequencer;
 pub mod schedule;
+pub mod seed;
 pub mod sender;
 pub mod timer;
 mod window;
@@ -74,4 +76,5 @@ pub use endpoint::{Endpoint, EndpointStats, LinkReceived};
 pub use flow::Flow;
 pub use link::{Fill, LinkConfig, LinkStats};
 pub use resequencer::{Arrival, Delivery, ReorderStats, Resequencer};
+pub use seed::Seed;
 pub use sender::{DeliveryMode, LinkId, Sender};

@@ -75,7 +75,8 @@ fn control(session: u64) -> Control {
 
 fn hello(session: u64, peer: u64) -> Vec<u8> {
     let mut frame = Vec::new();
-    Hello { control: control(session), peer, accepted: true, answer: false }.emit(&mut frame);
+    let (control, answer) = (control(session), false);
+    Hello { control, peer, challenge: 0, echo: 0, answer }.emit(&mut frame);
     frame
 }
 

@@ -32,6 +32,8 @@ pub enum FrameKind {
     Marker,
     /// Packets.
     Data,
+    /// A demand to prove this end's address, met with the next hello.
+    Challenge,
 }
 
 /// Reason for which a frame was refused.
@@ -45,9 +47,15 @@ pub enum Refusal {
     Stranger,
     /// It is of a session that is not, or no longer, the other end's.
     UnknownSession,
-    /// A hello of a new session that does not name this end's session. The reply to it, sent to
-    /// where it came from, does: so an end that started anew learns what to name.
+    /// A hello of a new session, or of the known one from a new address, that echoes no challenge.
+    /// The reply to it, sent to where it came from, is one.
     UnprovenSession,
+    /// A hello of a new session while the accepted one lives.
+    Displacing,
+    /// A report that was sent before one that has been accepted.
+    OldReport,
+    /// A report of more than was sent. Its counters were not used.
+    FalseReport,
 }
 
 /// A frame to send.
