@@ -11,6 +11,8 @@
 //!   hello that echoes a challenge sent to its address, and only while no other session lives, so a
 //!   forged or recorded hello changes nothing. Who is challenged learns nothing of this end's
 //!   session. Data of an unknown session is refused.
+//! * *Keys.* With a key every frame is sealed (`secure`), and what a sealed frame says needs no other
+//!   proof: the session is the one that the handshake named.
 //! * *Reports* go out on every link, every 20 ms while it carries data and every 100 ms as a probe
 //!   while it does not. On a radio each costs as much as a packet; so where the carrier reports its
 //!   queue, they are as rare as the frames on it allow. They say what was received, and how far the
@@ -33,6 +35,7 @@ use crate::inbound::{Inbound, micros};
 use crate::link::{Fill, LinkConfig, LinkStats};
 use crate::order::Order;
 use crate::resequencer::{Arrival, Delivery, ReorderStats};
+use crate::secure::{Guard, Key, Opened, Seal};
 use crate::seed::Seed;
 use crate::sender::{DeliveryMode, LinkId, Sender, is_urgent};
 use challenge::Challenges;
@@ -40,7 +43,8 @@ use claims::{Claims, Sent};
 use outcome::{FrameKind, Received, Refusal, Transmit};
 use remote::{Address, Origin, Remote};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
-use sheaf_wire::trunk::{Challenge, Data, Frame, Marker, Packets, Report, tag};
+use sheaf_wire::trunk::sealed::Outer;
+use sheaf_wire::trunk::{Data, Frame, Marker, Packets, Report, tag};
 use std::collections::VecDeque;
 
 /// Buffers kept for reuse, so that steady traffic allocates none: as many as the receiver's window
@@ -62,6 +66,16 @@ pub struct EndpointStats {
     pub displacing: u64,
     /// Reports that were refused because they are old or cannot be true.
     pub bad_reports: u64,
+    /// Handshakes that made keys.
+    pub handshakes: u64,
+    /// Frames that were not sealed although there is a key, or sealed although there is none.
+    pub seal_mismatch: u64,
+    /// Sealed frames for keys that this end does not have.
+    pub no_keys: u64,
+    /// Frames sealed with another key, damaged or forged.
+    pub wrong_key: u64,
+    /// Sealed frames that came before, or too late to be told from those.
+    pub replayed: u64,
     /// Frames on a link that does not exist.
     pub unknown_link: u64,
     /// Sessions of the other end that were accepted.
@@ -109,6 +123,10 @@ struct Path<A> {
     /// The other end's last challenge on this link; 0 without one.
     echo: u64,
     claims: Claims,
+    /// Time at which a handshake was last begun on it.
+    last_initiation: Option<Instant>,
+    /// Handshake and counter of the newest sealed frame.
+    newest: (u64, u32),
     strangers: u64,
     moves: u64,
 }
@@ -119,7 +137,16 @@ struct Path<A> {
 struct Reply<A> {
     link: LinkId,
     to: Option<A>,
-    challenge: Challenge,
+    bytes: Vec<u8>,
+}
+
+/// A frame's proof that it is the other end's.
+#[derive(Clone, Copy, Debug)]
+enum Proof<A> {
+    /// The place that it came from, and numbers that only the two ends know.
+    Place(Option<A>),
+    /// A key.
+    Seal(Seal),
 }
 
 impl<A> Path<A> {
@@ -139,6 +166,8 @@ impl<A> Path<A> {
             remote: Remote::Only,
             echo: 0,
             claims: Claims::default(),
+            last_initiation: None,
+            newest: (0, 0),
             strangers: 0,
             moves: 0,
         }
@@ -152,6 +181,9 @@ pub struct Endpoint<A = ()> {
     session: u64,
     /// The session of the other end that is accepted.
     peer: Option<u64>,
+    /// The last handshake under which a frame of that session came.
+    peer_serial: u64,
+    guard: Option<Guard>,
     /// The other end accepts our session, and when a frame last said so.
     acknowledged: bool,
     acknowledged_at: Instant,
@@ -170,10 +202,22 @@ pub struct Endpoint<A = ()> {
 }
 
 impl<A: Address> Endpoint<A> {
-    /// An end without links. `seed`: random bytes, others at every start.
+    /// An end without links and without a key. `seed`: random bytes, others at every start.
     pub fn new(config: EndpointConfig, seed: impl Into<Seed>) -> Result<Self, ConfigError> {
+        Self::make(config, seed.into(), None)
+    }
+
+    /// An end without links that seals its frames with `key`.
+    pub fn with_key(
+        config: EndpointConfig,
+        seed: impl Into<Seed>,
+        key: Key,
+    ) -> Result<Self, ConfigError> {
+        Self::make(config, seed.into(), Some(key))
+    }
+
+    fn make(config: EndpointConfig, seed: Seed, key: Option<Key>) -> Result<Self, ConfigError> {
         config.check()?;
-        let seed = seed.into();
         let session = seed.session();
         if session == 0 {
             return Err(ConfigError::NoSession);
@@ -185,6 +229,8 @@ impl<A: Address> Endpoint<A> {
             config,
             session,
             peer: None,
+            peer_serial: 0,
+            guard: key.map(|key| Guard::new(key, session, seed.random(b"handshakes"))),
             acknowledged: false,
             acknowledged_at: Instant::ZERO,
             heard_at: Instant::ZERO,
@@ -285,7 +331,47 @@ impl<A: Address> Endpoint<A> {
                 return Received::Refused(Refusal::Stranger);
             }
         };
-        match self.accept_frame(id, candidate, from, bytes, now) {
+        let Some(guard) = &mut self.guard else {
+            let received = match Outer::is_outer(bytes) {
+                true => Err(Refusal::Sealed),
+                false => self.accept_frame(id, candidate, Proof::Place(from), bytes, now),
+            };
+            return self.conclude(id, candidate, received);
+        };
+        let received = match guard.open(bytes, now) {
+            Err(why) => Err(why),
+            Ok(Opened::Reply(bytes)) => {
+                self.reply(id, from, bytes);
+                return Received::Accepted { kind: FrameKind::Handshake, new_address: None };
+            }
+            Ok(Opened::Keys) => {
+                // The other end takes its keys into use when a frame has proved them.
+                self.paths.iter_mut().flatten().for_each(|path| path.last_report_sent = None);
+                return Received::Accepted { kind: FrameKind::Handshake, new_address: None };
+            }
+            Ok(Opened::Frame(seal)) => {
+                let frame = guard.take_frame();
+                let received = self.accept_frame(id, candidate, Proof::Seal(seal), &frame, now);
+                let is_newest = self.is_newest(id, &frame, seal);
+                let candidate = candidate.filter(|_| is_newest);
+                let received = self.conclude(id, candidate, received);
+                if let Some(guard) = &mut self.guard {
+                    guard.give_back(frame);
+                }
+                return received;
+            }
+        };
+        self.conclude(id, candidate, received)
+    }
+
+    /// Notes the outcome of a frame: an accepted one from a new address moves the link there.
+    fn conclude(
+        &mut self,
+        id: LinkId,
+        candidate: Option<A>,
+        received: Result<(FrameKind, Option<DropReason>), Refusal>,
+    ) -> Received<A> {
+        match received {
             Ok((_, Some(reason))) => Received::Dropped(reason),
             Ok((kind, None)) => {
                 if let (Some(address), Some(path)) = (candidate, self.path(id)) {
@@ -301,48 +387,84 @@ impl<A: Address> Endpoint<A> {
         }
     }
 
+    /// Whether a sealed frame is the newest of its link, and was sent on this one: the link goes to
+    /// where the newest came from. An older one may have been held back, another link's led here.
+    fn is_newest(&mut self, id: LinkId, frame: &[u8], seal: Seal) -> bool {
+        let is_of_link = frame.first().is_some_and(|first| first & 0xf == id.0);
+        let this = (seal.serial, seal.counter);
+        let Some(path) = self.path(id).filter(|path| is_of_link && this >= path.newest) else {
+            return false;
+        };
+        path.newest = this;
+        true
+    }
+
+    /// Queues a reply to a frame that came from `from`.
+    fn reply(&mut self, link: LinkId, from: Option<A>, bytes: Vec<u8>) {
+        let Some(path) = self.path(link).filter(|path| path.carrier) else { return };
+        let to = from.or(path.remote.address());
+        if self.replies.len() < REPLIES {
+            self.replies.push_back(Reply { link, to, bytes });
+        }
+    }
+
     /// Takes a frame of the other end, or one that perhaps comes from the other end at the address
     /// `candidate`. A data frame can be dropped although it is of the session.
     fn accept_frame(
         &mut self,
         id: LinkId,
         candidate: Option<A>,
-        from: Option<A>,
+        proof: Proof<A>,
         bytes: &[u8],
         now: Instant,
     ) -> Result<(FrameKind, Option<DropReason>), Refusal> {
         let len = bytes.len();
-        match Frame::parse(bytes) {
-            Ok(Frame::Hello(hello)) => {
-                self.handle_hello(id, candidate, from, &hello, len, now)?;
+        let frame = Frame::parse(bytes).map_err(Refusal::Malformed);
+        if let Proof::Seal(seal) = proof {
+            self.check_seal(seal, frame.as_ref().ok())?;
+        } else if candidate.is_some() && !matches!(frame, Ok(Frame::Hello(_) | Frame::Report(_))) {
+            // All other frames carry 8 bits of the session at most: too few for a new address.
+            return Err(Refusal::Stranger);
+        }
+        match frame? {
+            Frame::Hello(hello) => {
+                self.handle_hello(id, candidate, proof, &hello, len, now)?;
                 Ok((FrameKind::Hello, None))
             }
-            Ok(Frame::Report(report)) if self.peer == Some(report.control.session) => {
+            Frame::Report(report) if self.peer == Some(report.control.session) => {
                 self.handle_report(id, &report, len, now)?;
                 Ok((FrameKind::Report, None))
             }
-            Ok(Frame::Report(_)) => Err(Refusal::UnknownSession),
-            Ok(Frame::Challenge(challenge)) if challenge.session != self.session => {
-                Err(Refusal::UnknownSession)
-            }
-            Ok(Frame::Challenge(challenge)) if candidate.is_none() => {
-                self.handle_challenge(id, challenge.challenge);
-                Ok((FrameKind::Challenge, None))
-            }
-            // All other frames carry 8 bits of the session at most: too few for a new address.
-            _ if candidate.is_some() => Err(Refusal::Stranger),
-            Ok(Frame::Data(data)) if self.has_tag(data.repr.tag) => {
+            Frame::Data(data) if self.has_tag(data.repr.tag) => {
                 Ok((FrameKind::Data, self.handle_data(id, &data, len, now).err()))
             }
-            Ok(Frame::Marker(marker)) if self.has_tag(marker.tag) => {
+            Frame::Marker(marker) if self.has_tag(marker.tag) => {
                 self.handle_marker(id, &marker, len, now);
                 Ok((FrameKind::Marker, None))
             }
-            Ok(Frame::Data(_) | Frame::Marker(_) | Frame::Challenge(_)) => {
-                Err(Refusal::UnknownSession)
+            Frame::Challenge(challenge) if challenge.session == self.session => {
+                self.handle_challenge(id, challenge.challenge);
+                Ok((FrameKind::Challenge, None))
             }
-            Err(why) => Err(Refusal::Malformed(why)),
+            _ => Err(Refusal::UnknownSession),
         }
+    }
+
+    /// Checks that a sealed frame is of the session that its keys were made for, and that this is
+    /// the other end's: its first hello says so.
+    fn check_seal(&mut self, seal: Seal, frame: Option<&Frame<'_>>) -> Result<(), Refusal> {
+        let named = match frame {
+            Some(Frame::Hello(hello)) => Some(hello.control.session),
+            Some(Frame::Report(report)) => Some(report.control.session),
+            _ => None,
+        };
+        let is_first = matches!(frame, Some(Frame::Hello(_))) && seal.serial > self.peer_serial;
+        let is_known = self.peer == Some(seal.session);
+        if named.is_some_and(|named| named != seal.session) || !is_known && !is_first {
+            return Err(Refusal::UnknownSession);
+        }
+        self.peer_serial = self.peer_serial.max(seal.serial);
+        Ok(())
     }
 
     fn count_refusal(&mut self, id: LinkId, candidate: Option<A>, why: Refusal) {
@@ -351,6 +473,10 @@ impl<A: Address> Endpoint<A> {
             Refusal::UnknownSession => self.stats.unknown_session += 1,
             Refusal::Displacing => self.stats.displacing += 1,
             Refusal::OldReport | Refusal::FalseReport => self.stats.bad_reports += 1,
+            Refusal::NotSealed | Refusal::Sealed => self.stats.seal_mismatch += 1,
+            Refusal::NoKeys => self.stats.no_keys += 1,
+            Refusal::WrongKey => self.stats.wrong_key += 1,
+            Refusal::Replayed => self.stats.replayed += 1,
             // The first is counted where it is found, the second below, the last is replied to.
             Refusal::UnknownLink | Refusal::Stranger | Refusal::UnprovenSession => {}
         }
@@ -362,10 +488,35 @@ impl<A: Address> Endpoint<A> {
     /// Writes the next frame to send at `now` over `out`, and returns where to send it.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit<A>> {
         self.check_silence(now);
-        if let Some(Reply { link, to, challenge }) = self.replies.pop_front() {
-            challenge.emit(out);
+        if let Some(guard) = &mut self.guard {
+            guard.forget_old(now);
+        }
+        if let Some(Reply { link, to, bytes }) = self.replies.pop_front() {
+            out.clear();
+            out.extend_from_slice(&bytes);
             return Some(Transmit { link, to });
         }
+        for index in 0..self.paths.len() {
+            if self.initiation_due(index).is_some_and(|due| due <= now) {
+                let link = LinkId(index as u8);
+                self.guard.as_mut()?.write_initiation(now, out);
+                let path = self.path(link)?;
+                path.last_initiation = Some(now);
+                return Some(Transmit { link, to: path.remote.address() });
+            }
+        }
+        if !self.has_keys() {
+            return None;
+        }
+        let transmit = self.poll_frame(now, out)?;
+        if let Some(guard) = &mut self.guard {
+            guard.seal(out);
+        }
+        Some(transmit)
+    }
+
+    /// Writes the next frame as it is before it is sealed.
+    fn poll_frame(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit<A>> {
         for index in 0..self.paths.len() {
             if self.control_due(index).is_some_and(|due| due <= now) {
                 let link = LinkId(index as u8);
@@ -380,6 +531,22 @@ impl<A: Address> Endpoint<A> {
         let path = self.path(link)?;
         path.last_data_sent = Some(now);
         Some(Transmit { link, to: path.remote.address() })
+    }
+
+    /// Whether frames can leave: there are keys, or none are needed.
+    fn has_keys(&self) -> bool {
+        self.guard.as_ref().is_none_or(Guard::has_keys)
+    }
+
+    /// The time at which a handshake is to be begun, or begun again, on a link.
+    fn initiation_due(&self, index: usize) -> Option<Instant> {
+        let guard = self.guard.as_ref()?;
+        let path = self.paths[index].as_ref().filter(|path| path.carrier)?;
+        if !path.remote.is_reachable() {
+            return None;
+        }
+        let again = path.last_initiation.map(|last| last + self.config.probe);
+        Some(guard.initiation_from(self.config.silence).max(again.unwrap_or_default()))
     }
 
     /// The next packet for the host, in the order of its flow.
@@ -408,10 +575,16 @@ impl<A: Address> Endpoint<A> {
         if !self.replies.is_empty() {
             return Some(Instant::ZERO);
         }
-        let control = (0..self.paths.len()).filter_map(|index| self.control_due(index));
+        // Without keys nothing leaves but a handshake.
+        let has_keys = self.has_keys();
+        let indices = 0..self.paths.len();
+        let initiation = indices.clone().filter_map(|index| self.initiation_due(index));
+        let control = indices.filter_map(|index| self.control_due(index)).filter(|_| has_keys);
         let silence = self.paths.iter().flatten().filter_map(|path| self.silent_at(path));
-        let sender = self.sender.next_deadline().filter(|_| self.is_established());
-        control.chain(silence).chain(sender).chain(self.order.next_deadline()).min()
+        let sends = self.is_established() && has_keys;
+        let sender = self.sender.next_deadline().filter(|_| sends);
+        let out = initiation.chain(control).chain(sender);
+        out.chain(silence).chain(self.order.next_deadline()).min()
     }
 
     /// Whether both ends accept each other's session.
@@ -425,6 +598,7 @@ impl<A: Address> Endpoint<A> {
             reorder: self.order.numbers().map(|order| order.stats()).unwrap_or_default(),
             duplicates: self.order.counters().dropped(DropReason::Duplicate),
             timer: self.order.longest_timer(),
+            handshakes: self.guard.as_ref().map_or(0, Guard::handshakes),
             ..self.stats
         }
     }

@@ -3,9 +3,10 @@
 
 use ring::hmac;
 use std::fmt;
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// The random beginning of an endpoint, another one at every start.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, ZeroizeOnDrop)]
 pub struct Seed {
     session: u64,
     secret: [u8; 32],
@@ -47,6 +48,7 @@ impl fmt::Debug for Seed {
 
 /// A generator of random bytes: HMAC-SHA-256 as a ratchet. What it gave out cannot be found from
 /// what it holds now, so a key of a handshake that is over is gone (forward secrecy).
+#[derive(ZeroizeOnDrop)]
 pub(crate) struct Random {
     state: [u8; 32],
 }
@@ -65,7 +67,9 @@ impl Random {
     /// The next 32 bytes.
     pub fn block(&mut self) -> [u8; 32] {
         let block = derive(&self.state, b"give out");
-        self.state = derive(&self.state, b"go on");
+        let next = derive(&self.state, b"go on");
+        self.state.zeroize();
+        self.state = next;
         block
     }
 

@@ -2,9 +2,9 @@
 
 mod net;
 
-use net::{Address, LINKS, MS, Net, SECOND, end};
+use net::{Address, LINKS, MS, Net, SECOND, end, key};
 use sheaf_stage::Duration;
-use sheaf_trunk::{Endpoint, Remote};
+use sheaf_trunk::Remote;
 
 const HERE: Address = 1;
 const THERE: Address = 2;
@@ -13,51 +13,63 @@ const MOVED: Address = 3;
 const HEALED: Duration = Duration::from_secs(2);
 
 /// How each end has the other's address; at least one is given it.
-const SETTINGS: [[bool; 2]; 3] = [[true, true], [true, false], [false, true]];
+const GIVEN: [[bool; 2]; 3] = [[true, true], [true, false], [false, true]];
+
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    given: [bool; 2],
+    keyed: bool,
+}
+
+fn settings() -> impl Iterator<Item = Setting> {
+    let both = |given| [false, true].map(|keyed| Setting { given, keyed });
+    GIVEN.into_iter().flat_map(both)
+}
 
 struct Pair {
     net: Net,
-    given: [bool; 2],
+    setting: Setting,
     starts: u64,
 }
 
 impl Pair {
-    fn new(given: [bool; 2]) -> Pair {
-        Pair { net: Net::new(&[HERE, THERE]), given, starts: 0 }
+    fn new(setting: Setting) -> Pair {
+        Pair { net: Net::new(&[HERE, THERE]), setting, starts: 0 }
     }
 
     /// Starts an end, anew or for the first time.
     fn start(&mut self, host: usize) {
         self.starts += 1;
         let other = self.net.hosts[1 - host].address;
-        let remote = if self.given[host] { Remote::roaming(other) } else { Remote::Learned(None) };
-        self.net.hosts[host].end = Some(self.end(remote));
+        let remote = match self.setting.given[host] {
+            true => Remote::roaming(other),
+            false => Remote::Learned(None),
+        };
+        let key = self.setting.keyed.then(key);
+        let end = end(1000 + self.starts, key, [remote; LINKS as usize]);
+        self.net.hosts[host].end = Some(end);
     }
 
-    fn end(&self, remote: Remote<Address>) -> Endpoint<Address> {
-        end(1000 + self.starts, [remote; LINKS as usize])
-    }
-
-    fn started(given: [bool; 2]) -> Pair {
-        let mut pair = Pair::new(given);
+    fn started(setting: Setting) -> Pair {
+        let mut pair = Pair::new(setting);
         pair.start(0);
         pair.start(1);
         pair.net.run(SECOND);
-        assert!(pair.net.flows(SECOND), "{given:?}");
+        assert!(pair.net.flows(SECOND), "{setting:?}");
         pair
     }
 
     fn heals(&mut self, after: &str) {
         self.net.run(HEALED);
-        assert!(self.net.flows(4 * SECOND), "{after}, given {:?}", self.given);
+        assert!(self.net.flows(4 * SECOND), "{after}, {:?}", self.setting);
     }
 }
 
 /// Tries `event` with each end, in each setting.
 fn in_all_settings(after: &str, event: impl Fn(&mut Pair, usize)) {
-    for given in SETTINGS {
+    for setting in settings() {
         for host in 0..2 {
-            let mut pair = Pair::started(given);
+            let mut pair = Pair::started(setting);
             event(&mut pair, host);
             pair.heals(&format!("{after} of end {host}"));
         }
@@ -82,9 +94,9 @@ fn an_end_that_is_gone_for_long_or_comes_late_is_back_within_two_seconds() {
         pair.net.run(20 * SECOND);
         pair.start(host);
     });
-    for given in SETTINGS {
+    for setting in settings() {
         for first in 0..2 {
-            let mut pair = Pair::new(given);
+            let mut pair = Pair::new(setting);
             pair.start(first);
             pair.net.run(10 * SECOND);
             pair.start(1 - first);
@@ -95,9 +107,9 @@ fn an_end_that_is_gone_for_long_or_comes_late_is_back_within_two_seconds() {
 
 #[test]
 fn both_ends_may_restart_at_once_or_one_after_the_other() {
-    for given in SETTINGS {
+    for setting in settings() {
         for gap in [Duration::ZERO, 5 * MS, 100 * MS, 700 * MS] {
-            let mut pair = Pair::started(given);
+            let mut pair = Pair::started(setting);
             pair.start(0);
             pair.net.run(gap);
             pair.start(1);
@@ -128,9 +140,9 @@ fn an_end_that_changes_its_address_is_back_within_two_seconds() {
 
 #[test]
 fn a_pause_of_all_links_heals_within_two_seconds_of_its_end() {
-    for given in SETTINGS {
+    for setting in settings() {
         for time in [600 * MS, 5 * SECOND] {
-            let mut pair = Pair::started(given);
+            let mut pair = Pair::started(setting);
             for host in 0..2 {
                 pair.net.hosts[host].address += 100;
             }
@@ -140,5 +152,35 @@ fn a_pause_of_all_links_heals_within_two_seconds_of_its_end() {
             }
             pair.heals("a pause");
         }
+    }
+}
+
+#[test]
+fn an_end_with_a_key_may_restart_at_a_new_address() {
+    for given in GIVEN {
+        for host in 0..2 {
+            if !given[host] {
+                // Neither end would know where the other is.
+                continue;
+            }
+            let mut pair = Pair::started(Setting { given, keyed: true });
+            pair.net.hosts[host].address = MOVED;
+            pair.start(host);
+            pair.heals("a restart elsewhere");
+        }
+    }
+}
+
+#[test]
+fn keys_change_while_traffic_flows_and_not_one_packet_is_lost() {
+    for given in GIVEN {
+        let mut pair = Pair::started(Setting { given, keyed: true });
+        let before = pair.net.end(0).stats().handshakes;
+        let delivered = pair.net.hosts[1].delivered;
+        assert!(pair.net.flows(600 * SECOND));
+        assert!(pair.net.end(0).stats().handshakes >= before + 4);
+        // A packet every 10 ms; the last are under way.
+        let delivered = pair.net.hosts[1].delivered - delivered;
+        assert!((59_990..=60_010).contains(&delivered), "{delivered}");
     }
 }

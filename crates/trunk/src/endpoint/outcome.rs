@@ -34,6 +34,8 @@ pub enum FrameKind {
     Data,
     /// A demand to prove this end's address, met with the next hello.
     Challenge,
+    /// A message of a handshake.
+    Handshake,
 }
 
 /// Reason for which a frame was refused.
@@ -56,6 +58,17 @@ pub enum Refusal {
     OldReport,
     /// A report of more than was sent. Its counters were not used.
     FalseReport,
+    /// A frame that is not sealed, on a trunk that has a key.
+    NotSealed,
+    /// A frame that is sealed, on a trunk that has no key.
+    Sealed,
+    /// A sealed frame or message of a handshake for keys that this end does not have: of a session
+    /// that is over, or before one.
+    NoKeys,
+    /// A sealed frame or message of a handshake that was made with another key, damaged or forged.
+    WrongKey,
+    /// A sealed frame that came before, or is older than the replay window.
+    Replayed,
 }
 
 /// A frame to send.

@@ -2,7 +2,7 @@
 
 use super::outcome::Refusal;
 use super::remote::Address;
-use super::{Endpoint, Path, REPLIES, Reply};
+use super::{Endpoint, Path, Proof};
 use crate::inbound::Inbound;
 use crate::sender::LinkId;
 use sheaf_stage::{Duration, Instant};
@@ -32,7 +32,7 @@ impl<A: Address> Endpoint<A> {
         &mut self,
         id: LinkId,
         candidate: Option<A>,
-        from: Option<A>,
+        proof: Proof<A>,
         hello: &Hello,
         len: usize,
         now: Instant,
@@ -42,19 +42,15 @@ impl<A: Address> Endpoint<A> {
             return Err(Refusal::UnknownSession);
         }
         let is_known = self.peer == Some(theirs);
-        if !is_known || candidate.is_some() {
-            self.prove(id, from, hello, now)?;
+        if let Proof::Place(from) = proof {
+            if !is_known || candidate.is_some() {
+                self.prove(id, from, hello, now)?;
+            }
+            if !is_known {
+                self.check_displacing(id, candidate, now)?;
+            }
         }
         if !is_known {
-            let path = self.paths.get(id.index()).and_then(Option::as_ref);
-            let is_welcome =
-                |place| path.is_some_and(|path| path.remote.takes_sessions_from(place));
-            if !candidate.is_none_or(is_welcome) {
-                return Err(Refusal::Stranger);
-            }
-            if self.peer.is_some() && now - self.heard_at < TAKEOVER {
-                return Err(Refusal::Displacing);
-            }
             self.accept(theirs, hello.control.next_seq, now);
         }
         self.heard_at = now;
@@ -90,16 +86,33 @@ impl<A: Address> Endpoint<A> {
         let Some(path) = self.paths.get(id.index()).and_then(Option::as_ref) else {
             return Err(Refusal::UnknownLink);
         };
-        let (place, to) = (path.remote.place(from), from.or(path.remote.address()));
+        let place = path.remote.place(from);
         if self.challenges.is_met(hello.echo, &place, now) {
             return Ok(());
         }
-        if path.carrier && self.replies.len() < REPLIES {
-            let challenge = self.challenges.demand(&place, now);
-            let challenge = Challenge { session: hello.control.session, challenge };
-            self.replies.push_back(Reply { link: id, to, challenge });
-        }
+        let challenge = self.challenges.demand(&place, now);
+        let mut bytes = Vec::new();
+        Challenge { session: hello.control.session, challenge }.emit(&mut bytes);
+        self.reply(id, from, bytes);
         Err(Refusal::UnprovenSession)
+    }
+
+    /// Checks that a new session may take the place of the accepted one.
+    fn check_displacing(
+        &self,
+        id: LinkId,
+        candidate: Option<A>,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let path = self.paths.get(id.index()).and_then(Option::as_ref);
+        let is_welcome = |place| path.is_some_and(|path| path.remote.takes_sessions_from(place));
+        if !candidate.is_none_or(is_welcome) {
+            return Err(Refusal::Stranger);
+        }
+        if self.peer.is_some() && now - self.heard_at < TAKEOVER {
+            return Err(Refusal::Displacing);
+        }
+        Ok(())
     }
 
     /// Takes a challenge to this end's hello: the next hello, which leaves immediately, echoes it.

@@ -4,7 +4,9 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use sheaf_stage::{Duration, Instant};
-use sheaf_trunk::{DeliveryMode, Endpoint, EndpointConfig, LinkConfig, LinkId, Remote, Transmit};
+use sheaf_trunk::{
+    DeliveryMode, Endpoint, EndpointConfig, Key, LinkConfig, LinkId, Remote, Transmit,
+};
 use sheaf_wire::ip::example_udp;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -198,9 +200,23 @@ impl Net {
     }
 }
 
+/// The key of every trunk that has one.
+pub fn key() -> Key {
+    Key::new([7; 32])
+}
+
 /// An end with these remotes, by link.
-pub fn end(seed: u64, remotes: [Remote<Address>; LINKS as usize]) -> Endpoint<Address> {
-    let mut end = Endpoint::new(EndpointConfig::default(), seed).unwrap();
+pub fn end(
+    seed: u64,
+    key: Option<Key>,
+    remotes: [Remote<Address>; LINKS as usize],
+) -> Endpoint<Address> {
+    let config = EndpointConfig::default();
+    let end = match key {
+        Some(key) => Endpoint::with_key(config, seed, key),
+        None => Endpoint::new(config, seed),
+    };
+    let mut end = end.unwrap();
     for remote in remotes {
         let id = end.add_link(LinkConfig::default()).unwrap();
         end.set_remote(id, remote);

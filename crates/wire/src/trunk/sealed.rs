@@ -19,9 +19,9 @@
 //! +---------------------------------------------------------------+
 //!
 //! +---------------+-----------------------------------------------+
-//! |     0xf2      |                       0                       |  Retry, 36 bytes
+//! |     0xf2      |                       0                       |  Retry, 52 bytes
 //! +---------------+-----------------------------------------------+
-//! | cookie, 16 bytes; authentication code, 16 bytes               |
+//! | cookie, 16 bytes; authentication code, 32 bytes               |
 //! +---------------------------------------------------------------+
 //!
 //! +---------------+-----------------------------------------------+
@@ -51,12 +51,14 @@ pub const KEY_LEN: usize = 32;
 pub const INITIATION_PAYLOAD: usize = 32;
 /// Bytes of the payload of a response.
 pub const RESPONSE_PAYLOAD: usize = 16;
-/// Bytes of a cookie, and of the code that authenticates it.
+/// Bytes of a cookie.
 pub const COOKIE_LEN: usize = 16;
+/// Bytes of the code that authenticates a cookie.
+pub const CODE_LEN: usize = 32;
 /// Bytes of an initiation.
 pub const INITIATION_LEN: usize = 4 + KEY_LEN + INITIATION_PAYLOAD + TAG_LEN;
 /// Bytes of a retry.
-pub const RETRY_LEN: usize = 4 + 2 * COOKIE_LEN;
+pub const RETRY_LEN: usize = 4 + COOKIE_LEN + CODE_LEN;
 /// Bytes of a response.
 pub const RESPONSE_LEN: usize = 4 + KEY_LEN + RESPONSE_PAYLOAD + TAG_LEN;
 /// Largest index of keys: it has 24 bits.
@@ -185,11 +187,11 @@ mod tests {
         initiation(&[1; INITIATION_LEN - 4], &mut bytes);
         bytes.resize(90, 0);
         assert_eq!(Outer::parse(&bytes), Ok(Some(Outer::Initiation(&[1; INITIATION_LEN - 4]))));
-        retry(&[2; 16], &[3; 16], &mut bytes);
-        bytes.resize(46, 0);
+        retry(&[2; 16], &[3; 32], &mut bytes);
+        bytes.resize(60, 0);
         assert_eq!(
             Outer::parse(&bytes),
-            Ok(Some(Outer::Retry { cookie: &[2; 16], code: &[3; 16] }))
+            Ok(Some(Outer::Retry { cookie: &[2; 16], code: &[3; 32] }))
         );
         response(5, &[4; RESPONSE_LEN - 4], &mut bytes);
         let response = Outer::Response { index: 5, message: &[4; RESPONSE_LEN - 4] };
