@@ -68,8 +68,10 @@ pub struct EndpointStats {
     pub bad_reports: u64,
     /// Handshakes that made keys.
     pub handshakes: u64,
-    /// Frames that were not sealed although there is a key, or sealed although there is none.
-    pub seal_mismatch: u64,
+    /// Frames that were not sealed although there is a key.
+    pub not_sealed: u64,
+    /// Frames that were sealed although there is no key.
+    pub sealed: u64,
     /// Sealed frames for keys that this end does not have.
     pub no_keys: u64,
     /// Frames sealed with another key, damaged or forged.
@@ -473,7 +475,8 @@ impl<A: Address> Endpoint<A> {
             Refusal::UnknownSession => self.stats.unknown_session += 1,
             Refusal::Displacing => self.stats.displacing += 1,
             Refusal::OldReport | Refusal::FalseReport => self.stats.bad_reports += 1,
-            Refusal::NotSealed | Refusal::Sealed => self.stats.seal_mismatch += 1,
+            Refusal::NotSealed => self.stats.not_sealed += 1,
+            Refusal::Sealed => self.stats.sealed += 1,
             Refusal::NoKeys => self.stats.no_keys += 1,
             Refusal::WrongKey => self.stats.wrong_key += 1,
             Refusal::Replayed => self.stats.replayed += 1,
