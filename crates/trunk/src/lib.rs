@@ -16,12 +16,12 @@
 //! * [`resequencer`]: order, per flow ([`Resequencer`], a [`Stage`](sheaf_stage::Stage));
 //!   * [`timer`]: the reordering timer of each flow;
 //!   * `window`: the frames that wait;
+//! * [`secure`]: keys, handshakes, and one replay window over all links;
 //! * [`seed`]: randomness, given once;
 //! * [`flow`]: flows, as buckets of a hash;
 //! * [`config`]: parameters, checked.
 //!
-//! The frames are in [`sheaf_wire::trunk`]. Nothing is encrypted: run it over WireGuard where that
-//! matters.
+//! The frames are in [`sheaf_wire::trunk`]. [`Endpoint::with_key`] makes an end that encrypts them.
 //!
 //! ```
 //! use sheaf_stage::Instant;

@@ -116,7 +116,7 @@ pub const METRICS: &[Metric] = metrics! {
     "trunk" "trunk_handshakes" Counter "" "/handshakes" &[], 1.0,
         "Handshakes that made keys";
     "trunk" "trunk_refused_frames" Counter "" "/refused/*" REASON, 1.0,
-        "Frames that could not be parsed";
+        "Frames that were refused";
     "trunk" "trunk_reorder_timer_seconds" Gauge "seconds" "/reorder_timer_ms" &[], MILLI,
         "Longest reordering timer of all flows";
     "trunk" "trunk_link_up" Gauge "" "/links/*/up" LINK, 1.0,
