@@ -660,7 +660,6 @@ impl<A: Address> Endpoint<A> {
             return Err(self.order.refuse(DropReason::OutOfWindow));
         }
         self.astray_since = None;
-        self.heard_at = now;
         if let Some(path) = self.path(id) {
             path.inbound.data(data.repr.link_seq, len, now);
             path.received_since_report += 1;
@@ -675,7 +674,10 @@ impl<A: Address> Endpoint<A> {
         let (seq, predecessor, packing) = (data.repr.seq, data.repr.predecessor, data.repr.packing);
         let urgent = is_urgent(first, self.config.sender.ip);
         let arrival = Arrival { link: id.0, seq, predecessor, flow, urgent, packing, payload };
-        self.order.push(arrival, now)
+        self.order.push(arrival, now)?;
+        // A recorded frame is no sign of life.
+        self.heard_at = now;
+        Ok(())
     }
 
     fn handle_marker(&mut self, id: LinkId, marker: &Marker, len: usize, now: Instant) {

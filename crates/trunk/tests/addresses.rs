@@ -157,6 +157,7 @@ fn an_accepted_report_from_a_new_address_moves_the_link() {
 #[test]
 fn a_frame_that_is_refused_changes_no_address() {
     let (_client, mut server) = pair();
+    let before = server.link_received(LINK).unwrap();
     let refused = [
         (hello(666, 0), Refusal::UnprovenSession),
         (hello(666, SERVER_SESSION ^ 1), Refusal::UnprovenSession),
@@ -173,7 +174,8 @@ fn a_frame_that_is_refused_changes_no_address() {
         assert_eq!(server.remote(LINK), Some(CLIENT));
     }
     let received = server.link_received(LINK).unwrap();
-    assert_eq!((received.strangers, received.moves), (refused.len() as u64, 1));
+    assert_eq!(received.strangers - before.strangers, refused.len() as u64);
+    assert_eq!(received.moves, 1);
 }
 
 #[test]

@@ -42,9 +42,14 @@ impl<A: Address> Endpoint<A> {
             return Err(Refusal::UnknownSession);
         }
         let is_known = self.peer == Some(theirs);
+        let is_fresh = match proof {
+            Proof::Seal(_) => true,
+            Proof::Place(from) => self.is_proven(id, from, hello, now),
+        };
         if let Proof::Place(from) = proof {
-            if !is_known || candidate.is_some() {
-                self.prove(id, from, hello, now)?;
+            if !is_fresh && (!is_known || candidate.is_some()) {
+                self.challenge(id, from, hello, now);
+                return Err(Refusal::UnprovenSession);
             }
             if !is_known {
                 self.check_displacing(id, candidate, now)?;
@@ -53,10 +58,13 @@ impl<A: Address> Endpoint<A> {
         if !is_known {
             self.accept(theirs, hello.control.next_seq, now);
         }
-        self.heard_at = now;
+        // A recorded hello is no sign of life.
+        if is_fresh {
+            self.heard_at = now;
+        }
         if hello.peer == self.session {
             (self.acknowledged, self.acknowledged_at) = (true, now);
-        } else if now - self.acknowledged_at >= self.config.silence {
+        } else if is_fresh && now - self.acknowledged_at >= self.config.silence {
             // Not at the first such hello: one that was sent earlier may come later on another
             // link.
             self.acknowledged = false;
@@ -75,26 +83,20 @@ impl<A: Address> Endpoint<A> {
         Ok(())
     }
 
-    /// Checks that the sender of a hello receives where it sends from, and challenges it if not.
-    fn prove(
-        &mut self,
-        id: LinkId,
-        from: Option<A>,
-        hello: &Hello,
-        now: Instant,
-    ) -> Result<(), Refusal> {
-        let Some(path) = self.paths.get(id.index()).and_then(Option::as_ref) else {
-            return Err(Refusal::UnknownLink);
-        };
+    /// Whether the sender of a hello receives where it sends from.
+    fn is_proven(&self, id: LinkId, from: Option<A>, hello: &Hello, now: Instant) -> bool {
+        let path = self.paths.get(id.index()).and_then(Option::as_ref);
+        path.is_some_and(|path| self.challenges.is_met(hello.echo, &path.remote.place(from), now))
+    }
+
+    /// Challenges the sender of a hello.
+    fn challenge(&mut self, id: LinkId, from: Option<A>, hello: &Hello, now: Instant) {
+        let Some(path) = self.path(id) else { return };
         let place = path.remote.place(from);
-        if self.challenges.is_met(hello.echo, &place, now) {
-            return Ok(());
-        }
         let challenge = self.challenges.demand(&place, now);
         let mut bytes = Vec::new();
         Challenge { session: hello.control.session, challenge }.emit(&mut bytes);
         self.reply(id, from, bytes);
-        Err(Refusal::UnprovenSession)
     }
 
     /// Checks that a new session may take the place of the accepted one.
