@@ -704,8 +704,10 @@ impl<A: Address> Endpoint<A> {
         path.inbound.control(&report.control, len, now);
         path.inbound.report(report, now);
         path.report_due = false;
-        self.heard_at = now;
-        self.acknowledged_at = now;
+        // A recorded report is no sign of life.
+        if self.guard.is_some() || claims::is_fresh(report, micros(now)) {
+            (self.heard_at, self.acknowledged_at) = (now, now);
+        }
         self.hear(id, now);
         self.note_next_seq(id, report.control.next_seq, now);
         // Counters that cannot be true still come from an end that lives.

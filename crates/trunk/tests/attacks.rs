@@ -8,9 +8,7 @@ use sheaf_fuzz::{Fuzzer, RngExt};
 use sheaf_stage::Duration;
 use sheaf_trunk::{Endpoint, Key, LinkId, Remote};
 use sheaf_wire::ip::example_udp;
-use sheaf_wire::trunk::{
-    Control, Hello, Marker, Packing, Predecessor, Report, Repr, push, tag,
-};
+use sheaf_wire::trunk::{Control, Hello, Marker, Packing, Predecessor, Report, Repr, push, tag};
 
 const HERE: Address = 1;
 const THERE: Address = 2;
@@ -18,6 +16,8 @@ const STRANGER: Address = 66;
 const SESSIONS: [u64; 2] = [0x1111_2222_3333_4444, 0x5555_6666_7777_8888];
 /// Damaged frames that each trunk gets.
 const DAMAGED: u64 = 1_000_000;
+/// Damaged messages that meet handshakes.
+const HANDSHAKES: u64 = 20_000;
 /// Rate in bit/s that no link of these tests has.
 const IMPOSSIBLE: u64 = 1_000_000_000;
 
@@ -212,7 +212,7 @@ fn an_end_that_restarts_is_not_held_off_by_what_was_recorded_of_it() {
         let mut net = pair(keyed);
         let recorded = net.seen.take().unwrap();
         net.hosts[0].end = Some(end(99, keyed.then(key), [Remote::roaming(THERE); 2]));
-        for datagram in recorded.iter().filter(|datagram| datagram.from == HERE).cycle().take(400) {
+        for datagram in recorded.iter().filter(|datagram| datagram.from == HERE).cycle().take(800) {
             net.inject(datagram.clone());
             net.run(5 * MS);
         }
@@ -270,7 +270,7 @@ fn a_forged_number_far_ahead_costs_the_receiver_bounded_work() {
     assert!(net.flows(4 * SECOND));
 }
 
-/// Frames of both ends: the handshake, hellos, reports and data.
+/// Frames of both ends of this run: the handshake, hellos, reports and data.
 fn corpus(keyed: bool) -> Vec<Vec<u8>> {
     let seen = pair(keyed).seen.take().unwrap();
     seen.into_iter().map(|datagram| datagram.bytes).take(400).collect()
@@ -299,6 +299,34 @@ fn a_million_damaged_frames_take_nothing_and_the_trunk_works_afterwards() {
         if keyed {
             nothing_was_taken(&net);
         }
+    }
+}
+
+/// The kept corpus: messages of handshakes and sealed frames of these two ends, and what was found.
+/// What damage makes of them meets two ends that shake hands again and again.
+#[test]
+fn damaged_handshakes_make_no_session_and_teach_no_address() {
+    let mut fuzzer = Fuzzer::new(env!("CARGO_MANIFEST_DIR"), "sealed", HANDSHAKES);
+    let mut bytes = Vec::new();
+    let mut left = fuzzer.rounds();
+    while left > 0 {
+        let mut net = Net::new(&[HERE, THERE, STRANGER]);
+        for host in 0..2 {
+            let remote = [Remote::roaming(THERE), Remote::Learned(None)][host];
+            net.hosts[host].end = Some(end(SESSIONS[host], Some(key()), [remote; 2]));
+        }
+        for _ in 0..left.min(200) {
+            left -= 1;
+            fuzzer.take(&mut bytes);
+            let to = [HERE, THERE][fuzzer.rng.random_range(0..2)];
+            let from = [HERE, THERE, STRANGER][fuzzer.rng.random_range(0..3)];
+            let link = fuzzer.rng.random_range(0..LINKS);
+            net.inject(Datagram { from, to, link, bytes: bytes.clone() });
+            net.run(MS);
+        }
+        net.run(2 * SECOND);
+        nothing_was_taken(&net);
+        assert!(net.flows(SECOND));
     }
 }
 

@@ -8,6 +8,16 @@ use sheaf_wire::trunk::Report;
 /// believed before was forged or damaged.
 const OLD_REPORTS: u8 = 8;
 
+/// Age in µs up to which the echo in a report shows that it was not recorded. The longest round
+/// trips, over a satellite with full buffers, are shorter.
+const FRESH: u32 = 2_000_000;
+
+/// Whether a report that came at `micros` on this end's clock was sent lately: it echoes a time that
+/// only lately was sent to the other end.
+pub(super) fn is_fresh(report: &Report, micros: u32) -> bool {
+    report.heard && micros.wrapping_sub(report.echo) < FRESH
+}
+
 /// Totals of what was sent on a link, reports and hellos included.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sent {
@@ -44,8 +54,8 @@ impl Claims {
         if let Some(newest) = &self.newest
             && is_before(report.sent_at, newest.sent_at)
         {
-            self.old += 1;
-            if self.old < OLD_REPORTS {
+            self.old = self.old.saturating_add(1);
+            if self.old < OLD_REPORTS || !is_fresh(report, micros) {
                 return Err(Refusal::OldReport);
             }
         }

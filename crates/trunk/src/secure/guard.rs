@@ -252,3 +252,112 @@ impl Guard {
 fn cookie(random: &mut Random) -> Cookie {
     *random.block().first_chunk().expect("a block has 32 bytes")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::Seed;
+
+    const NOW: Instant = Instant::ZERO;
+
+    fn guard(key: u8, session: u64) -> Guard {
+        Guard::new(Key::new([key; 32]), session, Seed::from(session).random(b"handshakes"))
+    }
+
+    /// Lets `from` open what `to` sends until neither replies.
+    fn shake(from: &mut Guard, to: &mut Guard) {
+        let mut message = Vec::new();
+        from.write_initiation(NOW, &mut message);
+        let (mut sender, mut receiver) = (from, to);
+        while let Ok(Opened::Reply(reply)) = receiver.open(&message, NOW) {
+            message = reply;
+            std::mem::swap(&mut sender, &mut receiver);
+        }
+    }
+
+    fn passes(from: &mut Guard, to: &mut Guard, frame: &[u8]) -> Result<Seal, Refusal> {
+        let mut sealed = frame.to_vec();
+        from.seal(&mut sealed);
+        assert_eq!(sealed.len(), frame.len() + sealed::OVERHEAD);
+        let opened = to.open(&sealed, NOW)?;
+        assert_eq!(to.take_frame(), frame);
+        match opened {
+            Opened::Frame(seal) => Ok(seal),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn two_ends_agree_whatever_their_processors_have() {
+        for aes in [[true, true], [true, false], [false, true], [false, false]] {
+            let (mut here, mut there) = (guard(1, 10), guard(1, 20));
+            (here.has_aes, there.has_aes) = (aes[0], aes[1]);
+            shake(&mut here, &mut there);
+            assert_eq!(passes(&mut here, &mut there, &[7; 100]).unwrap().session, 10);
+            assert_eq!(passes(&mut there, &mut here, &[8; 1_500]).unwrap().session, 20);
+        }
+    }
+
+    #[test]
+    fn a_recorded_initiation_makes_no_keys() {
+        let (mut here, mut there) = (guard(1, 10), guard(1, 20));
+        let mut messages = Vec::new();
+        let mut message = Vec::new();
+        here.write_initiation(NOW, &mut message);
+        messages.push(message.clone());
+        let Ok(Opened::Reply(retry)) = there.open(&message, NOW) else { panic!("no retry") };
+        let Ok(Opened::Reply(again)) = here.open(&retry, NOW) else { panic!("nothing repeated") };
+        messages.push(again.clone());
+        let Ok(Opened::Reply(response)) = there.open(&again, NOW) else { panic!("no response") };
+        assert!(matches!(here.open(&response, NOW), Ok(Opened::Keys)));
+        // Another handshake, so that the one before is not simply answered again.
+        shake(&mut here, &mut there);
+        let made = there.handshakes();
+        for message in messages.iter().cycle().take(100) {
+            let _ = there.open(message, NOW);
+        }
+        assert_eq!(there.handshakes(), made);
+        assert!(passes(&mut here, &mut there, &[7; 60]).is_ok());
+    }
+
+    #[test]
+    fn a_frame_with_any_bit_changed_is_refused_and_the_right_one_passes_afterwards() {
+        let (mut here, mut there) = (guard(1, 10), guard(1, 20));
+        shake(&mut here, &mut there);
+        let mut sealed = vec![5; 40];
+        here.seal(&mut sealed);
+        for bit in 0..8 * sealed.len() {
+            let mut damaged = sealed.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(!matches!(there.open(&damaged, NOW), Ok(Opened::Frame(_))), "bit {bit}");
+        }
+        assert!(matches!(there.open(&sealed, NOW), Ok(Opened::Frame(_))));
+        assert!(matches!(there.open(&sealed, NOW), Err(Refusal::Replayed)));
+    }
+
+    #[test]
+    fn ends_with_different_keys_make_none() {
+        let (mut here, mut there) = (guard(1, 10), guard(2, 20));
+        let mut message = Vec::new();
+        here.write_initiation(NOW, &mut message);
+        assert!(matches!(there.open(&message, NOW), Err(Refusal::WrongKey)));
+        assert!(!here.has_keys() && !there.has_keys());
+    }
+
+    #[test]
+    fn forged_responses_leave_a_handshake_as_it_was() {
+        let (mut here, mut there) = (guard(1, 10), guard(1, 20));
+        let mut message = Vec::new();
+        here.write_initiation(NOW, &mut message);
+        let Ok(Opened::Reply(retry)) = there.open(&message, NOW) else { panic!("no retry") };
+        let Ok(Opened::Reply(again)) = here.open(&retry, NOW) else { panic!("nothing repeated") };
+        let Ok(Opened::Reply(response)) = there.open(&again, NOW) else { panic!("no response") };
+        for at in 4..response.len() {
+            let mut forged = response.clone();
+            forged[at] ^= 1;
+            assert!(matches!(here.open(&forged, NOW), Err(Refusal::WrongKey)), "byte {at}");
+        }
+        assert!(matches!(here.open(&response, NOW), Ok(Opened::Keys)));
+        assert!(passes(&mut here, &mut there, &[7; 60]).is_ok());
+    }
+}
