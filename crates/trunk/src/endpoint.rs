@@ -66,6 +66,8 @@ pub struct EndpointStats {
     pub displacing: u64,
     /// Reports that were refused because they are old or cannot be true.
     pub bad_reports: u64,
+    /// Sealed frames that were sent on another link.
+    pub other_link: u64,
     /// Handshakes that made keys.
     pub handshakes: u64,
     /// Frames that were not sealed although there is a key.
@@ -353,8 +355,13 @@ impl<A: Address> Endpoint<A> {
             }
             Ok(Opened::Frame(seal)) => {
                 let frame = guard.take_frame();
-                let received = self.accept_frame(id, candidate, Proof::Seal(seal), &frame, now);
-                let is_newest = self.is_newest(id, &frame, seal);
+                // Somebody on the way may lead a frame to another link, whose counters and address
+                // it must not touch.
+                let received = match frame.first().is_some_and(|first| first & 0xf == id.0) {
+                    true => self.accept_frame(id, candidate, Proof::Seal(seal), &frame, now),
+                    false => Err(Refusal::OtherLink),
+                };
+                let is_newest = received.is_ok() && self.is_newest(id, seal);
                 let candidate = candidate.filter(|_| is_newest);
                 let received = self.conclude(id, candidate, received);
                 if let Some(guard) = &mut self.guard {
@@ -389,14 +396,11 @@ impl<A: Address> Endpoint<A> {
         }
     }
 
-    /// Whether a sealed frame is the newest of its link, and was sent on this one: the link goes to
-    /// where the newest came from. An older one may have been held back, another link's led here.
-    fn is_newest(&mut self, id: LinkId, frame: &[u8], seal: Seal) -> bool {
-        let is_of_link = frame.first().is_some_and(|first| first & 0xf == id.0);
+    /// Whether a sealed frame is the newest of its link: the link goes to where that came from. An
+    /// older one may have been held back.
+    fn is_newest(&mut self, id: LinkId, seal: Seal) -> bool {
         let this = (seal.serial, seal.counter);
-        let Some(path) = self.path(id).filter(|path| is_of_link && this >= path.newest) else {
-            return false;
-        };
+        let Some(path) = self.path(id).filter(|path| this >= path.newest) else { return false };
         path.newest = this;
         true
     }
@@ -475,6 +479,7 @@ impl<A: Address> Endpoint<A> {
             Refusal::UnknownSession => self.stats.unknown_session += 1,
             Refusal::Displacing => self.stats.displacing += 1,
             Refusal::OldReport | Refusal::FalseReport => self.stats.bad_reports += 1,
+            Refusal::OtherLink => self.stats.other_link += 1,
             Refusal::NotSealed => self.stats.not_sealed += 1,
             Refusal::Sealed => self.stats.sealed += 1,
             Refusal::NoKeys => self.stats.no_keys += 1,
@@ -710,8 +715,11 @@ impl<A: Address> Endpoint<A> {
         }
         self.hear(id, now);
         self.note_next_seq(id, report.control.next_seq, now);
-        // Counters that cannot be true still come from an end that lives.
-        self.sender.report(id, &checked?, micros(now), now);
+        match checked {
+            Ok(report) => self.sender.report(id, &report, micros(now), now),
+            // Counters that cannot be true still come from an end that lives.
+            Err(_) => self.stats.bad_reports += 1,
+        }
         Ok(())
     }
 

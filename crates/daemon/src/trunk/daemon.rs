@@ -184,6 +184,8 @@ fn mismatch(stats: &EndpointStats, told: &EndpointStats) -> Option<&'static str>
         Some("frames without a key arrive; give the other end the key file, too")
     } else if stats.sealed > told.sealed {
         Some("frames with a key arrive and there is none here; give this end the key file, too")
+    } else if stats.other_link > told.other_link {
+        Some("frames of other links arrive; name the links in the same order at both ends")
     } else {
         None
     }

@@ -56,8 +56,11 @@ pub enum Refusal {
     Displacing,
     /// A report that was sent before one that has been accepted.
     OldReport,
-    /// A report of more than was sent. Its counters were not used.
+    /// A report of more than was sent. Its counters are not used.
     FalseReport,
+    /// A sealed frame that was sent on another link, or ends that name their links in different
+    /// orders.
+    OtherLink,
     /// A frame that is not sealed, on a trunk that has a key.
     NotSealed,
     /// A frame that is sealed, on a trunk that has no key.

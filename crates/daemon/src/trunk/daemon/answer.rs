@@ -92,6 +92,7 @@ fn refused(stats: &EndpointStats) -> BTreeMap<String, u64> {
         ("unknown-session", stats.unknown_session),
         ("session-alive", stats.displacing),
         ("bad-report", stats.bad_reports),
+        ("other-link", stats.other_link),
         ("not-sealed", stats.not_sealed),
         ("sealed", stats.sealed),
         ("no-session", stats.no_keys),
