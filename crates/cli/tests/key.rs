@@ -93,7 +93,8 @@ fn a_file_arrives_whole_and_nothing_can_be_read_on_the_cables() {
 
 #[test]
 fn either_end_may_restart_or_sleep_whichever_of_them_was_given_the_address_of_the_other() {
-    for given in [[true, true], [true, false], [false, true]] {
+    let given = [[true, true], [true, false], [false, true]];
+    for (given, host) in given.into_iter().flat_map(|given| [(given, 0), (given, 1)]) {
         let (pair, keys) = keyed(2);
         let member = |cable: usize, host: usize| {
             let (ours, theirs) = (host + 1, 2 - host);
@@ -104,29 +105,20 @@ fn either_end_may_restart_or_sleep_whichever_of_them_was_given_the_address_of_th
         let members: Vec<_> = (0..2).map(|cable| [member(cable, 0), member(cable, 1)]).collect();
         let line = |host| format!("{} {}", pair.line(host, &members), keys.word("right"));
         let start = |host: usize| Trunk::start(&pair.hosts[host], &line(host));
-        let (mut here, mut there) = (start(0), start(1));
-        for trunk in [&mut here, &mut there] {
-            (0..2).for_each(|_| trunk.wait_for(" is up"));
-        }
+        let (one, mut other) = (start(host), start(1 - host));
+        (0..2).for_each(|_| other.wait_for(" is up"));
         pair.transfer("10.99.0.2:5001", 1 << 20);
-        for host in 0..2 {
-            let process = Pid::from_raw([&here, &there][host].process() as i32);
-            let other = [&mut there, &mut here].into_iter().nth(host).unwrap();
-            kill(process, Signal::SIGSTOP).unwrap();
-            (0..2).for_each(|_| other.wait_for(" is down"));
-            kill(process, Signal::SIGCONT).unwrap();
-            (0..2).for_each(|_| other.wait_for(" is up"));
-            pair.transfer("10.99.0.2:5002", 1 << 20);
-        }
-        here.kill();
-        here = start(0);
-        (0..2).for_each(|_| here.wait_for(" is up"));
+        let process = Pid::from_raw(one.process() as i32);
+        kill(process, Signal::SIGSTOP).unwrap();
+        (0..2).for_each(|_| other.wait_for(" is down"));
+        kill(process, Signal::SIGCONT).unwrap();
+        (0..2).for_each(|_| other.wait_for(" is up"));
+        pair.transfer("10.99.0.2:5002", 1 << 20);
+        one.kill();
+        let mut anew = start(host);
+        (0..2).for_each(|_| anew.wait_for(" is up"));
         pair.transfer("10.99.0.2:5003", 1 << 20);
-        there.kill();
-        there = start(1);
-        (0..2).for_each(|_| there.wait_for(" is up"));
-        pair.transfer("10.99.0.2:5004", 1 << 20);
-        assert_eq!(number(&here.shown(), &["sessions"]), 2, "{given:?}");
+        assert_eq!(number(&other.shown(), &["sessions"]), 2, "{given:?}");
     }
 }
 

@@ -488,7 +488,9 @@ impl<A: Address> Endpoint<A> {
             // The first is counted where it is found, the second below, the last is replied to.
             Refusal::UnknownLink | Refusal::Stranger | Refusal::UnprovenSession => {}
         }
-        if let (Some(_), Some(path)) = (candidate, self.path(id)) {
+        // The other end, too, is challenged when it starts.
+        let is_challenged = why == Refusal::UnprovenSession;
+        if let (Some(_), false, Some(path)) = (candidate, is_challenged, self.path(id)) {
             path.strangers += 1;
         }
     }
