@@ -148,6 +148,7 @@ fn a_trunk_is_an_interface_of_netifd_until_it_is_taken_down() {
     host.run(|| ip::run("link set lo up")).unwrap();
     let options = "path 127.0.0.1:7500 127.0.0.1:7501\n\
                    path 127.0.0.1:7502 127.0.0.1:7503\n\
+                   plain 1\n\
                    scheduler redundant\n\
                    copies match dscp ef\n\
                    ipaddr 10.99.0.1/24\n\
@@ -159,7 +160,7 @@ fn a_trunk_is_an_interface_of_netifd_until_it_is_taken_down() {
     host.enter(&mut shell);
     let command = format!(
         "run wan {SHEAF} trunk sheaf-wan path 127.0.0.1:7500 127.0.0.1:7501 path 127.0.0.1:7502 \
-         127.0.0.1:7503 copies match dscp ef scheduler redundant"
+         127.0.0.1:7503 copies match dscp ef plain scheduler redundant"
     );
     assert_eq!(
         printed(&run(&mut shell)).lines().collect::<Vec<_>>(),
