@@ -182,8 +182,18 @@ fn a_trunk_is_an_interface_of_netifd_until_it_is_taken_down() {
 fn netifd_is_told_every_option_that_a_trunk_takes_from_it() {
     let told = printed(&run(&mut Router::new("").shell("sheaf.sh", "proto_sheaf_init_config")));
     let taken: Vec<_> = told.lines().filter_map(|line| line.strip_prefix("takes ")).collect();
-    for option in ["path:", "link:", "copies:", "loose:", "scheduler", "mtu", "ipaddr:", "gateway"]
-    {
+    for option in [
+        "path:",
+        "link:",
+        "key",
+        "plain",
+        "copies:",
+        "loose:",
+        "scheduler",
+        "mtu",
+        "ipaddr:",
+        "gateway",
+    ] {
         assert!(taken.iter().any(|one| one.starts_with(option)), "{option} of {taken:?}");
     }
 }
