@@ -17,6 +17,7 @@ peer = \"10.0.0.2\"
 [[trunk]]
 name = \"trunk0\"
 path = \"127.0.0.1:7500 127.0.0.1:7501\"
+plain = true
 [[window]]
 dev = \"wan0\"
 capacity = \"20mbit\"

@@ -148,6 +148,7 @@ fn a_trunk_is_an_interface_of_netifd_until_it_is_taken_down() {
     host.run(|| ip::run("link set lo up")).unwrap();
     let options = "path 127.0.0.1:7500 127.0.0.1:7501\n\
                    path 127.0.0.1:7502 127.0.0.1:7503\n\
+                   plain 1\n\
                    scheduler redundant\n\
                    copies match dscp ef\n\
                    ipaddr 10.99.0.1/24\n\
@@ -159,7 +160,7 @@ fn a_trunk_is_an_interface_of_netifd_until_it_is_taken_down() {
     host.enter(&mut shell);
     let command = format!(
         "run wan {SHEAF} trunk sheaf-wan path 127.0.0.1:7500 127.0.0.1:7501 path 127.0.0.1:7502 \
-         127.0.0.1:7503 copies match dscp ef scheduler redundant"
+         127.0.0.1:7503 copies match dscp ef plain scheduler redundant"
     );
     assert_eq!(
         printed(&run(&mut shell)).lines().collect::<Vec<_>>(),
@@ -181,8 +182,18 @@ fn a_trunk_is_an_interface_of_netifd_until_it_is_taken_down() {
 fn netifd_is_told_every_option_that_a_trunk_takes_from_it() {
     let told = printed(&run(&mut Router::new("").shell("sheaf.sh", "proto_sheaf_init_config")));
     let taken: Vec<_> = told.lines().filter_map(|line| line.strip_prefix("takes ")).collect();
-    for option in ["path:", "link:", "copies:", "loose:", "scheduler", "mtu", "ipaddr:", "gateway"]
-    {
+    for option in [
+        "path:",
+        "link:",
+        "key",
+        "plain",
+        "copies:",
+        "loose:",
+        "scheduler",
+        "mtu",
+        "ipaddr:",
+        "gateway",
+    ] {
         assert!(taken.iter().any(|one| one.starts_with(option)), "{option} of {taken:?}");
     }
 }

@@ -7,10 +7,16 @@ use sheaf_wire::trunk::{Control, Report, extend};
 /// set, or the first report after a pause.
 const MOST_JITTER: u32 = 1_000_000;
 
+/// No path delivers this many reports and hellos in a row after a frame sent later. When that many
+/// have lower numbers, the highest one was forged or damaged.
+const LOWER_NUMBERS: u8 = 8;
+
 /// The receiving side of a link.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inbound {
     highest: Option<u32>,
+    /// Reports and hellos in a row whose numbers were below the highest.
+    lower: u8,
     frames: u32,
     bytes: u32,
     last_at: u32,
@@ -33,7 +39,12 @@ impl Inbound {
 
     /// Counts a report or hello, which carries the whole number.
     pub fn control(&mut self, control: &Control, len: usize, now: Instant) {
-        self.highest = Some(control.link_seq);
+        let highest = *self.highest.get_or_insert(control.link_seq);
+        let is_lower = control.link_seq.wrapping_sub(highest).cast_signed() < 0;
+        self.lower = if is_lower { self.lower + 1 } else { 0 };
+        if !is_lower || self.lower >= LOWER_NUMBERS {
+            (self.highest, self.lower) = (Some(control.link_seq), 0);
+        }
         self.count(len, now);
     }
 

@@ -66,6 +66,7 @@ add_protocol() { :; }
 proto_config_add_array() { echo "takes $1"; }
 proto_config_add_string() { echo "takes $1"; }
 proto_config_add_int() { echo "takes $1"; }
+proto_config_add_boolean() { echo "takes $1"; }
 proto_run_command() {
 	echo "run $*"
 	shift

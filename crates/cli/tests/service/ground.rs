@@ -144,7 +144,7 @@ impl Ground {
     pub fn trunk(&self, host: usize) -> String {
         let (ours, theirs) = if host == 0 { (1, 2) } else { (2, 1) };
         let path = |net| format!("path 10.{net}.0.{ours} 10.{net}.0.{theirs}");
-        format!("trunk t0 {} {} address 10.99.0.{ours}/24", path(8), path(9))
+        format!("trunk t0 {} {} plain address 10.99.0.{ours}/24", path(8), path(9))
     }
 
     /// A trunk with both links up: its two ends.

@@ -230,7 +230,7 @@ fn a_trunk_follows_interfaces_that_are_deleted_renamed_and_readdressed() {
     let ground = Ground::new();
     let _there = Service::start_on(&ground, 1, &ground.trunk(1));
     let text = "[[trunk]]\nname = \"t0\"\naddress = \"10.99.0.1/24\"\n\
-                path = [\"10.8.0.1 10.8.0.2\", \"10.9.0.1 10.9.0.2\"]\n";
+                path = [\"10.8.0.1 10.8.0.2\", \"10.9.0.1 10.9.0.2\"]\nplain = true\n";
     let file = ground.write("sheaf.toml", text);
     let mut run = Service::spawn(ground.command(0, &format!("run -c {file}")));
     let (right, near) = ("10.8.0.2:7431 is", "10.9.0.2:7431 is");

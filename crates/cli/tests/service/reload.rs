@@ -4,7 +4,7 @@ use crate::ground::{Ground, Service, Stream};
 
 const AGGREGATE: &str = "[[aggregate]]\ndev = \"right\"\npeer = \"10.8.0.2\"\n";
 const EMULATE: &str = "[[emulate]]\ndev = \"near\"\negress = true\n";
-const TRUNK: &str = "[[trunk]]\nname = \"t0\"\npath = \"10.7.0.1 10.7.0.2\"\n\
+const TRUNK: &str = "[[trunk]]\nname = \"t0\"\npath = \"10.7.0.1 10.7.0.2\"\nplain = true\n\
                      address = \"10.99.0.1/24\"\n";
 const WINDOW: &str = "[[window]]\ndev = \"east\"\ncapacity = \"900mbit\"\n";
 
@@ -51,7 +51,7 @@ fn sections_that_did_not_change_lose_no_packet_at_a_reload() {
     let ground = Ground::new();
     ground.lay("east", "west", 7);
     ground.split();
-    let far = "trunk t0 path 10.7.0.2 10.7.0.1 address 10.99.0.2/24";
+    let far = "trunk t0 path 10.7.0.2 10.7.0.1 plain address 10.99.0.2/24";
     let _there = Service::start_on(&ground, 1, far);
     let all = [(AGGREGATE, ""), (EMULATE, "delay = \"1ms\""), (TRUNK, ""), (WINDOW, "")];
     let file = ground.write("sheaf.toml", &text(all));

@@ -33,7 +33,7 @@ impl Kernel {
         config: &Config,
         peers: &Peers,
     ) -> anyhow::Result<Kernel> {
-        let cookie = random::unguessable()?;
+        let cookie = u64::from_ne_bytes(random::unguessable()?);
         // In this order: the splitter stays, and must not where the engine cannot.
         let controller = Controller::attach(dev, ifindex, mac, config, cookie)?;
         let split = super::attach_split(dev, ifindex, peers)?;
