@@ -23,6 +23,9 @@ const WORK: Duration = Duration::from_millis(1);
 const MOST: u32 = 64;
 /// The most that a frame is taken to take: a full one at 1 Mbit/s with all its overhead.
 const SERVICE_MOST: Duration = Duration::from_millis(20);
+/// A look so soon after a frame was sent is at once: several times what a look takes, and less than
+/// a radio takes for a frame. One that came later, on a busy machine, says nothing.
+const AT_ONCE: Duration = Duration::from_micros(200);
 /// Between probes: so much later than a device became busy packets gather, where no other signal
 /// shows it.
 const PROBE: Duration = Duration::from_millis(64);
@@ -136,7 +139,8 @@ impl Lane {
             self.gone = Some(sent.untracked);
             self.strangers = Some(sent.strangers);
             // Several that are done in one look share the time.
-            let took = if at_once && left == 0 {
+            let soon = at_once && now.saturating_since(sent.at) < AT_ONCE;
+            let took = if soon && left == 0 {
                 Duration::ZERO
             } else {
                 now.saturating_since(began) / done

@@ -222,14 +222,14 @@ int sheaf_merge(struct __sk_buff *skb)
 			/* Most often the last frame left from this CPU, too. */
 			own_order = empty && !queue->emitting && (owner == cpu || owner == NOBODY);
 			if (own_order)
-				leave_in_place(queue, cpu, *gen, now, len);
+				leave_in_place(queue, len);
 			bpf_spin_unlock(&queue->lock);
 			if (own_order)
 				goto in_place;
 			if (empty &&
 			    in_order(dev, queue, owner, owner_gen, owner_time, cpu, slot)) {
 				bpf_spin_lock(&queue->lock);
-				leave_in_place(queue, cpu, *gen, now, len);
+				leave_in_place(queue, len);
 				bpf_spin_unlock(&queue->lock);
 				goto in_place;
 			}

@@ -44,14 +44,12 @@ static __always_inline bool in_order(struct device *device, struct queue *queue,
 	return (__s64)(now - time) > (hurry ? CROWDED_TIMEOUT : OWNER_TIMEOUT);
 }
 
-/* Notes, under the queue's lock, that a packet of `len` bytes of IP leaves where it is. */
-static __always_inline void leave_in_place(struct queue *queue, __u32 cpu, __u64 gen, __u64 now,
-					   __u32 len)
+/* Notes, under the queue's lock, that a packet of `len` bytes of IP leaves where it is. It carries
+ * nobody else's, and its own flow's next packet comes after it on this CPU; so nobody has to wait
+ * until it is handed over. */
+static __always_inline void leave_in_place(struct queue *queue, __u32 len)
 {
-	queue->owner_cpu = cpu;
-	queue->ticked = 0;
-	queue->owner_gen = gen;
-	queue->owner_time = now;
+	queue->owner_cpu = NOBODY;
 	queue->stats.unaggregated_packets++;
 	queue->stats.unaggregated_bytes += len;
 	queue->stats.by_ready++;
