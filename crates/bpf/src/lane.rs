@@ -140,11 +140,8 @@ impl Lane {
             self.strangers = Some(sent.strangers);
             // Several that are done in one look share the time.
             let soon = at_once && now.saturating_since(sent.at) < AT_ONCE;
-            let took = if soon && left == 0 {
-                Duration::ZERO
-            } else {
-                now.saturating_since(began) / done
-            };
+            let took =
+                if soon && left == 0 { Duration::ZERO } else { now.saturating_since(began) / done };
             self.service = (self.service * 3 + took) / 4;
             // A fast device has many frames under way, which hide what one of them took.
             if self.limit(1) == 1 {
