@@ -281,8 +281,8 @@ impl Controller {
         }
     }
 
-    /// When to look again: at the deadline; and, while there is traffic, often enough to hear of
-    /// new queues before theirs.
+    /// Returns the time of the next look: at the deadline; and, while there is traffic, soon
+    /// enough to hear of new queues before theirs.
     fn next_look(&mut self, now: Instant) -> Option<Instant> {
         let heard = std::mem::take(&mut self.heard);
         let soon = heard.then(|| now + self.config.longest_wait() / 4);

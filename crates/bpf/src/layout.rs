@@ -297,7 +297,7 @@ pub struct Queue {
     pub bytes: u32,
     /// Packets that wait.
     pub packets: u32,
-    /// Which CPU took its last frame.
+    /// CPU whose tick carries its last frame; of none, where it left otherwise.
     pub owner_cpu: u32,
     owner_gen: u64,
     owner_time: u64,
@@ -308,7 +308,7 @@ pub struct Queue {
     hop: Hop,
     asked: u32,
     emitting: u32,
-    ticked: u32,
+    padding: u32,
     /// What it counted.
     pub stats: Stats,
     pending: [Pending; 16],
@@ -483,7 +483,7 @@ mod tests {
                 hop,
                 asked,
                 emitting,
-                ticked,
+                padding,
                 stats,
                 pending,
             }

@@ -219,7 +219,7 @@ int sheaf_merge(struct __sk_buff *skb)
 			owner = queue->owner_cpu;
 			owner_gen = queue->owner_gen;
 			owner_time = queue->owner_time;
-			/* Most often the last frame left from this CPU, too. */
+			/* Most often nobody is carrying a frame of it on a tick. */
 			own_order = empty && !queue->emitting && (owner == cpu || owner == NOBODY);
 			if (own_order)
 				leave_in_place(queue, len);
@@ -466,7 +466,6 @@ emit:
 	}
 	oldest = queue->pending[queue->head & (RING - 1)].oldest;
 	queue->owner_cpu = ticked ? cpu : NOBODY;
-	queue->ticked = ticked;
 	queue->emitting = !ticked;
 	/* Before anybody else may look whether it is over. */
 	if (ticked)

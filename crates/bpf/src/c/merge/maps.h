@@ -186,7 +186,7 @@ struct queue {
 	struct bpf_spin_lock lock;
 	__u32 head, tail; /* frames head..tail wait */
 	__u32 bytes, packets;
-	__u32 owner_cpu;
+	__u32 owner_cpu; /* whose tick carries its last frame; else NOBODY */
 	__u64 owner_gen, owner_time;
 	__u64 flows; /* bits of the flows that are held, and of their pairs of addresses */
 	__u64 pairs;
@@ -194,7 +194,7 @@ struct queue {
 	struct hop hop;
 	__u32 asked; /* user space knows that it wants a tick */
 	__u32 emitting; /* a CPU is handing its last frame to the device */
-	__u32 ticked; /* its last frame left on a tick */
+	__u32 padding; /* to eight bytes */
 	struct stats stats;
 	struct pending pending[RING];
 };

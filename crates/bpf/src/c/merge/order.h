@@ -21,6 +21,7 @@ static __always_inline bool in_order(struct device *device, struct queue *queue,
 				     __u64 gen, __u64 time, __u32 cpu, __u32 slot)
 {
 	__u64 *entered, now;
+	struct gate *gate;
 	bool hurry;
 
 	if (queue->emitting)
@@ -30,12 +31,9 @@ static __always_inline bool in_order(struct device *device, struct queue *queue,
 	entered = bpf_map_lookup_elem(&entries, &owner);
 	if (!entered || *entered != gen)
 		return true;
-	if (queue->ticked) {
-		struct gate *gate = bpf_map_lookup_elem(&gates, &slot);
-
-		if (!gate || gate->ticks == gate->ticks_done)
-			return true;
-	}
+	gate = bpf_map_lookup_elem(&gates, &slot);
+	if (!gate || gate->ticks == gate->ticks_done)
+		return true;
 	now = bpf_ktime_get_ns();
 	/* User space, which could send a tick on that CPU, hangs; or there is no time to wait for
 	 * it. */
