@@ -240,7 +240,7 @@ impl Controller {
                 let left = lane.send(tick, on, strangers, untracked, now)?;
                 if left {
                     let (packets, bytes) = self.merge.device().read().last_frame();
-                    lane.carries(packets, bytes);
+                    lane.carries(self.merge.gates().ticks(gate), packets, bytes);
                 }
                 // An idle device is done already.
                 settle(&self.merge, &self.config, gate, lane, true, sheaf_netio::clock::now())?;
@@ -428,6 +428,9 @@ fn settle(
     lane.settle(config, at_once, now)?;
     if let Some(passed) = lane.strangers() {
         merge.gates().strangers_left(gate, passed);
+    }
+    if let Some((tick, gone)) = lane.left() {
+        merge.gates().ticks_left(gate, tick, gone);
     }
     Ok(())
 }

@@ -44,6 +44,8 @@ struct Sent {
     /// What the program had counted before: strangers' frames, and frames without a tick.
     strangers: u32,
     untracked: u32,
+    /// Its number at the gate.
+    number: u32,
     /// What it carries: packets, and bytes of IP.
     packets: u32,
     bytes: u32,
@@ -54,8 +56,9 @@ struct Sent {
 pub(crate) struct Lane {
     ticker: Ticker,
     sent: VecDeque<Sent>,
-    /// Frames without a tick that are surely gone: all up to this number.
-    gone: Option<u32>,
+    /// Number of the last tick that is done, and of the last frame without a tick before it: all
+    /// up to these have left.
+    left: Option<(u32, u32)>,
     /// Strangers' frames before the last tick that is done.
     strangers: Option<u32>,
     /// When the last tick was done.
@@ -70,7 +73,7 @@ impl Lane {
         Lane {
             ticker,
             sent: VecDeque::with_capacity(MOST as usize),
-            gone: None,
+            left: None,
             strangers: None,
             done: Instant::ZERO,
             service: Duration::ZERO,
@@ -81,6 +84,12 @@ impl Lane {
     /// Number up to which strangers' frames have left, where a tick was done.
     pub fn strangers(&self) -> Option<u32> {
         self.strangers
+    }
+
+    /// Number at the gate of the last tick that has left, where one has, and of the last frame
+    /// without a tick before it.
+    pub fn left(&self) -> Option<(u32, u32)> {
+        self.left
     }
 
     /// Until when only full frames leave.
@@ -109,22 +118,23 @@ impl Lane {
         untracked: u32,
         now: Instant,
     ) -> io::Result<bool> {
-        tick.untracked = self.gone.filter(|gone| self.sent.is_empty() && *gone == untracked);
+        let none_since = |(_, gone): &(u32, u32)| self.sent.is_empty() && *gone == untracked;
+        tick.untracked = self.left.filter(none_since).map(|(_, gone)| gone);
         let left = match on {
             None => self.ticker.tick(tick)?,
             Some(cpu) => self.ticker.tick_on(cpu, tick)?,
         };
         if left {
-            let sent = Sent { at: now, strangers, untracked, packets: 1, bytes: 0 };
+            let sent = Sent { at: now, strangers, untracked, number: 0, packets: 1, bytes: 0 };
             self.sent.push_back(sent);
         }
         Ok(left)
     }
 
-    /// The tick that was sent last carries so much.
-    pub fn carries(&mut self, packets: u32, bytes: u32) {
+    /// The tick that was sent last has this number at the gate and carries so much.
+    pub fn carries(&mut self, number: u32, packets: u32, bytes: u32) {
         if let Some(last) = self.sent.back_mut() {
-            (last.packets, last.bytes) = (packets, bytes);
+            (last.number, last.packets, last.bytes) = (number, packets, bytes);
         }
     }
 
@@ -136,8 +146,8 @@ impl Lane {
         for _ in 0..done {
             let Some(sent) = self.sent.pop_front() else { break };
             let began = sent.at.max(self.done);
-            self.gone = Some(sent.untracked);
             self.strangers = Some(sent.strangers);
+            self.left = Some((sent.number, sent.untracked));
             // Several that are done in one look share the time.
             let soon = at_once && now.saturating_since(sent.at) < AT_ONCE;
             let took =

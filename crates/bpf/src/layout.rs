@@ -144,15 +144,19 @@ pub struct Gate {
     pub credit: u32,
     /// Strangers' frames that left before the last tick that is done.
     pub strangers: u32,
-    /// What left without a tick.
+    /// What left with the gate's hash and without a tick.
     pub untracked: u32,
     /// Ticks of this slot that left.
     pub ticks: u32,
     /// Ticks of this slot whose transmission is over.
     pub ticks_done: u32,
-    /// Flow hash of this epoch.
+    /// The last tick of this slot that the device has finished with.
+    pub left: u32,
+    /// [`Gate::untracked`] when that was sent.
+    pub gone: u32,
+    /// Flow hash of what is gathered.
     pub hash: u32,
-    pad: u32,
+    turned: u32,
     seen: [u64; SEEN],
     before: [u64; SEEN],
 }
@@ -275,7 +279,7 @@ impl From<Stats> for sheaf_aggregate::Stats {
 #[repr(C)]
 pub struct Pending {
     oldest: u64,
-    flow: u64,
+    hash: u64,
     mark: u32,
     priority: u32,
     len: u32,
@@ -435,8 +439,10 @@ mod tests {
                 untracked,
                 ticks,
                 ticks_done,
+                left,
+                gone,
                 hash,
-                pad,
+                turned,
                 seen,
                 before,
             }
@@ -463,7 +469,7 @@ mod tests {
         same!(
             merge,
             "pending",
-            Pending { oldest, flow, mark, priority, len, count, writers, taken }
+            Pending { oldest, hash, mark, priority, len, count, writers, taken }
         );
         same!(
             merge,

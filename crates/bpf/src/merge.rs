@@ -328,9 +328,21 @@ impl Gates {
         atomic!(gate, closed, AtomicU32).store(u32::from(rule.closed), Ordering::Release);
     }
 
-    /// All of gate `slot` that left without a tick, so far.
+    /// All of gate `slot` that left with its hash and without a tick, so far.
     pub fn untracked(&self, slot: u32) -> u32 {
         atomic!(self.start(slot), untracked, AtomicU32).load(Ordering::Acquire)
+    }
+
+    /// The number of the last tick of gate `slot` that left.
+    pub fn ticks(&self, slot: u32) -> u32 {
+        atomic!(self.start(slot), ticks, AtomicU32).load(Ordering::Acquire)
+    }
+
+    /// The device has finished with the ticks of gate `slot` up to number `tick`, and with all that
+    /// left without a tick and with its hash before that: packets up to number `gone`.
+    pub fn ticks_left(&self, slot: u32, tick: u32, gone: u32) {
+        atomic!(self.start(slot), gone, AtomicU32).store(gone, Ordering::Relaxed);
+        atomic!(self.start(slot), left, AtomicU32).store(tick, Ordering::Release);
     }
 
     /// The strangers' frames up to number `passed` have left a FIFO.
@@ -340,8 +352,7 @@ impl Gates {
 
     /// The transmission of the last tick of queue `slot` is over: it has reached the device.
     pub fn tick_is_over(&self, slot: u32) {
-        let gate = self.start(slot);
-        let ticks = atomic!(gate, ticks, AtomicU32).load(Ordering::Acquire);
-        atomic!(gate, ticks_done, AtomicU32).store(ticks, Ordering::Release);
+        let ticks = self.ticks(slot);
+        atomic!(self.start(slot), ticks_done, AtomicU32).store(ticks, Ordering::Release);
     }
 }

@@ -24,12 +24,17 @@ pub struct Pair {
 
 impl Pair {
     pub fn new() -> Pair {
+        Pair::with_queues(1)
+    }
+
+    /// A's interface has `queues` transmit queues, by the hash of flows.
+    pub fn with_queues(queues: usize) -> Pair {
         let (a, b) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         let other = b.path();
         a.run(|| {
             ip::run(&format!(
-                "link add eth0 address 02:00:00:00:09:01 type veth peer name eth0 \
-                 address 02:00:00:00:09:02 netns {other}"
+                "link add eth0 numtxqueues {queues} address 02:00:00:00:09:01 type veth \
+                 peer name eth0 address 02:00:00:00:09:02 netns {other}"
             ))?;
             ip::run("addr add 10.9.0.1/24 dev eth0")?;
             ip::run("neigh add 10.9.0.2 lladdr 02:00:00:00:09:02 dev eth0")?;

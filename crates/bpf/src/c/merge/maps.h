@@ -98,13 +98,15 @@ struct gate {
 	__u32 closed;   /* frames are under way; by user space */
 	__u32 credit;   /* full frames that may leave without a tick; by user space */
 	__u32 strangers; /* strangers' frames before the last tick that is done; by user space */
-	__u32 untracked; /* what left without a tick */
+	__u32 untracked; /* what left with the gate's hash and without a tick */
 	__u32 ticks;      /* ticks of this slot that left */
 	__u32 ticks_done; /* and whose transmission is over; by user space */
-	__u32 hash;       /* flow hash of this epoch; 0: none yet */
-	__u32 pad;
-	__u64 seen[SEEN]; /* flows of this epoch, as bits of their hashes */
-	__u64 before[SEEN]; /* and of the frame with which it began */
+	__u32 left;       /* and the last one that the device has finished with; by user space */
+	__u32 gone;       /* `untracked` when that was sent; by user space */
+	__u32 hash;       /* flow hash of what is gathered; 0: none yet */
+	__u32 turned;     /* the tick with which `seen` began */
+	__u64 seen[SEEN]; /* flows that use the gate's hash since then, as bits of their hashes */
+	__u64 before[SEEN]; /* and those that used it before: until that tick has left */
 };
 
 struct {
@@ -114,6 +116,25 @@ struct {
 	__type(key, __u32);
 	__type(value, struct gate);
 } gates SEC(".maps");
+
+/* How packets of the flows that share a bit of their hashes follow each other, in units of
+ * `FLOWLET_UNIT`. */
+struct flowlet {
+	__u32 last; /* when the last one came, times two; odd where it came long after the one before */
+	__u32 own;  /* when one last left with the hash that it has by itself */
+};
+
+/* Those of a gate. */
+struct flowlets {
+	struct flowlet of[64 * SEEN];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct flowlets);
+} flowlets SEC(".maps");
 
 struct hop {
 	__u32 id;
@@ -174,7 +195,7 @@ struct stats {
 /* One frame under construction, but for its bytes. */
 struct pending {
 	__u64 oldest;
-	__u64 flow; /* of its first packet, as are mark and priority */
+	__u64 hash; /* flow hash of its first packet, as are mark and priority */
 	__u32 mark, priority;
 	__u32 len; /* inner bytes */
 	__u32 count;

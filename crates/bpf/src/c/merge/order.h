@@ -16,6 +16,12 @@
  * */
 #define CROWDED_TIMEOUT 1000000
 
+/* A millisecond, nearly: so many bits of a time in ns are less than one. */
+#define FLOWLET_UNIT 20
+/* Packets of one flow that are so far apart do not meet in a device's queue: half of what calls
+ * have between two (20 ms), and more than a turn of fair queues takes for a flow that is sparse. */
+#define FLOWLET 10
+
 /* Whether frames that this CPU takes now reach the device after those taken before. */
 static __always_inline bool in_order(struct device *device, struct queue *queue, __u32 owner,
 				     __u64 gen, __u64 time, __u32 cpu, __u32 slot)
@@ -42,15 +48,21 @@ static __always_inline bool in_order(struct device *device, struct queue *queue,
 	return (__s64)(now - time) > (hurry ? CROWDED_TIMEOUT : OWNER_TIMEOUT);
 }
 
+/* Counts, under the queue's lock, a packet of `len` bytes of IP that leaves where it is. */
+static __always_inline void count_alone(struct queue *queue, __u32 len)
+{
+	queue->stats.unaggregated_packets++;
+	queue->stats.unaggregated_bytes += len;
+	queue->stats.by_ready++;
+}
+
 /* Notes, under the queue's lock, that a packet of `len` bytes of IP leaves where it is. It carries
  * nobody else's, and its own flow's next packet comes after it on this CPU; so nobody has to wait
  * until it is handed over. */
 static __always_inline void leave_in_place(struct queue *queue, __u32 len)
 {
 	queue->owner_cpu = NOBODY;
-	queue->stats.unaggregated_packets++;
-	queue->stats.unaggregated_bytes += len;
-	queue->stats.by_ready++;
+	count_alone(queue, len);
 }
 
 /* The gate of the queue in `slot`. */
@@ -67,7 +79,7 @@ static __always_inline __u32 word_of(__u64 flow)
 	return flow >> 55 & (SEEN - 1);
 }
 
-/* The flow belongs to the gate's epoch from now on. */
+/* The flow uses the gate's hash from now on. */
 static __always_inline void note_flow(struct gate *gate, __u64 flow)
 {
 	__u64 *word = &gate->seen[word_of(flow)];
@@ -76,13 +88,109 @@ static __always_inline void note_flow(struct gate *gate, __u64 flow)
 		__sync_fetch_and_or(word, bit_of(flow));
 }
 
-/* Lets a packet of `flow`, which user space does not track, go with its gate's flow hash. */
-static __always_inline void go_untracked(struct __sk_buff *skb, struct gate *gate, __u64 flow)
+/* Whether packets of `flow` with the gate's hash may still be in front of the next one. They are in
+ * the same queue as the gate's ticks, so a tick that has left leaves none behind that came before
+ * it. */
+static __always_inline bool shares(struct gate *gate, __u64 flow)
+{
+	__u32 word = word_of(flow);
+
+	if (gate->seen[word] & bit_of(flow))
+		return true;
+	return (gate->before[word] & bit_of(flow)) && (__s32)(gate->left - gate->turned) < 0;
+}
+
+/* With the tick that leaves now, which holds the last that was gathered, a generation of flows
+ * ends. */
+static __always_inline void turn(struct gate *gate)
+{
+	gate->turned = gate->ticks;
+	for (int i = 0; i < SEEN; i++) {
+		gate->before[i] = gate->seen[i];
+		gate->seen[i] = 0;
+	}
+}
+
+/* Lets a packet, which user space does not track, go with its gate's flow hash; `hash` is the one
+ * that it has by itself. */
+static __always_inline void go_untracked(struct __sk_buff *skb, struct gate *gate, __u32 hash)
 {
 	__sync_fetch_and_add(&gate->untracked, 1);
 	if (!gate->hash)
-		gate->hash = (__u32)(flow >> 16) | 1;
+		gate->hash = hash;
 	bpf_set_hash(skb, gate->hash);
+}
+
+/* The name in a gate's sets of what has no ports (fragments) between the addresses of `pair`. */
+static __always_inline __u64 portless_of(__u64 pair)
+{
+	return pair * 0x9e3779b97f4a7c15ULL;
+}
+
+/* Whose hash a packet has that leaves in place, in fair queues. */
+enum place {
+	SHARED, /* the gate's */
+	FREE,   /* its own; the gate's would do, too */
+	BOUND,  /* its own, because the packet before it may still be in that queue */
+};
+
+/* The moments of `packet`'s flow, which comes now. */
+static __always_inline struct flowlet *flowlet_of(__u32 slot, __u64 flow)
+{
+	struct flowlets *gate = bpf_map_lookup_elem(&flowlets, &slot);
+
+	return gate ? &gate->of[flow >> 55 & (64 * SEEN - 1)] : 0;
+}
+
+/* Notes that a packet of the flow comes at `now`; whether it and the one before it came long after
+ * their predecessors. */
+static __always_inline bool is_sparse(struct flowlet *flowlet, __u64 now)
+{
+	__u32 at = now >> FLOWLET_UNIT & ~(1U << 31), last = flowlet->last;
+	bool gap = (at - (last >> 1) & ~(1U << 31)) >= FLOWLET;
+
+	flowlet->last = at << 1 | gap;
+	return gap && last & 1;
+}
+
+/* The place of a packet that comes at `now`.
+ *
+ * A flow whose packets come far apart keeps its own hash, and so its place among the strangers': a
+ * fair queue serves it first. A dense one would queue there, and could not be gathered without
+ * overtaking itself, so it has the gate's hash, in place and gathered. A flow changes only where
+ * its packets are so far apart that the last one has left, or where nothing else has the gate's
+ * hash: then the gate takes the flow's. */
+static __always_inline enum place place_of(struct __sk_buff *skb, struct flowlet *flowlet,
+					   struct gate *gate, const struct packet *packet,
+					   __u64 now)
+{
+	bool sparse = is_sparse(flowlet, now);
+
+	if (shares(gate, packet->flow) || shares(gate, portless_of(packet->pair)))
+		return SHARED;
+	if ((__u32)(now >> FLOWLET_UNIT) - flowlet->own >= FLOWLET)
+		return sparse ? FREE : SHARED;
+	if (gate->ticks != gate->left || gate->untracked != gate->gone)
+		return BOUND;
+	gate->hash = bpf_get_hash_recalc(skb);
+	return SHARED;
+}
+
+/* Gives a packet that leaves in place the flow hash of its `place`. */
+static __always_inline void keep_order(struct __sk_buff *skb, struct gate *gate,
+				       struct flowlet *flowlet, const struct packet *packet,
+				       enum place place, __u64 now)
+{
+	/* Computed here, because cake computes another one where there is none. */
+	__u32 hash = bpf_get_hash_recalc(skb);
+
+	if (place != SHARED) {
+		flowlet->own = now >> FLOWLET_UNIT;
+		return;
+	}
+	note_flow(gate, packet->flow);
+	note_flow(gate, packet->pair);
+	go_untracked(skb, gate, hash);
 }
 
 #endif
