@@ -219,7 +219,7 @@ int sheaf_merge(struct __sk_buff *skb)
 					(now < gate->probe_at || since > NEAR);
 		}
 		if (flowlet)
-			place = place_of(skb, flowlet, gate, packet, now);
+			place = place_of(skb, flowlet, gate, packet, now >> FLOWLET_UNIT);
 		/* An idle link adds no delay: nothing waits here, and the device is free. */
 		if (ready && empty) {
 			/* Together: who sees the queue empty also sees who took its last frame. */
@@ -276,9 +276,7 @@ int sheaf_merge(struct __sk_buff *skb)
 				note_flow(gate, portless_of(flow));
 			go_untracked(skb, gate, bpf_get_hash_recalc(skb));
 		} else if (flowlet) {
-			now = bpf_ktime_get_coarse_ns();
-			is_sparse(flowlet, now);
-			flowlet->own = now >> FLOWLET_UNIT;
+			note_large(flowlet, bpf_ktime_get_coarse_ns() >> FLOWLET_UNIT);
 		}
 		goto stranger;
 	}
@@ -404,7 +402,7 @@ in_place:
 		gate->busy_until = gate->busy_until > now ? gate->busy_until : now;
 		gate->busy_until += gate->service;
 		if (flowlet)
-			keep_order(skb, gate, flowlet, packet, place, now);
+			keep_order(skb, gate, flowlet, packet, place, now >> FLOWLET_UNIT);
 	}
 	count_sent(dev, 1, len);
 	return NEXT;
@@ -544,9 +542,9 @@ emit:
 	skb->priority = pending->priority;
 	pending->taken = 0;
 	if (!dev->told && !dev->fifo) {
-		/* Nothing with the gate's hash is in front of it or waits behind it, so the hash may
-		 * change, to that of the flow that waited longest: then it stays where its packets
-		 * were that left in place. */
+		/* Nothing with the gate's hash is in front of it or waits behind it, so the hash
+		 * may change, to that of the flow that waited longest: then it stays where its
+		 * packets were that left in place. */
 		if (ticked && fresh && !more && gate->untracked == expected)
 			gate->hash = hash;
 		if (ticked && !more && (__s32)(gate->left - gate->turned) >= 0)

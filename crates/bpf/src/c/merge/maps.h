@@ -117,11 +117,12 @@ struct {
 	__type(value, struct gate);
 } gates SEC(".maps");
 
-/* How packets of the flows that share a bit of their hashes follow each other, in units of
- * `FLOWLET_UNIT`. */
+/* How packets of the flows that share a bit of their hashes follow each other. Times are in units
+ * of `FLOWLET_UNIT`. */
 struct flowlet {
-	__u32 last; /* when the last one came, times two; odd where it came long after the one before */
-	__u32 own;  /* when one last left with the hash that it has by itself */
+	__u32 last;  /* when the last one came; the lowest four bits say how sparse they are */
+	__u32 own;   /* when one last left with the hash that it has by itself */
+	__u32 large; /* when one last was too large to gather */
 };
 
 /* Those of a gate. */

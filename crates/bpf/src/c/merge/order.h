@@ -21,6 +21,8 @@
 /* Packets of one flow that are so far apart do not meet in a device's queue: half of what calls
  * have between two (20 ms), and more than a turn of fair queues takes for a flow that is sparse. */
 #define FLOWLET 10
+/* After so long what was known of a flow is forgotten. */
+#define FORGET_FLOW 1000
 
 /* Whether frames that this CPU takes now reach the device after those taken before. */
 static __always_inline bool in_order(struct device *device, struct queue *queue, __u32 owner,
@@ -142,34 +144,58 @@ static __always_inline struct flowlet *flowlet_of(__u32 slot, __u64 flow)
 	return gate ? &gate->of[flow >> 55 & (64 * SEEN - 1)] : 0;
 }
 
-/* Notes that a packet of the flow comes at `now`; whether it and the one before it came long after
- * their predecessors. */
-static __always_inline bool is_sparse(struct flowlet *flowlet, __u64 now)
+/* Notes that a packet of the flow comes at `at`. Returns how sparse the flow is, from 0 on: each
+ * packet that comes long after the one before it counts for four that do not. Sets `gap` where this
+ * one does. */
+static __always_inline __u32 note_time(struct flowlet *flowlet, __u32 at, bool *gap)
 {
-	__u32 at = now >> FLOWLET_UNIT & ~(1U << 31), last = flowlet->last;
-	bool gap = (at - (last >> 1) & ~(1U << 31)) >= FLOWLET;
+	__u32 since = at - (flowlet->last >> 4) & ~0U >> 4, sparse = flowlet->last & 15;
 
-	flowlet->last = at << 1 | gap;
-	return gap && last & 1;
+	*gap = since >= FLOWLET;
+	if (since >= FORGET_FLOW)
+		sparse = 0;
+	else if (*gap)
+		sparse = sparse > 8 ? 12 : sparse + 4;
+	else if (sparse)
+		sparse--;
+	flowlet->last = at << 4 | sparse;
+	return sparse;
 }
 
-/* The place of a packet that comes at `now`.
+/* Notes that a packet that is too large to gather leaves at `at` with its own hash. */
+static __always_inline void note_large(struct flowlet *flowlet, __u32 at)
+{
+	bool gap;
+
+	note_time(flowlet, at, &gap);
+	flowlet->own = at;
+	flowlet->large = at;
+}
+
+/* The place of a packet that comes at `at`.
  *
  * A flow whose packets come far apart keeps its own hash, and so its place among the strangers': a
  * fair queue serves it first. A dense one would queue there, and could not be gathered without
- * overtaking itself, so it has the gate's hash, in place and gathered. A flow changes only where
- * its packets are so far apart that the last one has left, or where nothing else has the gate's
- * hash: then the gate takes the flow's. */
+ * overtaking itself, so it has the gate's hash, in place and gathered. One with large packets never
+ * has: others would wait behind these.
+ *
+ * A flow changes only where its packets are so far apart that the last one has left; where only one
+ * is in front, which its own queue serves at once; or where nothing else has the gate's hash: then
+ * the gate takes the flow's. */
 static __always_inline enum place place_of(struct __sk_buff *skb, struct flowlet *flowlet,
-					   struct gate *gate, const struct packet *packet,
-					   __u64 now)
+					   struct gate *gate, const struct packet *packet, __u32 at)
 {
-	bool sparse = is_sparse(flowlet, now);
+	bool gap;
+	__u32 sparse = note_time(flowlet, at, &gap);
 
 	if (shares(gate, packet->flow) || shares(gate, portless_of(packet->pair)))
 		return SHARED;
-	if ((__u32)(now >> FLOWLET_UNIT) - flowlet->own >= FLOWLET)
-		return sparse ? FREE : SHARED;
+	if (at - flowlet->own >= FLOWLET)
+		return gap ? FREE : SHARED;
+	if (at - flowlet->large < FORGET_FLOW)
+		return BOUND;
+	if (!sparse)
+		return SHARED;
 	if (gate->ticks != gate->left || gate->untracked != gate->gone)
 		return BOUND;
 	gate->hash = bpf_get_hash_recalc(skb);
@@ -179,13 +205,13 @@ static __always_inline enum place place_of(struct __sk_buff *skb, struct flowlet
 /* Gives a packet that leaves in place the flow hash of its `place`. */
 static __always_inline void keep_order(struct __sk_buff *skb, struct gate *gate,
 				       struct flowlet *flowlet, const struct packet *packet,
-				       enum place place, __u64 now)
+				       enum place place, __u32 at)
 {
 	/* Computed here, because cake computes another one where there is none. */
 	__u32 hash = bpf_get_hash_recalc(skb);
 
 	if (place != SHARED) {
-		flowlet->own = now >> FLOWLET_UNIT;
+		flowlet->own = at;
 		return;
 	}
 	note_flow(gate, packet->flow);
