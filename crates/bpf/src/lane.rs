@@ -21,6 +21,9 @@ use std::io;
 const WORK: Duration = Duration::from_millis(1);
 /// The most frames under way.
 const MOST: u32 = 64;
+/// The least that a frame takes rises by this part of what one takes longer: where the channel got
+/// slower, a few dozen frames show it.
+const LEAST_RISE: u32 = 16;
 /// The most that a frame is taken to take: a full one at 1 Mbit/s with all its overhead.
 const SERVICE_MOST: Duration = Duration::from_millis(20);
 /// A look so soon after a frame was sent is at once: several times what a look takes, and less than
@@ -65,6 +68,8 @@ pub(crate) struct Lane {
     done: Instant,
     /// What a frame takes, averaged over the last few.
     service: Duration,
+    /// What one takes where no others are in front: near the least of the last.
+    least: Duration,
     backoff: Backoff,
 }
 
@@ -77,6 +82,7 @@ impl Lane {
             strangers: None,
             done: Instant::ZERO,
             service: Duration::ZERO,
+            least: SERVICE_MOST,
             backoff: Backoff::default(),
         }
     }
@@ -106,6 +112,17 @@ impl Lane {
     pub fn limit(&self, least: u32) -> u32 {
         let frames = WORK.as_nanos() / self.service.as_nanos().max(1);
         u32::try_from(frames).unwrap_or(MOST).clamp(1, MOST).max(least)
+    }
+
+    /// Beside strangers in fair queues: from when on a tick may follow the last one though that is
+    /// under way.
+    ///
+    /// Who waits until the last one has left waits for the strangers between, too, and then for
+    /// those in front of the next one. Alone it would not wait for the first of them. So it waits
+    /// for what a frame takes, and no longer.
+    pub fn next(&self) -> Option<Instant> {
+        let last = self.sent.back().filter(|_| self.under_way() < MOST)?;
+        Some(last.at + self.least.clamp(WORK, SERVICE_MOST))
     }
 
     /// Sends `tick` at `now`; the program has counted `strangers` and `untracked` frames before.
@@ -140,7 +157,14 @@ impl Lane {
 
     /// Learns at `now` which ticks are done. `at_once` means right after one was sent: a device
     /// that is done with it by then had it in no queue, and took no time of anybody who came later.
-    pub fn settle(&mut self, config: &Config, at_once: bool, now: Instant) -> io::Result<()> {
+    /// `alone`: no strangers' frames are in the device, so what a frame took is due to the channel.
+    pub fn settle(
+        &mut self,
+        config: &Config,
+        at_once: bool,
+        alone: bool,
+        now: Instant,
+    ) -> io::Result<()> {
         let left = self.ticker.under_way(self.under_way())?;
         let done = self.under_way().saturating_sub(left);
         for _ in 0..done {
@@ -153,8 +177,10 @@ impl Lane {
             let took =
                 if soon && left == 0 { Duration::ZERO } else { now.saturating_since(began) / done };
             self.service = (self.service * 3 + took) / 4;
+            let more = took.saturating_sub(self.least) / LEAST_RISE;
+            self.least = (self.least + more).min(took.max(Duration::from_nanos(1)));
             // A fast device has many frames under way, which hide what one of them took.
-            if self.limit(1) == 1 {
+            if alone && self.limit(1) == 1 {
                 self.backoff.began(began);
                 self.backoff.finished(config, sent.packets, sent.bytes, now);
             }
@@ -166,8 +192,16 @@ impl Lane {
     }
 
     /// What the program does from `now` on, where this process takes `reaction` to look.
-    /// `strangers` says that theirs may be in front of ours in a FIFO.
-    pub fn rule(&self, least: u32, reaction: Duration, strangers: bool, now: Instant) -> Rule {
+    /// `strangers` says that theirs may be in front of ours in a FIFO; `hurried`, that ticks may
+    /// leave before earlier ones have ([`Lane::next`]).
+    pub fn rule(
+        &self,
+        least: u32,
+        reaction: Duration,
+        strangers: bool,
+        hurried: bool,
+        now: Instant,
+    ) -> Rule {
         let limit = self.limit(least);
         let (probe, share) = match strangers {
             true => (PROBE_STRANGERS, PROBE_STRANGERS_SHARE),
@@ -175,6 +209,7 @@ impl Lane {
         };
         Rule {
             closed: !self.sent.is_empty() || self.rests_until() > now,
+            hurried,
             // A slow device has its frames from ticks alone.
             credit: if limit > 1 { limit - self.under_way().min(limit) } else { 0 },
             service: self.service.min(SERVICE_MOST),

@@ -118,7 +118,8 @@ pub struct Device {
     pub passed: u32,
     /// Whether what strangers send stays ahead of what comes later.
     pub fifo: u32,
-    pad: u32,
+    /// Bytes of frames that were not ours.
+    pub passed_bytes: u32,
 }
 
 /// Words of a set of flows in [`Gate`].
@@ -140,6 +141,8 @@ pub struct Gate {
     pub probe_at: u64,
     /// Whether frames are under way.
     pub closed: u32,
+    /// Whether many strangers' frames are in fair queues, too.
+    pub hurried: u32,
     /// Full frames that may leave without a tick.
     pub credit: u32,
     /// Strangers' frames that left before the last tick that is done.
@@ -157,6 +160,7 @@ pub struct Gate {
     /// Flow hash of what is gathered.
     pub hash: u32,
     turned: u32,
+    pad: u32,
     seen: [u64; SEEN],
     before: [u64; SEEN],
 }
@@ -421,7 +425,7 @@ mod tests {
                 held,
                 passed,
                 fifo,
-                pad,
+                passed_bytes,
             }
         );
         same!(
@@ -434,6 +438,7 @@ mod tests {
                 reaction,
                 probe_at,
                 closed,
+                hurried,
                 credit,
                 strangers,
                 untracked,
@@ -443,6 +448,7 @@ mod tests {
                 gone,
                 hash,
                 turned,
+                pad,
                 seen,
                 before,
             }

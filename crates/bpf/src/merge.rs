@@ -239,21 +239,22 @@ impl Page {
     /// All fields, each read on its own.
     pub fn read(&self) -> Device {
         let page = self.start();
-        let mut device = Device::default();
-        device.done = atomic!(page, done, AtomicU64).load(Ordering::Acquire);
-        device.sent = atomic!(page, sent, AtomicU64).load(Ordering::Acquire);
-        device.handed = atomic!(page, handed, AtomicU64).load(Ordering::Relaxed);
-        device.rest_until = atomic!(page, rest_until, AtomicU64).load(Ordering::Relaxed);
-        device.look_at = atomic!(page, look_at, AtomicU64).load(Ordering::Relaxed);
-        device.asked_at = atomic!(page, asked_at, AtomicU64).load(Ordering::Relaxed);
-        device.holding = atomic!(page, holding, AtomicU64).load(Ordering::Relaxed);
-        device.last = atomic!(page, last, AtomicU64).load(Ordering::Relaxed);
-        device.limit = atomic!(page, limit, AtomicU32).load(Ordering::Relaxed);
-        device.told = atomic!(page, told, AtomicU32).load(Ordering::Relaxed);
-        device.held = atomic!(page, held, AtomicU32).load(Ordering::Relaxed);
-        device.passed = atomic!(page, passed, AtomicU32).load(Ordering::Relaxed);
-        device.fifo = atomic!(page, fifo, AtomicU32).load(Ordering::Relaxed);
-        device
+        Device {
+            done: atomic!(page, done, AtomicU64).load(Ordering::Acquire),
+            sent: atomic!(page, sent, AtomicU64).load(Ordering::Acquire),
+            handed: atomic!(page, handed, AtomicU64).load(Ordering::Relaxed),
+            rest_until: atomic!(page, rest_until, AtomicU64).load(Ordering::Relaxed),
+            look_at: atomic!(page, look_at, AtomicU64).load(Ordering::Relaxed),
+            asked_at: atomic!(page, asked_at, AtomicU64).load(Ordering::Relaxed),
+            holding: atomic!(page, holding, AtomicU64).load(Ordering::Relaxed),
+            last: atomic!(page, last, AtomicU64).load(Ordering::Relaxed),
+            limit: atomic!(page, limit, AtomicU32).load(Ordering::Relaxed),
+            told: atomic!(page, told, AtomicU32).load(Ordering::Relaxed),
+            held: atomic!(page, held, AtomicU32).load(Ordering::Relaxed),
+            passed: atomic!(page, passed, AtomicU32).load(Ordering::Relaxed),
+            fifo: atomic!(page, fifo, AtomicU32).load(Ordering::Relaxed),
+            passed_bytes: atomic!(page, passed_bytes, AtomicU32).load(Ordering::Relaxed),
+        }
     }
 
     /// User space will read its events at `nanos` at the latest: what can wait so long wakes
@@ -294,6 +295,9 @@ impl Page {
 pub struct Rule {
     /// Packets gather: frames are under way.
     pub closed: bool,
+    /// Whether many strangers' frames are in fair queues, too: then sparse flows leave in place, and
+    /// the process is woken by what is gathered first though frames are under way.
+    pub hurried: bool,
     /// Full frames that may leave without a tick.
     pub credit: u32,
     /// What a frame takes the device.
@@ -325,6 +329,7 @@ impl Gates {
         atomic!(gate, reaction, AtomicU64).store(nanos(rule.reaction), Ordering::Relaxed);
         atomic!(gate, probe_at, AtomicU64).store(rule.probe_at.as_nanos(), Ordering::Relaxed);
         atomic!(gate, credit, AtomicU32).store(rule.credit, Ordering::Relaxed);
+        atomic!(gate, hurried, AtomicU32).store(u32::from(rule.hurried), Ordering::Relaxed);
         atomic!(gate, closed, AtomicU32).store(u32::from(rule.closed), Ordering::Release);
     }
 

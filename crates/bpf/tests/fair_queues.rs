@@ -80,7 +80,7 @@ impl Rig {
     fn gates(&mut self, closed: bool) {
         let (service, probe_at) = (Duration::ZERO, Instant::MAX);
         let reaction = Duration::from_secs(1);
-        let rule = Rule { closed, credit: 0, service, reaction, probe_at };
+        let rule = Rule { closed, hurried: false, credit: 0, service, reaction, probe_at };
         (0..SLOTS).for_each(|slot| self.controller().merge.gates().set(slot, rule));
     }
 

@@ -243,8 +243,9 @@ int sheaf_merge(struct __sk_buff *skb)
 				goto in_place;
 			}
 		}
-		/* It would overtake the one before it in another queue. */
-		if (place == BOUND) {
+		/* It would overtake the one before it in another queue; or a fair queue serves it
+		 * before the many strangers, but not their frame of several. */
+		if (place == BOUND || (place == FREE && gate->hurried && flowlet)) {
 			bpf_spin_lock(&queue->lock);
 			count_alone(queue, len);
 			bpf_spin_unlock(&queue->lock);
@@ -374,7 +375,8 @@ int sheaf_merge(struct __sk_buff *skb)
 
 	if (empty) {
 		/* While a frame is under way, its end wakes user space. */
-		bool alone = config->policy == BUSY && !dev->told && !gate->closed;
+		bool alone = config->policy == BUSY && !dev->told &&
+			     (!gate->closed || gate->hurried);
 
 		tell(dev, NONEMPTY, slot, oldest, alone || dev->look_at > oldest + config->wait);
 	}
@@ -409,6 +411,7 @@ in_place:
 
 stranger:
 	__sync_fetch_and_add(&dev->passed, 1);
+	__sync_fetch_and_add(&dev->passed_bytes, skb->len);
 	/* In a FIFO, what is held would be behind this frame though it came before it. */
 	for (int i = 0; i < 2 * RING; i++) {
 		__u64 holding = dev->holding;

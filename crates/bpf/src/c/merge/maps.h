@@ -76,7 +76,7 @@ struct device {
 	__u32 held;   /* frames that wait in all queues */
 	__u32 passed; /* frames that were not ours */
 	__u32 fifo;   /* what strangers send stays ahead of what comes later */
-	__u32 pad;
+	__u32 passed_bytes;
 };
 
 struct {
@@ -96,6 +96,7 @@ struct gate {
 	__u64 reaction;   /* ns: what user space takes to look at a question; by user space */
 	__u64 probe_at;   /* ns: from then on a packet near the last is a probe; by user space */
 	__u32 closed;   /* frames are under way; by user space */
+	__u32 hurried;  /* many strangers' frames are in fair queues, too; by user space */
 	__u32 credit;   /* full frames that may leave without a tick; by user space */
 	__u32 strangers; /* strangers' frames before the last tick that is done; by user space */
 	__u32 untracked; /* what left with the gate's hash and without a tick */
@@ -105,6 +106,7 @@ struct gate {
 	__u32 gone;       /* `untracked` when that was sent; by user space */
 	__u32 hash;       /* flow hash of what is gathered; 0: none yet */
 	__u32 turned;     /* the tick with which `seen` began */
+	__u32 pad;
 	__u64 seen[SEEN]; /* flows that use the gate's hash since then, as bits of their hashes */
 	__u64 before[SEEN]; /* and those that used it before: until that tick has left */
 };
