@@ -295,8 +295,8 @@ impl Page {
 pub struct Rule {
     /// Packets gather: frames are under way.
     pub closed: bool,
-    /// Whether many strangers' frames are in fair queues, too: then sparse flows leave in place, and
-    /// the process is woken by what is gathered first though frames are under way.
+    /// Whether many strangers' frames are in fair queues, too: then sparse flows leave in place,
+    /// and the process is woken by what is gathered first though frames are under way.
     pub hurried: bool,
     /// Full frames that may leave without a tick.
     pub credit: u32,
