@@ -1,5 +1,5 @@
-//! Whether others than Sheaf have so much in a device's fair queues that sparse flows are better off
-//! alone.
+//! Whether others than Sheaf have so much in a device's fair queues that sparse flows are better
+//! off alone.
 //!
 //! Beside a download a fair queue serves a packet of a sparse flow next, but a frame of several in
 //! its turn. So sparse flows do not share frames there, unless together they are what fills the
@@ -12,8 +12,8 @@ use sheaf_stage::{Duration, Instant};
 pub(crate) const WINDOW: Duration = Duration::from_millis(250);
 /// So many bytes of others in a window count: ten full frames, 0.5 Mbit/s.
 const MANY: u32 = 15_000;
-/// For each packet of ours others must have so many bytes. A full frame takes a radio at 2 Mbit/s as
-/// long as seven small ones, so below this our packets take four fifths of the air.
+/// For each packet of ours others must have so many bytes. A full frame takes a radio at 2 Mbit/s
+/// as long as seven small ones, so below this our packets take four fifths of the air.
 const SHARE: u32 = 54;
 /// The same while packets share frames, which leaves more to others.
 const SHARE_GATHERED: u32 = 160;
