@@ -149,7 +149,7 @@ static __always_inline struct flowlet *flowlet_of(__u32 slot, __u64 flow)
  * one does. */
 static __always_inline __u32 note_time(struct flowlet *flowlet, __u32 at, bool *gap)
 {
-	__u32 since = at - (flowlet->last >> 4) & ~0U >> 4, sparse = flowlet->last & 15;
+	__u32 since = (at - (flowlet->last >> 4)) & (~0U >> 4), sparse = flowlet->last & 15;
 
 	*gap = since >= FLOWLET;
 	if (since >= FORGET_FLOW)
