@@ -78,9 +78,14 @@ impl Rig {
 
     /// From now on packets leave in place, or are gathered where the gates are `closed`.
     fn gates(&mut self, closed: bool) {
+        self.rule(closed, false);
+    }
+
+    /// The same; `hurried` beside many strangers.
+    fn rule(&mut self, closed: bool, hurried: bool) {
         let (service, probe_at) = (Duration::ZERO, Instant::MAX);
         let reaction = Duration::from_secs(1);
-        let rule = Rule { closed, hurried: false, credit: 0, service, reaction, probe_at };
+        let rule = Rule { closed, hurried, credit: 0, service, reaction, probe_at };
         (0..SLOTS).for_each(|slot| self.controller().merge.gates().set(slot, rule));
     }
 
@@ -276,6 +281,21 @@ fn where_nothing_has_the_gates_hash_a_flow_is_gathered_in_its_own_queue() {
     assert_eq!(queues.first().copied(), own);
     assert_eq!((queues.len(), rig.controller().merge.device().read().held), (1, 1));
     assert_eq!(rig.tick(), own);
+}
+
+#[test]
+fn beside_many_strangers_a_sparse_flow_leaves_in_place_though_frames_are_under_way() {
+    let mut rig = Rig::new();
+    let own = rig.queue_of(0);
+    rig.attach();
+    rig.queue_of(0);
+    rig.everything_leaves();
+    rig.later();
+    rig.rule(true, true);
+    assert_eq!(rig.queue_of(0), own);
+    rig.later();
+    rig.rule(true, false);
+    assert_eq!(rig.queue_of(0), None);
 }
 
 #[test]
