@@ -8,7 +8,7 @@
 //! those that reached `min`; under `busy` the queue that waits longest, as soon as the device can
 //! take a frame and the rest after a slow one is over; under both nobody beyond `hold`.
 
-use crate::lane::Lane;
+use crate::lane::{Lane, Look};
 use crate::layout::{MergeConfig, SLOTS};
 use crate::merge::Rule;
 use crate::strangers::{self, Strangers};
@@ -161,13 +161,7 @@ impl Controller {
         }
         self.listen();
         self.settle(now)?;
-        if self.strangers.is_due(now) {
-            let stats = self.merge.stats()?;
-            let packets =
-                stats.iter().map(|(_, one)| one.aggregated_packets + one.unaggregated_packets);
-            let ours = packets.sum();
-            self.strangers.note(self.merge.device().read().passed_bytes, ours, now);
-        }
+        self.count_strangers(now)?;
         for _ in 0..TURN {
             let Some((slot, cause)) = self.choose(now)? else { break };
             if !self.leave(slot, cause, now)? {
@@ -189,6 +183,19 @@ impl Controller {
         Ok(next)
     }
 
+    /// Learns, where it matters, how much strangers give the device beside our packets.
+    fn count_strangers(&mut self, now: Instant) -> Result<(), Error> {
+        let tracks = matches!(self.side, Side::Lanes { .. });
+        if tracks && self.config.policy == Policy::Busy && self.strangers.is_due(now) {
+            let stats = self.merge.stats()?;
+            let packets =
+                stats.iter().map(|(_, one)| one.aggregated_packets + one.unaggregated_packets);
+            let ours = packets.sum();
+            self.strangers.note(self.merge.device().read().passed_bytes, ours, now);
+        }
+        Ok(())
+    }
+
     /// Learns which ticks are done.
     fn settle(&mut self, now: Instant) -> Result<(), Error> {
         let Side::Lanes { lanes, epoll, .. } = &mut self.side else { return Ok(()) };
@@ -197,8 +204,8 @@ impl Controller {
         epoll.wait(&mut events, EpollTimeout::ZERO).map_err(std::io::Error::from)?;
         for (gate, lane) in lanes.iter_mut().enumerate() {
             let Some(lane) = lane.as_mut().filter(|lane| lane.under_way() > 0) else { continue };
-            let alone = !self.strangers.are_many();
-            settle(&self.merge, &self.config, gate as u32, lane, (false, alone), now)?;
+            let look = Look { now, at_once: false, alone: !self.strangers.are_many() };
+            settle(&self.merge, &self.config, gate as u32, lane, look)?;
         }
         Ok(())
     }
@@ -256,7 +263,8 @@ impl Controller {
                 }
                 // An idle device is done already.
                 let (now, alone) = (sheaf_netio::clock::now(), !self.strangers.are_many());
-                settle(&self.merge, &self.config, gate, lane, (true, alone), now)?;
+                let look = Look { now, at_once: true, alone };
+                settle(&self.merge, &self.config, gate, lane, look)?;
                 left
             }
         };
@@ -285,11 +293,10 @@ impl Controller {
     /// Tells the program what to do at the gates.
     fn set_rules(&self, now: Instant) {
         let Side::Lanes { lanes, fifo, .. } = &self.side else { return };
-        let passed = self.merge.device().read().passed;
+        let (passed, hurried) = (self.merge.device().read().passed, self.hurried());
         for (gate, lane) in lanes.iter().enumerate() {
             let Some(lane) = lane else { continue };
             let strangers = *fifo && lane.strangers() != Some(passed);
-            let hurried = self.hurried();
             let rule = lane.rule(self.config.inflight, self.reaction, strangers, hurried, now);
             self.merge.gates().set(gate as u32, rule);
         }
@@ -409,15 +416,19 @@ impl Controller {
 
     /// Whether the device has fair queues with many strangers' frames in them.
     fn hurried(&self) -> bool {
-        matches!(self.side, Side::Lanes { fifo: false, .. }) && self.strangers.are_many()
+        let fair = matches!(self.side, Side::Lanes { fifo: false, .. });
+        fair && self.config.policy == Policy::Busy && self.strangers.are_many()
     }
 
-    /// When the next frame may leave beside strangers in fair queues, though earlier ones are under
-    /// way.
+    /// Time from which beside strangers in fair queues the next frame may leave, though earlier
+    /// ones are under way.
     fn next_frame(&self, now: Instant) -> Option<Instant> {
         let Side::Lanes { lanes, .. } = &self.side else { return None };
+        if !self.hurried() {
+            return None;
+        }
         let held = |(lane, waiting): (&Option<Lane>, &Option<Instant>)| {
-            lane.as_ref().filter(|_| waiting.is_some() && self.hurried())?.next()
+            lane.as_ref().filter(|_| waiting.is_some())?.next()
         };
         let nexts = lanes.iter().zip(&self.waiting).filter_map(held);
         nexts.filter(|next| *next > now).min()
@@ -450,17 +461,16 @@ impl Controller {
     }
 }
 
-/// Learns which ticks of `gate` are done, `at_once` after one was sent, and `alone` or beside
-/// strangers ([`Lane::settle`]), and shows the program which strangers' frames are, too.
+/// Learns from a look which ticks of `gate` are done, and shows the program which strangers' frames
+/// are, too.
 fn settle(
     merge: &Merge,
     config: &Config,
     gate: u32,
     lane: &mut Lane,
-    (at_once, alone): (bool, bool),
-    now: Instant,
+    look: Look,
 ) -> Result<(), Error> {
-    lane.settle(config, at_once, alone, now)?;
+    lane.settle(config, look)?;
     if let Some(passed) = lane.strangers() {
         merge.gates().strangers_left(gate, passed);
     }

@@ -54,6 +54,17 @@ struct Sent {
     bytes: u32,
 }
 
+/// A look at what the device has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub now: Instant,
+    /// It comes right after a tick was sent: a device that is done with it by then had it in no
+    /// queue, and took no time of anybody who came later.
+    pub at_once: bool,
+    /// No strangers' frames are in the device, so the time that a frame took is due to the channel.
+    pub alone: bool,
+}
+
 /// Frames under way that are counted together.
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -68,7 +79,7 @@ pub(crate) struct Lane {
     done: Instant,
     /// What a frame takes, averaged over the last few.
     service: Duration,
-    /// What one takes where no others are in front: near the least of the last.
+    /// The same where no others are in front: near the least of the last.
     least: Duration,
     backoff: Backoff,
 }
@@ -117,9 +128,9 @@ impl Lane {
     /// Beside strangers in fair queues: from when on a tick may follow the last one though that is
     /// under way.
     ///
-    /// Who waits until the last one has left waits for the strangers between, too, and then for
-    /// those in front of the next one. Alone it would not wait for the first of them. So it waits
-    /// for what a frame takes, and no longer.
+    /// A packet that waits until the last one has left waits for the strangers between, too, and
+    /// then for those in front of the next one. Alone it would not wait for the first of them. So
+    /// it waits for what a frame takes, and no longer.
     pub fn next(&self) -> Option<Instant> {
         let last = self.sent.back().filter(|_| self.under_way() < MOST)?;
         Some(last.at + self.least.clamp(WORK, SERVICE_MOST))
@@ -155,16 +166,9 @@ impl Lane {
         }
     }
 
-    /// Learns at `now` which ticks are done. `at_once` means right after one was sent: a device
-    /// that is done with it by then had it in no queue, and took no time of anybody who came later.
-    /// `alone`: no strangers' frames are in the device, so what a frame took is due to the channel.
-    pub fn settle(
-        &mut self,
-        config: &Config,
-        at_once: bool,
-        alone: bool,
-        now: Instant,
-    ) -> io::Result<()> {
+    /// Learns from a look which ticks are done.
+    pub fn settle(&mut self, config: &Config, look: Look) -> io::Result<()> {
+        let Look { now, at_once, alone } = look;
         let left = self.ticker.under_way(self.under_way())?;
         let done = self.under_way().saturating_sub(left);
         for _ in 0..done {

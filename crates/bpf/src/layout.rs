@@ -147,7 +147,7 @@ pub struct Gate {
     pub credit: u32,
     /// Strangers' frames that left before the last tick that is done.
     pub strangers: u32,
-    /// What left with the gate's hash and without a tick.
+    /// Frames that left with the gate's hash and without a tick.
     pub untracked: u32,
     /// Ticks of this slot that left.
     pub ticks: u32,
@@ -316,7 +316,7 @@ pub struct Queue {
     hop: Hop,
     asked: u32,
     emitting: u32,
-    padding: u32,
+    pad: u32,
     /// What it counted.
     pub stats: Stats,
     pending: [Pending; 16],
@@ -495,7 +495,7 @@ mod tests {
                 hop,
                 asked,
                 emitting,
-                padding,
+                pad,
                 stats,
                 pending,
             }

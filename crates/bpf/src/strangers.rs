@@ -18,10 +18,10 @@ const SHARE: u32 = 54;
 /// The same while packets share frames, which leaves more to others.
 const SHARE_GATHERED: u32 = 160;
 
-/// What others give a device.
+/// Traffic of others on a device.
 #[derive(Debug, Default)]
 pub(crate) struct Strangers {
-    /// When the window began, and what had passed by then: bytes of others, packets of ours.
+    /// Beginning of the window, and what had passed by then: bytes of others, packets of ours.
     since: Instant,
     start: (u32, u64),
     many: bool,

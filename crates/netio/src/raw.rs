@@ -18,8 +18,8 @@ pub(crate) const V6_HEADER: usize = 40;
 /// What may be on its way to the device, in bytes of the kernel's memory: more than its queues
 /// hold.
 const SEND_BUFFER: libc::c_int = 16 << 20;
-/// What waits while the process does not get its turn, in bytes of the kernel's memory: 1,800 full
-/// frames, 0.2 s at 100 Mbit/s. The default has 92.
+/// Room for frames while the process does not get its turn, in bytes of the kernel's memory: 1,800
+/// full ones, 0.2 s at 100 Mbit/s. The default has 92.
 const RECEIVE_BUFFER: libc::c_int = 4 << 20;
 /// linux/in6.h; the libc crate has no name for it.
 const IPV6_HDRINCL: i32 = 36;

@@ -103,7 +103,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct hop *hop;
 	__u16 type, checksum = 0;
 	struct flowlet *flowlet;
-	enum place place = FREE;
+	enum place place = SHARED;
 	bool fair;
 	__u32 hash;
 
@@ -189,7 +189,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (!queue || !gate)
 		goto stranger;
 	mine->slot = slot;
-	fair = !dev->told && !dev->fifo;
+	fair = has_fair_queues(dev);
 	flowlet = fair && config->policy == BUSY ? flowlet_of(slot, flow) : 0;
 
 	if (verdict == GATHER) {
@@ -219,7 +219,7 @@ int sheaf_merge(struct __sk_buff *skb)
 					(now < gate->probe_at || since > NEAR);
 		}
 		if (flowlet)
-			place = place_of(skb, flowlet, gate, packet, now >> FLOWLET_UNIT);
+			place = place_of(skb, flowlet, gate, packet, now);
 		/* An idle link adds no delay: nothing waits here, and the device is free. */
 		if (ready && empty) {
 			/* Together: who sees the queue empty also sees who took its last frame. */
@@ -245,7 +245,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		}
 		/* It would overtake the one before it in another queue; or a fair queue serves it
 		 * before the many strangers, but not their frame of several. */
-		if (place == BOUND || (place == FREE && gate->hurried && flowlet)) {
+		if (place == BOUND || (place == FREE && gate->hurried)) {
 			bpf_spin_lock(&queue->lock);
 			count_alone(queue, len);
 			bpf_spin_unlock(&queue->lock);
@@ -268,16 +268,16 @@ int sheaf_merge(struct __sk_buff *skb)
 			if (queue->head == queue->tail || !leave_in_copy(skb, mine, queue, slot))
 				break;
 		}
-		/* Behind its small packets in a fair queue, too. */
 		if (!fair || apart)
 			goto stranger;
+		/* Behind its small packets in a fair queue, too. */
 		if (held || shares(gate, flow)) {
 			note_flow(gate, flow);
 			if (portless)
 				note_flow(gate, portless_of(flow));
 			go_untracked(skb, gate, bpf_get_hash_recalc(skb));
 		} else if (flowlet) {
-			note_large(flowlet, bpf_ktime_get_coarse_ns() >> FLOWLET_UNIT);
+			note_large(flowlet, bpf_ktime_get_coarse_ns());
 		}
 		goto stranger;
 	}
@@ -368,10 +368,8 @@ int sheaf_merge(struct __sk_buff *skb)
 		}
 	}
 	__sync_fetch_and_sub(&pending->writers, 1);
-	if (fair) {
-		note_flow(gate, packet->flow);
-		note_flow(gate, packet->pair);
-	}
+	if (fair)
+		note_packet(gate, packet);
 
 	if (empty) {
 		/* While a frame is under way, its end wakes user space. */
@@ -404,7 +402,7 @@ in_place:
 		gate->busy_until = gate->busy_until > now ? gate->busy_until : now;
 		gate->busy_until += gate->service;
 		if (flowlet)
-			keep_order(skb, gate, flowlet, packet, place, now >> FLOWLET_UNIT);
+			keep_order(skb, gate, flowlet, packet, place, now);
 	}
 	count_sent(dev, 1, len);
 	return NEXT;
@@ -544,7 +542,7 @@ emit:
 	skb->mark = pending->mark;
 	skb->priority = pending->priority;
 	pending->taken = 0;
-	if (!dev->told && !dev->fifo) {
+	if (has_fair_queues(dev)) {
 		/* Nothing with the gate's hash is in front of it or waits behind it, so the hash
 		 * may change, to that of the flow that waited longest: then it stays where its
 		 * packets were that left in place. */

@@ -99,7 +99,7 @@ struct gate {
 	__u32 hurried;  /* many strangers' frames are in fair queues, too; by user space */
 	__u32 credit;   /* full frames that may leave without a tick; by user space */
 	__u32 strangers; /* strangers' frames before the last tick that is done; by user space */
-	__u32 untracked; /* what left with the gate's hash and without a tick */
+	__u32 untracked; /* frames that left with the gate's hash and without a tick */
 	__u32 ticks;      /* ticks of this slot that left */
 	__u32 ticks_done; /* and whose transmission is over; by user space */
 	__u32 left;       /* and the last one that the device has finished with; by user space */
@@ -218,7 +218,7 @@ struct queue {
 	struct hop hop;
 	__u32 asked; /* user space knows that it wants a tick */
 	__u32 emitting; /* a CPU is handing its last frame to the device */
-	__u32 padding; /* to eight bytes */
+	__u32 pad;
 	struct stats stats;
 	struct pending pending[RING];
 };

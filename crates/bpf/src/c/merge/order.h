@@ -67,6 +67,12 @@ static __always_inline void leave_in_place(struct queue *queue, __u32 len)
 	count_alone(queue, len);
 }
 
+/* Whether the device serves flows in turn, and tells nothing of its frames. */
+static __always_inline bool has_fair_queues(const struct device *device)
+{
+	return !device->told && !device->fifo;
+}
+
 /* The gate of the queue in `slot`. */
 static __always_inline struct gate *gate_of(struct device *device, __u32 slot)
 {
@@ -88,6 +94,13 @@ static __always_inline void note_flow(struct gate *gate, __u64 flow)
 
 	if (!(*word & bit_of(flow)))
 		__sync_fetch_and_or(word, bit_of(flow));
+}
+
+/* The same of a packet with ports, behind which what has none between its addresses stays. */
+static __always_inline void note_packet(struct gate *gate, const struct packet *packet)
+{
+	note_flow(gate, packet->flow);
+	note_flow(gate, packet->pair);
 }
 
 /* Whether packets of `flow` with the gate's hash may still be in front of the next one. They are in
@@ -162,9 +175,10 @@ static __always_inline __u32 note_time(struct flowlet *flowlet, __u32 at, bool *
 	return sparse;
 }
 
-/* Notes that a packet that is too large to gather leaves at `at` with its own hash. */
-static __always_inline void note_large(struct flowlet *flowlet, __u32 at)
+/* Notes that a packet that is too large to gather leaves at `now` with its own hash. */
+static __always_inline void note_large(struct flowlet *flowlet, __u64 now)
 {
+	__u32 at = now >> FLOWLET_UNIT;
 	bool gap;
 
 	note_time(flowlet, at, &gap);
@@ -172,7 +186,7 @@ static __always_inline void note_large(struct flowlet *flowlet, __u32 at)
 	flowlet->large = at;
 }
 
-/* The place of a packet that comes at `at`.
+/* The place of a packet that comes at `now`.
  *
  * A flow whose packets come far apart keeps its own hash, and so its place among the strangers': a
  * fair queue serves it first. A dense one would queue there, and could not be gathered without
@@ -183,10 +197,11 @@ static __always_inline void note_large(struct flowlet *flowlet, __u32 at)
  * is in front, which its own queue serves at once; or where nothing else has the gate's hash: then
  * the gate takes the flow's. */
 static __always_inline enum place place_of(struct __sk_buff *skb, struct flowlet *flowlet,
-					   struct gate *gate, const struct packet *packet, __u32 at)
+					   struct gate *gate, const struct packet *packet,
+					   __u64 now)
 {
 	bool gap;
-	__u32 sparse = note_time(flowlet, at, &gap);
+	__u32 at = now >> FLOWLET_UNIT, sparse = note_time(flowlet, at, &gap);
 
 	if (shares(gate, packet->flow) || shares(gate, portless_of(packet->pair)))
 		return SHARED;
@@ -205,17 +220,16 @@ static __always_inline enum place place_of(struct __sk_buff *skb, struct flowlet
 /* Gives a packet that leaves in place the flow hash of its `place`. */
 static __always_inline void keep_order(struct __sk_buff *skb, struct gate *gate,
 				       struct flowlet *flowlet, const struct packet *packet,
-				       enum place place, __u32 at)
+				       enum place place, __u64 now)
 {
 	/* Computed here, because cake computes another one where there is none. */
 	__u32 hash = bpf_get_hash_recalc(skb);
 
 	if (place != SHARED) {
-		flowlet->own = at;
+		flowlet->own = now >> FLOWLET_UNIT;
 		return;
 	}
-	note_flow(gate, packet->flow);
-	note_flow(gate, packet->pair);
+	note_packet(gate, packet);
 	go_untracked(skb, gate, hash);
 }
 
