@@ -48,6 +48,19 @@ impl Rig {
         rig
     }
 
+    /// With the program, which knows all flows and has nothing of them under way; and the queues
+    /// that they had without it.
+    fn known() -> (Rig, Vec<Option<usize>>) {
+        let mut rig = Rig::new();
+        let own = (0..FLOWS).map(|flow| rig.queue_of(flow)).collect();
+        rig.attach();
+        for flow in 0..FLOWS {
+            rig.queue_of(flow);
+        }
+        rig.everything_leaves();
+        (rig, own)
+    }
+
     fn tc(&self, line: &str) -> String {
         let run = || Command::new("tc").args(line.split(' ')).output();
         let output = self.pair.a.run(run).unwrap();
@@ -182,13 +195,7 @@ impl Rig {
 
 #[test]
 fn sparse_flows_whose_packets_leave_in_place_have_their_own_queues_as_without_the_program() {
-    let mut rig = Rig::new();
-    let without: Vec<_> = (0..FLOWS).map(|flow| rig.queue_of(flow)).collect();
-    rig.attach();
-    for flow in 0..FLOWS {
-        rig.queue_of(flow);
-    }
-    rig.everything_leaves();
+    let (mut rig, without) = Rig::known();
     for _ in 0..3 {
         rig.later();
         let with: Vec<_> = (0..MARKER).map(|flow| rig.queue_of(flow)).collect();
@@ -242,14 +249,10 @@ fn a_flow_with_large_packets_stays_in_its_own_queue_and_nobody_waits_behind_it()
 /// way.
 fn two_at_once(others: bool) -> (Rig, Vec<usize>, Option<usize>) {
     loop {
-        let mut rig = Rig::new();
-        let own = rig.queue_of(0);
-        rig.attach();
-        rig.queue_of(0);
-        rig.everything_leaves();
+        let (mut rig, own) = Rig::known();
         for _ in 0..2 {
             rig.later();
-            assert_eq!(rig.queue_of(0), own);
+            assert_eq!(rig.queue_of(0), own[0]);
         }
         rig.later();
         if others {
@@ -261,7 +264,7 @@ fn two_at_once(others: bool) -> (Rig, Vec<usize>, Option<usize>) {
             rig.send(0);
         };
         if let Some(queues) = rig.at_once(packets) {
-            return (rig, queues, own);
+            return (rig, queues, own[0]);
         }
     }
 }
@@ -285,14 +288,10 @@ fn where_nothing_has_the_gates_hash_a_flow_is_gathered_in_its_own_queue() {
 
 #[test]
 fn beside_many_strangers_a_sparse_flow_leaves_in_place_though_frames_are_under_way() {
-    let mut rig = Rig::new();
-    let own = rig.queue_of(0);
-    rig.attach();
-    rig.queue_of(0);
-    rig.everything_leaves();
+    let (mut rig, own) = Rig::known();
     rig.later();
     rig.rule(true, true);
-    assert_eq!(rig.queue_of(0), own);
+    assert_eq!(rig.queue_of(0), own[0]);
     rig.later();
     rig.rule(true, false);
     assert_eq!(rig.queue_of(0), None);
@@ -300,13 +299,7 @@ fn beside_many_strangers_a_sparse_flow_leaves_in_place_though_frames_are_under_w
 
 #[test]
 fn a_flow_of_gathered_packets_stays_in_their_frames_queue_until_that_has_left() {
-    let mut rig = Rig::new();
-    let own: Vec<_> = (0..FLOWS).map(|flow| rig.queue_of(flow)).collect();
-    rig.attach();
-    for flow in 0..FLOWS {
-        rig.queue_of(flow);
-    }
-    rig.everything_leaves();
+    let (mut rig, own) = Rig::known();
     rig.later();
     rig.gates(true);
     for flow in [0, 1, 2] {

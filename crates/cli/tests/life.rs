@@ -121,6 +121,17 @@ fn shown(namespace: &Namespace, dev: &str) -> serde_json::Value {
     shown[0].take()
 }
 
+/// A socket on the first host that sends to the returned one on the second, which has room for
+/// thousands of packets.
+fn sockets(row: &[Namespace]) -> (UdpSocket, UdpSocket) {
+    let to = row[1].run(|| UdpSocket::bind("10.8.0.2:5004")).unwrap();
+    to.set_read_timeout(Some(LONG)).unwrap();
+    nix::sys::socket::setsockopt(&to, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20)).unwrap();
+    let from = row[0].run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    from.connect("10.8.0.2:5004").unwrap();
+    (from, to)
+}
+
 /// Runs `meanwhile` while the process of `daemon` does not get a turn.
 fn stopped(daemon: &Daemon, meanwhile: impl FnOnce()) {
     let pid = nix::unistd::Pid::from_raw(daemon.child.id() as i32);
@@ -328,7 +339,7 @@ fn without_probes_the_command_line_is_trusted() {
 #[test]
 fn over_a_second_hop_with_a_smaller_mtu_nearly_everything_arrives() {
     const SENT: u32 = 9000;
-    // Packets of three frames: what may be lost before the path has told its MTU.
+    // Packets of three frames: so many may be lost before the path has told its MTU.
     const UNDER_WAY: u32 = 60;
     for engine in ENGINES {
         for (mtu, to) in [
@@ -353,7 +364,7 @@ fn over_a_second_hop_with_a_smaller_mtu_nearly_everything_arrives() {
             let any = if to.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
             let here = row[0].run(|| UdpSocket::bind(any)).unwrap();
             here.connect(&address).unwrap();
-            // What has not come for this long is lost.
+            // A packet that has not come for this long is lost.
             there.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
             let (mut got, mut lost, mut bytes) = (0, 0, [0; 64]);
             for sent in 1..=SENT {
@@ -491,11 +502,7 @@ fn what_comes_while_an_engine_in_user_space_does_not_get_its_turn_is_not_lost() 
     let line = "dev right engine user policy forced peer 10.8.0.2";
     let mut near = Daemon::start(&row[0], line);
     near.says("splits");
-    let to = row[1].run(|| UdpSocket::bind("10.8.0.2:5004")).unwrap();
-    to.set_read_timeout(Some(LONG)).unwrap();
-    nix::sys::socket::setsockopt(&to, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20)).unwrap();
-    let from = row[0].run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
-    from.connect("10.8.0.2:5004").unwrap();
+    let (from, to) = sockets(&row);
     for late in [&near, &far] {
         stopped(late, || (0..SENT).for_each(|_| assert_eq!(from.send(&[7; 32]).unwrap(), 32)));
         for number in 0..SENT {
@@ -511,11 +518,7 @@ fn sparse_and_dense_packets_of_a_flow_keep_their_order_through_two_engines_in_us
     let _far = Daemon::start(&row[1], "dev left engine user peer 10.8.0.1");
     let mut daemon = Daemon::start(&row[0], "dev right engine user peer 10.8.0.2");
     daemon.says("splits");
-    let to = row[1].run(|| UdpSocket::bind("10.8.0.2:5004")).unwrap();
-    to.set_read_timeout(Some(LONG)).unwrap();
-    nix::sys::socket::setsockopt(&to, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20)).unwrap();
-    let from = row[0].run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
-    from.connect("10.8.0.2:5004").unwrap();
+    let (from, to) = sockets(&row);
     let (mut number, mut pace) = (0_u32, Pace::new(Duration::from_micros(700)));
     // Bursts of 1 to 7 between single packets.
     for turn in 0..600_u32 {
