@@ -384,12 +384,7 @@ impl Rig {
     fn new(mode: Option<Mode>, split: bool) -> Rig {
         let pair = Pair::new();
         for host in [&pair.a, &pair.b] {
-            host.run(|| {
-                // What a host says by itself would be counted.
-                std::fs::write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "1")?;
-                ip::run(&format!("link set eth0 mtu {MTU}"))
-            })
-            .unwrap();
+            host.run(|| ip::run(&format!("link set eth0 mtu {MTU}"))).unwrap();
         }
         if split {
             pair.split(&Senders::neighbours([A.into()]));

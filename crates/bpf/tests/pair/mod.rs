@@ -16,7 +16,8 @@ pub const MAC_A: [u8; 6] = [2, 0, 0, 0, 9, 1];
 pub const MAC_B: [u8; 6] = [2, 0, 0, 0, 9, 2];
 pub const COOKIE: u64 = 0x5348_4541_4600_0001;
 
-/// Two hosts and a cable.
+/// Two hosts and a cable, on which only what a test sends is: without IPv6 hosts say nothing by
+/// themselves.
 pub struct Pair {
     pub a: Namespace,
     pub b: Namespace,
@@ -31,6 +32,10 @@ impl Pair {
     pub fn with_queues(queues: usize) -> Pair {
         let (a, b) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         let other = b.path();
+        for host in [&a, &b] {
+            let silent = || std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+            host.run(silent).unwrap();
+        }
         a.run(|| {
             ip::run(&format!(
                 "link add eth0 numtxqueues {queues} address 02:00:00:00:09:01 type veth \
