@@ -1,5 +1,8 @@
 //! `sheaf run` and what belongs to it, in namespaces. Needs root.
 
+mod patient;
+
+use patient::patient;
 use sheaf_daemon::control::{self, Kind, Request, ServiceName};
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
@@ -175,7 +178,7 @@ fn send(socket: &UdpSocket, numbers: std::ops::Range<u32>) {
 fn receive(socket: &UdpSocket, count: u32) -> Vec<u32> {
     let mut bytes = [0; 64];
     let mut number = || {
-        socket.recv(&mut bytes).expect("packets are missing");
+        patient(|| socket.recv(&mut bytes)).expect("packets are missing");
         u32::from_be_bytes(bytes[..4].try_into().unwrap())
     };
     (0..count).map(|_| number()).collect()

@@ -1,5 +1,6 @@
 //! Two hosts, programs on them, and streams of numbered packets between them.
 
+use crate::patient::patient;
 use aya::programs::{SchedClassifier, TcAttachType};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -180,12 +181,12 @@ impl Ground {
 
     /// A stream of packets from the first host to an address of the second.
     pub fn stream(&self, to: &str) -> Stream {
-        let to = format!("{to}:5004");
-        let receiver = self.hosts[1].run(|| UdpSocket::bind(&to)).unwrap();
+        // Any port: the last stream's may still be open in a process that another test starts.
+        let receiver = self.hosts[1].run(|| UdpSocket::bind((to, 0))).unwrap();
         setsockopt(&receiver, sockopt::RcvBufForce, &(8 << 20)).unwrap();
         receiver.set_read_timeout(Some(LONG)).unwrap();
         let sender = self.hosts[0].run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
-        sender.connect(&to).unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
         Stream { sender, receiver, next: 0 }
     }
 }
@@ -229,6 +230,11 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Where it goes.
+    pub fn port(&self) -> u16 {
+        self.receiver.local_addr().unwrap().port()
+    }
+
     /// Sends a batch and receives it, in any order.
     pub fn batch(&mut self) {
         let numbers = self.next..self.next + BATCH;
@@ -239,7 +245,7 @@ impl Stream {
         let mut missing: BTreeSet<u32> = numbers.collect();
         let mut bytes = [0; PAYLOAD];
         while !missing.is_empty() {
-            let received = self.receiver.recv(&mut bytes);
+            let received = patient(|| self.receiver.recv(&mut bytes));
             assert!(received.is_ok(), "these packets are lost: {missing:?}");
             let number = u32::from_be_bytes(bytes[..4].try_into().unwrap());
             assert!(missing.remove(&number), "{number} came twice");

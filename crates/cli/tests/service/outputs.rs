@@ -1,6 +1,7 @@
 //! Outputs and disks that take nothing: services start all the same, and packets go on.
 
 use crate::ground::{Ground, LONG, Service};
+use crate::patient::patient;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 use sheaf_daemon::control::{self, Kind, ServiceName};
@@ -58,7 +59,7 @@ impl Mute {
     fn notifies(&self, state: &str) {
         let mut bytes = [0; 4096];
         loop {
-            let len = self.socket.recv(&mut bytes).expect("it says that it is at work");
+            let len = patient(|| self.socket.recv(&mut bytes)).expect("it says that it is at work");
             if String::from_utf8_lossy(&bytes[..len]).lines().any(|line| line == state) {
                 return;
             }
