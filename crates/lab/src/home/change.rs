@@ -97,7 +97,7 @@ fn agenda(steps: &[Step], until: Instant) -> Vec<(Instant, Item)> {
 
 impl Known {
     /// `known_0`, `known_1` …: assumed capacity 5 s after the start and each change; and
-    /// [`KNOWN_ERROR`], NaN where the capacity was given.
+    /// `known_error`, NaN where the capacity was given.
     pub fn metrics(&self) -> Vec<(String, f64)> {
         let known = self.settled.iter().map(|(_, known)| *known);
         let mut metrics: Vec<_> = (0..)
