@@ -15,9 +15,10 @@ use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
+use tempfile::TempDir;
 
 pub const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 /// Who waits this long will get nothing more.
@@ -33,16 +34,12 @@ const PAYLOAD: usize = 32;
 pub struct Ground {
     pub hosts: [Namespace; 2],
     /// Files of the test.
-    pub directory: PathBuf,
+    pub directory: TempDir,
 }
 
 impl Ground {
     pub fn new() -> Ground {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("sheaf-service-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        fs::create_dir(&directory).unwrap();
+        let directory = TempDir::new().unwrap();
         let hosts = [Namespace::new().unwrap(), Namespace::new().unwrap()];
         for host in &hosts {
             let without = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
@@ -96,7 +93,7 @@ impl Ground {
 
     /// Writes a file of the test; returns its path.
     pub fn write(&self, name: &str, text: &str) -> String {
-        let path = self.directory.join(name);
+        let path = self.directory.path().join(name);
         fs::write(&path, text).unwrap();
         path.display().to_string()
     }
@@ -188,12 +185,6 @@ impl Ground {
         let sender = self.hosts[0].run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
         sender.connect(receiver.local_addr().unwrap()).unwrap();
         Stream { sender, receiver, next: 0 }
-    }
-}
-
-impl Drop for Ground {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 

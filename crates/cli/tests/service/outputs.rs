@@ -45,7 +45,7 @@ struct Mute {
 
 impl Mute {
     fn start(ground: &Ground, mut command: Command, output: fn() -> Output) -> Mute {
-        let path = ground.directory.join("notify");
+        let path = ground.directory.path().join("notify");
         let _ = std::fs::remove_file(&path);
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
@@ -146,7 +146,7 @@ fn a_supervisor_whose_log_is_full_closed_or_stuck_runs_and_reloads() {
 #[test]
 fn a_capture_whose_disk_is_full_ends_with_a_line_and_packets_go_on() {
     let ground = Ground::new();
-    let disk = ground.directory.display();
+    let disk = ground.directory.path().display();
     // Room for the beginning of a capture alone.
     let mount = format!("mount -t tmpfs -o size=64k none {disk} && exec \"$@\"");
     let small = ["unshare", "--mount", "sh", "-c", &mount, "sh"];
