@@ -21,9 +21,9 @@ const SILENCE: Duration = Duration::from_secs(1);
 const MANY: u32 = 4_500;
 /// So many are heard still: one full frame, where ours leave a download next to nothing.
 const FRAME: u32 = 1_500;
-/// For each packet of ours others must have so many bytes before our packets go alone. A full frame
-/// takes a radio at 2 Mbit/s as long as seven small ones, so below this our packets alone would take
-/// four fifths of the air.
+/// For each packet of ours others must have so many bytes before our packets go alone. A full
+/// frame takes a radio at 2 Mbit/s as long as seven small ones, so below this our packets alone
+/// would take four fifths of the air.
 const SHARE: u32 = 54;
 /// Below this many bytes for each of ours, packets that go alone do not fit: fair queues leave a
 /// download no more bytes than each of our flows has, so one beside ten calls has a tenth of their

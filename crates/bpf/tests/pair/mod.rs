@@ -17,8 +17,8 @@ pub const MAC_A: [u8; 6] = [2, 0, 0, 0, 9, 1];
 pub const MAC_B: [u8; 6] = [2, 0, 0, 0, 9, 2];
 pub const COOKIE: u64 = 0x5348_4541_4600_0001;
 
-/// The next packet's length. A socket with a timeout ends a call early where the process was stopped
-/// and goes on (signal(7)).
+/// The next packet's length. A socket with a timeout ends a call early where the process was
+/// stopped and goes on (signal(7)).
 pub fn receive(socket: &UdpSocket, bytes: &mut [u8]) -> io::Result<usize> {
     loop {
         match socket.recv(bytes) {
