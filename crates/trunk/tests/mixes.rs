@@ -1,0 +1,110 @@
+//! Trunks over links that lose, jitter and differ, against the best of these links alone.
+//!
+//! `cargo test -p sheaf-trunk --test mixes -- --ignored --nocapture` prints the whole table.
+
+mod mix;
+
+use mix::link::{LinkSpec, link};
+use mix::tcp::Control;
+use mix::{Load, Rig, Way};
+use sheaf_stage::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+const SEEDS: [u64; 3] = [1, 2, 3];
+
+struct Mix {
+    name: &'static str,
+    links: Vec<LinkSpec>,
+}
+
+fn mixes() -> Vec<Mix> {
+    let mix = |name, links: &[LinkSpec]| Mix { name, links: links.to_vec() };
+    vec![
+        mix("20 2% | 20", &[link(20.0, 10.0).loss(2.0), link(20.0, 10.0)]),
+        mix("20 0.5% | 20", &[link(20.0, 10.0).loss(0.5), link(20.0, 10.0)]),
+        mix("20±9 | 20", &[link(20.0, 10.0).jitter(9.0), link(20.0, 10.0)]),
+        mix("LTE 20 50ms | DSL 20 10ms", &[link(20.0, 50.0), link(20.0, 10.0)]),
+        mix("100 | 1", &[link(100.0, 10.0), link(1.0, 10.0)]),
+        mix("GEO 10 300ms | 20", &[link(10.0, 300.0), link(20.0, 10.0)]),
+        mix("base 50 | 50", &[link(50.0, 20.0), link(50.0, 20.0)]),
+        mix("50 | 50 40ms", &[link(50.0, 20.0), link(50.0, 40.0)]),
+        mix("50 | 50 70ms", &[link(50.0, 20.0), link(50.0, 70.0)]),
+        mix("50 | 50 120ms", &[link(50.0, 20.0), link(50.0, 120.0)]),
+        mix("50 | 50 320ms", &[link(50.0, 20.0), link(50.0, 320.0)]),
+        mix("50±5 | 50±5", &[link(50.0, 20.0).jitter(5.0); 2]),
+        mix("50±20 | 50±20", &[link(50.0, 20.0).jitter(20.0); 2]),
+        mix("50 .5% | 50 .5%", &[link(50.0, 20.0).loss(0.5); 2]),
+        mix("50 2% | 50 2%", &[link(50.0, 20.0).loss(2.0); 2]),
+        mix("50 | 12", &[link(50.0, 20.0), link(12.0, 20.0)]),
+        mix("100 | 10", &[link(100.0, 20.0), link(10.0, 20.0)]),
+        mix(
+            "30±5 40 .5% | 45±8 25 .5%",
+            &[link(40.0, 30.0).jitter(5.0).loss(0.5), link(25.0, 45.0).jitter(8.0).loss(0.5)],
+        ),
+        mix("300 8ms | 30 40±8 .5%", &[link(300.0, 8.0), link(30.0, 40.0).jitter(8.0).loss(0.5)]),
+        mix(
+            "40 35±8 | 100 50±25 1%",
+            &[link(40.0, 35.0).jitter(8.0), link(100.0, 50.0).jitter(25.0).loss(1.0)],
+        ),
+        mix("40 35 | 20 320±20 .5%", &[link(40.0, 35.0), link(20.0, 320.0).jitter(20.0).loss(0.5)]),
+        mix(
+            "20 50±20 2% | 15 60±25 2%",
+            &[link(20.0, 50.0).jitter(20.0).loss(2.0), link(15.0, 60.0).jitter(25.0).loss(2.0)],
+        ),
+    ]
+}
+
+/// The middle one.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Mbit/s over `time`, from the start of the flows but for the first `warm`.
+fn goodput(way: Way, links: &[LinkSpec], load: Load, warm: Duration, time: Duration) -> f64 {
+    median(SEEDS.map(|seed| goodput_once(way, links, load, warm, time, seed)).to_vec())
+}
+
+fn goodput_once(
+    way: Way,
+    links: &[LinkSpec],
+    load: Load,
+    warm: Duration,
+    time: Duration,
+    seed: u64,
+) -> f64 {
+    let mut rig = Rig::new(way, links, load, seed);
+    rig.run(warm);
+    rig.measure(1, time)
+}
+
+fn best_single(links: &[LinkSpec], load: Load, warm: Duration, time: Duration) -> f64 {
+    (0..links.len())
+        .map(|index| goodput(Way::Single(index), links, load, warm, time))
+        .fold(0.0, f64::max)
+}
+
+/// Prints every mix with one CUBIC, four CUBIC and one BBR flow.
+#[test]
+#[ignore = "a table for people, some minutes long"]
+fn table_of_mixes() {
+    let filter = std::env::var("MIX").unwrap_or_default();
+    let seeds = std::env::var("SEEDS").map_or(SEEDS.len(), |seeds| seeds.parse().unwrap());
+    let (warm, time) = (SECOND, 14 * SECOND);
+    println!("{:28} {:>6} {:>21} {:>21} {:>21}", "single, trunk (Mbit/s)", "sum", "1 CUBIC", "4 CUBIC", "1 BBR");
+    for Mix { name, links } in mixes().iter().filter(|mix| mix.name.contains(&filter)) {
+        let sum: f64 = links.iter().map(|link| link.mbps).sum();
+        print!("{name:28} {sum:6.0}");
+        for (tcp, control) in [(1, Control::Cubic), (4, Control::Cubic), (1, Control::Bbr)] {
+            let load = Load { tcp, control, ..Load::default() };
+            let runs = |way| {
+                let each = SEEDS[..seeds].iter();
+                median(each.map(|seed| goodput_once(way, links, load, warm, time, *seed)).collect())
+            };
+            let single = (0..links.len()).map(|link| runs(Way::Single(link))).fold(0.0, f64::max);
+            let trunk = runs(Way::Trunk);
+            print!(" {single:6.1} {trunk:6.1} ({:4.2})", trunk / single);
+        }
+        println!();
+    }
+}
