@@ -22,6 +22,7 @@
 
 pub mod outcome;
 pub mod remote;
+mod repair;
 mod session;
 
 use crate::config::{ConfigError, EndpointConfig};
@@ -34,7 +35,7 @@ use crate::sender::{DeliveryMode, LinkId, Sender, is_urgent};
 use outcome::{FrameKind, Received, Refusal, Transmit};
 use remote::{Address, Origin, Remote};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
-use sheaf_wire::trunk::{Data, Frame, Marker, Packets, Report, tag};
+use sheaf_wire::trunk::{Data, Frame, Marker, Packets, Report, extend_seq, tag};
 
 /// Buffers kept for reuse, so that steady traffic allocates none: as many as the receiver's window
 /// can hold.
@@ -147,6 +148,8 @@ pub struct Endpoint<A = ()> {
     order: Order,
     paths: Vec<Option<Path<A>>>,
     current: Option<(Delivery, usize)>,
+    /// Rows of missing frames, while a request is written.
+    missing: Vec<(u32, u16)>,
     spare: Vec<Vec<u8>>,
     stats: EndpointStats,
 }
@@ -170,6 +173,7 @@ impl<A: Address> Endpoint<A> {
             retired: [0; RETIRED],
             paths: Vec::new(),
             current: None,
+            missing: Vec::new(),
             spare: Vec::new(),
             stats: EndpointStats::default(),
         })
@@ -295,7 +299,11 @@ impl<A: Address> Endpoint<A> {
                 self.handle_report(id, &report, len, now);
                 Ok((FrameKind::Report, None))
             }
-            Ok(Frame::Report(_)) => Err(Refusal::UnknownSession),
+            Ok(Frame::Request(request)) if self.peer == Some(request.control.session) => {
+                self.handle_request(id, &request, len, now);
+                Ok((FrameKind::Request, None))
+            }
+            Ok(Frame::Report(_) | Frame::Request(_)) => Err(Refusal::UnknownSession),
             // All other frames carry 8 bits of the session at most: too few for a new address.
             _ if candidate.is_some() => Err(Refusal::Stranger),
             Ok(Frame::Data(data)) if self.has_tag(data.repr.tag) => {
@@ -335,6 +343,9 @@ impl<A: Address> Endpoint<A> {
         if !self.is_established() {
             return None;
         }
+        if let Some(transmit) = self.write_request(now, out) {
+            return Some(transmit);
+        }
         let link = self.sender.poll_transmit(tag(self.session), now, out)?;
         let path = self.path(link)?;
         path.last_data_sent = Some(now);
@@ -366,8 +377,9 @@ impl<A: Address> Endpoint<A> {
     pub fn next_deadline(&self) -> Option<Instant> {
         let control = (0..self.paths.len()).filter_map(|index| self.control_due(index));
         let silence = self.paths.iter().flatten().filter_map(|path| self.silent_at(path));
-        let sender = self.sender.next_deadline().filter(|_| self.is_established());
-        control.chain(silence).chain(sender).chain(self.order.next_deadline()).min()
+        let own = self.sender.next_deadline().into_iter().chain(self.request_due());
+        let own = own.filter(|_| self.is_established());
+        control.chain(silence).chain(own).chain(self.order.next_deadline()).min()
     }
 
     /// Whether both ends accept each other's session.
@@ -444,7 +456,8 @@ impl<A: Address> Endpoint<A> {
         payload.extend_from_slice(data.payload);
         let first = data.packets().next().unwrap_or_default();
         let flow = Flow::of_packet(first, self.config.sender.ip);
-        let (seq, predecessor, packing) = (data.repr.seq, data.repr.predecessor, data.repr.packing);
+        let seq = extend_seq(data.repr.seq, self.order.expected());
+        let (predecessor, packing) = (data.repr.predecessor, data.repr.packing);
         let urgent = is_urgent(first, self.config.sender.ip);
         let arrival = Arrival { link: id.0, seq, predecessor, flow, urgent, packing, payload };
         self.order.push(arrival, now)
@@ -466,6 +479,7 @@ impl<A: Address> Endpoint<A> {
         self.hear(id, now);
         self.order.passed(id.0, report.control.next_seq, now);
         self.sender.report(id, report, micros(now), now);
+        self.order.set_repair_wait(self.repair_wait(now));
     }
 
     fn recycle(&mut self, buffer: Vec<u8>) {

@@ -1,7 +1,9 @@
 //! The sender's side of one link: its queue, its pace, and the other end's reports about it.
 
+mod history;
 mod queue;
 
+pub(crate) use history::History;
 pub(crate) use queue::{PriorityQueues, Queued};
 
 use crate::config::SenderConfig;
@@ -90,6 +92,7 @@ pub(crate) struct Link {
     pub lossy: bool,
     pub rate: RateControl,
     pub queue: PriorityQueues,
+    pub history: History,
     /// Fill of the carrier's queue; `None` when the carrier does not report it.
     carrier: Option<Fill>,
     /// The carrier reported an empty queue at least once since the last report.
@@ -148,6 +151,7 @@ impl Link {
             lossy: false,
             rate: RateControl::new(first_rate),
             queue: PriorityQueues::new(config.overhead),
+            history: History::default(),
             carrier: None,
             carrier_dry: true,
             next_send: Instant::ZERO,
@@ -199,7 +203,7 @@ impl Link {
         if self.report_due_since.is_none() {
             (self.report_due_since, self.reports_elsewhere) = (Some(now), 0);
         }
-        if queued.mark.is_none() && !queued.urgent {
+        if queued.mark.is_none() && !queued.urgent && queued.transmissions == 0 {
             self.last_sent = Some(queued.seq);
         }
         Some(queued)
@@ -217,6 +221,16 @@ impl Link {
     /// The number of the next frame.
     pub fn next_number(&self) -> u32 {
         self.next_number
+    }
+
+    /// Smoothed round trip.
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
+    }
+
+    /// Removes and returns the newest frame that the other end has not reported.
+    pub fn take_unheard(&mut self) -> Option<Queued> {
+        self.history.take_unheard(self.seen.map(|seen| seen.highest))
     }
 
     /// Notes the fill of the carrier's queue.

@@ -50,6 +50,17 @@ impl Order {
         }
     }
 
+    pub fn set_repair_wait(&mut self, wait: Duration) {
+        if let Order::Numbers(order) = self {
+            order.set_repair_wait(wait);
+        }
+    }
+
+    /// The number expected next.
+    pub fn expected(&self) -> u32 {
+        self.numbers().map_or(0, Resequencer::expected)
+    }
+
     pub fn marker(&mut self, link: u8, marker: &Marker) {
         match self {
             Order::Numbers(_) => {}

@@ -10,9 +10,12 @@
 //! * A link that loses much, or makes the whole worse than its best link alone (`fallback`), is
 //!   left out.
 //! * When packets wait for long, single ones are dropped (`codel_gate`).
+//! * Frames that the other end misses are sent again, on the link where they arrive first
+//!   (`repair`).
 //! * Small packets that wait share a frame.
 
 mod deal;
+mod repair;
 
 use crate::codel_gate::CodelGate;
 use crate::config::{ConfigError, Scheduler, SenderConfig};
@@ -126,6 +129,7 @@ impl Sender {
         if up {
             link.restart();
         } else {
+            self.send_unheard_again(id.index(), now);
             self.deal_again(now);
         }
     }
@@ -170,7 +174,8 @@ impl Sender {
         let (index, _) = ready.min_by_key(|(_, link)| link.next_send())?;
         let link = self.links[index].as_mut()?;
         let mut queued = link.pop(now)?;
-        let link_seq = link.number(queued.bytes.len()) as u8;
+        let number = link.number(queued.bytes.len());
+        let link_seq = number as u16;
         if self.newest == Some(index) && link.queue.has_urgent_only() {
             self.newest = None;
         }
@@ -181,6 +186,7 @@ impl Sender {
         let Queued { seq, predecessor, packing, packets, .. } = queued;
         Repr { packing, link: index as u8, tag, link_seq, predecessor, seq }
             .emit(&mut queued.bytes);
+        self.keep(index, number, &queued, now);
         std::mem::swap(out, &mut queued.bytes);
         self.recycle(queued.bytes);
         self.held -= u64::from(packets);
@@ -315,10 +321,20 @@ impl Sender {
             bytes.clear();
             bytes.resize(HEADER_LEN, 0);
             push(packing, packet, &mut bytes);
-            let copy = scheduler == Scheduler::Redundant;
-            let (packets, mark) = (1, None);
-            let queued =
-                Queued { seq, flow, predecessor, packing, packets, mark, urgent, copy, bytes };
+            let copy = scheduler == Scheduler::Redundant && !chosen.is_power_of_two();
+            let (packets, mark, transmissions) = (1, None, 0);
+            let queued = Queued {
+                seq,
+                flow,
+                predecessor,
+                packing,
+                packets,
+                mark,
+                urgent,
+                copy,
+                transmissions,
+                bytes,
+            };
             if let Some(link) = &mut self.links[index] {
                 link.queue.push(queued);
                 self.held += 1;
@@ -400,6 +416,7 @@ impl Sender {
             mark: Some((round, deficit)),
             urgent: false,
             copy: false,
+            transmissions: 0,
             bytes: Vec::new(),
         };
         if let Some((round, deficits)) = self.state.srr.take_markers() {

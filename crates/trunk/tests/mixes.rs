@@ -91,7 +91,10 @@ fn table_of_mixes() {
     let filter = std::env::var("MIX").unwrap_or_default();
     let seeds = std::env::var("SEEDS").map_or(SEEDS.len(), |seeds| seeds.parse().unwrap());
     let (warm, time) = (SECOND, 14 * SECOND);
-    println!("{:28} {:>6} {:>21} {:>21} {:>21}", "single, trunk (Mbit/s)", "sum", "1 CUBIC", "4 CUBIC", "1 BBR");
+    println!(
+        "{:28} {:>6} {:>21} {:>21} {:>21}",
+        "single, trunk (Mbit/s)", "sum", "1 CUBIC", "4 CUBIC", "1 BBR"
+    );
     for Mix { name, links } in mixes().iter().filter(|mix| mix.name.contains(&filter)) {
         let sum: f64 = links.iter().map(|link| link.mbps).sum();
         print!("{name:28} {sum:6.0}");

@@ -263,7 +263,8 @@ fn srr_falls_into_disorder_when_packets_and_markers_are_lost() {
     println!("disordered with markers {with:.4}, without {without:.4}");
     assert!(with > 0.0 && with < 0.2);
     assert!(without > 2.0 * with);
-    assert_eq!(disorder(Scheduler::Earliest, false), 0.0);
+    // A loss whose repair is lost, too, may come too late.
+    assert!(disorder(Scheduler::Earliest, false) < 0.0002);
 }
 
 #[test]

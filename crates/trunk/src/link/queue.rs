@@ -1,4 +1,5 @@
-//! The frames that wait for a link, in two queues: urgent frames go first.
+//! The frames that wait for a link, in three queues: urgent frames go first, then those that are
+//! sent again, because the receiver waits for them.
 //!
 //! Principle: a strict priority that is bounded, as a priority queue with a policer (RFC 3246,
 //! section 2): urgent frames go first until they are a few frames ahead of those that wait behind
@@ -26,17 +27,43 @@ pub(crate) struct Queued {
     pub urgent: bool,
     /// Other links have, or had, the same.
     pub copy: bool,
+    /// Times that it was sent and lost.
+    pub transmissions: u8,
     pub bytes: Vec<u8>,
 }
 
-/// Both queues.
+impl Queued {
+    /// The same frame, to be sent once more than this one, with its content in `bytes`.
+    pub fn again(&self, mut bytes: Vec<u8>) -> Queued {
+        bytes.clear();
+        bytes.extend_from_slice(&self.bytes);
+        let transmissions = self.transmissions + 1;
+        let Queued { seq, flow, predecessor, packing, packets, mark, urgent, copy, .. } = *self;
+        Queued {
+            seq,
+            flow,
+            predecessor,
+            packing,
+            packets,
+            mark,
+            urgent,
+            copy,
+            transmissions,
+            bytes,
+        }
+    }
+}
+
+/// All queues.
 #[derive(Debug)]
 pub(crate) struct PriorityQueues {
     /// Bytes that the carrier adds to each frame.
     overhead: u16,
     urgent: VecDeque<Queued>,
+    /// Frames sent again, urgent ones apart.
+    repairs: VecDeque<Queued>,
     other: VecDeque<Queued>,
-    /// Bytes of both queues, and of the urgent one, carrier headers included.
+    /// Bytes of all queues, and of the urgent one, carrier headers included.
     bytes: u64,
     urgent_bytes: u64,
     /// Bytes by which urgent frames are ahead while others wait.
@@ -45,8 +72,8 @@ pub(crate) struct PriorityQueues {
 
 impl PriorityQueues {
     pub fn new(overhead: u16) -> PriorityQueues {
-        let (urgent, other) = (VecDeque::new(), VecDeque::new());
-        PriorityQueues { overhead, urgent, other, bytes: 0, urgent_bytes: 0, lead: 0 }
+        let [urgent, repairs, other] = [const { VecDeque::new() }; 3];
+        PriorityQueues { overhead, urgent, repairs, other, bytes: 0, urgent_bytes: 0, lead: 0 }
     }
 
     fn cost(&self, queued: &Queued) -> u64 {
@@ -58,7 +85,12 @@ impl PriorityQueues {
         self.bytes += cost;
         if queued.urgent {
             self.urgent_bytes += cost;
-            self.urgent.push_back(queued);
+            match queued.transmissions {
+                0 => self.urgent.push_back(queued),
+                _ => self.urgent.push_front(queued),
+            }
+        } else if queued.transmissions > 0 {
+            self.repairs.push_back(queued);
         } else {
             self.other.push_back(queued);
         }
@@ -77,20 +109,21 @@ impl PriorityQueues {
     /// Takes everything.
     pub fn take_all(&mut self) -> impl Iterator<Item = Queued> {
         (self.bytes, self.urgent_bytes, self.lead) = (0, 0, 0);
-        self.urgent.drain(..).chain(self.other.drain(..))
+        self.urgent.drain(..).chain(self.repairs.drain(..)).chain(self.other.drain(..))
     }
 
     /// Takes the frame to send next, and its bytes on the link: an urgent one, unless these have
     /// had their share.
     pub fn pop(&mut self) -> Option<(Queued, u64)> {
-        let urgent_first = self.lead < LEAD || self.other.is_empty();
+        let urgent_first = self.lead < LEAD || self.has_urgent_only();
         let urgent = urgent_first.then(|| self.urgent.pop_front()).flatten();
-        let queued = urgent.or_else(|| self.other.pop_front())?;
+        let ordinary = || self.repairs.pop_front().or_else(|| self.other.pop_front());
+        let queued = urgent.or_else(ordinary)?;
         let cost = self.cost(&queued);
         self.bytes -= cost;
         if queued.urgent {
             self.urgent_bytes -= cost;
-            self.lead = if self.other.is_empty() { 0 } else { self.lead + cost };
+            self.lead = if self.has_urgent_only() { 0 } else { self.lead + cost };
         } else {
             self.lead = self.lead.saturating_sub(cost);
         }
@@ -99,7 +132,7 @@ impl PriorityQueues {
 
     /// Frames that wait.
     pub fn len(&self) -> usize {
-        self.urgent.len() + self.other.len()
+        self.urgent.len() + self.repairs.len() + self.other.len()
     }
 
     /// Whether no frame waits.
@@ -109,7 +142,7 @@ impl PriorityQueues {
 
     /// Whether all frames that wait are urgent.
     pub fn has_urgent_only(&self) -> bool {
-        self.other.is_empty()
+        self.repairs.is_empty() && self.other.is_empty()
     }
 
     /// Number of the frames, and of their bytes, that leave before one that is queued now.
@@ -122,10 +155,12 @@ impl PriorityQueues {
         self.bytes
     }
 
-    /// The lowest number that waits. Both queues are in the order of their numbers.
+    /// The lowest number that waits to be sent for the first time. Both queues of such frames are in
+    /// the order of their numbers.
     pub fn next_seq(&self) -> Option<u32> {
         let other = self.other.iter().find(|queued| queued.mark.is_none());
-        let both = other.into_iter().chain(self.urgent.front()).map(|queued| queued.seq);
+        let urgent = self.urgent.iter().find(|queued| queued.transmissions == 0);
+        let both = other.into_iter().chain(urgent).map(|queued| queued.seq);
         both.reduce(|a, b| if a.wrapping_sub(b).cast_signed() < 0 { a } else { b })
     }
 }

@@ -51,6 +51,7 @@ impl Sender {
         let responding = self.links().map(responds).fold(0, |bits, bit| bits | bit);
         let silent = std::mem::replace(&mut self.responding, responding) & !responding;
         if silent != 0 {
+            bits(silent).for_each(|index| self.send_unheard_again(index, now));
             self.deal_again(now);
         }
     }

@@ -26,6 +26,8 @@ pub struct Ack {
     pub next: u32,
     pub ranges: Vec<(u32, u32)>,
     pub echo: Instant,
+    /// The packet had arrived before (RFC 2883).
+    pub duplicate: bool,
 }
 
 /// The receiving side of a flow.
@@ -55,7 +57,7 @@ impl Receiver {
             self.ranges.remove(&start);
         }
         self.unacknowledged += 1;
-        if in_order && self.ranges.is_empty() && self.unacknowledged < 2 {
+        if in_order && !known && self.ranges.is_empty() && self.unacknowledged < 2 {
             return None;
         }
         self.unacknowledged = 0;
@@ -63,7 +65,7 @@ impl Receiver {
         let mut ranges: Vec<_> = self.ranges.iter().map(|(a, b)| (*a, *b)).collect();
         ranges.sort_by_key(|(a, b)| (!(*a..*b).contains(&number), number.abs_diff(*b)));
         ranges.truncate(3);
-        Some(Ack { next: self.next, ranges, echo: sent })
+        Some(Ack { next: self.next, ranges, echo: sent, duplicate: known })
     }
 
     fn insert(&mut self, number: u32) {
@@ -113,6 +115,12 @@ pub struct Sender {
     reordering: bool,
     highest: u32,
     reorder_at: Option<Instant>,
+    /// Quarters of the least round trip that RACK waits; one more with each round of repeats that
+    /// were not needed, for 16 recoveries.
+    steps: u32,
+    steps_left: u32,
+    /// Repeats of this recovery that are not known to be needless; window and threshold before it.
+    undo: Option<(u32, f64, f64)>,
     timeout_at: Instant,
     backoff: u32,
     cubic: Cubic,
@@ -247,6 +255,9 @@ impl Sender {
             reordering: false,
             highest: 0,
             reorder_at: None,
+            steps: 1,
+            steps_left: 0,
+            undo: None,
             timeout_at: Instant::MAX,
             backoff: 0,
             cubic: Cubic::default(),
@@ -308,6 +319,9 @@ impl Sender {
                 let at = self.flight.iter().position(|one| one.lost && !one.delivered)?;
                 self.lost -= 1;
                 self.repeats += 1;
+                if let Some((repeats, ..)) = &mut self.undo {
+                    *repeats += 1;
+                }
                 self.flight[at].repeats += 1;
                 self.first + at as u32
             }
@@ -364,7 +378,28 @@ impl Sender {
         self.arm(now);
     }
 
+    /// A repeat was not needed: RACK becomes more patient, and a reduction for nothing is undone.
+    fn note_duplicate(&mut self) {
+        self.reordering = true;
+        if self.steps_left < 16 || self.recovering {
+            let most = (4.0 * self.smoothed.as_secs_f64() / self.least.as_secs_f64()) as u32;
+            self.steps = (self.steps + 1).min(most.max(1));
+            self.steps_left = 16;
+        }
+        if let Some((repeats, window, threshold)) = &mut self.undo {
+            *repeats = repeats.saturating_sub(1);
+            if *repeats == 0 {
+                self.window = self.window.max(*window);
+                self.threshold = *threshold;
+                self.undo = None;
+            }
+        }
+    }
+
     pub fn acknowledge(&mut self, ack: &Ack, now: Instant) {
+        if ack.duplicate {
+            self.note_duplicate();
+        }
         let mut news = 0;
         let mut sample = None;
         let mut newly = |sender: &mut Sender, number: u32| {
@@ -457,7 +492,11 @@ impl Sender {
     /// RACK: what was sent well before something delivered is lost.
     fn detect(&mut self, now: Instant) {
         self.reorder_at = None;
-        let window = if self.reordering { self.least / 4 } else { Duration::ZERO };
+        let window = if self.reordering {
+            (self.steps * self.least / 4).min(self.smoothed)
+        } else {
+            Duration::ZERO
+        };
         let ahead = self.flight.iter().filter(|one| one.delivered).count();
         if !self.reordering && ahead < 3 && !self.recovering {
             return;
@@ -486,6 +525,11 @@ impl Sender {
         if losses > 0 && !self.recovering {
             (self.recovering, self.recover) = (true, self.next);
             self.reductions += 1;
+            self.undo = Some((0, self.window, self.threshold));
+            self.steps_left = self.steps_left.saturating_sub(1);
+            if self.steps_left == 0 {
+                self.steps = 1;
+            }
             if self.control == Control::Cubic {
                 self.reduce();
             }
@@ -571,6 +615,7 @@ pub fn ack(direction: usize, flow: usize, ack: &Ack) -> Vec<u8> {
     let mut packet = packet(flow as u16, 80, 0);
     packet[28] = direction as u8 | 2;
     packet[29] = ack.ranges.len() as u8;
+    packet[30] = u8::from(ack.duplicate);
     packet[32..40].copy_from_slice(&ack.echo.as_nanos().to_be_bytes());
     packet[40..44].copy_from_slice(&ack.next.to_be_bytes());
     for (at, (start, end)) in ack.ranges.iter().enumerate() {
@@ -584,7 +629,8 @@ pub fn read_ack(packet: &[u8]) -> Ack {
     let echo = u64::from_be_bytes(packet[32..40].try_into().unwrap());
     let range = |at: usize| (word(packet, 44 + 8 * at), word(packet, 48 + 8 * at));
     let ranges = (0..usize::from(packet[29])).map(range).collect();
-    Ack { next: word(packet, 40), ranges, echo: Instant::from_nanos(echo) }
+    let duplicate = packet[30] != 0;
+    Ack { next: word(packet, 40), ranges, echo: Instant::from_nanos(echo), duplicate }
 }
 
 fn word(packet: &[u8], at: usize) -> u32 {
