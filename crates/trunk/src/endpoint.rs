@@ -35,7 +35,7 @@ use crate::sender::{DeliveryMode, LinkId, Sender, is_urgent};
 use outcome::{FrameKind, Received, Refusal, Transmit};
 use remote::{Address, Origin, Remote};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
-use sheaf_wire::trunk::{Data, Frame, Marker, Packets, Report, extend_seq, tag};
+use sheaf_wire::trunk::{Data, Frame, Marker, Packets, REPORT_LEN, Report, extend_seq, tag};
 
 /// Buffers kept for reuse, so that steady traffic allocates none: as many as the receiver's window
 /// can hold.
@@ -94,6 +94,8 @@ struct Path<A> {
     last_data_sent: Option<Instant>,
     /// Data was received, and no report since: the other end owes one.
     report_due: bool,
+    /// Frames of a packet train that are still to be sent.
+    train: u8,
     /// The other end sent a hello that has to be replied to.
     reply_due: bool,
     remote: Remote<A>,
@@ -123,6 +125,7 @@ impl<A> Path<A> {
             received_since_report: 0,
             last_data_sent: None,
             report_due: false,
+            train: 0,
             reply_due: false,
             remote: Remote::Only,
             guest: None,
@@ -476,6 +479,10 @@ impl<A: Address> Endpoint<A> {
         path.inbound.control(&report.control, len, now);
         path.inbound.report(report, now);
         path.report_due = false;
+        if len > REPORT_LEN {
+            // A frame of a packet train: its sender waits for what was received and when.
+            path.last_report_sent = None;
+        }
         self.hear(id, now);
         self.order.passed(id.0, report.control.next_seq, now);
         self.sender.report(id, report, micros(now), now);

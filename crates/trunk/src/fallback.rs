@@ -1,9 +1,10 @@
 //! Never worse than the best single link: measured while running.
 //!
 //! Principle: once a second the bytes delivered by all links are compared with the rate of the best
-//! of them. If for two seconds they are less, and packets are lost on other links or come too late,
-//! then perhaps the other links spoil what the best alone would carry (TCP takes loss and disorder
-//! for congestion). So the best link carries everything for two seconds. If more is delivered in
+//! of them. If for two seconds they are less, and hosts see losses or disorder (the receiver gives
+//! frames up, or they come too late), then perhaps the other links spoil what the best alone would
+//! carry: TCP takes both for congestion. Losses that were repaired in time spoil nothing, and a
+//! host that asks for no more is not slowed down. So the best link carries everything for two seconds. If more is delivered in
 //! the second of them than before, it stays so for a while, and all are tried again then; if not,
 //! all are used again immediately, and the next trial waits longer.
 
@@ -15,9 +16,11 @@ const EPOCH: Duration = Duration::from_secs(1);
 /// Time for which the first result of a trial is valid; it doubles with each trial up to the most.
 const VALID: Duration = Duration::from_secs(10);
 const VALID_MOST: Duration = Duration::from_secs(300);
-/// Loss on a link that is not the best, above which a trial is worth it: less does not explain that
-/// the trunk is slower than its best link.
-const LOSS: f64 = 0.003;
+/// Share of frames that hosts see as lost or late, one in this many, above which a trial is worth
+/// it: fewer do not explain that the trunk is slower than its best link.
+const SPOILT: u64 = 1_000;
+/// Bytes of a frame, to count frames by.
+const FRAME: u64 = 1_500;
 /// A result is better or worse by more than one part in this many: less is chance.
 const MARGIN: u64 = 32;
 /// The links are compared only while they carry at least one part in this many of the best one's
@@ -47,7 +50,8 @@ pub(crate) struct Fallback {
 struct Epoch {
     started: Instant,
     delivered: u64,
-    late: u32,
+    /// Frames that the receiver gave up or that came too late.
+    spoilt: u32,
 }
 
 impl Fallback {
@@ -65,28 +69,31 @@ impl Fallback {
     }
 
     /// Takes note of the links after a report; returns whether the choice of links changed.
-    pub fn update(&mut self, links: &[Option<Link>], late: u32, now: Instant) -> bool {
+    pub fn update(&mut self, links: &[Option<Link>], spoilt: u32, now: Instant) -> bool {
         let delivered: u64 = links.iter().flatten().map(|link| link.delivered).sum();
         let Some(epoch) = self.epoch.filter(|epoch| now - epoch.started < 2 * EPOCH) else {
-            self.epoch = Some(Epoch { started: now, delivered, late });
+            self.epoch = Some(Epoch { started: now, delivered, spoilt });
             return false;
         };
         let elapsed = now - epoch.started;
         if elapsed < EPOCH {
             return false;
         }
-        self.epoch = Some(Epoch { started: now, delivered, late });
+        self.epoch = Some(Epoch { started: now, delivered, spoilt });
         let seconds = elapsed.as_secs_f64();
-        let rate = (delivered.saturating_sub(epoch.delivered) as f64 / seconds) as u64;
+        let delivered = delivered.saturating_sub(epoch.delivered);
+        let rate = (delivered as f64 / seconds) as u64;
+        let frames = delivered / FRAME;
+        let spoilt = u64::from(spoilt.wrapping_sub(epoch.spoilt)) * SPOILT > frames;
         let before = self.only();
-        self.judge(links, rate, late != epoch.late, now);
+        self.judge(links, rate, spoilt, now);
         before != self.only()
     }
 
-    fn judge(&mut self, links: &[Option<Link>], rate: u64, late: bool, now: Instant) {
+    fn judge(&mut self, links: &[Option<Link>], rate: u64, spoilt: bool, now: Instant) {
         match self.mode {
             Mode::All { until, low } => {
-                let best = worth_a_trial(links, rate, late).filter(|_| now >= until);
+                let best = worth_a_trial(links, rate, spoilt).filter(|_| now >= until);
                 self.mode = match (best, low) {
                     (Some(link), Some(low)) => {
                         Mode::Trial { link, before: rate.max(low), epochs: 0 }
@@ -118,14 +125,13 @@ impl Fallback {
 }
 
 /// The best link, if all together deliver less than it would alone and something explains it.
-fn worth_a_trial(links: &[Option<Link>], rate: u64, late: bool) -> Option<usize> {
+fn worth_a_trial(links: &[Option<Link>], rate: u64, spoilt: bool) -> Option<usize> {
     let up = || {
         let links = links.iter().enumerate().filter_map(|(i, link)| Some((i, link.as_ref()?)));
         links.filter(|(_, link)| link.up && !link.lossy)
     };
     let goodput = |link: &Link| (link.rate.rate().as_bps() as f64 * (1.0 - link.loss())) as u64 / 8;
     let (best, link) = up().max_by_key(|(_, link)| goodput(link))?;
-    let spoilt = late || up().any(|(index, other)| index != best && other.loss() > LOSS);
     let demanded = rate > goodput(link) / DEMAND;
     (spoilt && demanded && rate < goodput(link) / MARGIN * (MARGIN - 1) && up().count() > 1)
         .then_some(best)

@@ -2,6 +2,7 @@
 
 mod history;
 mod queue;
+mod train;
 
 pub(crate) use history::History;
 pub(crate) use queue::{PriorityQueues, Queued};
@@ -10,6 +11,9 @@ use crate::config::SenderConfig;
 use crate::rate::{RateControl, Sample};
 use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_wire::trunk::Report;
+use train::Train;
+
+pub(crate) use train::TRAIN;
 
 /// Time by which sending may run behind its pace and catch up: timers of a busy machine are late.
 const CATCH_UP: Duration = Duration::from_millis(2);
@@ -35,6 +39,8 @@ const RECENT_FRAMES: f64 = 32.0;
 /// No path delivers this many reports in a row out of order. When that many look stale, the one
 /// believed before was damaged or forged, and the state starts over.
 const STALE_REPORTS: u8 = 8;
+/// Frames that can be early at most: those of a tenth of a second at 300 Mbit/s. More are forged.
+const MOST_EARLY: i64 = 2500;
 /// Round trip above which an echo is not ours but a damaged one, in µs.
 const LONGEST_ROUND_TRIP: u32 = 60_000_000;
 /// The queue is dealt out again when the rate has changed by more than one part in this many: less
@@ -114,7 +120,10 @@ pub(crate) struct Link {
     seen: Option<Seen>,
     /// Reports in a row that counted less than the one before them.
     stale: u8,
+    train: Option<Train>,
     loss: Loss,
+    /// Frames received beyond the numbers that the reports counted.
+    early: i64,
     /// Share of the last frames that were lost, 0..=1, where the carrier reports its queue. Noisy,
     /// but known soon.
     recent_loss: f64,
@@ -166,7 +175,9 @@ impl Link {
             jitter: Duration::ZERO,
             seen: None,
             stale: 0,
+            train: None,
             loss: Loss::default(),
+            early: 0,
             recent_loss: 0.0,
             delivered: 0,
             dealt_rate: first_rate.as_bps(),
@@ -231,6 +242,11 @@ impl Link {
     /// Removes and returns the newest frame that the other end has not reported.
     pub fn take_unheard(&mut self) -> Option<Queued> {
         self.history.take_unheard(self.seen.map(|seen| seen.highest))
+    }
+
+    /// Notes that a train of frames is sent from now on, to learn the rate from.
+    pub fn begin_train(&mut self, now: Instant) {
+        self.train = Some(Train::new(self.next_number, now));
     }
 
     /// Notes the fill of the carrier's queue.
@@ -359,13 +375,25 @@ impl Link {
         let carried = bytes + u64::from(frames) * u64::from(self.config.overhead);
         let total = seen.total + carried;
         self.delivered += carried;
+        if let Some(train) = &mut self.train {
+            if let Some((bytes, micros)) = train.note(report, total) {
+                self.rate.set_first(bytes, micros);
+            }
+            if train.is_over(now) {
+                self.train = None;
+            }
+        }
         self.seen = Some(Seen {
             highest: report.highest,
             frames: report.frames,
             bytes: report.bytes,
             total,
         });
-        let lost = sent.saturating_sub(frames);
+        // Where frames overtake, some are counted before their numbers are; the next report makes up
+        // for it.
+        let missing = i64::from(sent) - i64::from(frames) - self.early;
+        self.early = (-missing).clamp(0, MOST_EARLY);
+        let lost = missing.max(0) as u32;
         let share = f64::from(lost) / f64::from(sent.max(1));
         // Where the carrier does not report its queue, most losses are full queues on the path, and
         // the rate follows them.

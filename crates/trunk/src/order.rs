@@ -1,7 +1,7 @@
 //! The receiver that fits the sender's scheduler.
 
 use crate::config::{ConfigError, ReorderConfig, Scheduler};
-use crate::resequencer::{Arrival, Delivery, Resequencer};
+use crate::resequencer::{Arrival, Delivery, ReorderStats, Resequencer};
 use crate::schedule::{srr, trr};
 use sheaf_stage::{Counters, DropReason, Duration, Instant, Stage};
 use sheaf_wire::trunk::Marker;
@@ -107,8 +107,12 @@ impl Order {
         }
     }
 
-    pub fn late(&self) -> u64 {
-        self.numbers().map_or(0, |order| order.stats().late)
+    /// Frames that hosts see as lost or late.
+    pub fn spoilt(&self) -> u64 {
+        self.numbers().map_or(0, |order| {
+            let ReorderStats { late, passed, timed_out, squeezed, .. } = order.stats();
+            late + passed + timed_out + squeezed
+        })
     }
 
     pub fn longest_timer(&self) -> Duration {

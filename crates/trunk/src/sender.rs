@@ -142,6 +142,15 @@ impl Sender {
         }
     }
 
+    /// Begins a packet train on a link; returns its frames.
+    pub(crate) fn begin_train(&mut self, id: LinkId, now: Instant) -> u8 {
+        let Some(link) = self.link_mut(id).filter(|link| !link.has_queue_report()) else {
+            return 0;
+        };
+        link.begin_train(now);
+        crate::link::TRAIN
+    }
+
     /// Whether the carrier of a link reports how full its queue is.
     pub(crate) fn has_queue_report(&self, id: LinkId) -> bool {
         let link = self.links.get(id.index()).and_then(Option::as_ref);

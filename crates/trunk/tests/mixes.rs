@@ -8,6 +8,7 @@ use mix::link::{LinkSpec, link};
 use mix::tcp::Control;
 use mix::{Load, Rig, Way};
 use sheaf_stage::Duration;
+use sheaf_trunk::LinkId;
 
 const SECOND: Duration = Duration::from_secs(1);
 const SEEDS: [u64; 3] = [1, 2, 3];
@@ -61,10 +62,6 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Mbit/s over `time`, from the start of the flows but for the first `warm`.
-fn goodput(way: Way, links: &[LinkSpec], load: Load, warm: Duration, time: Duration) -> f64 {
-    median(SEEDS.map(|seed| goodput_once(way, links, load, warm, time, seed)).to_vec())
-}
-
 fn goodput_once(
     way: Way,
     links: &[LinkSpec],
@@ -76,12 +73,6 @@ fn goodput_once(
     let mut rig = Rig::new(way, links, load, seed);
     rig.run(warm);
     rig.measure(1, time)
-}
-
-fn best_single(links: &[LinkSpec], load: Load, warm: Duration, time: Duration) -> f64 {
-    (0..links.len())
-        .map(|index| goodput(Way::Single(index), links, load, warm, time))
-        .fold(0.0, f64::max)
 }
 
 /// Prints every mix with one CUBIC, four CUBIC and one BBR flow.
@@ -110,4 +101,52 @@ fn table_of_mixes() {
         }
         println!();
     }
+}
+
+/// Prints the state of one mix every half second.
+#[test]
+#[ignore = "a trace for people"]
+fn trace_of_a_mix() {
+    let filter = std::env::var("MIX").unwrap_or_default();
+    let tcp = std::env::var("FLOWS").map_or(1, |flows| flows.parse().unwrap());
+    let control = if std::env::var("BBR").is_ok() { Control::Bbr } else { Control::Cubic };
+    let mixes = mixes();
+    let mix = mixes.iter().find(|mix| mix.name.contains(&filter)).unwrap();
+    println!("{}", mix.name);
+    let load = Load { tcp, control, ping: true, ..Load::default() };
+    let mut rig = Rig::new(Way::Trunk, &mix.links, load, 1);
+    for _ in 0..30 {
+        let rate = rig.measure(1, SECOND / 2);
+        let links = (0..mix.links.len()).map(|link| {
+            let stats = rig.ends[0].link_stats(LinkId(link as u8), rig.now).unwrap();
+            let pipe = &rig.pipes[0][link];
+            format!(
+                "{:6.1} Mbit/s {} queue {:4.0} rtt {:4.0} wait {:4} loss {:.3} drop {:3}",
+                stats.rate as f64 / 1e6,
+                if stats.used { ' ' } else { '-' },
+                stats.queue.as_secs_f64() * 1e3,
+                stats.round_trip.as_secs_f64() * 1e3,
+                stats.waiting,
+                stats.loss,
+                pipe.dropped
+            )
+        });
+        let links: Vec<_> = links.collect();
+        let sender = &rig.senders[0][0];
+        let order = rig.ends[1].stats().reorder;
+        println!(
+            "{:5.1}: {rate:6.1} | {} | {} | late {} passed {} timed {} squeezed {} timer {:?} only {:?}",
+            rig.now.as_secs_f64() - 2.0,
+            links.join(" | "),
+            sender.state(),
+            order.late,
+            order.passed,
+            order.timed_out,
+            order.squeezed,
+            rig.ends[1].stats().timer,
+            rig.ends[0].sender().fallen_back_to(),
+        );
+    }
+    println!("ping p50 {:.1} p99 {:.1}", rig.ping.percentile(0.5), rig.ping.percentile(0.99));
+    println!("{:?}", rig.ends[0].sent());
 }

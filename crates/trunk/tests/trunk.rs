@@ -308,6 +308,7 @@ fn links_that_drop_instead_of_queueing_are_filled_and_lose_little() {
     let mut world = saturated(Scheduler::Earliest, &pipes);
     world.run(3 * SECOND);
     let used = |link| world.ends[0].link_stats(LinkId(link), world.now).unwrap().used;
+    trace(&world);
     assert!(used(0) && used(1), "what start-up lost is not held against a link");
     let before: u64 = world.pipes[0].iter().map(|pipe| pipe.dropped).sum();
     let sent = world.ends[0].sent().packets_out;

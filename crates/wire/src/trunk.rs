@@ -278,7 +278,7 @@ pub struct Report {
     pub one_way: u32,
     /// Variation of that delay in µs, smoothed as in RFC 3550 section 6.4.1.
     pub jitter: u32,
-    /// Packets that came too late on any link.
+    /// Frames of any link that were given up or came too late.
     pub late: u32,
 }
 

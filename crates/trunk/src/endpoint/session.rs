@@ -96,6 +96,8 @@ impl<A: Address> Endpoint<A> {
         }
         if established && !alive {
             self.sender.set_up(id, true, now);
+            let train = self.sender.begin_train(id, now);
+            self.paths[id.index()].as_mut().expect("looked at above").train = train;
         }
     }
 
@@ -103,6 +105,7 @@ impl<A: Address> Endpoint<A> {
     pub(super) fn lose(&mut self, id: LinkId, now: Instant) {
         let Some(path) = self.path(id) else { return };
         path.alive = false;
+        path.train = 0;
         path.awaited = false;
         self.order.set_link(id.0, false, now);
         self.sender.set_up(id, false, now);
@@ -153,6 +156,9 @@ impl<A: Address> Endpoint<A> {
         if !self.is_established() {
             return Some(last + self.config.probe);
         }
+        if path.train > 0 {
+            return Some(Instant::ZERO);
+        }
         let report = self.config.report;
         let queue_reported = self.sender.has_queue_report(LinkId(index as u8));
         let received = match path.received_since_report {
@@ -186,15 +192,23 @@ impl<A: Address> Endpoint<A> {
         }
         let reply = self.path(id)?.reply_due;
         let hello = reply || !self.is_established();
-        let len = if hello { HELLO_LEN } else { REPORT_LEN };
+        let train = !hello && self.path(id)?.train > 0;
+        let len = match (hello, train) {
+            (true, _) => HELLO_LEN,
+            (false, false) => REPORT_LEN,
+            (false, true) => usize::from(self.config.sender.frame).max(REPORT_LEN),
+        };
         control.link_seq = self.sender.number(id, len).unwrap_or_default();
-        let late = self.order.late() as u32;
+        let late = self.order.spoilt() as u32;
         let (accepted, claimed) = (self.peer == Some(self.claimed), self.claimed);
         let path = self.path(id)?;
         if hello {
             Hello { control, peer: claimed, accepted, answer: reply }.emit(out);
         } else {
             path.inbound.fill(control, late, now).emit(out);
+            // Whoever reads a report does not look at what is behind it.
+            out.resize(len, 0);
+            path.train -= u8::from(train);
             (path.received_since_report, path.last_data_sent) = (0, None);
         }
         // A reply does not stand for the hello or report that is due anyway.

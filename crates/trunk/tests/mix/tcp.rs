@@ -282,6 +282,18 @@ impl Sender {
         }
     }
 
+    /// Window, round trip and counters, for people.
+    pub fn state(&self) -> String {
+        format!(
+            "cwnd {:5.0} rtt {:4.0} cuts {} rto {} again {}",
+            self.limit(),
+            self.smoothed.as_secs_f64() * 1e3,
+            self.reductions,
+            self.timeouts,
+            self.repeats
+        )
+    }
+
     fn limit(&self) -> f64 {
         match self.control {
             Control::Cubic => self.window,
