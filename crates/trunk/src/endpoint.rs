@@ -31,7 +31,7 @@ use crate::inbound::{Inbound, micros};
 use crate::link::{Fill, LinkConfig, LinkStats};
 use crate::order::Order;
 use crate::resequencer::{Arrival, Delivery, ReorderStats};
-use crate::sender::{DeliveryMode, LinkId, Sender, is_urgent};
+use crate::sender::{DeliveryMode, LinkId, Sender};
 use outcome::{FrameKind, Received, Refusal, Transmit};
 use remote::{Address, Origin, Remote};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
@@ -461,7 +461,7 @@ impl<A: Address> Endpoint<A> {
         let flow = Flow::of_packet(first, self.config.sender.ip);
         let seq = extend_seq(data.repr.seq, self.order.expected());
         let (predecessor, packing) = (data.repr.predecessor, data.repr.packing);
-        let urgent = is_urgent(first, self.config.sender.ip);
+        let urgent = data.repr.overtakes;
         let arrival = Arrival { link: id.0, seq, predecessor, flow, urgent, packing, payload };
         self.order.push(arrival, now)
     }

@@ -5,7 +5,7 @@ mod queue;
 mod train;
 
 pub(crate) use history::History;
-pub(crate) use queue::{PriorityQueues, Queued};
+pub(crate) use queue::{Precedence, PriorityQueues, Queued};
 
 use crate::config::SenderConfig;
 use crate::rate::{RateControl, Sample};
@@ -107,7 +107,7 @@ pub(crate) struct Link {
     /// The queue ran empty since the last report.
     dry: bool,
     next_number: u32,
-    /// The global number of the last data frame that left, urgent ones apart.
+    /// The global number of the last data frame that left, those apart that overtook others.
     pub last_sent: Option<u32>,
     frames: u64,
     bytes: u64,
@@ -203,8 +203,9 @@ impl Link {
         (self.up && !self.queue.is_empty() && self.carrier.is_none()).then_some(self.next_send)
     }
 
-    /// Takes the next frame, and moves the pace on.
-    pub fn pop(&mut self, now: Instant) -> Option<Queued> {
+    /// Takes the next frame, and moves the pace on. Returns, too, whether a frame with a lower number
+    /// is still to take this link.
+    pub fn pop(&mut self, now: Instant) -> Option<(Queued, bool)> {
         let (queued, cost) = self.queue.pop()?;
         self.dry |= self.queue.is_empty();
         self.next_send = self.next_send.max(now - CATCH_UP) + self.rate.pause_after(cost);
@@ -214,10 +215,12 @@ impl Link {
         if self.report_due_since.is_none() {
             (self.report_due_since, self.reports_elsewhere) = (Some(now), 0);
         }
-        if queued.mark.is_none() && !queued.urgent && queued.transmissions == 0 {
+        let lower = |next: u32| next.wrapping_sub(queued.seq).cast_signed() < 0;
+        let overtakes = queued.transmissions > 0 || self.queue.next_seq().is_some_and(lower);
+        if queued.mark.is_none() && !overtakes {
             self.last_sent = Some(queued.seq);
         }
-        Some(queued)
+        Some((queued, overtakes))
     }
 
     /// Numbers a frame of `len` bytes that leaves.
@@ -260,11 +263,17 @@ impl Link {
         self.carrier.is_some()
     }
 
-    /// Whether there is room for one more packet. An urgent one needs room among urgent ones only.
-    pub fn has_room(&self, urgent: bool, config: &SenderConfig) -> bool {
-        let (waiting, bytes) = self.queue.before(urgent);
-        let wait = self.rate.time_for(bytes);
-        waiting < config.queue_packets || waiting < config.queue_packets_max && wait < config.queue
+    /// Whether there is room for one more packet, among those that leave before it. `spread`: time by
+    /// which packets may wait longer, because another link is as much slower.
+    pub fn has_room(
+        &self,
+        precedence: Precedence,
+        spread: Duration,
+        config: &SenderConfig,
+    ) -> bool {
+        let (waiting, bytes) = self.queue.before(precedence);
+        let fits = self.rate.time_for(bytes) < config.queue + spread;
+        waiting < config.queue_packets || waiting < config.queue_packets_max && fits
     }
 
     /// Whether the queue is above the busy share: the carrier's where it is reported (then packets
@@ -285,12 +294,12 @@ impl Link {
     /// links, whose base is `reference`. The repair of a loss is part of it, by the chance of one.
     pub fn arrival(
         &self,
-        (len, urgent): (usize, bool),
+        (len, precedence): (usize, Precedence),
         reference: Option<u32>,
         now: Instant,
     ) -> Duration {
         let in_carrier = self.carrier.map_or(0, |fill| fill.waiting);
-        let before = self.queue.before(urgent).1 + in_carrier;
+        let before = self.queue.before(precedence).1 + in_carrier;
         let sending = self.rate.time_for(before + self.cost(len));
         let path = match (self.rate.base(), reference) {
             (Some(base), Some(reference)) => crate::rate::later(base, reference).max(0) as u64,

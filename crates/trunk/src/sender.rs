@@ -6,7 +6,7 @@
 //! * Packets wait here, paced at the rate learned of each link ([`rate`](crate::rate)), not in the
 //!   links, where they could not be taken back. When a link fails or its rate changes, the waiting
 //!   packets are dealt out again.
-//! * Urgent packets (EF, CS6) go first.
+//! * Urgent packets (EF, CS6) go first, then those of flows of which nothing waits.
 //! * A link that loses much, or makes the whole worse than its best link alone (`fallback`), is
 //!   left out.
 //! * When packets wait for long, single ones are dropped (`codel_gate`).
@@ -21,9 +21,9 @@ use crate::codel_gate::CodelGate;
 use crate::config::{ConfigError, Scheduler, SenderConfig};
 use crate::fallback::Fallback;
 use crate::flow::{BUCKETS, Flow};
-use crate::link::{Fill, Link, LinkConfig, LinkStats, Queued};
+use crate::link::{Fill, Link, LinkConfig, LinkStats, Precedence, Queued};
 use crate::schedule::State;
-use sheaf_stage::{Counters, DropReason, Instant};
+use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::{
     HEADER_LEN, MAX_LINKS, MIN_OPAQUE, Marker, Packing, Predecessor, Report, Repr, push,
@@ -55,6 +55,9 @@ pub enum DeliveryMode {
 /// Distance in numbers from which on a predecessor has surely been settled: the receiver's window
 /// (`ReorderConfig::window`).
 const FORGOTTEN: u32 = 4096;
+/// Time after which a packet that left first has arrived or is lost: the longest spread of delays
+/// that is filled, and as much for its repair.
+const SURELY_ARRIVED: Duration = Duration::from_millis(200);
 /// Buffers kept for reuse, so that steady traffic allocates none: as many as can wait for a link.
 const SPARE: usize = 4096;
 
@@ -69,6 +72,10 @@ pub struct Sender {
     next_seq: u32,
     /// The last number of each flow.
     last: Vec<Option<u32>>,
+    /// Time at which the last packet of each flow was numbered.
+    last_at: Vec<Instant>,
+    /// Frames of each flow that wait.
+    waiting: Vec<u16>,
     /// The link that has the newest frame, alone, at the end of its queue.
     newest: Option<usize>,
     /// Links that responded when last checked, as bits.
@@ -91,6 +98,8 @@ impl Sender {
             gate: CodelGate::default(),
             next_seq: first,
             last: vec![None; BUCKETS],
+            last_at: vec![Instant::ZERO; BUCKETS],
+            waiting: vec![0; BUCKETS],
             newest: None,
             responding: 0,
             dealing: Vec::new(),
@@ -182,18 +191,19 @@ impl Sender {
         let ready = self.links().filter(|(_, link)| link.ready(&self.config, now));
         let (index, _) = ready.min_by_key(|(_, link)| link.next_send())?;
         let link = self.links[index].as_mut()?;
-        let mut queued = link.pop(now)?;
+        let (mut queued, overtakes) = link.pop(now)?;
         let number = link.number(queued.bytes.len());
         let link_seq = number as u16;
-        if self.newest == Some(index) && link.queue.has_urgent_only() {
+        if self.newest == Some(index) && !link.queue.has_last() {
             self.newest = None;
         }
         if let Some((round, deficit)) = queued.mark {
             Marker { link: index as u8, tag, link_seq, round, deficit }.emit(out);
             return Some(LinkId(index as u8));
         }
+        self.left(&queued);
         let Queued { seq, predecessor, packing, packets, .. } = queued;
-        Repr { packing, link: index as u8, tag, link_seq, predecessor, seq }
+        Repr { packing, overtakes, link: index as u8, tag, link_seq, predecessor, seq }
             .emit(&mut queued.bytes);
         self.keep(index, number, &queued, now);
         std::mem::swap(out, &mut queued.bytes);
@@ -300,18 +310,19 @@ impl Sender {
         if len > usize::from(self.config.frame) {
             return Err(DropReason::TooBig);
         }
-        let urgent = is_urgent(packet, self.config.ip) && !self.config.scheduler.strict();
-        if mode != DeliveryMode::Copies && !urgent && self.gate_drops(now) {
+        let precedence = self.precedence(packet, flow, mode);
+        let ordinary = precedence == Precedence::None;
+        if mode != DeliveryMode::Copies && ordinary && self.gate_drops(now) {
             return Err(DropReason::QueueManagement);
         }
-        if !urgent && self.join(packet, flow, mode) {
+        if ordinary && self.join(packet, flow, mode) {
             return Ok(());
         }
         let scheduler = match mode {
             DeliveryMode::Copies if !self.config.scheduler.strict() => Scheduler::Redundant,
             _ => self.config.scheduler,
         };
-        let candidates = self.candidates(len, urgent, now);
+        let candidates = self.candidates(len, precedence, now);
         let chosen = self.state.pick(scheduler, &candidates, packet.len());
         if chosen == 0 {
             let any = candidates.iter().any(|link| link.usable);
@@ -319,12 +330,7 @@ impl Sender {
         }
         let seq = self.next_seq;
         self.next_seq = seq.wrapping_add(1);
-        let predecessor = match self.last[flow.index()].replace(seq) {
-            Some(last) if mode != DeliveryMode::Loose && seq.wrapping_sub(last) < FORGOTTEN => {
-                Predecessor::at(seq.wrapping_sub(last))
-            }
-            _ => Predecessor::Free,
-        };
+        let predecessor = self.predecessor(seq, flow, mode, now);
         for index in bits(chosen) {
             let mut bytes = self.spare.pop().unwrap_or_default();
             bytes.clear();
@@ -339,22 +345,55 @@ impl Sender {
                 packing,
                 packets,
                 mark,
-                urgent,
+                precedence,
                 copy,
                 transmissions,
                 bytes,
             };
-            if let Some(link) = &mut self.links[index] {
-                link.queue.push(queued);
-                self.held += 1;
-            }
+            self.queue(index, queued);
+            self.held += 1;
         }
         // A copy is not a packet that came in; it counts as one so that the balance holds.
         self.counters.packets_in += u64::from(chosen.count_ones()) - 1;
-        let alone = chosen.is_power_of_two() && !scheduler.strict() && !urgent;
-        self.newest = alone.then_some(chosen.trailing_zeros() as usize);
+        if ordinary {
+            let alone = chosen.is_power_of_two() && !scheduler.strict();
+            self.newest = alone.then_some(chosen.trailing_zeros() as usize);
+        }
         self.mark_rounds();
         Ok(())
+    }
+
+    /// The precedence of a packet over those that wait.
+    fn precedence(&self, packet: &[u8], flow: Flow, mode: DeliveryMode) -> Precedence {
+        let alone = self.waiting[flow.index()] == 0 && mode != DeliveryMode::Copies;
+        match self.config.scheduler {
+            scheduler if scheduler.strict() => Precedence::None,
+            _ if is_urgent(packet, self.config.ip) => Precedence::Urgent,
+            Scheduler::Earliest if alone => Precedence::Sparse,
+            _ => Precedence::None,
+        }
+    }
+
+    /// The frame that has to be handed up before number `seq`, the next one of its flow.
+    fn predecessor(
+        &mut self,
+        seq: u32,
+        flow: Flow,
+        mode: DeliveryMode,
+        now: Instant,
+    ) -> Predecessor {
+        let last_at = std::mem::replace(&mut self.last_at[flow.index()], now);
+        let last = self.last[flow.index()].replace(seq);
+        let Some(distance) = last.map(|last| seq.wrapping_sub(last)) else {
+            return Predecessor::Free;
+        };
+        // One that is too far back to be named would make the packet wait for all other flows.
+        let arrived = now - last_at > SURELY_ARRIVED && self.waiting[flow.index()] == 0;
+        match Predecessor::at(distance) {
+            _ if mode == DeliveryMode::Loose || distance >= FORGOTTEN => Predecessor::Free,
+            Predecessor::Far if arrived => Predecessor::Free,
+            predecessor => predecessor,
+        }
     }
 
     /// Whether the CoDel gate drops a packet now.
@@ -362,7 +401,7 @@ impl Sender {
         let usable = self.usable(now);
         let waits = self.links().filter(|(index, _)| usable & 1 << index != 0);
         let wait = waits.map(|(_, link)| link.wait()).min().unwrap_or_default();
-        self.gate.drops(wait, self.config.target(), now)
+        self.gate.drops(wait, self.config.target() + self.spread(usable), now)
     }
 
     fn packing(&self, len: usize) -> Packing {
@@ -423,7 +462,7 @@ impl Sender {
             packing: Packing::One,
             packets: 0,
             mark: Some((round, deficit)),
-            urgent: false,
+            precedence: Precedence::None,
             copy: false,
             transmissions: 0,
             bytes: Vec::new(),
@@ -443,6 +482,21 @@ impl Sender {
         }
     }
 
+    /// Puts a frame in the queue of a link.
+    fn queue(&mut self, index: usize, queued: Queued) {
+        if let Some(link) = &mut self.links[index] {
+            let waiting = &mut self.waiting[queued.flow.index()];
+            *waiting = waiting.saturating_add(1);
+            link.queue.push(queued);
+        }
+    }
+
+    /// Notes that a frame no longer waits.
+    fn left(&mut self, queued: &Queued) {
+        let waiting = &mut self.waiting[queued.flow.index()];
+        *waiting = waiting.saturating_sub(1);
+    }
+
     fn recycle(&mut self, buffer: Vec<u8>) {
         if self.spare.len() < SPARE && buffer.capacity() > 0 {
             self.spare.push(buffer);
@@ -451,9 +505,8 @@ impl Sender {
 }
 
 /// Whether a packet goes before others: expedited forwarding (RFC 3246), which telephones use, and
-/// network control (CS6, RFC 4594). Both ends look at the packet itself, so that the frame need not
-/// say it.
-pub(crate) fn is_urgent(packet: &[u8], ip: bool) -> bool {
+/// network control (CS6, RFC 4594).
+fn is_urgent(packet: &[u8], ip: bool) -> bool {
     let packet = if ip { packet } else { packet.get(ethernet::HEADER_LEN..).unwrap_or_default() };
     // This is asked of every packet, so the rest of the header is not checked.
     let class = header::traffic_class(packet);

@@ -45,6 +45,7 @@ fn talk(a: &mut Endpoint, b: &mut Endpoint, now: Instant) {
 fn data(session: u64, seq: u32) -> Vec<u8> {
     let repr = Repr {
         packing: Packing::One,
+        overtakes: false,
         link: 0,
         tag: tag(session),
         link_seq: 9,

@@ -6,11 +6,13 @@ mod mix;
 
 use mix::link::{LinkSpec, link};
 use mix::tcp::Control;
-use mix::{Load, Rig, Way};
+use mix::{Load, PACKET, Rig, Way};
 use sheaf_stage::Duration;
-use sheaf_trunk::LinkId;
+use sheaf_trunk::{DeliveryMode, LinkId};
 
 const SECOND: Duration = Duration::from_secs(1);
+/// Share of a link's rate that packets have of frames with all headers.
+const PAYLOAD: f64 = PACKET as f64 / (PACKET + 8 + 42) as f64;
 const SEEDS: [u64; 3] = [1, 2, 3];
 
 struct Mix {
@@ -73,6 +75,74 @@ fn goodput_once(
     let mut rig = Rig::new(way, links, load, seed);
     rig.run(warm);
     rig.measure(1, time)
+}
+
+/// Goodput of the trunk, and of the best of its links alone, with one CUBIC flow; medians.
+fn compared(links: &[LinkSpec], warm: Duration, time: Duration) -> (f64, f64) {
+    let load = Load { tcp: 1, ..Load::default() };
+    let goodput =
+        |way| median(SEEDS.map(|seed| goodput_once(way, links, load, warm, time, seed)).to_vec());
+    let single = (0..links.len()).map(|link| goodput(Way::Single(link))).fold(0.0, f64::max);
+    (goodput(Way::Trunk), single)
+}
+
+#[test]
+fn a_tcp_flow_over_a_link_that_loses_and_a_clean_one_gets_more_than_the_clean_one_carries() {
+    for percent in [0.5, 2.0] {
+        let links = [link(20.0, 10.0).loss(percent), link(20.0, 10.0)];
+        let (trunk, single) = compared(&links, 2 * SECOND, 6 * SECOND);
+        assert!(trunk > 1.5 * single, "{percent} %: {trunk:.1}, alone {single:.1} Mbit/s");
+    }
+}
+
+#[test]
+fn where_loss_limits_tcp_on_each_link_the_trunk_carries_80_percent_of_what_the_links_can() {
+    let links = [link(20.0, 20.0).loss(2.0); 2];
+    let (trunk, single) = compared(&links, 4 * SECOND, 8 * SECOND);
+    assert!(single < 10.0 && trunk > 0.8 * 40.0 * PAYLOAD, "{trunk:.1}, alone {single:.1} Mbit/s");
+}
+
+#[test]
+fn a_slow_link_beside_a_fast_one_does_not_hold_it_up_even_in_the_first_seconds() {
+    let (trunk, _) = compared(&[link(100.0, 10.0), link(1.0, 10.0)], 2 * SECOND, SECOND);
+    assert!(trunk > 0.95 * 101.0 * PAYLOAD, "{trunk:.1} Mbit/s");
+}
+
+#[test]
+fn jitter_on_one_link_takes_nothing_from_the_other() {
+    let links = [link(20.0, 10.0).jitter(9.0), link(20.0, 10.0)];
+    let (trunk, single) = compared(&links, 5 * SECOND, 8 * SECOND);
+    assert!(trunk > 1.3 * single, "{trunk:.1}, alone {single:.1} Mbit/s");
+}
+
+#[test]
+fn a_ping_beside_a_download_waits_for_the_link_and_not_for_the_download() {
+    let load = Load { tcp: 1, ping: true, ..Load::default() };
+    let mut rig = Rig::new(Way::Trunk, &[link(20.0, 10.0), link(10.0, 10.0)], load, 1);
+    rig.run(10 * SECOND);
+    // 10 ms on the way, 4 ms of queue that a link is kept with, a frame being sent, and noise.
+    let (p50, p99) = (rig.ping.percentile(0.5), rig.ping.percentile(0.99));
+    assert!(p50 < 20.0 && p99 < 30.0, "p50 {p50:.1}, p99 {p99:.1} ms");
+}
+
+#[test]
+fn a_call_over_links_that_lose_rows_of_frames_is_repaired_at_a_small_cost() {
+    for (mode, extra) in [(DeliveryMode::Order, 0.15), (DeliveryMode::Copies, 1.2)] {
+        let load = Load { call: Some(mode), ..Load::default() };
+        let bursts = link(20.0, 10.0).loss(2.0).burst(5.0);
+        let calls = SEEDS.map(|seed| {
+            let mut rig = Rig::new(Way::Trunk, &[bursts; 2], load, seed);
+            let before = rig.carried_data;
+            rig.run(120 * SECOND);
+            rig.end_calls();
+            rig.run(SECOND);
+            (rig.probe.loss(), (rig.carried_data - before) as f64 / rig.probe.sent as f64 - 1.0)
+        });
+        let loss = median(calls.map(|(loss, _)| loss).to_vec());
+        let cost = median(calls.map(|(_, cost)| cost).to_vec());
+        println!("{mode:?}: {:.3} % lost, {:.1} % more frames", 100.0 * loss, 100.0 * cost);
+        assert!(loss <= 0.001 && cost <= extra, "{mode:?}: {loss} lost, {cost} more");
+    }
 }
 
 /// Prints every mix with one CUBIC, four CUBIC and one BBR flow.

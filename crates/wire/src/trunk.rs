@@ -32,7 +32,9 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! * *Kind* stands for version and kind together: 8..=14 are version 1. It is never 4 or 6, so no
+//! * Data 0, Pack 1 and PackLen 2 are the same as 8, 9 and 10, but the frame left before one with a
+//!   lower sequence number that takes the same link: it says nothing about the lower numbers.
+//! * *Kind* stands for version and kind together: 0..=2 and 8..=14 are version 1. It is never 4 or 6, so no
 //!   IP packet is taken for a frame.
 //! * *Link number*: counts the frames of this link alone, so that loss is known per link. Data
 //!   frames carry its low 16 bits ([`extend`] finds the rest): a link of 100 Mbit/s whose delay
@@ -91,13 +93,15 @@ mod field {
 #[repr(u8)]
 pub enum Packing {
     /// One packet, up to the end of the frame.
-    One = 8,
+    One = 0,
     /// IP packets back to back, by their own lengths.
-    Ip = 9,
+    Ip = 1,
     /// Packets of any kind, each behind its length in 16 bits, big-endian, at least 1.
-    Length = 10,
+    Length = 2,
 }
 
+/// Bit of a data frame's kind that says that no lower number is still to come on its link.
+const IN_ORDER: u8 = 8;
 const REPORT: u8 = 11;
 const HELLO: u8 = 12;
 const MARKER: u8 = 13;
@@ -166,6 +170,8 @@ pub enum Refusal {
 pub struct Repr {
     /// How the packets are told apart.
     pub packing: Packing,
+    /// A frame with a lower sequence number is still to take this link.
+    pub overtakes: bool,
     /// The link, 0..16, as its sender numbers it.
     pub link: u8,
     /// The tag of the sender's session.
@@ -184,7 +190,8 @@ impl Repr {
     /// # Panics
     /// When `bytes` is shorter than that.
     pub fn emit(&self, bytes: &mut [u8]) {
-        bytes[0] = (self.packing as u8) << 4 | self.link & 0xf;
+        let in_order = if self.overtakes { 0 } else { IN_ORDER };
+        bytes[0] = (self.packing as u8 | in_order) << 4 | self.link & 0xf;
         bytes[1] = self.tag;
         bytes[field::LINK_SEQ_LOW].copy_from_slice(&self.link_seq.to_be_bytes());
         bytes[4] = self.predecessor.code();
@@ -421,9 +428,9 @@ impl<'a> Frame<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Refusal> {
         let kind = bytes.first().ok_or(Refusal::Truncated)? >> 4;
         let packing = match kind {
-            8 => Packing::One,
-            9 => Packing::Ip,
-            10 => Packing::Length,
+            0 | 8 => Packing::One,
+            1 | 9 => Packing::Ip,
+            2 | 10 => Packing::Length,
             HELLO => {
                 let bytes = bytes.get(..HELLO_LEN).ok_or(Refusal::Truncated)?;
                 let control = Control::parse(bytes)?;
@@ -451,6 +458,7 @@ impl<'a> Frame<'a> {
         let (header, payload) = bytes.split_at_checked(HEADER_LEN).ok_or(Refusal::Truncated)?;
         let repr = Repr {
             packing,
+            overtakes: kind & IN_ORDER == 0,
             link: header[0] & 0xf,
             tag: header[1],
             link_seq: half(header, field::LINK_SEQ_LOW),
@@ -609,6 +617,7 @@ mod tests {
     fn data(packing: Packing, packets: &[&[u8]]) -> Vec<u8> {
         let repr = Repr {
             packing,
+            overtakes: false,
             link: 3,
             tag: tag(SESSION),
             link_seq: 200,
@@ -805,10 +814,11 @@ mod tests {
 
         #[test]
         fn a_header_comes_back_as_it_was(
-            link in 0u8..16, tag: u8, link_seq: u16, distance in 1u32..400, seq in 0u32..1 << 24
+            overtakes: bool, link in 0u8..16, tag: u8, link_seq: u16, distance in 1u32..400, seq in 0u32..1 << 24
         ) {
             let predecessor = Predecessor::at(distance);
-            let repr = Repr { packing: Packing::One, link, tag, link_seq, predecessor, seq };
+            let repr =
+                Repr { packing: Packing::One, overtakes, link, tag, link_seq, predecessor, seq };
             let mut bytes = vec![1; HEADER_LEN + 1];
             repr.emit(&mut bytes);
             prop_assert_eq!(parse_data(&bytes).repr, repr);

@@ -1,9 +1,11 @@
-//! The frames that wait for a link, in three queues: urgent frames go first, then those that are
-//! sent again, because the receiver waits for them.
+//! The frames that wait for a link, in four queues: urgent frames go first, then those of flows of
+//! which nothing else waits, then those that are sent again, because the receiver waits for them.
 //!
 //! Principle: a strict priority that is bounded, as a priority queue with a policer (RFC 3246,
 //! section 2): urgent frames go first until they are a few frames ahead of those that wait behind
-//! them; beyond that both queues take turns, so that neither starves.
+//! them; beyond that they and the others take turns, so that neither starves. A flow of which nothing
+//! waits goes before those that have a queue of their own making, as the new flows of FQ-CoDel do
+//! (RFC 8290, section 4.2), within the same bound.
 
 use crate::flow::Flow;
 use sheaf_wire::trunk::{Packing, Predecessor};
@@ -23,8 +25,7 @@ pub(crate) struct Queued {
     pub packets: u32,
     /// Round and deficit, when it is a mark; `bytes` is then empty.
     pub mark: Option<(u32, i32)>,
-    /// It goes before those that are not.
-    pub urgent: bool,
+    pub precedence: Precedence,
     /// Other links have, or had, the same.
     pub copy: bool,
     /// Times that it was sent and lost.
@@ -38,7 +39,9 @@ impl Queued {
         bytes.clear();
         bytes.extend_from_slice(&self.bytes);
         let transmissions = self.transmissions + 1;
-        let Queued { seq, flow, predecessor, packing, packets, mark, urgent, copy, .. } = *self;
+        let Queued { seq, flow, predecessor, packing, packets, mark, copy, .. } = *self;
+        let urgent = self.precedence == Precedence::Urgent;
+        let precedence = if urgent { Precedence::Urgent } else { Precedence::None };
         Queued {
             seq,
             flow,
@@ -46,7 +49,7 @@ impl Queued {
             packing,
             packets,
             mark,
-            urgent,
+            precedence,
             copy,
             transmissions,
             bytes,
@@ -54,26 +57,41 @@ impl Queued {
     }
 }
 
+/// The precedence of a frame over others that wait; the first goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precedence {
+    /// Of class EF or CS6, or sent again.
+    Urgent,
+    /// Nothing else of its flow waits.
+    Sparse,
+    /// In the order of coming.
+    None,
+}
+
+/// Kinds of precedence.
+const PRECEDENCES: usize = 3;
+
 /// All queues.
 #[derive(Debug)]
 pub(crate) struct PriorityQueues {
     /// Bytes that the carrier adds to each frame.
     overhead: u16,
     urgent: VecDeque<Queued>,
+    sparse: VecDeque<Queued>,
     /// Frames sent again, urgent ones apart.
     repairs: VecDeque<Queued>,
     other: VecDeque<Queued>,
-    /// Bytes of all queues, and of the urgent one, carrier headers included.
-    bytes: u64,
-    urgent_bytes: u64,
+    /// Bytes of each precedence, carrier headers included.
+    bytes: [u64; PRECEDENCES],
     /// Bytes by which urgent frames are ahead while others wait.
     lead: u64,
 }
 
 impl PriorityQueues {
     pub fn new(overhead: u16) -> PriorityQueues {
-        let [urgent, repairs, other] = [const { VecDeque::new() }; 3];
-        PriorityQueues { overhead, urgent, repairs, other, bytes: 0, urgent_bytes: 0, lead: 0 }
+        let [urgent, sparse, repairs, other] = [const { VecDeque::new() }; 4];
+        let bytes = [0; PRECEDENCES];
+        PriorityQueues { overhead, urgent, sparse, repairs, other, bytes, lead: 0 }
     }
 
     fn cost(&self, queued: &Queued) -> u64 {
@@ -82,48 +100,44 @@ impl PriorityQueues {
 
     pub fn push(&mut self, queued: Queued) {
         let cost = self.cost(&queued);
-        self.bytes += cost;
-        if queued.urgent {
-            self.urgent_bytes += cost;
-            match queued.transmissions {
-                0 => self.urgent.push_back(queued),
-                _ => self.urgent.push_front(queued),
-            }
-        } else if queued.transmissions > 0 {
-            self.repairs.push_back(queued);
-        } else {
-            self.other.push_back(queued);
+        self.bytes[queued.precedence as usize] += cost;
+        match (queued.precedence, queued.transmissions) {
+            (Precedence::Urgent, 0) => self.urgent.push_back(queued),
+            (Precedence::Urgent, _) => self.urgent.push_front(queued),
+            (Precedence::Sparse, _) => self.sparse.push_back(queued),
+            (Precedence::None, 0) => self.other.push_back(queued),
+            (Precedence::None, _) => self.repairs.push_back(queued),
         }
     }
 
-    /// The last frame that is not urgent.
+    /// The last frame that others can join.
     pub fn last_mut(&mut self) -> Option<&mut Queued> {
         self.other.back_mut()
     }
 
     /// Counts the bytes of another packet in that frame.
     pub fn grew(&mut self, bytes: usize) {
-        self.bytes += bytes as u64;
+        self.bytes[Precedence::None as usize] += bytes as u64;
     }
 
     /// Takes everything.
     pub fn take_all(&mut self) -> impl Iterator<Item = Queued> {
-        (self.bytes, self.urgent_bytes, self.lead) = (0, 0, 0);
-        self.urgent.drain(..).chain(self.repairs.drain(..)).chain(self.other.drain(..))
+        (self.bytes, self.lead) = ([0; PRECEDENCES], 0);
+        let first = self.urgent.drain(..).chain(self.sparse.drain(..));
+        first.chain(self.repairs.drain(..)).chain(self.other.drain(..))
     }
 
     /// Takes the frame to send next, and its bytes on the link: an urgent one, unless these have
     /// had their share.
     pub fn pop(&mut self) -> Option<(Queued, u64)> {
-        let urgent_first = self.lead < LEAD || self.has_urgent_only();
-        let urgent = urgent_first.then(|| self.urgent.pop_front()).flatten();
+        let first = self.lead < LEAD || !self.has_ordinary();
+        let urgent = first.then(|| self.urgent.pop_front().or_else(|| self.sparse.pop_front()));
         let ordinary = || self.repairs.pop_front().or_else(|| self.other.pop_front());
-        let queued = urgent.or_else(ordinary)?;
+        let queued = urgent.flatten().or_else(ordinary)?;
         let cost = self.cost(&queued);
-        self.bytes -= cost;
-        if queued.urgent {
-            self.urgent_bytes -= cost;
-            self.lead = if self.has_urgent_only() { 0 } else { self.lead + cost };
+        self.bytes[queued.precedence as usize] -= cost;
+        if queued.precedence != Precedence::None {
+            self.lead = if self.has_ordinary() { self.lead + cost } else { 0 };
         } else {
             self.lead = self.lead.saturating_sub(cost);
         }
@@ -132,7 +146,7 @@ impl PriorityQueues {
 
     /// Frames that wait.
     pub fn len(&self) -> usize {
-        self.urgent.len() + self.repairs.len() + self.other.len()
+        self.urgent.len() + self.sparse.len() + self.repairs.len() + self.other.len()
     }
 
     /// Whether no frame waits.
@@ -140,27 +154,38 @@ impl PriorityQueues {
         self.len() == 0
     }
 
-    /// Whether all frames that wait are urgent.
-    pub fn has_urgent_only(&self) -> bool {
-        self.repairs.is_empty() && self.other.is_empty()
+    /// Whether frames wait that have no precedence.
+    fn has_ordinary(&self) -> bool {
+        !self.repairs.is_empty() || !self.other.is_empty()
+    }
+
+    /// Whether a frame waits that others can join.
+    pub fn has_last(&self) -> bool {
+        !self.other.is_empty()
     }
 
     /// Number of the frames, and of their bytes, that leave before one that is queued now.
-    pub fn before(&self, urgent: bool) -> (usize, u64) {
-        if urgent { (self.urgent.len(), self.urgent_bytes) } else { (self.len(), self.bytes) }
+    pub fn before(&self, precedence: Precedence) -> (usize, u64) {
+        let frames = match precedence {
+            Precedence::Urgent => self.urgent.len(),
+            Precedence::Sparse => self.urgent.len() + self.sparse.len(),
+            Precedence::None => self.len(),
+        };
+        (frames, self.bytes[..=precedence as usize].iter().sum())
     }
 
     /// Bytes that wait, carrier headers included.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.iter().sum()
     }
 
-    /// The lowest number that waits to be sent for the first time. Both queues of such frames are in
+    /// The lowest number that waits to be sent for the first time. The queues of such frames are in
     /// the order of their numbers.
     pub fn next_seq(&self) -> Option<u32> {
         let other = self.other.iter().find(|queued| queued.mark.is_none());
         let urgent = self.urgent.iter().find(|queued| queued.transmissions == 0);
-        let both = other.into_iter().chain(urgent).map(|queued| queued.seq);
+        let both =
+            other.into_iter().chain(urgent).chain(self.sparse.front()).map(|queued| queued.seq);
         both.reduce(|a, b| if a.wrapping_sub(b).cast_signed() < 0 { a } else { b })
     }
 }

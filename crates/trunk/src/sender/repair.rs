@@ -7,7 +7,7 @@
 
 use super::{Sender, bits};
 use crate::config::Scheduler;
-use crate::link::{History, Queued};
+use crate::link::{History, Precedence, Queued};
 use crate::sender::LinkId;
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::trunk::Request;
@@ -76,14 +76,12 @@ impl Sender {
     /// Queues a frame that was lost, before those that are sent for the first time.
     fn send_again(&mut self, queued: Queued, now: Instant) {
         // Room and wait are those of urgent frames: it goes before the others.
-        let candidates = self.candidates(queued.bytes.len(), true, now);
+        let candidates = self.candidates(queued.bytes.len(), Precedence::Urgent, now);
         let chosen = self.state.pick(Scheduler::Earliest, &candidates, queued.bytes.len());
-        let Some(link) = bits(chosen).next().and_then(|index| self.links[index].as_mut()) else {
-            return self.recycle(queued.bytes);
-        };
+        let Some(index) = bits(chosen).next() else { return self.recycle(queued.bytes) };
         // It is no packet that came in; it counts as one so that the balance holds.
         self.held += u64::from(queued.packets);
         self.counters.packets_in += u64::from(queued.packets);
-        link.queue.push(queued);
+        self.queue(index, queued);
     }
 }

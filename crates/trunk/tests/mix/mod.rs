@@ -11,6 +11,7 @@ use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use sheaf_stage::{Duration, Instant};
 use sheaf_trunk::{DeliveryMode, Endpoint, EndpointConfig, LinkConfig, LinkId, Transmit};
+use sheaf_wire::trunk::Frame;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use tcp::{Control, Receiver, Sender};
@@ -96,6 +97,8 @@ pub struct Rig {
     pub ping: Probe,
     /// Bytes of packets delivered at each host.
     pub delivered: [u64; 2],
+    /// Data frames that left host 0, repeated ones included.
+    pub carried_data: u64,
     frame: Vec<u8>,
     packet: Vec<u8>,
 }
@@ -138,6 +141,7 @@ impl Rig {
             probe: Probe::default(),
             ping: Probe::default(),
             delivered: [0; 2],
+            carried_data: 0,
             frame: Vec::new(),
             packet: Vec::new(),
         };
@@ -174,9 +178,9 @@ impl Rig {
         (self.delivered[to] - before) as f64 * 8e-6 / time.as_secs_f64()
     }
 
-    /// Bytes that left on all links of a direction, with all headers.
-    pub fn carried(&self, from: usize) -> u64 {
-        self.pipes[from].iter().map(|pipe| pipe.sent_bytes).sum()
+    /// Calls and pings end.
+    pub fn end_calls(&mut self) {
+        self.next_probe = Instant::MAX;
     }
 
     fn next(&self) -> Option<Instant> {
@@ -245,6 +249,8 @@ impl Rig {
             while let Some(Transmit { link, .. }) =
                 self.ends[from].poll_transmit(self.now, &mut frame)
             {
+                let is_data = matches!(Frame::parse(&frame), Ok(Frame::Data(_)));
+                self.carried_data += u64::from(from == 0 && is_data);
                 self.carry(from, usize::from(link.0), frame.clone(), OUTER + ETHERNET);
             }
             self.frame = frame;
