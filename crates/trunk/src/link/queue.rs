@@ -130,18 +130,35 @@ impl PriorityQueues {
     /// Takes the frame to send next, and its bytes on the link: an urgent one, unless these have
     /// had their share.
     pub fn pop(&mut self) -> Option<(Queued, u64)> {
-        let first = self.lead < LEAD || !self.has_ordinary();
-        let urgent = first.then(|| self.urgent.pop_front().or_else(|| self.sparse.pop_front()));
-        let ordinary = || self.repairs.pop_front().or_else(|| self.other.pop_front());
-        let queued = urgent.flatten().or_else(ordinary)?;
+        let preferred = match self.lead < LEAD || !self.has_ordinary() {
+            true => self.urgent.pop_front().or_else(|| self.sparse.pop_front()),
+            false => None,
+        };
+        let leads = preferred.is_some();
+        let queued = preferred.or_else(|| self.pop_ordinary())?;
         let cost = self.cost(&queued);
         self.bytes[queued.precedence as usize] -= cost;
-        if queued.precedence != Precedence::None {
-            self.lead = if self.has_ordinary() { self.lead + cost } else { 0 };
-        } else {
-            self.lead = self.lead.saturating_sub(cost);
-        }
+        self.lead = match leads {
+            true if self.has_ordinary() => self.lead + cost,
+            true => 0,
+            false => self.lead.saturating_sub(cost),
+        };
         Some((queued, cost))
+    }
+
+    /// Takes the next frame without regard to precedence. A sparse one takes its turn by its number,
+    /// or frames of its own flow that came later would overtake it.
+    fn pop_ordinary(&mut self) -> Option<Queued> {
+        let is_first = |sparse: &Queued, other: &Queued| {
+            other.mark.is_none() && sparse.seq.wrapping_sub(other.seq).cast_signed() < 0
+        };
+        let sparse_first = match (self.sparse.front(), self.other.front()) {
+            (Some(sparse), Some(other)) => is_first(sparse, other),
+            (sparse, _) => sparse.is_some(),
+        };
+        let repair = self.repairs.pop_front();
+        let sparse = || if sparse_first { self.sparse.pop_front() } else { None };
+        repair.or_else(sparse).or_else(|| self.other.pop_front())
     }
 
     /// Frames that wait.
