@@ -4,9 +4,10 @@
 //! of them. If for two seconds they are less, and hosts see losses or disorder (the receiver gives
 //! frames up, or they come too late), then perhaps the other links spoil what the best alone would
 //! carry: TCP takes both for congestion. Losses that were repaired in time spoil nothing, and a
-//! host that asks for no more is not slowed down. So the best link carries everything for two seconds. If more is delivered in
-//! the second of them than before, it stays so for a while, and all are tried again then; if not,
-//! all are used again immediately, and the next trial waits longer.
+//! host that asks for no more is not slowed down. So the best link carries everything for two
+//! seconds. If more is delivered in the second of them than before, it stays so for a while, and
+//! all are tried again then; if not, all are used again immediately, and the next trial waits
+//! longer.
 
 use crate::link::Link;
 use sheaf_stage::{Duration, Instant};

@@ -41,7 +41,8 @@ impl Inbound {
 
     /// Counts a report or hello, which carries the whole number.
     pub fn control(&mut self, control: &Control, len: usize, now: Instant) {
-        // A frame that came a little late does not move the count back; what is far from it is right.
+        // A frame that came a little late does not move the count back; what is far from it is
+        // right.
         let behind = |highest: u32| highest.wrapping_sub(control.link_seq);
         if self.highest.is_none_or(|highest| behind(highest) > MOST_REORDERED) {
             self.highest = Some(control.link_seq);

@@ -203,8 +203,8 @@ impl Link {
         (self.up && !self.queue.is_empty() && self.carrier.is_none()).then_some(self.next_send)
     }
 
-    /// Takes the next frame, and moves the pace on. Returns, too, whether a frame with a lower number
-    /// is still to take this link.
+    /// Takes the next frame, and moves the pace on. Returns, too, whether a frame with a lower
+    /// number is still to take this link.
     pub fn pop(&mut self, now: Instant) -> Option<(Queued, bool)> {
         let (queued, cost) = self.queue.pop()?;
         self.dry |= self.queue.is_empty();
@@ -263,8 +263,8 @@ impl Link {
         self.carrier.is_some()
     }
 
-    /// Whether there is room for one more packet, among those that leave before it. `spread`: time by
-    /// which packets may wait longer, because another link is as much slower.
+    /// Whether there is room for one more packet, among those that leave before it. `spread`: time
+    /// by which packets may wait longer, because another link is as much slower.
     pub fn has_room(
         &self,
         precedence: Precedence,
@@ -398,8 +398,8 @@ impl Link {
             bytes: report.bytes,
             total,
         });
-        // Where frames overtake, some are counted before their numbers are; the next report makes up
-        // for it.
+        // Where frames overtake, some are counted before their numbers are; the next report makes
+        // up for it.
         let missing = i64::from(sent) - i64::from(frames) - self.early;
         self.early = (-missing).clamp(0, MOST_EARLY);
         let lost = missing.max(0) as u32;

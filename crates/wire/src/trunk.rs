@@ -34,11 +34,12 @@
 //!
 //! * Data 0, Pack 1 and PackLen 2 are the same as 8, 9 and 10, but the frame left before one with a
 //!   lower sequence number that takes the same link: it says nothing about the lower numbers.
-//! * *Kind* stands for version and kind together: 0..=2 and 8..=14 are version 1. It is never 4 or 6, so no
-//!   IP packet is taken for a frame.
+//! * *Kind* stands for version and kind together: 0..=2 and 8..=14 are version 1. It is never 4 or
+//!   6, so no IP packet is taken for a frame.
 //! * *Link number*: counts the frames of this link alone, so that loss is known per link. Data
 //!   frames carry its low 16 bits ([`extend`] finds the rest): a link of 100 Mbit/s whose delay
-//!   varies by 50 ms has 400 frames out of order. Reports and hellos count too, and carry all of it.
+//!   varies by 50 ms has 400 frames out of order. Reports and hellos count too, and carry all of
+//!   it.
 //! * *Predecessor*: how many frames ago the packet's flow sent last ([`Predecessor`]). It is what
 //!   lets the receiver keep order per flow: a loss stalls only the flow that it hit.
 //! * *Session tag*: eight bits that [`tag`] makes of the session which the hellos exchanged. It
@@ -814,7 +815,8 @@ mod tests {
 
         #[test]
         fn a_header_comes_back_as_it_was(
-            overtakes: bool, link in 0u8..16, tag: u8, link_seq: u16, distance in 1u32..400, seq in 0u32..1 << 24
+            overtakes: bool, link in 0u8..16, tag: u8, link_seq: u16,
+            distance in 1u32..400, seq in 0u32..1 << 24
         ) {
             let predecessor = Predecessor::at(distance);
             let repr =

@@ -3,9 +3,9 @@
 //!
 //! Principle: a strict priority that is bounded, as a priority queue with a policer (RFC 3246,
 //! section 2): urgent frames go first until they are a few frames ahead of those that wait behind
-//! them; beyond that they and the others take turns, so that neither starves. A flow of which nothing
-//! waits goes before those that have a queue of their own making, as the new flows of FQ-CoDel do
-//! (RFC 8290, section 4.2), within the same bound.
+//! them; beyond that they and the others take turns, so that neither starves. A flow of which
+//! nothing waits goes before those that have a queue of their own making, as the new flows of
+//! FQ-CoDel do (RFC 8290, section 4.2), within the same bound.
 
 use crate::flow::Flow;
 use sheaf_wire::trunk::{Packing, Predecessor};
@@ -146,8 +146,8 @@ impl PriorityQueues {
         Some((queued, cost))
     }
 
-    /// Takes the next frame without regard to precedence. A sparse one takes its turn by its number,
-    /// or frames of its own flow that came later would overtake it.
+    /// Takes the next frame without regard to precedence. A sparse one takes its turn by its
+    /// number, or frames of its own flow that came later would overtake it.
     fn pop_ordinary(&mut self) -> Option<Queued> {
         let is_first = |sparse: &Queued, other: &Queued| {
             other.mark.is_none() && sparse.seq.wrapping_sub(other.seq).cast_signed() < 0

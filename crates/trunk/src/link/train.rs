@@ -1,8 +1,8 @@
 //! A packet train: full frames in a row when a link comes up, to learn its rate from.
 //!
 //! Principle: the bottleneck of a link spreads a train so that its bytes over the time from its
-//! first to its last frame are the rate (Dovrolis et al., see [`rate`](crate::rate)). The frames are
-//! reports, padded; the other end replies to each at once with what it received, and when.
+//! first to its last frame are the rate (Dovrolis et al., see [`rate`](crate::rate)). The frames
+//! are reports, padded; the other end replies to each at once with what it received, and when.
 
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::trunk::Report;

@@ -6,8 +6,8 @@ use crate::link::{Link, Precedence, Queued};
 use crate::schedule::Candidates;
 use sheaf_stage::{DropReason, Duration, Instant};
 
-/// Longest time by which packets may wait for a quick link because another is slower: a flow that is
-/// to fill both has to wait for the slower anyway, but beyond this the delay costs more than the
+/// Longest time by which packets may wait for a quick link because another is slower: a flow that
+/// is to fill both has to wait for the slower anyway, but beyond this the delay costs more than the
 /// rate gives.
 const MOST_SPREAD: Duration = Duration::from_millis(100);
 

@@ -473,13 +473,14 @@ impl Sender {
             let rate = (self.delivered - before) as f64 / elapsed.as_secs_f64();
             self.bbr.sample(rate, before, self.delivered);
         }
-        // After losses one packet for each delivered, for a round (RFC draft, "packet conservation").
+        // After losses one packet for each delivered, for a round (RFC draft, "packet
+        // conservation").
         self.window = if self.recovering && self.window < f64::from(self.next - self.first) {
             (f64::from(self.in_flight) + f64::from(news)).max(self.window)
         } else {
             self.window + f64::from(news)
         };
-        self.window = self.window.max(4.0).min(1e6);
+        self.window = self.window.clamp(4.0, 1e6);
         let in_flight = f64::from(self.in_flight);
         self.bbr.step(in_flight, self.least, now);
     }
