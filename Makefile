@@ -1,7 +1,7 @@
 # make demo   set up, build, and show how many more calls a two-hop mesh carries
 # make test   everything that is tested; network namespaces need root, so it asks for sudo
 # make kernels  the programs on Debian's oldest, long-term and newest kernels, in QEMU
-# make check  formatting, import circles, lints and the links of the documentation
+# make check  formatting, import circles, long lines, lints and the links of the documentation
 # make install  sheaf, its manual, completions and units under PREFIX (/usr/local), after make build;
 #             make uninstall
 # make deb    a Debian package of what make build built, in target/deb
@@ -9,7 +9,7 @@
 # make release  all of this, and install, demo and tests on fresh Debian roots
 # make bench  what is fast, as ratios against a baseline of the same run; needs a quiet machine
 
-.PHONY: demo build setup test kernels check install install-files uninstall deb router release bench \
+.PHONY: demo build setup setup-tests test kernels check install install-files uninstall deb router release bench \
 	clean
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
 OUT ?= results
@@ -33,16 +33,21 @@ build: setup
 setup:
 	@scripts/setup
 
-test: setup check
+setup-tests:
+	@scripts/setup --tests
+
+test: setup-tests check
 	$(SUDO) cargo test --locked --workspace --no-fail-fast
+	$(SUDO) scripts/fresh-root --if-possible bookworm --install target/debug/sheaf
 	scripts/kernels --if-possible --commands 6.1
 
-kernels: setup
+kernels: setup-tests
 	scripts/kernels
 
 check: setup
 	cargo fmt --check
 	scripts/check-imports
+	scripts/check-lines
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --locked --workspace --no-deps
 
@@ -73,19 +78,22 @@ uninstall:
 	rm -f $(foreach page,$(PAGES),$(SHARE)/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
 	rm -f $(patsubst packaging/systemd/%,$(UNITS)/%,$(wildcard packaging/systemd/*.service))
 
-deb: build
+deb: build setup-tests
 	scripts/deb
 
-router: setup
+router: setup-tests
 	scripts/router
 
 release: build deb router
-	scripts/fresh-root bookworm make demo
-	scripts/fresh-root bookworm make test
-	scripts/fresh-root trixie make demo
-	scripts/fresh-root trixie make test
+	$(SUDO) scripts/fresh-root bookworm --install
+	$(SUDO) scripts/fresh-root trixie --install
+	$(SUDO) scripts/fresh-root bookworm make demo
+	$(SUDO) scripts/fresh-root bookworm make test
+	$(SUDO) scripts/fresh-root trixie make demo
+	$(SUDO) scripts/fresh-root trixie make test
 
-bench: setup
+bench: build setup-tests
+	$(SUDO) scripts/idle
 	$(SUDO) cargo bench --locked --package sheaf-bpf --bench aggregation --bench window --bench window_ways
 	$(SUDO) cargo bench --locked --package sheaf --bench emulate --bench trunk
 	cargo bench --locked --package sheaf-aggregate --bench aggregator

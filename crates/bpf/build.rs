@@ -5,16 +5,26 @@ use object::elf::SHT_STRTAB;
 use std::path::PathBuf;
 use std::process::Command;
 
+/// Buckets of the window program's table of flows in a build for size (window_layout.rs).
+const SMALL_BUCKETS: &str = "-DBUCKETS=512";
+
 fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let include = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     println!("cargo::rerun-if-changed=src/c");
+    println!("cargo::rustc-check-cfg=cfg(small_tables)");
+    let mut small = None;
+    if is_for_size() {
+        println!("cargo::rustc-cfg=small_tables");
+        small = Some(SMALL_BUCKETS);
+    }
     for program in ["merge", "redirect", "split", "window"] {
         let path = out.join(format!("{program}.bpf.o"));
         let status = Command::new("clang")
             .args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror"])
             // The table of addresses that a linker may fold, which nobody reads here.
             .arg("-fno-addrsig")
+            .args(small)
             .args(["-I", &include, "-c"])
             .arg(format!("src/c/{program}.bpf.c"))
             .arg("-o")
@@ -27,13 +37,24 @@ fn main() {
     }
 }
 
+/// Whether cargo builds for size before speed, as `make router` does.
+fn is_for_size() -> bool {
+    std::env::var("OPT_LEVEL").is_ok_and(|level| ["s", "z"].contains(&&*level))
+}
+
 /// Removes DWARF from an object file. The map definitions need BTF, which clang writes only
 /// together with DWARF, and DWARF would be half of the object in the binary and in memory.
+///
+/// A build for size also goes without the lines of source that the verifier quotes in its reasons:
+/// half of what is left.
 fn without_debug_information(object: &[u8]) -> Vec<u8> {
+    let for_size = is_for_size();
     let mut builder = Builder::read(object).expect("clang writes ELF");
     for section in &mut builder.sections {
         let name: &[u8] = &section.name;
-        section.delete = name.starts_with(b".debug") || name.starts_with(b".rel.debug");
+        let lines = [&b".BTF.ext"[..], b".rel.BTF.ext"].contains(&name);
+        section.delete =
+            name.starts_with(b".debug") || name.starts_with(b".rel.debug") || for_size && lines;
     }
     builder.delete_orphans();
     // clang keeps all names in one table; the writer wants one for the sections alone.

@@ -138,6 +138,19 @@ impl Aggregator {
         })
     }
 
+    /// Goes by `config` from now on; packets that wait keep their frames. Drain afterwards.
+    pub fn change(&mut self, config: Config) -> Result<(), ConfigError> {
+        config.check()?;
+        self.config = config;
+        // The orders by size depend on `min` and `max`. Slots without an entry are free.
+        for slot in 0..self.slots.len() as u32 {
+            if self.index.get(&self.slots[slot as usize].0) == Some(&slot) {
+                self.settle(slot);
+            }
+        }
+        Ok(())
+    }
+
     /// Makes a next hop known.
     pub fn add_hop(&mut self, hop: Hop) -> HopId {
         self.hops.push((hop, Stats::default()));

@@ -94,6 +94,11 @@ impl Splitter {
         }
     }
 
+    /// Accepts meta packets from `senders` and from nobody else from now on; goes on counting.
+    pub fn set_senders(&mut self, senders: Senders) {
+        self.senders = senders;
+    }
+
     /// Accepts meta packets from these neighbours only.
     pub fn accepting(neighbours: impl IntoIterator<Item = IpAddr>) -> Self {
         Splitter::new(Senders::neighbours(neighbours))

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use sheaf_aggregate::{
     Aggregator, Config, Device, Frame, Hop, HopId, Outbound, Policy, Rule, Rules, Splitter,
+    Threshold,
 };
 use sheaf_stage::conformance::{self, Op};
 use sheaf_stage::{Duration, Instant, Stage};
@@ -70,6 +71,22 @@ fn a_packet_that_times_out_alone_leaves_as_it_came() {
     assert_eq!(aggregator.next_deadline(), Some(Instant::from_millis(5)));
     assert_eq!(drain(&mut aggregator, Instant::from_millis(5))[0].bytes, lone);
     assert_eq!(aggregator.total().unaggregated_packets, 1);
+}
+
+#[test]
+fn another_configuration_holds_for_packets_that_wait_and_loses_none() {
+    let (mut aggregator, hop) = aggregator(Config::default());
+    aggregator.set_device(BUSY, Instant::ZERO);
+    for seq in 0..4 {
+        assert!(send(&mut aggregator, hop, packet(1, seq, 60, 0), Instant::ZERO).is_empty());
+    }
+    // By `busy` they would wait for the device; four packets have the 200 bytes of the new `min`.
+    let small = Config { min: Threshold::Bytes(200), ..Config::forced() };
+    aggregator.change(small).unwrap();
+    let sent = drain(&mut aggregator, Instant::ZERO);
+    assert_eq!(sent.iter().map(|frame| frame.packets).collect::<Vec<_>>(), [4]);
+    assert!(aggregator.change(Config { max: 10, ..Config::default() }).is_err());
+    assert_eq!(aggregator.next_deadline(), None, "nothing is left");
 }
 
 #[test]

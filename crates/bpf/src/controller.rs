@@ -1,9 +1,9 @@
 //! Keeps time for the merging program: which queue leaves when no packet in hand can carry it.
 //!
 //! The program tells which queue waits since when. How busy the device is comes from one of two
-//! sides. Either the device counts its frames (the emulated medium, [`Controller::device_done`]), or
-//! the controller tracks its own ticks until they are free ([`Controller::track`]), which works on
-//! every device. From both follows the next tick, by the same rules as in the model
+//! sides. Either the device counts its frames (the emulated medium, [`Controller::device_done`]),
+//! or the controller tracks its own ticks until they are free ([`Controller::track`]), which works
+//! on every device. From both follows the next tick, by the same rules as in the model
 //! ([`sheaf_aggregate::Aggregator`]): under `forced` overdue queues first, the oldest of them, then
 //! those that reached `min`; under `busy` the queue that waits longest, as soon as the device can
 //! take a frame and the rest after a slow one is over; under both nobody beyond `hold`.
@@ -88,6 +88,13 @@ impl Controller {
         })
     }
 
+    /// Goes by `config` from now on; packets that wait keep their frames.
+    pub fn change(&mut self, config: &Config) -> Result<(), Error> {
+        self.merge.set_config(MergeConfig::new(config, self.cookie))?;
+        self.config = config.clone();
+        Ok(())
+    }
+
     /// The device has finished with `done` frames in all since it told first, and can have `limit`.
     pub fn device_done(&mut self, done: u64, limit: u32, now: Instant) {
         let before = self.merge.device().read();
@@ -103,9 +110,9 @@ impl Controller {
         self.merge.device().tell(done, limit);
     }
 
-    /// From now on the controller tracks its own frames. `fifo` says that the device keeps the order
-    /// in which frames come, strangers' among them; otherwise it has fair queues. May be called again
-    /// when the device changes.
+    /// From now on the controller tracks its own frames. `fifo` says that the device keeps the
+    /// order in which frames come, strangers' among them; otherwise it has fair queues. May be
+    /// called again when the device changes.
     pub fn track(&mut self, fifo: bool) -> Result<(), Error> {
         let none = || (0..SLOTS).map(|_| None).collect();
         match &mut self.side {
@@ -274,8 +281,8 @@ impl Controller {
         }
     }
 
-    /// When to look again: at the deadline; and, while there is traffic, often enough to hear of new
-    /// queues before theirs.
+    /// When to look again: at the deadline; and, while there is traffic, often enough to hear of
+    /// new queues before theirs.
     fn next_look(&mut self, now: Instant) -> Option<Instant> {
         let heard = std::mem::take(&mut self.heard);
         let soon = heard.then(|| now + self.config.longest_wait() / 4);
@@ -408,7 +415,8 @@ impl Controller {
     }
 }
 
-/// Learns which ticks of `gate` are done, `at_once` after one was sent, and shows the program which strangers' frames are, too.
+/// Learns which ticks of `gate` are done, `at_once` after one was sent, and shows the program which
+/// strangers' frames are, too.
 fn settle(
     merge: &Merge,
     config: &Config,

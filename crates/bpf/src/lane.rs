@@ -1,12 +1,12 @@
 //! Frames under way that are counted together, and what follows from how long they take.
 //!
-//! A lane belongs to a gate of the program: one for a FIFO, one for each queue of a device with fair
-//! queues. Its ticks are tracked until they are free ([`crate::ticker`]). From the time that takes
-//! follow three things:
+//! A lane belongs to a gate of the program: one for a FIFO, one for each queue of a device with
+//! fair queues. Its ticks are tracked until they are free ([`crate::ticker`]). From the time that
+//! takes follow three things:
 //! * how many may be under way: as many as fill `WORK`, so that a fast device never runs dry while
 //!   this process is on its way to the next tick, and a slow one has a single frame;
-//! * which packets go by a tick: those that would wait for the packets before them anyway, until this
-//!   process sends the tick;
+//! * which packets go by a tick: those that would wait for the packets before them anyway, until
+//!   this process sends the tick;
 //! * now and then a probe, which costs a packet this process's reaction.
 
 use crate::merge::Rule;
@@ -125,8 +125,8 @@ impl Lane {
         }
     }
 
-    /// Learns at `now` which ticks are done. `at_once` means right after one was sent: a device that
-    /// is done with it by then had it in no queue, and took no time of anybody who came later.
+    /// Learns at `now` which ticks are done. `at_once` means right after one was sent: a device
+    /// that is done with it by then had it in no queue, and took no time of anybody who came later.
     pub fn settle(&mut self, config: &Config, at_once: bool, now: Instant) -> io::Result<()> {
         let left = self.ticker.under_way(self.under_way())?;
         let done = self.under_way().saturating_sub(left);

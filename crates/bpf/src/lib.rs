@@ -47,7 +47,10 @@ pub enum Error {
     #[error("the kernel refuses {}", object(.0))]
     Load(#[from] aya::EbpfError),
     /// The kernel does not take a program.
-    #[error("the kernel refuses the program {name} ({}); sheaf -v prints its reasons", errno(.reason))]
+    #[error(
+        "the kernel refuses the program {name} ({}); sheaf -v prints its reasons",
+        errno(.reason)
+    )]
     Refused {
         /// The program.
         name: &'static str,

@@ -1,8 +1,8 @@
 //! The program at tc egress that gathers.
 //!
 //! It hangs on a tcx link that nothing pins: when this value or its process goes, however it ends,
-//! the kernel takes the program off the interface and packets flow as before. On a kernel without tcx
-//! it is a filter of the clsact queue; when its process dies, it lets everything pass.
+//! the kernel takes the program off the interface and packets flow as before. On a kernel without
+//! tcx it is a filter of the clsact queue; when its process dies, it lets everything pass.
 
 use crate::Error;
 use crate::attach::{self, Hook, Link};
@@ -43,6 +43,7 @@ pub enum Event {
 
 /// The program on one interface.
 pub struct Merge {
+    settings: Array<MapData, Plain<MergeConfig>>,
     hops: HashMap<MapData, Plain<Mac>, Plain<Hop>>,
     far_ends: LpmTrie<MapData, [u8; 16], Plain<Hop>>,
     queues: Array<MapData, Plain<Queue>>,
@@ -79,7 +80,20 @@ impl Merge {
         let program = attach::load(&mut ebpf, NAME)?;
         let link = attach::attach(program, NAME, interface, Hook::Egress)?;
         // The link keeps the program, and the program its maps.
-        Ok(Merge { hops, far_ends, queues, events, free, retired, device, gates, link })
+        Ok(Merge { settings, hops, far_ends, queues, events, free, retired, device, gates, link })
+    }
+
+    /// Sets what the program goes by; packets that wait keep their frames.
+    pub fn set_config(&mut self, config: MergeConfig) -> Result<(), Error> {
+        Ok(self.settings.set(0, Plain(config), 0)?)
+    }
+
+    /// All packets pass as they are from now on, until hops are set again.
+    pub fn forget_hops(&mut self) -> Result<(), Error> {
+        let macs: Vec<_> = self.hops.keys().collect::<Result<_, _>>()?;
+        macs.iter().try_for_each(|mac| self.hops.remove(mac))?;
+        let networks: Vec<_> = self.far_ends.keys().collect::<Result<_, _>>()?;
+        Ok(networks.iter().try_for_each(|network| self.far_ends.remove(network))?)
     }
 
     /// Packets to link address `mac` share frames from now on, or, with a `max` of 0, no longer.
@@ -242,7 +256,8 @@ impl Page {
         device
     }
 
-    /// User space will read its events at `nanos` at the latest: what can wait so long wakes nobody.
+    /// User space will read its events at `nanos` at the latest: what can wait so long wakes
+    /// nobody.
     pub fn look_at(&self, nanos: u64) {
         // In this order with the system call that waits: what is told after it wakes.
         atomic!(self.start(), look_at, AtomicU64).store(nanos, Ordering::SeqCst);

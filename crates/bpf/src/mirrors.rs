@@ -71,7 +71,9 @@ pub(crate) fn structures(object: &[u8]) -> HashMap<String, Layout> {
 macro_rules! same {
     ($types:expr, $c:literal, $rust:path { $($member:ident),* $(,)? }) => {{
         let _ = |value: $rust| { let $rust { $($member: _),* } = value; };
-        let members = vec![$((stringify!($member).to_owned(), std::mem::offset_of!($rust, $member))),*];
+        let members = vec![
+            $((stringify!($member).to_owned(), std::mem::offset_of!($rust, $member))),*
+        ];
         let mirror = $crate::mirrors::Layout { size: size_of::<$rust>(), members };
         assert_eq!(mirror, *$types.get($c).expect($c), "struct {}", $c);
     }};

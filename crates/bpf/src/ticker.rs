@@ -1,10 +1,10 @@
 //! Tick frames: on each the queue it names leaves.
 //!
-//! The program at the egress hook turns the frame into what the queue holds. A frame stays charged to
-//! the socket that sent it until the device, or whatever lies between, has freed it; so the socket
-//! says how many are under way (SIOCOUTQ), and its descriptor is an event when one is freed (EPOLLOUT,
-//! edge-triggered). Drivers free frames soon after they have left, because TCP's small queues depend
-//! on it (tcp_limit_output_bytes, tcp(7)).
+//! The program at the egress hook turns the frame into what the queue holds. A frame stays charged
+//! to the socket that sent it until the device, or whatever lies between, has freed it; so the
+//! socket says how many are under way (SIOCOUTQ), and its descriptor is an event when one is freed
+//! (EPOLLOUT, edge-triggered). Drivers free frames soon after they have left, because TCP's small
+//! queues depend on it (tcp_limit_output_bytes, tcp(7)).
 
 use crate::layout::TICK_ETHERTYPE;
 use nix::errno::Errno;
@@ -71,7 +71,8 @@ pub fn name(frame: &mut [u8; FRAME], tick: Tick) {
     frame[34..38].copy_from_slice(&u32::from(tick.untracked.is_some()).to_ne_bytes());
 }
 
-/// Memory that frames under way may take: more than any limit lets out, so that sending never waits.
+/// Memory that frames under way may take: more than any limit lets out, so that sending never
+/// waits.
 const BUFFER: usize = 1 << 20;
 
 /// Sends tick frames on one interface.
@@ -94,7 +95,8 @@ impl Ticker {
         Ok(Ticker { socket, frame: frame(mac, cookie), charge: 0 })
     }
 
-    /// The same on CPU number `cpu`: where that CPU took the queue's last frame, this one follows it.
+    /// The same on CPU number `cpu`: where that CPU took the queue's last frame, this one follows
+    /// it.
     pub fn tick_on(&mut self, cpu: u32, tick: Tick) -> io::Result<bool> {
         let thread = Pid::from_raw(0);
         let before = sched_getaffinity(thread)?;

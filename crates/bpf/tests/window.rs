@@ -105,7 +105,8 @@ fn options() -> impl Strategy<Value = Vec<u8>> {
         2 => (0u8..16).prop_map(|shift| vec![3, 3, shift]),
         2 => any::<u16>().prop_map(|mss| [&[2, 4][..], &mss.to_be_bytes()].concat()),
         1 => Just(vec![4, 2]),
-        1 => proptest::collection::vec(any::<u8>(), 8).prop_map(|edges| [&[5, 10], &edges[..]].concat()),
+        1 => proptest::collection::vec(any::<u8>(), 8)
+            .prop_map(|edges| [&[5, 10], &edges[..]].concat()),
         1 => Just(vec![0]),
         1 => proptest::collection::vec(any::<u8>(), 1..8),
     ];
@@ -205,7 +206,8 @@ fn step() -> impl Strategy<Value = Step> {
     let both = (layout(), direction(), options(), options(), any::<[u16; 2]>());
     prop_oneof![
         12 => packet().prop_map(Step::Send),
-        3 => (packet(), any::<usize>(), any::<u8>()).prop_map(|(p, at, to)| Step::Broken(p, at, to)),
+        3 => (packet(), any::<usize>(), any::<u8>())
+            .prop_map(|(packet, at, to)| Step::Broken(packet, at, to)),
         1 => (packet(), 2u32..40).prop_map(|(packet, segments)| Step::Super(packet, segments)),
         3 => both.prop_map(|(layout, opener, first, second, windows)| Step::Handshake {
             layout, opener, options: [first, second], windows,

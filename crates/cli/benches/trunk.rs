@@ -9,7 +9,8 @@
 //! * `unequal`: 20 + 10 Mbit/s, then 20 + 5 while it runs;
 //! * `peers`: plain TCP over the best link, MPTCP and vtun over the same cables;
 //! * `events`: a cable is pulled, falls silent, comes back; either end starts anew;
-//! * `call`: a call beside a download while one link of three loses a tenth.
+//! * `call`: a call beside a download while one link of three loses a tenth;
+//! * `key`: TCP over a cable without a limit, plain and with a key.
 
 #[path = "trunk/call.rs"]
 mod call;
@@ -26,7 +27,7 @@ use load::{Load, Target};
 use pair::{Pair, Trunk};
 use sheaf_stage::Duration;
 
-const PARTS: [&str; 5] = ["three", "unequal", "peers", "events", "call"];
+const PARTS: [&str; 6] = ["three", "unequal", "peers", "events", "call", "key"];
 /// Long enough for slow start and for the rates to be learned.
 const WARM: Duration = Duration::from_millis(1200);
 const MEASURED: Duration = Duration::from_millis(3000);
@@ -77,6 +78,9 @@ fn main() {
     if wanted.part("call") {
         call::both(&wanted);
     }
+    if wanted.part("key") {
+        key(&wanted);
+    }
 }
 
 /// Every control and both carriers, with the name of the case.
@@ -119,6 +123,40 @@ fn unequal(wanted: &Wanted) {
             after / 25.0
         );
     }
+}
+
+/// Rounds of plain and keyed trunks in turn, of which the medians count.
+const ROUNDS: usize = 5;
+
+fn key(wanted: &Wanted) {
+    if !wanted.case("key") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("key");
+    let new = sheaf_daemon::trunk::key::make().expect("random numbers");
+    std::fs::write(&file, new.to_text().as_str()).expect("a file");
+    let mine = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&file, mine).expect("our file");
+    let words = format!("key {}", file.display());
+    let mut rates = [Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        for (rates, words) in rates.iter_mut().zip(["", words.as_str()]) {
+            let mut pair = Pair::new(1);
+            pair.keyed = !words.is_empty();
+            let trunks = pair.trunks_with(&pair.paths(), words);
+            let load = Load::start(&pair, &Target::Tcp(FAR), (4, "cubic"));
+            load.measure(WARM);
+            rates.push(load.measure(MEASURED));
+            load.stop();
+            show(&trunks);
+        }
+    }
+    let [plain, keyed] = rates.map(|mut rates| {
+        rates.sort_by(f64::total_cmp);
+        rates[ROUNDS / 2] / 1e3
+    });
+    println!("key: plain {plain:.2} Gbit/s; keyed {keyed:.2}, {:.2} of it", keyed / plain);
 }
 
 /// Megabits a second of TCP payload over links of these rates.

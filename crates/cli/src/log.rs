@@ -32,12 +32,13 @@ pub fn begin(level: Level, form: Form) {
         .init();
 }
 
-/// Standard error, to whoever reads it: one that is closed or full stops no service.
+/// Standard error, to whoever reads it: one that is closed or full, or that nobody empties, stops
+/// no service.
 struct Stderr;
 
 impl io::Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _ = io::Write::write_all(&mut io::stderr(), bytes);
+        sheaf_daemon::offer(io::stderr(), bytes);
         Ok(bytes.len())
     }
 

@@ -7,6 +7,8 @@ mod aggregate;
 mod change;
 mod completions;
 mod emulate;
+#[cfg(test)]
+mod guides;
 #[cfg(feature = "lab")]
 mod lab;
 mod log;
@@ -42,7 +44,7 @@ const GRAMMAR: &str = "{about}{after-help}";
 
 const EXAMPLES: &str = "\
 Examples: sheaf aggregate dev wlan0 peer 10.0.0.2
-          sheaf trunk trunk0 path 192.0.2.7 198.51.100.1 path 10.64.3.9@wwan0 198.51.100.1:7432
+          sheaf trunk trunk0 path 192.0.2.7 198.51.100.1 path 10.64.3.9 198.51.100.1:7432 key k
           sheaf window dev eth0 capacity 20mbit upload 4mbit
           sheaf emulate shell rate 2mbit delay 50ms -- curl http://100.64.0.1/
           sheaf lab run voip-two-hop
@@ -212,13 +214,10 @@ fn main() -> ExitCode {
         Command::Top => top::top(),
         #[cfg(feature = "lab")]
         Command::Lab(command) => lab::run(command),
-        Command::Completions { shell } => {
-            sheaf_daemon::say(shell.script());
-            Ok(())
-        }
+        Command::Completions { shell } => output::print(shell.script()).map_err(Into::into),
         Command::Complete { words } => {
-            sheaf_daemon::say(&completions::complete(&Arguments::command(), &words));
-            Ok(())
+            let candidates = completions::complete(&Arguments::command(), &words);
+            output::print(candidates).map_err(Into::into)
         }
     };
     match result {

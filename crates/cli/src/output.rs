@@ -1,8 +1,9 @@
 //! Printing that survives a closed pipe and a full disk.
 //!
 //! `println!` and `eprintln!` panic when the stream refuses a write, so the program does not use
-//! them. A command whose output is its purpose uses [`print`](fn@print) and ends when nobody reads it. A
-//! service uses [`sheaf_daemon::say`] and its log, because traffic must not stop with an output.
+//! them. A command whose output is its purpose uses [`print`](fn@print) and ends when nobody reads
+//! it. A service uses [`sheaf_daemon::say`] and its log, because traffic must not stop with an
+//! output.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};

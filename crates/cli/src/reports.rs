@@ -1,7 +1,7 @@
 //! The reports of all services that run here, asked for at the same time.
 
 use serde_json::Value;
-use sheaf_daemon::control::{self, Request, ServiceName};
+use sheaf_daemon::control::{self, Error, Request, ServiceName};
 use sheaf_stage::Duration;
 
 /// Time for each report. All services are asked together, so one that hangs delays nobody longer.
@@ -20,19 +20,23 @@ pub struct Report {
 
 /// Asks all services of this network namespace.
 pub fn gather() -> anyhow::Result<Vec<Report>> {
-    let services = control::services()?;
-    Ok(std::thread::scope(|scope| {
-        let ask = |service: ServiceName| scope.spawn(move || report(&service));
-        let asked: Vec<_> = services.into_iter().map(ask).collect();
-        asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
-    }))
+    Ok(ask(control::services()?))
 }
 
-fn report(service: &ServiceName) -> Report {
-    let value = control::ask_within(service, &Request::Report {}, DEADLINE);
-    Report {
-        kind: service.kind().name(),
-        name: service.name().to_owned(),
-        value: value.map_err(|error| error.to_string()),
-    }
+/// Asks these services at the same time; returns the reports in the same order, without those of
+/// services that do not run.
+pub fn ask(services: Vec<ServiceName>) -> Vec<Report> {
+    std::thread::scope(|scope| {
+        let ask = |service: ServiceName| scope.spawn(move || report(&service));
+        let asked: Vec<_> = services.into_iter().map(ask).collect();
+        asked.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
+    })
+}
+
+fn report(service: &ServiceName) -> Option<Report> {
+    let value = match control::ask_within(service, &Request::Report {}, DEADLINE) {
+        Err(Error::NotRunning(_)) => return None,
+        value => value.map_err(|error| error.to_string()),
+    };
+    Some(Report { kind: service.kind().name(), name: service.name().to_owned(), value })
 }

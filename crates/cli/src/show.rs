@@ -3,83 +3,92 @@
 
 use crate::emulate;
 use crate::output;
+use crate::reports;
 use crate::trunk::report as trunk;
 use crate::window;
-use anyhow::{Context, bail};
-use serde::de::DeserializeOwned;
-use sheaf_daemon::control::{self, Error, Kind, Request, ServiceName};
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+use sheaf_daemon::control::{self, Kind, ServiceName};
 use sheaf_daemon::report::Interface;
 use sheaf_netio::ip;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// `sheaf show`: `dev` or all interfaces of this namespace.
+/// The kinds of services that count something for an interface. Aggregation stands first: its
+/// report is an interface, and the others add to it.
+const KINDS: [Kind; 4] = [Kind::Aggregate, Kind::Trunk, Kind::Window, Kind::Emulate];
+
+/// `sheaf show`: `dev` or all interfaces of this namespace. A service that does not respond is an
+/// error, after what the others reported has been printed.
 pub fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
     // A trunk needs no eBPF, and a machine without has no splitters.
     let support = sheaf_bpf::support();
-    let services = control::services().context("cannot see which services run; run as root")?;
-    let mut names: BTreeSet<String> = match dev {
-        Some(_) => BTreeSet::new(),
-        None => ip::names()?.into_iter().collect(),
-    };
-    let wanted = |service: &&ServiceName| dev.is_none_or(|dev| dev == service.name());
-    // A shell has no interface of its name; both ends of an emulated link are one service.
-    names.extend(services.iter().filter(wanted).map(|service| service.name().to_owned()));
-    if let Some(dev) = dev
-        && names.is_empty()
-    {
-        ip::index(dev)?;
-        names.insert(dev.to_owned());
+    let mut services = control::services().context("cannot see which services run; run as root")?;
+    if let Some(dev) = dev {
+        // The second end of an emulated link is a name of its service, too, and is not listed.
+        // An interface that another program made may have a name that none of ours has.
+        services = KINDS.into_iter().filter_map(|kind| ServiceName::new(kind, dev).ok()).collect();
     }
-    let mut interfaces = Vec::new();
-    for name in names {
-        let mut interface: Interface =
-            ask(Kind::Aggregate, &name)?.unwrap_or_else(|| Interface::new(&name));
-        if interface.split.is_none()
-            && support.is_ok()
-            && let Ok(ifindex) = ip::index(&name)
-        {
+    services.retain(|service| KINDS.contains(&service.kind()));
+    let mut interfaces = BTreeMap::new();
+    let mut faults = Vec::new();
+    for report in reports::ask(services) {
+        let interface = named(&mut interfaces, &report.name);
+        match report.value.and_then(|value| add(interface, report.kind, value)) {
+            Ok(()) => {}
+            Err(fault) => faults.push(fault),
+        }
+    }
+    let names = match dev {
+        Some(dev) if interfaces.is_empty() => {
+            ip::index(dev)?;
+            vec![dev.to_owned()]
+        }
+        Some(dev) => vec![dev.to_owned()],
+        None => ip::names()?,
+    };
+    for name in names.iter().filter(|_| support.is_ok()) {
+        // An emulated shell has no interface of its name, and one may have gone meanwhile.
+        let Ok(ifindex) = ip::index(name) else { continue };
+        let interface = named(&mut interfaces, name);
+        if interface.split.is_none() {
             interface.read_splitter(ifindex)?;
         }
-        interface.trunk = ask(Kind::Trunk, &name)?;
-        interface.window = ask(Kind::Window, &name)?;
-        let listed = services.iter().any(|it| it.kind() == Kind::Emulate && it.name() == name);
-        if dev.is_some() || listed {
-            interface.emulate = ask(Kind::Emulate, &name)?;
-        }
-        if interface.has_anything() {
-            interfaces.push(interface);
-        }
     }
-    if interfaces.is_empty() {
+    let shown: Vec<Interface> = interfaces.into_values().filter(Interface::has_anything).collect();
+    if shown.is_empty() && faults.is_empty() {
         support?;
     }
     if json {
-        output::print_line(serde_json::to_string_pretty(&interfaces)?)?;
-    } else if interfaces.is_empty() {
+        output::print_line(serde_json::to_string_pretty(&shown)?)?;
+    } else if !shown.is_empty() {
+        output::print(shown.iter().map(text).collect::<String>())?;
+    } else if faults.is_empty() {
         bail!(
             "nothing aggregates or splits here, there is no trunk, no windows are controlled, and \
              no link is emulated; start `sheaf aggregate`, `sheaf trunk`, `sheaf window` or \
              `sheaf emulate`"
         );
-    } else {
-        output::print(interfaces.iter().map(text).collect::<String>())?;
     }
+    ensure!(faults.is_empty(), faults.join("; "));
     Ok(())
 }
 
-/// The report of a service; `None` where it does not run.
-fn ask<T: DeserializeOwned>(kind: Kind, name: &str) -> anyhow::Result<Option<T>> {
-    // An interface that another program made may have a name that none of ours has.
-    let Ok(name) = ServiceName::new(kind, name) else { return Ok(None) };
-    match control::ask(&name, &Request::Report {}) {
-        Ok(value) => {
-            let report = serde_json::from_value(value);
-            Ok(Some(report.with_context(|| format!("{name} is of another version; restart it"))?))
-        }
-        Err(Error::NotRunning(_)) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+fn named<'a>(interfaces: &'a mut BTreeMap<String, Interface>, name: &str) -> &'a mut Interface {
+    interfaces.entry(name.to_owned()).or_insert_with(|| Interface::new(name))
+}
+
+/// Adds the report of a service of this kind.
+fn add(interface: &mut Interface, kind: &str, report: Value) -> Result<(), String> {
+    let read = match kind.parse() {
+        Ok(Kind::Aggregate) => serde_json::from_value(report).map(|report| *interface = report),
+        Ok(Kind::Trunk) => serde_json::from_value(report).map(|it| interface.trunk = Some(it)),
+        Ok(Kind::Window) => serde_json::from_value(report).map(|it| interface.window = Some(it)),
+        Ok(Kind::Emulate) => serde_json::from_value(report).map(|it| interface.emulate = Some(it)),
+        _ => Ok(()),
+    };
+    let name = &interface.interface;
+    read.map_err(|error| format!("{kind} {name} is of another version ({error}); restart it"))
 }
 
 /// An interface in the manner of `tc -s`.
@@ -128,7 +137,8 @@ fn aggregation(out: &mut String, interface: &Interface) {
         );
         let _ = writeln!(
             out,
-            "    sent by size {} by ready {} by timeout {} over bound {}; {} pkt a frame, {} pkt a meta packet",
+            "    sent by size {} by ready {} by timeout {} over bound {}; {} pkt a frame, \
+             {} pkt a meta packet",
             counters.sent_by_size,
             counters.sent_by_ready,
             counters.sent_by_timeout,
@@ -150,7 +160,6 @@ fn aggregation(out: &mut String, interface: &Interface) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
     use sheaf_daemon::trunk::report::{Link, Trunk};
     use sheaf_daemon::window::report::{Flow, Report, Total};
 

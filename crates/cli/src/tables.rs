@@ -67,48 +67,6 @@ mod tests {
         }
     }
 
-    /// The command lines in `text`: lines of examples that begin with `sheaf`, with those that
-    /// continue them, without remarks.
-    fn commands(text: &str) -> Vec<String> {
-        let text = text.replace("\\\n", " ");
-        let example = |line: &str| {
-            let line = line.strip_prefix("    ")?.trim();
-            let line = line.strip_prefix("sudo ").unwrap_or(line).strip_prefix("sheaf ")?;
-            let line = line.split(" #").next().unwrap_or(line);
-            // Some leave a part out.
-            (!line.contains('…')).then(|| line.trim().to_owned())
-        };
-        text.lines().filter_map(example).collect()
-    }
-
-    #[test]
-    fn the_commands_of_the_guides_are_understood() {
-        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let mut files = vec![root.join("README.md")];
-        let guides = std::fs::read_dir(root.join("docs")).unwrap().map(|file| file.unwrap().path());
-        files.extend(guides.filter(|file| file.extension().is_some_and(|ending| ending == "md")));
-        let mut checked = 0;
-        for file in files {
-            for line in commands(&std::fs::read_to_string(&file).unwrap()) {
-                let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-                let (command, rest) = match words[0].as_str() {
-                    "emulate" => (words[..2].join(" "), &words[2..]),
-                    _ => (words[0].clone(), &words[1..]),
-                };
-                if grammars(&words[0]).is_empty() || line.contains("--rules") {
-                    continue;
-                }
-                // Files of an example are not here.
-                let missing =
-                    |error: &WordError| error.message.contains("there is no distribution");
-                let wrong = check(&command, rest).err().filter(|error| !missing(error));
-                assert_eq!(wrong, None, "{}: sheaf {line}", file.display());
-                checked += 1;
-            }
-        }
-        assert!(checked >= 12, "{checked} commands were found");
-    }
-
     #[test]
     fn every_example_of_a_table_is_a_good_one() {
         for command in COMMANDS {

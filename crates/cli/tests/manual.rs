@@ -265,9 +265,10 @@ fn groff_has_nothing_to_say_about_the_pages() {
 #[test]
 fn the_grammar_is_read_from_help_word_by_word() {
     let words = grammar(
-        "About words\n\nUsage: sheaf x dev IF [policy busy|forced]\n            not these\n\n  acks \
-         on|off     not these\n  hold LONG_ENOUGH_FOR_A_LINE\n                        not these\n  \
-         match RULE      these are:\n    proto P       not these\n  --audit         print it\n\n\
+        "About words\n\nUsage: sheaf x dev IF [policy busy|forced]\n            not these\n\n  \
+         acks on|off     not these\n  hold LONG_ENOUGH_FOR_A_LINE\n            \
+         \x20           not these\n  match RULE      these are:\n    \
+         proto P       not these\n  --audit         print it\n\n\
          Example: sheaf x wrong",
     );
     let expected = ["acks", "busy", "dev", "forced", "hold", "match", "off", "on", "policy"];

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 
 /// Commands that print something and end.
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
     "lab list",
     "lab show emulator-rate",
     "lab points emulator-rate",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 9] = [
     "emulate dist /dev/stdin",
     "emulate --help",
     "show --json",
+    "completions bash",
     "--help",
     "--version",
 ];

@@ -15,7 +15,7 @@ const RIGHTS: [(&str, &[&str]); 8] = [
     ("aggregate dev v0 peer 10.5.0.2 engine kernel", &["NET_ADMIN", "NET_RAW", "BPF", "PERFMON"]),
     ("aggregate dev v0 peer 10.5.0.2 engine user", &["NET_ADMIN", "NET_RAW"]),
     ("window dev v0 capacity 20mbit", &["NET_ADMIN", "BPF", "PERFMON"]),
-    ("trunk t0 path 10.5.0.1 10.5.0.2", &["NET_ADMIN"]),
+    ("trunk t0 path 10.5.0.1 10.5.0.2 plain", &["NET_ADMIN"]),
     ("trunk t0 dev v0 peer 02:00:00:00:00:01", &["NET_ADMIN", "NET_RAW"]),
     ("emulate link w0 x0 rate 10mbit", &["NET_ADMIN", "NET_RAW"]),
     ("emulate dev v0 rate 10mbit", &["NET_ADMIN", "NET_RAW", "BPF", "PERFMON"]),
@@ -104,7 +104,7 @@ fn what_a_command_no_longer_needs_is_gone_once_it_has_begun() {
     // CAP_NET_ADMIN and CAP_NET_RAW by their numbers in linux/capability.h.
     let (admin, raw) = (1 << 12, 1 << 13);
     let cases = [
-        ("trunk t0 path 10.5.0.1 10.5.0.2", admin),
+        ("trunk t0 path 10.5.0.1 10.5.0.2 plain", admin),
         ("trunk t0 dev v0 peer 02:00:00:00:00:01", admin | raw),
         ("emulate link w0 x0 rate 10mbit", admin | raw),
     ];

@@ -20,7 +20,7 @@ fn a_file_arrives_whole_over_three_cables_of_frames_and_all_of_them_carry_it() {
         let frames = number(&sent, &["links", &link.to_string(), "frames_sent"]);
         assert!(frames > 1000, "link {link} carried {frames}: {sent}");
     }
-    assert_eq!(received["refused"], 0);
+    assert_eq!(received["refused"], serde_json::json!({}));
     assert_eq!(sent["mtu"], 1492, "the header is 8 bytes");
 }
 
@@ -170,7 +170,7 @@ fn a_signal_ends_it_with_its_statistics_and_the_interface_goes() {
     let (mut here, _there) = pair.trunks(&pair.paths());
     let process = Pid::from_raw(here.process() as i32);
     nix::sys::signal::kill(process, Signal::SIGTERM).unwrap();
-    here.wait_for("t0: trunk established scheduler earliest mtu 1464");
+    here.wait_for("t0: trunk established plain scheduler earliest mtu 1464");
     here.wait_for("link path 10.1.0.1:7431 10.1.0.2:7431: up");
     assert!(here.end().success());
     assert!(!pair.hosts[0].run(ip::names).unwrap().contains(&"t0".to_owned()));
@@ -179,8 +179,9 @@ fn a_signal_ends_it_with_its_statistics_and_the_interface_goes() {
 #[test]
 fn an_address_behind_a_nat_is_learned_again_when_it_moves_and_no_stranger_moves_it() {
     let pair = Pair::new(1);
-    let server = "trunk t0 path 10.1.0.2 address 10.99.0.2/24";
-    let client = |port| format!("trunk t0 path 10.1.0.1:{port} 10.1.0.2 address 10.99.0.1/24");
+    let server = "trunk t0 path 10.1.0.2 plain address 10.99.0.2/24";
+    let client =
+        |port| format!("trunk t0 path 10.1.0.1:{port} 10.1.0.2 plain address 10.99.0.1/24");
     let mut there = Trunk::start(&pair.hosts[1], server);
     let mut here = Trunk::start(&pair.hosts[0], &client(1111));
     there.wait_for("is up");
@@ -193,11 +194,11 @@ fn an_address_behind_a_nat_is_learned_again_when_it_moves_and_no_stranger_moves_
     let stranger = pair.hosts[0].run(|| UdpSocket::bind("10.1.0.1:2222")).unwrap();
     stranger.send_to(&hello(0x5555, 0), "10.1.0.2:7431").unwrap();
     let mut answer = [0; 64];
-    assert_eq!(stranger.recv(&mut answer).unwrap(), 28);
+    assert_eq!(stranger.recv(&mut answer).unwrap(), 20, "a challenge");
     stranger.send_to(&data(0), "10.1.0.2:7431").unwrap();
     pair.transfer("10.99.0.2:5002", 1 << 20);
     assert_eq!(peer(&there), "10.1.0.1:1111");
-    assert_eq!(number(&there.shown(), &["links", "0", "strangers"]), 2);
+    assert_eq!(number(&there.shown(), &["links", "0", "strangers"]), 1, "who greets is challenged");
 
     here.kill();
     let mut here = Trunk::start(&pair.hosts[0], &client(3333));
@@ -230,8 +231,9 @@ fn forged_and_truncated_frames_are_counted_and_dropped() {
     (0..3).for_each(|_| send(9, &hello(7, 7)));
     pair.transfer("10.99.0.2:5001", 1 << 20);
     let shown = there.shown();
-    assert_eq!(number(&shown, &["refused"]) - number(&good, &["refused"]), 8);
-    assert!(number(&shown, &["unknown_session"]) >= 255, "{shown}");
+    assert_eq!(good["refused"], serde_json::json!({}));
+    assert_eq!(number(&shown, &["refused", "malformed"]), 8);
+    assert!(number(&shown, &["refused", "unknown-session"]) >= 255, "{shown}");
     assert_eq!(number(&shown, &["links", "0", "strangers"]), 3);
     assert_eq!(shown["sessions"], 1, "nobody took the other end's place");
 }
@@ -335,7 +337,7 @@ fn it_runs_before_ordinary_processes_unless_the_ordinary_priority_is_asked_for()
         ("priority realtime", "realtime", "2"),
         ("priority normal", "normal", "0"),
     ] {
-        let line = format!("trunk t0 path 10.1.0.1 {words}");
+        let line = format!("trunk t0 path 10.1.0.1 plain {words}");
         let trunk = Trunk::start(&pair.hosts[0], &line);
         assert_eq!(trunk.shown()["priority"], name, "{words}");
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", trunk.process())).unwrap();
@@ -354,18 +356,21 @@ fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
         ("trunk t0 dev wlan9 peer 02:00:00:00:00:02", "no interface \"wlan9\"; there are"),
         ("trunk t0 dev lo peer 02:00:00:00:00:02", "no Ethernet interface"),
         ("trunk t0 dev if0", "write dev if0 peer MAC"),
-        ("trunk t0 path 10.7.7.7 10.1.0.2", "no interface has 10.7.7.7"),
-        ("trunk t0 path 10.7.7.7@if0 10.1.0.2", "give an address that the interface has"),
-        ("trunk t0 path 10.1.0.1:9999 10.1.0.2", "give it another port"),
+        ("trunk t0 path 10.7.7.7 10.1.0.2 plain", "no interface has 10.7.7.7"),
+        ("trunk t0 path 10.7.7.7@if0 10.1.0.2 plain", "give an address that the interface has"),
+        ("trunk t0 path 10.1.0.1:9999 10.1.0.2 plain", "give it another port"),
         ("trunk t0 path 10.1.0.1 fd01:1::2", "two of one family"),
-        ("trunk t0 path 10.1.0.1 10.1.0.2 mtu 1500", "give at most 1464"),
-        ("trunk if0 path 10.1.0.1 10.1.0.2", "take another name"),
+        ("trunk t0 path 10.1.0.1 10.1.0.2 mtu 1500 plain", "give at most 1464"),
+        ("trunk if0 path 10.1.0.1 10.1.0.2 plain", "take another name"),
         ("trunk t0 path 10.1.0.1 10.1.0.2 shceduler rr", "did you mean \"scheduler\""),
         (
-            "trunk t0 path 10.1.0.1 address 224.0.0.1/4",
+            "trunk t0 path 10.1.0.1 address 224.0.0.1/4 plain",
             "cannot have address 224.0.0.1/4; give that of one host",
         ),
-        ("trunk t0 path 10.1.0.1 mtu 1000 address fd99::1/64", "needs an mtu of 1280"),
+        ("trunk t0 path 10.1.0.1 mtu 1000 address fd99::1/64 plain", "needs an mtu of 1280"),
+        ("trunk t0 path 10.1.0.1 10.1.0.2", "write key FILE"),
+        ("trunk t0 path 10.1.0.1 10.1.0.2 key /nowhere", "make it by sheaf trunk key > /nowhere"),
+        ("trunk t0 path 10.1.0.1 10.1.0.2 key /etc/passwd", "run chmod 600 /etc/passwd"),
         ("trunk", "trunk lacks NAME; write trunk trunk0"),
         ("trunk path 10.1.0.1 10.1.0.2", "the interface to make comes first"),
         ("trunk t0", "no link is named"),
@@ -377,8 +382,8 @@ fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
         assert!(output.stdout.is_empty(), "{line}");
         assert!(!host.run(ip::names).unwrap().contains(&"t0".to_owned()), "{line}");
     }
-    let _trunk = Trunk::start(host, "trunk t0 path 10.1.0.1");
-    let second = run(host, "trunk t0 path 10.1.0.1:1");
+    let _trunk = Trunk::start(host, "trunk t0 path 10.1.0.1 plain");
+    let second = run(host, "trunk t0 path 10.1.0.1:1 plain");
     assert!(String::from_utf8_lossy(&second.stderr).contains("t0 already; take another name"));
     let text = run(host, "show dev t0");
     assert!(String::from_utf8_lossy(&text.stdout).contains("waiting for the other end"));
@@ -389,7 +394,7 @@ fn hello(session: u64, peer: u64) -> Vec<u8> {
     use sheaf_wire::trunk::{Control, Hello};
     let control = Control { link: 0, next_seq: 1, link_seq: 0, session };
     let mut bytes = Vec::new();
-    Hello { control, peer, accepted: false, answer: false }.emit(&mut bytes);
+    Hello { control, peer, challenge: 1, echo: 0, answer: false }.emit(&mut bytes);
     bytes
 }
 

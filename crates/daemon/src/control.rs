@@ -47,7 +47,7 @@ pub enum Error {
         user: u32,
     },
     /// The response did not arrive in time.
-    #[error("{0} did not respond within 5 s")]
+    #[error("{0} did not respond in time; see whether it hangs, or restart it")]
     TimedOut(ServiceName),
     /// The response is not one.
     #[error("{0} sent a response that is not valid")]

@@ -68,7 +68,7 @@ pub(crate) fn reserve_in(base: &Path, namespace: &str) -> io::Result<Reserved> {
     let locked = File::open(base)?;
     // Nobody else can open the directory, and those who can hold the lock for a moment only.
     locked.lock()?;
-    remove_dead(base, namespace);
+    remove_dead(base, Some(namespace));
     let path = base.join(namespace);
     make(&path)?;
     Ok(Reserved { path, _base: locked })
@@ -130,14 +130,27 @@ fn refuse_unless(holds: bool, path: &Path, what: &str) -> io::Result<()> {
     if holds { Ok(()) } else { Err(error()) }
 }
 
+/// Removes the directories of all namespaces whose services were all killed. A client calls this
+/// before it looks for services: where none starts any more, nobody else would remove them.
+pub fn sweep() {
+    for base in bases() {
+        let Ok(locked) = is_safe(&base).and_then(|()| File::open(&base)) else { continue };
+        // A service that starts right now removes them itself, and a client does not wait for it.
+        if locked.try_lock().is_ok() {
+            remove_dead(&base, None);
+        }
+    }
+}
+
 /// Removes the directories of namespaces whose services were all killed: their numbers would add
-/// up otherwise. `own` is left alone.
-fn remove_dead(base: &Path, own: &str) {
+/// up otherwise. The directory named `kept` stays. The caller holds the lock of `base`.
+pub(crate) fn remove_dead(base: &Path, kept: Option<&str>) {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let other =
-            name.to_str().is_some_and(|name| name.starts_with(NAMESPACE_PREFIX) && name != own);
-        if other && !entry.path().is_symlink() {
+        let dead = name
+            .to_str()
+            .is_some_and(|name| name.starts_with(NAMESPACE_PREFIX) && Some(name) != kept);
+        if dead && !entry.path().is_symlink() {
             remove_if_dead(&entry.path());
         }
     }

@@ -10,10 +10,12 @@ use crate::distribution::Distribution;
 use crate::error::ConfigError;
 use crate::loss::Loss;
 use crate::overhead::Overhead;
-use crate::queue::QueueConfig;
+use crate::queue::{Limit, QueueConfig};
 use crate::random::{Chance, correlation};
-use crate::trace::TraceConfig;
+use crate::trace::{Trace, TraceConfig};
+use crate::units::{percent_text, rate_text, time_text};
 use sheaf_stage::{Bitrate, Duration};
+use std::fmt::Write;
 
 /// A link: rate queue, then delay line. The default delays nothing.
 #[derive(Clone, Debug, PartialEq)]
@@ -152,5 +154,192 @@ impl LinkConfig {
             return Err(ConfigError::Single);
         }
         self.queue.check()
+    }
+
+    /// The words of a command line that make a link what it is; of the parameters of a queue, the
+    /// limit. The first `unseen` bytes of each packet are on no wire, and were taken off the
+    /// overhead.
+    pub fn words(&self, unseen: i32) -> String {
+        let mut text = String::new();
+        let out = &mut text;
+        if let Some(rate) = self.rate {
+            push(out, &format!("rate {}", rate_text(rate)));
+            let packet = self.overhead.packet + unseen;
+            let (cell, per_cell) = (self.overhead.cell, self.overhead.per_cell);
+            if (packet, cell, per_cell) != (0, 0, 0) {
+                push(out, &format!("{packet} {cell} {per_cell}"));
+            }
+        }
+        if let Some(trace) = &self.trace {
+            let kind = match trace.trace {
+                Trace::Opportunities(_) => "delivery opportunities",
+                Trace::Steps(_) => "CSV",
+            };
+            push(out, &format!("--trace ({kind}){}", if trace.looped { "" } else { " --once" }));
+        }
+        delay(out, &self.delay);
+        if self.ordered {
+            push(out, "ordered");
+        }
+        loss(out, &self.loss);
+        if self.loss_ecn {
+            push(out, "ecn");
+        }
+        chance(out, "duplicate", self.duplicate);
+        chance(out, "corrupt", self.corrupt);
+        if let Some(reorder) = self.reorder {
+            chance(out, "reorder", reorder.chance);
+            push(out, &format!("gap {}", reorder.gap));
+        }
+        if let Some(slotted) = &self.slot {
+            slot(out, slotted);
+        }
+        push(out, &format!("queue {}", self.queue.name()));
+        push(
+            out,
+            &match self.queue.limit() {
+                Limit::Packets(packets) => format!("limit {packets}"),
+                Limit::Bytes(bytes) => format!("limit {bytes}b"),
+            },
+        );
+        if self.single {
+            push(out, "single");
+        }
+        text
+    }
+}
+
+/// Appends words behind a space.
+fn push(out: &mut String, words: &str) {
+    let space = if out.is_empty() { "" } else { " " };
+    let _ = write!(out, "{space}{words}");
+}
+
+fn delay(out: &mut String, delay: &Delay) {
+    if delay.time.is_zero() && delay.jitter.is_zero() {
+        return;
+    }
+    push(out, &format!("delay {}", time_text(delay.time)));
+    if delay.jitter.is_zero() {
+        return;
+    }
+    push(out, &time_text(delay.jitter));
+    if delay.correlation > 0.0 {
+        push(out, &percent_text(delay.correlation));
+    }
+    push(out, &format!("distribution {}", delay.distribution.name()));
+}
+
+fn loss(out: &mut String, loss: &Loss) {
+    let shares = |model: &str, shares: &[f64]| {
+        let shares: Vec<_> = shares.iter().copied().map(percent_text).collect();
+        format!("loss {model} {}", shares.join(" "))
+    };
+    match loss {
+        Loss::None => {}
+        Loss::Random(random) => chance(out, "loss", *random),
+        Loss::State(it) => push(out, &shares("state", &[it.p13, it.p31, it.p32, it.p23, it.p14])),
+        Loss::Gemodel(it) => {
+            push(out, &shares("gemodel", &[it.p, it.r, it.bad_loss, it.good_loss]));
+        }
+    }
+}
+
+fn chance(out: &mut String, word: &str, chance: Chance) {
+    if chance.probability > 0.0 {
+        push(out, &format!("{word} {}", percent_text(chance.probability)));
+        if chance.correlation > 0.0 {
+            push(out, &percent_text(chance.correlation));
+        }
+    }
+}
+
+fn slot(out: &mut String, slot: &Slot) {
+    push(
+        out,
+        &match &slot.wait {
+            SlotWait::Between(min, max) if min == max => format!("slot {}", time_text(*min)),
+            SlotWait::Between(min, max) => format!("slot {} {}", time_text(*min), time_text(*max)),
+            SlotWait::Distributed(mean, jitter, shape) => {
+                format!(
+                    "slot distribution {} {} {}",
+                    shape.name(),
+                    time_text(*mean),
+                    time_text(*jitter)
+                )
+            }
+        },
+    );
+    if slot.packets > 0 {
+        push(out, &format!("packets {}", slot.packets));
+    }
+    if slot.bytes > 0 {
+        push(out, &format!("bytes {}", slot.bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loss::FourState;
+    use crate::queue::fifo::FifoConfig;
+
+    /// Bytes before each packet.
+    const UNSEEN: i32 = 10;
+
+    fn link() -> LinkConfig {
+        let overhead = Overhead { packet: -UNSEEN, ..Overhead::default() };
+        LinkConfig { overhead, ..LinkConfig::default() }
+    }
+
+    #[test]
+    fn a_link_is_shown_in_the_words_that_made_it() {
+        let ms = Duration::from_millis;
+        let delay = |time, jitter| Delay {
+            time,
+            jitter,
+            distribution: Distribution::normal(),
+            ..Delay::default()
+        };
+        let fifo = FifoConfig { limit: Limit::Bytes(60_000), ..FifoConfig::default() };
+        let atm = Overhead { packet: 10 - UNSEEN, cell: 48, per_cell: 5 };
+        let rate = Some(Bitrate::from_bps(2_500_000));
+        let once = Chance { probability: 0.003, correlation: 0.25 };
+        let reorder = Some(Reorder { chance: Chance::of(0.5), gap: 3 });
+        let slot = Slot {
+            wait: SlotWait::Between(ms(1), Duration::from_micros(1500)),
+            packets: 4,
+            bytes: 0,
+        };
+        for (config, words) in [
+            (link(), "queue fifo limit 1000"),
+            (LinkConfig { rate, ..link() }, "rate 2500kbit queue fifo limit 1000"),
+            (
+                LinkConfig { rate, overhead: atm, queue: QueueConfig::Fifo(fifo), ..link() },
+                "rate 2500kbit 10 48 5 queue bfifo limit 60000b",
+            ),
+            (
+                LinkConfig { delay: delay(ms(20), ms(2)), ordered: true, ..link() },
+                "delay 20ms 2ms distribution normal ordered queue fifo limit 1000",
+            ),
+            (
+                LinkConfig { loss: Loss::Random(once), duplicate: Chance::of(1e-6), ..link() },
+                "loss 0.3% 25% duplicate 0.0001% queue fifo limit 1000",
+            ),
+            (
+                LinkConfig { loss: Loss::State(FourState::new(0.1)), loss_ecn: true, ..link() },
+                "loss state 10% 90% 0% 100% 0% ecn queue fifo limit 1000",
+            ),
+            (
+                LinkConfig { reorder, slot: Some(slot), single: true, ..link() },
+                "reorder 50% gap 3 slot 1ms 1500us packets 4 queue fifo limit 1000 single",
+            ),
+            (
+                LinkConfig { queue: QueueConfig::DualPi2(Default::default()), ..link() },
+                "queue dualpi2 limit 10000",
+            ),
+        ] {
+            assert_eq!(config.words(UNSEEN), words);
+        }
     }
 }

@@ -16,6 +16,8 @@ use thiserror::Error;
 const ENTRIES: usize = 4096;
 /// Most entries of a table that is read; the kernel takes 16384.
 const MAX_ENTRIES: usize = 1 << 16;
+/// Names of the distributions that are computed.
+const NAMES: [&str; 4] = ["uniform", "normal", "pareto", "paretonormal"];
 /// Value that stands for one standard deviation in a `.dist` file.
 const SCALE: f64 = 8192.0;
 
@@ -59,6 +61,12 @@ impl Distribution {
             "paretonormal" => Some(Self::paretonormal()),
             _ => None,
         }
+    }
+
+    /// The name that [`Distribution::named`] takes; `FILE` for others.
+    pub fn name(&self) -> &'static str {
+        let is_it = |name: &&str| Self::named(name).as_ref() == Some(self);
+        NAMES.into_iter().find(is_it).unwrap_or("FILE")
     }
 
     /// Reads iproute2's `.dist` form: whole numbers of 1/8192 deviation between white space, `#`

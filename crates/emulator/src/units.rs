@@ -97,6 +97,33 @@ fn split(text: &str) -> Option<(f64, &str)> {
     Some((number(digits)?, unit))
 }
 
+/// The text of a rate: the largest unit in which it is a whole number.
+pub fn rate_text(rate: Bitrate) -> String {
+    let bps = rate.as_bps();
+    let units = [(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1000, "kbit")];
+    let fits = |(unit, _): &(u64, &str)| bps > 0 && bps.is_multiple_of(*unit);
+    match units.into_iter().find(fits) {
+        Some((unit, name)) => format!("{}{name}", bps / unit),
+        None => format!("{bps}bit"),
+    }
+}
+
+/// The text of a time: the largest unit, up to seconds, in which it is a whole number.
+pub fn time_text(time: Duration) -> String {
+    let nanos = time.as_nanos();
+    let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")];
+    match units.into_iter().find(|(unit, _)| nanos > 0 && nanos.is_multiple_of(*unit)) {
+        Some((unit, name)) => format!("{}{name}", nanos / unit),
+        None => format!("{nanos}ns"),
+    }
+}
+
+/// The text of a share of 1: a percentage, without the rounding of binary fractions.
+pub fn percent_text(share: f64) -> String {
+    let rounded = format!("{:.6}", share * 100.0);
+    format!("{}%", rounded.trim_end_matches('0').trim_end_matches('.'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,9 +10,8 @@
 //! Programs of ours keep an order on one hook, whichever was started first (`ORDER`).
 
 use crate::bpf;
-use crate::netlink::Netlink;
+use crate::netlink::{Netlink, Object};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{
     TcAttribute, TcBpfFlags, TcFilterBpfOption, TcHandle, TcHeader, TcMessage, TcOption,
 };
@@ -170,7 +169,7 @@ impl Filter {
             TcOption::Bpf(TcFilterBpfOption::ProgName(name.to_owned())),
             TcOption::Bpf(TcFilterBpfOption::Flags(TcBpfFlags::DirectAction)),
         ]));
-        let create = RouteNetlinkMessage::NewTrafficFilter(create);
+        let create = Object::NewTrafficFilter(create);
         netlink.request(create, NLM_F_CREATE | NLM_F_EXCL).map_err(|error| {
             match error.raw_os_error() {
                 Some(libc::ENOENT) => unsupported(
@@ -184,7 +183,7 @@ impl Filter {
     }
 
     fn remove(&mut self) -> io::Result<()> {
-        let message = RouteNetlinkMessage::DelTrafficFilter(self.message.clone());
+        let message = Object::DelTrafficFilter(self.message.clone());
         self.netlink.request(message, 0)
     }
 }
@@ -210,7 +209,7 @@ fn add_clsact(netlink: &mut Netlink, ifindex: u32, hook: Hook) -> io::Result<()>
     message.header.handle = TcHandle { major: CLSACT, minor: 0 };
     let handle = message.header.handle;
     message.attributes.push(TcAttribute::Kind("clsact".to_owned()));
-    let message = RouteNetlinkMessage::NewQueueDiscipline(message);
+    let message = Object::NewQueueDiscipline(message);
     let error = match netlink.request(message, NLM_F_CREATE | NLM_F_EXCL) {
         Ok(()) => return Ok(()),
         Err(error) => error,
@@ -235,9 +234,9 @@ fn add_clsact(netlink: &mut Netlink, ifindex: u32, hook: Hook) -> io::Result<()>
 /// Whether the queue `handle` of interface `ifindex` is of `kind`.
 fn has_kind(netlink: &mut Netlink, ifindex: u32, handle: TcHandle, kind: &str) -> io::Result<bool> {
     let mut found = false;
-    let question = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(ifindex as i32));
+    let question = Object::GetQueueDiscipline(TcMessage::with_index(ifindex as i32));
     netlink.dump(question, |object| {
-        let RouteNetlinkMessage::NewQueueDiscipline(message) = object else { return };
+        let Object::NewQueueDiscipline(message) = object else { return };
         let header = (message.header.index, message.header.handle);
         found |= header == (ifindex as i32, handle)
             && message.attributes.contains(&TcAttribute::Kind(kind.to_owned()));
@@ -251,7 +250,7 @@ fn remove_filters(netlink: &mut Netlink, name: &str, ifindex: u32, hook: Hook) -
         let mut message = TcMessage::default();
         message.header = header;
         message.attributes.push(TcAttribute::Kind("bpf".to_owned()));
-        netlink.request(RouteNetlinkMessage::DelTrafficFilter(message), 0)?;
+        netlink.request(Object::DelTrafficFilter(message), 0)?;
     }
     Ok(())
 }
@@ -296,8 +295,8 @@ fn named_filters(
     let mut question = TcMessage::with_index(ifindex as i32);
     question.header.parent = hook.class();
     let mut found = Vec::new();
-    let listed = netlink.dump(RouteNetlinkMessage::GetTrafficFilter(question), |object| {
-        let RouteNetlinkMessage::NewTrafficFilter(message) = object else { return };
+    let listed = netlink.dump(Object::GetTrafficFilter(question), |object| {
+        let Object::NewTrafficFilter(message) = object else { return };
         let options = message.attributes.iter().filter_map(|attribute| match attribute {
             TcAttribute::Options(options) => Some(options),
             _ => None,
@@ -351,8 +350,8 @@ mod tests {
         let mut question = TcMessage::with_index(ifindex as i32);
         question.header.parent = Hook::Egress.class();
         let mut names = Vec::new();
-        Netlink::open()?.dump(RouteNetlinkMessage::GetTrafficFilter(question), |object| {
-            let RouteNetlinkMessage::NewTrafficFilter(message) = object else { return };
+        Netlink::open()?.dump(Object::GetTrafficFilter(question), |object| {
+            let Object::NewTrafficFilter(message) = object else { return };
             for attribute in message.attributes {
                 let TcAttribute::Options(options) = attribute else { continue };
                 names.extend(options.into_iter().filter_map(|option| match option {
@@ -411,7 +410,7 @@ mod tests {
             message.header.parent = TcHandle { major: CLSACT, minor: 0xfff1 };
             message.header.handle = TcHandle { major: CLSACT, minor: 0 };
             message.attributes.push(TcAttribute::Kind("ingress".to_owned()));
-            let message = RouteNetlinkMessage::NewQueueDiscipline(message);
+            let message = Object::NewQueueDiscipline(message);
             Netlink::open()?.request(message, NLM_F_CREATE)?;
             let program = passes("sheaf_merge")?;
             let error = Link::clsact(program.as_fd(), "sheaf_merge", ifindex, Hook::Egress);

@@ -254,7 +254,8 @@ mod tests {
                 let pseudo = sum(ip.addresses(), u32::from(ip.protocol().0) + part.len() as u32);
                 prop_assert_eq!(fold(sum(part, pseudo)), 0xffff);
                 if udp {
-                    prop_assert_eq!(usize::from(u16::from_be_bytes([part[4], part[5]])), part.len());
+                    let len = u16::from_be_bytes([part[4], part[5]]);
+                    prop_assert_eq!(usize::from(len), part.len());
                     carried.extend_from_slice(&part[8..]);
                 } else {
                     let sequence = u32::from_be_bytes([part[4], part[5], part[6], part[7]]);
@@ -268,7 +269,10 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0usize..3) {
+        fn no_bytes_panic(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            kind in 0usize..3,
+        ) {
             if let Some(place) = bytes.get_mut(1) {
                 *place = [Header::TCP_V4, Header::TCP_V6, Header::UDP][kind];
             }

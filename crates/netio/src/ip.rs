@@ -13,6 +13,7 @@ use std::process::Command;
 mod ioctl {
     #![allow(missing_docs, reason = "the macros make the items")]
     use nix::libc;
+    nix::ioctl_readwrite_bad!(siocgifindex, libc::SIOCGIFINDEX, libc::ifreq);
     nix::ioctl_readwrite_bad!(siocgifhwaddr, libc::SIOCGIFHWADDR, libc::ifreq);
     nix::ioctl_readwrite_bad!(siocgifmtu, libc::SIOCGIFMTU, libc::ifreq);
     nix::ioctl_readwrite_bad!(siocgifflags, libc::SIOCGIFFLAGS, libc::ifreq);
@@ -35,8 +36,7 @@ pub fn output(arguments: &str) -> io::Result<String> {
 
 /// The index of interface `name`, or an error that names those that exist.
 pub fn index(name: &str) -> io::Result<u32> {
-    nix::net::if_::if_nametoindex(name).map_err(|error| {
-        let error = io::Error::from(error);
+    find_index(name).map_err(|error| {
         if is_exhausted(&error) {
             return error;
         }
@@ -46,6 +46,19 @@ pub fn index(name: &str) -> io::Result<u32> {
         let known = known.join(", ");
         io::Error::other(format!("no interface {name:?}; there are {known}"))
     })
+}
+
+/// The index of interface `name`. The C library's function would report a lack of descriptors as
+/// an interface that does not exist.
+fn find_index(name: &str) -> io::Result<u32> {
+    let mut request = request(name)?;
+    // SAFETY: SIOCGIFINDEX reads and writes one ifreq, which lives through the call, and leaves the
+    // index member set.
+    let index = unsafe {
+        ioctl::siocgifindex(any_socket()?.as_raw_fd(), &raw mut request)?;
+        request.ifr_ifru.ifru_ifindex
+    };
+    u32::try_from(index).map_err(io::Error::other)
 }
 
 /// Whether an error says that this process or the machine has no descriptor or memory left, and

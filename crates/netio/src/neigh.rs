@@ -1,7 +1,6 @@
 //! The kernel's neighbour table: which link address an IP neighbour has. Read, never owned.
 
-use crate::netlink::Netlink;
-use netlink_packet_route::RouteNetlinkMessage;
+use crate::netlink::{Netlink, Object};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
@@ -20,8 +19,8 @@ pub struct Neighbour {
 /// The neighbours on interface `ifindex`, those that failed left out.
 pub fn dump(netlink: &mut Netlink, ifindex: u32) -> io::Result<Vec<Neighbour>> {
     let mut neighbours = Vec::new();
-    netlink.dump(RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()), |object| {
-        if let RouteNetlinkMessage::NewNeighbour(entry) = object
+    netlink.dump(Object::GetNeighbour(NeighbourMessage::default()), |object| {
+        if let Object::NewNeighbour(entry) = object
             && entry.header.ifindex == ifindex
         {
             neighbours.extend(read(&entry));

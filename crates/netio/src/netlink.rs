@@ -1,15 +1,100 @@
 //! Questions to the kernel's routing family, its answers, and changes.
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    DecodeError, Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable, Parseable,
 };
-use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::neighbour::NeighbourMessage;
+use netlink_packet_route::tc::TcMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use nix::libc;
 use std::fmt;
 use std::io;
 
 /// The longest answer: one message of any object here, or one part of a dump.
 const ANSWER: usize = 1 << 16;
+
+/// A message about an object of the routing family, of the kinds that this crate uses.
+///
+/// `netlink_packet_route::RouteNetlinkMessage` has all kinds, and with them the parsers of all
+/// attributes of links and routes: 300 KB, a tenth of the binary for routers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// RTM_NEWNEIGH
+    NewNeighbour(NeighbourMessage),
+    /// RTM_GETNEIGH
+    GetNeighbour(NeighbourMessage),
+    /// RTM_NEWQDISC
+    NewQueueDiscipline(TcMessage),
+    /// RTM_GETQDISC
+    GetQueueDiscipline(TcMessage),
+    /// RTM_NEWTFILTER
+    NewTrafficFilter(TcMessage),
+    /// RTM_DELTFILTER
+    DelTrafficFilter(TcMessage),
+    /// RTM_GETTFILTER
+    GetTrafficFilter(TcMessage),
+    /// Of another kind.
+    Other,
+}
+
+impl Object {
+    fn body(&self) -> Option<&dyn Emitable> {
+        match self {
+            Object::NewNeighbour(message) | Object::GetNeighbour(message) => Some(message),
+            Object::NewQueueDiscipline(message)
+            | Object::GetQueueDiscipline(message)
+            | Object::NewTrafficFilter(message)
+            | Object::DelTrafficFilter(message)
+            | Object::GetTrafficFilter(message) => Some(message),
+            Object::Other => None,
+        }
+    }
+}
+
+impl NetlinkSerializable for Object {
+    fn message_type(&self) -> u16 {
+        match self {
+            Object::NewNeighbour(_) => libc::RTM_NEWNEIGH,
+            Object::GetNeighbour(_) => libc::RTM_GETNEIGH,
+            Object::NewQueueDiscipline(_) => libc::RTM_NEWQDISC,
+            Object::GetQueueDiscipline(_) => libc::RTM_GETQDISC,
+            Object::NewTrafficFilter(_) => libc::RTM_NEWTFILTER,
+            Object::DelTrafficFilter(_) => libc::RTM_DELTFILTER,
+            Object::GetTrafficFilter(_) => libc::RTM_GETTFILTER,
+            Object::Other => libc::NLMSG_NOOP as u16,
+        }
+    }
+
+    fn buffer_len(&self) -> usize {
+        self.body().map_or(0, Emitable::buffer_len)
+    }
+
+    fn serialize(&self, buffer: &mut [u8]) {
+        if let Some(body) = self.body() {
+            body.emit(buffer);
+        }
+    }
+}
+
+impl NetlinkDeserializable for Object {
+    type Error = DecodeError;
+
+    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Object, DecodeError> {
+        Ok(match header.message_type {
+            libc::RTM_NEWNEIGH => Object::NewNeighbour(Parseable::parse(payload)?),
+            libc::RTM_NEWQDISC => Object::NewQueueDiscipline(Parseable::parse(payload)?),
+            libc::RTM_NEWTFILTER => Object::NewTrafficFilter(Parseable::parse(payload)?),
+            _ => Object::Other,
+        })
+    }
+}
+
+impl From<Object> for NetlinkPayload<Object> {
+    fn from(object: Object) -> Self {
+        NetlinkPayload::InnerMessage(object)
+    }
+}
 
 /// A socket to the kernel, in the network namespace of the thread that opened it.
 pub struct Netlink {
@@ -27,24 +112,20 @@ impl Netlink {
     }
 
     /// Hands every object of the kind that `message` names to `each`.
-    pub fn dump(
-        &mut self,
-        message: RouteNetlinkMessage,
-        mut each: impl FnMut(RouteNetlinkMessage),
-    ) -> io::Result<()> {
+    pub fn dump(&mut self, message: Object, mut each: impl FnMut(Object)) -> io::Result<()> {
         self.send(message, NLM_F_DUMP)?;
         while !self.receive(&mut each)? {}
         Ok(())
     }
 
     /// Asks for a change, with `flags` such as NLM_F_CREATE.
-    pub fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    pub fn request(&mut self, message: Object, flags: u16) -> io::Result<()> {
         self.send(message, NLM_F_ACK | flags)?;
         while !self.receive(|_| {})? {}
         Ok(())
     }
 
-    fn send(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    fn send(&mut self, message: Object, flags: u16) -> io::Result<()> {
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | flags;
         let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
@@ -55,7 +136,7 @@ impl Netlink {
     }
 
     /// Reads one datagram; whether it ends the answer.
-    fn receive(&mut self, mut each: impl FnMut(RouteNetlinkMessage)) -> io::Result<bool> {
+    fn receive(&mut self, mut each: impl FnMut(Object)) -> io::Result<bool> {
         let len = self.socket.recv(&mut &mut self.buffer[..], 0)?;
         let mut rest = &self.buffer[..len];
         while !rest.is_empty() {

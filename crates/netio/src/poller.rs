@@ -34,7 +34,8 @@ impl Poller {
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let time = timeout.map(|timeout| libc::timespec {
             tv_sec: timeout.as_secs() as _,
-            tv_nsec: timeout.subsec_nanos().into(),
+            // Below 10^9, so it fits on 32 bits, too.
+            tv_nsec: timeout.subsec_nanos() as _,
         });
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let count = self.fds.len() as libc::nfds_t;

@@ -1,7 +1,6 @@
 //! An interface's queueing disciplines: their kinds, and what waits in them.
 
-use crate::netlink::Netlink;
-use netlink_packet_route::RouteNetlinkMessage;
+use crate::netlink::{Netlink, Object};
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
 use std::io;
 
@@ -11,9 +10,9 @@ use std::io;
 /// The kernel tells of all interfaces or, to everyone who listens, of one; so all are asked for.
 pub fn waiting(netlink: &mut Netlink, ifindex: u32) -> io::Result<Option<u32>> {
     let mut waiting = None;
-    let question = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+    let question = Object::GetQueueDiscipline(TcMessage::default());
     netlink.dump(question, |object| {
-        if let RouteNetlinkMessage::NewQueueDiscipline(discipline) = object
+        if let Object::NewQueueDiscipline(discipline) = object
             && discipline.header.index == ifindex as i32
             && discipline.header.parent == TcHandle::ROOT
         {
@@ -36,9 +35,9 @@ pub struct Discipline {
 /// are the FIFOs that classes have by themselves.
 pub fn disciplines(netlink: &mut Netlink, ifindex: u32) -> io::Result<Vec<Discipline>> {
     let mut found = Vec::new();
-    let question = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+    let question = Object::GetQueueDiscipline(TcMessage::default());
     netlink.dump(question, |object| {
-        if let RouteNetlinkMessage::NewQueueDiscipline(message) = object
+        if let Object::NewQueueDiscipline(message) = object
             && message.header.index == ifindex as i32
         {
             let kind = message.attributes.iter().find_map(|attribute| match attribute {

@@ -6,10 +6,13 @@
 //! [`Endpoint::next_deadline`].
 //!
 //! * *Sessions.* Each run of an end has a session, a random number. Hellos exchange them, once
-//!   every 100 ms on every link until both ends accept each other's. An end that has a
-//!   session accepts another one only from a hello that names its own, so a forged or stale hello
-//!   changes nothing; sessions that were replaced are never accepted again. Data of an unknown
-//!   session is refused.
+//!   every 100 ms on every link until both ends accept each other's, and again whenever the other
+//!   end has been silent for 500 ms, as it may have started anew. A session is accepted from a
+//!   hello that echoes a challenge sent to its address, and only while no other session lives, so a
+//!   forged or recorded hello changes nothing. Who is challenged learns nothing of this end's
+//!   session. Data of an unknown session is refused.
+//! * *Keys.* With a key every frame is sealed (`secure`), and what a sealed frame says needs no other
+//!   proof: the session is the one that the handshake named.
 //! * *Reports* go out on every link, every 20 ms while it carries data and every 100 ms as a probe
 //!   while it does not. On a radio each costs as much as a packet; so where the carrier reports its
 //!   queue, they are as rare as the frames on it allow. They say what was received, and how far the
@@ -20,6 +23,8 @@
 //! * *Addresses.* Where a link's frames go to is given by the owner or learned ([`remote`]). The
 //!   type parameter `A` is the carrier's kind of address; without addresses it is `()`.
 
+mod challenge;
+mod claims;
 pub mod outcome;
 pub mod remote;
 mod repair;
@@ -31,18 +36,23 @@ use crate::inbound::{Inbound, micros};
 use crate::link::{Fill, LinkConfig, LinkStats};
 use crate::order::Order;
 use crate::resequencer::{Arrival, Delivery, ReorderStats};
+use crate::secure::{Guard, Key, Opened, Seal};
+use crate::seed::Seed;
 use crate::sender::{DeliveryMode, LinkId, Sender};
+use challenge::Challenges;
+use claims::{Claims, Sent};
 use outcome::{FrameKind, Received, Refusal, Transmit};
 use remote::{Address, Origin, Remote};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
+use sheaf_wire::trunk::sealed::Outer;
 use sheaf_wire::trunk::{Data, Frame, Marker, Packets, REPORT_LEN, Report, extend_seq, tag};
+use std::collections::VecDeque;
 
 /// Buffers kept for reuse, so that steady traffic allocates none: as many as the receiver's window
 /// can hold.
 const SPARE: usize = 4096;
-/// Replaced sessions that are remembered, so that a replayed hello of one of the last starts of the
-/// other end is refused.
-const RETIRED: usize = 8;
+/// Replies to strangers that can wait: as many as frames are read before the next are sent.
+const REPLIES: usize = 64;
 
 /// Counters of one end of a trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +63,24 @@ pub struct EndpointStats {
     pub refused: u64,
     /// Frames of a session that is not the other end's, hellos that were replied to apart.
     pub unknown_session: u64,
+    /// Hellos of another session while the accepted one lives.
+    pub displacing: u64,
+    /// Reports that were refused because they are old or cannot be true.
+    pub bad_reports: u64,
+    /// Sealed frames that were sent on another link.
+    pub other_link: u64,
+    /// Handshakes that made keys.
+    pub handshakes: u64,
+    /// Frames that were not sealed although there is a key.
+    pub not_sealed: u64,
+    /// Frames that were sealed although there is no key.
+    pub sealed: u64,
+    /// Sealed frames for keys that this end does not have.
+    pub no_keys: u64,
+    /// Frames sealed with another key, damaged or forged.
+    pub wrong_key: u64,
+    /// Sealed frames that came before, or too late to be told from those.
+    pub replayed: u64,
     /// Frames on a link that does not exist.
     pub unknown_link: u64,
     /// Sessions of the other end that were accepted.
@@ -99,17 +127,33 @@ struct Path<A> {
     /// The other end sent a hello that has to be replied to.
     reply_due: bool,
     remote: Remote<A>,
-    guest: Option<Guest<A>>,
+    /// The other end's last challenge on this link; 0 without one.
+    echo: u64,
+    claims: Claims,
+    /// Time at which a handshake was last begun on it.
+    last_initiation: Option<Instant>,
+    /// Handshake and counter of the newest sealed frame.
+    newest: (u64, u32),
     strangers: u64,
     moves: u64,
 }
 
-/// The sender of an unproven hello, which gets one reply at its address. It is kept apart from the
-/// other end, so that a flood of hellos neither diverts nor delays the other end's frames.
+/// A reply to a frame that proves nothing. It is kept apart from the links' own frames, so that a
+/// flood of hellos neither diverts nor delays these.
+#[derive(Debug)]
+struct Reply<A> {
+    link: LinkId,
+    to: Option<A>,
+    bytes: Vec<u8>,
+}
+
+/// A frame's proof that it is the other end's.
 #[derive(Clone, Copy, Debug)]
-struct Guest<A> {
-    address: A,
-    session: u64,
+enum Proof<A> {
+    /// The place that it came from, and numbers that only the two ends know.
+    Place(Option<A>),
+    /// A key.
+    Seal(Seal),
 }
 
 impl<A> Path<A> {
@@ -128,7 +172,10 @@ impl<A> Path<A> {
             train: 0,
             reply_due: false,
             remote: Remote::Only,
-            guest: None,
+            echo: 0,
+            claims: Claims::default(),
+            last_initiation: None,
+            newest: (0, 0),
             strangers: 0,
             moves: 0,
         }
@@ -142,11 +189,18 @@ pub struct Endpoint<A = ()> {
     session: u64,
     /// The session of the other end that is accepted.
     peer: Option<u64>,
-    /// The session that the other end claims, to be named in hellos.
-    claimed: u64,
-    /// The other end accepts our session.
+    /// The last handshake under which a frame of that session came.
+    peer_serial: u64,
+    guard: Option<Guard>,
+    /// The other end accepts our session, and when a frame last said so.
     acknowledged: bool,
-    retired: [u64; RETIRED],
+    acknowledged_at: Instant,
+    /// Time at which a frame that proves its session was last accepted.
+    heard_at: Instant,
+    /// Time since which numbers of the other end are out of the receiver's reach.
+    astray_since: Option<Instant>,
+    challenges: Challenges,
+    replies: VecDeque<Reply<A>>,
     sender: Sender,
     order: Order,
     paths: Vec<Option<Path<A>>>,
@@ -158,9 +212,23 @@ pub struct Endpoint<A = ()> {
 }
 
 impl<A: Address> Endpoint<A> {
-    /// An end without links. `session`: a random number, another one at every start, not 0.
-    pub fn new(config: EndpointConfig, session: u64) -> Result<Self, ConfigError> {
+    /// An end without links and without a key. `seed`: random bytes, others at every start.
+    pub fn new(config: EndpointConfig, seed: impl Into<Seed>) -> Result<Self, ConfigError> {
+        Self::make(config, seed.into(), None)
+    }
+
+    /// An end without links that seals its frames with `key`.
+    pub fn with_key(
+        config: EndpointConfig,
+        seed: impl Into<Seed>,
+        key: Key,
+    ) -> Result<Self, ConfigError> {
+        Self::make(config, seed.into(), Some(key))
+    }
+
+    fn make(config: EndpointConfig, seed: Seed, key: Option<Key>) -> Result<Self, ConfigError> {
         config.check()?;
+        let session = seed.session();
         if session == 0 {
             return Err(ConfigError::NoSession);
         }
@@ -171,9 +239,14 @@ impl<A: Address> Endpoint<A> {
             config,
             session,
             peer: None,
-            claimed: 0,
+            peer_serial: 0,
+            guard: key.map(|key| Guard::new(key, session, seed.random(b"handshakes"))),
             acknowledged: false,
-            retired: [0; RETIRED],
+            acknowledged_at: Instant::ZERO,
+            heard_at: Instant::ZERO,
+            astray_since: None,
+            challenges: Challenges::new(seed.random(b"challenges")),
+            replies: VecDeque::new(),
             paths: Vec::new(),
             current: None,
             missing: Vec::new(),
@@ -194,9 +267,12 @@ impl<A: Address> Endpoint<A> {
         Ok(id)
     }
 
-    /// Sets where the other end of a link is, or that this is to be learned.
+    /// Sets where the other end of a link is, or that this is to be learned. What was learned stays
+    /// where the same is set again.
     pub fn set_remote(&mut self, id: LinkId, remote: Remote<A>) {
-        if let Some(path) = self.path(id) {
+        if let Some(path) = self.path(id)
+            && !path.remote.is_same_setting(&remote)
+        {
             path.remote = remote;
         }
     }
@@ -214,7 +290,7 @@ impl<A: Address> Endpoint<A> {
     pub fn link_down(&mut self, id: LinkId, now: Instant) {
         if let Some(path) = self.path(id) {
             path.carrier = false;
-            path.guest = None;
+            self.replies.retain(|reply| reply.link != id);
             self.lose(id, now);
         }
     }
@@ -266,12 +342,56 @@ impl<A: Address> Endpoint<A> {
                 return Received::Refused(Refusal::Stranger);
             }
         };
-        match self.accept_frame(id, candidate, bytes, now) {
+        let Some(guard) = &mut self.guard else {
+            let received = match Outer::is_outer(bytes) {
+                true => Err(Refusal::Sealed),
+                false => self.accept_frame(id, candidate, Proof::Place(from), bytes, now),
+            };
+            return self.conclude(id, candidate, received);
+        };
+        let received = match guard.open(bytes, now) {
+            Err(why) => Err(why),
+            Ok(Opened::Reply(bytes)) => {
+                self.reply(id, from, bytes);
+                return Received::Accepted { kind: FrameKind::Handshake, new_address: None };
+            }
+            Ok(Opened::Keys) => {
+                // The other end takes its keys into use when a frame has proved them.
+                self.paths.iter_mut().flatten().for_each(|path| path.last_report_sent = None);
+                return Received::Accepted { kind: FrameKind::Handshake, new_address: None };
+            }
+            Ok(Opened::Frame(seal)) => {
+                let frame = guard.take_frame();
+                // Somebody on the way may lead a frame to another link, whose counters and address
+                // it must not touch.
+                let received = match frame.first().is_some_and(|first| first & 0xf == id.0) {
+                    true => self.accept_frame(id, candidate, Proof::Seal(seal), &frame, now),
+                    false => Err(Refusal::OtherLink),
+                };
+                let is_newest = received.is_ok() && self.is_newest(id, seal);
+                let candidate = candidate.filter(|_| is_newest);
+                let received = self.conclude(id, candidate, received);
+                if let Some(guard) = &mut self.guard {
+                    guard.give_back(frame);
+                }
+                return received;
+            }
+        };
+        self.conclude(id, candidate, received)
+    }
+
+    /// Notes the outcome of a frame: an accepted one from a new address moves the link there.
+    fn conclude(
+        &mut self,
+        id: LinkId,
+        candidate: Option<A>,
+        received: Result<(FrameKind, Option<DropReason>), Refusal>,
+    ) -> Received<A> {
+        match received {
             Ok((_, Some(reason))) => Received::Dropped(reason),
             Ok((kind, None)) => {
                 if let (Some(address), Some(path)) = (candidate, self.path(id)) {
-                    path.remote = Remote::Learned(Some(address));
-                    path.guest = None;
+                    path.remote.move_to(address);
                     path.moves += 1;
                 }
                 Received::Accepted { kind, new_address: candidate }
@@ -283,52 +403,106 @@ impl<A: Address> Endpoint<A> {
         }
     }
 
+    /// Whether a sealed frame is the newest of its link: the link goes to where that came from. An
+    /// older one may have been held back.
+    fn is_newest(&mut self, id: LinkId, seal: Seal) -> bool {
+        let this = (seal.serial, seal.counter);
+        let Some(path) = self.path(id).filter(|path| this >= path.newest) else { return false };
+        path.newest = this;
+        true
+    }
+
+    /// Queues a reply to a frame that came from `from`.
+    fn reply(&mut self, link: LinkId, from: Option<A>, bytes: Vec<u8>) {
+        let Some(path) = self.path(link).filter(|path| path.carrier) else { return };
+        let to = from.or(path.remote.address());
+        if self.replies.len() < REPLIES {
+            self.replies.push_back(Reply { link, to, bytes });
+        }
+    }
+
     /// Takes a frame of the other end, or one that perhaps comes from the other end at the address
     /// `candidate`. A data frame can be dropped although it is of the session.
     fn accept_frame(
         &mut self,
         id: LinkId,
         candidate: Option<A>,
+        proof: Proof<A>,
         bytes: &[u8],
         now: Instant,
     ) -> Result<(FrameKind, Option<DropReason>), Refusal> {
         let len = bytes.len();
-        match Frame::parse(bytes) {
-            Ok(Frame::Hello(hello)) => {
-                self.handle_hello(id, candidate, &hello, len, now)?;
+        let frame = Frame::parse(bytes).map_err(Refusal::Malformed);
+        if let Proof::Seal(seal) = proof {
+            self.check_seal(seal, frame.as_ref().ok())?;
+        } else if candidate.is_some() && !matches!(frame, Ok(Frame::Hello(_) | Frame::Report(_))) {
+            // All other frames carry 8 bits of the session at most: too few for a new address.
+            return Err(Refusal::Stranger);
+        }
+        match frame? {
+            Frame::Hello(hello) => {
+                self.handle_hello(id, candidate, proof, &hello, len, now)?;
                 Ok((FrameKind::Hello, None))
             }
-            Ok(Frame::Report(report)) if self.peer == Some(report.control.session) => {
-                self.handle_report(id, &report, len, now);
+            Frame::Report(report) if self.peer == Some(report.control.session) => {
+                self.handle_report(id, &report, len, now)?;
                 Ok((FrameKind::Report, None))
             }
-            Ok(Frame::Request(request)) if self.peer == Some(request.control.session) => {
+            Frame::Request(request) if self.peer == Some(request.control.session) => {
                 self.handle_request(id, &request, len, now);
                 Ok((FrameKind::Request, None))
             }
-            Ok(Frame::Report(_) | Frame::Request(_)) => Err(Refusal::UnknownSession),
-            // All other frames carry 8 bits of the session at most: too few for a new address.
-            _ if candidate.is_some() => Err(Refusal::Stranger),
-            Ok(Frame::Data(data)) if self.has_tag(data.repr.tag) => {
+            Frame::Data(data) if self.has_tag(data.repr.tag) => {
                 Ok((FrameKind::Data, self.handle_data(id, &data, len, now).err()))
             }
-            Ok(Frame::Marker(marker)) if self.has_tag(marker.tag) => {
+            Frame::Marker(marker) if self.has_tag(marker.tag) => {
                 self.handle_marker(id, &marker, len, now);
                 Ok((FrameKind::Marker, None))
             }
-            Ok(Frame::Data(_) | Frame::Marker(_)) => Err(Refusal::UnknownSession),
-            Err(why) => Err(Refusal::Malformed(why)),
+            Frame::Challenge(challenge) if challenge.session == self.session => {
+                self.handle_challenge(id, challenge.challenge);
+                Ok((FrameKind::Challenge, None))
+            }
+            _ => Err(Refusal::UnknownSession),
         }
+    }
+
+    /// Checks that a sealed frame is of the session that its keys were made for, and that this is
+    /// the other end's: its first hello says so.
+    fn check_seal(&mut self, seal: Seal, frame: Option<&Frame<'_>>) -> Result<(), Refusal> {
+        let named = match frame {
+            Some(Frame::Hello(hello)) => Some(hello.control.session),
+            Some(Frame::Report(report)) => Some(report.control.session),
+            Some(Frame::Request(request)) => Some(request.control.session),
+            _ => None,
+        };
+        let is_first = matches!(frame, Some(Frame::Hello(_))) && seal.serial > self.peer_serial;
+        let is_known = self.peer == Some(seal.session);
+        if named.is_some_and(|named| named != seal.session) || !is_known && !is_first {
+            return Err(Refusal::UnknownSession);
+        }
+        self.peer_serial = self.peer_serial.max(seal.serial);
+        Ok(())
     }
 
     fn count_refusal(&mut self, id: LinkId, candidate: Option<A>, why: Refusal) {
         match why {
             Refusal::Malformed(_) => self.stats.refused += 1,
             Refusal::UnknownSession => self.stats.unknown_session += 1,
+            Refusal::Displacing => self.stats.displacing += 1,
+            Refusal::OldReport | Refusal::FalseReport => self.stats.bad_reports += 1,
+            Refusal::OtherLink => self.stats.other_link += 1,
+            Refusal::NotSealed => self.stats.not_sealed += 1,
+            Refusal::Sealed => self.stats.sealed += 1,
+            Refusal::NoKeys => self.stats.no_keys += 1,
+            Refusal::WrongKey => self.stats.wrong_key += 1,
+            Refusal::Replayed => self.stats.replayed += 1,
             // The first is counted where it is found, the second below, the last is replied to.
             Refusal::UnknownLink | Refusal::Stranger | Refusal::UnprovenSession => {}
         }
-        if let (Some(_), Some(path)) = (candidate, self.path(id)) {
+        // The other end, too, is challenged when it starts.
+        let is_challenged = why == Refusal::UnprovenSession;
+        if let (Some(_), false, Some(path)) = (candidate, is_challenged, self.path(id)) {
             path.strangers += 1;
         }
     }
@@ -336,6 +510,35 @@ impl<A: Address> Endpoint<A> {
     /// Writes the next frame to send at `now` over `out`, and returns where to send it.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit<A>> {
         self.check_silence(now);
+        if let Some(guard) = &mut self.guard {
+            guard.forget_old(now);
+        }
+        if let Some(Reply { link, to, bytes }) = self.replies.pop_front() {
+            out.clear();
+            out.extend_from_slice(&bytes);
+            return Some(Transmit { link, to });
+        }
+        for index in 0..self.paths.len() {
+            if self.initiation_due(index).is_some_and(|due| due <= now) {
+                let link = LinkId(index as u8);
+                self.guard.as_mut()?.write_initiation(now, out);
+                let path = self.path(link)?;
+                path.last_initiation = Some(now);
+                return Some(Transmit { link, to: path.remote.address() });
+            }
+        }
+        if !self.has_keys() {
+            return None;
+        }
+        let transmit = self.poll_frame(now, out)?;
+        if let Some(guard) = &mut self.guard {
+            guard.seal(out);
+        }
+        Some(transmit)
+    }
+
+    /// Writes the next frame as it is before it is sealed.
+    fn poll_frame(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit<A>> {
         for index in 0..self.paths.len() {
             if self.control_due(index).is_some_and(|due| due <= now) {
                 let link = LinkId(index as u8);
@@ -353,6 +556,22 @@ impl<A: Address> Endpoint<A> {
         let path = self.path(link)?;
         path.last_data_sent = Some(now);
         Some(Transmit { link, to: path.remote.address() })
+    }
+
+    /// Whether frames can leave: there are keys, or none are needed.
+    fn has_keys(&self) -> bool {
+        self.guard.as_ref().is_none_or(Guard::has_keys)
+    }
+
+    /// The time at which a handshake is to be begun, or begun again, on a link.
+    fn initiation_due(&self, index: usize) -> Option<Instant> {
+        let guard = self.guard.as_ref()?;
+        let path = self.paths[index].as_ref().filter(|path| path.carrier)?;
+        if !path.remote.is_reachable() {
+            return None;
+        }
+        let again = path.last_initiation.map(|last| last + self.config.probe);
+        Some(guard.initiation_from(self.config.silence).max(again.unwrap_or_default()))
     }
 
     /// The next packet for the host, in the order of its flow.
@@ -378,11 +597,19 @@ impl<A: Address> Endpoint<A> {
 
     /// The time to poll again although nothing was received.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let control = (0..self.paths.len()).filter_map(|index| self.control_due(index));
+        if !self.replies.is_empty() {
+            return Some(Instant::ZERO);
+        }
+        // Without keys nothing leaves but a handshake.
+        let has_keys = self.has_keys();
+        let indices = 0..self.paths.len();
+        let initiation = indices.clone().filter_map(|index| self.initiation_due(index));
+        let control = indices.filter_map(|index| self.control_due(index)).filter(|_| has_keys);
         let silence = self.paths.iter().flatten().filter_map(|path| self.silent_at(path));
+        let sends = self.is_established() && has_keys;
         let own = self.sender.next_deadline().into_iter().chain(self.request_due());
-        let own = own.filter(|_| self.is_established());
-        control.chain(silence).chain(own).chain(self.order.next_deadline()).min()
+        let out = initiation.chain(control).chain(own.filter(|_| sends));
+        out.chain(silence).chain(self.order.next_deadline()).min()
     }
 
     /// Whether both ends accept each other's session.
@@ -396,6 +623,7 @@ impl<A: Address> Endpoint<A> {
             reorder: self.order.numbers().map(|order| order.stats()).unwrap_or_default(),
             duplicates: self.order.counters().dropped(DropReason::Duplicate),
             timer: self.order.longest_timer(),
+            handshakes: self.guard.as_ref().map_or(0, Guard::handshakes),
             ..self.stats
         }
     }
@@ -448,6 +676,13 @@ impl<A: Address> Endpoint<A> {
         len: usize,
         now: Instant,
     ) -> Result<(), DropReason> {
+        // Eight bits of the session can be guessed. A number out of reach shows such a guess: it
+        // must neither count nor be a sign of life.
+        let seq = extend_seq(data.repr.seq, self.order.expected());
+        if !self.order.reaches(seq) {
+            return Err(self.order.refuse(DropReason::OutOfWindow));
+        }
+        self.astray_since = None;
         if let Some(path) = self.path(id) {
             path.inbound.data(data.repr.link_seq, len, now);
             path.received_since_report += 1;
@@ -459,11 +694,13 @@ impl<A: Address> Endpoint<A> {
         payload.extend_from_slice(data.payload);
         let first = data.packets().next().unwrap_or_default();
         let flow = Flow::of_packet(first, self.config.sender.ip);
-        let seq = extend_seq(data.repr.seq, self.order.expected());
         let (predecessor, packing) = (data.repr.predecessor, data.repr.packing);
         let urgent = data.repr.overtakes;
         let arrival = Arrival { link: id.0, seq, predecessor, flow, urgent, packing, payload };
-        self.order.push(arrival, now)
+        self.order.push(arrival, now)?;
+        // A recorded frame is no sign of life.
+        self.heard_at = now;
+        Ok(())
     }
 
     fn handle_marker(&mut self, id: LinkId, marker: &Marker, len: usize, now: Instant) {
@@ -474,8 +711,19 @@ impl<A: Address> Endpoint<A> {
         }
     }
 
-    fn handle_report(&mut self, id: LinkId, report: &Report, len: usize, now: Instant) {
-        let Some(path) = self.path(id) else { return };
+    fn handle_report(
+        &mut self,
+        id: LinkId,
+        report: &Report,
+        len: usize,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let sent = self.sent_on(id, now);
+        let Some(path) = self.path(id) else { return Ok(()) };
+        let checked = path.claims.check(report, sent, micros(now));
+        if checked == Err(Refusal::OldReport) {
+            return Err(Refusal::OldReport);
+        }
         path.inbound.control(&report.control, len, now);
         path.inbound.report(report, now);
         path.report_due = false;
@@ -483,10 +731,26 @@ impl<A: Address> Endpoint<A> {
             // A frame of a packet train: its sender waits for what was received and when.
             path.last_report_sent = None;
         }
+        // A recorded report is no sign of life.
+        if self.guard.is_some() || claims::is_fresh(report, micros(now)) {
+            (self.heard_at, self.acknowledged_at) = (now, now);
+        }
         self.hear(id, now);
-        self.order.passed(id.0, report.control.next_seq, now);
-        self.sender.report(id, report, micros(now), now);
+        self.note_next_seq(id, report.control.next_seq, now);
+        match checked {
+            Ok(report) => self.sender.report(id, &report, micros(now), now),
+            // Counters that cannot be true still come from an end that lives.
+            Err(_) => self.stats.bad_reports += 1,
+        }
         self.order.set_repair_wait(self.repair_wait(now));
+        Ok(())
+    }
+
+    /// Totals of what was sent on a link.
+    fn sent_on(&self, id: LinkId, now: Instant) -> Sent {
+        let LinkStats { frames, bytes, .. } = self.sender.stats(id, now).unwrap_or_default();
+        let next_number = self.sender.next_number(id).unwrap_or_default();
+        Sent { next_number, frames, bytes }
     }
 
     fn recycle(&mut self, buffer: Vec<u8>) {

@@ -17,11 +17,12 @@
 //!   * [`timer`]: the reordering timer of each flow;
 //!   * `window`: the frames that wait;
 //!   * `gaps`: the frames that are missing on a link, to be asked for again;
+//! * [`secure`]: keys, handshakes, and one replay window over all links;
+//! * [`seed`]: randomness, given once;
 //! * [`flow`]: flows, as buckets of a hash;
 //! * [`config`]: parameters, checked.
 //!
-//! The frames are in [`sheaf_wire::trunk`]. Nothing is encrypted: run it over WireGuard where that
-//! matters.
+//! The frames are in [`sheaf_wire::trunk`]. [`Endpoint::with_key`] makes an end that encrypts them.
 //!
 //! ```
 //! use sheaf_stage::Instant;
@@ -65,6 +66,8 @@ mod order;
 pub mod rate;
 pub mod resequencer;
 pub mod schedule;
+pub mod secure;
+pub mod seed;
 pub mod sender;
 pub mod timer;
 mod window;
@@ -76,4 +79,6 @@ pub use endpoint::{Endpoint, EndpointStats, LinkReceived};
 pub use flow::Flow;
 pub use link::{Fill, LinkConfig, LinkStats};
 pub use resequencer::{Arrival, Delivery, ReorderStats, Resequencer};
+pub use secure::{Key, KeyError};
+pub use seed::Seed;
 pub use sender::{DeliveryMode, LinkId, Sender};

@@ -61,6 +61,20 @@ impl Order {
         self.numbers().map_or(0, Resequencer::expected)
     }
 
+    /// Whether a number is near enough to the expected one to be looked at. Under `srr` and `trr`
+    /// numbers decide nothing.
+    pub fn reaches(&self, seq: u32) -> bool {
+        self.numbers().is_none_or(|order| order.reaches(seq))
+    }
+
+    /// Counts a frame that is dropped unseen.
+    pub fn refuse(&mut self, reason: DropReason) -> DropReason {
+        match self {
+            Order::Numbers(order) => order.refuse(reason),
+            Order::Srr(_) | Order::Trr(_) => reason,
+        }
+    }
+
     pub fn marker(&mut self, link: u8, marker: &Marker) {
         match self {
             Order::Numbers(_) => {}

@@ -15,8 +15,9 @@
 //!   longer.
 //! * *Bounds.* A ring of `window` numbers and a limit on bytes; when either is reached, the lowest
 //!   missing numbers are given up. Duplicates are known by one bit per number over two windows.
-//!   Numbers wrap at 32 bits. One stray number far away moves nothing (RFC 3550, appendix A.1);
-//!   two in a row do.
+//!   Numbers wrap at 32 bits. A number far away moves nothing: frames carry eight bits of the
+//!   session, which can be guessed. The endpoint restarts the receiver where the other end's reports
+//!   say for long that its numbers are elsewhere.
 
 use crate::config::{ConfigError, ReorderConfig};
 use crate::flow::{BUCKETS, Flow};
@@ -28,8 +29,6 @@ use std::collections::VecDeque;
 
 pub use crate::window::Arrival;
 
-/// Distance of two stray numbers that confirm each other: frames of one link in a row, some lost.
-const STRAY_REACH: u32 = 64;
 /// Windows ahead of the expected number from which on a number is stray. Nearer, a long row of
 /// losses explains it.
 const STRAY_WINDOWS: i32 = 8;
@@ -89,7 +88,6 @@ pub struct Resequencer {
     /// Numbers settled whose waiters have not been looked at.
     settled: Vec<u32>,
     ready: VecDeque<Delivery>,
-    stray: Option<u32>,
     stats: ReorderStats,
     counters: Counters,
 }
@@ -109,7 +107,6 @@ impl Resequencer {
             last: vec![None; BUCKETS],
             settled: Vec::new(),
             ready: VecDeque::new(),
-            stray: None,
             stats: ReorderStats::default(),
             counters: Counters::default(),
         })
@@ -121,7 +118,6 @@ impl Resequencer {
         self.window.restart(first);
         self.last.fill(None);
         self.passed.clear();
-        self.stray = None;
         for mark in self.marks.iter_mut().flatten() {
             *mark = first.wrapping_sub(1);
         }
@@ -152,6 +148,19 @@ impl Resequencer {
     /// it does not.
     pub fn set_repair_wait(&mut self, wait: Duration) {
         self.repair = wait;
+    }
+
+    /// Whether a number is near enough to the expected one to be looked at: at most a window behind
+    /// it, or eight ahead.
+    pub fn reaches(&self, seq: u32) -> bool {
+        let len = self.window.capacity() as i32;
+        (-len..STRAY_WINDOWS * len).contains(&self.window.ahead(seq))
+    }
+
+    /// Counts a frame that is dropped unseen.
+    pub(crate) fn refuse(&mut self, reason: DropReason) -> DropReason {
+        self.counters.packets_in += 1;
+        self.counters.refuse(reason)
     }
 
     /// Counters.
@@ -398,26 +407,30 @@ impl Resequencer {
         }
     }
 
-    /// Whether a number outside the window moves the window: the second of two close together.
-    fn confirms_stray(&mut self, seq: u32) -> bool {
-        let before = self.stray.replace(seq);
-        before.is_some_and(|before| (1..=STRAY_REACH).contains(&seq.wrapping_sub(before)))
+    /// Gives up everything before `base`, which is more than a window ahead or nearly so. The work
+    /// is that of one window however far that is.
+    fn skip_to(&mut self, base: u32, now: Instant) {
+        self.flush(now);
+        if let Ok(left) = u32::try_from(self.window.ahead(base)) {
+            self.stats.squeezed += u64::from(left);
+            self.window.skip_to(base);
+        }
     }
 
     fn take_in(&mut self, arrival: Arrival, now: Instant) -> Result<(), DropReason> {
-        let len = self.window.capacity() as i32;
-        let ahead = self.window.ahead(arrival.seq);
-        if ahead >= STRAY_WINDOWS * len || ahead < -len {
-            if !self.confirms_stray(arrival.seq) {
-                return Err(DropReason::OutOfWindow);
-            }
-            self.restart(arrival.seq, now);
-        } else if ahead >= len {
-            // A long row of losses: everything that no longer fits is given up.
-            let last = arrival.seq.wrapping_sub(self.window.capacity());
-            self.stats.squeezed += self.give_up(last, now);
+        if !self.reaches(arrival.seq) {
+            return Err(DropReason::OutOfWindow);
         }
-        self.stray = None;
+        let len = self.window.capacity();
+        if self.window.ahead(arrival.seq) >= len as i32 {
+            // A long row of losses: everything that no longer fits is given up.
+            let base = arrival.seq.wrapping_sub(len - 1);
+            if self.window.ahead(base) >= len as i32 {
+                self.skip_to(base, now);
+            } else {
+                self.stats.squeezed += self.give_up(base.wrapping_sub(1), now);
+            }
+        }
         if self.window.mark(arrival.seq) {
             return Err(DropReason::Duplicate);
         }

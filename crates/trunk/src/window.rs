@@ -93,6 +93,18 @@ impl Window {
         self.base = base;
     }
 
+    /// Expects `base` next, more than a window ahead; nothing may be held. Numbers before it count as
+    /// received: none of them is handed up any more.
+    pub fn skip_to(&mut self, base: u32) {
+        self.restart(base);
+        self.received.fill(u64::MAX);
+        let reach = 2 * self.capacity() - 1;
+        for ahead in 0..self.capacity() {
+            let bit = (base.wrapping_add(ahead) & reach) as usize;
+            self.received[bit / 64] &= !(1 << (bit % 64));
+        }
+    }
+
     /// The lowest number that is neither handed up nor given up.
     pub fn base(&self) -> u32 {
         self.base

@@ -7,7 +7,9 @@ use sheaf_trunk::{
     Remote, Transmit,
 };
 use sheaf_wire::ip::example_udp;
-use sheaf_wire::trunk::{Control, Hello, Packing, Predecessor, Report, Repr, push, tag};
+use sheaf_wire::trunk::{
+    Challenge, Control, Frame, Hello, Packing, Predecessor, Report, Repr, push, tag,
+};
 
 /// The addresses of the client, of the server, and of the client behind another NAT mapping.
 const CLIENT: u8 = 1;
@@ -75,7 +77,8 @@ fn control(session: u64) -> Control {
 
 fn hello(session: u64, peer: u64) -> Vec<u8> {
     let mut frame = Vec::new();
-    Hello { control: control(session), peer, accepted: true, answer: false }.emit(&mut frame);
+    let (control, answer) = (control(session), false);
+    Hello { control, peer, challenge: 0, echo: 0, answer }.emit(&mut frame);
     frame
 }
 
@@ -120,10 +123,24 @@ fn data(session: u64) -> Vec<u8> {
 fn a_link_without_an_address_sends_nothing_until_it_has_learned_one() {
     let (mut frame, mut server) = (Vec::new(), server());
     assert_eq!(server.poll_transmit(NOW, &mut frame), None);
-    let accepted = Received::Accepted { kind: FrameKind::Hello, new_address: Some(CLIENT) };
-    let received = server.handle_frame(LINK, Some(CLIENT), &hello(CLIENT_SESSION, 0), NOW);
-    assert_eq!(received, accepted);
+    let greet = |server: &mut Endpoint<u8>, echo| {
+        let control = control(CLIENT_SESSION);
+        let (peer, challenge, answer) = (0, 1, false);
+        let mut bytes = Vec::new();
+        Hello { control, peer, challenge, echo, answer }.emit(&mut bytes);
+        server.handle_frame(LINK, Some(CLIENT), &bytes, NOW)
+    };
+    assert_eq!(greet(&mut server, 0), Received::Refused(Refusal::UnprovenSession));
     let transmit = Transmit { link: LINK, to: Some(CLIENT) };
+    assert_eq!(server.poll_transmit(NOW, &mut frame), Some(transmit));
+    assert_eq!(server.remote(LINK), None, "a challenge needs none");
+    let Ok(Frame::Challenge(Challenge { challenge, session })) = Frame::parse(&frame) else {
+        panic!("{frame:?}");
+    };
+    assert_eq!(session, CLIENT_SESSION);
+    assert_eq!(server.poll_transmit(NOW, &mut frame), None);
+    let accepted = Received::Accepted { kind: FrameKind::Hello, new_address: Some(CLIENT) };
+    assert_eq!(greet(&mut server, challenge), accepted);
     assert_eq!(server.poll_transmit(NOW, &mut frame), Some(transmit));
 }
 
@@ -141,6 +158,7 @@ fn an_accepted_report_from_a_new_address_moves_the_link() {
 #[test]
 fn a_frame_that_is_refused_changes_no_address() {
     let (_client, mut server) = pair();
+    let before = server.link_received(LINK).unwrap();
     let refused = [
         (hello(666, 0), Refusal::UnprovenSession),
         (hello(666, SERVER_SESSION ^ 1), Refusal::UnprovenSession),
@@ -157,7 +175,9 @@ fn a_frame_that_is_refused_changes_no_address() {
         assert_eq!(server.remote(LINK), Some(CLIENT));
     }
     let received = server.link_received(LINK).unwrap();
-    assert_eq!((received.strangers, received.moves), (refused.len() as u64, 1));
+    let challenged = refused.iter().filter(|(_, why)| *why == Refusal::UnprovenSession).count();
+    assert_eq!(received.strangers - before.strangers, (refused.len() - challenged) as u64);
+    assert_eq!(received.moves, 1);
 }
 
 #[test]
@@ -207,12 +227,15 @@ fn a_hello_from_a_stranger_does_not_delay_the_start_of_a_session() {
 fn an_end_that_started_anew_elsewhere_is_found_by_the_reply_to_its_first_hello() {
     let (_gone, mut server) = pair();
     let mut fresh = client(0x3333_3333_3333_3333);
-    assert!(talk(&mut fresh, MOVED, &mut server, NOW).is_empty());
+    talk(&mut fresh, MOVED, &mut server, NOW);
+    assert!(!fresh.is_established(), "the one before it may live");
+    let later = NOW + Duration::from_secs(1);
+    talk(&mut fresh, MOVED, &mut server, later);
     assert!(fresh.is_established() && server.is_established());
     assert_eq!(server.remote(LINK), Some(MOVED));
     assert_eq!(server.stats().sessions, 2);
     // The end that it replaced does not come back.
-    let received = server.handle_frame(LINK, Some(CLIENT), &report(CLIENT_SESSION), NOW);
+    let received = server.handle_frame(LINK, Some(CLIENT), &report(CLIENT_SESSION), later);
     assert_eq!(received, Received::Refused(Refusal::UnknownSession));
     assert_eq!(server.remote(LINK), Some(MOVED));
 }

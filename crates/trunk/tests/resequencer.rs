@@ -182,14 +182,25 @@ fn memory_is_bounded_in_packets_and_bytes() {
 }
 
 #[test]
-fn one_stray_number_moves_nothing_and_two_do() {
+fn stray_numbers_move_nothing_however_many_come() {
     let mut r = resequencer(1, 0);
     assert_eq!(put(&mut r, next(0, 0), Instant::ZERO), [0]);
-    assert_eq!(put(&mut r, next(0, 1 << 30), Instant::ZERO), []);
+    for stray in 0..10 {
+        assert_eq!(put(&mut r, next(0, (1 << 30) + stray), Instant::ZERO), []);
+        assert_eq!(put(&mut r, next(0, 0u32.wrapping_sub(9_000) + stray), Instant::ZERO), []);
+    }
     assert_eq!(put(&mut r, next(0, 1), Instant::ZERO), [1]);
-    assert_eq!(put(&mut r, next(0, 1 << 30), Instant::ZERO), []);
-    assert_eq!(put(&mut r, next(0, (1 << 30) + 1), Instant::ZERO), [(1 << 30) + 1]);
-    assert_eq!(put(&mut r, next(0, (1 << 30) + 2), Instant::ZERO), [(1 << 30) + 2]);
+}
+
+#[test]
+fn a_long_row_of_losses_is_skipped_and_nothing_from_before_comes_again() {
+    let mut r = resequencer(1, 0);
+    assert_eq!(put(&mut r, next(0, 0), Instant::ZERO), [0]);
+    assert_eq!(put(&mut r, next(0, 30_000), Instant::ZERO), [30_000]);
+    for before in [0, 1, 29_000 - 4_096, 29_999 - 4_096] {
+        assert_eq!(put(&mut r, next(0, before), Instant::ZERO), [], "{before}");
+    }
+    assert_eq!(put(&mut r, next(0, 30_001), Instant::ZERO), [30_001]);
 }
 
 #[test]

@@ -19,7 +19,9 @@
 //! |             link number of this frame, 32 bits                |
 //! |             session, 64 bits                                  |
 //! +---------------------------------------------------------------+
-//! | Hello: session of the receiver, 64 bits, 0 when unknown       |
+//! | Hello: accepted session of the receiver, 64 bits, 0 for none  |
+//! |        challenge to the receiver, 64 bits                     |
+//! |        the receiver's last challenge, 64 bits, 0 for none     |
 //! | Report: ten numbers of 32 bits, see [`Report`]                |
 //! | Request: see [`Request`]                                      |
 //! +---------------------------------------------------------------+
@@ -30,12 +32,19 @@
 //! |                          round number                         |
 //! |               deficit in bytes, two's complement              |
 //! +---------------------------------------------------------------+
+//!
+//! +-------+-------+---------------+---------------+---------------+
+//! |  15   |   4   |                       0                       |  Challenge
+//! +-------+-------+---------------+---------------+---------------+
+//! |             session of the hello that is challenged, 64 bits  |
+//! |             the challenge, 64 bits                            |
+//! +---------------------------------------------------------------+
 //! ```
 //!
 //! * Data 0, Pack 1 and PackLen 2 are the same as 8, 9 and 10, but the frame left before one with a
 //!   lower sequence number that takes the same link: it says nothing about the lower numbers.
-//! * *Kind* stands for version and kind together: 0..=2 and 8..=14 are version 1. It is never 4 or
-//!   6, so no IP packet is taken for a frame.
+//! * *Kind* stands for version and kind together: 0..=2 and 8..=14 are version 1, and 15 with four
+//!   bits of its own in place of the link. It is never 4 or 6, so no IP packet is taken for a frame.
 //! * *Link number*: counts the frames of this link alone, so that loss is known per link. Data
 //!   frames carry its low 16 bits ([`extend`] finds the rest): a link of 100 Mbit/s whose delay
 //!   varies by 50 ms has 400 frames out of order. Reports and hellos count too, and carry all of
@@ -43,13 +52,17 @@
 //! * *Predecessor*: how many frames ago the packet's flow sent last ([`Predecessor`]). It is what
 //!   lets the receiver keep order per flow: a loss stalls only the flow that it hit.
 //! * *Session tag*: eight bits that [`tag`] makes of the session which the hellos exchanged. It
-//!   keeps the frames of a past session out. It is no protection from an attacker; a trunk that
-//!   needs one runs over an encrypted path.
+//!   keeps the frames of a past session out. It is no protection from an attacker; with a key all
+//!   of these frames travel inside [`sealed`] ones.
+//! * *Challenge*: a number that only the host at the address which it was sent to can echo in a
+//!   hello. It is the reply to a hello that proves nothing, and says nothing of this end's session.
 //! * Ethernet pads short frames: what is shorter than [`MIN_OPAQUE`] must go as Pack or PackLen,
 //!   which say their length and may be followed by zeros.
 //!
 //! Source: "Using Wireless Trunks to increase available bandwidth" (NCTU, 2004) for the sequence
 //! number in every packet; the paper's 4 bits in the TOS byte are DSCP and ECN today.
+
+pub mod sealed;
 
 use crate::ip::Ip;
 use std::ops::Range;
@@ -60,7 +73,7 @@ pub const ETHERTYPE: u16 = 0x88b6;
 /// Bytes before the packets of a data frame.
 pub const HEADER_LEN: usize = 8;
 /// Bytes of a hello.
-pub const HELLO_LEN: usize = 28;
+pub const HELLO_LEN: usize = 44;
 /// Bytes of a report.
 pub const REPORT_LEN: usize = 60;
 /// Bytes of a request before its ranges, and of each range.
@@ -70,6 +83,8 @@ const RANGE_LEN: usize = 6;
 pub const MAX_RANGES: usize = 32;
 /// Bytes of a marker.
 pub const MARKER_LEN: usize = 12;
+/// Bytes of a challenge: fewer than of the hello that causes it, so that nothing is amplified.
+pub const CHALLENGE_LEN: usize = 20;
 /// Links of one trunk: the link field has 4 bits.
 pub const MAX_LINKS: usize = 16;
 /// A packet of at least this many bytes can go as Data: its frame is never padded by Ethernet.
@@ -85,6 +100,10 @@ mod field {
     pub const SEQ_LOW: Range<usize> = 5..8;
     pub const ABOUT: usize = 20;
     pub const COUNT: usize = 21;
+    pub const CHALLENGE: Range<usize> = 28..36;
+    pub const ECHO: Range<usize> = 36..44;
+    pub const CHALLENGED: Range<usize> = 4..12;
+    pub const DEMAND: Range<usize> = 12..20;
     pub const ROUND: Range<usize> = 4..8;
     pub const DEFICIT: Range<usize> = 8..12;
 }
@@ -107,6 +126,7 @@ const REPORT: u8 = 11;
 const HELLO: u8 = 12;
 const MARKER: u8 = 13;
 const REQUEST: u8 = 14;
+const CHALLENGE: u8 = 0xf4;
 
 /// Which frame must be handed up before this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -240,11 +260,13 @@ impl Control {
 pub struct Hello {
     /// The common part.
     pub control: Control,
-    /// The session of the other end as the sender of this knows it; 0 when it knows none.
+    /// The session that the sender accepts from the other end; 0 when it accepts none.
     pub peer: u64,
-    /// The sender takes data of session `peer`.
-    pub accepted: bool,
-    /// It answers a hello, and wants no answer.
+    /// Number that the receiver has to echo where it is not known to the sender.
+    pub challenge: u64,
+    /// The receiver's last challenge; 0 without one.
+    pub echo: u64,
+    /// It replies to a hello, and wants no reply.
     pub answer: bool,
 }
 
@@ -253,9 +275,30 @@ impl Hello {
     pub fn emit(&self, bytes: &mut Vec<u8>) {
         bytes.clear();
         bytes.resize(HELLO_LEN, 0);
-        let flags = u8::from(self.accepted) | u8::from(self.answer) << 1;
-        self.control.emit(HELLO, flags, bytes);
+        self.control.emit(HELLO, u8::from(self.answer), bytes);
         bytes[field::PEER].copy_from_slice(&self.peer.to_be_bytes());
+        bytes[field::CHALLENGE].copy_from_slice(&self.challenge.to_be_bytes());
+        bytes[field::ECHO].copy_from_slice(&self.echo.to_be_bytes());
+    }
+}
+
+/// The reply to a hello whose sender has to show that it receives at the address it sends from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Challenge {
+    /// The session of that hello: nobody who did not see it can forge this.
+    pub session: u64,
+    /// Number to be echoed, never 0.
+    pub challenge: u64,
+}
+
+impl Challenge {
+    /// Writes the frame over `bytes`, which becomes [`CHALLENGE_LEN`] long.
+    pub fn emit(&self, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        bytes.resize(CHALLENGE_LEN, 0);
+        bytes[0] = CHALLENGE;
+        bytes[field::CHALLENGED].copy_from_slice(&self.session.to_be_bytes());
+        bytes[field::DEMAND].copy_from_slice(&self.challenge.to_be_bytes());
     }
 }
 
@@ -422,6 +465,8 @@ pub enum Frame<'a> {
     Marker(Marker),
     /// Frames to be sent again.
     Request(Request<'a>),
+    /// A demand to a stranger.
+    Challenge(Challenge),
 }
 
 impl<'a> Frame<'a> {
@@ -435,9 +480,13 @@ impl<'a> Frame<'a> {
             HELLO => {
                 let bytes = bytes.get(..HELLO_LEN).ok_or(Refusal::Truncated)?;
                 let control = Control::parse(bytes)?;
-                let peer = word64(bytes, field::PEER);
-                let (accepted, answer) = (bytes[2] & 1 != 0, bytes[2] & 2 != 0);
-                return Ok(Frame::Hello(Hello { control, peer, accepted, answer }));
+                return Ok(Frame::Hello(Hello {
+                    control,
+                    peer: word64(bytes, field::PEER),
+                    challenge: word64(bytes, field::CHALLENGE),
+                    echo: word64(bytes, field::ECHO),
+                    answer: bytes[2] & 1 != 0,
+                }));
             }
             REPORT => {
                 let bytes = bytes.get(..REPORT_LEN).ok_or(Refusal::Truncated)?;
@@ -454,6 +503,15 @@ impl<'a> Frame<'a> {
                 }));
             }
             REQUEST => return Ok(Frame::Request(Request::parse(bytes)?)),
+            15 if bytes[0] == CHALLENGE => {
+                let bytes = bytes.get(..CHALLENGE_LEN).ok_or(Refusal::Truncated)?;
+                let (session, challenge) =
+                    (word64(bytes, field::CHALLENGED), word64(bytes, field::DEMAND));
+                if challenge == 0 {
+                    return Err(Refusal::Field);
+                }
+                return Ok(Frame::Challenge(Challenge { session, challenge }));
+            }
             _ => return Err(Refusal::Version),
         };
         let (header, payload) = bytes.split_at_checked(HEADER_LEN).ok_or(Refusal::Truncated)?;
@@ -652,6 +710,10 @@ mod tests {
         }
     }
 
+    fn hello() -> Hello {
+        Hello { control: control(), peer: 42, challenge: 7, echo: 9, answer: true }
+    }
+
     fn samples() -> Vec<Vec<u8>> {
         let (a, b) = (example_udp(&[1; 20]), example_v4());
         let mut frames = vec![
@@ -662,11 +724,13 @@ mod tests {
         let mut bytes = Vec::new();
         report().emit(&mut bytes);
         frames.push(bytes.clone());
-        Hello { control: control(), peer: 42, accepted: true, answer: true }.emit(&mut bytes);
+        hello().emit(&mut bytes);
         frames.push(bytes.clone());
         Marker { link: 1, tag: 2, link_seq: 3, round: 4, deficit: -5 }.emit(&mut bytes);
         frames.push(bytes.clone());
         Request::emit(control(), 5, &[(7, 1), (u32::MAX, 300)], &mut bytes);
+        frames.push(bytes.clone());
+        Challenge { session: SESSION, challenge: 6 }.emit(&mut bytes);
         frames.push(bytes);
         frames
     }
@@ -695,16 +759,17 @@ mod tests {
     }
 
     #[test]
-    fn reports_hellos_and_markers_say_what_they_were_given() {
+    fn reports_hellos_markers_and_challenges_say_what_they_were_given() {
         let samples = samples();
         assert!(matches!(Frame::parse(&samples[3]), Ok(Frame::Report(r)) if r == report()));
-        let hello = Hello { control: control(), peer: 42, accepted: true, answer: true };
-        assert!(matches!(Frame::parse(&samples[4]), Ok(Frame::Hello(h)) if h == hello));
+        assert!(matches!(Frame::parse(&samples[4]), Ok(Frame::Hello(h)) if h == hello()));
         let marker = Marker { link: 1, tag: 2, link_seq: 3, round: 4, deficit: -5 };
         assert!(matches!(Frame::parse(&samples[5]), Ok(Frame::Marker(m)) if m == marker));
         let Ok(Frame::Request(request)) = Frame::parse(&samples[6]) else { panic!("a request") };
         assert_eq!((request.control, request.about), (control(), 5));
         assert_eq!(request.ranges().collect::<Vec<_>>(), [(7, 1), (u32::MAX, 300)]);
+        let challenge = Challenge { session: SESSION, challenge: 6 };
+        assert!(matches!(Frame::parse(&samples[7]), Ok(Frame::Challenge(c)) if c == challenge));
     }
 
     #[test]
@@ -804,7 +869,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..16) {
+        fn no_bytes_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            kind in 0u8..16,
+        ) {
             let mut bytes = bytes;
             check_frame(&bytes);
             if let Some(first) = bytes.first_mut() {

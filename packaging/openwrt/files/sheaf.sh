@@ -5,11 +5,12 @@
 #           option proto 'sheaf'
 #           list path '192.0.2.7 198.51.100.1'
 #           list path '10.64.3.9@wwan0 198.51.100.1:7432'
+#           option key '/etc/sheaf/wan.key'
 #           list ipaddr '10.99.0.1/24'
 #           option gateway '10.99.0.2'
 #
-# Options: path, link (the words "dev IF peer ADDR"), scheduler, copies, loose, mtu, and ipaddr,
-# ip6addr and gateway, which netifd sets.
+# Options: path, link (the words "dev IF peer ADDR"), key or plain '1', scheduler, copies, loose,
+# mtu, and ipaddr, ip6addr and gateway, which netifd sets.
 
 [ -n "$INCLUDE_ONLY" ] || {
 	. /lib/functions.sh
@@ -28,6 +29,8 @@ proto_sheaf_init_config() {
 	proto_config_add_array 'link:list(string)'
 	proto_config_add_array 'copies:list(string)'
 	proto_config_add_array 'loose:list(string)'
+	proto_config_add_string key
+	proto_config_add_boolean plain
 	proto_config_add_string scheduler
 	proto_config_add_int mtu
 	proto_config_add_array 'ipaddr:list(cidr4)'
@@ -35,39 +38,44 @@ proto_sheaf_init_config() {
 	proto_config_add_string gateway
 }
 
-# Adds word $2 with value $1.
+# What json_for_each_item calls for each item of a list: with the item, its key, and more words. For
+# an option that is not set it calls once, with nothing.
+
+# Adds word $3 with value $1.
 sheaf_word() {
-	words="$words $2 $1"
+	[ -z "$1" ] || words="$words $3 $1"
 }
 
 # Adds the words of link $1, which begin with dev.
 sheaf_link() {
-	words="$words $1"
+	[ -z "$1" ] || words="$words $1"
 }
 
 sheaf_address() {
-	proto_add_ipv4_address "${1%/*}" "${1#*/}"
+	[ -z "$1" ] || proto_add_ipv4_address "${1%/*}" "${1#*/}"
 }
 
 sheaf_address6() {
-	proto_add_ipv6_address "${1%/*}" "${1#*/}"
+	[ -z "$1" ] || proto_add_ipv6_address "${1%/*}" "${1#*/}"
 }
 
 proto_sheaf_setup() {
-	local config=$1 device words='' scheduler mtu gateway waited=0
+	local config=$1 device words='' key plain scheduler mtu gateway waited=0
 	# Names of interfaces have at most 15 characters.
 	device=$(printf 'sheaf-%.9s' "$config")
-	json_get_vars scheduler mtu gateway
+	json_get_vars key plain scheduler mtu gateway
 	json_for_each_item sheaf_link link
 	json_for_each_item sheaf_word path path
 	json_for_each_item sheaf_word copies copies
 	json_for_each_item sheaf_word loose loose
+	[ -z "$key" ] || words="$words key $key"
+	[ "$plain" != 1 ] || words="$words plain"
 	[ -z "$scheduler" ] || words="$words scheduler $scheduler"
 	[ -z "$mtu" ] || words="$words mtu $mtu"
 
 	# shellcheck disable=SC2086
 	proto_run_command "$config" "$SHEAF" trunk "$device" $words
-	while ! [ -e "/sys/class/net/$device" ]; do
+	until ip link show dev "$device" >/dev/null 2>&1; do
 		if [ $waited = $PATIENCE ]; then
 			proto_notify_error "$config" NO_DEVICE
 			proto_kill_command "$config"

@@ -3,25 +3,26 @@
  * Gathers small packets per next hop and class at tc egress, and sends meta packets.
  *
  * Principle: a packet that would have to wait anyway is copied into the frame under construction of
- * its queue and consumed. A frame leaves in a carrier: a tick frame that user space sends, the packet
- * in hand, or a copy of a packet that must not overtake it. The carrier takes the frame's bytes and
- * passes the interface's egress hook again, because the kernel notes the length that shapers count
- * before this hook runs.
+ * its queue and consumed. A frame leaves in a carrier: a tick frame that user space sends, the
+ * packet in hand, or a copy of a packet that must not overtake it. The carrier takes the frame's
+ * bytes and passes the interface's egress hook again, because the kernel notes the length that
+ * shapers count before this hook runs.
  *
  * Who waits: under `busy` a packet is gathered only while frames of its gate are under way. Either
  * the device counts its frames (`told`, the emulated medium), or user space tracks its tick frames
  * until their memory is free again and closes the gate meanwhile. Packets that leave in place, with
- * the gate open, cannot be tracked. So the gate adds up what they take the device, and a packet goes
- * by a tick when it would have to wait for them anyway until user space sends the tick; now and then
- * one goes as a probe.
+ * the gate open, cannot be tracked. So the gate adds up what they take the device, and a packet
+ * goes by a tick when it would have to wait for them anyway until user space sends the tick; now
+ * and then one goes as a probe.
  *
  * Order over several CPUs: a queue's frames are taken under its lock in order, but what is taken
  * first must also reach the device first. A frame that leaves on a packet in hand is handed over
- * within a call, and `emitting` says that it has not returned. For ticks and for packets that leave in
- * place every CPU counts its entries into this program: it runs from here to the driver without being
- * preempted by its own transmissions, so once the count has moved on the packet has arrived (or after
- * 100 ms: the CPU may be gone); and user space reports when a tick's transmission is over. As long
- * as the order is not sure, packets stay gathered, and user space is asked for a tick.
+ * within a call, and `emitting` says that it has not returned. For ticks and for packets that leave
+ * in place every CPU counts its entries into this program: it runs from here to the driver without
+ * being preempted by its own transmissions, so once the count has moved on the packet has arrived
+ * (or after 100 ms: the CPU may be gone); and user space reports when a tick's transmission is
+ * over. As long as the order is not sure, packets stay gathered, and user space is asked for a
+ * tick.
  *
  * Order behind this hook: a FIFO keeps it. Fair queues keep it for frames of one flow hash, so what
  * a gate sends bears one hash until user space has seen everything leave (an epoch); so do packets
@@ -81,7 +82,8 @@ static __always_inline bool leave_in_copy(struct __sk_buff *skb, struct work *mi
 SEC("classifier")
 int sheaf_merge(struct __sk_buff *skb)
 {
-	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), slot, ring, index, at, header, waiting, len;
+	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), slot, ring, index, at, header, waiting;
+	__u32 len;
 	__u32 owner, cause, size, start, count, expected = 0, fresh = 0;
 	struct merge_config *config = bpf_map_lookup_elem(&merge_config, &zero);
 	struct device *dev = bpf_map_lookup_elem(&device, &zero);
@@ -154,7 +156,8 @@ int sheaf_merge(struct __sk_buff *skb)
 		verdict = ALONE;
 	header = header_len(hop);
 	len = packet->len;
-	if (verdict == GATHER && (len < V4_LEN || header + len > hop->max || header + len > MAX_META))
+	if (verdict == GATHER &&
+	    (len < V4_LEN || header + len > hop->max || header + len > MAX_META))
 		verdict = ALONE;
 	flow = kind == PORTLESS ? packet->pair : packet->flow;
 
@@ -185,8 +188,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (verdict == GATHER) {
 		empty = queue->head == queue->tail;
 		pending = &queue->pending[(queue->tail - 1) & (RING - 1)];
-		/* A packet that joins a frame starts no deadline. A clock of a tick's precision, which
-		 * costs nothing, is then good enough to see a controller that hangs. */
+		/* A packet that joins a frame starts no deadline. A clock of a tick's precision,
+		 * which costs nothing, is then good enough to see a controller that hangs. */
 		joins = !empty && config->policy == FORCED && has_room(pending, header + len, hop);
 		now = joins ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns();
 		waiting = fill(dev);
@@ -199,10 +202,12 @@ int sheaf_merge(struct __sk_buff *skb)
 			if (dev->told)
 				ready = waiting < config->inflight && now >= dev->rest_until;
 			else if (dev->fifo && gate->strangers != dev->passed)
-				/* Their frames are ahead: whoever waits here loses the place in the line. */
+				/* Their frames are ahead: whoever waits here loses the place in the
+				 * line. */
 				ready = now < gate->probe_at || since > NEAR;
 			else
-				/* Waiting for user space costs nothing while earlier packets are in front. */
+				/* Waiting for user space costs nothing while earlier packets are in
+				 * front. */
 				ready = !gate->closed && gate->busy_until <= now + gate->reaction &&
 					(now < gate->probe_at || since > NEAR);
 		}
@@ -221,15 +226,16 @@ int sheaf_merge(struct __sk_buff *skb)
 			bpf_spin_unlock(&queue->lock);
 			if (own_order)
 				goto in_place;
-			if (empty && in_order(dev, queue, owner, owner_gen, owner_time, cpu, slot)) {
+			if (empty &&
+			    in_order(dev, queue, owner, owner_gen, owner_time, cpu, slot)) {
 				bpf_spin_lock(&queue->lock);
 				leave_in_place(queue, cpu, *gen, now, len);
 				bpf_spin_unlock(&queue->lock);
 				goto in_place;
 			}
 		}
-		/* A packet of a tunnel may have an unfinished checksum inside, of which nothing is seen
-		 * here. This call fails for it, and changes nothing otherwise. */
+		/* A packet of a tunnel may have an unfinished checksum inside, of which nothing is
+		 * seen here. This call fails for it, and changes nothing otherwise. */
 		if (bpf_skb_change_tail(skb, skb->len, 0))
 			goto stranger;
 		/* Nor can one be finished that is anywhere but in the transport header. */
@@ -257,7 +263,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	}
 
 	if (packet->unfinished) {
-		/* A copy: one that lives on is kept on the stack, where older verifiers lose the check. */
+		/* A copy: one that lives on is kept on the stack, where older verifiers lose the
+		 * check. */
 		size = len;
 		FORGET(size);
 		if (size < V4_LEN || size > MAX_META ||
@@ -278,8 +285,8 @@ int sheaf_merge(struct __sk_buff *skb)
 		ring = queue->tail & (RING - 1);
 		pending = &queue->pending[ring];
 		if (queue->tail - queue->head >= RING || pending->taken || pending->writers) {
-			/* Another CPU has not come to hand its frame over for thousands of packets. To lose
-			 * this one would be worse than to let it overtake them. */
+			/* Another CPU has not come to hand its frame over for thousands of packets.
+			 * To lose this one would be worse than to let it overtake them. */
 			queue->stats.over_bound++;
 			queue->stats.unaggregated_packets++;
 			queue->stats.unaggregated_bytes += len;
@@ -298,7 +305,8 @@ int sheaf_merge(struct __sk_buff *skb)
 		queue->tail++;
 		__sync_fetch_and_add(&dev->held, 1);
 		if (empty) {
-			/* Its addresses and sizes may have changed since the queue was taken into use. */
+			/* Its addresses and sizes may have changed since the queue was taken into
+			 * use. */
 			queue->hop = *hop;
 			__sync_fetch_and_or(&dev->holding, 1ULL << (slot & (SLOTS - 1)));
 		}
@@ -371,7 +379,8 @@ int sheaf_merge(struct __sk_buff *skb)
 in_place:
 	if (!dev->told) {
 		gate->last = now;
-		gate->busy_until = (gate->busy_until > now ? gate->busy_until : now) + gate->service;
+		gate->busy_until = gate->busy_until > now ? gate->busy_until : now;
+		gate->busy_until += gate->service;
 		if (!dev->fifo) {
 			note_flow(gate, packet->flow);
 			note_flow(gate, packet->pair);
@@ -399,8 +408,8 @@ stranger:
 
 emit:
 	/* The oldest frame of the queue in `slot` leaves on the packet in hand, or the packet is
-	 * consumed (dropped, where it was a tick) when the queue is empty, a packet is still being copied
-	 * into the frame, or the order could suffer. */
+	 * consumed (dropped, where it was a tick) when the queue is empty, a packet is still being
+	 * copied into the frame, or the order could suffer. */
 	queue = bpf_map_lookup_elem(&queues, &slot);
 	if (!queue)
 		return TCX_DROP;
@@ -499,7 +508,8 @@ emit:
 		size += header_len(&queue->hop);
 		type = queue->hop.family == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
 	} else {
-		type = frame->bytes[HEADROOM] >> 4 == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+		type = frame->bytes[HEADROOM] >> 4 == 4 ? bpf_htons(ETH_P_IP) :
+							   bpf_htons(ETH_P_IPV6);
 	}
 	FORGET(start);
 	FORGET(size);
@@ -516,8 +526,8 @@ emit:
 	skb->priority = pending->priority;
 	pending->taken = 0;
 	if (!dev->told && !dev->fifo) {
-		/* Nothing of ours is in front of it or waits behind it: an epoch begins, with the hash
-		 * of the flow that waited longest, so that flows share as they would alone. */
+		/* Nothing of ours is in front of it or waits behind it: an epoch begins, with the
+		 * hash of the flow that waited longest, so that flows share as they would alone. */
 		if (ticked && fresh && !more && gate->untracked == expected) {
 			gate->hash = (__u32)(flow >> 16) | 1;
 			for (int i = 0; i < SEEN; i++) {
@@ -533,8 +543,9 @@ emit:
 	count_sent(dev, count, size);
 	mine->carried = nested;
 	mine->pass = 1;
-	/* A tick stays the frame of its socket, which tells when it is free. Others leave as copies: when
-	 * the call returns the device has them, so that the next frame may follow from any CPU. */
+	/* A tick stays the frame of its socket, which tells when it is free. Others leave as
+	 * copies: when the call returns the device has them, so that the next frame may follow from
+	 * any CPU. */
 	if (ticked || nested)
 		return bpf_redirect(skb->ifindex, 0);
 	bpf_clone_redirect(skb, skb->ifindex, 0);

@@ -27,8 +27,8 @@ struct prefix {
 /* What may happen to a packet. */
 enum kind {
 	OPAQUE,   /* Not unicast IP: never ours. */
-	PORTLESS, /* A fragment, a meta packet, IPv4 options, IPv6 extension headers: compared by its
-		   * addresses. */
+	PORTLESS, /* A fragment, a meta packet, IPv4 options, IPv6 extension headers: compared by
+		   * its addresses. */
 	LARGE,    /* A super-packet (GSO): never gathered, but it has ports. */
 	WHOLE,    /* May be gathered. */
 };

@@ -98,7 +98,8 @@ static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 		return NEXT;
 	/* Good enough to the millisecond, and cheap; only what is timed reads the exact clock. */
 	now = bpf_ktime_get_coarse_ns();
-	live = settings->heartbeat && (__s64)(now - settings->heartbeat) <= (__s64)HEARTBEAT_TIMEOUT;
+	live = settings->heartbeat &&
+	       (__s64)(now - settings->heartbeat) <= (__s64)HEARTBEAT_TIMEOUT;
 	if (packet->protocol == PROTO_UDP) {
 		if (packet->key.outside_port == QUIC_PORT || packet->key.inside_port == QUIC_PORT)
 			count_quic(skb, room, direction, live);

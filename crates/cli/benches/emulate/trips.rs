@@ -22,7 +22,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 /// Over the columns of [`row`].
 pub const HEADING: &str = "\
-us over what is set                link: least     p50     p90     p99     max   user: least     p50     p90     p99";
+us over what is set                link: least     p50     p90     p99     max   user: least\
+        \x20    p50     p90     p99";
 
 const REQUEST: u8 = 8;
 const REPLY: u8 = 0;

@@ -77,19 +77,18 @@ fn candidates(root: &Command, before: &[String]) -> Vec<Candidate> {
 /// Returns the candidates for the word behind `words` in one of `grammars`.
 fn of_tables(grammars: &[&dyn Spelling], words: &[String]) -> Vec<Candidate> {
     let form = |grammar: &&dyn Spelling| grammar.outline().command.split(' ').nth(1);
-    match (grammars, words.split_first()) {
-        ([only], _) if form(only).is_none() => only.next(words),
-        (_, Some((first, rest))) => {
-            let found = grammars.iter().find(|grammar| form(grammar) == Some(first.as_str()));
-            found.map_or_else(Vec::new, |grammar| grammar.next(rest))
-        }
-        (_, None) => {
-            let word = |grammar: &&dyn Spelling| {
-                form(grammar).map(|form| Candidate::word(form, grammar.outline().about))
-            };
-            grammars.iter().filter_map(word).collect()
-        }
+    // The form of a command that has no word of its own, as `trunk NAME` beside `trunk key`.
+    let plain = grammars.iter().find(|grammar| form(grammar).is_none());
+    if let Some((first, rest)) = words.split_first() {
+        let found = grammars.iter().find(|grammar| form(grammar) == Some(first.as_str()));
+        let found = found.map(|grammar| grammar.next(rest));
+        return found.or(plain.map(|grammar| grammar.next(words))).unwrap_or_default();
     }
+    let word = |grammar: &&dyn Spelling| {
+        form(grammar).map(|form| Candidate::word(form, grammar.outline().about))
+    };
+    let forms = grammars.iter().filter_map(word);
+    forms.chain(plain.map(|grammar| grammar.next(words)).unwrap_or_default()).collect()
 }
 
 /// The subcommands, flags and values of a command without a table.
@@ -142,6 +141,8 @@ mod tests {
         assert_eq!(offered("aggregate dev wlan0 match proto ud"), ["udp"]);
         assert_eq!(offered("aggregate dev wlan0 match dscp ef dp"), ["dport"]);
         assert_eq!(offered("trunk trunk0 dev eth1 pe"), ["peer"]);
+        assert_eq!(offered("trunk trunk0 path 10.0.0.1 key "), [":file"]);
+        assert_eq!(offered("trunk ke"), ["key"]);
         assert_eq!(offered("lab run --eng"), ["--engine"]);
         assert_eq!(offered("window dev eth0 frob "), [""; 0], "behind a wrong word");
     }

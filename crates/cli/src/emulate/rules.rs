@@ -5,7 +5,8 @@
 //!
 //! [pipe.slow]
 //! link = "rate 1mbit delay 20ms limit 50"     # as on the command line
-//! per_flow = true                             # each 5-tuple has a link of its own; or, as in ipfw,
+//! per_flow = true                             # each 5-tuple has a link of its own; or, as in
+//!                                             # ipfw,
 //! # mask = "src-ip 0xffffff00 dst-port 0xffff"  # each of what these bits tell apart
 //! flows = 1024                                # links for flows at most
 //! expire = "60s"                              # an idle flow's link goes after so long

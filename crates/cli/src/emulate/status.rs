@@ -10,7 +10,8 @@ pub fn text(status: &Status) -> String {
     for (name, link) in &status.links {
         let _ = writeln!(
             out,
-            "  {name}: in {} pkt {} bytes, out {} pkt {} bytes, held {} in the rate queue, {} on the delay line",
+            "  {name}: in {} pkt {} bytes, out {} pkt {} bytes, held {} in the rate queue, \
+             {} on the delay line",
             link.offered_packets,
             link.offered_bytes,
             link.delivered_packets,
@@ -40,6 +41,9 @@ pub fn text(status: &Status) -> String {
             "  lost before the link {} (memory full {}), behind it {}, denied by rules {}",
             status.missed, status.memory_full, status.refused, status.denied
         );
+    }
+    if status.uncaptured > 0 {
+        let _ = writeln!(out, "  not in the capture {}", status.uncaptured);
     }
     text
 }

@@ -8,9 +8,10 @@ mod listener;
 mod table;
 mod text;
 
+use crate::output;
 use crate::reports;
 use anyhow::{Context, bail};
-use std::io::Write;
+use std::net::SocketAddr;
 use text::Form;
 
 /// The grammar, for `--help`.
@@ -24,16 +25,25 @@ Usage: sheaf metrics [openmetrics|prometheus]    print the figures of all servic
 
 Example: sheaf metrics listen 127.0.0.1:9477";
 
-/// `sheaf metrics`.
-pub fn metrics(words: &[String]) -> anyhow::Result<()> {
+/// What a command line asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The figures once.
+    Text(Form),
+    /// A listener.
+    Listener(SocketAddr),
+}
+
+/// Reads the words of a command line.
+pub fn parse(words: &[String]) -> anyhow::Result<Wanted> {
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [] | ["openmetrics"] => print(Form::OpenMetrics),
-        ["prometheus"] => print(Form::Prometheus),
+        [] | ["openmetrics"] => Ok(Wanted::Text(Form::OpenMetrics)),
+        ["prometheus"] => Ok(Wanted::Text(Form::Prometheus)),
         ["listen", address] => {
             let address = address.parse().with_context(|| {
                 format!("listen {address:?}: give an address and a port, e.g. 127.0.0.1:9477")
             })?;
-            listener::listen(address)
+            Ok(Wanted::Listener(address))
         }
         ["listen", ..] => bail!("listen takes one address; write listen 127.0.0.1:9477"),
         [word, ..] => {
@@ -42,11 +52,15 @@ pub fn metrics(words: &[String]) -> anyhow::Result<()> {
     }
 }
 
-fn print(form: Form) -> anyhow::Result<()> {
-    let text = text::render(&reports::gather()?, form);
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads has read enough.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("cannot write the figures"),
+/// `sheaf metrics`.
+pub fn metrics(words: &[String]) -> anyhow::Result<()> {
+    match parse(words)? {
+        Wanted::Text(form) => print(form),
+        Wanted::Listener(address) => listener::listen(address),
     }
+}
+
+fn print(form: Form) -> anyhow::Result<()> {
+    output::print(text::render(&reports::gather()?, form))?;
+    Ok(())
 }

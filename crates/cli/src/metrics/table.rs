@@ -111,8 +111,12 @@ pub const METRICS: &[Metric] = metrics! {
         "Frames that were given up";
     "trunk" "trunk_duplicate_frames" Counter "" "/duplicates" &[], 1.0,
         "Frames that arrived twice";
-    "trunk" "trunk_refused_frames" Counter "" "/refused" &[], 1.0,
-        "Frames that could not be parsed";
+    "trunk" "trunk_sessions" Counter "" "/sessions" &[], 1.0,
+        "Starts of the other end that were accepted";
+    "trunk" "trunk_handshakes" Counter "" "/handshakes" &[], 1.0,
+        "Handshakes that made keys";
+    "trunk" "trunk_refused_frames" Counter "" "/refused/*" REASON, 1.0,
+        "Frames that were refused";
     "trunk" "trunk_reorder_timer_seconds" Gauge "seconds" "/reorder_timer_ms" &[], MILLI,
         "Longest reordering timer of all flows";
     "trunk" "trunk_link_up" Gauge "" "/links/*/up" LINK, 1.0,

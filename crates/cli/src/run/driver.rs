@@ -246,6 +246,9 @@ impl Driver {
                 (Fate::Changed, None) => format!("{key}: restarted"),
             });
         }
+        if self.announced && lines.is_empty() {
+            self.journal.say("reload: no section changed");
+        }
         if self.announced {
             lines.iter().for_each(|line| self.journal.say(&format!("reload: {line}")));
         }

@@ -2,7 +2,6 @@
 
 use super::config::{Format, Global, Level};
 use super::section::Key;
-use std::io::Write;
 
 /// Longest line that is passed on, in bytes; what is longer is cut into several.
 const LONGEST: usize = 8 << 10;
@@ -68,9 +67,10 @@ fn prefixed(key: &Key, line: &str, has_priorities: bool) -> String {
     format!("{priority}{key}: {text}")
 }
 
-/// Writes a line to the standard error. A log that is full or closed stops nothing.
+/// Writes a line to the standard error. A log that is full or closed, or that nobody empties, stops
+/// nothing.
 fn write(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    sheaf_daemon::offer(std::io::stderr(), format!("{line}\n").as_bytes());
 }
 
 /// Hands each complete line in `bytes` to `each`, and each piece of one that is too long; leaves

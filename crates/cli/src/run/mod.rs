@@ -5,7 +5,7 @@
 //! * [`driver`]: does what it says: processes, signals, interfaces, the control socket;
 //! * [`journal`]: the log.
 
-mod config;
+pub mod config;
 mod driver;
 mod journal;
 mod section;

@@ -8,10 +8,12 @@ pub fn text(trunk: &Trunk) -> String {
     let mut text = String::new();
     let out = &mut text;
     let state = if trunk.established { "established" } else { "waiting for the other end" };
+    let seal = if trunk.encrypted { "key" } else { "plain" };
     let Trunk { interface, scheduler, mtu, priority, seconds, .. } = trunk;
     let _ = writeln!(
         out,
-        "{interface}: trunk {state} scheduler {scheduler} mtu {mtu} priority {priority} up {seconds:.1}s"
+        "{interface}: trunk {state} {seal} scheduler {scheduler} mtu {mtu} priority {priority} \
+         up {seconds:.1}s"
     );
     let dropped: u64 = trunk.dropped.values().sum();
     let _ = writeln!(
@@ -21,15 +23,14 @@ pub fn text(trunk: &Trunk) -> String {
     );
     let _ = writeln!(
         out,
-        "  reorder timer {:.1}ms late {} disordered {} given up {} duplicates {}; refused {} unknown session {}",
-        trunk.reorder_timer_ms,
-        trunk.late,
-        trunk.disordered,
-        trunk.given_up,
-        trunk.duplicates,
-        trunk.refused,
-        trunk.unknown_session
+        "  reorder timer {:.1}ms late {} disordered {} given up {} duplicates {}",
+        trunk.reorder_timer_ms, trunk.late, trunk.disordered, trunk.given_up, trunk.duplicates
     );
+    let refused = trunk.refused.iter().map(|(reason, frames)| format!("{reason} {frames}"));
+    let refused = refused.collect::<Vec<_>>().join(" ");
+    let refused = if refused.is_empty() { "nothing" } else { &refused };
+    let (sessions, handshakes) = (trunk.sessions, trunk.handshakes);
+    let _ = writeln!(out, "  sessions {sessions} handshakes {handshakes}; refused {refused}");
     if let Some(link) = &trunk.fallen_back_to {
         let _ = writeln!(out, "  alone at work, as all together are worse: {link}");
     }
@@ -53,7 +54,8 @@ pub fn text(trunk: &Trunk) -> String {
         );
         let _ = writeln!(
             out,
-            "    sent {} frames {} bytes, waiting {}, not taken {}; received {} frames, from strangers {}",
+            "    sent {} frames {} bytes, waiting {}, not taken {}; received {} frames, \
+             from strangers {}",
             link.frames_sent,
             link.bytes_sent,
             link.waiting,

@@ -1,7 +1,9 @@
 //! The words of `sheaf trunk`.
 
 use crate::rule::{self, Criteria, Ruled};
-use crate::words::{Entry, Form, Grammar, Section, Value, form, literal, optional, part, set};
+use crate::words::{
+    Entry, Form, Grammar, Section, Value, flag, form, literal, optional, part, set,
+};
 use anyhow::{Context, anyhow, bail, ensure};
 use sheaf_aggregate::{Rule, Rules};
 use sheaf_daemon::trunk::settings::{PORT, Peer, Priority, Settings, Spec};
@@ -10,6 +12,7 @@ use sheaf_trunk::Scheduler;
 use sheaf_wire::prefix;
 use sheaf_wire::trunk::MAX_LINKS;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 /// The least packets in the queue of an interface: with fewer a link runs idle.
 const LEAST_QUEUE: u64 = 8;
@@ -30,8 +33,11 @@ pub struct Draft {
     devs: Vec<Dev>,
     scheduler: Option<Scheduler>,
     mtu: Option<u16>,
-    addresses: Vec<String>,
+    key: Option<PathBuf>,
     plain: bool,
+    addresses: Vec<String>,
+    /// Whether each packet has a frame of its own.
+    single: bool,
     priority: Option<Priority>,
     copies: Option<Vec<Rule>>,
     loose: Vec<Rule>,
@@ -55,14 +61,15 @@ impl Ruled for Draft {
 /// Notes at the end of `--help`.
 pub const NOTES: &[&str] = &[
     "Packets of class EF or CS6 leave before others, as long as those keep half.",
-    "Nothing is encrypted: run it over WireGuard where that matters.",
+    "Make the key once, and copy the file to the other end: umask 077; sheaf trunk key > FILE",
 ];
 
 /// Examples for `--help`.
 pub const EXAMPLES: &[&str] = &[
     "sheaf trunk trunk0 path 192.0.2.7 198.51.100.1 path 10.64.3.9@wwan0 198.51.100.1:7432 \\",
-    "            address 10.99.0.1/24",
-    "sheaf trunk trunk0 path 198.51.100.1 path 198.51.100.1:7432 address 10.99.0.2/24",
+    "            key /etc/sheaf/trunk0.key address 10.99.0.1/24",
+    "sheaf trunk trunk0 path 198.51.100.1 path 198.51.100.1:7432 \\",
+    "            key /etc/sheaf/trunk0.key address 10.99.0.2/24",
 ];
 
 /// The command line of `sheaf trunk`.
@@ -76,6 +83,18 @@ pub static GRAMMAR: Grammar<Draft, Settings> = Grammar {
     sections: &[&WORDS],
     tail: None,
     finish,
+};
+
+/// The command line of `sheaf trunk key`.
+pub static KEY: Grammar<(), ()> = Grammar {
+    command: "trunk key",
+    about: "print a new key, to be kept in a file at both ends",
+    operands: &[],
+    operand_help: "",
+    operand_about: "",
+    sections: &[],
+    tail: None,
+    finish: Ok,
 };
 
 static WORDS: Section<Draft> = Section {
@@ -148,8 +167,9 @@ static WORDS: Section<Draft> = Section {
             about: "A link: UDP from our address <LOCAL>, bound to the interface that has it or to \
                     <@IF>, to <REMOTE>. The ports are 7431 where none is given; IPv6 with a port \
                     is written [<ADDR>]:<PORT>. One side may leave <REMOTE> out: it learns the \
-                    address, also behind a NAT that changes it. 36 bytes (IPv4) or 56 (IPv6) stand \
-                    before the packet.",
+                    address, also behind a NAT that changes it. An end that was given one may move, \
+                    too. 36 bytes (IPv4) or 56 (IPv6) stand before the packet, and 24 more with a \
+                    key. A `path` needs `key` or `plain`.",
             forms: &[form(
                 &[
                     part("LOCAL[:PORT][@IF]", "192.0.2.7", Value::Text(local)),
@@ -167,6 +187,33 @@ static WORDS: Section<Draft> = Section {
                 "",
             )],
             ..Entry::MANY
+        },
+        Entry {
+            name: "key",
+            help: "the file with the key of both ends, made by sheaf trunk key: every frame is \
+                   encrypted, and no other is taken",
+            about: "The file with the key, the same at both ends; `sheaf trunk key` makes one. Every \
+                    frame is encrypted and authenticated, and nothing is learned from any other. \
+                    Only the owner may be able to read the file. 24 more bytes stand around the \
+                    packet. A `path` needs a key, or `plain`.",
+            forms: &[form(
+                &[part(
+                    "FILE",
+                    "/etc/sheaf/trunk0.key",
+                    Value::File(set!(|d, file| d.key = Some(PathBuf::from(file)))),
+                )],
+                "",
+            )],
+            ..Entry::ONCE
+        },
+        Entry {
+            name: "plain",
+            help: "nothing is encrypted: for links that WireGuard or a cable of one's own protects",
+            about: "Nothing is encrypted or authenticated: for paths that are protected otherwise, \
+                    inside WireGuard or on a cable of one's own. What others can do then is in \
+                    docs/security.md. Links by `dev` alone may do without saying it.",
+            forms: &[flag(set!(|d| d.plain = true), "")],
+            ..Entry::ONCE
         },
         Entry {
             name: "address",
@@ -213,7 +260,8 @@ static WORDS: Section<Draft> = Section {
                 ),
                 form(
                     &[literal("trr", set!(|d| d.scheduler = Some(Scheduler::Trr)))],
-                    "Trigger round robin (Chiao Tung 1998), with which one loss disturbs the order.",
+                    "Trigger round robin (Chiao Tung 1998), with which one loss disturbs the \
+                     order.",
                 ),
             ],
             ..Entry::ONCE
@@ -223,10 +271,10 @@ static WORDS: Section<Draft> = Section {
             help: "small packets that wait share a frame (on)",
             forms: &[
                 form(
-                    &[literal("on", set!(|d| d.plain = false))],
+                    &[literal("on", set!(|d| d.single = false))],
                     "Small packets that wait for a link share a frame; the default.",
                 ),
-                form(&[literal("off", set!(|d| d.plain = true))], "They do not."),
+                form(&[literal("off", set!(|d| d.single = true))], "They do not."),
             ],
             ..Entry::ONCE
         },
@@ -270,7 +318,8 @@ static WORDS: Section<Draft> = Section {
         Entry {
             name: "priority",
             help: "realtime: runs before every ordinary process (SCHED_RR), so that links stay \
-                   busy on a busy machine (default where it is allowed); normal: as other processes",
+                   busy on a busy machine (default where it is allowed); normal: as other \
+                   processes",
             forms: &[
                 form(
                     &[literal("realtime", set!(|d| d.priority = Some(Priority::Realtime)))],
@@ -302,14 +351,24 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
     if let Some(twice) = (1..links).find(|at| members[..*at].contains(&members[*at])) {
         bail!("{} is given twice; give it once, or another port", members[twice]);
     }
+    let both = "give one of the two";
+    ensure!(draft.key.is_none() || !draft.plain, "key and plain exclude each other; {both}");
+    let path = members.iter().find(|member| matches!(member, Spec::Path { .. }));
+    if let Some(path) = path.filter(|_| draft.key.is_none() && !draft.plain) {
+        bail!(
+            "{path} has no key: anybody on the way could read and forge; write key FILE (sheaf \
+             trunk key makes one), or plain where WireGuard or a cable of your own protects it"
+        );
+    }
     let rules = |rules| Rules { rules, acks: false };
     Ok(Settings {
         name: draft.name,
         members,
+        key: draft.key,
         scheduler: draft.scheduler.unwrap_or(Scheduler::Earliest),
         mtu: draft.mtu,
         addresses: draft.addresses,
-        aggregate: !draft.plain,
+        aggregate: !draft.single,
         priority: draft.priority,
         copies: rules(draft.copies.unwrap_or_else(|| vec![voice()])),
         loose: rules(draft.loose),
@@ -447,7 +506,7 @@ mod tests {
     #[test]
     fn members_of_both_kinds_mix_and_keep_their_order() {
         let line = "t0 dev a queue 99 dev b peer 02:0:0:0:0:1 path 10.0.0.1 10.0.0.2:99 \
-                    path [fd00::1]:5@c mtu auto dev d peer fe80::1 path 0.0.0.0@e";
+                    path [fd00::1]:5@c plain mtu auto dev d peer fe80::1 path 0.0.0.0@e";
         assert_eq!(
             members(line),
             [
@@ -459,7 +518,10 @@ mod tests {
                 "path 0.0.0.0:7431@e",
             ]
         );
-        assert_eq!(members("t0 path fd00::1 [fd00::2]"), ["path [fd00::1]:7431 [fd00::2]:7431"]);
+        assert_eq!(
+            members("t0 path fd00::1 [fd00::2] key k"),
+            ["path [fd00::1]:7431 [fd00::2]:7431"]
+        );
     }
 
     #[test]
@@ -467,13 +529,13 @@ mod tests {
         let plain = example_udp(&[0; 20]);
         let mut voice = plain.clone();
         voice[1] = 46 << 2;
-        let default = parse("t0 path 10.0.0.1").unwrap();
+        let default = parse("t0 plain path 10.0.0.1").unwrap();
         assert_eq!(default.care(&voice), DeliveryMode::Copies);
         assert_eq!(default.care(&plain), DeliveryMode::Order);
-        let none = parse("t0 path 10.0.0.1 copies none loose match dscp ef").unwrap();
+        let none = parse("t0 plain path 10.0.0.1 copies none loose match dscp ef").unwrap();
         assert_eq!(none.care(&voice), DeliveryMode::Loose);
         let port = u16::from_be_bytes([plain[22], plain[23]]);
-        let other = format!("t0 path 10.0.0.1 copies match proto udp dport {port} length 48");
+        let other = format!("t0 plain path 10.0.0.1 copies match proto udp dport {port} length 48");
         assert_eq!(parse(&other).unwrap().care(&plain), DeliveryMode::Copies);
         assert_eq!(parse(&other).unwrap().care(&example_udp(&[0; 21])), DeliveryMode::Order);
         assert_eq!(default.care(&[0xff; 3]), DeliveryMode::Order, "whatever it is");
@@ -500,6 +562,11 @@ mod tests {
             ("t0 path 10.0.0.1:0", "192.0.2.7:7431"),
             ("t0 path 10.0.0.1:99999", "192.0.2.7:7431"),
             ("t0 path 10.0.0.1 path 10.0.0.1:7431", "another port"),
+            ("t0 path 10.0.0.1", "write key FILE (sheaf trunk key makes one), or plain"),
+            ("t0 dev a peer 02:00:00:00:00:01 path 10.0.0.1", "path 10.0.0.1:7431 has no key"),
+            ("t0 path 10.0.0.1 plain key k", "give one of the two"),
+            ("t0 path 10.0.0.1 key", "key"),
+            ("key path 10.0.0.1", "the interface to make comes first"),
             ("t0 path 10.0.0.1 mtu 100", "576"),
             ("t0 path 10.0.0.1 mtu 70000", "65535"),
             ("t0 path 10.0.0.1 address 10.0.0.1/33", "0 to 32 bits"),

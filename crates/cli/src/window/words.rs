@@ -150,7 +150,8 @@ static WORDS: Section<Draft> = Section {
         Entry {
             name: "quic",
             live: true,
-            help: "limit: hold bulk QUIC that understands ECN to its share; leave: do not (default)",
+            help: "limit: hold bulk QUIC that understands ECN to its share; leave: do not \
+                   (default)",
             forms: &[
                 form(
                     &[literal("leave", set!(|d| d.config.quic = Policy::Leave))],

@@ -15,6 +15,8 @@ const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 pub struct Pair {
     pub hosts: [Namespace; 2],
     pub cables: usize,
+    /// Whether trunks over UDP are given a key by the test; else they are plain.
+    pub keyed: bool,
 }
 
 impl Pair {
@@ -27,7 +29,7 @@ impl Pair {
             ip::run("link del one")
         };
         hosts[1].run(shift).unwrap();
-        let pair = Pair { hosts, cables };
+        let pair = Pair { hosts, cables, keyed: false };
         (0..cables).for_each(|cable| pair.plug(cable));
         pair
     }
@@ -91,7 +93,10 @@ impl Pair {
         let members: Vec<_> = members.iter().map(|both| both[host].as_str()).collect();
         let number = host + 1;
         let addresses = format!("address 10.99.0.{number}/24 address fd99::{number}/64");
-        format!("trunk t0 {} {addresses}", members.join(" "))
+        // What a test says of keys comes behind it.
+        let plain = members.iter().any(|member| member.starts_with("path")) && !self.keyed;
+        let plain = if plain { " plain" } else { "" };
+        format!("trunk t0 {} {addresses}{plain}", members.join(" "))
     }
 
     /// A trunk, with every link up: t0 is 10.99.0.{host} and fd99::{host}.

@@ -15,7 +15,7 @@ use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::report::{Hop, Interface};
 use crate::service::{Next, Service};
-use crate::{already, say};
+use crate::{already, descriptors, say};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use sheaf_aggregate::{Config, Policy, Stats};
@@ -89,6 +89,7 @@ struct Attached {
 
 /// Runs until it is stopped; returns the last report.
 pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Interface> {
+    descriptors::require()?;
     let dev = settings.dev.clone();
     ip::index(&dev)?;
     ip::mac(&dev)?;
@@ -123,8 +124,8 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Interfa
     daemon.attached = Some(daemon.attach()?);
     capability::keep_only(&KEPT)?;
     reactor.run(&mut daemon, parse)?;
-    if let Some(there) = &mut daemon.attached
-        && let Err(error) = there.engine.flush()
+    if let Some(Attached { engine, .. }) = &mut daemon.attached
+        && let Err(error) = engine.forget().and_then(|()| engine.flush())
     {
         // What cannot leave any more is lost with the interface.
         tracing::warn!("what was held is lost: {error:#}");
@@ -154,7 +155,8 @@ impl Service for Daemon {
             }
             Err(lost) => {
                 tracing::warn!("{lost:#}; waits until {} is up", self.settings.dev);
-                self.keep_counters(&there);
+                // Where only the MTU is another one, what is held can still leave.
+                let _ = self.let_go(&mut there);
                 self.look = now + LOOK;
                 Ok(Next::Refresh)
             }
@@ -175,26 +177,33 @@ impl Service for Daemon {
         Ok(serde_json::to_value(self.interface()?)?)
     }
 
-    /// Puts a new engine in the place of the old one, which sends what it holds first; meanwhile
-    /// packets leave as they are.
+    /// The engine goes on with other settings. Only another kind of engine takes the place of the
+    /// old one, and packets leave as they are until it has.
     fn change(&mut self, settings: Settings, now: Instant) -> anyhow::Result<()> {
         ensure!(settings.dev == self.settings.dev, "dev: cannot change while running; restart");
-        if let Some(there) = &self.attached {
-            settings.fitted(there.mtu)?;
-        }
-        let (choice, why) = choose(settings.engine)?;
+        self.check_sizes(&settings)?;
         for far_end in &settings.far_ends {
             towards(far_end.address)?;
         }
-        (self.choice, self.why) = (choice, why);
-        self.settings = settings;
-        if let Some(mut there) = self.attached.take() {
-            there.engine.flush()?;
-            self.keep_counters(&there);
-            // The new engine needs the places of the old one.
-            drop(there);
-            (self.look, self.stale) = (now, true);
+        let other_engine = settings.engine != self.settings.engine;
+        if other_engine {
+            (self.choice, self.why) = choose(settings.engine)?;
         }
+        if let Some(mut there) = self.attached.take() {
+            if other_engine {
+                let left = self.let_go(&mut there);
+                // The new engine needs the places of the old one.
+                drop(there);
+                left?;
+                (self.look, self.stale) = (now, true);
+            } else {
+                let changed = self.adapt(&mut there, &settings, now);
+                tracing::info!("{}", self.title(&there));
+                self.attached = Some(there);
+                changed?;
+            }
+        }
+        self.settings = settings;
         Ok(())
     }
 }
@@ -222,6 +231,12 @@ fn splits(settings: &Settings) -> Peers {
     let mut peers = settings.peers.clone();
     peers.far_ends.extend(settings.far_ends.iter().map(|far_end| far_end.address));
     peers
+}
+
+/// The next hops and far ends of `settings`; frames to them have at most `max` bytes.
+fn find_hops(settings: &Settings, max: u16, now: Instant) -> anyhow::Result<Hops> {
+    let Settings { dev, peers, far_ends, probe, .. } = settings;
+    Hops::new(dev, max, !probe, &peers.addresses, far_ends, now)
 }
 
 fn policy_name(policy: Policy) -> &'static str {
@@ -283,9 +298,8 @@ impl Daemon {
             None => Box::new(User::open(dev, ifindex, mtu, &config, &peers)?),
         };
         engine.order(order)?;
-        let Settings { peers, far_ends, probe, .. } = &self.settings;
         let now = clock::now();
-        let hops = Hops::new(dev, config.max, !probe, &peers.addresses, far_ends, now)?;
+        let hops = find_hops(&self.settings, config.max, now)?;
         let (icmp, announce) = (0..0, Some(now + FIRST));
         Ok(Attached { ifindex, mac, mtu, config, engine, order, hops, icmp, announce })
     }
@@ -383,12 +397,64 @@ impl Daemon {
         Ok(())
     }
 
+    /// Checks sizes that are new against the interface as it is now. Those given before were made
+    /// to fit when it changed.
+    fn check_sizes(&self, settings: &Settings) -> anyhow::Result<()> {
+        let given = |settings: &Settings| (settings.min, settings.max);
+        match &self.attached {
+            Some(there) if given(settings) != given(&self.settings) => {
+                settings.config(there.mtu).map(drop)
+            }
+            Some(there) => settings.fitted(there.mtu).map(drop),
+            None => settings.config(u32::MAX).map(drop),
+        }
+    }
+
+    /// Makes the engine on the interface one of `settings`.
+    fn adapt(
+        &mut self,
+        there: &mut Attached,
+        settings: &Settings,
+        now: Instant,
+    ) -> anyhow::Result<()> {
+        let config = settings.fitted(there.mtu)?;
+        there.engine.change(&config, &splits(settings))?;
+        let who = |settings: &Settings| {
+            (settings.peers.clone(), settings.far_ends.clone(), settings.probe)
+        };
+        if who(settings) == who(&self.settings) {
+            there.hops.refit(config.max, there.engine.as_mut(), now);
+        } else {
+            let mut hops = find_hops(settings, config.max, now)?;
+            there.engine.forget()?;
+            self.keep_counters(there);
+            hops.number_behind(&there.hops);
+            there.hops = hops;
+            // Neighbours are looked for, and the new sockets waited for.
+            (self.look, self.stale) = (now, true);
+        }
+        there.config = config;
+        Ok(())
+    }
+
+    /// Takes the engine from the interface; what it holds leaves first.
+    fn let_go(&mut self, there: &mut Attached) -> anyhow::Result<()> {
+        let left = there.engine.forget().and_then(|()| there.engine.flush());
+        self.keep_counters(there);
+        left
+    }
+
     /// Says that it is at work.
     fn announce(&self, attached: &Attached) {
+        say(&self.title(attached));
+    }
+
+    /// What is at work, in a line.
+    fn title(&self, attached: &Attached) -> String {
         let (dev, why) = (&self.settings.dev, &self.why);
         let (name, policy) = (attached.engine.name(), policy_name(attached.config.policy));
         let order = attached.order;
-        say(&format!("aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}"));
+        format!("aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}")
     }
 
     /// Keeps the counters of an engine that goes.

@@ -1,7 +1,8 @@
 //! What an engine does for the daemon.
 
 use super::device::Order;
-use sheaf_aggregate::Stats;
+use super::settings::Peers;
+use sheaf_aggregate::{Config, Stats};
 use sheaf_netio::neigh::Neighbour;
 use sheaf_netio::poller::Poller;
 use sheaf_stage::Instant;
@@ -60,6 +61,14 @@ pub trait Engine {
     fn fault(&self) -> anyhow::Result<Option<String>> {
         Ok(None)
     }
+
+    /// Goes by `config` from now on, and splits what `peers` send. Packets that wait keep their
+    /// frames.
+    fn change(&mut self, config: &Config, peers: &Peers) -> anyhow::Result<()>;
+
+    /// All packets pass as they are from now on, until hops join again. Numbers that were given are
+    /// not used again.
+    fn forget(&mut self) -> anyhow::Result<()>;
 
     /// Lets everything leave that is held.
     fn flush(&mut self) -> anyhow::Result<()>;

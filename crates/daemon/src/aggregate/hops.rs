@@ -191,6 +191,24 @@ impl Hops {
         Ok(hops)
     }
 
+    /// Gives other numbers to hops than `before` did: the engine still counts by those.
+    pub fn number_behind(&mut self, before: &Hops) {
+        self.numbers = before.numbers;
+    }
+
+    /// Frames have at most `max` bytes from now on; all hops join again, as what the engine makes
+    /// of a hop may depend on more that changed.
+    pub fn refit(&mut self, max: u16, engine: &mut dyn Engine, now: Instant) {
+        self.max = max;
+        for hop in self.hops.values_mut() {
+            let max = hop.largest(max, now);
+            if let Some((.., joined)) = &mut hop.joined {
+                *joined = max;
+                rejoin(hop, engine);
+            }
+        }
+    }
+
     /// What probes and errors bring; for [`Hops::hear`].
     pub fn prober(&self) -> &Prober {
         &self.prober

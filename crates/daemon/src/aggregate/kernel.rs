@@ -33,7 +33,7 @@ impl Kernel {
         config: &Config,
         peers: &Peers,
     ) -> anyhow::Result<Kernel> {
-        let cookie = random::unguessable()?;
+        let cookie = u64::from_ne_bytes(random::unguessable()?);
         // In this order: the splitter stays, and must not where the engine cannot.
         let controller = Controller::attach(dev, ifindex, mac, config, cookie)?;
         let split = super::attach_split(dev, ifindex, peers)?;
@@ -108,6 +108,17 @@ impl Engine for Kernel {
         };
         let counters = counters.into_iter();
         Ok(Some(counters.map(|(name, count)| (name.to_owned(), count)).collect()))
+    }
+
+    fn change(&mut self, config: &Config, peers: &Peers) -> anyhow::Result<()> {
+        self.split.accept(&peers.senders())?;
+        self.controller.change(config)?;
+        self.config = config.clone();
+        Ok(())
+    }
+
+    fn forget(&mut self) -> anyhow::Result<()> {
+        Ok(self.controller.merge.forget_hops()?)
     }
 
     fn flush(&mut self) -> anyhow::Result<()> {

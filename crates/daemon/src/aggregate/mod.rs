@@ -19,12 +19,14 @@ mod user;
 pub use daemon::run;
 pub use settings::{Settings, Split};
 
+use crate::descriptors;
 use settings::Peers;
 use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::ip;
 
 /// Puts a splitter on an interface, or takes it off.
 pub fn split(settings: &Split) -> anyhow::Result<()> {
+    descriptors::require()?;
     let Split { dev, peers } = settings;
     let ifindex = ip::index(dev)?;
     match peers {

@@ -32,7 +32,7 @@ use sheaf_netio::poller::Poller;
 use sheaf_netio::raw::RawSocket;
 use sheaf_netio::raw_batch::{BATCH, Inbox, Outbox};
 use sheaf_netio::tap::Tap;
-use sheaf_netio::{scheduling, socket};
+use sheaf_netio::{clock, scheduling, socket};
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::ip::{Ip, Protocol};
 use sheaf_wire::meta::{Meta, Outer, Refusal, Repr};
@@ -72,9 +72,9 @@ pub struct User {
     hops: Vec<(HopId, Hop)>,
     neighbours: HashMap<[u8; 6], HopId>,
     /// Neighbours that routes lead to, and the source address of these.
-    routed: HashMap<IpAddr, String>,
+    routed: BTreeMap<IpAddr, String>,
     far_ends: FarEnds,
-    far_routes: HashMap<Prefix, String>,
+    far_routes: BTreeMap<Prefix, String>,
     passed: u32,
     /// Frames that the interface refused.
     refused: u64,
@@ -153,9 +153,9 @@ impl User {
             rules: config.rules.clone(),
             hops: Vec::new(),
             neighbours: HashMap::new(),
-            routed: HashMap::new(),
+            routed: BTreeMap::new(),
             far_ends: FarEnds::default(),
-            far_routes: HashMap::new(),
+            far_routes: BTreeMap::new(),
             passed: 0,
             refused: 0,
             buffer: vec![0; LONGEST],
@@ -198,6 +198,19 @@ impl User {
             Some((to, metric.and_then(|metric| metric.parse().ok()).unwrap_or(0)))
         };
         Ok(text.lines().filter_map(route).collect())
+    }
+
+    /// Takes back the routes to neighbour `address`, where there are any.
+    fn unroute(&mut self, address: IpAddr) -> anyhow::Result<()> {
+        if self.routed.remove(&address).is_none() {
+            return Ok(());
+        }
+        for (to, _) in self.routes_over(address)? {
+            ignore_gone(ip::run(&format!("route del {to} via {address} dev {}", self.tap_name)))?;
+        }
+        let host = Prefix::from(address);
+        ignore_gone(ip::run(&format!("route del {host} dev {}", self.tap_name)))?;
+        ignore_gone(ip::run(&format!("neigh del {address} dev {}", self.tap_name)))
     }
 
     /// The device has what the sockets are charged for, as far as the model should know.
@@ -390,15 +403,7 @@ impl Engine for User {
 
     fn leave(&mut self, Neighbour { address, mac }: Neighbour) -> anyhow::Result<()> {
         self.neighbours.remove(&mac);
-        if self.routed.remove(&address).is_none() {
-            return Ok(());
-        }
-        for (to, _) in self.routes_over(address)? {
-            ignore_gone(ip::run(&format!("route del {to} via {address} dev {}", self.tap_name)))?;
-        }
-        let host = Prefix::from(address);
-        ignore_gone(ip::run(&format!("route del {host} dev {}", self.tap_name)))?;
-        ignore_gone(ip::run(&format!("neigh del {address} dev {}", self.tap_name)))
+        self.unroute(address)
     }
 
     fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer, max: u16) -> anyhow::Result<()> {
@@ -507,7 +512,36 @@ impl Engine for User {
         Ok(down.then(|| format!("{} was set down; it is made anew", self.tap_name)))
     }
 
+    fn change(&mut self, config: &Config, peers: &Peers) -> anyhow::Result<()> {
+        self.aggregator.change(config.clone())?;
+        self.rules = config.rules.clone();
+        self.splitter.set_senders(peers.senders());
+        Ok(())
+    }
+
+    fn forget(&mut self) -> anyhow::Result<()> {
+        let routed: Vec<IpAddr> = self.routed.keys().copied().collect();
+        for address in routed {
+            self.unroute(address)?;
+        }
+        for prefix in std::mem::take(&mut self.far_routes).into_keys() {
+            ignore_gone(ip::run(&format!("route del {prefix} dev {}", self.tap_name)))?;
+        }
+        self.neighbours.clear();
+        self.far_ends = FarEnds::default();
+        Ok(())
+    }
+
     fn flush(&mut self) -> anyhow::Result<()> {
+        // What the host sent before is still in the TAP interface, and goes with it.
+        let now = clock::now();
+        for _ in 0..ROUNDS {
+            let more = self.outbound(now)?;
+            self.send()?;
+            if !more {
+                break;
+            }
+        }
         let idle = Device::Reports { waiting: 0, limit: NO_LIMIT };
         // One frame makes the device busy again.
         while self.aggregator.frames() > 0 {

@@ -3,6 +3,7 @@
 use super::message::{Response, escape, escape_all};
 use super::{DEADLINE, Error, RESPONSE_LIMIT, Request, ServiceName};
 use crate::run_directory;
+use nix::errno::Errno;
 use nix::sys::socket::sockopt::{PeerCredentials, SendTimeout};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket,
@@ -21,8 +22,10 @@ use std::path::Path;
 /// Time that a watch waits for a line beyond its period.
 const WATCH_GRACE: Duration = DEADLINE;
 
-/// Services that run in this thread's network namespace, in order.
+/// Services that run in this thread's network namespace, in order of their kinds and names. What
+/// killed services left in the run directory is removed.
 pub fn services() -> io::Result<Vec<ServiceName>> {
+    run_directory::sweep();
     let mut found = BTreeSet::new();
     for directory in run_directory::find()? {
         found.extend(services_in(&directory)?);
@@ -39,17 +42,25 @@ pub(super) fn services_in(directory: &Path) -> io::Result<Vec<ServiceName>> {
             continue;
         }
         let name = entry.file_name().to_str().and_then(ServiceName::of_socket);
-        // The socket of a process that was killed is still there.
-        let dead = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-        let alive = || !dial(&entry.path(), clock::now() + DEADLINE).is_err_and(dead);
         if let Some(name) = name
-            && alive()
+            && is_alive(&entry.path())
         {
             found.push(name);
         }
     }
     found.sort();
     Ok(found)
+}
+
+/// Whether a process holds the socket: that of one that was killed is still there. A service that
+/// hangs is alive, so this does not wait for it to accept.
+fn is_alive(path: &Path) -> bool {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let tried = UnixAddr::new(path).and_then(|address| {
+        let stream = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+        connect(stream.as_raw_fd(), &address)
+    });
+    !matches!(tried, Err(Errno::ECONNREFUSED | Errno::ENOENT))
 }
 
 /// Sends `request` to a service of this thread's network namespace; returns its response. Strings

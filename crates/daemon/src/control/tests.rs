@@ -181,6 +181,9 @@ fn directories_of_namespaces_without_services_are_removed() {
     drop(base.reserve());
     assert!(!dead.exists());
     assert!(alive.join("trunk-t0.sock").exists());
+    // Nor does a client touch a service that runs.
+    run_directory::remove_dead(&base.path(), None);
+    assert!(alive.join("trunk-t0.sock").exists());
 }
 
 #[test]

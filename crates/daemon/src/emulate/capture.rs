@@ -41,7 +41,7 @@ pub struct Capture {
     sender: Option<SyncSender<Record>>,
     spare: Receiver<Vec<u8>>,
     missed: Arc<AtomicU64>,
-    writer: Option<JoinHandle<anyhow::Result<()>>>,
+    writer: JoinHandle<()>,
 }
 
 impl Capture {
@@ -63,14 +63,18 @@ impl Capture {
         let (sender, records) = sync_channel(WAITING);
         let (back, spare) = sync_channel(WAITING);
         let epoch = epoch();
-        let work = move || write(writer, &records, &back, epoch);
+        let missed = Arc::new(AtomicU64::new(0));
+        let (lost, name) = (missed.clone(), file.to_owned());
+        let work = move || match write(writer, &records, &back, epoch) {
+            Ok(()) => {}
+            Err(error) => {
+                tracing::error!("the capture {name} ends here: {error:#}; packets go on");
+                // What waits is not in the file, nor is the packet that the disk refused.
+                lost.fetch_add(records.try_iter().count() as u64 + 1, Ordering::Relaxed);
+            }
+        };
         let writer = std::thread::Builder::new().name("capture".to_owned()).spawn(work)?;
-        Ok(Capture {
-            sender: Some(sender),
-            spare,
-            missed: Arc::new(AtomicU64::new(0)),
-            writer: Some(writer),
-        })
+        Ok(Capture { sender: Some(sender), spare, missed, writer })
     }
 
     /// What tells the capture of drops, for the links.
@@ -99,24 +103,16 @@ impl Capture {
         }
     }
 
-    /// Why the file cannot be written any more; `None` while it can, and when it was said before.
-    pub fn failure(&mut self) -> Option<String> {
-        let ended = self.writer.as_ref().is_some_and(JoinHandle::is_finished);
-        let result = ended.then(|| self.writer.take()).flatten()?.join();
-        // Without a receiver the channel stays full, and every packet counts as missed.
-        Some(match result {
-            Ok(Err(error)) => format!("{error:#}"),
-            _ => "its thread ended".to_owned(),
-        })
+    /// Number of packets that are not in the file: the disk was full, or too slow.
+    pub fn missed(&self) -> u64 {
+        self.missed.load(Ordering::Relaxed)
     }
 
-    /// Writes what waits, and ends the file. No link may tell of drops any more. Answers how many
-    /// packets are not in it.
+    /// Writes what waits, and ends the file; returns the number of packets that are not in it. No
+    /// link may report drops any more.
     pub fn finish(mut self) -> anyhow::Result<u64> {
         drop(self.sender.take());
-        if let Some(writer) = self.writer.take() {
-            writer.join().map_err(|_| anyhow!("the capture's thread panicked"))??;
-        }
+        self.writer.join().map_err(|_| anyhow!("the capture's thread panicked"))?;
         Ok(self.missed.load(Ordering::Relaxed))
     }
 }

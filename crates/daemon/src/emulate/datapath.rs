@@ -6,6 +6,7 @@
 //! that were due, and no others.
 
 use super::capture::Capture;
+use super::describe;
 use super::machine::{Change, Machine};
 use super::place::{Place, Port, Way};
 use super::settings::Settings;
@@ -13,7 +14,6 @@ use super::status::{Lateness, LinkStatus, Status};
 use crate::service::{Next, Service, Stop};
 use anyhow::Context;
 use hdrhistogram::Histogram;
-use nix::errno::Errno;
 use serde_json::Value;
 use sheaf_emulator::{Direction, Packet, PipeStats, Segments};
 use sheaf_netio::child::{self, Child};
@@ -79,6 +79,8 @@ pub struct Datapath {
     turns: u32,
     /// The interface that went away.
     gone: Option<String>,
+    /// The last look at the interfaces failed.
+    blind: bool,
 }
 
 /// Takes packets in.
@@ -119,7 +121,6 @@ impl Service for Datapath {
                 return Ok(Next::End);
             }
             self.place.raise_detours();
-            self.check_capture();
             self.look = now + LOOK;
         }
         if self.take_in(now)? == State::Down {
@@ -154,6 +155,7 @@ impl Service for Datapath {
     fn change(&mut self, change: Change, now: Instant) -> anyhow::Result<()> {
         self.machine.change(&change, now)?;
         self.give_out(now);
+        tracing::info!("{}", self.summary());
         Ok(())
     }
 
@@ -214,13 +216,36 @@ impl Datapath {
             look: now + LOOK,
             turns: 0,
             gone: None,
+            blind: false,
         })
     }
 
-    /// What is emulated, for people.
-    pub fn title(&self) -> String {
+    /// Where it emulates, for people.
+    fn title(&self) -> String {
         let ways: Vec<&str> = self.place.ways.iter().map(|way| way.name.as_str()).collect();
         format!("emulating {}", ways.join(" and "))
+    }
+
+    /// The same with what each link is set to.
+    pub fn summary(&self) -> String {
+        let stats = self.machine.stats();
+        let names = stats.iter().enumerate().map(|(index, (pipe, _))| (index, *pipe));
+        let link = |(index, pipe): (usize, Option<&str>)| {
+            let words = describe::settings(self.machine.config(index)).words;
+            Some(format!("{}: {words}", self.link_name(index, pipe)?))
+        };
+        let links: Vec<_> = names.filter_map(link).collect();
+        format!("{}; {}", self.title(), links.join("; "))
+    }
+
+    /// The name of link number `index`: that of its pipe, or of its direction. `None` for a
+    /// direction that is not emulated.
+    fn link_name(&self, index: usize, pipe: Option<&str>) -> Option<String> {
+        let is_its = |way: &&Way| usize::from(way.direction == Direction::In) == index;
+        match pipe {
+            Some(pipe) => Some(format!("pipe {pipe}")),
+            None => self.place.ways.iter().find(is_its).map(|way| way.name.clone()),
+        }
     }
 
     /// Takes what has come to each port, up to a batch.
@@ -336,23 +361,24 @@ impl Datapath {
         self.intake.full = self.machine.stats().iter().map(held).sum::<u64>() > MEMORY;
     }
 
-    /// An interface that is no more.
-    fn gone(&self) -> Option<String> {
-        let gone = |error: Errno| !ip::is_exhausted(&error.into());
-        // The name of no interface is an empty one. Without a descriptor it cannot be asked for.
-        let lost = |index: u32| match nix::net::if_::if_indextoname(index) {
-            Ok(name) => name.is_empty(),
-            Err(error) => gone(error),
+    /// An interface that does not exist any more, or has another name: it is somebody else's then.
+    fn gone(&mut self) -> Option<String> {
+        let mut blind = None;
+        let lost = |(name, index): &&(String, u32)| match ip::index(name) {
+            Ok(found) => found != *index,
+            // Without a descriptor it cannot be seen, which does not mean that it is gone.
+            Err(error) if ip::is_exhausted(&error) => {
+                blind = Some(format!("cannot see whether {name} is there: {error}"));
+                false
+            }
+            Err(_) => true,
         };
-        let found = self.place.interfaces.iter().find(|(_, index)| lost(*index));
-        found.map(|(name, _)| name.clone())
-    }
-
-    /// Says at once when a capture cannot be written any more.
-    fn check_capture(&mut self) {
-        if let Some(error) = self.capture.as_mut().and_then(Capture::failure) {
-            tracing::error!("the capture ends here: {error}; packets go on");
+        let gone = self.place.interfaces.iter().find(lost).map(|(name, _)| name.clone());
+        if let Some(blind) = blind.as_ref().filter(|_| !self.blind) {
+            tracing::warn!("{blind}");
         }
+        self.blind = blind.is_some();
+        gone
     }
 
     fn status(&mut self) -> Status {
@@ -363,17 +389,9 @@ impl Datapath {
                 refused += socket.refused();
             }
         }
-        let name = |(index, (name, stats)): (usize, (Option<&str>, PipeStats))| {
-            let way = self
-                .place
-                .ways
-                .iter()
-                .find(|way| usize::from(way.direction == Direction::In) == index);
-            let name = match name {
-                Some(pipe) => format!("pipe {pipe}"),
-                None => way?.name.clone(),
-            };
-            Some((name, LinkStatus::new(&stats, self.machine.config(index))))
+        let name = |(index, (pipe, stats)): (usize, (Option<&str>, PipeStats))| {
+            let status = LinkStatus::new(&stats, self.machine.config(index));
+            Some((self.link_name(index, pipe)?, status))
         };
         Status {
             place: self.title(),
@@ -384,6 +402,7 @@ impl Datapath {
             missed: missed + self.intake.memory_full,
             memory_full: self.intake.memory_full,
             refused,
+            uncaptured: self.capture.as_ref().map_or(0, Capture::missed),
             lateness: Lateness::new(&self.lateness),
         }
     }

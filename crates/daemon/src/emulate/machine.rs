@@ -86,6 +86,8 @@ impl Machine {
         let wrong = |error| anyhow!("{error}; change the link's options");
         match (&mut self.links, change) {
             (Links::Each(links), Change::Links(configs)) => {
+                // Both before either: a change that is refused changes nothing.
+                configs.iter().try_for_each(LinkConfig::check).map_err(wrong)?;
                 for (link, config) in links.iter_mut().zip(configs.iter()) {
                     link.change(config.clone(), now).map_err(wrong)?;
                 }

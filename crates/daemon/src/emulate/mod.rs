@@ -22,7 +22,7 @@ pub use status::{Lateness, LinkStatus, Status};
 
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
-use crate::{already, say};
+use crate::{already, descriptors, say};
 use anyhow::Context;
 use datapath::Datapath;
 use machine::Machine;
@@ -46,6 +46,7 @@ fn rights(mode: &Mode) -> &'static [Capability] {
 
 /// Emulates until it is asked to end, or the command inside has ended.
 pub fn run(settings: &Settings, parse: Parse<Change>) -> anyhow::Result<(Status, End)> {
+    descriptors::require()?;
     let rights = rights(&settings.mode);
     capability::require(rights)?;
     let place = Place::open(&settings.mode)?;
@@ -58,7 +59,7 @@ pub fn run(settings: &Settings, parse: Parse<Change>) -> anyhow::Result<(Status,
     let _awake = become_timely(settings)?;
     // The command inside runs by now, with what it was started with.
     capability::keep_only(rights)?;
-    let title = format!("{}; seed {}", datapath.title(), settings.seed);
+    let title = format!("{}; seed {}", datapath.summary(), settings.seed);
     match settings.mode {
         // The standard output is the command's.
         Mode::Shell { .. } => tracing::info!("{title}"),

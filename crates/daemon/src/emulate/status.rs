@@ -25,6 +25,9 @@ pub struct Status {
     pub memory_full: u64,
     /// Packets that the interface they should leave by did not take.
     pub refused: u64,
+    /// Packets that are not in the capture: its disk was full, or too slow.
+    #[serde(default)]
+    pub uncaptured: u64,
     /// How late packets left.
     pub lateness: Lateness,
 }

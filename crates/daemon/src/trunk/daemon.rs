@@ -12,13 +12,14 @@
 mod answer;
 mod setup;
 
+use super::key;
 use super::member::{Change, End, Member};
 use super::report::Trunk;
 use super::settings::{Priority, Settings, Spec};
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::service::{Next, Service};
-use crate::{already, say};
+use crate::{already, descriptors, say};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use sheaf_netio::batch::Inbox;
@@ -32,8 +33,9 @@ use sheaf_netio::segment;
 use sheaf_netio::tun::{Offload, Tun};
 use sheaf_netio::{clock, ip, random};
 use sheaf_stage::{Duration, Instant};
-use sheaf_trunk::{Endpoint, EndpointConfig, Received, Remote, Transmit};
+use sheaf_trunk::{Endpoint, EndpointConfig, EndpointStats, Received, Seed, Transmit};
 use sheaf_wire::trunk::HEADER_LEN;
+use sheaf_wire::trunk::sealed::OVERHEAD;
 use std::io;
 
 /// How often the interfaces are looked at without news, and at most with news.
@@ -44,6 +46,8 @@ const LOOK_AT_MOST: Duration = Duration::from_millis(20);
 const ASK: Duration = Duration::from_micros(500);
 /// How often changes of the links are told, at most.
 const TELL: Duration = Duration::from_millis(10);
+/// How often a difference of keys is warned of, at most.
+const WARN: Duration = Duration::from_secs(10);
 /// What is due sooner waits this long, so that fast links send several frames a turn: at 500 Mbit/s
 /// a turn for each would cost more than the frames. The endpoint catches up a pace that runs late.
 const TURN: Duration = Duration::from_micros(200);
@@ -80,6 +84,9 @@ struct Daemon {
     /// What was last told of each link, and of the other end.
     told: Vec<bool>,
     told_established: bool,
+    told_stats: EndpointStats,
+    /// Time at which frames with another key, or without one, were last warned of.
+    warned_at: Option<Instant>,
     told_at: Instant,
     started: Instant,
     monitor: Monitor,
@@ -97,6 +104,7 @@ struct Numbers {
 
 /// Runs until it is stopped; returns the last report.
 pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> {
+    descriptors::require()?;
     capability::require(rights(&settings))?;
     let name = &settings.name;
     let known = monitor::interfaces()?;
@@ -104,7 +112,9 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
     let mut config = EndpointConfig::default();
     config.sender.scheduler = settings.scheduler;
     config.sender.aggregate = settings.aggregate;
-    config.sender.frame = setup::frame_size(&settings, &known)?;
+    let key = settings.key.as_deref().map(key::load).transpose()?;
+    let seal = if key.is_some() { OVERHEAD as u16 } else { 0 };
+    config.sender.frame = setup::frame_size(&settings, &known, seal)?;
     let mtu = config.sender.frame - HEADER_LEN as u16;
     let mut reactor = Reactor::new(ServiceName::new(Kind::Trunk, name)?, &[]).map_err(|error| {
         already(error, format!("another `sheaf trunk {name}` runs here; stop it first"))
@@ -113,10 +123,14 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
     nix::sys::prctl::set_timerslack(1)?;
     let priority = setup::take_priority(settings.priority)?;
     let now = clock::now();
-    let mut endpoint = Endpoint::new(config, random::unguessable()?.max(1))?;
+    let seed = Seed::new(random::unguessable()?);
+    let mut endpoint = match key {
+        Some(key) => Endpoint::with_key(config, seed, key),
+        None => Endpoint::new(config, seed),
+    }?;
     let mut members = Vec::new();
     for spec in &settings.members {
-        let id = endpoint.add_link(spec.link())?;
+        let id = endpoint.add_link(spec.link(seal))?;
         endpoint.link_down(id, now);
         endpoint.set_remote(id, spec.remote());
         members.push(Member::new(spec.clone(), id));
@@ -145,6 +159,8 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
         news: false,
         stale: false,
         told_established: false,
+        told_stats: EndpointStats::default(),
+        warned_at: None,
         told_at: now,
         started: now,
         monitor: Monitor::open()?,
@@ -158,6 +174,21 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
     say(&format!("trunk {name}: {count} links, mtu {mtu}, scheduler {scheduler}"));
     reactor.run(&mut daemon, parse)?;
     Ok(daemon.full_report())
+}
+
+/// The warning to give where the two ends differ in what protects their frames.
+fn mismatch(stats: &EndpointStats, told: &EndpointStats) -> Option<&'static str> {
+    if stats.wrong_key > told.wrong_key {
+        Some("frames with another key arrive; give both ends the same key file")
+    } else if stats.not_sealed > told.not_sealed {
+        Some("frames without a key arrive; give the other end the key file, too")
+    } else if stats.sealed > told.sealed {
+        Some("frames with a key arrive and there is none here; give this end the key file, too")
+    } else if stats.other_link > told.other_link {
+        Some("frames of other links arrive; name the links in the same order at both ends")
+    } else {
+        None
+    }
 }
 
 /// Capabilities that making the trunk takes, and opening its links again when they come back.
@@ -349,8 +380,8 @@ impl Daemon {
                 change => member.spec.explain(change)?,
             };
             self.stale |= change != Change::Same;
-            if let Some(end) = member.found {
-                self.endpoint.set_remote(member.id, Remote::Fixed(Some(end)));
+            if let Some(remote) = member.remote() {
+                self.endpoint.set_remote(member.id, remote);
             }
             if change == Change::Opened || member.carrier.is_none() {
                 self.endpoint.link_down(member.id, now);
@@ -373,6 +404,20 @@ impl Daemon {
         if std::mem::replace(&mut self.told_established, established) != established {
             let what = if established { "the other end answers" } else { "the other end is gone" };
             tracing::info!("trunk {name}: {what}");
+        }
+        let stats = self.endpoint.stats();
+        let told = std::mem::replace(&mut self.told_stats, stats);
+        if told.sessions > 0 && stats.sessions > told.sessions {
+            tracing::info!("trunk {name}: the other end started anew");
+        }
+        if stats.handshakes > told.handshakes {
+            tracing::debug!("trunk {name}: new keys, handshake {}", stats.handshakes);
+        }
+        if self.warned_at.is_none_or(|at| now - at >= WARN)
+            && let Some(warning) = mismatch(&stats, &told).filter(|_| !established)
+        {
+            self.warned_at = Some(now);
+            tracing::warn!("trunk {name}: {warning}");
         }
         for (member, told) in self.members.iter_mut().zip(&mut self.told) {
             if let Some(end) = member.moved.take() {

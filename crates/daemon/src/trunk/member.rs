@@ -28,7 +28,7 @@ const FULL_MEMORY: u64 = 2304;
 const LARGEST: u32 = 65_000;
 
 /// The address of an end of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
     /// On the same link.
     Mac(Mac),
@@ -157,6 +157,15 @@ impl Member {
         Ok(change)
     }
 
+    /// Where the other end is, as far as it was given and found. On a path it may move from there.
+    pub fn remote(&self) -> Option<Remote<End>> {
+        let found = self.found?;
+        Some(match self.spec {
+            Spec::Ethernet { .. } => Remote::Fixed(Some(found)),
+            Spec::Path { .. } => Remote::roaming(found),
+        })
+    }
+
     /// How full the interface's queue is; `None` where it is not to rule, or does not tell.
     ///
     /// A queueing discipline is asked; what waits in the device itself shows as unsent frames of
@@ -235,14 +244,14 @@ impl Spec {
         }
     }
 
-    /// What the carrier adds to each frame, in bytes.
-    pub fn link(&self) -> LinkConfig {
-        LinkConfig { overhead: ETHERNET + self.headers() }
+    /// What the carrier adds to each frame, in bytes. `seal`: bytes that sealing adds.
+    pub fn link(&self, seal: u16) -> LinkConfig {
+        LinkConfig { overhead: ETHERNET + self.headers() + seal }
     }
 
-    /// The largest frame on an interface of this MTU.
-    pub fn largest_frame(&self, mtu: u32) -> u16 {
-        mtu.saturating_sub(self.headers().into()).min(LARGEST) as u16
+    /// The largest frame on an interface of this MTU. `seal`: bytes that sealing adds.
+    pub fn largest_frame(&self, mtu: u32, seal: u16) -> u16 {
+        mtu.saturating_sub((self.headers() + seal).into()).min(LARGEST) as u16
     }
 
     /// Bytes of IP and UDP headers.

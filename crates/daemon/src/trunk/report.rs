@@ -40,10 +40,12 @@ pub struct Trunk {
     pub given_up: u64,
     /// Frames that came twice.
     pub duplicates: u64,
-    /// Frames that are none.
-    pub refused: u64,
-    /// Frames of a session that is not the other end's.
-    pub unknown_session: u64,
+    /// Whether frames are encrypted with a key.
+    pub encrypted: bool,
+    /// Handshakes that made keys.
+    pub handshakes: u64,
+    /// Frames that were refused, by reason.
+    pub refused: BTreeMap<String, u64>,
     /// The link that carries everything, while all together are worse than it.
     pub fallen_back_to: Option<String>,
     /// By link, in the order of the command line.

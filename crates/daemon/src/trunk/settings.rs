@@ -6,6 +6,7 @@ use sheaf_trunk::{DeliveryMode, Scheduler};
 use sheaf_wire::ip::Ip;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 /// The UDP port where none is given: no assigned one, and below Linux's ephemeral ports.
 pub const PORT: u16 = 7431;
@@ -94,6 +95,8 @@ pub struct Settings {
     pub members: Vec<Spec>,
     /// Who decides which link a packet takes.
     pub scheduler: Scheduler,
+    /// The file with the key that both ends have; `None`: nothing is encrypted.
+    pub key: Option<PathBuf>,
     /// Bytes of the largest packet; `None`: whatever fits.
     pub mtu: Option<u16>,
     /// Addresses with their prefix lengths.
@@ -111,15 +114,16 @@ pub struct Settings {
 impl Settings {
     /// The first word by which `other` differs and which cannot change while the trunk runs.
     pub fn fixed_difference(&self, other: &Settings) -> Option<&'static str> {
-        let Settings { name, members, scheduler, mtu, addresses, aggregate, priority, .. } = other;
+        let Settings { name, members, key, scheduler, mtu, addresses, aggregate, .. } = other;
         [
             ("the name", self.name != *name),
             ("path and dev", self.members != *members),
+            ("key and plain", self.key != *key),
             ("scheduler", self.scheduler != *scheduler),
             ("mtu", self.mtu != *mtu),
             ("address", self.addresses != *addresses),
             ("aggregate", self.aggregate != *aggregate),
-            ("priority", self.priority != *priority),
+            ("priority", self.priority != other.priority),
         ]
         .into_iter()
         .find_map(|(word, differs)| differs.then_some(word))

@@ -9,7 +9,7 @@ use super::settings::Settings;
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::service::{Next, Service};
-use crate::{already, say};
+use crate::{already, descriptors, say};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use sheaf_bpf::Window;
@@ -29,10 +29,13 @@ struct Daemon {
     started: Instant,
     /// When windows are set next.
     next: Instant,
+    /// The last look at the interface failed.
+    blind: bool,
 }
 
 /// Runs until it is stopped; returns the last report.
 pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Report> {
+    descriptors::require()?;
     let dev = settings.dev.clone();
     let ifindex = ip::index(&dev)?;
     sheaf_bpf::support()?;
@@ -46,7 +49,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Report>
         Window::attach(&dev).with_context(|| format!("cannot control windows on {dev}"))?;
     let started = clock::now();
     let next = started + STEP;
-    let mut daemon = Daemon { settings, ifindex, window, controllers, started, next };
+    let mut daemon = Daemon { settings, ifindex, window, controllers, started, next, blind: false };
     daemon.window.step(&mut daemon.controllers, started)?;
     // The maps are read and written by bpf(2) as long as windows are controlled.
     capability::keep_only(&sheaf_bpf::support::CAPABILITIES)?;
@@ -114,10 +117,15 @@ impl Daemon {
     fn step(&mut self, now: Instant) -> anyhow::Result<()> {
         let dev = &self.settings.dev;
         let ifindex = ip::index(dev);
-        // Without a descriptor it cannot be seen, which does not mean that it is gone.
-        let unseen = ifindex.as_ref().is_err_and(ip::is_exhausted);
-        if !unseen && ifindex.ok() != Some(self.ifindex) {
-            bail!("{dev} is gone; start `sheaf window` again when it is back");
+        match ifindex {
+            Ok(index) if index == self.ifindex => self.blind = false,
+            // Without a descriptor it cannot be seen, which does not mean that it is gone.
+            Err(error) if ip::is_exhausted(&error) => {
+                if !std::mem::replace(&mut self.blind, true) {
+                    tracing::warn!("cannot see whether {dev} is there: {error}");
+                }
+            }
+            _ => bail!("{dev} is gone; start `sheaf window` again when it is back"),
         }
         Ok(self.window.step(&mut self.controllers, now)?)
     }

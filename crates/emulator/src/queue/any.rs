@@ -10,7 +10,7 @@ use super::pie::{Pie, PieConfig};
 use super::red::{Red, RedConfig};
 use super::weighted::WeightedConfig;
 use super::wf2q::Wf2q;
-use super::{Queue, QueueContext};
+use super::{Limit, Queue, QueueContext};
 use crate::accounting::Backlog;
 use crate::error::ConfigError;
 use crate::packet::Packet;
@@ -47,6 +47,39 @@ impl Default for QueueConfig {
 }
 
 impl QueueConfig {
+    /// Name of its kind on the command line.
+    pub fn name(&self) -> &'static str {
+        match self {
+            QueueConfig::Fifo(fifo) => match (fifo.limit, fifo.drop_head) {
+                (Limit::Bytes(_), _) => "bfifo",
+                (Limit::Packets(_), true) => "pfifo_head_drop",
+                (Limit::Packets(_), false) => "fifo",
+            },
+            QueueConfig::Red(_) => "red",
+            QueueConfig::Gred(_) => "gred",
+            QueueConfig::Codel(_) => "codel",
+            QueueConfig::Pie(_) => "pie",
+            QueueConfig::FqCodel(_) => "fq_codel",
+            QueueConfig::DualPi2(_) => "dualpi2",
+            QueueConfig::Drr(_) => "drr",
+            QueueConfig::Wf2q(_) => "wf2q+",
+        }
+    }
+
+    /// What it holds at most.
+    pub fn limit(&self) -> Limit {
+        match self {
+            QueueConfig::Fifo(config) => config.limit,
+            QueueConfig::Red(config) => config.limit,
+            QueueConfig::Gred(config) => config.limit,
+            QueueConfig::Codel(config) => config.limit,
+            QueueConfig::Pie(config) => config.limit,
+            QueueConfig::FqCodel(config) => Limit::Packets(config.limit),
+            QueueConfig::DualPi2(config) => config.limit,
+            QueueConfig::Drr(config) | QueueConfig::Wf2q(config) => config.limit,
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         match self {
             QueueConfig::Fifo(config) => config.limit.check(),

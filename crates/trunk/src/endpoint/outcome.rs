@@ -34,6 +34,10 @@ pub enum FrameKind {
     Marker,
     /// Packets.
     Data,
+    /// A demand to prove this end's address, met with the next hello.
+    Challenge,
+    /// A message of a handshake.
+    Handshake,
 }
 
 /// Reason for which a frame was refused.
@@ -47,9 +51,29 @@ pub enum Refusal {
     Stranger,
     /// It is of a session that is not, or no longer, the other end's.
     UnknownSession,
-    /// A hello of a new session that does not name this end's session. The reply to it, sent to
-    /// where it came from, does: so an end that started anew learns what to name.
+    /// A hello of a new session, or of the known one from a new address, that echoes no challenge.
+    /// The reply to it, sent to where it came from, is one.
     UnprovenSession,
+    /// A hello of a new session while the accepted one lives.
+    Displacing,
+    /// A report that was sent before one that has been accepted.
+    OldReport,
+    /// A report of more than was sent. Its counters are not used.
+    FalseReport,
+    /// A sealed frame that was sent on another link, or ends that name their links in different
+    /// orders.
+    OtherLink,
+    /// A frame that is not sealed, on a trunk that has a key.
+    NotSealed,
+    /// A frame that is sealed, on a trunk that has no key.
+    Sealed,
+    /// A sealed frame or message of a handshake for keys that this end does not have: of a session
+    /// that is over, or before one.
+    NoKeys,
+    /// A sealed frame or message of a handshake that was made with another key, damaged or forged.
+    WrongKey,
+    /// A sealed frame that came before, or is older than the replay window.
+    Replayed,
 }
 
 /// A frame to send.

@@ -2,11 +2,11 @@
 
 use super::outcome::Refusal;
 use super::remote::Address;
-use super::{Endpoint, Guest, Path};
+use super::{Endpoint, Path, Proof};
 use crate::inbound::Inbound;
 use crate::sender::LinkId;
-use sheaf_stage::Instant;
-use sheaf_wire::trunk::{Control, HELLO_LEN, Hello, REPORT_LEN};
+use sheaf_stage::{Duration, Instant};
+use sheaf_wire::trunk::{Challenge, Control, HELLO_LEN, Hello, REPORT_LEN};
 
 /// Data frames that are worth a report where a report costs as much air time as a packet: one frame
 /// in 25 is then a report.
@@ -18,69 +18,155 @@ const RARE_REPORTS: u32 = 3;
 const MISSED_REPORTS: u32 = 3;
 const MISSED_PROBES: u32 = 2;
 
+/// Time for which the other end has to be silent before another session may take its place. Short
+/// enough that traffic flows again 2 s after a restart; far longer than any pause of an end that
+/// lives, which sends ten frames a second on every link.
+const TAKEOVER: Duration = Duration::from_secs(1);
+/// Time for which the other end's numbers have to be out of the receiver's reach, and no other
+/// number comes, before the receiver follows them: one frame may be damaged or forged.
+const ASTRAY: Duration = Duration::from_millis(100);
+
 impl<A: Address> Endpoint<A> {
     /// Takes a hello; `candidate`: where it came from, unless from the other end's known address.
     pub(super) fn handle_hello(
         &mut self,
         id: LinkId,
         candidate: Option<A>,
+        proof: Proof<A>,
         hello: &Hello,
         len: usize,
         now: Instant,
     ) -> Result<(), Refusal> {
         let theirs = hello.control.session;
-        if self.retired.contains(&theirs) || theirs == self.session {
+        if theirs == self.session {
             return Err(Refusal::UnknownSession);
         }
-        let proven = self.peer.is_none() || hello.peer == self.session;
-        if self.peer != Some(theirs) && proven {
+        let is_known = self.peer == Some(theirs);
+        let is_fresh = match proof {
+            Proof::Seal(_) => true,
+            Proof::Place(from) => self.is_proven(id, from, hello, now),
+        };
+        if let Proof::Place(from) = proof {
+            if !is_fresh && (!is_known || candidate.is_some()) {
+                self.challenge(id, from, hello, now);
+                return Err(Refusal::UnprovenSession);
+            }
+            if !is_known {
+                self.check_displacing(id, candidate, now)?;
+            }
+        }
+        if !is_known {
             self.accept(theirs, hello.control.next_seq, now);
         }
-        let known = self.peer == Some(theirs);
-        if let (false, Some(address)) = (known, candidate) {
-            let guest = Guest { address, session: theirs };
-            if let Some(path) = self.path(id).filter(|path| path.carrier && !hello.answer) {
-                path.guest = Some(guest);
-            }
-            return Err(Refusal::UnprovenSession);
+        // A recorded hello is no sign of life.
+        if is_fresh {
+            self.heard_at = now;
         }
-        let news = std::mem::replace(&mut self.claimed, theirs) != theirs;
-        if known {
-            self.acknowledged |= hello.accepted && hello.peer == self.session;
-            if let Some(path) = self.path(id) {
-                path.inbound.control(&hello.control, len, now);
-            }
-            self.hear(id, now);
+        if hello.peer == self.session {
+            (self.acknowledged, self.acknowledged_at) = (true, now);
+        } else if is_fresh && now - self.acknowledged_at >= self.config.silence {
+            // Not at the first such hello: one that was sent earlier may come later on another
+            // link.
+            self.acknowledged = false;
         }
-        let established = self.is_established();
         if let Some(path) = self.path(id) {
+            path.inbound.control(&hello.control, len, now);
+            path.echo = hello.challenge;
             path.reply_due |= !hello.answer;
-            if news && !established {
+            if !is_known {
                 // The other end waits for this end to name its session.
                 path.last_report_sent = None;
             }
         }
-        if known { Ok(()) } else { Err(Refusal::UnprovenSession) }
+        self.hear(id, now);
+        self.note_next_seq(id, hello.control.next_seq, now);
+        Ok(())
+    }
+
+    /// Whether the sender of a hello receives where it sends from.
+    fn is_proven(&self, id: LinkId, from: Option<A>, hello: &Hello, now: Instant) -> bool {
+        let path = self.paths.get(id.index()).and_then(Option::as_ref);
+        path.is_some_and(|path| self.challenges.is_met(hello.echo, &path.remote.place(from), now))
+    }
+
+    /// Challenges the sender of a hello.
+    fn challenge(&mut self, id: LinkId, from: Option<A>, hello: &Hello, now: Instant) {
+        let Some(path) = self.path(id) else { return };
+        let place = path.remote.place(from);
+        let challenge = self.challenges.demand(&place, now);
+        let mut bytes = Vec::new();
+        Challenge { session: hello.control.session, challenge }.emit(&mut bytes);
+        self.reply(id, from, bytes);
+    }
+
+    /// Checks that a new session may take the place of the accepted one.
+    fn check_displacing(
+        &self,
+        id: LinkId,
+        candidate: Option<A>,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let path = self.paths.get(id.index()).and_then(Option::as_ref);
+        let is_welcome = |place| path.is_some_and(|path| path.remote.takes_sessions_from(place));
+        if !candidate.is_none_or(is_welcome) {
+            return Err(Refusal::Stranger);
+        }
+        if self.peer.is_some() && now - self.heard_at < TAKEOVER {
+            return Err(Refusal::Displacing);
+        }
+        Ok(())
+    }
+
+    /// Takes a challenge to this end's hello: the next hello, which leaves immediately, echoes it.
+    pub(super) fn handle_challenge(&mut self, id: LinkId, challenge: u64) {
+        if let Some(path) = self.path(id) {
+            path.echo = challenge;
+            path.last_report_sent = None;
+        }
     }
 
     /// Takes a new session of the other end.
     fn accept(&mut self, theirs: u64, first: u32, now: Instant) {
-        if let Some(old) = self.peer.replace(theirs) {
-            self.retired.rotate_right(1);
-            self.retired[0] = old;
-        }
+        self.peer = Some(theirs);
         self.acknowledged = false;
+        self.astray_since = None;
         self.stats.sessions += 1;
         self.sender.restart();
         let window = self.config.reorder.window;
         self.order.restart(first, self.config.sender.scheduler, window, now);
         for index in 0..self.paths.len() {
-            self.lose(LinkId(index as u8), now);
+            let id = LinkId(index as u8);
+            self.lose(id, now);
+            let sent = self.sent_on(id, now);
             if let Some(path) = &mut self.paths[index] {
                 path.inbound = Inbound::default();
+                path.claims.restart(sent);
                 path.last_heard = None;
                 path.report_due = false;
             }
+        }
+    }
+
+    /// Whether nothing was heard of an accepted session for so long that the other end may have
+    /// started anew or slept: it has to be greeted again.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        now - self.heard_at >= self.config.silence
+    }
+
+    /// Takes the number that the other end's next data frame on a link will have. It shows what was
+    /// lost; where it is out of the receiver's reach for a while, after long losses or a forged
+    /// number, the receiver follows it.
+    pub(super) fn note_next_seq(&mut self, id: LinkId, next_seq: u32, now: Instant) {
+        if self.order.reaches(next_seq) {
+            self.astray_since = None;
+            self.order.passed(id.0, next_seq, now);
+            return;
+        }
+        let since = *self.astray_since.get_or_insert(now);
+        if now - since >= ASTRAY {
+            self.astray_since = None;
+            let window = self.config.reorder.window;
+            self.order.restart(next_seq, self.config.sender.scheduler, window, now);
         }
     }
 
@@ -107,6 +193,7 @@ impl<A: Address> Endpoint<A> {
         path.alive = false;
         path.train = 0;
         path.awaited = false;
+        path.remote.go_home();
         self.order.set_link(id.0, false, now);
         self.sender.set_up(id, false, now);
     }
@@ -144,9 +231,6 @@ impl<A: Address> Endpoint<A> {
     /// The time at which the next report or hello leaves on a link.
     pub(super) fn control_due(&self, index: usize) -> Option<Instant> {
         let path = self.paths[index].as_ref().filter(|path| path.carrier)?;
-        if path.guest.is_some() {
-            return Some(Instant::ZERO);
-        }
         if !path.remote.is_reachable() {
             return None;
         }
@@ -181,34 +265,36 @@ impl<A: Address> Endpoint<A> {
         now: Instant,
         out: &mut Vec<u8>,
     ) -> Option<A> {
-        let next_seq = self.sender.next_seq(id);
-        let mut control = Control { link: id.0, next_seq, link_seq: 0, session: self.session };
-        if let Some(Guest { address, session }) = self.path(id)?.guest.take() {
-            // It takes no number of the link: where the other end is elsewhere, the number would
-            // be missing there and count as a loss.
-            control.link_seq = self.sender.next_number(id).unwrap_or_default();
-            Hello { control, peer: session, accepted: false, answer: true }.emit(out);
-            return Some(address);
-        }
         let reply = self.path(id)?.reply_due;
-        let hello = reply || !self.is_established();
+        let hello = reply || !self.is_established() || self.is_silent(now);
         let train = !hello && self.path(id)?.train > 0;
         let len = match (hello, train) {
             (true, _) => HELLO_LEN,
             (false, false) => REPORT_LEN,
             (false, true) => usize::from(self.config.sender.frame).max(REPORT_LEN),
         };
-        control.link_seq = self.sender.number(id, len).unwrap_or_default();
+        let next_seq = self.sender.next_seq(id);
+        let link_seq = self.sender.number(id, len).unwrap_or_default();
+        let control = Control { link: id.0, next_seq, link_seq, session: self.session };
         let late = self.order.spoilt() as u32;
-        let (accepted, claimed) = (self.peer == Some(self.claimed), self.claimed);
-        let path = self.path(id)?;
+        let path = self.paths.get(id.index())?.as_ref()?;
         if hello {
-            Hello { control, peer: claimed, accepted, answer: reply }.emit(out);
+            let place = path.remote.address();
+            let challenge = self.challenges.demand(&place, now);
+            let (peer, echo) = (self.peer.unwrap_or_default(), path.echo);
+            Hello { control, peer, challenge, echo, answer: reply }.emit(out);
         } else {
             path.inbound.fill(control, late, now).emit(out);
             // Whoever reads a report does not look at what is behind it.
             out.resize(len, 0);
-            path.train -= u8::from(train);
+        }
+        let path = self.path(id)?;
+        path.train -= u8::from(train);
+        if hello && !reply {
+            // A train that waits for the end of a silence would be due again at once, for ever.
+            path.train = 0;
+        }
+        if !hello {
             (path.received_since_report, path.last_data_sent) = (0, None);
         }
         // A reply does not stand for the hello or report that is due anyway.

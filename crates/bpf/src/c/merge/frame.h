@@ -97,8 +97,8 @@ static __always_inline __u32 header_len(struct hop *hop)
  * content is gone afterwards. Returns 0 when it can.
  *
  * What its sender left to the device, a checksum, would be written into the frame that it is to
- * carry. There is no call that clears this, but skb_postpull_rcsum() does it when the place where the
- * checksum starts is pulled away; so everything of the packet is.
+ * carry. There is no call that clears this, but skb_postpull_rcsum() does it when the place where
+ * the checksum starts is pulled away; so everything of the packet is.
  */
 static __always_inline int clear(struct __sk_buff *skb, __u32 len, __u32 max)
 {
@@ -106,8 +106,9 @@ static __always_inline int clear(struct __sk_buff *skb, __u32 len, __u32 max)
 
 	if (pull > MAX_PULL)
 		return -1;
-	/* Behind what is pulled away no checksum may start: the first call forgets one that ends there, or
-	 * fails, by kernel. Then a header must remain there. The calls fail for tunnels. */
+	/* Behind what is pulled away no checksum may start: the first call forgets one that ends
+	 * there, or fails, by kernel. Then a header must remain there. The calls fail for
+	 * tunnels. */
 	return bpf_skb_change_tail(skb, pull, 0) ?:
 	       bpf_skb_change_tail(skb, ETH_LEN + pull + V6_LEN, 0) ?:
 	       bpf_skb_adjust_room(skb, -(__s32)pull, BPF_ADJ_ROOM_MAC, 0) ?:

@@ -26,8 +26,8 @@
 #define NOBODY 0xfffffffe /* it left within a call: it is over when `emitting` is 0 */
 /* Packets of one gate that follow each other within this time may serve as a probe. In ns. */
 #define NEAR 64000000
-/* Words of the set of flows that use a gate's hash: 512 bits, so that 10 flows meet a stranger in one
- * of fifty, who then shares their queue. */
+/* Words of the set of flows that use a gate's hash: 512 bits, so that 10 flows meet a stranger in
+ * one of fifty, who then shares their queue. */
 #define SEEN 8
 
 enum { FORCED, BUSY };
@@ -70,7 +70,7 @@ struct device {
 	__u64 look_at;    /* ns: when user space will read its events anyway */
 	__u64 asked_at;   /* ns: since when a question to user space is open; 0: none is */
 	__u64 holding;    /* slots of queues that hold something, as bits */
-	__u64 last;       /* the last frame: its packets, and below them 32 bits of its bytes of IP */
+	__u64 last;       /* the last frame: its packets above 32 bits of its bytes of IP */
 	__u32 limit;
 	__u32 told;
 	__u32 held;   /* frames that wait in all queues */
@@ -94,7 +94,7 @@ struct gate {
 	__u64 busy_until; /* ns: until when what left in place keeps the device busy, at least */
 	__u64 service;    /* ns: what a frame takes the device; written by user space */
 	__u64 reaction;   /* ns: what user space takes to look at a question; by user space */
-	__u64 probe_at;   /* ns: from then on a packet within NEAR of the last is a probe; by user space */
+	__u64 probe_at;   /* ns: from then on a packet near the last is a probe; by user space */
 	__u32 closed;   /* frames are under way; by user space */
 	__u32 credit;   /* full frames that may leave without a tick; by user space */
 	__u32 strangers; /* strangers' frames before the last tick that is done; by user space */
@@ -221,11 +221,11 @@ struct {
 /* What one CPU is doing. */
 struct work {
 	__u32 pass;  /* the frame that comes next is finished */
-	__u32 carry; /* the packet that comes next is a copy to carry the queue of slot `carry` - 1 */
+	__u32 carry; /* the next packet is a copy to carry the queue of slot `carry` - 1 */
 	__u32 carried; /* and it did */
 	__u32 slot;    /* of the queue that the last packet joined */
-	/* In memory and not on the stack: the verifier follows each value on the stack, so that every
-	 * kind of packet would be another way through all that comes later. */
+	/* In memory and not on the stack: the verifier follows each value on the stack, so that
+	 * every kind of packet would be another way through all that comes later. */
 	struct packet packet;
 	struct queue_key key;
 	struct frame copy;

@@ -12,7 +12,8 @@
 /* After so long a CPU is taken to have handed its frame over. In ns. */
 #define OWNER_TIMEOUT 100000000
 /* The same where many frames wait, or nobody would send a tick: hundreds of times what it takes. A
- * tick's transmission may be over long before its call returns, which receives packets, too. In ns. */
+ * tick's transmission may be over long before its call returns, which receives packets, too. In ns.
+ * */
 #define CROWDED_TIMEOUT 1000000
 
 /* Whether frames that this CPU takes now reach the device after those taken before. */
@@ -36,7 +37,8 @@ static __always_inline bool in_order(struct device *device, struct queue *queue,
 			return true;
 	}
 	now = bpf_ktime_get_ns();
-	/* User space, which could send a tick on that CPU, hangs; or there is no time to wait for it. */
+	/* User space, which could send a tick on that CPU, hangs; or there is no time to wait for
+	 * it. */
 	hurry = queue->tail - queue->head > RING / 2 || hangs(device, now);
 	/* Signed: clocks of two CPUs may differ a little. */
 	return (__s64)(now - time) > (hurry ? CROWDED_TIMEOUT : OWNER_TIMEOUT);

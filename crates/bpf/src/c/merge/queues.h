@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Queues by next hop, class and ECN capability. A queue that is used has a slot; there are more keys
- * than slots, so user space has empty queues given back.
+ * Queues by next hop, class and ECN capability. A queue that is used has a slot; there are more
+ * keys than slots, so user space has empty queues given back.
  */
 #ifndef MERGE_QUEUES_H
 #define MERGE_QUEUES_H

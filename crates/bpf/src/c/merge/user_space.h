@@ -19,13 +19,14 @@ static __always_inline void tell(struct device *device, __u32 kind, __u32 slot, 
 	struct event event = { .kind = kind, .slot = slot, .oldest = oldest };
 	bool first = wake && !device->asked_at;
 
-	/* Racing CPUs write nearly the same time. Before the event: user space takes the question back
-	 * first and reads the events then. */
+	/* Racing CPUs write nearly the same time. Before the event: user space takes the question
+	 * back first and reads the events then. */
 	if (first)
 		device->asked_at = bpf_ktime_get_ns();
 	bpf_ringbuf_output(&events, &event, sizeof(event),
 			   first ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
-	/* It took the other question back meanwhile, and may have read the events before this one. */
+	/* It took the other question back meanwhile, and may have read the events before this
+	 * one. */
 	if (wake && !first && !device->asked_at) {
 		device->asked_at = bpf_ktime_get_ns();
 		bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_FORCE_WAKEUP);

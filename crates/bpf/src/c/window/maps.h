@@ -6,7 +6,10 @@
 #include "../sheaf.h"
 
 #define WAYS 8
+/* build.rs gives another number to a build for size. */
+#ifndef BUCKETS
 #define BUCKETS 2048
+#endif
 #define FLOWS (BUCKETS * WAYS)
 #define EMBRYOS 4096
 #define QUIC_FLOWS 4096
@@ -71,7 +74,7 @@ struct side {
 	__u16 asked;
 	__u16 written;
 	__u16 mss;         /* of both directions */
-	__u16 timed;       /* since when data of this direction is timed, in ticks of 2^26 ns; 0: it is not */
+	__u16 timed;       /* since when data of this direction is timed, 2^26 ns; 0: it is not */
 	__u8 shift;        /* of the two fields above: none in SYNs */
 	__u8 scale;
 	__u8 timestamps;

@@ -80,8 +80,8 @@ static __always_inline bool seems_unfinished(const struct packet *packet, __u16 
  * header and stays. So they have their turn where it may be one. A sum that the device made stays
  * right in any case, since both changes cancel out.
  */
-static __always_inline void replace(struct __sk_buff *skb, struct packet *packet, __u32 at, __u16 old,
-				    __u16 new)
+static __always_inline void replace(struct __sk_buff *skb, struct packet *packet, __u32 at,
+				    __u16 old, __u16 new)
 {
 	__u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__u8 *tcp = data + (packet->at & 127);

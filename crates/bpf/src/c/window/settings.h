@@ -27,7 +27,8 @@ _Static_assert(__builtin_offsetof(struct setting, direction) == 40, "as in windo
 _Static_assert(__builtin_offsetof(struct setting, quic) == 41, "as in window_layout.rs");
 
 /* Whether the flow is known. */
-static __always_inline bool set_window(const struct setting *setting, const struct control *settings)
+static __always_inline bool set_window(const struct setting *setting,
+				       const struct control *settings)
 {
 	__u64 words[5] = {};
 	struct place place;
@@ -70,7 +71,8 @@ int sheaf_set(struct __sk_buff *skb)
 	for (__u32 i = 0; i < SETTINGS; i++) {
 		struct setting setting __attribute__((aligned(8)));
 
-		if (bpf_skb_load_bytes(skb, ETH_LEN + i * sizeof(setting), &setting, sizeof(setting)))
+		if (bpf_skb_load_bytes(skb, ETH_LEN + i * sizeof(setting), &setting,
+				       sizeof(setting)))
 			break;
 		if (setting.quic ? set_mark(&setting) : set_window(&setting, settings))
 			room->known++;

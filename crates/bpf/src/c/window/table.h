@@ -226,7 +226,8 @@ static __always_inline bool claim(__u64 hash, __u16 stamp, struct place *place)
 	place->flow = index * WAYS + place->way;
 	known = place->bucket->place[place->way];
 	return known >> TAG_SHIFT != CLAIMED >> TAG_SHIFT &&
-	       __sync_val_compare_and_swap(&place->bucket->place[place->way], known, CLAIMED) == known;
+	       __sync_val_compare_and_swap(&place->bucket->place[place->way], known, CLAIMED) ==
+		       known;
 }
 
 /* Makes a claimed place known. */

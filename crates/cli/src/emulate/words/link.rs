@@ -155,8 +155,8 @@ pub static SECTION: Section<Draft> = Section {
                         optional("P14", "0%", Value::Percent(set!(|d, p| d.state(|m| m.p14 = p)))),
                     ],
                     "Four states: a burst begins (P13), ends (P31, default 1 - P13), a packet \
-                     comes through within it (P32, 0), the next is lost again (P23, 100%), a single \
-                     packet is lost (P14, 0).",
+                     comes through within it (P32, 0), the next is lost again (P23, 100%), a \
+                     single packet is lost (P14, 0).",
                 ),
                 form(
                     &[

@@ -5,7 +5,8 @@ use crate::trunk::member::Member;
 use crate::trunk::report::{Link, Trunk};
 use sheaf_netio::clock;
 use sheaf_stage::{DropReason, Duration, Instant};
-use sheaf_trunk::{LinkReceived, LinkStats};
+use sheaf_trunk::{EndpointStats, LinkReceived, LinkStats};
+use std::collections::BTreeMap;
 
 impl Daemon {
     /// All that is known now.
@@ -32,8 +33,9 @@ impl Daemon {
             disordered: stats.reorder.disordered,
             given_up: stats.reorder.passed + stats.reorder.timed_out + stats.reorder.squeezed,
             duplicates: stats.duplicates,
-            refused: stats.refused,
-            unknown_session: stats.unknown_session,
+            encrypted: self.settings.key.is_some(),
+            handshakes: stats.handshakes,
+            refused: refused(&stats),
             fallen_back_to: None,
             links: self.members.iter().map(|member| self.link(member, now)).collect(),
         };
@@ -81,6 +83,24 @@ impl Daemon {
             moves,
         }
     }
+}
+
+/// Frames that were refused, by reason.
+fn refused(stats: &EndpointStats) -> BTreeMap<String, u64> {
+    let reasons = [
+        ("malformed", stats.refused),
+        ("unknown-session", stats.unknown_session),
+        ("session-alive", stats.displacing),
+        ("bad-report", stats.bad_reports),
+        ("other-link", stats.other_link),
+        ("not-sealed", stats.not_sealed),
+        ("sealed", stats.sealed),
+        ("no-session", stats.no_keys),
+        ("wrong-key", stats.wrong_key),
+        ("replayed", stats.replayed),
+    ];
+    let some = reasons.into_iter().filter(|(_, frames)| *frames > 0);
+    some.map(|(reason, frames)| (reason.to_owned(), frames)).collect()
 }
 
 fn millis(duration: Duration) -> f64 {

@@ -14,13 +14,17 @@ const USUAL_MTU: u32 = 1500;
 /// The least MTU of a link that IPv6 runs over (RFC 8200, section 5).
 const IPV6_LEAST: u16 = 1280;
 
-/// The largest frame: as asked for, or what fits all members.
-pub fn frame_size(settings: &Settings, known: &BTreeMap<String, Interface>) -> anyhow::Result<u16> {
+/// The largest frame: as asked for, or what fits all members. `seal`: bytes that sealing adds.
+pub fn frame_size(
+    settings: &Settings,
+    known: &BTreeMap<String, Interface>,
+    seal: u16,
+) -> anyhow::Result<u16> {
     let mut least = (u16::MAX, String::new());
     for spec in &settings.members {
         spec.check(known)?;
         let mtu = spec.device(known).map_or(Ok(USUAL_MTU), |(dev, _)| ip::mtu(dev))?;
-        let largest = spec.largest_frame(mtu);
+        let largest = spec.largest_frame(mtu, seal);
         if largest < least.0 {
             least = (largest, spec.to_string());
         }
