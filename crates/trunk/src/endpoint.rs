@@ -11,8 +11,8 @@
 //!   hello that echoes a challenge sent to its address, and only while no other session lives, so a
 //!   forged or recorded hello changes nothing. Who is challenged learns nothing of this end's
 //!   session. Data of an unknown session is refused.
-//! * *Keys.* With a key every frame is sealed (`secure`), and what a sealed frame says needs no other
-//!   proof: the session is the one that the handshake named.
+//! * *Keys.* With a key every frame is sealed (`secure`), and what a sealed frame says needs no
+//!   other proof: the session is the one that the handshake named.
 //! * *Reports* go out on every link, every 20 ms while it carries data and every 100 ms as a probe
 //!   while it does not. On a radio each costs as much as a packet; so where the carrier reports its
 //!   queue, they are as rare as the frames on it allow. They say what was received, and how far the

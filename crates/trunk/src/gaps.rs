@@ -17,6 +17,9 @@ const GAPS: usize = 2 * MAX_RANGES;
 /// Frames of one gap that are asked for: about what 100 Mbit/s carry in a tenth of a second. More
 /// are an outage of the link, or a count that starts anew.
 const LONGEST: u32 = 1024;
+/// Numbers by which a frame can be behind the highest: those of an eighth of a second at
+/// 300 Mbit/s, as in `Inbound`.
+const MOST_BEHIND: i32 = 4096;
 /// Requests for a gap.
 const ASKS: u8 = 2;
 /// Time between both requests for a gap, at least: a burst that hit the first has passed then.
@@ -62,6 +65,13 @@ impl Gaps {
             return;
         };
         let ahead = number.wrapping_sub(highest).cast_signed();
+        if ahead < -MOST_BEHIND {
+            // The highest number was forged, or the other end counts anew: nothing would be missing
+            // until the numbers reach it.
+            self.highest = Some(number);
+            self.gaps.clear();
+            return;
+        }
         if ahead <= 0 {
             self.fill(number, now);
             return;
@@ -189,6 +199,13 @@ mod tests {
         assert_eq!(asked(&mut gaps, at(30)), [(5, 1)]);
         (0..10).for_each(|n| gaps.arrived(10 + 2 * n, at(10_000 + 3_000 * u64::from(n))));
         assert!(gaps.window() < MS, "and it is forgotten: {:?}", gaps.window());
+    }
+
+    #[test]
+    fn after_a_forged_number_far_ahead_what_is_lost_is_asked_for_again() {
+        let mut gaps = Gaps::default();
+        [1, 1 << 30, 2, 4].into_iter().for_each(|number| gaps.arrived(number, at(0)));
+        assert_eq!(asked(&mut gaps, at(0)), [(3, 1)]);
     }
 
     #[test]

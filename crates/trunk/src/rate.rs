@@ -506,6 +506,13 @@ impl RateControl {
 
     /// Takes in a one-way delay; returns whether the queue should be drained now.
     fn note_delay(&mut self, one_way: u32, now: Instant) -> bool {
+        let above = |base: Base| f64::from(later(one_way, base.lowest())) * 1e-6;
+        if self.base.is_some_and(|base| above(base) > MOST_QUEUE) {
+            // No queue is that long, so the minimum is of another clock, or was forged.
+            self.base = None;
+            self.delays.clear();
+            self.variation = 0.0;
+        }
         let base = self.base.get_or_insert(Base::new(one_way, now));
         if now - base.started >= BASE_PERIOD {
             // Two periods, so that the minimum of the last one is still known when a new begins.

@@ -16,8 +16,8 @@
 //! * *Bounds.* A ring of `window` numbers and a limit on bytes; when either is reached, the lowest
 //!   missing numbers are given up. Duplicates are known by one bit per number over two windows.
 //!   Numbers wrap at 32 bits. A number far away moves nothing: frames carry eight bits of the
-//!   session, which can be guessed. The endpoint restarts the receiver where the other end's reports
-//!   say for long that its numbers are elsewhere.
+//!   session, which can be guessed. The endpoint restarts the receiver where the other end's
+//!   reports say for long that its numbers are elsewhere.
 
 use crate::config::{ConfigError, ReorderConfig};
 use crate::flow::{BUCKETS, Flow};

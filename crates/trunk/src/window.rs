@@ -93,8 +93,8 @@ impl Window {
         self.base = base;
     }
 
-    /// Expects `base` next, more than a window ahead; nothing may be held. Numbers before it count as
-    /// received: none of them is handed up any more.
+    /// Expects `base` next, more than a window ahead; nothing may be held. Numbers before it count
+    /// as received: none of them is handed up any more.
     pub fn skip_to(&mut self, base: u32) {
         self.restart(base);
         self.received.fill(u64::MAX);

@@ -205,7 +205,8 @@ fn trace_of_a_mix() {
         let sender = &rig.senders[0][0];
         let order = rig.ends[1].stats().reorder;
         println!(
-            "{:5.1}: {rate:6.1} | {} | {} | late {} passed {} timed {} squeezed {} timer {:?} only {:?}",
+            "{:5.1}: {rate:6.1} | {} | {} | late {} passed {} timed {} squeezed {} timer {:?} \
+             only {:?}",
             rig.now.as_secs_f64() - 2.0,
             links.join(" | "),
             sender.state(),

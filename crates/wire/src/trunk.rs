@@ -44,7 +44,8 @@
 //! * Data 0, Pack 1 and PackLen 2 are the same as 8, 9 and 10, but the frame left before one with a
 //!   lower sequence number that takes the same link: it says nothing about the lower numbers.
 //! * *Kind* stands for version and kind together: 0..=2 and 8..=14 are version 1, and 15 with four
-//!   bits of its own in place of the link. It is never 4 or 6, so no IP packet is taken for a frame.
+//!   bits of its own in place of the link. It is never 4 or 6, so no IP packet is taken for a
+//!   frame.
 //! * *Link number*: counts the frames of this link alone, so that loss is known per link. Data
 //!   frames carry its low 16 bits ([`extend`] finds the rest): a link of 100 Mbit/s whose delay
 //!   varies by 50 ms has 400 frames out of order. Reports and hellos count too, and carry all of

@@ -167,9 +167,9 @@ static WORDS: Section<Draft> = Section {
             about: "A link: UDP from our address <LOCAL>, bound to the interface that has it or to \
                     <@IF>, to <REMOTE>. The ports are 7431 where none is given; IPv6 with a port \
                     is written [<ADDR>]:<PORT>. One side may leave <REMOTE> out: it learns the \
-                    address, also behind a NAT that changes it. An end that was given one may move, \
-                    too. 36 bytes (IPv4) or 56 (IPv6) stand before the packet, and 24 more with a \
-                    key. A `path` needs `key` or `plain`.",
+                    address, also behind a NAT that changes it. An end that was given one may \
+                    move, too. 36 bytes (IPv4) or 56 (IPv6) stand before the packet, and 24 more \
+                    with a key. A `path` needs `key` or `plain`.",
             forms: &[form(
                 &[
                     part("LOCAL[:PORT][@IF]", "192.0.2.7", Value::Text(local)),
@@ -192,10 +192,10 @@ static WORDS: Section<Draft> = Section {
             name: "key",
             help: "the file with the key of both ends, made by sheaf trunk key: every frame is \
                    encrypted, and no other is taken",
-            about: "The file with the key, the same at both ends; `sheaf trunk key` makes one. Every \
-                    frame is encrypted and authenticated, and nothing is learned from any other. \
-                    Only the owner may be able to read the file. 24 more bytes stand around the \
-                    packet. A `path` needs a key, or `plain`.",
+            about: "The file with the key, the same at both ends; `sheaf trunk key` makes one. \
+                    Every frame is encrypted and authenticated, and nothing is learned from any \
+                    other. Only the owner may be able to read the file. 24 more bytes stand \
+                    around the packet. A `path` needs a key, or `plain`.",
             forms: &[form(
                 &[part(
                     "FILE",

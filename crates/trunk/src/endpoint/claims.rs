@@ -12,8 +12,8 @@ const OLD_REPORTS: u8 = 8;
 /// trips, over a satellite with full buffers, are shorter.
 const FRESH: u32 = 2_000_000;
 
-/// Whether a report that came at `micros` on this end's clock was sent lately: it echoes a time that
-/// only lately was sent to the other end.
+/// Whether a report that came at `micros` on this end's clock was sent lately: it echoes a time
+/// that only lately was sent to the other end.
 pub(super) fn is_fresh(report: &Report, micros: u32) -> bool {
     report.heard && micros.wrapping_sub(report.echo) < FRESH
 }

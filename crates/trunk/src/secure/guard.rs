@@ -1,8 +1,8 @@
 //! Which keys are in use, and when new ones are made.
 //!
 //! Three pairs of keys can be held, as WireGuard does: those that frames are sealed with, those
-//! before them, under which frames may still be under way, and those that this end responded with and
-//! that no frame has proved yet. So a change of keys loses no frame.
+//! before them, under which frames may still be under way, and those that this end responded with
+//! and that no frame has proved yet. So a change of keys loses no frame.
 
 use super::handshake::{Cookie, FIRST, Initiation, Introduction, Request};
 use super::key::Key;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! initiator                          responder
-//!   psk, e [cookie, session, index, AES]  ->      before the DH: is the key right, the cookie mine?
+//!   psk, e [cookie, session, index, AES]  ->      before the DH: the right key? my cookie?
 //!   <-                    retry [cookie]          if not the cookie: nothing is kept
 //!   psk, e [cookie, …]                    ->
 //!   <-         e, ee [session, index, cipher]     keys are made, used once a frame proves them

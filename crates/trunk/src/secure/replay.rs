@@ -78,7 +78,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_set(steps in proptest::collection::vec((0u32..3, 0u32..100_000), 1..400)) {
+        fn it_agrees_with_a_set(
+            steps in proptest::collection::vec((0u32..3, 0u32..100_000), 1..400),
+        ) {
             let (mut window, mut seen, mut highest) = (ReplayWindow::new(), BTreeSet::new(), 0u32);
             for (kind, step) in steps {
                 let counter = match kind {

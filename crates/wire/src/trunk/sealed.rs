@@ -203,7 +203,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0xee..=0xffu8) {
+        fn no_bytes_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            kind in 0xee..=0xffu8,
+        ) {
             let mut bytes = bytes;
             let _ = Outer::parse(&bytes);
             if let Some(first) = bytes.first_mut() {
