@@ -8,9 +8,10 @@
 //! those that reached `min`; under `busy` the queue that waits longest, as soon as the device can
 //! take a frame and the rest after a slow one is over; under both nobody beyond `hold`.
 
-use crate::lane::Lane;
+use crate::lane::{Lane, Look};
 use crate::layout::{MergeConfig, SLOTS};
 use crate::merge::Rule;
+use crate::strangers::{self, Strangers};
 use crate::ticker::{Cause, Tick};
 use crate::{Error, Event, Merge, Ticker};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -57,6 +58,7 @@ pub struct Controller {
     /// What this process takes to look at a question. Where processors have no interrupt for
     /// themselves (irq_work on MIPS, user-mode Linux) it is a tick of the kernel.
     reaction: Duration,
+    strangers: Strangers,
     reclaimed: Instant,
 }
 
@@ -84,6 +86,7 @@ impl Controller {
             no_slot: false,
             heard: false,
             reaction: REACTION,
+            strangers: Strangers::default(),
             reclaimed: Instant::ZERO,
         })
     }
@@ -128,6 +131,7 @@ impl Controller {
         self.merge.device().set_fifo(fifo);
         let open = Rule {
             closed: false,
+            hurried: false,
             credit: 0,
             service: Duration::ZERO,
             reaction: self.reaction,
@@ -157,6 +161,7 @@ impl Controller {
         }
         self.listen();
         self.settle(now)?;
+        self.count_strangers(now)?;
         for _ in 0..TURN {
             let Some((slot, cause)) = self.choose(now)? else { break };
             if !self.leave(slot, cause, now)? {
@@ -178,6 +183,19 @@ impl Controller {
         Ok(next)
     }
 
+    /// Learns, where it matters, how much strangers give the device beside our packets.
+    fn count_strangers(&mut self, now: Instant) -> Result<(), Error> {
+        let tracks = matches!(self.side, Side::Lanes { .. });
+        if tracks && self.config.policy == Policy::Busy && self.strangers.is_due(now) {
+            let stats = self.merge.stats()?;
+            let packets =
+                stats.iter().map(|(_, one)| one.aggregated_packets + one.unaggregated_packets);
+            let ours = packets.sum();
+            self.strangers.note(self.merge.device().read().passed_bytes, ours, now);
+        }
+        Ok(())
+    }
+
     /// Learns which ticks are done.
     fn settle(&mut self, now: Instant) -> Result<(), Error> {
         let Side::Lanes { lanes, epoll, .. } = &mut self.side else { return Ok(()) };
@@ -186,7 +204,8 @@ impl Controller {
         epoll.wait(&mut events, EpollTimeout::ZERO).map_err(std::io::Error::from)?;
         for (gate, lane) in lanes.iter_mut().enumerate() {
             let Some(lane) = lane.as_mut().filter(|lane| lane.under_way() > 0) else { continue };
-            settle(&self.merge, &self.config, gate as u32, lane, false, now)?;
+            let look = Look { now, at_once: false, alone: !self.strangers.are_many() };
+            settle(&self.merge, &self.config, gate as u32, lane, look)?;
         }
         Ok(())
     }
@@ -240,10 +259,12 @@ impl Controller {
                 let left = lane.send(tick, on, strangers, untracked, now)?;
                 if left {
                     let (packets, bytes) = self.merge.device().read().last_frame();
-                    lane.carries(packets, bytes);
+                    lane.carries(self.merge.gates().ticks(gate), packets, bytes);
                 }
                 // An idle device is done already.
-                settle(&self.merge, &self.config, gate, lane, true, sheaf_netio::clock::now())?;
+                let (now, alone) = (sheaf_netio::clock::now(), !self.strangers.are_many());
+                let look = Look { now, at_once: true, alone };
+                settle(&self.merge, &self.config, gate, lane, look)?;
                 left
             }
         };
@@ -272,21 +293,23 @@ impl Controller {
     /// Tells the program what to do at the gates.
     fn set_rules(&self, now: Instant) {
         let Side::Lanes { lanes, fifo, .. } = &self.side else { return };
-        let passed = self.merge.device().read().passed;
+        let (passed, hurried) = (self.merge.device().read().passed, self.hurried());
         for (gate, lane) in lanes.iter().enumerate() {
             let Some(lane) = lane else { continue };
             let strangers = *fifo && lane.strangers() != Some(passed);
-            let rule = lane.rule(self.config.inflight, self.reaction, strangers, now);
+            let rule = lane.rule(self.config.inflight, self.reaction, strangers, hurried, now);
             self.merge.gates().set(gate as u32, rule);
         }
     }
 
-    /// When to look again: at the deadline; and, while there is traffic, often enough to hear of
-    /// new queues before theirs.
+    /// Returns the time of the next look: at the deadline; and, while there is traffic, soon
+    /// enough to hear of new queues before theirs.
     fn next_look(&mut self, now: Instant) -> Option<Instant> {
         let heard = std::mem::take(&mut self.heard);
         let soon = heard.then(|| now + self.config.longest_wait() / 4);
-        [self.deadline(now), soon].into_iter().flatten().min()
+        // When strangers are gone, only a look shows it.
+        let strangers = self.hurried().then(|| now + strangers::WINDOW);
+        [self.deadline(now), soon, strangers].into_iter().flatten().min()
     }
 
     /// Gives empty queues back: there are more next hops and classes than queues.
@@ -354,8 +377,11 @@ impl Controller {
             (Policy::Busy, Side::Lanes { lanes, fifo, .. }) => {
                 let lane = |slot: usize| lanes[if *fifo { 0 } else { slot }].as_ref();
                 let least = self.config.inflight;
+                let hurried = self.hurried();
+                let follows = |lane: &Lane| hurried && lane.next().is_some_and(|next| next <= now);
                 let takes = |slot: usize| {
-                    lane(slot).is_none_or(|lane| lane.under_way() < lane.limit(least))
+                    lane(slot)
+                        .is_none_or(|lane| lane.under_way() < lane.limit(least) || follows(lane))
                 };
                 let rested = |slot: usize| lane(slot).is_none_or(|lane| now >= lane.rests_until());
                 if let Some((_, slot)) = self.oldest(|slot| takes(slot) && rested(slot)) {
@@ -388,6 +414,26 @@ impl Controller {
         }
     }
 
+    /// Whether the device has fair queues with many strangers' frames in them.
+    fn hurried(&self) -> bool {
+        let fair = matches!(self.side, Side::Lanes { fifo: false, .. });
+        fair && self.config.policy == Policy::Busy && self.strangers.are_many()
+    }
+
+    /// Time from which beside strangers in fair queues the next frame may leave, though earlier
+    /// ones are under way.
+    fn next_frame(&self, now: Instant) -> Option<Instant> {
+        let Side::Lanes { lanes, .. } = &self.side else { return None };
+        if !self.hurried() {
+            return None;
+        }
+        let held = |(lane, waiting): (&Option<Lane>, &Option<Instant>)| {
+            lane.as_ref().filter(|_| waiting.is_some())?.next()
+        };
+        let nexts = lanes.iter().zip(&self.waiting).filter_map(held);
+        nexts.filter(|next| *next > now).min()
+    }
+
     /// Queue `slot`, where it has a full frame.
     fn full(&self, slot: u32) -> Result<Option<(u32, Cause)>, Error> {
         let queue = self.merge.queue(slot)?;
@@ -409,25 +455,27 @@ impl Controller {
                     lanes.iter().flatten().filter_map(|lane| rests(lane.rests_until())).min()
                 }
             };
-            deadline = [deadline, rest].into_iter().flatten().min();
+            deadline = [deadline, rest, self.next_frame(now)].into_iter().flatten().min();
         }
         [deadline, self.again].into_iter().flatten().min()
     }
 }
 
-/// Learns which ticks of `gate` are done, `at_once` after one was sent, and shows the program which
-/// strangers' frames are, too.
+/// Learns from a look which ticks of `gate` are done, and shows the program which strangers' frames
+/// are, too.
 fn settle(
     merge: &Merge,
     config: &Config,
     gate: u32,
     lane: &mut Lane,
-    at_once: bool,
-    now: Instant,
+    look: Look,
 ) -> Result<(), Error> {
-    lane.settle(config, at_once, now)?;
+    lane.settle(config, look)?;
     if let Some(passed) = lane.strangers() {
         merge.gates().strangers_left(gate, passed);
+    }
+    if let Some((tick, gone)) = lane.left() {
+        merge.gates().ticks_left(gate, tick, gone);
     }
     Ok(())
 }

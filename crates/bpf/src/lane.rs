@@ -21,8 +21,14 @@ use std::io;
 const WORK: Duration = Duration::from_millis(1);
 /// The most frames under way.
 const MOST: u32 = 64;
+/// The least that a frame takes rises by this part of what one takes longer: where the channel got
+/// slower, a few dozen frames show it.
+const LEAST_RISE: u32 = 16;
 /// The most that a frame is taken to take: a full one at 1 Mbit/s with all its overhead.
 const SERVICE_MOST: Duration = Duration::from_millis(20);
+/// A look so soon after a frame was sent is at once: several times what a look takes, and less than
+/// a radio takes for a frame. One that came later, on a busy machine, says nothing.
+const AT_ONCE: Duration = Duration::from_micros(200);
 /// Between probes: so much later than a device became busy packets gather, where no other signal
 /// shows it.
 const PROBE: Duration = Duration::from_millis(64);
@@ -41,9 +47,22 @@ struct Sent {
     /// What the program had counted before: strangers' frames, and frames without a tick.
     strangers: u32,
     untracked: u32,
+    /// Its number at the gate.
+    number: u32,
     /// What it carries: packets, and bytes of IP.
     packets: u32,
     bytes: u32,
+}
+
+/// A look at what the device has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub now: Instant,
+    /// It comes right after a tick was sent: a device that is done with it by then had it in no
+    /// queue, and took no time of anybody who came later.
+    pub at_once: bool,
+    /// No strangers' frames are in the device, so the time that a frame took is due to the channel.
+    pub alone: bool,
 }
 
 /// Frames under way that are counted together.
@@ -51,14 +70,17 @@ struct Sent {
 pub(crate) struct Lane {
     ticker: Ticker,
     sent: VecDeque<Sent>,
-    /// Frames without a tick that are surely gone: all up to this number.
-    gone: Option<u32>,
+    /// Number of the last tick that is done, and of the last frame without a tick before it: all
+    /// up to these have left.
+    left: Option<(u32, u32)>,
     /// Strangers' frames before the last tick that is done.
     strangers: Option<u32>,
     /// When the last tick was done.
     done: Instant,
     /// What a frame takes, averaged over the last few.
     service: Duration,
+    /// The same where no others are in front: near the least of the last.
+    least: Duration,
     backoff: Backoff,
 }
 
@@ -67,10 +89,11 @@ impl Lane {
         Lane {
             ticker,
             sent: VecDeque::with_capacity(MOST as usize),
-            gone: None,
+            left: None,
             strangers: None,
             done: Instant::ZERO,
             service: Duration::ZERO,
+            least: SERVICE_MOST,
             backoff: Backoff::default(),
         }
     }
@@ -78,6 +101,12 @@ impl Lane {
     /// Number up to which strangers' frames have left, where a tick was done.
     pub fn strangers(&self) -> Option<u32> {
         self.strangers
+    }
+
+    /// Number at the gate of the last tick that has left, where one has, and of the last frame
+    /// without a tick before it.
+    pub fn left(&self) -> Option<(u32, u32)> {
+        self.left
     }
 
     /// Until when only full frames leave.
@@ -96,6 +125,17 @@ impl Lane {
         u32::try_from(frames).unwrap_or(MOST).clamp(1, MOST).max(least)
     }
 
+    /// Beside strangers in fair queues: from when on a tick may follow the last one though that is
+    /// under way.
+    ///
+    /// A packet that waits until the last one has left waits for the strangers between, too, and
+    /// then for those in front of the next one. Alone it would not wait for the first of them. So
+    /// it waits for what a frame takes, and no longer.
+    pub fn next(&self) -> Option<Instant> {
+        let last = self.sent.back().filter(|_| self.under_way() < MOST)?;
+        Some(last.at + self.least.clamp(WORK, SERVICE_MOST))
+    }
+
     /// Sends `tick` at `now`; the program has counted `strangers` and `untracked` frames before.
     /// Returns whether a frame left. `on` names the CPU that must send it.
     pub fn send(
@@ -106,44 +146,45 @@ impl Lane {
         untracked: u32,
         now: Instant,
     ) -> io::Result<bool> {
-        tick.untracked = self.gone.filter(|gone| self.sent.is_empty() && *gone == untracked);
+        let none_since = |(_, gone): &(u32, u32)| self.sent.is_empty() && *gone == untracked;
+        tick.untracked = self.left.filter(none_since).map(|(_, gone)| gone);
         let left = match on {
             None => self.ticker.tick(tick)?,
             Some(cpu) => self.ticker.tick_on(cpu, tick)?,
         };
         if left {
-            let sent = Sent { at: now, strangers, untracked, packets: 1, bytes: 0 };
+            let sent = Sent { at: now, strangers, untracked, number: 0, packets: 1, bytes: 0 };
             self.sent.push_back(sent);
         }
         Ok(left)
     }
 
-    /// The tick that was sent last carries so much.
-    pub fn carries(&mut self, packets: u32, bytes: u32) {
+    /// The tick that was sent last has this number at the gate and carries so much.
+    pub fn carries(&mut self, number: u32, packets: u32, bytes: u32) {
         if let Some(last) = self.sent.back_mut() {
-            (last.packets, last.bytes) = (packets, bytes);
+            (last.number, last.packets, last.bytes) = (number, packets, bytes);
         }
     }
 
-    /// Learns at `now` which ticks are done. `at_once` means right after one was sent: a device
-    /// that is done with it by then had it in no queue, and took no time of anybody who came later.
-    pub fn settle(&mut self, config: &Config, at_once: bool, now: Instant) -> io::Result<()> {
+    /// Learns from a look which ticks are done.
+    pub fn settle(&mut self, config: &Config, look: Look) -> io::Result<()> {
+        let Look { now, at_once, alone } = look;
         let left = self.ticker.under_way(self.under_way())?;
         let done = self.under_way().saturating_sub(left);
         for _ in 0..done {
             let Some(sent) = self.sent.pop_front() else { break };
             let began = sent.at.max(self.done);
-            self.gone = Some(sent.untracked);
             self.strangers = Some(sent.strangers);
+            self.left = Some((sent.number, sent.untracked));
             // Several that are done in one look share the time.
-            let took = if at_once && left == 0 {
-                Duration::ZERO
-            } else {
-                now.saturating_since(began) / done
-            };
+            let soon = at_once && now.saturating_since(sent.at) < AT_ONCE;
+            let took =
+                if soon && left == 0 { Duration::ZERO } else { now.saturating_since(began) / done };
             self.service = (self.service * 3 + took) / 4;
+            let more = took.saturating_sub(self.least) / LEAST_RISE;
+            self.least = (self.least + more).min(took.max(Duration::from_nanos(1)));
             // A fast device has many frames under way, which hide what one of them took.
-            if self.limit(1) == 1 {
+            if alone && self.limit(1) == 1 {
                 self.backoff.began(began);
                 self.backoff.finished(config, sent.packets, sent.bytes, now);
             }
@@ -155,8 +196,16 @@ impl Lane {
     }
 
     /// What the program does from `now` on, where this process takes `reaction` to look.
-    /// `strangers` says that theirs may be in front of ours in a FIFO.
-    pub fn rule(&self, least: u32, reaction: Duration, strangers: bool, now: Instant) -> Rule {
+    /// `strangers` says that theirs may be in front of ours in a FIFO; `hurried`, that ticks may
+    /// leave before earlier ones have ([`Lane::next`]).
+    pub fn rule(
+        &self,
+        least: u32,
+        reaction: Duration,
+        strangers: bool,
+        hurried: bool,
+        now: Instant,
+    ) -> Rule {
         let limit = self.limit(least);
         let (probe, share) = match strangers {
             true => (PROBE_STRANGERS, PROBE_STRANGERS_SHARE),
@@ -164,6 +213,7 @@ impl Lane {
         };
         Rule {
             closed: !self.sent.is_empty() || self.rests_until() > now,
+            hurried,
             // A slow device has its frames from ticks alone.
             credit: if limit > 1 { limit - self.under_way().min(limit) } else { 0 },
             service: self.service.min(SERVICE_MOST),

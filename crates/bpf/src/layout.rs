@@ -118,7 +118,8 @@ pub struct Device {
     pub passed: u32,
     /// Whether what strangers send stays ahead of what comes later.
     pub fifo: u32,
-    pad: u32,
+    /// Bytes of frames that were not ours.
+    pub passed_bytes: u32,
 }
 
 /// Words of a set of flows in [`Gate`].
@@ -140,18 +141,25 @@ pub struct Gate {
     pub probe_at: u64,
     /// Whether frames are under way.
     pub closed: u32,
+    /// Whether many strangers' frames are in fair queues, too.
+    pub hurried: u32,
     /// Full frames that may leave without a tick.
     pub credit: u32,
     /// Strangers' frames that left before the last tick that is done.
     pub strangers: u32,
-    /// What left without a tick.
+    /// Frames that left with the gate's hash and without a tick.
     pub untracked: u32,
     /// Ticks of this slot that left.
     pub ticks: u32,
     /// Ticks of this slot whose transmission is over.
     pub ticks_done: u32,
-    /// Flow hash of this epoch.
+    /// The last tick of this slot that the device has finished with.
+    pub left: u32,
+    /// [`Gate::untracked`] when that was sent.
+    pub gone: u32,
+    /// Flow hash of what is gathered.
     pub hash: u32,
+    turned: u32,
     pad: u32,
     seen: [u64; SEEN],
     before: [u64; SEEN],
@@ -275,7 +283,7 @@ impl From<Stats> for sheaf_aggregate::Stats {
 #[repr(C)]
 pub struct Pending {
     oldest: u64,
-    flow: u64,
+    hash: u64,
     mark: u32,
     priority: u32,
     len: u32,
@@ -297,7 +305,7 @@ pub struct Queue {
     pub bytes: u32,
     /// Packets that wait.
     pub packets: u32,
-    /// Which CPU took its last frame.
+    /// CPU whose tick carries its last frame; of none, where it left otherwise.
     pub owner_cpu: u32,
     owner_gen: u64,
     owner_time: u64,
@@ -308,7 +316,7 @@ pub struct Queue {
     hop: Hop,
     asked: u32,
     emitting: u32,
-    ticked: u32,
+    pad: u32,
     /// What it counted.
     pub stats: Stats,
     pending: [Pending; 16],
@@ -417,7 +425,7 @@ mod tests {
                 held,
                 passed,
                 fifo,
-                pad,
+                passed_bytes,
             }
         );
         same!(
@@ -430,12 +438,16 @@ mod tests {
                 reaction,
                 probe_at,
                 closed,
+                hurried,
                 credit,
                 strangers,
                 untracked,
                 ticks,
                 ticks_done,
+                left,
+                gone,
                 hash,
+                turned,
                 pad,
                 seen,
                 before,
@@ -463,7 +475,7 @@ mod tests {
         same!(
             merge,
             "pending",
-            Pending { oldest, flow, mark, priority, len, count, writers, taken }
+            Pending { oldest, hash, mark, priority, len, count, writers, taken }
         );
         same!(
             merge,
@@ -483,7 +495,7 @@ mod tests {
                 hop,
                 asked,
                 emitting,
-                ticked,
+                pad,
                 stats,
                 pending,
             }

@@ -23,6 +23,7 @@ pub mod merge;
 mod mirrors;
 pub mod redirect;
 pub mod split;
+mod strangers;
 pub mod support;
 mod table;
 pub mod ticker;

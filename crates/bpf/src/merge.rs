@@ -239,21 +239,22 @@ impl Page {
     /// All fields, each read on its own.
     pub fn read(&self) -> Device {
         let page = self.start();
-        let mut device = Device::default();
-        device.done = atomic!(page, done, AtomicU64).load(Ordering::Acquire);
-        device.sent = atomic!(page, sent, AtomicU64).load(Ordering::Acquire);
-        device.handed = atomic!(page, handed, AtomicU64).load(Ordering::Relaxed);
-        device.rest_until = atomic!(page, rest_until, AtomicU64).load(Ordering::Relaxed);
-        device.look_at = atomic!(page, look_at, AtomicU64).load(Ordering::Relaxed);
-        device.asked_at = atomic!(page, asked_at, AtomicU64).load(Ordering::Relaxed);
-        device.holding = atomic!(page, holding, AtomicU64).load(Ordering::Relaxed);
-        device.last = atomic!(page, last, AtomicU64).load(Ordering::Relaxed);
-        device.limit = atomic!(page, limit, AtomicU32).load(Ordering::Relaxed);
-        device.told = atomic!(page, told, AtomicU32).load(Ordering::Relaxed);
-        device.held = atomic!(page, held, AtomicU32).load(Ordering::Relaxed);
-        device.passed = atomic!(page, passed, AtomicU32).load(Ordering::Relaxed);
-        device.fifo = atomic!(page, fifo, AtomicU32).load(Ordering::Relaxed);
-        device
+        Device {
+            done: atomic!(page, done, AtomicU64).load(Ordering::Acquire),
+            sent: atomic!(page, sent, AtomicU64).load(Ordering::Acquire),
+            handed: atomic!(page, handed, AtomicU64).load(Ordering::Relaxed),
+            rest_until: atomic!(page, rest_until, AtomicU64).load(Ordering::Relaxed),
+            look_at: atomic!(page, look_at, AtomicU64).load(Ordering::Relaxed),
+            asked_at: atomic!(page, asked_at, AtomicU64).load(Ordering::Relaxed),
+            holding: atomic!(page, holding, AtomicU64).load(Ordering::Relaxed),
+            last: atomic!(page, last, AtomicU64).load(Ordering::Relaxed),
+            limit: atomic!(page, limit, AtomicU32).load(Ordering::Relaxed),
+            told: atomic!(page, told, AtomicU32).load(Ordering::Relaxed),
+            held: atomic!(page, held, AtomicU32).load(Ordering::Relaxed),
+            passed: atomic!(page, passed, AtomicU32).load(Ordering::Relaxed),
+            fifo: atomic!(page, fifo, AtomicU32).load(Ordering::Relaxed),
+            passed_bytes: atomic!(page, passed_bytes, AtomicU32).load(Ordering::Relaxed),
+        }
     }
 
     /// User space will read its events at `nanos` at the latest: what can wait so long wakes
@@ -294,6 +295,9 @@ impl Page {
 pub struct Rule {
     /// Packets gather: frames are under way.
     pub closed: bool,
+    /// Whether many strangers' frames are in fair queues, too: then sparse flows leave in place,
+    /// and the process is woken by what is gathered first though frames are under way.
+    pub hurried: bool,
     /// Full frames that may leave without a tick.
     pub credit: u32,
     /// What a frame takes the device.
@@ -325,12 +329,25 @@ impl Gates {
         atomic!(gate, reaction, AtomicU64).store(nanos(rule.reaction), Ordering::Relaxed);
         atomic!(gate, probe_at, AtomicU64).store(rule.probe_at.as_nanos(), Ordering::Relaxed);
         atomic!(gate, credit, AtomicU32).store(rule.credit, Ordering::Relaxed);
+        atomic!(gate, hurried, AtomicU32).store(u32::from(rule.hurried), Ordering::Relaxed);
         atomic!(gate, closed, AtomicU32).store(u32::from(rule.closed), Ordering::Release);
     }
 
-    /// All of gate `slot` that left without a tick, so far.
+    /// All of gate `slot` that left with its hash and without a tick, so far.
     pub fn untracked(&self, slot: u32) -> u32 {
         atomic!(self.start(slot), untracked, AtomicU32).load(Ordering::Acquire)
+    }
+
+    /// The number of the last tick of gate `slot` that left.
+    pub fn ticks(&self, slot: u32) -> u32 {
+        atomic!(self.start(slot), ticks, AtomicU32).load(Ordering::Acquire)
+    }
+
+    /// The device has finished with the ticks of gate `slot` up to number `tick`, and with all that
+    /// left without a tick and with its hash before that: packets up to number `gone`.
+    pub fn ticks_left(&self, slot: u32, tick: u32, gone: u32) {
+        atomic!(self.start(slot), gone, AtomicU32).store(gone, Ordering::Relaxed);
+        atomic!(self.start(slot), left, AtomicU32).store(tick, Ordering::Release);
     }
 
     /// The strangers' frames up to number `passed` have left a FIFO.
@@ -340,8 +357,7 @@ impl Gates {
 
     /// The transmission of the last tick of queue `slot` is over: it has reached the device.
     pub fn tick_is_over(&self, slot: u32) {
-        let gate = self.start(slot);
-        let ticks = atomic!(gate, ticks, AtomicU32).load(Ordering::Acquire);
-        atomic!(gate, ticks_done, AtomicU32).store(ticks, Ordering::Release);
+        let ticks = self.ticks(slot);
+        atomic!(self.start(slot), ticks_done, AtomicU32).store(ticks, Ordering::Release);
     }
 }

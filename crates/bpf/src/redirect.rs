@@ -132,18 +132,23 @@ mod tests {
         ways.into_iter().for_each(takes_the_detour);
     }
 
+    /// A cable from `near` to `far`, and a TAP interface; with the numbers of `near` and the TAP.
+    fn cable_with_detour() -> io::Result<(VnetTun, u32, u32)> {
+        // Else the kernel sends packets of its own.
+        std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
+        ip::run("link add near type veth peer name far")?;
+        let tap = VnetTun::open("detour", Layer::Tap)?;
+        for dev in ["near", "far", "detour"] {
+            ip::run(&format!("link set {dev} up"))?;
+        }
+        Ok((tap, ip::index("near")?, ip::index("detour")?))
+    }
+
     fn takes_the_detour(attach: Attach) {
         let namespace = Namespace::new().unwrap();
         namespace
             .run(|| {
-                // Else the kernel sends packets of its own.
-                std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
-                ip::run("link add near type veth peer name far")?;
-                let tap = VnetTun::open("detour", Layer::Tap)?;
-                for dev in ["near", "far", "detour"] {
-                    ip::run(&format!("link set {dev} up"))?;
-                }
-                let (a, detour) = (ip::index("near")?, ip::index("detour")?);
+                let (tap, a, detour) = cable_with_detour()?;
                 let mark = 0xf123_4567;
                 let redirect = attach(a, Hook::Egress, detour, mark).map_err(io::Error::other)?;
                 let mut plain = VnetSocket::open(a, Receive::Nothing)?;
@@ -175,13 +180,7 @@ mod tests {
         let namespace = Namespace::new().unwrap();
         namespace
             .run(|| {
-                std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
-                ip::run("link add near type veth peer name far")?;
-                let tap = VnetTun::open("detour", Layer::Tap)?;
-                for dev in ["near", "far", "detour"] {
-                    ip::run(&format!("link set {dev} up"))?;
-                }
-                let (a, detour) = (ip::index("near")?, ip::index("detour")?);
+                let (tap, a, detour) = cable_with_detour()?;
                 // As when the process is killed: nobody takes the filter off, and the TAP goes.
                 let filter = by_clsact(a, Hook::Egress, detour, 1).map_err(io::Error::other)?;
                 std::mem::forget(filter);

@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use thiserror::Error;
 
-/// What loading and attaching the programs takes: the programs read and write packets by pointers,
-/// for which the kernel wants CAP_PERFMON.
+/// Rights that loading and attaching the programs takes: the programs read and write packets by
+/// pointers, for which the kernel wants CAP_PERFMON.
 pub const CAPABILITIES: [Capability; 3] =
     [Capability::CAP_NET_ADMIN, Capability::CAP_BPF, Capability::CAP_PERFMON];
 

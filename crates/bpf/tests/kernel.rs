@@ -145,6 +145,30 @@ fn an_idle_device_takes_packets_at_once_and_a_busy_one_makes_them_gather() {
     assert_eq!(merge.stats().unwrap()[0].1.meta_packets, 1);
 }
 
+#[test]
+fn on_an_idle_device_packets_of_two_processors_do_not_wait_for_each_other() {
+    let pair = Pair::new();
+    // As a device that is always free: nothing that is sent makes the next packet wait.
+    let config = Config { policy: Policy::Busy, inflight: u32::MAX, ..Config::default() };
+    let (merge, _ticker) = pair.merge(&config);
+    let (from, _to) = pair.sockets();
+    let sockets = [from.try_clone().unwrap(), from];
+    merge.device().tell(0, u32::MAX);
+    std::thread::scope(|scope| {
+        for from in &sockets {
+            let merge = &merge;
+            scope.spawn(move || {
+                for number in 0..20_000 {
+                    merge.device().looks();
+                    from.send(&payload(number)).unwrap();
+                }
+            });
+        }
+    });
+    let [(_, stats)] = &merge.stats().unwrap()[..] else { panic!("one next hop") };
+    assert_eq!((stats.unaggregated_packets, stats.aggregated_packets), (40_000, 0));
+}
+
 /// A frame to B around `packet`.
 fn framed(packet: &[u8]) -> Vec<u8> {
     let mut frame = [MAC_B, MAC_A].concat();

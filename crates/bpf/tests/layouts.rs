@@ -384,12 +384,7 @@ impl Rig {
     fn new(mode: Option<Mode>, split: bool) -> Rig {
         let pair = Pair::new();
         for host in [&pair.a, &pair.b] {
-            host.run(|| {
-                // What a host says by itself would be counted.
-                std::fs::write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "1")?;
-                ip::run(&format!("link set eth0 mtu {MTU}"))
-            })
-            .unwrap();
+            host.run(|| ip::run(&format!("link set eth0 mtu {MTU}"))).unwrap();
         }
         if split {
             pair.split(&Senders::neighbours([A.into()]));
@@ -536,7 +531,8 @@ fn controller(pair: &Pair, mode: Mode) -> Controller {
 
 fn close(controller: &Controller) {
     let (time, probe_at) = (Duration::ZERO, Instant::MAX);
-    let rule = merge::Rule { closed: true, credit: 0, service: time, reaction: time, probe_at };
+    let (closed, hurried, credit) = (true, false, 0);
+    let rule = merge::Rule { closed, hurried, credit, service: time, reaction: time, probe_at };
     (0..SLOTS).for_each(|slot| controller.merge.gates().set(slot, rule));
 }
 
@@ -820,7 +816,9 @@ fn a_mixed_flow(mode: Mode, split: bool) {
     assert_eq!(numbers.len(), next as usize);
     let wrong = numbers.iter().zip(0..).position(|(number, expected)| *number != expected);
     assert_eq!(wrong, None, "out of order: {:?}", wrong.map(|at| numbers.get(at..at + 10)));
-    assert!(rig.gathered() > 500, "packets share frames, {} in all", rig.gathered());
+    // In fair queues a flow stays in its own from its first large packet on.
+    let most_share = mode == Mode::Fair || rig.gathered() > 500;
+    assert!(most_share, "{mode:?}: {} share frames", rig.gathered());
 }
 
 #[test]

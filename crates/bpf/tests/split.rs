@@ -50,6 +50,7 @@ impl Wire {
         let pair = Pair::new();
         for (host, ours, theirs) in [(&pair.a, 1, 2), (&pair.b, 2, 1)] {
             host.run(|| {
+                std::fs::write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "0")?;
                 // The largest meta packet is larger than Ethernet's usual frame.
                 ip::run("link set eth0 mtu 2100")?;
                 ip::run(&format!("addr add fd09::{ours}/64 dev eth0 nodad"))?;

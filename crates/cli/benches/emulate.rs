@@ -1,4 +1,4 @@
-//! What `sheaf emulate link` costs and how exact it is, beside a bare cable, a bare forwarder over
+//! Cost and precision of `sheaf emulate link`, beside a bare cable, a bare forwarder over
 //! the same datapath, and the kernel's token bucket filter, in one run. Needs root. Words after
 //! `--` choose parts:
 //!

@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{self as lines, FmtContext};
 use tracing_subscriber::registry::LookupSpan;
 
-/// How a line of the log is written.
+/// Form of a line of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Form {
     /// For people: `sheaf: MESSAGE`.

@@ -7,7 +7,7 @@ use sheaf_stage::Duration;
 /// Time for each report. All services are asked together, so one that hangs delays nobody longer.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// What one service reported.
+/// Report of one service.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Its kind: `aggregate` and so on; `run` is the supervisor.

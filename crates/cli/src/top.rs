@@ -20,7 +20,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Between two reports. A report costs a service up to a millisecond.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How long a key is waited for before new reports are looked for: what a user takes for instant.
+/// Time that a key is waited for before new reports are looked for: what a user takes for instant.
 const KEY: Duration = Duration::from_millis(100);
 /// Lines that a page key moves, less than a small terminal has.
 const PAGE: u16 = 10;
@@ -101,7 +101,7 @@ fn show(
     }
 }
 
-/// How a line is shown.
+/// Style of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
     /// The first line of a service.
@@ -173,7 +173,8 @@ impl<'a> Pair<'a> {
         self.new.pointer(pointer).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// How fast a counter grew; 0 where there is no earlier report, or the service began anew.
+    /// Growth of a counter, per second; 0 without an earlier report, or where the service began
+    /// anew.
     fn rate(&self, pointer: &str) -> f64 {
         let old = self.old.and_then(|old| old.pointer(pointer)).and_then(Value::as_f64);
         let grown = old.map_or(0.0, |old| self.number(pointer) - old);

@@ -1,10 +1,10 @@
-//! What a user gets wrong: every answer is one line with cause and remedy, and status 2. Needs
+//! Mistakes of a user: every answer is one line with cause and remedy, and status 2. Needs
 //! root.
 
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
-use std::path::PathBuf;
 use std::process::{Command, Output};
+use tempfile::TempDir;
 
 const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 
@@ -37,23 +37,6 @@ fn refused(host: &Namespace, line: &str, told: &[&str]) {
     assert!(said.starts_with("sheaf: ") && said.lines().count() == 1, "sheaf {line}: {said}");
     for part in told {
         assert!(said.contains(part), "sheaf {line}: {said}");
-    }
-}
-
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("sheaf-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -136,9 +119,9 @@ fn a_word_too_many_or_too_few_is_told() {
 #[test]
 fn what_is_not_there_is_told_with_what_to_do() {
     let host = host();
-    let folder = Folder::new("errors");
-    std::fs::write(folder.0.join("result.json"), "{\"x\":").unwrap();
-    let folder = folder.0.display();
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("result.json"), "{\"x\":").unwrap();
+    let folder = folder.path().display();
     for (line, told) in [
         ("aggregate dev nope0 peer any", "no interface \"nope0\"; there are"),
         ("aggregate dev v0 to 192.0.2.1", "no route leads to 192.0.2.1; add one"),

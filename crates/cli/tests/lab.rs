@@ -5,32 +5,27 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
 
 const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 
 /// A folder that goes with the test.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
-        Folder(std::env::temp_dir().join(format!("sheaf-{name}-{}", std::process::id())))
+    fn new() -> Folder {
+        Folder(TempDir::new().unwrap())
     }
 
     fn path(&self) -> String {
-        self.0.display().to_string()
+        self.0.path().display().to_string()
     }
 
     fn result(&self) -> Value {
-        let text = std::fs::read_to_string(self.0.join("result.json")).unwrap();
+        let text = std::fs::read_to_string(self.0.path().join("result.json")).unwrap();
         serde_json::from_str(&text).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -45,7 +40,7 @@ fn worked(output: Output) -> String {
 
 #[test]
 fn on_real_interfaces_no_round_trip_is_early_and_a_download_arrives() {
-    let folder = Folder::new("lab-latency");
+    let folder = Folder::new();
     let line = format!("run emulator-latency --quick --engine netns --out {}", folder.path());
     let said = worked(lab(&line));
     assert!(said.contains("published"), "{said}");
@@ -67,12 +62,12 @@ fn on_real_interfaces_no_round_trip_is_early_and_a_download_arrives() {
         // A link does not carry more than its rate, however late it is.
         assert!(goodput > 0.0, "{treatment}: {goodput}");
     }
-    assert!(folder.0.join("report.html").exists());
+    assert!(folder.0.path().join("report.html").exists());
 }
 
 #[test]
 fn an_interrupted_run_takes_its_emulator_with_it_and_says_how_to_go_on() {
-    let folder = Folder::new("lab-interrupted");
+    let folder = Folder::new();
     let plan =
         format!("emulator-latency --engine netns --points 20 --duration 1 --out {}", folder.path());
     let points = worked(lab(&format!("points {plan}")));
@@ -125,7 +120,7 @@ fn emulator_of(parent: u32) -> Option<OwnedFd> {
 
 #[test]
 fn points_that_were_run_one_by_one_are_gathered_to_what_one_run_gives() {
-    let (apart, whole) = (Folder::new("lab-apart"), Folder::new("lab-whole"));
+    let (apart, whole) = (Folder::new(), Folder::new());
     let some = "emulator-rate --points 0,20 --duration 1";
     let commands = worked(lab(&format!("points {some} --out {}", apart.path())));
     assert_eq!(commands.lines().count(), 3 * 2 * 2, "{commands}");

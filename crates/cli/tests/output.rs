@@ -4,6 +4,7 @@ use sheaf_netio::netns::Namespace;
 use std::fs::File;
 use std::io::pipe;
 use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
 
 const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 
@@ -26,31 +27,14 @@ const PING_LOG: &str = "64 bytes from 10.0.0.1: icmp_seq=1 ttl=64 time=10.1 ms\n
                         64 bytes from 10.0.0.1: icmp_seq=2 ttl=64 time=10.5 ms\n\
                         64 bytes from 10.0.0.1: icmp_seq=3 ttl=64 time=10.3 ms\n";
 
-/// A folder that goes with the test.
-struct Folder(std::path::PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("sheaf-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Runs `line` with these streams, in a namespace of its own.
-fn run(folder: &Folder, line: &str, stdout: Stdio, stderr: Stdio) -> Output {
-    let log = folder.0.join("ping.log");
+fn run(folder: &TempDir, line: &str, stdout: Stdio, stderr: Stdio) -> Output {
+    let log = folder.path().join("ping.log");
     std::fs::write(&log, PING_LOG).unwrap();
     let mut command = Command::new(SHEAF);
     command.args(line.split_whitespace()).stdin(File::open(log).unwrap());
     if line.ends_with("--out") {
-        command.arg(&folder.0);
+        command.arg(folder.path());
     }
     command.stdout(stdout).stderr(stderr);
     let host = Namespace::new().unwrap();
@@ -71,7 +55,7 @@ fn full() -> Stdio {
 
 #[test]
 fn a_reader_that_has_enough_ends_every_command_quietly_with_success() {
-    let folder = Folder::new("output-closed");
+    let folder = TempDir::new().unwrap();
     for line in COMMANDS {
         let output = run(&folder, line, closed(), Stdio::piped());
         let said = String::from_utf8(output.stderr).unwrap();
@@ -82,7 +66,7 @@ fn a_reader_that_has_enough_ends_every_command_quietly_with_success() {
 
 #[test]
 fn a_full_disk_is_reported_in_one_line_with_status_1() {
-    let folder = Folder::new("output-full");
+    let folder = TempDir::new().unwrap();
     for line in COMMANDS {
         let output = run(&folder, line, full(), Stdio::piped());
         let said = String::from_utf8(output.stderr).unwrap();
@@ -93,7 +77,7 @@ fn a_full_disk_is_reported_in_one_line_with_status_1() {
 
 #[test]
 fn an_error_keeps_its_status_when_its_message_cannot_be_written() {
-    let folder = Folder::new("output-error");
+    let folder = TempDir::new().unwrap();
     for line in ["lab show nothing-like-it", "show dev nothing-like-it", "emulate dist /nowhere"] {
         for stderr in [closed(), full()] {
             let output = run(&folder, line, Stdio::piped(), stderr);

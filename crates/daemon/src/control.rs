@@ -29,7 +29,7 @@ pub const DEADLINE: Duration = Duration::from_secs(5);
 /// Shortest period of a watch: a report costs a service up to a millisecond.
 pub const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
 
-/// Why a control socket could not be made, or a request has no answer.
+/// Reason why a control socket could not be made, or a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No service of this name runs.
@@ -61,9 +61,9 @@ pub enum Error {
     /// The socket or its directory cannot be used.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// Step that failed.
         what: String,
-        /// What the system reported.
+        /// Error of the system.
         source: io::Error,
     },
 }

@@ -24,7 +24,7 @@ pub type Parse<C> = Arc<dyn Fn(&[String], &Path) -> anyhow::Result<Parsed<C>> + 
 
 /// A change that was read.
 pub struct Parsed<C> {
-    /// What it says.
+    /// Its text.
     pub change: C,
     /// Called once the service has made the change.
     pub accepted: Box<dyn FnOnce() + Send>,
@@ -37,7 +37,7 @@ impl<C> Parsed<C> {
     }
 }
 
-/// What is set up before the service: signals are blocked and its name is taken.
+/// Set-up that comes before the service's own: signals are blocked and its name is taken.
 #[derive(Debug)]
 pub struct Reactor {
     name: ServiceName,
@@ -148,7 +148,7 @@ impl Reactor {
         }
     }
 
-    /// When control or watchdog need a turn of their own.
+    /// Time at which control or watchdog need a turn of their own.
     fn next_deadline(&self) -> Instant {
         let control = self.control.as_ref().and_then(Server::next_deadline);
         let watchdog = self.watchdog.map(|watchdog| watchdog.next);

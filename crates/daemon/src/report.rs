@@ -1,5 +1,5 @@
-//! What `sheaf show` prints of one interface: the statistics of the theses, per next hop; the trunk
-//! that it is; and the flows whose windows are controlled.
+//! Report of one interface, which `sheaf show` prints: the statistics of the theses, per next
+//! hop; the trunk that it is; and the flows whose windows are controlled.
 
 use crate::emulate::Status;
 use crate::trunk::report::Trunk;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct Interface {
     /// Its name.
     pub interface: String,
-    /// Which engine gathers; none where only a splitter is.
+    /// Engine that gathers; none where only a splitter is.
     pub engine: Option<String>,
     /// Hold policy.
     pub policy: Option<String>,
@@ -31,9 +31,9 @@ pub struct Interface {
     pub total: Counters,
     /// By next hop or far end.
     pub hops: BTreeMap<String, Counters>,
-    /// What the splitter counted: packets, and refusals by reason.
+    /// Counters of the splitter: packets, and refusals by reason.
     pub split: Option<BTreeMap<String, u64>>,
-    /// What it carries, where it is a trunk.
+    /// Report of the trunk, where it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk: Option<Trunk>,
     /// Window control.
@@ -81,7 +81,7 @@ pub struct Counters {
     pub probes: u64,
 }
 
-/// What is known of one next hop.
+/// State of one next hop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hop {
     /// Its counters.

@@ -6,27 +6,21 @@ use sheaf_lab::report;
 use sheaf_lab::result::RunResult;
 use sheaf_lab::run::{self, Options};
 use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 
 /// A folder that goes with the test.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = format!("sheaf-lab-{name}-{}", std::process::id());
-        Folder(std::env::temp_dir().join(path))
+    fn new() -> Folder {
+        Folder(TempDir::new().unwrap())
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(self.0.join("points")).unwrap();
+        let entries = std::fs::read_dir(self.0.path().join("points")).unwrap();
         let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
         files.sort();
         files
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -50,49 +44,53 @@ fn json(result: &RunResult) -> String {
 
 #[test]
 fn a_kept_point_is_not_measured_again_and_reads_back_to_the_last_bit() {
-    let folder = Folder::new("kept");
-    let first = run(&folder.0, None, false);
-    assert_eq!(json(&run(&folder.0, None, false)), json(&first));
+    let folder = Folder::new();
+    let first = run(folder.0.path(), None, false);
+    assert_eq!(json(&run(folder.0.path(), None, false)), json(&first));
     // A record that was changed shows whether it is used.
     let file = &folder.files()[0];
     let text = std::fs::read_to_string(file).unwrap();
     let mut record: serde_json::Value = serde_json::from_str(&text).unwrap();
     record["measured"]["metrics"][0][1] = 4321.into();
     std::fs::write(file, record.to_string()).unwrap();
-    assert!(json(&run(&folder.0, None, false)).contains("4321"));
-    assert_eq!(json(&run(&folder.0, None, true)), json(&first), "measured again");
+    assert!(json(&run(folder.0.path(), None, false)).contains("4321"));
+    assert_eq!(json(&run(folder.0.path(), None, true)), json(&first), "measured again");
     std::fs::write(file, "{ half a rec").unwrap();
-    assert_eq!(json(&run(&folder.0, None, false)), json(&first), "what is not whole is no record");
+    assert_eq!(
+        json(&run(folder.0.path(), None, false)),
+        json(&first),
+        "what is not whole is no record"
+    );
 }
 
 #[test]
 fn points_of_two_folders_are_joined_to_what_one_run_gives() {
-    let (one, two, whole) = (Folder::new("one"), Folder::new("two"), Folder::new("whole"));
-    let all = run(&whole.0, None, false);
+    let (one, two, whole) = (Folder::new(), Folder::new(), Folder::new());
+    let all = run(whole.0.path(), None, false);
     for (at, row) in all.rows.iter().enumerate() {
         let folder = if at % 2 == 0 { &one } else { &two };
         let name = format!("{}/{}/{}", row.scenario, row.treatment, row.x);
-        assert_eq!(run(&folder.0, Some(&name), false).rows, std::slice::from_ref(row));
+        assert_eq!(run(folder.0.path(), Some(&name), false).rows, std::slice::from_ref(row));
     }
-    let joined = run::gather(&[two.0.clone(), one.0.clone()]).unwrap();
+    let joined = run::gather(&[two.0.path().to_owned(), one.0.path().to_owned()]).unwrap();
     assert_eq!(json(&joined), json(&all));
 }
 
 #[test]
 fn a_report_is_written_and_read_and_needs_nothing_but_its_result() {
-    let folder = Folder::new("report");
-    let result = run(&folder.0, None, false);
-    report::write(&result, &folder.0).unwrap();
-    let again = report::read(&folder.0).unwrap();
+    let folder = Folder::new();
+    let result = run(folder.0.path(), None, false);
+    report::write(&result, folder.0.path()).unwrap();
+    let again = report::read(folder.0.path()).unwrap();
     assert_eq!(json(&again), json(&result));
-    let page = std::fs::read_to_string(folder.0.join("report.html")).unwrap();
+    let page = std::fs::read_to_string(folder.0.path().join("report.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("KAU without (published)"));
     assert!(page.contains("mean one-way delay (ms)"), "axes have units");
     let tables = page.matches("<table").count();
     let framed = page.matches("<div class=\"scroll\"><table").count();
     assert_eq!((tables, framed), (2, 2), "a wide table must not widen the page");
     assert!(!page.contains("http://www.w3.org/1999/xlink") && !page.contains("<script"));
-    let rows = std::fs::read_to_string(folder.0.join("rows.csv")).unwrap();
+    let rows = std::fs::read_to_string(folder.0.path().join("rows.csv")).unwrap();
     assert!(rows.starts_with("scenario,treatment,x,flows,kau,"), "{rows}");
     assert_eq!(rows.lines().count(), 1 + result.rows.len());
     assert!(report::table(&result).contains("published"));

@@ -31,11 +31,14 @@ pub struct Discipline {
     pub root: bool,
 }
 
-/// The disciplines of interface `ifindex`; hooks (clsact, ingress) are not among them, and neither
-/// are the FIFOs that classes have by themselves.
+/// The disciplines of interface `ifindex`, with the FIFOs that classes have by themselves; hooks
+/// (clsact, ingress) are not among them.
 pub fn disciplines(netlink: &mut Netlink, ifindex: u32) -> io::Result<Vec<Discipline>> {
     let mut found = Vec::new();
-    let question = Object::GetQueueDiscipline(TcMessage::default());
+    let mut question = TcMessage::default();
+    // Else the kernel leaves out what nobody configured.
+    question.attributes.push(TcAttribute::DumpInvisible(true));
+    let question = Object::GetQueueDiscipline(question);
     netlink.dump(question, |object| {
         if let Object::NewQueueDiscipline(message) = object
             && message.header.index == ifindex as i32

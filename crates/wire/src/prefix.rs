@@ -6,7 +6,7 @@ use thiserror::Error;
 /// Addresses that share their first bits. What this module makes has no bits behind those.
 pub use ipnet::IpNet as Prefix;
 
-/// Why a word is not a prefix.
+/// Reason why a word is not a prefix.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum PrefixError {
     /// No IP address.

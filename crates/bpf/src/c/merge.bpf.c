@@ -24,9 +24,9 @@
  * over. As long as the order is not sure, packets stay gathered, and user space is asked for a
  * tick.
  *
- * Order behind this hook: a FIFO keeps it. Fair queues keep it for frames of one flow hash, so what
- * a gate sends bears one hash until user space has seen everything leave (an epoch); so do packets
- * of the same flows that are too large to be gathered.
+ * Order behind this hook: a FIFO keeps it. Fair queues keep it for frames of one flow hash, so
+ * frames of gathered packets bear one hash, and so do other packets of the same flows until the
+ * frames have left. A sparse flow whose packets leave in place keeps its own (place_of()).
  *
  * Fail open: user space takes every question back (`asked_at`) when it looks. A question that stays
  * for 20 ms means that it hangs; then everything leaves at once and nothing is gathered.
@@ -90,7 +90,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct work *mine = bpf_map_lookup_elem(&work, &zero);
 	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = 0, oldest, owner_gen, owner_time, flow;
-	bool need, full, joins, empty, ready = false, over, more, again, held, apart;
+	bool need, full, joins, empty, ready = false, over, more, again, held, apart, portless;
 	bool nested = false, ticked = false, own_order;
 	struct packet *packet;
 	struct queue_key *key;
@@ -102,6 +102,10 @@ int sheaf_merge(struct __sk_buff *skb)
 	enum kind kind;
 	struct hop *hop;
 	__u16 type, checksum = 0;
+	struct flowlet *flowlet;
+	enum place place = SHARED;
+	bool fair;
+	__u32 hash;
 
 	/* It was gathered, or passed, when it left for the detour. */
 	if (is_back_from_detour(skb))
@@ -159,7 +163,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (verdict == GATHER &&
 	    (len < V4_LEN || header + len > hop->max || header + len > MAX_META))
 		verdict = ALONE;
-	flow = kind == PORTLESS ? packet->pair : packet->flow;
+	portless = kind == PORTLESS;
+	flow = portless ? packet->pair : packet->flow;
 
 	__builtin_memcpy(key->mac, packet->mac.bytes, 6);
 	key->dscp = packet->dscp;
@@ -184,6 +189,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (!queue || !gate)
 		goto stranger;
 	mine->slot = slot;
+	fair = has_fair_queues(dev);
+	flowlet = fair && config->policy == BUSY ? flowlet_of(slot, flow) : 0;
 
 	if (verdict == GATHER) {
 		empty = queue->head == queue->tail;
@@ -211,6 +218,8 @@ int sheaf_merge(struct __sk_buff *skb)
 				ready = !gate->closed && gate->busy_until <= now + gate->reaction &&
 					(now < gate->probe_at || since > NEAR);
 		}
+		if (flowlet)
+			place = place_of(skb, flowlet, gate, packet, now);
 		/* An idle link adds no delay: nothing waits here, and the device is free. */
 		if (ready && empty) {
 			/* Together: who sees the queue empty also sees who took its last frame. */
@@ -219,20 +228,28 @@ int sheaf_merge(struct __sk_buff *skb)
 			owner = queue->owner_cpu;
 			owner_gen = queue->owner_gen;
 			owner_time = queue->owner_time;
-			/* Most often the last frame left from this CPU, too. */
+			/* Most often nobody is carrying a frame of it on a tick. */
 			own_order = empty && !queue->emitting && (owner == cpu || owner == NOBODY);
 			if (own_order)
-				leave_in_place(queue, cpu, *gen, now, len);
+				leave_in_place(queue, len);
 			bpf_spin_unlock(&queue->lock);
 			if (own_order)
 				goto in_place;
 			if (empty &&
 			    in_order(dev, queue, owner, owner_gen, owner_time, cpu, slot)) {
 				bpf_spin_lock(&queue->lock);
-				leave_in_place(queue, cpu, *gen, now, len);
+				leave_in_place(queue, len);
 				bpf_spin_unlock(&queue->lock);
 				goto in_place;
 			}
+		}
+		/* It would overtake the one before it in another queue; or a fair queue serves it
+		 * before the many strangers, but not their frame of several. */
+		if (place == BOUND || (place == FREE && gate->hurried)) {
+			bpf_spin_lock(&queue->lock);
+			count_alone(queue, len);
+			bpf_spin_unlock(&queue->lock);
+			goto in_place;
 		}
 		/* A packet of a tunnel may have an unfinished checksum inside, of which nothing is
 		 * seen here. This call fails for it, and changes nothing otherwise. */
@@ -244,20 +261,23 @@ int sheaf_merge(struct __sk_buff *skb)
 	}
 
 	if (verdict == ALONE) {
-		bool shares;
-
-		held = kind == PORTLESS ? queue->pairs & bit_of(packet->pair) :
+		held = portless ? queue->pairs & bit_of(packet->pair) :
 					  queue->flows & bit_of(packet->flow);
 		/* What is held of its flow leaves first. */
 		for (int i = 0; held && i < RING; i++) {
 			if (queue->head == queue->tail || !leave_in_copy(skb, mine, queue, slot))
 				break;
 		}
-		shares = (gate->seen[word_of(flow)] | gate->before[word_of(flow)]) & bit_of(flow);
+		if (!fair || apart)
+			goto stranger;
 		/* Behind its small packets in a fair queue, too. */
-		if (!dev->told && !dev->fifo && !apart && (held || shares)) {
+		if (held || shares(gate, flow)) {
 			note_flow(gate, flow);
-			go_untracked(skb, gate, flow);
+			if (portless)
+				note_flow(gate, portless_of(flow));
+			go_untracked(skb, gate, bpf_get_hash_recalc(skb));
+		} else if (flowlet) {
+			note_large(flowlet, bpf_ktime_get_coarse_ns());
 		}
 		goto stranger;
 	}
@@ -272,6 +292,7 @@ int sheaf_merge(struct __sk_buff *skb)
 			goto stranger;
 		checksum = finish(&mine->copy, packet);
 	}
+	hash = fair ? bpf_get_hash_recalc(skb) : 0;
 	bpf_spin_lock(&queue->lock);
 	if (!same_key(&queue->key, key)) {
 		bpf_spin_unlock(&queue->lock);
@@ -291,13 +312,13 @@ int sheaf_merge(struct __sk_buff *skb)
 			queue->stats.unaggregated_packets++;
 			queue->stats.unaggregated_bytes += len;
 			bpf_spin_unlock(&queue->lock);
-			if (!dev->told && !dev->fifo)
-				go_untracked(skb, gate, packet->flow);
+			if (fair)
+				go_untracked(skb, gate, hash);
 			count_sent(dev, 1, len);
 			return NEXT;
 		}
 		pending->oldest = now;
-		pending->flow = packet->flow;
+		pending->hash = hash;
 		pending->mark = skb->mark;
 		pending->priority = skb->priority;
 		pending->len = 0;
@@ -347,14 +368,13 @@ int sheaf_merge(struct __sk_buff *skb)
 		}
 	}
 	__sync_fetch_and_sub(&pending->writers, 1);
-	if (!dev->told && !dev->fifo) {
-		note_flow(gate, packet->flow);
-		note_flow(gate, packet->pair);
-	}
+	if (fair)
+		note_packet(gate, packet);
 
 	if (empty) {
 		/* While a frame is under way, its end wakes user space. */
-		bool alone = config->policy == BUSY && !dev->told && !gate->closed;
+		bool alone = config->policy == BUSY && !dev->told &&
+			     (!gate->closed || gate->hurried);
 
 		tell(dev, NONEMPTY, slot, oldest, alone || dev->look_at > oldest + config->wait);
 	}
@@ -381,17 +401,15 @@ in_place:
 		gate->last = now;
 		gate->busy_until = gate->busy_until > now ? gate->busy_until : now;
 		gate->busy_until += gate->service;
-		if (!dev->fifo) {
-			note_flow(gate, packet->flow);
-			note_flow(gate, packet->pair);
-			go_untracked(skb, gate, packet->flow);
-		}
+		if (flowlet)
+			keep_order(skb, gate, flowlet, packet, place, now);
 	}
 	count_sent(dev, 1, len);
 	return NEXT;
 
 stranger:
 	__sync_fetch_and_add(&dev->passed, 1);
+	__sync_fetch_and_add(&dev->passed_bytes, skb->len);
 	/* In a FIFO, what is held would be behind this frame though it came before it. */
 	for (int i = 0; i < 2 * RING; i++) {
 		__u64 holding = dev->holding;
@@ -453,7 +471,7 @@ emit:
 	queue->asked = 0;
 	len = pending->len;
 	count = pending->count;
-	flow = pending->flow;
+	hash = pending->hash;
 	queue->head++;
 	queue->bytes -= len;
 	queue->packets -= count;
@@ -466,7 +484,6 @@ emit:
 	}
 	oldest = queue->pending[queue->head & (RING - 1)].oldest;
 	queue->owner_cpu = ticked ? cpu : NOBODY;
-	queue->ticked = ticked;
 	queue->emitting = !ticked;
 	/* Before anybody else may look whether it is over. */
 	if (ticked)
@@ -525,20 +542,18 @@ emit:
 	skb->mark = pending->mark;
 	skb->priority = pending->priority;
 	pending->taken = 0;
-	if (!dev->told && !dev->fifo) {
-		/* Nothing of ours is in front of it or waits behind it: an epoch begins, with the
-		 * hash of the flow that waited longest, so that flows share as they would alone. */
-		if (ticked && fresh && !more && gate->untracked == expected) {
-			gate->hash = (__u32)(flow >> 16) | 1;
-			for (int i = 0; i < SEEN; i++) {
-				gate->before[i] = gate->seen[i];
-				gate->seen[i] = 0;
-			}
-		}
+	if (has_fair_queues(dev)) {
+		/* Nothing with the gate's hash is in front of it or waits behind it, so the hash
+		 * may change, to that of the flow that waited longest: then it stays where its
+		 * packets were that left in place. */
+		if (ticked && fresh && !more && gate->untracked == expected)
+			gate->hash = hash;
+		if (ticked && !more && (__s32)(gate->left - gate->turned) >= 0)
+			turn(gate);
 		if (ticked && gate->hash)
 			bpf_set_hash(skb, gate->hash);
 		else
-			go_untracked(skb, gate, flow);
+			go_untracked(skb, gate, hash);
 	}
 	count_sent(dev, count, size);
 	mine->carried = nested;

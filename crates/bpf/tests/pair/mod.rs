@@ -16,7 +16,8 @@ pub const MAC_A: [u8; 6] = [2, 0, 0, 0, 9, 1];
 pub const MAC_B: [u8; 6] = [2, 0, 0, 0, 9, 2];
 pub const COOKIE: u64 = 0x5348_4541_4600_0001;
 
-/// Two hosts and a cable.
+/// Two hosts and a cable, on which only what a test sends is: without IPv6 hosts say nothing by
+/// themselves.
 pub struct Pair {
     pub a: Namespace,
     pub b: Namespace,
@@ -24,12 +25,21 @@ pub struct Pair {
 
 impl Pair {
     pub fn new() -> Pair {
+        Pair::with_queues(1)
+    }
+
+    /// A's interface has `queues` transmit queues, by the hash of flows.
+    pub fn with_queues(queues: usize) -> Pair {
         let (a, b) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         let other = b.path();
+        for host in [&a, &b] {
+            let silent = || std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+            host.run(silent).unwrap();
+        }
         a.run(|| {
             ip::run(&format!(
-                "link add eth0 address 02:00:00:00:09:01 type veth peer name eth0 \
-                 address 02:00:00:00:09:02 netns {other}"
+                "link add eth0 numtxqueues {queues} address 02:00:00:00:09:01 type veth \
+                 peer name eth0 address 02:00:00:00:09:02 netns {other}"
             ))?;
             ip::run("addr add 10.9.0.1/24 dev eth0")?;
             ip::run("neigh add 10.9.0.2 lladdr 02:00:00:00:09:02 dev eth0")?;

@@ -1,4 +1,4 @@
-//! What the emulator costs: packets a second and bulk TCP, as fractions of a bare cable and of a
+//! Cost of the emulator: packets a second and bulk TCP, as fractions of a bare cable and of a
 //! bare forwarder over the same datapath.
 
 use crate::path::{FAR, HEADERS, PORT, Path, cable, forwarder, mac, sheaf, tbf};

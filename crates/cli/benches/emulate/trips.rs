@@ -72,8 +72,8 @@ impl Tap {
         Tap(tap)
     }
 
-    /// When the echo message of `kind` and `number` passed, in nanoseconds; looks at all that
-    /// passed.
+    /// Returns the time at which the echo message of `kind` and `number` passed, in
+    /// nanoseconds; looks at all that passed.
     fn passed<const N: usize>(&self, number: u16, kinds: [u8; N]) -> [Option<u64>; N] {
         let mut stamps = [None; N];
         let mut bytes = [0; 128];
@@ -145,8 +145,8 @@ pub fn measure(path: &Path, set: Duration, count: usize) -> Trips {
     trips
 }
 
-/// What the machine makes of two sleeps in a row, which is what a round trip over a link asks of
-/// it, with nothing to send: ended by the timer alone, and by looking for the last 200 µs.
+/// Measures how late two sleeps in a row end, as a round trip over a link makes them, with nothing
+/// to send: ended by the timer alone, and by looking for the last 200 µs.
 fn sleeps(each: Duration, count: usize) -> Trips {
     scheduling::precise_sleeps().unwrap();
     let late = |spin: u64| {

@@ -108,7 +108,7 @@ fn response(status: &str, content_type: &str, body: &str) -> String {
     )
 }
 
-/// What a client wants.
+/// Request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
     /// The metrics in this form.

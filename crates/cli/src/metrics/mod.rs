@@ -25,7 +25,7 @@ Usage: sheaf metrics [openmetrics|prometheus]    print the figures of all servic
 
 Example: sheaf metrics listen 127.0.0.1:9477";
 
-/// What a command line asks for.
+/// Request of a command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// The figures once.

@@ -1,9 +1,9 @@
-//! Which figure of which report is which metric.
+//! Metrics, each with the figure of a report that it shows.
 //!
 //! Names follow Prometheus's rules: base units (seconds, bytes, ratios from 0 to 1), the unit last,
 //! and `_total` behind a counter, which [`super::text`] adds.
 
-/// How a figure moves.
+/// Kind of a figure: whether it may fall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moves {
     /// Only up, until its service starts anew.
@@ -19,11 +19,11 @@ pub struct Metric {
     pub kind: &'static str,
     /// Its name without `_total`.
     pub name: &'static str,
-    /// How it moves.
+    /// Counter or gauge.
     pub moves: Moves,
     /// Its unit, with which the name ends; empty for a number of things.
     pub unit: &'static str,
-    /// What it says, in a line.
+    /// Line of help.
     pub help: &'static str,
     /// Where it is in the report: a JSON pointer in which `*` stands for each member of an object
     /// or an array. False is 0, true is 1.

@@ -55,7 +55,7 @@ pub fn render(reports: &[Report], form: Form) -> String {
     text
 }
 
-/// Which services responded: one that hangs is not just missing.
+/// Names of the services that responded: one that hangs is not just missing.
 fn reached(text: &mut String, reports: &[Report], form: Form) {
     if reports.is_empty() {
         return;

@@ -25,7 +25,7 @@ const METRICS: &str = "metrics";
 /// The table of what concerns all sections.
 const GLOBAL: &str = "global";
 
-/// How much the services write into the log.
+/// Least important level that the services write into the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
     /// Warnings and errors.
@@ -37,7 +37,7 @@ pub enum Level {
     Verbose,
 }
 
-/// How the log is written.
+/// Form of a line of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// Lines for people.
@@ -59,7 +59,7 @@ pub struct Global {
 /// A file without faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// What concerns all sections.
+    /// Settings of all sections.
     pub global: Global,
     /// The sections, by kind and name.
     pub sections: BTreeMap<Key, Section>,
@@ -70,7 +70,7 @@ pub struct Config {
 pub struct Fault {
     /// Number of the line, from 1; 0 for the file as a whole.
     pub line: usize,
-    /// What is wrong and what to do about it.
+    /// Fault and remedy, for people.
     pub message: String,
 }
 

@@ -111,9 +111,9 @@ struct Driver {
     global: Global,
     journal: Journal,
     processes: BTreeMap<Key, Process>,
-    /// How often the process of each section was started again.
+    /// Restarts of the process of each section.
     restarts: BTreeMap<Key, u64>,
-    /// Why services did not take over the words of the last reload.
+    /// Reasons of services that did not take over the words of the last reload.
     refusals: BTreeMap<Key, String>,
     /// Goes before the control socket, which removes the directory of both.
     notices: Option<Notices>,
@@ -611,7 +611,7 @@ impl Notices {
     }
 }
 
-/// What a process says of itself.
+/// Notice of a process about itself.
 struct Notice {
     process: u32,
     ready: bool,

@@ -6,7 +6,7 @@ use super::section::Key;
 /// Longest line that is passed on, in bytes; what is longer is cut into several.
 const LONGEST: usize = 8 << 10;
 
-/// How the log is written.
+/// Form of a line of the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Journal {
     global: Global,

@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Those with sections of their own.
+    /// Kinds with sections of their own.
     pub const SECTIONS: [Kind; 5] =
         [Kind::Aggregate, Kind::Split, Kind::Trunk, Kind::Window, Kind::Emulate];
 
@@ -150,7 +150,7 @@ pub struct Section {
     pub line: usize,
 }
 
-/// How a section differs from the one before.
+/// Difference of a section from the one before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
     /// The words are the same.
@@ -253,7 +253,7 @@ impl Section {
         self.key.kind == other.key.kind && other.places().iter().any(|one| places.contains(one))
     }
 
-    /// What makes `self` the section `new`.
+    /// Returns the step that makes `self` the section `new`.
     pub fn difference(&self, new: &Section) -> Difference {
         if self.words() == new.words() {
             return Difference::None;

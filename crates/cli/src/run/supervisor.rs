@@ -1,4 +1,4 @@
-//! Which sections run: a state machine without I/O.
+//! Life of the sections: a state machine without I/O.
 //!
 //! It is told what happens to processes and interfaces, and what time it is; it returns what is to
 //! be done. Each section is one process, because a crash in one parser of network input must not
@@ -45,7 +45,7 @@ pub enum Action {
     Change(Key, Vec<String>),
 }
 
-/// What a reload did to a section.
+/// Effect of a reload on a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is new.
@@ -56,7 +56,7 @@ pub enum Fate {
     Changed,
 }
 
-/// What a section is doing, for people.
+/// State of a section, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// These interfaces are missing.
@@ -98,7 +98,7 @@ enum Phase {
     Ending { next: Next, kill: Instant },
 }
 
-/// What comes after the end of a process.
+/// Step after the end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// Another one.
@@ -334,7 +334,7 @@ impl Supervisor {
         actions
     }
 
-    /// What is due at `now`.
+    /// Returns the steps that are due at `now`.
     pub fn on_deadline(&mut self, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();
         for key in self.entries.keys().cloned().collect::<Vec<_>>() {
@@ -358,7 +358,7 @@ impl Supervisor {
         actions
     }
 
-    /// When [`Supervisor::on_deadline`] has something to do; `None` for never.
+    /// Time at which [`Supervisor::on_deadline`] has something to do; `None` for never.
     pub fn next_deadline(&self) -> Option<Instant> {
         let deadline = |entry: &Entry| match entry.phase {
             Phase::Pausing { until, .. } => Some(until),
@@ -402,7 +402,7 @@ impl Supervisor {
             .any(|entry| matches!(entry.phase, Phase::Running { ready: false, .. }))
     }
 
-    /// What each section is doing.
+    /// State of each section.
     pub fn states(&self) -> impl Iterator<Item = (&Key, State)> {
         self.entries.iter().map(|(key, entry)| {
             let state = match &entry.phase {

@@ -42,14 +42,14 @@ const KEPT: [Capability; 5] = [
     Capability::CAP_PERFMON,
     Capability::CAP_SYS_ADMIN,
 ];
-/// How often the neighbour table, the interface and the counters are read.
+/// Period in which the neighbour table, the interface and the counters are read.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long the first probes may take before the command says that it is at work: two of them.
+/// Time that the first probes may take before the command says that it is at work: two of them.
 const FIRST: Duration = Duration::from_millis(600);
 /// Turns in a row that wait for nothing and find nothing to read, before one waits all the same: a
 /// fault must not keep the machine from ordinary processes, which come after this one.
 const IDLE_TURNS: u32 = 1000;
-/// How long it waits then.
+/// Length of that wait.
 const BREATH: Duration = Duration::from_millis(1);
 
 struct Daemon {
@@ -62,9 +62,9 @@ struct Daemon {
     past: BTreeMap<IpAddr, Stats>,
     /// The engine, while there is an interface for it.
     attached: Option<Attached>,
-    /// When the interface is looked at again.
+    /// Time of the next look at the interface.
     look: Instant,
-    /// Why the last try to put an engine on the interface failed.
+    /// Reason why the last try to put an engine on the interface failed.
     failed: Option<String>,
     /// Descriptors that are waited for were closed.
     stale: bool,
@@ -72,7 +72,7 @@ struct Daemon {
     idle: u32,
 }
 
-/// What goes and comes with the interface.
+/// State that goes and comes with the interface.
 struct Attached {
     ifindex: u32,
     mac: [u8; 6],
@@ -83,7 +83,7 @@ struct Attached {
     hops: Hops,
     /// Numbers of the sockets that hear ICMP, among what is waited for.
     icmp: Range<usize>,
-    /// When it is said that the engine is at work; `None` once it was.
+    /// Time at which it is said that the engine is at work; `None` once it was.
     announce: Option<Instant>,
 }
 
@@ -449,7 +449,7 @@ impl Daemon {
         say(&self.title(attached));
     }
 
-    /// What is at work, in a line.
+    /// Line about the engine at work.
     fn title(&self, attached: &Attached) -> String {
         let (dev, why) = (&self.settings.dev, &self.why);
         let (name, policy) = (attached.engine.name(), policy_name(attached.config.policy));
@@ -500,7 +500,7 @@ impl Daemon {
         Ok(interface)
     }
 
-    /// What happened to the interface since the engine was put on it; `None` for nothing. An error
+    /// Change of the interface since the engine was put on it; `None` for nothing. An error
     /// where the system cannot say.
     fn changed(&self, attached: &Attached) -> anyhow::Result<Option<String>> {
         let dev = &self.settings.dev;

@@ -13,8 +13,9 @@ use std::path::Path;
 
 /// Disciplines that serve flows in turn, by the flow hash of their frames.
 const FAIR: [&str; 6] = ["fq_codel", "cake", "cake_mq", "fq", "fq_pie", "sfq"];
-/// Disciplines that only share a device's queues or a rate out to those below them.
-const TRANSPARENT: [&str; 3] = ["mq", "mqprio", "tbf"];
+/// Disciplines that hold nothing, but share a device's queues or a rate out to those below them.
+const TRANSPARENT: [&str; 9] =
+    ["mq", "mqprio", "tbf", "htb", "hfsc", "prio", "drr", "ets", "multiq"];
 /// Devices below one another, at most: a bridge of VLANs of a bond has three.
 const DEPTH: usize = 8;
 
@@ -110,13 +111,13 @@ mod tests {
         assert_eq!(of(&["mq", "fq_codel", "fq_codel"]), Order::Fair);
         assert_eq!(of(&["tbf", "fq_codel"]), Order::Fair);
         assert_eq!(of(&["cake"]), Order::Fair);
+        assert_eq!(of(&["htb", "fq_codel", "fq_codel"]), Order::Fair);
         for kinds in [
             &["pfifo_fast"][..],
             &["tbf"],
             &["tbf", "bfifo"],
-            // Classes have FIFOs of their own that are not listed.
             &["htb"],
-            &["htb", "fq_codel"],
+            &["htb", "pfifo", "fq_codel"],
             &["mq", "fq_codel", "pfifo_fast"],
             &["netem"],
         ] {

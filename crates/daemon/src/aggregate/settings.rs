@@ -1,11 +1,11 @@
-//! What `sheaf aggregate` and `sheaf split` are to do.
+//! Settings of `sheaf aggregate` and `sheaf split`.
 
 use anyhow::ensure;
 use sheaf_aggregate::{Config, Senders, Threshold};
 use sheaf_wire::prefix::Prefix;
 use std::net::IpAddr;
 
-/// Which implementation carries the packets.
+/// Implementation that carries the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// The kernel's where it can be, else the one in user space.
@@ -16,7 +16,7 @@ pub enum Engine {
     User,
 }
 
-/// Who shares meta packets with us.
+/// Hosts that share meta packets with this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peers {
     /// Every neighbour.
@@ -47,7 +47,7 @@ impl Peers {
         !self.any && self.addresses.is_empty() && self.far_ends.is_empty()
     }
 
-    /// Those whose meta packets are taken apart.
+    /// Senders whose meta packets are taken apart.
     pub fn senders(&self) -> Senders {
         Senders {
             any: self.any,
@@ -77,7 +77,7 @@ impl std::fmt::Display for Peers {
 pub struct FarEnd {
     /// Address of the splitter.
     pub address: IpAddr,
-    /// What is reached through it, itself included.
+    /// Destinations that are reached through it, itself included.
     pub prefixes: Vec<Prefix>,
 }
 
@@ -90,7 +90,7 @@ pub struct Settings {
     pub peers: Peers,
     /// Splitters behind routers.
     pub far_ends: Vec<FarEnd>,
-    /// Which engine.
+    /// The engine.
     pub engine: Engine,
     /// Whether peers and far ends are asked if they split.
     pub probe: bool,
@@ -133,7 +133,7 @@ impl Settings {
     }
 }
 
-/// What the command line of `sheaf split` says.
+/// Command line of `sheaf split`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     /// Name of the interface.

@@ -115,7 +115,7 @@ impl fmt::Display for ServiceName {
     }
 }
 
-/// What a service is asked: one line of JSON, e.g. `{"report":{}}`.
+/// Request to a service: one line of JSON, e.g. `{"report":{}}`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {

@@ -129,7 +129,7 @@ impl Server {
         })
     }
 
-    /// When [`Server::turn`] is to be called though nothing is readable.
+    /// Time at which [`Server::turn`] is to be called though nothing is readable.
     pub fn next_deadline(&self) -> Option<Instant> {
         let accept =
             (!self.listening && self.connections.len() < CONNECTIONS).then_some(self.accept_from);

@@ -27,7 +27,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Why an emulation ended.
+/// Reason why an emulation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// It was asked to.
@@ -73,7 +73,7 @@ pub struct Datapath {
     refused: u64,
     /// From 1970 to the start of the monotonic clock, in nanoseconds.
     epoch: u64,
-    /// When what is held is added up next, and when interfaces are looked for.
+    /// Time at which what is held is added up next, and when interfaces are looked for.
     measure: Instant,
     look: Instant,
     turns: u32,

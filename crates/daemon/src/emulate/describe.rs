@@ -1,10 +1,10 @@
-//! What a link is set to, in the words of its command line.
+//! Settings of a link, in the words of its command line.
 
 use serde::{Deserialize, Serialize};
 use sheaf_emulator::{LinkConfig, Loss};
 use sheaf_netio::vnet;
 
-/// What a link is set to. What it does not do is left out.
+/// Settings of a link, without what it does not do.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct LinkSettings {
     /// All of it, in the words of the command line.

@@ -198,7 +198,7 @@ impl Machine {
         }
     }
 
-    /// What link number `index` is set to, in the order of [`Machine::stats`].
+    /// Settings of link number `index`, in the order of [`Machine::stats`].
     pub fn config(&self, index: usize) -> &LinkConfig {
         match &self.links {
             Links::Each(links) => links[index].config(),

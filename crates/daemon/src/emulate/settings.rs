@@ -1,4 +1,4 @@
-//! What `sheaf emulate` is to do.
+//! Settings of `sheaf emulate`.
 
 use sheaf_emulator::{LinkConfig, PipeConfig, Rule};
 use sheaf_netio::vnet;
@@ -16,9 +16,9 @@ pub enum Mode {
     Dev {
         /// Its name.
         dev: String,
-        /// What leaves by it.
+        /// Whether packets that leave by it are emulated.
         egress: bool,
-        /// What arrives on it.
+        /// Whether packets that arrive on it are emulated.
         ingress: bool,
     },
     /// Around a command; none is a shell.
@@ -44,7 +44,7 @@ impl Mode {
     }
 }
 
-/// What the links are.
+/// Kind of the links.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
     /// One each way.

@@ -28,14 +28,14 @@ pub struct Status {
     /// Packets that are not in the capture: its disk was full, or too slow.
     #[serde(default)]
     pub uncaptured: u64,
-    /// How late packets left.
+    /// Lateness of the packets that left.
     pub lateness: Lateness,
 }
 
 /// One link.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct LinkStatus {
-    /// What it is set to.
+    /// Its settings.
     #[serde(default)]
     pub settings: LinkSettings,
     /// Packets that came in.
@@ -56,7 +56,7 @@ pub struct LinkStatus {
     /// Links taken back from flows that had gone.
     #[serde(default)]
     pub expired_flows: u64,
-    /// What happened how often.
+    /// Counters.
     pub causes: BTreeMap<String, u64>,
 }
 

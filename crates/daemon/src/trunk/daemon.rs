@@ -46,7 +46,7 @@ const LOOK_AT_MOST: Duration = Duration::from_millis(20);
 const ASK: Duration = Duration::from_micros(500);
 /// How often changes of the links are told, at most.
 const TELL: Duration = Duration::from_millis(10);
-/// How often a difference of keys is warned of, at most.
+/// Least time between warnings of a difference of keys.
 const WARN: Duration = Duration::from_secs(10);
 /// What is due sooner waits this long, so that fast links send several frames a turn: at 500 Mbit/s
 /// a turn for each would cost more than the frames. The endpoint catches up a pace that runs late.

@@ -244,7 +244,7 @@ impl Spec {
         }
     }
 
-    /// What the carrier adds to each frame, in bytes. `seal`: bytes that sealing adds.
+    /// Bytes that the carrier adds to each frame. `seal`: bytes that sealing adds.
     pub fn link(&self, seal: u16) -> LinkConfig {
         LinkConfig { overhead: ETHERNET + self.headers() + seal }
     }

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 pub struct Trunk {
     /// Its interface.
     pub interface: String,
-    /// Who decides which link a packet takes.
+    /// Scheduler, which decides by which link a packet goes.
     pub scheduler: String,
     /// Bytes of the largest packet.
     pub mtu: u16,
-    /// How the kernel schedules it: realtime or normal.
+    /// Scheduling by the kernel: realtime or normal.
     pub priority: String,
     /// Time since start.
     pub seconds: f64,
@@ -52,7 +52,7 @@ pub struct Trunk {
     pub links: Vec<Link>,
 }
 
-/// What is known of one link.
+/// State of one link.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Link {
     /// As on the command line.

@@ -1,4 +1,4 @@
-//! What `sheaf trunk` is to do.
+//! Settings of `sheaf trunk`.
 
 use sheaf_aggregate::{Rules, Verdict};
 use sheaf_netio::carrier::Mac;
@@ -67,7 +67,7 @@ impl fmt::Display for Spec {
     }
 }
 
-/// How the kernel schedules the process.
+/// Scheduling of the process by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// Before every ordinary process (SCHED_RR).
@@ -93,7 +93,7 @@ pub struct Settings {
     pub name: String,
     /// Its links, in the order in which both ends number them.
     pub members: Vec<Spec>,
-    /// Who decides which link a packet takes.
+    /// Scheduler, which decides by which link a packet goes.
     pub scheduler: Scheduler,
     /// The file with the key that both ends have; `None`: nothing is encrypted.
     pub key: Option<PathBuf>,
@@ -103,11 +103,11 @@ pub struct Settings {
     pub addresses: Vec<String>,
     /// Whether small packets share frames.
     pub aggregate: bool,
-    /// How it is to be scheduled; `None`: real time where that is allowed.
+    /// Scheduling of the process; `None`: real time where that is allowed.
     pub priority: Option<Priority>,
-    /// What goes out on every link.
+    /// Packets that go out on every link.
     pub copies: Rules,
-    /// What needs no order.
+    /// Packets that need no order.
     pub loose: Rules,
 }
 
@@ -129,7 +129,7 @@ impl Settings {
         .find_map(|(word, differs)| differs.then_some(word))
     }
 
-    /// What `packet` needs.
+    /// Returns the needs of `packet`.
     pub fn care(&self, packet: &[u8]) -> DeliveryMode {
         let Ok(packet) = Ip::parse(packet) else { return DeliveryMode::Order };
         if self.copies.classify(&packet, 0) == Verdict::Gather {

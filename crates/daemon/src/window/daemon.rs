@@ -18,7 +18,7 @@ use sheaf_netio::{capability, clock, ethtool, ip};
 use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_window::{Controller, Direction, Totals};
 
-/// How often windows are set.
+/// Period in which windows are set.
 const STEP: Duration = Duration::from_millis(100);
 
 struct Daemon {
@@ -27,7 +27,7 @@ struct Daemon {
     window: Window,
     controllers: Vec<Controller>,
     started: Instant,
-    /// When windows are set next.
+    /// Time at which windows are set next.
     next: Instant,
     /// The last look at the interface failed.
     blind: bool,
@@ -130,7 +130,7 @@ impl Daemon {
         Ok(self.window.step(&mut self.controllers, now)?)
     }
 
-    /// What is governed, in a line.
+    /// Line about what is governed.
     fn summary(&self) -> String {
         let capacity = |controller: &Controller| {
             let direction = controller.direction();

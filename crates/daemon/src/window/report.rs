@@ -13,7 +13,7 @@ pub const LISTED: usize = 256;
 /// Everything known of one interface.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Report {
-    /// How the capacity is divided.
+    /// Formula by which the capacity is divided.
     pub formula: String,
     /// Time since start.
     pub seconds: f64,
@@ -28,11 +28,11 @@ pub struct Report {
 pub struct Total {
     /// `download` or `upload`.
     pub direction: String,
-    /// What is known of the bottleneck, bit/s.
+    /// Capacity of the bottleneck, bit/s.
     pub capacity: f64,
     /// Where from: `given`, `auto` or `link`.
     pub source: String,
-    /// What windows do not govern, bit/s.
+    /// Traffic that windows do not govern, bit/s.
     pub usage: f64,
     /// Flows that share the rest.
     pub active: usize,
@@ -59,7 +59,7 @@ pub struct Flow {
     pub from: String,
     /// Where it goes to.
     pub to: String,
-    /// What arrives, bit/s on the wire.
+    /// Traffic that arrives, bit/s on the wire.
     pub rate: f64,
     /// Smallest round-trip time of late, ms; none before the first sample.
     pub rtt_ms: Option<f64>,
@@ -99,7 +99,7 @@ impl Flow {
     }
 }
 
-/// What a direction is called.
+/// Name of a direction.
 pub fn name(direction: Direction) -> &'static str {
     match direction {
         Direction::In => "download",

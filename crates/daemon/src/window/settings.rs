@@ -1,4 +1,4 @@
-//! What `sheaf window` is to do.
+//! Settings of `sheaf window`.
 
 use sheaf_stage::Bitrate;
 use sheaf_window::{Config, Direction, Formula, Source};
@@ -30,7 +30,7 @@ impl Capacity {
 pub struct Settings {
     /// Name of the interface.
     pub dev: String,
-    /// Which data is governed.
+    /// Data that is governed.
     pub directions: Vec<Direction>,
     /// Where the capacity of downloads comes from.
     pub download: Capacity,
@@ -65,7 +65,7 @@ impl Settings {
         config
     }
 
-    /// How the capacity is divided, as on the command line.
+    /// Formula by which the capacity is divided, as on the command line.
     pub fn formula(&self) -> String {
         let name = match self.config.formula {
             Formula::EqualWindow => "1",

@@ -66,7 +66,7 @@ impl QueueConfig {
         }
     }
 
-    /// What it holds at most.
+    /// Limit of what it holds.
     pub fn limit(&self) -> Limit {
         match self {
             QueueConfig::Fifo(config) => config.limit,

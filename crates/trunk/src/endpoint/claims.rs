@@ -29,7 +29,7 @@ pub(super) struct Sent {
     pub bytes: u64,
 }
 
-/// What the reports about one link have claimed so far.
+/// Claims of the reports about one link so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Claims {
     /// The newest report as it came, and its totals as they were believed.

@@ -1,4 +1,4 @@
-//! Which keys are in use, and when new ones are made.
+//! Keys in use, and the time at which new ones are made.
 //!
 //! Three pairs of keys can be held, as WireGuard does: those that frames are sealed with, those
 //! before them, under which frames may still be under way, and those that this end responded with
@@ -16,7 +16,7 @@ use sheaf_wire::trunk::sealed::{self, COOKIE_LEN, Outer};
 /// Time after which a first message that got no response is made anew.
 const RENEW: Duration = Duration::from_secs(5);
 
-/// What a frame was sealed with.
+/// Keys that a frame was sealed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seal {
     /// The session of its sender.

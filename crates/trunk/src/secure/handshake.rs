@@ -35,7 +35,7 @@ const SECOND: usize = RESPONSE_LEN - 4;
 
 pub(super) type Cookie = [u8; COOKIE_LEN];
 
-/// What each end says of itself.
+/// Statement of an end about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Introduction {
     /// Its session.

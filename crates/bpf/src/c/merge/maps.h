@@ -76,7 +76,7 @@ struct device {
 	__u32 held;   /* frames that wait in all queues */
 	__u32 passed; /* frames that were not ours */
 	__u32 fifo;   /* what strangers send stays ahead of what comes later */
-	__u32 pad;
+	__u32 passed_bytes;
 };
 
 struct {
@@ -96,15 +96,19 @@ struct gate {
 	__u64 reaction;   /* ns: what user space takes to look at a question; by user space */
 	__u64 probe_at;   /* ns: from then on a packet near the last is a probe; by user space */
 	__u32 closed;   /* frames are under way; by user space */
+	__u32 hurried;  /* many strangers' frames are in fair queues, too; by user space */
 	__u32 credit;   /* full frames that may leave without a tick; by user space */
 	__u32 strangers; /* strangers' frames before the last tick that is done; by user space */
-	__u32 untracked; /* what left without a tick */
+	__u32 untracked; /* frames that left with the gate's hash and without a tick */
 	__u32 ticks;      /* ticks of this slot that left */
 	__u32 ticks_done; /* and whose transmission is over; by user space */
-	__u32 hash;       /* flow hash of this epoch; 0: none yet */
+	__u32 left;       /* and the last one that the device has finished with; by user space */
+	__u32 gone;       /* `untracked` when that was sent; by user space */
+	__u32 hash;       /* flow hash of what is gathered; 0: none yet */
+	__u32 turned;     /* the tick with which `seen` began */
 	__u32 pad;
-	__u64 seen[SEEN]; /* flows of this epoch, as bits of their hashes */
-	__u64 before[SEEN]; /* and of the frame with which it began */
+	__u64 seen[SEEN]; /* flows that use the gate's hash since then, as bits of their hashes */
+	__u64 before[SEEN]; /* and those that used it before: until that tick has left */
 };
 
 struct {
@@ -114,6 +118,26 @@ struct {
 	__type(key, __u32);
 	__type(value, struct gate);
 } gates SEC(".maps");
+
+/* How packets of the flows that share a bit of their hashes follow each other. Times are in units
+ * of `FLOWLET_UNIT`. */
+struct flowlet {
+	__u32 last;  /* when the last one came; the lowest four bits say how sparse they are */
+	__u32 own;   /* when one last left with the hash that it has by itself */
+	__u32 large; /* when one last was too large to gather */
+};
+
+/* Those of a gate. */
+struct flowlets {
+	struct flowlet of[64 * SEEN];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct flowlets);
+} flowlets SEC(".maps");
 
 struct hop {
 	__u32 id;
@@ -174,7 +198,7 @@ struct stats {
 /* One frame under construction, but for its bytes. */
 struct pending {
 	__u64 oldest;
-	__u64 flow; /* of its first packet, as are mark and priority */
+	__u64 hash; /* flow hash of its first packet, as are mark and priority */
 	__u32 mark, priority;
 	__u32 len; /* inner bytes */
 	__u32 count;
@@ -186,7 +210,7 @@ struct queue {
 	struct bpf_spin_lock lock;
 	__u32 head, tail; /* frames head..tail wait */
 	__u32 bytes, packets;
-	__u32 owner_cpu;
+	__u32 owner_cpu; /* whose tick carries its last frame; else NOBODY */
 	__u64 owner_gen, owner_time;
 	__u64 flows; /* bits of the flows that are held, and of their pairs of addresses */
 	__u64 pairs;
@@ -194,7 +218,7 @@ struct queue {
 	struct hop hop;
 	__u32 asked; /* user space knows that it wants a tick */
 	__u32 emitting; /* a CPU is handing its last frame to the device */
-	__u32 ticked; /* its last frame left on a tick */
+	__u32 pad;
 	struct stats stats;
 	struct pending pending[RING];
 };
