@@ -7,7 +7,8 @@
 //! host that asks for no more is not slowed down. So the best link carries everything for two
 //! seconds. If more is delivered in the second of them than before, it stays so for a while, and
 //! all are tried again then; if not, all are used again immediately, and the next trial waits
-//! longer.
+//! longer. A link that is left out meanwhile, for its loss or as it is down, ends trial and result:
+//! perhaps it was the one that spoilt the others.
 
 use crate::link::Link;
 use sheaf_stage::{Duration, Instant};
@@ -45,6 +46,8 @@ pub(crate) struct Fallback {
     mode: Mode,
     valid: Duration,
     epoch: Option<Epoch>,
+    /// Links that were up and not left out for their loss when last looked at, as bits.
+    good: u16,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +61,7 @@ struct Epoch {
 impl Fallback {
     pub fn new() -> Self {
         let mode = Mode::All { until: Instant::ZERO, low: None };
-        Fallback { mode, valid: VALID, epoch: None }
+        Fallback { mode, valid: VALID, epoch: None, good: 0 }
     }
 
     /// The link that carries everything.
@@ -71,6 +74,13 @@ impl Fallback {
 
     /// Takes note of the links after a report; returns whether the choice of links changed.
     pub fn update(&mut self, links: &[Option<Link>], spoilt: u32, now: Instant) -> bool {
+        let good = links.iter().enumerate().filter(|(_, link)| link.as_ref().is_some_and(is_good));
+        let good = good.fold(0, |bits, (index, _)| bits | 1 << index);
+        let left_out = std::mem::replace(&mut self.good, good) & !good;
+        if left_out != 0 && self.only().is_some() {
+            self.mode = Mode::All { until: now + EPOCH, low: None };
+            return true;
+        }
         let delivered: u64 = links.iter().flatten().map(|link| link.delivered).sum();
         let Some(epoch) = self.epoch.filter(|epoch| now - epoch.started < 2 * EPOCH) else {
             self.epoch = Some(Epoch { started: now, delivered, spoilt });
@@ -129,11 +139,41 @@ impl Fallback {
 fn worth_a_trial(links: &[Option<Link>], rate: u64, spoilt: bool) -> Option<usize> {
     let up = || {
         let links = links.iter().enumerate().filter_map(|(i, link)| Some((i, link.as_ref()?)));
-        links.filter(|(_, link)| link.up && !link.lossy)
+        links.filter(|(_, link)| is_good(link))
     };
     let goodput = |link: &Link| (link.rate.rate().as_bps() as f64 * (1.0 - link.loss())) as u64 / 8;
     let (best, link) = up().max_by_key(|(_, link)| goodput(link))?;
     let demanded = rate > goodput(link) / DEMAND;
     (spoilt && demanded && rate < goodput(link) / MARGIN * (MARGIN - 1) && up().count() > 1)
         .then_some(best)
+}
+
+/// Whether a link takes packets as far as its loss goes.
+fn is_good(link: &Link) -> bool {
+    link.up && !link.lossy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::LinkConfig;
+    use sheaf_stage::Bitrate;
+
+    #[test]
+    fn a_link_that_is_left_out_meanwhile_ends_the_trial_of_another() {
+        let link = || {
+            let mut link = Link::new(LinkConfig::default(), Bitrate::from_mbps(5));
+            link.up = true;
+            Some(link)
+        };
+        let mut links = [link(), link(), link()];
+        let mut fallback = Fallback::new();
+        fallback.update(&links, 0, Instant::ZERO);
+        fallback.mode = Mode::Only { link: 2, until: Instant::from_millis(10_000) };
+        assert!(!fallback.update(&links, 0, Instant::from_millis(500)));
+        assert_eq!(fallback.only(), Some(2));
+        links[0].as_mut().unwrap().lossy = true;
+        assert!(fallback.update(&links, 0, Instant::from_millis(600)));
+        assert_eq!(fallback.only(), None, "the other two may add up now");
+    }
 }

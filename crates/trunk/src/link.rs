@@ -23,6 +23,13 @@ const SUSPECT: Duration = Duration::from_millis(80);
 const SUSPECT_AWAKE: Duration = Duration::from_millis(40);
 /// Reports on other links that show that the other end is awake.
 const AWAKE_REPORTS: u8 = 2;
+/// Pause after a suspicion that was wrong, in which what a link carried is not sent again because of
+/// another one; it doubles up to the most. Where reports are lost and data is not, each suspicion
+/// would double what was sent in a tenth of a second.
+const FALSE_ALARM: Duration = Duration::from_secs(1);
+const FALSE_ALARM_MOST: Duration = Duration::from_secs(60);
+/// Share of frames lost that shows that a suspicion was right.
+const LOST_IN_ALARM: f64 = 0.5;
 /// Times the jitter that is added to that: nearly all delays are within four mean variations.
 const JITTER_FACTOR: u32 = 4;
 /// Delay that a lost packet causes: TCP repeats it after about this long (the least retransmission
@@ -115,6 +122,11 @@ pub(crate) struct Link {
     report_due_since: Option<Instant>,
     /// Reports on other links since then.
     reports_elsewhere: u8,
+    /// What it carried was sent again on suspicion, and no report has come since.
+    alarm: bool,
+    /// End of the pause after the last false alarm, and the length of the next.
+    no_alarm_until: Instant,
+    alarm_pause: Duration,
     round_trip: Duration,
     jitter: Duration,
     seen: Option<Seen>,
@@ -171,6 +183,9 @@ impl Link {
             bytes: 0,
             report_due_since: None,
             reports_elsewhere: 0,
+            alarm: false,
+            no_alarm_until: Instant::ZERO,
+            alarm_pause: FALSE_ALARM,
             round_trip: Duration::ZERO,
             jitter: Duration::ZERO,
             seen: None,
@@ -316,6 +331,30 @@ impl Link {
         self.reports_elsewhere = self.reports_elsewhere.saturating_add(1);
     }
 
+    /// Whether the other end reported on other links meanwhile, so that it is awake.
+    pub fn is_passed_over(&self) -> bool {
+        self.reports_elsewhere >= AWAKE_REPORTS
+    }
+
+    /// Whether what it carried should be sent again, as it is silent: not if that was needless a
+    /// short while ago.
+    pub fn raise_alarm(&mut self, now: Instant) -> bool {
+        if !self.up {
+            self.alarm_pause = FALSE_ALARM;
+            return true;
+        }
+        self.alarm |= now >= self.no_alarm_until;
+        now >= self.no_alarm_until
+    }
+
+    /// Takes the first report after an alarm, which was false if most frames arrived.
+    fn judge_alarm(&mut self, lost_share: f64, now: Instant) {
+        if std::mem::take(&mut self.alarm) && lost_share < LOST_IN_ALARM {
+            self.no_alarm_until = now + self.alarm_pause;
+            self.alarm_pause = (2 * self.alarm_pause).min(FALSE_ALARM_MOST);
+        }
+    }
+
     /// Whether data was sent that was not followed by a report.
     pub fn is_report_due(&self) -> bool {
         self.report_due_since.is_some()
@@ -330,7 +369,7 @@ impl Link {
     /// The time from which the link is avoided if nothing is heard on it.
     pub fn suspect_at(&self) -> Option<Instant> {
         // Where the carrier reports its queue, reports of the other end are rare.
-        let awake = self.reports_elsewhere >= AWAKE_REPORTS && self.carrier.is_none();
+        let awake = self.is_passed_over() && self.carrier.is_none();
         let patience = if awake { SUSPECT_AWAKE } else { SUSPECT };
         let varied = JITTER_FACTOR * self.jitter.min(SUSPECT);
         Some(self.report_due_since? + self.round_trip + patience + varied)
@@ -404,6 +443,9 @@ impl Link {
         self.early = (-missing).clamp(0, MOST_EARLY);
         let lost = missing.max(0) as u32;
         let share = f64::from(lost) / f64::from(sent.max(1));
+        if sent > 0 {
+            self.judge_alarm(share, now);
+        }
         // Where the carrier does not report its queue, most losses are full queues on the path, and
         // the rate follows them.
         if self.carrier.is_some() {

@@ -76,8 +76,8 @@ pub struct Sender {
     last_at: Vec<Instant>,
     /// Frames of each flow that wait.
     waiting: Vec<u16>,
-    /// The link that has the newest frame, alone, at the end of its queue.
-    newest: Option<usize>,
+    /// The link that has the newest frame, alone, at the end of the queue of its precedence.
+    newest: Option<(usize, Precedence)>,
     /// Links that responded when last checked, as bits.
     responding: u16,
     dealing: Vec<(usize, Queued)>,
@@ -194,7 +194,8 @@ impl Sender {
         let (mut queued, overtakes) = link.pop(now)?;
         let number = link.number(queued.bytes.len());
         let link_seq = number as u16;
-        if self.newest == Some(index) && !link.queue.has_last() {
+        let left = |(at, queue)| at == index && !link.queue.has_last(queue);
+        if self.newest.is_some_and(left) {
             self.newest = None;
         }
         if let Some((round, deficit)) = queued.mark {
@@ -315,7 +316,7 @@ impl Sender {
         if mode != DeliveryMode::Copies && ordinary && self.gate_drops(now) {
             return Err(DropReason::QueueManagement);
         }
-        if ordinary && self.join(packet, flow, mode) {
+        if precedence != Precedence::Urgent && self.join(packet, flow, mode, precedence) {
             return Ok(());
         }
         let scheduler = match mode {
@@ -355,9 +356,9 @@ impl Sender {
         }
         // A copy is not a packet that came in; it counts as one so that the balance holds.
         self.counters.packets_in += u64::from(chosen.count_ones()) - 1;
-        if ordinary {
+        if precedence != Precedence::Urgent {
             let alone = chosen.is_power_of_two() && !scheduler.strict();
-            self.newest = alone.then_some(chosen.trailing_zeros() as usize);
+            self.newest = alone.then_some((chosen.trailing_zeros() as usize, precedence));
         }
         self.mark_rounds();
         Ok(())
@@ -413,21 +414,35 @@ impl Sender {
         }
     }
 
-    /// Puts a packet in the newest frame, if that still waits and has room.
-    fn join(&mut self, packet: &[u8], flow: Flow, mode: DeliveryMode) -> bool {
-        let Some(link) =
+    /// Puts a packet in the newest frame, if that still waits and has room. A frame that goes before
+    /// others takes packets of its own flow: those of a full frame are what a flow may send first, as
+    /// the quantum of FQ-CoDel. A packet that could go first by itself shares the frame that is the
+    /// next to leave a radio, where a short frame takes as long as half a packet.
+    fn join(
+        &mut self,
+        packet: &[u8],
+        flow: Flow,
+        mode: DeliveryMode,
+        precedence: Precedence,
+    ) -> bool {
+        let Some((index, queue)) =
             self.newest.filter(|_| self.config.aggregate && mode != DeliveryMode::Copies)
         else {
             return false;
         };
-        let Some(link) = self.links[link].as_mut() else { return false };
-        let Some(queued) = link.queue.last_mut().filter(|queued| queued.mark.is_none()) else {
+        let Some(link) = self.links[index].as_mut() else { return false };
+        let leaves_next = link.has_queue_report() && link.queue.len() == 1;
+        let Some(queued) = link.queue.last_mut(queue).filter(|queued| queued.mark.is_none()) else {
             return false;
         };
+        let shares = match (precedence, queue) {
+            (Precedence::None, Precedence::None) => true,
+            (Precedence::None, _) => queued.flow == flow,
+            _ => leaves_next,
+        };
         // An urgent packet of the flow may have been numbered since.
-        if self.last[flow.index()]
-            .is_some_and(|last| last.wrapping_sub(queued.seq).cast_signed() > 0)
-        {
+        let is_older = |last: u32| last.wrapping_sub(queued.seq).cast_signed() > 0;
+        if !shares || self.last[flow.index()].is_some_and(is_older) {
             return false;
         }
         let (packing, extra) = match (self.config.ip, queued.packing) {
@@ -448,7 +463,7 @@ impl Sender {
         push(packing, packet, &mut queued.bytes);
         queued.packets += 1;
         self.last[flow.index()] = Some(queued.seq);
-        link.queue.grew(grown);
+        link.queue.grew(queue, grown);
         self.held += 1;
         true
     }

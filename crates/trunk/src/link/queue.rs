@@ -110,14 +110,18 @@ impl PriorityQueues {
         }
     }
 
-    /// The last frame that others can join.
-    pub fn last_mut(&mut self) -> Option<&mut Queued> {
-        self.other.back_mut()
+    /// The last frame of a precedence that others can join.
+    pub fn last_mut(&mut self, precedence: Precedence) -> Option<&mut Queued> {
+        match precedence {
+            Precedence::Urgent => None,
+            Precedence::Sparse => self.sparse.back_mut(),
+            Precedence::None => self.other.back_mut(),
+        }
     }
 
     /// Counts the bytes of another packet in that frame.
-    pub fn grew(&mut self, bytes: usize) {
-        self.bytes[Precedence::None as usize] += bytes as u64;
+    pub fn grew(&mut self, precedence: Precedence, bytes: usize) {
+        self.bytes[precedence as usize] += bytes as u64;
     }
 
     /// Takes everything.
@@ -176,9 +180,13 @@ impl PriorityQueues {
         !self.repairs.is_empty() || !self.other.is_empty()
     }
 
-    /// Whether a frame waits that others can join.
-    pub fn has_last(&self) -> bool {
-        !self.other.is_empty()
+    /// Whether a frame of a precedence waits that others can join.
+    pub fn has_last(&self, precedence: Precedence) -> bool {
+        match precedence {
+            Precedence::Urgent => false,
+            Precedence::Sparse => !self.sparse.is_empty(),
+            Precedence::None => !self.other.is_empty(),
+        }
     }
 
     /// Number of the frames, and of their bytes, that leave before one that is queued now.

@@ -13,10 +13,12 @@ const MOST_SPREAD: Duration = Duration::from_millis(100);
 
 impl Sender {
     /// Difference of the delays of the links that take packets, those that are too slow apart.
+    /// Where the carrier reports its queue, delays are its queue's and not the path's.
     pub(super) fn spread(&self, usable: u16) -> Duration {
         let bases = || {
             let links = self.links().filter(|(index, _)| usable & 1 << index != 0);
-            links.filter_map(|(_, link)| link.rate.base())
+            let paced = links.filter(|(_, link)| !link.has_queue_report());
+            paced.filter_map(|(_, link)| link.rate.base())
         };
         let Some(first) = bases().reduce(|a, b| if crate::rate::later(b, a) < 0 { b } else { a })
         else {

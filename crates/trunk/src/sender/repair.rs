@@ -7,7 +7,7 @@
 
 use super::{Sender, bits};
 use crate::config::Scheduler;
-use crate::link::{History, Precedence, Queued};
+use crate::link::{History, Link, Precedence, Queued};
 use crate::sender::LinkId;
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::trunk::Request;
@@ -36,6 +36,14 @@ impl Sender {
     /// Sends again on other links what the other end did not report of a link that fell silent.
     pub(super) fn send_unheard_again(&mut self, index: usize, now: Instant) {
         if self.config.scheduler.strict() || self.usable(now) & !(1 << index) == 0 {
+            return;
+        }
+        // Where the other links wait for reports, too, the other end is late, and nothing is lost.
+        let responds = |(other, link): (usize, &Link)| other != index && !link.is_report_due();
+        let others_respond = self.links().any(responds);
+        let Some(link) = self.links[index].as_mut() else { return };
+        let is_late = link.up && !link.is_passed_over() && !others_respond;
+        if is_late || !link.raise_alarm(now) {
             return;
         }
         while let Some(queued) = self.links[index].as_mut().and_then(|link| link.take_unheard()) {
