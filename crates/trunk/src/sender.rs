@@ -76,8 +76,10 @@ pub struct Sender {
     last_at: Vec<Instant>,
     /// Frames of each flow that wait.
     waiting: Vec<u16>,
-    /// The link that has the newest frame, alone, at the end of the queue of its precedence.
-    newest: Option<(usize, Precedence)>,
+    /// The link that has the newest frame, alone, at the end of its queue; the same of those that go
+    /// before others.
+    newest: Option<usize>,
+    newest_sparse: Option<usize>,
     /// Links that responded when last checked, as bits.
     responding: u16,
     dealing: Vec<(usize, Queued)>,
@@ -101,6 +103,7 @@ impl Sender {
             last_at: vec![Instant::ZERO; BUCKETS],
             waiting: vec![0; BUCKETS],
             newest: None,
+            newest_sparse: None,
             responding: 0,
             dealing: Vec::new(),
             spare: Vec::new(),
@@ -194,9 +197,14 @@ impl Sender {
         let (mut queued, overtakes) = link.pop(now)?;
         let number = link.number(queued.bytes.len());
         let link_seq = number as u16;
-        let left = |(at, queue)| at == index && !link.queue.has_last(queue);
-        if self.newest.is_some_and(left) {
+        let gone = |newest: Option<usize>, queue| {
+            newest.is_some_and(|at| at == index && !link.queue.has_last(queue))
+        };
+        if gone(self.newest, Precedence::None) {
             self.newest = None;
+        }
+        if gone(self.newest_sparse, Precedence::Sparse) {
+            self.newest_sparse = None;
         }
         if let Some((round, deficit)) = queued.mark {
             Marker { link: index as u8, tag, link_seq, round, deficit }.emit(out);
@@ -316,14 +324,21 @@ impl Sender {
         if mode != DeliveryMode::Copies && ordinary && self.gate_drops(now) {
             return Err(DropReason::QueueManagement);
         }
-        if precedence != Precedence::Urgent && self.join(packet, flow, mode, precedence) {
+        let (shared, own) = (Precedence::None, Precedence::Sparse);
+        if precedence != Precedence::Urgent
+            && [shared, own].iter().any(|queue| self.join(packet, flow, mode, (precedence, *queue)))
+        {
             return Ok(());
         }
         let scheduler = match mode {
             DeliveryMode::Copies if !self.config.scheduler.strict() => Scheduler::Redundant,
             _ => self.config.scheduler,
         };
-        let candidates = self.candidates(len, precedence, now);
+        let usable = match scheduler {
+            Scheduler::Redundant => self.usable_for_copies(now),
+            _ => self.usable(now),
+        };
+        let candidates = self.candidates(usable, len, precedence, now);
         let chosen = self.state.pick(scheduler, &candidates, packet.len());
         if chosen == 0 {
             let any = candidates.iter().any(|link| link.usable);
@@ -356,9 +371,12 @@ impl Sender {
         }
         // A copy is not a packet that came in; it counts as one so that the balance holds.
         self.counters.packets_in += u64::from(chosen.count_ones()) - 1;
-        if precedence != Precedence::Urgent {
-            let alone = chosen.is_power_of_two() && !scheduler.strict();
-            self.newest = alone.then_some((chosen.trailing_zeros() as usize, precedence));
+        let alone = chosen.is_power_of_two() && !scheduler.strict();
+        let newest = alone.then_some(chosen.trailing_zeros() as usize);
+        match precedence {
+            Precedence::Urgent => {}
+            Precedence::Sparse => self.newest_sparse = newest,
+            Precedence::None => self.newest = newest,
         }
         self.mark_rounds();
         Ok(())
@@ -414,19 +432,19 @@ impl Sender {
         }
     }
 
-    /// Puts a packet in the newest frame, if that still waits and has room. A frame that goes before
-    /// others takes packets of its own flow: those of a full frame are what a flow may send first, as
-    /// the quantum of FQ-CoDel. A packet that could go first by itself shares the frame that is the
-    /// next to leave a radio, where a short frame takes as long as half a packet.
+    /// Puts a packet in the newest frame of a queue, if that still waits and has room. A frame that
+    /// goes before others takes packets of its own flow: those of a full frame are what a flow may
+    /// send first, as the quantum of FQ-CoDel. A packet that could go first by itself shares the
+    /// frame that is the next to leave a radio, where a short frame takes as long as half a packet.
     fn join(
         &mut self,
         packet: &[u8],
         flow: Flow,
         mode: DeliveryMode,
-        precedence: Precedence,
+        (precedence, queue): (Precedence, Precedence),
     ) -> bool {
-        let Some((index, queue)) =
-            self.newest.filter(|_| self.config.aggregate && mode != DeliveryMode::Copies)
+        let newest = if queue == Precedence::Sparse { self.newest_sparse } else { self.newest };
+        let Some(index) = newest.filter(|_| self.config.aggregate && mode != DeliveryMode::Copies)
         else {
             return false;
         };

@@ -45,13 +45,23 @@ impl Sender {
         [good & only, good, responding].into_iter().find(|set| *set != 0).unwrap_or(0)
     }
 
+    /// The links that take copies, as bits: also those that do not respond. Silence for a tenth of a
+    /// second may be lost reports; a single copy would then be lost with the next row of losses.
+    pub(super) fn usable_for_copies(&self, now: Instant) -> u16 {
+        let good = self.links().filter(|(_, link)| link.up && !link.lossy);
+        let good = good.fold(0u16, |bits, (index, _)| bits | 1 << index);
+        let only = self.fallback.only().map_or(u16::MAX, |link| 1 << link);
+        if good & only == 0 { self.usable(now) } else { good & only }
+    }
+
+    /// The links in `usable`, as the scheduler sees them for a packet of `len` bytes.
     pub(super) fn candidates(
         &self,
+        usable: u16,
         len: usize,
         precedence: Precedence,
         now: Instant,
     ) -> Candidates {
-        let usable = self.usable(now);
         let spread = self.spread(usable);
         let bases = self.links().filter(|(index, _)| usable & 1 << index != 0);
         let reference = bases
@@ -104,7 +114,7 @@ impl Sender {
         dealing.sort_by_key(|(link, queued)| {
             (queued.seq.wrapping_sub(self.next_seq), !stays(*link, queued))
         });
-        self.newest = None;
+        (self.newest, self.newest_sparse) = (None, None);
         let mut before = None;
         for (from, queued) in dealing.drain(..) {
             let again = before.replace(queued.seq) == Some(queued.seq);
@@ -127,7 +137,7 @@ impl Sender {
     /// The link that takes a packet which has been numbered before.
     fn deal(&mut self, queued: &Queued, now: Instant) -> Option<usize> {
         let len = queued.bytes.len();
-        let all = self.candidates(len, queued.precedence, now);
+        let all = self.candidates(self.usable(now), len, queued.precedence, now);
         // The receiver takes a link that has carried a later number to have passed this one, frames
         // that overtook it apart.
         let mut candidates = all;

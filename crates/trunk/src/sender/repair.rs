@@ -41,13 +41,18 @@ impl Sender {
         // Where the other links wait for reports, too, the other end is late, and nothing is lost.
         let responds = |(other, link): (usize, &Link)| other != index && !link.is_report_due();
         let others_respond = self.links().any(responds);
-        let Some(link) = self.links[index].as_mut() else { return };
+        let Some(link) = self.links[index].as_ref() else { return };
         let is_late = link.up && !link.is_passed_over() && !others_respond;
-        if is_late || !link.raise_alarm(now) {
+        if is_late || !link.may_alarm(now) {
             return;
         }
+        let mut frames = 0;
         while let Some(queued) = self.links[index].as_mut().and_then(|link| link.take_unheard()) {
+            frames += 1;
             self.send_again(queued, now);
+        }
+        if let Some(link) = &mut self.links[index] {
+            link.alarmed(frames);
         }
     }
 
@@ -84,7 +89,8 @@ impl Sender {
     /// Queues a frame that was lost, before those that are sent for the first time.
     fn send_again(&mut self, queued: Queued, now: Instant) {
         // Room and wait are those of urgent frames: it goes before the others.
-        let candidates = self.candidates(queued.bytes.len(), Precedence::Urgent, now);
+        let (usable, len) = (self.usable(now), queued.bytes.len());
+        let candidates = self.candidates(usable, len, Precedence::Urgent, now);
         let chosen = self.state.pick(Scheduler::Earliest, &candidates, queued.bytes.len());
         let Some(index) = bits(chosen).next() else { return self.recycle(queued.bytes) };
         // It is no packet that came in; it counts as one so that the balance holds.
