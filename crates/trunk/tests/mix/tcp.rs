@@ -91,6 +91,8 @@ struct Segment {
     /// For delivery rates: packets delivered when it was sent, and since when.
     before: u64,
     before_at: Instant,
+    /// Sent while the sender held back, so that its rate says nothing of the path.
+    limited: bool,
 }
 
 /// The sending side of a flow that always has data.
@@ -158,6 +160,8 @@ struct Bbr {
     phase: usize,
     phase_at: Instant,
     probe_until: Instant,
+    /// Packets delivered up to which rates are those of the sender; 0 if they are the path's.
+    limited_until: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,7 +200,7 @@ impl Bbr {
         }
     }
 
-    fn sample(&mut self, rate: f64, before: u64, delivered: u64) {
+    fn sample(&mut self, rate: f64, limited: bool, before: u64, delivered: u64) {
         if before >= self.round_end {
             self.round += 1;
             self.round_end = delivered;
@@ -207,6 +211,10 @@ impl Bbr {
                     self.full_rounds += 1;
                 }
             }
+        }
+        // Linux, `bbr_update_bw`: a rate at which the sender held back is no news unless it is high.
+        if limited && rate < self.rate() {
+            return;
         }
         self.rates.push_back((self.round, rate));
         while self.rates.front().is_some_and(|(round, _)| self.round - round >= 10) {
@@ -272,6 +280,7 @@ impl Sender {
                 phase: 2,
                 phase_at: Instant::ZERO,
                 probe_until: Instant::ZERO,
+                limited_until: 0,
             },
             delivered: 0,
             delivered_at: Instant::ZERO,
@@ -323,6 +332,7 @@ impl Sender {
                     repeats: 0,
                     before: 0,
                     before_at: now,
+                    limited: false,
                 });
                 self.next += 1;
                 self.next - 1
@@ -342,9 +352,14 @@ impl Sender {
             self.delivered_at = now;
         }
         let (before, before_at) = (self.delivered, self.delivered_at);
+        if self.bbr.state == BbrState::RoundTrip {
+            // Linux, `bbr_update_min_rtt`: "ignore low rate samples during this mode".
+            self.bbr.limited_until = (self.delivered + u64::from(self.in_flight)).max(1);
+        }
+        let limited = self.bbr.limited_until > 0;
         let segment = &mut self.flight[(number - self.first) as usize];
         (segment.sent, segment.lost) = (now, false);
-        (segment.before, segment.before_at) = (before, before_at);
+        (segment.before, segment.before_at, segment.limited) = (before, before_at, limited);
         self.in_flight += 1;
         if paced {
             let gap = Duration::from_secs_f64(1.0 / (self.bbr.gain() * self.bbr.rate()));
@@ -437,7 +452,7 @@ impl Sender {
             if segment.repeats == 0 || now - segment.sent >= sender.least {
                 sender.newest = sender.newest.max(segment.sent);
             }
-            sample = Some((segment.before, segment.before_at));
+            sample = Some((segment.before, segment.before_at, segment.limited));
         };
         for number in self.first..ack.next.max(self.first) {
             newly(self, number);
@@ -467,11 +482,14 @@ impl Sender {
         }
     }
 
-    fn learn(&mut self, sample: Option<(u64, Instant)>, news: u32, now: Instant) {
-        if let Some((before, at)) = sample {
+    fn learn(&mut self, sample: Option<(u64, Instant, bool)>, news: u32, now: Instant) {
+        if self.delivered > self.bbr.limited_until {
+            self.bbr.limited_until = 0;
+        }
+        if let Some((before, at, limited)) = sample {
             let elapsed = (now - at).max(self.least);
             let rate = (self.delivered - before) as f64 / elapsed.as_secs_f64();
-            self.bbr.sample(rate, before, self.delivered);
+            self.bbr.sample(rate, limited, before, self.delivered);
         }
         // After losses one packet for each delivered, for a round (RFC draft, "packet
         // conservation").
