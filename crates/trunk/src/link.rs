@@ -23,11 +23,11 @@ const SUSPECT: Duration = Duration::from_millis(80);
 const SUSPECT_AWAKE: Duration = Duration::from_millis(40);
 /// Reports on other links that show that the other end is awake.
 const AWAKE_REPORTS: u8 = 2;
-/// Time after a wrong suspicion in which a link is not suspected so again, over the time that the
-/// frames sent again for nothing take: these are then a fiftieth of what the link carries at most.
-const FALSE_ALARM_PAUSE: u32 = 50;
-/// Bytes that such a frame counts as: on a radio a short one takes nearly as long as a full one.
-const ALARM_FRAME: u64 = 1_500;
+/// Pause after a suspicion that was wrong, in which what a link carried is not sent again because of
+/// another one; it doubles up to the most. Where reports are lost and data is not, each suspicion
+/// would double what was sent in a tenth of a second.
+const FALSE_ALARM: Duration = Duration::from_secs(1);
+const FALSE_ALARM_MOST: Duration = Duration::from_secs(60);
 /// Share of frames lost that shows that a suspicion was right.
 const LOST_IN_ALARM: f64 = 0.5;
 /// Times the jitter that is added to that: nearly all delays are within four mean variations.
@@ -124,8 +124,9 @@ pub(crate) struct Link {
     reports_elsewhere: u8,
     /// Frames that were sent again on suspicion, if no report has come since.
     alarm: u32,
-    /// End of the pause after the last false alarm.
+    /// End of the pause after the last false alarm, and the length of the next.
     no_alarm_until: Instant,
+    alarm_pause: Duration,
     round_trip: Duration,
     jitter: Duration,
     seen: Option<Seen>,
@@ -184,6 +185,7 @@ impl Link {
             reports_elsewhere: 0,
             alarm: 0,
             no_alarm_until: Instant::ZERO,
+            alarm_pause: FALSE_ALARM,
             round_trip: Duration::ZERO,
             jitter: Duration::ZERO,
             seen: None,
@@ -342,15 +344,18 @@ impl Link {
 
     /// Notes the frames that were sent again because it is silent.
     pub fn alarmed(&mut self, frames: u32) {
-        self.alarm = if self.up { self.alarm.saturating_add(frames) } else { 0 };
+        self.alarm = self.alarm.saturating_add(frames);
+        if !self.up {
+            (self.alarm, self.alarm_pause) = (0, FALSE_ALARM);
+        }
     }
 
     /// Takes the first report after an alarm, which was false if most frames arrived.
     fn judge_alarm(&mut self, lost_share: f64, now: Instant) {
         let frames = std::mem::take(&mut self.alarm);
         if frames > 0 && lost_share < LOST_IN_ALARM {
-            let needless = self.rate.time_for(u64::from(frames) * ALARM_FRAME);
-            self.no_alarm_until = now + needless * FALSE_ALARM_PAUSE;
+            self.no_alarm_until = now + self.alarm_pause;
+            self.alarm_pause = (2 * self.alarm_pause).min(FALSE_ALARM_MOST);
         }
     }
 

@@ -16,7 +16,7 @@ use super::Candidates;
 use sheaf_stage::Duration;
 
 /// Time behind the first link beyond which another one is too late: as long as packets may wait for
-/// a quick link because others are slower (`MOST_SPREAD`), and as its queue.
+/// a quick link because others are slower (`MOST_SPREAD`), and as long as its queue is.
 pub(crate) const TOO_LATE: Duration = Duration::from_millis(100);
 
 pub(super) fn pick(links: &Candidates) -> Option<usize> {
