@@ -23,7 +23,7 @@ const SUSPECT: Duration = Duration::from_millis(80);
 const SUSPECT_AWAKE: Duration = Duration::from_millis(40);
 /// Reports on other links that show that the other end is awake.
 const AWAKE_REPORTS: u8 = 2;
-/// Pause after a suspicion that was wrong, in which what a link carried is not sent again because of
+/// Pause after a suspicion that was wrong, in which what a link carried is not sent again due to
 /// another one; it doubles up to the most. Where reports are lost and data is not, each suspicion
 /// would double what was sent in a tenth of a second.
 const FALSE_ALARM: Duration = Duration::from_secs(1);

@@ -76,7 +76,7 @@ pub struct Sender {
     last_at: Vec<Instant>,
     /// Frames of each flow that wait.
     waiting: Vec<u16>,
-    /// The link that has the newest frame, alone, at the end of its queue; the same of those that go
+    /// The link that has the newest frame, alone, at the end of its queue; that of those going
     /// before others.
     newest: Option<usize>,
     newest_sparse: Option<usize>,

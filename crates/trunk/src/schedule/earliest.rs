@@ -6,7 +6,7 @@
 //! have a backlog packets arrive in the order they were sent: the receiver has little to sort.
 //!
 //! A link that would deliver much later than the first one is no alternative when that is full: the
-//! packet is dropped, as a single link would. What comes so late the receiver does not wait for, and
+//! packet is dropped, as a single link would. The receiver does not wait for what is so late, and
 //! TCP takes each of these packets for lost, long after the queue overflowed.
 //!
 //! In the manner of ECF ("ECF: An MPTCP Path Scheduler", CoNEXT 2017): a slow link stays idle as

@@ -45,7 +45,7 @@ impl Sender {
         [good & only, good, responding].into_iter().find(|set| *set != 0).unwrap_or(0)
     }
 
-    /// The links that take copies, as bits: also those that do not respond. Silence for a tenth of a
+    /// The links that take copies, as bits: also those that do not respond. Silence of a tenth of a
     /// second may be lost reports; a single copy would then be lost with the next row of losses.
     pub(super) fn usable_for_copies(&self, now: Instant) -> u16 {
         let good = self.links().filter(|(_, link)| link.up && !link.lossy);
