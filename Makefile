@@ -2,15 +2,15 @@
 # make test   everything that is tested; network namespaces need root, so it asks for sudo
 # make kernels  the programs on Debian's oldest, long-term and newest kernels, in QEMU
 # make check  formatting, import circles, long lines, lints and the links of the documentation
-# make install  sheaf, its manual, completions and units under PREFIX (/usr/local), after make build;
-#             make uninstall
+# make install  sheaf, its manual, completions and units under PREFIX (/usr/local), after make
+#             build; make uninstall
 # make deb    a Debian package of what make build built, in target/deb
 # make router  static binaries for routers, in target/router
 # make release  all of this, and install, demo and tests on fresh Debian roots
 # make bench  what is fast, as ratios against a baseline of the same run; needs a quiet machine
 
-.PHONY: demo build setup setup-tests test kernels check install install-files uninstall deb router release bench \
-	clean
+.PHONY: demo build setup setup-tests test kernels check install install-files uninstall deb \
+	router release bench clean
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
 OUT ?= results
 PREFIX ?= /usr/local
@@ -75,7 +75,8 @@ target/release/sheaf:
 # The configuration stays.
 uninstall:
 	rm -f $(BIN)/sheaf $(addprefix $(SHARE)/,$(COMPLETIONS))
-	rm -f $(foreach page,$(PAGES),$(SHARE)/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
+	rm -f $(foreach page,$(PAGES), \
+		$(SHARE)/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
 	rm -f $(patsubst packaging/systemd/%,$(UNITS)/%,$(wildcard packaging/systemd/*.service))
 
 deb: build setup-tests
@@ -94,7 +95,8 @@ release: build deb router
 
 bench: build setup-tests
 	$(SUDO) scripts/idle
-	$(SUDO) cargo bench --locked --package sheaf-bpf --bench aggregation --bench window --bench window_ways
+	$(SUDO) cargo bench --locked --package sheaf-bpf --bench aggregation --bench window \
+		--bench window_ways
 	$(SUDO) cargo bench --locked --package sheaf --bench emulate --bench trunk
 	cargo bench --locked --package sheaf-aggregate --bench aggregator
 	cargo bench --locked --package sheaf-medium --bench medium

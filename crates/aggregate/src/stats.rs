@@ -22,18 +22,18 @@ pub struct Stats {
     pub meta_packets: u64,
     /// Bytes of the meta packets, outer headers included ("aggregated bytes on the network").
     pub meta_bytes: u64,
-    /// Gathered packets that left alone, as they were.
+    /// Gathered packets that left alone, unchanged.
     pub unaggregated_packets: u64,
     /// Their bytes.
     pub unaggregated_bytes: u64,
-    /// Frames (meta packets and lone packets) that left because a time was over.
+    /// Frames (meta packets and lone packets) that left because `timeout` or `hold` was over.
     pub by_timeout: u64,
     /// Frames that left because the queue had `min` bytes.
     pub by_size: u64,
     /// Frames that left because the device could take one.
     pub by_ready: u64,
-    /// Frames let go although the device was busy, because the queue or the total was over its
-    /// bound. Counted above by size or ready, too.
+    /// Frames that left although the device was busy, because the queue or all queues together were
+    /// over their bound. They are also counted by size or ready.
     pub over_bound: u64,
 }
 

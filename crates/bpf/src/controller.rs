@@ -59,6 +59,8 @@ pub struct Controller {
     /// themselves (irq_work on MIPS, user-mode Linux) it is a tick of the kernel.
     reaction: Duration,
     strangers: Strangers,
+    /// Until then nothing is gathered for its own sake: flows that went alone leave their queues.
+    drained: Instant,
     reclaimed: Instant,
 }
 
@@ -87,6 +89,7 @@ impl Controller {
             heard: false,
             reaction: REACTION,
             strangers: Strangers::default(),
+            drained: Instant::ZERO,
             reclaimed: Instant::ZERO,
         })
     }
@@ -191,7 +194,12 @@ impl Controller {
             let packets =
                 stats.iter().map(|(_, one)| one.aggregated_packets + one.unaggregated_packets);
             let ours = packets.sum();
+            let crowded = self.strangers.are_crowded();
             self.strangers.note(self.merge.device().read().passed_bytes, ours, now);
+            if self.strangers.are_crowded() && !crowded {
+                // What leaves in a frame would overtake what waits alone in front of it.
+                self.drained = now + self.config.hold;
+            }
         }
         Ok(())
     }
@@ -297,7 +305,8 @@ impl Controller {
         for (gate, lane) in lanes.iter().enumerate() {
             let Some(lane) = lane else { continue };
             let strangers = *fifo && lane.strangers() != Some(passed);
-            let rule = lane.rule(self.config.inflight, self.reaction, strangers, hurried, now);
+            let mut rule = lane.rule(self.config.inflight, self.reaction, strangers, hurried, now);
+            rule.closed |= now < self.drained;
             self.merge.gates().set(gate as u32, rule);
         }
     }
@@ -309,7 +318,8 @@ impl Controller {
         let soon = heard.then(|| now + self.config.longest_wait() / 4);
         // When strangers are gone, only a look shows it.
         let strangers = self.hurried().then(|| now + strangers::WINDOW);
-        [self.deadline(now), soon, strangers].into_iter().flatten().min()
+        let drained = Some(self.drained).filter(|drained| *drained > now);
+        [self.deadline(now), soon, strangers, drained].into_iter().flatten().min()
     }
 
     /// Gives empty queues back: there are more next hops and classes than queues.
@@ -364,6 +374,9 @@ impl Controller {
         if let Some((_, slot)) = waited.filter(|(waited, _)| *waited >= self.config.hold) {
             return Ok(Some((slot, Cause::Timeout)));
         }
+        if now < self.drained {
+            return Ok(None);
+        }
         let device = self.merge.device().read();
         let fill = device.sent.saturating_sub(device.done);
         match (self.config.policy, &self.side) {
@@ -378,10 +391,15 @@ impl Controller {
                 let lane = |slot: usize| lanes[if *fifo { 0 } else { slot }].as_ref();
                 let least = self.config.inflight;
                 let hurried = self.hurried();
-                let follows = |lane: &Lane| hurried && lane.next().is_some_and(|next| next <= now);
+                let mut follows = [false; SLOTS as usize];
+                if hurried {
+                    for slot in 0..SLOTS {
+                        follows[slot as usize] = self.follows(slot, now)?;
+                    }
+                }
                 let takes = |slot: usize| {
-                    lane(slot)
-                        .is_none_or(|lane| lane.under_way() < lane.limit(least) || follows(lane))
+                    follows[slot]
+                        || lane(slot).is_none_or(|lane| lane.under_way() < lane.limit(least))
                 };
                 let rested = |slot: usize| lane(slot).is_none_or(|lane| now >= lane.rests_until());
                 if let Some((_, slot)) = self.oldest(|slot| takes(slot) && rested(slot)) {
@@ -418,6 +436,16 @@ impl Controller {
     fn hurried(&self) -> bool {
         let fair = matches!(self.side, Side::Lanes { fifo: false, .. });
         fair && self.config.policy == Policy::Busy && self.strangers.are_many()
+    }
+
+    /// Whether beside strangers in fair queues the next frame of queue `slot` may leave, though
+    /// earlier ones are under way: for the sake of dense flows. A sparse one has its place alone as
+    /// soon as those have left.
+    fn follows(&self, slot: u32, now: Instant) -> Result<bool, Error> {
+        let Side::Lanes { lanes, .. } = &self.side else { return Ok(false) };
+        let next = lanes[slot as usize].as_ref().and_then(Lane::next);
+        let due = self.waiting[slot as usize].is_some() && next.is_some_and(|next| next <= now);
+        Ok(due && self.merge.queue(slot)?.dense != 0)
     }
 
     /// Time from which beside strangers in fair queues the next frame may leave, though earlier

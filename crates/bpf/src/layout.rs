@@ -316,7 +316,8 @@ pub struct Queue {
     hop: Hop,
     asked: u32,
     emitting: u32,
-    pad: u32,
+    /// A packet of a dense flow waits.
+    pub dense: u32,
     /// What it counted.
     pub stats: Stats,
     pending: [Pending; 16],
@@ -495,7 +496,7 @@ mod tests {
                 hop,
                 asked,
                 emitting,
-                pad,
+                dense,
                 stats,
                 pending,
             }

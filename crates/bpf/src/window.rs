@@ -1,8 +1,8 @@
 //! The programs at tc ingress and egress that lower advertised windows.
 //!
-//! By tcx they go when this value or its process goes. By clsact, on kernels before Linux 6.6, they
-//! stay when the process is killed, until the next start removes them; there, as everywhere, they
-//! stop lowering windows two seconds after the last [`Window::beat`].
+//! Attached by tcx, they are removed with this value or its process. Attached by clsact, on kernels
+//! before Linux 6.6, they stay when the process is killed, until the next start removes them.
+//! Either way they lower no window from two seconds after the last [`Window::beat`] on.
 
 use crate::attach::{self, Hook, Link};
 use crate::layout::Plain;
@@ -22,9 +22,11 @@ static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/window.
 const PROGRAMS: [&str; 2] = ["sheaf_in", "sheaf_out"];
 const SET: &str = "sheaf_set";
 
-/// `struct __sk_buff`: its size, and where the fields of super-packets are.
+/// Size of `struct __sk_buff` (linux/bpf.h).
 const CONTEXT: usize = 192;
+/// Offset of its field `gso_segs`: packets of a super-packet.
 const GSO_SEGS: usize = 164;
+/// Offset of its field `gso_size`: bytes of each of them.
 const GSO_SIZE: usize = 176;
 
 /// The programs on one interface.
@@ -36,15 +38,15 @@ pub struct Window {
     settings: Control,
     quic_buffer: batch::Buffer<Key, QuicPair>,
     frame: Vec<u8>,
-    /// What hangs on the interface; empty for programs that [`Window::run`] alone runs.
+    /// Attachments to the interface; empty for programs that only [`Window::run`] runs.
     links: Vec<Link>,
-    /// Keeps the programs.
+    /// Owner of the programs.
     ebpf: Ebpf,
 }
 
 impl Window {
-    /// Loads the programs and puts them on `interface` of this thread's network namespace. No
-    /// window is lowered before one is [set](Window::set) and the first [beat](Window::beat).
+    /// Loads the programs and attaches them to `interface` of this thread's network namespace. They
+    /// lower no window before it is [set](Window::set) and the first [beat](Window::beat) has come.
     pub fn attach(interface: &str) -> Result<Window, Error> {
         let mut window = Window::load(ip::link_header(interface)? as u32)?;
         for (name, hook) in PROGRAMS.into_iter().zip([Hook::Ingress, Hook::Egress]) {
@@ -54,7 +56,7 @@ impl Window {
         Ok(window)
     }
 
-    /// How the programs hang on the interface: `tcx` or `clsact`.
+    /// Way by which the programs are attached to the interface: `tcx` or `clsact`.
     pub fn how(&self) -> &'static str {
         self.links.first().map_or("nowhere", Link::how)
     }
@@ -72,7 +74,7 @@ impl Window {
         let quic = map("quic")?;
         let totals = map("totals")?.try_into()?;
         let mut control: Array<_, _> = map("control")?.try_into()?;
-        // Nobody from outside knows which flows share a place.
+        // Random, so that a sender cannot choose flows that share a bucket.
         let seed = std::array::from_fn(|which| RandomState::new().hash_one(which));
         let settings = Control { link, seed, ..Control::default() };
         control.set(0, Plain(settings), 0)?;
@@ -92,30 +94,31 @@ impl Window {
         })
     }
 
-    /// The controller is alive at `now`, by CLOCK_MONOTONIC.
+    /// Shows the programs that the controller is alive at `now`, by CLOCK_MONOTONIC.
     pub fn beat(&mut self, now: Instant) -> Result<(), Error> {
         self.settings.heartbeat = now.as_nanos();
         Ok(self.control.set(0, Plain(self.settings), 0)?)
     }
 
-    /// New flows whose data goes in `direction` begin with `window` bytes, 0 for hands off. In
-    /// force from the next [beat](Window::beat) on.
+    /// Sets the first window of new flows whose data goes in `direction`, in bytes; with 0 it is
+    /// not lowered. In force from the next [beat](Window::beat) on.
     pub fn set_initial(&mut self, direction: Direction, window: u32) {
         self.settings.initial[direction.index()] = window;
     }
 
-    /// Whether segments of data that goes in `direction` and has a window are pushed, so that each
-    /// is acknowledged at once. In force from the next [beat](Window::beat) on.
+    /// Sets whether segments of flows with a window get the flag PSH, so that the receiver
+    /// acknowledges each without delay, for data that goes in `direction`. In force from the next
+    /// [beat](Window::beat) on.
     pub fn set_push(&mut self, direction: Direction, push: bool) {
         self.settings.push[direction.index()] = push.into();
     }
 
-    /// Holds `flow` to `window` bytes, 0 for hands off; whether the flow is known.
+    /// Limits `flow` to `window` bytes; 0 ends the limit. Returns whether the flow is in the table.
     pub fn set(&mut self, flow: FlowId, window: u32) -> Result<bool, Error> {
         Ok(self.set_all([(flow, window)])? == 1)
     }
 
-    /// Holds each flow to its window; how many of them are known.
+    /// Limits each flow to its window; returns how many of the flows are in the table.
     pub fn set_all(
         &mut self,
         windows: impl IntoIterator<Item = (FlowId, u32)>,
@@ -123,7 +126,8 @@ impl Window {
         self.settings(windows.into_iter().map(|(flow, value)| Setting::new(flow, value, false)))
     }
 
-    /// Marks one of so many packets of each QUIC flow, 0 for none; how many of the flows are known.
+    /// Sets for each QUIC flow that one of so many packets is marked, with 0 none of them. Returns
+    /// how many of the flows are in the table.
     pub fn mark_all(
         &mut self,
         flows: impl IntoIterator<Item = (FlowId, u32)>,
@@ -131,7 +135,7 @@ impl Window {
         self.settings(flows.into_iter().map(|(flow, value)| Setting::new(flow, value, true)))
     }
 
-    /// All connections as they are now, in no order.
+    /// All connections in their present state, in no order.
     pub fn flows(
         &self,
     ) -> impl Iterator<Item = (sheaf_window::Key, sheaf_window::Connection)> + '_ {
@@ -139,7 +143,7 @@ impl Window {
         self.table.iter().map(move |flow| (flow.cold.key.into(), flow.connection(about)))
     }
 
-    /// All UDP flows from or to port 443 as they are now, in no order.
+    /// All UDP flows from or to port 443 in their present state, in no order.
     pub fn quic(
         &mut self,
     ) -> Result<impl Iterator<Item = (sheaf_window::Key, [sheaf_window::Quic; 2])> + '_, Error>
@@ -148,19 +152,19 @@ impl Window {
         Ok(entries.map(|(key, pair)| ((*key).into(), (*pair).into())))
     }
 
-    /// The connection `key` as it is now. For looking at one: it goes through the whole table.
+    /// The connection `key` in its present state. Each call searches the whole table.
     pub fn flow(&self, key: &sheaf_window::Key) -> Option<sheaf_window::Connection> {
         self.table.get(&(*key).into()).map(|flow| flow.connection(self.last_beat()))
     }
 
-    /// Everything that passed in `direction`.
+    /// Counters of all packets that passed in `direction`.
     pub fn totals(&self, direction: Direction) -> Result<sheaf_window::Totals, Error> {
         let each = self.totals.get(&(direction.index() as u32), 0)?;
         Ok(Totals::sum(each.iter().map(|one| &one.0)))
     }
 
-    /// One step of each controller at `now`, by CLOCK_MONOTONIC: shows it all counters, sets what
-    /// it decides, and beats. Call it at least ten times a second.
+    /// Runs one step of each controller at `now`, by CLOCK_MONOTONIC: gives it all counters, sets
+    /// the windows and marks that it decides on, and beats. Call it at least ten times a second.
     pub fn step(&mut self, controllers: &mut [Controller], now: Instant) -> Result<(), Error> {
         for (key, connection) in self.flows() {
             controllers.iter_mut().for_each(|one| one.observe(key, &connection));
@@ -181,9 +185,9 @@ impl Window {
         self.beat(now)
     }
 
-    /// Lets the program of `direction` see `frame` `repeat` times, as a super-packet of `segments`
-    /// if more than 1. The frame as it left it is in `out`, which has room for it. Answers its
-    /// length and the mean time of a run.
+    /// Runs the program of `direction` on `frame`, `repeat` times; with more than one of `segments`
+    /// the frame is a super-packet. Writes the frame that the program leaves into `out`, and
+    /// returns its length and the mean time of a run.
     pub fn run(
         &self,
         direction: Direction,
@@ -211,8 +215,8 @@ impl Window {
         Ok((result.data_size_out as usize, result.duration))
     }
 
-    /// What the program of `direction` has cost so far: the time of all runs, and their number. The
-    /// kernel counts only while `kernel.bpf_stats_enabled` is set or somebody holds statistics on.
+    /// Time of all runs of the program of `direction`, and their number. The kernel counts only
+    /// while `kernel.bpf_stats_enabled` is set or a process keeps statistics on (BPF_ENABLE_STATS).
     pub fn cost(&self, direction: Direction) -> Result<(Duration, u64), Error> {
         let name = PROGRAMS[direction.index()];
         let program = self.ebpf.program(name).ok_or(Error::Missing(name))?;
@@ -221,7 +225,8 @@ impl Window {
         Ok((info.run_time(), info.run_count()))
     }
 
-    /// Close enough to now for reading the program's short clocks, which go round in months.
+    /// Time of the last beat: near enough to now to extend the program's short times, which wrap
+    /// around after months.
     fn last_beat(&self) -> Instant {
         Instant::from_nanos(self.settings.heartbeat)
     }

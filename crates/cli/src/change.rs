@@ -1,11 +1,11 @@
-//! Words of a running service that change.
+//! Changes of the words of a running service.
 
 use crate::words::Grammar;
 use sheaf_daemon::reactor::{Parse, Parsed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Reads the words of a change of a service that was started with `words`: each takes the place of
-/// those of the same name.
+/// Makes the parser of changes for a service that was started with `words`: each word of a change
+/// replaces the words of the same name.
 pub fn live<S, T>(grammar: &'static Grammar<S, T>, words: &[String]) -> Parse<T>
 where
     S: Default,
@@ -19,7 +19,7 @@ where
         let changed = grammar.replace(&lock(&present), changes)?;
         let change = grammar.parse(&changed)?;
         let present = present.clone();
-        // Only what the service has accepted holds for the next change.
+        // The next change begins from words that the service accepted, not from refused ones.
         let accepted = Box::new(move || {
             *present.lock().unwrap_or_else(PoisonError::into_inner) = changed;
         });
@@ -45,7 +45,7 @@ mod tests {
         let first = change("capacity 8mbit").unwrap();
         let mut expected = words("dev eth0 capacity 8mbit upload 4mbit formula 1");
         assert_eq!(first.change, window::GRAMMAR.parse(&expected).unwrap());
-        // It was not accepted, so that the next change knows nothing of it.
+        // The first change was not accepted, so the second one begins from the old words.
         let second = change("formula 2").unwrap();
         expected = words("dev eth0 capacity 20mbit upload 4mbit formula 2");
         assert_eq!(second.change, window::GRAMMAR.parse(&expected).unwrap());

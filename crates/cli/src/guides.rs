@@ -1,20 +1,29 @@
-//! Tests of what stands in the README and the guides: commands and files are understood.
+//! Tests of what stands in the README, the guides and the decisions: commands and files are
+//! understood.
 
 use crate::{metrics, run, tables};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::path::PathBuf;
 use tempfile::TempDir;
 
 /// Fewest commands that the guides have: fewer means that they were not found.
 const COMMANDS: usize = 50;
 
+/// Fewest names of commands in prose.
+const NAMES: usize = 30;
+
+/// Fewest plans, or parts of plans, that the guide of the lab has.
+#[cfg(feature = "lab")]
+const PLANS: usize = 3;
+
 /// Most words behind `sheaf` that only name a command in prose, as `sheaf emulate stop IF` does.
 const NAME: usize = 3;
 
-/// The README and the guides: paths and texts.
+/// The README, the guides and the decisions: paths and texts.
 fn guides() -> Vec<(PathBuf, String)> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let guides = std::fs::read_dir(root.join("docs")).unwrap().map(|file| file.unwrap().path());
+    let folders = ["docs", "docs/decisions"].map(|folder| std::fs::read_dir(root.join(folder)));
+    let guides = folders.into_iter().flat_map(Result::unwrap).map(|file| file.unwrap().path());
     let guides = guides.filter(|file| file.extension().is_some_and(|ending| ending == "md"));
     let files = std::iter::once(root.join("README.md")).chain(guides);
     files.map(|file| (file.clone(), std::fs::read_to_string(file).unwrap())).collect()
@@ -31,18 +40,22 @@ fn command(line: &str) -> Option<String> {
     (!partial).then(|| words.to_owned())
 }
 
-/// The command lines in `text`: of examples, with the lines that continue them, and between
-/// backquotes where they are more than a name.
-fn commands(text: &str) -> Vec<String> {
+/// The command lines in `text`, and the names of commands in its prose. Lines stand in examples,
+/// with the lines that continue them; what stands between backquotes is a line where it has no
+/// placeholder and is longer than a name.
+fn commands(text: &str) -> (Vec<String>, Vec<String>) {
     let text = text.split("\\\n").map(str::trim).collect::<Vec<_>>().join(" ");
-    let example = |line: &&str| line.starts_with("    ");
-    let examples = text.lines().filter(example).filter_map(|line| command(line.trim_start()));
+    let (examples, prose): (Vec<_>, Vec<_>) =
+        text.lines().partition(|line| line.starts_with("    "));
+    let examples = examples.into_iter().filter_map(|line| command(line.trim_start()));
     let placeholder = |word: &str| word.len() > 1 && !word.contains(|c: char| !c.is_uppercase());
     let whole =
         |words: &String| words.split(' ').count() > NAME && !words.split(' ').any(placeholder);
-    let quoted = text.lines().filter(|line| !example(line));
-    let quoted = quoted.flat_map(|line| line.split('`').skip(1).step_by(2)).filter_map(command);
-    examples.chain(quoted.filter(whole)).collect()
+    // A line of prose may end inside of a quotation.
+    let prose = prose.join(" ");
+    let (lines, names): (Vec<_>, Vec<_>) =
+        prose.split('`').skip(1).step_by(2).filter_map(command).partition(whole);
+    (examples.chain(lines).collect(), names)
 }
 
 /// Checks a command line as the program does, without looking at interfaces.
@@ -70,16 +83,38 @@ fn check(line: &str) -> Result<(), String> {
     }
 }
 
+/// Whether `line`, which may be the beginning of a command line, begins with the name of a command.
+fn is_command(line: &str) -> bool {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let program = crate::Arguments::command();
+    let Some(command) = program.find_subcommand(words[0]) else { return false };
+    let named = |name: &str| format!("{line} ").starts_with(&format!("{name} "));
+    let begins = |name: &str| name == words[0] || words.len() > 1 && named(name);
+    match (words.get(1).copied(), tables::grammars(words[0])) {
+        (Some(word), _) if command.has_subcommands() => command.find_subcommand(word).is_some(),
+        (Some(word), forms) if !forms.is_empty() && !word.starts_with('-') => {
+            forms.iter().any(|form| begins(form.outline().command))
+        }
+        _ => true,
+    }
+}
+
 #[test]
 fn the_commands_of_the_guides_are_understood() {
-    let mut checked = 0;
+    let (mut checked, mut named) = (0, 0);
     for (file, text) in guides() {
-        for line in commands(&text) {
-            assert_eq!(check(&line), Ok(()), "{}: sheaf {line}", file.display());
-            checked += 1;
+        let (lines, names) = commands(&text);
+        for line in &lines {
+            assert_eq!(check(line), Ok(()), "{}: sheaf {line}", file.display());
         }
+        for name in names.iter().filter(|name| !name.starts_with(char::is_uppercase)) {
+            assert!(is_command(name), "{}: there is no sheaf {name}", file.display());
+        }
+        checked += lines.len();
+        named += names.len();
     }
     assert!(checked >= COMMANDS, "{checked} commands were found");
+    assert!(named >= NAMES, "{named} names of commands were found");
 }
 
 /// The examples of `text` that have a line like `[[trunk]]` or `[metrics]`.
@@ -111,8 +146,7 @@ fn the_files_in_the_guides_have_no_fault() {
                 let line = format!("emulate dev eth0 --rules {}", path.display());
                 assert_eq!(check(&line), Ok(()), "{}: {example}", file.display());
                 rules += 1;
-            // The guide of the lab has parts of plans.
-            } else if !file.ends_with("lab.md") {
+            } else if !is_plan(&example) {
                 let read = run::config::parse(&example);
                 assert!(read.is_ok(), "{}: {read:?}\n{example}", file.display());
                 sections += 1;
@@ -120,4 +154,49 @@ fn the_files_in_the_guides_have_no_fault() {
         }
     }
     assert!(sections >= 2 && rules >= 1, "{sections} files of sections, {rules} of rules");
+}
+
+/// Whether an example is a plan of the lab or a part of one.
+fn is_plan(example: &str) -> bool {
+    example.contains("[[scenario]]") || example.contains("[[treatment]]")
+}
+
+/// Reads `example` as a plan, and where it is a part of one, with the head of the plan `whole` and
+/// the treatments that it leaves out.
+#[cfg(feature = "lab")]
+fn read_plan(example: &str, whole: &sheaf_lab::plan::Plan) -> Result<(), String> {
+    let reason = |error: anyhow::Error| format!("{error:#}");
+    let mut plan: toml::Table = whole.to_toml().map_err(reason)?.parse().unwrap();
+    let mut part: toml::Table =
+        example.parse().map_err(|error: toml::de::Error| error.to_string())?;
+    let is_whole = part.contains_key("kind");
+    if !is_whole {
+        // Figures that were published belong to scenarios of their own.
+        plan.remove("published");
+        if let Some(own) = part.remove("treatment") {
+            let all = plan["treatment"].as_array_mut().unwrap();
+            let own = own.as_array().unwrap();
+            all.retain(|one| own.iter().all(|other| other["name"] != one["name"]));
+            all.extend_from_slice(own);
+        }
+        plan.extend(part);
+    }
+    let text = if is_whole { example.to_owned() } else { plan.to_string() };
+    sheaf_lab::plan::Plan::parse(&text, "the guide").map(drop).map_err(reason)
+}
+
+#[cfg(feature = "lab")]
+#[test]
+fn the_plans_in_the_guides_are_plans_of_one_kind() {
+    let wholes = sheaf_lab::plan::Plan::all();
+    let mut plans = 0;
+    for (file, text) in guides() {
+        for example in files(&text).into_iter().filter(|example| is_plan(example)) {
+            let read: Vec<_> = wholes.iter().map(|whole| read_plan(&example, whole)).collect();
+            let understood = read.iter().any(Result::is_ok);
+            assert!(understood, "{}: {read:#?}\n{example}", file.display());
+            plans += 1;
+        }
+    }
+    assert!(plans >= PLANS, "{plans} plans were found");
 }

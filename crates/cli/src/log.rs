@@ -1,6 +1,7 @@
 //! The log of the services: one line on standard error for each change of state.
 
 use clap::ValueEnum;
+use nix::libc;
 use nix::sys::stat::fstat;
 use nix::time::{ClockId, clock_gettime};
 use sheaf_daemon::control::escape;
@@ -32,8 +33,8 @@ pub fn begin(level: Level, form: Form) {
         .init();
 }
 
-/// Standard error, to whoever reads it: one that is closed or full, or that nobody empties, stops
-/// no service.
+/// Standard error without waiting: a service goes on when it is closed or full, or a pipe that
+/// nobody reads.
 struct Stderr;
 
 impl io::Write for Stderr {
@@ -47,8 +48,8 @@ impl io::Write for Stderr {
     }
 }
 
-/// Whether standard error is the journal's: systemd names its device and inode (systemd.exec(5)),
-/// so that a process whose output was redirected can find out.
+/// Whether standard error is the journal's. systemd passes the device and inode of the journal's
+/// stream (systemd.exec(5)), which differ from those of a redirected standard error.
 pub fn is_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else { return false };
     fstat(io::stderr()).is_ok_and(|it| named == format!("{}:{}", it.st_dev, it.st_ino))
@@ -56,7 +57,7 @@ pub fn is_journal() -> bool {
 
 struct Format {
     form: Form,
-    /// Each line begins with its priority (sd-daemon(3)).
+    /// Whether each line begins with its priority, as the journal reads it (sd-daemon(3)).
     journal: bool,
 }
 
@@ -93,17 +94,17 @@ impl Format {
     }
 }
 
-/// Priorities of syslog(3).
-fn priority(level: Level) -> u8 {
+/// Priority of syslog(3).
+fn priority(level: Level) -> libc::c_int {
     match level {
-        Level::ERROR => 3,
-        Level::WARN => 4,
-        Level::INFO => 6,
-        _ => 7,
+        Level::ERROR => libc::LOG_ERR,
+        Level::WARN => libc::LOG_WARNING,
+        Level::INFO => libc::LOG_INFO,
+        _ => libc::LOG_DEBUG,
     }
 }
 
-/// The message of an event, and behind it its other fields.
+/// The message of an event, followed by its other fields.
 struct Message(String);
 
 impl Visit for Message {

@@ -4,17 +4,18 @@ use serde_json::Value;
 use sheaf_daemon::control::{self, Error, Request, ServiceName};
 use sheaf_stage::Duration;
 
-/// Time for each report. All services are asked together, so one that hangs delays nobody longer.
+/// Time for each report. All services are asked together, so services that hang delay the whole by
+/// no more than this.
 const DEADLINE: Duration = Duration::from_secs(1);
 
 /// Report of one service.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Its kind: `aggregate` and so on; `run` is the supervisor.
+    /// Kind of the service, such as `aggregate`; `run` is the supervisor.
     pub kind: &'static str,
     /// Its interface.
     pub name: String,
-    /// Its report, or why there is none.
+    /// Its report, or the error in place of one.
     pub value: Result<Value, String>,
 }
 

@@ -15,7 +15,10 @@ use serde_json::Value;
 use sheaf_netio::clock;
 use sheaf_netio::poller::Poller;
 use sheaf_stage::{Duration, Instant};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Between two reports. A report costs a service up to a millisecond.
@@ -31,19 +34,24 @@ struct Sample {
     reports: Result<Vec<Report>, String>,
 }
 
-/// `sheaf top`: until `q`.
+/// `sheaf top`: until `q` or a signal.
 pub fn top() -> anyhow::Result<()> {
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     ensure!(terminal, "top needs a terminal; use `sheaf show`");
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, ended.clone())?;
+    }
     let (sender, receiver) = channel();
     std::thread::Builder::new()
         .name("reports".to_owned())
         .spawn(move || ask(&sender))
         .context("cannot ask the services")?;
     let mut terminal = ratatui::try_init().context("cannot use this terminal")?;
-    let result = show(&mut terminal, &receiver);
-    ratatui::restore();
-    result
+    let result = show(&mut terminal, &receiver, &ended);
+    let restored = ratatui::try_restore().context("cannot give the terminal back");
+    // With the signal a terminal may have gone: then neither drawing nor restoring works.
+    if ended.load(Ordering::Relaxed) { Ok(()) } else { result.and(restored) }
 }
 
 /// Asks the services once a period, until nobody listens.
@@ -64,12 +72,13 @@ fn ask(sender: &Sender<Sample>) {
 fn show(
     terminal: &mut ratatui::DefaultTerminal,
     receiver: &Receiver<Sample>,
+    ended: &AtomicBool,
 ) -> anyhow::Result<()> {
     let (mut last, mut scroll) = (None, 0_u16);
     let mut rows = vec![Row::plain("waits for the services …")];
     // An idle view sends nothing to the terminal, which may be at the end of a slow link.
     let mut changed = true;
-    loop {
+    while !ended.load(Ordering::Relaxed) {
         while let Ok(sample) = receiver.try_recv() {
             rows = self::rows(last.as_ref(), &sample);
             (last, changed) = (Some(sample), true);
@@ -99,6 +108,7 @@ fn show(
             _ => {}
         }
     }
+    Ok(())
 }
 
 /// Style of a line.

@@ -1,5 +1,8 @@
 //! `sheaf aggregate` beside what happens to neighbours, paths and interfaces. Needs root.
 
+mod patient;
+
+use patient::patient;
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, ip, timer};
@@ -220,7 +223,7 @@ impl<'a> Traffic<'a> {
         let until = self.sent.load(Ordering::Relaxed) + count;
         let mut bytes = [0; 64];
         while self.got.last().is_none_or(|last| *last < until) {
-            self.to.recv(&mut bytes).expect("packets arrive");
+            patient(|| self.to.recv(&mut bytes)).expect("packets arrive");
             self.got.push(u32::from_be_bytes(bytes[..4].try_into().unwrap()));
         }
     }
@@ -370,7 +373,7 @@ fn over_a_second_hop_with_a_smaller_mtu_nearly_everything_arrives() {
             for sent in 1..=SENT {
                 here.send(&[7; 32]).unwrap();
                 while sent - got - lost > if sent < SENT { UNDER_WAY } else { 0 } {
-                    match there.recv(&mut bytes) {
+                    match patient(|| there.recv(&mut bytes)) {
                         Ok(_) => got += 1,
                         Err(_) => lost = sent - got,
                     }
@@ -506,7 +509,8 @@ fn what_comes_while_an_engine_in_user_space_does_not_get_its_turn_is_not_lost() 
     for late in [&near, &far] {
         stopped(late, || (0..SENT).for_each(|_| assert_eq!(from.send(&[7; 32]).unwrap(), 32)));
         for number in 0..SENT {
-            to.recv(&mut [0; 64]).unwrap_or_else(|error| panic!("packet {number}: {error}"));
+            patient(|| to.recv(&mut [0; 64]))
+                .unwrap_or_else(|error| panic!("packet {number}: {error}"));
         }
     }
 }
@@ -533,7 +537,7 @@ fn sparse_and_dense_packets_of_a_flow_keep_their_order_through_two_engines_in_us
     let mut got = Vec::new();
     let mut bytes = [0; 64];
     while got.len() < number as usize {
-        to.recv(&mut bytes).expect("none is lost");
+        patient(|| to.recv(&mut bytes)).expect("none is lost");
         got.push(u32::from_be_bytes(bytes[..4].try_into().unwrap()));
     }
     assert_eq!(got, (0..number).collect::<Vec<_>>());

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 
 /// Commands that print something and end.
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "lab list",
     "lab show emulator-rate",
     "lab points emulator-rate",
@@ -17,6 +17,7 @@ const COMMANDS: [&str; 10] = [
     "emulate dist /dev/stdin",
     "emulate --help",
     "show --json",
+    "metrics",
     "completions bash",
     "--help",
     "--version",

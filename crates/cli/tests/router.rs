@@ -1,5 +1,8 @@
 //! The binary on real interfaces between namespaces. Needs root.
 
+mod patient;
+
+use patient::patient;
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
 use std::io::{BufRead, BufReader};
@@ -117,8 +120,7 @@ fn sockets(from: &Namespace, to: (&Namespace, &str)) -> (UdpSocket, UdpSocket) {
 fn numbers(socket: &UdpSocket, count: u32) -> Vec<u32> {
     let mut bytes = [0; 64];
     let mut number = || {
-        socket
-            .recv(&mut bytes)
+        patient(|| socket.recv(&mut bytes))
             .unwrap_or_else(|_| panic!("packets are missing at {:?}", socket.local_addr()));
         u32::from_be_bytes(bytes[..4].try_into().unwrap())
     };

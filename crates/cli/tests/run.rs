@@ -1,5 +1,8 @@
 //! `sheaf run` and what belongs to it, in namespaces. Needs root.
 
+mod patient;
+
+use patient::patient;
 use sheaf_daemon::control::{self, Kind, Request, ServiceName};
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
@@ -8,8 +11,9 @@ use std::io::{self, BufRead, BufReader, Lines, Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tempfile::TempDir;
 
 const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 /// A receiver that waits this long will get nothing more.
@@ -26,16 +30,12 @@ const WINDOW: &str = "[[window]]\ndev = \"wan\"\ncapacity = \"20mbit\"\n";
 /// Two hosts on a cable, with a splitter on the second one, and an interface `wan` on the first.
 struct Testbed {
     hosts: [Namespace; 2],
-    directory: PathBuf,
+    directory: TempDir,
 }
 
 impl Testbed {
     fn new() -> Testbed {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("sheaf-run-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        fs::create_dir(&directory).unwrap();
+        let directory = TempDir::new().unwrap();
         let hosts = [Namespace::new().unwrap(), Namespace::new().unwrap()];
         let other = hosts[1].path();
         hosts[0]
@@ -67,7 +67,7 @@ impl Testbed {
 
     /// Writes the file.
     fn write(&self, text: &str) -> PathBuf {
-        let file = self.directory.join("sheaf.toml");
+        let file = self.directory.path().join("sheaf.toml");
         fs::write(&file, text).unwrap();
         file
     }
@@ -91,12 +91,6 @@ impl Testbed {
         let mut report = self.ask(&ServiceName::supervisor(), &Request::Report {});
         let sections = report["sections"].as_array_mut().unwrap().iter_mut();
         sections.map(serde_json::Value::take).find(|one| one["section"] == name).unwrap()
-    }
-}
-
-impl Drop for Testbed {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -175,7 +169,7 @@ fn send(socket: &UdpSocket, numbers: std::ops::Range<u32>) {
 fn receive(socket: &UdpSocket, count: u32) -> Vec<u32> {
     let mut bytes = [0; 64];
     let mut number = || {
-        socket.recv(&mut bytes).expect("packets are missing");
+        patient(|| socket.recv(&mut bytes)).expect("packets are missing");
         u32::from_be_bytes(bytes[..4].try_into().unwrap())
     };
     (0..count).map(|_| number()).collect()
@@ -330,7 +324,7 @@ fn a_second_supervisor_is_refused_and_without_one_a_reload_says_so() {
     assert!(said(&reload).contains("`sheaf run` does not run here"), "{}", said(&reload));
     let mut run = Supervisor::start(&bed, "");
     run.says("runs ");
-    let file = bed.directory.join("sheaf.toml");
+    let file = bed.directory.path().join("sheaf.toml");
     let second = bed.sheaf(0, &format!("run -c {}", file.display()));
     assert!(said(&second).contains("another `sheaf run` runs here"), "{}", said(&second));
 }
@@ -385,9 +379,10 @@ fn check(file: &Path) -> Output {
 #[test]
 fn every_option_of_the_sample_can_be_loaded_and_as_it_is_it_does_nothing() {
     let bed = Testbed::new();
-    fs::write(bed.directory.join("lte.csv"), "time,rate,delay,loss\n0,10mbit,20ms,0\n").unwrap();
+    let trace = "time,rate,delay,loss\n0,10mbit,20ms,0\n";
+    fs::write(bed.directory.path().join("lte.csv"), trace).unwrap();
     let rules = "[pipe.slow]\nlink = \"rate 1mbit\"\n[[rule]]\npipes = [\"slow\"]\n";
-    fs::write(bed.directory.join("rules.toml"), rules).unwrap();
+    fs::write(bed.directory.path().join("rules.toml"), rules).unwrap();
     let checked = check(&bed.write(&sample()));
     assert!(checked.status.success(), "{}", said(&checked));
     let printed = String::from_utf8_lossy(&checked.stdout);
@@ -425,7 +420,7 @@ fn faults_are_told_by_file_and_line_before_anything_starts() {
         let expected = format!("{name}:5: unknown section \"trank\"; did you mean \"trunk\"?");
         assert_eq!(lines[1], expected);
     }
-    let missing = bed.directory.join("missing.toml");
+    let missing = bed.directory.path().join("missing.toml");
     let output = check(&missing);
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("cannot read"), "{}", said(&output));

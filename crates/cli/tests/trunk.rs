@@ -1,11 +1,13 @@
 //! `sheaf trunk` between two hosts joined by several cables. Needs root.
 
 mod pair;
+mod patient;
 
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 use pair::{Emulation, Pair, Trunk, number, run};
+use patient::patient;
 use sheaf_netio::ip;
 use sheaf_netio::packet::PacketSocket;
 use std::net::UdpSocket;
@@ -217,7 +219,7 @@ fn an_address_behind_a_nat_is_learned_again_when_it_moves_and_no_stranger_moves_
     let stranger = pair.hosts[0].run(|| UdpSocket::bind("10.1.0.1:2222")).unwrap();
     stranger.send_to(&hello(0x5555, 0), "10.1.0.2:7431").unwrap();
     let mut answer = [0; 64];
-    assert_eq!(stranger.recv(&mut answer).unwrap(), 20, "a challenge");
+    assert_eq!(patient(|| stranger.recv(&mut answer)).unwrap(), 20, "a challenge");
     stranger.send_to(&data(0), "10.1.0.2:7431").unwrap();
     pair.transfer("10.99.0.2:5002", 1 << 20);
     assert_eq!(peer(&there), "10.1.0.1:1111");
@@ -271,7 +273,7 @@ fn voice_goes_out_on_every_link_and_arrives_once() {
     let mut bytes = [0; 64];
     for packet in 0..100u8 {
         from.send_to(&[packet; 40], "10.99.0.2:6000").unwrap();
-        assert_eq!(to.recv(&mut bytes).unwrap(), 40);
+        assert_eq!(patient(|| to.recv(&mut bytes)).unwrap(), 40);
         assert_eq!(bytes[0], packet, "in order, and none twice");
     }
     pair.transfer("10.99.0.2:5001", 1 << 20);
@@ -288,7 +290,7 @@ fn a_call_does_not_notice_that_a_link_falls_silent() {
     let say = |number: u8| {
         let mut bytes = [0; 64];
         from.send_to(&[number; 40], "10.99.0.2:6000").unwrap();
-        assert_eq!(to.recv(&mut bytes).unwrap(), 40);
+        assert_eq!(patient(|| to.recv(&mut bytes)).unwrap(), 40);
         assert_eq!(bytes[0], number, "none is lost and none comes twice");
     };
     (0..50).for_each(say);
@@ -312,7 +314,7 @@ fn a_frame_that_is_replayed_is_counted_and_goes_up_once() {
     let mut bytes = [0; 2048];
     for packet in 0..50u8 {
         from.send_to(&[packet; 40], "10.99.0.2:6000").unwrap();
-        assert_eq!(to.recv(&mut bytes).unwrap(), 40);
+        assert_eq!(patient(|| to.recv(&mut bytes)).unwrap(), 40);
     }
     let mut frames = Vec::new();
     while let Some(len) = listens.receive(&mut bytes).unwrap() {
@@ -324,7 +326,7 @@ fn a_frame_that_is_replayed_is_counted_and_goes_up_once() {
         frames.iter().for_each(|frame| wire.send(frame).unwrap());
     }
     from.send_to(b"the next", "10.99.0.2:6000").unwrap();
-    let len = to.recv(&mut bytes).unwrap();
+    let len = patient(|| to.recv(&mut bytes)).unwrap();
     assert_eq!(&bytes[..len], b"the next", "nothing came twice before it");
     assert_eq!(number(&there.shown(), &["duplicates"]), 100);
 }
@@ -341,7 +343,7 @@ fn a_call_beside_a_download_loses_nothing_while_a_link_loses_a_tenth() {
     let mut bytes = [0; 64];
     for packet in 0..200u8 {
         from.send_to(&[packet; 40], "10.99.0.2:6000").unwrap();
-        assert_eq!(to.recv(&mut bytes).unwrap(), 40);
+        assert_eq!(patient(|| to.recv(&mut bytes)).unwrap(), 40);
         assert_eq!(bytes[0], packet, "none is lost and none comes twice");
     }
     download.finish();

@@ -3,10 +3,12 @@
 //! missing.
 
 mod pair;
+mod patient;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pair::Pair;
+use patient::patient;
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::packet::PacketSocket;
@@ -50,7 +52,7 @@ fn nothing_can_be_read_on_the_cables_of_a_trunk_over_wireguard_and_its_mtu_fits(
     let tell = || {
         from.send_to(SECRET, "10.99.0.2:6000").unwrap();
         let mut heard = [0; 64];
-        let len = to.recv(&mut heard).unwrap();
+        let len = patient(|| to.recv(&mut heard)).unwrap();
         assert_eq!(&heard[..len], SECRET);
     };
     sniffers.iter().for_each(|sniffer| drop(seen(sniffer)));

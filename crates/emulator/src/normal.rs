@@ -1,16 +1,19 @@
 //! The normal distribution function and its inverse.
 //!
-//! Sources: M. J. Wichura, algorithm AS 241 (PPND16), Applied Statistics 37 (1988), for the
-//! inverse; G. West, "Better approximations to cumulative normal functions" (2005), after
-//! J. F. Hart, for the function. Two independent approximations, so that each tests the other.
+//! Sources: for the function, G. West, "Better approximations to cumulative normal functions"
+//! (2005), after J. F. Hart; for the inverse, M. J. Wichura, algorithm AS 241 (PPND16), Applied
+//! Statistics 37 (1988). The two approximations do not depend on each other, so each tests the
+//! other.
 
-// The constants stand as they were published.
+// All numbers stand as they were published.
 #![allow(clippy::excessive_precision)]
 
-/// Probability that a standard normal variable is below `x`; accurate to 1e-15, and to a
-/// ten-millionth of a tail.
+/// Probability that a standard normal variable is below `x`. The error is at most 1e-15, and at
+/// most a ten-millionth of the probability of a tail.
 pub fn cdf(x: f64) -> f64 {
     let z = x.abs();
+    // Beyond 37 the tail is smaller than the least number; from 5 √2 on a continued fraction is
+    // closer than Hart's polynomials.
     let tail = if z > 37.0 {
         0.0
     } else if z < core::f64::consts::SQRT_2 * 5.0 {
@@ -22,9 +25,10 @@ pub fn cdf(x: f64) -> f64 {
     if x > 0.0 { 1.0 - tail } else { tail }
 }
 
-/// The value below which a standard normal variable is with probability `p` in 0..1, neither end
-/// included; accurate to about 1e-15.
+/// Value below which a standard normal variable is with probability `p`, which is above 0 and below
+/// 1. The error is about 1e-15.
 pub fn quantile(p: f64) -> f64 {
+    // Each of three ranges has polynomials of its own: the middle, the tails, and the far tails.
     let q = p - 0.5;
     if q.abs() <= 0.425 {
         let r = 0.180625 - q * q;

@@ -11,10 +11,22 @@
 pub use rand::RngExt;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use sheaf_stage::{Duration, Instant, Stage};
 use std::path::Path;
 
 /// The generator of all rounds.
 pub type Rng = Xoshiro256PlusPlus;
+
+/// Words of formats in which people write numbers.
+pub const NUMBERS: [&[u8]; 8] =
+    [b"0", b"-1", b"1e308", b"nan", b"18446744073709551615", b"100%", b"0.5ms", b"\n"];
+
+/// Packets that [`play`] sends.
+const PLAYED: u64 = 8;
+/// Bytes that a packet of [`play`] stays below: two of Ethernet's.
+const LARGEST: usize = 3_000;
+/// Nanoseconds that a pause of [`play`] stays below: longer than most delays that a text sets.
+const PAUSE: u64 = 200_000_000;
 
 /// No input grows beyond so many bytes.
 const LONGEST: usize = 4096;
@@ -77,6 +89,23 @@ impl Fuzzer {
         self.damage(bytes);
     }
 
+    /// Gives every text of the corpus, then damaged ones.
+    ///
+    /// # Panics
+    /// When all or none of the damaged ones were accepted: then one side was not tested.
+    pub fn try_texts(&mut self, mut accept: impl FnMut(&str, &mut Rng) -> bool) {
+        for file in &self.corpus {
+            accept(&String::from_utf8_lossy(file), &mut self.rng);
+        }
+        let (mut bytes, mut accepted) = (Vec::new(), 0);
+        for _ in 0..self.rounds {
+            self.take(&mut bytes);
+            accepted += u64::from(accept(&String::from_utf8_lossy(&bytes), &mut self.rng));
+        }
+        let rounds = self.rounds;
+        assert!((1..rounds).contains(&accepted), "{accepted} of {rounds} were accepted");
+    }
+
     /// Damages `bytes` in up to three places, or not at all.
     pub fn damage(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..self.rng.random_range(0..4u8) {
@@ -104,6 +133,29 @@ impl Fuzzer {
             }
         }
         bytes.truncate(LONGEST);
+    }
+}
+
+/// Sends packets of any length through a stage at any times, and checks that it does not hang and
+/// that its counters balance. `packet` makes one of its bytes, the time and its number.
+///
+/// # Panics
+/// With the clause of the contract that was broken.
+pub fn play<S: Stage>(
+    mut stage: S,
+    rng: &mut Rng,
+    packet: impl Fn(Vec<u8>, Instant, u64) -> S::In,
+) {
+    let mut now = Instant::from_millis(1);
+    for number in 0..PLAYED {
+        let bytes = vec![0x45; rng.random_range(0..LARGEST)];
+        let _ = stage.enqueue(packet(bytes, now, number), now);
+        now += Duration::from_nanos(rng.random_range(0..PAUSE));
+        while stage.dequeue(now).is_some() {}
+        assert!(stage.next_deadline().is_none_or(|at| at > now), "a deadline stands still");
+        let counters = stage.counters();
+        let gone = counters.packets_out + counters.dropped_total();
+        assert_eq!(counters.packets_in, gone + stage.held());
     }
 }
 

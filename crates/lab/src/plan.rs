@@ -239,6 +239,9 @@ mod tests {
     fn the_built_in_plans_are_sound_and_have_points() {
         for plan in Plan::all() {
             assert!(!plan.experiment().points(Engine::Virtual).is_empty(), "{}", plan.head().name);
+            let view = plan.experiment().view();
+            let missing = view.charts.iter().find(|chart| view.metric(&chart.metric).is_none());
+            assert_eq!(missing, None, "{}", plan.head().name);
         }
     }
 

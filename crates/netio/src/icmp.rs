@@ -286,28 +286,16 @@ pub fn echo_request(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ip;
+    use crate::cable;
     use crate::netns::Namespace;
     use crate::poller::Poller;
     use crate::raw::RawSocket;
 
     const WANTED: Wanted = Wanted { protocol: 253, identifier: 0x5ea4, word: 0x5368_6561 };
 
-    /// Two hosts on a cable, both families; `work` runs on the first.
+    /// Two hosts on a cable; `work` runs on the first.
     fn on_a_cable(work: impl FnOnce(&Namespace) -> io::Result<()> + Send) {
-        let (here, there) = (Namespace::new().unwrap(), Namespace::new().unwrap());
-        let other = there.path();
-        let set = |host: u8| {
-            ip::run(&format!("addr add 10.0.0.{host}/24 dev eth0"))?;
-            ip::run(&format!("addr add fd00::{host}/64 dev eth0 nodad"))?;
-            ip::run("link set eth0 up")
-        };
-        here.run(|| {
-            ip::run(&format!("link add eth0 type veth peer name eth0 netns {other}"))?;
-            set(1)
-        })
-        .unwrap();
-        there.run(|| set(2)).unwrap();
+        let [here, there] = cable::hosts();
         here.run(|| work(&there)).unwrap();
     }
 

@@ -36,6 +36,8 @@
 
 pub mod batch;
 mod bpf;
+#[cfg(test)]
+mod cable;
 pub mod capability;
 pub mod carrier;
 pub mod child;

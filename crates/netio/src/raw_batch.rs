@@ -200,28 +200,15 @@ fn name(to: IpAddr) -> libc::sockaddr_in6 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cable;
     use crate::icmp::{Wanted, echo_request};
-    use crate::ip;
-    use crate::netns::Namespace;
     use crate::poller::Poller;
 
     const META: u8 = 253;
 
     #[test]
     fn a_batch_comes_out_as_it_went_in_with_the_hop_limit_it_had_on_the_way() {
-        let (here, there) = (Namespace::new().unwrap(), Namespace::new().unwrap());
-        let other = there.path();
-        let set = |host: u8| {
-            ip::run(&format!("addr add 10.0.0.{host}/24 dev eth0"))?;
-            ip::run(&format!("addr add fd00::{host}/64 dev eth0 nodad"))?;
-            ip::run("link set eth0 up")
-        };
-        here.run(|| {
-            ip::run(&format!("link add eth0 type veth peer name eth0 netns {other}"))?;
-            set(1)
-        })
-        .unwrap();
-        there.run(|| set(2)).unwrap();
+        let [here, there] = cable::hosts();
         for (v6, ours, theirs) in [(false, "10.0.0.1", "10.0.0.2"), (true, "fd00::1", "fd00::2")] {
             let (ours, theirs) = (ours.parse().unwrap(), theirs.parse().unwrap());
             let from = here.run(|| RawSocket::open("eth0", v6, META)).unwrap();

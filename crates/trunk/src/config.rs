@@ -91,6 +91,9 @@ impl Default for SenderConfig {
 }
 
 impl SenderConfig {
+    /// Least value of `frame`.
+    pub const LEAST_FRAME: u16 = 128;
+
     /// Time that packets may wait for every link before single ones are dropped: the busy share of
     /// the queue.
     pub fn target(&self) -> Duration {
@@ -99,7 +102,7 @@ impl SenderConfig {
 
     /// Checks that the parameters make sense together.
     pub fn check(&self) -> Result<(), ConfigError> {
-        if usize::from(self.frame) < 128 {
+        if self.frame < SenderConfig::LEAST_FRAME {
             return Err(ConfigError::Frame { frame: self.frame });
         }
         for percent in [self.busy_percent, self.max_loss_percent] {
@@ -116,7 +119,7 @@ impl SenderConfig {
         if self.first_rate.as_bps() == 0 {
             return Err(ConfigError::NoRate);
         }
-        const { assert!(MIN_OPAQUE < 128) };
+        const { assert!(MIN_OPAQUE < SenderConfig::LEAST_FRAME as usize) };
         Ok(())
     }
 }

@@ -342,6 +342,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	queue->packets++;
 	queue->flows |= bit_of(packet->flow);
 	queue->pairs |= bit_of(packet->pair);
+	if (place == DENSE)
+		queue->dense = 1;
 	if (config->policy == FORCED)
 		ready |= queue->bytes >= hop->min && (!dev->told || waiting < dev->limit);
 	full = queue->tail - queue->head > 1 || header + pending->len + len > hop->max;
@@ -480,6 +482,7 @@ emit:
 	if (!more) {
 		queue->flows = 0;
 		queue->pairs = 0;
+		queue->dense = 0;
 		__sync_fetch_and_and(&dev->holding, ~(1ULL << (slot & (SLOTS - 1))));
 	}
 	oldest = queue->pending[queue->head & (RING - 1)].oldest;

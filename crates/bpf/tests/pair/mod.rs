@@ -7,6 +7,7 @@ use sheaf_bpf::{Merge, Split, Ticker};
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
 use sheaf_wire::meta::Outer;
+use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
@@ -15,6 +16,17 @@ pub const B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 pub const MAC_A: [u8; 6] = [2, 0, 0, 0, 9, 1];
 pub const MAC_B: [u8; 6] = [2, 0, 0, 0, 9, 2];
 pub const COOKIE: u64 = 0x5348_4541_4600_0001;
+
+/// The next packet's length. A socket with a timeout ends a call early where the process was stopped
+/// and goes on (signal(7)).
+pub fn receive(socket: &UdpSocket, bytes: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match socket.recv(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
 
 /// Two hosts and a cable, on which only what a test sends is: without IPv6 hosts say nothing by
 /// themselves.
@@ -60,9 +72,9 @@ impl Pair {
         let config = MergeConfig::new(config, COOKIE);
         self.a
             .run(|| {
-                let mut merge = Merge::attach("eth0", config).map_err(std::io::Error::other)?;
+                let mut merge = Merge::attach("eth0", config).map_err(io::Error::other)?;
                 let hop = Hop::new(0, Outer::V4 { src: A, dst: B }, 500, 1500);
-                merge.set_hop(MAC_B, hop).map_err(std::io::Error::other)?;
+                merge.set_hop(MAC_B, hop).map_err(io::Error::other)?;
                 Ok((merge, Ticker::new(ip::index("eth0")?, MAC_A, COOKIE)?))
             })
             .unwrap()
@@ -71,7 +83,7 @@ impl Pair {
     /// The splitter on B.
     pub fn split(&self, senders: &Senders) -> Split {
         let attach =
-            || Split::attach("eth0", ip::index("eth0")?, senders).map_err(std::io::Error::other);
+            || Split::attach("eth0", ip::index("eth0")?, senders).map_err(io::Error::other);
         self.b.run(attach).unwrap()
     }
 

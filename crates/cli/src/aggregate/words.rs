@@ -5,6 +5,7 @@ use crate::words::{Entry, Form, Grammar, Section, Value, flag, form, literal, pa
 use anyhow::{Context, bail, ensure};
 use sheaf_aggregate::{Config, Policy, Rule, Rules, Threshold};
 use sheaf_daemon::aggregate::settings::{Engine, FarEnd, Peers, Settings, Split};
+use sheaf_wire::ip::Protocol;
 use sheaf_wire::prefix::Prefix;
 use std::net::IpAddr;
 
@@ -338,6 +339,8 @@ static WORDS: Section<Draft> = Section {
     ],
 };
 
+/// Options for every hop, an extension header of IPv6 (RFC 8200, section 4.3).
+const HOP_BY_HOP: Protocol = Protocol(0);
 /// Numbers of frames.
 const MANY: std::ops::RangeInclusive<u64> = 1..=u32::MAX as u64;
 /// Factors.
@@ -349,7 +352,7 @@ fn via(draft: &mut Draft, prefixes: Vec<Prefix>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `40%`.
+/// Takes a share such as `40%`.
 fn share(draft: &mut Draft, word: &str) -> anyhow::Result<()> {
     let percent = word.trim_end_matches('%').parse().ok().filter(|percent| *percent <= 100);
     let percent =
@@ -368,9 +371,8 @@ fn next_rule(draft: &mut Draft) -> anyhow::Result<()> {
 fn finish(draft: Draft) -> anyhow::Result<Settings> {
     let Draft { dev, peers, far_ends, engine, unprobed, min, max, rules, mut config } = draft;
     for protocol in rules.iter().filter_map(|rule| rule.protocol) {
-        // An extension header, and the meta packet itself.
         ensure!(
-            !matches!(protocol.0, 0 | 253),
+            !matches!(protocol, HOP_BY_HOP | Protocol::META),
             "proto {} is never gathered; give another one",
             protocol.0
         );

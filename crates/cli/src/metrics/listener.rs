@@ -7,6 +7,7 @@ use super::text::{self, Form};
 use crate::output;
 use crate::reports;
 use anyhow::Context;
+use nix::sys::signal::{SigSet, Signal};
 use sd_notify::NotifyState;
 use sheaf_netio::clock;
 use sheaf_stage::{Duration, Instant};
@@ -26,8 +27,9 @@ const FIELDS: usize = 64;
 /// The services are asked once in this time at most, however often this process is.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Serves until the process is ended.
+/// Serves until SIGINT or SIGTERM.
 pub fn listen(address: SocketAddr) -> anyhow::Result<()> {
+    end_on_signals()?;
     let listener = TcpListener::bind(address).with_context(|| {
         format!("cannot listen on {address}; give an address of this machine and a free port")
     })?;
@@ -53,6 +55,20 @@ pub fn listen(address: SocketAddr) -> anyhow::Result<()> {
             shared.open.fetch_sub(1, Ordering::Relaxed);
         }
     }
+    Ok(())
+}
+
+/// Ends the process on SIGINT and SIGTERM; SIGHUP, which ends no service, does not end it. Call it
+/// before other threads begin: these inherit the blocked signals.
+fn end_on_signals() -> anyhow::Result<()> {
+    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+    signals.thread_block()?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        while let Ok(Signal::SIGHUP) = signals.wait() {
+            output::warn(format_args!("sheaf: metrics: SIGHUP changes nothing; goes on"));
+        }
+        std::process::exit(0)
+    })?;
     Ok(())
 }
 

@@ -3,12 +3,12 @@
 //! Names follow Prometheus's rules: base units (seconds, bytes, ratios from 0 to 1), the unit last,
 //! and `_total` behind a counter, which [`super::text`] adds.
 
-/// Kind of a figure: whether it may fall.
+/// Kind of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moves {
-    /// Only up, until its service starts anew.
+    /// It only rises, until its service starts anew.
     Counter,
-    /// Up and down.
+    /// It rises and falls.
     Gauge,
 }
 
@@ -21,15 +21,15 @@ pub struct Metric {
     pub name: &'static str,
     /// Counter or gauge.
     pub moves: Moves,
-    /// Its unit, with which the name ends; empty for a number of things.
+    /// Its unit, with which the name ends; empty for counts and states.
     pub unit: &'static str,
     /// Line of help.
     pub help: &'static str,
-    /// Where it is in the report: a JSON pointer in which `*` stands for each member of an object
-    /// or an array. False is 0, true is 1.
+    /// Its place in the report: a JSON pointer in which `*` stands for each member of an object or
+    /// an array. False is 0, true is 1.
     pub pointer: &'static str,
-    /// A label for each `*`: its name, and the member of the element that has the value. Empty: the
-    /// key of the object.
+    /// A label for each `*`: its name, and the member of the element from which its value is; with
+    /// an empty member, the key of the object is the value.
     pub labels: &'static [(&'static str, &'static str)],
     /// Factor from the report's unit.
     pub scale: f64,
@@ -37,7 +37,7 @@ pub struct Metric {
 
 const MILLI: f64 = 1e-3;
 const MICRO: f64 = 1e-6;
-/// Bytes in a bit.
+/// Bytes of a bit.
 const BITS: f64 = 0.125;
 
 const HOP: &[(&str, &str)] = &[("hop", "")];

@@ -347,6 +347,7 @@ fn in_order<'a, 'b>(table: &'a DeTable<'b>) -> Vec<Pair<'a, 'b>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::Spelling;
     use std::collections::BTreeSet;
 
     fn words(text: &str) -> Vec<String> {
@@ -469,12 +470,21 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_sample_shows_every_word_of_the_commands() {
-        let text = include_str!("../../../../packaging/sheaf.toml");
+    /// The value that `name` has in the examples of `grammar`, where it stands behind the operands.
+    fn value(grammar: &dyn Spelling, name: &str) -> String {
+        let operands = grammar.outline().operands;
+        let before = operands.iter().filter(|operand| !operand.optional).count();
+        let own = |line: &String| line.split_whitespace().nth(before) == Some(name);
+        let line = grammar.examples().into_iter().find(own).unwrap();
+        line.split_whitespace().skip(before + 1).collect::<Vec<_>>().join(" ")
+    }
+
+    /// `sample` with a line for each word of the commands that it does not show, and those words.
+    fn completed(sample: &str) -> (String, Vec<String>) {
+        let (mut text, mut missing) = (sample.to_owned(), Vec::new());
         for kind in Kind::SECTIONS {
             let header = format!("#[[{}]]", kind.name());
-            let parts = text.split("\n#[").map(|part| format!("#[{part}"));
+            let parts = sample.split("\n#[").map(|part| format!("#[{part}"));
             let own: String = parts.filter(|part| part.starts_with(&header)).collect();
             let shown: BTreeSet<_> =
                 own.split(|c: char| !c.is_ascii_alphanumeric() && !"_+-".contains(c)).collect();
@@ -485,13 +495,55 @@ mod tests {
                     continue;
                 }
                 let sections = grammar.outline().sections;
-                let words = sections.iter().flat_map(|section| &section.words);
-                for word in words.map(|word| word.name.trim_start_matches("--")) {
+                for word in sections.iter().flat_map(|section| &section.words) {
+                    let key = word.name.trim_start_matches("--");
                     // A splitter that is off has no section.
-                    let known = shown.contains(word) || (kind, word) == (Kind::Split, "off");
-                    assert!(known, "packaging/sheaf.toml does not show {word} of {}", kind.name());
+                    if shown.contains(key) || (kind, key) == (Kind::Split, "off") {
+                        continue;
+                    }
+                    let value = match value(*grammar, word.name).as_str() {
+                        "" => "true".to_owned(),
+                        value => format!("\"{value}\""),
+                    };
+                    let line = format!("#{key} = {value}");
+                    let line = format!("\n{line:<33} # {}", word.help);
+                    let begin = text.find(&header).unwrap();
+                    let end = text[begin..].find("\n\n").map_or(text.len(), |end| begin + end);
+                    // The second of two commands that share a word finds it shown.
+                    if !text[begin..end].contains(&format!("\n#{key} = ")) {
+                        text.insert_str(end, &line);
+                        missing.push(format!("{key} of {}", kind.name()));
+                    }
                 }
             }
         }
+        (text, missing)
+    }
+
+    #[test]
+    fn the_sample_shows_every_word_of_the_commands() {
+        let (text, missing) = completed(include_str!("../../../../packaging/sheaf.toml"));
+        if std::env::var_os("SHEAF_BLESS").is_some() {
+            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/sheaf.toml");
+            return std::fs::write(path, text).unwrap();
+        }
+        assert!(
+            missing.is_empty(),
+            "packaging/sheaf.toml does not show {missing:?}; run SHEAF_BLESS=1 cargo test -p sheaf \
+             --bin sheaf sample"
+        );
+    }
+
+    #[test]
+    fn a_word_that_the_sample_lacks_is_put_into_its_section() {
+        let (sample, _) = completed(include_str!("../../../../packaging/sheaf.toml"));
+        let lacks = |line: &&str| !line.starts_with("#slack = ") && !line.starts_with("#audit = ");
+        let lines: Vec<_> = sample.lines().filter(lacks).collect();
+        let (text, missing) = completed(&format!("{}\n", lines.join("\n")));
+        assert_eq!(missing, ["slack of window", "audit of emulate"]);
+        let window = text.split("\n\n").find(|part| part.contains("#[[window]]")).unwrap();
+        assert!(window.contains("\n#slack = \"1ms\""), "{window}");
+        let emulate = text.split("\n\n").find(|part| part.contains("#[[emulate]]")).unwrap();
+        assert!(emulate.contains("\n#audit = true"), "{emulate}");
     }
 }

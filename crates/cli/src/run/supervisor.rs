@@ -1,13 +1,13 @@
 //! Life of the sections: a state machine without I/O.
 //!
-//! It is told what happens to processes and interfaces, and what time it is; it returns what is to
-//! be done. Each section is one process, because a crash in one parser of network input must not
-//! take the others along, and because a section that did not change must not lose a packet when
-//! another is reloaded.
+//! Its input are events of processes and interfaces, with their time; its output are [`Action`]s.
+//! Each section is one process, because a crash in one parser of network input must not take the
+//! others along, and because a section that did not change must not lose a packet when another is
+//! reloaded.
 //!
-//! A section whose interfaces are missing waits for them. One whose process ends begins again after
-//! a pause that doubles from [`FIRST_PAUSE`] to [`LONGEST_PAUSE`]; news of interfaces shortens it,
-//! because what was missing may be there now.
+//! A section whose interfaces are missing waits for them. After the end of its process a section
+//! starts again, after a pause that doubles from [`FIRST_PAUSE`] to [`LONGEST_PAUSE`]. A change of
+//! the interfaces shortens the pause, because the process may have ended for want of one.
 
 use super::section::{Difference, Key, Section};
 use sheaf_stage::{Duration, Instant};
@@ -15,16 +15,16 @@ use std::collections::{BTreeMap, btree_map};
 
 /// Pause after the first end of a process.
 pub const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// Longest pause: what a user waits for after a remedy without thinking of a fault.
+/// Longest pause. A user who has removed the cause waits this long without suspecting a fault.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Longest pause while there is news of interfaces: a service is back within 2 s of its interface,
-/// of which a slow router takes one to start a process and to load programs. Without a lower bound
-/// a process that makes an interface and fails would start itself again for ever.
+/// Pause after a change of the interfaces: a service has to be back within 2 s of its interface,
+/// and a slow router takes one of them to start a process and to load programs. With no pause at
+/// all a process that makes an interface and then fails would cause its own next start for ever.
 const NEWS_PAUSE: Duration = Duration::from_secs(1);
-/// A process that lived this long was at work: the next pause is short again.
+/// Life of a process that counts as work: after it the next pause is the first again.
 const PROVEN: Duration = Duration::from_secs(10);
-/// Longest time between two signs of life of a process that gives any. The loop of a service turns
-/// every millisecond to every second; on a machine that starves it for this long nothing works.
+/// Longest time between two signs of life of a process that gives them. The loop of a service turns
+/// every millisecond to every second, so a process that misses this hangs.
 pub const SIGN_LIMIT: Duration = Duration::from_secs(30);
 /// Time to end after SIGTERM. The services need milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Indices of the interfaces that exist, by name.
 pub type Interfaces = BTreeMap<String, u32>;
 
-/// Something to do for a section.
+/// A step for the driver to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Start its command with these words.
@@ -52,7 +52,7 @@ pub enum Fate {
     Added,
     /// It is not in the file any more.
     Removed,
-    /// Its words are other ones.
+    /// Its words differ.
     Changed,
 }
 
@@ -61,11 +61,11 @@ pub enum Fate {
 pub enum State {
     /// These interfaces are missing.
     Waiting(Vec<String>),
-    /// Its process ended; the next one starts then.
+    /// Its process ended; the next one starts at this time.
     Pausing(Instant),
     /// Its process starts.
     Starting,
-    /// It is at work since then.
+    /// It is at work; its process started at this time.
     Running(Instant),
     /// It is at work without a process.
     Applied,
@@ -89,21 +89,21 @@ enum Phase {
     Waiting,
     /// The last process ended at `since`, the next one starts at `until`.
     Pausing { since: Instant, until: Instant },
-    /// A process runs; `ready` when it said that it is at work; `hangs` when it has to give a sign
-    /// of life before, if it ever gave one.
+    /// A process runs. `ready`: it reported that it is at work. `hangs`: time by which it has to
+    /// give the next sign of life, once it has given one.
     Running { since: Instant, ready: bool, hangs: Option<Instant> },
     /// The command has done its work and ended.
     Applied,
-    /// The process was asked to end, and is killed at `kill`.
+    /// The process was asked to end, and is killed when it still runs at `kill`.
     Ending { next: Next, kill: Instant },
 }
 
 /// Step after the end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// Another one.
+    /// Start another process.
     Start,
-    /// Nothing: the section is gone.
+    /// Remove the section.
     Remove,
 }
 
@@ -116,13 +116,13 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Nothing runs yet on a host with these interfaces.
+    /// A supervisor without sections, on a host with these interfaces.
     pub fn new(interfaces: Interfaces) -> Supervisor {
         Supervisor { interfaces, ..Supervisor::default() }
     }
 
-    /// Takes over the sections of a file; returns what is to be done, and what became of each
-    /// section that differs from before.
+    /// Takes over the sections of a file; returns the steps to take, and the effect on each section
+    /// that differs from before.
     pub fn load(
         &mut self,
         sections: BTreeMap<Key, Section>,
@@ -174,7 +174,7 @@ impl Supervisor {
         matches!(self.entries[key].phase, Phase::Ending { next: Next::Remove, .. })
     }
 
-    /// The section `key` has new words.
+    /// Brings the new words of the section `key` to its process.
     fn adapt(&mut self, key: &Key, difference: Difference, now: Instant, out: &mut Vec<Action>) {
         let entry = self.entries.get_mut(key).expect("it was found");
         match (&entry.phase, difference) {
@@ -182,7 +182,7 @@ impl Supervisor {
                 out.push(Action::Change(key.clone(), words));
             }
             (Phase::Running { .. }, _) => self.restart(key, now, out),
-            // What was wrong may be right now.
+            // The new words may remove the cause of the last failure.
             (Phase::Waiting | Phase::Pausing { .. } | Phase::Applied, _) => {
                 entry.pause = FIRST_PAUSE;
                 self.begin(key, now, out);
@@ -200,7 +200,7 @@ impl Supervisor {
     }
 
     fn remove(&mut self, key: &Key, now: Instant, out: &mut Vec<Action>) {
-        let present = self.interfaces.clone();
+        let is_present = self.interfaces.contains_key(&key.name);
         let entry = self.entries.get_mut(key).expect("it was found");
         let removed = Phase::Ending { next: Next::Remove, kill: now + PATIENCE };
         match &entry.phase {
@@ -212,7 +212,7 @@ impl Supervisor {
                 entry.phase = Phase::Ending { next: Next::Remove, kill: *kill };
             }
             Phase::Ending { .. } => {}
-            Phase::Applied if present.contains_key(&key.name) => {
+            Phase::Applied if is_present => {
                 entry.phase = removed;
                 let words = ["dev", &key.name, "off"].map(str::to_owned).to_vec();
                 out.push(Action::Start(key.clone(), words));
@@ -248,7 +248,7 @@ impl Supervisor {
         needs.into_iter().filter(|name| !self.interfaces.contains_key(name)).collect()
     }
 
-    /// The process of a section said that it is at work.
+    /// The process of a section reported that it is at work.
     pub fn ready(&mut self, key: &Key) {
         if let Some(entry) = self.entries.get_mut(key)
             && let Phase::Running { ready, .. } = &mut entry.phase
@@ -290,7 +290,7 @@ impl Supervisor {
             Phase::Running { .. } if success && key.kind.is_done_once() => {
                 entry.phase = Phase::Applied;
                 entry.pause = FIRST_PAUSE;
-                // The interface may have been made anew meanwhile.
+                // The command may have worked on an interface that was deleted and made again.
                 if self.indices(key) != self.entries[key].on {
                     self.begin(key, now, &mut actions);
                 }
@@ -310,7 +310,7 @@ impl Supervisor {
         actions
     }
 
-    /// There is news of interfaces or addresses: these exist now.
+    /// Interfaces or addresses changed; `interfaces` exist now.
     pub fn news(&mut self, interfaces: Interfaces, now: Instant) -> Vec<Action> {
         self.interfaces = interfaces;
         let mut actions = Vec::new();
@@ -326,7 +326,7 @@ impl Supervisor {
                 Phase::Pausing { since, until } => {
                     *until = (*until).min((*since + NEWS_PAUSE).max(now));
                 }
-                // The interface was made anew, and nothing is on it.
+                // The interface was made anew: what the command put on the old one is gone.
                 Phase::Applied if entry.on != indices => self.begin(&key, now, &mut actions),
                 _ => {}
             }
@@ -348,7 +348,7 @@ impl Supervisor {
                     actions.push(Action::Kill(key));
                 }
                 Phase::Ending { kill, .. } if *kill <= now => {
-                    // Killed once; the kernel may take its time.
+                    // One SIGKILL is enough; the process may take a while to disappear.
                     *kill = Instant::MAX;
                     actions.push(Action::Kill(key));
                 }

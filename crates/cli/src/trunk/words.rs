@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use sheaf_aggregate::{Rule, Rules};
 use sheaf_daemon::trunk::settings::{PORT, Peer, Priority, Settings, Spec};
 use sheaf_netio::ip;
-use sheaf_trunk::Scheduler;
+use sheaf_trunk::{EndpointConfig, Scheduler, SenderConfig};
 use sheaf_wire::prefix;
 use sheaf_wire::trunk::MAX_LINKS;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -31,18 +31,22 @@ pub struct Draft {
     name: String,
     members: Vec<Spec>,
     devs: Vec<Dev>,
-    scheduler: Option<Scheduler>,
+    endpoint: EndpointConfig,
     mtu: Option<u16>,
     key: Option<PathBuf>,
     plain: bool,
     addresses: Vec<String>,
-    /// Whether each packet has a frame of its own.
-    single: bool,
     priority: Option<Priority>,
     copies: Option<Vec<Rule>>,
     loose: Vec<Rule>,
     /// Whether criteria belong to the last rule of `loose`, not of `copies`.
     loosens: bool,
+}
+
+impl Draft {
+    fn sender(&mut self) -> &mut SenderConfig {
+        &mut self.endpoint.sender
+    }
 }
 
 impl Ruled for Draft {
@@ -243,23 +247,23 @@ static WORDS: Section<Draft> = Section {
                    every link; rr: round robin; srr, trr: for comparison",
             forms: &[
                 form(
-                    &[literal("earliest", set!(|d| d.scheduler = Some(Scheduler::Earliest)))],
+                    &[literal("earliest", set!(|d| d.sender().scheduler = Scheduler::Earliest))],
                     "Each packet takes the link by which it would arrive first; the default.",
                 ),
                 form(
-                    &[literal("redundant", set!(|d| d.scheduler = Some(Scheduler::Redundant)))],
+                    &[literal("redundant", set!(|d| d.sender().scheduler = Scheduler::Redundant))],
                     "A copy on every link; the first that arrives counts.",
                 ),
                 form(
-                    &[literal("rr", set!(|d| d.scheduler = Some(Scheduler::RoundRobin)))],
+                    &[literal("rr", set!(|d| d.sender().scheduler = Scheduler::RoundRobin))],
                     "Round robin. For comparison, as `srr` and `trr`.",
                 ),
                 form(
-                    &[literal("srr", set!(|d| d.scheduler = Some(Scheduler::Srr)))],
+                    &[literal("srr", set!(|d| d.sender().scheduler = Scheduler::Srr))],
                     "Surplus round robin (Adiseshu 1996), with which one loss disturbs the order.",
                 ),
                 form(
-                    &[literal("trr", set!(|d| d.scheduler = Some(Scheduler::Trr)))],
+                    &[literal("trr", set!(|d| d.sender().scheduler = Scheduler::Trr))],
                     "Trigger round robin (Chiao Tung 1998), with which one loss disturbs the \
                      order.",
                 ),
@@ -271,10 +275,10 @@ static WORDS: Section<Draft> = Section {
             help: "small packets that wait share a frame (on)",
             forms: &[
                 form(
-                    &[literal("on", set!(|d| d.single = false))],
+                    &[literal("on", set!(|d| d.sender().aggregate = true))],
                     "Small packets that wait for a link share a frame; the default.",
                 ),
-                form(&[literal("off", set!(|d| d.single = true))], "They do not."),
+                form(&[literal("off", set!(|d| d.sender().aggregate = false))], "They do not."),
             ],
             ..Entry::ONCE
         },
@@ -360,15 +364,15 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
              trunk key makes one), or plain where WireGuard or a cable of your own protects it"
         );
     }
+    draft.endpoint.check()?;
     let rules = |rules| Rules { rules, acks: false };
     Ok(Settings {
         name: draft.name,
         members,
         key: draft.key,
-        scheduler: draft.scheduler.unwrap_or(Scheduler::Earliest),
+        endpoint: draft.endpoint,
         mtu: draft.mtu,
         addresses: draft.addresses,
-        aggregate: !draft.single,
         priority: draft.priority,
         copies: rules(draft.copies.unwrap_or_else(|| vec![voice()])),
         loose: rules(draft.loose),
@@ -530,15 +534,18 @@ mod tests {
         let mut voice = plain.clone();
         voice[1] = 46 << 2;
         let default = parse("t0 plain path 10.0.0.1").unwrap();
-        assert_eq!(default.care(&voice), DeliveryMode::Copies);
-        assert_eq!(default.care(&plain), DeliveryMode::Order);
+        assert_eq!(default.delivery_mode(&voice), DeliveryMode::Copies);
+        assert_eq!(default.delivery_mode(&plain), DeliveryMode::Order);
         let none = parse("t0 plain path 10.0.0.1 copies none loose match dscp ef").unwrap();
-        assert_eq!(none.care(&voice), DeliveryMode::Loose);
+        assert_eq!(none.delivery_mode(&voice), DeliveryMode::Loose);
         let port = u16::from_be_bytes([plain[22], plain[23]]);
         let other = format!("t0 plain path 10.0.0.1 copies match proto udp dport {port} length 48");
-        assert_eq!(parse(&other).unwrap().care(&plain), DeliveryMode::Copies);
-        assert_eq!(parse(&other).unwrap().care(&example_udp(&[0; 21])), DeliveryMode::Order);
-        assert_eq!(default.care(&[0xff; 3]), DeliveryMode::Order, "whatever it is");
+        assert_eq!(parse(&other).unwrap().delivery_mode(&plain), DeliveryMode::Copies);
+        assert_eq!(
+            parse(&other).unwrap().delivery_mode(&example_udp(&[0; 21])),
+            DeliveryMode::Order
+        );
+        assert_eq!(default.delivery_mode(&[0xff; 3]), DeliveryMode::Order, "whatever it is");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 # of /lib/functions.sh, rc.common, procd.sh, netifd-proto.sh and jshn.sh. Calls that would reach
 # procd or netifd are printed.
 
-# ---- /lib/functions.sh: the file of UCI is shell code ----------------------------------------------
+# ---- /lib/functions.sh: the file of UCI is shell code --------------------------------------------
 
 config() {
 	CONFIG_SECTION=${2:-cfg}
@@ -27,14 +27,14 @@ config_load() {
 	${CONFIG_SECTION:+config_cb}
 }
 
-# ---- procd.sh --------------------------------------------------------------------------------------
+# ---- procd.sh ------------------------------------------------------------------------------------
 
 procd_open_instance() { :; }
 procd_close_instance() { :; }
 procd_set_param() { echo "procd $*"; }
 procd_add_reload_trigger() { echo "reload when $* changes"; }
 
-# ---- jshn.sh: $JSON holds lines "NAME VALUE", a list has several of one name ------------------------
+# ---- jshn.sh: $JSON holds lines "NAME VALUE", a list has several of one name ---------------------
 
 json_get_vars() {
 	local name
@@ -60,7 +60,7 @@ json_for_each_item() {
 	done
 }
 
-# ---- netifd-proto.sh -------------------------------------------------------------------------------
+# ---- netifd-proto.sh -----------------------------------------------------------------------------
 
 add_protocol() { :; }
 proto_config_add_array() { echo "takes $1"; }

@@ -11,16 +11,17 @@ fn aggregation_takes_over_words_and_loses_no_packet() {
         ground.split();
         let line = format!("aggregate dev right engine {engine} peer 10.8.0.2");
         let mut service = Service::aggregate(&ground, &line);
+        let mut stream = ground.stream("10.8.0.2");
+        let rules = format!("match proto udp dport {} match proto udp length 64", stream.port());
         let words = [
             "policy forced",
             "min 200 max 1200",
             "timeout 1ms hold 20ms",
-            "match proto udp dport 5004 match proto udp length 64",
+            &rules,
             "policy busy inflight 2 backoff 4",
             "max 1400 acks off",
             "policy forced min 600",
         ];
-        let mut stream = ground.stream("10.8.0.2");
         stream.during(|| {
             for words in words {
                 ground.works(&format!("change aggregate right {words}"));
@@ -136,8 +137,9 @@ fn a_trunk_takes_over_words_and_loses_no_packet() {
     let mut stream = ground.stream("10.99.0.2");
     stream.batch();
     assert_eq!(duplicates(), 0, "nothing is copied yet");
+    let copies = format!("copies match proto udp dport {}", stream.port());
     stream.during(|| {
-        for words in ["copies match proto udp dport 5004", "loose match proto udp dport 9"] {
+        for words in [&copies, "loose match proto udp dport 9"] {
             ground.works(&format!("change trunk t0 {words}"));
             here.says("trunk t0: changed");
         }

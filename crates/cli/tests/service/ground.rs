@@ -1,5 +1,6 @@
 //! Two hosts, programs on them, and streams of numbered packets between them.
 
+use crate::patient::patient;
 use aya::programs::{SchedClassifier, TcAttachType};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -14,9 +15,10 @@ use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
+use tempfile::TempDir;
 
 pub const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 /// Who waits this long will get nothing more.
@@ -32,16 +34,12 @@ const PAYLOAD: usize = 32;
 pub struct Ground {
     pub hosts: [Namespace; 2],
     /// Files of the test.
-    pub directory: PathBuf,
+    pub directory: TempDir,
 }
 
 impl Ground {
     pub fn new() -> Ground {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("sheaf-service-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        fs::create_dir(&directory).unwrap();
+        let directory = TempDir::new().unwrap();
         let hosts = [Namespace::new().unwrap(), Namespace::new().unwrap()];
         for host in &hosts {
             let without = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
@@ -95,7 +93,7 @@ impl Ground {
 
     /// Writes a file of the test; returns its path.
     pub fn write(&self, name: &str, text: &str) -> String {
-        let path = self.directory.join(name);
+        let path = self.directory.path().join(name);
         fs::write(&path, text).unwrap();
         path.display().to_string()
     }
@@ -180,19 +178,13 @@ impl Ground {
 
     /// A stream of packets from the first host to an address of the second.
     pub fn stream(&self, to: &str) -> Stream {
-        let to = format!("{to}:5004");
-        let receiver = self.hosts[1].run(|| UdpSocket::bind(&to)).unwrap();
+        // Any port: the last stream's may still be open in a process that another test starts.
+        let receiver = self.hosts[1].run(|| UdpSocket::bind((to, 0))).unwrap();
         setsockopt(&receiver, sockopt::RcvBufForce, &(8 << 20)).unwrap();
         receiver.set_read_timeout(Some(LONG)).unwrap();
         let sender = self.hosts[0].run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
-        sender.connect(&to).unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
         Stream { sender, receiver, next: 0 }
-    }
-}
-
-impl Drop for Ground {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -229,6 +221,11 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Where it goes.
+    pub fn port(&self) -> u16 {
+        self.receiver.local_addr().unwrap().port()
+    }
+
     /// Sends a batch and receives it, in any order.
     pub fn batch(&mut self) {
         let numbers = self.next..self.next + BATCH;
@@ -239,7 +236,7 @@ impl Stream {
         let mut missing: BTreeSet<u32> = numbers.collect();
         let mut bytes = [0; PAYLOAD];
         while !missing.is_empty() {
-            let received = self.receiver.recv(&mut bytes);
+            let received = patient(|| self.receiver.recv(&mut bytes));
             assert!(received.is_ok(), "these packets are lost: {missing:?}");
             let number = u32::from_be_bytes(bytes[..4].try_into().unwrap());
             assert!(missing.remove(&number), "{number} came twice");

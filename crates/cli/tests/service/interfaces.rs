@@ -1,6 +1,7 @@
 //! Interfaces that are set down, go, come back, and change under load.
 
 use crate::ground::{Ground, LONG, Service, payload};
+use crate::patient::patient;
 use nix::sys::socket::{setsockopt, sockopt};
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, timer};
@@ -68,7 +69,7 @@ impl Paced<'_> {
         let from = self.now();
         let mut bytes = [0; 64];
         loop {
-            self.receiver.recv(&mut bytes).expect("packets arrive");
+            patient(|| self.receiver.recv(&mut bytes)).expect("packets arrive");
             let number = u32::from_be_bytes(bytes[..4].try_into().unwrap());
             self.got.push(number);
             if number >= from {

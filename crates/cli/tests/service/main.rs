@@ -6,6 +6,8 @@ mod ground;
 mod interfaces;
 mod limits;
 mod outputs;
+#[path = "../patient/mod.rs"]
+mod patient;
 mod reload;
 mod signals;
 mod users;

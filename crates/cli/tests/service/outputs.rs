@@ -1,6 +1,7 @@
 //! Outputs and disks that take nothing: services start all the same, and packets go on.
 
 use crate::ground::{Ground, LONG, Service};
+use crate::patient::patient;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 use sheaf_daemon::control::{self, Kind, ServiceName};
@@ -44,7 +45,7 @@ struct Mute {
 
 impl Mute {
     fn start(ground: &Ground, mut command: Command, output: fn() -> Output) -> Mute {
-        let path = ground.directory.join("notify");
+        let path = ground.directory.path().join("notify");
         let _ = std::fs::remove_file(&path);
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(LONG)).unwrap();
@@ -58,7 +59,7 @@ impl Mute {
     fn notifies(&self, state: &str) {
         let mut bytes = [0; 4096];
         loop {
-            let len = self.socket.recv(&mut bytes).expect("it says that it is at work");
+            let len = patient(|| self.socket.recv(&mut bytes)).expect("it says that it is at work");
             if String::from_utf8_lossy(&bytes[..len]).lines().any(|line| line == state) {
                 return;
             }
@@ -145,7 +146,7 @@ fn a_supervisor_whose_log_is_full_closed_or_stuck_runs_and_reloads() {
 #[test]
 fn a_capture_whose_disk_is_full_ends_with_a_line_and_packets_go_on() {
     let ground = Ground::new();
-    let disk = ground.directory.display();
+    let disk = ground.directory.path().display();
     // Room for the beginning of a capture alone.
     let mount = format!("mount -t tmpfs -o size=64k none {disk} && exec \"$@\"");
     let small = ["unshare", "--mount", "sh", "-c", &mount, "sh"];

@@ -1,7 +1,14 @@
 //! How services end: in order, by a signal that they cannot catch, and what a new start finds.
 
-use crate::ground::{Ground, Service};
-use nix::sys::signal::Signal;
+use crate::ground::{Ground, SHEAF, Service};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sheaf_netio::netns::Namespace;
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+/// What a program sends to a terminal to give back the screen that was there before it.
+const SCREEN_BACK: &str = "\x1b[?1049l";
 
 /// Services on the first host, and the address that packets pass them to.
 fn services(ground: &Ground) -> [(String, &'static str); 6] {
@@ -114,5 +121,45 @@ fn the_supervisor_ends_its_services_and_leaves_nothing() {
         let (status, said) = run.end();
         assert!(status.success(), "{said:#?}");
         assert_eq!(ground.state(), before, "after {signal}");
+    }
+}
+
+#[test]
+fn signals_end_the_live_view_in_order_and_the_terminal_is_as_before() {
+    let host = Namespace::new().unwrap();
+    for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
+        let line = format!("stty rows 24 cols 80; exec {SHEAF} top");
+        let mut command = Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        host.enter(&mut command);
+        let mut script = command.spawn().unwrap();
+        let (mut screen, mut shown) = (script.stdout.take().unwrap(), String::new());
+        while !shown.contains("q ends") {
+            let mut bytes = [0; 4096];
+            let count = screen.read(&mut bytes).unwrap();
+            assert!(count > 0, "{signal}: it ended: {shown:?}");
+            shown += &String::from_utf8_lossy(&bytes[..count]);
+        }
+        let children = format!("/proc/{0}/task/{0}/children", script.id());
+        let top = std::fs::read_to_string(children).unwrap().trim().parse().unwrap();
+        kill(Pid::from_raw(top), signal).unwrap();
+        let status = script.wait().unwrap();
+        screen.read_to_string(&mut shown).unwrap();
+        assert_eq!(status.code(), Some(0), "{signal}: {shown:?}");
+        assert!(shown.contains(SCREEN_BACK), "{signal}: {shown:?}");
+    }
+}
+
+#[test]
+fn the_listener_for_metrics_ends_as_services_do() {
+    let ground = Ground::new();
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut listener = Service::spawn(ground.command(0, "metrics listen 10.8.0.1:9477"));
+        listener.says("metrics under http://10.8.0.1:9477/metrics");
+        listener.signal(Signal::SIGHUP);
+        listener.says("SIGHUP changes nothing; goes on");
+        listener.signal(signal);
+        let (status, said) = listener.end();
+        assert!(status.success(), "{signal}: {said:#?}");
     }
 }

@@ -71,7 +71,7 @@ fn no_socket_of_a_service_is_in_the_abstract_namespace_or_open_to_others() {
 fn a_socket_that_another_user_made_is_not_believed() {
     let ground = Ground::new();
     // Root's runtime directory is that of a user, as `sudo -E` leaves it.
-    let base = ground.directory.join("sheaf");
+    let base = ground.directory.path().join("sheaf");
     let place = base.join(ground.run_directory().file_name().unwrap());
     fs::DirBuilder::new().mode(0o755).recursive(true).create(&place).unwrap();
     let listener = UnixListener::bind(place.join("window-right.sock")).unwrap();
@@ -82,7 +82,7 @@ fn a_socket_that_another_user_made_is_not_believed() {
     listener.set_nonblocking(true).unwrap();
     for line in ["show dev right", "change window right slack 1ms"] {
         let mut command = ground.command(0, line);
-        command.env("XDG_RUNTIME_DIR", &ground.directory);
+        command.env("XDG_RUNTIME_DIR", ground.directory.path());
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{line}");
         assert!(listener.accept().is_err(), "{line}: nobody was asked");

@@ -1,15 +1,16 @@
-//! `sheaf trunk` at work, until Ctrl-C: one thread that turns between the TUN interface, the
-//! endpoint and the links.
+//! `sheaf trunk` at work, until Ctrl-C: one thread that serves the TUN interface, the endpoint and
+//! the links in turn.
 //!
-//! * [`setup`]: what is done once, before;
-//! * [`answer`]: what `sheaf show` is told.
+//! * [`setup`]: the steps before the first turn;
+//! * [`full_report`]: the report that `sheaf show` prints.
 //!
-//! Each turn sends what may leave, hands up what is in order, waits for news or for the next
-//! deadline, and takes at most a batch from every descriptor, so that none starves another. Waking
-//! on time is left to the kernel's timer with its slack turned off: the endpoint lets a link catch
-//! up what a late wake-up cost, so nothing is gained by spinning.
+//! Each turn takes at most a batch from every readable descriptor, so that no descriptor starves
+//! another. Then it sends the frames that may leave, hands packets that are in order to the host,
+//! and waits for the next descriptor or deadline. The kernel's timer, with its slack turned off,
+//! ends the wait on time. Spinning would gain nothing, because the endpoint lets a link catch up
+//! after a late wake-up.
 
-mod answer;
+mod full_report;
 mod setup;
 
 use super::key;
@@ -33,27 +34,34 @@ use sheaf_netio::segment;
 use sheaf_netio::tun::{Offload, Tun};
 use sheaf_netio::{clock, ip, random};
 use sheaf_stage::{Duration, Instant};
-use sheaf_trunk::{Endpoint, EndpointConfig, EndpointStats, Received, Seed, Transmit};
+use sheaf_trunk::{Endpoint, EndpointStats, Received, Seed, Transmit};
 use sheaf_wire::trunk::HEADER_LEN;
 use sheaf_wire::trunk::sealed::OVERHEAD;
 use std::io;
 
-/// How often the interfaces are looked at without news, and at most with news.
-const LOOK: Duration = Duration::from_secs(1);
-const LOOK_AT_MOST: Duration = Duration::from_millis(20);
-/// How often a device is asked how full it is, while packets wait for it: half the air time of a
+/// Time between two checks of the interfaces while the kernel reports no change of them.
+const CHECK_PERIOD: Duration = Duration::from_secs(1);
+/// Least time between two checks of the interfaces after a change: a change comes as a burst of
+/// messages.
+const CHECK_PAUSE: Duration = Duration::from_millis(20);
+/// Time between two reads of a device's queue while packets wait for it: half the air time of a
 /// small frame at 2 Mbit/s.
-const ASK: Duration = Duration::from_micros(500);
-/// How often changes of the links are told, at most.
-const TELL: Duration = Duration::from_millis(10);
-/// Least time between warnings of a difference of keys.
-const WARN: Duration = Duration::from_secs(10);
-/// What is due sooner waits this long, so that fast links send several frames a turn: at 500 Mbit/s
-/// a turn for each would cost more than the frames. The endpoint catches up a pace that runs late.
-const TURN: Duration = Duration::from_micros(200);
-/// Packets, and bytes, that one turn takes from the host.
+const QUEUE_PERIOD: Duration = Duration::from_micros(500);
+/// Least time between two looks for changes to log.
+const LOG_PERIOD: Duration = Duration::from_millis(10);
+/// Least time between two warnings that the ends have different keys.
+const WARN_PERIOD: Duration = Duration::from_secs(10);
+/// Shortest wait of a turn, so that fast links send several frames a turn: at 500 Mbit/s a turn for
+/// each frame would cost more than the frame. The endpoint lets a link catch up the delay.
+const SHORTEST_WAIT: Duration = Duration::from_micros(200);
+/// Most packets that one turn takes from the host.
 const BATCH: usize = 64;
+/// Most bytes that one turn takes from the host: four of the largest super-packets.
 const BATCH_BYTES: usize = 256 << 10;
+/// Room for the largest packet of the host, a super-packet of 64 KiB.
+const LARGEST_PACKET: usize = 1 << 16;
+/// Slack of the thread's timers in nanoseconds; 0 would mean the default of 50 µs (prctl(2)).
+const TIMER_SLACK: nix::libc::c_ulong = 1;
 
 struct Daemon {
     settings: Settings,
@@ -65,35 +73,42 @@ struct Daemon {
     coalescer: Coalescer,
     inbox: Inbox,
     netlink: Netlink,
-    /// A packet from the host, and a frame to a link.
+    /// Buffer for a packet from the host.
     packet: Vec<u8>,
+    /// Buffer for a frame to a link.
     frame: Vec<u8>,
-    /// Super-packets that could not be cut, and packets that the host did not take.
+    /// Number of super-packets that could not be cut.
     uncut: u64,
+    /// Number of packets that the host did not take.
     undelivered: u64,
-    /// Members whose devices tell how full they are, and when they were asked.
-    tellers: Vec<usize>,
-    asked: Instant,
-    looked: Instant,
-    /// The last look at the interfaces failed.
-    blind: bool,
-    /// There is news of the interfaces.
+    /// Members whose device's queue is read.
+    queued: Vec<usize>,
+    /// Time at which the queues were last read.
+    queues_read_at: Instant,
+    /// Time at which the interfaces were last checked.
+    checked_at: Instant,
+    /// Whether the last check of the interfaces failed.
+    check_failed: bool,
+    /// Whether the interfaces may have changed since the last check.
     news: bool,
-    /// Sockets came or went since the poller was filled.
+    /// Whether sockets were opened or closed since the poller was filled.
     stale: bool,
-    /// What was last told of each link, and of the other end.
-    told: Vec<bool>,
-    told_established: bool,
-    told_stats: EndpointStats,
-    /// Time at which frames with another key, or without one, were last warned of.
+    /// State that was last logged of each link: up or not.
+    logged_up: Vec<bool>,
+    /// Whether the log last said that the other end is there.
+    logged_established: bool,
+    /// Counters at the last look for changes to log.
+    logged_stats: EndpointStats,
+    /// Time of the last look for changes to log.
+    logged_at: Instant,
+    /// Time of the last warning about keys.
     warned_at: Option<Instant>,
-    told_at: Instant,
     started: Instant,
     monitor: Monitor,
     numbers: Numbers,
 }
 
-/// Numbers of the descriptors among what is waited for.
+/// Numbers of the descriptors in the poller.
 #[derive(Debug, Default)]
 struct Numbers {
     news: usize,
@@ -102,16 +117,14 @@ struct Numbers {
     links: Vec<Option<usize>>,
 }
 
-/// Runs until it is stopped; returns the last report.
+/// Runs the trunk until it is stopped; returns the last report.
 pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> {
     descriptors::require()?;
     capability::require(rights(&settings))?;
     let name = &settings.name;
     let known = monitor::interfaces()?;
     ensure!(!known.contains_key(name), "there is an interface {name} already; take another name");
-    let mut config = EndpointConfig::default();
-    config.sender.scheduler = settings.scheduler;
-    config.sender.aggregate = settings.aggregate;
+    let mut config = settings.endpoint.clone();
     let key = settings.key.as_deref().map(key::load).transpose()?;
     let seal = if key.is_some() { OVERHEAD as u16 } else { 0 };
     config.sender.frame = setup::frame_size(&settings, &known, seal)?;
@@ -120,7 +133,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
         already(error, format!("another `sheaf trunk {name}` runs here; stop it first"))
     })?;
     let tun = setup::open_tun(&settings, mtu)?;
-    nix::sys::prctl::set_timerslack(1)?;
+    nix::sys::prctl::set_timerslack(TIMER_SLACK)?;
     let priority = setup::take_priority(settings.priority)?;
     let now = clock::now();
     let seed = Seed::new(random::unguessable()?);
@@ -135,63 +148,66 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
         endpoint.set_remote(id, spec.remote());
         members.push(Member::new(spec.clone(), id));
     }
-    let rules = |at: &usize| members[*at].spec.queue().is_some();
-    let tellers = (0..members.len()).filter(rules).collect();
+    let has_queue = |at: &usize| members[*at].spec.queue().is_some();
+    let queued = (0..members.len()).filter(has_queue).collect();
     let mut daemon = Daemon {
         settings,
         priority,
         mtu,
         endpoint,
-        told: vec![false; members.len()],
+        logged_up: vec![false; members.len()],
         members,
         tun,
         coalescer: Coalescer::default(),
         inbox: Inbox::new(),
         netlink: Netlink::open()?,
-        packet: vec![0; 1 << 16],
+        packet: vec![0; LARGEST_PACKET],
         frame: Vec::new(),
         uncut: 0,
         undelivered: 0,
-        tellers,
-        asked: now,
-        looked: now,
-        blind: false,
+        queued,
+        queues_read_at: now,
+        checked_at: now,
+        check_failed: false,
         news: false,
         stale: false,
-        told_established: false,
-        told_stats: EndpointStats::default(),
+        logged_established: false,
+        logged_stats: EndpointStats::default(),
+        logged_at: now,
         warned_at: None,
-        told_at: now,
         started: now,
         monitor: Monitor::open()?,
         numbers: Numbers::default(),
     };
-    daemon.look(now, true)?;
-    // Frames come from strangers.
+    daemon.check_interfaces(now, true)?;
+    // From here on the process parses what strangers send, so it gives up all other rights.
     capability::keep_only(rights(&daemon.settings))?;
-    let (count, scheduler) = (daemon.members.len(), daemon.settings.scheduler.name());
+    let (count, scheduler) =
+        (daemon.members.len(), daemon.settings.endpoint.sender.scheduler.name());
     let name = &daemon.settings.name;
     say(&format!("trunk {name}: {count} links, mtu {mtu}, scheduler {scheduler}"));
     reactor.run(&mut daemon, parse)?;
     Ok(daemon.full_report())
 }
 
-/// The warning to give where the two ends differ in what protects their frames.
-fn mismatch(stats: &EndpointStats, told: &EndpointStats) -> Option<&'static str> {
-    if stats.wrong_key > told.wrong_key {
+/// The warning where frames that arrived since `before` show that the ends have different keys or
+/// links.
+fn mismatch(stats: &EndpointStats, before: &EndpointStats) -> Option<&'static str> {
+    if stats.wrong_key > before.wrong_key {
         Some("frames with another key arrive; give both ends the same key file")
-    } else if stats.not_sealed > told.not_sealed {
+    } else if stats.not_sealed > before.not_sealed {
         Some("frames without a key arrive; give the other end the key file, too")
-    } else if stats.sealed > told.sealed {
+    } else if stats.sealed > before.sealed {
         Some("frames with a key arrive and there is none here; give this end the key file, too")
-    } else if stats.other_link > told.other_link {
+    } else if stats.other_link > before.other_link {
         Some("frames of other links arrive; name the links in the same order at both ends")
     } else {
         None
     }
 }
 
-/// Capabilities that making the trunk takes, and opening its links again when they come back.
+/// Capabilities for making the trunk, and for opening its links again after their interfaces were
+/// gone.
 fn rights(settings: &Settings) -> &'static [Capability] {
     let is_ethernet = |spec: &Spec| matches!(spec, Spec::Ethernet { .. });
     match settings.members.iter().any(is_ethernet) {
@@ -207,7 +223,7 @@ impl Service for Daemon {
         let numbers = &mut self.numbers;
         numbers.news = poller.add(&self.monitor);
         numbers.host = poller.add(&self.tun);
-        let link = |member: &Member| member.carrier.as_ref().map(|it| poller.add(it));
+        let link = |member: &Member| member.carrier.as_ref().map(|carrier| poller.add(carrier));
         numbers.links.clear();
         numbers.links.extend(self.members.iter().map(link));
         self.stale = false;
@@ -226,33 +242,34 @@ impl Service for Daemon {
         if poller.readable(self.numbers.host) {
             self.take_packets()?;
         }
-        // What was just read took its time.
+        // Reading a batch takes so long that the turn's time is out of date.
         let now = clock::now();
-        let ask = self.ask_devices(now);
+        // Before sending: the scheduler chooses links by the queues read here.
+        let next_read = self.read_queues(now);
         self.transmit(now);
         self.deliver(now);
-        self.tell_changes(now);
-        let look = self.looked + if self.news { LOOK_AT_MOST } else { LOOK };
-        if now >= look {
-            self.look(now, false)?;
+        self.log_changes(now);
+        let check = self.checked_at + if self.news { CHECK_PAUSE } else { CHECK_PERIOD };
+        if now >= check {
+            self.check_interfaces(now, false)?;
         }
         if self.stale {
             return Ok(Next::Refresh);
         }
         let due = self.endpoint.next_deadline();
-        Ok(Next::Wait([due, ask].into_iter().flatten().fold(look, Instant::min)))
+        Ok(Next::Wait([due, next_read].into_iter().flatten().fold(check, Instant::min)))
     }
 
     fn wait(&mut self, poller: &mut Poller, until: Instant) -> io::Result<()> {
-        poller.wait(Some(until.saturating_since(clock::now()).max(TURN)))
+        poller.wait(Some(until.saturating_since(clock::now()).max(SHORTEST_WAIT)))
     }
 
     fn report(&mut self, _now: Instant) -> anyhow::Result<Value> {
         Ok(serde_json::to_value(self.full_report())?)
     }
 
-    /// Which packets are copied and which need no order can change at any time; all else is agreed
-    /// between both ends, or is the interface itself.
+    /// Takes over which packets are copied and which need no order. All other settings are agreed
+    /// between both ends or belong to the interface, so they cannot change.
     fn change(&mut self, settings: Settings, _now: Instant) -> anyhow::Result<()> {
         if let Some(word) = self.settings.fixed_difference(&settings) {
             bail!("{word}: cannot change while running; restart");
@@ -263,31 +280,32 @@ impl Service for Daemon {
 }
 
 impl Daemon {
-    /// Asks the devices that tell how full they are, while something waits in them or for them;
-    /// answers when to ask again.
-    fn ask_devices(&mut self, now: Instant) -> Option<Instant> {
+    /// Reads the queues of the devices, while packets wait in them or for them; returns the time of
+    /// the next read.
+    fn read_queues(&mut self, now: Instant) -> Option<Instant> {
         let waits = |member: &Member| {
             let link = self.endpoint.link_stats(member.id, now);
-            member.is_stirred() || link.is_some_and(|link| link.waiting > 0)
+            member.may_wait() || link.is_some_and(|link| link.waiting > 0)
         };
-        if !self.tellers.iter().any(|at| waits(&self.members[*at])) {
+        if !self.queued.iter().any(|at| waits(&self.members[*at])) {
             return None;
         }
-        if now - self.asked >= ASK {
-            self.asked = now;
-            for at in &self.tellers {
+        if now - self.queues_read_at >= QUEUE_PERIOD {
+            self.queues_read_at = now;
+            for at in &self.queued {
                 let member = &mut self.members[*at];
                 self.endpoint.set_link_queue(member.id, member.fill(&mut self.netlink));
             }
         }
-        Some(self.asked + ASK)
+        Some(self.queues_read_at + QUEUE_PERIOD)
     }
 
-    /// Sends what may leave at `now`.
+    /// Sends the frames that may leave at `now`.
     fn transmit(&mut self, now: Instant) {
         while let Some(Transmit { link, to }) = self.endpoint.poll_transmit(now, &mut self.frame) {
             let member = &mut self.members[usize::from(link.0)];
-            // A frame without an address is for a link whose other end was forgotten.
+            // Without an address the other end of the link is not known any more: nobody would
+            // receive the frame.
             if let Some(end) = to {
                 self.stale |= !member.push(end, &mut self.frame);
             }
@@ -298,7 +316,7 @@ impl Daemon {
         self.news |= self.stale;
     }
 
-    /// Hands up what is in order.
+    /// Hands packets that are in order to the host.
     fn deliver(&mut self, now: Instant) {
         let (tun, undelivered) = (&self.tun, &mut self.undelivered);
         let mut send = |packet: &[u8], offload: Offload, headers: u16| {
@@ -321,11 +339,11 @@ impl Daemon {
             };
             let now = clock::now();
             let packet = &mut self.packet[..len];
-            let care = self.settings.care(packet);
+            let mode = self.settings.delivery_mode(packet);
             let endpoint = &mut self.endpoint;
-            // What cannot be sent is counted there by its reason.
+            // The endpoint counts dropped packets by their reason.
             let send = |packet: &[u8]| {
-                let _ = endpoint.handle_packet(packet, care, now);
+                let _ = endpoint.handle_packet(packet, mode, now);
             };
             self.uncut += u64::from(!segment::finish(packet, offload, send));
             bytes += len;
@@ -341,7 +359,7 @@ impl Daemon {
         let (endpoint, member) = (&mut self.endpoint, &mut self.members[index]);
         let Some(carrier) = member.carrier.take() else { return };
         let now = clock::now();
-        // Refused frames are counted by the endpoint.
+        // The endpoint counts refused frames by their reason.
         let (id, moved) = (member.id, &mut member.moved);
         let each = |from: &Address, frame: &[u8]| {
             let received = endpoint.handle_frame(id, End::of(from), frame, now);
@@ -350,7 +368,8 @@ impl Daemon {
             }
         };
         let result = self.inbox.receive(&carrier, each);
-        // What the socket tells of earlier sending is no reason to close it.
+        // An earlier datagram was refused, because the other end does not run yet: the socket
+        // still works.
         let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
         if result.as_ref().err().is_none_or(refused) {
             member.carrier = Some(carrier);
@@ -359,23 +378,24 @@ impl Daemon {
         }
     }
 
-    /// Looks at the interfaces. `first`: errors count.
-    fn look(&mut self, now: Instant, first: bool) -> anyhow::Result<()> {
-        (self.looked, self.news) = (now, false);
+    /// Opens and closes the sockets of the members as their interfaces come and go. Only the
+    /// `first` check returns errors of a member: later an interface may be missing for a while.
+    fn check_interfaces(&mut self, now: Instant, first: bool) -> anyhow::Result<()> {
+        (self.checked_at, self.news) = (now, false);
         let interfaces = match monitor::interfaces() {
             Ok(interfaces) => interfaces,
-            // The links that there are need no more descriptors.
+            // Links with a socket work on without a new descriptor.
             Err(error) if !first && ip::is_exhausted(&error) => {
-                if !std::mem::replace(&mut self.blind, true) {
+                if !std::mem::replace(&mut self.check_failed, true) {
                     tracing::warn!("cannot see which interfaces there are: {error}");
                 }
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
         };
-        self.blind = false;
+        self.check_failed = false;
         for member in &mut self.members {
-            let change = match member.look(&interfaces, &mut self.netlink) {
+            let change = match member.check_interface(&interfaces, &mut self.netlink) {
                 Err(_) if !first => Change::Same,
                 change => member.spec.explain(change)?,
             };
@@ -393,38 +413,40 @@ impl Daemon {
         Ok(())
     }
 
-    /// Says which links came and went.
-    fn tell_changes(&mut self, now: Instant) {
-        if now - self.told_at < TELL {
+    /// Logs what changed of the other end and of the links.
+    fn log_changes(&mut self, now: Instant) {
+        if now - self.logged_at < LOG_PERIOD {
             return;
         }
-        self.told_at = now;
+        self.logged_at = now;
         let name = &self.settings.name;
         let established = self.endpoint.is_established();
-        if std::mem::replace(&mut self.told_established, established) != established {
+        if std::mem::replace(&mut self.logged_established, established) != established {
             let what = if established { "the other end answers" } else { "the other end is gone" };
             tracing::info!("trunk {name}: {what}");
         }
         let stats = self.endpoint.stats();
-        let told = std::mem::replace(&mut self.told_stats, stats);
-        if told.sessions > 0 && stats.sessions > told.sessions {
+        let before = std::mem::replace(&mut self.logged_stats, stats);
+        // The first session is no new start.
+        if before.sessions > 0 && stats.sessions > before.sessions {
             tracing::info!("trunk {name}: the other end started anew");
         }
-        if stats.handshakes > told.handshakes {
+        if stats.handshakes > before.handshakes {
             tracing::debug!("trunk {name}: new keys, handshake {}", stats.handshakes);
         }
-        if self.warned_at.is_none_or(|at| now - at >= WARN)
-            && let Some(warning) = mismatch(&stats, &told).filter(|_| !established)
+        // While the ends understand each other, such frames are a stranger's.
+        if self.warned_at.is_none_or(|at| now - at >= WARN_PERIOD)
+            && let Some(warning) = mismatch(&stats, &before).filter(|_| !established)
         {
             self.warned_at = Some(now);
             tracing::warn!("trunk {name}: {warning}");
         }
-        for (member, told) in self.members.iter_mut().zip(&mut self.told) {
+        for (member, logged_up) in self.members.iter_mut().zip(&mut self.logged_up) {
             if let Some(end) = member.moved.take() {
                 tracing::info!("trunk {name}: link {}: the other end is at {end}", member.spec);
             }
             let up = self.endpoint.link_stats(member.id, now).is_some_and(|link| link.up);
-            if std::mem::replace(told, up) != up {
+            if std::mem::replace(logged_up, up) != up {
                 let state = if up { "up" } else { "down" };
                 tracing::info!("trunk {name}: link {} is {state}", member.spec);
             }

@@ -1,4 +1,4 @@
-//! The file that a trunk's key is in.
+//! The file with a trunk's key.
 
 use anyhow::{Context, bail, ensure};
 use sheaf_netio::random;
@@ -9,9 +9,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// Bits of a file's mode that let others than its owner have it.
+/// Bits of a file's mode that give rights to others than its owner.
 const OTHERS: u32 = 0o077;
-/// Most bytes of a file that are read: a key has 64, and nobody may fill the memory.
+/// Bits of a file's mode that are rights; the others are its type.
+const RIGHTS: u32 = 0o7777;
+/// Most bytes of a file that are read: a key has 64, and another file must not fill the memory.
 const LONGEST: u64 = 4096;
 
 /// Reads the key in `path`, which nobody but its owner may read.
@@ -22,7 +24,7 @@ pub fn load(path: &Path) -> anyhow::Result<Key> {
     })?;
     let about = file.metadata().with_context(|| format!("cannot look at key {shown}"))?;
     ensure!(about.is_file(), "key {shown} is not a file; give a file");
-    let mode = about.mode() & 0o7777;
+    let mode = about.mode() & RIGHTS;
     if mode & OTHERS != 0 {
         bail!("others can read key {shown} (mode {mode:04o}); run chmod 600 {shown}");
     }
@@ -32,7 +34,7 @@ pub fn load(path: &Path) -> anyhow::Result<Key> {
     Key::parse(&text).with_context(|| format!("key {shown} cannot be used"))
 }
 
-/// Makes a key that nobody else has.
+/// Makes a new random key.
 pub fn make() -> anyhow::Result<Key> {
     Ok(Key::new(random::unguessable().context("the kernel gives no random numbers")?))
 }

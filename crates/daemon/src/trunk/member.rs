@@ -1,8 +1,8 @@
 //! One link of a trunk: its interface and its socket.
 //!
-//! Interfaces come and go, sockets with them: whenever there is news, each member looks whether
-//! its interface is there and works, and opens or closes its socket. Where the other end is, is the
-//! endpoint's to say: it is given the address, or learns it (`sheaf_trunk::Remote`).
+//! Interfaces come and go, and sockets with them: after each change of the interfaces every member
+//! checks that its own exists and works, and opens or closes its socket. The endpoint decides on
+//! the address of the other end: it is given the address, or learns it (`sheaf_trunk::Remote`).
 
 use super::settings::{Peer, Spec};
 use anyhow::{Context, ensure};
@@ -21,11 +21,18 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 
 /// Bytes of an Ethernet header, which count against the rate of most links.
 const ETHERNET: u16 = 14;
-/// A packet in a device's queue is taken for so many bytes, and in memory for so many.
+/// Bytes of the headers of IPv4 and UDP.
+const IPV4_UDP: u16 = 20 + 8;
+/// Bytes of the headers of IPv6 and UDP.
+const IPV6_UDP: u16 = 40 + 8;
+/// Bytes that a packet in a device's queue is taken for: the kernel counts packets there.
 const FULL_FRAME: u64 = 1514;
+/// Bytes of memory that the kernel charges to a socket for a frame of [`FULL_FRAME`] bytes.
 const FULL_MEMORY: u64 = 2304;
-/// The largest frame that any carrier takes: what fits a UDP datagram.
+/// The largest frame that any carrier takes, a little below the largest UDP datagram.
 const LARGEST: u32 = 65_000;
+/// UDP port whose packets nobody reads (discard, RFC 863).
+const DISCARD: u16 = 9;
 
 /// The address of an end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +44,7 @@ pub enum End {
 }
 
 impl End {
-    /// The sender of a frame; `None` of a frame that was not sent to us alone.
+    /// The sender of a frame; `None` for a frame that was not sent to this host alone.
     pub fn of(from: &Address) -> Option<End> {
         from.mac_to_us().map(End::Mac).or_else(|| from.udp_end().map(End::Udp))
     }
@@ -52,20 +59,20 @@ impl fmt::Display for End {
     }
 }
 
-/// What [`Member::look`] found.
+/// Result of [`Member::check_interface`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing new.
+    /// The socket is as before.
     Same,
-    /// There is a socket now.
+    /// A socket was opened.
     Opened,
-    /// There is none any more.
+    /// The socket was closed.
     Closed,
 }
 
 /// One link.
 pub struct Member {
-    /// What was asked for.
+    /// The link as the command line describes it.
     pub spec: Spec,
     /// Its number in the endpoint.
     pub id: LinkId,
@@ -73,18 +80,19 @@ pub struct Member {
     pub carrier: Option<Carrier>,
     /// Frames that the kernel did not take.
     pub unsent: u64,
-    /// The address of the other end, where it was given and is found.
+    /// The address of the other end, where it was given, and the neighbour table has it.
     pub found: Option<End>,
-    /// A new address of the other end that was learned and not logged.
+    /// A new address of the other end that was learned and is not in the log yet.
     pub moved: Option<End>,
-    /// The interface that the socket is bound to; 0 for none.
+    /// Index of the interface that the socket is bound to; 0 where it is not bound.
     index: u32,
-    /// The interface has a queueing discipline; the socket once had unsent frames.
+    /// Whether the interface has a queueing discipline.
     has_discipline: bool,
+    /// Whether the socket ever had unsent frames.
     had_unsent: bool,
-    /// Frames may wait in the device.
-    stirred: bool,
-    /// The address that the frames in the outbox go to, as we write it and as the kernel does.
+    /// Whether frames may wait in the device.
+    may_wait: bool,
+    /// The address to which the frames in the outbox go, as an end and as the kernel writes it.
     to: Option<(End, Address)>,
     outbox: Outbox,
 }
@@ -102,15 +110,15 @@ impl Member {
             index: 0,
             has_discipline: false,
             had_unsent: false,
-            stirred: false,
+            may_wait: false,
             to: None,
             outbox: Outbox::default(),
         }
     }
 
-    /// Opens or closes the socket as the interfaces now are, and finds the other end where it has
-    /// to be asked for.
-    pub fn look(
+    /// Opens or closes the socket to match the interfaces, and looks up the link address of the
+    /// other end where an IP address was given.
+    pub fn check_interface(
         &mut self,
         interfaces: &BTreeMap<String, Interface>,
         netlink: &mut Netlink,
@@ -119,7 +127,7 @@ impl Member {
         let index = match &device {
             Some((_, interface)) if interface.running => Some(interface.index),
             Some(_) => None,
-            None => self.spec.anywhere().then_some(0),
+            None => self.spec.is_unbound().then_some(0),
         };
         let change = match (index, self.carrier.is_some()) {
             (None, false) => return Ok(Change::Same),
@@ -129,13 +137,14 @@ impl Member {
             }
             (Some(index), true) if index == self.index => Change::Same,
             (Some(index), _) => {
+                // The old socket has to go first: both would have the same address.
                 self.carrier = None;
                 self.carrier = Some(self.spec.open(device.map(|(name, _)| name), index)?);
                 self.index = index;
                 self.to = None;
-                (self.had_unsent, self.stirred) = (false, false);
-                let rules = self.spec.queue().is_some();
-                self.has_discipline = rules && qdisc::waiting(netlink, index)?.is_some();
+                (self.had_unsent, self.may_wait) = (false, false);
+                let has_queue = self.spec.queue().is_some();
+                self.has_discipline = has_queue && qdisc::waiting(netlink, index)?.is_some();
                 Change::Opened
             }
         };
@@ -145,7 +154,7 @@ impl Member {
                 let (address, known) = (*address, neigh::dump(netlink, self.index)?);
                 match known.into_iter().find(|neighbour| neighbour.address == address) {
                     Some(neighbour) => self.found = Some(End::Mac(neighbour.mac)),
-                    // Whoever has no way there finds out later.
+                    // Where that fails, the next check asks again.
                     None => drop(ask_for(address, dev, self.index)),
                 }
             }
@@ -157,7 +166,7 @@ impl Member {
         Ok(change)
     }
 
-    /// Where the other end is, as far as it was given and found. On a path it may move from there.
+    /// The address of the other end, where it was given and found. On a path it may move later.
     pub fn remote(&self) -> Option<Remote<End>> {
         let found = self.found?;
         Some(match self.spec {
@@ -166,11 +175,13 @@ impl Member {
         })
     }
 
-    /// How full the interface's queue is; `None` where it is not to rule, or does not tell.
+    /// Fill of the interface's queue; `None` without the word `queue`, or where the device does not
+    /// report it.
     ///
-    /// A queueing discipline is asked; what waits in the device itself shows as unsent frames of
-    /// our socket. Radios have no discipline on Linux (mac80211 queues by itself), a veth or a TAP
-    /// counts a frame as sent when it gets it: such a device is found by never having any.
+    /// A queueing discipline reports its packets. Frames in the device itself show as unsent frames
+    /// of the socket. Radios have no discipline on Linux, because mac80211 queues by itself. A veth
+    /// or a TAP counts a frame as sent when it gets the frame, so that its socket never has unsent
+    /// frames.
     pub fn fill(&mut self, netlink: &mut Netlink) -> Option<Fill> {
         let limit = u64::from(self.spec.queue()?) * FULL_FRAME;
         let unsent = unsent(self.carrier.as_ref()?).ok()?;
@@ -180,16 +191,17 @@ impl Member {
             let packets = qdisc::waiting(netlink, self.index).ok().flatten()?;
             waiting = waiting.max(u64::from(packets) * FULL_FRAME);
         }
-        self.stirred = waiting > 0;
+        self.may_wait = waiting > 0;
         (self.has_discipline || self.had_unsent).then_some(Fill { waiting, limit })
     }
 
-    /// Whether frames may wait in a device that is to be asked for them.
-    pub fn is_stirred(&self) -> bool {
-        self.stirred
+    /// Whether frames may wait in a device whose queue is read.
+    pub fn may_wait(&self) -> bool {
+        self.may_wait
     }
 
-    /// Takes a frame for `end`; sends when there are many. Whether the interface is still there.
+    /// Puts a frame for `end` into the outbox, and sends when that is full. Returns whether the
+    /// interface is still there.
     pub fn push(&mut self, end: End, frame: &mut Vec<u8>) -> bool {
         let mut there = true;
         if self.to.is_none_or(|(before, _)| before != end) {
@@ -204,7 +216,7 @@ impl Member {
         there && (!full || self.flush())
     }
 
-    /// Sends what waits. Whether the interface is still there.
+    /// Sends the frames in the outbox. Returns whether the interface is still there.
     pub fn flush(&mut self) -> bool {
         if self.outbox.is_empty() {
             return true;
@@ -216,8 +228,9 @@ impl Member {
         let Sent { refused, gone } = self.outbox.send(carrier, to);
         self.unsent += refused;
         if self.spec.queue().is_some() {
-            self.stirred = true;
-            // It is soon sent: the moment to see whether the device tells at all.
+            self.may_wait = true;
+            // Right after sending is the moment at which a device that reports unsent frames has
+            // some.
             self.had_unsent = self.had_unsent || unsent(carrier).is_ok_and(|bytes| bytes > 0);
         }
         if gone {
@@ -228,7 +241,7 @@ impl Member {
 }
 
 impl Spec {
-    /// Packets that the interface's queue holds, where that is to rule.
+    /// Packets that the interface's queue holds, where its fill decides when frames leave.
     pub fn queue(&self) -> Option<u32> {
         match self {
             Spec::Ethernet { queue, .. } => *queue,
@@ -236,7 +249,7 @@ impl Spec {
         }
     }
 
-    /// Where the other end is as far as this says; what was given has to be found first.
+    /// The address of the other end before the first check: one to learn, or one to look up.
     pub fn remote(&self) -> Remote<End> {
         match self {
             Spec::Path { remote: None, .. } => Remote::Learned(None),
@@ -244,12 +257,12 @@ impl Spec {
         }
     }
 
-    /// Bytes that the carrier adds to each frame. `seal`: bytes that sealing adds.
+    /// Bytes that the carrier adds to each frame; sealing adds `seal`.
     pub fn link(&self, seal: u16) -> LinkConfig {
         LinkConfig { overhead: ETHERNET + self.headers() + seal }
     }
 
-    /// The largest frame on an interface of this MTU. `seal`: bytes that sealing adds.
+    /// The largest frame on an interface of this MTU; sealing adds `seal` bytes.
     pub fn largest_frame(&self, mtu: u32, seal: u16) -> u16 {
         mtu.saturating_sub((self.headers() + seal).into()).min(LARGEST) as u16
     }
@@ -258,12 +271,12 @@ impl Spec {
     fn headers(&self) -> u16 {
         match self {
             Spec::Ethernet { .. } => 0,
-            Spec::Path { local, .. } if local.is_ipv4() => 28,
-            Spec::Path { .. } => 48,
+            Spec::Path { local, .. } if local.is_ipv4() => IPV4_UDP,
+            Spec::Path { .. } => IPV6_UDP,
         }
     }
 
-    /// The interface that it uses now, if that exists.
+    /// The interface that the link uses now, if that exists.
     pub fn device<'a>(
         &self,
         interfaces: &'a BTreeMap<String, Interface>,
@@ -279,12 +292,12 @@ impl Spec {
         found.map(|(name, interface)| (name.as_str(), interface))
     }
 
-    /// Whether it is bound to no interface.
-    fn anywhere(&self) -> bool {
+    /// Whether the link is bound to no interface.
+    fn is_unbound(&self) -> bool {
         matches!(self, Spec::Path { local, dev: None, .. } if local.ip().is_unspecified())
     }
 
-    /// Whether what was asked for can be, interfaces that are down apart.
+    /// Checks that the link can be opened, once its interface is up.
     pub fn check(&self, interfaces: &BTreeMap<String, Interface>) -> anyhow::Result<()> {
         match self {
             Spec::Ethernet { dev, .. } => {
@@ -297,7 +310,7 @@ impl Spec {
                 ip::index(dev)?;
             }
             Spec::Path { local, .. } => {
-                let ours = self.anywhere() || self.device(interfaces).is_some();
+                let ours = self.is_unbound() || self.device(interfaces).is_some();
                 let address = local.ip();
                 ensure!(ours, "no interface has {address}; give an address of ours to path");
             }
@@ -312,7 +325,7 @@ impl Spec {
         }
     }
 
-    /// Adds what helps to an error in opening.
+    /// Adds the remedy to an error in opening.
     pub fn explain<T>(&self, result: io::Result<T>) -> anyhow::Result<T> {
         let remedy = match result.as_ref().err().and_then(io::Error::raw_os_error) {
             Some(libc::EADDRINUSE) => "; give it another port",
@@ -324,7 +337,7 @@ impl Spec {
     }
 }
 
-/// A link-local address needs the interface that it is on.
+/// `address` with the interface, which a link-local address needs.
 fn scoped(address: SocketAddr, index: u32) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0 => {
@@ -343,6 +356,5 @@ fn ask_for(address: IpAddr, dev: &str, index: u32) -> io::Result<()> {
     let socket = UdpSocket::bind(any)?;
     let dev = std::ffi::OsString::from(dev);
     nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::BindToDevice, &dev)?;
-    // Port 9 is discard (RFC 863).
-    socket.send_to(&[], scoped((address, 9).into(), index)).map(drop)
+    socket.send_to(&[], scoped((address, DISCARD).into(), index)).map(drop)
 }

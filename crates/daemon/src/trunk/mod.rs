@@ -1,12 +1,13 @@
 //! One interface over several links.
 //!
-//! * [`settings`]: what is to be done;
-//! * [`key`]: the file of its key;
+//! * [`settings`]: the settings of a trunk;
+//! * [`key`]: the file with its key;
 //! * `daemon`: the turns of the one thread: TUN interface, endpoint, links, time;
-//! * `member`: one link: its interface, its socket, where the other end is;
-//! * [`report`]: what `sheaf show` prints.
+//! * `member`: one link: its interface, its socket, the address of the other end;
+//! * [`report`]: the report that `sheaf show` prints.
 //!
-//! The machine that numbers, deals out and puts in order is the crate `sheaf_trunk`.
+//! The state machine that numbers frames, chooses links and restores the order is the crate
+//! `sheaf_trunk`.
 
 mod daemon;
 pub mod key;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Everything known of one trunk.
+/// The report of one trunk.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Trunk {
     /// Its interface.
@@ -14,13 +14,13 @@ pub struct Trunk {
     pub mtu: u16,
     /// Scheduling by the kernel: realtime or normal.
     pub priority: String,
-    /// Time since start.
+    /// Seconds since the start.
     pub seconds: f64,
-    /// Both ends know and accept each other.
+    /// Whether both ends accept each other.
     pub established: bool,
     /// Sessions of the other end that were accepted: its starts.
     pub sessions: u64,
-    /// Packets from the host that left, a copy on each link counted.
+    /// Packets from the host that left; each copy counts.
     pub packets_sent: u64,
     /// Packets from the host that were dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
@@ -32,13 +32,13 @@ pub struct Trunk {
     pub undelivered: u64,
     /// The longest reordering timer of all flows, in milliseconds.
     pub reorder_timer_ms: f64,
-    /// Frames that came after they had been given up.
+    /// Frames that arrived after they had been given up.
     pub late: u64,
-    /// Frames that went up after a later one of their flow.
+    /// Frames that were delivered after a later one of their flow.
     pub disordered: u64,
     /// Frames that were given up.
     pub given_up: u64,
-    /// Frames that came twice.
+    /// Frames that arrived twice.
     pub duplicates: u64,
     /// Whether frames are encrypted with a key.
     pub encrypted: bool,
@@ -46,7 +46,7 @@ pub struct Trunk {
     pub handshakes: u64,
     /// Frames that were refused, by reason.
     pub refused: BTreeMap<String, u64>,
-    /// The link that carries everything, while all together are worse than it.
+    /// The link that carries everything, while all links together carry less than it alone.
     pub fallen_back_to: Option<String>,
     /// By link, in the order of the command line.
     pub links: Vec<Link>,
@@ -55,15 +55,15 @@ pub struct Trunk {
 /// State of one link.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Link {
-    /// As on the command line.
+    /// Its words on the command line.
     pub link: String,
-    /// Where the other end is.
+    /// Address of the other end.
     pub peer: Option<String>,
-    /// The interface works.
+    /// Whether the interface works.
     pub carrier: bool,
-    /// The other end answers.
+    /// Whether the other end replies over the link.
     pub up: bool,
-    /// It takes packets.
+    /// Whether the link takes packets.
     pub used: bool,
     /// Learned rate towards the other end in bit/s, carrier headers included.
     pub rate_bps: u64,
@@ -75,15 +75,15 @@ pub struct Link {
     pub queue_ms: f64,
     /// Variation of the one-way delay in milliseconds.
     pub jitter_ms: f64,
-    /// Packets that wait for it.
+    /// Packets that wait for the link.
     pub waiting: usize,
-    /// Frames sent, and their bytes without carrier headers.
+    /// Frames sent.
     pub frames_sent: u64,
-    /// Bytes sent.
+    /// Bytes of the frames sent, without carrier headers.
     pub bytes_sent: u64,
-    /// Frames that came in this session.
+    /// Frames that arrived in this session.
     pub frames_received: u32,
-    /// Frames from somebody else.
+    /// Frames that another host sent.
     pub strangers: u64,
     /// Frames that the kernel did not take.
     pub unsent: u64,

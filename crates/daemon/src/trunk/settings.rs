@@ -2,25 +2,25 @@
 
 use sheaf_aggregate::{Rules, Verdict};
 use sheaf_netio::carrier::Mac;
-use sheaf_trunk::{DeliveryMode, Scheduler};
+use sheaf_trunk::{DeliveryMode, EndpointConfig};
 use sheaf_wire::ip::Ip;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-/// The UDP port where none is given: no assigned one, and below Linux's ephemeral ports.
+/// The default UDP port: IANA assigned it to nobody, and it is below Linux's ephemeral ports.
 pub const PORT: u16 = 7431;
 
-/// Where the other end of an Ethernet member is.
+/// Address of the other end of an Ethernet member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// Its link address.
+    /// The link address itself.
     Mac(Mac),
     /// An address that the neighbour table resolves.
     Address(IpAddr),
 }
 
-/// A link, as it was asked for.
+/// A link as the command line describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Spec {
     /// Ethernet frames of our own type.
@@ -29,17 +29,17 @@ pub enum Spec {
         dev: String,
         /// The other end.
         peer: Peer,
-        /// Packets that the interface's queue holds, where that is to rule instead of a learned
-        /// rate.
+        /// Packets that the interface's queue holds; with it, the fill of that queue decides when
+        /// frames leave, in place of a learned rate.
         queue: Option<u32>,
     },
     /// UDP datagrams.
     Path {
         /// Our end.
         local: SocketAddr,
-        /// The interface; without it, the one that has the address.
+        /// The interface; `None`: the one that has the address.
         dev: Option<String>,
-        /// The other end; without it, it is learned.
+        /// The other end; `None`: its address is learned.
         remote: Option<SocketAddr>,
     },
 }
@@ -70,14 +70,14 @@ impl fmt::Display for Spec {
 /// Scheduling of the process by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Before every ordinary process (SCHED_RR).
+    /// Ahead of every ordinary process (SCHED_RR).
     Realtime,
-    /// As it was started.
+    /// The scheduling with which the process was started.
     Normal,
 }
 
 impl Priority {
-    /// As on the command line.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Priority::Realtime => "realtime",
@@ -93,16 +93,14 @@ pub struct Settings {
     pub name: String,
     /// Its links, in the order in which both ends number them.
     pub members: Vec<Spec>,
-    /// Scheduler, which decides by which link a packet goes.
-    pub scheduler: Scheduler,
-    /// The file with the key that both ends have; `None`: nothing is encrypted.
+    /// Parameters of both directions; the size of frames is found from the links.
+    pub endpoint: EndpointConfig,
+    /// The file with the key that both ends have; `None`: frames are not encrypted.
     pub key: Option<PathBuf>,
-    /// Bytes of the largest packet; `None`: whatever fits.
+    /// Bytes of the largest packet; `None`: as many as fit all links.
     pub mtu: Option<u16>,
     /// Addresses with their prefix lengths.
     pub addresses: Vec<String>,
-    /// Whether small packets share frames.
-    pub aggregate: bool,
     /// Scheduling of the process; `None`: real time where that is allowed.
     pub priority: Option<Priority>,
     /// Packets that go out on every link.
@@ -114,23 +112,25 @@ pub struct Settings {
 impl Settings {
     /// The first word by which `other` differs and which cannot change while the trunk runs.
     pub fn fixed_difference(&self, other: &Settings) -> Option<&'static str> {
-        let Settings { name, members, key, scheduler, mtu, addresses, aggregate, .. } = other;
+        let Settings { name, members, key, endpoint, mtu, addresses, priority, .. } = other;
+        let (ours, sender) = (&self.endpoint.sender, &endpoint.sender);
         [
             ("the name", self.name != *name),
             ("path and dev", self.members != *members),
             ("key and plain", self.key != *key),
-            ("scheduler", self.scheduler != *scheduler),
+            ("scheduler", ours.scheduler != sender.scheduler),
             ("mtu", self.mtu != *mtu),
             ("address", self.addresses != *addresses),
-            ("aggregate", self.aggregate != *aggregate),
-            ("priority", self.priority != other.priority),
+            ("aggregate", ours.aggregate != sender.aggregate),
+            ("a parameter of the links", self.endpoint != *endpoint),
+            ("priority", self.priority != *priority),
         ]
         .into_iter()
         .find_map(|(word, differs)| differs.then_some(word))
     }
 
-    /// Returns the needs of `packet`.
-    pub fn care(&self, packet: &[u8]) -> DeliveryMode {
+    /// How `packet` has to be delivered.
+    pub fn delivery_mode(&self, packet: &[u8]) -> DeliveryMode {
         let Ok(packet) = Ip::parse(packet) else { return DeliveryMode::Order };
         if self.copies.classify(&packet, 0) == Verdict::Gather {
             DeliveryMode::Copies

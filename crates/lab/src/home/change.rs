@@ -5,6 +5,7 @@
 
 use super::plan::{Scenario, Treatment};
 use super::testbed::Testbed;
+use crate::columns::{self, Column, column};
 use crate::measured::Series;
 use crate::realtime::wait_until;
 use crate::view::Axis;
@@ -26,6 +27,13 @@ pub struct Known {
     /// The true and the assumed capacity 5 s after the start and after each change.
     settled: Vec<(f64, f64)>,
 }
+
+/// By how many per cent the assumed capacity was wrong at most.
+pub(super) const KNOWN_ERROR: Column<Known> =
+    column("known_error", "known capacity wrong by, most", "%", |known| {
+        let error = |(truth, known): &(f64, f64)| 100.0 * (known / truth - 1.0).abs();
+        known.settled.iter().map(error).fold(f64::NAN, f64::max)
+    });
 
 /// A step of the agenda.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,17 +96,15 @@ fn agenda(steps: &[Step], until: Instant) -> Vec<(Instant, Item)> {
 }
 
 impl Known {
-    /// `known_0`, `known_1` …: assumed capacity 5 s after the start and each change; `known_error`:
-    /// by how many per cent it was wrong at most. Empty where the capacity was given.
+    /// `known_0`, `known_1` …: assumed capacity 5 s after the start and each change; and
+    /// `known_error`, NaN where the capacity was given.
     pub fn metrics(&self) -> Vec<(String, f64)> {
         let known = self.settled.iter().map(|(_, known)| *known);
         let mut metrics: Vec<_> = (0..)
             .zip(known)
             .map(|(number, known): (u32, _)| (format!("known_{number}"), known))
             .collect();
-        let error = |(truth, known): &(f64, f64)| 100.0 * (known / truth - 1.0).abs();
-        let most = self.settled.iter().map(error).max_by(f64::total_cmp);
-        metrics.extend(most.map(|most| ("known_error".to_owned(), most)));
+        metrics.extend(columns::values(&[KNOWN_ERROR], self));
         metrics
     }
 
@@ -140,8 +146,7 @@ mod tests {
         let known = Known { curve: Vec::new(), settled: vec![(20.0, 19.0), (10.0, 11.2)] };
         let metrics = known.metrics();
         assert_eq!(metrics[1], ("known_1".to_owned(), 11.2));
-        assert_eq!(metrics[2].0, "known_error");
         assert!((metrics[2].1 - 12.0).abs() < 1e-9, "{metrics:?}");
-        assert!(Known::default().metrics().is_empty(), "nothing was to be known");
+        assert!(Known::default().metrics()[0].1.is_nan(), "nothing was to be known");
     }
 }

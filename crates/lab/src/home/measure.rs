@@ -105,21 +105,31 @@ pub(super) struct Outcome {
     gaps: Vec<f64>,
 }
 
-/// The numbers of a row, without the assumed capacities after changes.
-pub(super) const COLUMNS: &[Column<Outcome>] = &[
-    column("rate", "TCP data", "Mbit/s", |point| point.watched.rates.iter().sum::<f64>() / 1e6),
-    column("jain", "Jain index", "", Outcome::jain),
-    column("gap_p50", "game inter-arrival, median", "ms", |point| point.gap(0.5)),
-    column("gap_p99", "game inter-arrival, p99", "ms", |point| point.gap(0.99)),
+pub(super) const RATE: Column<Outcome> =
+    column("rate", "TCP data", "Mbit/s", |point| point.watched.rates.iter().sum::<f64>() / 1e6);
+pub(super) const JAIN: Column<Outcome> = column("jain", "Jain index", "", Outcome::jain);
+pub(super) const GAP_P99: Column<Outcome> =
+    column("gap_p99", "game inter-arrival, p99", "ms", |point| point.gap(0.99));
+pub(super) const DELAY_P99: Column<Outcome> =
     column("delay_p99", "game delay, p99", "ms", |point| {
         point.quality.delay.map_or(f64::NAN, |delay| delay.as_secs_f64() * 1e3)
-    }),
+    });
+pub(super) const DROPS: Column<Outcome> =
+    column("drops", "drops at the bottleneck", "packets", |point| point.watched.drops);
+
+/// The numbers of a row, without the assumed capacities after changes.
+pub(super) const COLUMNS: &[Column<Outcome>] = &[
+    RATE,
+    JAIN,
+    column("gap_p50", "game inter-arrival, median", "ms", |point| point.gap(0.5)),
+    GAP_P99,
+    DELAY_P99,
     column("loss_stream", "loss of the stream", "%", |point| point.loss(Role::Stream)),
     column("loss_game", "loss of the game", "%", |point| point.loss(Role::Game)),
     column("loss_call", "loss of the call", "%", |point| point.loss(Role::Call)),
     column("r", "call, R", "", |point| point.quality.r),
     column("queue", "mean queue", "packets", |point| point.watched.queue),
-    column("drops", "drops at the bottleneck", "packets", |point| point.watched.drops),
+    DROPS,
     column("capacity", "capacity as it is known", "Mbit/s", |point| point.watched.capacity / 1e6),
 ];
 

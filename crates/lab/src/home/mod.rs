@@ -13,15 +13,29 @@ pub mod traffic;
 
 pub use plan::{Plan, Scenario, Treatment};
 
-use crate::columns;
+use crate::columns::{self, Column, Treated, column};
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
 use crate::measured::{Measured, Row, SweepPoint, key, scenarios, treatments};
 use crate::view::{Axis, Chart, Metric, View};
 use anyhow::{Context, ensure};
+use change::KNOWN_ERROR;
+use measure::{DELAY_P99, DROPS, GAP_P99, JAIN, RATE};
 
 /// The treatment that the others are compared with.
 const NOTHING: &str = "nothing";
+
+/// Share of the TCP rate below which a treatment is not the best, whatever it does for the game.
+const RATE_KEPT: f64 = 0.98;
+
+/// The numbers of a treatment's summary.
+const SUMMARY: &[Column<Treated>] = &[
+    column("ratio", "TCP data, share of nothing, least", "", Treated::least_share),
+    column(JAIN.key, "Jain index, least", "", |of| of.least(&JAIN)),
+    column(GAP_P99.key, "game inter-arrival p99, most", "ms", |of| of.most(&GAP_P99)),
+    column(DROPS.key, "drops, most", "packets", |of| of.most(&DROPS)),
+    column(KNOWN_ERROR.key, KNOWN_ERROR.label, "%", |of| of.most(&KNOWN_ERROR)),
+];
 
 impl Plan {
     /// Seconds that a point takes.
@@ -48,8 +62,8 @@ impl Plan {
             let label = format!("capacity as it is known 5 s after {since}");
             Metric::new(&format!("known_{number}"), &label, "Mbit/s")
         });
-        let error = Metric::new("known_error", "known capacity wrong by, most", "%");
-        columns::metrics(measure::COLUMNS).into_iter().chain(known).chain([error]).collect()
+        let error = columns::metrics(&[KNOWN_ERROR]);
+        columns::metrics(measure::COLUMNS).into_iter().chain(known).chain(error).collect()
     }
 }
 
@@ -116,13 +130,7 @@ impl Experiment for Plan {
                 Chart::new("Voice quality", "r"),
                 Chart::new("Drops at the bottleneck", "drops"),
             ],
-            summary: vec![
-                Metric::new("ratio", "TCP data, share of nothing, least", ""),
-                Metric::new("jain", "Jain index, least", ""),
-                Metric::new("gap_p99", "game inter-arrival p99, most", "ms"),
-                Metric::new("drops", "drops, most", "packets"),
-                Metric::new("known_error", "known capacity wrong by, most", "%"),
-            ],
+            summary: columns::metrics(SUMMARY),
             notes: "TCP data is what arrived, without headers, while everything ran. The \
                     game's inter-arrival times are of packets that followed each other while \
                     everything ran; its delay, all losses, drops and R are of the whole run. \
@@ -137,24 +145,15 @@ impl Experiment for Plan {
         let mut conclusion = Conclusion::default();
         let mut sentences = Vec::new();
         for scenario in scenarios(rows) {
-            for treatment in treatments(rows, scenario) {
-                let of = |row: &&Row| row.scenario == scenario && row.treatment == treatment;
-                let summary = conclusion.summary.entry(key(scenario, treatment)).or_default();
-                for row in rows.iter().filter(of) {
-                    let least = [("jain", row.get("jain")), ("ratio", ratio(rows, row))];
-                    for (key, value) in least {
-                        let Some(value) = value else { continue };
-                        let kept = summary.entry(key.to_owned()).or_insert(value);
-                        *kept = kept.min(value);
-                    }
-                    for key in ["gap_p99", "drops", "known_error"] {
-                        let Some(value) = row.get(key) else { continue };
-                        let kept = summary.entry(key.to_owned()).or_insert(value);
-                        *kept = kept.max(value);
-                    }
-                }
+            let here: Vec<_> = rows.iter().filter(|row| row.scenario == scenario).collect();
+            let treated = treatments(rows, scenario)
+                .into_iter()
+                .map(|name| (name, Treated::new(&here, name, |row| ratio(&here, row))))
+                .collect::<Vec<_>>();
+            for (name, treated) in &treated {
+                conclusion.summary.insert(key(scenario, name), treated.summary(SUMMARY));
             }
-            sentences.extend(answer(rows, scenario));
+            sentences.extend(answer(scenario, &treated));
         }
         conclusion.answer = sentences.join(" ");
         conclusion
@@ -162,42 +161,28 @@ impl Experiment for Plan {
 }
 
 /// Share of the rate that the same point has without window control.
-fn ratio(rows: &[Row], row: &Row) -> Option<f64> {
-    let same = |other: &&Row| {
-        other.scenario == row.scenario && other.treatment == NOTHING && other.x == row.x
-    };
-    let nothing = rows.iter().find(same)?.get("rate").filter(|rate| *rate > 0.0)?;
-    Some(row.get("rate")? / nothing)
+fn ratio(rows: &[&Row], row: &Row) -> Option<f64> {
+    let mut same = rows.iter().filter(|other| other.treatment == NOTHING && other.x == row.x);
+    let nothing = RATE.of(same.next()?).filter(|rate| *rate > 0.0)?;
+    Some(RATE.of(row)? / nothing)
 }
 
 /// Sentence that compares the treatment with the best worst case to no control.
-fn answer(rows: &[Row], scenario: &str) -> Option<String> {
-    let of = |name: &str| {
-        rows.iter()
-            .filter(|row| row.scenario == scenario && row.treatment == name)
-            .collect::<Vec<_>>()
-    };
-    let most = |rows: &[&Row], key: &str| {
-        rows.iter().filter_map(|row| row.get(key)).max_by(f64::total_cmp)
-    };
-    let least = |all: &[&Row]| all.iter().filter_map(|row| ratio(rows, row)).min_by(f64::total_cmp);
-    let nothing = of(NOTHING);
-    let best = treatments(rows, scenario)
-        .into_iter()
-        .filter(|name| *name != NOTHING)
-        .filter_map(|name| Some((least(&of(name))?, name)))
-        .filter(|(share, _)| *share >= 0.98);
-    let (share, name) = best.min_by(|one, other| {
-        let delay = |name: &str| most(&of(name), "delay_p99").unwrap_or(f64::INFINITY);
-        delay(one.1).total_cmp(&delay(other.1))
-    })?;
-    let treated = of(name);
-    let (before, after) = (most(&nothing, "delay_p99")?, most(&treated, "delay_p99")?);
-    Some(format!(
-        "{scenario}: “{name}” keeps {:.1} % of the TCP rate and takes the game's delay p99 from \
-         {before:.0} to {after:.0} ms.",
-        100.0 * share
-    ))
+fn answer(scenario: &str, treated: &[(&str, Treated)]) -> Option<String> {
+    let delay = |treated: &Treated| treated.most(&DELAY_P99);
+    let (_, nothing) = treated.iter().find(|(name, _)| *name == NOTHING)?;
+    let others = treated.iter().filter(|(name, _)| *name != NOTHING);
+    let (name, best) = others
+        .filter(|(_, treated)| treated.least_share() >= RATE_KEPT)
+        .min_by(|one, other| delay(&one.1).total_cmp(&delay(&other.1)))?;
+    let (before, after) = (delay(nothing), delay(best));
+    (before.is_finite() && after.is_finite()).then(|| {
+        format!(
+            "{scenario}: “{name}” keeps {:.1} % of the TCP rate and takes the game's delay p99 \
+             from {before:.0} to {after:.0} ms.",
+            100.0 * best.least_share()
+        )
+    })
 }
 
 #[cfg(test)]

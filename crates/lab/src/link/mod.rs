@@ -14,11 +14,13 @@ pub mod virtual_time;
 
 pub use plan::{Plan, Scenario, Treatment};
 
+use crate::columns::Treated;
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
 use crate::measured::{Measured, Row, SweepPoint, scenarios, treatments};
 use crate::view::{Axis, Chart, View};
 use anyhow::{Context, ensure};
+use outcome::{BURST, ERROR, IN_FLIGHT, OVER_MIN, OVER_P99};
 use plan::{Shaper, Test};
 use std::process::{Command, Stdio};
 
@@ -121,31 +123,26 @@ impl Plan {
     /// Conclusion on a scenario, treatment by treatment.
     fn answer(&self, rows: &[Row], scenario: &Scenario) -> Option<String> {
         let mut parts = Vec::new();
+        let here: Vec<_> = rows.iter().filter(|row| row.scenario == scenario.name).collect();
         for treatment in treatments(rows, &scenario.name) {
-            let here =
-                |row: &&Row| (&*row.scenario, &*row.treatment) == (&*scenario.name, treatment);
-            let numbers = |key: &str| {
-                let rows = rows.iter().filter(here);
-                rows.filter_map(|row| row.get(key)).collect::<Vec<_>>()
-            };
-            let most = |key: &str| numbers(key).into_iter().reduce(f64::max);
-            let least = |key: &str| numbers(key).into_iter().reduce(f64::min);
+            let treated = Treated::new(&here, treatment, |_| None);
+            let measured = |number: f64| number.is_finite().then_some(number);
             let sentence = match scenario.test {
-                Test::Udp => {
-                    let error = numbers("error").into_iter().map(f64::abs).reduce(f64::max)?;
-                    format!(
-                        "{treatment} within {error:.3} % of it, bursts up to {:.0} bytes",
-                        most("burst")?
-                    )
-                }
+                Test::Udp => format!(
+                    "{treatment} within {:.3} % of it, bursts up to {:.0} bytes",
+                    // No sign of a zero: of `max` either zero may come out.
+                    measured(treated.most(&ERROR).max(-treated.least(&ERROR)).abs())?,
+                    measured(treated.most(&BURST))?
+                ),
                 Test::Ping => format!(
                     "{treatment} late by {:.3} ms at p99, the earliest {:+.3} ms",
-                    most("over_p99")?,
-                    least("over_min")?
+                    measured(treated.most(&OVER_P99))?,
+                    measured(treated.least(&OVER_MIN))?
                 ),
-                Test::Tcp => {
-                    format!("{treatment} with up to {:.0} kB on its way", most("in_flight")?)
-                }
+                Test::Tcp => format!(
+                    "{treatment} with up to {:.0} kB on its way",
+                    measured(treated.most(&IN_FLIGHT))?
+                ),
             };
             parts.push(sentence);
         }

@@ -6,16 +6,32 @@ use crate::measured::{Measured, Series};
 use crate::view::{Axis, Metric};
 use sheaf_stage::{Duration, Instant};
 
+pub(super) const ERROR: Column<Udp> = column("error", "error of the rate", "%", |udp| {
+    let reference = if udp.ideal_pace.is_nan() { udp.set } else { udp.ideal() };
+    100.0 * (udp.wire() / reference - 1.0)
+});
+pub(super) const BURST: Column<Udp> =
+    column("burst", "largest burst above the rate", "bytes", |udp| udp.burst);
+pub(super) const OVER_P99: Column<RoundTrips> =
+    column("over_p99", "99th percentile beyond the RTT set", "ms", |ping| {
+        ping.quantile(0.99) - millis(ping.set)
+    });
+pub(super) const OVER_MIN: Column<RoundTrips> =
+    column("over_min", "least beyond the RTT set", "ms", |ping| {
+        ping.quantile(0.0) - millis(ping.set)
+    });
+pub(super) const IN_FLIGHT: Column<Transfer> =
+    column("in_flight", "most data on its way", "kB", |tcp| {
+        tcp.in_flight.iter().map(|sample| sample.1).max().unwrap_or(0) as f64 / 1e3
+    });
+
 /// The numbers of UDP above the rate.
 const UDP: &[Column<Udp>] = &[
     column("received", "payload received", "Mbit/s", |udp| mbits(udp.pace, PAYLOAD)),
     column("wire", "received, headers and gaps counted", "Mbit/s", Udp::wire),
     column("ideal", "what an ideal link carries of what was sent", "Mbit/s", Udp::ideal),
-    column("error", "error of the rate", "%", |udp| {
-        let reference = if udp.ideal_pace.is_nan() { udp.set } else { udp.ideal() };
-        100.0 * (udp.wire() / reference - 1.0)
-    }),
-    column("burst", "largest burst above the rate", "bytes", |udp| udp.burst),
+    ERROR,
+    BURST,
 ];
 
 /// The numbers of pings.
@@ -26,12 +42,8 @@ const PING: &[Column<RoundTrips>] = &[
     column("rtt_p50", "median RTT", "ms", |ping| ping.quantile(0.5)),
     column("rtt_p99", "99th percentile of the RTT", "ms", |ping| ping.quantile(0.99)),
     column("rtt_min", "least RTT", "ms", |ping| ping.quantile(0.0)),
-    column("over_p99", "99th percentile beyond the RTT set", "ms", |ping| {
-        ping.quantile(0.99) - millis(ping.set)
-    }),
-    column("over_min", "least beyond the RTT set", "ms", |ping| {
-        ping.quantile(0.0) - millis(ping.set)
-    }),
+    OVER_P99,
+    OVER_MIN,
     column("early", "round trips earlier than set", "", |ping| {
         ping.trips.iter().filter(|trip| **trip < ping.set).count() as f64
     }),
@@ -42,9 +54,7 @@ const TCP: &[Column<Transfer>] = &[
     column("goodput", "goodput", "Mbit/s", |tcp| {
         tcp.bytes as f64 * 8.0 / tcp.duration.as_secs_f64() / 1e6
     }),
-    column("in_flight", "most data on its way", "kB", |tcp| {
-        tcp.in_flight.iter().map(|sample| sample.1).max().unwrap_or(0) as f64 / 1e3
-    }),
+    IN_FLIGHT,
     column("first_repeat", "first repeated segment after", "s", |tcp| {
         tcp.first_repeat.map_or(f64::NAN, |time| time.as_secs_f64())
     }),
@@ -81,7 +91,7 @@ pub fn metrics() -> Vec<Metric> {
 }
 
 /// UDP as it arrived.
-struct Udp {
+pub(super) struct Udp {
     /// Rate of the link, Mbit/s.
     set: f64,
     /// Packets a second that arrived.
@@ -103,7 +113,7 @@ impl Udp {
 }
 
 /// Pings that came back; there is at least one.
-struct RoundTrips {
+pub(super) struct RoundTrips {
     /// The round-trip time of the link.
     set: Duration,
     /// Round trips, sorted.

@@ -312,7 +312,7 @@ mod tests {
 
         let error = |ideal| {
             let measured = outcome::rate(&point, &arrivals, sends.len() as u64, ideal);
-            measured.metrics.iter().find(|(key, _)| key == "error").unwrap().1
+            measured.metrics.iter().find(|(key, _)| key == outcome::ERROR.key).unwrap().1
         };
         assert!(error(None) < -2.5, "{}", error(None));
         assert_eq!(error(Some(&arrivals)), 0.0);

@@ -22,25 +22,29 @@ pub mod virtual_time;
 
 pub use plan::{Plan, Scenario, Treatment};
 
-use crate::columns::{self, Column, column};
+use crate::columns::{self, Column, Treated, column};
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
 use crate::measured::{Measured, Row, Series, SweepPoint, key, scenarios, treatments};
-use crate::view::{Axis, Chart, Metric, View};
+use crate::view::{Axis, Chart, View};
 use anyhow::Context;
 use outcome::Outcome;
 use plan::Carrier;
 
+const THROUGHPUT: Column<Apart> =
+    column("throughput", "throughput", "Mbit/s", |links| links.sum(Outcome::throughput));
+const LATENCY: Column<Apart> = column("latency", "mean one-way latency", "ms", |links| {
+    links.mean(|link| millis(link.mean_delay()))
+});
+
 /// The numbers of a row.
 const COLUMNS: &[Column<Apart>] = &[
-    column("throughput", "throughput", "Mbit/s", |links| links.sum(Outcome::throughput)),
+    THROUGHPUT,
     column("unsteadiness", "deviation between seconds", "Mbit/s", |links| {
         // Links do not depend on each other, so their variances add up.
         links.sum(|link| link.unsteadiness().powi(2)).sqrt()
     }),
-    column("latency", "mean one-way latency", "ms", |links| {
-        links.mean(|link| millis(link.mean_delay()))
-    }),
+    LATENCY,
     column("latency_p99", "one-way latency, 99 %", "ms", |links| {
         links.mean(|link| millis(link.delay_quantile(0.99)))
     }),
@@ -55,6 +59,13 @@ const COLUMNS: &[Column<Apart>] = &[
     column("timer", "reordering timer", "ms", |links| {
         links.0.iter().map(|(link, _)| millis(link.timer)).fold(0.0, f64::max)
     }),
+];
+
+/// The numbers of a treatment's summary. Shares are of the sum of the links.
+const SUMMARY: &[Column<Treated>] = &[
+    column(THROUGHPUT.key, "most throughput", "Mbit/s", |of| of.most(&THROUGHPUT)),
+    column("share", "least share of the sum", "%", Treated::least_share),
+    column(LATENCY.key, "highest mean latency", "ms", |of| of.most(&LATENCY)),
 ];
 
 impl Experiment for Plan {
@@ -129,11 +140,7 @@ impl Experiment for Plan {
                 Chart::new("How unsteady the throughput is", "unsteadiness"),
                 Chart::new("Packets out of order", "reordered"),
             ],
-            summary: vec![
-                Metric::new("throughput", "most throughput", "Mbit/s"),
-                Metric::new("share", "least share of the sum", "%"),
-                Metric::new("latency", "highest mean latency", "ms"),
-            ],
+            summary: columns::metrics(SUMMARY),
             notes: "The sum is what the same links carry when each is measured alone, without a \
                     trunk. Throughput is what the receiving application got; latency is from the \
                     packet that leaves the sender's stack to the one that reaches the receiver's, \
@@ -153,26 +160,20 @@ impl Experiment for Plan {
             found.is_some_and(|treatment| treatment.over == Carrier::EachLink)
         };
         for scenario in scenarios(rows) {
-            let of = |row: &&Row| row.scenario == scenario;
-            let sum = |x: f64| {
-                let mut sums = rows.iter().filter(of).filter(|row| is_sum(&row.treatment));
-                sums.find(|row| row.x == x)?.get("throughput")
+            let here: Vec<_> = rows.iter().filter(|row| row.scenario == scenario).collect();
+            let share = |row: &Row| {
+                let mut sums = here.iter().filter(|row| is_sum(&row.treatment));
+                let sum = THROUGHPUT.of(sums.find(|sum| sum.x == row.x)?)?;
+                Some(100.0 * THROUGHPUT.of(row)? / sum)
             };
             let mut shares = Vec::new();
             for treatment in treatments(rows, scenario) {
-                let rows = || rows.iter().filter(of).filter(|row| row.treatment == treatment);
-                let most = |key: &str| rows().filter_map(|row| row.get(key)).fold(0.0, f64::max);
-                let share = |row: &Row| Some(100.0 * row.get("throughput")? / sum(row.x)?);
-                let least = rows().filter_map(share).fold(f64::INFINITY, f64::min);
-                let summary = conclusion.summary.entry(key(scenario, treatment)).or_default();
-                summary.insert("throughput".to_owned(), most("throughput"));
-                summary.insert("latency".to_owned(), most("latency"));
-                if least.is_finite() {
-                    summary.insert("share".to_owned(), least);
-                    if !is_sum(treatment) {
-                        shares.push(format!("“{treatment}” {least:.0} %"));
-                    }
+                let treated = Treated::new(&here, treatment, share);
+                let least = treated.least_share();
+                if least.is_finite() && !is_sum(treatment) {
+                    shares.push(format!("“{treatment}” {least:.0} %"));
                 }
+                conclusion.summary.insert(key(scenario, treatment), treated.summary(SUMMARY));
             }
             if !shares.is_empty() {
                 let shares = shares.join(", ");

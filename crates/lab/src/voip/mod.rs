@@ -139,7 +139,8 @@ fn answer(
     summary: &BTreeMap<String, BTreeMap<String, f64>>,
     limit: Option<Limit>,
 ) -> Option<String> {
-    let supported = |treatment| Some(*summary.get(&key(scenario, treatment))?.get("kau")?);
+    let kau = Rule::Kau.name();
+    let supported = |treatment| Some(*summary.get(&key(scenario, treatment))?.get(kau)?);
     let baseline = supported(BASELINE).filter(|flows| *flows > 0.0)?;
     let others = treatments(rows, scenario).into_iter().filter(|name| *name != BASELINE);
     let (flows, name) = others

@@ -103,9 +103,9 @@ impl Air {
 /// The numbers of a row. Delays, jitter and quality are means over the flows.
 pub const COLUMNS: &[Column<Outcome>] = &[
     column("flows", "flows injected", "", |point| point.flows.len() as f64),
-    column("kau", "flows supported (rule kau)", "", |point| point.supported(Rule::Kau)),
-    column("uwc", "flows supported (rule uwc)", "", |point| point.supported(Rule::Uwc)),
-    column("r70", "flows supported (rule r70)", "", |point| point.supported(Rule::R70)),
+    column(Rule::Kau.name(), "flows supported (rule kau)", "", |point| point.supported(Rule::Kau)),
+    column(Rule::Uwc.name(), "flows supported (rule uwc)", "", |point| point.supported(Rule::Uwc)),
+    column(Rule::R70.name(), "flows supported (rule r70)", "", |point| point.supported(Rule::R70)),
     column("sent", "packets sent", "", Outcome::sent),
     column("loss", "loss", "%", |point| {
         100.0 * (1.0 - point.sum(|flow| flow.received) / point.sent().max(1.0))

@@ -144,7 +144,8 @@ static __always_inline __u64 portless_of(__u64 pair)
 
 /* Whose hash a packet has that leaves in place, in fair queues. */
 enum place {
-	SHARED, /* the gate's */
+	DENSE,  /* the gate's */
+	SHARED, /* the gate's, though the flow is sparse: what is in front of it has that */
 	FREE,   /* its own; the gate's would do, too */
 	BOUND,  /* its own, because the packet before it may still be in that queue */
 };
@@ -154,7 +155,7 @@ static __always_inline struct flowlet *flowlet_of(__u32 slot, __u64 flow)
 {
 	struct flowlets *gate = bpf_map_lookup_elem(&flowlets, &slot);
 
-	return gate ? &gate->of[flow >> 55 & (64 * SEEN - 1)] : 0;
+	return gate ? &gate->of[flow >> (64 - FLOWLET_BITS)] : 0;
 }
 
 /* Notes that a packet of the flow comes at `at`. Returns how sparse the flow is, from 0 on: each
@@ -203,14 +204,15 @@ static __always_inline enum place place_of(struct __sk_buff *skb, struct flowlet
 	bool gap;
 	__u32 at = now >> FLOWLET_UNIT, sparse = note_time(flowlet, at, &gap);
 
-	if (shares(gate, packet->flow) || shares(gate, portless_of(packet->pair)))
-		return SHARED;
-	if (at - flowlet->own >= FLOWLET)
-		return gap ? FREE : SHARED;
+	if (at - flowlet->own >= FLOWLET) {
+		if (shares(gate, packet->flow) || shares(gate, portless_of(packet->pair)))
+			return sparse ? SHARED : DENSE;
+		return gap ? FREE : DENSE;
+	}
 	if (at - flowlet->large < FORGET_FLOW)
 		return BOUND;
 	if (!sparse)
-		return SHARED;
+		return DENSE;
 	if (gate->ticks != gate->left || gate->untracked != gate->gone)
 		return BOUND;
 	gate->hash = bpf_get_hash_recalc(skb);
@@ -225,7 +227,7 @@ static __always_inline void keep_order(struct __sk_buff *skb, struct gate *gate,
 	/* Computed here, because cake computes another one where there is none. */
 	__u32 hash = bpf_get_hash_recalc(skb);
 
-	if (place != SHARED) {
+	if (place == FREE || place == BOUND) {
 		flowlet->own = now >> FLOWLET_UNIT;
 		return;
 	}

@@ -30,11 +30,11 @@ pub enum Kind {
     Wf2q,
 }
 
-/// A queue as far as words have set it. What belongs to another kind stays as it is.
+/// A queue as far as words have set it. Fields of other kinds keep their defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueDraft {
     pub kind: Kind,
-    /// Of `bfifo` and `gred`.
+    /// Bound of `bfifo` and `gred`.
     pub bytes: Option<u64>,
     pub codel: CodelParams,
     pub fq_codel: FqCodelConfig,
@@ -50,7 +50,7 @@ pub struct QueueDraft {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weighted {
     pub config: WeightedConfig,
-    /// The queue that words are about.
+    /// Index of the queue that the next words set.
     pub at: usize,
 }
 
@@ -61,7 +61,8 @@ impl Default for Weighted {
 }
 
 impl QueueDraft {
-    /// The queue of a link with this rate, and with the bound of `limit`, where it stands.
+    /// The queue of a link with this rate. The word `limit` bounds it, where it was given, else a
+    /// bound of the kind.
     pub fn finish(self, rate: Option<Bitrate>, limit: Option<u64>) -> anyhow::Result<QueueConfig> {
         let packets = limit.map(Limit::Packets);
         let codel = CodelConfig { params: self.codel, ..CodelConfig::default() };
@@ -110,7 +111,7 @@ impl QueueDraft {
     }
 
     fn gred(self, rate: Option<Bitrate>, packets: Option<Limit>) -> anyhow::Result<QueueConfig> {
-        // Classes that none names take the curve that names none, or the first.
+        // Classes without a curve of their own take the curve that lists no classes, or the first.
         let rest = self.curves.iter().position(|(_, classes)| classes.is_empty());
         let mut by_dscp = [rest.unwrap_or(0) as u8; 64];
         let mut virtual_queues = Vec::new();

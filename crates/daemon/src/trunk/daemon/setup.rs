@@ -1,4 +1,4 @@
-//! What is done once, before the first turn.
+//! The steps before the first turn.
 
 use crate::trunk::settings::{Priority, Settings};
 use anyhow::{Context, bail, ensure};
@@ -6,15 +6,17 @@ use nix::libc;
 use sheaf_netio::monitor::Interface;
 use sheaf_netio::tun::Tun;
 use sheaf_netio::{ip, scheduling};
+use sheaf_trunk::SenderConfig;
 use sheaf_wire::trunk::HEADER_LEN;
 use std::collections::BTreeMap;
 
-/// An unbound member has the MTU of most links.
+/// MTU that is taken for that of a member without an interface: that of most links.
 const USUAL_MTU: u32 = 1500;
 /// The least MTU of a link that IPv6 runs over (RFC 8200, section 5).
 const IPV6_LEAST: u16 = 1280;
 
-/// The largest frame: as asked for, or what fits all members. `seal`: bytes that sealing adds.
+/// Size of the largest frame: by the wished MTU, or the size that fits all members. `seal`: bytes
+/// that sealing adds.
 pub fn frame_size(
     settings: &Settings,
     known: &BTreeMap<String, Interface>,
@@ -31,7 +33,10 @@ pub fn frame_size(
     }
     let (largest, narrowest) = (least.0, least.1);
     let most = largest.saturating_sub(HEADER_LEN as u16);
-    ensure!(most >= 120, "{narrowest} has no room for packets; raise the MTU of its interface");
+    ensure!(
+        largest >= SenderConfig::LEAST_FRAME,
+        "{narrowest} has no room for packets; raise the MTU of its interface"
+    );
     match settings.mtu {
         None => Ok(largest),
         Some(mtu) if mtu <= most => Ok(mtu + HEADER_LEN as u16),
@@ -39,8 +44,7 @@ pub fn frame_size(
     }
 }
 
-/// Takes the priority that `wish` asks for, else the best that is allowed. Returns the priority
-/// taken.
+/// Takes the priority `wish`, or without a wish the best that is allowed; returns the one taken.
 pub fn take_priority(wish: Option<Priority>) -> anyhow::Result<Priority> {
     if wish == Some(Priority::Normal) {
         return Ok(Priority::Normal);
@@ -55,6 +59,7 @@ pub fn take_priority(wish: Option<Priority>) -> anyhow::Result<Priority> {
     Ok(Priority::Normal)
 }
 
+/// Makes the trunk's interface, with its MTU and addresses.
 pub fn open_tun(settings: &Settings, mtu: u16) -> anyhow::Result<Tun> {
     let name = &settings.name;
     let tun = Tun::open(name).map_err(|error| match error.raw_os_error() {
@@ -71,6 +76,7 @@ pub fn open_tun(settings: &Settings, mtu: u16) -> anyhow::Result<Tun> {
             "address {address} needs an mtu of {IPV6_LEAST}, there are {mtu}; leave it out, or \
              raise the MTU of the narrowest link"
         );
+        // Nobody else is on the trunk who could have the address, so nothing waits for a search.
         let nodad = if six { " nodad" } else { "" };
         ip::run(&format!("addr add {address} dev {name}{nodad}"))
             .with_context(|| format!("{name} cannot have address {address}; give another"))?;

@@ -1,4 +1,4 @@
-//! The report.
+//! The report of a trunk at work.
 
 use super::Daemon;
 use crate::trunk::member::Member;
@@ -9,7 +9,7 @@ use sheaf_trunk::{EndpointStats, LinkReceived, LinkStats};
 use std::collections::BTreeMap;
 
 impl Daemon {
-    /// All that is known now.
+    /// The report of this moment.
     pub fn full_report(&self) -> Trunk {
         let now = clock::now();
         let (endpoint, stats) = (&self.endpoint, self.endpoint.stats());
@@ -17,7 +17,7 @@ impl Daemon {
         let reasons = DropReason::ALL.iter().filter(|reason| sent.dropped(**reason) > 0);
         let mut trunk = Trunk {
             interface: self.settings.name.clone(),
-            scheduler: self.settings.scheduler.name().to_owned(),
+            scheduler: self.settings.endpoint.sender.scheduler.name().to_owned(),
             mtu: self.mtu,
             priority: self.priority.name().to_owned(),
             seconds: (now - self.started).as_secs_f64(),
