@@ -212,7 +212,8 @@ impl Bbr {
                 }
             }
         }
-        // Linux, `bbr_update_bw`: a rate at which the sender held back is no news unless it is high.
+        // Linux, `bbr_update_bw`: a rate at which the sender held back is no news unless it is
+        // higher.
         if limited && rate < self.rate() {
             return;
         }
