@@ -428,7 +428,8 @@ fn data(tag: u8) -> Vec<u8> {
     use sheaf_wire::trunk::{Packing, Predecessor, Repr};
     let mut bytes = vec![0; 8];
     let (packing, predecessor) = (Packing::One, Predecessor::Free);
-    Repr { packing, link: 0, tag, link_seq: 0, predecessor, seq: 0 }.emit(&mut bytes);
+    let (overtakes, link, link_seq, seq) = (false, 0, 0, 0);
+    Repr { packing, overtakes, link, tag, link_seq, predecessor, seq }.emit(&mut bytes);
     bytes.extend([0; 60]);
     bytes
 }

@@ -68,7 +68,8 @@ pub struct SenderConfig {
     pub first_rate: Bitrate,
     /// Share of its queue, in percent 1..=100, above which a link counts as busy: 25 (NCTU).
     pub busy_percent: u8,
-    /// Loss, in percent 1..=100, above which a link is not used while a better one is there; 5.
+    /// Loss, in percent 1..=100, above which a link is not used while a better one is there; 15:
+    /// three transmissions then leave three losses in a thousand.
     pub max_loss_percent: u8,
 }
 
@@ -84,7 +85,7 @@ impl Default for SenderConfig {
             queue_packets_max: 4096,
             first_rate: Bitrate::from_mbps(4),
             busy_percent: 25,
-            max_loss_percent: 5,
+            max_loss_percent: 15,
         }
     }
 }

@@ -27,6 +27,7 @@ mod challenge;
 mod claims;
 pub mod outcome;
 pub mod remote;
+mod repair;
 mod session;
 
 use crate::config::{ConfigError, EndpointConfig};
@@ -37,14 +38,14 @@ use crate::order::Order;
 use crate::resequencer::{Arrival, Delivery, ReorderStats};
 use crate::secure::{Guard, Key, Opened, Seal};
 use crate::seed::Seed;
-use crate::sender::{DeliveryMode, LinkId, Sender, is_urgent};
+use crate::sender::{DeliveryMode, LinkId, Sender};
 use challenge::Challenges;
 use claims::{Claims, Sent};
 use outcome::{FrameKind, Received, Refusal, Transmit};
 use remote::{Address, Origin, Remote};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::trunk::sealed::Outer;
-use sheaf_wire::trunk::{Data, Frame, Marker, Packets, Report, tag};
+use sheaf_wire::trunk::{Data, Frame, Marker, Packets, REPORT_LEN, Report, extend_seq, tag};
 use std::collections::VecDeque;
 
 /// Buffers kept for reuse, so that steady traffic allocates none: as many as the receiver's window
@@ -121,6 +122,8 @@ struct Path<A> {
     last_data_sent: Option<Instant>,
     /// Data was received, and no report since: the other end owes one.
     report_due: bool,
+    /// Frames of a packet train that are still to be sent.
+    train: u8,
     /// The other end sent a hello that has to be replied to.
     reply_due: bool,
     remote: Remote<A>,
@@ -166,6 +169,7 @@ impl<A> Path<A> {
             received_since_report: 0,
             last_data_sent: None,
             report_due: false,
+            train: 0,
             reply_due: false,
             remote: Remote::Only,
             echo: 0,
@@ -201,6 +205,8 @@ pub struct Endpoint<A = ()> {
     order: Order,
     paths: Vec<Option<Path<A>>>,
     current: Option<(Delivery, usize)>,
+    /// Rows of missing frames, while a request is written.
+    missing: Vec<(u32, u16)>,
     spare: Vec<Vec<u8>>,
     stats: EndpointStats,
 }
@@ -243,6 +249,7 @@ impl<A: Address> Endpoint<A> {
             replies: VecDeque::new(),
             paths: Vec::new(),
             current: None,
+            missing: Vec::new(),
             spare: Vec::new(),
             stats: EndpointStats::default(),
         })
@@ -441,6 +448,10 @@ impl<A: Address> Endpoint<A> {
                 self.handle_report(id, &report, len, now)?;
                 Ok((FrameKind::Report, None))
             }
+            Frame::Request(request) if self.peer == Some(request.control.session) => {
+                self.handle_request(id, &request, len, now);
+                Ok((FrameKind::Request, None))
+            }
             Frame::Data(data) if self.has_tag(data.repr.tag) => {
                 Ok((FrameKind::Data, self.handle_data(id, &data, len, now).err()))
             }
@@ -462,6 +473,7 @@ impl<A: Address> Endpoint<A> {
         let named = match frame {
             Some(Frame::Hello(hello)) => Some(hello.control.session),
             Some(Frame::Report(report)) => Some(report.control.session),
+            Some(Frame::Request(request)) => Some(request.control.session),
             _ => None,
         };
         let is_first = matches!(frame, Some(Frame::Hello(_))) && seal.serial > self.peer_serial;
@@ -537,6 +549,9 @@ impl<A: Address> Endpoint<A> {
         if !self.is_established() {
             return None;
         }
+        if let Some(transmit) = self.write_request(now, out) {
+            return Some(transmit);
+        }
         let link = self.sender.poll_transmit(tag(self.session), now, out)?;
         let path = self.path(link)?;
         path.last_data_sent = Some(now);
@@ -592,8 +607,8 @@ impl<A: Address> Endpoint<A> {
         let control = indices.filter_map(|index| self.control_due(index)).filter(|_| has_keys);
         let silence = self.paths.iter().flatten().filter_map(|path| self.silent_at(path));
         let sends = self.is_established() && has_keys;
-        let sender = self.sender.next_deadline().filter(|_| sends);
-        let out = initiation.chain(control).chain(sender);
+        let own = self.sender.next_deadline().into_iter().chain(self.request_due());
+        let out = initiation.chain(control).chain(own.filter(|_| sends));
         out.chain(silence).chain(self.order.next_deadline()).min()
     }
 
@@ -663,7 +678,8 @@ impl<A: Address> Endpoint<A> {
     ) -> Result<(), DropReason> {
         // Eight bits of the session can be guessed. A number out of reach shows such a guess: it
         // must neither count nor be a sign of life.
-        if !self.order.reaches(data.repr.seq) {
+        let seq = extend_seq(data.repr.seq, self.order.expected());
+        if !self.order.reaches(seq) {
             return Err(self.order.refuse(DropReason::OutOfWindow));
         }
         self.astray_since = None;
@@ -678,8 +694,8 @@ impl<A: Address> Endpoint<A> {
         payload.extend_from_slice(data.payload);
         let first = data.packets().next().unwrap_or_default();
         let flow = Flow::of_packet(first, self.config.sender.ip);
-        let (seq, predecessor, packing) = (data.repr.seq, data.repr.predecessor, data.repr.packing);
-        let urgent = is_urgent(first, self.config.sender.ip);
+        let (predecessor, packing) = (data.repr.predecessor, data.repr.packing);
+        let urgent = data.repr.overtakes;
         let arrival = Arrival { link: id.0, seq, predecessor, flow, urgent, packing, payload };
         self.order.push(arrival, now)?;
         // A recorded frame is no sign of life.
@@ -711,6 +727,10 @@ impl<A: Address> Endpoint<A> {
         path.inbound.control(&report.control, len, now);
         path.inbound.report(report, now);
         path.report_due = false;
+        if len > REPORT_LEN {
+            // A frame of a packet train: its sender waits for what was received and when.
+            path.last_report_sent = None;
+        }
         // A recorded report is no sign of life.
         if self.guard.is_some() || claims::is_fresh(report, micros(now)) {
             (self.heard_at, self.acknowledged_at) = (now, now);
@@ -722,6 +742,7 @@ impl<A: Address> Endpoint<A> {
             // Counters that cannot be true still come from an end that lives.
             Err(_) => self.stats.bad_reports += 1,
         }
+        self.order.set_repair_wait(self.repair_wait(now));
         Ok(())
     }
 

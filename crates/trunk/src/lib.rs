@@ -16,6 +16,7 @@
 //! * [`resequencer`]: order, per flow ([`Resequencer`], a [`Stage`](sheaf_stage::Stage));
 //!   * [`timer`]: the reordering timer of each flow;
 //!   * `window`: the frames that wait;
+//!   * `gaps`: the frames that are missing on a link, to be asked for again;
 //! * [`secure`]: keys, handshakes, and one replay window over all links;
 //! * [`seed`]: randomness, given once;
 //! * [`flow`]: flows, as buckets of a hash;
@@ -58,6 +59,7 @@ pub mod config;
 pub mod endpoint;
 mod fallback;
 pub mod flow;
+mod gaps;
 mod inbound;
 pub mod link;
 mod order;

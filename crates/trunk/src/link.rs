@@ -1,13 +1,19 @@
 //! The sender's side of one link: its queue, its pace, and the other end's reports about it.
 
+mod history;
 mod queue;
+mod train;
 
-pub(crate) use queue::{PriorityQueues, Queued};
+pub(crate) use history::History;
+pub(crate) use queue::{Precedence, PriorityQueues, Queued};
 
 use crate::config::SenderConfig;
 use crate::rate::{RateControl, Sample};
 use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_wire::trunk::Report;
+use train::Train;
+
+pub(crate) use train::TRAIN;
 
 /// Time by which sending may run behind its pace and catch up: timers of a busy machine are late.
 const CATCH_UP: Duration = Duration::from_millis(2);
@@ -17,6 +23,13 @@ const SUSPECT: Duration = Duration::from_millis(80);
 const SUSPECT_AWAKE: Duration = Duration::from_millis(40);
 /// Reports on other links that show that the other end is awake.
 const AWAKE_REPORTS: u8 = 2;
+/// Pause after a suspicion that was wrong, in which what a link carried is not sent again due to
+/// another one; it doubles up to the most. Where reports are lost and data is not, each suspicion
+/// would double what was sent in a tenth of a second.
+const FALSE_ALARM: Duration = Duration::from_secs(1);
+const FALSE_ALARM_MOST: Duration = Duration::from_secs(60);
+/// Share of frames lost that shows that a suspicion was right.
+const LOST_IN_ALARM: f64 = 0.5;
 /// Times the jitter that is added to that: nearly all delays are within four mean variations.
 const JITTER_FACTOR: u32 = 4;
 /// Delay that a lost packet causes: TCP repeats it after about this long (the least retransmission
@@ -33,6 +46,8 @@ const RECENT_FRAMES: f64 = 32.0;
 /// No path delivers this many reports in a row out of order. When that many look stale, the one
 /// believed before was damaged or forged, and the state starts over.
 const STALE_REPORTS: u8 = 8;
+/// Frames that can be early at most: those of a tenth of a second at 300 Mbit/s. More are forged.
+const MOST_EARLY: i64 = 2500;
 /// Round trip above which an echo is not ours but a damaged one, in µs.
 const LONGEST_ROUND_TRIP: u32 = 60_000_000;
 /// The queue is dealt out again when the rate has changed by more than one part in this many: less
@@ -90,6 +105,7 @@ pub(crate) struct Link {
     pub lossy: bool,
     pub rate: RateControl,
     pub queue: PriorityQueues,
+    pub history: History,
     /// Fill of the carrier's queue; `None` when the carrier does not report it.
     carrier: Option<Fill>,
     /// The carrier reported an empty queue at least once since the last report.
@@ -98,7 +114,7 @@ pub(crate) struct Link {
     /// The queue ran empty since the last report.
     dry: bool,
     next_number: u32,
-    /// The global number of the last data frame that left, urgent ones apart.
+    /// The global number of the last data frame that left, those apart that overtook others.
     pub last_sent: Option<u32>,
     frames: u64,
     bytes: u64,
@@ -106,12 +122,20 @@ pub(crate) struct Link {
     report_due_since: Option<Instant>,
     /// Reports on other links since then.
     reports_elsewhere: u8,
+    /// Frames that were sent again on suspicion, if no report has come since.
+    alarm: u32,
+    /// End of the pause after the last false alarm, and the length of the next.
+    no_alarm_until: Instant,
+    alarm_pause: Duration,
     round_trip: Duration,
     jitter: Duration,
     seen: Option<Seen>,
     /// Reports in a row that counted less than the one before them.
     stale: u8,
+    train: Option<Train>,
     loss: Loss,
+    /// Frames received beyond the numbers that the reports counted.
+    early: i64,
     /// Share of the last frames that were lost, 0..=1, where the carrier reports its queue. Noisy,
     /// but known soon.
     recent_loss: f64,
@@ -148,6 +172,7 @@ impl Link {
             lossy: false,
             rate: RateControl::new(first_rate),
             queue: PriorityQueues::new(config.overhead),
+            history: History::default(),
             carrier: None,
             carrier_dry: true,
             next_send: Instant::ZERO,
@@ -158,11 +183,16 @@ impl Link {
             bytes: 0,
             report_due_since: None,
             reports_elsewhere: 0,
+            alarm: 0,
+            no_alarm_until: Instant::ZERO,
+            alarm_pause: FALSE_ALARM,
             round_trip: Duration::ZERO,
             jitter: Duration::ZERO,
             seen: None,
             stale: 0,
+            train: None,
             loss: Loss::default(),
+            early: 0,
             recent_loss: 0.0,
             delivered: 0,
             dealt_rate: first_rate.as_bps(),
@@ -188,8 +218,9 @@ impl Link {
         (self.up && !self.queue.is_empty() && self.carrier.is_none()).then_some(self.next_send)
     }
 
-    /// Takes the next frame, and moves the pace on.
-    pub fn pop(&mut self, now: Instant) -> Option<Queued> {
+    /// Takes the next frame, and moves the pace on. Returns, too, whether a frame with a lower
+    /// number is still to take this link.
+    pub fn pop(&mut self, now: Instant) -> Option<(Queued, bool)> {
         let (queued, cost) = self.queue.pop()?;
         self.dry |= self.queue.is_empty();
         self.next_send = self.next_send.max(now - CATCH_UP) + self.rate.pause_after(cost);
@@ -199,10 +230,12 @@ impl Link {
         if self.report_due_since.is_none() {
             (self.report_due_since, self.reports_elsewhere) = (Some(now), 0);
         }
-        if queued.mark.is_none() && !queued.urgent {
+        let lower = |next: u32| next.wrapping_sub(queued.seq).cast_signed() < 0;
+        let overtakes = queued.transmissions > 0 || self.queue.next_seq().is_some_and(lower);
+        if queued.mark.is_none() && !overtakes {
             self.last_sent = Some(queued.seq);
         }
-        Some(queued)
+        Some((queued, overtakes))
     }
 
     /// Numbers a frame of `len` bytes that leaves.
@@ -219,6 +252,21 @@ impl Link {
         self.next_number
     }
 
+    /// Smoothed round trip.
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
+    }
+
+    /// Removes and returns the newest frame that the other end has not reported.
+    pub fn take_unheard(&mut self) -> Option<Queued> {
+        self.history.take_unheard(self.seen.map(|seen| seen.highest))
+    }
+
+    /// Notes that a train of frames is sent from now on, to learn the rate from.
+    pub fn begin_train(&mut self, now: Instant) {
+        self.train = Some(Train::new(self.next_number, now));
+    }
+
     /// Notes the fill of the carrier's queue.
     pub fn set_carrier(&mut self, fill: Option<Fill>) {
         self.carrier = fill.filter(|fill| fill.limit > 0);
@@ -230,11 +278,17 @@ impl Link {
         self.carrier.is_some()
     }
 
-    /// Whether there is room for one more packet. An urgent one needs room among urgent ones only.
-    pub fn has_room(&self, urgent: bool, config: &SenderConfig) -> bool {
-        let (waiting, bytes) = self.queue.before(urgent);
-        let wait = self.rate.time_for(bytes);
-        waiting < config.queue_packets || waiting < config.queue_packets_max && wait < config.queue
+    /// Whether there is room for one more packet, among those that leave before it. `spread`: time
+    /// by which packets may wait longer, because another link is as much slower.
+    pub fn has_room(
+        &self,
+        precedence: Precedence,
+        spread: Duration,
+        config: &SenderConfig,
+    ) -> bool {
+        let (waiting, bytes) = self.queue.before(precedence);
+        let fits = self.rate.time_for(bytes) < config.queue + spread;
+        waiting < config.queue_packets || waiting < config.queue_packets_max && fits
     }
 
     /// Whether the queue is above the busy share: the carrier's where it is reported (then packets
@@ -255,12 +309,12 @@ impl Link {
     /// links, whose base is `reference`. The repair of a loss is part of it, by the chance of one.
     pub fn arrival(
         &self,
-        (len, urgent): (usize, bool),
+        (len, precedence): (usize, Precedence),
         reference: Option<u32>,
         now: Instant,
     ) -> Duration {
         let in_carrier = self.carrier.map_or(0, |fill| fill.waiting);
-        let before = self.queue.before(urgent).1 + in_carrier;
+        let before = self.queue.before(precedence).1 + in_carrier;
         let sending = self.rate.time_for(before + self.cost(len));
         let path = match (self.rate.base(), reference) {
             (Some(base), Some(reference)) => crate::rate::later(base, reference).max(0) as u64,
@@ -277,6 +331,34 @@ impl Link {
         self.reports_elsewhere = self.reports_elsewhere.saturating_add(1);
     }
 
+    /// Whether the other end reported on other links meanwhile, so that it is awake.
+    pub fn is_passed_over(&self) -> bool {
+        self.reports_elsewhere >= AWAKE_REPORTS
+    }
+
+    /// Whether what it carried may be sent again because it is silent: not if that was needless a
+    /// short while ago.
+    pub fn may_alarm(&self, now: Instant) -> bool {
+        !self.up || now >= self.no_alarm_until
+    }
+
+    /// Notes the frames that were sent again because it is silent.
+    pub fn alarmed(&mut self, frames: u32) {
+        self.alarm = self.alarm.saturating_add(frames);
+        if !self.up {
+            (self.alarm, self.alarm_pause) = (0, FALSE_ALARM);
+        }
+    }
+
+    /// Takes the first report after an alarm, which was false if most frames arrived.
+    fn judge_alarm(&mut self, lost_share: f64, now: Instant) {
+        let frames = std::mem::take(&mut self.alarm);
+        if frames > 0 && lost_share < LOST_IN_ALARM {
+            self.no_alarm_until = now + self.alarm_pause;
+            self.alarm_pause = (2 * self.alarm_pause).min(FALSE_ALARM_MOST);
+        }
+    }
+
     /// Whether data was sent that was not followed by a report.
     pub fn is_report_due(&self) -> bool {
         self.report_due_since.is_some()
@@ -291,7 +373,7 @@ impl Link {
     /// The time from which the link is avoided if nothing is heard on it.
     pub fn suspect_at(&self) -> Option<Instant> {
         // Where the carrier reports its queue, reports of the other end are rare.
-        let awake = self.reports_elsewhere >= AWAKE_REPORTS && self.carrier.is_none();
+        let awake = self.is_passed_over() && self.carrier.is_none();
         let patience = if awake { SUSPECT_AWAKE } else { SUSPECT };
         let varied = JITTER_FACTOR * self.jitter.min(SUSPECT);
         Some(self.report_due_since? + self.round_trip + patience + varied)
@@ -345,14 +427,29 @@ impl Link {
         let carried = bytes + u64::from(frames) * u64::from(self.config.overhead);
         let total = seen.total + carried;
         self.delivered += carried;
+        if let Some(train) = &mut self.train {
+            if let Some((bytes, micros)) = train.note(report, total) {
+                self.rate.set_first(bytes, micros);
+            }
+            if train.is_over(now) {
+                self.train = None;
+            }
+        }
         self.seen = Some(Seen {
             highest: report.highest,
             frames: report.frames,
             bytes: report.bytes,
             total,
         });
-        let lost = sent.saturating_sub(frames);
+        // Where frames overtake, some are counted before their numbers are; the next report makes
+        // up for it.
+        let missing = i64::from(sent) - i64::from(frames) - self.early;
+        self.early = (-missing).clamp(0, MOST_EARLY);
+        let lost = missing.max(0) as u32;
         let share = f64::from(lost) / f64::from(sent.max(1));
+        if sent > 0 {
+            self.judge_alarm(share, now);
+        }
         // Where the carrier does not report its queue, most losses are full queues on the path, and
         // the rate follows them.
         if self.carrier.is_some() {

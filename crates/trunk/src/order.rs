@@ -1,7 +1,7 @@
 //! The receiver that fits the sender's scheduler.
 
 use crate::config::{ConfigError, ReorderConfig, Scheduler};
-use crate::resequencer::{Arrival, Delivery, Resequencer};
+use crate::resequencer::{Arrival, Delivery, ReorderStats, Resequencer};
 use crate::schedule::{srr, trr};
 use sheaf_stage::{Counters, DropReason, Duration, Instant, Stage};
 use sheaf_wire::trunk::Marker;
@@ -48,6 +48,17 @@ impl Order {
         if let Order::Numbers(order) = self {
             order.passed(link, next, now);
         }
+    }
+
+    pub fn set_repair_wait(&mut self, wait: Duration) {
+        if let Order::Numbers(order) = self {
+            order.set_repair_wait(wait);
+        }
+    }
+
+    /// The number expected next.
+    pub fn expected(&self) -> u32 {
+        self.numbers().map_or(0, Resequencer::expected)
     }
 
     /// Whether a number is near enough to the expected one to be looked at. Under `srr` and `trr`
@@ -110,8 +121,12 @@ impl Order {
         }
     }
 
-    pub fn late(&self) -> u64 {
-        self.numbers().map_or(0, |order| order.stats().late)
+    /// Frames that hosts see as lost or late.
+    pub fn spoilt(&self) -> u64 {
+        self.numbers().map_or(0, |order| {
+            let ReorderStats { late, passed, timed_out, squeezed, .. } = order.stats();
+            late + passed + timed_out + squeezed
+        })
     }
 
     pub fn longest_timer(&self) -> Duration {

@@ -6,6 +6,9 @@
 //! is the queue in the link (as in TCP Vegas and LEDBAT, RFC 6817). While there is a queue, the
 //! delivery rate *is* the link's rate; without one, it is a lower bound.
 //!
+//! * *A packet train*, a few full frames in a row, gives a first guess when a link comes up: they
+//!   arrive as far apart as the link's bottleneck makes them (Dovrolis, Ramanathan, Moore, "Packet
+//!   Dispersion Techniques and a Capacity-Estimation Methodology", IEEE/ACM ToN 2004).
 //! * *Start-up*: pace at twice the highest delivery rate until a queue shows or the rate no longer
 //!   follows.
 //! * *Cruise*: pace at the rate times 1 + (target − queue) / τ, which keeps a queue of a few
@@ -37,6 +40,21 @@ const QUEUE: f64 = 0.0015;
 /// Queueing delay that is not noise even in a single report, in seconds. It ends start-up, and
 /// makes one report enough to lower the rate.
 const FULL: f64 = 0.015;
+/// Delays of the last reports among which the lowest counts: eight reports are a sixth of a second.
+/// On a link whose delay varies a single one says nothing of its queue; the lowest of some does, as
+/// the standing round trip of Copa (NSDI 2018).
+const DELAYS: usize = 8;
+/// Variation of the delay, in seconds, for which one more of them is taken: below that of a link
+/// without other traffic one is enough.
+const VARIATION_STEP: f64 = 0.001;
+/// Weight of the newest change of the delay in its variation (RFC 3550, section 6.4.1).
+const VARIATION_WEIGHT: f64 = 1.0 / 16.0;
+/// Difference of two changes in a row over one change, for independent delays: √3.
+const BEND: f64 = 1.732;
+/// Change counted in the variation at most, in seconds: more is a path that became another one.
+const MOST_VARIATION: f64 = 0.1;
+/// Width of an even spread of delays over the mean change from one to the next.
+const SPREAD: f64 = 3.0;
 /// Queueing delay taken for the link's at most, in seconds: more is a clock that was set.
 const MOST_QUEUE: f64 = 60.0;
 /// Time constant of the pace's control, in seconds, to which twice the round trip is added: five
@@ -133,6 +151,10 @@ const PACE_AGE_ROUND_TRIPS: f64 = 1.5;
 /// Queue counted in that age at most, in seconds.
 const PACE_AGE_QUEUE: f64 = 1.0;
 
+/// The most that a packet train is believed to show, in bytes per second: 100 Mbit/s. A train that
+/// passes in a millisecond measures timers and token buckets.
+const MOST_BY_TRAIN: f64 = 12.5e6;
+
 /// The least rate that is believed, in bytes per second: 16 kbit/s. Below it a full frame takes
 /// longer than 0.75 s, and the rate could not be measured any more.
 const FLOOR: f64 = 2_000.0;
@@ -174,6 +196,10 @@ pub struct RateControl {
     /// Seconds.
     round_trip: f64,
     base: Option<Base>,
+    /// One-way delays of the last reports, in µs modulo 2³².
+    delays: VecDeque<u32>,
+    /// Mean change of the delay from one report to the next, in seconds.
+    variation: f64,
     /// Bytes received and the receiver's clock, of the last reports.
     history: VecDeque<(u64, u32)>,
     /// The pace after each report.
@@ -214,6 +240,8 @@ impl RateControl {
             loss: 0.0,
             round_trip: 0.0,
             base: None,
+            delays: VecDeque::with_capacity(DELAYS),
+            variation: 0.0,
             history: VecDeque::with_capacity(HISTORY),
             paces: VecDeque::with_capacity(PACES),
             queued: 0,
@@ -266,8 +294,19 @@ impl RateControl {
     pub fn restart(&mut self) {
         self.history.clear();
         self.base = None;
+        self.delays.clear();
+        self.variation = 0.0;
         self.queue = 0.0;
         self.begin(START_UP);
+    }
+
+    /// Takes the rate at which a packet train arrived for a first guess.
+    pub fn set_first(&mut self, bytes: u64, micros: u32) {
+        if !self.is_known() && micros > 0 {
+            let rate = bytes as f64 * 1e6 / f64::from(micros);
+            self.rate = rate.clamp(FLOOR, MOST_BY_TRAIN);
+            self.begin(START_UP);
+        }
     }
 
     /// Learns from a report about a link that is paced.
@@ -356,7 +395,7 @@ impl RateControl {
             self.grown = Some((now, self.rate));
         }
         self.pace = self.gain * self.rate;
-        let full = self.queue > FULL || self.queued >= QUEUED_REPORTS;
+        let full = self.queue > self.full() || self.queued >= QUEUED_REPORTS;
         let no_growth = NO_GROWTH + ROUND_TRIPS_TO_SHOW * self.round_trip;
         if full || (now - at).as_secs_f64() > no_growth {
             self.phase = Phase::Cruise;
@@ -375,7 +414,7 @@ impl RateControl {
         let (slowest, fastest) = self.paces_behind(now);
         let queued = self.queued >= QUEUED_REPORTS_LEAST;
         let newest = self.delivery_rate(NEWEST).filter(|_| queued).unwrap_or(f64::MAX);
-        if self.queue > FULL && newest < MUCH_SLOWER * slowest.min(self.rate) {
+        if self.queue > self.full() && newest < MUCH_SLOWER * slowest.min(self.rate) {
             // One delivery rate is rough, but to wait for a second report would add as much queue
             // again.
             self.rate = newest;
@@ -388,7 +427,7 @@ impl RateControl {
                 // lower bound. So it is with a short queue that a burst left behind.
                 let by_link = rate < BELOW_SENT * slowest || rate > ABOVE_SENT * fastest;
                 let steady = self.pace > STEADY_PACE * self.rate;
-                let bound = sample.limited || self.queue > FULL;
+                let bound = sample.limited || self.queue > self.full();
                 self.rate = if bound && (by_link || steady) { rate } else { self.rate.max(rate) };
             }
         } else if let Some(rate) = self.delivery_rate(INTERVALS_FREE) {
@@ -412,10 +451,16 @@ impl RateControl {
         self.not_draining = if slow && no_more_than_sent { self.not_draining + 1 } else { 0 };
         if self.not_draining >= LONGER_PATH_REPORTS {
             self.not_draining = 0;
-            self.base = Some(Base::new(sample.one_way, now));
+            let lowest = self.standing_delay().map_or(sample.one_way, |(lowest, _)| lowest);
+            self.base = Some(Base::new(lowest, now));
             self.queue = 0.0;
         }
         self.steer(if draining { DRAIN_TARGET } else { TARGET });
+    }
+
+    /// Queueing delay that is not noise even in a single report: more where the delay varies.
+    fn full(&self) -> f64 {
+        FULL + SPREAD * self.variation
     }
 
     /// The slowest and the fastest pace at which what was reported can have been sent.
@@ -461,6 +506,13 @@ impl RateControl {
 
     /// Takes in a one-way delay; returns whether the queue should be drained now.
     fn note_delay(&mut self, one_way: u32, now: Instant) -> bool {
+        let above = |base: Base| f64::from(later(one_way, base.lowest())) * 1e-6;
+        if self.base.is_some_and(|base| above(base) > MOST_QUEUE) {
+            // No queue is that long, so the minimum is of another clock, or was forged.
+            self.base = None;
+            self.delays.clear();
+            self.variation = 0.0;
+        }
         let base = self.base.get_or_insert(Base::new(one_way, now));
         if now - base.started >= BASE_PERIOD {
             // Two periods, so that the minimum of the last one is still known when a new begins.
@@ -469,8 +521,39 @@ impl RateControl {
         if later(base.current, one_way) > 0 {
             base.current = one_way;
         }
-        self.queue = f64::from(later(one_way, base.lowest()).max(0)) * 1e-6;
-        now - base.started >= BASE_PERIOD - DRAIN
+        let (lowest, drain) = (base.lowest(), now - base.started >= BASE_PERIOD - DRAIN);
+        let [before, last] = [2, 1].map(|back| {
+            let at = self.delays.len().checked_sub(back)?;
+            self.delays.get(at).copied()
+        });
+        if let (Some(before), Some(last)) = (before, last) {
+            // A queue that builds up or drains changes the delay evenly, jitter does not.
+            let bend = later(one_way, last).saturating_sub(later(last, before)).unsigned_abs();
+            let change = (f64::from(bend) * 1e-6 / BEND).min(MOST_VARIATION);
+            self.variation += (change - self.variation) * VARIATION_WEIGHT;
+        }
+        if self.delays.len() == DELAYS {
+            self.delays.pop_front();
+        }
+        self.delays.push_back(one_way);
+        if let Some((standing, excess)) = self.standing_delay() {
+            let queue = f64::from(later(standing, lowest).max(0)) * 1e-6;
+            self.queue = (queue - excess).max(0.0);
+        }
+        drain
+    }
+
+    /// The lowest delay of the last reports, of more where the delay varies, and by how much it is
+    /// expected to be above the lowest of many.
+    fn standing_delay(&self) -> Option<(u32, f64)> {
+        let count = 1 + (self.variation / VARIATION_STEP) as usize;
+        let last = self.delays.iter().rev().take(count);
+        let lowest = last.copied().reduce(|a, b| if later(a, b) < 0 { a } else { b })?;
+        let excess = match count {
+            1 => 0.0,
+            count => SPREAD * self.variation / (count.min(DELAYS) + 1) as f64,
+        };
+        Some((lowest, excess))
     }
 }
 

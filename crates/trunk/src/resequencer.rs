@@ -10,7 +10,9 @@
 //! * *Loss known without a timer.* Each link keeps the order of its frames. A number that was not
 //!   received although every link in use has delivered a higher one is lost, and the frames that
 //!   wait for it go up immediately. Urgent frames overtake others on their link, so they say
-//!   nothing about these.
+//!   nothing about these. Where the sender sends lost frames again, such a number is given up only
+//!   after the time that this takes ([`Resequencer::set_repair_wait`]), and timers run for as much
+//!   longer.
 //! * *Bounds.* A ring of `window` numbers and a limit on bytes; when either is reached, the lowest
 //!   missing numbers are given up. Duplicates are known by one bit per number over two windows.
 //!   Numbers wrap at 32 bits. A number far away moves nothing: frames carry eight bits of the
@@ -30,6 +32,10 @@ pub use crate::window::Arrival;
 /// Windows ahead of the expected number from which on a number is stray. Nearer, a long row of
 /// losses explains it.
 const STRAY_WINDOWS: i32 = 8;
+
+/// Steps in which the time of a repair is measured: coarser ones cost a larger part of that time,
+/// finer ones memory.
+const REPAIR_STEPS: u32 = 16;
 
 /// A frame's packets on their way up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +79,10 @@ pub struct Resequencer {
     deadlines: IndexedHeap<Instant>,
     /// The highest number that each link in use delivered.
     marks: [Option<u32>; MAX_LINKS],
+    /// Time that the repair of a lost frame takes; zero when none is repaired.
+    repair: Duration,
+    /// Numbers up to which every link has passed, and when; the oldest first.
+    passed: VecDeque<(u32, Instant)>,
     /// The last number handed up of each flow.
     last: Vec<Option<u32>>,
     /// Numbers settled whose waiters have not been looked at.
@@ -92,6 +102,8 @@ impl Resequencer {
             config,
             deadlines: IndexedHeap::default(),
             marks: [None; MAX_LINKS],
+            repair: Duration::ZERO,
+            passed: VecDeque::new(),
             last: vec![None; BUCKETS],
             settled: Vec::new(),
             ready: VecDeque::new(),
@@ -105,6 +117,7 @@ impl Resequencer {
         self.flush(now);
         self.window.restart(first);
         self.last.fill(None);
+        self.passed.clear();
         for mark in self.marks.iter_mut().flatten() {
             *mark = first.wrapping_sub(1);
         }
@@ -129,6 +142,12 @@ impl Resequencer {
             self.raise(link, next.wrapping_sub(1));
             self.pass(now);
         }
+    }
+
+    /// Sets the time for which a lost frame is waited for, because the sender sends it again; zero:
+    /// it does not.
+    pub fn set_repair_wait(&mut self, wait: Duration) {
+        self.repair = wait;
     }
 
     /// Whether a number is near enough to the expected one to be looked at: at most a window behind
@@ -199,7 +218,7 @@ impl Resequencer {
         }
         // Behind a frame that waits itself, that one's timer is enough.
         if behind.is_none_or(|behind| self.window.state(behind) == State::Missing) {
-            let deadline = now + self.timers.get(arrival.flow, now);
+            let deadline = now + self.timers.get(arrival.flow, now) + self.repair;
             self.deadlines.set(self.window.place(seq), Some(deadline));
         }
         self.stats.waited += 1;
@@ -273,12 +292,35 @@ impl Resequencer {
         }
     }
 
-    /// Gives up what every link in use has passed.
+    /// Gives up what every link in use has passed, or lets it wait for its repair.
     fn pass(&mut self, now: Instant) {
         let ahead = self.marks.iter().flatten().map(|mark| self.window.ahead(*mark)).min();
-        if let Some(ahead) = ahead.filter(|ahead| *ahead >= 0) {
-            let last = self.window.base().wrapping_add_signed(ahead);
+        let Some(ahead) = ahead.filter(|ahead| *ahead >= 0) else { return };
+        let last = self.window.base().wrapping_add_signed(ahead);
+        if self.repair.is_zero() {
             self.stats.passed += self.give_up(last, now);
+            return;
+        }
+        while self.passed.front().is_some_and(|(last, _)| self.window.ahead(*last) < 0) {
+            self.passed.pop_front();
+        }
+        match self.passed.back_mut() {
+            Some((newest, _)) if *newest == last => {}
+            Some((newest, at)) if now - *at < self.repair / REPAIR_STEPS => *newest = last,
+            _ => self.passed.push_back((last, now)),
+        }
+    }
+
+    /// Gives up what was not repaired in time.
+    fn give_up_unrepaired(&mut self, now: Instant) {
+        while let Some((last, at)) = self.passed.front().copied() {
+            if self.window.ahead(last) >= 0 {
+                if at + self.repair > now {
+                    return;
+                }
+                self.stats.passed += self.give_up(last, now);
+            }
+            self.passed.pop_front();
         }
     }
 
@@ -423,13 +465,16 @@ impl Stage for Resequencer {
         while let Some((_, place)) = self.deadlines.first().filter(|(at, _)| *at <= now) {
             self.time_out(place, now);
         }
+        self.give_up_unrepaired(now);
         let delivery = self.ready.pop_front()?;
         self.counters.packets_out += 1;
         Some(delivery)
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.first().map(|(at, _)| at)
+        let unrepaired = self.passed.iter().find(|(last, _)| self.window.ahead(*last) >= 0);
+        let timer = self.deadlines.first().map(|(at, _)| at);
+        timer.into_iter().chain(unrepaired.map(|(_, at)| *at + self.repair)).min()
     }
 
     fn counters(&self) -> Counters {

@@ -6,21 +6,24 @@
 //! * Packets wait here, paced at the rate learned of each link ([`rate`](crate::rate)), not in the
 //!   links, where they could not be taken back. When a link fails or its rate changes, the waiting
 //!   packets are dealt out again.
-//! * Urgent packets (EF, CS6) go first.
+//! * Urgent packets (EF, CS6) go first, then those of flows of which nothing waits.
 //! * A link that loses much, or makes the whole worse than its best link alone (`fallback`), is
 //!   left out.
 //! * When packets wait for long, single ones are dropped (`codel_gate`).
+//! * Frames that the other end misses are sent again, on the link where they arrive first
+//!   (`repair`).
 //! * Small packets that wait share a frame.
 
 mod deal;
+mod repair;
 
 use crate::codel_gate::CodelGate;
 use crate::config::{ConfigError, Scheduler, SenderConfig};
 use crate::fallback::Fallback;
 use crate::flow::{BUCKETS, Flow};
-use crate::link::{Fill, Link, LinkConfig, LinkStats, Queued};
+use crate::link::{Fill, Link, LinkConfig, LinkStats, Precedence, Queued};
 use crate::schedule::State;
-use sheaf_stage::{Counters, DropReason, Instant};
+use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::{
     HEADER_LEN, MAX_LINKS, MIN_OPAQUE, Marker, Packing, Predecessor, Report, Repr, push,
@@ -52,6 +55,9 @@ pub enum DeliveryMode {
 /// Distance in numbers from which on a predecessor has surely been settled: the receiver's window
 /// (`ReorderConfig::window`).
 const FORGOTTEN: u32 = 4096;
+/// Time after which a packet that left first has arrived or is lost: the longest spread of delays
+/// that is filled, and as much for its repair.
+const SURELY_ARRIVED: Duration = Duration::from_millis(200);
 /// Buffers kept for reuse, so that steady traffic allocates none: as many as can wait for a link.
 const SPARE: usize = 4096;
 
@@ -66,8 +72,14 @@ pub struct Sender {
     next_seq: u32,
     /// The last number of each flow.
     last: Vec<Option<u32>>,
-    /// The link that has the newest frame, alone, at the end of its queue.
+    /// Time at which the last packet of each flow was numbered.
+    last_at: Vec<Instant>,
+    /// Frames of each flow that wait.
+    waiting: Vec<u16>,
+    /// The link that has the newest frame, alone, at the end of its queue; that of those going
+    /// before others.
     newest: Option<usize>,
+    newest_sparse: Option<usize>,
     /// Links that responded when last checked, as bits.
     responding: u16,
     dealing: Vec<(usize, Queued)>,
@@ -88,7 +100,10 @@ impl Sender {
             gate: CodelGate::default(),
             next_seq: first,
             last: vec![None; BUCKETS],
+            last_at: vec![Instant::ZERO; BUCKETS],
+            waiting: vec![0; BUCKETS],
             newest: None,
+            newest_sparse: None,
             responding: 0,
             dealing: Vec::new(),
             spare: Vec::new(),
@@ -126,6 +141,7 @@ impl Sender {
         if up {
             link.restart();
         } else {
+            self.send_unheard_again(id.index(), now);
             self.deal_again(now);
         }
     }
@@ -136,6 +152,15 @@ impl Sender {
         if let Some(link) = self.link_mut(id) {
             link.set_carrier(fill);
         }
+    }
+
+    /// Begins a packet train on a link; returns its frames.
+    pub(crate) fn begin_train(&mut self, id: LinkId, now: Instant) -> u8 {
+        let Some(link) = self.link_mut(id).filter(|link| !link.has_queue_report()) else {
+            return 0;
+        };
+        link.begin_train(now);
+        crate::link::TRAIN
     }
 
     /// Whether the carrier of a link reports how full its queue is.
@@ -169,18 +194,27 @@ impl Sender {
         let ready = self.links().filter(|(_, link)| link.ready(&self.config, now));
         let (index, _) = ready.min_by_key(|(_, link)| link.next_send())?;
         let link = self.links[index].as_mut()?;
-        let mut queued = link.pop(now)?;
-        let link_seq = link.number(queued.bytes.len()) as u8;
-        if self.newest == Some(index) && link.queue.has_urgent_only() {
+        let (mut queued, overtakes) = link.pop(now)?;
+        let number = link.number(queued.bytes.len());
+        let link_seq = number as u16;
+        let gone = |newest: Option<usize>, queue| {
+            newest.is_some_and(|at| at == index && !link.queue.has_last(queue))
+        };
+        if gone(self.newest, Precedence::None) {
             self.newest = None;
+        }
+        if gone(self.newest_sparse, Precedence::Sparse) {
+            self.newest_sparse = None;
         }
         if let Some((round, deficit)) = queued.mark {
             Marker { link: index as u8, tag, link_seq, round, deficit }.emit(out);
             return Some(LinkId(index as u8));
         }
+        self.left(&queued);
         let Queued { seq, predecessor, packing, packets, .. } = queued;
-        Repr { packing, link: index as u8, tag, link_seq, predecessor, seq }
+        Repr { packing, overtakes, link: index as u8, tag, link_seq, predecessor, seq }
             .emit(&mut queued.bytes);
+        self.keep(index, number, &queued, now);
         std::mem::swap(out, &mut queued.bytes);
         self.recycle(queued.bytes);
         self.held -= u64::from(packets);
@@ -285,18 +319,26 @@ impl Sender {
         if len > usize::from(self.config.frame) {
             return Err(DropReason::TooBig);
         }
-        let urgent = is_urgent(packet, self.config.ip) && !self.config.scheduler.strict();
-        if mode != DeliveryMode::Copies && !urgent && self.gate_drops(now) {
+        let precedence = self.precedence(packet, flow, mode);
+        let ordinary = precedence == Precedence::None;
+        if mode != DeliveryMode::Copies && ordinary && self.gate_drops(now) {
             return Err(DropReason::QueueManagement);
         }
-        if !urgent && self.join(packet, flow, mode) {
+        let (shared, own) = (Precedence::None, Precedence::Sparse);
+        if precedence != Precedence::Urgent
+            && [shared, own].iter().any(|queue| self.join(packet, flow, mode, (precedence, *queue)))
+        {
             return Ok(());
         }
         let scheduler = match mode {
             DeliveryMode::Copies if !self.config.scheduler.strict() => Scheduler::Redundant,
             _ => self.config.scheduler,
         };
-        let candidates = self.candidates(len, urgent, now);
+        let usable = match scheduler {
+            Scheduler::Redundant => self.usable_for_copies(now),
+            _ => self.usable(now),
+        };
+        let candidates = self.candidates(usable, len, precedence, now);
         let chosen = self.state.pick(scheduler, &candidates, packet.len());
         if chosen == 0 {
             let any = candidates.iter().any(|link| link.usable);
@@ -304,32 +346,73 @@ impl Sender {
         }
         let seq = self.next_seq;
         self.next_seq = seq.wrapping_add(1);
-        let predecessor = match self.last[flow.index()].replace(seq) {
-            Some(last) if mode != DeliveryMode::Loose && seq.wrapping_sub(last) < FORGOTTEN => {
-                Predecessor::at(seq.wrapping_sub(last))
-            }
-            _ => Predecessor::Free,
-        };
+        let predecessor = self.predecessor(seq, flow, mode, now);
         for index in bits(chosen) {
             let mut bytes = self.spare.pop().unwrap_or_default();
             bytes.clear();
             bytes.resize(HEADER_LEN, 0);
             push(packing, packet, &mut bytes);
-            let copy = scheduler == Scheduler::Redundant;
-            let (packets, mark) = (1, None);
-            let queued =
-                Queued { seq, flow, predecessor, packing, packets, mark, urgent, copy, bytes };
-            if let Some(link) = &mut self.links[index] {
-                link.queue.push(queued);
-                self.held += 1;
-            }
+            let copy = scheduler == Scheduler::Redundant && !chosen.is_power_of_two();
+            let (packets, mark, transmissions) = (1, None, 0);
+            let queued = Queued {
+                seq,
+                flow,
+                predecessor,
+                packing,
+                packets,
+                mark,
+                precedence,
+                copy,
+                transmissions,
+                bytes,
+            };
+            self.queue(index, queued);
+            self.held += 1;
         }
         // A copy is not a packet that came in; it counts as one so that the balance holds.
         self.counters.packets_in += u64::from(chosen.count_ones()) - 1;
-        let alone = chosen.is_power_of_two() && !scheduler.strict() && !urgent;
-        self.newest = alone.then_some(chosen.trailing_zeros() as usize);
+        let alone = chosen.is_power_of_two() && !scheduler.strict();
+        let newest = alone.then_some(chosen.trailing_zeros() as usize);
+        match precedence {
+            Precedence::Urgent => {}
+            Precedence::Sparse => self.newest_sparse = newest,
+            Precedence::None => self.newest = newest,
+        }
         self.mark_rounds();
         Ok(())
+    }
+
+    /// The precedence of a packet over those that wait.
+    fn precedence(&self, packet: &[u8], flow: Flow, mode: DeliveryMode) -> Precedence {
+        let alone = self.waiting[flow.index()] == 0 && mode != DeliveryMode::Copies;
+        match self.config.scheduler {
+            scheduler if scheduler.strict() => Precedence::None,
+            _ if is_urgent(packet, self.config.ip) => Precedence::Urgent,
+            Scheduler::Earliest if alone => Precedence::Sparse,
+            _ => Precedence::None,
+        }
+    }
+
+    /// The frame that has to be handed up before number `seq`, the next one of its flow.
+    fn predecessor(
+        &mut self,
+        seq: u32,
+        flow: Flow,
+        mode: DeliveryMode,
+        now: Instant,
+    ) -> Predecessor {
+        let last_at = std::mem::replace(&mut self.last_at[flow.index()], now);
+        let last = self.last[flow.index()].replace(seq);
+        let Some(distance) = last.map(|last| seq.wrapping_sub(last)) else {
+            return Predecessor::Free;
+        };
+        // One that is too far back to be named would make the packet wait for all other flows.
+        let arrived = now - last_at > SURELY_ARRIVED && self.waiting[flow.index()] == 0;
+        match Predecessor::at(distance) {
+            _ if mode == DeliveryMode::Loose || distance >= FORGOTTEN => Predecessor::Free,
+            Predecessor::Far if arrived => Predecessor::Free,
+            predecessor => predecessor,
+        }
     }
 
     /// Whether the CoDel gate drops a packet now.
@@ -337,7 +420,7 @@ impl Sender {
         let usable = self.usable(now);
         let waits = self.links().filter(|(index, _)| usable & 1 << index != 0);
         let wait = waits.map(|(_, link)| link.wait()).min().unwrap_or_default();
-        self.gate.drops(wait, self.config.target(), now)
+        self.gate.drops(wait, self.config.target() + self.spread(usable), now)
     }
 
     fn packing(&self, len: usize) -> Packing {
@@ -349,21 +432,35 @@ impl Sender {
         }
     }
 
-    /// Puts a packet in the newest frame, if that still waits and has room.
-    fn join(&mut self, packet: &[u8], flow: Flow, mode: DeliveryMode) -> bool {
-        let Some(link) =
-            self.newest.filter(|_| self.config.aggregate && mode != DeliveryMode::Copies)
+    /// Puts a packet in the newest frame of a queue, if that still waits and has room. A frame that
+    /// goes before others takes packets of its own flow: those of a full frame are what a flow may
+    /// send first, as the quantum of FQ-CoDel. A packet that could go first by itself shares the
+    /// frame that is the next to leave a radio, where a short frame takes as long as half a packet.
+    fn join(
+        &mut self,
+        packet: &[u8],
+        flow: Flow,
+        mode: DeliveryMode,
+        (precedence, queue): (Precedence, Precedence),
+    ) -> bool {
+        let newest = if queue == Precedence::Sparse { self.newest_sparse } else { self.newest };
+        let Some(index) = newest.filter(|_| self.config.aggregate && mode != DeliveryMode::Copies)
         else {
             return false;
         };
-        let Some(link) = self.links[link].as_mut() else { return false };
-        let Some(queued) = link.queue.last_mut().filter(|queued| queued.mark.is_none()) else {
+        let Some(link) = self.links[index].as_mut() else { return false };
+        let leaves_next = link.has_queue_report() && link.queue.len() == 1;
+        let Some(queued) = link.queue.last_mut(queue).filter(|queued| queued.mark.is_none()) else {
             return false;
         };
+        let shares = match (precedence, queue) {
+            (Precedence::None, Precedence::None) => true,
+            (Precedence::None, _) => queued.flow == flow,
+            _ => leaves_next,
+        };
         // An urgent packet of the flow may have been numbered since.
-        if self.last[flow.index()]
-            .is_some_and(|last| last.wrapping_sub(queued.seq).cast_signed() > 0)
-        {
+        let is_older = |last: u32| last.wrapping_sub(queued.seq).cast_signed() > 0;
+        if !shares || self.last[flow.index()].is_some_and(is_older) {
             return false;
         }
         let (packing, extra) = match (self.config.ip, queued.packing) {
@@ -384,7 +481,7 @@ impl Sender {
         push(packing, packet, &mut queued.bytes);
         queued.packets += 1;
         self.last[flow.index()] = Some(queued.seq);
-        link.queue.grew(grown);
+        link.queue.grew(queue, grown);
         self.held += 1;
         true
     }
@@ -398,8 +495,9 @@ impl Sender {
             packing: Packing::One,
             packets: 0,
             mark: Some((round, deficit)),
-            urgent: false,
+            precedence: Precedence::None,
             copy: false,
+            transmissions: 0,
             bytes: Vec::new(),
         };
         if let Some((round, deficits)) = self.state.srr.take_markers() {
@@ -417,6 +515,21 @@ impl Sender {
         }
     }
 
+    /// Puts a frame in the queue of a link.
+    fn queue(&mut self, index: usize, queued: Queued) {
+        if let Some(link) = &mut self.links[index] {
+            let waiting = &mut self.waiting[queued.flow.index()];
+            *waiting = waiting.saturating_add(1);
+            link.queue.push(queued);
+        }
+    }
+
+    /// Notes that a frame no longer waits.
+    fn left(&mut self, queued: &Queued) {
+        let waiting = &mut self.waiting[queued.flow.index()];
+        *waiting = waiting.saturating_sub(1);
+    }
+
     fn recycle(&mut self, buffer: Vec<u8>) {
         if self.spare.len() < SPARE && buffer.capacity() > 0 {
             self.spare.push(buffer);
@@ -425,9 +538,8 @@ impl Sender {
 }
 
 /// Whether a packet goes before others: expedited forwarding (RFC 3246), which telephones use, and
-/// network control (CS6, RFC 4594). Both ends look at the packet itself, so that the frame need not
-/// say it.
-pub(crate) fn is_urgent(packet: &[u8], ip: bool) -> bool {
+/// network control (CS6, RFC 4594).
+fn is_urgent(packet: &[u8], ip: bool) -> bool {
     let packet = if ip { packet } else { packet.get(ethernet::HEADER_LEN..).unwrap_or_default() };
     // This is asked of every packet, so the rest of the header is not checked.
     let class = header::traffic_class(packet);

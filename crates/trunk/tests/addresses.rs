@@ -106,6 +106,7 @@ fn data(session: u64) -> Vec<u8> {
     let predecessor = Predecessor::Free;
     let repr = Repr {
         packing: Packing::One,
+        overtakes: false,
         link: 0,
         tag: tag(session),
         link_seq: 9,

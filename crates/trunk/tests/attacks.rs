@@ -69,7 +69,8 @@ fn report(session: u64, sent_at: u32, bytes: u32) -> Vec<u8> {
 fn data(tag: u8, seq: u32) -> Vec<u8> {
     let (packing, predecessor) = (Packing::One, Predecessor::Free);
     let mut frame = vec![0; 8];
-    Repr { packing, link: 0, tag, link_seq: 9, predecessor, seq }.emit(&mut frame);
+    Repr { packing, overtakes: false, link: 0, tag, link_seq: 9, predecessor, seq }
+        .emit(&mut frame);
     push(Packing::One, &example_udp(b"injected by somebody else"), &mut frame);
     frame
 }

@@ -3,8 +3,11 @@
 
 mod world;
 
-use sheaf_stage::{DropReason, Duration};
-use sheaf_trunk::{EndpointConfig, LinkId, Scheduler};
+use sheaf_stage::{DropReason, Duration, Instant};
+use sheaf_trunk::{
+    DeliveryMode, EndpointConfig, Fill, Flow, LinkConfig, LinkId, Scheduler, Sender, SenderConfig,
+};
+use sheaf_wire::ip::example_udp;
 use world::{MS, PACKET, Pipe, World, pipe};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -85,6 +88,49 @@ fn a_link_that_loses_reports_gets_no_lone_packets() {
     }
     world.run(SECOND);
     assert!(world.seen[0].packets >= 19, "{:?}", world.seen[0]);
+}
+
+#[test]
+fn a_link_that_loses_reports_and_no_data_does_not_have_its_frames_sent_again_and_again() {
+    let mut world = telling(Scheduler::Earliest, &[radio(5), radio(5)]);
+    world.pipes[1][0].loss = 0.5;
+    world.offer(6.0, PACKET, 1);
+    world.run(20 * SECOND);
+    let again = world.ends[1].stats().duplicates;
+    assert!(again * 20 < world.seen[0].packets, "{again} of {}", world.seen[0].packets);
+}
+
+#[test]
+fn nothing_is_sent_again_because_the_first_reports_are_late_on_all_links() {
+    let mut config = EndpointConfig::default();
+    config.sender.scheduler = Scheduler::RoundRobin;
+    let mut far = radio(5);
+    far.delay = 100 * MS;
+    let mut world = World::new(config, &[far; 3]);
+    world.tells = true;
+    world.offer(10.0, PACKET, 1);
+    world.run(2 * SECOND);
+    assert_eq!(world.ends[1].stats().duplicates, 0, "of {}", world.seen[0].packets);
+}
+
+#[test]
+fn small_packets_that_wait_for_a_radio_leave_in_one_frame_whether_of_one_flow_or_of_three() {
+    for flows in [1, 3] {
+        let mut sender = Sender::new(SenderConfig::default(), 0).unwrap();
+        let radio = sender.add_link(LinkConfig::default()).unwrap();
+        sender.set_up(radio, true, Instant::ZERO);
+        let limit = QUEUE as u64;
+        sender.set_queue(radio, Some(Fill { waiting: limit, limit }));
+        for number in 0..12 {
+            let flow = Flow::of_hash(number % flows);
+            sender.send(&example_udp(&[0; 32]), flow, DeliveryMode::Order, Instant::ZERO).unwrap();
+        }
+        sender.set_queue(radio, Some(Fill { waiting: 0, limit }));
+        let mut frame = Vec::new();
+        assert!(sender.poll_transmit(0, Instant::ZERO, &mut frame).is_some());
+        let again = sender.poll_transmit(0, Instant::ZERO, &mut frame);
+        assert_eq!(again, None, "{flows} flows");
+    }
 }
 
 #[test]

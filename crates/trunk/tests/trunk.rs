@@ -64,7 +64,8 @@ fn unequal_links_are_filled_without_being_told_their_rates() {
         assert!(world.disordered() < 300, "while it adapts: {}", world.disordered());
         let share = share(&mut world);
         assert!(share >= NEARLY_ALL, "20 + {second}: {share:.4}");
-        assert_eq!(world.disordered(), 0);
+        // A rate that is found anew deals out again what waits; single frames may then be late.
+        assert!(world.disordered() < 10, "{}", world.disordered());
     }
 }
 
@@ -207,7 +208,7 @@ fn links_that_jitter_add_up_in_order() {
     let mut world = saturated(Scheduler::Earliest, &pipes);
     world.run(3 * SECOND);
     let share = share(&mut world);
-    assert!(share >= 0.94, "{share:.3}");
+    assert!(share >= 0.95, "{share:.3}");
     assert_eq!(world.disordered(), 0);
 }
 
@@ -263,7 +264,8 @@ fn srr_falls_into_disorder_when_packets_and_markers_are_lost() {
     println!("disordered with markers {with:.4}, without {without:.4}");
     assert!(with > 0.0 && with < 0.2);
     assert!(without > 2.0 * with);
-    assert_eq!(disorder(Scheduler::Earliest, false), 0.0);
+    // A loss whose repair is lost, too, may come too late.
+    assert!(disorder(Scheduler::Earliest, false) < 0.0002);
 }
 
 #[test]
@@ -307,6 +309,7 @@ fn links_that_drop_instead_of_queueing_are_filled_and_lose_little() {
     let mut world = saturated(Scheduler::Earliest, &pipes);
     world.run(3 * SECOND);
     let used = |link| world.ends[0].link_stats(LinkId(link), world.now).unwrap().used;
+    trace(&world);
     assert!(used(0) && used(1), "what start-up lost is not held against a link");
     let before: u64 = world.pipes[0].iter().map(|pipe| pipe.dropped).sum();
     let sent = world.ends[0].sent().packets_out;

@@ -115,6 +115,8 @@ fn a_call_beside_bulk_that_fills_every_queue_waits_for_the_links_alone() {
     world.offer(80.0, PACKET, 4);
     world.run(3 * SECOND);
     world.forget();
+    // What the search for the rates lost was repaired, some of it late.
+    let late_before = world.ends[1].stats().reorder.late;
     let mut said = 0;
     for _ in 0..500 {
         said += u64::from(world.say(CALL, 200));
@@ -129,7 +131,7 @@ fn a_call_beside_bulk_that_fills_every_queue_waits_for_the_links_alone() {
     assert!(bulk.longest_delay > 25 * MS, "there was a queue: {:?}", bulk.longest_delay);
     assert_eq!(world.disordered(), 0, "nobody is taken for lost that was overtaken");
     let late = world.ends[1].stats().reorder.late;
-    assert_eq!(late, 0);
+    assert_eq!(late, late_before);
 }
 
 #[test]

@@ -5,17 +5,16 @@
 //!  0                   1                   2                   3
 //!  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
 //! +-------+-------+---------------+---------------+---------------+
-//! | kind  | link  |  session tag  | link number,  | predecessor   |  Data 8, Pack 9,
-//! |       |       |               | low 8 bits    |               |  PackLen 10
-//! +-------+-------+---------------+---------------+---------------+
-//! |                    global sequence number                     |
-//! +---------------------------------------------------------------+
+//! | kind  | link  |  session tag  |   link number, low 16 bits    |  Data 8, Pack 9,
+//! +-------+-------+---------------+---------------+---------------+  PackLen 10
+//! | predecessor   |     global sequence number, low 24 bits       |
+//! +---------------+-----------------------------------------------+
 //! | one packet (Data), IP packets back to back (Pack), or packets |
 //! | each behind a length of 16 bits (PackLen) …                   |
 //!
 //! +-------+-------+---------------+---------------+---------------+
-//! | kind  | link  |  session tag  |     flags     |       0       |  Report 11, Hello 12
-//! +-------+-------+---------------+---------------+---------------+
+//! | kind  | link  |  session tag  |     flags     |       0       |  Report 11, Hello 12,
+//! +-------+-------+---------------+---------------+---------------+  Request 14
 //! |             global sequence number of the next data frame     |
 //! |             link number of this frame, 32 bits                |
 //! |             session, 64 bits                                  |
@@ -24,10 +23,11 @@
 //! |        challenge to the receiver, 64 bits                     |
 //! |        the receiver's last challenge, 64 bits, 0 for none     |
 //! | Report: ten numbers of 32 bits, see [`Report`]                |
+//! | Request: see [`Request`]                                      |
 //! +---------------------------------------------------------------+
 //!
 //! +-------+-------+---------------+---------------+---------------+
-//! | kind  | link  |  session tag  | link number   |       0       |  Marker 13
+//! | kind  | link  |  session tag  |   link number, low 16 bits    |  Marker 13
 //! +-------+-------+---------------+---------------+---------------+
 //! |                          round number                         |
 //! |               deficit in bytes, two's complement              |
@@ -41,11 +41,15 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! * *Kind* stands for version and kind together: 8..=13 are version 1, and 15 with four bits of
-//!   its own in place of the link. It is never 4 or 6, so no IP packet is taken for a frame.
+//! * Data 0, Pack 1 and PackLen 2 are the same as 8, 9 and 10, but the frame left before one with a
+//!   lower sequence number that takes the same link: it says nothing about the lower numbers.
+//! * *Kind* stands for version and kind together: 0..=2 and 8..=14 are version 1, and 15 with four
+//!   bits of its own in place of the link. It is never 4 or 6, so no IP packet is taken for a
+//!   frame.
 //! * *Link number*: counts the frames of this link alone, so that loss is known per link. Data
-//!   frames carry its low 8 bits ([`extend`] finds the rest); reports and hellos count too, carry
-//!   all of it, and so mend the count after a burst of losses longer than that reaches.
+//!   frames carry its low 16 bits ([`extend`] finds the rest): a link of 100 Mbit/s whose delay
+//!   varies by 50 ms has 400 frames out of order. Reports and hellos count too, and carry all of
+//!   it.
 //! * *Predecessor*: how many frames ago the packet's flow sent last ([`Predecessor`]). It is what
 //!   lets the receiver keep order per flow: a loss stalls only the flow that it hit.
 //! * *Session tag*: eight bits that [`tag`] makes of the session which the hellos exchanged. It
@@ -73,6 +77,11 @@ pub const HEADER_LEN: usize = 8;
 pub const HELLO_LEN: usize = 44;
 /// Bytes of a report.
 pub const REPORT_LEN: usize = 60;
+/// Bytes of a request before its ranges, and of each range.
+const REQUEST_LEN: usize = 24;
+const RANGE_LEN: usize = 6;
+/// Ranges of one request: more lie behind a long row of losses, which is an outage.
+pub const MAX_RANGES: usize = 32;
 /// Bytes of a marker.
 pub const MARKER_LEN: usize = 12;
 /// Bytes of a challenge: fewer than of the hello that causes it, so that nothing is amplified.
@@ -88,6 +97,10 @@ mod field {
     pub const LINK_SEQ: Range<usize> = 8..12;
     pub const SESSION: Range<usize> = 12..20;
     pub const PEER: Range<usize> = 20..28;
+    pub const LINK_SEQ_LOW: Range<usize> = 2..4;
+    pub const SEQ_LOW: Range<usize> = 5..8;
+    pub const ABOUT: usize = 20;
+    pub const COUNT: usize = 21;
     pub const CHALLENGE: Range<usize> = 28..36;
     pub const ECHO: Range<usize> = 36..44;
     pub const CHALLENGED: Range<usize> = 4..12;
@@ -101,16 +114,19 @@ mod field {
 #[repr(u8)]
 pub enum Packing {
     /// One packet, up to the end of the frame.
-    One = 8,
+    One = 0,
     /// IP packets back to back, by their own lengths.
-    Ip = 9,
+    Ip = 1,
     /// Packets of any kind, each behind its length in 16 bits, big-endian, at least 1.
-    Length = 10,
+    Length = 2,
 }
 
+/// Bit of a data frame's kind that says that no lower number is still to come on its link.
+const IN_ORDER: u8 = 8;
 const REPORT: u8 = 11;
 const HELLO: u8 = 12;
 const MARKER: u8 = 13;
+const REQUEST: u8 = 14;
 const CHALLENGE: u8 = 0xf4;
 
 /// Which frame must be handed up before this one.
@@ -176,15 +192,17 @@ pub enum Refusal {
 pub struct Repr {
     /// How the packets are told apart.
     pub packing: Packing,
+    /// A frame with a lower sequence number is still to take this link.
+    pub overtakes: bool,
     /// The link, 0..16, as its sender numbers it.
     pub link: u8,
     /// The tag of the sender's session.
     pub tag: u8,
-    /// The low 8 bits of the link number.
-    pub link_seq: u8,
+    /// The low 16 bits of the link number.
+    pub link_seq: u16,
     /// What must come first.
     pub predecessor: Predecessor,
-    /// The global sequence number.
+    /// The global sequence number; of a parsed frame its low 24 bits (see [`extend_seq`]).
     pub seq: u32,
 }
 
@@ -194,11 +212,12 @@ impl Repr {
     /// # Panics
     /// When `bytes` is shorter than that.
     pub fn emit(&self, bytes: &mut [u8]) {
-        bytes[0] = (self.packing as u8) << 4 | self.link & 0xf;
+        let in_order = if self.overtakes { 0 } else { IN_ORDER };
+        bytes[0] = (self.packing as u8 | in_order) << 4 | self.link & 0xf;
         bytes[1] = self.tag;
-        bytes[2] = self.link_seq;
-        bytes[3] = self.predecessor.code();
-        bytes[field::SEQ].copy_from_slice(&self.seq.to_be_bytes());
+        bytes[field::LINK_SEQ_LOW].copy_from_slice(&self.link_seq.to_be_bytes());
+        bytes[4] = self.predecessor.code();
+        bytes[field::SEQ_LOW].copy_from_slice(&self.seq.to_be_bytes()[1..]);
     }
 }
 
@@ -311,7 +330,7 @@ pub struct Report {
     pub one_way: u32,
     /// Variation of that delay in µs, smoothed as in RFC 3550 section 6.4.1.
     pub jitter: u32,
-    /// Packets that came too late on any link.
+    /// Frames of any link that were given up or came too late.
     pub late: u32,
 }
 
@@ -364,8 +383,8 @@ pub struct Marker {
     pub link: u8,
     /// The tag of the sender's session.
     pub tag: u8,
-    /// The low 8 bits of the link number.
-    pub link_seq: u8,
+    /// The low 16 bits of the link number.
+    pub link_seq: u16,
     /// The round of the next packet on this link (`srr`) or the one that ends here (`trr`).
     pub round: u32,
     /// Bytes that the link may still send in that round (`srr`).
@@ -379,9 +398,58 @@ impl Marker {
         bytes.resize(MARKER_LEN, 0);
         bytes[0] = MARKER << 4 | self.link & 0xf;
         bytes[1] = self.tag;
-        bytes[2] = self.link_seq;
+        bytes[field::LINK_SEQ_LOW].copy_from_slice(&self.link_seq.to_be_bytes());
         bytes[field::ROUND].copy_from_slice(&self.round.to_be_bytes());
         bytes[field::DEFICIT].copy_from_slice(&self.deficit.to_be_bytes());
+    }
+}
+
+/// Frames that are missing on a link of the sender's, to be sent again on any link.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The common part.
+    pub control: Control,
+    /// The link, 0..16, on which the frames were sent.
+    pub about: u8,
+    ranges: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// Bytes of a request with this many ranges.
+    pub fn len(ranges: usize) -> usize {
+        REQUEST_LEN + RANGE_LEN * ranges.min(MAX_RANGES)
+    }
+
+    /// Writes a request over `bytes`. `ranges`: first link number and count of each row of missing
+    /// frames, at most [`MAX_RANGES`]; what is beyond that is left out.
+    pub fn emit(control: Control, about: u8, ranges: &[(u32, u16)], bytes: &mut Vec<u8>) {
+        let ranges = &ranges[..ranges.len().min(MAX_RANGES)];
+        bytes.clear();
+        bytes.resize(Self::len(ranges.len()), 0);
+        control.emit(REQUEST, 0, bytes);
+        (bytes[field::ABOUT], bytes[field::COUNT]) = (about, ranges.len() as u8);
+        let places = bytes[REQUEST_LEN..].chunks_exact_mut(RANGE_LEN);
+        for (place, (first, count)) in places.zip(ranges) {
+            place[..4].copy_from_slice(&first.to_be_bytes());
+            place[4..].copy_from_slice(&count.to_be_bytes());
+        }
+    }
+
+    fn parse(bytes: &'a [u8]) -> Result<Request<'a>, Refusal> {
+        let head = bytes.get(..REQUEST_LEN).ok_or(Refusal::Truncated)?;
+        let count = usize::from(head[field::COUNT]);
+        if count == 0 || count > MAX_RANGES {
+            return Err(Refusal::Field);
+        }
+        let end = REQUEST_LEN + RANGE_LEN * count;
+        let ranges = bytes.get(REQUEST_LEN..end).ok_or(Refusal::Truncated)?;
+        Ok(Request { control: Control::parse(head)?, about: head[field::ABOUT], ranges })
+    }
+
+    /// First link number and count of each row of missing frames.
+    pub fn ranges(&self) -> impl Iterator<Item = (u32, u16)> + use<'a> {
+        let ranges = self.ranges.chunks_exact(RANGE_LEN);
+        ranges.map(|range| (word(range, 0..4), half(range, 4..6)))
     }
 }
 
@@ -396,6 +464,8 @@ pub enum Frame<'a> {
     Hello(Hello),
     /// A mark of the baselines.
     Marker(Marker),
+    /// Frames to be sent again.
+    Request(Request<'a>),
     /// A demand to a stranger.
     Challenge(Challenge),
 }
@@ -405,9 +475,9 @@ impl<'a> Frame<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Refusal> {
         let kind = bytes.first().ok_or(Refusal::Truncated)? >> 4;
         let packing = match kind {
-            8 => Packing::One,
-            9 => Packing::Ip,
-            10 => Packing::Length,
+            0 | 8 => Packing::One,
+            1 | 9 => Packing::Ip,
+            2 | 10 => Packing::Length,
             HELLO => {
                 let bytes = bytes.get(..HELLO_LEN).ok_or(Refusal::Truncated)?;
                 let control = Control::parse(bytes)?;
@@ -428,11 +498,12 @@ impl<'a> Frame<'a> {
                 return Ok(Frame::Marker(Marker {
                     link: bytes[0] & 0xf,
                     tag: bytes[1],
-                    link_seq: bytes[2],
+                    link_seq: half(bytes, field::LINK_SEQ_LOW),
                     round: word(bytes, field::ROUND),
                     deficit: word(bytes, field::DEFICIT).cast_signed(),
                 }));
             }
+            REQUEST => return Ok(Frame::Request(Request::parse(bytes)?)),
             15 if bytes[0] == CHALLENGE => {
                 let bytes = bytes.get(..CHALLENGE_LEN).ok_or(Refusal::Truncated)?;
                 let (session, challenge) =
@@ -447,11 +518,12 @@ impl<'a> Frame<'a> {
         let (header, payload) = bytes.split_at_checked(HEADER_LEN).ok_or(Refusal::Truncated)?;
         let repr = Repr {
             packing,
+            overtakes: kind & IN_ORDER == 0,
             link: header[0] & 0xf,
             tag: header[1],
-            link_seq: header[2],
-            predecessor: Predecessor::from_code(header[3]),
-            seq: word(header, field::SEQ),
+            link_seq: half(header, field::LINK_SEQ_LOW),
+            predecessor: Predecessor::from_code(header[4]),
+            seq: word(header, field::SEQ) & SEQ_MASK,
         };
         let payload = &payload[..check(packing, payload)?];
         Ok(Frame::Data(Data { repr, payload }))
@@ -560,10 +632,27 @@ pub fn tag(session: u64) -> u8 {
     session.to_be_bytes().iter().fold(0, |tag, byte| tag ^ byte)
 }
 
-/// The 32-bit number nearest to `expected` whose low 8 bits are `low`.
-pub fn extend(low: u8, expected: u32) -> u32 {
-    let ahead = low.wrapping_sub(expected as u8).cast_signed();
+/// Bits of the global sequence number that data frames carry.
+const SEQ_BITS: u32 = 24;
+const SEQ_MASK: u32 = (1 << SEQ_BITS) - 1;
+
+/// The 32-bit link number nearest to `expected` whose low 16 bits are `low`.
+pub fn extend(low: u16, expected: u32) -> u32 {
+    let ahead = low.wrapping_sub(expected as u16).cast_signed();
     expected.wrapping_add_signed(i32::from(ahead))
+}
+
+/// The 32-bit sequence number nearest to `expected` whose low 24 bits are those of `low`.
+pub fn extend_seq(low: u32, expected: u32) -> u32 {
+    let shift = u32::BITS - SEQ_BITS;
+    let ahead = (low.wrapping_sub(expected) << shift).cast_signed() >> shift;
+    expected.wrapping_add_signed(ahead)
+}
+
+/// The big-endian half word at the start of `range`.
+fn half(bytes: &[u8], range: Range<usize>) -> u16 {
+    let half = bytes[range].first_chunk().expect("the length was checked");
+    u16::from_be_bytes(*half)
 }
 
 /// The big-endian word at the start of `range`.
@@ -588,11 +677,12 @@ mod tests {
     fn data(packing: Packing, packets: &[&[u8]]) -> Vec<u8> {
         let repr = Repr {
             packing,
+            overtakes: false,
             link: 3,
             tag: tag(SESSION),
             link_seq: 200,
             predecessor: Predecessor::Back(7),
-            seq: 0xdead_beef,
+            seq: 0xad_beef,
         };
         let mut bytes = vec![0; HEADER_LEN];
         repr.emit(&mut bytes);
@@ -639,6 +729,8 @@ mod tests {
         frames.push(bytes.clone());
         Marker { link: 1, tag: 2, link_seq: 3, round: 4, deficit: -5 }.emit(&mut bytes);
         frames.push(bytes.clone());
+        Request::emit(control(), 5, &[(7, 1), (u32::MAX, 300)], &mut bytes);
+        frames.push(bytes.clone());
         Challenge { session: SESSION, challenge: 6 }.emit(&mut bytes);
         frames.push(bytes);
         frames
@@ -657,7 +749,7 @@ mod tests {
         let one = data(Packing::One, &[&a]);
         assert_eq!(one.len(), 8 + a.len(), "eight bytes besides the packet");
         let frame = parse_data(&one);
-        assert_eq!((frame.repr.link, frame.repr.link_seq, frame.repr.seq), (3, 200, 0xdead_beef));
+        assert_eq!((frame.repr.link, frame.repr.link_seq, frame.repr.seq), (3, 200, 0xad_beef));
         assert_eq!(frame.repr.predecessor, Predecessor::Back(7));
         assert_eq!(frame.packets().collect::<Vec<_>>(), [&a[..]]);
 
@@ -674,8 +766,11 @@ mod tests {
         assert!(matches!(Frame::parse(&samples[4]), Ok(Frame::Hello(h)) if h == hello()));
         let marker = Marker { link: 1, tag: 2, link_seq: 3, round: 4, deficit: -5 };
         assert!(matches!(Frame::parse(&samples[5]), Ok(Frame::Marker(m)) if m == marker));
+        let Ok(Frame::Request(request)) = Frame::parse(&samples[6]) else { panic!("a request") };
+        assert_eq!((request.control, request.about), (control(), 5));
+        assert_eq!(request.ranges().collect::<Vec<_>>(), [(7, 1), (u32::MAX, 300)]);
         let challenge = Challenge { session: SESSION, challenge: 6 };
-        assert!(matches!(Frame::parse(&samples[6]), Ok(Frame::Challenge(c)) if c == challenge));
+        assert!(matches!(Frame::parse(&samples[7]), Ok(Frame::Challenge(c)) if c == challenge));
     }
 
     #[test]
@@ -697,7 +792,7 @@ mod tests {
         let a = example_udp(&[1; 20]);
         assert_eq!(refusal(&[]), Refusal::Truncated);
         assert_eq!(refusal(&a), Refusal::Version);
-        assert_eq!(refusal(&[0xe0; 60]), Refusal::Version);
+        assert_eq!(refusal(&[0xf0; 60]), Refusal::Version);
         assert_eq!(refusal(&data(Packing::One, &[])), Refusal::Truncated);
         assert_eq!(refusal(&data(Packing::Ip, &[&a, &a[..30]])), Refusal::Truncated);
         assert_eq!(refusal(&data(Packing::Ip, &[&a, b"\x10rubbish"])), Refusal::Inner);
@@ -727,9 +822,11 @@ mod tests {
         let (mut sent, mut seen) = (u32::MAX - 200_000, u32::MAX - 200_001);
         for _ in 0..500_000 {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            sent = sent.wrapping_add(1 + (seed >> 57) as u32); // up to 127 lost in a row
-            seen = extend(sent as u8, seen.wrapping_add(1));
+            sent = sent.wrapping_add(1 + (seed >> 49) as u32); // up to 32,767 lost in a row
+            seen = extend(sent as u16, seen.wrapping_add(1));
             assert_eq!(seen, sent);
+            let behind = (seed as u32) >> 9;
+            assert_eq!(extend_seq(sent.wrapping_sub(behind), sent), sent.wrapping_sub(behind));
         }
     }
 
@@ -787,10 +884,12 @@ mod tests {
 
         #[test]
         fn a_header_comes_back_as_it_was(
-            link in 0u8..16, tag: u8, link_seq: u8, distance in 1u32..400, seq: u32
+            overtakes: bool, link in 0u8..16, tag: u8, link_seq: u16,
+            distance in 1u32..400, seq in 0u32..1 << 24
         ) {
             let predecessor = Predecessor::at(distance);
-            let repr = Repr { packing: Packing::One, link, tag, link_seq, predecessor, seq };
+            let repr =
+                Repr { packing: Packing::One, overtakes, link, tag, link_seq, predecessor, seq };
             let mut bytes = vec![1; HEADER_LEN + 1];
             repr.emit(&mut bytes);
             prop_assert_eq!(parse_data(&bytes).repr, repr);

@@ -28,6 +28,8 @@ pub enum FrameKind {
     Hello,
     /// Counters of the frames that the other end received.
     Report,
+    /// Frames that the other end misses.
+    Request,
     /// A mark of the baseline schedulers.
     Marker,
     /// Packets.

@@ -182,6 +182,8 @@ impl<A: Address> Endpoint<A> {
         }
         if established && !alive {
             self.sender.set_up(id, true, now);
+            let train = self.sender.begin_train(id, now);
+            self.paths[id.index()].as_mut().expect("looked at above").train = train;
         }
     }
 
@@ -189,6 +191,7 @@ impl<A: Address> Endpoint<A> {
     pub(super) fn lose(&mut self, id: LinkId, now: Instant) {
         let Some(path) = self.path(id) else { return };
         path.alive = false;
+        path.train = 0;
         path.awaited = false;
         path.remote.go_home();
         self.order.set_link(id.0, false, now);
@@ -237,6 +240,9 @@ impl<A: Address> Endpoint<A> {
         if !self.is_established() {
             return Some(last + self.config.probe);
         }
+        if path.train > 0 {
+            return Some(Instant::ZERO);
+        }
         let report = self.config.report;
         let queue_reported = self.sender.has_queue_report(LinkId(index as u8));
         let received = match path.received_since_report {
@@ -261,11 +267,16 @@ impl<A: Address> Endpoint<A> {
     ) -> Option<A> {
         let reply = self.path(id)?.reply_due;
         let hello = reply || !self.is_established() || self.is_silent(now);
-        let len = if hello { HELLO_LEN } else { REPORT_LEN };
+        let train = !hello && self.path(id)?.train > 0;
+        let len = match (hello, train) {
+            (true, _) => HELLO_LEN,
+            (false, false) => REPORT_LEN,
+            (false, true) => usize::from(self.config.sender.frame).max(REPORT_LEN),
+        };
         let next_seq = self.sender.next_seq(id);
         let link_seq = self.sender.number(id, len).unwrap_or_default();
         let control = Control { link: id.0, next_seq, link_seq, session: self.session };
-        let late = self.order.late() as u32;
+        let late = self.order.spoilt() as u32;
         let path = self.paths.get(id.index())?.as_ref()?;
         if hello {
             let place = path.remote.address();
@@ -274,8 +285,15 @@ impl<A: Address> Endpoint<A> {
             Hello { control, peer, challenge, echo, answer: reply }.emit(out);
         } else {
             path.inbound.fill(control, late, now).emit(out);
+            // Whoever reads a report does not look at what is behind it.
+            out.resize(len, 0);
         }
         let path = self.path(id)?;
+        path.train -= u8::from(train);
+        if hello && !reply {
+            // A train that waits for the end of a silence would be due again at once, for ever.
+            path.train = 0;
+        }
         if !hello {
             (path.received_since_report, path.last_data_sent) = (0, None);
         }

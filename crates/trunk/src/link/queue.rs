@@ -1,8 +1,11 @@
-//! The frames that wait for a link, in two queues: urgent frames go first.
+//! The frames that wait for a link, in four queues: urgent frames go first, then those of flows of
+//! which nothing else waits, then those that are sent again, because the receiver waits for them.
 //!
 //! Principle: a strict priority that is bounded, as a priority queue with a policer (RFC 3246,
 //! section 2): urgent frames go first until they are a few frames ahead of those that wait behind
-//! them; beyond that both queues take turns, so that neither starves.
+//! them; beyond that they and the others take turns, so that neither starves. A flow of which
+//! nothing waits goes before those that have a queue of their own making, as the new flows of
+//! FQ-CoDel do (RFC 8290, section 4.2), within the same bound.
 
 use crate::flow::Flow;
 use sheaf_wire::trunk::{Packing, Predecessor};
@@ -22,31 +25,73 @@ pub(crate) struct Queued {
     pub packets: u32,
     /// Round and deficit, when it is a mark; `bytes` is then empty.
     pub mark: Option<(u32, i32)>,
-    /// It goes before those that are not.
-    pub urgent: bool,
+    pub precedence: Precedence,
     /// Other links have, or had, the same.
     pub copy: bool,
+    /// Times that it was sent and lost.
+    pub transmissions: u8,
     pub bytes: Vec<u8>,
 }
 
-/// Both queues.
+impl Queued {
+    /// The same frame, to be sent once more than this one, with its content in `bytes`.
+    pub fn again(&self, mut bytes: Vec<u8>) -> Queued {
+        bytes.clear();
+        bytes.extend_from_slice(&self.bytes);
+        let transmissions = self.transmissions + 1;
+        let Queued { seq, flow, predecessor, packing, packets, mark, copy, .. } = *self;
+        let urgent = self.precedence == Precedence::Urgent;
+        let precedence = if urgent { Precedence::Urgent } else { Precedence::None };
+        Queued {
+            seq,
+            flow,
+            predecessor,
+            packing,
+            packets,
+            mark,
+            precedence,
+            copy,
+            transmissions,
+            bytes,
+        }
+    }
+}
+
+/// The precedence of a frame over others that wait; the first goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precedence {
+    /// Of class EF or CS6, or sent again.
+    Urgent,
+    /// Nothing else of its flow waits.
+    Sparse,
+    /// In the order of coming.
+    None,
+}
+
+/// Kinds of precedence.
+const PRECEDENCES: usize = 3;
+
+/// All queues.
 #[derive(Debug)]
 pub(crate) struct PriorityQueues {
     /// Bytes that the carrier adds to each frame.
     overhead: u16,
     urgent: VecDeque<Queued>,
+    sparse: VecDeque<Queued>,
+    /// Frames sent again, urgent ones apart.
+    repairs: VecDeque<Queued>,
     other: VecDeque<Queued>,
-    /// Bytes of both queues, and of the urgent one, carrier headers included.
-    bytes: u64,
-    urgent_bytes: u64,
+    /// Bytes of each precedence, carrier headers included.
+    bytes: [u64; PRECEDENCES],
     /// Bytes by which urgent frames are ahead while others wait.
     lead: u64,
 }
 
 impl PriorityQueues {
     pub fn new(overhead: u16) -> PriorityQueues {
-        let (urgent, other) = (VecDeque::new(), VecDeque::new());
-        PriorityQueues { overhead, urgent, other, bytes: 0, urgent_bytes: 0, lead: 0 }
+        let [urgent, sparse, repairs, other] = [const { VecDeque::new() }; 4];
+        let bytes = [0; PRECEDENCES];
+        PriorityQueues { overhead, urgent, sparse, repairs, other, bytes, lead: 0 }
     }
 
     fn cost(&self, queued: &Queued) -> u64 {
@@ -55,51 +100,74 @@ impl PriorityQueues {
 
     pub fn push(&mut self, queued: Queued) {
         let cost = self.cost(&queued);
-        self.bytes += cost;
-        if queued.urgent {
-            self.urgent_bytes += cost;
-            self.urgent.push_back(queued);
-        } else {
-            self.other.push_back(queued);
+        self.bytes[queued.precedence as usize] += cost;
+        match (queued.precedence, queued.transmissions) {
+            (Precedence::Urgent, 0) => self.urgent.push_back(queued),
+            (Precedence::Urgent, _) => self.urgent.push_front(queued),
+            (Precedence::Sparse, _) => self.sparse.push_back(queued),
+            (Precedence::None, 0) => self.other.push_back(queued),
+            (Precedence::None, _) => self.repairs.push_back(queued),
         }
     }
 
-    /// The last frame that is not urgent.
-    pub fn last_mut(&mut self) -> Option<&mut Queued> {
-        self.other.back_mut()
+    /// The last frame of a precedence that others can join.
+    pub fn last_mut(&mut self, precedence: Precedence) -> Option<&mut Queued> {
+        match precedence {
+            Precedence::Urgent => None,
+            Precedence::Sparse => self.sparse.back_mut(),
+            Precedence::None => self.other.back_mut(),
+        }
     }
 
     /// Counts the bytes of another packet in that frame.
-    pub fn grew(&mut self, bytes: usize) {
-        self.bytes += bytes as u64;
+    pub fn grew(&mut self, precedence: Precedence, bytes: usize) {
+        self.bytes[precedence as usize] += bytes as u64;
     }
 
     /// Takes everything.
     pub fn take_all(&mut self) -> impl Iterator<Item = Queued> {
-        (self.bytes, self.urgent_bytes, self.lead) = (0, 0, 0);
-        self.urgent.drain(..).chain(self.other.drain(..))
+        (self.bytes, self.lead) = ([0; PRECEDENCES], 0);
+        let first = self.urgent.drain(..).chain(self.sparse.drain(..));
+        first.chain(self.repairs.drain(..)).chain(self.other.drain(..))
     }
 
     /// Takes the frame to send next, and its bytes on the link: an urgent one, unless these have
     /// had their share.
     pub fn pop(&mut self) -> Option<(Queued, u64)> {
-        let urgent_first = self.lead < LEAD || self.other.is_empty();
-        let urgent = urgent_first.then(|| self.urgent.pop_front()).flatten();
-        let queued = urgent.or_else(|| self.other.pop_front())?;
+        let preferred = match self.lead < LEAD || !self.has_ordinary() {
+            true => self.urgent.pop_front().or_else(|| self.sparse.pop_front()),
+            false => None,
+        };
+        let leads = preferred.is_some();
+        let queued = preferred.or_else(|| self.pop_ordinary())?;
         let cost = self.cost(&queued);
-        self.bytes -= cost;
-        if queued.urgent {
-            self.urgent_bytes -= cost;
-            self.lead = if self.other.is_empty() { 0 } else { self.lead + cost };
-        } else {
-            self.lead = self.lead.saturating_sub(cost);
-        }
+        self.bytes[queued.precedence as usize] -= cost;
+        self.lead = match leads {
+            true if self.has_ordinary() => self.lead + cost,
+            true => 0,
+            false => self.lead.saturating_sub(cost),
+        };
         Some((queued, cost))
+    }
+
+    /// Takes the next frame without regard to precedence. A sparse one takes its turn by its
+    /// number, or frames of its own flow that came later would overtake it.
+    fn pop_ordinary(&mut self) -> Option<Queued> {
+        let is_first = |sparse: &Queued, other: &Queued| {
+            other.mark.is_none() && sparse.seq.wrapping_sub(other.seq).cast_signed() < 0
+        };
+        let sparse_first = match (self.sparse.front(), self.other.front()) {
+            (Some(sparse), Some(other)) => is_first(sparse, other),
+            (sparse, _) => sparse.is_some(),
+        };
+        let repair = self.repairs.pop_front();
+        let sparse = || if sparse_first { self.sparse.pop_front() } else { None };
+        repair.or_else(sparse).or_else(|| self.other.pop_front())
     }
 
     /// Frames that wait.
     pub fn len(&self) -> usize {
-        self.urgent.len() + self.other.len()
+        self.urgent.len() + self.sparse.len() + self.repairs.len() + self.other.len()
     }
 
     /// Whether no frame waits.
@@ -107,25 +175,42 @@ impl PriorityQueues {
         self.len() == 0
     }
 
-    /// Whether all frames that wait are urgent.
-    pub fn has_urgent_only(&self) -> bool {
-        self.other.is_empty()
+    /// Whether frames wait that have no precedence.
+    fn has_ordinary(&self) -> bool {
+        !self.repairs.is_empty() || !self.other.is_empty()
+    }
+
+    /// Whether a frame of a precedence waits that others can join.
+    pub fn has_last(&self, precedence: Precedence) -> bool {
+        match precedence {
+            Precedence::Urgent => false,
+            Precedence::Sparse => !self.sparse.is_empty(),
+            Precedence::None => !self.other.is_empty(),
+        }
     }
 
     /// Number of the frames, and of their bytes, that leave before one that is queued now.
-    pub fn before(&self, urgent: bool) -> (usize, u64) {
-        if urgent { (self.urgent.len(), self.urgent_bytes) } else { (self.len(), self.bytes) }
+    pub fn before(&self, precedence: Precedence) -> (usize, u64) {
+        let frames = match precedence {
+            Precedence::Urgent => self.urgent.len(),
+            Precedence::Sparse => self.urgent.len() + self.sparse.len(),
+            Precedence::None => self.len(),
+        };
+        (frames, self.bytes[..=precedence as usize].iter().sum())
     }
 
     /// Bytes that wait, carrier headers included.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.iter().sum()
     }
 
-    /// The lowest number that waits. Both queues are in the order of their numbers.
+    /// The lowest number that waits to be sent for the first time. The queues of such frames are in
+    /// the order of their numbers.
     pub fn next_seq(&self) -> Option<u32> {
         let other = self.other.iter().find(|queued| queued.mark.is_none());
-        let both = other.into_iter().chain(self.urgent.front()).map(|queued| queued.seq);
+        let urgent = self.urgent.iter().find(|queued| queued.transmissions == 0);
+        let both =
+            other.into_iter().chain(urgent).chain(self.sparse.front()).map(|queued| queued.seq);
         both.reduce(|a, b| if a.wrapping_sub(b).cast_signed() < 0 { a } else { b })
     }
 }

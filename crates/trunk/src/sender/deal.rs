@@ -2,11 +2,33 @@
 
 use super::{Sender, bits};
 use crate::config::Scheduler;
-use crate::link::{Link, Queued};
+use crate::link::{Link, Precedence, Queued};
 use crate::schedule::Candidates;
-use sheaf_stage::{DropReason, Instant};
+use sheaf_stage::{DropReason, Duration, Instant};
+
+/// Longest time by which packets may wait for a quick link because another is slower: a flow that
+/// is to fill both has to wait for the slower anyway, but beyond this the delay costs more than the
+/// rate gives.
+const MOST_SPREAD: Duration = Duration::from_millis(100);
 
 impl Sender {
+    /// Difference of the delays of the links that take packets, those that are too slow apart.
+    /// Where the carrier reports its queue, delays are its queue's and not the path's.
+    pub(super) fn spread(&self, usable: u16) -> Duration {
+        let bases = || {
+            let links = self.links().filter(|(index, _)| usable & 1 << index != 0);
+            let paced = links.filter(|(_, link)| !link.has_queue_report());
+            paced.filter_map(|(_, link)| link.rate.base())
+        };
+        let Some(first) = bases().reduce(|a, b| if crate::rate::later(b, a) < 0 { b } else { a })
+        else {
+            return Duration::ZERO;
+        };
+        let later = |base| crate::rate::later(base, first).max(0) as u64;
+        let spread = bases().map(|base| Duration::from_micros(later(base)));
+        spread.filter(|spread| *spread <= MOST_SPREAD).max().unwrap_or_default()
+    }
+
     /// The links that take packets, as bits: those that respond and lose little, else those that
     /// respond, else those that are up.
     pub(super) fn usable(&self, now: Instant) -> u16 {
@@ -23,8 +45,24 @@ impl Sender {
         [good & only, good, responding].into_iter().find(|set| *set != 0).unwrap_or(0)
     }
 
-    pub(super) fn candidates(&self, len: usize, urgent: bool, now: Instant) -> Candidates {
-        let usable = self.usable(now);
+    /// The links that take copies, as bits: also those that do not respond. Silence of a tenth of a
+    /// second may be lost reports; a single copy would then be lost with the next row of losses.
+    pub(super) fn usable_for_copies(&self, now: Instant) -> u16 {
+        let good = self.links().filter(|(_, link)| link.up && !link.lossy);
+        let good = good.fold(0u16, |bits, (index, _)| bits | 1 << index);
+        let only = self.fallback.only().map_or(u16::MAX, |link| 1 << link);
+        if good & only == 0 { self.usable(now) } else { good & only }
+    }
+
+    /// The links in `usable`, as the scheduler sees them for a packet of `len` bytes.
+    pub(super) fn candidates(
+        &self,
+        usable: u16,
+        len: usize,
+        precedence: Precedence,
+        now: Instant,
+    ) -> Candidates {
+        let spread = self.spread(usable);
         let bases = self.links().filter(|(index, _)| usable & 1 << index != 0);
         let reference = bases
             .filter_map(|(_, link)| link.rate.base())
@@ -33,11 +71,11 @@ impl Sender {
         for (index, link) in self.links().filter(|(index, _)| usable & 1 << index != 0) {
             let candidate = &mut candidates[index];
             candidate.usable = true;
-            candidate.room = link.has_room(urgent, &self.config);
+            candidate.room = link.has_room(precedence, spread, &self.config);
             match self.config.scheduler {
                 Scheduler::RoundRobin => candidate.busy = link.is_busy(&self.config),
                 Scheduler::Earliest | Scheduler::Redundant => {
-                    candidate.arrival = link.arrival((len, urgent), reference, now)
+                    candidate.arrival = link.arrival((len, precedence), reference, now)
                 }
                 _ => {}
             }
@@ -51,6 +89,7 @@ impl Sender {
         let responding = self.links().map(responds).fold(0, |bits, bit| bits | bit);
         let silent = std::mem::replace(&mut self.responding, responding) & !responding;
         if silent != 0 {
+            bits(silent).for_each(|index| self.send_unheard_again(index, now));
             self.deal_again(now);
         }
     }
@@ -75,7 +114,7 @@ impl Sender {
         dealing.sort_by_key(|(link, queued)| {
             (queued.seq.wrapping_sub(self.next_seq), !stays(*link, queued))
         });
-        self.newest = None;
+        (self.newest, self.newest_sparse) = (None, None);
         let mut before = None;
         for (from, queued) in dealing.drain(..) {
             let again = before.replace(queued.seq) == Some(queued.seq);
@@ -98,12 +137,15 @@ impl Sender {
     /// The link that takes a packet which has been numbered before.
     fn deal(&mut self, queued: &Queued, now: Instant) -> Option<usize> {
         let len = queued.bytes.len();
-        let all = self.candidates(len, queued.urgent, now);
-        // The receiver takes a link that has carried a later number to have passed this one. Urgent
-        // ones do not count: they overtake.
+        let all = self.candidates(self.usable(now), len, queued.precedence, now);
+        // The receiver takes a link that has carried a later number to have passed this one, frames
+        // that overtook it apart.
         let mut candidates = all;
         for (candidate, link) in candidates.iter_mut().zip(&self.links) {
-            let last = link.as_ref().and_then(|link| link.last_sent).filter(|_| !queued.urgent);
+            let last = link
+                .as_ref()
+                .and_then(|link| link.last_sent)
+                .filter(|_| queued.precedence != Precedence::Urgent);
             let passed = |last: u32| queued.seq.wrapping_sub(last).cast_signed() < 0;
             candidate.usable &= !last.is_some_and(passed);
         }
@@ -120,6 +162,7 @@ impl Sender {
 
     fn give_up(&mut self, queued: Queued, reason: DropReason) {
         self.held -= u64::from(queued.packets);
+        self.left(&queued);
         self.counters.drop_many(reason, u64::from(queued.packets));
         self.recycle(queued.bytes);
     }

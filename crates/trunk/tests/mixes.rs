@@ -1,0 +1,225 @@
+//! Trunks over links that lose, jitter and differ, against the best of these links alone.
+//!
+//! `cargo test -p sheaf-trunk --test mixes -- --ignored --nocapture` prints the whole table.
+
+mod mix;
+
+use mix::link::{LinkSpec, link};
+use mix::tcp::Control;
+use mix::{Load, PACKET, Rig, Way};
+use sheaf_stage::Duration;
+use sheaf_trunk::{DeliveryMode, LinkId};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Share of a link's rate that packets have of frames with all headers.
+const PAYLOAD: f64 = PACKET as f64 / (PACKET + 8 + 42) as f64;
+const SEEDS: [u64; 3] = [1, 2, 3];
+/// Seeds where single losses decide.
+const MANY_SEEDS: [u64; 10] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+
+struct Mix {
+    name: &'static str,
+    links: Vec<LinkSpec>,
+}
+
+fn mixes() -> Vec<Mix> {
+    let mix = |name, links: &[LinkSpec]| Mix { name, links: links.to_vec() };
+    vec![
+        mix("20 2% | 20", &[link(20.0, 10.0).loss(2.0), link(20.0, 10.0)]),
+        mix("20 0.5% | 20", &[link(20.0, 10.0).loss(0.5), link(20.0, 10.0)]),
+        mix("20±9 | 20", &[link(20.0, 10.0).jitter(9.0), link(20.0, 10.0)]),
+        mix("LTE 20 50ms | DSL 20 10ms", &[link(20.0, 50.0), link(20.0, 10.0)]),
+        mix("100 | 1", &[link(100.0, 10.0), link(1.0, 10.0)]),
+        mix("GEO 10 300ms | 20", &[link(10.0, 300.0), link(20.0, 10.0)]),
+        mix("base 50 | 50", &[link(50.0, 20.0), link(50.0, 20.0)]),
+        mix("50 | 50 40ms", &[link(50.0, 20.0), link(50.0, 40.0)]),
+        mix("50 | 50 70ms", &[link(50.0, 20.0), link(50.0, 70.0)]),
+        mix("50 | 50 120ms", &[link(50.0, 20.0), link(50.0, 120.0)]),
+        mix("50 | 50 320ms", &[link(50.0, 20.0), link(50.0, 320.0)]),
+        mix("50±5 | 50±5", &[link(50.0, 20.0).jitter(5.0); 2]),
+        mix("50±20 | 50±20", &[link(50.0, 20.0).jitter(20.0); 2]),
+        mix("50 .5% | 50 .5%", &[link(50.0, 20.0).loss(0.5); 2]),
+        mix("50 2% | 50 2%", &[link(50.0, 20.0).loss(2.0); 2]),
+        mix("50 | 12", &[link(50.0, 20.0), link(12.0, 20.0)]),
+        mix("100 | 10", &[link(100.0, 20.0), link(10.0, 20.0)]),
+        mix(
+            "30±5 40 .5% | 45±8 25 .5%",
+            &[link(40.0, 30.0).jitter(5.0).loss(0.5), link(25.0, 45.0).jitter(8.0).loss(0.5)],
+        ),
+        mix("300 8ms | 30 40±8 .5%", &[link(300.0, 8.0), link(30.0, 40.0).jitter(8.0).loss(0.5)]),
+        mix(
+            "40 35±8 | 100 50±25 1%",
+            &[link(40.0, 35.0).jitter(8.0), link(100.0, 50.0).jitter(25.0).loss(1.0)],
+        ),
+        mix("40 35 | 20 320±20 .5%", &[link(40.0, 35.0), link(20.0, 320.0).jitter(20.0).loss(0.5)]),
+        mix(
+            "20 50±20 2% | 15 60±25 2%",
+            &[link(20.0, 50.0).jitter(20.0).loss(2.0), link(15.0, 60.0).jitter(25.0).loss(2.0)],
+        ),
+    ]
+}
+
+/// The middle one.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Mbit/s over `time`, from the start of the flows but for the first `warm`.
+fn goodput_once(
+    way: Way,
+    links: &[LinkSpec],
+    load: Load,
+    warm: Duration,
+    time: Duration,
+    seed: u64,
+) -> f64 {
+    let mut rig = Rig::new(way, links, load, seed);
+    rig.run(warm);
+    rig.measure(1, time)
+}
+
+/// Goodput of the trunk, and of the best of its links alone, with one CUBIC flow; medians.
+fn compared(links: &[LinkSpec], warm: Duration, time: Duration) -> (f64, f64) {
+    let load = Load { tcp: 1, ..Load::default() };
+    let goodput =
+        |way| median(SEEDS.map(|seed| goodput_once(way, links, load, warm, time, seed)).to_vec());
+    let single = (0..links.len()).map(|link| goodput(Way::Single(link))).fold(0.0, f64::max);
+    (goodput(Way::Trunk), single)
+}
+
+#[test]
+fn a_tcp_flow_over_a_link_that_loses_and_a_clean_one_gets_more_than_the_clean_one_carries() {
+    for percent in [0.5, 2.0] {
+        let links = [link(20.0, 10.0).loss(percent), link(20.0, 10.0)];
+        let (trunk, single) = compared(&links, 2 * SECOND, 6 * SECOND);
+        assert!(trunk > 1.5 * single, "{percent} %: {trunk:.1}, alone {single:.1} Mbit/s");
+    }
+}
+
+#[test]
+fn where_loss_limits_tcp_on_each_link_the_trunk_carries_most_of_what_the_links_can() {
+    let links = [link(20.0, 20.0).loss(2.0); 2];
+    let (trunk, single) = compared(&links, 4 * SECOND, 8 * SECOND);
+    assert!(single < 10.0 && trunk > 0.75 * 40.0 * PAYLOAD, "{trunk:.1}, alone {single:.1} Mbit/s");
+}
+
+#[test]
+fn a_slow_link_beside_a_fast_one_does_not_hold_it_up_even_in_the_first_seconds() {
+    let (trunk, _) = compared(&[link(100.0, 10.0), link(1.0, 10.0)], 2 * SECOND, SECOND);
+    assert!(trunk > 0.95 * 101.0 * PAYLOAD, "{trunk:.1} Mbit/s");
+}
+
+#[test]
+fn jitter_on_one_link_takes_nothing_from_the_other() {
+    let links = [link(20.0, 10.0).jitter(9.0), link(20.0, 10.0)];
+    let (trunk, single) = compared(&links, 5 * SECOND, 8 * SECOND);
+    assert!(trunk > 1.3 * single, "{trunk:.1}, alone {single:.1} Mbit/s");
+}
+
+#[test]
+fn a_ping_beside_a_download_waits_for_the_link_and_not_for_the_download() {
+    let load = Load { tcp: 1, ping: true, ..Load::default() };
+    let mut rig = Rig::new(Way::Trunk, &[link(20.0, 10.0), link(10.0, 10.0)], load, 1);
+    rig.run(10 * SECOND);
+    // 10 ms on the way, 4 ms of queue that a link is kept with, a frame being sent, and noise.
+    let (p50, p99) = (rig.ping.percentile(0.5), rig.ping.percentile(0.99));
+    assert!(p50 < 20.0 && p99 < 30.0, "p50 {p50:.1}, p99 {p99:.1} ms");
+}
+
+#[test]
+fn a_call_over_links_that_lose_rows_of_frames_is_repaired_at_a_small_cost() {
+    for (mode, extra) in [(DeliveryMode::Order, 0.15), (DeliveryMode::Copies, 1.2)] {
+        let load = Load { call: Some(mode), ..Load::default() };
+        let bursts = link(20.0, 10.0).loss(2.0).burst(5.0);
+        let calls = MANY_SEEDS.map(|seed| {
+            let mut rig = Rig::new(Way::Trunk, &[bursts; 2], load, seed);
+            let before = rig.carried_data;
+            rig.run(120 * SECOND);
+            rig.end_calls();
+            rig.run(SECOND);
+            (rig.probe.loss(), (rig.carried_data - before) as f64 / rig.probe.sent as f64 - 1.0)
+        });
+        let loss = median(calls.map(|(loss, _)| loss).to_vec());
+        let cost = median(calls.map(|(_, cost)| cost).to_vec());
+        println!("{mode:?}: {:.3} % lost, {:.1} % more frames", 100.0 * loss, 100.0 * cost);
+        assert!(loss <= 0.001 && cost <= extra, "{mode:?}: {loss} lost, {cost} more");
+    }
+}
+
+/// Prints every mix with one CUBIC, four CUBIC and one BBR flow.
+#[test]
+#[ignore = "a table for people, some minutes long"]
+fn table_of_mixes() {
+    let filter = std::env::var("MIX").unwrap_or_default();
+    let seeds = std::env::var("SEEDS").map_or(SEEDS.len(), |seeds| seeds.parse().unwrap());
+    let (warm, time) = (SECOND, 14 * SECOND);
+    println!(
+        "{:28} {:>6} {:>21} {:>21} {:>21}",
+        "single, trunk (Mbit/s)", "sum", "1 CUBIC", "4 CUBIC", "1 BBR"
+    );
+    for Mix { name, links } in mixes().iter().filter(|mix| mix.name.contains(&filter)) {
+        let sum: f64 = links.iter().map(|link| link.mbps).sum();
+        print!("{name:28} {sum:6.0}");
+        for (tcp, control) in [(1, Control::Cubic), (4, Control::Cubic), (1, Control::Bbr)] {
+            let load = Load { tcp, control, ..Load::default() };
+            let runs = |way| {
+                let each = SEEDS[..seeds].iter();
+                median(each.map(|seed| goodput_once(way, links, load, warm, time, *seed)).collect())
+            };
+            let single = (0..links.len()).map(|link| runs(Way::Single(link))).fold(0.0, f64::max);
+            let trunk = runs(Way::Trunk);
+            print!(" {single:6.1} {trunk:6.1} ({:4.2})", trunk / single);
+        }
+        println!();
+    }
+}
+
+/// Prints the state of one mix every half second.
+#[test]
+#[ignore = "a trace for people"]
+fn trace_of_a_mix() {
+    let filter = std::env::var("MIX").unwrap_or_default();
+    let tcp = std::env::var("FLOWS").map_or(1, |flows| flows.parse().unwrap());
+    let control = if std::env::var("BBR").is_ok() { Control::Bbr } else { Control::Cubic };
+    let mixes = mixes();
+    let mix = mixes.iter().find(|mix| mix.name.contains(&filter)).unwrap();
+    println!("{}", mix.name);
+    let load = Load { tcp, control, ping: true, ..Load::default() };
+    let mut rig = Rig::new(Way::Trunk, &mix.links, load, 1);
+    for _ in 0..30 {
+        let rate = rig.measure(1, SECOND / 2);
+        let links = (0..mix.links.len()).map(|link| {
+            let stats = rig.ends[0].link_stats(LinkId(link as u8), rig.now).unwrap();
+            let pipe = &rig.pipes[0][link];
+            format!(
+                "{:6.1} Mbit/s {} queue {:4.0} rtt {:4.0} wait {:4} loss {:.3} drop {:3}",
+                stats.rate as f64 / 1e6,
+                if stats.used { ' ' } else { '-' },
+                stats.queue.as_secs_f64() * 1e3,
+                stats.round_trip.as_secs_f64() * 1e3,
+                stats.waiting,
+                stats.loss,
+                pipe.dropped
+            )
+        });
+        let links: Vec<_> = links.collect();
+        let sender = &rig.senders[0][0];
+        let order = rig.ends[1].stats().reorder;
+        println!(
+            "{:5.1}: {rate:6.1} | {} | {} | late {} passed {} timed {} squeezed {} timer {:?} \
+             only {:?}",
+            rig.now.as_secs_f64() - 2.0,
+            links.join(" | "),
+            sender.state(),
+            order.late,
+            order.passed,
+            order.timed_out,
+            order.squeezed,
+            rig.ends[1].stats().timer,
+            rig.ends[0].sender().fallen_back_to(),
+        );
+    }
+    println!("ping p50 {:.1} p99 {:.1}", rig.ping.percentile(0.5), rig.ping.percentile(0.99));
+    println!("{:?}", rig.ends[0].sent());
+}
