@@ -1,7 +1,7 @@
 //! Compiles the eBPF programs with clang.
 
 use object::build::elf::{Builder, SectionData};
-use object::elf::SHT_STRTAB;
+use object::elf::{SHT_STRTAB, STT_NOTYPE};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -45,8 +45,8 @@ fn is_for_size() -> bool {
 /// Removes DWARF from an object file. The map definitions need BTF, which clang writes only
 /// together with DWARF, and DWARF would be half of the object in the binary and in memory.
 ///
-/// A build for size also goes without the lines of source that the verifier quotes in its reasons:
-/// half of what is left.
+/// A build for size also goes without the lines of source that the verifier quotes in its reasons,
+/// half of what is left, and without the names of places to jump to, a seventh.
 fn without_debug_information(object: &[u8]) -> Vec<u8> {
     let for_size = is_for_size();
     let mut builder = Builder::read(object).expect("clang writes ELF");
@@ -55,6 +55,16 @@ fn without_debug_information(object: &[u8]) -> Vec<u8> {
         let lines = [&b".BTF.ext"[..], b".rel.BTF.ext"].contains(&name);
         section.delete =
             name.starts_with(b".debug") || name.starts_with(b".rel.debug") || for_size && lines;
+    }
+    if for_size {
+        let relocations = builder.sections.iter().filter_map(|section| match &section.data {
+            SectionData::Relocation(relocations) if !section.delete => Some(relocations),
+            _ => None,
+        });
+        let used: Vec<_> = relocations.flatten().filter_map(|one| one.symbol).collect();
+        for symbol in &mut builder.symbols {
+            symbol.delete = symbol.st_type() == STT_NOTYPE && !used.contains(&symbol.id());
+        }
     }
     builder.delete_orphans();
     // clang keeps all names in one table; the writer wants one for the sections alone.
