@@ -59,7 +59,8 @@ pub struct Controller {
     /// themselves (irq_work on MIPS, user-mode Linux) it is a tick of the kernel.
     reaction: Duration,
     strangers: Strangers,
-    /// Until then nothing is gathered for its own sake: flows that went alone leave their queues.
+    /// Until then no frame leaves that has time, so that packets which went alone leave their own
+    /// queues first.
     drained: Instant,
     reclaimed: Instant,
 }
