@@ -36,9 +36,12 @@ setup:
 setup-tests:
 	@scripts/setup --tests
 
+# The package of a binary that is made here needs the C library of this Debian.
+SUITE = $(or $(shell . /etc/os-release && echo $$VERSION_CODENAME),bookworm)
+
 test: setup-tests check
 	$(SUDO) cargo test --locked --workspace --no-fail-fast
-	$(SUDO) scripts/fresh-root --if-possible bookworm --install target/debug/sheaf
+	$(SUDO) scripts/fresh-root --if-possible $(SUITE) --install target/debug/sheaf
 	scripts/kernels --if-possible --commands 6.1
 
 kernels: setup-tests
