@@ -195,9 +195,7 @@ impl Controller {
             let packets =
                 stats.iter().map(|(_, one)| one.aggregated_packets + one.unaggregated_packets);
             let ours = packets.sum();
-            let crowded = self.strangers.are_crowded();
-            self.strangers.note(self.merge.device().read().passed_bytes, ours, now);
-            if self.strangers.are_crowded() && !crowded {
+            if self.strangers.note(self.merge.device().read().passed_bytes, ours, now) {
                 // What leaves in a frame would overtake what waits alone in front of it.
                 self.drained = now + self.config.hold;
             }
@@ -443,24 +441,22 @@ impl Controller {
     /// earlier ones are under way: for the sake of dense flows. A sparse one has its place alone as
     /// soon as those have left.
     fn follows(&self, slot: u32, now: Instant) -> Result<bool, Error> {
-        let Side::Lanes { lanes, .. } = &self.side else { return Ok(false) };
-        let next = lanes[slot as usize].as_ref().and_then(Lane::next);
-        let due = self.waiting[slot as usize].is_some() && next.is_some_and(|next| next <= now);
+        let due = self.next_of(slot).is_some_and(|next| next <= now);
         Ok(due && self.merge.queue(slot)?.dense != 0)
     }
 
     /// Time from which beside strangers in fair queues the next frame may leave, though earlier
     /// ones are under way.
     fn next_frame(&self, now: Instant) -> Option<Instant> {
+        let slots = (0..SLOTS).filter(|_| self.hurried());
+        slots.filter_map(|slot| self.next_of(slot)).filter(|next| *next > now).min()
+    }
+
+    /// The same of queue `slot`, where something waits in it.
+    fn next_of(&self, slot: u32) -> Option<Instant> {
         let Side::Lanes { lanes, .. } = &self.side else { return None };
-        if !self.hurried() {
-            return None;
-        }
-        let held = |(lane, waiting): (&Option<Lane>, &Option<Instant>)| {
-            lane.as_ref().filter(|_| waiting.is_some())?.next()
-        };
-        let nexts = lanes.iter().zip(&self.waiting).filter_map(held);
-        nexts.filter(|next| *next > now).min()
+        self.waiting[slot as usize]?;
+        lanes[slot as usize].as_ref()?.next()
     }
 
     /// Queue `slot`, where it has a full frame.

@@ -53,8 +53,8 @@ impl Strangers {
     }
 
     /// The window is over at `now`: by then `bytes` of others have passed, modulo 2^32, and
-    /// `packets` of ours.
-    pub fn note(&mut self, bytes: u32, packets: u64, now: Instant) {
+    /// `packets` of ours. Returns whether it shows that ours do not fit alone beside them.
+    pub fn note(&mut self, bytes: u32, packets: u64, now: Instant) -> bool {
         let elapsed = now.saturating_since(self.since);
         let theirs = bytes.wrapping_sub(self.start.0);
         let ours = packets.saturating_sub(self.start.1);
@@ -68,25 +68,22 @@ impl Strangers {
         if !self.many {
             let share = u64::from(theirs) >= ours * u64::from(SHARE);
             (self.many, self.doubt) = (self.heard && share && self.crowd.is_none(), false);
-            return;
+            return false;
         }
         let crowded = u64::from(theirs) < ours * u64::from(CROWD);
         if !self.doubt {
             self.doubt = crowded || !self.heard;
         } else if crowded && self.heard {
             (self.many, self.crowd) = (false, Some(rate));
+            return true;
         } else {
             (self.many, self.doubt) = (self.heard, false);
         }
+        false
     }
 
     fn window(&self) -> Duration {
         if self.heard || self.many { WINDOW } else { NOTICE }
-    }
-
-    /// Whether our packets did not fit alone beside theirs.
-    pub fn are_crowded(&self) -> bool {
-        self.crowd.is_some()
     }
 
     /// Whether their frames are in front of ours, and ours are few beside them.

@@ -43,7 +43,7 @@ pub fn metrics<T>(columns: &[Column<T>]) -> Vec<Metric> {
 pub struct Treated {
     /// Its rows.
     pub rows: Vec<Row>,
-    /// What each row has of the treatment that it is compared with, where both were measured.
+    /// Ratio of each row to the row of the treatment it is compared with, where both were measured.
     pub shares: Vec<f64>,
 }
 

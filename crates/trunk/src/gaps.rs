@@ -32,7 +32,7 @@ const WINDOW_QUARTERS: u32 = 5;
 const LONGEST_WINDOW: Duration = Duration::from_millis(100);
 /// Time after which the window halves if nothing was late for half of it.
 const FORGET: Duration = Duration::from_secs(2);
-/// Lateness that is no reordering of the path: frames that the receiver reads together.
+/// Lateness below this is the receiver's, which reads several frames together, and no reordering.
 const NEGLIGIBLE: Duration = Duration::from_micros(200);
 
 /// A row of missing frames.

@@ -427,7 +427,7 @@ impl Daemon {
         }
         let stats = self.endpoint.stats();
         let before = std::mem::replace(&mut self.logged_stats, stats);
-        // The first session is no new start.
+        // With the first session nothing starts anew.
         if before.sessions > 0 && stats.sessions > before.sessions {
             tracing::info!("trunk {name}: the other end started anew");
         }

@@ -129,7 +129,7 @@ impl Settings {
         .find_map(|(word, differs)| differs.then_some(word))
     }
 
-    /// How `packet` has to be delivered.
+    /// The delivery that `packet` has to have.
     pub fn delivery_mode(&self, packet: &[u8]) -> DeliveryMode {
         let Ok(packet) = Ip::parse(packet) else { return DeliveryMode::Order };
         if self.copies.classify(&packet, 0) == Verdict::Gather {

@@ -54,7 +54,7 @@ impl History {
         Some(queued)
     }
 
-    /// Removes the oldest frame if it is no longer to be kept; returns its buffer.
+    /// Removes the oldest frame once its time is over; returns its buffer.
     pub fn expire(&mut self, round_trip: Duration, now: Instant) -> Option<Vec<u8>> {
         loop {
             let oldest = self.sent.front()?;

@@ -38,22 +38,9 @@ impl Queued {
     pub fn again(&self, mut bytes: Vec<u8>) -> Queued {
         bytes.clear();
         bytes.extend_from_slice(&self.bytes);
-        let transmissions = self.transmissions + 1;
-        let Queued { seq, flow, predecessor, packing, packets, mark, copy, .. } = *self;
         let urgent = self.precedence == Precedence::Urgent;
         let precedence = if urgent { Precedence::Urgent } else { Precedence::None };
-        Queued {
-            seq,
-            flow,
-            predecessor,
-            packing,
-            packets,
-            mark,
-            precedence,
-            copy,
-            transmissions,
-            bytes,
-        }
+        Queued { precedence, transmissions: self.transmissions + 1, bytes, ..*self }
     }
 }
 
