@@ -8,6 +8,7 @@ use pair::{A, B, MAC_A, MAC_B, Pair};
 use proptest::prelude::*;
 use sheaf_aggregate::{Senders, Splitter};
 use sheaf_bpf::Split;
+use sheaf_netio::clock;
 use sheaf_netio::ip;
 use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::poller::Poller;
@@ -103,6 +104,22 @@ impl Wire {
                 return;
             }
             each(&buffer[..len]);
+        }
+    }
+
+    /// Waits until B's local routing table has `address`, or no longer: the kernel changes it for
+    /// IPv6 a moment after the command has returned.
+    fn until_routed(&self, address: &str, present: bool) {
+        let family = if address.contains(':') { "-6" } else { "-4" };
+        let table = format!("{family} route show table local");
+        let give_up = clock::now() + LONG;
+        loop {
+            let routes = self.pair.b.run(|| ip::output(&table)).unwrap();
+            if routes.contains(&format!("local {address} ")) == present {
+                return;
+            }
+            assert!(clock::now() < give_up, "{address} in the table ({present}): {routes}");
+            std::thread::yield_now();
         }
     }
 
@@ -436,6 +453,7 @@ fn a_host_splits_only_what_is_addressed_to_it_whether_it_forwards_or_not() {
                     ip::run(&format!("addr {verb} {theirs}/{bits} dev eth0 {nodad}"))?;
                     split.note_addresses()
                 });
+                wire.until_routed(theirs, verb == "add");
             };
             change(&mut split, "add");
             assert!(is_split(&split, theirs), "forwarding {forwarding}: {theirs} is B's now");

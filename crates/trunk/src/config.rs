@@ -60,10 +60,11 @@ pub struct SenderConfig {
     pub aggregate: bool,
     /// Time that packets may wait for one link; 100 ms.
     pub queue: Duration,
-    /// Packets of at least this many can wait for one link, however slow it is; 16.
-    pub queue_packets: usize,
-    /// Packets that wait for one link at most; 4096.
-    pub queue_packets_max: usize,
+    /// Full frames, or as many bytes in shorter ones, that can wait for one link however slow it is
+    /// taken to be; 16.
+    pub queue_frames: usize,
+    /// Frames that wait for one link at most; 4096.
+    pub queue_frames_max: usize,
     /// Rate that a link is taken to have before it is known; 4 Mbit/s.
     pub first_rate: Bitrate,
     /// Share of its queue, in percent 1..=100, above which a link counts as busy: 25 (NCTU).
@@ -81,8 +82,8 @@ impl Default for SenderConfig {
             ip: true,
             aggregate: true,
             queue: Duration::from_millis(100),
-            queue_packets: 16,
-            queue_packets_max: 4096,
+            queue_frames: 16,
+            queue_frames_max: 4096,
             first_rate: Bitrate::from_mbps(4),
             busy_percent: 25,
             max_loss_percent: 15,
@@ -110,10 +111,10 @@ impl SenderConfig {
                 return Err(ConfigError::Percent { percent });
             }
         }
-        if self.queue.is_zero() || self.queue_packets == 0 {
+        if self.queue.is_zero() || self.queue_frames == 0 {
             return Err(ConfigError::NoQueue);
         }
-        if self.queue_packets_max < self.queue_packets {
+        if self.queue_frames_max < self.queue_frames {
             return Err(ConfigError::QueueBounds);
         }
         if self.first_rate.as_bps() == 0 {
@@ -233,10 +234,10 @@ pub enum ConfigError {
         percent: u8,
     },
     /// No room for a packet.
-    #[error("the queue holds nothing; give it at least 1 packet and more than 0 s")]
+    #[error("the queue holds nothing; give it at least 1 frame and more than 0 s")]
     NoQueue,
     /// The smallest queue is above the largest.
-    #[error("queue_packets is above queue_packets_max; raise the latter")]
+    #[error("queue_frames is above queue_frames_max; raise the latter")]
     QueueBounds,
     /// A rate of zero.
     #[error("a link cannot start at 0 bit/s; give at least 1 bit/s")]

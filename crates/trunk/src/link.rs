@@ -287,8 +287,11 @@ impl Link {
         config: &SenderConfig,
     ) -> bool {
         let (waiting, bytes) = self.queue.before(precedence);
-        let fits = self.rate.time_for(bytes) < config.queue + spread;
-        waiting < config.queue_packets || waiting < config.queue_packets_max && fits
+        // A rate that a busy machine measured may be far too low: a burst of small packets then
+        // finds the room in bytes that full frames have.
+        let least = config.queue_frames as u64 * self.cost(usize::from(config.frame));
+        let fits = bytes < least || self.rate.time_for(bytes) < config.queue + spread;
+        waiting < config.queue_frames_max && fits
     }
 
     /// Whether the queue is above the busy share: the carrier's where it is reported (then packets

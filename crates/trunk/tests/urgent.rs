@@ -2,7 +2,7 @@
 
 mod world;
 
-use sheaf_stage::{DropReason, Duration, Instant};
+use sheaf_stage::{Bitrate, DropReason, Duration, Instant};
 use sheaf_trunk::{DeliveryMode, EndpointConfig, Flow, LinkConfig, Sender, SenderConfig};
 use sheaf_wire::ip::example_udp;
 use sheaf_wire::trunk::{Data, Frame};
@@ -80,6 +80,24 @@ fn the_last_copy_of_a_packet_survives_the_failure_of_its_link() {
     let expected: Vec<(u8, u32)> = (0..20).map(|seq| (2, seq)).collect();
     assert_eq!(sent, expected);
     assert_eq!(sender.counters().dropped(DropReason::Duplicate), 40);
+}
+
+#[test]
+fn a_burst_of_small_packets_finds_room_on_links_that_are_taken_to_be_slow() {
+    // A busy machine once learned 318 kbit/s from the train of a cable.
+    let first_rate = Bitrate::from_kbps(300);
+    for mode in [DeliveryMode::Order, DeliveryMode::Loose, DeliveryMode::Copies] {
+        let mut sender =
+            Sender::new(SenderConfig { first_rate, ..SenderConfig::default() }, 0).unwrap();
+        for _ in 0..2 {
+            let id = sender.add_link(LinkConfig::default()).unwrap();
+            sender.set_up(id, true, Instant::ZERO);
+        }
+        for flow in 0..100 {
+            let sent = sender.send(&voice(32), Flow::of_hash(flow), mode, Instant::ZERO);
+            assert_eq!(sent, Ok(()), "{mode:?}: packet {flow}");
+        }
+    }
 }
 
 #[test]
