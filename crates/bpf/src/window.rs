@@ -38,6 +38,10 @@ pub struct Window {
     settings: Control,
     quic_buffer: batch::Buffer<Key, QuicPair>,
     frame: Vec<u8>,
+    /// Packets that had passed before the last step, in each direction.
+    passed: [u64; 2],
+    /// Steps in a row before which no packet had passed since the one before.
+    silent: u32,
     /// Attachments to the interface; empty for programs that only [`Window::run`] runs.
     links: Vec<Link>,
     /// Owner of the programs.
@@ -89,6 +93,8 @@ impl Window {
             settings,
             quic_buffer: batch::Buffer::default(),
             frame: Vec::new(),
+            passed: [0; 2],
+            silent: 0,
             links: Vec::new(),
             ebpf,
         })
@@ -166,11 +172,10 @@ impl Window {
     /// Runs one step of each controller at `now`, by CLOCK_MONOTONIC: gives it all counters, sets
     /// the windows and marks that it decides on, and beats. Call it at least ten times a second.
     pub fn step(&mut self, controllers: &mut [Controller], now: Instant) -> Result<(), Error> {
-        for (key, connection) in self.flows() {
-            controllers.iter_mut().for_each(|one| one.observe(key, &connection));
-        }
-        for (key, both) in self.quic()? {
-            controllers.iter_mut().for_each(|one| one.observe_quic(key, &both));
+        if self.is_silent()? && controllers.iter().all(Controller::is_settled) {
+            controllers.iter_mut().for_each(Controller::observe_silence);
+        } else {
+            self.show_flows(controllers)?;
         }
         for controller in controllers {
             let direction = controller.direction();
@@ -183,6 +188,27 @@ impl Window {
             self.set_push(direction, controller.push());
         }
         self.beat(now)
+    }
+
+    /// Whether the tables are as they were in the last step. To read them is most of what a step
+    /// costs, and through most nights no packet passes.
+    fn is_silent(&mut self) -> Result<bool, Error> {
+        let packets = |direction| Ok::<_, Error>(self.totals(direction)?.packets);
+        let passed = [packets(Direction::In)?, packets(Direction::Out)?];
+        let same = passed == std::mem::replace(&mut self.passed, passed);
+        self.silent = if same { self.silent.saturating_add(1) } else { 0 };
+        // The last packet is counted before its flow is, and that may have been during a step.
+        Ok(self.silent > 1)
+    }
+
+    fn show_flows(&mut self, controllers: &mut [Controller]) -> Result<(), Error> {
+        for (key, connection) in self.flows() {
+            controllers.iter_mut().for_each(|one| one.observe(key, &connection));
+        }
+        for (key, both) in self.quic()? {
+            controllers.iter_mut().for_each(|one| one.observe_quic(key, &both));
+        }
+        Ok(())
     }
 
     /// Runs the program of `direction` on `frame`, `repeat` times; with more than one of `segments`

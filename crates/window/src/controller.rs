@@ -138,6 +138,20 @@ impl Controller {
         (entry.1, entry.3) = (now, self.steps);
     }
 
+    /// Takes in that no packet passed since the last step, in no direction: every connection and
+    /// every flow is as it was observed then. Only while [`Controller::is_settled`].
+    pub fn observe_silence(&mut self) {
+        let steps = self.steps;
+        self.flows.values_mut().for_each(|flow| flow.seen = steps);
+        self.quic.values_mut().for_each(|entry| entry.3 = steps);
+    }
+
+    /// Whether the last step changed no window and no mark, so that without packets the next
+    /// observations are those of the last step.
+    pub fn is_settled(&self) -> bool {
+        self.steps > 0 && self.decisions.is_empty() && self.marks.is_empty()
+    }
+
     /// Takes in the counters of all packets in its direction.
     pub fn observe_totals(&mut self, totals: Totals) {
         if !self.seen_totals {

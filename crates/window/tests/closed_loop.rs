@@ -365,6 +365,40 @@ fn after_a_step(scale: u8, written: u32) -> Controller {
 }
 
 #[test]
+fn a_silence_that_is_told_is_as_the_same_counters_again() {
+    let mut connections = [Connection::default(); 2];
+    let mut controllers = [(); 2].map(|()| given(Formula::MaxMin, 4));
+    let mut told = 0;
+    for step in 0..200 {
+        let arrives = step < 5 || step == 100;
+        let mut outcomes = Vec::new();
+        for (which, (controller, connection)) in
+            controllers.iter_mut().zip(&mut connections).enumerate()
+        {
+            let half = &mut connection.half[0];
+            half.mss = 1000;
+            if arrives {
+                half.bytes += 50_000;
+                half.acked += 50_000;
+            }
+            if which == 1 && !arrives && controller.is_settled() {
+                controller.observe_silence();
+                told += 1;
+            } else {
+                controller.observe(loop_model::key(1), connection);
+            }
+            let decisions = controller.step(Instant::from_millis(100 * step)).to_vec();
+            // The program has it by the next step.
+            decisions.iter().for_each(|decision| connection.half[0].window = decision.value);
+            let flow = controller.flow(&loop_model::key(1));
+            outcomes.push((decisions, flow, controller.status(), controller.initial()));
+        }
+        assert_eq!(outcomes[0], outcomes[1], "step {step}");
+    }
+    assert!(told > 150, "nearly all steps were silent: {told}");
+}
+
+#[test]
 fn nothing_is_pushed_while_a_window_can_shrink_by_pairs_alone() {
     assert!(!after_a_step(10, 27_648).push(), "each 1000 bytes are rounded up to 1024");
     assert!(after_a_step(10, 16_384).push(), "it has shrunk");
