@@ -29,6 +29,10 @@ const GSO_SEGS: usize = 164;
 /// Offset of its field `gso_size`: bytes of each of them.
 const GSO_SIZE: usize = 176;
 
+/// Time for which nothing is told to the programs while nothing changes: the heartbeat counts for
+/// two seconds.
+const REST: Duration = Duration::from_millis(500);
+
 /// The programs on one interface.
 pub struct Window {
     table: Table,
@@ -38,8 +42,8 @@ pub struct Window {
     settings: Control,
     quic_buffer: batch::Buffer<Key, QuicPair>,
     frame: Vec<u8>,
-    /// Packets that had passed before the last step, in each direction.
-    passed: [u64; 2],
+    /// What had passed in each direction before the last step.
+    passed: [sheaf_window::Totals; 2],
     /// Steps in a row before which no packet had passed since the one before.
     silent: u32,
     /// Attachments to the interface; empty for programs that only [`Window::run`] runs.
@@ -93,7 +97,7 @@ impl Window {
             settings,
             quic_buffer: batch::Buffer::default(),
             frame: Vec::new(),
-            passed: [0; 2],
+            passed: Default::default(),
             silent: 0,
             links: Vec::new(),
             ebpf,
@@ -170,16 +174,26 @@ impl Window {
     }
 
     /// Runs one step of each controller at `now`, by CLOCK_MONOTONIC: gives it all counters, sets
-    /// the windows and marks that it decides on, and beats. Call it at least ten times a second.
+    /// the windows and marks that it decides on, and beats. Call it ten times a second, and half as
+    /// often at least while the interface is silent.
     pub fn step(&mut self, controllers: &mut [Controller], now: Instant) -> Result<(), Error> {
-        if self.is_silent()? && controllers.iter().all(Controller::is_settled) {
+        let passed = [self.totals(Direction::In)?, self.totals(Direction::Out)?];
+        let same = passed == std::mem::replace(&mut self.passed, passed);
+        self.silent = if same { self.silent.saturating_add(1) } else { 0 };
+        // To read the tables is most of what a step costs, and through most nights no packet
+        // passes. The last packet is counted before its flow is, which may be during a step.
+        let rests = self.silent > 1 && controllers.iter().all(Controller::is_settled);
+        if rests {
             controllers.iter_mut().for_each(Controller::observe_silence);
         } else {
             self.show_flows(controllers)?;
         }
+        let told = self.settings;
         for controller in controllers {
             let direction = controller.direction();
-            controller.observe_totals(self.totals(direction)?);
+            // The tables have what passed while they were read.
+            let totals = if rests { passed[direction.index()] } else { self.totals(direction)? };
+            controller.observe_totals(totals);
             let windows = controller.step(now).iter();
             self.set_all(windows.map(|decision| (decision.flow, decision.value)))?;
             let marks = controller.marks().iter();
@@ -187,18 +201,15 @@ impl Window {
             self.set_initial(direction, controller.initial());
             self.set_push(direction, controller.push());
         }
+        if rests && self.settings == told && now - self.last_beat() < REST {
+            return Ok(());
+        }
         self.beat(now)
     }
 
-    /// Whether the tables are as they were in the last step. To read them is most of what a step
-    /// costs, and through most nights no packet passes.
-    fn is_silent(&mut self) -> Result<bool, Error> {
-        let packets = |direction| Ok::<_, Error>(self.totals(direction)?.packets);
-        let passed = [packets(Direction::In)?, packets(Direction::Out)?];
-        let same = passed == std::mem::replace(&mut self.passed, passed);
-        self.silent = if same { self.silent.saturating_add(1) } else { 0 };
-        // The last packet is counted before its flow is, and that may have been during a step.
-        Ok(self.silent > 1)
+    /// Whether nothing passes that a step would have to be quick for: no packet for `steps` steps.
+    pub fn is_silent(&self, steps: u32) -> bool {
+        self.silent >= steps
     }
 
     fn show_flows(&mut self, controllers: &mut [Controller]) -> Result<(), Error> {

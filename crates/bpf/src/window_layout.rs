@@ -18,7 +18,7 @@ const SMALL_BUCKETS: usize = 512;
 pub const WAYS: usize = 8;
 
 /// `struct control`.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Control {
     /// Last sign of life; ns of CLOCK_MONOTONIC, 0 for none.

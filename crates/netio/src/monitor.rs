@@ -9,6 +9,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
 };
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -61,10 +62,14 @@ pub struct Interface {
 pub fn interfaces() -> io::Result<BTreeMap<String, Interface>> {
     let mut interfaces = BTreeMap::<String, Interface>::new();
     for part in getifaddrs()? {
-        // It may have gone since.
-        let Ok(index) = if_nametoindex(part.interface_name.as_str()) else { continue };
-        let interface = interfaces.entry(part.interface_name).or_default();
-        interface.index = index;
+        let interface = match interfaces.entry(part.interface_name) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                // It may have gone since.
+                let Ok(index) = if_nametoindex(new.key().as_str()) else { continue };
+                new.insert(Interface { index, ..Interface::default() })
+            }
+        };
         interface.running =
             part.flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING);
         if let Some(address) = part.address {

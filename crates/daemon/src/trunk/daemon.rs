@@ -39,8 +39,11 @@ use sheaf_wire::trunk::HEADER_LEN;
 use sheaf_wire::trunk::sealed::OVERHEAD;
 use std::io;
 
-/// Time between two checks of the interfaces while the kernel reports no change of them.
+/// Time between two checks of the interfaces while the kernel reports no change of them and a link
+/// has no socket or no address to send to.
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
+/// The same while no link misses anything: in case that a report of the kernel was lost.
+const CHECK_PERIOD_COMPLETE: Duration = Duration::from_secs(10);
 /// Least time between two checks of the interfaces after a change: a change comes as a burst of
 /// messages.
 const CHECK_PAUSE: Duration = Duration::from_millis(20);
@@ -249,15 +252,14 @@ impl Service for Daemon {
         self.transmit(now);
         self.deliver(now);
         self.log_changes(now);
-        let check = self.checked_at + if self.news { CHECK_PAUSE } else { CHECK_PERIOD };
-        if now >= check {
+        if now >= self.next_check() {
             self.check_interfaces(now, false)?;
         }
         if self.stale {
             return Ok(Next::Refresh);
         }
         let due = self.endpoint.next_deadline();
-        Ok(Next::Wait([due, next_read].into_iter().flatten().fold(check, Instant::min)))
+        Ok(Next::Wait([due, next_read].into_iter().flatten().fold(self.next_check(), Instant::min)))
     }
 
     fn wait(&mut self, poller: &mut Poller, until: Instant) -> io::Result<()> {
@@ -376,6 +378,16 @@ impl Daemon {
         } else {
             (self.news, self.stale) = (true, true);
         }
+    }
+
+    fn next_check(&self) -> Instant {
+        let complete = || self.members.iter().all(Member::is_complete);
+        self.checked_at
+            + match self.news {
+                true => CHECK_PAUSE,
+                false if complete() => CHECK_PERIOD_COMPLETE,
+                false => CHECK_PERIOD,
+            }
     }
 
     /// Opens and closes the sockets of the members as their interfaces come and go. Only the

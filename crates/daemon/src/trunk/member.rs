@@ -166,6 +166,12 @@ impl Member {
         Ok(change)
     }
 
+    /// Whether it has a socket, and the address of the other end if that is known at all.
+    pub fn is_complete(&self) -> bool {
+        let learns = matches!(self.spec, Spec::Path { remote: None, .. });
+        self.carrier.is_some() && (learns || self.found.is_some())
+    }
+
     /// The address of the other end, where it was given and found. On a path it may move later.
     pub fn remote(&self) -> Option<Remote<End>> {
         let found = self.found?;

@@ -1,5 +1,5 @@
-//! `sheaf window` at work on one interface, until Ctrl-C: ten times a second shows the controllers
-//! what the program counted and hands back their windows.
+//! `sheaf window` at work on one interface, until Ctrl-C: shows the controllers what the program
+//! counted and hands back their windows.
 //!
 //! When this process ends, however it ends, the programs leave the interface and every connection
 //! has its receiver's own windows again (sheaf_bpf::window).
@@ -20,6 +20,13 @@ use sheaf_window::{Controller, Direction, Totals};
 
 /// Period in which windows are set.
 const STEP: Duration = Duration::from_millis(100);
+/// The same after some steps without a packet. What begins meanwhile has the windows of new flows.
+const SILENT_STEP: Duration = Duration::from_millis(200);
+/// Steps without a packet after which the longer period holds: five seconds, more than a pause of
+/// somebody who reads.
+const SILENT_STEPS: u32 = 50;
+/// Period in which is looked whether the interface is still there.
+const LOOK: Duration = Duration::from_secs(1);
 
 struct Daemon {
     settings: Settings,
@@ -29,6 +36,8 @@ struct Daemon {
     started: Instant,
     /// Time at which windows are set next.
     next: Instant,
+    /// Time of the last look whether the interface is there.
+    looked_at: Instant,
     /// The last look at the interface failed.
     blind: bool,
 }
@@ -48,8 +57,16 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Report>
     let window =
         Window::attach(&dev).with_context(|| format!("cannot control windows on {dev}"))?;
     let started = clock::now();
-    let next = started + STEP;
-    let mut daemon = Daemon { settings, ifindex, window, controllers, started, next, blind: false };
+    let mut daemon = Daemon {
+        settings,
+        ifindex,
+        window,
+        controllers,
+        started,
+        next: started + STEP,
+        looked_at: started,
+        blind: false,
+    };
     daemon.window.step(&mut daemon.controllers, started)?;
     // The maps are read and written by bpf(2) as long as windows are controlled.
     capability::keep_only(&sheaf_bpf::support::CAPABILITIES)?;
@@ -87,11 +104,17 @@ impl Service for Daemon {
 
     fn turn(&mut self, now: Instant, _poller: &mut Poller) -> anyhow::Result<Next> {
         if now >= self.next {
-            self.step(now)?;
+            if now - self.looked_at >= LOOK {
+                self.looked_at = now;
+                self.look()?;
+            }
+            self.window.step(&mut self.controllers, now)?;
             // Rates are measured from step to step; two in a row would measure nothing.
-            self.next += STEP;
+            let silent = self.window.is_silent(SILENT_STEPS);
+            let step = if silent { SILENT_STEP } else { STEP };
+            self.next += step;
             if self.next <= now {
-                self.next = now + STEP;
+                self.next = now + step;
             }
         }
         Ok(Next::Wait(self.next))
@@ -114,7 +137,7 @@ impl Service for Daemon {
 }
 
 impl Daemon {
-    fn step(&mut self, now: Instant) -> anyhow::Result<()> {
+    fn look(&mut self) -> anyhow::Result<()> {
         let dev = &self.settings.dev;
         let ifindex = ip::index(dev);
         match ifindex {
@@ -127,7 +150,7 @@ impl Daemon {
             }
             _ => bail!("{dev} is gone; start `sheaf window` again when it is back"),
         }
-        Ok(self.window.step(&mut self.controllers, now)?)
+        Ok(())
     }
 
     /// Line about what is governed.
