@@ -50,11 +50,14 @@ static __always_inline __u32 fill(struct device *device)
 	return device->told && waiting > 0 ? waiting : 0;
 }
 
-/* Counts a frame of `packets` packets and `bytes` bytes of IP that goes out to the device. */
+/* Counts a frame of `packets` packets and `bytes` bytes of IP that goes out to the device, where
+ * that counts, too. Elsewhere no packet writes what all CPUs read. */
 static __always_inline void count_sent(struct device *device, __u64 packets, __u32 bytes)
 {
+	if (!device->told)
+		return;
 	device->last = packets << 32 | bytes;
-	if (device->told && device->sent <= device->done)
+	if (device->sent <= device->done)
 		device->handed = bpf_ktime_get_ns();
 	__sync_fetch_and_add(&device->sent, 1);
 }
@@ -88,7 +91,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct merge_config *config = bpf_map_lookup_elem(&merge_config, &zero);
 	struct device *dev = bpf_map_lookup_elem(&device, &zero);
 	struct work *mine = bpf_map_lookup_elem(&work, &zero);
-	__u64 *gen = bpf_map_lookup_elem(&entries, &cpu);
+	struct entry *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = 0, oldest, owner_gen, owner_time, flow;
 	bool need, full, joins, empty, ready = false, over, more, again, held, apart, portless;
 	bool nested = false, ticked = false, own_order;
@@ -125,7 +128,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	}
 	packet = &mine->packet;
 	key = &mine->key;
-	*gen += 1;
+	gen->count++;
 	if (skb->protocol == bpf_htons(ETH_P_TICK)) {
 		struct {
 			__u64 cookie;
@@ -491,7 +494,7 @@ emit:
 	/* Before anybody else may look whether it is over. */
 	if (ticked)
 		own->ticks++;
-	queue->owner_gen = *gen;
+	queue->owner_gen = gen->count;
 	queue->owner_time = now;
 	if (count == 1) {
 		queue->stats.unaggregated_packets++;
@@ -558,6 +561,8 @@ emit:
 		else
 			go_untracked(skb, gate, hash);
 	}
+	/* User space asks what its tick has carried. */
+	dev->last = (__u64)count << 32 | size;
 	count_sent(dev, count, size);
 	mine->carried = nested;
 	mine->pass = 1;

@@ -42,6 +42,8 @@ static __always_inline __u16 finish(struct frame *frame, struct packet *packet)
 	for (int i = 0; i < 4; i++) {
 		__u32 part = left > 512 ? 512 : (left + 3) & ~3;
 
+		if (!left)
+			break;
 		if (part > 512)
 			part = 512;
 		if (at <= MAX_META)

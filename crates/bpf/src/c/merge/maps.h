@@ -64,7 +64,7 @@ struct {
 /* The device; user space or the emulated medium writes `done`, `limit`, `told`. */
 struct device {
 	__u64 done;       /* frames it has finished with */
-	__u64 sent;       /* frames it was given */
+	__u64 sent;       /* frames it was given while it told */
 	__u64 handed;     /* ns: since when it works, if it was idle before */
 	__u64 rest_until; /* ns: until when only full frames leave */
 	__u64 look_at;    /* ns: when user space will read its events anyway */
@@ -266,11 +266,17 @@ struct {
 	__type(value, struct work);
 } work SEC(".maps");
 
+/* How often a CPU has entered the program; alone in its cache line, as every packet writes it. */
+struct entry {
+	__u64 count;
+	__u64 pad[7];
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, CPUS);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct entry);
 } entries SEC(".maps");
 
 struct event {

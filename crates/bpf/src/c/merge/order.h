@@ -28,7 +28,8 @@
 static __always_inline bool in_order(struct device *device, struct queue *queue, __u32 owner,
 				     __u64 gen, __u64 time, __u32 cpu, __u32 slot)
 {
-	__u64 *entered, now;
+	struct entry *entered;
+	__u64 now;
 	struct gate *gate;
 	bool hurry;
 
@@ -37,7 +38,7 @@ static __always_inline bool in_order(struct device *device, struct queue *queue,
 	if (owner == cpu || owner == NOBODY)
 		return true;
 	entered = bpf_map_lookup_elem(&entries, &owner);
-	if (!entered || *entered != gen)
+	if (!entered || entered->count != gen)
 		return true;
 	gate = bpf_map_lookup_elem(&gates, &slot);
 	if (!gate || gate->ticks == gate->ticks_done)
