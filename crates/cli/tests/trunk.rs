@@ -105,8 +105,9 @@ fn a_cable_that_is_pulled_under_load_costs_no_byte_and_carries_again_when_it_is_
     flow.finish();
     let shown = here.shown();
     assert_eq!(shown["links"][1]["carrier"], false, "{shown}");
+    // Not "used" at any moment: one may be tried alone, as hosts saw what was lost with the cable.
     for link in [0, 2] {
-        assert_eq!(shown["links"][link]["used"], true, "{shown}");
+        assert_eq!(shown["links"][link]["up"], true, "{shown}");
     }
     let before = number(&shown, &["links", "1", "frames_sent"]);
     pair.plug(1);
@@ -231,6 +232,106 @@ fn an_address_behind_a_nat_is_learned_again_when_it_moves_and_no_stranger_moves_
     pair.transfer("10.99.0.2:5003", 1 << 20);
     assert_eq!(peer(&there), "10.1.0.1:3333");
     assert_eq!(number(&there.shown(), &["links", "0", "moves"]), 2);
+}
+
+#[test]
+fn a_path_that_names_its_interface_alone_lives_through_another_lease() {
+    let pair = Pair::new(1);
+    let mut there = Trunk::start(&pair.hosts[1], "trunk t0 path if0 plain address 10.99.0.2/24");
+    let line = "trunk t0 path if0 10.1.0.2 plain address 10.99.0.1/24";
+    let mut here = Trunk::start(&pair.hosts[0], line);
+    there.wait_for("is up");
+    here.wait_for("is up");
+    pair.transfer("10.99.0.2:5001", 1 << 20);
+    let lease = || {
+        ip::run("addr add 10.1.0.77/24 dev if0")?;
+        ip::run("addr del 10.1.0.1/24 dev if0")?;
+        // The second address of a network is deleted along with the first (promote_secondaries).
+        ip::run("addr replace 10.1.0.77/24 dev if0")
+    };
+    pair.hosts[0].run(lease).unwrap();
+    pair.transfer("10.99.0.2:5002", 1 << 20);
+    assert_eq!(there.shown()["links"][0]["peer"], "10.1.0.77:7431");
+}
+
+#[test]
+fn a_trunk_begins_with_the_links_whose_interfaces_are_there_and_takes_the_others_later() {
+    let pair = Pair::new(1);
+    let server = "trunk t0 path if0 path if1 plain address 10.99.0.2/24";
+    let client = "trunk t0 path if0 10.1.0.2 path if1 10.1.1.2 plain address 10.99.0.1/24";
+    let mut there = Trunk::start(&pair.hosts[1], server);
+    let mut here = Trunk::start(&pair.hosts[0], client);
+    there.wait_for("@if0 is up");
+    here.wait_for("is up");
+    pair.transfer("10.99.0.2:5001", 1 << 20);
+    pair.plug(1);
+    here.wait_for("is up");
+    there.wait_for("is up");
+    pair.transfer("10.99.0.2:5002", 1 << 20);
+    let none = run(&pair.hosts[0], "trunk t1 path if7 path if8:7432 plain");
+    let said = String::from_utf8_lossy(&none.stderr).into_owned();
+    assert!(!none.status.success() && said.contains("if7"), "{said}");
+}
+
+#[test]
+fn a_backup_carries_when_the_other_cable_is_pulled_and_not_before() {
+    let pair = Pair::new(2).shaped(&[20, 20]);
+    let mut members = pair.paths();
+    members[1].iter_mut().for_each(|words| words.push_str(" backup"));
+    let (mut here, _there) = pair.trunks(&members);
+    let carried = |here: &Trunk<'_>| number(&here.shown(), &["links", "1", "bytes_sent"]);
+    let before = carried(&here);
+    pair.transfer("10.99.0.2:5001", 4 << 20);
+    let idle = carried(&here) - before;
+    assert!(idle < 200_000, "reports and probes: {idle}");
+    pair.hosts[0].run(|| ip::run("link del if0")).unwrap();
+    here.wait_for("is down");
+    pair.transfer("10.99.0.2:5002", 4 << 20);
+    assert!(carried(&here) - before > 4 << 20);
+}
+
+#[test]
+fn all_traffic_takes_the_trunk_by_a_route_of_its_own_and_the_uplinks_when_it_is_killed() {
+    let pair = Pair::new(2);
+    let far = || {
+        ip::run("link set lo up")?;
+        ip::run("addr add 203.0.113.1/32 dev if0")?;
+        ip::run("addr add 203.0.113.2/32 dev if1")?;
+        ip::run("addr add 203.0.113.99/32 dev lo")
+    };
+    pair.hosts[1].run(far).unwrap();
+    // As two DHCP clients leave them.
+    let uplinks = || {
+        ip::run("route add default via 10.1.0.2 dev if0 metric 100")?;
+        ip::run("route add default via 10.1.1.2 dev if1 metric 200")
+    };
+    pair.hosts[0].run(uplinks).unwrap();
+    let server = "trunk t0 path 203.0.113.1 path 203.0.113.2 plain address 10.99.0.2/24";
+    let client = "trunk t0 path if0 203.0.113.1 path if1 203.0.113.2 plain address 10.99.0.1/24";
+    let mut there = Trunk::start(&pair.hosts[1], server);
+    let mut here = Trunk::start(&pair.hosts[0], client);
+    for trunk in [&mut here, &mut there] {
+        (0..2).for_each(|_| trunk.wait_for("is up"));
+    }
+    pair.hosts[0].run(|| ip::run("route add default dev t0 metric 1")).unwrap();
+    pair.transfer("203.0.113.99:5001", 1 << 20);
+    let packets = number(&here.shown(), &["packets_sent"]);
+    assert!(packets > 700, "{packets} packets of a megabyte took the trunk");
+    here.kill();
+    pair.transfer("203.0.113.99:5002", 1 << 20);
+}
+
+#[test]
+fn a_name_of_the_other_end_is_looked_up_until_the_link_is_up() {
+    let pair = Pair::new(1);
+    pair.hosts[0].run(|| ip::run("link set lo up")).unwrap();
+    // The C library knows this name without any file or server: 127.0.0.1 (inet_aton(3)).
+    let mut here = Trunk::start(&pair.hosts[0], "trunk t0 path lo:7441 0x7f000001:7442 plain");
+    here.wait_for("the other end is 127.0.0.1:7442");
+    let mut there = Trunk::start(&pair.hosts[0], "trunk t1 path lo:7442 plain");
+    here.wait_for("is up");
+    there.wait_for("is up");
+    assert_eq!(here.shown()["links"][0]["peer"], "127.0.0.1:7442");
 }
 
 #[test]

@@ -60,6 +60,13 @@ pub struct LinkConfig {
     /// Bytes that the carrier adds to each frame: 28 for UDP over IPv4 (and what lies below, where
     /// it counts against the rate). They count in rates.
     pub overhead: u16,
+    /// It carries no data while a link that is no backup takes packets. Reports and probes go over
+    /// it all the same.
+    pub backup: bool,
+    /// The rate is never taken to be lower, headers included, unless [`LinkConfig::most`] is.
+    pub least: Option<Bitrate>,
+    /// No more is ever sent, headers included: what a tariff allows, or others are to have left.
+    pub most: Option<Bitrate>,
 }
 
 /// Fill of the carrier's transmit queue, in bytes.
@@ -170,7 +177,7 @@ impl Link {
             config,
             up: false,
             lossy: false,
-            rate: RateControl::new(first_rate),
+            rate: RateControl::bounded(first_rate, config.least, config.most),
             queue: PriorityQueues::new(config.overhead),
             history: History::default(),
             carrier: None,

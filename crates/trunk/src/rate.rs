@@ -187,6 +187,9 @@ pub struct RateControl {
     /// Bytes per second.
     rate: f64,
     pace: f64,
+    /// Bounds of both.
+    least: f64,
+    most: f64,
     /// Pace over rate in start-up: `START_UP` for an unknown link, `PROBE` for a known one.
     gain: f64,
     /// Queue in the link, in seconds.
@@ -230,11 +233,21 @@ struct Base {
 impl RateControl {
     /// A link taken to carry `first` until more is known.
     pub fn new(first: Bitrate) -> Self {
-        let rate = (first.as_bps() as f64 / 8.0).max(FLOOR);
+        RateControl::bounded(first, None, None)
+    }
+
+    /// The same, and never less than `least`, nor more than `most`.
+    pub fn bounded(first: Bitrate, least: Option<Bitrate>, most: Option<Bitrate>) -> Self {
+        let bytes = |rate: Bitrate| (rate.as_bps() as f64 / 8.0).max(FLOOR);
+        let most = most.map_or(f64::INFINITY, bytes);
+        let least = least.map_or(FLOOR, bytes).min(most);
+        let rate = bytes(first).clamp(least, most);
         RateControl {
             phase: Phase::StartUp,
             rate,
             pace: rate,
+            least,
+            most,
             gain: START_UP,
             queue: 0.0,
             loss: 0.0,
@@ -304,8 +317,9 @@ impl RateControl {
     pub fn set_first(&mut self, bytes: u64, micros: u32) {
         if !self.is_known() && micros > 0 {
             let rate = bytes as f64 * 1e6 / f64::from(micros);
-            self.rate = rate.clamp(FLOOR, MOST_BY_TRAIN);
+            self.rate = rate.min(MOST_BY_TRAIN);
             self.begin(START_UP);
+            self.bound();
         }
     }
 
@@ -326,8 +340,7 @@ impl RateControl {
             Phase::StartUp => self.start_up(sample.limited, now),
             Phase::Cruise => self.cruise(&sample, draining, now),
         }
-        self.rate = self.rate.max(FLOOR);
-        self.pace = self.pace.max(FLOOR);
+        self.bound();
         if self.paces.len() == PACES {
             self.paces.pop_front();
         }
@@ -355,8 +368,8 @@ impl RateControl {
             self.rate += (rate - self.rate) * if self.is_known() { weight } else { 1.0 };
             self.phase = Phase::Cruise;
         }
-        self.rate = self.rate.max(FLOOR);
         self.pace = self.rate;
+        self.bound();
     }
 
     /// Whether the rate is known. Before that, losses are caused by the search for it.
@@ -368,10 +381,17 @@ impl RateControl {
     /// what is sent no longer shows what the link can carry.
     pub fn failed(&mut self) {
         if let Some(rate) = self.delivery_rate(INTERVALS_QUEUED) {
-            self.rate = rate.clamp(FLOOR, self.rate.max(FLOOR));
+            self.rate = rate.min(self.rate);
             self.phase = Phase::Cruise;
             self.steer(TARGET);
+            self.bound();
         }
+    }
+
+    fn bound(&mut self) {
+        self.rate = self.rate.clamp(self.least, self.most);
+        // A queue is drained below the least rate, too.
+        self.pace = self.pace.clamp(FLOOR, self.most);
     }
 
     fn begin(&mut self, gain: f64) {
@@ -381,6 +401,7 @@ impl RateControl {
         self.before = self.rate;
         self.queued = 0;
         self.pace = self.gain * self.rate;
+        self.bound();
     }
 
     fn start_up(&mut self, limited: bool, now: Instant) {

@@ -1,5 +1,6 @@
 //! One section of the file: a command, its name, and its words.
 
+use crate::trunk::words;
 use crate::words::WordError;
 use sheaf_daemon::{ServiceName, control};
 use std::fmt;
@@ -218,7 +219,21 @@ impl Section {
         entry.and_then(|entry| entry.lines.first().copied()).unwrap_or(self.line)
     }
 
-    /// The interfaces that have to be there before the command can begin.
+    /// The interfaces of `needs` that the command cannot begin without; `exists`: whether one is
+    /// there. A trunk begins with the links that it has.
+    pub fn waits_for(&self, exists: impl Fn(&str) -> bool) -> Vec<String> {
+        let needs = self.needs();
+        let needed = needs.len();
+        let missing: Vec<_> = needs.into_iter().filter(|name| !exists(name)).collect();
+        let links = |entry: &Entry| {
+            entry.words.iter().filter(|word| ["dev", "path"].contains(&word.as_str())).count()
+        };
+        let some_are_there = self.key.kind == Kind::Trunk
+            && (missing.len() < needed || needed < self.entries.iter().map(links).sum());
+        if some_are_there { Vec::new() } else { missing }
+    }
+
+    /// The interfaces that the command names.
     pub fn needs(&self) -> Vec<String> {
         let mut needs = Vec::new();
         for entry in &self.entries {
@@ -226,8 +241,8 @@ impl Section {
                 // Each `dev`, whatever stands behind it in the same string.
                 (Kind::Trunk, "dev") => needs.extend(behind("dev", &entry.words)),
                 (Kind::Trunk, "path") => {
-                    let ends = entry.words.iter().filter_map(|word| word.split_once('@'));
-                    needs.extend(ends.map(|(_, dev)| dev.to_owned()));
+                    let ends = behind("path", &entry.words);
+                    needs.extend(ends.iter().filter_map(|end| words::interface_of(end)));
                 }
                 (Kind::Emulate, "link") => {
                     needs.extend(entry.words.iter().skip(1).take(2).cloned());
@@ -356,7 +371,17 @@ mod tests {
             ],
         );
         assert_eq!(trunk.needs(), ["a", "b", "c"]);
+        let waits =
+            |section: &Section, there: &[&str]| section.waits_for(|one| there.contains(&one));
+        assert!(waits(&trunk, &[]).is_empty(), "fd00::1 may be anywhere");
+        let uplinks = section(
+            Kind::Trunk,
+            &[("name", "t0"), ("path", "path wwan0 home.org path eth0:9 path 10.0.0.1@c")],
+        );
+        assert_eq!(waits(&uplinks, &[]), ["wwan0", "eth0", "c"]);
+        assert!(waits(&uplinks, &["eth0"]).is_empty(), "it begins with what it has");
         let link = section(Kind::Emulate, &[("link", "link a b"), ("rate", "rate 1mbit")]);
+        assert_eq!(waits(&link, &["a"]), ["b"]);
         assert_eq!((link.needs(), &*link.key.name), (vec!["a".to_owned(), "b".to_owned()], "a"));
     }
 }

@@ -242,10 +242,9 @@ impl Supervisor {
         needs.filter_map(|name| self.interfaces.get(&name).copied()).collect()
     }
 
-    /// The interfaces that a section needs and that do not exist.
+    /// The interfaces that a section waits for.
     fn missing(&self, key: &Key) -> Vec<String> {
-        let needs = self.entries[key].section.needs();
-        needs.into_iter().filter(|name| !self.interfaces.contains_key(name)).collect()
+        self.entries[key].section.waits_for(|name| self.interfaces.contains_key(name))
     }
 
     /// The process of a section reported that it is at work.

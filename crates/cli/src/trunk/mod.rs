@@ -1,7 +1,7 @@
 //! `sheaf trunk`: its [`words`], and its [`report`] as text.
 
 pub mod report;
-mod words;
+pub mod words;
 
 use crate::change::live;
 use crate::output;

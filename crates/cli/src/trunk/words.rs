@@ -6,12 +6,13 @@ use crate::words::{
 };
 use anyhow::{Context, anyhow, bail, ensure};
 use sheaf_aggregate::{Rule, Rules};
-use sheaf_daemon::trunk::settings::{PORT, Peer, Priority, Settings, Spec};
+use sheaf_daemon::trunk::lookup::Name;
+use sheaf_daemon::trunk::settings::{Far, Link, PORT, Peer, Priority, Settings, Spec, Terms};
 use sheaf_netio::ip;
 use sheaf_trunk::{EndpointConfig, Scheduler, SenderConfig};
 use sheaf_wire::prefix;
 use sheaf_wire::trunk::MAX_LINKS;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 /// The least packets in the queue of an interface: with fewer a link runs idle.
@@ -29,7 +30,9 @@ struct Dev {
 #[derive(Default)]
 pub struct Draft {
     name: String,
-    members: Vec<Spec>,
+    members: Vec<Link>,
+    /// Place of the first link that the last `path` or `peer` made.
+    latest: usize,
     devs: Vec<Dev>,
     endpoint: EndpointConfig,
     mtu: Option<u16>,
@@ -46,6 +49,22 @@ pub struct Draft {
 impl Draft {
     fn sender(&mut self) -> &mut SenderConfig {
         &mut self.endpoint.sender
+    }
+
+    fn add(&mut self, links: Vec<Spec>) {
+        self.latest = self.members.len();
+        let terms = Terms::default();
+        self.members.extend(links.into_iter().map(|spec| Link { spec, terms }));
+    }
+
+    /// Sets a term of the links that the last `path` or `peer` made.
+    fn agree(&mut self, set: impl Fn(&mut Terms)) -> anyhow::Result<()> {
+        self.members[self.latest..].iter_mut().for_each(|link| set(&mut link.terms));
+        let crossed = |terms: &Terms| terms.min.zip(terms.max).is_some_and(|(min, max)| min > max);
+        match self.members.iter().find(|link| crossed(&link.terms)) {
+            Some(link) => bail!("{link}: min is above max; lower it"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -70,7 +89,7 @@ pub const NOTES: &[&str] = &[
 
 /// Examples for `--help`.
 pub const EXAMPLES: &[&str] = &[
-    "sheaf trunk trunk0 path 192.0.2.7 198.51.100.1 path 10.64.3.9@wwan0 198.51.100.1:7432 \\",
+    "sheaf trunk trunk0 path 192.0.2.7 198.51.100.1 path wwan0 198.51.100.1:7432 \\",
     "            key /etc/sheaf/trunk0.key address 10.99.0.1/24",
     "sheaf trunk trunk0 path 198.51.100.1 path 198.51.100.1:7432 \\",
     "            key /etc/sheaf/trunk0.key address 10.99.0.2/24",
@@ -100,6 +119,48 @@ pub static KEY: Grammar<(), ()> = Grammar {
     tail: None,
     finish: Ok,
 };
+
+/// The terms on which the links carry that the `path` or `peer` before them made.
+const TERMS: &[Entry<Draft>] = &[
+    Entry {
+        name: "backup",
+        help: "the link before it carries no data while another takes packets",
+        about: "The link before it carries no data while a link without this word takes packets: \
+                it is up, answers and does not lose too much.",
+        forms: &[flag(|d| d.agree(|terms| terms.backup = true), "")],
+        ..Entry::ONCE
+    },
+    Entry {
+        name: "max",
+        help: "no more than RATE is sent on the link before it, headers included",
+        about: "No more than <RATE> is sent on the link before it, headers included: what a tariff \
+                allows, or others are to have left.",
+        forms: &[form(
+            &[part(
+                "RATE",
+                "20mbit",
+                Value::Rate(|d, rate| d.agree(|terms| terms.max = Some(rate))),
+            )],
+            "",
+        )],
+        ..Entry::ONCE
+    },
+    Entry {
+        name: "min",
+        help: "the link before it is never taken to carry less than RATE",
+        about: "The link before it is never taken to carry less than <RATE>, headers included, \
+                whatever is measured: for a link whose rate is known and whose delay is not.",
+        forms: &[form(
+            &[part(
+                "RATE",
+                "1mbit",
+                Value::Rate(|d, rate| d.agree(|terms| terms.min = Some(rate))),
+            )],
+            "",
+        )],
+        ..Entry::ONCE
+    },
+];
 
 static WORDS: Section<Draft> = Section {
     title: "",
@@ -152,10 +213,12 @@ static WORDS: Section<Draft> = Section {
                                address that the neighbour table of each resolves",
                         about: "The other end of the links before it: a link address, or an IP \
                                 address that the neighbour table of each resolves.",
-                        forms: &[form(
-                            &[part("MAC|ADDR", "02:00:00:00:00:01", Value::Text(peer))],
-                            "",
-                        )],
+                        forms: &[Form {
+                            parts: &[part("MAC|ADDR", "02:00:00:00:00:01", Value::Text(peer))],
+                            group: TERMS,
+                            group_name: "TERMS",
+                            ..Form::EMPTY
+                        }],
                         ..Entry::ONCE
                     },
                 ],
@@ -166,17 +229,20 @@ static WORDS: Section<Draft> = Section {
         Entry {
             name: "path",
             instead: true,
-            help: "a link: UDP from LOCAL on the interface that has it, or on IF; REMOTE may be \
-                   left out on the side that is to learn it (port 7431); [ADDR]:PORT for IPv6",
+            help: "a link: UDP from LOCAL on the interface that has it, or on IF, whatever its \
+                   address; REMOTE, a name or an address, may be left out on the side that is to \
+                   learn it (port 7431); [ADDR]:PORT for IPv6",
             about: "A link: UDP from our address <LOCAL>, bound to the interface that has it or to \
-                    <@IF>, to <REMOTE>. The ports are 7431 where none is given; IPv6 with a port \
-                    is written [<ADDR>]:<PORT>. One side may leave <REMOTE> out: it learns the \
-                    address, also behind a NAT that changes it. An end that was given one may \
-                    move, too. 36 bytes (IPv4) or 56 (IPv6) stand before the packet, and 24 more \
-                    with a key. A `path` needs `key` or `plain`.",
-            forms: &[form(
-                &[
-                    part("LOCAL[:PORT][@IF]", "192.0.2.7", Value::Text(local)),
+                    <@IF>, to <REMOTE>. An <IF> alone stands for whatever address it has, and \
+                    lives through another lease. <REMOTE> may be a name with a dot or a port in \
+                    it, which is looked up while the link is down. The ports are 7431 where none \
+                    is given; IPv6 with a port is written [<ADDR>]:<PORT>. One side may leave \
+                    <REMOTE> out: it learns the address, also behind a NAT that changes it. An \
+                    end that was given one may move, too. 36 bytes (IPv4) or 56 (IPv6) stand \
+                    before the packet, and 24 more with a key. A `path` needs `key` or `plain`.",
+            forms: &[Form {
+                parts: &[
+                    part("LOCAL[:PORT][@IF]|IF[:PORT]", "192.0.2.7", Value::Text(local)),
                     optional(
                         "REMOTE[:PORT]",
                         "198.51.100.1",
@@ -188,8 +254,10 @@ static WORDS: Section<Draft> = Section {
                         ),
                     ),
                 ],
-                "",
-            )],
+                group: TERMS,
+                group_name: "TERMS",
+                ..Form::EMPTY
+            }],
             ..Entry::MANY
         },
         Entry {
@@ -352,16 +420,21 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
     ensure!(!members.is_empty(), "no link is named; write path LOCAL REMOTE, or dev IF peer MAC");
     let (links, most) = (members.len(), MAX_LINKS);
     ensure!(links <= most, "{links} links are too many; give at most {most}");
-    if let Some(twice) = (1..links).find(|at| members[..*at].contains(&members[*at])) {
-        bail!("{} is given twice; give it once, or another port", members[twice]);
+    let again = |at: &usize| members[..*at].iter().any(|one| one.spec == members[*at].spec);
+    if let Some(twice) = (1..links).find(again) {
+        bail!("{} is given twice; give it once, or another port", members[twice].spec);
+    }
+    if members.iter().all(|link| link.terms.backup) {
+        bail!("all links are backups; leave backup out at one");
     }
     let both = "give one of the two";
     ensure!(draft.key.is_none() || !draft.plain, "key and plain exclude each other; {both}");
-    let path = members.iter().find(|member| matches!(member, Spec::Path { .. }));
+    let path = members.iter().find(|link| matches!(link.spec, Spec::Path { .. }));
     if let Some(path) = path.filter(|_| draft.key.is_none() && !draft.plain) {
         bail!(
-            "{path} has no key: anybody on the way could read and forge; write key FILE (sheaf \
-             trunk key makes one), or plain where WireGuard or a cable of your own protects it"
+            "{} has no key: anybody on the way could read and forge; write key FILE (sheaf \
+             trunk key makes one), or plain where WireGuard or a cable of your own protects it",
+            path.spec
         );
     }
     draft.endpoint.check()?;
@@ -417,26 +490,83 @@ fn peer(draft: &mut Draft, word: &str) -> anyhow::Result<()> {
         ),
     };
     let member = |Dev { name: dev, queue }| Spec::Ethernet { dev, peer, queue };
-    draft.members.extend(draft.devs.drain(..).map(member));
+    let links = draft.devs.drain(..).map(member).collect();
+    draft.add(links);
     Ok(())
 }
 
 /// `LOCAL[:PORT][@IF]`.
 fn local(draft: &mut Draft, word: &str) -> anyhow::Result<()> {
+    let (local, dev) = local_end(word)?;
+    single(local)?;
+    draft.add(vec![Spec::Path { local, dev, remote: None }]);
+    Ok(())
+}
+
+/// The interface that `LOCAL[:PORT][@IF]` or `IF[:PORT]` names.
+pub fn interface_of(word: &str) -> Option<String> {
+    local_end(word).ok()?.1
+}
+
+fn local_end(word: &str) -> anyhow::Result<(SocketAddr, Option<String>)> {
     let (local, dev) = match word.split_once('@') {
         Some((local, dev)) => (local, Some(name_of_interface(dev)?)),
         None => (word, None),
     };
-    let local = socket_address(local)?;
-    single(local)?;
-    draft.members.push(Spec::Path { local, dev, remote: None });
-    Ok(())
+    // An address that is misspelt is not taken for an interface.
+    let like_address = |word: &str| word.starts_with(|c: char| c.is_ascii_digit() || c == '[');
+    match socket_address(local) {
+        Err(error) if dev.is_some() || like_address(word) || word.matches(':').count() > 1 => {
+            Err(error)
+        }
+        Err(_) => {
+            let (dev, port) = host_and_port(word)?;
+            let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
+            Ok((any, Some(name_of_interface(dev)?)))
+        }
+        Ok(local) => Ok((local, dev)),
+    }
+}
+
+/// `HOST[:PORT]`, where HOST is no address.
+fn host_and_port(word: &str) -> anyhow::Result<(&str, u16)> {
+    let Some((host, port)) = word.rsplit_once(':') else { return Ok((word, PORT)) };
+    let port = port.parse().ok().filter(|port| *port != 0);
+    let port = port.with_context(|| format!("{word} has no port; write {host}:{PORT}"))?;
+    Ok((host, port))
+}
+
+/// A name of the domain name system (RFC 1123, section 2.1).
+fn is_name(host: &str) -> bool {
+    let label = |label: &str| {
+        let ends = label.starts_with('-') || label.ends_with('-');
+        let letter = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        (1..=63).contains(&label.len()) && !ends && label.chars().all(letter)
+    };
+    let host = host.strip_suffix('.').unwrap_or(host);
+    // What ends with digits is an address that is misspelt.
+    let last = host.rsplit('.').next().unwrap_or_default();
+    host.len() <= 253 && host.split('.').all(label) && last.contains(|c: char| !c.is_ascii_digit())
 }
 
 /// `REMOTE[:PORT]`.
 fn remote(draft: &mut Draft, word: &str) -> anyhow::Result<()> {
-    let end = socket_address(word)?;
-    let Some(Spec::Path { local, remote, .. }) = draft.members.last_mut() else { return Ok(()) };
+    let last = draft.members.last_mut().map(|link| &mut link.spec);
+    let Some(Spec::Path { local, dev, remote }) = last else { return Ok(()) };
+    let end = match socket_address(word) {
+        Ok(end) => end,
+        Err(error) => {
+            let name = host_and_port(word).ok().filter(|(host, _)| is_name(host));
+            let (host, port) =
+                name.with_context(|| format!("{error}, or a name like home.example.org"))?;
+            *remote = Some(Far::Name(Name { host: host.to_owned(), port }));
+            return Ok(());
+        }
+    };
+    // An interface alone stands for its addresses of either family.
+    if dev.is_some() && local.ip().is_unspecified() && end.is_ipv6() {
+        local.set_ip(Ipv6Addr::UNSPECIFIED.into());
+    }
     ensure!(
         end.is_ipv4() == local.is_ipv4(),
         "path {local} {end} mixes IPv4 and IPv6; give two of one family"
@@ -446,7 +576,7 @@ fn remote(draft: &mut Draft, word: &str) -> anyhow::Result<()> {
         "path … {end} is the unspecified address; leave it out, or name a host"
     );
     single(end)?;
-    *remote = Some(end);
+    *remote = Some(Far::Address(end));
     Ok(())
 }
 
@@ -504,7 +634,7 @@ mod tests {
     }
 
     fn members(line: &str) -> Vec<String> {
-        parse(line).unwrap().members.iter().map(Spec::to_string).collect()
+        parse(line).unwrap().members.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -525,6 +655,45 @@ mod tests {
         assert_eq!(
             members("t0 path fd00::1 [fd00::2] key k"),
             ["path [fd00::1]:7431 [fd00::2]:7431"]
+        );
+    }
+
+    #[test]
+    fn a_path_may_name_an_interface_alone_and_the_other_end_by_name() {
+        let members = |line: &str| -> Vec<_> {
+            parse(line).unwrap().members.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            members(
+                "t0 plain path wwan0 path eth0.7:99 192.0.2.7 path wan fd00::1 path 10.0.0.1 \
+                 home.example.org path 10.0.0.2 my-router:99 path [::]@wlan0 a.b.:5 address \
+                 10.9.0.1/24"
+            ),
+            [
+                "path 0.0.0.0:7431@wwan0",
+                "path 0.0.0.0:99@eth0.7 192.0.2.7:7431",
+                "path [::]:7431@wan [fd00::1]:7431",
+                "path 10.0.0.1:7431 home.example.org:7431",
+                "path 10.0.0.2:7431 my-router:99",
+                "path [::]:7431@wlan0 a.b.:5",
+            ]
+        );
+    }
+
+    #[test]
+    fn terms_belong_to_the_links_before_them() {
+        let line = "t0 plain path 10.0.0.1 max 20mbit path wwan0 192.0.2.7 backup min 100kbit max \
+                    1mbit dev a dev b peer 02:0:0:0:0:1 backup mtu auto";
+        let members: Vec<_> =
+            parse(line).unwrap().members.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            members,
+            [
+                "path 10.0.0.1:7431 max 20Mbit",
+                "path 0.0.0.0:7431@wwan0 192.0.2.7:7431 backup min 100Kbit max 1Mbit",
+                "dev a peer 02:00:00:00:00:01 backup",
+                "dev b peer 02:00:00:00:00:01 backup",
+            ]
         );
     }
 
@@ -569,6 +738,15 @@ mod tests {
             ("t0 path 10.0.0.1:0", "192.0.2.7:7431"),
             ("t0 path 10.0.0.1:99999", "192.0.2.7:7431"),
             ("t0 path 10.0.0.1 path 10.0.0.1:7431", "another port"),
+            ("t0 path 10.0.0.1 backup plain", "leave backup out at one"),
+            ("t0 path 10.0.0.1 min 2mbit max 1mbit", "min is above max; lower it"),
+            ("t0 path 10.0.0.1 max 20", "has no unit"),
+            ("t0 path 10.0.0.256", "not an address"),
+            ("t0 path wwan0:0", "write wwan0:7431"),
+            ("t0 path much-too-long-for-one", "1 to 15"),
+            ("t0 path 10.0.0.1 10.0.0.256", "not an address"),
+            ("t0 path 10.0.0.1 home..org", "or a name like"),
+            ("t0 path 10.0.0.1 home.org:99999", "or a name like"),
             ("t0 path 10.0.0.1", "write key FILE (sheaf trunk key makes one), or plain"),
             ("t0 dev a peer 02:00:00:00:00:01 path 10.0.0.1", "path 10.0.0.1:7431 has no key"),
             ("t0 path 10.0.0.1 plain key k", "give one of the two"),

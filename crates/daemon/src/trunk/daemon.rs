@@ -14,9 +14,10 @@ mod full_report;
 mod setup;
 
 use super::key;
+use super::lookup::News;
 use super::member::{Change, End, Member};
 use super::report::Trunk;
-use super::settings::{Priority, Settings, Spec};
+use super::settings::{Link, Priority, Settings, Spec, Terms};
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::service::{Next, Service};
@@ -34,7 +35,7 @@ use sheaf_netio::segment;
 use sheaf_netio::tun::{Offload, Tun};
 use sheaf_netio::{clock, ip, random};
 use sheaf_stage::{Duration, Instant};
-use sheaf_trunk::{Endpoint, EndpointStats, Received, Seed, Transmit};
+use sheaf_trunk::{Endpoint, EndpointStats, LinkConfig, Received, Seed, Transmit};
 use sheaf_wire::trunk::HEADER_LEN;
 use sheaf_wire::trunk::sealed::OVERHEAD;
 use std::io;
@@ -145,8 +146,10 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
         None => Endpoint::new(config, seed),
     }?;
     let mut members = Vec::new();
-    for spec in &settings.members {
-        let id = endpoint.add_link(spec.link(seal))?;
+    for Link { spec, terms } in &settings.members {
+        let Terms { backup, min: least, max: most } = *terms;
+        let config = LinkConfig { overhead: spec.overhead(seal), backup, least, most };
+        let id = endpoint.add_link(config)?;
         endpoint.link_down(id, now);
         endpoint.set_remote(id, spec.remote());
         members.push(Member::new(spec.clone(), id));
@@ -209,10 +212,20 @@ fn mismatch(stats: &EndpointStats, before: &EndpointStats) -> Option<&'static st
     }
 }
 
+/// Logs what the search for the name of a link's other end has found.
+fn tell(trunk: &str, link: &Spec, news: &News) {
+    match news {
+        News::Found(end) => tracing::info!("trunk {trunk}: link {link}: the other end is {end}"),
+        News::Failed(reason) => tracing::warn!(
+            "trunk {trunk}: link {link}: cannot look up the other end: {reason}; asking on"
+        ),
+    }
+}
+
 /// Capabilities for making the trunk, and for opening its links again after their interfaces were
 /// gone.
 fn rights(settings: &Settings) -> &'static [Capability] {
-    let is_ethernet = |spec: &Spec| matches!(spec, Spec::Ethernet { .. });
+    let is_ethernet = |link: &Link| matches!(link.spec, Spec::Ethernet { .. });
     match settings.members.iter().any(is_ethernet) {
         true => &[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW],
         false => &[Capability::CAP_NET_ADMIN],
@@ -381,7 +394,10 @@ impl Daemon {
     }
 
     fn next_check(&self) -> Instant {
-        let complete = || self.members.iter().all(Member::is_complete);
+        let up = |member: &Member| {
+            self.endpoint.link_stats(member.id, self.checked_at).is_some_and(|link| link.up)
+        };
+        let complete = || self.members.iter().all(|member| member.is_complete(up(member)));
         self.checked_at
             + match self.news {
                 true => CHECK_PAUSE,
@@ -412,6 +428,10 @@ impl Daemon {
                 change => member.spec.explain(change)?,
             };
             self.stale |= change != Change::Same;
+            if !self.endpoint.link_stats(member.id, now).is_some_and(|link| link.up) {
+                let news = member.look_up(now);
+                news.iter().for_each(|news| tell(&self.settings.name, &member.spec, news));
+            }
             if let Some(remote) = member.remote() {
                 self.endpoint.set_remote(member.id, remote);
             }

@@ -4,7 +4,8 @@
 //! checks that its own exists and works, and opens or closes its socket. The endpoint decides on
 //! the address of the other end: it is given the address, or learns it (`sheaf_trunk::Remote`).
 
-use super::settings::{Peer, Spec};
+use super::lookup::{Lookup, News};
+use super::settings::{Far, Peer, Spec};
 use anyhow::{Context, ensure};
 use nix::libc;
 use sheaf_netio::batch::{Outbox, Sent};
@@ -13,7 +14,8 @@ use sheaf_netio::monitor::Interface;
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::socket::unsent;
 use sheaf_netio::{ip, neigh, qdisc};
-use sheaf_trunk::{Fill, LinkConfig, LinkId, Remote};
+use sheaf_stage::Instant;
+use sheaf_trunk::{Fill, LinkId, Remote};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -82,6 +84,8 @@ pub struct Member {
     pub unsent: u64,
     /// The address of the other end, where it was given, and the neighbour table has it.
     pub found: Option<End>,
+    /// The search for it, where a name was given.
+    lookup: Option<Lookup>,
     /// A new address of the other end that was learned and is not in the log yet.
     pub moved: Option<End>,
     /// Index of the interface that the socket is bound to; 0 where it is not bound.
@@ -100,12 +104,19 @@ pub struct Member {
 impl Member {
     /// A member without a socket.
     pub fn new(spec: Spec, id: LinkId) -> Member {
+        let lookup = match &spec {
+            Spec::Path { local, remote: Some(Far::Name(name)), .. } => {
+                Some(Lookup::new(name.clone(), local.is_ipv4()))
+            }
+            _ => None,
+        };
         Member {
             spec,
             id,
             carrier: None,
             unsent: 0,
             found: None,
+            lookup,
             moved: None,
             index: 0,
             has_discipline: false,
@@ -158,18 +169,33 @@ impl Member {
                     None => drop(ask_for(address, dev, self.index)),
                 }
             }
-            Spec::Path { remote: Some(remote), .. } => {
+            Spec::Path { remote: Some(Far::Address(remote)), .. } => {
                 self.found = Some(End::Udp(scoped(*remote, self.index)));
             }
-            Spec::Path { remote: None, .. } => {}
+            Spec::Path { .. } => {}
         }
         Ok(change)
     }
 
-    /// Whether it has a socket, and the address of the other end if that is known at all.
-    pub fn is_complete(&self) -> bool {
+    /// Looks up the name of the other end, where one was given; returns what is to be told of it.
+    /// Call it while the link is down.
+    pub fn look_up(&mut self, now: Instant) -> Option<News> {
+        let news = self.lookup.as_mut()?.poll(now)?;
+        if let News::Found(address) = news {
+            let end = Some(End::Udp(scoped(address, self.index)));
+            if std::mem::replace(&mut self.found, end) == end {
+                return None;
+            }
+        }
+        Some(news)
+    }
+
+    /// Whether nothing is to be looked for: it has a socket, and the address of the other end if
+    /// that is known at all. `up`: whether the link is.
+    pub fn is_complete(&self, up: bool) -> bool {
         let learns = matches!(self.spec, Spec::Path { remote: None, .. });
-        self.carrier.is_some() && (learns || self.found.is_some())
+        let known = learns || self.found.is_some() && (up || self.lookup.is_none());
+        self.carrier.is_some() && known
     }
 
     /// The address of the other end, where it was given and found. On a path it may move later.
@@ -264,8 +290,8 @@ impl Spec {
     }
 
     /// Bytes that the carrier adds to each frame; sealing adds `seal`.
-    pub fn link(&self, seal: u16) -> LinkConfig {
-        LinkConfig { overhead: ETHERNET + self.headers() + seal }
+    pub fn overhead(&self, seal: u16) -> u16 {
+        ETHERNET + self.headers() + seal
     }
 
     /// The largest frame on an interface of this MTU; sealing adds `seal` bytes.
@@ -303,6 +329,11 @@ impl Spec {
         matches!(self, Spec::Path { local, dev: None, .. } if local.ip().is_unspecified())
     }
 
+    /// Whether its interface, or the one that has its address, exists.
+    pub fn is_there(&self, interfaces: &BTreeMap<String, Interface>) -> bool {
+        self.is_unbound() || self.device(interfaces).is_some()
+    }
+
     /// Checks that the link can be opened, once its interface is up.
     pub fn check(&self, interfaces: &BTreeMap<String, Interface>) -> anyhow::Result<()> {
         match self {
@@ -316,9 +347,11 @@ impl Spec {
                 ip::index(dev)?;
             }
             Spec::Path { local, .. } => {
-                let ours = self.is_unbound() || self.device(interfaces).is_some();
                 let address = local.ip();
-                ensure!(ours, "no interface has {address}; give an address of ours to path");
+                ensure!(
+                    self.is_there(interfaces),
+                    "no interface has {address}; give an address of ours to path"
+                );
             }
         }
         Ok(())

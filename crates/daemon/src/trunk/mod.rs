@@ -11,6 +11,7 @@
 
 mod daemon;
 pub mod key;
+pub mod lookup;
 mod member;
 pub mod report;
 pub mod settings;

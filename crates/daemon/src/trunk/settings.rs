@@ -1,7 +1,9 @@
 //! Settings of `sheaf trunk`.
 
+use super::lookup::Name;
 use sheaf_aggregate::{Rules, Verdict};
 use sheaf_netio::carrier::Mac;
+use sheaf_stage::Bitrate;
 use sheaf_trunk::{DeliveryMode, EndpointConfig};
 use sheaf_wire::ip::Ip;
 use std::fmt;
@@ -18,6 +20,24 @@ pub enum Peer {
     Mac(Mac),
     /// An address that the neighbour table resolves.
     Address(IpAddr),
+}
+
+/// Where the other end of a path is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Far {
+    /// Its address.
+    Address(SocketAddr),
+    /// Its name, which is looked up while the link is down.
+    Name(Name),
+}
+
+impl fmt::Display for Far {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Far::Address(address) => address.fmt(f),
+            Far::Name(Name { host, port }) => write!(f, "{host}:{port}"),
+        }
+    }
 }
 
 /// A link as the command line describes it.
@@ -40,7 +60,7 @@ pub enum Spec {
         /// The interface; `None`: the one that has the address.
         dev: Option<String>,
         /// The other end; `None`: its address is learned.
-        remote: Option<SocketAddr>,
+        remote: Option<Far>,
     },
 }
 
@@ -64,6 +84,36 @@ impl fmt::Display for Spec {
                 remote.iter().try_for_each(|remote| write!(f, " {remote}"))
             }
         }
+    }
+}
+
+/// The terms on which a link carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Only while no other link takes packets.
+    pub backup: bool,
+    /// The rate is never taken to be lower.
+    pub min: Option<Bitrate>,
+    /// Never more than this.
+    pub max: Option<Bitrate>,
+}
+
+/// A link and its terms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The link as the command line describes it.
+    pub spec: Spec,
+    /// How it may be used.
+    pub terms: Terms,
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Terms { backup, min, max } = self.terms;
+        self.spec.fmt(f)?;
+        f.write_str(if backup { " backup" } else { "" })?;
+        min.iter().try_for_each(|min| write!(f, " min {min}"))?;
+        max.iter().try_for_each(|max| write!(f, " max {max}"))
     }
 }
 
@@ -92,7 +142,7 @@ pub struct Settings {
     /// Name of the interface to make.
     pub name: String,
     /// Its links, in the order in which both ends number them.
-    pub members: Vec<Spec>,
+    pub members: Vec<Link>,
     /// Parameters of both directions; the size of frames is found from the links.
     pub endpoint: EndpointConfig,
     /// The file with the key that both ends have; `None`: frames are not encrypted.

@@ -30,7 +30,7 @@ impl Sender {
     }
 
     /// The links that take packets, as bits: those that respond and lose little, else those that
-    /// respond, else those that are up.
+    /// respond, else those that are up; backups only where no other link responds and loses little.
     pub(super) fn usable(&self, now: Instant) -> u16 {
         let set = |wanted: &dyn Fn(usize, &Link) -> bool| {
             let links = self.links().filter(|(index, link)| link.up && wanted(*index, link));
@@ -41,14 +41,17 @@ impl Sender {
             return set(&|_, _| true);
         }
         let good = set(&|index, link| responding & 1 << index != 0 && !link.lossy);
+        let regular = set(&|index, link| good & 1 << index != 0 && !link.config.backup);
         let only = self.fallback.only().map_or(u16::MAX, |link| 1 << link);
-        [good & only, good, responding].into_iter().find(|set| *set != 0).unwrap_or(0)
+        let sets = [regular & only, regular, good & only, good, responding];
+        sets.into_iter().find(|set| *set != 0).unwrap_or(0)
     }
 
     /// The links that take copies, as bits: also those that do not respond. Silence of a tenth of a
     /// second may be lost reports; a single copy would then be lost with the next row of losses.
     pub(super) fn usable_for_copies(&self, now: Instant) -> u16 {
-        let good = self.links().filter(|(_, link)| link.up && !link.lossy);
+        let usable = |link: &Link| link.up && !link.lossy && !link.config.backup;
+        let good = self.links().filter(|(_, link)| usable(link));
         let good = good.fold(0u16, |bits, (index, _)| bits | 1 << index);
         let only = self.fallback.only().map_or(u16::MAX, |link| 1 << link);
         if good & only == 0 { self.usable(now) } else { good & only }

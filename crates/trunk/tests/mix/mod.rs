@@ -118,7 +118,8 @@ impl Rig {
         let end = |session| {
             let mut end = Endpoint::new(config.clone(), session).unwrap();
             for _ in links {
-                end.add_link(LinkConfig { overhead: (OUTER + ETHERNET) as u16 }).unwrap();
+                let overhead = (OUTER + ETHERNET) as u16;
+                end.add_link(LinkConfig { overhead, ..LinkConfig::default() }).unwrap();
             }
             end
         };

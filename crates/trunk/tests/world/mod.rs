@@ -120,10 +120,15 @@ pub struct Window {
 
 impl World {
     pub fn new(config: EndpointConfig, pipes: &[Pipe]) -> World {
+        World::with_terms(config, pipes, &vec![LinkConfig::default(); pipes.len()])
+    }
+
+    /// The same with terms for each link; what its carrier adds is known.
+    pub fn with_terms(config: EndpointConfig, pipes: &[Pipe], terms: &[LinkConfig]) -> World {
         let end = |session| {
             let mut end = Endpoint::new(config.clone(), session).unwrap();
-            for _ in pipes {
-                end.add_link(LinkConfig { overhead: KNOWN }).unwrap();
+            for link in terms {
+                end.add_link(LinkConfig { overhead: KNOWN, ..*link }).unwrap();
             }
             end
         };
@@ -317,7 +322,7 @@ impl World {
         self.sessions += 1;
         let mut fresh = Endpoint::new(self.config.clone(), self.sessions).unwrap();
         for _ in &self.pipes[0] {
-            fresh.add_link(LinkConfig { overhead: KNOWN }).unwrap();
+            fresh.add_link(LinkConfig { overhead: KNOWN, ..LinkConfig::default() }).unwrap();
         }
         self.ends[end] = fresh;
     }

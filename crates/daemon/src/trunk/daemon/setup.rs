@@ -1,6 +1,6 @@
 //! The steps before the first turn.
 
-use crate::trunk::settings::{Priority, Settings};
+use crate::trunk::settings::{Link, Priority, Settings};
 use anyhow::{Context, bail, ensure};
 use nix::libc;
 use sheaf_netio::monitor::Interface;
@@ -23,8 +23,14 @@ pub fn frame_size(
     seal: u16,
 ) -> anyhow::Result<u16> {
     let mut least = (u16::MAX, String::new());
-    for spec in &settings.members {
-        spec.check(known)?;
+    let some_are_there = settings.members.iter().any(|link| link.spec.is_there(known));
+    for Link { spec, .. } in &settings.members {
+        if some_are_there && !spec.is_there(known) {
+            let name = &settings.name;
+            tracing::warn!("trunk {name}: link {spec} waits for its interface or address");
+        } else {
+            spec.check(known)?;
+        }
         let mtu = spec.device(known).map_or(Ok(USUAL_MTU), |(dev, _)| ip::mtu(dev))?;
         let largest = spec.largest_frame(mtu, seal);
         if largest < least.0 {
