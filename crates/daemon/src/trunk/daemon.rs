@@ -394,10 +394,8 @@ impl Daemon {
     }
 
     fn next_check(&self) -> Instant {
-        let up = |member: &Member| {
-            self.endpoint.link_stats(member.id, self.checked_at).is_some_and(|link| link.up)
-        };
-        let complete = || self.members.iter().all(|member| member.is_complete(up(member)));
+        let mut links = self.members.iter().zip(&self.logged_up);
+        let mut complete = || links.all(|(member, up)| member.is_complete(*up));
         self.checked_at
             + match self.news {
                 true => CHECK_PAUSE,
@@ -422,13 +420,13 @@ impl Daemon {
             Err(error) => return Err(error.into()),
         };
         self.check_failed = false;
-        for member in &mut self.members {
+        for (member, up) in self.members.iter_mut().zip(&self.logged_up) {
             let change = match member.check_interface(&interfaces, &mut self.netlink) {
                 Err(_) if !first => Change::Same,
                 change => member.spec.explain(change)?,
             };
             self.stale |= change != Change::Same;
-            if !self.endpoint.link_stats(member.id, now).is_some_and(|link| link.up) {
+            if !up {
                 let news = member.look_up(now);
                 news.iter().for_each(|news| tell(&self.settings.name, &member.spec, news));
             }

@@ -13,6 +13,7 @@ use crate::{already, descriptors, say};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use sheaf_bpf::Window;
+use sheaf_netio::monitor::Monitor;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{capability, clock, ethtool, ip};
 use sheaf_stage::{Bitrate, Duration, Instant};
@@ -25,7 +26,8 @@ const SILENT_STEP: Duration = Duration::from_millis(200);
 /// Steps without a packet after which the longer period holds: five seconds, more than a pause of
 /// somebody who reads.
 const SILENT_STEPS: u32 = 50;
-/// Period in which is looked whether the interface is still there.
+/// Period in which is looked whether the interface is still there, besides when the kernel reports
+/// a change.
 const LOOK: Duration = Duration::from_secs(1);
 
 struct Daemon {
@@ -38,6 +40,9 @@ struct Daemon {
     next: Instant,
     /// Time of the last look whether the interface is there.
     looked_at: Instant,
+    monitor: Monitor,
+    /// Number of the monitor in the poller.
+    news: usize,
     /// The last look at the interface failed.
     blind: bool,
 }
@@ -65,6 +70,8 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Report>
         started,
         next: started + STEP,
         looked_at: started,
+        monitor: Monitor::open()?,
+        news: 0,
         blind: false,
     };
     daemon.window.step(&mut daemon.controllers, started)?;
@@ -99,15 +106,21 @@ fn speed(dev: &str) -> anyhow::Result<Bitrate> {
 impl Service for Daemon {
     type Change = Settings;
 
-    /// Nothing but time: the program counts by itself.
-    fn interest(&mut self, _poller: &mut Poller) {}
+    /// Changes of interfaces, and time: the program counts by itself.
+    fn interest(&mut self, poller: &mut Poller) {
+        self.news = poller.add(&self.monitor);
+    }
 
-    fn turn(&mut self, now: Instant, _poller: &mut Poller) -> anyhow::Result<Next> {
+    fn turn(&mut self, now: Instant, poller: &mut Poller) -> anyhow::Result<Next> {
+        let news = poller.readable(self.news);
+        if news {
+            self.monitor.drain();
+        }
+        if news || now - self.looked_at >= LOOK {
+            self.looked_at = now;
+            self.look()?;
+        }
         if now >= self.next {
-            if now - self.looked_at >= LOOK {
-                self.looked_at = now;
-                self.look()?;
-            }
             self.window.step(&mut self.controllers, now)?;
             // Rates are measured from step to step; two in a row would measure nothing.
             let silent = self.window.is_silent(SILENT_STEPS);
