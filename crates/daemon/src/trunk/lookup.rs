@@ -7,7 +7,7 @@
 use sheaf_stage::{Duration, Instant};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread::{Builder, JoinHandle};
 
 /// Time between two questions while the link is down: a name server is not to be flooded, and
 /// nobody waits much longer than the name's owner needed to change it.
@@ -32,7 +32,7 @@ pub struct Lookup {
     /// Whether an address of IPv4 is wanted; else one of IPv6.
     ipv4: bool,
     /// The question that is open.
-    open: Option<Receiver<io::Result<Vec<SocketAddr>>>>,
+    open: Option<JoinHandle<io::Result<Vec<SocketAddr>>>>,
     /// Time from which on it may be asked again.
     next: Instant,
     /// The last question failed.
@@ -64,17 +64,18 @@ impl Lookup {
     /// Asks, if it is time to, and returns what an earlier question found. Call it while the link
     /// is down.
     pub fn poll(&mut self, now: Instant) -> Option<News> {
-        let answer = match self.open.as_ref().map(Receiver::try_recv) {
-            None if now >= self.next => {
+        let Some(question) = self.open.take() else {
+            if now >= self.next {
                 self.next = now + AGAIN;
                 self.ask();
-                return None;
             }
-            None | Some(Err(TryRecvError::Empty)) => return None,
-            Some(answer) => answer,
+            return None;
         };
-        self.open = None;
-        let found = match answer {
+        if !question.is_finished() {
+            self.open = Some(question);
+            return None;
+        }
+        let found = match question.join() {
             Ok(Ok(addresses)) => {
                 let fits = |one: &SocketAddr| one.is_ipv4() == self.ipv4;
                 addresses.into_iter().find(fits).ok_or_else(|| {
@@ -98,12 +99,10 @@ impl Lookup {
     }
 
     fn ask(&mut self) {
-        let (answer, open) = channel();
         let (name, resolve) = (self.name.clone(), self.resolve);
-        let thread = std::thread::Builder::new().name("resolver".to_owned());
-        // Without a thread the next question comes in time. Nobody may want the answer any more.
-        let asked = thread.spawn(move || drop(answer.send(resolve(&name))));
-        self.open = asked.is_ok().then_some(open);
+        let thread = Builder::new().name("resolver".to_owned());
+        // Without a thread the next question comes in time.
+        self.open = thread.spawn(move || resolve(&name)).ok();
     }
 }
 
