@@ -94,7 +94,7 @@ impl MergeConfig {
 pub struct Device {
     /// Frames that the device has finished with.
     pub done: u64,
-    /// Frames that it was given while it told.
+    /// Frames handed to it since it began to tell.
     pub sent: u64,
     /// Since when it works, if it was idle before; ns of CLOCK_MONOTONIC.
     pub handed: u64,

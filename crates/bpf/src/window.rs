@@ -29,8 +29,7 @@ const GSO_SEGS: usize = 164;
 /// Offset of its field `gso_size`: bytes of each of them.
 const GSO_SIZE: usize = 176;
 
-/// Time for which nothing is told to the programs while nothing changes: the heartbeat counts for
-/// two seconds.
+/// Time between two heartbeats while nothing changes; each counts for two seconds.
 const REST: Duration = Duration::from_millis(500);
 
 /// The programs on one interface.
@@ -42,7 +41,7 @@ pub struct Window {
     settings: Control,
     quic_buffer: batch::Buffer<Key, QuicPair>,
     frame: Vec<u8>,
-    /// What had passed in each direction before the last step.
+    /// Totals of each direction before the last step.
     passed: [sheaf_window::Totals; 2],
     /// Steps in a row before which no packet had passed since the one before.
     silent: u32,

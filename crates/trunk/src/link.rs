@@ -60,8 +60,7 @@ pub struct LinkConfig {
     /// Bytes that the carrier adds to each frame: 28 for UDP over IPv4 (and what lies below, where
     /// it counts against the rate). They count in rates.
     pub overhead: u16,
-    /// It carries no data while a link that is no backup takes packets. Reports and probes go over
-    /// it all the same.
+    /// It carries reports and probes alone while a link that is no backup takes packets.
     pub backup: bool,
     /// The rate is never taken to be lower, headers included, unless [`LinkConfig::most`] is.
     pub least: Option<Bitrate>,

@@ -318,8 +318,8 @@ impl RateControl {
         if !self.is_known() && micros > 0 {
             let rate = bytes as f64 * 1e6 / f64::from(micros);
             self.rate = rate.min(MOST_BY_TRAIN);
-            self.begin(START_UP);
             self.bound();
+            self.begin(START_UP);
         }
     }
 
@@ -381,7 +381,7 @@ impl RateControl {
     /// what is sent no longer shows what the link can carry.
     pub fn failed(&mut self) {
         if let Some(rate) = self.delivery_rate(INTERVALS_QUEUED) {
-            self.rate = rate.min(self.rate);
+            self.rate = rate.min(self.rate).max(self.least);
             self.phase = Phase::Cruise;
             self.steer(TARGET);
             self.bound();

@@ -28,7 +28,7 @@ fn a_backup_carries_nothing_until_the_other_link_is_gone_and_nothing_when_it_is_
         let links = [LinkConfig::default(), backup];
         let mut world = World::with_terms(config, &[pipe(20, 5), pipe(20, 15)], &links);
         world.run(SECOND);
-        // More than the first carries alone: that is no reason to pay for the second.
+        // The first is full. The second is not paid for that.
         world.offer(30.0, PACKET, 4);
         world.run(2 * SECOND + Duration::from_micros(1_300 * round));
         // Reports and probes, fifty a second at most.

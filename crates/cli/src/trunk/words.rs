@@ -7,9 +7,9 @@ use crate::words::{
 use anyhow::{Context, anyhow, bail, ensure};
 use sheaf_aggregate::{Rule, Rules};
 use sheaf_daemon::trunk::lookup::Name;
-use sheaf_daemon::trunk::settings::{Far, Link, PORT, Peer, Priority, Settings, Spec, Terms};
+use sheaf_daemon::trunk::settings::{Far, Link, PORT, Peer, Priority, Settings, Spec};
 use sheaf_netio::ip;
-use sheaf_trunk::{EndpointConfig, Scheduler, SenderConfig};
+use sheaf_trunk::{EndpointConfig, LinkConfig, Scheduler, SenderConfig};
 use sheaf_wire::prefix;
 use sheaf_wire::trunk::MAX_LINKS;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -53,14 +53,15 @@ impl Draft {
 
     fn add(&mut self, links: Vec<Spec>) {
         self.latest = self.members.len();
-        let terms = Terms::default();
+        let terms = LinkConfig::default();
         self.members.extend(links.into_iter().map(|spec| Link { spec, terms }));
     }
 
     /// Sets a term of the links that the last `path` or `peer` made.
-    fn agree(&mut self, set: impl Fn(&mut Terms)) -> anyhow::Result<()> {
+    fn agree(&mut self, set: impl Fn(&mut LinkConfig)) -> anyhow::Result<()> {
         self.members[self.latest..].iter_mut().for_each(|link| set(&mut link.terms));
-        let crossed = |terms: &Terms| terms.min.zip(terms.max).is_some_and(|(min, max)| min > max);
+        let crossed =
+            |terms: &LinkConfig| terms.least.zip(terms.most).is_some_and(|(min, max)| min > max);
         match self.members.iter().find(|link| crossed(&link.terms)) {
             Some(link) => bail!("{link}: min is above max; lower it"),
             None => Ok(()),
@@ -139,7 +140,7 @@ const TERMS: &[Entry<Draft>] = &[
             &[part(
                 "RATE",
                 "20mbit",
-                Value::Rate(|d, rate| d.agree(|terms| terms.max = Some(rate))),
+                Value::Rate(|d, rate| d.agree(|terms| terms.most = Some(rate))),
             )],
             "",
         )],
@@ -154,7 +155,7 @@ const TERMS: &[Entry<Draft>] = &[
             &[part(
                 "RATE",
                 "1mbit",
-                Value::Rate(|d, rate| d.agree(|terms| terms.min = Some(rate))),
+                Value::Rate(|d, rate| d.agree(|terms| terms.least = Some(rate))),
             )],
             "",
         )],
@@ -528,7 +529,7 @@ fn local_end(word: &str) -> anyhow::Result<(SocketAddr, Option<String>)> {
     }
 }
 
-/// `HOST[:PORT]`, where HOST is no address.
+/// Splits `HOST[:PORT]`; HOST is no address.
 fn host_and_port(word: &str) -> anyhow::Result<(&str, u16)> {
     let Some((host, port)) = word.rsplit_once(':') else { return Ok((word, PORT)) };
     let port = port.parse().ok().filter(|port| *port != 0);

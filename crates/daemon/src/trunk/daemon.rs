@@ -17,7 +17,7 @@ use super::key;
 use super::lookup::News;
 use super::member::{Change, End, Member};
 use super::report::Trunk;
-use super::settings::{Link, Priority, Settings, Spec, Terms};
+use super::settings::{Link, Priority, Settings, Spec};
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::service::{Next, Service};
@@ -147,9 +147,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
     }?;
     let mut members = Vec::new();
     for Link { spec, terms } in &settings.members {
-        let Terms { backup, min: least, max: most } = *terms;
-        let config = LinkConfig { overhead: spec.overhead(seal), backup, least, most };
-        let id = endpoint.add_link(config)?;
+        let id = endpoint.add_link(LinkConfig { overhead: spec.overhead(seal), ..*terms })?;
         endpoint.link_down(id, now);
         endpoint.set_remote(id, spec.remote());
         members.push(Member::new(spec.clone(), id));

@@ -177,8 +177,8 @@ impl Member {
         Ok(change)
     }
 
-    /// Looks up the name of the other end, where one was given; returns what is to be told of it.
-    /// Call it while the link is down.
+    /// Looks up the name of the other end, if it was given by name. Returns news for the log. Call
+    /// it while the link is down.
     pub fn look_up(&mut self, now: Instant) -> Option<News> {
         let news = self.lookup.as_mut()?.poll(now)?;
         if let News::Found(address) = news {

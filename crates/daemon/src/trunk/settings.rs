@@ -3,8 +3,7 @@
 use super::lookup::Name;
 use sheaf_aggregate::{Rules, Verdict};
 use sheaf_netio::carrier::Mac;
-use sheaf_stage::Bitrate;
-use sheaf_trunk::{DeliveryMode, EndpointConfig};
+use sheaf_trunk::{DeliveryMode, EndpointConfig, LinkConfig};
 use sheaf_wire::ip::Ip;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -87,33 +86,22 @@ impl fmt::Display for Spec {
     }
 }
 
-/// The terms on which a link carries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
-    /// Only while no other link takes packets.
-    pub backup: bool,
-    /// The rate is never taken to be lower.
-    pub min: Option<Bitrate>,
-    /// Never more than this.
-    pub max: Option<Bitrate>,
-}
-
 /// A link and its terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The link as the command line describes it.
     pub spec: Spec,
-    /// How it may be used.
-    pub terms: Terms,
+    /// Its terms; what its carrier adds is known later.
+    pub terms: LinkConfig,
 }
 
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Terms { backup, min, max } = self.terms;
+        let LinkConfig { backup, least, most, .. } = self.terms;
         self.spec.fmt(f)?;
         f.write_str(if backup { " backup" } else { "" })?;
-        min.iter().try_for_each(|min| write!(f, " min {min}"))?;
-        max.iter().try_for_each(|max| write!(f, " max {max}"))
+        least.iter().try_for_each(|min| write!(f, " min {min}"))?;
+        most.iter().try_for_each(|max| write!(f, " max {max}"))
     }
 }
 
