@@ -6,7 +6,7 @@
 
 use crate::Error;
 use crate::attach::{self, Hook, Link};
-use crate::layout::{Device, Gate, Hop, Mac, MergeConfig, Plain, Queue, SLOTS, mapped};
+use crate::layout::{Device, Gate, Hop, Mac, MergeConfig, Plain, Queue, QueueKey, SLOTS, mapped};
 use aya::include_bytes_aligned;
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
@@ -47,6 +47,8 @@ pub struct Merge {
     hops: HashMap<MapData, Plain<Mac>, Plain<Hop>>,
     far_ends: LpmTrie<MapData, [u8; 16], Plain<Hop>>,
     queues: Array<MapData, Plain<Queue>>,
+    /// Which queue each next hop and class has.
+    slots: HashMap<MapData, Plain<QueueKey>, u32>,
     events: RingBuf<MapData>,
     free: aya::maps::Queue<MapData, u32>,
     /// Counters of queues that went out of use, by hop id.
@@ -75,12 +77,25 @@ impl Merge {
         let hops = map("hops")?.try_into()?;
         let far_ends = map("far_ends")?.try_into()?;
         let queues = map("queues")?.try_into()?;
+        let slots = map("slots")?.try_into()?;
         let events = map("events")?.try_into()?;
 
         let program = attach::load(&mut ebpf, NAME)?;
         let link = attach::attach(program, NAME, interface, Hook::Egress)?;
         // The link keeps the program, and the program its maps.
-        Ok(Merge { settings, hops, far_ends, queues, events, free, retired, device, gates, link })
+        Ok(Merge {
+            settings,
+            hops,
+            far_ends,
+            queues,
+            slots,
+            events,
+            free,
+            retired,
+            device,
+            gates,
+            link,
+        })
     }
 
     /// Sets what the program goes by; packets that wait keep their frames.
@@ -152,11 +167,10 @@ impl Merge {
     /// Counters by hop id: the id and the sum over its queues, in order of the ids.
     pub fn stats(&self) -> Result<Vec<(u32, Stats)>, Error> {
         let mut sums = self.retired.clone();
-        for slot in 0..SLOTS {
-            let queue = self.queue(slot)?;
-            if queue.is_used() {
-                sums.entry(queue.key.hop).or_default().add(&queue.stats.into());
-            }
+        // Not by the slots: most are free, and this is asked every second.
+        for entry in self.slots.iter() {
+            let (Plain(key), slot) = entry?;
+            sums.entry(key.hop).or_default().add(&self.queue(slot)?.stats.into());
         }
         Ok(sums.into_iter().collect())
     }

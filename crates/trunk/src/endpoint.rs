@@ -7,7 +7,8 @@
 //!
 //! * *Sessions.* Each run of an end has a session, a random number. Hellos exchange them, once
 //!   every 100 ms on every link until both ends accept each other's, and again whenever the other
-//!   end has been silent for 500 ms, as it may have started anew. A session is accepted from a
+//!   end has been silent for 500 ms, as it may have started anew. Where nothing answers for 10 s
+//!   they are four times as rare. A session is accepted from a
 //!   hello that echoes a challenge sent to its address, and only while no other session lives, so a
 //!   forged or recorded hello changes nothing. Who is challenged learns nothing of this end's
 //!   session. Data of an unknown session is refused.
@@ -16,7 +17,8 @@
 //! * *Reports* go out on every link, every 20 ms while it carries data and every 100 ms as a probe
 //!   while it does not. On a radio each costs as much as a packet; so where the carrier reports its
 //!   queue, they are as rare as the frames on it allow. They say what was received, and how far the
-//!   numbers on this link are.
+//!   numbers on this link are. The probes of all links leave together, and one end's follow the
+//!   other's: an end at rest wakes once or twice in 100 ms, whatever it has of links.
 //! * *Links.* A link that is silent for 500 ms is down, and up again with the next valid frame. The
 //!   sender avoids a loaded link well before that, and the receiver waits for no link that missed
 //!   three reports under load or two probes without.
@@ -132,6 +134,8 @@ struct Path<A> {
     claims: Claims,
     /// Time at which a handshake was last begun on it.
     last_initiation: Option<Instant>,
+    /// Hellos, probes and handshakes sent since something was last heard on it.
+    unanswered: u32,
     /// Handshake and counter of the newest sealed frame.
     newest: (u64, u32),
     strangers: u64,
@@ -175,10 +179,23 @@ impl<A> Path<A> {
             echo: 0,
             claims: Claims::default(),
             last_initiation: None,
+            unanswered: 0,
             newest: (0, 0),
             strangers: 0,
             moves: 0,
         }
+    }
+
+    /// Probes the link immediately, and then as often as one that was never probed.
+    fn greet(&mut self) {
+        self.last_report_sent = None;
+        self.last_initiation = None;
+        self.unanswered = 0;
+    }
+
+    /// Whether no data came or left since the last report.
+    fn is_idle(&self) -> bool {
+        self.received_since_report == 0 && self.last_data_sent.is_none()
     }
 }
 
@@ -197,6 +214,8 @@ pub struct Endpoint<A = ()> {
     acknowledged_at: Instant,
     /// Time at which a frame that proves its session was last accepted.
     heard_at: Instant,
+    /// A probe left or came: those of other links that are due soon leave with it.
+    probing: bool,
     /// Time since which numbers of the other end are out of the receiver's reach.
     astray_since: Option<Instant>,
     challenges: Challenges,
@@ -244,6 +263,7 @@ impl<A: Address> Endpoint<A> {
             acknowledged: false,
             acknowledged_at: Instant::ZERO,
             heard_at: Instant::ZERO,
+            probing: false,
             astray_since: None,
             challenges: Challenges::new(seed.random(b"challenges")),
             replies: VecDeque::new(),
@@ -274,6 +294,7 @@ impl<A: Address> Endpoint<A> {
             && !path.remote.is_same_setting(&remote)
         {
             path.remote = remote;
+            path.greet();
         }
     }
 
@@ -299,7 +320,7 @@ impl<A: Address> Endpoint<A> {
     pub fn link_up(&mut self, id: LinkId) {
         if let Some(path) = self.path(id) {
             path.carrier = true;
-            path.last_report_sent = None;
+            path.greet();
         }
     }
 
@@ -524,6 +545,7 @@ impl<A: Address> Endpoint<A> {
                 self.guard.as_mut()?.write_initiation(now, out);
                 let path = self.path(link)?;
                 path.last_initiation = Some(now);
+                path.unanswered = path.unanswered.saturating_add(1);
                 return Some(Transmit { link, to: path.remote.address() });
             }
         }
@@ -540,12 +562,14 @@ impl<A: Address> Endpoint<A> {
     /// Writes the next frame as it is before it is sealed.
     fn poll_frame(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit<A>> {
         for index in 0..self.paths.len() {
-            if self.control_due(index).is_some_and(|due| due <= now) {
+            let due = self.control_due(index);
+            if due.is_some_and(|due| due <= now || self.goes_along(index, due, now)) {
                 let link = LinkId(index as u8);
                 let to = self.write_control(link, now, out);
                 return Some(Transmit { link, to });
             }
         }
+        self.probing = false;
         if !self.is_established() {
             return None;
         }
@@ -570,7 +594,7 @@ impl<A: Address> Endpoint<A> {
         if !path.remote.is_reachable() {
             return None;
         }
-        let again = path.last_initiation.map(|last| last + self.config.probe);
+        let again = path.last_initiation.map(|last| last + self.probe_interval(path));
         Some(guard.initiation_from(self.config.silence).max(again.unwrap_or_default()))
     }
 
@@ -736,6 +760,7 @@ impl<A: Address> Endpoint<A> {
             (self.heard_at, self.acknowledged_at) = (now, now);
         }
         self.hear(id, now);
+        self.follow(id);
         self.note_next_seq(id, report.control.next_seq, now);
         match checked {
             Ok(report) => self.sender.report(id, &report, micros(now), now),

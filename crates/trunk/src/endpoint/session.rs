@@ -18,6 +18,12 @@ const RARE_REPORTS: u32 = 3;
 const MISSED_REPORTS: u32 = 3;
 const MISSED_PROBES: u32 = 2;
 
+/// Probes without an answer, those of 10 s, after which a link is probed less often, at most this
+/// share of the time after which silence takes a link down: where frames arrive one way only, that
+/// end must not take the link for up and down in turn.
+const PATIENCE: u32 = 100;
+const SELDOM_PERCENT: u32 = 80;
+
 /// Time for which the other end has to be silent before another session may take its place. Short
 /// enough that traffic flows again 2 s after a restart; far longer than any pause of an end that
 /// lives, which sends ten frames a second on every link.
@@ -175,6 +181,7 @@ impl<A: Address> Endpoint<A> {
         let established = self.is_established();
         let Some(path) = self.path(id).filter(|path| path.carrier) else { return };
         path.last_heard = Some(now);
+        path.unanswered = 0;
         let (alive, awaited) = (path.alive, std::mem::replace(&mut path.awaited, true));
         path.alive = established;
         if !awaited {
@@ -237,8 +244,9 @@ impl<A: Address> Endpoint<A> {
         let Some(last) = path.last_report_sent.filter(|_| !path.reply_due) else {
             return Some(Instant::ZERO);
         };
+        let probe = last + self.probe_interval(path);
         if !self.is_established() {
-            return Some(last + self.config.probe);
+            return Some(probe);
         }
         if path.train > 0 {
             return Some(Instant::ZERO);
@@ -255,7 +263,36 @@ impl<A: Address> Endpoint<A> {
         let sent = path.last_data_sent;
         let sent =
             sent.map(|at| if queue_reported { at.max(last) + report } else { last + report });
-        [received, sent, Some(last + self.config.probe)].into_iter().flatten().min()
+        [received, sent, Some(probe)].into_iter().flatten().min()
+    }
+
+    /// Time between probes, hellos and handshakes on a link.
+    pub(super) fn probe_interval(&self, path: &Path<A>) -> Duration {
+        match path.unanswered {
+            // This end's probe leaves when the other's has come, which may be late.
+            _ if path.alive && self.follows() => self.config.probe * 5 / 4,
+            0..PATIENCE => self.config.probe,
+            _ => self.config.silence * SELDOM_PERCENT / 100,
+        }
+    }
+
+    /// Whether this end's probes leave when the other's come. So do those of the end whose session
+    /// is the smaller number: if both did, each answer would be answered.
+    fn follows(&self) -> bool {
+        self.is_established() && self.peer.is_some_and(|peer| self.session < peer)
+    }
+
+    /// Takes note of a probe of the other end.
+    pub(super) fn follow(&mut self, id: LinkId) {
+        let is_idle = self.path(id).is_some_and(|path| path.is_idle());
+        self.probing |= is_idle && self.follows();
+    }
+
+    /// Whether the probe of a link, due at `due`, leaves already with another that left or came.
+    /// Up to half an interval early: so all come together, whenever each was first sent.
+    pub(super) fn goes_along(&self, index: usize, due: Instant, now: Instant) -> bool {
+        let is_idle = self.paths[index].as_ref().is_some_and(Path::is_idle);
+        self.probing && is_idle && due <= now + self.config.probe / 2
     }
 
     /// Writes a report or hello, and returns the address that it goes to.
@@ -289,6 +326,8 @@ impl<A: Address> Endpoint<A> {
             out.resize(len, 0);
         }
         let path = self.path(id)?;
+        path.unanswered = path.unanswered.saturating_add(1);
+        let is_idle = path.is_idle();
         path.train -= u8::from(train);
         if hello && !reply {
             // A train that waits for the end of a silence would be due again at once, for ever.
@@ -301,6 +340,8 @@ impl<A: Address> Endpoint<A> {
         if !std::mem::take(&mut path.reply_due) {
             path.last_report_sent = Some(now);
         }
-        path.remote.address()
+        let to = path.remote.address();
+        self.probing |= is_idle;
+        to
     }
 }

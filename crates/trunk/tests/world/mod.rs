@@ -98,8 +98,8 @@ pub struct World {
     pub mode: DeliveryMode,
     /// The carriers of both ends report their queues, once a millisecond and with every event.
     pub tells: bool,
-    /// Reports and hellos that left, by direction.
-    pub controls: [u64; 2],
+    /// Reports and hellos that left: when and on which link, by direction.
+    pub controls: [Vec<(Instant, usize)>; 2],
     next_tell: Instant,
     /// Departure times of what the TCP-like source has under way; empty for the plain one.
     pub window: Option<Window>,
@@ -151,7 +151,7 @@ impl World {
             lose_marks: false,
             mode: DeliveryMode::Order,
             tells: false,
-            controls: [0; 2],
+            controls: [vec![], vec![]],
             next_tell: Instant::ZERO,
             window: None,
         }
@@ -276,7 +276,9 @@ impl World {
     fn carry(&mut self, from: usize, link: usize, frame: &[u8]) {
         let lost = self.random.random::<f64>() < self.pipes[from][link].loss
             || self.lose_marks && frame[0] >> 4 == 13;
-        self.controls[from] += u64::from(matches!(frame[0] >> 4, 11 | 12));
+        if matches!(frame[0] >> 4, 11 | 12) {
+            self.controls[from].push((self.now, link));
+        }
         let varied = self.random.random::<f64>();
         let pipe = &mut self.pipes[from][link];
         let bytes = pipe.waiting(self.now);

@@ -34,6 +34,9 @@ static __always_inline __u32 slot_of(struct device *device, struct queue_key *ke
 	queue->hop = *hop;
 	if (!bpf_map_update_elem(&slots, key, &slot, BPF_NOEXIST))
 		return slot;
+	/* Another CPU was first. Nobody has found this slot; who takes it next finds it unused. */
+	__builtin_memset(&queue->key, 0, sizeof(queue->key));
+	queue->hop.max = 0;
 	bpf_map_push_elem(&free_slots, &slot, 0);
 	found = bpf_map_lookup_elem(&slots, key);
 	return found ? *found : SLOTS;
