@@ -290,9 +290,9 @@ fn a_backup_carries_when_the_other_cable_is_pulled_and_not_before() {
     assert!(carried(&here) - before > 4 << 20);
 }
 
-#[test]
-fn all_traffic_takes_the_trunk_by_a_route_of_its_own_and_the_uplinks_when_it_is_killed() {
-    let pair = Pair::new(2);
+/// The far end of two uplinks, and a server behind it that is reached over either of them and over
+/// the trunk. Returns the two ends' command lines.
+fn server_behind_uplinks(pair: &Pair) -> [&'static str; 2] {
     let far = || {
         ip::run("link set lo up")?;
         ip::run("addr add 203.0.113.1/32 dev if0")?;
@@ -306,19 +306,53 @@ fn all_traffic_takes_the_trunk_by_a_route_of_its_own_and_the_uplinks_when_it_is_
         ip::run("route add default via 10.1.1.2 dev if1 metric 200")
     };
     pair.hosts[0].run(uplinks).unwrap();
-    let server = "trunk t0 path 203.0.113.1 path 203.0.113.2 plain address 10.99.0.2/24";
-    let client = "trunk t0 path if0 203.0.113.1 path if1 203.0.113.2 plain address 10.99.0.1/24";
+    [
+        "trunk t0 path if0 203.0.113.1 path if1 203.0.113.2 plain address 10.99.0.1/24",
+        "trunk t0 path 203.0.113.1 path 203.0.113.2 plain address 10.99.0.2/24",
+    ]
+}
+
+/// Whether a megabyte to the server behind the uplinks takes the trunk.
+fn takes_trunk(pair: &Pair, here: &Trunk<'_>, port: u16) -> bool {
+    let sent = || number(&here.shown(), &["packets_sent"]);
+    let before = sent();
+    pair.transfer(&format!("203.0.113.99:{port}"), 1 << 20);
+    sent() - before > 700
+}
+
+#[test]
+fn all_traffic_takes_the_trunk_by_a_route_of_its_own_and_the_uplinks_when_it_is_killed() {
+    let pair = Pair::new(2);
+    let [client, server] = server_behind_uplinks(&pair);
     let mut there = Trunk::start(&pair.hosts[1], server);
     let mut here = Trunk::start(&pair.hosts[0], client);
     for trunk in [&mut here, &mut there] {
         (0..2).for_each(|_| trunk.wait_for("is up"));
     }
     pair.hosts[0].run(|| ip::run("route add default dev t0 metric 1")).unwrap();
-    pair.transfer("203.0.113.99:5001", 1 << 20);
-    let packets = number(&here.shown(), &["packets_sent"]);
-    assert!(packets > 700, "{packets} packets of a megabyte took the trunk");
+    assert!(takes_trunk(&pair, &here, 5001));
     here.kill();
     pair.transfer("203.0.113.99:5002", 1 << 20);
+}
+
+#[test]
+fn all_traffic_takes_the_uplinks_while_the_other_end_is_gone_for_long() {
+    let pair = Pair::new(2);
+    let [client, server] = server_behind_uplinks(&pair);
+    let mut here = Trunk::start(&pair.hosts[0], client);
+    pair.hosts[0].run(|| ip::run("route add default dev t0 metric 1")).unwrap();
+    // It never was there.
+    here.wait_for("t0 has no carrier");
+    assert!(!takes_trunk(&pair, &here, 5001));
+    for port in [5002, 5004] {
+        let mut there = Trunk::start(&pair.hosts[1], server);
+        here.wait_for("t0 has a carrier again");
+        assert!(takes_trunk(&pair, &here, port));
+        there.wait_for("is up");
+        there.kill();
+        here.wait_for("t0 has no carrier");
+        assert!(!takes_trunk(&pair, &here, port + 1));
+    }
 }
 
 #[test]
@@ -518,7 +552,7 @@ fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
 /// A hello of `session` that names `peer`.
 fn hello(session: u64, peer: u64) -> Vec<u8> {
     use sheaf_wire::trunk::{Control, Hello};
-    let control = Control { link: 0, next_seq: 1, link_seq: 0, session };
+    let control = Control { link: 0, next_seq: 1, link_seq: 0, session, pause: 0 };
     let mut bytes = Vec::new();
     Hello { control, peer, challenge: 1, echo: 0, answer: false }.emit(&mut bytes);
     bytes

@@ -34,8 +34,36 @@ pub enum Object {
     DelTrafficFilter(TcMessage),
     /// RTM_GETTFILTER
     GetTrafficFilter(TcMessage),
+    /// RTM_SETLINK
+    SetLink(LinkChange),
     /// Of another kind.
     Other,
+}
+
+/// A change of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkChange {
+    /// The interface's number.
+    pub index: u32,
+    /// What changes: attributes as the kernel reads them.
+    pub attributes: Vec<u8>,
+}
+
+/// Bytes of `struct ifinfomsg`, and where the interface's number is in it.
+const LINK_INFO: usize = 16;
+const LINK_INDEX: std::ops::Range<usize> = 4..8;
+
+impl Emitable for LinkChange {
+    fn buffer_len(&self) -> usize {
+        LINK_INFO + self.attributes.len()
+    }
+
+    fn emit(&self, buffer: &mut [u8]) {
+        let (info, attributes) = buffer.split_at_mut(LINK_INFO);
+        info.fill(0);
+        info[LINK_INDEX].copy_from_slice(&self.index.to_ne_bytes());
+        attributes.copy_from_slice(&self.attributes);
+    }
 }
 
 impl Object {
@@ -47,6 +75,7 @@ impl Object {
             | Object::NewTrafficFilter(message)
             | Object::DelTrafficFilter(message)
             | Object::GetTrafficFilter(message) => Some(message),
+            Object::SetLink(message) => Some(message),
             Object::Other => None,
         }
     }
@@ -62,6 +91,7 @@ impl NetlinkSerializable for Object {
             Object::NewTrafficFilter(_) => libc::RTM_NEWTFILTER,
             Object::DelTrafficFilter(_) => libc::RTM_DELTFILTER,
             Object::GetTrafficFilter(_) => libc::RTM_GETTFILTER,
+            Object::SetLink(_) => libc::RTM_SETLINK,
             Object::Other => libc::NLMSG_NOOP as u16,
         }
     }

@@ -34,6 +34,11 @@ mod ioctl {
         nix::request_code_write!(b'T', 216, size_of::<libc::c_int>()),
         libc::c_int
     );
+    nix::ioctl_write_ptr_bad!(
+        tunsetcarrier,
+        nix::request_code_write!(b'T', 226, size_of::<libc::c_int>()),
+        libc::c_int
+    );
 }
 
 impl Tun {
@@ -50,6 +55,15 @@ impl Tun {
         unsafe { ioctl::tunsetvnethdrsz(file.as_raw_fd(), &raw const header) }?;
         tuntap::set_offloads(&file, TCP_OFFLOADS)?;
         Ok(Tun { file })
+    }
+
+    /// Says whether the interface has a carrier; a new one has. Without one the host sends nothing
+    /// on it, and may pass over its routes ([`crate::linkdown`]).
+    pub fn set_carrier(&self, carrier: bool) -> io::Result<()> {
+        let carrier = libc::c_int::from(carrier);
+        // SAFETY: the call reads one int, which lives on.
+        unsafe { ioctl::tunsetcarrier(self.file.as_raw_fd(), &raw const carrier) }?;
+        Ok(())
     }
 
     /// A packet that the host sends, its length and what is left to do to it; `None` when there is

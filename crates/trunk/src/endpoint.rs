@@ -8,7 +8,7 @@
 //! * *Sessions.* Each run of an end has a session, a random number. Hellos exchange them, once
 //!   every 100 ms on every link until both ends accept each other's, and again whenever the other
 //!   end has been silent for 500 ms, as it may have started anew. Where nothing answers for 10 s
-//!   they are four times as rare. A session is accepted from a
+//!   they are ten times as rare. A session is accepted from a
 //!   hello that echoes a challenge sent to its address, and only while no other session lives, so a
 //!   forged or recorded hello changes nothing. Who is challenged learns nothing of this end's
 //!   session. Data of an unknown session is refused.
@@ -18,7 +18,8 @@
 //!   while it does not. On a radio each costs as much as a packet; so where the carrier reports its
 //!   queue, they are as rare as the frames on it allow. They say what was received, and how far the
 //!   numbers on this link are. The probes of all links leave together, and one end's follow the
-//!   other's: an end at rest wakes once or twice in 100 ms, whatever it has of links.
+//!   other's: an end at rest wakes once or twice in 100 ms, whatever it has of links. A backup at
+//!   rest is probed every 10 s. Each report and hello says when the next leaves at the latest.
 //! * *Links.* A link that is silent for 500 ms is down, and up again with the next valid frame. The
 //!   sender avoids a loaded link well before that, and the receiver waits for no link that missed
 //!   three reports under load or two probes without.
@@ -136,6 +137,10 @@ struct Path<A> {
     last_initiation: Option<Instant>,
     /// Hellos, probes and handshakes sent since something was last heard on it.
     unanswered: u32,
+    /// Time within which this end told the other that it will send the next report or hello, and
+    /// the same of the other end; zero: the usual time.
+    told: Duration,
+    pause: Duration,
     /// Handshake and counter of the newest sealed frame.
     newest: (u64, u32),
     strangers: u64,
@@ -180,6 +185,8 @@ impl<A> Path<A> {
             claims: Claims::default(),
             last_initiation: None,
             unanswered: 0,
+            told: Duration::ZERO,
+            pause: Duration::ZERO,
             newest: (0, 0),
             strangers: 0,
             moves: 0,
@@ -191,6 +198,7 @@ impl<A> Path<A> {
         self.last_report_sent = None;
         self.last_initiation = None;
         self.unanswered = 0;
+        self.told = Duration::ZERO;
     }
 
     /// Whether no data came or left since the last report.
@@ -594,7 +602,7 @@ impl<A: Address> Endpoint<A> {
         if !path.remote.is_reachable() {
             return None;
         }
-        let again = path.last_initiation.map(|last| last + self.probe_interval(path));
+        let again = path.last_initiation.map(|last| last + self.probe_interval(index, path));
         Some(guard.initiation_from(self.config.silence).max(again.unwrap_or_default()))
     }
 
@@ -711,6 +719,7 @@ impl<A: Address> Endpoint<A> {
             path.inbound.data(data.repr.link_seq, len, now);
             path.received_since_report += 1;
             path.report_due = true;
+            path.pause = Duration::ZERO;
             self.hear(id, now);
         }
         let mut payload = self.spare.pop().unwrap_or_default();
@@ -760,6 +769,7 @@ impl<A: Address> Endpoint<A> {
             (self.heard_at, self.acknowledged_at) = (now, now);
         }
         self.hear(id, now);
+        self.note_pause(id, report.control.pause, now);
         self.follow(id);
         self.note_next_seq(id, report.control.next_seq, now);
         match checked {

@@ -72,7 +72,7 @@ fn pair() -> (Endpoint<u8>, Endpoint<u8>) {
 }
 
 fn control(session: u64) -> Control {
-    Control { link: 0, next_seq: 0, link_seq: 9, session }
+    Control { link: 0, next_seq: 0, link_seq: 9, session, pause: 0 }
 }
 
 fn hello(session: u64, peer: u64) -> Vec<u8> {

@@ -36,7 +36,7 @@ fn pair(keyed: bool) -> Net {
 }
 
 fn control(session: u64, next_seq: u32) -> Control {
-    Control { link: 0, next_seq, link_seq: 1 << 20, session }
+    Control { link: 0, next_seq, link_seq: 1 << 20, session, pause: 0 }
 }
 
 fn hello(session: u64, peer: u64) -> Vec<u8> {

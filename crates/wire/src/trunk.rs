@@ -13,7 +13,7 @@
 //! | each behind a length of 16 bits (PackLen) …                   |
 //!
 //! +-------+-------+---------------+---------------+---------------+
-//! | kind  | link  |  session tag  |     flags     |       0       |  Report 11, Hello 12,
+//! | kind  | link  |  session tag  |     flags     |     pause     |  Report 11, Hello 12,
 //! +-------+-------+---------------+---------------+---------------+  Request 14
 //! |             global sequence number of the next data frame     |
 //! |             link number of this frame, 32 bits                |
@@ -50,6 +50,8 @@
 //!   frames carry its low 16 bits ([`extend`] finds the rest): a link of 100 Mbit/s whose delay
 //!   varies by 50 ms has 400 frames out of order. Reports and hellos count too, and carry all of
 //!   it.
+//! * *Pause*: tenths of a second within which the next report or hello leaves on this link, if data
+//!   does not; 0: the usual time.
 //! * *Predecessor*: how many frames ago the packet's flow sent last ([`Predecessor`]). It is what
 //!   lets the receiver keep order per flow: a loss stalls only the flow that it hit.
 //! * *Session tag*: eight bits that [`tag`] makes of the session which the hellos exchanged. It
@@ -233,6 +235,9 @@ pub struct Control {
     pub link_seq: u32,
     /// The sender's session, never 0.
     pub session: u64,
+    /// Tenths of a second within which the next report or hello leaves on this link, if data does
+    /// not; 0: the usual time.
+    pub pause: u8,
 }
 
 impl Control {
@@ -240,7 +245,7 @@ impl Control {
         bytes[0] = kind << 4 | self.link & 0xf;
         bytes[1] = tag(self.session);
         bytes[2] = flags;
-        bytes[3] = 0;
+        bytes[3] = self.pause;
         bytes[field::SEQ].copy_from_slice(&self.next_seq.to_be_bytes());
         bytes[field::LINK_SEQ].copy_from_slice(&self.link_seq.to_be_bytes());
         bytes[field::SESSION].copy_from_slice(&self.session.to_be_bytes());
@@ -252,7 +257,7 @@ impl Control {
             return Err(Refusal::Field);
         }
         let (next_seq, link_seq) = (word(bytes, field::SEQ), word(bytes, field::LINK_SEQ));
-        Ok(Control { link: bytes[0] & 0xf, next_seq, link_seq, session })
+        Ok(Control { link: bytes[0] & 0xf, next_seq, link_seq, session, pause: bytes[3] })
     }
 }
 
@@ -691,7 +696,7 @@ mod tests {
     }
 
     fn control() -> Control {
-        Control { link: 9, next_seq: 77, link_seq: u32::MAX, session: SESSION }
+        Control { link: 9, next_seq: 77, link_seq: u32::MAX, session: SESSION, pause: 11 }
     }
 
     fn report() -> Report {

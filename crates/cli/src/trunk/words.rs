@@ -127,7 +127,8 @@ const TERMS: &[Entry<Draft>] = &[
         name: "backup",
         help: "the link before it carries no data while another takes packets",
         about: "The link before it carries no data while a link without this word takes packets: \
-                it is up, answers and does not lose too much.",
+                it is up, answers and does not lose too much. Where both ends have the word, it is \
+                probed every ten seconds while it carries nothing, else ten times a second.",
         forms: &[flag(|d| d.agree(|terms| terms.backup = true), "")],
         ..Entry::ONCE
     },

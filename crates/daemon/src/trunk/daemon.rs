@@ -53,6 +53,10 @@ const CHECK_PAUSE: Duration = Duration::from_millis(20);
 const QUEUE_PERIOD: Duration = Duration::from_micros(500);
 /// Least time between two looks for changes to log.
 const LOG_PERIOD: Duration = Duration::from_millis(10);
+/// Time without a link that is up after which the trunk has no carrier. Long against an outage that
+/// connections live through: over another route their packets would come from another address, and
+/// be reset.
+const GONE: Duration = Duration::from_secs(10);
 /// Least time between two warnings that the ends have different keys.
 const WARN_PERIOD: Duration = Duration::from_secs(10);
 /// Shortest wait of a turn, so that fast links send several frames a turn: at 500 Mbit/s a turn for
@@ -101,6 +105,10 @@ struct Daemon {
     logged_up: Vec<bool>,
     /// Whether the log last said that the other end is there.
     logged_established: bool,
+    /// Whether the trunk's interface has a carrier.
+    has_carrier: bool,
+    /// Time at which a link was last seen up.
+    last_up: Instant,
     /// Counters at the last look for changes to log.
     logged_stats: EndpointStats,
     /// Time of the last look for changes to log.
@@ -136,7 +144,8 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
     let mut reactor = Reactor::new(ServiceName::new(Kind::Trunk, name)?, &[]).map_err(|error| {
         already(error, format!("another `sheaf trunk {name}` runs here; stop it first"))
     })?;
-    let tun = setup::open_tun(&settings, mtu)?;
+    let mut netlink = Netlink::open()?;
+    let tun = setup::open_tun(&settings, mtu, &mut netlink)?;
     nix::sys::prctl::set_timerslack(TIMER_SLACK)?;
     let priority = setup::take_priority(settings.priority)?;
     let now = clock::now();
@@ -164,7 +173,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
         tun,
         coalescer: Coalescer::default(),
         inbox: Inbox::new(),
-        netlink: Netlink::open()?,
+        netlink,
         packet: vec![0; LARGEST_PACKET],
         frame: Vec::new(),
         uncut: 0,
@@ -176,6 +185,8 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
         news: false,
         stale: false,
         logged_established: false,
+        has_carrier: true,
+        last_up: now,
         logged_stats: EndpointStats::default(),
         logged_at: now,
         warned_at: None,
@@ -263,6 +274,7 @@ impl Service for Daemon {
         self.transmit(now);
         self.deliver(now);
         self.log_changes(now);
+        self.check_carrier(now);
         if now >= self.next_check() {
             self.check_interfaces(now, false)?;
         }
@@ -439,6 +451,30 @@ impl Daemon {
             }
         }
         Ok(())
+    }
+
+    /// Takes the carrier from the trunk's interface when the other end is gone for long, so that
+    /// other routes take over, and gives it back when the other end is.
+    fn check_carrier(&mut self, now: Instant) {
+        let is_up = self.logged_established && self.logged_up.contains(&true);
+        if is_up {
+            self.last_up = now;
+        }
+        let has_carrier = is_up || self.has_carrier && now - self.last_up < GONE;
+        if has_carrier == self.has_carrier {
+            return;
+        }
+        self.has_carrier = has_carrier;
+        let name = &self.settings.name;
+        match (self.tun.set_carrier(has_carrier), has_carrier) {
+            (Ok(()), true) => tracing::info!("trunk {name}: {name} has a carrier again"),
+            (Ok(()), false) => tracing::info!(
+                "trunk {name}: no link is up for {} s; {name} has no carrier until one is",
+                GONE.as_secs()
+            ),
+            // As Linux before 5.0 had it: packets go into the trunk and are dropped there.
+            (Err(error), _) => tracing::debug!("trunk {name}: carrier: {error}"),
+        }
     }
 
     /// Logs what changed of the other end and of the links.

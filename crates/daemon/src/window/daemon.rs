@@ -23,8 +23,8 @@ use sheaf_window::{Controller, Direction, Totals};
 const STEP: Duration = Duration::from_millis(100);
 /// The same after some steps without a packet. What begins meanwhile has the windows of new flows.
 const SILENT_STEP: Duration = Duration::from_millis(200);
-/// Steps without a packet after which the longer period holds: a second, several round trips of what
-/// might be under way. An idle interface still has a packet of the kernel's own now and then.
+/// Steps without a packet after which the longer period holds: a second, several round trips of
+/// what might be under way. An idle interface still has a packet of the kernel's own now and then.
 const SILENT_STEPS: u32 = 10;
 /// Period in which is looked whether the interface is still there, besides when the kernel reports
 /// a change.

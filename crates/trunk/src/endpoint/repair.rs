@@ -65,7 +65,8 @@ impl<A: Address> Endpoint<A> {
             let next_seq = self.sender.next_seq(link);
             let len = Request::len(missing.len());
             let link_seq = self.sender.number(link, len).unwrap_or_default();
-            let control = Control { link: link.0, next_seq, link_seq, session: self.session };
+            let control =
+                Control { link: link.0, next_seq, link_seq, session: self.session, pause: 0 };
             Request::emit(control, about as u8, &missing, out);
             Transmit { link, to: self.path(link).and_then(|path| path.remote.address()) }
         });

@@ -18,11 +18,19 @@ const RARE_REPORTS: u32 = 3;
 const MISSED_REPORTS: u32 = 3;
 const MISSED_PROBES: u32 = 2;
 
-/// Probes without an answer, those of 10 s, after which a link is probed less often, at most this
-/// share of the time after which silence takes a link down: where frames arrive one way only, that
-/// end must not take the link for up and down in turn.
+/// Probes without an answer, those of 10 s, after which a link is probed less often.
 const PATIENCE: u32 = 100;
-const SELDOM_PERCENT: u32 = 80;
+/// Time between such probes: traffic flows again within two seconds of whatever happened.
+const SELDOM: Duration = Duration::from_secs(1);
+/// Time between probes on a backup at rest. They are paid for: with a key, both directions come to
+/// 60 MB a month. A third of the time after which routers commonly forget a UDP flow (30 s), so
+/// that two can be lost.
+const AT_REST: Duration = Duration::from_secs(10);
+/// Part of the probes' interval, in percent, that the following end waits for the other's, and
+/// longest interval of which the other end need not be told.
+const FOLLOWING_PERCENT: u32 = 125;
+/// The unit of pauses on the wire.
+const PAUSE_UNIT: Duration = Duration::from_millis(100);
 
 /// Time for which the other end has to be silent before another session may take its place. Short
 /// enough that traffic flows again 2 s after a restart; far longer than any pause of an end that
@@ -85,6 +93,7 @@ impl<A: Address> Endpoint<A> {
             }
         }
         self.hear(id, now);
+        self.note_pause(id, hello.control.pause, now);
         self.note_next_seq(id, hello.control.next_seq, now);
         Ok(())
     }
@@ -225,7 +234,7 @@ impl<A: Address> Endpoint<A> {
     /// The time at which a link will have been silent for so long that the receiver stops waiting
     /// for it, or that it is down.
     pub(super) fn silent_at(&self, path: &Path<A>) -> Option<Instant> {
-        let heard = path.last_heard?;
+        let heard = path.last_heard? + path.pause;
         match (path.awaited, path.alive) {
             // Behind data comes a report, behind a report a probe.
             (true, _) if path.report_due => Some(heard + MISSED_REPORTS * self.config.report),
@@ -244,7 +253,9 @@ impl<A: Address> Endpoint<A> {
         let Some(last) = path.last_report_sent.filter(|_| !path.reply_due) else {
             return Some(Instant::ZERO);
         };
-        let probe = last + self.probe_interval(path);
+        // Not later than the other end was told.
+        let usual = self.config.probe * FOLLOWING_PERCENT / 100;
+        let probe = last + self.probe_interval(index, path).min(path.told.max(usual));
         if !self.is_established() {
             return Some(probe);
         }
@@ -267,12 +278,27 @@ impl<A: Address> Endpoint<A> {
     }
 
     /// Time between probes, hellos and handshakes on a link.
-    pub(super) fn probe_interval(&self, path: &Path<A>) -> Duration {
+    pub(super) fn probe_interval(&self, index: usize, path: &Path<A>) -> Duration {
         match path.unanswered {
+            _ if path.is_idle() && self.is_established() && self.sender.is_at_rest(index) => {
+                AT_REST
+            }
             // This end's probe leaves when the other's has come, which may be late.
-            _ if path.alive && self.follows() => self.config.probe * 5 / 4,
+            _ if path.alive && path.is_idle() && self.follows() => {
+                self.config.probe * FOLLOWING_PERCENT / 100
+            }
             0..PATIENCE => self.config.probe,
-            _ => self.config.silence * SELDOM_PERCENT / 100,
+            _ => SELDOM,
+        }
+    }
+
+    /// Takes note of what the other end says of its next report or hello. A link that rests is not
+    /// waited for: what is lost on another is known without it.
+    pub(super) fn note_pause(&mut self, id: LinkId, pause: u8, now: Instant) {
+        let Some(path) = self.path(id) else { return };
+        path.pause = (PAUSE_UNIT * u32::from(pause)).min(AT_REST);
+        if !path.pause.is_zero() && std::mem::take(&mut path.awaited) {
+            self.order.set_link(id.0, false, now);
         }
     }
 
@@ -295,6 +321,25 @@ impl<A: Address> Endpoint<A> {
         self.probing && is_idle && due <= now + self.config.probe / 2
     }
 
+    /// The pause that the other end is told of. A reply does not stand for the hello that is due.
+    fn tell(&mut self, id: LinkId, reply: bool) -> Duration {
+        let index = id.index();
+        let Some(path) = self.paths.get(index).and_then(Option::as_ref) else {
+            return Duration::ZERO;
+        };
+        let wanted = self.probe_interval(index, path);
+        let is_usual = wanted <= self.config.probe * FOLLOWING_PERCENT / 100;
+        let told = match reply {
+            true => path.told,
+            false if is_usual => Duration::ZERO,
+            false => wanted,
+        };
+        if let Some(path) = self.path(id) {
+            path.told = told;
+        }
+        told
+    }
+
     /// Writes a report or hello, and returns the address that it goes to.
     pub(super) fn write_control(
         &mut self,
@@ -312,7 +357,9 @@ impl<A: Address> Endpoint<A> {
         };
         let next_seq = self.sender.next_seq(id);
         let link_seq = self.sender.number(id, len).unwrap_or_default();
-        let control = Control { link: id.0, next_seq, link_seq, session: self.session };
+        let told = self.tell(id, reply);
+        let pause = told.as_millis().div_ceil(PAUSE_UNIT.as_millis()) as u8;
+        let control = Control { link: id.0, next_seq, link_seq, session: self.session, pause };
         let late = self.order.spoilt() as u32;
         let path = self.paths.get(id.index())?.as_ref()?;
         if hello {

@@ -32,11 +32,22 @@ impl Sender {
     /// The links that take packets, as bits: those that respond and lose little, else those that
     /// respond, else those that are up; backups only where no other link responds and loses little.
     pub(super) fn usable(&self, now: Instant) -> u16 {
+        self.usable_of(self.that_respond(now))
+    }
+
+    /// The links that respond, as bits.
+    fn that_respond(&self, now: Instant) -> u16 {
+        let responds = |(index, link): (usize, &Link)| u16::from(link.responds(now)) << index;
+        self.links().map(responds).fold(0, |bits, bit| bits | bit)
+    }
+
+    /// The links that take packets where those in `responding` respond.
+    fn usable_of(&self, responding: u16) -> u16 {
         let set = |wanted: &dyn Fn(usize, &Link) -> bool| {
             let links = self.links().filter(|(index, link)| link.up && wanted(*index, link));
             links.fold(0u16, |bits, (index, _)| bits | 1 << index)
         };
-        let responding = set(&|_, link| link.responds(now));
+        let responding = set(&|index, _| responding & 1 << index != 0);
         if responding == 0 {
             return set(&|_, _| true);
         }
@@ -45,6 +56,17 @@ impl Sender {
         let only = self.fallback.only().map_or(u16::MAX, |link| 1 << link);
         let sets = [regular & only, regular, good & only, good, responding];
         sets.into_iter().find(|set| *set != 0).unwrap_or(0)
+    }
+
+    /// Whether a link is a backup, and others take packets, as far as was last looked.
+    pub(crate) fn is_at_rest(&self, index: usize) -> bool {
+        let link = self.links.get(index).and_then(Option::as_ref);
+        // A receiver that follows rounds has to hear each link.
+        if !link.is_some_and(|link| link.config.backup) || self.config.scheduler.strict() {
+            return false;
+        }
+        let usable = self.usable_of(self.responding);
+        usable != 0 && usable & 1 << index == 0
     }
 
     /// The links that take copies, as bits: also those that do not respond. Silence of a tenth of a
@@ -88,8 +110,7 @@ impl Sender {
 
     /// Deals out again what waits for links that stopped responding.
     pub(super) fn check_responding(&mut self, now: Instant) {
-        let responds = |(index, link): (usize, &Link)| u16::from(link.responds(now)) << index;
-        let responding = self.links().map(responds).fold(0, |bits, bit| bits | bit);
+        let responding = self.that_respond(now);
         let silent = std::mem::replace(&mut self.responding, responding) & !responding;
         if silent != 0 {
             bits(silent).for_each(|index| self.send_unheard_again(index, now));

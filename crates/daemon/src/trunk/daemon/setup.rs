@@ -4,8 +4,9 @@ use crate::trunk::settings::{Link, Priority, Settings};
 use anyhow::{Context, bail, ensure};
 use nix::libc;
 use sheaf_netio::monitor::Interface;
+use sheaf_netio::netlink::Netlink;
 use sheaf_netio::tun::Tun;
-use sheaf_netio::{ip, scheduling};
+use sheaf_netio::{ip, linkdown, scheduling};
 use sheaf_trunk::SenderConfig;
 use sheaf_wire::trunk::HEADER_LEN;
 use std::collections::BTreeMap;
@@ -65,8 +66,9 @@ pub fn take_priority(wish: Option<Priority>) -> anyhow::Result<Priority> {
     Ok(Priority::Normal)
 }
 
-/// Makes the trunk's interface, with its MTU and addresses.
-pub fn open_tun(settings: &Settings, mtu: u16) -> anyhow::Result<Tun> {
+/// Makes the trunk's interface, with its MTU and addresses. While it has no carrier the host passes
+/// over its routes.
+pub fn open_tun(settings: &Settings, mtu: u16, netlink: &mut Netlink) -> anyhow::Result<Tun> {
     let name = &settings.name;
     let tun = Tun::open(name).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
@@ -86,6 +88,11 @@ pub fn open_tun(settings: &Settings, mtu: u16) -> anyhow::Result<Tun> {
         let nodad = if six { " nodad" } else { "" };
         ip::run(&format!("addr add {address} dev {name}{nodad}"))
             .with_context(|| format!("{name} cannot have address {address}; give another"))?;
+    }
+    let passed_over = linkdown::pass_over_ipv4(netlink, ip::index(name)?);
+    if let Err(error) = passed_over.and_then(|()| linkdown::pass_over_ipv6(name)) {
+        // IPv6 may be turned off, and /proc/sys read-only.
+        tracing::debug!("trunk {name}: routes without a carrier are not passed over: {error}");
     }
     ip::run(&format!("link set {name} up"))?;
     Ok(tun)

@@ -1,0 +1,39 @@
+//! Routes over an interface that has no carrier: the kernel takes them unless it is told to pass
+//! them over (`ignore_routes_with_linkdown`).
+
+use crate::netlink::{LinkChange, Netlink, Object};
+use nix::libc;
+use std::{fs, io};
+
+/// Attributes of linux/if_link.h and linux/ip.h; the libc crate has no names for the last two.
+const IFLA_AF_SPEC: u16 = libc::IFLA_AF_SPEC;
+const IFLA_INET_CONF: u16 = 1;
+const IPV4_DEVCONF_IGNORE_ROUTES_WITH_LINKDOWN: u16 = 29;
+/// Bytes of an attribute's head and of the value.
+const HEAD: usize = 4;
+const VALUE: usize = 4;
+
+/// Passes over the IPv4 routes on interface `index` while it has no carrier. By netlink, because
+/// services of systemd commonly cannot write to /proc/sys. Needs CAP_NET_ADMIN.
+pub fn pass_over_ipv4(netlink: &mut Netlink, index: u32) -> io::Result<()> {
+    // Each attribute lies in the one before.
+    let kinds = [
+        IFLA_AF_SPEC,
+        libc::AF_INET as u16,
+        IFLA_INET_CONF,
+        IPV4_DEVCONF_IGNORE_ROUTES_WITH_LINKDOWN,
+    ];
+    let mut attributes = Vec::new();
+    for (depth, kind) in kinds.iter().enumerate() {
+        let len = (kinds.len() - depth) * HEAD + VALUE;
+        attributes.extend((len as u16).to_ne_bytes());
+        attributes.extend(kind.to_ne_bytes());
+    }
+    attributes.extend(1u32.to_ne_bytes());
+    netlink.request(Object::SetLink(LinkChange { index, attributes }), 0)
+}
+
+/// The same for IPv6, for which there is /proc/sys alone.
+pub fn pass_over_ipv6(name: &str) -> io::Result<()> {
+    fs::write(format!("/proc/sys/net/ipv6/conf/{name}/ignore_routes_with_linkdown"), "1")
+}
