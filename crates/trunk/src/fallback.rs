@@ -139,7 +139,7 @@ impl Fallback {
 fn worth_a_trial(links: &[Option<Link>], rate: u64, spoilt: bool) -> Option<usize> {
     let up = || {
         let links = links.iter().enumerate().filter_map(|(i, link)| Some((i, link.as_ref()?)));
-        links.filter(|(_, link)| is_good(link) && !link.config.backup)
+        links.filter(|(_, link)| is_good(link) && !link.config.is_paid())
     };
     let goodput = |link: &Link| (link.rate.rate().as_bps() as f64 * (1.0 - link.loss())) as u64 / 8;
     let (best, link) = up().max_by_key(|(_, link)| goodput(link))?;

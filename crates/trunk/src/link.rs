@@ -62,10 +62,23 @@ pub struct LinkConfig {
     pub overhead: u16,
     /// It carries reports and probes alone while a link that is no backup takes packets.
     pub backup: bool,
+    /// Data takes it only where it would wait for this long, at most [`LinkConfig::MOST_COST`], for
+    /// each link that costs less.
+    pub cost: Duration,
     /// The rate is never taken to be lower, headers included, unless [`LinkConfig::most`] is.
     pub least: Option<Bitrate>,
     /// No more is ever sent, headers included: what a tariff allows, or others are to have left.
     pub most: Option<Bitrate>,
+}
+
+impl LinkConfig {
+    /// Most value of `cost`: packets wait no longer for any link.
+    pub const MOST_COST: Duration = Duration::from_millis(100);
+
+    /// Whether what the link carries is paid for.
+    pub(crate) fn is_paid(&self) -> bool {
+        self.backup || !self.cost.is_zero()
+    }
 }
 
 /// Fill of the carrier's transmit queue, in bytes.
@@ -322,17 +335,22 @@ impl Link {
         reference: Option<u32>,
         now: Instant,
     ) -> Duration {
-        let in_carrier = self.carrier.map_or(0, |fill| fill.waiting);
-        let before = self.queue.before(precedence).1 + in_carrier;
-        let sending = self.rate.time_for(before + self.cost(len));
+        let sending = self.rate.time_for(self.cost(len));
         let path = match (self.rate.base(), reference) {
             (Some(base), Some(reference)) => crate::rate::later(base, reference).max(0) as u64,
             _ => 0,
         };
-        let pause = if self.carrier.is_none() { self.next_send - now } else { Duration::ZERO };
-        let ahead = self.rate.queue().max(pause);
         let repair = REPAIR.mul_f64(self.recent_loss);
-        sending.saturating_add(ahead) + Duration::from_micros(path) + repair
+        let before = self.wait_of(precedence, now);
+        before.saturating_add(sending) + Duration::from_micros(path) + repair
+    }
+
+    /// Time for which a packet would wait for the link, and for its turn behind what is in it.
+    pub fn wait_of(&self, precedence: Precedence, now: Instant) -> Duration {
+        let in_carrier = self.carrier.map_or(0, |fill| fill.waiting);
+        let before = self.rate.time_for(self.queue.before(precedence).1 + in_carrier);
+        let pause = if self.carrier.is_none() { self.next_send - now } else { Duration::ZERO };
+        before.saturating_add(self.rate.queue().max(pause))
     }
 
     /// Notes a report on another link: the other end is awake.

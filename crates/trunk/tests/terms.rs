@@ -67,6 +67,61 @@ fn of_two_backups_both_carry_when_nothing_else_does() {
 }
 
 #[test]
+fn a_link_that_costs_carries_what_would_wait_too_long_for_the_others_and_else_nothing() {
+    let costs = |millis| LinkConfig { cost: millis * MS, ..LinkConfig::default() };
+    let links = [costs(0), costs(10), costs(20)];
+    // The dearest is the quickest: that makes it no cheaper.
+    let pipes = [pipe(20, 15), pipe(20, 10), pipe(20, 5)];
+    let mut world = World::with_terms(EndpointConfig::default(), &pipes, &links);
+    world.run(SECOND);
+    // Bytes a second on each link at most, and at least.
+    for (offered, most, least) in [
+        (15.0, [2_000_000, 2_000, 2_000], [1_800_000, 0, 0]),
+        (30.0, [2_600_000, 2_000_000, 2_000], [2_100_000, 1_000_000, 0]),
+        (50.0, [2_600_000, 2_600_000, 2_100_000], [2_100_000, 2_000_000, 1_000_000]),
+        (15.0, [2_000_000, 2_000, 2_000], [1_800_000, 0, 0]),
+    ] {
+        world.offer(offered, PACKET, 4);
+        world.run(3 * SECOND);
+        world.forget();
+        let before = [0, 1, 2].map(|link| sent(&world, link));
+        world.run(2 * SECOND);
+        let carried = [0, 1, 2].map(|link| (sent(&world, link) - before[usize::from(link)]) / 2);
+        for link in 0..3 {
+            let range = least[link]..=most[link];
+            assert!(range.contains(&carried[link]), "{offered}: {carried:?} a second");
+        }
+        let (packets, delay) = world.seen.iter().fold((0, Duration::ZERO), |(sum, most), seen| {
+            (sum + seen.packets, most.max(seen.longest_delay))
+        });
+        let share = packets as f64 * PACKET as f64 * 8.0 / (2.0 * offered * 1e6);
+        assert!(share > 0.99, "{offered}: {share:.3} of what is offered arrives");
+        assert!(delay < 80 * MS, "{offered}: {delay:?}");
+    }
+}
+
+#[test]
+fn a_link_that_costs_carries_when_the_other_is_gone_and_a_call_has_no_copy_on_it() {
+    let cost = LinkConfig { cost: 10 * MS, ..LinkConfig::default() };
+    let links = [LinkConfig::default(), cost];
+    let mut world = World::with_terms(EndpointConfig::default(), &[pipe(20, 5); 2], &links);
+    world.run(SECOND);
+    let before = sent(&world, 1);
+    for _ in 0..100 {
+        world.say(0, 200);
+        world.run(20 * MS);
+    }
+    assert!(sent(&world, 1) - before < 200, "none of 20 kB");
+    world.offer(10.0, PACKET, 4);
+    world.run(2 * SECOND);
+    world.forget();
+    world.cut(0);
+    world.run(SECOND);
+    let gap = world.seen.iter().map(|seen| seen.longest_gap).max().unwrap();
+    assert!(gap <= 200 * MS, "it carries after {gap:?}");
+}
+
+#[test]
 fn a_link_never_sends_more_than_its_most() {
     let most = Some(Bitrate::from_mbps(5));
     let links = [LinkConfig { most, ..LinkConfig::default() }, LinkConfig::default()];

@@ -9,6 +9,7 @@ use sheaf_aggregate::{Rule, Rules};
 use sheaf_daemon::trunk::lookup::Name;
 use sheaf_daemon::trunk::settings::{Far, Link, PORT, Peer, Priority, Settings, Spec};
 use sheaf_netio::ip;
+use sheaf_stage::Duration;
 use sheaf_trunk::{EndpointConfig, LinkConfig, Scheduler, SenderConfig};
 use sheaf_wire::prefix;
 use sheaf_wire::trunk::MAX_LINKS;
@@ -130,6 +131,26 @@ const TERMS: &[Entry<Draft>] = &[
                 it is up, answers and does not lose too much. Where both ends have the word, it is \
                 probed every ten seconds while it carries nothing, else ten times a second.",
         forms: &[flag(|d| d.agree(|terms| terms.backup = true), "")],
+        ..Entry::ONCE
+    },
+    Entry {
+        name: "cost",
+        help: "data takes the link before it only where it would wait TIME for each cheaper one",
+        about: "Data takes the link before it only where it would wait for <TIME>, 1 ms to 100 ms, \
+                for each link that costs less: 10ms for an uplink that is paid by volume. Without \
+                the word a link costs nothing. While it carries nothing it is probed as a `backup`.",
+        forms: &[form(
+            &[part(
+                "TIME",
+                "10ms",
+                Value::Time(|d, time| {
+                    let range = Duration::from_millis(1)..=LinkConfig::MOST_COST;
+                    ensure!(range.contains(&time), "cost is 1ms to 100ms, like 10ms");
+                    d.agree(|terms| terms.cost = time)
+                }),
+            )],
+            "",
+        )],
         ..Entry::ONCE
     },
     Entry {
@@ -685,7 +706,7 @@ mod tests {
     #[test]
     fn terms_belong_to_the_links_before_them() {
         let line = "t0 plain path 10.0.0.1 max 20mbit path wwan0 192.0.2.7 backup min 100kbit max \
-                    1mbit dev a dev b peer 02:0:0:0:0:1 backup mtu auto";
+                    1mbit dev a dev b peer 02:0:0:0:0:1 backup path 10.0.0.2 cost 10ms mtu auto";
         let members: Vec<_> =
             parse(line).unwrap().members.iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -695,6 +716,7 @@ mod tests {
                 "path 0.0.0.0:7431@wwan0 192.0.2.7:7431 backup min 100Kbit max 1Mbit",
                 "dev a peer 02:00:00:00:00:01 backup",
                 "dev b peer 02:00:00:00:00:01 backup",
+                "path 10.0.0.2:7431 cost 10ms",
             ]
         );
     }
@@ -742,6 +764,8 @@ mod tests {
             ("t0 path 10.0.0.1 path 10.0.0.1:7431", "another port"),
             ("t0 path 10.0.0.1 backup plain", "leave backup out at one"),
             ("t0 path 10.0.0.1 min 2mbit max 1mbit", "min is above max; lower it"),
+            ("t0 path 10.0.0.1 cost 1s", "1ms to 100ms"),
+            ("t0 path 10.0.0.1 cost 10", "has no unit"),
             ("t0 path 10.0.0.1 max 20", "has no unit"),
             ("t0 path 10.0.0.256", "not an address"),
             ("t0 path wwan0:0", "write wwan0:7431"),

@@ -97,9 +97,12 @@ pub struct Link {
 
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LinkConfig { backup, least, most, .. } = self.terms;
+        let LinkConfig { backup, cost, least, most, .. } = self.terms;
         self.spec.fmt(f)?;
         f.write_str(if backup { " backup" } else { "" })?;
+        if !cost.is_zero() {
+            write!(f, " cost {cost:?}")?;
+        }
         least.iter().try_for_each(|min| write!(f, " min {min}"))?;
         most.iter().try_for_each(|max| write!(f, " max {max}"))
     }

@@ -58,21 +58,46 @@ impl Sender {
         sets.into_iter().find(|set| *set != 0).unwrap_or(0)
     }
 
-    /// Whether a link is a backup, and others take packets, as far as was last looked.
+    /// Whether a link is paid for, and others take packets, as far as was last looked.
     pub(crate) fn is_at_rest(&self, index: usize) -> bool {
         let link = self.links.get(index).and_then(Option::as_ref);
         // A receiver that follows rounds has to hear each link.
-        if !link.is_some_and(|link| link.config.backup) || self.config.scheduler.strict() {
+        let Some(link) = link.filter(|link| link.config.is_paid()) else { return false };
+        if self.config.scheduler.strict() {
             return false;
         }
         let usable = self.usable_of(self.responding);
-        usable != 0 && usable & 1 << index == 0
+        match usable & 1 << index {
+            0 => usable != 0,
+            _ => self.cheaper(usable, link.config.cost).next().is_some(),
+        }
+    }
+
+    /// The links in `usable` that cost less than `cost`.
+    fn cheaper(&self, usable: u16, cost: Duration) -> impl Iterator<Item = &Link> {
+        let links = self.links().filter(move |(index, _)| usable & 1 << index != 0);
+        links.map(|(_, link)| link).filter(move |link| link.config.cost < cost)
+    }
+
+    /// The links in `usable` that a packet may take for what they cost.
+    fn affordable(&self, usable: u16, precedence: Precedence, now: Instant) -> u16 {
+        let is_worth = |link: &Link| {
+            let cost = link.config.cost;
+            let is_full = |less: &Link| {
+                less.wait_of(precedence, now) >= cost
+                    || !less.has_room(precedence, Duration::ZERO, &self.config)
+            };
+            // Without cost none is cheaper.
+            cost.is_zero() || self.cheaper(usable, cost).all(is_full)
+        };
+        let worth = self.links().filter(|(index, link)| usable & 1 << index != 0 && is_worth(link));
+        worth.fold(0u16, |bits, (index, _)| bits | 1 << index)
     }
 
     /// The links that take copies, as bits: also those that do not respond. Silence of a tenth of a
     /// second may be lost reports; a single copy would then be lost with the next row of losses.
     pub(super) fn usable_for_copies(&self, now: Instant) -> u16 {
-        let usable = |link: &Link| link.up && !link.lossy && !link.config.backup;
+        let usable = |link: &Link| link.up && !link.lossy && !link.config.is_paid();
         let good = self.links().filter(|(_, link)| usable(link));
         let good = good.fold(0u16, |bits, (index, _)| bits | 1 << index);
         let only = self.fallback.only().map_or(u16::MAX, |link| 1 << link);
@@ -87,6 +112,7 @@ impl Sender {
         precedence: Precedence,
         now: Instant,
     ) -> Candidates {
+        let usable = self.affordable(usable, precedence, now);
         let spread = self.spread(usable);
         let bases = self.links().filter(|(index, _)| usable & 1 << index != 0);
         let reference = bases
