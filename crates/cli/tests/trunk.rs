@@ -8,8 +8,9 @@ use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 use pair::{Emulation, Pair, Trunk, number, run};
 use patient::patient;
-use sheaf_netio::ip;
 use sheaf_netio::packet::PacketSocket;
+use sheaf_netio::{clock, ip};
+use sheaf_stage::Duration;
 use std::net::UdpSocket;
 
 /// Sends files, ten at most, until what the links carried of one is `right`: the difference that it
@@ -312,6 +313,21 @@ fn server_behind_uplinks(pair: &Pair) -> [&'static str; 2] {
     ]
 }
 
+/// Waits until the way to the server behind the uplinks is over `dev`: the kernel takes note of a
+/// carrier up to a second after it changed (linkwatch), and a connection keeps the address that it
+/// begins with.
+fn until_routed(pair: &Pair, dev: &str) {
+    let give_up = clock::now() + Duration::from_secs(30);
+    loop {
+        let way = pair.hosts[0].run(|| ip::output("route get 203.0.113.99")).unwrap();
+        if way.contains(&format!(" dev {dev} ")) {
+            return;
+        }
+        assert!(clock::now() < give_up, "not over {dev}: {way}");
+        std::thread::yield_now();
+    }
+}
+
 /// Whether a megabyte to the server behind the uplinks takes the trunk.
 fn takes_trunk(pair: &Pair, here: &Trunk<'_>, port: u16) -> bool {
     let sent = || number(&here.shown(), &["packets_sent"]);
@@ -343,14 +359,17 @@ fn all_traffic_takes_the_uplinks_while_the_other_end_is_gone_for_long() {
     pair.hosts[0].run(|| ip::run("route add default dev t0 metric 1")).unwrap();
     // It never was there.
     here.wait_for("t0 has no carrier");
+    until_routed(&pair, "if0");
     assert!(!takes_trunk(&pair, &here, 5001));
     for port in [5002, 5004] {
         let mut there = Trunk::start(&pair.hosts[1], server);
         here.wait_for("t0 has a carrier again");
+        until_routed(&pair, "t0");
         assert!(takes_trunk(&pair, &here, port));
         there.wait_for("is up");
         there.kill();
         here.wait_for("t0 has no carrier");
+        until_routed(&pair, "if0");
         assert!(!takes_trunk(&pair, &here, port + 1));
     }
 }

@@ -138,7 +138,8 @@ const TERMS: &[Entry<Draft>] = &[
         help: "data takes the link before it only where it would wait TIME for each cheaper one",
         about: "Data takes the link before it only where it would wait for <TIME>, 1 ms to 100 ms, \
                 for each link that costs less: 10ms for an uplink that is paid by volume. Without \
-                the word a link costs nothing. While it carries nothing it is probed as a `backup`.",
+                the word a link costs nothing. While it carries nothing it is probed as a \
+                `backup`.",
         forms: &[form(
             &[part(
                 "TIME",
