@@ -6,7 +6,7 @@ mod patient;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
-use pair::{Emulation, Pair, Trunk, number, run};
+use pair::{Pair, Service, Trunk, number, run};
 use patient::patient;
 use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::{clock, ip};
@@ -80,6 +80,21 @@ fn paths_of_ipv4_and_ipv6_and_frames_mix_and_the_narrowest_rules_the_mtu() {
     }
     let mac = "02:00:00:00:02:02";
     assert_eq!(sent["links"][2]["peer"], mac, "found in the neighbour table");
+}
+
+#[test]
+fn window_control_on_a_trunk_lets_a_longer_queue_stand_and_on_a_link_of_it_does_not() {
+    let pair = Pair::new(2);
+    let (_here, _there) = pair.trunks(&pair.paths());
+    for (words, says) in [
+        ("t0 capacity 28mbit", "maxmin, slack 5ms on a trunk, "),
+        ("t0 capacity 28mbit slack 7ms", "maxmin, slack 7ms on a trunk, "),
+        ("if0 capacity 20mbit", "maxmin, download "),
+    ] {
+        let (dev, _) = words.split_once(' ').unwrap();
+        let first = format!("controlling windows on {dev}: formula {says}");
+        let _window = Service::start(&pair.hosts[0], &format!("window dev {words}"), &first);
+    }
 }
 
 #[test]
@@ -488,7 +503,8 @@ fn a_frame_that_is_replayed_is_counted_and_goes_up_once() {
 #[test]
 fn a_call_beside_a_download_loses_nothing_while_a_link_loses_a_tenth() {
     let pair = Pair::new(3).shaped(&[20, 20, 20]);
-    let _lossy = Emulation::start(&pair.hosts[0], "dev if1 egress loss 10% seed 7");
+    let lossy = "emulate dev if1 egress loss 10% seed 7";
+    let _lossy = Service::start(&pair.hosts[0], lossy, "emulating ");
     let (here, _there) = pair.trunks(&pair.paths());
     let to = pair.hosts[1].run(|| UdpSocket::bind("10.99.0.2:6000")).unwrap();
     let from = pair.hosts[0].run(|| UdpSocket::bind("10.99.0.1:0")).unwrap();

@@ -200,8 +200,8 @@ static WORDS: Section<Draft> = Section {
             forms: &[form(
                 &[part("TIME", "1ms", Value::Time(set!(|d, time| d.config.slack = time)))],
                 "Queue that may stand so that the link never runs dry, up to 100ms. Default 1ms; \
-                 at least the time of one full packet at `capacity`. Not used with `auto` while it \
-                 searches.",
+                 at least the time of one full packet at `capacity`, and on a trunk 5ms. Not used \
+                 with `auto` while it searches.",
             )],
             ..Entry::ONCE
         },

@@ -243,22 +243,21 @@ impl Drop for Trunk<'_> {
     }
 }
 
-/// `sheaf emulate`, killed at the latest when the test ends.
-pub struct Emulation(Child);
+/// Another service, killed at the latest when the test ends.
+pub struct Service(Child);
 
-impl Emulation {
-    /// At work: it has said so.
-    pub fn start(host: &Namespace, line: &str) -> Emulation {
-        let mut child =
-            command(host, &format!("emulate {line}")).stdout(Stdio::piped()).spawn().unwrap();
+impl Service {
+    /// At work: its first line begins with `says`.
+    pub fn start(host: &Namespace, line: &str, says: &str) -> Service {
+        let mut child = command(host, line).stdout(Stdio::piped()).spawn().unwrap();
         let mut first = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
-        assert!(first.starts_with("emulating "), "{first}");
-        Emulation(child)
+        assert!(first.starts_with(says), "{first}");
+        Service(child)
     }
 }
 
-impl Drop for Emulation {
+impl Drop for Service {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
