@@ -2,7 +2,7 @@
 //! with the copies that class EF gets by default, and without.
 
 use crate::load::{Load, Target, wait};
-use crate::pair::{Emulation, Pair, Trunk};
+use crate::pair::{Pair, Service, Trunk};
 use crate::{FAR, WARM, Wanted};
 use nix::sys::socket::{setsockopt, sockopt};
 use sheaf_netio::{clock, scheduling};
@@ -32,7 +32,8 @@ pub fn both(wanted: &Wanted) {
 
 fn beside_a_download(words: &str) -> String {
     let pair = Pair::new(3).shaped(&[20; 3]);
-    let lossy = |host| Emulation::start(host, "dev if1 egress loss 10% seed 7");
+    let words = "emulate dev if1 egress loss 10% seed 7";
+    let lossy = |host| Service::start(host, words, "emulating ");
     let _lossy: Vec<_> = pair.hosts.iter().map(lossy).collect();
     let trunks: (Trunk<'_>, Trunk<'_>) = pair.trunks_with(&pair.paths(), words);
     let load = Load::start(&pair, &Target::Tcp(FAR), (1, "cubic"));
