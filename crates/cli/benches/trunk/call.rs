@@ -32,8 +32,8 @@ pub fn both(wanted: &Wanted) {
 
 fn beside_a_download(words: &str) -> String {
     let pair = Pair::new(3).shaped(&[20; 3]);
-    let words = "emulate dev if1 egress loss 10% seed 7";
-    let lossy = |host| Service::start(host, words, "emulating ");
+    let loss = "emulate dev if1 egress loss 10% seed 7";
+    let lossy = |host| Service::start(host, loss, "emulating ");
     let _lossy: Vec<_> = pair.hosts.iter().map(lossy).collect();
     let trunks: (Trunk<'_>, Trunk<'_>) = pair.trunks_with(&pair.paths(), words);
     let load = Load::start(&pair, &Target::Tcp(FAR), (1, "cubic"));
