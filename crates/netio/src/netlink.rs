@@ -45,7 +45,7 @@ pub enum Object {
 pub struct LinkChange {
     /// The interface's number.
     pub index: u32,
-    /// What changes: attributes as the kernel reads them.
+    /// The attributes to change, in the form in which the kernel reads them.
     pub attributes: Vec<u8>,
 }
 

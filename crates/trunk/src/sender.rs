@@ -418,8 +418,7 @@ impl Sender {
     /// Whether the CoDel gate drops a packet now.
     fn gate_drops(&mut self, now: Instant) -> bool {
         let usable = self.usable(now);
-        let waits = self.links().filter(|(index, _)| usable & 1 << index != 0);
-        let wait = waits.map(|(_, link)| link.wait()).min().unwrap_or_default();
+        let wait = self.among(usable).map(|(_, link)| link.wait()).min().unwrap_or_default();
         self.gate.drops(wait, self.config.target() + self.spread(usable), now)
     }
 

@@ -137,7 +137,7 @@ fn a_backup_at_rest_is_probed_every_ten_seconds_and_carries_when_the_other_is_go
         world.forget();
         world.cut(0);
         world.run(SECOND);
-        let gap = world.seen.iter().map(|seen| seen.longest_gap).max().unwrap();
+        let gap = world.longest_gap();
         assert!(gap <= 200 * MS, "it carries after {gap:?}");
         // It is a link like others now: its end is noticed as soon.
         world.cut(1);

@@ -39,7 +39,7 @@ fn a_backup_carries_nothing_until_the_other_link_is_gone_and_nothing_when_it_is_
         world.forget();
         world.cut(0);
         world.run(SECOND);
-        let gap = world.seen.iter().map(|seen| seen.longest_gap).max().unwrap();
+        let gap = world.longest_gap();
         assert!(gap <= 200 * MS, "it carries after {gap:?}");
         let carried = in_a_second(&mut world, 1);
         assert!(carried > 1_100_000, "all of it: {carried}");
@@ -117,7 +117,7 @@ fn a_link_that_costs_carries_when_the_other_is_gone_and_a_call_has_no_copy_on_it
     world.forget();
     world.cut(0);
     world.run(SECOND);
-    let gap = world.seen.iter().map(|seen| seen.longest_gap).max().unwrap();
+    let gap = world.longest_gap();
     assert!(gap <= 200 * MS, "it carries after {gap:?}");
 }
 

@@ -26,8 +26,7 @@ const SELDOM: Duration = Duration::from_secs(1);
 /// 60 MB a month. A third of the time after which routers commonly forget a UDP flow (30 s), so
 /// that two can be lost.
 const AT_REST: Duration = Duration::from_secs(10);
-/// Part of the probes' interval, in percent, that the following end waits for the other's, and
-/// longest interval of which the other end need not be told.
+/// Part of the probes' interval, in percent, that the following end waits for the other's.
 const FOLLOWING_PERCENT: u32 = 125;
 /// The unit of pauses on the wire.
 const PAUSE_UNIT: Duration = Duration::from_millis(100);
@@ -254,8 +253,7 @@ impl<A: Address> Endpoint<A> {
             return Some(Instant::ZERO);
         };
         // Not later than the other end was told.
-        let usual = self.config.probe * FOLLOWING_PERCENT / 100;
-        let probe = last + self.probe_interval(index, path).min(path.told.max(usual));
+        let probe = last + self.probe_interval(index, path).min(path.told.max(self.following()));
         if !self.is_established() {
             return Some(probe);
         }
@@ -284,12 +282,15 @@ impl<A: Address> Endpoint<A> {
                 AT_REST
             }
             // This end's probe leaves when the other's has come, which may be late.
-            _ if path.alive && path.is_idle() && self.follows() => {
-                self.config.probe * FOLLOWING_PERCENT / 100
-            }
+            _ if path.alive && path.is_idle() && self.follows() => self.following(),
             0..PATIENCE => self.config.probe,
             _ => SELDOM,
         }
+    }
+
+    /// Time between probes of an end that follows: the longest that the other need not be told.
+    fn following(&self) -> Duration {
+        self.config.probe * FOLLOWING_PERCENT / 100
     }
 
     /// Takes note of what the other end says of its next report or hello. A link that rests is not
@@ -328,7 +329,7 @@ impl<A: Address> Endpoint<A> {
             return Duration::ZERO;
         };
         let wanted = self.probe_interval(index, path);
-        let is_usual = wanted <= self.config.probe * FOLLOWING_PERCENT / 100;
+        let is_usual = wanted <= self.following();
         let told = match reply {
             true => path.told,
             false if is_usual => Duration::ZERO,

@@ -11,13 +11,17 @@ use sheaf_stage::{DropReason, Duration, Instant};
 /// rate gives.
 const MOST_SPREAD: Duration = Duration::from_millis(100);
 
+/// Links as bits by their numbers.
+fn set_of<'a>(links: impl Iterator<Item = (usize, &'a Link)>) -> u16 {
+    links.fold(0, |bits, (index, _)| bits | 1 << index)
+}
+
 impl Sender {
     /// Difference of the delays of the links that take packets, those that are too slow apart.
     /// Where the carrier reports its queue, delays are its queue's and not the path's.
     pub(super) fn spread(&self, usable: u16) -> Duration {
         let bases = || {
-            let links = self.links().filter(|(index, _)| usable & 1 << index != 0);
-            let paced = links.filter(|(_, link)| !link.has_queue_report());
+            let paced = self.among(usable).filter(|(_, link)| !link.has_queue_report());
             paced.filter_map(|(_, link)| link.rate.base())
         };
         let Some(first) = bases().reduce(|a, b| if crate::rate::later(b, a) < 0 { b } else { a })
@@ -37,15 +41,13 @@ impl Sender {
 
     /// The links that respond, as bits.
     fn that_respond(&self, now: Instant) -> u16 {
-        let responds = |(index, link): (usize, &Link)| u16::from(link.responds(now)) << index;
-        self.links().map(responds).fold(0, |bits, bit| bits | bit)
+        set_of(self.links().filter(|(_, link)| link.responds(now)))
     }
 
     /// The links that take packets where those in `responding` respond.
     fn usable_of(&self, responding: u16) -> u16 {
         let set = |wanted: &dyn Fn(usize, &Link) -> bool| {
-            let links = self.links().filter(|(index, link)| link.up && wanted(*index, link));
-            links.fold(0u16, |bits, (index, _)| bits | 1 << index)
+            set_of(self.links().filter(|(index, link)| link.up && wanted(*index, link)))
         };
         let responding = set(&|index, _| responding & 1 << index != 0);
         if responding == 0 {
@@ -75,8 +77,8 @@ impl Sender {
 
     /// The links in `usable` that cost less than `cost`.
     fn cheaper(&self, usable: u16, cost: Duration) -> impl Iterator<Item = &Link> {
-        let links = self.links().filter(move |(index, _)| usable & 1 << index != 0);
-        links.map(|(_, link)| link).filter(move |link| link.config.cost < cost)
+        let links = self.among(usable).map(|(_, link)| link);
+        links.filter(move |link| link.config.cost < cost)
     }
 
     /// The links in `usable` that a packet may take for what they cost.
@@ -90,16 +92,19 @@ impl Sender {
             // Without cost none is cheaper.
             cost.is_zero() || self.cheaper(usable, cost).all(is_full)
         };
-        let worth = self.links().filter(|(index, link)| usable & 1 << index != 0 && is_worth(link));
-        worth.fold(0u16, |bits, (index, _)| bits | 1 << index)
+        set_of(self.among(usable).filter(|(_, link)| is_worth(link)))
+    }
+
+    /// The links in a set.
+    pub(super) fn among(&self, set: u16) -> impl Iterator<Item = (usize, &Link)> {
+        self.links().filter(move |(index, _)| set & 1 << index != 0)
     }
 
     /// The links that take copies, as bits: also those that do not respond. Silence of a tenth of a
     /// second may be lost reports; a single copy would then be lost with the next row of losses.
     pub(super) fn usable_for_copies(&self, now: Instant) -> u16 {
         let usable = |link: &Link| link.up && !link.lossy && !link.config.is_paid();
-        let good = self.links().filter(|(_, link)| usable(link));
-        let good = good.fold(0u16, |bits, (index, _)| bits | 1 << index);
+        let good = set_of(self.links().filter(|(_, link)| usable(link)));
         let only = self.fallback.only().map_or(u16::MAX, |link| 1 << link);
         if good & only == 0 { self.usable(now) } else { good & only }
     }
@@ -114,12 +119,12 @@ impl Sender {
     ) -> Candidates {
         let usable = self.affordable(usable, precedence, now);
         let spread = self.spread(usable);
-        let bases = self.links().filter(|(index, _)| usable & 1 << index != 0);
-        let reference = bases
+        let reference = self
+            .among(usable)
             .filter_map(|(_, link)| link.rate.base())
             .reduce(|a, b| if crate::rate::later(b, a) < 0 { b } else { a });
         let mut candidates = Candidates::default();
-        for (index, link) in self.links().filter(|(index, _)| usable & 1 << index != 0) {
+        for (index, link) in self.among(usable) {
             let candidate = &mut candidates[index];
             candidate.usable = true;
             candidate.room = link.has_room(precedence, spread, &self.config);

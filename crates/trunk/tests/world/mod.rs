@@ -329,6 +329,11 @@ impl World {
         self.ends[end] = fresh;
     }
 
+    /// The longest time that any flow heard nothing.
+    pub fn longest_gap(&self) -> Duration {
+        self.seen.iter().map(|seen| seen.longest_gap).max().unwrap()
+    }
+
     pub fn bytes(&self) -> u64 {
         self.seen.iter().map(|seen| seen.bytes).sum()
     }
