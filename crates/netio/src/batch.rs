@@ -7,6 +7,7 @@
 //! row. The memory of both directions is allocated once.
 
 use crate::carrier::{Address, Carrier, UDP_GRO};
+use crate::socket::{control_messages, stamp_in};
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
@@ -21,8 +22,8 @@ const ROOM: usize = 1 << 16;
 const UDP_SEGMENT: libc::c_int = 103;
 /// Bytes of a datagram that is cut into segments, at most (65535 less its headers).
 const DATAGRAM: usize = 65_000;
-/// Room for one control message of an int.
-type Control = [u64; 4];
+/// Room for a control message of an int and one of a time.
+type Control = [u64; 8];
 
 /// Frames on their way out on one link.
 #[derive(Debug, Default)]
@@ -81,7 +82,7 @@ fn send_some(carrier: &mut Carrier, frames: &[Vec<u8>], to: &Address, sent: &mut
     // SAFETY: all-zero is a valid value of each of these structures.
     let (mut parts, mut messages): ([libc::iovec; OUT], [libc::mmsghdr; OUT]) =
         unsafe { (mem::zeroed(), mem::zeroed()) };
-    let mut controls: [Control; OUT] = [[0; 4]; OUT];
+    let mut controls: [Control; OUT] = [[0; 8]; OUT];
     for (part, frame) in parts.iter_mut().zip(frames) {
         // The kernel only reads what is sent.
         *part = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
@@ -182,17 +183,18 @@ impl Inbox {
         Inbox {
             room: vec![0; IN * ROOM],
             names: vec![Address::empty(); IN],
-            controls: vec![[0; 4]; IN],
+            controls: vec![[0; 8]; IN],
         }
     }
 
-    /// Receives a batch of the messages that are there already and hands every frame with its
-    /// sender to `each`. Returns the number of messages.
+    /// Receives a batch of the messages that are there already and hands to `each` every frame,
+    /// its sender, and when the kernel received it, in nanoseconds of CLOCK_REALTIME, where that is
+    /// known. Returns whether there may be more.
     pub fn receive(
         &mut self,
         carrier: &Carrier,
-        mut each: impl FnMut(&Address, &[u8]),
-    ) -> io::Result<usize> {
+        mut each: impl FnMut(&Address, &[u8], Option<u64>),
+    ) -> io::Result<bool> {
         // SAFETY: all-zero is a valid value of each of these structures.
         let (mut parts, mut messages): ([libc::iovec; IN], [libc::mmsghdr; IN]) =
             unsafe { (mem::zeroed(), mem::zeroed()) };
@@ -215,40 +217,52 @@ impl Inbox {
         if count < 0 {
             let error = io::Error::last_os_error();
             let nothing = [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted];
-            return if nothing.contains(&error.kind()) { Ok(0) } else { Err(error) };
+            return if nothing.contains(&error.kind()) { Ok(false) } else { Err(error) };
         }
         let messages = &messages[..count as usize];
         for (index, message) in messages.iter().enumerate() {
             let bytes = &self.room[index * ROOM..][..(message.msg_len as usize).min(ROOM)];
             // An empty datagram is handed on, too, so that it is counted as a frame that could not
             // be parsed.
-            let size = segment_size(&message.msg_hdr).unwrap_or(bytes.len()).max(1);
+            let (size, stamp) = beside(&message.msg_hdr);
+            let size = size.unwrap_or(bytes.len()).max(1);
             if bytes.is_empty() {
-                each(&self.names[index], bytes);
+                each(&self.names[index], bytes, stamp);
             }
-            bytes.chunks(size).for_each(|frame| each(&self.names[index], frame));
+            bytes.chunks(size).for_each(|frame| each(&self.names[index], frame, stamp));
         }
-        Ok(count as usize)
+        Ok(messages.len() == IN)
     }
 }
 
-/// Length of the segments that the kernel joined; `None` where it joined none.
-fn segment_size(header: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the kernel filled the control part, and the macros stay inside its length.
-    unsafe {
-        let one = libc::CMSG_FIRSTHDR(header);
-        let found =
-            !one.is_null() && (*one).cmsg_level == libc::IPPROTO_UDP && (*one).cmsg_type == UDP_GRO;
-        let size = found.then(|| libc::CMSG_DATA(one).cast::<libc::c_int>().read_unaligned())?;
-        usize::try_from(size).ok().filter(|size| *size > 0)
+/// What the kernel says beside a message: the length of the segments that it joined, where it
+/// joined any, and when the message came.
+fn beside(header: &libc::msghdr) -> (Option<usize>, Option<u64>) {
+    let (mut size, mut stamp) = (None, None);
+    for (level, kind, data) in control_messages(header) {
+        match (level, kind) {
+            (libc::IPPROTO_UDP, UDP_GRO) => {
+                // SAFETY: the kind says what it is.
+                let len = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                size = usize::try_from(len).ok().filter(|len| *len > 0);
+            }
+            // SAFETY: the kind says what it is.
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                stamp = Some(unsafe { stamp_in(data) });
+            }
+            _ => {}
+        }
     }
+    (size, stamp)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock;
     use crate::netns::Namespace;
     use crate::poller::Poller;
+    use sheaf_stage::Duration;
 
     #[test]
     fn frames_of_one_length_share_a_datagram_and_a_shorter_one_ends_it() {
@@ -290,17 +304,59 @@ mod tests {
                 poller.add(&to);
                 while got.len() < frames.len() {
                     poller.wait(None)?;
-                    inbox.receive(&to, |sender, frame| {
+                    inbox.receive(&to, |sender, frame, _| {
                         assert_eq!(sender.udp_end(), Some(here));
                         got.push(frame.to_vec());
                     })?;
                 }
                 assert_eq!(got, frames);
-                assert_eq!(inbox.receive(&to, |_, _| panic!("there is no more"))?, 0);
+                assert!(!inbox.receive(&to, |_, _, _| panic!("there is no more"))?);
                 Ok(())
             });
             passed.unwrap();
         }
+    }
+
+    #[test]
+    fn a_frame_has_the_time_at_which_it_came_and_not_that_at_which_it_was_read() {
+        let namespace = Namespace::new().unwrap();
+        let passed = namespace.run(|| {
+            let there = "127.0.0.2:7431".parse().unwrap();
+            let mut from = Carrier::udp("127.0.0.1:7431".parse().unwrap(), None)?;
+            let (to, mut outbox) = (Carrier::udp(there, None)?, Outbox::default());
+            let mut send = || {
+                outbox.push(&mut vec![0; 100]);
+                assert_eq!(outbox.send(&mut from, &Address::udp(there)), Sent::default());
+            };
+            let (mut inbox, mut poller) = (Inbox::new(), Poller::default());
+            poller.add(&to);
+            let wall = || clock::epoch() + clock::now().as_nanos();
+            // Where no other socket wants stamps, the kernel begins with them a little after this
+            // one was opened, and until then takes the time of reading.
+            let mut is_stamped = false;
+            while !is_stamped {
+                send();
+                poller.wait(None)?;
+                let read_at = wall();
+                inbox.receive(&to, |_, _, stamp| is_stamped = stamp.unwrap() < read_at)?;
+            }
+            send();
+            poller.wait(None)?;
+            // Long against what is between a clock and a look at it.
+            let (first, pause) = (clock::now(), Duration::from_millis(5));
+            while clock::now() - first < pause {}
+            send();
+            let mut stamps = Vec::new();
+            while stamps.len() < 2 {
+                poller.wait(None)?;
+                inbox.receive(&to, |_, _, stamp| stamps.push(stamp.unwrap()))?;
+            }
+            // Clocks may be set forward or back by a two-thousandth.
+            let apart = Duration::from_nanos(stamps[1] - stamps[0]);
+            assert!(apart >= pause - pause / 1000, "{apart:?} apart");
+            Ok(())
+        });
+        passed.unwrap();
     }
 
     #[test]
@@ -321,7 +377,7 @@ mod tests {
             poller.add(&to);
             while got.len() < 3 {
                 poller.wait(None)?;
-                inbox.receive(&to, |_, frame| got.push((frame[0], frame.len())))?;
+                inbox.receive(&to, |_, frame, _| got.push((frame[0], frame.len())))?;
             }
             assert_eq!(got, [(0, 1400), (1, 1400), (2, 1400)]);
             Ok(())

@@ -165,6 +165,7 @@ impl Carrier {
         for option in [libc::SO_SNDBUFFORCE, libc::SO_RCVBUFFORCE] {
             set_option(&carrier, libc::SOL_SOCKET, option, &BUFFER)?;
         }
+        set_option(&carrier, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1)?;
         Ok(carrier)
     }
 }

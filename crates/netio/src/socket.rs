@@ -24,6 +24,31 @@ pub fn raw(v6: bool, protocol: u8) -> io::Result<OwnedFd> {
     Ok(Socket::new(domain, kind, Some(Protocol::from(i32::from(protocol))))?.into())
 }
 
+/// The control messages of a received message: level, kind, and where the data is, which the
+/// kernel wrote as long as the kind says.
+pub(crate) fn control_messages(
+    header: &libc::msghdr,
+) -> impl Iterator<Item = (i32, i32, *const u8)> {
+    // SAFETY: the kernel filled the control part, and the macros stay inside its length.
+    let first = unsafe { libc::CMSG_FIRSTHDR(header) };
+    let next = |one: &*mut libc::cmsghdr| unsafe { libc::CMSG_NXTHDR(header, *one) };
+    let there = |one: *mut libc::cmsghdr| (!one.is_null()).then_some(one);
+    std::iter::successors(there(first), move |one| there(next(one))).map(|one| {
+        // SAFETY: it is not null, so it has a header.
+        unsafe { ((*one).cmsg_level, (*one).cmsg_type, libc::CMSG_DATA(one).cast_const()) }
+    })
+}
+
+/// The time in a control message of SO_TIMESTAMPNS, in nanoseconds of CLOCK_REALTIME.
+///
+/// # Safety
+/// `data` has to be that of a message of kind SCM_TIMESTAMPNS.
+pub(crate) unsafe fn stamp_in(data: *const u8) -> u64 {
+    // SAFETY: the caller says what it is.
+    let time = unsafe { data.cast::<libc::timespec>().read_unaligned() };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// Sets an option of a socket. `value` is a plain structure or number, as the option wants it.
 pub fn set_option<T: Copy>(socket: &impl AsFd, level: i32, name: i32, value: &T) -> io::Result<()> {
     let (value, len): (*const T, _) = (value, size_of::<T>() as u32);

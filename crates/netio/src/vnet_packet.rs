@@ -4,7 +4,7 @@
 //! SO_TIMESTAMPNS. Packets have a virtio header before them ([`crate::vnet`]); a VLAN tag, which
 //! the kernel takes out of a frame it receives, is put back.
 
-use crate::socket::{bind_packet, set_option as set};
+use crate::socket::{bind_packet, control_messages, set_option as set, stamp_in};
 use crate::vnet::{self, Header};
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
@@ -278,28 +278,23 @@ impl VnetSocket {
 /// What the kernel says beside a frame: when it came, and the VLAN tag that it took out.
 fn beside(message: &libc::msghdr) -> (Option<u64>, Option<[u8; TAG]>) {
     let (mut stamp, mut tag) = (None, None);
-    // SAFETY: the kernel filled the control part, and the macros stay inside its length.
-    unsafe {
-        let mut one = libc::CMSG_FIRSTHDR(message);
-        while !one.is_null() {
-            let data = libc::CMSG_DATA(one);
-            match ((*one).cmsg_level, (*one).cmsg_type) {
-                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
-                    let time = data.cast::<libc::timespec>().read_unaligned();
-                    stamp = Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64);
-                }
-                (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
-                    let beside = data.cast::<Auxiliary>().read_unaligned();
-                    if beside.status & VLAN_VALID != 0 {
-                        let known = beside.status & VLAN_TPID_VALID != 0;
-                        let kind = if known { beside.tag_type } else { 0x8100 };
-                        let ([a, b], [c, d]) = (kind.to_be_bytes(), beside.tag.to_be_bytes());
-                        tag = Some([a, b, c, d]);
-                    }
-                }
-                _ => {}
+    for (level, kind, data) in control_messages(message) {
+        match (level, kind) {
+            // SAFETY: the kind says what it is.
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                stamp = Some(unsafe { stamp_in(data) });
             }
-            one = libc::CMSG_NXTHDR(message, one);
+            (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
+                // SAFETY: the kind says what it is.
+                let beside = unsafe { data.cast::<Auxiliary>().read_unaligned() };
+                if beside.status & VLAN_VALID != 0 {
+                    let known = beside.status & VLAN_TPID_VALID != 0;
+                    let kind = if known { beside.tag_type } else { 0x8100 };
+                    let ([a, b], [c, d]) = (kind.to_be_bytes(), beside.tag.to_be_bytes());
+                    tag = Some([a, b, c, d]);
+                }
+            }
+            _ => {}
         }
     }
     (stamp, tag)
@@ -343,6 +338,7 @@ impl std::fmt::Debug for VnetSocket {
 mod tests {
     use super::*;
     use crate::ip;
+    use crate::monitor;
     use crate::netns::Namespace;
 
     #[test]
@@ -356,6 +352,11 @@ mod tests {
                 for dev in ["near", "far"] {
                     ip::run(&format!("link set {dev} up"))?;
                 }
+                // Until the kernel has seen that both are up it drops what is sent.
+                while ["near", "far"]
+                    .iter()
+                    .any(|dev| !monitor::interfaces().unwrap()[*dev].running)
+                {}
                 let mut a = VnetSocket::open(ip::index("near")?, Receive::Everything)?;
                 let mut b = VnetSocket::open(ip::index("far")?, Receive::Everything)?;
                 let mut frame = vec![0; vnet::LEN];

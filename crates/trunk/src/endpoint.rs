@@ -35,7 +35,7 @@ mod session;
 
 use crate::config::{ConfigError, EndpointConfig};
 use crate::flow::Flow;
-use crate::inbound::{Inbound, micros};
+use crate::inbound::{Came, Inbound, micros};
 use crate::link::{Fill, LinkConfig, LinkStats};
 use crate::order::Order;
 use crate::resequencer::{Arrival, Delivery, ReorderStats};
@@ -349,13 +349,27 @@ impl<A: Address> Endpoint<A> {
         self.sender.send(packet, flow, mode, now)
     }
 
-    /// Takes a frame that came on link `id` from the address `from`; `None` where the carrier has
-    /// no usable address of it.
+    /// Takes a frame that comes on link `id` now, from the address `from`; `None` where the carrier
+    /// has no usable address of it.
     pub fn handle_frame(
         &mut self,
         id: LinkId,
         from: Option<A>,
         bytes: &[u8],
+        now: Instant,
+    ) -> Received<A> {
+        self.handle_frame_at(id, from, bytes, now, now)
+    }
+
+    /// The same with a frame that came at `at`, not after `now`, and waited for this process.
+    /// Rates and delays are those of the link, so they are measured at `at`; all that is decided is
+    /// decided now.
+    pub fn handle_frame_at(
+        &mut self,
+        id: LinkId,
+        from: Option<A>,
+        bytes: &[u8],
+        at: Instant,
         now: Instant,
     ) -> Received<A> {
         self.check_silence(now);
@@ -374,7 +388,7 @@ impl<A: Address> Endpoint<A> {
         let Some(guard) = &mut self.guard else {
             let received = match Outer::is_outer(bytes) {
                 true => Err(Refusal::Sealed),
-                false => self.accept_frame(id, candidate, Proof::Place(from), bytes, now),
+                false => self.accept_frame(id, candidate, Proof::Place(from), bytes, at, now),
             };
             return self.conclude(id, candidate, received);
         };
@@ -394,7 +408,7 @@ impl<A: Address> Endpoint<A> {
                 // Somebody on the way may lead a frame to another link, whose counters and address
                 // it must not touch.
                 let received = match frame.first().is_some_and(|first| first & 0xf == id.0) {
-                    true => self.accept_frame(id, candidate, Proof::Seal(seal), &frame, now),
+                    true => self.accept_frame(id, candidate, Proof::Seal(seal), &frame, at, now),
                     false => Err(Refusal::OtherLink),
                 };
                 let is_newest = received.is_ok() && self.is_newest(id, seal);
@@ -458,9 +472,10 @@ impl<A: Address> Endpoint<A> {
         candidate: Option<A>,
         proof: Proof<A>,
         bytes: &[u8],
+        at: Instant,
         now: Instant,
     ) -> Result<(FrameKind, Option<DropReason>), Refusal> {
-        let len = bytes.len();
+        let came = Came { len: bytes.len(), at };
         let frame = Frame::parse(bytes).map_err(Refusal::Malformed);
         if let Proof::Seal(seal) = proof {
             self.check_seal(seal, frame.as_ref().ok())?;
@@ -470,22 +485,22 @@ impl<A: Address> Endpoint<A> {
         }
         match frame? {
             Frame::Hello(hello) => {
-                self.handle_hello(id, candidate, proof, &hello, len, now)?;
+                self.handle_hello(id, candidate, proof, &hello, came, now)?;
                 Ok((FrameKind::Hello, None))
             }
             Frame::Report(report) if self.peer == Some(report.control.session) => {
-                self.handle_report(id, &report, len, now)?;
+                self.handle_report(id, &report, came, now)?;
                 Ok((FrameKind::Report, None))
             }
             Frame::Request(request) if self.peer == Some(request.control.session) => {
-                self.handle_request(id, &request, len, now);
+                self.handle_request(id, &request, came, now);
                 Ok((FrameKind::Request, None))
             }
             Frame::Data(data) if self.has_tag(data.repr.tag) => {
-                Ok((FrameKind::Data, self.handle_data(id, &data, len, now).err()))
+                Ok((FrameKind::Data, self.handle_data(id, &data, came, now).err()))
             }
             Frame::Marker(marker) if self.has_tag(marker.tag) => {
-                self.handle_marker(id, &marker, len, now);
+                self.handle_marker(id, &marker, came, now);
                 Ok((FrameKind::Marker, None))
             }
             Frame::Challenge(challenge) if challenge.session == self.session => {
@@ -705,7 +720,7 @@ impl<A: Address> Endpoint<A> {
         &mut self,
         id: LinkId,
         data: &Data<'_>,
-        len: usize,
+        came: Came,
         now: Instant,
     ) -> Result<(), DropReason> {
         // Eight bits of the session can be guessed. A number out of reach shows such a guess: it
@@ -716,7 +731,7 @@ impl<A: Address> Endpoint<A> {
         }
         self.astray_since = None;
         if let Some(path) = self.path(id) {
-            path.inbound.data(data.repr.link_seq, len, now);
+            path.inbound.data(data.repr.link_seq, came, now);
             path.received_since_report += 1;
             path.report_due = true;
             path.pause = Duration::ZERO;
@@ -736,9 +751,9 @@ impl<A: Address> Endpoint<A> {
         Ok(())
     }
 
-    fn handle_marker(&mut self, id: LinkId, marker: &Marker, len: usize, now: Instant) {
+    fn handle_marker(&mut self, id: LinkId, marker: &Marker, came: Came, now: Instant) {
         if let Some(path) = self.path(id) {
-            path.inbound.data(marker.link_seq, len, now);
+            path.inbound.data(marker.link_seq, came, now);
             self.hear(id, now);
             self.order.marker(id.0, marker);
         }
@@ -748,7 +763,7 @@ impl<A: Address> Endpoint<A> {
         &mut self,
         id: LinkId,
         report: &Report,
-        len: usize,
+        came: Came,
         now: Instant,
     ) -> Result<(), Refusal> {
         let sent = self.sent_on(id, now);
@@ -757,10 +772,10 @@ impl<A: Address> Endpoint<A> {
         if checked == Err(Refusal::OldReport) {
             return Err(Refusal::OldReport);
         }
-        path.inbound.control(&report.control, len, now);
-        path.inbound.report(report, now);
+        path.inbound.control(&report.control, came, now);
+        path.inbound.report(report, came.at);
         path.report_due = false;
-        if len > REPORT_LEN {
+        if came.len > REPORT_LEN {
             // A frame of a packet train: its sender waits for what was received and when.
             path.last_report_sent = None;
         }
@@ -773,7 +788,7 @@ impl<A: Address> Endpoint<A> {
         self.follow(id);
         self.note_next_seq(id, report.control.next_seq, now);
         match checked {
-            Ok(report) => self.sender.report(id, &report, micros(now), now),
+            Ok(report) => self.sender.report(id, &report, micros(came.at), now),
             // Counters that cannot be true still come from an end that lives.
             Err(_) => self.stats.bad_reports += 1,
         }

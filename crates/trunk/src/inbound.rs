@@ -12,6 +12,15 @@ const MOST_JITTER: u32 = 1_000_000;
 /// an eighth of a second at 300 Mbit/s.
 const MOST_REORDERED: u32 = 4096;
 
+/// What is known of a frame besides its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Came {
+    /// Its length in bytes.
+    pub len: usize,
+    /// Time at which the host received it, not after the time at which it is looked at.
+    pub at: Instant,
+}
+
 /// The receiving side of a link.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inbound {
@@ -30,17 +39,17 @@ pub(crate) struct Inbound {
 
 impl Inbound {
     /// Counts a data frame or marker; `low`: the low bits of its link number.
-    pub fn data(&mut self, low: u16, len: usize, now: Instant) {
+    pub fn data(&mut self, low: u16, came: Came, now: Instant) {
         let number = extend(low, self.highest.map_or(0, |highest| highest.wrapping_add(1)));
         if self.highest.is_none_or(|highest| number.wrapping_sub(highest).cast_signed() > 0) {
             self.highest = Some(number);
         }
         self.gaps.arrived(number, now);
-        self.count(len, now);
+        self.count(came);
     }
 
     /// Counts a report or hello, which carries the whole number.
-    pub fn control(&mut self, control: &Control, len: usize, now: Instant) {
+    pub fn control(&mut self, control: &Control, came: Came, now: Instant) {
         // A frame that came a little late does not move the count back; what is far from it is
         // right.
         let behind = |highest: u32| highest.wrapping_sub(control.link_seq);
@@ -48,12 +57,12 @@ impl Inbound {
             self.highest = Some(control.link_seq);
         }
         self.gaps.arrived(control.link_seq, now);
-        self.count(len, now);
+        self.count(came);
     }
 
-    /// Notes the times of a report.
-    pub fn report(&mut self, report: &Report, now: Instant) {
-        let one_way = micros(now).wrapping_sub(report.sent_at);
+    /// Notes the times of a report that came at `at`.
+    pub fn report(&mut self, report: &Report, at: Instant) {
+        let one_way = micros(at).wrapping_sub(report.sent_at);
         if self.echo.is_some() {
             let change = one_way.wrapping_sub(self.one_way).cast_signed().unsigned_abs();
             // RFC 3550, appendix A.8.
@@ -61,7 +70,7 @@ impl Inbound {
             self.jitter16 = self.jitter16 + change - (self.jitter16 + 8) / 16;
         }
         self.one_way = one_way;
-        self.echo = Some((report.sent_at, micros(now)));
+        self.echo = Some((report.sent_at, micros(at)));
     }
 
     /// Fills in a report to send now.
@@ -89,10 +98,13 @@ impl Inbound {
         self.frames
     }
 
-    fn count(&mut self, len: usize, now: Instant) {
+    fn count(&mut self, came: Came) {
+        let at = micros(came.at);
+        // A stamp can be a little early; a rate over a time that runs back would mean nothing.
+        let is_later = self.frames == 0 || at.wrapping_sub(self.last_at).cast_signed() > 0;
+        self.last_at = if is_later { at } else { self.last_at };
         self.frames = self.frames.wrapping_add(1);
-        self.bytes = self.bytes.wrapping_add(len as u32);
-        self.last_at = micros(now);
+        self.bytes = self.bytes.wrapping_add(came.len as u32);
     }
 }
 

@@ -189,3 +189,20 @@ fn losses_on_a_link_are_known_without_waiting_for_a_backup_at_rest() {
     // 5 ms there, and a repair or two of a round trip each.
     assert!(delay <= 60 * MS, "{delay:?}");
 }
+
+#[test]
+fn a_packet_train_never_shows_less_than_its_link_though_its_reader_had_no_processor_for_a_while() {
+    for start in 0..100 {
+        let mut world = World::new(EndpointConfig::default(), &[pipe(20, 10)]);
+        world.run(MS * start);
+        world.stalled = Some((1, world.now + 8 * MS));
+        world.run(SECOND);
+        for (index, end) in world.ends.iter().enumerate() {
+            let rate = end.link_stats(LinkId(0), world.now).unwrap().rate;
+            let mbps = rate as f64 / 1e6;
+            // Where all of it was read at once, it shows nothing.
+            let first = world.config.sender.first_rate.as_bps() as f64 / 1e6;
+            assert!((first..25.0).contains(&mbps), "stalled at {start} ms, end {index}: {mbps}");
+        }
+    }
+}

@@ -62,7 +62,7 @@ impl Capture {
         }
         let (sender, records) = sync_channel(WAITING);
         let (back, spare) = sync_channel(WAITING);
-        let epoch = epoch();
+        let epoch = Duration::from_nanos(clock::epoch());
         let missed = Arc::new(AtomicU64::new(0));
         let (lost, name) = (missed.clone(), file.to_owned());
         let work = move || match write(writer, &records, &back, epoch) {
@@ -170,11 +170,4 @@ fn write(
         let _ = back.try_send(record.bytes);
     }
     writer.get_mut().flush().context("cannot write the capture")
-}
-
-/// From 1970 to the start of the monotonic clock.
-fn epoch() -> Duration {
-    let wall = nix::time::ClockId::CLOCK_REALTIME;
-    let wall = nix::time::clock_gettime(wall).map_or(Duration::ZERO, Duration::from);
-    wall.saturating_sub(Duration::from_nanos(clock::now().as_nanos()))
 }

@@ -113,7 +113,7 @@ impl Service for Datapath {
         if now >= self.measure {
             self.measure();
             self.measure = now + MEASURE;
-            self.epoch = epoch();
+            self.epoch = clock::epoch();
         }
         if now >= self.look {
             if let Some(gone) = self.gone() {
@@ -211,7 +211,7 @@ impl Datapath {
             started: now,
             lateness: Histogram::new_with_bounds(1, LATEST, 3)?,
             refused: 0,
-            epoch: epoch(),
+            epoch: clock::epoch(),
             measure: now,
             look: now + LOOK,
             turns: 0,
@@ -263,8 +263,7 @@ impl Datapath {
             let earliest = intake.empty_at[from];
             let got = match &mut self.place.ports[from] {
                 Port::Packet(socket) => socket.receive(|bytes, stamp| {
-                    let stamp = stamp.map(|wall| Instant::from_nanos(wall.saturating_sub(epoch)));
-                    let arrived = stamp.unwrap_or(before).clamp(earliest, before.max(earliest));
+                    let arrived = clock::stamped(stamp, epoch, earliest, before);
                     intake.take(machine, bytes, ethernet, origin, arrived, before);
                 }),
                 Port::Tun(tun) => {
@@ -489,14 +488,4 @@ impl Intake {
             self.spare.push(buffer);
         }
     }
-}
-
-/// From 1970 to the start of the monotonic clock, in nanoseconds. The time between the two
-/// questions makes it too small, so that packets seem to come late, by less than a microsecond as a
-/// rule; early would let them leave early.
-fn epoch() -> u64 {
-    let wall = nix::time::clock_gettime(nix::time::ClockId::CLOCK_REALTIME);
-    let now = clock::now();
-    let wall = wall.map_or(0, |wall| wall.tv_sec() as u64 * 1_000_000_000 + wall.tv_nsec() as u64);
-    wall.saturating_sub(now.as_nanos())
 }

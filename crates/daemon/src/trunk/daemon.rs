@@ -383,16 +383,20 @@ impl Daemon {
     fn receive(&mut self, index: usize) {
         let (endpoint, member) = (&mut self.endpoint, &mut self.members[index]);
         let Some(carrier) = member.carrier.take() else { return };
-        let now = clock::now();
+        let (now, epoch) = (clock::now(), clock::epoch());
         // The endpoint counts refused frames by their reason.
-        let (id, moved) = (member.id, &mut member.moved);
-        let each = |from: &Address, frame: &[u8]| {
-            let received = endpoint.handle_frame(id, End::of(from), frame, now);
+        let (id, emptied, moved) = (member.id, member.emptied, &mut member.moved);
+        let each = |from: &Address, frame: &[u8], stamp| {
+            let at = clock::stamped(stamp, epoch, emptied, now);
+            let received = endpoint.handle_frame_at(id, End::of(from), frame, at, now);
             if let Received::Accepted { new_address: Some(end), .. } = received {
                 *moved = Some(end);
             }
         };
         let result = self.inbox.receive(&carrier, each);
+        if let Ok(false) = result {
+            member.emptied = now;
+        }
         // An earlier datagram was refused, because the other end does not run yet: the socket
         // still works.
         let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;

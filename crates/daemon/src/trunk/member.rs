@@ -80,6 +80,8 @@ pub struct Member {
     pub id: LinkId,
     /// Its socket, while its interface works.
     pub carrier: Option<Carrier>,
+    /// Time at which nothing was left in the socket: what is there now came later.
+    pub emptied: Instant,
     /// Frames that the kernel did not take.
     pub unsent: u64,
     /// The address of the other end, where it was given, and the neighbour table has it.
@@ -114,6 +116,7 @@ impl Member {
             spec,
             id,
             carrier: None,
+            emptied: Instant::ZERO,
             unsent: 0,
             found: None,
             lookup,

@@ -4,6 +4,7 @@ use super::outcome::Transmit;
 use super::remote::Address;
 use super::{Endpoint, Path};
 use crate::gaps;
+use crate::inbound::Came;
 use crate::sender::LinkId;
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::trunk::{Control, Request};
@@ -21,11 +22,11 @@ impl<A: Address> Endpoint<A> {
         &mut self,
         id: LinkId,
         request: &Request<'_>,
-        len: usize,
+        came: Came,
         now: Instant,
     ) {
         if let Some(path) = self.path(id) {
-            path.inbound.control(&request.control, len, now);
+            path.inbound.control(&request.control, came, now);
             self.hear(id, now);
             self.sender.resend(request, now);
         }

@@ -3,7 +3,7 @@
 use super::outcome::Refusal;
 use super::remote::Address;
 use super::{Endpoint, Path, Proof};
-use crate::inbound::Inbound;
+use crate::inbound::{Came, Inbound};
 use crate::sender::LinkId;
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::trunk::{Challenge, Control, HELLO_LEN, Hello, REPORT_LEN};
@@ -47,7 +47,7 @@ impl<A: Address> Endpoint<A> {
         candidate: Option<A>,
         proof: Proof<A>,
         hello: &Hello,
-        len: usize,
+        came: Came,
         now: Instant,
     ) -> Result<(), Refusal> {
         let theirs = hello.control.session;
@@ -83,7 +83,7 @@ impl<A: Address> Endpoint<A> {
             self.acknowledged = false;
         }
         if let Some(path) = self.path(id) {
-            path.inbound.control(&hello.control, len, now);
+            path.inbound.control(&hello.control, came, now);
             path.echo = hello.challenge;
             path.reply_due |= !hello.answer;
             if !is_known {

@@ -42,8 +42,10 @@ impl Train {
             self.from = Some((report.frames, total, report.last_at));
             return None;
         };
-        self.done = behind >= u32::from(TRAIN) - 1;
-        let enough = report.frames.wrapping_sub(frames) >= LEAST;
+        let last = u32::from(TRAIN) - 1;
+        self.done = behind >= last;
+        // Frames behind the train count as well in such a report, and they did not follow it.
+        let enough = report.frames.wrapping_sub(frames) >= LEAST && behind <= last;
         // The bytes start anew with the reports of a restarted end.
         let bytes = total.checked_sub(bytes).filter(|_| enough)?;
         Some((bytes, report.last_at.wrapping_sub(at)))

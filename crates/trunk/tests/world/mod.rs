@@ -101,6 +101,10 @@ pub struct World {
     /// Reports and hellos that left: when and on which link, by direction.
     pub controls: [Vec<(Instant, usize)>; 2],
     next_tell: Instant,
+    /// An end and a time until which it reads nothing: another process has its processor.
+    pub stalled: Option<(usize, Instant)>,
+    /// What came to it in this time.
+    unread: Vec<(Instant, LinkId, Vec<u8>)>,
     /// Departure times of what the TCP-like source has under way; empty for the plain one.
     pub window: Option<Window>,
 }
@@ -153,6 +157,8 @@ impl World {
             tells: false,
             controls: [vec![], vec![]],
             next_tell: Instant::ZERO,
+            stalled: None,
+            unread: vec![],
             window: None,
         }
     }
@@ -169,12 +175,14 @@ impl World {
         let end = self.now + time;
         self.drain();
         loop {
-            let deadlines = self.ends.iter().filter_map(|end| end.next_deadline()).min();
+            let awake = self.ends.iter().enumerate().filter(|(end, _)| !self.is_stalled(*end));
+            let deadlines = awake.filter_map(|(_, end)| end.next_deadline()).min();
             let event = self.events.peek().map(|Reverse((at, ..))| *at);
             let source = self.source.map(|_| self.next_packet);
             let ack = self.window.as_ref().and_then(|w| w.acks.front()).map(|(at, ..)| *at);
             let tell = self.tells.then_some(self.next_tell);
-            let at = [deadlines, event, source, ack, tell].into_iter().flatten().min();
+            let wakes = self.stalled.map(|(_, until)| until);
+            let at = [deadlines, event, source, ack, tell, wakes].into_iter().flatten().min();
             let Some(at) = at.filter(|at| *at <= end) else { break };
             assert!(at >= self.now || deadlines != Some(at), "a deadline in the past");
             self.now = at.max(self.now);
@@ -188,11 +196,23 @@ impl World {
             && *at <= self.now
         {
             let Some(Reverse((_, _, from, link, epoch, frame))) = self.events.pop() else { break };
+            let stalled = self.is_stalled(1 - from);
             let pipe = &mut self.pipes[from][link];
-            if pipe.up && pipe.epoch == epoch {
-                self.ends[1 - from].handle_frame(LinkId(link as u8), None, &frame, self.now);
-            } else {
+            let id = LinkId(link as u8);
+            if !pipe.up || pipe.epoch != epoch {
                 pipe.cut += u64::from(frame[0] >> 4 < 11);
+            } else if stalled {
+                self.unread.push((self.now, id, frame));
+            } else {
+                self.ends[1 - from].handle_frame(id, None, &frame, self.now);
+            }
+        }
+        if let Some((end, until)) = self.stalled
+            && until <= self.now
+        {
+            self.stalled = None;
+            for (at, id, frame) in self.unread.drain(..) {
+                self.ends[end].handle_frame_at(id, None, &frame, at, self.now);
             }
         }
         if let Some((gap, size, flows)) = self.source
@@ -206,6 +226,10 @@ impl World {
         self.take_acks();
         self.tell();
         self.drain();
+    }
+
+    fn is_stalled(&self, end: usize) -> bool {
+        self.stalled.is_some_and(|(stalled, _)| stalled == end)
     }
 
     fn tell(&mut self) {
@@ -244,6 +268,9 @@ impl World {
     fn drain(&mut self) {
         let mut frame = Vec::new();
         for from in 0..2 {
+            if self.is_stalled(from) {
+                continue;
+            }
             while let Some(Transmit { link, .. }) =
                 self.ends[from].poll_transmit(self.now, &mut frame)
             {
@@ -268,8 +295,12 @@ impl World {
             }
         }
         while self.ends[0].poll_deliver(now).is_some() {}
-        for end in &self.ends {
-            assert!(end.next_deadline().is_none_or(|at| at > now), "a deadline that has come");
+        for (index, end) in self.ends.iter().enumerate() {
+            let stalled = self.is_stalled(index);
+            assert!(
+                stalled || end.next_deadline().is_none_or(|at| at > now),
+                "a deadline that has come"
+            );
         }
     }
 
