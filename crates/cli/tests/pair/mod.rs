@@ -1,6 +1,8 @@
 //! Two hosts joined by cables, and a trunk between them.
 #![allow(dead_code, reason = "the tests use all of it, the benchmark a part")]
 
+use nix::sys::signal::Signal;
+use sheaf_netio::child::end_with_parent;
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
 use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
@@ -42,6 +44,11 @@ impl Pair {
              peer name if{cable} address 02:00:00:00:{cable:02x}:02 netns {other}"
         );
         self.hosts[0].run(|| ip::run(&link)).unwrap();
+        self.up(cable);
+    }
+
+    /// Gives both ends of cable number `cable` their addresses, and sets them up.
+    pub fn up(&self, cable: usize) {
         for (host, number) in self.hosts.iter().zip(1..) {
             let up = || {
                 let six = cable + 1;
@@ -176,6 +183,8 @@ fn command(host: &Namespace, line: &str) -> Command {
     let mut command = Command::new(SHEAF);
     command.args(line.split_whitespace());
     host.enter(&mut command);
+    // Else what runs when somebody ends the test or the benchmark would stay, and its host with it.
+    end_with_parent(&mut command, Signal::SIGKILL);
     command
 }
 
@@ -206,9 +215,9 @@ impl<'a> Trunk<'a> {
     pub fn wait_for(&mut self, words: &str) {
         let mut line = String::new();
         while !line.contains(words) {
-            line.clear();
+            let before = std::mem::take(&mut line);
             let read = self.said.read_line(&mut line).unwrap();
-            assert!(read > 0, "it ended without saying {words:?}");
+            assert!(read > 0, "it ended without saying {words:?}; last it said: {before}");
         }
     }
 
