@@ -7,12 +7,15 @@
 # make deb    a Debian package of what make build built, in target/deb
 # make router  static binaries for routers, in target/router
 # make release  all of this, and install, demo and tests on fresh Debian roots
-# make bench  what is fast, as ratios against a baseline of the same run; needs a quiet machine
+# make bench  what is fast, as ratios against a baseline of the same run; needs a quiet machine.
+#             The trunk's mixes in a short form; whole by make bench ROUNDS=5 SECONDS=6
 
 .PHONY: demo build setup setup-tests test kernels check install install-files uninstall deb \
 	router release bench clean
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
 OUT ?= results
+ROUNDS ?= 1
+SECONDS ?= 3
 PREFIX ?= /usr/local
 DESTDIR ?=
 BINARY ?= target/release/sheaf
@@ -100,7 +103,8 @@ bench: build setup-tests
 	$(SUDO) scripts/idle
 	$(SUDO) cargo bench --locked --package sheaf-bpf --bench aggregation --bench window \
 		--bench window_ways
-	$(SUDO) cargo bench --locked --package sheaf --bench emulate --bench trunk
+	$(SUDO) env ROUNDS=$(ROUNDS) SECONDS=$(SECONDS) \
+		cargo bench --locked --package sheaf --bench emulate --bench trunk
 	cargo bench --locked --package sheaf-aggregate --bench aggregator
 	cargo bench --locked --package sheaf-medium --bench medium
 	cargo bench --locked --package sheaf-emulator --bench link

@@ -13,9 +13,11 @@ use sheaf_voice::packet::Stamp;
 use sheaf_voice::playout::Heard;
 use std::net::UdpSocket;
 
-/// A packet of the call, and how many there are.
-const BEAT: Duration = Duration::from_millis(20);
+/// Time from a packet of a call to the next.
+pub const BEAT: Duration = Duration::from_millis(20);
 const PACKETS: u32 = 400;
+/// Longer than any packet of a call is under way on any link here.
+const UNDER_WAY: Duration = Duration::from_secs(1);
 const PORT: u16 = 6000;
 /// Expedited forwarding (RFC 3246) in the place of the type of service.
 const EF: i32 = 46 << 2;
@@ -38,20 +40,8 @@ fn beside_a_download(words: &str) -> String {
     let trunks: (Trunk<'_>, Trunk<'_>) = pair.trunks_with(&pair.paths(), words);
     let load = Load::start(&pair, &Target::Tcp(FAR), (1, "cubic"));
     load.measure(WARM);
-    let to = pair.hosts[1].run(|| UdpSocket::bind((FAR, PORT))).expect("the port is free");
-    let from = pair.hosts[0].run(|| UdpSocket::bind("10.99.0.1:0")).expect("it is ours");
-    setsockopt(&from, sockopt::Ipv4Tos, &EF).expect("any class may be set");
-    let own = to.try_clone().expect("a descriptor");
-    let listener = std::thread::spawn(move || listen(&to));
-    let (began, before) = (clock::now(), load.received());
-    std::thread::spawn(move || talk(&from)).join().expect("it does not panic");
-    let bits = (load.received() - before) as f64 * 8.0;
-    let rate = bits / 1e6 / (clock::now() - began).as_secs_f64();
-    // What is under way arrives; then an empty packet to itself ends the listener.
-    wait(Duration::from_secs(1));
-    own.send_to(&[], (FAR, PORT)).expect("to itself");
-    let meter = listener.join().expect("it does not panic");
-    load.stop();
+    let (meter, rate) = hold(&pair, &load, PACKETS);
+    drop(load);
     crate::show(&trunks);
     let sent = u64::from(PACKETS);
     format!(
@@ -63,11 +53,28 @@ fn beside_a_download(words: &str) -> String {
     )
 }
 
-fn talk(socket: &UdpSocket) {
+/// A call of so many packets from host 1 to host 2 through the trunk: what its listener met with,
+/// and the Mbit/s of the load beside it.
+pub fn hold(pair: &Pair, load: &Load, packets: u32) -> (Meter, f64) {
+    let to = pair.hosts[1].run(|| UdpSocket::bind((FAR, PORT))).expect("the port is free");
+    let from = pair.hosts[0].run(|| UdpSocket::bind("10.99.0.1:0")).expect("it is ours");
+    setsockopt(&from, sockopt::Ipv4Tos, &EF).expect("any class may be set");
+    let own = to.try_clone().expect("a descriptor");
+    let listener = std::thread::spawn(move || listen(&to));
+    let talk = || std::thread::spawn(move || talk(&from, packets)).join();
+    let (talked, rate) = load.meanwhile(talk);
+    talked.expect("it does not panic");
+    // What is under way arrives; then an empty packet to itself ends the listener.
+    wait(UNDER_WAY);
+    own.send_to(&[], (FAR, PORT)).expect("to itself");
+    (listener.join().expect("it does not panic"), rate)
+}
+
+fn talk(socket: &UdpSocket, packets: u32) {
     scheduling::realtime_if_allowed();
     let started = clock::now();
     let mut bytes = [0; Stamp::len(Codec::G711)];
-    for number in 0..PACKETS {
+    for number in 0..packets {
         wait((started + BEAT * number).saturating_since(clock::now()));
         Stamp { flow: 0, number, sent: clock::now() }.emit(Codec::G711, &mut bytes);
         // A full queue is a loss like any other.

@@ -104,16 +104,14 @@ fn trouble(paths: bool, silent: bool) -> String {
     let dev = format!("if{CABLE}");
     let returned = watch(|| device(&pair, 0, &dev, TX_BYTES));
     let carries = |share: f64| millis(reaches(&returned, share * f64::from(RATE)));
-    let text = format!(
+    format!(
         "no packet for {} at most, {lost} frames lost ({queue} were in the cable's queue), 90 % of \
          the rest's rate after {}; back: a tenth of its share after {}, 90 % after {}",
         millis(Some(longest_silence(&after))),
         millis(again),
         carries(0.1),
         carries(0.9)
-    );
-    load.stop();
-    text
+    )
 }
 
 /// Frames that left on the cable and did not arrive.
@@ -152,11 +150,11 @@ fn anew(paths: bool, end: usize) -> String {
     let load = Load::start(&pair, &Target::Tcp(FAR), (1, "cubic"));
     let stream = Stream::start(&pair);
     load.measure(WARM);
-    let (killed, kept) = if end == 0 { (here, there) } else { (there, here) };
+    let (killed, _kept) = if end == 0 { (here, there) } else { (there, here) };
     killed.kill();
     let from = clock::now();
     let at_death = (stream.received(), load.received());
-    let anew = Trunk::start(&pair.hosts[end], &pair.line(end, &members));
+    let _anew = Trunk::start(&pair.hosts[end], &pair.line(end, &members));
     let ready = clock::now() - from;
     let (mut steady, mut tcp) = (None, None);
     let until = from + WATCHED * 2;
@@ -173,9 +171,6 @@ fn anew(paths: bool, end: usize) -> String {
         millis(tcp)
     );
     stream.stop();
-    // Without an end, a flow may have given up: its threads end with both.
-    drop((anew, kept));
-    load.abandon();
     text
 }
 

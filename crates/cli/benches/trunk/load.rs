@@ -1,6 +1,7 @@
-//! TCP from host 1 to host 2, what arrives of it, and the processor time that it costs.
+//! TCP and QUIC from host 1 to host 2, what arrives of it, and the processor time that it costs.
 
 use crate::pair::Pair;
+use crate::quic;
 use nix::libc;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::socket::{Backlog, SockaddrIn, bind, connect, listen, setsockopt, sockopt};
@@ -9,10 +10,10 @@ use sheaf_netio::clock;
 use sheaf_netio::poller::Poller;
 use sheaf_stage::Duration;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 const PORT: u16 = 5001;
@@ -59,31 +60,67 @@ impl Target<'_> {
     }
 }
 
-/// Flows that send as fast as they may.
+/// From host 1 to host 2, or back, by the same connection's other direction.
+#[derive(Clone, Copy)]
+pub enum Way {
+    Forth,
+    Back,
+}
+
+/// Flows that send as fast as they may. They end with this.
 pub struct Load {
-    stop: Arc<AtomicBool>,
     received: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
+    /// What ends both ends of each flow at once, whatever is still under way.
+    ends: Vec<Box<dyn FnOnce()>>,
     /// Subflows of MPTCP join while somebody listens only.
-    _listener: TcpListener,
+    _listener: Option<TcpListener>,
 }
 
 impl Load {
     /// So many flows, with this congestion control.
     pub fn start(pair: &Pair, target: &Target<'_>, (flows, control): (usize, &str)) -> Load {
-        let (stop, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let mut threads = Vec::new();
+        Load::ways(pair, target, control, &vec![Way::Forth; flows])
+    }
+
+    /// A flow each way that is named.
+    pub fn ways(pair: &Pair, target: &Target<'_>, control: &str, ways: &[Way]) -> Load {
         let listener = pair.hosts[1].run(|| target.listen()).expect("the port is free");
-        for _ in 0..flows {
-            let sender = pair.hosts[0].run(|| target.connect()).expect("host 2 answers");
+        let mut load = Load::empty();
+        for way in ways {
+            let here = pair.hosts[0].run(|| target.connect()).expect("host 2 answers");
+            let there = listener.accept().expect("it connects").0;
+            let (sender, receiver) = match way {
+                Way::Forth => (here, there),
+                Way::Back => (there, here),
+            };
             setsockopt(&sender, sockopt::TcpCongestion, &control.into()).expect("it is there");
-            let receiver = listener.accept().expect("it connects").0;
-            let stop = stop.clone();
-            threads.push(thread::spawn(move || send(sender, &stop)));
-            let received = received.clone();
-            threads.push(thread::spawn(move || receive(receiver, &received)));
+            let both = [&sender, &receiver].map(|end| end.try_clone().expect("a descriptor"));
+            load.ends.push(Box::new(move || end(&both)));
+            load.threads.push(thread::spawn(move || send(sender)));
+            let received = load.received.clone();
+            load.threads.push(thread::spawn(move || receive(receiver, &received)));
         }
-        Load { stop, received, threads, _listener: listener }
+        load._listener = Some(listener);
+        load
+    }
+
+    /// One QUIC flow from host 1 to this address of host 2.
+    pub fn quic(pair: &Pair, address: &str) -> Load {
+        let mut load = Load::empty();
+        let [to, from] = [(1, address, PORT), (0, "0.0.0.0", 0)].map(|(host, address, port)| {
+            let bind = || UdpSocket::bind((address, port));
+            pair.hosts[host].run(bind).expect("the port is free")
+        });
+        let (threads, end) = quic::start([from, to], load.received.clone());
+        load.threads.extend(threads);
+        load.ends.push(Box::new(end));
+        load
+    }
+
+    fn empty() -> Load {
+        let received = Arc::new(AtomicU64::new(0));
+        Load { received, threads: Vec::new(), ends: Vec::new(), _listener: None }
     }
 
     /// Bytes that have arrived.
@@ -93,27 +130,39 @@ impl Load {
 
     /// Megabits a second that arrive in this time.
     pub fn measure(&self, time: Duration) -> f64 {
+        self.meanwhile(|| wait(time)).1
+    }
+
+    /// Does something, and says how many megabits a second arrived meanwhile.
+    pub fn meanwhile<T>(&self, work: impl FnOnce() -> T) -> (T, f64) {
         let (from, before) = (clock::now(), self.received());
-        wait(time);
+        let done = work();
         let bytes = self.received() - before;
-        bytes as f64 * 8.0 / 1e6 / (clock::now() - from).as_secs_f64()
-    }
-
-    /// Lets the flows be: they end with their hosts.
-    pub fn abandon(self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-
-    /// Ends the flows.
-    pub fn stop(self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.threads.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
+        (done, bytes as f64 * 8.0 / 1e6 / (clock::now() - from).as_secs_f64())
     }
 }
 
-fn send(mut stream: TcpStream, stop: &AtomicBool) {
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.ends.drain(..).for_each(|end| end());
+        // One that panicked has said so.
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// Ends a connection without waiting until what it has still to send has arrived.
+fn end(both: &[TcpStream; 2]) {
+    for stream in both {
+        let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+        // The other end may have ended it.
+        let _ = setsockopt(stream, sockopt::Linger, &at_once);
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+}
+
+fn send(mut stream: TcpStream) {
     let data = vec![0; 1 << 16];
-    while !stop.load(Ordering::Relaxed) && stream.write_all(&data).is_ok() {}
+    while stream.write_all(&data).is_ok() {}
 }
 
 fn receive(mut stream: TcpStream, received: &AtomicU64) {
@@ -133,6 +182,17 @@ pub fn wait(time: Duration) {
         }
         Poller::default().wait(Some(left)).expect("it can wait");
     }
+}
+
+/// Whether something came true within five seconds.
+pub fn within_seconds(holds: impl Fn() -> bool) -> bool {
+    (0..250).any(|_| {
+        let now = holds();
+        if !now {
+            wait(Duration::from_millis(20));
+        }
+        now
+    })
 }
 
 /// Nanoseconds of processor time that a process of one thread has used. What the kernel does for

@@ -4,11 +4,10 @@
 //! is a tunnel in user space like the trunk. It has one peer address for a session and cannot join
 //! links, so it has the best one alone. Nothing is compressed or encrypted anywhere.
 
-use crate::load::{Load, Target, process_time, rest_time, wait};
+use crate::load::{Load, Target, Way, process_time, rest_time, within_seconds};
+use crate::mptcp;
 use crate::pair::Pair;
 use crate::{FAR, MEASURED, WARM, Wanted, show, start};
-use sheaf_netio::ip;
-use sheaf_stage::Duration;
 use std::io;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
@@ -67,8 +66,9 @@ pub fn compare(wanted: &Wanted) {
         };
         row("plain TCP, best link", &plain);
         if cables > 1 {
-            match mptcp(&world()) {
-                Ok(result) => row("MPTCP", &result),
+            let pair = world();
+            match mptcp::start(&pair, "cubic", &[Way::Forth]) {
+                Ok(load) => row("MPTCP", &measured(load, &[])),
                 Err(why) => println!("  MPTCP skipped: {why}"),
             }
         }
@@ -101,7 +101,6 @@ fn measured(load: Load, tunnels: &[u32]) -> Result {
     let before = times();
     let rate = load.measure(MEASURED);
     let after = times();
-    load.stop();
     let segments = rate * MBITS * MEASURED.as_secs_f64() / SEGMENT;
     let each: Vec<f64> = before
         .iter()
@@ -110,41 +109,6 @@ fn measured(load: Load, tunnels: &[u32]) -> Result {
         .collect();
     let tunnel = each[..tunnels.len()].try_into().ok();
     Result { rate, tunnel, all: each.iter().sum() }
-}
-
-/// Host 2 tells its other addresses, host 1 joins by each.
-fn mptcp(pair: &Pair) -> std::result::Result<Result, String> {
-    let enabled = std::fs::read_to_string("/proc/sys/net/mptcp/enabled");
-    if enabled.is_err() {
-        return Err("this kernel has no MPTCP (CONFIG_MPTCP)".to_owned());
-    }
-    let set = |host: usize, line: &str| {
-        let done = pair.hosts[host].run(|| ip::run(line));
-        done.map_err(|error| format!("{error}; install a newer iproute2"))
-    };
-    for host in 0..2 {
-        let on = || std::fs::write("/proc/sys/net/mptcp/enabled", "1");
-        pair.hosts[host].run(on).map_err(|error| format!("it cannot be enabled: {error}"))?;
-        set(host, "mptcp limits set subflow 8 add_addr_accepted 8")?;
-    }
-    for cable in 1..pair.cables {
-        set(1, &format!("mptcp endpoint add 10.1.{cable}.2 dev if{cable} signal"))?;
-    }
-    let load = Load::start(pair, &Target::Mptcp("10.1.0.2"), (1, "cubic"));
-    if !within_seconds(|| subflows(pair) == pair.cables) {
-        let joined = subflows(pair);
-        load.stop();
-        return Err(format!("only {joined} of {} links joined in 5 s", pair.cables));
-    }
-    Ok(measured(load, &[]))
-}
-
-/// Connections from host 1 to the port of the load.
-fn subflows(pair: &Pair) -> usize {
-    let table = || std::fs::read_to_string("/proc/thread-self/net/tcp");
-    let table = pair.hosts[0].run(table).unwrap_or_default();
-    // The other end's port 5001, state 1 (established).
-    table.lines().filter(|line| line.contains(":1389 01 ")).count()
 }
 
 /// By a tunnel over the first cable.
@@ -232,17 +196,6 @@ fn listens(pair: &Pair) -> io::Result<()> {
         true => Ok(()),
         false => Err(io::Error::other("vtund does not listen after 5 s; see the system log")),
     }
-}
-
-/// Whether something came true within five seconds.
-fn within_seconds(holds: impl Fn() -> bool) -> bool {
-    (0..250).any(|_| {
-        let now = holds();
-        if !now {
-            wait(Duration::from_millis(20));
-        }
-        now
-    })
 }
 
 impl Drop for Vtun {
