@@ -1,6 +1,6 @@
 //! What a trunk carries, what it costs, and how it takes trouble, beside the kernel's MPTCP and
 //! vtun: `cargo bench -p sheaf --bench trunk [-- [PART] [WORD...]]`. Needs root; under 6 minutes
-//! in all but for `mixes` and `loss`, which take hours unless ROUNDS and SECONDS say less.
+//! in all but for `mixes` and `loss`, which take two hours unless ROUNDS and SECONDS say less.
 //!
 //! Two hosts in namespaces joined by cables, real TCP, all in one run, so that the ratios hold
 //! whatever else the machine does. WORDs pick cases by their names. The parts:
@@ -61,7 +61,7 @@ struct Wanted {
     /// All of them where none is named.
     part: Option<String>,
     words: Vec<String>,
-    /// How many times the parts with emulated links measure everything, in turn.
+    /// How often the parts with emulated links measure everything, in turn.
     rounds: usize,
     /// How long each time.
     time: Duration,

@@ -83,13 +83,13 @@ pub fn table(wanted: &Wanted) {
         // Without MPTCP there is nothing to compare with, which is not a defeat.
         let first = trunk >= best && (mptcp.is_nan() || trunk >= mptcp);
         println!(
-            "| {} | {} {} | {one:.1} | {two:.1} | {trunk:.1} | {mptcp:.1} | {:.2} | {:.2} | \
-             {kept_up} | {} |",
+            "| {} | {} {} | {one:.1} | {two:.1} | {trunk:.1} | {} | {:.2} | {} | {kept_up} | {} |",
             case.name,
             case.ways.len(),
             case.control.to_uppercase(),
+            known(mptcp, 1),
             trunk / best,
-            trunk / mptcp,
+            known(trunk / mptcp, 2),
             if first { "yes" } else { "no" }
         );
     }
@@ -97,6 +97,11 @@ pub fn table(wanted: &Wanted) {
     if let Some(why) = skipped {
         println!("loss: MPTCP was skipped at least once: {why}");
     }
+}
+
+/// With so many digits, or a dash where there is no number.
+fn known(value: f64, digits: usize) -> String {
+    if value.is_nan() { "–".to_owned() } else { format!("{value:.digits$}") }
 }
 
 /// Mbit/s of all flows of a case together; why there is no MPTCP.
