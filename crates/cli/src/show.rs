@@ -160,7 +160,7 @@ fn aggregation(out: &mut String, interface: &Interface) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sheaf_daemon::trunk::report::{Link, Trunk};
+    use sheaf_daemon::trunk::report::{Link, Quota, Trunk};
     use sheaf_daemon::window::report::{Flow, Report, Total};
 
     /// Every key in `value`, however deep.
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn the_manual_has_every_key_of_the_json() {
         let mut interface = Interface::new("eth0");
-        let links = vec![Link::default()];
+        let links = vec![Link { quota: Some(Quota::default()), ..Link::default() }];
         interface.trunk = Some(Trunk { links, ..Trunk::default() });
         let (totals, flows) = (vec![Total::default()], vec![Flow::default()]);
         interface.window = Some(Report { totals, flows, ..Report::default() });

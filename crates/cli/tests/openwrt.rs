@@ -86,6 +86,7 @@ fn sections_of_uci_become_those_of_the_file_and_the_service_starts_with_it() {
     let file = router.file();
     let command = format!("procd command {SHEAF} run -c {}\n", file.display());
     assert!(started.starts_with(&command), "{started}");
+    assert!(started.contains("procd env STATE_DIRECTORY=/etc/sheaf\n"), "{started}");
     assert_eq!(
         fs::read_to_string(&file).unwrap(),
         "[global]\n\
@@ -165,6 +166,7 @@ fn a_trunk_is_an_interface_of_netifd_until_it_is_taken_down() {
     assert_eq!(
         printed(&run(&mut shell)).lines().collect::<Vec<_>>(),
         [
+            "export STATE_DIRECTORY=/etc/sheaf",
             command.as_str(),
             "interface sheaf-wan 1",
             "address 10.99.0.1 24",

@@ -11,7 +11,10 @@ use patient::patient;
 use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::{clock, ip};
 use sheaf_stage::Duration;
+use std::fs;
 use std::net::UdpSocket;
+use std::process::Command;
+use tempfile::TempDir;
 
 /// Sends files, ten at most, until what the links carried of one is `right`: the difference that it
 /// made to counter `what` of each. Returns what `sheaf show` says then.
@@ -304,6 +307,77 @@ fn a_backup_carries_when_the_other_cable_is_pulled_and_not_before() {
     here.wait_for("is down");
     pair.transfer("10.99.0.2:5002", 4 << 20);
     assert!(carried(&here) - before > 4 << 20);
+}
+
+#[test]
+fn a_link_whose_quota_is_used_up_closes_until_it_is_given_more_and_costs_no_byte_of_a_file() {
+    let state = TempDir::new().unwrap();
+    let pair = Pair::new(2).shaped(&[20, 20]);
+    let mut members = pair.paths();
+    let start = |members: &[[String; 2]]| {
+        Trunk::start_keeping(&pair.hosts[0], &pair.line(0, members), state.path())
+    };
+    members[1][0].push_str(" quota 3MB/month");
+    let mut there = Trunk::start(&pair.hosts[1], &pair.line(1, &members));
+    let mut here = start(&members);
+    for trunk in [&mut here, &mut there] {
+        (0..2).for_each(|_| trunk.wait_for("is up"));
+    }
+    // A machine that gives nobody a turn for a while makes the link look slow: ten files at most.
+    let used_up = |here: &Trunk<'_>| here.shown()["links"][1]["quota"]["used_up"] == true;
+    let ports = (5001..5011).take_while(|_| !used_up(&here));
+    ports.for_each(|port| pair.transfer(&format!("10.99.0.2:{port}"), 8 << 20));
+    here.wait_for("link path 10.1.1.1:7431 10.1.1.2:7431: 3MB/month are used up; closed until");
+    there.wait_for("link path 10.1.1.2:7431 10.1.1.1:7431 is down");
+    let used = number(&here.shown(), &["links", "1", "quota", "used_bytes"]);
+    assert!((3_000_000..6_000_000).contains(&used), "{used}");
+    let text = run(&pair.hosts[0], "show dev t0");
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("10.1.1.2:7431: closed, its quota is used up"), "{text}");
+    let metrics = run(&pair.hosts[0], "metrics");
+    let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
+    assert!(metrics.contains("sheaf_trunk_link_quota_bytes{"), "{metrics}");
+
+    // It is still closed after a restart, and the file says so after a crash, too.
+    nix::sys::signal::kill(Pid::from_raw(here.process() as i32), Signal::SIGTERM).unwrap();
+    assert!(here.end().success());
+    for port in [5011, 5012] {
+        let mut here = start(&members);
+        here.wait_for("is up");
+        pair.transfer(&format!("10.99.0.2:{port}"), 1 << 20);
+        let shown = here.shown();
+        let link = &shown["links"][1];
+        assert_eq!((&link["carrier"], &link["quota"]["used_up"]), (&false.into(), &true.into()));
+        assert_eq!(number(link, &["quota", "used_bytes"]), used, "nothing passes");
+        here.kill();
+    }
+
+    // A larger quota has what is left of it, and a damaged file is begun anew.
+    members[1][0] = members[1][0].replace("3MB", "300MB");
+    for (damage, least, most) in [(None, used, 300_000_000), (Some("month 1"), 0, used)] {
+        damage.iter().for_each(|text| fs::write(state.path().join("t0.quota"), text).unwrap());
+        let mut here = start(&members);
+        (0..2).for_each(|_| here.wait_for("is up"));
+        let counted = number(&here.shown(), &["links", "1", "quota", "used_bytes"]);
+        assert!((least..most).contains(&counted), "{damage:?}: {counted}");
+        here.kill();
+    }
+}
+
+#[test]
+fn a_quota_that_cannot_be_kept_is_refused_at_the_start() {
+    let state = TempDir::new().unwrap();
+    let pair = Pair::new(1);
+    let file = state.path().join("file");
+    fs::write(&file, "").unwrap();
+    let mut sheaf = Command::new(env!("CARGO_BIN_EXE_sheaf"));
+    sheaf.args("trunk t0 path 10.1.0.1 quota 1GB/day plain".split(' '));
+    pair.hosts[0].enter(&mut sheaf);
+    let output = sheaf.env("STATE_DIRECTORY", &file).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("STATE_DIRECTORY=/DIRECTORY") && said.lines().count() == 1, "{said}");
+    assert!(!pair.hosts[0].run(ip::names).unwrap().contains(&"t0".to_owned()));
 }
 
 /// The far end of two uplinks, and a server behind it that is reached over either of them and over

@@ -1,4 +1,5 @@
-//! The machine's monotonic clock, as stages know time, and the kernel's stamps of it.
+//! The machine's clocks: the monotonic one, as stages know time, the kernel's stamps, and the
+//! calendar's.
 
 use nix::time::{ClockId, clock_gettime};
 use sheaf_stage::Instant;
@@ -9,14 +10,25 @@ pub fn now() -> Instant {
     Instant::from_nanos(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
+/// CLOCK_REALTIME in nanoseconds since 1970. Before it is set it may show any date.
+fn wall() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_REALTIME).expect("every Linux has this clock");
+    let [seconds, nanos] = [time.tv_sec() as i64, time.tv_nsec() as i64]
+        .map(|part| u64::try_from(part).unwrap_or_default());
+    seconds * 1_000_000_000 + nanos
+}
+
+/// CLOCK_REALTIME in whole seconds since 1970.
+pub fn utc() -> u64 {
+    wall() / 1_000_000_000
+}
+
 /// From 1970 to the start of the monotonic clock, in nanoseconds: what stamps of CLOCK_REALTIME
 /// are ahead. The time between the two questions makes it too small, so that packets seem to come
 /// late, by less than a microsecond as a rule; none seems to come early.
 pub fn epoch() -> u64 {
-    let wall = clock_gettime(ClockId::CLOCK_REALTIME);
-    let now = now();
-    let wall = wall.map_or(0, |wall| wall.tv_sec() as u64 * 1_000_000_000 + wall.tv_nsec() as u64);
-    wall.saturating_sub(now.as_nanos())
+    let wall = wall();
+    wall.saturating_sub(now().as_nanos())
 }
 
 /// The time of a kernel's stamp in nanoseconds of CLOCK_REALTIME, between two times that are
@@ -44,8 +56,7 @@ mod tests {
     #[test]
     fn the_epoch_brings_a_stamp_of_now_to_now() {
         let before = now();
-        let wall = clock_gettime(ClockId::CLOCK_REALTIME).unwrap();
-        let stamp = wall.tv_sec() as u64 * 1_000_000_000 + wall.tv_nsec() as u64;
+        let stamp = wall();
         // Half a day is more than any wait between the questions, and less than the two clocks are
         // apart.
         let day = sheaf_stage::Duration::from_secs(12 * 3600);

@@ -18,6 +18,7 @@
 //!   * `window`: the frames that wait;
 //!   * `gaps`: the frames that are missing on a link, to be asked for again;
 //! * [`secure`]: keys, handshakes, and one replay window over all links;
+//! * [`quota`]: bytes of a link in a calendar period ([`Quota`]), counted by who runs the endpoint;
 //! * [`seed`]: randomness, given once;
 //! * [`flow`]: flows, as buckets of a hash;
 //! * [`config`]: parameters, checked.
@@ -63,6 +64,7 @@ mod gaps;
 mod inbound;
 pub mod link;
 mod order;
+pub mod quota;
 pub mod rate;
 pub mod resequencer;
 pub mod schedule;
@@ -78,6 +80,7 @@ pub use endpoint::remote::{Address, Remote};
 pub use endpoint::{Endpoint, EndpointStats, LinkReceived};
 pub use flow::Flow;
 pub use link::{Fill, LinkConfig, LinkStats};
+pub use quota::Quota;
 pub use resequencer::{Arrival, Delivery, ReorderStats, Resequencer};
 pub use secure::{Key, KeyError};
 pub use seed::Seed;

@@ -19,6 +19,8 @@
 }
 
 SHEAF=${SHEAF:-/usr/sbin/sheaf}
+# Where quotas are kept: /var is lost at each boot.
+STATE=${STATE:-/etc/sheaf}
 # Seconds in which the trunk's interface must be there; it takes milliseconds.
 PATIENCE=5
 
@@ -73,6 +75,7 @@ proto_sheaf_setup() {
 	[ -z "$scheduler" ] || words="$words scheduler $scheduler"
 	[ -z "$mtu" ] || words="$words mtu $mtu"
 
+	proto_export "STATE_DIRECTORY=$STATE"
 	# shellcheck disable=SC2086
 	proto_run_command "$config" "$SHEAF" trunk "$device" $words
 	until ip link show dev "$device" >/dev/null 2>&1; do

@@ -146,6 +146,10 @@ pub const METRICS: &[Metric] = metrics! {
         "Frames from somebody else";
     "trunk" "trunk_link_unsent_frames" Counter "" "/links/*/unsent" LINK, 1.0,
         "Frames that the kernel did not take";
+    "trunk" "trunk_link_quota_used_bytes" Gauge "bytes" "/links/*/quota/used_bytes" LINK, 1.0,
+        "Bytes of the link's quota that are used in this period";
+    "trunk" "trunk_link_quota_bytes" Gauge "bytes" "/links/*/quota/quota_bytes" LINK, 1.0,
+        "Bytes that the link may carry in a period";
     "window" "window_uptime_seconds" Gauge "seconds" "/seconds" &[], 1.0,
         "Time since the start";
     "window" "window_capacity_bytes_per_second" Gauge "bytes_per_second"

@@ -151,7 +151,7 @@ mod tests {
     use serde_json::json;
     use sheaf_daemon::emulate::Status;
     use sheaf_daemon::report::Interface;
-    use sheaf_daemon::trunk::report::Trunk;
+    use sheaf_daemon::trunk::report::{Link, Trunk};
     use sheaf_daemon::window;
     use std::collections::BTreeSet;
 
@@ -218,7 +218,8 @@ mod tests {
     #[test]
     fn every_pointer_leads_to_a_figure_of_its_report() {
         let interface = json!(Interface::new("a"));
-        let trunk = json!(Trunk { links: vec![Default::default()], ..Trunk::default() });
+        let link = Link { quota: Some(Default::default()), ..Link::default() };
+        let trunk = json!(Trunk { links: vec![link], ..Trunk::default() });
         let window = json!(window::report::Report {
             totals: vec![window::report::Total::default()],
             ..Default::default()

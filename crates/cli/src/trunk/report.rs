@@ -1,6 +1,6 @@
 //! The report of a trunk as text.
 
-use sheaf_daemon::trunk::report::Trunk;
+use sheaf_daemon::trunk::report::{Quota, Trunk};
 use std::fmt::Write;
 
 /// A trunk in the manner of `ip -s`.
@@ -36,6 +36,9 @@ pub fn text(trunk: &Trunk) -> String {
     }
     for link in &trunk.links {
         let state = match (link.carrier, link.up, link.used) {
+            (false, ..) if link.quota.as_ref().is_some_and(|quota| quota.used_up) => {
+                "closed, its quota is used up"
+            }
             (false, ..) => "no carrier",
             (_, false, _) => "down",
             (.., false) => "up, left out",
@@ -63,6 +66,10 @@ pub fn text(trunk: &Trunk) -> String {
             link.frames_received,
             link.strangers
         );
+        if let Some(Quota { used_bytes, quota_bytes, period, .. }) = &link.quota {
+            let [used, quota] = [used_bytes, quota_bytes].map(|bytes| *bytes as f64 / 1e6);
+            let _ = writeln!(out, "    quota {used:.1} of {quota:.1}MB used this {period}");
+        }
     }
     text
 }

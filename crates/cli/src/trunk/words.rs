@@ -10,7 +10,7 @@ use sheaf_daemon::trunk::lookup::Name;
 use sheaf_daemon::trunk::settings::{Far, Link, PORT, Peer, Priority, Settings, Spec};
 use sheaf_netio::ip;
 use sheaf_stage::Duration;
-use sheaf_trunk::{EndpointConfig, LinkConfig, Scheduler, SenderConfig};
+use sheaf_trunk::{EndpointConfig, LinkConfig, Quota, Scheduler, SenderConfig};
 use sheaf_wire::prefix;
 use sheaf_wire::trunk::MAX_LINKS;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -55,7 +55,8 @@ impl Draft {
     fn add(&mut self, links: Vec<Spec>) {
         self.latest = self.members.len();
         let terms = LinkConfig::default();
-        self.members.extend(links.into_iter().map(|spec| Link { spec, terms }));
+        let link = |spec| Link { spec, terms, quota: None };
+        self.members.extend(links.into_iter().map(link));
     }
 
     /// Sets a term of the links that the last `path` or `peer` made.
@@ -179,6 +180,31 @@ const TERMS: &[Entry<Draft>] = &[
                 "RATE",
                 "1mbit",
                 Value::Rate(|d, rate| d.agree(|terms| terms.least = Some(rate))),
+            )],
+            "",
+        )],
+        ..Entry::ONCE
+    },
+    Entry {
+        name: "quota",
+        help: "the link before it is closed at this end when it has carried SIZE in this PERIOD",
+        about: "The link before it is closed at this end when it has carried <SIZE> in this day, \
+                week or month of the calendar (UTC), both ways together, headers included. What \
+                was counted outlives a restart, see FILES. Decimal units: kB, MB, GB, TB.",
+        forms: &[form(
+            &[part(
+                "SIZE/PERIOD",
+                "50GB/month",
+                Value::Like(
+                    |word| Quota::parse(word).is_some(),
+                    |d, word| {
+                        let quota = Quota::parse(word);
+                        let enough = quota.is_none_or(|quota| quota.bytes >= Quota::LEAST);
+                        ensure!(enough, "quota {word} is too small; give 1MB or more");
+                        d.members[d.latest..].iter_mut().for_each(|link| link.quota = quota);
+                        Ok(())
+                    },
+                ),
             )],
             "",
         )],
@@ -707,7 +733,8 @@ mod tests {
     #[test]
     fn terms_belong_to_the_links_before_them() {
         let line = "t0 plain path 10.0.0.1 max 20mbit path wwan0 192.0.2.7 backup min 100kbit max \
-                    1mbit dev a dev b peer 02:0:0:0:0:1 backup path 10.0.0.2 cost 10ms mtu auto";
+                    1mbit dev a dev b peer 02:0:0:0:0:1 backup path 10.0.0.2 cost 10ms quota \
+                    1.5gb/month mtu auto";
         let members: Vec<_> =
             parse(line).unwrap().members.iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -717,7 +744,7 @@ mod tests {
                 "path 0.0.0.0:7431@wwan0 192.0.2.7:7431 backup min 100Kbit max 1Mbit",
                 "dev a peer 02:00:00:00:00:01 backup",
                 "dev b peer 02:00:00:00:00:01 backup",
-                "path 10.0.0.2:7431 cost 10ms",
+                "path 10.0.0.2:7431 cost 10ms quota 1500MB/month",
             ]
         );
     }
@@ -768,6 +795,10 @@ mod tests {
             ("t0 path 10.0.0.1 cost 1s", "1ms to 100ms"),
             ("t0 path 10.0.0.1 cost 10", "has no unit"),
             ("t0 path 10.0.0.1 max 20", "has no unit"),
+            ("t0 path 10.0.0.1 quota 50GB", "is not SIZE/PERIOD; write it like 50GB/month"),
+            ("t0 path 10.0.0.1 quota 50GB/year", "write it like 50GB/month"),
+            ("t0 path 10.0.0.1 quota 50kB/day", "give 1MB or more"),
+            ("t0 quota 50GB/day path 10.0.0.1", "quota"),
             ("t0 path 10.0.0.256", "not an address"),
             ("t0 path wwan0:0", "write wwan0:7431"),
             ("t0 path much-too-long-for-one", "1 to 15"),

@@ -67,6 +67,11 @@ proto_config_add_array() { echo "takes $1"; }
 proto_config_add_string() { echo "takes $1"; }
 proto_config_add_int() { echo "takes $1"; }
 proto_config_add_boolean() { echo "takes $1"; }
+# Sets a variable of the environment of what proto_run_command starts.
+proto_export() {
+	echo "export $1"
+	export "$1"
+}
 proto_run_command() {
 	echo "run $*"
 	shift

@@ -7,6 +7,7 @@ use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
 use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread::JoinHandle;
 
@@ -198,9 +199,19 @@ pub struct Trunk<'a> {
 impl<'a> Trunk<'a> {
     /// At work: it has said so.
     pub fn start(host: &'a Namespace, line: &str) -> Trunk<'a> {
+        Trunk::run(host, command(host, line))
+    }
+
+    /// The same with the directory in which quotas are kept.
+    pub fn start_keeping(host: &'a Namespace, line: &str, directory: &Path) -> Trunk<'a> {
+        let mut command = command(host, line);
+        command.env("STATE_DIRECTORY", directory);
+        Trunk::run(host, command)
+    }
+
+    fn run(host: &'a Namespace, mut command: Command) -> Trunk<'a> {
         // The log says which links are up, on standard error.
         let (said, output) = io::pipe().unwrap();
-        let mut command = command(host, line);
         command.stdout(output.try_clone().unwrap()).stderr(output);
         let child = command.spawn().unwrap();
         // The command holds the ends that are written to, too.

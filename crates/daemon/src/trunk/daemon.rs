@@ -16,6 +16,7 @@ mod setup;
 use super::key;
 use super::lookup::News;
 use super::member::{Change, End, Member};
+use super::quota::Ledger;
 use super::report::Trunk;
 use super::settings::{Link, Priority, Settings, Spec};
 use crate::control::{Kind, ServiceName};
@@ -35,6 +36,7 @@ use sheaf_netio::segment;
 use sheaf_netio::tun::{Offload, Tun};
 use sheaf_netio::{clock, ip, random};
 use sheaf_stage::{Duration, Instant};
+use sheaf_trunk::quota::{NEARLY, News as QuotaNews};
 use sheaf_trunk::{Endpoint, EndpointStats, LinkConfig, Received, Seed, Transmit};
 use sheaf_wire::trunk::HEADER_LEN;
 use sheaf_wire::trunk::sealed::OVERHEAD;
@@ -51,7 +53,7 @@ const CHECK_PAUSE: Duration = Duration::from_millis(20);
 /// Time between two reads of a device's queue while packets wait for it: half the air time of a
 /// small frame at 2 Mbit/s.
 const QUEUE_PERIOD: Duration = Duration::from_micros(500);
-/// Least time between two looks for changes to log.
+/// Least time between two looks for changes to log and for quotas that are used up.
 const LOG_PERIOD: Duration = Duration::from_millis(10);
 /// Time without a link that is up after which the trunk has no carrier. Long against an outage that
 /// connections live through: over another route their packets would come from another address, and
@@ -111,12 +113,14 @@ struct Daemon {
     last_up: Instant,
     /// Counters at the last look for changes to log.
     logged_stats: EndpointStats,
-    /// Time of the last look for changes to log.
+    /// Time of the last look for changes to log and for quotas.
     logged_at: Instant,
     /// Time of the last warning about keys.
     warned_at: Option<Instant>,
     started: Instant,
     monitor: Monitor,
+    /// Counters of quotas as they are kept; `None` where no link has a quota.
+    ledger: Option<Ledger>,
     numbers: Numbers,
 }
 
@@ -154,12 +158,14 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
         Some(key) => Endpoint::with_key(config, seed, key),
         None => Endpoint::new(config, seed),
     }?;
+    let mut ledger = Ledger::open(&settings)?;
     let mut members = Vec::new();
-    for Link { spec, terms } in &settings.members {
+    for Link { spec, terms, quota } in &settings.members {
         let id = endpoint.add_link(LinkConfig { overhead: spec.overhead(seal), ..*terms })?;
         endpoint.link_down(id, now);
         endpoint.set_remote(id, spec.remote());
-        members.push(Member::new(spec.clone(), id));
+        let meter = ledger.as_mut().zip(*quota).map(|(ledger, quota)| ledger.meter(spec, quota));
+        members.push(Member::new(spec.clone(), id, meter));
     }
     let has_queue = |at: &usize| members[*at].spec.queue().is_some();
     let queued = (0..members.len()).filter(has_queue).collect();
@@ -192,16 +198,25 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
         warned_at: None,
         started: now,
         monitor: Monitor::open()?,
+        ledger,
         numbers: Numbers::default(),
     };
+    daemon.check_quotas(now);
     daemon.check_interfaces(now, true)?;
     // From here on the process parses what strangers send, so it gives up all other rights.
     capability::keep_only(rights(&daemon.settings))?;
+    if let Some(ledger) = &mut daemon.ledger {
+        ledger.begin(&mut daemon.members, now)?;
+    }
     let (count, scheduler) =
         (daemon.members.len(), daemon.settings.endpoint.sender.scheduler.name());
     let name = &daemon.settings.name;
     say(&format!("trunk {name}: {count} links, mtu {mtu}, scheduler {scheduler}"));
-    reactor.run(&mut daemon, parse)?;
+    let ended = reactor.run(&mut daemon, parse);
+    if let Some(ledger) = &mut daemon.ledger {
+        ledger.finish(&mut daemon.members);
+    }
+    ended?;
     Ok(daemon.full_report())
 }
 
@@ -273,7 +288,12 @@ impl Service for Daemon {
         let next_read = self.read_queues(now);
         self.transmit(now);
         self.deliver(now);
-        self.log_changes(now);
+        if now - self.logged_at >= LOG_PERIOD {
+            self.logged_at = now;
+            self.log_changes(now);
+            self.check_quotas(now);
+            self.keep_quotas(now);
+        }
         self.check_carrier(now);
         if now >= self.next_check() {
             self.check_interfaces(now, false)?;
@@ -385,12 +405,13 @@ impl Daemon {
         let Some(carrier) = member.carrier.take() else { return };
         let (now, epoch) = (clock::now(), clock::epoch());
         // The endpoint counts refused frames by their reason.
-        let (id, emptied, moved) = (member.id, member.emptied, &mut member.moved);
+        let emptied = member.emptied;
         let each = |from: &Address, frame: &[u8], stamp| {
-            let at = clock::stamped(stamp, epoch, emptied, now);
+            member.count(frame.len());
+            let (id, at) = (member.id, clock::stamped(stamp, epoch, emptied, now));
             let received = endpoint.handle_frame_at(id, End::of(from), frame, at, now);
             if let Received::Accepted { new_address: Some(end), .. } = received {
-                *moved = Some(end);
+                member.moved = Some(end);
             }
         };
         let result = self.inbox.receive(&carrier, each);
@@ -440,7 +461,7 @@ impl Daemon {
                 change => member.spec.explain(change)?,
             };
             self.stale |= change != Change::Same;
-            if !up {
+            if !up && !member.is_closed() {
                 let news = member.look_up(now);
                 news.iter().for_each(|news| tell(&self.settings.name, &member.spec, news));
             }
@@ -455,6 +476,45 @@ impl Daemon {
             }
         }
         Ok(())
+    }
+
+    /// Closes the links whose quota is used up, and opens them again in the next period.
+    fn check_quotas(&mut self, now: Instant) {
+        let (name, utc) = (&self.settings.name, clock::utc());
+        for member in &mut self.members {
+            let (spec, Some(meter)) = (&member.spec, &mut member.meter) else { continue };
+            let quota = meter.quota();
+            while let Some(news) = meter.poll(now, utc) {
+                match news {
+                    QuotaNews::NearlyUsed => {
+                        tracing::warn!("trunk {name}: link {spec}: {NEARLY} % of {quota} are used")
+                    }
+                    QuotaNews::UsedUp => tracing::warn!(
+                        "trunk {name}: link {spec}: {quota} are used up; closed until the next {}",
+                        quota.period.name()
+                    ),
+                    QuotaNews::Opened => {
+                        tracing::info!("trunk {name}: link {spec}: open again, {quota} begin anew")
+                    }
+                    QuotaNews::SetBack => tracing::warn!(
+                        "trunk {name}: link {spec}: the clock was set back; what was counted of \
+                         {quota} counts now"
+                    ),
+                }
+                // The check of the interfaces opens and closes the socket.
+                self.news = true;
+            }
+        }
+    }
+
+    /// Keeps the counters of quotas over restarts.
+    fn keep_quotas(&mut self, now: Instant) {
+        if let Some(ledger) = &mut self.ledger
+            && let Err(error) = ledger.keep(&mut self.members, now)
+        {
+            let name = &self.settings.name;
+            tracing::warn!("trunk {name}: {error:#}; they are counted on");
+        }
     }
 
     /// Takes the carrier from the trunk's interface when the other end is gone for long, so that
@@ -483,10 +543,6 @@ impl Daemon {
 
     /// Logs what changed of the other end and of the links.
     fn log_changes(&mut self, now: Instant) {
-        if now - self.logged_at < LOG_PERIOD {
-            return;
-        }
-        self.logged_at = now;
         let name = &self.settings.name;
         let established = self.endpoint.is_established();
         if std::mem::replace(&mut self.logged_established, established) != established {

@@ -15,6 +15,7 @@ use sheaf_netio::netlink::Netlink;
 use sheaf_netio::socket::unsent;
 use sheaf_netio::{ip, neigh, qdisc};
 use sheaf_stage::Instant;
+use sheaf_trunk::quota::Meter;
 use sheaf_trunk::{Fill, LinkId, Remote};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -90,6 +91,8 @@ pub struct Member {
     lookup: Option<Lookup>,
     /// A new address of the other end that was learned and is not in the log yet.
     pub moved: Option<End>,
+    /// Counter of what it carries, where it has a quota.
+    pub meter: Option<Meter>,
     /// Index of the interface that the socket is bound to; 0 where it is not bound.
     index: u32,
     /// Whether the interface has a queueing discipline.
@@ -105,7 +108,7 @@ pub struct Member {
 
 impl Member {
     /// A member without a socket.
-    pub fn new(spec: Spec, id: LinkId) -> Member {
+    pub fn new(spec: Spec, id: LinkId, meter: Option<Meter>) -> Member {
         let lookup = match &spec {
             Spec::Path { local, remote: Some(Far::Name(name)), .. } => {
                 Some(Lookup::new(name.clone(), local.is_ipv4()))
@@ -121,6 +124,7 @@ impl Member {
             found: None,
             lookup,
             moved: None,
+            meter,
             index: 0,
             has_discipline: false,
             had_unsent: false,
@@ -139,6 +143,7 @@ impl Member {
     ) -> io::Result<Change> {
         let device = self.spec.device(interfaces);
         let index = match &device {
+            _ if self.is_closed() => None,
             Some((_, interface)) if interface.running => Some(interface.index),
             Some(_) => None,
             None => self.spec.is_unbound().then_some(0),
@@ -193,12 +198,24 @@ impl Member {
         Some(news)
     }
 
+    /// Whether it has no socket because its quota is used up.
+    pub fn is_closed(&self) -> bool {
+        self.meter.as_ref().is_some_and(Meter::is_closed)
+    }
+
+    /// Counts a frame of `len` bytes against the quota.
+    pub fn count(&mut self, len: usize) {
+        if let Some(meter) = &mut self.meter {
+            meter.count(len + usize::from(self.spec.carrier_headers()));
+        }
+    }
+
     /// Whether nothing is to be looked for: it has a socket, and the address of the other end if
-    /// that is known at all. `up`: whether the link is.
+    /// that is known at all, or it is closed. `up`: whether the link is.
     pub fn is_complete(&self, up: bool) -> bool {
         let learns = matches!(self.spec, Spec::Path { remote: None, .. });
         let known = learns || self.found.is_some() && (up || self.lookup.is_none());
-        self.carrier.is_some() && known
+        self.is_closed() || self.carrier.is_some() && known
     }
 
     /// The address of the other end, where it was given and found. On a path it may move later.
@@ -246,6 +263,9 @@ impl Member {
                 End::Udp(address) => Address::udp(address),
             };
             self.to = Some((end, address));
+        }
+        if self.carrier.is_some() {
+            self.count(frame.len());
         }
         let full = self.outbox.push(frame);
         there && (!full || self.flush())
@@ -300,6 +320,14 @@ impl Spec {
     /// The largest frame on an interface of this MTU; sealing adds `seal` bytes.
     pub fn largest_frame(&self, mtu: u32, seal: u16) -> u16 {
         mtu.saturating_sub((self.headers() + seal).into()).min(LARGEST) as u16
+    }
+
+    /// Bytes that a tariff counts beside a frame: IP and UDP headers, or the Ethernet header.
+    fn carrier_headers(&self) -> u16 {
+        match self {
+            Spec::Ethernet { .. } => ETHERNET,
+            Spec::Path { .. } => self.headers(),
+        }
     }
 
     /// Bytes of IP and UDP headers.

@@ -4,6 +4,7 @@
 //! * [`key`]: the file with its key;
 //! * `daemon`: the turns of the one thread: TUN interface, endpoint, links, time;
 //! * `member`: one link: its interface, its socket, the address of the other end;
+//! * `quota`: the file that keeps the counters of quotas over restarts;
 //! * [`report`]: the report that `sheaf show` prints.
 //!
 //! The state machine that numbers frames, chooses links and restores the order is the crate
@@ -13,6 +14,7 @@ mod daemon;
 pub mod key;
 pub mod lookup;
 mod member;
+mod quota;
 pub mod report;
 pub mod settings;
 

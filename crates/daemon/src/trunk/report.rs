@@ -89,4 +89,19 @@ pub struct Link {
     pub unsent: u64,
     /// Times that the other end was found at a new address.
     pub moves: u64,
+    /// Use of its quota; `None` without one.
+    pub quota: Option<Quota>,
+}
+
+/// Use of a link's quota.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Quota {
+    /// Bytes sent and received in this period, carrier headers included.
+    pub used_bytes: u64,
+    /// Bytes that the link may carry in a period.
+    pub quota_bytes: u64,
+    /// The period: day, week or month.
+    pub period: String,
+    /// Whether it is used up, so that the link is closed.
+    pub used_up: bool,
 }

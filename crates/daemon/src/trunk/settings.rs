@@ -3,7 +3,7 @@
 use super::lookup::Name;
 use sheaf_aggregate::{Rules, Verdict};
 use sheaf_netio::carrier::Mac;
-use sheaf_trunk::{DeliveryMode, EndpointConfig, LinkConfig};
+use sheaf_trunk::{DeliveryMode, EndpointConfig, LinkConfig, Quota};
 use sheaf_wire::ip::Ip;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -66,8 +66,8 @@ pub enum Spec {
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Spec::Ethernet { dev, peer, queue } => {
-                write!(f, "dev {dev}")?;
+            Spec::Ethernet { peer, queue, .. } => {
+                f.write_str(&self.own_end())?;
                 queue.iter().try_for_each(|queue| write!(f, " queue {queue}"))?;
                 match peer {
                     Peer::Mac(mac) => {
@@ -77,11 +77,21 @@ impl fmt::Display for Spec {
                     Peer::Address(peer) => write!(f, " peer {peer}"),
                 }
             }
-            Spec::Path { local, dev, remote } => {
-                write!(f, "path {local}")?;
-                dev.iter().try_for_each(|dev| write!(f, "@{dev}"))?;
+            Spec::Path { remote, .. } => {
+                f.write_str(&self.own_end())?;
                 remote.iter().try_for_each(|remote| write!(f, " {remote}"))
             }
+        }
+    }
+}
+
+impl Spec {
+    /// Its words up to the other end, which may change: `dev IF` or `path LOCAL[@IF]`.
+    pub fn own_end(&self) -> String {
+        match self {
+            Spec::Ethernet { dev, .. } => format!("dev {dev}"),
+            Spec::Path { local, dev: Some(dev), .. } => format!("path {local}@{dev}"),
+            Spec::Path { local, dev: None, .. } => format!("path {local}"),
         }
     }
 }
@@ -93,6 +103,8 @@ pub struct Link {
     pub spec: Spec,
     /// Its terms; what its carrier adds is known later.
     pub terms: LinkConfig,
+    /// What it may carry in a calendar period.
+    pub quota: Option<Quota>,
 }
 
 impl fmt::Display for Link {
@@ -104,7 +116,8 @@ impl fmt::Display for Link {
             write!(f, " cost {cost:?}")?;
         }
         least.iter().try_for_each(|min| write!(f, " min {min}"))?;
-        most.iter().try_for_each(|max| write!(f, " max {max}"))
+        most.iter().try_for_each(|max| write!(f, " max {max}"))?;
+        self.quota.iter().try_for_each(|quota| write!(f, " quota {quota}"))
     }
 }
 

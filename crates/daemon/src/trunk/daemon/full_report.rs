@@ -2,7 +2,7 @@
 
 use super::Daemon;
 use crate::trunk::member::Member;
-use crate::trunk::report::{Link, Trunk};
+use crate::trunk::report::{Link, Quota, Trunk};
 use sheaf_netio::clock;
 use sheaf_stage::{DropReason, Duration, Instant};
 use sheaf_trunk::{EndpointStats, LinkReceived, LinkStats};
@@ -81,6 +81,12 @@ impl Daemon {
             strangers,
             unsent: member.unsent,
             moves,
+            quota: member.meter.as_ref().map(|meter| Quota {
+                used_bytes: meter.record().used,
+                quota_bytes: meter.quota().bytes,
+                period: meter.quota().period.name().to_owned(),
+                used_up: meter.is_closed(),
+            }),
         }
     }
 }
