@@ -2,8 +2,8 @@
 # make test   everything that is tested; network namespaces need root, so it asks for sudo
 # make kernels  the programs on Debian's oldest, long-term and newest kernels, in QEMU
 # make check  formatting, import circles, long lines, lints and the links of the documentation
-# make install  sheaf, its manual, completions and units under PREFIX (/usr/local), after make
-#             build; make uninstall
+# make install  sheaf, its manual, examples, completions and units under PREFIX (/usr/local), after
+#             make build; make uninstall
 # make deb    a Debian package of what make build built, in target/deb
 # make router  static binaries for routers, in target/router
 # make release  all of this, and install, demo and tests on fresh Debian roots
@@ -22,6 +22,7 @@ BINARY ?= target/release/sheaf
 BIN := $(DESTDIR)$(PREFIX)/bin
 SHARE := $(DESTDIR)$(PREFIX)/share
 UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
+EXAMPLES := $(SHARE)/doc/sheaf/examples
 PAGES := $(wildcard man/*.1 man/*.8)
 COMPLETIONS := bash-completion/completions/sheaf zsh/vendor-completions/_sheaf \
 	fish/vendor_completions.d/sheaf.fish
@@ -70,6 +71,7 @@ install-files: $(BINARY)
 	install -D --mode 755 $(BINARY) $(BIN)/sheaf
 	for page in $(PAGES); do \
 		install -D --mode 644 $$page $(SHARE)/man/man$${page##*.}/$${page##*/} || exit; done
+	install -D --mode 755 --target-directory $(EXAMPLES) packaging/examples/*
 	install -d $(dir $(addprefix $(SHARE)/,$(COMPLETIONS)))
 	$(BINARY) completions bash >$(SHARE)/$(word 1,$(COMPLETIONS))
 	$(BINARY) completions zsh >$(SHARE)/$(word 2,$(COMPLETIONS))
@@ -81,6 +83,7 @@ target/release/sheaf:
 # The configuration stays.
 uninstall:
 	rm -f $(BIN)/sheaf $(addprefix $(SHARE)/,$(COMPLETIONS))
+	rm -f $(patsubst packaging/examples/%,$(EXAMPLES)/%,$(wildcard packaging/examples/*))
 	rm -f $(foreach page,$(PAGES), \
 		$(SHARE)/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
 	rm -f $(patsubst packaging/systemd/%,$(UNITS)/%,$(wildcard packaging/systemd/*.service))

@@ -96,6 +96,8 @@ fn make_installs_what_runs_and_takes_away_all_but_the_configuration() {
         "opt/lib/systemd/system/sheaf.service",
         "opt/lib/systemd/system/sheaf-trunk@.service",
         "opt/share/bash-completion/completions/sheaf",
+        "opt/share/doc/sheaf/examples/trunk-home",
+        "opt/share/doc/sheaf/examples/trunk-server",
         "opt/share/fish/vendor_completions.d/sheaf.fish",
         "opt/share/zsh/vendor-completions/_sheaf",
     ]
@@ -108,7 +110,10 @@ fn make_installs_what_runs_and_takes_away_all_but_the_configuration() {
     }
     assert_eq!(installed, expected);
     let program = directory.path().join("opt/bin/sheaf");
-    assert_eq!(fs::metadata(&program).unwrap().permissions().mode() & 0o777, 0o755);
+    for script in ["bin/sheaf", "share/doc/sheaf/examples/trunk-home"] {
+        let found = fs::metadata(directory.path().join("opt").join(script)).unwrap();
+        assert_eq!(found.permissions().mode() & 0o777, 0o755, "{script}");
+    }
     let version = Command::new(&program).arg("--version").output().unwrap();
     assert!(said(&version).starts_with("sheaf "), "{}", said(&version));
     let unit = directory.path().join("opt/lib/systemd/system/sheaf.service");
