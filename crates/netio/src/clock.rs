@@ -1,21 +1,24 @@
 //! The machine's clocks: the monotonic one, as stages know time, the kernel's stamps, and the
 //! calendar's.
 
+use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use sheaf_stage::Instant;
 
 /// CLOCK_MONOTONIC, the clock of `bpf_ktime_get_ns` too.
 pub fn now() -> Instant {
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");
-    Instant::from_nanos(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+    Instant::from_nanos(nanos(&time))
+}
+
+fn nanos(time: &TimeSpec) -> u64 {
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 
 /// CLOCK_REALTIME in nanoseconds since 1970. Before it is set it may show any date.
 fn wall() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_REALTIME).expect("every Linux has this clock");
-    let [seconds, nanos] = [time.tv_sec() as i64, time.tv_nsec() as i64]
-        .map(|part| u64::try_from(part).unwrap_or_default());
-    seconds * 1_000_000_000 + nanos
+    nanos(&time)
 }
 
 /// CLOCK_REALTIME in whole seconds since 1970.
