@@ -1,4 +1,5 @@
-//! Compiles the eBPF programs with clang.
+//! Compiles the eBPF programs with clang, and packs them: loops that are unrolled are large, and
+//! much the same again and again.
 
 use object::build::elf::{Builder, SectionData};
 use object::elf::{SHT_STRTAB, STT_NOTYPE};
@@ -33,7 +34,10 @@ fn main() {
             .expect("clang compiles the eBPF programs; install it with scripts/setup");
         assert!(status.success(), "clang refused {program}.bpf.c");
         let object = std::fs::read(&path).expect("clang wrote the object");
-        std::fs::write(&path, without_debug_information(&object)).expect("OUT_DIR is writable");
+        let object = without_debug_information(&object);
+        let packed = lz4_flex::block::compress_prepend_size(&object);
+        std::fs::write(&path, &object).expect("OUT_DIR is writable");
+        std::fs::write(path.with_extension("lz4"), packed).expect("OUT_DIR is writable");
     }
 }
 

@@ -13,9 +13,14 @@ use std::os::fd::AsFd;
 
 pub use sheaf_netio::classifier::{Hook, Link};
 
-/// Parses `object` and creates its maps.
-pub fn open(object: &[u8]) -> Result<Ebpf, Error> {
-    Ok(loader().btf(None).load(object)?)
+/// Parses a packed object and creates its maps.
+pub fn open(packed: &[u8]) -> Result<Ebpf, Error> {
+    Ok(loader().btf(None).load(&unpack(packed))?)
+}
+
+/// An object as the build packed it.
+pub(crate) fn unpack(packed: &[u8]) -> Vec<u8> {
+    lz4_flex::block::decompress_size_prepended(packed).expect("the build packed it")
 }
 
 /// A loader that has not read the type information of the kernel.

@@ -10,14 +10,13 @@
 //! first.
 
 use crate::{Error, attach};
-use aya::include_bytes_aligned;
 use sheaf_netio::classifier::{Link, has_no_tcx};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 pub use sheaf_netio::classifier::Hook;
 
-static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/redirect.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/redirect.bpf.lz4"));
 const NAME: &str = "sheaf_detour";
 
 /// The mark of packets that come back, but for the bits that [`MASK`] leaves for the number of a
@@ -102,7 +101,7 @@ fn load(
         .override_global("to", &to, true)
         .override_global("back_mark", &mark, true)
         .override_global("back_index", &index, true)
-        .load(OBJECT)?;
+        .load(&attach::unpack(OBJECT))?;
     let program = attach::load(&mut ebpf, NAME)?;
     Ok(Redirect { _link: attach_by(program.fd()?.as_fd())? })
 }

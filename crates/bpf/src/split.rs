@@ -9,10 +9,10 @@
 
 use crate::layout::{Plain, SplitConfig, mapped};
 use crate::{Error, attach};
+use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
 use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, TcAttachType};
 use aya::programs::{Link, ProgramError, ProgramInfo, SchedClassifier, loaded_programs};
-use aya::{Ebpf, include_bytes_aligned};
 use nix::ifaddrs::getifaddrs;
 use nix::libc;
 use sheaf_aggregate::Senders;
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 
-static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/split.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/split.bpf.lz4"));
 const NAME: &str = "sheaf_split";
 
 /// What the program counts, behind the refusals.

@@ -9,16 +9,16 @@ use crate::layout::Plain;
 use crate::table::Table;
 use crate::window_layout::{Control, Key, QuicPair, SETTINGS, Setting, Totals};
 use crate::{Error, batch};
+use aya::Ebpf;
 use aya::maps::{Array, Map, MapData, PerCpuArray};
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
-use aya::{Ebpf, include_bytes_aligned};
 use sheaf_netio::ip;
 use sheaf_stage::{Duration, Instant};
 use sheaf_window::{Controller, Direction, FlowId};
 use sheaf_wire::ethernet::HEADER_LEN;
 use std::hash::{BuildHasher, RandomState};
 
-static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/window.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/window.bpf.lz4"));
 const PROGRAMS: [&str; 2] = ["sheaf_in", "sheaf_out"];
 const SET: &str = "sheaf_set";
 
