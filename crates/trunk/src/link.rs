@@ -336,7 +336,7 @@ impl Link {
         now: Instant,
     ) -> Duration {
         let sending = self.rate.time_for(self.cost(len));
-        let path = match (self.rate.base(), reference) {
+        let path = match (self.rate.delay(), reference) {
             (Some(base), Some(reference)) => crate::rate::later(base, reference).max(0) as u64,
             _ => 0,
         };
@@ -486,7 +486,7 @@ impl Link {
         let limit = f64::from(limit_percent) / 100.0;
         // Losses while the rate is searched for are caused by the search. Where the carrier reports
         // its queue nothing is searched.
-        if self.carrier.is_some() || self.rate.is_known() {
+        if self.carrier.is_some() || !self.rate.is_searched() {
             self.loss.note(sent, lost, limit, now);
         } else {
             self.loss.begin(now);

@@ -17,7 +17,9 @@
 //!   no queue at all; after some reports without a queue, start-up begins again, at 1.25 times the
 //!   rate.
 //! * A link that drops where others queue is paced just below its rate, and probed ever more
-//!   rarely.
+//!   rarely. Losses that go on below the rate are by chance, and no reason to be slow.
+//! * Where the delay varies, a queue counts as one beyond what the variation explains, and a
+//!   queue with little traffic is not the link's.
 //! * Where the carrier reports how full its transmit queue is ([`RateControl::observe`]), nothing
 //!   is searched or paced: while that queue never ran empty, the delivery rate is the link's rate.
 //!   On a radio the delay says little, because it varies by contention more than by queues.
@@ -53,8 +55,13 @@ const VARIATION_WEIGHT: f64 = 1.0 / 16.0;
 const BEND: f64 = 1.732;
 /// Change counted in the variation at most, in seconds: more is a path that became another one.
 const MOST_VARIATION: f64 = 0.1;
-/// Width of an even spread of delays over the mean change from one to the next.
+/// Width of an even spread of delays over the mean change from one to the next. So the lowest of
+/// eight delays is above the least by more than this change in one case of 26: more is a queue.
 const SPREAD: f64 = 3.0;
+/// Time behind the least delay by which a frame is expected, over the mean change of the delay. Two
+/// thirds of an even spread arrive until then, the mean at 1.5. A packet that needs order waits for
+/// the late ones.
+const EXPECTED: f64 = 2.0;
 /// Queueing delay taken for the link's at most, in seconds: more is a clock that was set.
 const MOST_QUEUE: f64 = 60.0;
 /// Time constant of the pace's control, in seconds, to which twice the round trip is added: five
@@ -100,6 +107,9 @@ const LOSS_WEIGHT: f64 = 1.0 / 16.0;
 /// Loss above which a link without a queue is taken to drop what is too much for it: one frame in
 /// 200. Single frames are lost on any link.
 const SHALLOW: f64 = 0.005;
+/// Pace over rate below which losses are not caused by the pace: a little above
+/// [`FASTEST_PACE_DROPPING`].
+const BELOW_RATE: f64 = 0.99;
 /// Loss in start-up above which a link can be at its rate although no packets waited for it.
 const SHALLOW_IN_START_UP: f64 = 4.0 * SHALLOW;
 
@@ -112,6 +122,9 @@ const MOST_PATIENCE: f64 = 50.0 * PATIENCE;
 /// that noise around the limit does neither.
 const NO_QUEUE: f64 = QUEUE / 2.0;
 
+/// Traffic over the rate below which a queue is not made by this traffic: jitter, or others. A
+/// quarter is the slowest pace.
+const LOADED: f64 = SLOWEST_PACE;
 /// Delivery rate over the slowest pace, below which the link certainly became slower: then one
 /// report is believed.
 const MUCH_SLOWER: f64 = 0.8;
@@ -196,6 +209,12 @@ pub struct RateControl {
     queue: f64,
     /// Loss, averaged over some reports.
     loss: f64,
+    /// The part of it that does not come from the pace, as it was seen below the rate.
+    chance_loss: f64,
+    /// Reports in a row before which packets waited all the time.
+    limited: u32,
+    /// Whether the last report showed as much traffic as can make a queue.
+    loaded: bool,
     /// Seconds.
     round_trip: f64,
     base: Option<Base>,
@@ -251,6 +270,9 @@ impl RateControl {
             gain: START_UP,
             queue: 0.0,
             loss: 0.0,
+            chance_loss: 0.0,
+            limited: 0,
+            loaded: false,
             round_trip: 0.0,
             base: None,
             delays: VecDeque::with_capacity(DELAYS),
@@ -291,10 +313,13 @@ impl RateControl {
         Duration::from_secs_f64(self.queue.clamp(0.0, MOST_QUEUE))
     }
 
-    /// The lowest one-way delay of the last seconds plus the difference of the clocks, in µs
-    /// modulo 2³²; to be compared among links.
-    pub fn base(&self) -> Option<u32> {
-        self.base.map(|base| base.lowest())
+    /// The one-way delay to expect without a queue plus the difference of the clocks, in µs modulo
+    /// 2³²; to be compared among links.
+    pub fn delay(&self) -> Option<u32> {
+        // Less is noise, and packets of a flow without a queue would change links by it.
+        let variation = (self.variation - VARIATION_STEP).max(0.0);
+        let above = (EXPECTED * variation * 1e6) as u32;
+        self.base.map(|base| base.lowest().wrapping_add(above))
     }
 
     /// The round trip without queues.
@@ -326,7 +351,9 @@ impl RateControl {
     /// Learns from a report about a link that is paced.
     pub fn report(&mut self, sample: Sample, now: Instant) {
         let draining = self.note_delay(sample.one_way, now);
-        self.loss += (sample.loss.clamp(0.0, 1.0) - self.loss) * LOSS_WEIGHT;
+        self.note_loss(sample.loss.clamp(0.0, 1.0), now);
+        self.loaded = sample.limited || self.is_loaded(&sample);
+        self.limited = if sample.limited { self.limited.saturating_add(1) } else { 0 };
         let advanced = self.remember(&sample);
         if !sample.limited && self.queue <= QUEUE {
             // The link was idle for some of the time, so older intervals measure the sender.
@@ -334,7 +361,7 @@ impl RateControl {
             self.history.drain(..excess);
         }
         // A queue while nothing arrives and nothing is sent is an old measurement.
-        let busy = self.queue > QUEUE && (advanced || sample.limited);
+        let busy = self.queue > QUEUE && self.loaded && (advanced || sample.limited);
         self.queued = if busy { self.queued + 1 } else { 0 };
         match self.phase {
             Phase::StartUp => self.start_up(sample.limited, now),
@@ -351,8 +378,9 @@ impl RateControl {
     /// queue has not been empty since the report before.
     pub fn observe(&mut self, sample: Sample, now: Instant) {
         self.note_delay(sample.one_way, now);
-        // Waiting packets are in the carrier's queue, which the caller counts by itself.
-        self.queue = 0.0;
+        // Waiting packets are in the carrier's queue, which the caller counts by itself. It is what
+        // varies the delay.
+        (self.queue, self.variation) = (0.0, 0.0);
         self.queued = if sample.limited { self.queued.saturating_add(1) } else { 0 };
         if !sample.limited {
             // Bytes over an idle time are the sender's rate, not the link's.
@@ -372,8 +400,12 @@ impl RateControl {
         self.bound();
     }
 
-    /// Whether the rate is known. Before that, losses are caused by the search for it.
-    pub fn is_known(&self) -> bool {
+    /// Whether the rate is searched for by what is sent, which can cause losses.
+    pub fn is_searched(&self) -> bool {
+        !self.is_known() && self.loaded
+    }
+
+    fn is_known(&self) -> bool {
         self.phase == Phase::Cruise || self.gain < START_UP
     }
 
@@ -416,7 +448,7 @@ impl RateControl {
             self.grown = Some((now, self.rate));
         }
         self.pace = self.gain * self.rate;
-        let full = self.queue > self.full() || self.queued >= QUEUED_REPORTS;
+        let full = self.loaded && self.queue > self.full() || self.queued >= QUEUED_REPORTS;
         let no_growth = NO_GROWTH + ROUND_TRIPS_TO_SHOW * self.round_trip;
         if full || (now - at).as_secs_f64() > no_growth {
             self.phase = Phase::Cruise;
@@ -445,10 +477,11 @@ impl RateControl {
             if let Some(rate) = self.delivery_rate(intervals) {
                 // Less is delivered than was sent: the queue grows. More: it drains. As much, while
                 // a queue should drain: then the delay may be no queue, and the rate is only a
-                // lower bound. So it is with a short queue that a burst left behind.
+                // lower bound. So it is with a short queue that a burst left behind, and where
+                // packets did not wait for the link all that time.
                 let by_link = rate < BELOW_SENT * slowest || rate > ABOVE_SENT * fastest;
                 let steady = self.pace > STEADY_PACE * self.rate;
-                let bound = sample.limited || self.queue > self.full();
+                let bound = self.limited as usize > intervals || self.queue > self.full();
                 self.rate = if bound && (by_link || steady) { rate } else { self.rate.max(rate) };
             }
         } else if let Some(rate) = self.delivery_rate(INTERVALS_FREE) {
@@ -496,9 +529,26 @@ impl RateControl {
     /// Sets the pace so that the queue approaches `target` seconds.
     fn steer(&mut self, target: f64) {
         let gain = 1.0 + (target - self.queue) / (TAU + 2.0 * self.round_trip);
-        let drops = self.queue < QUEUE && self.loss > SHALLOW;
+        let drops = self.queue < QUEUE && self.loss > SHALLOW + self.chance_loss;
         let fastest = if drops { FASTEST_PACE_DROPPING } else { FASTEST_PACE };
         self.pace = self.rate * gain.clamp(SLOWEST_PACE, fastest);
+    }
+
+    fn note_loss(&mut self, loss: f64, now: Instant) {
+        self.loss += (loss - self.loss) * LOSS_WEIGHT;
+        let (_, fastest) = self.paces_behind(now);
+        if fastest < BELOW_RATE * self.rate {
+            self.chance_loss += (loss - self.chance_loss) * LOSS_WEIGHT;
+        }
+        self.chance_loss = self.chance_loss.min(self.loss);
+    }
+
+    /// Whether a report shows as much traffic as can make a queue.
+    fn is_loaded(&self, sample: &Sample) -> bool {
+        let Some((bytes, at)) = self.history.back() else { return false };
+        let more = sample.bytes.saturating_sub(*bytes);
+        let micros = sample.at.wrapping_sub(*at);
+        more as f64 * 1e6 >= LOADED * self.rate * f64::from(micros)
     }
 
     /// Adds a report to the history; returns whether more bytes were delivered than before.
@@ -564,17 +614,13 @@ impl RateControl {
         drain
     }
 
-    /// The lowest delay of the last reports, of more where the delay varies, and by how much it is
-    /// expected to be above the lowest of many.
+    /// The lowest delay of the last reports, of more where the delay varies, and how much of it is
+    /// explained by that.
     fn standing_delay(&self) -> Option<(u32, f64)> {
         let count = 1 + (self.variation / VARIATION_STEP) as usize;
         let last = self.delays.iter().rev().take(count);
         let lowest = last.copied().reduce(|a, b| if later(a, b) < 0 { a } else { b })?;
-        let excess = match count {
-            1 => 0.0,
-            count => SPREAD * self.variation / (count.min(DELAYS) + 1) as f64,
-        };
-        Some((lowest, excess))
+        Some((lowest, if count > 1 { self.variation } else { 0.0 }))
     }
 }
 

@@ -118,6 +118,14 @@ fn jitter_on_one_link_takes_nothing_from_the_other() {
 }
 
 #[test]
+fn links_whose_delay_varies_have_the_rates_that_they_deliver_and_not_those_that_jitter_suggests() {
+    let links = [link(40.0, 30.0).jitter(5.0).loss(0.5), link(25.0, 45.0).jitter(8.0).loss(0.5)];
+    let (trunk, single) = compared(&links, SECOND, 14 * SECOND);
+    // Rates that jitter and single losses pulled down let 13 Mbit/s pass.
+    assert!(trunk > 20.0 && trunk > 1.3 * single, "{trunk:.1}, alone {single:.1} Mbit/s");
+}
+
+#[test]
 fn a_ping_beside_a_download_waits_for_the_link_and_not_for_the_download() {
     let load = Load { tcp: 1, ping: true, ..Load::default() };
     let mut rig = Rig::new(Way::Trunk, &[link(20.0, 10.0), link(10.0, 10.0)], load, 1);

@@ -20,16 +20,16 @@ impl Sender {
     /// Difference of the delays of the links that take packets, those that are too slow apart.
     /// Where the carrier reports its queue, delays are its queue's and not the path's.
     pub(super) fn spread(&self, usable: u16) -> Duration {
-        let bases = || {
+        let delays = || {
             let paced = self.among(usable).filter(|(_, link)| !link.has_queue_report());
-            paced.filter_map(|(_, link)| link.rate.base())
+            paced.filter_map(|(_, link)| link.rate.delay())
         };
-        let Some(first) = bases().reduce(|a, b| if crate::rate::later(b, a) < 0 { b } else { a })
+        let Some(first) = delays().reduce(|a, b| if crate::rate::later(b, a) < 0 { b } else { a })
         else {
             return Duration::ZERO;
         };
-        let later = |base| crate::rate::later(base, first).max(0) as u64;
-        let spread = bases().map(|base| Duration::from_micros(later(base)));
+        let later = |delay| crate::rate::later(delay, first).max(0) as u64;
+        let spread = delays().map(|delay| Duration::from_micros(later(delay)));
         spread.filter(|spread| *spread <= MOST_SPREAD).max().unwrap_or_default()
     }
 
@@ -121,7 +121,7 @@ impl Sender {
         let spread = self.spread(usable);
         let reference = self
             .among(usable)
-            .filter_map(|(_, link)| link.rate.base())
+            .filter_map(|(_, link)| link.rate.delay())
             .reduce(|a, b| if crate::rate::later(b, a) < 0 { b } else { a });
         let mut candidates = Candidates::default();
         for (index, link) in self.among(usable) {
