@@ -443,7 +443,7 @@ impl RateControl {
         }
         let (at, rate) = *self.grown.get_or_insert((now, self.rate));
         // A sender that has little to send does not show that the link carries no more.
-        let unasked = !limited && self.loss < SHALLOW_IN_START_UP;
+        let unasked = !self.loaded || !limited && self.loss < SHALLOW_IN_START_UP;
         if unasked || self.rate > GROWTH * rate {
             self.grown = Some((now, self.rate));
         }
@@ -489,11 +489,16 @@ impl RateControl {
         }
         // While the queue is drained on purpose its absence says nothing of the rate.
         let idle = self.queue < NO_QUEUE;
-        let empty = sample.limited && idle && !draining;
-        self.empty = empty.then(|| self.empty.unwrap_or(now));
+        self.empty = match idle && !draining {
+            true if sample.limited => Some(self.empty.unwrap_or(now)),
+            // Where packets wait now for this link and now for another, it is short of rate, too.
+            true if self.loaded => self.empty,
+            _ => None,
+        };
         // The pace's effect shows a round trip later at the earliest.
         let patience = self.patience + ROUND_TRIPS_TO_SHOW * self.round_trip;
-        if self.empty.is_some_and(|since| (now - since).as_secs_f64() >= patience) {
+        let is_over = self.empty.is_some_and(|since| (now - since).as_secs_f64() >= patience);
+        if is_over && sample.limited {
             self.empty = None;
             return self.begin(PROBE);
         }
