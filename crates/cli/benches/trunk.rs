@@ -61,9 +61,9 @@ struct Wanted {
     /// All of them where none is named.
     part: Option<String>,
     words: Vec<String>,
-    /// How often the parts with emulated links measure everything, in turn.
+    /// Rounds in which the parts with emulated links measure everything.
     rounds: usize,
-    /// How long each time.
+    /// Time that each measurement takes.
     time: Duration,
 }
 

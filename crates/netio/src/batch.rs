@@ -22,8 +22,10 @@ const ROOM: usize = 1 << 16;
 const UDP_SEGMENT: libc::c_int = 103;
 /// Bytes of a datagram that is cut into segments, at most (65535 less its headers).
 const DATAGRAM: usize = 65_000;
-/// Room for a control message of an int and one of a time.
-type Control = [u64; 8];
+/// Room for the control message of a frame that leaves: an int.
+type Control = [u64; 4];
+/// Room for those of a message that came: an int and a time.
+type Beside = [u64; 8];
 
 /// Frames on their way out on one link.
 #[derive(Debug, Default)]
@@ -82,7 +84,7 @@ fn send_some(carrier: &mut Carrier, frames: &[Vec<u8>], to: &Address, sent: &mut
     // SAFETY: all-zero is a valid value of each of these structures.
     let (mut parts, mut messages): ([libc::iovec; OUT], [libc::mmsghdr; OUT]) =
         unsafe { (mem::zeroed(), mem::zeroed()) };
-    let mut controls: [Control; OUT] = [[0; 8]; OUT];
+    let mut controls = [Control::default(); OUT];
     for (part, frame) in parts.iter_mut().zip(frames) {
         // The kernel only reads what is sent.
         *part = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
@@ -168,7 +170,7 @@ fn segment(header: &mut libc::msghdr, control: &mut Control, size: usize) {
 pub struct Inbox {
     room: Vec<u8>,
     names: Vec<Address>,
-    controls: Vec<Control>,
+    controls: Vec<Beside>,
 }
 
 impl Default for Inbox {
@@ -183,7 +185,7 @@ impl Inbox {
         Inbox {
             room: vec![0; IN * ROOM],
             names: vec![Address::empty(); IN],
-            controls: vec![[0; 8]; IN],
+            controls: vec![Beside::default(); IN],
         }
     }
 
@@ -207,7 +209,7 @@ impl Inbox {
             (header.msg_name, header.msg_namelen) = (name, name_len);
             (header.msg_iov, header.msg_iovlen) = (&raw mut parts[index], 1);
             header.msg_control = self.controls[index].as_mut_ptr().cast();
-            header.msg_controllen = size_of::<Control>() as _;
+            header.msg_controllen = size_of::<Beside>() as _;
         }
         let (fd, flags) = (carrier.as_fd().as_raw_fd(), libc::MSG_DONTWAIT);
         let none = std::ptr::null_mut();
@@ -235,8 +237,8 @@ impl Inbox {
     }
 }
 
-/// What the kernel says beside a message: the length of the segments that it joined, where it
-/// joined any, and when the message came.
+/// Reads the length of the segments that the kernel joined, where it joined any, and the time at
+/// which the message came.
 fn beside(header: &libc::msghdr) -> (Option<usize>, Option<u64>) {
     let (mut size, mut stamp) = (None, None);
     for (level, kind, data) in control_messages(header) {

@@ -30,8 +30,7 @@ pub fn utc() -> u64 {
 /// are ahead. The time between the two questions makes it too small, so that packets seem to come
 /// late, by less than a microsecond as a rule; none seems to come early.
 pub fn epoch() -> u64 {
-    let wall = wall();
-    wall.saturating_sub(now().as_nanos())
+    wall().saturating_sub(now().as_nanos())
 }
 
 /// The time of a kernel's stamp in nanoseconds of CLOCK_REALTIME, between two times that are

@@ -12,7 +12,7 @@ const MOST_JITTER: u32 = 1_000_000;
 /// an eighth of a second at 300 Mbit/s.
 const MOST_REORDERED: u32 = 4096;
 
-/// What is known of a frame besides its bytes.
+/// The reception of a frame, besides its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Came {
     /// Its length in bytes.

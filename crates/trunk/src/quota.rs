@@ -83,7 +83,7 @@ fn month(days: u64) -> u64 {
     (era * 400 + year) * 12 + (5 * day_of_year + 2) / 153
 }
 
-/// What a link may carry in a period.
+/// The most that a link may carry in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// Bytes, both directions together, with the headers of IP and UDP or of Ethernet.
@@ -120,7 +120,7 @@ impl fmt::Display for Quota {
     }
 }
 
-/// What was counted, to be kept over restarts.
+/// The bytes counted in a period, to be kept over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Number of the period, see [`Period::number`].
@@ -129,7 +129,7 @@ pub struct Record {
     pub used: u64,
 }
 
-/// What [`Meter::poll`] found.
+/// News of a quota, from [`Meter::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
     /// [`NEARLY`] percent are used.
@@ -142,8 +142,8 @@ pub enum News {
     SetBack,
 }
 
-/// How much of a quota is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The use of a quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Open,
     Nearly,
@@ -155,7 +155,7 @@ enum Level {
 pub struct Meter {
     quota: Quota,
     record: Record,
-    /// What was last kept over restarts.
+    /// The record that was last kept over restarts.
     kept: Record,
     level: Level,
     /// Time since which the clock has been behind the counted period.
@@ -176,7 +176,7 @@ impl Meter {
         self.quota
     }
 
-    /// What is counted.
+    /// The bytes counted so far.
     pub fn record(&self) -> Record {
         self.record
     }
@@ -213,8 +213,8 @@ impl Meter {
             _ => Level::Open,
         };
         match (std::mem::replace(&mut self.level, level), level) {
-            (before, Level::Closed) if before != level => Some(News::UsedUp),
-            (Level::Closed, level) if level != Level::Closed => Some(News::Opened),
+            (Level::Open | Level::Nearly, Level::Closed) => Some(News::UsedUp),
+            (Level::Closed, Level::Open | Level::Nearly) => Some(News::Opened),
             (Level::Open, Level::Nearly) => Some(News::NearlyUsed),
             _ => None,
         }

@@ -351,7 +351,8 @@ impl RateControl {
     /// Learns from a report about a link that is paced.
     pub fn report(&mut self, sample: Sample, now: Instant) {
         let draining = self.note_delay(sample.one_way, now);
-        self.note_loss(sample.loss.clamp(0.0, 1.0), now);
+        let behind = self.paces_behind(now);
+        self.note_loss(sample.loss.clamp(0.0, 1.0), behind);
         self.loaded = sample.limited || self.is_loaded(&sample);
         self.limited = if sample.limited { self.limited.saturating_add(1) } else { 0 };
         let advanced = self.remember(&sample);
@@ -365,7 +366,7 @@ impl RateControl {
         self.queued = if busy { self.queued + 1 } else { 0 };
         match self.phase {
             Phase::StartUp => self.start_up(sample.limited, now),
-            Phase::Cruise => self.cruise(&sample, draining, now),
+            Phase::Cruise => self.cruise(&sample, behind, draining, now),
         }
         self.bound();
         if self.paces.len() == PACES {
@@ -463,8 +464,13 @@ impl RateControl {
         }
     }
 
-    fn cruise(&mut self, sample: &Sample, draining: bool, now: Instant) {
-        let (slowest, fastest) = self.paces_behind(now);
+    fn cruise(
+        &mut self,
+        sample: &Sample,
+        (slowest, fastest): (f64, f64),
+        draining: bool,
+        now: Instant,
+    ) {
         let queued = self.queued >= QUEUED_REPORTS_LEAST;
         let newest = self.delivery_rate(NEWEST).filter(|_| queued).unwrap_or(f64::MAX);
         if self.queue > self.full() && newest < MUCH_SLOWER * slowest.min(self.rate) {
@@ -539,9 +545,8 @@ impl RateControl {
         self.pace = self.rate * gain.clamp(SLOWEST_PACE, fastest);
     }
 
-    fn note_loss(&mut self, loss: f64, now: Instant) {
+    fn note_loss(&mut self, loss: f64, (_, fastest): (f64, f64)) {
         self.loss += (loss - self.loss) * LOSS_WEIGHT;
-        let (_, fastest) = self.paces_behind(now);
         if fastest < BELOW_RATE * self.rate {
             self.chance_loss += (loss - self.chance_loss) * LOSS_WEIGHT;
         }

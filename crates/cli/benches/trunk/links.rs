@@ -3,6 +3,7 @@
 //! Each link is `sheaf emulate link` in a namespace between the hosts, which see fast cables that
 //! tell them nothing, as they see modems. All of it goes with this process, however that ends.
 
+use crate::load::Load;
 use crate::nameless;
 use crate::pair::{Pair, Service, Trunk, run};
 use sheaf_daemon::emulate::Status;
@@ -13,9 +14,9 @@ use std::fmt::{self, Display, Formatter};
 use std::fs::File;
 use std::io;
 
-/// What the queue before each link holds at the link's rate: with it a CUBIC flow, which goes back
-/// to 0.7 of what is under way, fills links of up to 230 ms there and back. In bytes, so that small
-/// packets take no more room than they have. The mixes in virtual time have the same.
+/// Time that the queue before each link holds at the link's rate: with it a CUBIC flow, which goes
+/// back to 0.7 of what is under way, fills links of up to 230 ms there and back. In bytes, so that
+/// small packets take no more room than they have. The mixes in virtual time have the same.
 const QUEUE_MS: u32 = 100;
 /// Before the trunk's real-time priority: what stands for a cable does not wait for its ends. It
 /// never spins, as two links that spin would take both processors of a small machine.
@@ -158,7 +159,27 @@ impl Linked {
         self.pair.trunks_with(&self.pair.paths(), &words)
     }
 
-    /// How the emulation kept up.
+    /// Address of host 2 over link number `link` alone.
+    pub fn address(link: usize) -> String {
+        format!("10.1.{link}.2")
+    }
+
+    /// Mbit/s of a load in this time, after it has begun, and whether the emulation kept up. Shows
+    /// the trunks that carried it, where there are any.
+    pub fn measure(
+        &self,
+        load: &Load,
+        trunks: Option<&(Trunk<'_>, Trunk<'_>)>,
+        time: Duration,
+    ) -> (f64, KeptUp) {
+        load.measure(WARM);
+        let rate = load.measure(time);
+        let kept_up = self.kept_up();
+        trunks.into_iter().for_each(crate::show);
+        (rate, kept_up)
+    }
+
+    /// Whether the emulation kept up so far.
     pub fn kept_up(&self) -> KeptUp {
         let mut worst = KeptUp::default();
         for number in 0..self.links.len() {
@@ -178,7 +199,7 @@ fn set_buffers() -> io::Result<()> {
 /// Whether the machine was quick enough for the links: else figures are the machine's.
 #[derive(Default)]
 pub struct KeptUp {
-    /// How late packets left, 99th percentile in ms.
+    /// Lateness of packets that left, 99th percentile in ms.
     pub late_ms: f64,
     /// Packets that the emulation was too slow to take.
     pub missed: u64,

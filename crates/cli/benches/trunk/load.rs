@@ -71,7 +71,7 @@ pub enum Way {
 pub struct Load {
     received: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
-    /// What ends both ends of each flow at once, whatever is still under way.
+    /// Each ends both ends of a flow at once, whatever is still under way.
     ends: Vec<Box<dyn FnOnce()>>,
     /// Subflows of MPTCP join while somebody listens only.
     _listener: Option<TcpListener>,

@@ -1,7 +1,7 @@
 //! Where a little loss or jitter on one link made a trunk slower than the other link alone: plain
 //! TCP over each link, the trunk, and the kernel's MPTCP, in turn; medians.
 
-use crate::links::{KeptUp, Link, Linked, WARM, link};
+use crate::links::{KeptUp, Link, Linked, link};
 use crate::load::{Load, Target, Way};
 use crate::{FAR, Wanted, median, mptcp};
 
@@ -72,8 +72,11 @@ pub fn table(wanted: &Wanted) {
         let mut kept_up = KeptUp::default();
         for round in 0..wanted.rounds {
             for (by, rates) in TURN.into_iter().zip(&mut rates) {
-                match measure(case, by, round, wanted, &mut kept_up) {
-                    Ok(rate) => rates.push(rate),
+                match measure(case, by, round, wanted) {
+                    Ok((rate, one)) => {
+                        rates.push(rate);
+                        kept_up.with(one);
+                    }
                     Err(why) => skipped = Some(why),
                 }
             }
@@ -105,25 +108,15 @@ fn known(value: f64, digits: usize) -> String {
 }
 
 /// Mbit/s of all flows of a case together; why there is no MPTCP.
-fn measure(
-    case: &Case,
-    by: By,
-    round: usize,
-    wanted: &Wanted,
-    kept_up: &mut KeptUp,
-) -> Result<f64, String> {
+fn measure(case: &Case, by: By, round: usize, wanted: &Wanted) -> Result<(f64, KeptUp), String> {
     let linked = Linked::new(&case.links, round);
     let trunks = matches!(by, By::Trunk).then(|| linked.trunks());
     let tcp =
         |address: &str| Load::ways(&linked.pair, &Target::Tcp(address), case.control, case.ways);
     let load = match by {
-        By::Link(number) => tcp(&format!("10.1.{number}.2")),
+        By::Link(number) => tcp(&Linked::address(number)),
         By::Trunk => tcp(FAR),
         By::Mptcp => mptcp::start(&linked.pair, case.control, case.ways)?,
     };
-    load.measure(WARM);
-    let rate = load.measure(wanted.time);
-    kept_up.with(linked.kept_up());
-    trunks.iter().for_each(crate::show);
-    Ok(rate)
+    Ok(linked.measure(&load, trunks.as_ref(), wanted.time))
 }

@@ -11,7 +11,7 @@ use crate::pair::Pair;
 use crate::{FAR, Wanted, call, median};
 use sheaf_stage::Duration;
 
-/// What the trunk is to reach of the best link alone, in every mix with every flow.
+/// Share of the best link alone that the trunk is to reach, in every mix with every flow.
 const OF_BEST: f64 = 0.98;
 /// Of the sum of the links' rates, where a mix says so. A keyed trunk's headers leave 0.917 of it:
 /// 1388 bytes of a segment in 1514 of a frame.
@@ -20,10 +20,10 @@ const OF_SUM: f64 = 0.90;
 const OF_BEST_MOBILE: f64 = 1.3;
 /// Of the sum of the rates, where losses on both links bound a CUBIC flow.
 const OF_LOSSLESS: f64 = 0.8;
-/// What a call beside a download may be later than on the best link while idle, in ms.
+/// Time in ms by which a call beside a download may be later than on the best link while idle.
 const CALL_MS: f64 = 10.0;
 
-/// What a mix is to show beside [`OF_BEST`].
+/// Goal of a mix beside [`OF_BEST`].
 #[derive(Clone, Copy, PartialEq)]
 enum Goal {
     Best,
@@ -133,7 +133,7 @@ pub fn tables(wanted: &Wanted) {
     missed.iter().for_each(|row| println!("* {row}"));
 }
 
-/// What was measured of one flow: over each link alone, then over the trunk.
+/// Rates of one flow: over each link alone, then over the trunk.
 #[derive(Default)]
 struct Rates {
     ways: [Vec<f64>; 3],
@@ -178,13 +178,9 @@ fn measure(mix: &Mix, flow: Flow, way: usize, round: usize, time: Duration) -> (
     let linked = Linked::new(&mix.links, round);
     let alone = way < mix.links.len();
     let trunks = (!alone).then(|| linked.trunks());
-    let address = if alone { format!("10.1.{way}.2") } else { FAR.to_owned() };
+    let address = if alone { Linked::address(way) } else { FAR.to_owned() };
     let load = flow.start(&linked.pair, &address);
-    load.measure(WARM);
-    let rate = load.measure(time);
-    let kept_up = linked.kept_up();
-    trunks.iter().for_each(crate::show);
-    (rate, kept_up)
+    linked.measure(&load, trunks.as_ref(), time)
 }
 
 /// The goals that are missed, where any is.

@@ -36,7 +36,7 @@ const WINDOW: u32 = 32 << 20;
 const SOCKET_BUFFER: usize = 4 << 20;
 /// A connection stands after this: longer than quinn tries.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(40);
-/// What the client calls the server; the key alone counts.
+/// Name that the client gives the server; the key alone counts.
 const NAME: &str = "host2";
 /// Bytes that the sender gives to the stream at once.
 const CHUNK: usize = 1 << 16;
@@ -63,7 +63,7 @@ pub fn start(
     (threads, end)
 }
 
-/// What a thread does.
+/// The work of a thread.
 enum Work {
     Receive(UdpSocket, quinn::ServerConfig, Arc<AtomicU64>),
     Send(UdpSocket, quinn::ClientConfig, SocketAddr),

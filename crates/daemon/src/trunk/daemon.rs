@@ -291,8 +291,10 @@ impl Service for Daemon {
         if now - self.logged_at >= LOG_PERIOD {
             self.logged_at = now;
             self.log_changes(now);
-            self.check_quotas(now);
-            self.keep_quotas(now);
+            if self.ledger.is_some() {
+                self.check_quotas(now);
+                self.keep_quotas(now);
+            }
         }
         self.check_carrier(now);
         if now >= self.next_check() {

@@ -103,7 +103,7 @@ pub struct Link {
     pub spec: Spec,
     /// Its terms; what its carrier adds is known later.
     pub terms: LinkConfig,
-    /// What it may carry in a calendar period.
+    /// The most that it may carry in a calendar period.
     pub quota: Option<Quota>,
 }
 

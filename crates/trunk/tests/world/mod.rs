@@ -103,7 +103,7 @@ pub struct World {
     next_tell: Instant,
     /// An end and a time until which it reads nothing: another process has its processor.
     pub stalled: Option<(usize, Instant)>,
-    /// What came to it in this time.
+    /// The frames that came to it in this time.
     unread: Vec<(Instant, LinkId, Vec<u8>)>,
     /// Departure times of what the TCP-like source has under way; empty for the plain one.
     pub window: Option<Window>,
