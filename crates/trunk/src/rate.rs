@@ -355,14 +355,14 @@ impl RateControl {
         self.note_loss(sample.loss.clamp(0.0, 1.0), behind);
         self.loaded = sample.limited || self.is_loaded(&sample);
         self.limited = if sample.limited { self.limited.saturating_add(1) } else { 0 };
-        let advanced = self.remember(&sample);
+        self.remember(&sample);
         if !sample.limited && self.queue <= QUEUE {
             // The link was idle for some of the time, so older intervals measure the sender.
             let excess = self.history.len().saturating_sub(KEPT_WHEN_IDLE);
             self.history.drain(..excess);
         }
         // A queue while nothing arrives and nothing is sent is an old measurement.
-        let busy = self.queue > QUEUE && self.loaded && (advanced || sample.limited);
+        let busy = self.queue > QUEUE && self.loaded;
         self.queued = if busy { self.queued + 1 } else { 0 };
         match self.phase {
             Phase::StartUp => self.start_up(sample.limited, now),
@@ -558,19 +558,18 @@ impl RateControl {
         let Some((bytes, at)) = self.history.back() else { return false };
         let more = sample.bytes.saturating_sub(*bytes);
         let micros = sample.at.wrapping_sub(*at);
-        more as f64 * 1e6 >= LOADED * self.rate * f64::from(micros)
+        more > 0 && more as f64 * 1e6 >= LOADED * self.rate * f64::from(micros)
     }
 
-    /// Adds a report to the history; returns whether more bytes were delivered than before.
-    fn remember(&mut self, sample: &Sample) -> bool {
-        let advanced = self.history.back().is_none_or(|(bytes, _)| sample.bytes > *bytes);
-        if advanced {
-            if self.history.len() == HISTORY {
-                self.history.pop_front();
-            }
-            self.history.push_back((sample.bytes, sample.at));
+    /// Adds a report to the history, where more bytes were delivered than before.
+    fn remember(&mut self, sample: &Sample) {
+        if self.history.back().is_some_and(|(bytes, _)| sample.bytes <= *bytes) {
+            return;
         }
-        advanced
+        if self.history.len() == HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back((sample.bytes, sample.at));
     }
 
     /// Bytes per second over the last `intervals` reports, or over more where these hold little.

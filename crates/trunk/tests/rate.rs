@@ -132,6 +132,18 @@ fn what_is_not_asked_of_a_link_does_not_lower_its_rate() {
     assert!((0.95..1.05).contains(&link.share()), "{}", link.share());
 }
 
+#[test]
+fn an_old_measurement_of_a_link_at_rest_does_not_end_its_search() {
+    let mut control = RateControl::new(Bitrate::from_mbps(4));
+    // The one frame that arrived waited for 40 ms, behind traffic of others. Nothing came after it.
+    for report in 0..50 {
+        let one_way = if report < 5 { 10_000 } else { 50_000 };
+        let sample = Sample { bytes: 100, at: 10_000, one_way, limited: false, loss: 0.0 };
+        control.report(sample, Instant::from_millis(20 * report));
+    }
+    assert_eq!(control.pace().as_bps(), 2 * control.rate().as_bps(), "it is searched");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
