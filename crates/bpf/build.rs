@@ -19,7 +19,7 @@ fn main() {
         println!("cargo::rustc-cfg=small_tables");
         small = Some(SMALL_BUCKETS);
     }
-    for program in ["merge", "redirect", "split", "window"] {
+    for program in ["merge", "port", "redirect", "split", "window"] {
         let path = out.join(format!("{program}.bpf.o"));
         let status = Command::new("clang")
             .args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror"])

@@ -4,6 +4,7 @@
 //! * [`split`]: takes meta packets apart at tc ingress; stays;
 //! * [`controller`]: keeps time for it;
 //! * [`redirect`]: leads packets of an interface to the emulator, and lets them come back;
+//! * [`port`]: one UDP port for several trunks;
 //! * [`layout`]: the structures that both sides of the maps share;
 //! * [`ticker`]: the frames on which due queues leave;
 //! * [`attach`]: puts programs on an interface, by tcx or clsact;
@@ -21,6 +22,7 @@ pub mod layout;
 pub mod merge;
 #[cfg(test)]
 mod mirrors;
+pub mod port;
 pub mod redirect;
 pub mod split;
 mod strangers;
@@ -32,6 +34,7 @@ pub mod window_layout;
 
 pub use controller::Controller;
 pub use merge::{Event, Merge};
+pub use port::{Port, Slot};
 pub use split::{Loaded, Split};
 pub use support::{Unsupported, support};
 pub use ticker::Ticker;
@@ -72,6 +75,12 @@ pub enum Error {
     /// The kernel shows programs of other processes only to who has CAP_SYS_ADMIN.
     #[error("the splitter that is there cannot be read without CAP_SYS_ADMIN; run it with sudo")]
     Hidden,
+    /// Trunks cannot find each other.
+    #[error("there is no BPF file system at /sys/fs/bpf ({0}); mount -t bpf bpf /sys/fs/bpf")]
+    NoFileSystem(std::io::Error),
+    /// As many trunks share ports as can.
+    #[error("{} trunks of this machine share ports already", sheaf_wire::trunk::sealed::SLOTS)]
+    NoSlot,
     /// A system call.
     #[error("{0}")]
     Io(#[from] std::io::Error),

@@ -44,7 +44,7 @@ const GRAMMAR: &str = "{about}{after-help}";
 
 const EXAMPLES: &str = "\
 Examples: sheaf aggregate dev wlan0 peer 10.0.0.2
-          sheaf trunk trunk0 path 192.0.2.7 198.51.100.1 path wwan0 198.51.100.1:7432 key k
+          sheaf trunk trunk0 path 192.0.2.7 198.51.100.1 path wwan0 198.51.100.1 key k
           sheaf window dev eth0 capacity 20mbit upload 4mbit
           sheaf emulate shell rate 2mbit delay 50ms -- curl http://100.64.0.1/
           sheaf lab run voip-two-hop

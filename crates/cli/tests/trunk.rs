@@ -293,6 +293,55 @@ fn a_trunk_begins_with_the_links_whose_interfaces_are_there_and_takes_the_others
 }
 
 #[test]
+fn links_of_one_port_carry_fail_and_move_each_by_itself() {
+    let key = sheaf_key();
+    for seal in ["plain".to_owned(), format!("key {}", key.path().display())] {
+        let pair = Pair::new(2).shaped(&[20, 20]);
+        let server = format!("trunk t0 path 0.0.0.0 path 0.0.0.0 {seal} address 10.99.0.2/24");
+        let client = format!(
+            "trunk t0 path if0 10.1.0.2 path if1:1111 10.1.1.2 {seal} address 10.99.0.1/24"
+        );
+        let mut there = Trunk::start(&pair.hosts[1], &server);
+        let mut here = Trunk::start(&pair.hosts[0], &client);
+        there.wait_for("is up");
+        there.wait_for("is up");
+        (0..2).for_each(|_| here.wait_for("is up"));
+        let right = |frames: &[u64]| frames.iter().all(|frames| *frames > 1000);
+        files_until(&pair, &here, "frames_sent", right);
+        let shown = there.shown();
+        assert_eq!(shown["refused"], serde_json::json!({}), "{seal}");
+        for (link, name, peer) in [
+            (0, "path 0.0.0.0:7431", "10.1.0.1:7431"),
+            (1, "path 0.0.0.0:7431 #2", "10.1.1.1:1111"),
+        ] {
+            let shown = &shown["links"][link];
+            assert_eq!((shown["link"].as_str(), shown["peer"].as_str()), (Some(name), Some(peer)));
+            assert!(number(shown, &["frames_received"]) > 1000, "{shown}");
+        }
+        // Its address changes, as behind a NAT.
+        let address = || {
+            ip::run("addr del 10.1.1.1/24 dev if1")?;
+            ip::run("addr add 10.1.1.77/24 dev if1")?;
+            ip::run("addr add 10.1.1.1/24 dev if1")
+        };
+        pair.hosts[0].run(address).unwrap();
+        there.wait_for("#2: the other end is at 10.1.1.77:1111");
+        pair.hosts[0].run(|| ip::run("link del if0")).unwrap();
+        there.wait_for("link path 0.0.0.0:7431 is down");
+        pair.transfer("10.99.0.2:6001", 1 << 20);
+        assert_eq!(there.shown()["links"][1]["up"], true, "{seal}");
+    }
+}
+
+/// A key that both ends are given.
+fn sheaf_key() -> tempfile::NamedTempFile {
+    use std::io::Write;
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all("5a".repeat(32).as_bytes()).unwrap();
+    file
+}
+
+#[test]
 fn a_backup_carries_when_the_other_cable_is_pulled_and_not_before() {
     let pair = Pair::new(2).shaped(&[20, 20]);
     let mut members = pair.paths();

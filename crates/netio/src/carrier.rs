@@ -137,6 +137,15 @@ impl Carrier {
 
     /// Opens a socket for datagrams from `local`, on interface `dev` alone where one is given.
     pub fn udp(local: SocketAddr, dev: Option<&str>) -> io::Result<Carrier> {
+        Carrier::udp_prepared(local, dev, |_| Ok(()))
+    }
+
+    /// The same; `prepare` is called before the socket is bound.
+    pub fn udp_prepared(
+        local: SocketAddr,
+        dev: Option<&str>,
+        prepare: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> io::Result<Carrier> {
         let v6 = local.is_ipv6();
         let family = if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
         let carrier = Carrier::new(family, true)?;
@@ -154,6 +163,7 @@ impl Carrier {
         }
         // Before Linux 5.0 there is no such option; datagrams then arrive one by one.
         let _ = set_option(&carrier, libc::IPPROTO_UDP, UDP_GRO, &1);
+        prepare(carrier.as_fd())?;
         bind(carrier.socket.as_raw_fd(), &SockaddrStorage::from(local))?;
         Ok(carrier)
     }

@@ -23,6 +23,8 @@
 //! * *Links.* A link that is silent for 500 ms is down, and up again with the next valid frame. The
 //!   sender avoids a loaded link well before that, and the receiver waits for no link that missed
 //!   three reports under load or two probes without.
+//! * *Carriers.* Several links can share a carrier, as a socket of a server: each frame names its
+//!   link, and is taken only where that link uses the carrier by which the frame came.
 //! * *Addresses.* Where a link's frames go to is given by the owner or learned ([`remote`]). The
 //!   type parameter `A` is the carrier's kind of address; without addresses it is `()`.
 
@@ -62,7 +64,7 @@ const REPLIES: usize = 64;
 pub struct EndpointStats {
     /// Packets handed up to the host.
     pub delivered: u64,
-    /// Frames from the other end's address that could not be parsed.
+    /// Frames that could not be parsed.
     pub refused: u64,
     /// Frames of a session that is not the other end's, hellos that were replied to apart.
     pub unknown_session: u64,
@@ -70,7 +72,7 @@ pub struct EndpointStats {
     pub displacing: u64,
     /// Reports that were refused because they are old or cannot be true.
     pub bad_reports: u64,
-    /// Sealed frames that were sent on another link.
+    /// Frames of a link that does not use the carrier by which they came.
     pub other_link: u64,
     /// Handshakes that made keys.
     pub handshakes: u64,
@@ -110,6 +112,8 @@ pub struct LinkReceived {
 /// A link as the endpoint has it; the sender and the receiver have their own.
 #[derive(Debug)]
 struct Path<A> {
+    /// The link under whose number frames of its carrier are handed in: the first that uses it.
+    carried_by: LinkId,
     /// The carrier works, as far as its owner says.
     carrier: bool,
     /// Heard within the silence time.
@@ -166,9 +170,10 @@ enum Proof<A> {
 }
 
 impl<A> Path<A> {
-    /// A path whose carrier works and on which nothing happened.
-    fn new() -> Path<A> {
+    /// A path with a carrier of its own, which works, and on which nothing happened.
+    fn new(id: LinkId) -> Path<A> {
         Path {
+            carried_by: id,
             carrier: true,
             alive: false,
             awaited: false,
@@ -286,13 +291,29 @@ impl<A: Address> Endpoint<A> {
     /// Adds a link whose carrier works and reaches one host only.
     pub fn add_link(&mut self, config: LinkConfig) -> Result<LinkId, ConfigError> {
         let id = self.sender.add_link(config)?;
-        let path = Path::new();
+        let path = Path::new(id);
         if id.index() == self.paths.len() {
             self.paths.push(Some(path));
         } else {
             self.paths[id.index()] = Some(path);
         }
         Ok(id)
+    }
+
+    /// Lets link `id` use the carrier of link `with`, which was added before: frames that come by
+    /// it are handed in as that link's, and say themselves whose they are.
+    pub fn share_carrier(&mut self, id: LinkId, with: LinkId) {
+        if let Some(path) = self.path(id) {
+            path.carried_by = with;
+        }
+    }
+
+    /// Gives this end, which has a key, its slot on a port that several trunks share: frames to it
+    /// name the slot.
+    pub fn set_slot(&mut self, slot: u32) {
+        if let Some(guard) = &mut self.guard {
+            guard.set_slot(slot);
+        }
     }
 
     /// Sets where the other end of a link is, or that this is to be learned. What was learned stays
@@ -349,8 +370,8 @@ impl<A: Address> Endpoint<A> {
         self.sender.send(packet, flow, mode, now)
     }
 
-    /// Takes a frame that comes on link `id` now, from the address `from`; `None` where the carrier
-    /// has no usable address of it.
+    /// Takes a frame that comes by the carrier of link `id` now, from the address `from`; `None`
+    /// where the carrier has no usable address of it.
     pub fn handle_frame(
         &mut self,
         id: LinkId,
@@ -373,82 +394,110 @@ impl<A: Address> Endpoint<A> {
         now: Instant,
     ) -> Received<A> {
         self.check_silence(now);
-        let Some(path) = self.path(id) else {
+        if self.path(id).is_none() {
             self.stats.unknown_link += 1;
             return Received::Refused(Refusal::UnknownLink);
-        };
-        let candidate = match path.remote.origin(from) {
-            Origin::Peer => None,
-            Origin::Candidate(address) => Some(address),
-            Origin::Stranger => {
-                path.strangers += 1;
-                return Received::Refused(Refusal::Stranger);
-            }
+        }
+        let is_elsewhere = match self.origin(id, from) {
+            Origin::Peer => false,
+            Origin::Candidate(_) => true,
+            Origin::Stranger => return self.refuse(id, true, Refusal::Stranger),
         };
         let Some(guard) = &mut self.guard else {
-            let received = match Outer::is_outer(bytes) {
-                true => Err(Refusal::Sealed),
-                false => self.accept_frame(id, candidate, Proof::Place(from), bytes, at, now),
+            return match Outer::is_outer(bytes) {
+                true => self.refuse(id, is_elsewhere, Refusal::Sealed),
+                false => self.take_frame(id, from, Proof::Place(from), bytes, at, now),
             };
-            return self.conclude(id, candidate, received);
         };
-        let received = match guard.open(bytes, now) {
-            Err(why) => Err(why),
-            Ok(Opened::Reply(bytes)) => {
-                self.reply(id, from, bytes);
-                return Received::Accepted { kind: FrameKind::Handshake, new_address: None };
-            }
+        match guard.open(bytes, now) {
+            Err(why) => return self.refuse(id, is_elsewhere, why),
+            Ok(Opened::Reply(bytes)) => self.reply(id, from, bytes),
+            // The other end takes its keys into use when a frame has proved them.
             Ok(Opened::Keys) => {
-                // The other end takes its keys into use when a frame has proved them.
                 self.paths.iter_mut().flatten().for_each(|path| path.last_report_sent = None);
-                return Received::Accepted { kind: FrameKind::Handshake, new_address: None };
             }
             Ok(Opened::Frame(seal)) => {
                 let frame = guard.take_frame();
-                // Somebody on the way may lead a frame to another link, whose counters and address
-                // it must not touch.
-                let received = match frame.first().is_some_and(|first| first & 0xf == id.0) {
-                    true => self.accept_frame(id, candidate, Proof::Seal(seal), &frame, at, now),
-                    false => Err(Refusal::OtherLink),
-                };
-                let is_newest = received.is_ok() && self.is_newest(id, seal);
-                let candidate = candidate.filter(|_| is_newest);
-                let received = self.conclude(id, candidate, received);
+                let received = self.take_frame(id, from, Proof::Seal(seal), &frame, at, now);
                 if let Some(guard) = &mut self.guard {
                     guard.give_back(frame);
                 }
                 return received;
             }
-        };
-        self.conclude(id, candidate, received)
+        }
+        Received::Accepted { kind: FrameKind::Handshake, link: id, new_address: None }
     }
 
-    /// Notes the outcome of a frame: an accepted one from a new address moves the link there.
-    fn conclude(
+    /// Judges a frame that came by the carrier of link `id` from `from`, by what is known of all
+    /// links of this carrier.
+    fn origin(&self, id: LinkId, from: Option<A>) -> Origin<A> {
+        let links = self.paths.iter().flatten().filter(|path| path.carried_by == id);
+        let mut origin = Origin::Stranger;
+        for path in links {
+            match path.remote.origin(from) {
+                Origin::Peer => return Origin::Peer,
+                Origin::Candidate(address) => origin = Origin::Candidate(address),
+                Origin::Stranger => {}
+            }
+        }
+        origin
+    }
+
+    /// Takes a frame, opened if it was sealed, that came by the carrier of link `carrier`. An
+    /// accepted one from a new address moves its link there.
+    fn take_frame(
         &mut self,
-        id: LinkId,
-        candidate: Option<A>,
-        received: Result<(FrameKind, Option<DropReason>), Refusal>,
+        carrier: LinkId,
+        from: Option<A>,
+        proof: Proof<A>,
+        bytes: &[u8],
+        at: Instant,
+        now: Instant,
     ) -> Received<A> {
-        match received {
-            Ok((_, Some(reason))) => Received::Dropped(reason),
+        // What has the right seal is no stranger's, wherever it comes from.
+        let is_sealed = matches!(proof, Proof::Seal(_));
+        let refuse = |endpoint: &mut Endpoint<A>, why| {
+            let is_candidate = matches!(endpoint.origin(carrier, from), Origin::Candidate(_));
+            endpoint.refuse(carrier, is_candidate && !is_sealed, why)
+        };
+        let frame = match Frame::parse(bytes) {
+            Ok(frame) => frame,
+            Err(why) => return refuse(self, Refusal::Malformed(why)),
+        };
+        // Somebody on the way may lead a frame to another carrier, whose links' counters and
+        // addresses it must not touch.
+        let id = LinkId(frame.link());
+        let Some(path) = self.path(id).filter(|path| path.carried_by == carrier) else {
+            return refuse(self, Refusal::OtherLink);
+        };
+        let candidate = match path.remote.origin(from) {
+            Origin::Peer => None,
+            Origin::Candidate(address) => Some(address),
+            Origin::Stranger => return self.refuse(id, true, Refusal::Stranger),
+        };
+        let came = Came { len: bytes.len(), at };
+        match self.accept_frame(id, candidate, proof, &frame, came, now) {
+            Ok((_, Some(reason))) => {
+                self.is_newest(id, proof);
+                Received::Dropped(reason)
+            }
             Ok((kind, None)) => {
-                if let (Some(address), Some(path)) = (candidate, self.path(id)) {
+                let is_newest = self.is_newest(id, proof);
+                let new_address = candidate.filter(|_| is_newest);
+                if let (Some(address), Some(path)) = (new_address, self.path(id)) {
                     path.remote.move_to(address);
                     path.moves += 1;
                 }
-                Received::Accepted { kind, new_address: candidate }
+                Received::Accepted { kind, link: id, new_address }
             }
-            Err(why) => {
-                self.count_refusal(id, candidate, why);
-                Received::Refused(why)
-            }
+            Err(why) => self.refuse(id, candidate.is_some() && !is_sealed, why),
         }
     }
 
     /// Whether a sealed frame is the newest of its link: the link goes to where that came from. An
-    /// older one may have been held back.
-    fn is_newest(&mut self, id: LinkId, seal: Seal) -> bool {
+    /// older one may have been held back. Without a seal nobody can tell.
+    fn is_newest(&mut self, id: LinkId, proof: Proof<A>) -> bool {
+        let Proof::Seal(seal) = proof else { return true };
         let this = (seal.serial, seal.counter);
         let Some(path) = self.path(id).filter(|path| this >= path.newest) else { return false };
         path.newest = this;
@@ -471,36 +520,34 @@ impl<A: Address> Endpoint<A> {
         id: LinkId,
         candidate: Option<A>,
         proof: Proof<A>,
-        bytes: &[u8],
-        at: Instant,
+        frame: &Frame<'_>,
+        came: Came,
         now: Instant,
     ) -> Result<(FrameKind, Option<DropReason>), Refusal> {
-        let came = Came { len: bytes.len(), at };
-        let frame = Frame::parse(bytes).map_err(Refusal::Malformed);
         if let Proof::Seal(seal) = proof {
-            self.check_seal(seal, frame.as_ref().ok())?;
-        } else if candidate.is_some() && !matches!(frame, Ok(Frame::Hello(_) | Frame::Report(_))) {
+            self.check_seal(seal, frame)?;
+        } else if candidate.is_some() && !matches!(frame, Frame::Hello(_) | Frame::Report(_)) {
             // All other frames carry 8 bits of the session at most: too few for a new address.
             return Err(Refusal::Stranger);
         }
-        match frame? {
+        match frame {
             Frame::Hello(hello) => {
-                self.handle_hello(id, candidate, proof, &hello, came, now)?;
+                self.handle_hello(id, candidate, proof, hello, came, now)?;
                 Ok((FrameKind::Hello, None))
             }
             Frame::Report(report) if self.peer == Some(report.control.session) => {
-                self.handle_report(id, &report, came, now)?;
+                self.handle_report(id, report, came, now)?;
                 Ok((FrameKind::Report, None))
             }
             Frame::Request(request) if self.peer == Some(request.control.session) => {
-                self.handle_request(id, &request, came, now);
+                self.handle_request(id, request, came, now);
                 Ok((FrameKind::Request, None))
             }
             Frame::Data(data) if self.has_tag(data.repr.tag) => {
-                Ok((FrameKind::Data, self.handle_data(id, &data, came, now).err()))
+                Ok((FrameKind::Data, self.handle_data(id, data, came, now).err()))
             }
             Frame::Marker(marker) if self.has_tag(marker.tag) => {
-                self.handle_marker(id, &marker, came, now);
+                self.handle_marker(id, marker, came, now);
                 Ok((FrameKind::Marker, None))
             }
             Frame::Challenge(challenge) if challenge.session == self.session => {
@@ -513,14 +560,14 @@ impl<A: Address> Endpoint<A> {
 
     /// Checks that a sealed frame is of the session that its keys were made for, and that this is
     /// the other end's: its first hello says so.
-    fn check_seal(&mut self, seal: Seal, frame: Option<&Frame<'_>>) -> Result<(), Refusal> {
+    fn check_seal(&mut self, seal: Seal, frame: &Frame<'_>) -> Result<(), Refusal> {
         let named = match frame {
-            Some(Frame::Hello(hello)) => Some(hello.control.session),
-            Some(Frame::Report(report)) => Some(report.control.session),
-            Some(Frame::Request(request)) => Some(request.control.session),
+            Frame::Hello(hello) => Some(hello.control.session),
+            Frame::Report(report) => Some(report.control.session),
+            Frame::Request(request) => Some(request.control.session),
             _ => None,
         };
-        let is_first = matches!(frame, Some(Frame::Hello(_))) && seal.serial > self.peer_serial;
+        let is_first = matches!(frame, Frame::Hello(_)) && seal.serial > self.peer_serial;
         let is_known = self.peer == Some(seal.session);
         if named.is_some_and(|named| named != seal.session) || !is_known && !is_first {
             return Err(Refusal::UnknownSession);
@@ -529,7 +576,9 @@ impl<A: Address> Endpoint<A> {
         Ok(())
     }
 
-    fn count_refusal(&mut self, id: LinkId, candidate: Option<A>, why: Refusal) {
+    /// Refuses a frame, and counts it on link `id` where it came from an address that is not the
+    /// other end's.
+    fn refuse(&mut self, id: LinkId, is_elsewhere: bool, why: Refusal) -> Received<A> {
         match why {
             Refusal::Malformed(_) => self.stats.refused += 1,
             Refusal::UnknownSession => self.stats.unknown_session += 1,
@@ -546,9 +595,10 @@ impl<A: Address> Endpoint<A> {
         }
         // The other end, too, is challenged when it starts.
         let is_challenged = why == Refusal::UnprovenSession;
-        if let (Some(_), false, Some(path)) = (candidate, is_challenged, self.path(id)) {
+        if let (true, false, Some(path)) = (is_elsewhere, is_challenged, self.path(id)) {
             path.strangers += 1;
         }
+        Received::Refused(why)
     }
 
     /// Writes the next frame to send at `now` over `out`, and returns where to send it.

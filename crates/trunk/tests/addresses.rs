@@ -8,7 +8,7 @@ use sheaf_trunk::{
 };
 use sheaf_wire::ip::example_udp;
 use sheaf_wire::trunk::{
-    Challenge, Control, Frame, Hello, Packing, Predecessor, Report, Repr, push, tag,
+    self as wire, Challenge, Control, Frame, Hello, Packing, Predecessor, Report, Repr, push, tag,
 };
 
 /// The addresses of the client, of the server, and of the client behind another NAT mapping.
@@ -134,12 +134,13 @@ fn a_link_without_an_address_sends_nothing_until_it_has_learned_one() {
     let transmit = Transmit { link: LINK, to: Some(CLIENT) };
     assert_eq!(server.poll_transmit(NOW, &mut frame), Some(transmit));
     assert_eq!(server.remote(LINK), None, "a challenge needs none");
-    let Ok(Frame::Challenge(Challenge { challenge, session })) = Frame::parse(&frame) else {
+    let Ok(Frame::Challenge(Challenge { challenge, session, .. })) = Frame::parse(&frame) else {
         panic!("{frame:?}");
     };
     assert_eq!(session, CLIENT_SESSION);
     assert_eq!(server.poll_transmit(NOW, &mut frame), None);
-    let accepted = Received::Accepted { kind: FrameKind::Hello, new_address: Some(CLIENT) };
+    let accepted =
+        Received::Accepted { kind: FrameKind::Hello, link: LINK, new_address: Some(CLIENT) };
     assert_eq!(greet(&mut server, challenge), accepted);
     assert_eq!(server.poll_transmit(NOW, &mut frame), Some(transmit));
 }
@@ -148,7 +149,8 @@ fn a_link_without_an_address_sends_nothing_until_it_has_learned_one() {
 fn an_accepted_report_from_a_new_address_moves_the_link() {
     let (mut client, mut server) = pair();
     let received = server.handle_frame(LINK, Some(MOVED), &report(CLIENT_SESSION), NOW);
-    let accepted = Received::Accepted { kind: FrameKind::Report, new_address: Some(MOVED) };
+    let accepted =
+        Received::Accepted { kind: FrameKind::Report, link: LINK, new_address: Some(MOVED) };
     assert_eq!(received, accepted);
     assert_eq!(server.remote(LINK), Some(MOVED));
     assert_eq!(server.link_received(LINK).unwrap().moves, 2, "found, and found again");
@@ -166,8 +168,8 @@ fn a_frame_that_is_refused_changes_no_address() {
         (report(666), Refusal::UnknownSession),
         (data(CLIENT_SESSION), Refusal::Stranger),
         (data(666), Refusal::Stranger),
-        (vec![], Refusal::Stranger),
-        (vec![0x45; 100], Refusal::Stranger),
+        (vec![], Refusal::Malformed(wire::Refusal::Truncated)),
+        (vec![0x45; 100], Refusal::Malformed(wire::Refusal::Version)),
     ];
     for (frame, why) in &refused {
         let received = server.handle_frame(LINK, Some(STRANGER), frame, NOW);

@@ -105,7 +105,7 @@ fn data_of_an_unknown_session_is_refused_and_counted() {
     assert_eq!(b.handle_frame(LinkId(0), None, &data(77, 1), now), refused);
     assert_eq!(b.stats().unknown_session, 2);
     assert_eq!(b.poll_deliver(now), None);
-    let accepted = Received::Accepted { kind: FrameKind::Data, new_address: None };
+    let accepted = Received::Accepted { kind: FrameKind::Data, link: LinkId(0), new_address: None };
     assert_eq!(b.handle_frame(LinkId(0), None, &data(1, 1), now), accepted);
     assert!(b.poll_deliver(now).is_some());
 }
@@ -116,7 +116,7 @@ fn the_result_says_what_became_of_each_frame() {
     let now = Instant::ZERO;
     talk(&mut a, &mut b, now);
     let mut take = |link, frame: &[u8]| b.handle_frame(LinkId(link), None, frame, now);
-    let accepted = |kind| Received::Accepted { kind, new_address: None };
+    let accepted = |kind| Received::Accepted { kind, link: LinkId(0), new_address: None };
     assert_eq!(take(0, &hello(1, 2)), accepted(FrameKind::Hello));
     assert_eq!(take(0, &data(1, 1)), accepted(FrameKind::Data));
     assert_eq!(take(0, &data(1, 1)), Received::Dropped(DropReason::Duplicate));

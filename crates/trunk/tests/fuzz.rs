@@ -131,7 +131,7 @@ fn damaged_frames_are_refused_or_harmless_and_the_trunk_works_afterwards() {
             let from = [Some(1), Some(1), Some(STRANGER), None][fuzzer.rng.random_range(0..4)];
             let before = pair.ends[1].remote(link);
             match pair.ends[1].handle_frame(link, from, &bytes, pair.now) {
-                Received::Accepted { kind, new_address: Some(address) } => {
+                Received::Accepted { kind, new_address: Some(address), .. } => {
                     assert_eq!(Some(address), from);
                     assert!(
                         matches!(kind, FrameKind::Hello | FrameKind::Report | FrameKind::Request),

@@ -33,8 +33,8 @@
 //! |               deficit in bytes, two's complement              |
 //! +---------------------------------------------------------------+
 //!
-//! +-------+-------+---------------+---------------+---------------+
-//! |  15   |   4   |                       0                       |  Challenge
+//! +-------+-------+-------+-------+---------------+---------------+
+//! |  15   |   4   |   0   | link  |               0               |  Challenge
 //! +-------+-------+---------------+---------------+---------------+
 //! |             session of the hello that is challenged, 64 bits  |
 //! |             the challenge, 64 bits                            |
@@ -291,6 +291,8 @@ impl Hello {
 /// The reply to a hello whose sender has to show that it receives at the address it sends from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Challenge {
+    /// The link of that hello, 0..16.
+    pub link: u8,
     /// The session of that hello: nobody who did not see it can forge this.
     pub session: u64,
     /// Number to be echoed, never 0.
@@ -303,6 +305,7 @@ impl Challenge {
         bytes.clear();
         bytes.resize(CHALLENGE_LEN, 0);
         bytes[0] = CHALLENGE;
+        bytes[1] = self.link & 0xf;
         bytes[field::CHALLENGED].copy_from_slice(&self.session.to_be_bytes());
         bytes[field::DEMAND].copy_from_slice(&self.challenge.to_be_bytes());
     }
@@ -476,6 +479,18 @@ pub enum Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
+    /// The link that the frame says it was sent on, 0..16.
+    pub fn link(&self) -> u8 {
+        match self {
+            Frame::Data(data) => data.repr.link,
+            Frame::Report(report) => report.control.link,
+            Frame::Hello(hello) => hello.control.link,
+            Frame::Marker(marker) => marker.link,
+            Frame::Request(request) => request.control.link,
+            Frame::Challenge(challenge) => challenge.link,
+        }
+    }
+
     /// Reads a frame; zeros that a link padded it with are left out.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Refusal> {
         let kind = bytes.first().ok_or(Refusal::Truncated)? >> 4;
@@ -516,7 +531,8 @@ impl<'a> Frame<'a> {
                 if challenge == 0 {
                     return Err(Refusal::Field);
                 }
-                return Ok(Frame::Challenge(Challenge { session, challenge }));
+                let link = bytes[1] & 0xf;
+                return Ok(Frame::Challenge(Challenge { link, session, challenge }));
             }
             _ => return Err(Refusal::Version),
         };
@@ -736,7 +752,7 @@ mod tests {
         frames.push(bytes.clone());
         Request::emit(control(), 5, &[(7, 1), (u32::MAX, 300)], &mut bytes);
         frames.push(bytes.clone());
-        Challenge { session: SESSION, challenge: 6 }.emit(&mut bytes);
+        Challenge { link: 9, session: SESSION, challenge: 6 }.emit(&mut bytes);
         frames.push(bytes);
         frames
     }
@@ -774,8 +790,10 @@ mod tests {
         let Ok(Frame::Request(request)) = Frame::parse(&samples[6]) else { panic!("a request") };
         assert_eq!((request.control, request.about), (control(), 5));
         assert_eq!(request.ranges().collect::<Vec<_>>(), [(7, 1), (u32::MAX, 300)]);
-        let challenge = Challenge { session: SESSION, challenge: 6 };
+        let challenge = Challenge { link: 9, session: SESSION, challenge: 6 };
         assert!(matches!(Frame::parse(&samples[7]), Ok(Frame::Challenge(c)) if c == challenge));
+        let links = samples.iter().map(|bytes| Frame::parse(bytes).unwrap().link());
+        assert_eq!(links.collect::<Vec<_>>(), [3, 3, 3, 9, 9, 1, 9, 9]);
     }
 
     #[test]

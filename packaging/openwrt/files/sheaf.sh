@@ -4,7 +4,7 @@
 #   config interface 'wan'
 #           option proto 'sheaf'
 #           list path '192.0.2.7 198.51.100.1'
-#           list path 'wwan0 198.51.100.1:7432'
+#           list path 'wwan0 198.51.100.1'
 #           option key '/etc/sheaf/wan.key'
 #           list ipaddr '10.99.0.1/24'
 #           option gateway '10.99.0.2'

@@ -379,7 +379,7 @@ mod tests {
             address = \"10.99.0.1/24\"\n\
             name = \"trunk0\"\n\
             dev = \"wan1 queue 100 peer 02:00:00:00:00:01\"\n\
-            path = [\"192.0.2.7 198.51.100.1\", \"wwan0 198.51.100.1:7432\"]\n\
+            path = [\"192.0.2.7 198.51.100.1\", \"wwan0 198.51.100.1\"]\n\
             plain = true\n\
             [[window]]\n\
             dev = \"eth0\"\n\
@@ -403,7 +403,7 @@ mod tests {
                 "split eth9: dev eth9 peer any",
                 "trunk trunk0: trunk0 address 10.99.0.1/24 dev wan1 queue 100 peer \
                  02:00:00:00:00:01 path 192.0.2.7 198.51.100.1 path wwan0 \
-                 198.51.100.1:7432 plain",
+                 198.51.100.1 plain",
                 "window eth0: dev eth0 capacity 20mbit formula 1",
                 "emulate eth2: dev eth2 both delay 20ms 2ms --audit queue codel target 5ms \
                  reverse rate 2mbit",

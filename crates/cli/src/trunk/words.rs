@@ -92,9 +92,9 @@ pub const NOTES: &[&str] = &[
 
 /// Examples for `--help`.
 pub const EXAMPLES: &[&str] = &[
-    "sheaf trunk trunk0 path 192.0.2.7 198.51.100.1 path wwan0 198.51.100.1:7432 \\",
+    "sheaf trunk trunk0 path 192.0.2.7 198.51.100.1 path wwan0 198.51.100.1 \\",
     "            key /etc/sheaf/trunk0.key address 10.99.0.1/24",
-    "sheaf trunk trunk0 path 198.51.100.1 path 198.51.100.1:7432 \\",
+    "sheaf trunk trunk0 path 198.51.100.1 path 198.51.100.1 \\",
     "            key /etc/sheaf/trunk0.key address 10.99.0.2/24",
 ];
 
@@ -190,7 +190,8 @@ const TERMS: &[Entry<Draft>] = &[
         help: "the link before it is closed at this end when it has carried SIZE in this PERIOD",
         about: "The link before it is closed at this end when it has carried <SIZE> in this day, \
                 week or month of the calendar (UTC), both ways together, headers included. What \
-                was counted outlives a restart, see FILES. Decimal units: kB, MB, GB, TB.",
+                was counted outlives a restart, see FILES. Decimal units: kB, MB, GB, TB. A `path` \
+                with a quota shares its port with no other link.",
         forms: &[form(
             &[part(
                 "SIZE/PERIOD",
@@ -281,14 +282,16 @@ static WORDS: Section<Draft> = Section {
             instead: true,
             help: "a link: UDP from LOCAL on the interface that has it, or on IF, whatever its \
                    address; REMOTE, a name or an address, may be left out on the side that is to \
-                   learn it (port 7431); [ADDR]:PORT for IPv6",
+                   learn it, where all links may name one LOCAL (port 7431); [ADDR]:PORT for \
+                   IPv6",
             about: "A link: UDP from our address <LOCAL>, bound to the interface that has it or to \
                     <@IF>, to <REMOTE>. An <IF> alone stands for whatever address it has, and \
                     lives through another lease. <REMOTE> may be a name with a dot or a port in \
                     it, which is looked up while the link is down. The ports are 7431 where none \
                     is given; IPv6 with a port is written [<ADDR>]:<PORT>. One side may leave \
-                    <REMOTE> out: it learns the address, also behind a NAT that changes it. An \
-                    end that was given one may move, too. 36 bytes (IPv4) or 56 (IPv6) stand \
+                    <REMOTE> out: it learns the address, also behind a NAT that changes it, and \
+                    its links may share a port: `path 192.0.2.7 path 192.0.2.7`. An end that was \
+                    given one may move, too. 36 bytes (IPv4) or 56 (IPv6) stand \
                     before the packet, and 24 more with a key. A `path` needs `key` or `plain`.",
             forms: &[Form {
                 parts: &[
@@ -470,9 +473,26 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
     ensure!(!members.is_empty(), "no link is named; write path LOCAL REMOTE, or dev IF peer MAC");
     let (links, most) = (members.len(), MAX_LINKS);
     ensure!(links <= most, "{links} links are too many; give at most {most}");
-    let again = |at: &usize| members[..*at].iter().any(|one| one.spec == members[*at].spec);
+    // Links that learn where their other ends are may share a port: each frame names its link.
+    let learns = |spec: &Spec| matches!(spec, Spec::Path { remote: None, .. });
+    let again = |at: &usize| {
+        let spec = &members[*at].spec;
+        !learns(spec) && members[..*at].iter().any(|one| one.spec == *spec)
+    };
     if let Some(twice) = (1..links).find(again) {
         bail!("{} is given twice; give it once, or another port", members[twice].spec);
+    }
+    // What is refused at a port that links share is no link's, so it could not be counted.
+    let shares = |at: &usize| {
+        let Link { spec, quota, .. } = &members[*at];
+        let mut others = members.iter().enumerate().filter(|(other, _)| other != at);
+        quota.is_some() && others.any(|(_, other)| other.spec.shares_socket(spec))
+    };
+    if let Some(shared) = (0..links).find(shares) {
+        bail!(
+            "{} has a quota, so it cannot share its port with another link; give it another port",
+            members[shared].spec
+        );
     }
     if members.iter().all(|link| link.terms.backup) {
         bail!("all links are backups; leave backup out at one");
@@ -789,7 +809,7 @@ mod tests {
             ("t0 path ff02::1@eth0", "of one host"),
             ("t0 path 10.0.0.1:0", "192.0.2.7:7431"),
             ("t0 path 10.0.0.1:99999", "192.0.2.7:7431"),
-            ("t0 path 10.0.0.1 path 10.0.0.1:7431", "another port"),
+            ("t0 path 10.0.0.1 10.0.0.2 path 10.0.0.1:7431 10.0.0.2", "another port"),
             ("t0 path 10.0.0.1 backup plain", "leave backup out at one"),
             ("t0 path 10.0.0.1 min 2mbit max 1mbit", "min is above max; lower it"),
             ("t0 path 10.0.0.1 cost 1s", "1ms to 100ms"),
@@ -799,6 +819,8 @@ mod tests {
             ("t0 path 10.0.0.1 quota 50GB/year", "write it like 50GB/month"),
             ("t0 path 10.0.0.1 quota 50kB/day", "give 1MB or more"),
             ("t0 quota 50GB/day path 10.0.0.1", "quota"),
+            ("t0 plain path a path a quota 50GB/day", "another link; give it another port"),
+            ("t0 plain path a 10.0.0.1 quota 5GB/day path a 10.0.0.2", "has a quota, so it cannot"),
             ("t0 path 10.0.0.256", "not an address"),
             ("t0 path wwan0:0", "write wwan0:7431"),
             ("t0 path much-too-long-for-one", "1 to 15"),

@@ -177,12 +177,18 @@ pub fn number(shown: &serde_json::Value, path: &[&str]) -> u64 {
 
 /// `sheaf` with the words of `line`, to its end.
 pub fn run(host: &Namespace, line: &str) -> Output {
-    command(host, line).output().unwrap()
+    run_by(host, "", line)
 }
 
-fn command(host: &Namespace, line: &str) -> Command {
-    let mut command = Command::new(SHEAF);
-    command.args(line.split_whitespace());
+/// The same, started by the command `by`.
+pub fn run_by(host: &Namespace, by: &str, line: &str) -> Output {
+    command(host, by, line).output().unwrap()
+}
+
+fn command(host: &Namespace, by: &str, line: &str) -> Command {
+    let mut words = by.split_whitespace().chain([SHEAF]).chain(line.split_whitespace());
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words);
     host.enter(&mut command);
     // Else what runs when somebody ends the test or the benchmark would stay, and its host with it.
     end_with_parent(&mut command, Signal::SIGKILL);
@@ -199,12 +205,17 @@ pub struct Trunk<'a> {
 impl<'a> Trunk<'a> {
     /// At work: it has said so.
     pub fn start(host: &'a Namespace, line: &str) -> Trunk<'a> {
-        Trunk::run(host, command(host, line))
+        Trunk::start_by(host, "", line)
+    }
+
+    /// The same, started by the command `by`.
+    pub fn start_by(host: &'a Namespace, by: &str, line: &str) -> Trunk<'a> {
+        Trunk::run(host, command(host, by, line))
     }
 
     /// The same with the directory in which quotas are kept.
     pub fn start_keeping(host: &'a Namespace, line: &str, directory: &Path) -> Trunk<'a> {
-        let mut command = command(host, line);
+        let mut command = command(host, "", line);
         command.env("STATE_DIRECTORY", directory);
         Trunk::run(host, command)
     }
@@ -234,7 +245,12 @@ impl<'a> Trunk<'a> {
 
     /// What `sheaf show` says.
     pub fn shown(&self) -> serde_json::Value {
-        let output = run(self.host, "show dev t0 --json");
+        self.shown_of("t0")
+    }
+
+    /// The same of a trunk with another name.
+    pub fn shown_of(&self, name: &str) -> serde_json::Value {
+        let output = run(self.host, &format!("show dev {name} --json"));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let mut shown: serde_json::Value =
             serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
@@ -269,7 +285,7 @@ pub struct Service(Child);
 impl Service {
     /// At work: its first line begins with `says`.
     pub fn start(host: &Namespace, line: &str, says: &str) -> Service {
-        let mut child = command(host, line).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command(host, "", line).stdout(Stdio::piped()).spawn().unwrap();
         let mut first = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
         assert!(first.starts_with(says), "{first}");

@@ -15,16 +15,18 @@ mod setup;
 
 use super::key;
 use super::lookup::News;
-use super::member::{Change, End, Member};
+use super::member::{End, Member};
 use super::quota::Ledger;
 use super::report::Trunk;
 use super::settings::{Link, Priority, Settings, Spec};
+use super::socket::{Change, Socket};
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::service::{Next, Service};
 use crate::{already, descriptors, say};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
+use sheaf_bpf::Slot;
 use sheaf_netio::batch::Inbox;
 use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::carrier::Address;
@@ -37,7 +39,7 @@ use sheaf_netio::tun::{Offload, Tun};
 use sheaf_netio::{clock, ip, random};
 use sheaf_stage::{Duration, Instant};
 use sheaf_trunk::quota::{NEARLY, News as QuotaNews};
-use sheaf_trunk::{Endpoint, EndpointStats, LinkConfig, Received, Seed, Transmit};
+use sheaf_trunk::{Endpoint, EndpointStats, Key, LinkConfig, Received, Seed, Transmit};
 use sheaf_wire::trunk::HEADER_LEN;
 use sheaf_wire::trunk::sealed::OVERHEAD;
 use std::io;
@@ -79,6 +81,9 @@ struct Daemon {
     mtu: u16,
     endpoint: Endpoint<End>,
     members: Vec<Member>,
+    sockets: Vec<Socket>,
+    /// The slot that frames to this trunk name, where it can share ports. Kept to its end.
+    _slot: Option<Slot>,
     tun: Tun,
     coalescer: Coalescer,
     inbox: Inbox,
@@ -91,7 +96,7 @@ struct Daemon {
     uncut: u64,
     /// Number of packets that the host did not take.
     undelivered: u64,
-    /// Members whose device's queue is read.
+    /// Sockets whose device's queue is read.
     queued: Vec<usize>,
     /// Time at which the queues were last read.
     queues_read_at: Instant,
@@ -129,8 +134,8 @@ struct Daemon {
 struct Numbers {
     news: usize,
     host: usize,
-    /// By link; `None` without a socket.
-    links: Vec<Option<usize>>,
+    /// By socket; `None` while it is closed.
+    sockets: Vec<Option<usize>>,
 }
 
 /// Runs the trunk until it is stopped; returns the last report.
@@ -143,6 +148,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
     let mut config = settings.endpoint.clone();
     let key = settings.key.as_deref().map(key::load).transpose()?;
     let seal = if key.is_some() { OVERHEAD as u16 } else { 0 };
+    let tags = key.as_ref().map(Key::tags);
     config.sender.frame = setup::frame_size(&settings, &known, seal)?;
     let mtu = config.sender.frame - HEADER_LEN as u16;
     let mut reactor = Reactor::new(ServiceName::new(Kind::Trunk, name)?, &[]).map_err(|error| {
@@ -159,16 +165,26 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
         None => Endpoint::new(config, seed),
     }?;
     let mut ledger = Ledger::open(&settings)?;
-    let mut members = Vec::new();
-    for Link { spec, terms, quota } in &settings.members {
+    let (mut members, mut sockets) = (Vec::new(), Vec::<Socket>::new());
+    for (Link { spec, terms, quota }, name) in settings.members.iter().zip(settings.link_names()) {
         let id = endpoint.add_link(LinkConfig { overhead: spec.overhead(seal), ..*terms })?;
         endpoint.link_down(id, now);
         endpoint.set_remote(id, spec.remote());
+        let shared = sockets.iter().position(|socket| socket.spec.shares_socket(spec));
+        match shared {
+            Some(at) => endpoint.share_carrier(id, sockets[at].id),
+            None => sockets.push(Socket::new(spec.clone(), id)),
+        }
+        let socket = shared.unwrap_or(sockets.len() - 1);
         let meter = ledger.as_mut().zip(*quota).map(|(ledger, quota)| ledger.meter(spec, quota));
-        members.push(Member::new(spec.clone(), id, meter));
+        members.push(Member::new(spec.clone(), name, id, socket, meter));
     }
-    let has_queue = |at: &usize| members[*at].spec.queue().is_some();
-    let queued = (0..members.len()).filter(has_queue).collect();
+    let slot = tags.and_then(|tags| setup::share_ports(&mut sockets, tags));
+    if let Some(slot) = &slot {
+        endpoint.set_slot(slot.number());
+    }
+    let has_queue = |at: &usize| sockets[*at].spec.queue().is_some();
+    let queued = (0..sockets.len()).filter(has_queue).collect();
     let mut daemon = Daemon {
         settings,
         priority,
@@ -176,6 +192,8 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
         endpoint,
         logged_up: vec![false; members.len()],
         members,
+        sockets,
+        _slot: slot,
         tun,
         coalescer: Coalescer::default(),
         inbox: Inbox::new(),
@@ -237,7 +255,7 @@ fn mismatch(stats: &EndpointStats, before: &EndpointStats) -> Option<&'static st
 }
 
 /// Logs what the search for the name of a link's other end has found.
-fn tell(trunk: &str, link: &Spec, news: &News) {
+fn tell(trunk: &str, link: &str, news: &News) {
     match news {
         News::Found(end) => tracing::info!("trunk {trunk}: link {link}: the other end is {end}"),
         News::Failed(reason) => tracing::warn!(
@@ -263,9 +281,9 @@ impl Service for Daemon {
         let numbers = &mut self.numbers;
         numbers.news = poller.add(&self.monitor);
         numbers.host = poller.add(&self.tun);
-        let link = |member: &Member| member.carrier.as_ref().map(|carrier| poller.add(carrier));
-        numbers.links.clear();
-        numbers.links.extend(self.members.iter().map(link));
+        let add = |socket: &Socket| socket.carrier.as_ref().map(|carrier| poller.add(carrier));
+        numbers.sockets.clear();
+        numbers.sockets.extend(self.sockets.iter().map(add));
         self.stale = false;
     }
 
@@ -274,8 +292,8 @@ impl Service for Daemon {
             self.monitor.drain();
             self.news = true;
         }
-        for index in 0..self.members.len() {
-            if self.numbers.links[index].is_some_and(|link| poller.readable(link)) {
+        for index in 0..self.sockets.len() {
+            if self.numbers.sockets[index].is_some_and(|socket| poller.readable(socket)) {
                 self.receive(index);
             }
         }
@@ -330,18 +348,18 @@ impl Daemon {
     /// Reads the queues of the devices, while packets wait in them or for them; returns the time of
     /// the next read.
     fn read_queues(&mut self, now: Instant) -> Option<Instant> {
-        let waits = |member: &Member| {
-            let link = self.endpoint.link_stats(member.id, now);
-            member.may_wait() || link.is_some_and(|link| link.waiting > 0)
+        let waits = |socket: &Socket| {
+            let link = self.endpoint.link_stats(socket.id, now);
+            socket.may_wait() || link.is_some_and(|link| link.waiting > 0)
         };
-        if !self.queued.iter().any(|at| waits(&self.members[*at])) {
+        if !self.queued.iter().any(|at| waits(&self.sockets[*at])) {
             return None;
         }
         if now - self.queues_read_at >= QUEUE_PERIOD {
             self.queues_read_at = now;
             for at in &self.queued {
-                let member = &mut self.members[*at];
-                self.endpoint.set_link_queue(member.id, member.fill(&mut self.netlink));
+                let socket = &mut self.sockets[*at];
+                self.endpoint.set_link_queue(socket.id, socket.fill(&mut self.netlink));
             }
         }
         Some(self.queues_read_at + QUEUE_PERIOD)
@@ -354,11 +372,12 @@ impl Daemon {
             // Without an address the other end of the link is not known any more: nobody would
             // receive the frame.
             if let Some(end) = to {
-                self.stale |= !member.push(end, &mut self.frame);
+                let socket = &mut self.sockets[member.socket];
+                self.stale |= !member.push(end, &mut self.frame, socket);
             }
         }
         for member in &mut self.members {
-            self.stale |= !member.flush();
+            self.stale |= !member.flush(&mut self.sockets[member.socket]);
         }
         self.news |= self.stale;
     }
@@ -401,38 +420,41 @@ impl Daemon {
         Ok(())
     }
 
-    /// Takes frames from link `index`.
+    /// Takes frames from socket `index`.
     fn receive(&mut self, index: usize) {
-        let (endpoint, member) = (&mut self.endpoint, &mut self.members[index]);
-        let Some(carrier) = member.carrier.take() else { return };
+        let Daemon { endpoint, members, sockets, inbox, .. } = self;
+        let Socket { carrier, id, emptied, .. } = &mut sockets[index];
+        let Some(open) = carrier else { return };
         let (now, epoch) = (clock::now(), clock::epoch());
         // The endpoint counts refused frames by their reason.
-        let emptied = member.emptied;
         let each = |from: &Address, frame: &[u8], stamp| {
-            member.count(frame.len());
-            let (id, at) = (member.id, clock::stamped(stamp, epoch, emptied, now));
-            let received = endpoint.handle_frame_at(id, End::of(from), frame, at, now);
-            if let Received::Accepted { new_address: Some(end), .. } = received {
-                member.moved = Some(end);
+            // A link with a quota shares its socket with none, so what is refused counts, too.
+            members[usize::from(id.0)].count(frame.len());
+            let at = clock::stamped(stamp, epoch, *emptied, now);
+            let received = endpoint.handle_frame_at(*id, End::of(from), frame, at, now);
+            if let Received::Accepted { link, new_address: Some(end), .. } = received {
+                members[usize::from(link.0)].moved = Some(end);
             }
         };
-        let result = self.inbox.receive(&carrier, each);
+        let result = inbox.receive(open, each);
         if let Ok(false) = result {
-            member.emptied = now;
+            *emptied = now;
         }
         // An earlier datagram was refused, because the other end does not run yet: the socket
         // still works.
         let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-        if result.as_ref().err().is_none_or(refused) {
-            member.carrier = Some(carrier);
-        } else {
+        if !result.as_ref().err().is_none_or(refused) {
+            *carrier = None;
             (self.news, self.stale) = (true, true);
         }
     }
 
     fn next_check(&self) -> Instant {
         let mut links = self.members.iter().zip(&self.logged_up);
-        let mut complete = || links.all(|(member, up)| member.is_complete(*up));
+        let mut complete = || {
+            links.all(|(link, up)| self.sockets[link.socket].is_closed || link.is_complete(*up))
+                && self.sockets.iter().all(Socket::is_complete)
+        };
         self.checked_at
             + match self.news {
                 true => CHECK_PAUSE,
@@ -441,8 +463,8 @@ impl Daemon {
             }
     }
 
-    /// Opens and closes the sockets of the members as their interfaces come and go. Only the
-    /// `first` check returns errors of a member: later an interface may be missing for a while.
+    /// Opens and closes the sockets as their interfaces come and go, and finds the other ends. Only
+    /// the `first` check returns errors of a link: later an interface may be missing for a while.
     fn check_interfaces(&mut self, now: Instant, first: bool) -> anyhow::Result<()> {
         (self.checked_at, self.news) = (now, false);
         let interfaces = match monitor::interfaces() {
@@ -457,23 +479,36 @@ impl Daemon {
             Err(error) => return Err(error.into()),
         };
         self.check_failed = false;
-        for (member, up) in self.members.iter_mut().zip(&self.logged_up) {
-            let change = match member.check_interface(&interfaces, &mut self.netlink) {
+        let netlink = &mut self.netlink;
+        let mut changes = Vec::new();
+        for socket in &mut self.sockets {
+            let change = match socket.check_interface(&interfaces, netlink) {
                 Err(_) if !first => Change::Same,
-                change => member.spec.explain(change)?,
+                change => socket.spec.explain(change, &socket.share)?,
             };
             self.stale |= change != Change::Same;
-            if !up && !member.is_closed() {
-                let news = member.look_up(now);
-                news.iter().for_each(|news| tell(&self.settings.name, &member.spec, news));
+            changes.push(change);
+        }
+        for (member, up) in self.members.iter_mut().zip(&self.logged_up) {
+            let (socket, change) = (&self.sockets[member.socket], changes[member.socket]);
+            if socket.carrier.is_some() {
+                let found = member.find(socket.index(), netlink);
+                if first {
+                    member.spec.explain(found, &socket.share)?;
+                }
+            }
+            if !up && !socket.is_closed {
+                let news = member.look_up(socket.index(), now);
+                news.iter().for_each(|news| tell(&self.settings.name, &member.name, news));
             }
             if let Some(remote) = member.remote() {
                 self.endpoint.set_remote(member.id, remote);
             }
-            if change == Change::Opened || member.carrier.is_none() {
+            if change == Change::Opened || socket.carrier.is_none() {
                 self.endpoint.link_down(member.id, now);
             }
             if change == Change::Opened {
+                member.forget_address();
                 self.endpoint.link_up(member.id);
             }
         }
@@ -484,28 +519,29 @@ impl Daemon {
     fn check_quotas(&mut self, now: Instant) {
         let (name, utc) = (&self.settings.name, clock::utc());
         for member in &mut self.members {
-            let (spec, Some(meter)) = (&member.spec, &mut member.meter) else { continue };
+            let (link, Some(meter)) = (&member.name, &mut member.meter) else { continue };
             let quota = meter.quota();
             while let Some(news) = meter.poll(now, utc) {
                 match news {
                     QuotaNews::NearlyUsed => {
-                        tracing::warn!("trunk {name}: link {spec}: {NEARLY} % of {quota} are used")
+                        tracing::warn!("trunk {name}: link {link}: {NEARLY} % of {quota} are used")
                     }
                     QuotaNews::UsedUp => tracing::warn!(
-                        "trunk {name}: link {spec}: {quota} are used up; closed until the next {}",
+                        "trunk {name}: link {link}: {quota} are used up; closed until the next {}",
                         quota.period.name()
                     ),
                     QuotaNews::Opened => {
-                        tracing::info!("trunk {name}: link {spec}: open again, {quota} begin anew")
+                        tracing::info!("trunk {name}: link {link}: open again, {quota} begin anew")
                     }
                     QuotaNews::SetBack => tracing::warn!(
-                        "trunk {name}: link {spec}: the clock was set back; what was counted of \
+                        "trunk {name}: link {link}: the clock was set back; what was counted of \
                          {quota} counts now"
                     ),
                 }
                 // The check of the interfaces opens and closes the socket.
                 self.news = true;
             }
+            self.sockets[member.socket].is_closed = meter.is_closed();
         }
     }
 
@@ -569,12 +605,12 @@ impl Daemon {
         }
         for (member, logged_up) in self.members.iter_mut().zip(&mut self.logged_up) {
             if let Some(end) = member.moved.take() {
-                tracing::info!("trunk {name}: link {}: the other end is at {end}", member.spec);
+                tracing::info!("trunk {name}: link {}: the other end is at {end}", member.name);
             }
             let up = self.endpoint.link_stats(member.id, now).is_some_and(|link| link.up);
             if std::mem::replace(logged_up, up) != up {
                 let state = if up { "up" } else { "down" };
-                tracing::info!("trunk {name}: link {} is {state}", member.spec);
+                tracing::info!("trunk {name}: link {} is {state}", member.name);
             }
         }
     }

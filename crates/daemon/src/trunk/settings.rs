@@ -183,6 +183,17 @@ impl Settings {
         .find_map(|(word, differs)| differs.then_some(word))
     }
 
+    /// The links as the log and the report name them: links with the same words have numbers.
+    pub fn link_names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for (at, Link { spec, .. }) in self.members.iter().enumerate() {
+            let before = self.members[..at].iter().filter(|link| link.spec == *spec).count();
+            let number = if before > 0 { format!(" #{}", before + 1) } else { String::new() };
+            names.push(format!("{spec}{number}"));
+        }
+        names
+    }
+
     /// The delivery that `packet` has to have.
     pub fn delivery_mode(&self, packet: &[u8]) -> DeliveryMode {
         let Ok(packet) = Ip::parse(packet) else { return DeliveryMode::Order };

@@ -11,7 +11,10 @@ pub enum Received<A = ()> {
     Accepted {
         /// The kind of frame.
         kind: FrameKind,
-        /// The address that the link's frames go to from now on, where this frame changed it.
+        /// The link that it says it was sent on; of a message of a handshake, which says none, one
+        /// of the carrier's.
+        link: LinkId,
+        /// The address that this link's frames go to from now on, where this frame changed it.
         new_address: Option<A>,
     },
     /// A data frame of the other end's session that the receiver dropped, for example because it
@@ -60,8 +63,8 @@ pub enum Refusal {
     OldReport,
     /// A report of more than was sent. Its counters are not used.
     FalseReport,
-    /// A sealed frame that was sent on another link, or ends that name their links in different
-    /// orders.
+    /// A frame of a link that does not use the carrier by which it came: somebody led it there, or
+    /// the ends name their links in different orders.
     OtherLink,
     /// A frame that is not sealed, on a trunk that has a key.
     NotSealed,

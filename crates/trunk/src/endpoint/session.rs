@@ -109,7 +109,7 @@ impl<A: Address> Endpoint<A> {
         let place = path.remote.place(from);
         let challenge = self.challenges.demand(&place, now);
         let mut bytes = Vec::new();
-        Challenge { session: hello.control.session, challenge }.emit(&mut bytes);
+        Challenge { link: id.0, session: hello.control.session, challenge }.emit(&mut bytes);
         self.reply(id, from, bytes);
     }
 

@@ -45,6 +45,10 @@ pub(crate) struct Guard {
     random: Random,
     /// Authenticates retries.
     code: hmac::Key,
+    /// What the tags of initiations are made with.
+    tags: [u64; 2],
+    /// The trunk's slot where several share a port.
+    slot: Option<u32>,
     /// The number that the next initiation has to show.
     cookie: Cookie,
     /// The number that the other end demanded last.
@@ -70,11 +74,14 @@ impl std::fmt::Debug for Guard {
 impl Guard {
     pub fn new(key: Key, session: u64, mut random: Random) -> Guard {
         let code = hmac::Key::new(hmac::HMAC_SHA256, &derive(key.bytes(), b"retry"));
+        let tags = key.tags();
         Guard {
             key,
             session,
             has_aes: has_aes(),
             code,
+            tags,
+            slot: None,
             cookie: cookie(&mut random),
             random,
             demanded: [0; COOKIE_LEN],
@@ -87,6 +94,11 @@ impl Guard {
             handshakes: 0,
             frame: Vec::new(),
         }
+    }
+
+    /// Gives the indices that this end chooses from now on the slot that it has on its port.
+    pub fn set_slot(&mut self, slot: u32) {
+        self.slot = Some(slot);
     }
 
     /// Handshakes that made keys.
@@ -127,7 +139,8 @@ impl Guard {
             self.initiate(now);
         }
         if let Some((initiation, _)) = &self.initiation {
-            sealed::initiation(&initiation.message, out);
+            let tag = sealed::tag(&self.tags, &initiation.message);
+            sealed::initiation(tag, &initiation.message, out);
         }
     }
 
@@ -138,8 +151,13 @@ impl Guard {
             Some(Outer::Sealed { index, counter, body }) => {
                 self.open_frame(index, counter, body, now)
             }
-            Some(Outer::Initiation(message)) => self.respond(message, now),
-            Some(Outer::Retry { cookie, code }) => self.retry(cookie, code, now),
+            Some(Outer::Initiation { tag, message }) => {
+                if tag != sealed::tag(&self.tags, message) {
+                    return Err(Refusal::WrongKey);
+                }
+                self.respond(message, now)
+            }
+            Some(Outer::Retry { index, cookie, code }) => self.retry(index, cookie, code, now),
             Some(Outer::Response { index, message }) => self.finish(index, message, now),
         }
     }
@@ -193,12 +211,12 @@ impl Guard {
         let mut reply = Vec::new();
         if request.cookie != self.cookie {
             let code = self.code_of(&self.cookie, message);
-            sealed::retry(&self.cookie, code.as_ref(), &mut reply);
+            sealed::retry(request.theirs.index, &self.cookie, code.as_ref(), &mut reply);
             return Ok(Opened::Reply(reply));
         }
         // A cookie counts once.
         self.cookie = cookie(&mut self.random);
-        let ours = Introduction::new(self.session, self.has_aes, &mut self.random);
+        let ours = self.introduction();
         let to = request.theirs.index;
         let (response, agreed) = request.respond(ours);
         self.handshakes += 1;
@@ -210,8 +228,15 @@ impl Guard {
     }
 
     /// Repeats an initiation with the cookie that the other end demands.
-    fn retry(&mut self, cookie: &[u8], code: &[u8], now: Instant) -> Result<Opened, Refusal> {
-        let (initiation, _) = self.initiation.as_ref().ok_or(Refusal::NoKeys)?;
+    fn retry(
+        &mut self,
+        index: u32,
+        cookie: &[u8],
+        code: &[u8],
+        now: Instant,
+    ) -> Result<Opened, Refusal> {
+        let initiation = self.initiation.as_ref().filter(|(one, _)| one.has_index(index));
+        let (initiation, _) = initiation.ok_or(Refusal::NoKeys)?;
         let mut signed = cookie.to_vec();
         signed.extend_from_slice(&initiation.message);
         // An initiation goes out on every link, so some retries are to one that was repeated since.
@@ -235,8 +260,17 @@ impl Guard {
         Ok(Opened::Keys)
     }
 
+    /// What this end says of itself in a message.
+    fn introduction(&mut self) -> Introduction {
+        let mut ours = Introduction::new(self.session, self.has_aes, &mut self.random);
+        if let Some(slot) = self.slot {
+            ours.index = sealed::index_in(slot, ours.index);
+        }
+        ours
+    }
+
     fn initiate(&mut self, now: Instant) {
-        let ours = Introduction::new(self.session, self.has_aes, &mut self.random);
+        let ours = self.introduction();
         let initiation = Initiation::new(&self.key, ours, &self.demanded, &mut self.random);
         self.initiation = Some((initiation, now));
     }
@@ -333,6 +367,37 @@ mod tests {
         }
         assert!(matches!(there.open(&sealed, NOW), Ok(Opened::Frame(_))));
         assert!(matches!(there.open(&sealed, NOW), Err(Refusal::Replayed)));
+    }
+
+    #[test]
+    fn what_comes_back_to_an_end_with_a_slot_names_it() {
+        let (mut here, mut there) = (guard(1, 10), guard(1, 20));
+        here.set_slot(41);
+        let mut message = Vec::new();
+        here.write_initiation(NOW, &mut message);
+        let Ok(Opened::Reply(retry)) = there.open(&message, NOW) else { panic!("no retry") };
+        let Ok(Opened::Reply(again)) = here.open(&retry, NOW) else { panic!("nothing repeated") };
+        let Ok(Opened::Reply(response)) = there.open(&again, NOW) else { panic!("no response") };
+        assert!(matches!(here.open(&response, NOW), Ok(Opened::Keys)));
+        passes(&mut here, &mut there, &[7; 60]).unwrap();
+        let mut sealed = vec![5; 40];
+        there.seal(&mut sealed);
+        for frame in [&retry, &response, &sealed] {
+            assert_eq!(frame[1] >> 2, 41);
+        }
+    }
+
+    #[test]
+    fn an_initiation_with_another_tag_is_refused_before_it_is_read() {
+        let (mut here, mut there) = (guard(1, 10), guard(1, 20));
+        let mut message = Vec::new();
+        here.write_initiation(NOW, &mut message);
+        for at in 1..4 {
+            let mut forged = message.clone();
+            forged[at] ^= 1;
+            assert!(matches!(there.open(&forged, NOW), Err(Refusal::WrongKey)));
+        }
+        assert!(matches!(there.open(&message, NOW), Ok(Opened::Reply(_))));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The key of a trunk, the same at both ends.
 
+use crate::seed::derive;
 use std::fmt;
 use thiserror::Error;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
@@ -49,6 +50,14 @@ impl Key {
     /// Returns the text of the key's file, without the line's end.
     pub fn to_text(&self) -> Zeroizing<String> {
         Zeroizing::new(self.0.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// The two words that the tags of initiations are made with
+    /// ([`tag`](sheaf_wire::trunk::sealed::tag)). The key cannot be found from them.
+    pub fn tags(&self) -> [u64; 2] {
+        let derived = derive(&self.0, b"initiation");
+        let word = |at: usize| std::array::from_fn(|byte| derived[8 * at + byte]);
+        [0, 1].map(|at| u64::from_le_bytes(word(at)))
     }
 
     pub(crate) fn bytes(&self) -> &[u8; LEN] {

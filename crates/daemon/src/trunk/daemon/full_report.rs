@@ -43,7 +43,7 @@ impl Daemon {
             trunk.dropped.insert("uncut".to_owned(), self.uncut);
         }
         let alone = endpoint.sender().fallen_back_to();
-        trunk.fallen_back_to = alone.map(|id| self.members[usize::from(id.0)].spec.to_string());
+        trunk.fallen_back_to = alone.map(|id| self.members[usize::from(id.0)].name.clone());
         trunk
     }
 
@@ -64,9 +64,9 @@ impl Daemon {
         let received = self.endpoint.link_received(member.id).unwrap_or_default();
         let LinkReceived { frames: frames_received, strangers, moves } = received;
         Link {
-            link: member.spec.to_string(),
+            link: member.name.clone(),
             peer: self.endpoint.remote(member.id).map(|end| end.to_string()),
-            carrier: member.carrier.is_some(),
+            carrier: self.sockets[member.socket].carrier.is_some(),
             up,
             used,
             rate_bps: rate,

@@ -1,8 +1,11 @@
 //! The steps before the first turn.
 
-use crate::trunk::settings::{Link, Priority, Settings};
+use crate::trunk::settings::{Link, Priority, Settings, Spec};
+use crate::trunk::share::Share;
+use crate::trunk::socket::Socket;
 use anyhow::{Context, bail, ensure};
 use nix::libc;
+use sheaf_bpf::{Port, Slot};
 use sheaf_netio::monitor::Interface;
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::tun::Tun;
@@ -96,4 +99,32 @@ pub fn open_tun(settings: &Settings, mtu: u16, netlink: &mut Netlink) -> anyhow:
     }
     ip::run(&format!("link set {name} up"))?;
     Ok(tun)
+}
+
+/// Lets the sockets that wait for their other ends share their ports, where this machine can.
+/// Returns the slot of this trunk. `tags`: what the tags of its initiations are made with.
+pub fn share_ports(sockets: &mut [Socket], tags: [u64; 2]) -> Option<Slot> {
+    let waits = |socket: &&mut Socket| matches!(socket.spec, Spec::Path { remote: None, .. });
+    let mut waiting = sockets.iter_mut().filter(waits).peekable();
+    waiting.peek()?;
+    let supported = sheaf_bpf::support().map_err(|reason| reason.to_string());
+    let slot = supported.and_then(|()| Slot::claim().map_err(|error| error.to_string()));
+    for socket in waiting {
+        let Spec::Path { local, dev, .. } = &socket.spec else { continue };
+        let opened = slot.as_ref().map_err(Clone::clone).and_then(|slot| {
+            let opened = Port::open(*local, dev.as_deref(), slot, tags);
+            opened.map_err(|error| {
+                error.log().iter().for_each(|log| tracing::debug!("{log}"));
+                error.to_string()
+            })
+        });
+        socket.share = match opened {
+            Ok(port) => Share::Shared(Box::new(port)),
+            Err(reason) => {
+                tracing::debug!("{} cannot share its port: {reason}", socket.spec);
+                Share::Refused(reason)
+            }
+        };
+    }
+    slot.ok()
 }
