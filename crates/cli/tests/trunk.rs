@@ -101,6 +101,25 @@ fn window_control_on_a_trunk_lets_a_longer_queue_stand_and_on_a_link_of_it_does_
 }
 
 #[test]
+fn a_server_of_several_addresses_replies_from_the_one_that_the_other_end_has() {
+    let pair = Pair::new(2);
+    for address in ["10.1.0.9/24 dev if0", "fd01:2::9/64 dev if1 nodad"] {
+        pair.hosts[1].run(|| ip::run(&format!("addr add {address}"))).unwrap();
+    }
+    let members = [
+        ["path 10.1.0.1 10.1.0.9".to_owned(), "path 0.0.0.0".to_owned()],
+        ["path fd01:2::1 fd01:2::9".to_owned(), "path ::".to_owned()],
+    ];
+    let (here, _there) = pair.trunks(&members);
+    pair.transfer("10.99.0.2:5001", 1 << 20);
+    let shown = here.shown();
+    for (link, peer) in [("0", "10.1.0.9:7431"), ("1", "[fd01:2::9]:7431")] {
+        assert_eq!(shown.pointer(&format!("/links/{link}/peer")).unwrap(), peer);
+        assert_eq!(number(&shown, &["links", link, "moves"]), 0, "{shown}");
+    }
+}
+
+#[test]
 fn every_scheduler_carries_a_file() {
     for scheduler in ["earliest", "rr", "srr", "trr", "redundant"] {
         let pair = Pair::new(2);
@@ -135,6 +154,20 @@ fn a_cable_that_is_pulled_under_load_costs_no_byte_and_carries_again_when_it_is_
     pair.transfer("10.99.0.2:5002", 4 << 20);
     let after = number(&here.shown(), &["links", "1", "frames_sent"]);
     assert!(after > before + 100, "{before} {after}");
+}
+
+#[test]
+fn a_path_on_a_low_port_is_opened_again_after_its_interface_was_gone() {
+    let pair = Pair::new(1);
+    let members = ["path 10.1.0.1:443 10.1.0.2:443", "path 10.1.0.2:443 10.1.0.1:443"];
+    let (mut here, mut there) = pair.trunks(&[members.map(str::to_owned)]);
+    pair.hosts[0].run(|| ip::run("link del if0")).unwrap();
+    here.wait_for("is down");
+    there.wait_for("is down");
+    pair.plug(0);
+    here.wait_for("is up");
+    there.wait_for("is up");
+    pair.transfer("10.99.0.2:5001", 1 << 20);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::carrier::{Address, Carrier, UDP_GRO};
 use crate::socket::{control_messages, stamp_in};
 use std::io;
 use std::mem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Frames that leave in one system call, at most.
@@ -22,10 +23,8 @@ const ROOM: usize = 1 << 16;
 const UDP_SEGMENT: libc::c_int = 103;
 /// Bytes of a datagram that is cut into segments, at most (65535 less its headers).
 const DATAGRAM: usize = 65_000;
-/// Room for the control message of a frame that leaves: an int.
-type Control = [u64; 4];
-/// Room for those of a message that came: an int and a time.
-type Beside = [u64; 8];
+/// Room for those of a message that came: an int, a time and an address.
+type Controls = [u64; 12];
 
 /// Frames on their way out on one link.
 #[derive(Debug, Default)]
@@ -64,12 +63,13 @@ impl Outbox {
         self.len = 0;
     }
 
-    /// Sends all frames to `to` and empties the box.
+    /// Sends all frames to `to`, from the address there where this host still has that, and
+    /// empties the box.
     pub fn send(&mut self, carrier: &mut Carrier, to: &Address) -> Sent {
-        let mut sent = Sent::default();
+        let (mut sent, mut to) = (Sent::default(), *to);
         let mut frames = &self.frames[..self.len];
         while !frames.is_empty() && !sent.gone {
-            let done = send_some(carrier, frames, to, &mut sent);
+            let done = send_some(carrier, frames, &mut to, &mut sent);
             frames = &frames[done..];
         }
         sent.refused += frames.len() as u64;
@@ -79,8 +79,12 @@ impl Outbox {
 }
 
 /// Sends some of `frames`, at most [`OUT`]. Returns the number of frames that were sent or refused.
-fn send_some(carrier: &mut Carrier, frames: &[Vec<u8>], to: &Address, sent: &mut Sent) -> usize {
-    let mut to = *to;
+fn send_some(
+    carrier: &mut Carrier,
+    frames: &[Vec<u8>],
+    to: &mut Address,
+    sent: &mut Sent,
+) -> usize {
     // SAFETY: all-zero is a valid value of each of these structures.
     let (mut parts, mut messages): ([libc::iovec; OUT], [libc::mmsghdr; OUT]) =
         unsafe { (mem::zeroed(), mem::zeroed()) };
@@ -100,8 +104,14 @@ fn send_some(carrier: &mut Carrier, frames: &[Vec<u8>], to: &Address, sent: &mut
         header.msg_namelen = name_len;
         header.msg_iov = &raw mut parts[at];
         header.msg_iovlen = group as _;
+        let control = &mut controls[count];
         if group > 1 {
-            segment(header, &mut controls[count], frames[at].len());
+            control.add(libc::IPPROTO_UDP, UDP_SEGMENT, frames[at].len() as u16);
+        }
+        to.here.iter().for_each(|here| control.add_source(*here));
+        if control.len > 0 {
+            header.msg_control = control.room.as_mut_ptr().cast();
+            header.msg_controllen = control.len as _;
         }
         at += group;
         count += 1;
@@ -122,6 +132,11 @@ fn send_some(carrier: &mut Carrier, frames: &[Vec<u8>], to: &Address, sent: &mut
         Some(libc::ECONNREFUSED) => {
             sent.refused += 1;
             1
+        }
+        // This host does not have that address any more. From another one the frames may arrive.
+        Some(libc::EINVAL | libc::ENETUNREACH) if to.here.is_some() => {
+            to.here = None;
+            0
         }
         // The device cannot cut segments, or they are too long for it: one by one from now on.
         Some(libc::EINVAL | libc::EMSGSIZE | libc::EIO) if starts[1] > 1 => {
@@ -152,17 +167,46 @@ fn alike(frames: &[Vec<u8>]) -> usize {
     if shorter && same < most { same + 1 } else { same }
 }
 
-/// Marks a message as one datagram that is cut into segments of `size` bytes.
-fn segment(header: &mut libc::msghdr, control: &mut Control, size: usize) {
-    header.msg_control = control.as_mut_ptr().cast();
-    // SAFETY: a bare computation; then, the control part has room for one message of two bytes.
-    unsafe {
-        header.msg_controllen = libc::CMSG_SPACE(2) as _;
-        let one = libc::CMSG_FIRSTHDR(header);
-        (*one).cmsg_level = libc::IPPROTO_UDP;
-        (*one).cmsg_type = UDP_SEGMENT;
-        (*one).cmsg_len = libc::CMSG_LEN(2) as _;
-        libc::CMSG_DATA(one).cast::<u16>().write_unaligned(size as u16);
+/// The control messages of frames that leave.
+#[derive(Clone, Copy, Default)]
+struct Control {
+    /// Room for an int and an address, aligned as the kernel wants it.
+    room: [u64; 8],
+    len: usize,
+}
+
+impl Control {
+    fn add<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: T) {
+        let len = size_of::<T>() as u32;
+        // SAFETY: a bare computation.
+        let space = unsafe { libc::CMSG_SPACE(len) } as usize;
+        assert!(self.len + space <= size_of_val(&self.room), "there is room for both kinds");
+        // SAFETY: the message ends inside the room, as just checked, and begins aligned, as the
+        // space of each before it is.
+        unsafe {
+            let one = self.room.as_mut_ptr().cast::<u8>().add(self.len).cast::<libc::cmsghdr>();
+            (*one).cmsg_level = level;
+            (*one).cmsg_type = kind;
+            (*one).cmsg_len = libc::CMSG_LEN(len) as _;
+            libc::CMSG_DATA(one).cast::<T>().write_unaligned(value);
+        }
+        self.len += space;
+    }
+
+    /// Says from which address of this host the frames leave.
+    fn add_source(&mut self, here: IpAddr) {
+        match here {
+            IpAddr::V4(here) => {
+                let here = libc::in_addr { s_addr: here.to_bits().to_be() };
+                let info = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: here, ipi_addr: here };
+                self.add(libc::IPPROTO_IP, libc::IP_PKTINFO, info);
+            }
+            IpAddr::V6(here) => {
+                let here = libc::in6_addr { s6_addr: here.octets() };
+                let info = libc::in6_pktinfo { ipi6_addr: here, ipi6_ifindex: 0 };
+                self.add(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+            }
+        }
     }
 }
 
@@ -170,7 +214,7 @@ fn segment(header: &mut libc::msghdr, control: &mut Control, size: usize) {
 pub struct Inbox {
     room: Vec<u8>,
     names: Vec<Address>,
-    controls: Vec<Beside>,
+    controls: Vec<Controls>,
 }
 
 impl Default for Inbox {
@@ -185,7 +229,7 @@ impl Inbox {
         Inbox {
             room: vec![0; IN * ROOM],
             names: vec![Address::empty(); IN],
-            controls: vec![Beside::default(); IN],
+            controls: vec![Controls::default(); IN],
         }
     }
 
@@ -209,7 +253,7 @@ impl Inbox {
             (header.msg_name, header.msg_namelen) = (name, name_len);
             (header.msg_iov, header.msg_iovlen) = (&raw mut parts[index], 1);
             header.msg_control = self.controls[index].as_mut_ptr().cast();
-            header.msg_controllen = size_of::<Beside>() as _;
+            header.msg_controllen = size_of::<Controls>() as _;
         }
         let (fd, flags) = (carrier.as_fd().as_raw_fd(), libc::MSG_DONTWAIT);
         let none = std::ptr::null_mut();
@@ -226,7 +270,8 @@ impl Inbox {
             let bytes = &self.room[index * ROOM..][..(message.msg_len as usize).min(ROOM)];
             // An empty datagram is handed on, too, so that it is counted as a frame that could not
             // be parsed.
-            let (size, stamp) = beside(&message.msg_hdr);
+            let Beside { size, stamp, here } = Beside::of(&message.msg_hdr);
+            self.names[index].here = here;
             let size = size.unwrap_or(bytes.len()).max(1);
             if bytes.is_empty() {
                 each(&self.names[index], bytes, stamp);
@@ -237,34 +282,56 @@ impl Inbox {
     }
 }
 
-/// Reads the length of the segments that the kernel joined, where it joined any, and the time at
-/// which the message came.
-fn beside(header: &libc::msghdr) -> (Option<usize>, Option<u64>) {
-    let (mut size, mut stamp) = (None, None);
-    for (level, kind, data) in control_messages(header) {
-        match (level, kind) {
-            (libc::IPPROTO_UDP, UDP_GRO) => {
-                // SAFETY: the kind says what it is.
-                let len = unsafe { data.cast::<libc::c_int>().read_unaligned() };
-                size = usize::try_from(len).ok().filter(|len| *len > 0);
+/// The control messages of a message that came.
+#[derive(Default)]
+struct Beside {
+    /// Length of the segments that the kernel joined, where it joined any.
+    size: Option<usize>,
+    /// Time at which the message came.
+    stamp: Option<u64>,
+    /// Address of this host to which it came.
+    here: Option<IpAddr>,
+}
+
+impl Beside {
+    fn of(header: &libc::msghdr) -> Beside {
+        let mut beside = Beside::default();
+        for (level, kind, data) in control_messages(header) {
+            // SAFETY, in all arms: the kind says what the data is.
+            match (level, kind) {
+                (libc::IPPROTO_UDP, UDP_GRO) => {
+                    let len = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                    beside.size = usize::try_from(len).ok().filter(|len| *len > 0);
+                }
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                    beside.stamp = Some(unsafe { stamp_in(data) });
+                }
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                    let info = unsafe { data.cast::<libc::in_pktinfo>().read_unaligned() };
+                    let here = Ipv4Addr::from_bits(u32::from_be(info.ipi_spec_dst.s_addr));
+                    beside.here = Some(here.into());
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    let info = unsafe { data.cast::<libc::in6_pktinfo>().read_unaligned() };
+                    let here = Ipv6Addr::from(info.ipi6_addr.s6_addr);
+                    // Of an address that each interface has, the other end's says which is meant.
+                    beside.here = Some(here.into()).filter(|_| !here.is_unicast_link_local());
+                }
+                _ => {}
             }
-            // SAFETY: the kind says what it is.
-            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
-                stamp = Some(unsafe { stamp_in(data) });
-            }
-            _ => {}
         }
+        beside
     }
-    (size, stamp)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
     use crate::netns::Namespace;
     use crate::poller::Poller;
+    use crate::{clock, ip};
     use sheaf_stage::Duration;
+    use std::net::SocketAddr;
 
     #[test]
     fn frames_of_one_length_share_a_datagram_and_a_shorter_one_ends_it() {
@@ -366,7 +433,7 @@ mod tests {
         let namespace = Namespace::new().unwrap();
         let passed = namespace.run(|| {
             // Too narrow for a segment, so the frames leave in fragments.
-            crate::ip::run("link set lo mtu 1300")?;
+            ip::run("link set lo mtu 1300")?;
             let there = "127.0.0.2:7431".parse().unwrap();
             let mut from = Carrier::udp("127.0.0.1:7431".parse().unwrap(), Some("lo"))?;
             let (to, mut outbox) = (Carrier::udp(there, None)?, Outbox::default());
@@ -382,6 +449,64 @@ mod tests {
                 inbox.receive(&to, |_, frame, _| got.push((frame[0], frame.len())))?;
             }
             assert_eq!(got, [(0, 1400), (1, 1400), (2, 1400)]);
+            Ok(())
+        });
+        passed.unwrap();
+    }
+
+    #[test]
+    fn a_reply_leaves_from_the_address_to_which_the_frame_came_while_that_is_there() {
+        let namespace = Namespace::new().unwrap();
+        let passed = namespace.run(|| {
+            for (any, here, there, lost) in [
+                ("0.0.0.0:7431", "192.0.2.9:7431", "192.0.2.1:7432", "192.0.2.9/32"),
+                ("[::]:7431", "[fd01::9]:7431", "[fd01::1]:7432", "fd01::9/128"),
+            ] {
+                let [any, here, there]: [SocketAddr; 3] =
+                    [any, here, there].map(|text| text.parse().unwrap());
+                let bits = if here.is_ipv4() { 32 } else { 128 };
+                // Nothing is sent from the second address unless somebody says so.
+                for address in [there.ip(), here.ip()] {
+                    ip::run(&format!("addr add {address}/{bits} dev lo"))?;
+                }
+                let mut server = Carrier::udp(any, None)?;
+                let client = Carrier::udp(there, None)?;
+                let (mut inbox, mut outbox) = (Inbox::new(), Outbox::default());
+                let mut poller = Poller::default();
+                poller.add(&server);
+                poller.add(&client);
+                let mut receive = |carrier: &Carrier, poller: &mut Poller| {
+                    let mut from = Vec::new();
+                    while from.is_empty() {
+                        poller.wait(None)?;
+                        inbox.receive(carrier, |address, _, _| from.push(*address))?;
+                    }
+                    io::Result::Ok(from)
+                };
+                outbox.push(&mut vec![1; 100]);
+                outbox.send(
+                    &mut Carrier::udp(SocketAddr::new(there.ip(), 1), None)?,
+                    &Address::udp(here),
+                );
+                let first = receive(&server, &mut poller)?[0];
+                assert_eq!(first.here, Some(here.ip()));
+                let mut to = Address::udp(there);
+                to.here = first.here;
+                for (is_there, count) in [(true, 3), (false, 3)] {
+                    if !is_there {
+                        ip::run(&format!("addr del {lost} dev lo"))?;
+                    }
+                    (0..count).for_each(|_| assert!(!outbox.push(&mut vec![2; 100])));
+                    assert_eq!(outbox.send(&mut server, &to), Sent::default());
+                    let mut from = Vec::new();
+                    while from.len() < count {
+                        from.extend(receive(&client, &mut poller)?);
+                    }
+                    let is_here = |from: &Address| from.udp_end() == Some(here);
+                    assert!(from.iter().all(|from| is_here(from) == is_there), "{is_there}");
+                    assert!(server.segments, "an address that is gone says nothing of segments");
+                }
+            }
             Ok(())
         });
         passed.unwrap();

@@ -2,7 +2,8 @@
 //!
 //! Each is bound to its interface, so that a member's frames take that link whatever the routes
 //! say. UDP leaves "don't fragment" off: on a path narrower than its first hop, fragments are
-//! slow, but frames that never arrive are worse.
+//! slow, but frames that never arrive are worse. A socket of any address says to which of this
+//! host's a frame came, and can reply from there: a NAT lets nothing else through.
 
 use crate::socket::{self, set_option};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind};
@@ -25,13 +26,16 @@ pub(crate) const UDP_GRO: libc::c_int = 104;
 pub struct Address {
     bytes: libc::sockaddr_storage,
     len: libc::socklen_t,
+    /// The address of this host to which the other end sends, on a UDP socket that has any.
+    pub here: Option<IpAddr>,
 }
 
 impl Address {
     /// An empty address, with room for any.
     pub(crate) fn empty() -> Address {
+        let len = size_of::<libc::sockaddr_storage>() as u32;
         // SAFETY: all-zero is a valid address storage.
-        Address { bytes: unsafe { mem::zeroed() }, len: size_of::<libc::sockaddr_storage>() as u32 }
+        Address { bytes: unsafe { mem::zeroed() }, len, here: None }
     }
 
     fn of<T>(value: &T) -> Address {
@@ -160,6 +164,15 @@ impl Carrier {
         } else {
             let level = libc::IPPROTO_IP;
             set_option(&carrier, level, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_DONT)?;
+        }
+        match local.ip() {
+            IpAddr::V4(any) if any.is_unspecified() => {
+                set_option(&carrier, libc::IPPROTO_IP, libc::IP_PKTINFO, &1)?;
+            }
+            IpAddr::V6(any) if any.is_unspecified() => {
+                set_option(&carrier, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)?;
+            }
+            _ => {}
         }
         // Before Linux 5.0 there is no such option; datagrams then arrive one by one.
         let _ = set_option(&carrier, libc::IPPROTO_UDP, UDP_GRO, &1);

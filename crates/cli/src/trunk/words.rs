@@ -290,9 +290,11 @@ static WORDS: Section<Draft> = Section {
                     it, which is looked up while the link is down. The ports are 7431 where none \
                     is given; IPv6 with a port is written [<ADDR>]:<PORT>. One side may leave \
                     <REMOTE> out: it learns the address, also behind a NAT that changes it, and \
-                    its links may share a port: `path 192.0.2.7 path 192.0.2.7`. An end that was \
-                    given one may move, too. 36 bytes (IPv4) or 56 (IPv6) stand \
-                    before the packet, and 24 more with a key. A `path` needs `key` or `plain`.",
+                    its links may share a port: `path 192.0.2.7 path 192.0.2.7`. `path 0.0.0.0` \
+                    or `path ::` waits at all addresses, and replies from the one that was \
+                    chosen. An end that was given <REMOTE> may move, too. 36 bytes (IPv4) or 56 \
+                    (IPv6) stand before the packet, and 24 more with a key. A `path` needs `key` \
+                    or `plain`.",
             forms: &[Form {
                 parts: &[
                     part("LOCAL[:PORT][@IF]|IF[:PORT]", "192.0.2.7", Value::Text(local)),

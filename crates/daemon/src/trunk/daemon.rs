@@ -66,6 +66,8 @@ const WARN_PERIOD: Duration = Duration::from_secs(10);
 /// Shortest wait of a turn, so that fast links send several frames a turn: at 500 Mbit/s a turn for
 /// each frame would cost more than the frame. The endpoint lets a link catch up the delay.
 const SHORTEST_WAIT: Duration = Duration::from_micros(200);
+/// Ports below this one need a right of their own (ip(7), ip_unprivileged_port_start).
+const FIRST_PORT_OF_ALL: u16 = 1024;
 /// Most packets that one turn takes from the host.
 const BATCH: usize = 64;
 /// Most bytes that one turn takes from the host: four of the largest super-packets.
@@ -172,7 +174,10 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
         endpoint.set_remote(id, spec.remote());
         let shared = sockets.iter().position(|socket| socket.spec.shares_socket(spec));
         match shared {
-            Some(at) => endpoint.share_carrier(id, sockets[at].id),
+            Some(at) => {
+                sockets[at].learns &= spec.learns();
+                endpoint.share_carrier(id, sockets[at].id);
+            }
             None => sockets.push(Socket::new(spec.clone(), id)),
         }
         let socket = shared.unwrap_or(sockets.len() - 1);
@@ -222,7 +227,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
     daemon.check_quotas(now);
     daemon.check_interfaces(now, true)?;
     // From here on the process parses what strangers send, so it gives up all other rights.
-    capability::keep_only(rights(&daemon.settings))?;
+    capability::keep_only(&kept_rights(&daemon.settings))?;
     if let Some(ledger) = &mut daemon.ledger {
         ledger.begin(&mut daemon.members, now)?;
     }
@@ -264,14 +269,25 @@ fn tell(trunk: &str, link: &str, news: &News) {
     }
 }
 
-/// Capabilities for making the trunk, and for opening its links again after their interfaces were
-/// gone.
+/// Capabilities without which no trunk can be made, nor its links be opened again after their
+/// interfaces were gone.
 fn rights(settings: &Settings) -> &'static [Capability] {
     let is_ethernet = |link: &Link| matches!(link.spec, Spec::Ethernet { .. });
     match settings.members.iter().any(is_ethernet) {
         true => &[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW],
         false => &[Capability::CAP_NET_ADMIN],
     }
+}
+
+/// The same, and what else opening a link again may take.
+fn kept_rights(settings: &Settings) -> Vec<Capability> {
+    let port = |link: &Link| match &link.spec {
+        Spec::Path { local, .. } => Some(local.port()),
+        Spec::Ethernet { .. } => None,
+    };
+    let is_low = settings.members.iter().filter_map(port).any(|port| port < FIRST_PORT_OF_ALL);
+    let bind = is_low.then_some(Capability::CAP_NET_BIND_SERVICE);
+    rights(settings).iter().copied().chain(bind).collect()
 }
 
 impl Service for Daemon {
@@ -423,7 +439,7 @@ impl Daemon {
     /// Takes frames from socket `index`.
     fn receive(&mut self, index: usize) {
         let Daemon { endpoint, members, sockets, inbox, .. } = self;
-        let Socket { carrier, id, emptied, .. } = &mut sockets[index];
+        let Socket { carrier, id, learns, emptied, .. } = &mut sockets[index];
         let Some(open) = carrier else { return };
         let (now, epoch) = (clock::now(), clock::epoch());
         // The endpoint counts refused frames by their reason.
@@ -431,7 +447,7 @@ impl Daemon {
             // A link with a quota shares its socket with none, so what is refused counts, too.
             members[usize::from(id.0)].count(frame.len());
             let at = clock::stamped(stamp, epoch, *emptied, now);
-            let received = endpoint.handle_frame_at(*id, End::of(from), frame, at, now);
+            let received = endpoint.handle_frame_at(*id, End::of(from, *learns), frame, at, now);
             if let Received::Accepted { link, new_address: Some(end), .. } = received {
                 members[usize::from(link.0)].moved = Some(end);
             }

@@ -26,13 +26,26 @@ pub enum End {
     /// On the same link.
     Mac(Mac),
     /// On a path.
-    Udp(SocketAddr),
+    Udp {
+        /// Where it is.
+        at: SocketAddr,
+        /// The address of this host that it knows, where it found this host by itself.
+        here: Option<IpAddr>,
+    },
 }
 
 impl End {
-    /// The sender of a frame; `None` for a frame that was not sent to this host alone.
-    pub fn of(from: &Address) -> Option<End> {
-        from.mac_to_us().map(End::Mac).or_else(|| from.udp_end().map(End::Udp))
+    /// The sender of a frame; `None` for a frame that was not sent to this host alone. `learns`: it
+    /// found this host by itself, and behind a NAT hears nothing from another address than that.
+    pub fn of(from: &Address, learns: bool) -> Option<End> {
+        let here = from.here.filter(|_| learns);
+        let path = || from.udp_end().map(|at| End::Udp { at, here });
+        from.mac_to_us().map(End::Mac).or_else(path)
+    }
+
+    /// On a path, where this host is the one that looks for the other end.
+    fn given(at: SocketAddr) -> End {
+        End::Udp { at, here: None }
     }
 }
 
@@ -40,7 +53,7 @@ impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             End::Mac(mac) => f.write_str(&mac.map(|byte| format!("{byte:02x}")).join(":")),
-            End::Udp(address) => address.fmt(f),
+            End::Udp { at, .. } => at.fmt(f),
         }
     }
 }
@@ -114,7 +127,7 @@ impl Member {
                 }
             }
             Spec::Path { remote: Some(Far::Address(remote)), .. } => {
-                self.found = Some(End::Udp(scoped(*remote, index)));
+                self.found = Some(End::given(scoped(*remote, index)));
             }
             Spec::Path { .. } => {}
         }
@@ -126,7 +139,7 @@ impl Member {
     pub fn look_up(&mut self, index: u32, now: Instant) -> Option<News> {
         let news = self.lookup.as_mut()?.poll(now)?;
         if let News::Found(address) = news {
-            let end = Some(End::Udp(scoped(address, index)));
+            let end = Some(End::given(scoped(address, index)));
             if std::mem::replace(&mut self.found, end) == end {
                 return None;
             }
@@ -144,8 +157,7 @@ impl Member {
     /// Whether the address of the other end need not be looked for: it is known, or learned. `up`:
     /// whether the link is.
     pub fn is_complete(&self, up: bool) -> bool {
-        let learns = matches!(self.spec, Spec::Path { remote: None, .. });
-        learns || self.found.is_some() && (up || self.lookup.is_none())
+        self.spec.learns() || self.found.is_some() && (up || self.lookup.is_none())
     }
 
     /// The address of the other end, where it was given and found. On a path it may move later.
@@ -170,7 +182,11 @@ impl Member {
             there = self.flush(socket);
             let address = match end {
                 End::Mac(mac) => Address::ethernet(mac, socket.index()),
-                End::Udp(address) => Address::udp(address),
+                End::Udp { at, here } => {
+                    let mut address = Address::udp(at);
+                    address.here = here;
+                    address
+                }
             };
             self.to = Some((end, address));
         }
@@ -200,9 +216,9 @@ impl Member {
 impl Spec {
     /// The address of the other end before the first check: one to learn, or one to look up.
     pub fn remote(&self) -> Remote<End> {
-        match self {
-            Spec::Path { remote: None, .. } => Remote::Learned(None),
-            _ => Remote::Fixed(None),
+        match self.learns() {
+            true => Remote::Learned(None),
+            false => Remote::Fixed(None),
         }
     }
 }

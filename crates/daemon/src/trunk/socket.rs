@@ -49,6 +49,8 @@ pub struct Socket {
     pub spec: Spec,
     /// Number of that link in the endpoint, which is handed all frames of the socket as its.
     pub id: LinkId,
+    /// Whether all its links learn where their other ends are.
+    pub learns: bool,
     /// What makes that other trunks can have the port, too.
     pub share: Share,
     /// The socket itself.
@@ -71,6 +73,7 @@ impl Socket {
     /// A closed socket for a link, the first that uses it.
     pub fn new(spec: Spec, id: LinkId) -> Socket {
         Socket {
+            learns: spec.learns(),
             spec,
             id,
             share: Share::default(),
@@ -228,6 +231,11 @@ impl Spec {
     /// Whether the link is bound to no interface.
     fn is_unbound(&self) -> bool {
         matches!(self, Spec::Path { local, dev: None, .. } if local.ip().is_unspecified())
+    }
+
+    /// Whether the link learns where its other end is.
+    pub fn learns(&self) -> bool {
+        matches!(self, Spec::Path { remote: None, .. })
     }
 
     /// Whether both links have the same local end, and so one socket.

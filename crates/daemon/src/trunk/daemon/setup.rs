@@ -104,7 +104,7 @@ pub fn open_tun(settings: &Settings, mtu: u16, netlink: &mut Netlink) -> anyhow:
 /// Lets the sockets that wait for their other ends share their ports, where this machine can.
 /// Returns the slot of this trunk. `tags`: what the tags of its initiations are made with.
 pub fn share_ports(sockets: &mut [Socket], tags: [u64; 2]) -> Option<Slot> {
-    let waits = |socket: &&mut Socket| matches!(socket.spec, Spec::Path { remote: None, .. });
+    let waits = |socket: &&mut Socket| socket.spec.learns();
     let mut waiting = sockets.iter_mut().filter(waits).peekable();
     waiting.peek()?;
     let supported = sheaf_bpf::support().map_err(|reason| reason.to_string());
