@@ -32,13 +32,13 @@ impl Mounts {
 
     /// Words that make a command see them.
     fn enter(&self) -> String {
-        format!("nsenter --mount --target {} ", self.holder.id())
+        format!("nsenter --mount --root --target {} ", self.holder.id())
     }
 
     /// Names in the folder of the trunks.
     fn names(&self) -> String {
         let process = self.holder.id().to_string();
-        let list = ["--mount", "--target", &process, "ls", "/sys/fs/bpf/sheaf"];
+        let list = ["--mount", "--root", "--target", &process, "ls", "/sys/fs/bpf/sheaf"];
         let output = Command::new("nsenter").args(list).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     }
