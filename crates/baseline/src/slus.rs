@@ -115,7 +115,7 @@ impl AccessPoint {
         }
         let Some(segment) = Segment::parse(&ip, direction) else { return false };
         let Some(shift) = self.observe(&segment, direction) else { return false };
-        if direction == Direction::Down || segment.is_syn() {
+        if direction == Direction::Down {
             return false;
         }
         // Rounded down, but never to a closed window.
@@ -143,7 +143,8 @@ impl AccessPoint {
         self.interval_ends = now + INTERVAL;
     }
 
-    /// Notes what a segment says about its connection; returns the shift of the client's windows.
+    /// Notes what a segment says about its connection. Returns the shift of the client's windows;
+    /// `None` for a client's SYN, whose window is not scaled, and before the server's.
     fn observe(&mut self, segment: &Segment, direction: Direction) -> Option<u8> {
         if segment.is_syn() && direction == Direction::Up {
             if self.connections.len() >= FLOWS {

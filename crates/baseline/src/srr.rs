@@ -162,8 +162,6 @@ impl Scan {
 
     /// Takes a marker that is reached on the link in turn.
     fn resynchronize(&mut self, marker: Marker) {
-        let quantum = i64::from(self.quanta[self.link]);
-        let marker = Marker { surplus: marker.surplus.clamp(1, quantum), ..marker };
         if self.is_before(marker.round) {
             self.ahead[self.link] = Some(marker);
             return self.leave();

@@ -98,9 +98,27 @@ fn the_scale_of_the_handshake_counts() {
 }
 
 #[test]
+fn a_window_that_is_rounded_down_stays_open() {
+    let rate = Bitrate::from_kbps(64);
+    let mut point = AccessPoint::new(Config { capacity: rate, ..config() });
+    connect(&mut point, 1000, 14, Instant::ZERO);
+    assert_eq!(point.window(), 1460, "one segment, below the quantum of 2^14 bytes");
+    assert_eq!(acknowledged(&mut point, 1000, 100, Instant::ZERO), 1);
+}
+
+#[test]
 fn a_connection_whose_beginning_was_not_seen_is_left_alone() {
     let mut point = AccessPoint::new(config());
     assert_eq!(acknowledged(&mut point, 1000, 65_535, Instant::ZERO), 65_535);
+}
+
+#[test]
+fn what_was_counted_before_a_pause_is_forgotten() {
+    let mut point = AccessPoint::new(config());
+    connect(&mut point, 1000, 0, Instant::ZERO);
+    connect(&mut point, 1001, 0, Instant::ZERO);
+    let later = Instant::ZERO + 2 * INTERVAL;
+    assert_eq!(acknowledged(&mut point, 1000, 65_535, later), 30_000, "not half of it");
 }
 
 #[test]

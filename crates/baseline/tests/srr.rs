@@ -137,6 +137,21 @@ fn a_sender_that_begins_anew_is_followed() {
 }
 
 #[test]
+fn of_markers_without_a_packet_between_them_the_last_one_counts() {
+    let mut receiver = Receiver::new(&Config::equal(2));
+    let marker = |link, round: u8| Frame { link, bytes: vec![0, 0, 0, 0, round, 0, 0, 5, 220] };
+    let packet = |link, number| Frame { link, bytes: common::packet(number, 1500) };
+    // What link 1 carried in rounds 0 and 1 is lost while link 0 is silent.
+    let frames = [marker(1, 0), marker(1, 2), packet(1, 5)];
+    let mut up = Vec::new();
+    for frame in frames.into_iter().chain([0, 2, 4].map(|number| packet(0, number))) {
+        receiver.receive(frame, Instant::ZERO).unwrap();
+        up.extend(std::iter::from_fn(|| receiver.dequeue(Instant::ZERO)));
+    }
+    assert_eq!(up.iter().map(|packet| number(packet)).collect::<Vec<_>>(), [0, 2, 4, 5]);
+}
+
+#[test]
 fn a_link_that_was_ahead_of_the_old_sender_is_not_ahead_of_the_new_one() {
     let mut receiver = Receiver::new(&Config::equal(2));
     let marker = |link, round: u8| Frame { link, bytes: vec![0, 0, 0, 0, round, 0, 0, 5, 220] };
