@@ -101,10 +101,11 @@ fn a_command_that_lacks_a_capability_names_it_and_what_helps() {
 
 #[test]
 fn what_a_command_no_longer_needs_is_gone_once_it_has_begun() {
-    // CAP_NET_ADMIN and CAP_NET_RAW by their numbers in linux/capability.h.
-    let (admin, raw) = (1 << 12, 1 << 13);
+    // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_NET_RAW by their numbers in linux/capability.h.
+    let (bind, admin, raw) = (1 << 10, 1 << 12, 1 << 13);
     let cases = [
         ("trunk t0 path 10.5.0.1 10.5.0.2 plain", admin),
+        ("trunk t0 path 10.5.0.1:443 10.5.0.2 plain", admin | bind),
         ("trunk t0 dev v0 peer 02:00:00:00:00:01", admin | raw),
         ("emulate link w0 x0 rate 10mbit", admin | raw),
     ];
