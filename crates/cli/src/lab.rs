@@ -8,7 +8,7 @@ use sheaf_lab::plan::{Changes, Plan};
 use sheaf_lab::progress::{Counts, Display, LINE_PERIOD, Progress};
 use sheaf_lab::report;
 use sheaf_lab::result::RunResult;
-use sheaf_lab::run::{self, Options};
+use sheaf_lab::run::{self, Holes, Options};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,6 +38,9 @@ pub enum Command {
         /// Folder for the result [default: the first]
         #[arg(long, value_name = "FOLDER")]
         out: Option<PathBuf>,
+        /// Join them although points of the plan are missing; the report says how many
+        #[arg(long)]
+        allow_missing: bool,
     },
     /// Print the table of a finished run and write its report anew
     Report {
@@ -63,17 +66,20 @@ pub struct Run {
     /// Seconds measured per point
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     duration: Option<f64>,
-    /// Seed of all randomness
+    /// Seed of all randomness; of the first repetition
     #[arg(long, allow_negative_numbers = true)]
     seed: Option<u64>,
+    /// Repetitions of each point, each with a seed of its own, instead of the plan's
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    repetitions: Option<u32>,
     /// Folder for the results [default: results/PLAN-ENGINE]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Measure again what the folder already has
     #[arg(long)]
     again: bool,
-    /// Only this point, and no report
-    #[arg(long, value_name = "SCENARIO/TREATMENT/X")]
+    /// Only this point, and no report; beyond the first repetition with its number
+    #[arg(long, value_name = "SCENARIO/TREATMENT/X[#N]")]
     only: Option<String>,
 }
 
@@ -106,8 +112,9 @@ pub fn run(command: Command) -> anyhow::Result<()> {
         Command::Show { plan } => output::print(Plan::find(&plan)?.to_toml()?)?,
         Command::Run(arguments) => run_plan(&arguments)?,
         Command::Points(arguments) => print_points(&arguments)?,
-        Command::Gather { folders, out } => {
-            let result = run::gather(&folders)?;
+        Command::Gather { folders, out, allow_missing } => {
+            let holes = if allow_missing { Holes::Accepted } else { Holes::Refused };
+            let result = run::gather(&folders, holes)?;
             write(&result, out.as_ref().unwrap_or(&folders[0]))?;
         }
         Command::Report { folder } => write(&report::read(&folder)?, &folder)?,
@@ -146,6 +153,9 @@ fn print_points(arguments: &Run) -> anyhow::Result<()> {
     }
     if let Some(seed) = arguments.seed {
         common += &format!(" --seed {seed}");
+    }
+    if let Some(repetitions) = arguments.repetitions {
+        common += &format!(" --repetitions {repetitions}");
     }
     let out = arguments.folder(&plan);
     common += &format!(" --out {}", quoted(&out.display().to_string()));
@@ -208,6 +218,7 @@ impl Run {
                 points: self.points.clone(),
                 duration: self.duration,
                 seed: self.seed,
+                repetitions: self.repetitions,
             },
             folder: Some(self.folder(plan)),
             again: self.again,

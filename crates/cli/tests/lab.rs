@@ -121,14 +121,24 @@ fn emulator_of(parent: u32) -> Option<OwnedFd> {
 #[test]
 fn points_that_were_run_one_by_one_are_gathered_to_what_one_run_gives() {
     let (apart, whole) = (Folder::new(), Folder::new());
-    let some = "emulator-rate --points 0,20 --duration 1";
+    let some = "emulator-rate --points 0,20 --duration 1 --repetitions 2";
     let commands = worked(lab(&format!("points {some} --out {}", apart.path())));
-    assert_eq!(commands.lines().count(), 3 * 2 * 2, "{commands}");
-    for command in commands.lines() {
+    assert_eq!(commands.lines().count(), 3 * 2 * 2 * 2, "{commands}");
+    let run = |command: &str| {
         let path = Path::new(SHEAF).parent().unwrap().display();
         let line = format!("PATH={path}:$PATH; {command}");
         worked(Command::new("sh").args(["-c", &line]).output().unwrap());
-    }
+    };
+    let mut commands: Vec<_> = commands.lines().collect();
+    let last = commands.pop().unwrap();
+    commands.into_iter().for_each(run);
+    let refused = lab(&format!("gather {}", apart.path()));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!((refused.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("1 of 24 points is missing: 100-mbit/sheaf/20#2; "), "{said}");
+    let holed = worked(lab(&format!("gather {} --allow-missing", apart.path())));
+    assert!(holed.contains("1 point of the plan is missing."), "{holed}");
+    run(last);
     worked(lab(&format!("gather {}", apart.path())));
     worked(lab(&format!("run {some} --out {}", whole.path())));
     assert_eq!(apart.result(), whole.result());
@@ -142,6 +152,8 @@ fn what_cannot_be_run_is_said_in_one_line_with_status_2() {
         (format!("run emulator-rate --only x/y/1 --out {out}"), "`sheaf lab points` prints all"),
         (format!("run voip-two-hop --points 0 --out {out}"), "whole numbers from 1 up"),
         (format!("run voip-two-hop --duration 0 --out {out}"), "give seconds above zero"),
+        (format!("run voip-two-hop --repetitions 0 --out {out}"), "give 1 to 1000"),
+        (format!("run voip-two-hop --only two-hop/busy/4#11 --out {out}"), "no point"),
         ("run voip-two-hop --out /proc/none".to_owned(), "give another --out"),
         ("report /nonexistent".to_owned(), "run `sheaf lab run` first"),
         ("gather /nonexistent".to_owned(), "run `sheaf lab run"),

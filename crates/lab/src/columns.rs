@@ -1,6 +1,7 @@
 //! Tables of columns: each number of a row with its name, label, unit and value in one place.
 
-use crate::measured::{Numbers, Row};
+use crate::measured::Row;
+use crate::reading::Numbers;
 use crate::view::Metric;
 
 /// One number of a row, from an outcome `T`.
@@ -70,9 +71,21 @@ impl Treated {
         self.shares.iter().copied().fold(f64::NAN, f64::min)
     }
 
-    /// The summary that `columns` make, without what was not measured.
+    /// The summary that `columns` make, without what was not measured. The number of a row comes
+    /// with that row's interval.
     pub fn summary(&self, columns: &[Column<Treated>]) -> Numbers {
-        values(columns, self).into_iter().filter(|(_, value)| value.is_finite()).collect()
+        let values = values(columns, self).into_iter().filter(|(_, value)| value.is_finite());
+        let mut summary: Numbers = values.collect();
+        for column in columns {
+            let Some(value) = summary.get(column.key).copied() else { continue };
+            let mut of_rows = self.rows.iter().filter_map(|row| row.reading(column.key));
+            let interval = of_rows.find(|one| one.value == value).and_then(|one| one.interval);
+            if let Some((low, high)) = interval {
+                summary.insert(format!("{}_low", column.key), low);
+                summary.insert(format!("{}_high", column.key), high);
+            }
+        }
+        summary
     }
 }
 

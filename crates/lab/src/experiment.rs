@@ -5,7 +5,8 @@
 //! writes the report with the published figures beside the measured ones.
 
 use crate::fault::Fault;
-use crate::measured::{Measured, Numbers, Row, SweepPoint};
+use crate::measured::{Measured, Row, SweepPoint};
+use crate::reading::Numbers;
 use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -42,7 +43,8 @@ pub trait Experiment: Send + Sync {
         Ok(())
     }
 
-    /// The independent points of the plan on `engine`, in the order in which they are shown.
+    /// The independent points of the plan on `engine`, in the order in which they are shown: the
+    /// first repetition of each.
     fn points(&self, engine: Engine) -> Vec<SweepPoint>;
 
     /// Measures one point. On [`Engine::Virtual`] it is called from several threads at once; on
@@ -57,8 +59,9 @@ pub trait Experiment: Send + Sync {
     /// The form in which the results are shown.
     fn view(&self) -> View;
 
-    /// Draws the conclusion from all rows.
-    fn conclude(&self, _rows: &[Row]) -> Conclusion {
+    /// Draws the conclusion from all rows. `holes` are points of the plan without a row; no number
+    /// may be read off across them.
+    fn conclude(&self, _rows: &[Row], _holes: &[SweepPoint]) -> Conclusion {
         Conclusion::default()
     }
 }
@@ -73,7 +76,7 @@ pub struct Tools {
 /// The conclusion from all rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conclusion {
-    /// `scenario/treatment` → key → number.
+    /// `scenario/treatment` → key → number, with the keys of [`Reading`](crate::reading::Reading).
     pub summary: BTreeMap<String, Numbers>,
     /// The conclusion in one sentence.
     pub answer: String,

@@ -3,6 +3,7 @@
 //! * [`plan`]: experiments as TOML files, read and checked;
 //! * [`plan_file`]: the form of a plan; [`measured`]: the measurement of a point; [`view`]: how it
 //!   is shown; [`columns`]: its numbers, as tables;
+//! * [`median`]: the median of repetitions; [`reading`]: a number read off a sweep;
 //! * [`experiment`]: the contract of every kind of experiment; [`fault`]: faults of a plan;
 //! * [`voip`]: calls over a wireless mesh, without and with aggregation;
 //! * [`home`]: a home behind a slow link, without and with window control;
@@ -26,10 +27,12 @@ pub mod fault;
 pub mod home;
 pub mod link;
 pub mod measured;
+pub mod median;
 pub mod plan;
 pub mod plan_file;
 pub mod program;
 pub mod progress;
+pub mod reading;
 pub mod realtime;
 pub mod report;
 pub mod result;

@@ -30,6 +30,10 @@ const BUILTIN: [(&str, &str); 12] = [
     ("trunk-latency", include_str!("../../../plans/trunk-latency.toml")),
 ];
 
+/// Bound of the repetitions of a point: the binomial distribution of some more is too small for
+/// floating-point numbers.
+const MOST_REPETITIONS: u32 = 1000;
+
 /// Bound of the seconds of a point; more are a mistake, such as milliseconds.
 const LONGEST: f64 = 1e6;
 
@@ -69,6 +73,8 @@ pub struct Changes {
     pub duration: Option<f64>,
     /// Seed instead of the plan's.
     pub seed: Option<u64>,
+    /// Repetitions of each point instead of the plan's.
+    pub repetitions: Option<u32>,
 }
 
 impl Plan {
@@ -131,6 +137,23 @@ impl Plan {
         each!(self, file => file)
     }
 
+    /// The points of the plan on `engine` with all repetitions. Each sweep is whole before the next
+    /// repetition, so that an interrupted run has as many whole ones as it can.
+    pub fn points(&self, engine: Engine) -> Vec<SweepPoint> {
+        let first = self.experiment().points(engine);
+        let of =
+            |repetition| first.iter().map(move |point| SweepPoint { repetition, ..point.clone() });
+        (1..=self.head().repetitions(engine)).flat_map(of).collect()
+    }
+
+    /// The same plan with the seed of `repetition`.
+    pub fn repeated(&self, repetition: u32) -> Plan {
+        let mut plan = self.clone();
+        let head = plan.head_mut();
+        head.seed = head.seed_of(repetition);
+        plan
+    }
+
     /// The plan as it is run on `engine` with `changes`.
     ///
     /// # Errors
@@ -147,6 +170,10 @@ impl Plan {
             head.points = (engine == Engine::Netns).then(|| head.quick.points.clone());
         }
         head.duration = changes.duration.unwrap_or(head.duration);
+        let repetitions = changes.repetitions.or(changes.quick.then_some(head.quick.repetitions));
+        if let Some(repetitions) = repetitions {
+            (head.repetitions, head.netns_repetitions) = (repetitions, None);
+        }
         if changes.points.is_some() {
             head.points.clone_from(&changes.points);
         }
@@ -171,6 +198,19 @@ impl Plan {
         }
         for one in in_quick {
             wrong(&one).map_or(Ok(()), |message| Err(Fault::quick(one.0, message)))?;
+        }
+        let message = |repetitions: &u32| {
+            (!(1..=MOST_REPETITIONS).contains(repetitions))
+                .then(|| format!("{repetitions} repetitions; give 1 to {MOST_REPETITIONS}"))
+        };
+        if let Some(message) = message(&head.repetitions) {
+            return Err(Fault::head("repetitions", message));
+        }
+        if let Some(message) = head.netns_repetitions.as_ref().and_then(message) {
+            return Err(Fault::head("netns_repetitions", message));
+        }
+        if let Some(message) = message(&quick.repetitions) {
+            return Err(Fault::quick("repetitions", message));
         }
         let points = head.points.iter().chain([&head.quick.points]).flatten();
         if let Some(wrong) = points.into_iter().find(|x| !x.is_finite() || **x < 0.0) {
@@ -207,7 +247,8 @@ impl Plan {
         };
         serde_json::json!({
             "kind": file["kind"],
-            "seed": file["seed"],
+            "seed": self.head().seed_of(sweep_point.repetition),
+            "repetition": sweep_point.repetition,
             "duration": file["duration"],
             "warm_up": file["warm_up"],
             "scenario": named("scenario", &sweep_point.scenario),
@@ -228,6 +269,7 @@ fn read<T: DeserializeOwned>(text: &str, file: &str) -> anyhow::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn broken(from: &str, to: &str) -> String {
         let text = BUILTIN[0].1;
@@ -262,8 +304,10 @@ mod tests {
         let kind = broken("name = \"voip-two-hop\"", "kind = \"vioip\"\nname = \"x\"");
         assert!(kind.starts_with("my.toml:1:") && kind.contains("voip"), "{kind}");
         let node = broken("[\"A\", \"C\"]", "[\"A\", \"X\"]");
-        assert!(node.starts_with("my.toml:17: scenario two-hop"), "{node}");
-        let line = BUILTIN[0].1.lines().position(|line| line == "flows = [").unwrap() + 1;
+        let line_of = |text: &str| BUILTIN[0].1.lines().position(|line| line == text).unwrap() + 1;
+        let line = line_of("name = \"two-hop\"");
+        assert!(node.starts_with(&format!("my.toml:{line}: scenario two-hop")), "{node}");
+        let line = line_of("flows = [");
         let flows = broken("flows = [", "flows = [0,");
         assert!(flows.starts_with(&format!("my.toml:{line}: scenario two-hop: flows")), "{flows}");
         assert!(broken("rate = 2", "rate = 3").contains("scenario"));
@@ -271,8 +315,46 @@ mod tests {
         assert!(broken("timeout = 5", "timeout = 1e300").contains("give milliseconds"));
         assert!(broken("flows = [", "flows = [4000000000,").contains("1 to 9999"));
         assert!(broken("warm_up = 5", "warm_up = -5").contains("my.toml:5: warm_up"));
+        let line = line_of("repetitions = 10");
+        let none = broken("repetitions = 10", "repetitions = 0");
+        let start = format!("my.toml:{line}: 0 repetitions; give 1 to 1000");
+        assert!(none.starts_with(&start), "{none}");
+        let quick = broken("netns_duration = 10", "netns_duration = 10\nrepetitions = 1001");
+        assert!(quick.contains("1001 repetitions; give 1"), "{quick}");
         let metric = broken("latency = [", "latincy = [");
         assert!(metric.contains("no metric \"latincy\""), "{metric}");
+    }
+
+    #[test]
+    fn every_repetition_has_a_seed_of_its_own_and_the_first_that_of_the_plan() {
+        let plan = Plan::find("voip-two-hop").unwrap();
+        let head = plan.head();
+        assert_eq!(head.seed_of(1), head.seed);
+        let seeds: BTreeSet<u64> = (1..=1000).map(|repetition| head.seed_of(repetition)).collect();
+        assert_eq!(seeds.len(), 1000);
+        let other = Head { seed: head.seed + 1, ..head.clone() };
+        assert!((1..=1000).all(|repetition| !seeds.contains(&other.seed_of(repetition))));
+        assert_eq!(plan.repeated(3).head().seed, head.seed_of(3));
+    }
+
+    #[test]
+    fn real_time_and_quick_runs_have_repetitions_of_their_own_and_a_flag_goes_before_them() {
+        let plan = Plan::find("voip-two-hop").unwrap();
+        let repetitions = |changes: Changes| {
+            [Engine::Virtual, Engine::Netns].map(|engine| {
+                let plan = plan.changed(engine, &changes).unwrap();
+                let once = plan.experiment().points(engine).len();
+                plan.points(engine).len() / once
+            })
+        };
+        assert_eq!(repetitions(Changes::default()), [10, 1]);
+        let quick = Changes { quick: true, ..Changes::default() };
+        assert_eq!(repetitions(quick.clone()), [1, 1]);
+        assert_eq!(repetitions(Changes { repetitions: Some(3), ..quick }), [3, 3]);
+        let points = plan.points(Engine::Virtual);
+        let first = plan.experiment().points(Engine::Virtual);
+        assert_eq!(points[..first.len()], first, "a whole sweep before the next");
+        assert_eq!(points[first.len()].to_string(), format!("{}#2", first[0]));
     }
 
     #[test]
@@ -286,6 +368,11 @@ mod tests {
         let changes = Changes { seed: Some(1), ..Changes::default() };
         let seeded = plan.changed(Engine::Virtual, &changes).unwrap();
         assert_ne!(recipe(&plan), recipe(&seeded));
+        let again = SweepPoint { repetition: 2, ..sweep_points[3].clone() };
+        assert_ne!(recipe(&plan), plan.recipe(&again));
+        let changes = Changes { repetitions: Some(50), ..Changes::default() };
+        let more = plan.changed(Engine::Virtual, &changes).unwrap();
+        assert_eq!(plan.recipe(&again), more.recipe(&again));
         let forced = BUILTIN[0].1.replace("min = 500", "min = 400");
         let forced = Plan::parse(&forced, "forced").unwrap();
         let of = |plan: &Plan, name: &str| {

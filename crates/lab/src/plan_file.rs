@@ -1,7 +1,9 @@
 //! The form of a plan: a head that all kinds share, and the kind's own scenarios and treatments.
 
+use crate::experiment::Engine;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 /// The subject of a plan.
@@ -34,14 +36,42 @@ pub struct Head {
     pub duration: f64,
     /// Seconds before, which are not measured.
     pub warm_up: f64,
-    /// Seed of all randomness.
+    /// Seed of all randomness; of the first repetition.
     pub seed: u64,
+    /// Repetitions of each point, each with a seed of its own.
+    pub repetitions: u32,
+    /// Repetitions on the netns engine, which runs in real time; as many as on the other where not
+    /// given.
+    pub netns_repetitions: Option<u32>,
+    /// The points of the sweep in place of those in the scenarios, as a run with `--points` keeps
+    /// them.
+    pub points: Option<Vec<f64>>,
     /// The shorter run of `--quick`.
     pub quick: Quick,
-    /// The points of the sweep in place of those in the scenarios; not in the file.
-    pub points: Option<Vec<f64>>,
     /// Figures of the source.
     pub published: Vec<Published>,
+}
+
+impl Head {
+    /// Repetitions of each point on `engine`.
+    pub fn repetitions(&self, engine: Engine) -> u32 {
+        match engine {
+            Engine::Netns => self.netns_repetitions.unwrap_or(self.repetitions),
+            Engine::Virtual => self.repetitions,
+        }
+    }
+
+    /// Seed of a repetition: the plan's for the first, so that a single run is the first of many;
+    /// for others 32 bits of a hash, because near seeds would share talkers, whose own seeds count
+    /// up from the point's.
+    pub fn seed_of(&self, repetition: u32) -> u64 {
+        if repetition <= 1 {
+            return self.seed;
+        }
+        let hash = Sha256::new().chain_update(self.seed.to_be_bytes());
+        let hash = hash.chain_update(repetition.to_be_bytes()).finalize();
+        hash[..4].iter().fold(0, |seed, byte| seed << 8 | u64::from(*byte))
+    }
 }
 
 /// A plan of one kind: `S` is a scenario, `T` a treatment.
@@ -68,6 +98,14 @@ pub struct Quick {
     pub netns_duration: f64,
     /// Seconds per point on the virtual engine, whose sweep stays whole.
     pub virtual_duration: f64,
+    /// Repetitions of each point, on both engines.
+    #[serde(default = "once")]
+    pub repetitions: u32,
+}
+
+/// Repetitions where a plan gives none.
+fn once() -> u32 {
+    1
 }
 
 /// A published figure.
@@ -100,6 +138,12 @@ struct Toml<S, T> {
     duration: f64,
     warm_up: f64,
     seed: u64,
+    #[serde(default = "once")]
+    repetitions: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    netns_repetitions: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    points: Option<Vec<f64>>,
     quick: Quick,
     #[serde(rename = "scenario")]
     scenarios: Vec<S>,
@@ -111,8 +155,8 @@ struct Toml<S, T> {
 
 impl<S, T> From<Toml<S, T>> for PlanFile<S, T> {
     fn from(file: Toml<S, T>) -> Self {
-        let Toml { kind, name, title, source, duration, warm_up, seed, quick, .. } = file;
-        let (points, published) = (None, file.published);
+        let Toml { kind, name, title, source, duration, warm_up, seed, .. } = file;
+        let Toml { repetitions, netns_repetitions, points, quick, published, .. } = file;
         PlanFile {
             head: Head {
                 kind,
@@ -122,8 +166,10 @@ impl<S, T> From<Toml<S, T>> for PlanFile<S, T> {
                 duration,
                 warm_up,
                 seed,
-                quick,
+                repetitions,
+                netns_repetitions,
                 points,
+                quick,
                 published,
             },
             scenarios: file.scenarios,
@@ -134,8 +180,8 @@ impl<S, T> From<Toml<S, T>> for PlanFile<S, T> {
 
 impl<S, T> From<PlanFile<S, T>> for Toml<S, T> {
     fn from(plan: PlanFile<S, T>) -> Self {
-        let Head { kind, name, title, source, duration, warm_up, seed, quick, published, .. } =
-            plan.head;
+        let Head { kind, name, title, source, duration, warm_up, seed, .. } = plan.head;
+        let Head { repetitions, netns_repetitions, points, quick, published, .. } = plan.head;
         let (scenarios, treatments) = (plan.scenarios, plan.treatments);
         Toml {
             kind,
@@ -145,6 +191,9 @@ impl<S, T> From<PlanFile<S, T>> for Toml<S, T> {
             duration,
             warm_up,
             seed,
+            repetitions,
+            netns_repetitions,
+            points,
             quick,
             scenarios,
             treatments,

@@ -187,7 +187,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     fn sweep_point(seconds: f64) -> SweepPoint {
-        SweepPoint { scenario: "s".into(), treatment: "t".into(), x: 1.0, seconds }
+        SweepPoint::new("s", "t", 1.0, seconds)
     }
 
     #[test]

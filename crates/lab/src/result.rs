@@ -1,8 +1,10 @@
 //! The result of a run: the form of result.json, the same for all kinds of plans.
 
 use crate::experiment::Engine;
-use crate::measured::{Numbers, Row, Series, key, number, numbers, scenarios, treatments};
+use crate::measured::{Row, Series, key, number, numbers, scenarios, sweep, treatments};
+use crate::median;
 use crate::plan_file::Published;
+use crate::reading::{Numbers, Reading};
 use crate::view::View;
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -18,7 +20,7 @@ pub struct RunResult {
     pub source: String,
     /// Stacks that packets passed.
     pub engine: Engine,
-    /// Seed of all randomness.
+    /// Seed of the first repetition; those of the others follow from it.
     pub seed: u64,
     /// Seconds measured per point.
     #[serde(serialize_with = "number")]
@@ -29,12 +31,14 @@ pub struct RunResult {
     pub machine: String,
     /// The conclusion in one sentence.
     pub answer: String,
+    /// Points of the plan, repetitions counted, that were not measured.
+    pub missing: usize,
     /// One for each point and treatment.
     pub rows: Vec<Row>,
-    /// Curves of single points.
+    /// Curves of single points, of their first repetition.
     pub series: Vec<Curve>,
-    /// `scenario/treatment` → key → number; for calls, rule → supported flows: the most at any
-    /// point of the sweep.
+    /// `scenario/treatment` → key → number, with the keys of a [`Reading`]; for calls, rule →
+    /// supported flows.
     #[serde(serialize_with = "summary")]
     pub summary: BTreeMap<String, Numbers>,
     /// Remarks on scenarios, such as the limit by arithmetic.
@@ -73,15 +77,43 @@ impl RunResult {
 
     /// The rows of a treatment, by their place in the sweep.
     pub fn sweep(&self, scenario: &str, treatment: &str) -> Vec<&Row> {
-        let of = |row: &&Row| row.scenario == scenario && row.treatment == treatment;
-        let mut rows: Vec<_> = self.rows.iter().filter(of).collect();
-        rows.sort_by(|one, other| one.x.total_cmp(&other.x));
-        rows
+        sweep(&self.rows, scenario, treatment)
     }
 
     /// A number of the summary.
-    pub fn summary(&self, scenario: &str, treatment: &str, name: &str) -> Option<f64> {
-        self.summary.get(&key(scenario, treatment))?.get(name).copied()
+    pub fn summary(&self, scenario: &str, treatment: &str, name: &str) -> Option<Reading> {
+        Reading::of(self.summary.get(&key(scenario, treatment))?, name)
+    }
+
+    /// The least and the most seeds of a row.
+    pub fn seeds(&self) -> (usize, usize) {
+        let seeds = || self.rows.iter().map(|row| row.seeds);
+        (seeds().min().unwrap_or(0), seeds().max().unwrap_or(0))
+    }
+
+    /// Remark on points that are missing; `None` when none are.
+    pub fn holes(&self) -> Option<String> {
+        let missing = self.missing;
+        match missing {
+            0 => None,
+            1 => Some("1 point of the plan is missing.".to_owned()),
+            _ => Some(format!("{missing} points of the plan are missing.")),
+        }
+    }
+
+    /// Explanation of the medians and of the range behind each; `None` for a single seed.
+    pub fn spread(&self) -> Option<String> {
+        let (least, most) = self.seeds();
+        let seeds = if least == most { most.to_string() } else { format!("{least} to {most}") };
+        let range = match (least >= median::LEAST, most >= median::LEAST) {
+            (true, _) => "the interval of the median at 95 %".to_owned(),
+            (_, false) => format!("the whole range: an interval takes {} seeds", median::LEAST),
+            _ => format!(
+                "the interval of the median at 95 %, of fewer than {} seeds the whole range",
+                median::LEAST
+            ),
+        };
+        (most > 1).then(|| format!("medians of {seeds} seeds; in parentheses {range}"))
     }
 
     /// The published figures beside a treatment.

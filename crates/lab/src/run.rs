@@ -1,13 +1,16 @@
 //! Runs a plan: all its points on one of the two engines, and joins what was kept.
 
 use crate::experiment::{Engine, Tools};
-use crate::measured::{Row, SweepPoint};
+use crate::measured::{Measured, Row, SweepPoint};
 use crate::plan::{Changes, Plan};
+use crate::plan_file::Head;
 use crate::progress::Progress;
 use crate::result::{Curve, RunResult};
 use crate::store::{self, Record, Store};
-use anyhow::{Context, ensure};
-use std::path::{Path, PathBuf};
+use anyhow::{Context, bail, ensure};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::ScopedJoinHandle;
@@ -76,7 +79,7 @@ pub fn run(
     let mut done = done.into_inner().expect("no worker panics holding it");
     done.sort_by_key(|(place, _)| *place);
     let records = done.into_iter().map(|(_, record)| record).collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(join(plan, engine, &records))
+    Ok(join(plan, engine, &records, &[]))
 }
 
 /// The points that a run with `options` measures.
@@ -84,7 +87,7 @@ pub fn run(
 /// # Errors
 /// Fails when the requested point does not exist.
 pub fn chosen(plan: &Plan, engine: Engine, options: &Options) -> anyhow::Result<Vec<SweepPoint>> {
-    let mut sweep_points = plan.experiment().points(engine);
+    let mut sweep_points = plan.points(engine);
     if let Some(only) = &options.only {
         sweep_points.retain(|sweep_point| sweep_point.to_string() == *only);
         ensure!(!sweep_points.is_empty(), "no point {only:?}; `sheaf lab points` prints all");
@@ -95,50 +98,104 @@ pub fn chosen(plan: &Plan, engine: Engine, options: &Options) -> anyhow::Result<
 /// Joins the points of several folders, as different machines measured them.
 ///
 /// # Errors
-/// Fails when a folder has no points, or they belong to different runs.
-pub fn gather(folders: &[PathBuf]) -> anyhow::Result<RunResult> {
-    let mut joined: Option<(Plan, Vec<Record>, &Path)> = None;
+/// Fails when a folder has no points, when they belong to different runs, and, unless `holes`
+/// accepts it, when a point of the folders' plans is missing.
+pub fn gather(folders: &[PathBuf], holes: Holes) -> anyhow::Result<RunResult> {
+    let (mut plans, mut found) = (Vec::new(), Vec::new());
     for folder in folders {
         let (plan, records) = Store::read(folder)?;
-        match &mut joined {
-            None => joined = Some((plan, records, folder)),
-            Some((_, all, first)) => {
-                all.extend(
-                    records.into_iter().filter(|record| !all.contains(record)).collect::<Vec<_>>(),
-                );
-                let same = |one: &Record| (one.plan.clone(), one.engine, one.seed);
-                let odd = all
-                    .iter()
-                    .find(|one| same(one) != same(&all[0]) || one.duration != all[0].duration);
-                ensure!(
-                    odd.is_none(),
-                    "{} and {} are of different plans, engines, seeds or durations; gather each \
-                     apart",
-                    first.display(),
-                    folder.display()
-                );
+        plans.push((plan, folder));
+        found.extend(records);
+    }
+    let (plan, first) = plans.first().context("no folder; give those to join")?;
+    let engine = found.first().map(|record| record.engine);
+    let engine = engine.with_context(|| format!("no points in {}; run some", first.display()))?;
+    let head = plan.head();
+    let run = |head: &Head| (head.name.clone(), head.seed, head.duration);
+    if let Some((_, other)) = plans.iter().find(|(plan, _)| run(plan.head()) != run(head)) {
+        bail!(
+            "{} and {} are of different plans, seeds or durations; gather each apart",
+            first.display(),
+            other.display()
+        );
+    }
+    let mut records = BTreeMap::<String, Record>::new();
+    for record in found {
+        let name = record.sweep_point.to_string();
+        let seed = head.seed_of(record.sweep_point.repetition);
+        ensure!(
+            (&record.plan, record.engine, record.seed, record.duration)
+                == (&head.name, engine, seed, head.duration),
+            "{name} is of another plan, engine, seed or duration than the others; gather each apart"
+        );
+        match records.entry(name) {
+            Entry::Vacant(place) => drop(place.insert(record)),
+            // Two machines may well get the same.
+            Entry::Occupied(known) => {
+                ensure!(known.get().measured == record.measured, conflict(known.get(), &record));
             }
         }
     }
-    let (plan, mut records, folder) = joined.context("no folder; give those to join")?;
-    let first = records.first();
-    let first = first.with_context(|| format!("no points in {}; run some", folder.display()))?;
-    let engine = first.engine;
-    let changes =
-        Changes { seed: Some(first.seed), duration: Some(first.duration), ..Changes::default() };
-    let plan = plan.changed(engine, &changes)?;
+    // A folder's plan has the sweep and the repetitions that were to be run there.
+    let asked = plans.iter().flat_map(|(plan, _)| plan.points(engine));
+    let (mut names, mut missing) = (BTreeSet::new(), Vec::new());
+    for sweep_point in asked {
+        let name = sweep_point.to_string();
+        if !records.contains_key(&name) && !names.contains(&name) {
+            missing.push(sweep_point);
+        }
+        names.insert(name);
+    }
+    ensure!(missing.is_empty() || holes == Holes::Accepted, absent(&missing, names.len()));
     let order = plan.experiment().points(engine);
-    let place = |record: &Record| {
-        let here = |sweep_point: &SweepPoint| {
-            (&sweep_point.scenario, &sweep_point.treatment)
-                == (&record.sweep_point.scenario, &record.sweep_point.treatment)
-        };
-        order.iter().position(here)
+    let place = |sweep_point: &SweepPoint| {
+        let of = |one: &SweepPoint| (one.scenario.clone(), one.treatment.clone());
+        order.iter().position(|here| of(here) == of(sweep_point))
     };
+    let mut records: Vec<_> = records.into_values().collect();
     records.sort_by(|one, other| {
-        (place(one).cmp(&place(other))).then(one.sweep_point.x.total_cmp(&other.sweep_point.x))
+        let (one, other) = (&one.sweep_point, &other.sweep_point);
+        (place(one).cmp(&place(other)))
+            .then(one.x.total_cmp(&other.x))
+            .then(one.repetition.cmp(&other.repetition))
     });
-    Ok(join(&plan, engine, &records))
+    Ok(join(plan, engine, &records, &missing))
+}
+
+/// Whether points of a plan may be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holes {
+    /// They may not.
+    Refused,
+    /// They may; the result says how many are.
+    Accepted,
+}
+
+/// Missing points that an error names; the others it counts.
+const NAMED: usize = 3;
+
+fn absent(missing: &[SweepPoint], all: usize) -> String {
+    let mut names = missing.iter().take(NAMED).map(SweepPoint::to_string).collect::<Vec<_>>();
+    if missing.len() > NAMED {
+        names.push(format!("{} more", missing.len() - NAMED));
+    }
+    let (count, names) = (missing.len(), names.join(", "));
+    let are = if count == 1 { "points is" } else { "points are" };
+    format!(
+        "{count} of {all} {are} missing: {names}; run them (`sheaf lab points` prints all), or \
+         give --allow-missing"
+    )
+}
+
+/// The message on two different measurements of one point.
+fn conflict(one: &Record, other: &Record) -> String {
+    let build = |record: &Record| record.versions.get("build").cloned().unwrap_or_default();
+    format!(
+        "{} was measured twice with different results, by builds {} and {}; gather each apart",
+        one.sweep_point,
+        build(one),
+        build(other)
+    )
 }
 
 /// State that the workers share.
@@ -173,13 +230,14 @@ impl Work<'_> {
     }
 
     fn measure(&self, sweep_point: &SweepPoint) -> anyhow::Result<Record> {
-        let head = self.plan.head();
-        let mut measured = self.plan.experiment().measure(sweep_point, self.engine, self.tools)?;
+        let plan = self.plan.repeated(sweep_point.repetition);
+        let mut measured = plan.experiment().measure(sweep_point, self.engine, self.tools)?;
         // JSON has no infinity.
         measured.metrics.retain(|(_, value)| value.is_finite());
         for series in &mut measured.series {
             series.points.retain(|(x, y)| x.is_finite() && y.is_finite());
         }
+        let head = plan.head();
         Ok(Record {
             plan: head.name.clone(),
             engine: self.engine,
@@ -193,11 +251,12 @@ impl Work<'_> {
     }
 }
 
-fn join(plan: &Plan, engine: Engine, records: &[Record]) -> RunResult {
+/// The result of `records`, in the order of their rows; `missing` are points without a record.
+fn join(plan: &Plan, engine: Engine, records: &[Record], missing: &[SweepPoint]) -> RunResult {
     let (head, experiment) = (plan.head(), plan.experiment());
-    let rows: Vec<_> =
-        records.iter().map(|record| Row::new(&record.sweep_point, &record.measured)).collect();
-    let curves = records.iter().flat_map(|record| {
+    let rows = rows(records);
+    let first_ones = records.iter().filter(|record| record.sweep_point.repetition == 1);
+    let curves = first_ones.flat_map(|record| {
         record.measured.series.iter().map(|series| Curve {
             scenario: record.sweep_point.scenario.clone(),
             treatment: record.sweep_point.treatment.clone(),
@@ -205,7 +264,10 @@ fn join(plan: &Plan, engine: Engine, records: &[Record]) -> RunResult {
             series: series.clone(),
         })
     });
-    let conclusion = experiment.conclude(&rows);
+    let is_hole =
+        |point: &&SweepPoint| records.iter().all(|record| !record.sweep_point.is_beside(point));
+    let holes: Vec<_> = missing.iter().filter(is_hole).cloned().collect();
+    let conclusion = experiment.conclude(&rows, &holes);
     let first = records.first();
     RunResult {
         plan: head.name.clone(),
@@ -217,6 +279,7 @@ fn join(plan: &Plan, engine: Engine, records: &[Record]) -> RunResult {
         versions: first.map_or_else(store::versions, |record| record.versions.clone()),
         machine: first.map_or_else(store::machine, |record| record.machine.clone()),
         answer: conclusion.answer,
+        missing: missing.len(),
         series: curves.collect(),
         rows,
         summary: conclusion.summary,
@@ -224,4 +287,16 @@ fn join(plan: &Plan, engine: Engine, records: &[Record]) -> RunResult {
         published: head.published.clone(),
         view: experiment.view(),
     }
+}
+
+/// The rows of all repetitions, each where its first record is.
+fn rows(records: &[Record]) -> Vec<Row> {
+    let mut points: Vec<(&SweepPoint, Vec<&Measured>)> = Vec::new();
+    for Record { sweep_point, measured, .. } in records {
+        match points.iter_mut().find(|(point, _)| point.is_beside(sweep_point)) {
+            Some((_, repetitions)) => repetitions.push(measured),
+            None => points.push((sweep_point, vec![measured])),
+        }
+    }
+    points.into_iter().map(|(point, repetitions)| Row::new(point, &repetitions)).collect()
 }

@@ -2,8 +2,8 @@
 //!
 //! A sweep that was interrupted goes on where it stood; points that were run on many machines are
 //! joined. `FOLDER/points/HASH.json` holds one [`Record`], `FOLDER/plan.toml` the plan. The hash is
-//! over the point's own part of the plan, seed, engine, and this very program: another build
-//! measures anew.
+//! over the point's own part of the plan, its repetition's seed, engine, and this very program:
+//! another build measures anew.
 
 use crate::experiment::Engine;
 use crate::measured::{Measured, SweepPoint};
@@ -23,7 +23,7 @@ pub struct Record {
     pub plan: String,
     /// Stacks that packets passed.
     pub engine: Engine,
-    /// Seed of all randomness.
+    /// Seed of all randomness: that of the point's repetition.
     pub seed: u64,
     /// Seconds measured.
     pub duration: f64,

@@ -6,7 +6,9 @@ mod runs;
 use runs::{run, virtual_run};
 use sheaf_lab::experiment::{Engine, Experiment, Tools};
 use sheaf_lab::measured::{Row, SweepPoint};
+use sheaf_lab::median::Median;
 use sheaf_lab::plan::Plan;
+use sheaf_lab::report;
 use sheaf_lab::result::RunResult;
 use sheaf_medium::{Config, Phy, air_time};
 use sheaf_stage::Bitrate;
@@ -69,8 +71,23 @@ fn busy_carries_more_than_forced_and_forced_more_than_nothing_and_busy_costs_no_
     let latency = |treatment| number(row(&result, treatment, 4.0), "latency");
     let added = latency("busy") - latency("baseline");
     assert!(added < 1.0, "busy adds {added} ms to an idle channel");
-    assert_eq!(result.summary("two-hop", "busy", "kau"), Some(72.0));
-    assert!(result.answer.contains("times as many"), "{}", result.answer);
+    let busy = result.summary("two-hop", "busy", "kau").unwrap();
+    assert_eq!((busy.value, busy.to), (72.0, f64::INFINITY), "the sweep ends at 72");
+}
+
+#[test]
+fn coarse_points_give_brackets_and_no_ratio_that_a_dense_sweep_would_not_give() {
+    let result = virtual_run("voip-two-hop", &[4.0, 19.0, 20.0, 21.0], 20.0);
+    let [baseline, busy] =
+        ["baseline", "busy"].map(|name| result.summary("two-hop", name, "kau").unwrap());
+    assert_eq!((baseline.value, baseline.to), (16.0, 75.0), "nothing was measured up to 76");
+    assert!(busy.value >= 76.0);
+    // A dense sweep says 4.2 times.
+    let gain = busy.over(&baseline);
+    assert!(gain.value < 1.1 && gain.to > 4.2, "{gain:?}");
+    assert!(result.answer.contains("16 to 75 supported flows"), "{}", result.answer);
+    assert!(result.answer.contains("too few points for one number"), "{}", result.answer);
+    assert!(report::table(&result).contains("16 to 75"), "{}", report::table(&result));
 }
 
 /// Medians over `seeds` seeds at one point of `voip-two-hop` in virtual time, of `duration` seconds
@@ -86,8 +103,7 @@ fn medians<const N: usize>(
         panic!("it is about calls");
     };
     plan.head.duration = duration;
-    let (scenario, treatment) = ("two-hop".to_owned(), treatment.to_owned());
-    let sweep_point = SweepPoint { scenario, treatment, x: f64::from(flows), seconds: duration };
+    let sweep_point = SweepPoint::new("two-hop", treatment, f64::from(flows), duration);
     let rows: Vec<_> = (0..seeds)
         .map(|seed| {
             plan.head.seed = 1000 * seed + 1;
@@ -97,9 +113,7 @@ fn medians<const N: usize>(
         .collect();
     keys.map(|key| {
         let value = |row: &Vec<(String, f64)>| row.iter().find(|(name, _)| name == key).unwrap().1;
-        let mut values: Vec<f64> = rows.iter().map(value).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
+        Median::of(rows.iter().map(value).collect()).unwrap().value
     })
 }
 

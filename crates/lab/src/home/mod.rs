@@ -16,7 +16,7 @@ pub use plan::{Plan, Scenario, Treatment};
 use crate::columns::{self, Column, Treated, column};
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
-use crate::measured::{Measured, Row, SweepPoint, key, scenarios, treatments};
+use crate::measured::{Measured, Row, SweepPoint, key, treatments, whole_scenarios};
 use crate::view::{Axis, Chart, Metric, View};
 use anyhow::{Context, ensure};
 use change::KNOWN_ERROR;
@@ -91,12 +91,10 @@ impl Experiment for Plan {
                 sweep.clone_from(points);
             }
             for x in sweep {
-                sweep_points.extend(scenario.treatments.iter().map(|treatment| SweepPoint {
-                    scenario: scenario.name.clone(),
-                    treatment: treatment.clone(),
-                    x,
-                    seconds: self.seconds(),
-                }));
+                let seconds = self.seconds();
+                let at =
+                    |treatment: &String| SweepPoint::new(&scenario.name, treatment, x, seconds);
+                sweep_points.extend(scenario.treatments.iter().map(at));
             }
         }
         sweep_points
@@ -141,10 +139,10 @@ impl Experiment for Plan {
         }
     }
 
-    fn conclude(&self, rows: &[Row]) -> Conclusion {
+    fn conclude(&self, rows: &[Row], holes: &[SweepPoint]) -> Conclusion {
         let mut conclusion = Conclusion::default();
         let mut sentences = Vec::new();
-        for scenario in scenarios(rows) {
+        for scenario in whole_scenarios(rows, holes) {
             let here: Vec<_> = rows.iter().filter(|row| row.scenario == scenario).collect();
             let treated = treatments(rows, scenario)
                 .into_iter()
@@ -191,7 +189,8 @@ mod tests {
 
     fn row(treatment: &str, x: f64, metrics: &[(&str, f64)]) -> Row {
         let metrics = metrics.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect();
-        Row { scenario: "s".to_owned(), treatment: treatment.to_owned(), x, metrics }
+        let measured = Measured { metrics, series: Vec::new() };
+        Row::new(&SweepPoint::new("s", treatment, x, 1.0), &[&measured])
     }
 
     #[test]
@@ -206,7 +205,7 @@ mod tests {
             row("formula-2", 5.0, &[("rate", 2.0), ("delay_p99", 50.0), ("gap_p99", 46.0)]),
             row("short", 1.0, &[("rate", 1.5), ("delay_p99", 39.0)]),
         ];
-        let conclusion = plan.conclude(&rows);
+        let conclusion = plan.conclude(&rows, &[]);
         let summary = &conclusion.summary["s/formula-2"];
         assert_eq!((summary["ratio"], summary["gap_p99"]), (0.99, 46.0));
         assert!(conclusion.answer.contains("“formula-2” keeps 99.0 %"), "{}", conclusion.answer);

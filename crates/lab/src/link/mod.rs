@@ -17,7 +17,7 @@ pub use plan::{Plan, Scenario, Treatment};
 use crate::columns::Treated;
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
-use crate::measured::{Measured, Row, SweepPoint, scenarios, treatments};
+use crate::measured::{Measured, Row, SweepPoint, treatments, whole_scenarios};
 use crate::view::{Axis, Chart, View};
 use anyhow::{Context, ensure};
 use outcome::{BURST, ERROR, IN_FLIGHT, OVER_MIN, OVER_P99};
@@ -51,12 +51,8 @@ impl Experiment for Plan {
             for treatment in self.treatments_of(scenario, engine) {
                 // The delay of a bare path cannot be set.
                 let sweep = if treatment.shaper == Shaper::None { &[0.0] } else { sweep };
-                sweep_points.extend(sweep.iter().map(|x| SweepPoint {
-                    scenario: scenario.name.clone(),
-                    treatment: treatment.name.clone(),
-                    x: *x,
-                    seconds,
-                }));
+                let at = |x: &f64| SweepPoint::new(&scenario.name, &treatment.name, *x, seconds);
+                sweep_points.extend(sweep.iter().map(at));
             }
         }
         sweep_points
@@ -107,8 +103,8 @@ impl Experiment for Plan {
         }
     }
 
-    fn conclude(&self, rows: &[Row]) -> Conclusion {
-        let sentences: Vec<_> = scenarios(rows)
+    fn conclude(&self, rows: &[Row], holes: &[SweepPoint]) -> Conclusion {
+        let sentences: Vec<_> = whole_scenarios(rows, holes)
             .into_iter()
             .filter_map(|name| {
                 let scenario = self.scenarios.iter().find(|scenario| scenario.name == name)?;

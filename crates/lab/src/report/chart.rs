@@ -1,4 +1,5 @@
-//! One line chart as inline SVG: measured series as lines, published points as markers.
+//! One line chart as inline SVG: measured series as lines with whiskers, published points as
+//! markers.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -24,6 +25,8 @@ pub(super) struct Drawing {
 pub(super) struct Line {
     pub colour: RGBColor,
     pub points: Vec<(f64, f64)>,
+    /// Intervals of the values: place, lower and upper end.
+    pub whiskers: Vec<(f64, f64, f64)>,
     pub published: bool,
 }
 
@@ -38,10 +41,17 @@ impl Drawing {
         let least = self.y_min.unwrap_or(f64::NEG_INFINITY);
         let points = self.lines.iter_mut().flat_map(|line| &mut line.points);
         points.for_each(|point| point.1 = point.1.max(least));
+        for (_, low, high) in self.lines.iter_mut().flat_map(|line| &mut line.whiskers) {
+            (*low, *high) = (low.max(least), high.max(least));
+        }
         if self.log {
             for line in &mut self.lines {
                 line.points.retain(|point| point.1 > 0.0);
                 line.points.iter_mut().for_each(|point| point.1 = point.1.log10());
+                line.whiskers.retain(|whisker| whisker.1 > 0.0);
+                line.whiskers.iter_mut().for_each(|(_, low, high)| {
+                    (*low, *high) = (low.log10(), high.log10());
+                });
             }
             self.marks.retain(|mark| mark.1 > 0.0);
             self.marks.iter_mut().for_each(|mark| mark.1 = mark.1.log10());
@@ -62,7 +72,10 @@ impl Drawing {
     fn range(&self) -> (f64, f64) {
         let values = || {
             let marks = self.marks.iter().map(|mark| mark.1);
-            self.lines.iter().flat_map(|line| &line.points).map(|point| point.1).chain(marks)
+            let whiskers = self.lines.iter().flat_map(|line| &line.whiskers);
+            let ends = whiskers.flat_map(|(_, low, high)| [*low, *high]);
+            let points = self.lines.iter().flat_map(|line| &line.points).map(|point| point.1);
+            points.chain(ends).chain(marks)
         };
         let top = values().fold(f64::NEG_INFINITY, f64::max);
         let bottom = values().fold(f64::INFINITY, f64::min);
@@ -143,6 +156,10 @@ impl Drawing {
             let last = line.points.iter().position(|point| point.1 > top);
             let shown = &line.points[..last.map_or(line.points.len(), |last| last + 1)];
             chart.draw_series(LineSeries::new(shown.iter().copied(), style))?;
+            let whiskers = line.whiskers.iter().filter(|(_, low, high)| low < high && *low <= top);
+            chart.draw_series(whiskers.map(|(x, low, high)| {
+                PathElement::new([(*x, *low), (*x, high.min(top))], line.colour.stroke_width(1))
+            }))?;
             if self.dots {
                 let dot = |point| Circle::new(point, 3, line.colour.filled());
                 chart.draw_series(inside.map(dot))?;
@@ -157,7 +174,8 @@ mod tests {
     use super::*;
 
     fn drawing(points: &[(f64, f64)], log: bool) -> Drawing {
-        let line = Line { colour: GREY, points: points.to_vec(), published: false };
+        let line =
+            Line { colour: GREY, points: points.to_vec(), whiskers: Vec::new(), published: false };
         Drawing {
             x_axis: "time (s)".to_owned(),
             y_axis: "loss (%)".to_owned(),
@@ -178,6 +196,27 @@ mod tests {
         for label in [">\n10\n<", ">\n1000\n<", ">\nloss (%)\n<", ">\ntime (s)\n<"] {
             assert!(svg.contains(label), "{label:?} {svg}");
         }
+    }
+
+    #[test]
+    fn an_interval_is_a_whisker_that_the_chart_has_room_for_or_cuts_off_at_its_edge() {
+        let drawn = |whiskers: &[(f64, f64, f64)], y_max, log| {
+            let mut drawing = drawing(&[(1.0, 10.0), (2.0, 20.0)], log);
+            drawing.lines[0].colour = RGBColor(1, 2, 3);
+            drawing.lines[0].whiskers = whiskers.to_vec();
+            drawing.y_max = y_max;
+            let range = drawing.range();
+            let svg = drawing.svg().unwrap();
+            (svg.matches("stroke=\"#010203\" stroke-width=\"1\"").count(), range)
+        };
+        let (count, range) = drawn(&[(1.0, -3.0, 12.0), (2.0, 18.0, 40.0)], None, false);
+        assert_eq!(count, 2);
+        assert!(range.0 <= -3.0 && range.1 >= 40.0, "{range:?}");
+        // The second begins above the edge.
+        let (count, range) = drawn(&[(1.0, 8.0, 16.0), (2.0, 18.0, 40.0)], Some(15.0), false);
+        assert_eq!((count, range.1), (1, 15.0));
+        // A value without spread has no whisker, nor has zero a place on a logarithmic axis.
+        assert_eq!(drawn(&[(1.0, 10.0, 10.0), (2.0, 0.0, 40.0)], None, true).0, 0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::chart::{Drawing, Line};
 use super::number::shown;
 use crate::measured::unique;
+use crate::reading::Reading;
 use crate::result::{Curve, RunResult};
 use crate::view::Chart;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -43,6 +44,7 @@ pub(super) fn page(result: &RunResult) -> anyhow::Result<String> {
                 header {
                     h1 { (result.title) }
                     p.answer { (result.answer) }
+                    @if let Some(holes) = result.holes() { p { strong { (holes) } } }
                 }
                 @for section in &scenarios { (section) }
                 (provenance(result))
@@ -70,6 +72,9 @@ fn section(result: &RunResult, scenario: &str) -> anyhow::Result<Markup> {
             h2 { (scenario) }
             @if !result.view.summary.is_empty() { (summary(result, scenario)) }
             @if let Some(remark) = result.remarks.get(scenario) { p { (remark) } }
+            @if let Some(spread) = result.spread() {
+                p { "Tables have " (spread) "; in charts these are whiskers." }
+            }
             (legend(result, scenario))
             div.charts {
                 @for (title, svg) in &figures {
@@ -92,11 +97,18 @@ fn drawing(result: &RunResult, scenario: &str, chart: &Chart) -> Drawing {
     for treatment in result.treatments(scenario) {
         let colour = colour(result, scenario, treatment);
         let sweep = result.sweep(scenario, treatment).into_iter();
-        let points = sweep.filter_map(|row| Some((row.x, row.get(&chart.metric)?))).collect();
-        lines.push(Line { colour, points, published: false });
+        let readings = sweep.filter_map(|row| Some((row.x, row.reading(&chart.metric)?)));
+        let readings: Vec<_> = readings.collect();
+        let whisker = |(x, reading): &(f64, Reading)| {
+            let (low, high) = reading.interval?;
+            Some((*x, low, high))
+        };
+        let whiskers = readings.iter().filter_map(whisker).collect();
+        let points = readings.iter().map(|(x, reading)| (*x, reading.value)).collect();
+        lines.push(Line { colour, points, whiskers, published: false });
         for published in result.published(scenario, treatment) {
             let points = published.points.get(&chart.metric).cloned().unwrap_or_default();
-            lines.push(Line { colour, points, published: true });
+            lines.push(Line { colour, points, whiskers: Vec::new(), published: true });
         }
     }
     let here =
@@ -115,7 +127,7 @@ fn drawing(result: &RunResult, scenario: &str, chart: &Chart) -> Drawing {
     }
 }
 
-/// Curves of single points: those of one name and place share a chart.
+/// Curves of single points, of their first repetition: those of one name and place share a chart.
 fn curves(result: &RunResult, scenario: &str) -> anyhow::Result<Vec<(String, String)>> {
     let here: Vec<_> = result.series.iter().filter(|curve| curve.scenario == scenario).collect();
     let mut places: Vec<f64> = here.iter().map(|curve| curve.at).collect();
@@ -130,6 +142,7 @@ fn curves(result: &RunResult, scenario: &str) -> anyhow::Result<Vec<(String, Str
             let line = |curve: &&&Curve| Line {
                 colour: colour(result, scenario, &curve.treatment),
                 points: curve.series.points.clone(),
+                whiskers: Vec::new(),
                 published: false,
             };
             let drawing = Drawing {
@@ -144,7 +157,8 @@ fn curves(result: &RunResult, scenario: &str) -> anyhow::Result<Vec<(String, Str
             };
             let axis = &result.view.axis;
             let title = format!("{name}, {} {} {}", axis.label, shown(*place), axis.unit);
-            figures.push((title.trim_end().to_owned(), drawing.svg()?));
+            let first = if result.seeds().1 > 1 { ", first seed" } else { "" };
+            figures.push((title.trim_end().to_owned() + first, drawing.svg()?));
         }
     }
     Ok(figures)
@@ -186,7 +200,7 @@ fn summary(result: &RunResult, scenario: &str) -> Markup {
                 td { (treatment) }
                 @for column in columns {
                     td.number {
-                        (result.summary(scenario, treatment, &column.key).map_or("-".into(), shown))
+                        (reading(result.summary(scenario, treatment, &column.key)))
                     }
                 }
                 td.number {
@@ -211,11 +225,13 @@ fn rows(result: &RunResult, scenario: &str) -> Markup {
         .map(|metric| (metric, published(&metric.key)))
         .collect();
     let number = |value: Option<f64>| value.map_or("-".into(), shown);
+    let several = result.seeds().1 > 1;
     html! {
         div.scroll { table.wide {
             thead { tr {
                 th { "treatment" }
                 th { (result.view.axis) }
+                @if several { th { "seeds" } }
                 @for (metric, published) in &columns {
                     th { (metric.axis()) }
                     @if *published { th { "published" } }
@@ -224,13 +240,19 @@ fn rows(result: &RunResult, scenario: &str) -> Markup {
             tbody { @for row in here() { tr {
                 td { (row.treatment) }
                 td.number { (shown(row.x)) }
+                @if several { td.number { (row.seeds) } }
                 @for (metric, published) in &columns {
-                    td.number { (number(row.get(&metric.key))) }
+                    td.number { (reading(row.reading(&metric.key))) }
                     @if *published { td.number { (number(result.published_at(row, &metric.key))) } }
                 }
             } } }
         } }
     }
+}
+
+/// A number with its bracket and its interval.
+fn reading(reading: Option<Reading>) -> String {
+    reading.map_or("-".into(), |reading| reading.text(shown))
 }
 
 fn provenance(result: &RunResult) -> Markup {

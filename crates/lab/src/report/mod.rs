@@ -7,6 +7,7 @@ mod number;
 mod terminal;
 
 use crate::result::RunResult;
+use crate::view::Metric;
 use anyhow::Context;
 use std::path::Path;
 
@@ -40,11 +41,16 @@ pub fn read(folder: &Path) -> anyhow::Result<RunResult> {
 
 fn write_rows(result: &RunResult, file: &Path) -> anyhow::Result<()> {
     let mut csv = csv::Writer::from_path(file)?;
-    let metrics = || result.view.metrics.iter().map(|metric| metric.key.as_str());
-    csv.write_record(["scenario", "treatment", "x"].into_iter().chain(metrics()))?;
+    // A median has its interval beside it; one seed has none.
+    let ends: &[&str] = if result.seeds().1 > 1 { &["", "_low", "_high"] } else { &[""] };
+    let of = |metric: &Metric| ends.iter().map(|end| format!("{}{end}", metric.key)).collect();
+    let keys: Vec<String> = result.view.metrics.iter().flat_map::<Vec<_>, _>(of).collect();
+    let place = ["scenario", "treatment", "x", "seeds"];
+    csv.write_record(place.into_iter().chain(keys.iter().map(String::as_str)))?;
     for row in &result.rows {
-        let numbers = metrics().map(|key| row.get(key).map_or(String::new(), |n| n.to_string()));
-        let place = [row.scenario.clone(), row.treatment.clone(), row.x.to_string()];
+        let numbers = keys.iter().map(|key| row.get(key).map_or(String::new(), |n| n.to_string()));
+        let (x, seeds) = (row.x.to_string(), row.seeds.to_string());
+        let place = [row.scenario.clone(), row.treatment.clone(), x, seeds];
         csv.write_record(place.into_iter().chain(numbers))?;
     }
     Ok(csv.flush()?)

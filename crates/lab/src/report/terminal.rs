@@ -17,6 +17,7 @@ pub fn table(result: &RunResult) -> String {
             result.seed,
             result.duration
         );
+        let _ = result.spread().map_or(Ok(()), |spread| writeln!(text, "  {spread}"));
         let cells = match result.view.summary.is_empty() {
             true => points(result, scenario),
             false => summary(result, scenario),
@@ -25,6 +26,9 @@ pub fn table(result: &RunResult) -> String {
         if let Some(remark) = result.remarks.get(scenario) {
             let _ = writeln!(text, "  {remark}");
         }
+    }
+    if let Some(holes) = result.holes() {
+        let _ = writeln!(text, "{holes}");
     }
     if !result.answer.is_empty() {
         let _ = writeln!(text, "{}", result.answer);
@@ -41,7 +45,10 @@ fn summary(result: &RunResult, scenario: &str) -> Cells {
     head.push("published".to_owned());
     let mut cells = vec![head];
     for treatment in result.treatments(scenario) {
-        let number = |key: &str| result.summary(scenario, treatment, key).map_or("-".into(), shown);
+        let number = |key: &str| {
+            let reading = result.summary(scenario, treatment, key);
+            reading.map_or("-".into(), |reading| reading.text(shown))
+        };
         let mut line = vec![treatment.to_owned()];
         line.extend(columns.iter().map(|column| number(&column.key)));
         let published = result.published(scenario, treatment);
@@ -58,6 +65,10 @@ fn points(result: &RunResult, scenario: &str) -> Cells {
     let rows: Vec<_> = result.rows.iter().filter(|row| row.scenario == scenario).collect();
     let keys = crate::measured::unique(view.charts.iter().map(|chart| chart.metric.as_str()));
     let mut head = vec!["treatment".to_owned(), view.axis.to_string()];
+    let (least, most) = result.seeds();
+    if least != most {
+        head.push("seeds".to_owned());
+    }
     // Keys; the flag marks the column of published values.
     let mut columns = Vec::new();
     for key in keys {
@@ -74,9 +85,13 @@ fn points(result: &RunResult, scenario: &str) -> Cells {
     let mut cells = vec![head];
     for row in rows {
         let mut line = vec![row.treatment.clone(), shown(row.x)];
+        line.extend((least != most).then(|| row.seeds.to_string()));
         line.extend(columns.iter().map(|(key, published)| {
-            let number = if *published { result.published_at(row, key) } else { row.get(key) };
-            number.map_or("-".into(), shown)
+            let text = match published {
+                true => result.published_at(row, key).map(shown),
+                false => row.reading(key).map(|reading| reading.text(shown)),
+            };
+            text.unwrap_or("-".into())
         }));
         cells.push(line);
     }

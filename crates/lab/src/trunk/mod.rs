@@ -25,7 +25,7 @@ pub use plan::{Plan, Scenario, Treatment};
 use crate::columns::{self, Column, Treated, column};
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
-use crate::measured::{Measured, Row, Series, SweepPoint, key, scenarios, treatments};
+use crate::measured::{Measured, Row, Series, SweepPoint, key, treatments, whole_scenarios};
 use crate::view::{Axis, Chart, View};
 use anyhow::Context;
 use outcome::Outcome;
@@ -84,12 +84,8 @@ impl Experiment for Plan {
             let swept = self.head.points.clone().filter(|_| scenario.ber.is_empty());
             let sweep = swept.unwrap_or_else(|| scenario.points());
             for treatment in &scenario.treatments {
-                sweep_points.extend(sweep.iter().map(|x| SweepPoint {
-                    scenario: scenario.name.clone(),
-                    treatment: treatment.clone(),
-                    x: *x,
-                    seconds,
-                }));
+                let at = |x: &f64| SweepPoint::new(&scenario.name, treatment, *x, seconds);
+                sweep_points.extend(sweep.iter().map(at));
             }
         }
         sweep_points
@@ -152,14 +148,14 @@ impl Experiment for Plan {
         }
     }
 
-    fn conclude(&self, rows: &[Row]) -> Conclusion {
+    fn conclude(&self, rows: &[Row], holes: &[SweepPoint]) -> Conclusion {
         let mut conclusion = Conclusion::default();
         let mut sentences = Vec::new();
         let is_sum = |name: &str| {
             let found = self.treatments.iter().find(|treatment| treatment.name == name);
             found.is_some_and(|treatment| treatment.over == Carrier::EachLink)
         };
-        for scenario in scenarios(rows) {
+        for scenario in whole_scenarios(rows, holes) {
             let here: Vec<_> = rows.iter().filter(|row| row.scenario == scenario).collect();
             let share = |row: &Row| {
                 let mut sums = here.iter().filter(|row| is_sum(&row.treatment));

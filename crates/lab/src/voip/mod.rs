@@ -2,13 +2,15 @@
 //!
 //! * [`plan`]: scenarios and treatments; [`point`]: one point, worked out;
 //! * [`netns`], [`virtual_time`]: the two engines;
-//! * [`outcome`]: the outcome of a point; [`limit`]: the capacity by air time.
+//! * [`outcome`]: the outcome of a point; [`supported`]: the flows that a sweep supports;
+//!   [`limit`]: the capacity by air time.
 
 pub mod limit;
 pub mod netns;
 pub mod outcome;
 pub mod plan;
 pub mod point;
+pub mod supported;
 pub mod virtual_time;
 
 pub use plan::{Plan, Scenario, Treatment};
@@ -16,13 +18,13 @@ pub use plan::{Plan, Scenario, Treatment};
 use crate::columns;
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
-use crate::measured::{Measured, Row, SweepPoint, key, scenarios, treatments};
+use crate::measured::{Measured, Row, SweepPoint, key, scenarios, sweep, treatments};
+use crate::reading::Reading;
 use crate::view::{Axis, Chart, Metric, View};
 use anyhow::Context;
 use limit::Limit;
 use outcome::Outcome;
 use sheaf_voice::rules::Rule;
-use std::collections::BTreeMap;
 
 /// The treatment that the others are compared with.
 const BASELINE: &str = "baseline";
@@ -45,11 +47,8 @@ impl Experiment for Plan {
         for scenario in &self.scenarios {
             let sweep = scenario.sweep(self.head.points.as_deref());
             for treatment in &scenario.treatments {
-                sweep_points.extend(sweep.iter().map(|flows| SweepPoint {
-                    scenario: scenario.name.clone(),
-                    treatment: treatment.clone(),
-                    x: f64::from(*flows),
-                    seconds,
+                sweep_points.extend(sweep.iter().map(|flows| {
+                    SweepPoint::new(&scenario.name, treatment, f64::from(*flows), seconds)
                 }));
             }
         }
@@ -101,28 +100,32 @@ impl Experiment for Plan {
             summary: Rule::ALL
                 .map(|rule| Metric::new(rule.name(), &format!("supported, {}", rule.name()), ""))
                 .into(),
-            notes:
-                "A flow is supported by rule kau when its loss is below 5 % and its mean latency \
-                    plus jitter below 150 ms; by uwc with 4 %; by r70 when the E-model rates it 70 \
-                    or more with the best fixed play-out buffer."
-                    .to_owned(),
+            notes: "A flow is supported by rule kau when its loss is below 5 % and its mean \
+                    latency plus jitter below 150 ms; by uwc with 4 %; by r70 when the E-model \
+                    rates it 70 or more with the best fixed play-out buffer. A treatment supports \
+                    as many as it does at the peak of its sweep. Where flow counts beside the \
+                    peak were not swept, more may be supported there, at most as many as are \
+                    injected: a bracket from one to the other."
+                .to_owned(),
         }
     }
 
-    fn conclude(&self, rows: &[Row]) -> Conclusion {
+    /// A hole is a place of the sweep where nothing was measured, as others are between points: it
+    /// widens the bracket.
+    fn conclude(&self, rows: &[Row], _holes: &[SweepPoint]) -> Conclusion {
         let mut conclusion = Conclusion::default();
-        for row in rows {
-            let rules = conclusion.summary.entry(key(&row.scenario, &row.treatment)).or_default();
-            for rule in Rule::ALL {
-                let most: &mut f64 = rules.entry(rule.name().to_owned()).or_default();
-                *most = most.max(row.get(rule.name()).unwrap_or_default());
-            }
-        }
         let mut sentences = Vec::new();
         for name in scenarios(rows) {
+            let mut supported = Vec::new();
+            for treatment in treatments(rows, name) {
+                let summary = conclusion.summary.entry(key(name, treatment)).or_default();
+                let sweep = sweep(rows, name, treatment);
+                let [kau, ..] = Rule::ALL.map(|rule| supported::read(&sweep, rule.name(), summary));
+                supported.extend(kau.map(|kau| (treatment, kau)));
+            }
             let scenario = self.scenarios.iter().find(|scenario| scenario.name == name);
             let limit = scenario.and_then(|scenario| Limit::of(self, scenario).ok());
-            sentences.extend(answer(rows, name, &conclusion.summary, limit));
+            sentences.extend(answer(name, &supported, limit));
             if let Some(limit) = limit {
                 conclusion.remarks.insert(name.to_owned(), limit.remark());
             }
@@ -132,26 +135,40 @@ impl Experiment for Plan {
     }
 }
 
-/// Sentence on the gain of a scenario's best treatment.
-fn answer(
-    rows: &[Row],
-    scenario: &str,
-    summary: &BTreeMap<String, BTreeMap<String, f64>>,
-    limit: Option<Limit>,
-) -> Option<String> {
-    let kau = Rule::Kau.name();
-    let supported = |treatment| Some(*summary.get(&key(scenario, treatment))?.get(kau)?);
-    let baseline = supported(BASELINE).filter(|flows| *flows > 0.0)?;
-    let others = treatments(rows, scenario).into_iter().filter(|name| *name != BASELINE);
-    let (flows, name) = others
-        .filter_map(|name| Some((supported(name)?, name)))
-        .max_by(|one, other| one.0.total_cmp(&other.0))?;
-    let gain = flows / baseline;
-    let share = limit.map_or(String::new(), |limit| {
-        format!(", {:.0} % of what the air time allows", 100.0 * flows / limit.flows_full)
-    });
-    Some(format!(
-        "{scenario}: {baseline} supported flows without aggregation, {flows} with “{name}”: \
-         {gain:.1} times as many{share}."
-    ))
+/// Sentence on the gain of a scenario's best treatment, from the flows that each supports.
+fn answer(scenario: &str, supported: &[(&str, Reading)], limit: Option<Limit>) -> Option<String> {
+    let (_, baseline) = supported.iter().find(|(name, _)| *name == BASELINE)?;
+    let others = supported.iter().filter(|(name, _)| *name != BASELINE);
+    // The bracket decides between equals.
+    let order = |reading: &Reading| (reading.value, reading.to);
+    let (name, best) = others.max_by(|one, other| {
+        let (one, other) = (order(&one.1), order(&other.1));
+        one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1))
+    })?;
+    let flows = |reading: &Reading| reading.text(|flows| flows.to_string());
+    let mut sentence = format!(
+        "{scenario}: {} supported flows without aggregation, {} with “{name}”",
+        flows(baseline),
+        flows(best)
+    );
+    let gain = best.over(baseline);
+    if best.value > 0.0 && baseline.to > 0.0 {
+        sentence += &format!(": {} times as many", gain.text(|gain| format!("{gain:.1}")));
+    }
+    if let Some(limit) = limit.filter(|_| best.to.is_finite()) {
+        let share = best.over(&Reading::exact(limit.flows_full));
+        let share = share.text(|share| format!("{:.0}", 100.0 * share));
+        sentence += &format!(", {share} % of what the air time allows");
+    }
+    sentence += ".";
+    let coarse: Vec<_> = [(BASELINE, baseline), (name, best)]
+        .into_iter()
+        .filter(|(_, reading)| reading.is_coarse())
+        .map(|(name, _)| format!("“{name}”"))
+        .collect();
+    if !coarse.is_empty() {
+        let names = coarse.join(" and ");
+        sentence += &format!(" The sweep has too few points for one number of {names}.");
+    }
+    Some(sentence)
 }

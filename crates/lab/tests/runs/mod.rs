@@ -5,12 +5,13 @@ use sheaf_lab::plan::{Changes, Plan};
 use sheaf_lab::result::RunResult;
 use sheaf_lab::run::{self, Options};
 
-/// The plan at these points of its sweep, `duration` seconds each, with seed 1.
+/// The plan at these points of its sweep, `duration` seconds each, with seed 1, once.
 pub fn run(plan: &str, engine: Engine, points: &[f64], duration: f64) -> RunResult {
     let changes = Changes {
         points: Some(points.to_vec()),
         duration: Some(duration),
         seed: Some(1),
+        repetitions: Some(1),
         quick: false,
     };
     let options = Options { changes, ..Options::default() };
