@@ -29,8 +29,8 @@ impl SweepPoint {
         SweepPoint { scenario, treatment, x, repetition: 1, seconds }
     }
 
-    /// Whether both are of the same row: repetitions of one point.
-    pub fn is_beside(&self, other: &SweepPoint) -> bool {
+    /// Whether both are repetitions of one point.
+    pub fn repeats(&self, other: &SweepPoint) -> bool {
         (&self.scenario, &self.treatment, self.x) == (&other.scenario, &other.treatment, other.x)
     }
 }
@@ -221,6 +221,6 @@ mod tests {
         let first = SweepPoint::new("s", "t", 4.0, 1.0);
         let third = SweepPoint { repetition: 3, ..first.clone() };
         assert_eq!((first.to_string(), third.to_string()), ("s/t/4".into(), "s/t/4#3".into()));
-        assert!(first.is_beside(&third) && !first.is_beside(&SweepPoint { x: 5.0, ..third }));
+        assert!(first.repeats(&third) && !first.repeats(&SweepPoint { x: 5.0, ..third }));
     }
 }

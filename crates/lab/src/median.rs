@@ -2,9 +2,9 @@
 //!
 //! The interval needs no assumption about the distribution (David and Nagaraja, "Order Statistics",
 //! 3rd edition, section 7.1). Each of `n` independent values lies below the true median with
-//! probability 1/2, so the `j`-th least lies above it when fewer than `j` values are below: the lower
-//! tail of the binomial distribution. Interval ends are the `j`-th least and the `j`-th most value,
-//! for the largest `j` that keeps both tails together within 5 %.
+//! probability 1/2, so the `j`-th least lies above it when fewer than `j` values are below: the
+//! lower tail of the binomial distribution. Interval ends are the `j`-th least and the `j`-th most
+//! value, for the largest `j` that keeps both tails together within 5 %.
 
 /// Probability with which the true median may lie outside the interval: the field's convention.
 const OUTSIDE: f64 = 0.05;
@@ -39,7 +39,7 @@ impl Median {
     }
 }
 
-/// Number of values on each side of the interval, of `count` values.
+/// Number of `count` sorted values that lie beyond the interval at each end.
 fn beyond(count: usize) -> usize {
     // Probability that exactly `below` values lie below the true median, and that no more do.
     let mut exactly = 0.5f64.powi(count as i32);
@@ -50,7 +50,8 @@ fn beyond(count: usize) -> usize {
         exactly *= (count + 1 - below) as f64 / below as f64;
         at_most += exactly;
     }
-    // `below` is the first number too many; where even none is, the whole range has to do.
+    // With `below` values beyond each end the tails are too large, with one fewer they are not. Of
+    // few values even the whole range is too short, and has to do.
     below.saturating_sub(1)
 }
 

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 /// Numbers by key.
 pub type Numbers = BTreeMap<String, f64>;
 
-/// A number, the bracket in which it lies where the points of the sweep are coarse, and the interval
-/// in which it lies by chance.
+/// A number, the bracket in which it lies where the points of the sweep are coarse, and the
+/// interval in which it lies by chance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
     /// The median that was measured. Where there is a bracket, its lower end.
     pub value: f64,
-    /// Upper end of the bracket; the value where the points are dense, infinite where the sweep ends
-    /// too early to tell.
+    /// Upper end of the bracket; the value where the points are dense, infinite where the sweep
+    /// ends too early to tell.
     pub to: f64,
     /// The interval of the median over the seeds; `None` for a single seed.
     pub interval: Option<(f64, f64)>,

@@ -119,34 +119,9 @@ pub fn gather(folders: &[PathBuf], holes: Holes) -> anyhow::Result<RunResult> {
             other.display()
         );
     }
-    let mut records = BTreeMap::<String, Record>::new();
-    for record in found {
-        let name = record.sweep_point.to_string();
-        let seed = head.seed_of(record.sweep_point.repetition);
-        ensure!(
-            (&record.plan, record.engine, record.seed, record.duration)
-                == (&head.name, engine, seed, head.duration),
-            "{name} is of another plan, engine, seed or duration than the others; gather each apart"
-        );
-        match records.entry(name) {
-            Entry::Vacant(place) => drop(place.insert(record)),
-            // Two machines may well get the same.
-            Entry::Occupied(known) => {
-                ensure!(known.get().measured == record.measured, conflict(known.get(), &record));
-            }
-        }
-    }
-    // A folder's plan has the sweep and the repetitions that were to be run there.
-    let asked = plans.iter().flat_map(|(plan, _)| plan.points(engine));
-    let (mut names, mut missing) = (BTreeSet::new(), Vec::new());
-    for sweep_point in asked {
-        let name = sweep_point.to_string();
-        if !records.contains_key(&name) && !names.contains(&name) {
-            missing.push(sweep_point);
-        }
-        names.insert(name);
-    }
-    ensure!(missing.is_empty() || holes == Holes::Accepted, absent(&missing, names.len()));
+    let records = one_run(head, engine, found)?;
+    let (missing, all) = missing(&plans, engine, &records);
+    ensure!(missing.is_empty() || holes == Holes::Accepted, absent(&missing, all));
     let order = plan.experiment().points(engine);
     let place = |sweep_point: &SweepPoint| {
         let of = |one: &SweepPoint| (one.scenario.clone(), one.treatment.clone());
@@ -162,12 +137,56 @@ pub fn gather(folders: &[PathBuf], holes: Holes) -> anyhow::Result<RunResult> {
     Ok(join(plan, engine, &records, &missing))
 }
 
-/// Whether points of a plan may be missing.
+/// The records by the names of their points, when all are of the run that `head` describes.
+fn one_run(
+    head: &Head,
+    engine: Engine,
+    found: Vec<Record>,
+) -> anyhow::Result<BTreeMap<String, Record>> {
+    let mut records = BTreeMap::<String, Record>::new();
+    for record in found {
+        let name = record.sweep_point.to_string();
+        let seed = head.seed_of(record.sweep_point.repetition);
+        ensure!(
+            (&record.plan, record.engine, record.seed, record.duration)
+                == (&head.name, engine, seed, head.duration),
+            "{name} is of another plan, engine, seed or duration than the others; gather each apart"
+        );
+        match records.entry(name) {
+            Entry::Vacant(place) => drop(place.insert(record)),
+            // Two machines that measured the same may have got the same.
+            Entry::Occupied(known) => {
+                ensure!(known.get().measured == record.measured, conflict(known.get(), &record));
+            }
+        }
+    }
+    Ok(records)
+}
+
+/// The points of `plans` without a record, and the number of all their points. A folder's plan has
+/// the sweep and the repetitions that were to be run there.
+fn missing(
+    plans: &[(Plan, &PathBuf)],
+    engine: Engine,
+    records: &BTreeMap<String, Record>,
+) -> (Vec<SweepPoint>, usize) {
+    let (mut names, mut missing) = (BTreeSet::new(), Vec::new());
+    for sweep_point in plans.iter().flat_map(|(plan, _)| plan.points(engine)) {
+        let name = sweep_point.to_string();
+        let is_kept = records.contains_key(&name);
+        if names.insert(name) && !is_kept {
+            missing.push(sweep_point);
+        }
+    }
+    (missing, names.len())
+}
+
+/// Handling of points of a plan that are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holes {
-    /// They may not.
+    /// They are an error.
     Refused,
-    /// They may; the result says how many are.
+    /// The result says how many are missing.
     Accepted,
 }
 
@@ -175,11 +194,11 @@ pub enum Holes {
 const NAMED: usize = 3;
 
 fn absent(missing: &[SweepPoint], all: usize) -> String {
-    let mut names = missing.iter().take(NAMED).map(SweepPoint::to_string).collect::<Vec<_>>();
-    if missing.len() > NAMED {
-        names.push(format!("{} more", missing.len() - NAMED));
+    let names = missing.iter().take(NAMED).map(SweepPoint::to_string).collect::<Vec<_>>();
+    let (count, mut names) = (missing.len(), names.join(", "));
+    if count > NAMED {
+        names += &format!(" and {} more", count - NAMED);
     }
-    let (count, names) = (missing.len(), names.join(", "));
     let are = if count == 1 { "points is" } else { "points are" };
     format!(
         "{count} of {all} {are} missing: {names}; run them (`sheaf lab points` prints all), or \
@@ -265,7 +284,7 @@ fn join(plan: &Plan, engine: Engine, records: &[Record], missing: &[SweepPoint])
         })
     });
     let is_hole =
-        |point: &&SweepPoint| records.iter().all(|record| !record.sweep_point.is_beside(point));
+        |point: &&SweepPoint| records.iter().all(|record| !record.sweep_point.repeats(point));
     let holes: Vec<_> = missing.iter().filter(is_hole).cloned().collect();
     let conclusion = experiment.conclude(&rows, &holes);
     let first = records.first();
@@ -293,7 +312,7 @@ fn join(plan: &Plan, engine: Engine, records: &[Record], missing: &[SweepPoint])
 fn rows(records: &[Record]) -> Vec<Row> {
     let mut points: Vec<(&SweepPoint, Vec<&Measured>)> = Vec::new();
     for Record { sweep_point, measured, .. } in records {
-        match points.iter_mut().find(|(point, _)| point.is_beside(sweep_point)) {
+        match points.iter_mut().find(|(point, _)| point.repeats(sweep_point)) {
             Some((_, repetitions)) => repetitions.push(measured),
             None => points.push((sweep_point, vec![measured])),
         }

@@ -105,7 +105,8 @@ impl Experiment for Plan {
                     rates it 70 or more with the best fixed play-out buffer. A treatment supports \
                     as many as it does at the peak of its sweep. Where flow counts beside the \
                     peak were not swept, more may be supported there, at most as many as are \
-                    injected: a bracket from one to the other."
+                    injected: a bracket from one to the other, \
+                    with the interval of the lower end."
                 .to_owned(),
         }
     }
