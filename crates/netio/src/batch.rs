@@ -331,7 +331,7 @@ mod tests {
     use crate::poller::Poller;
     use crate::{clock, ip};
     use sheaf_stage::Duration;
-    use std::net::SocketAddr;
+    use std::net::{SocketAddr, UdpSocket};
 
     #[test]
     fn frames_of_one_length_share_a_datagram_and_a_shorter_one_ends_it() {
@@ -468,6 +468,11 @@ mod tests {
                 // Nothing is sent from the second address unless somebody says so.
                 for address in [there.ip(), here.ip()] {
                     ip::run(&format!("addr add {address}/{bits} dev lo"))?;
+                }
+                // The kernel makes the route to an IPv6 address a little after the address.
+                for to in [here, there] {
+                    let is_reached = |from: &UdpSocket| from.connect(to).is_ok();
+                    while !is_reached(&UdpSocket::bind((there.ip(), 0))?) {}
                 }
                 let mut server = Carrier::udp(any, None)?;
                 let client = Carrier::udp(there, None)?;
