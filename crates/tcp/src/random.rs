@@ -1,0 +1,9 @@
+//! Random numbers by seed (SplitMix64: Steele, Lea and Flood, 2014).
+
+/// The number behind `state` in its sequence; also the next state.
+pub(crate) fn next(state: u64) -> u64 {
+    let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,144 @@
+//! Transfers without disturbance: the handshake, the goodput of a bottleneck, the memory of it all.
+
+mod world;
+
+use etherparse::{SlicedPacket, TcpOptionElement, TransportSlice};
+use sheaf_stage::{Duration, Instant};
+use sheaf_tcp::{Algorithm, Config};
+use world::{Fate, MS, Pipe, SEGMENT, Way, World, endless, transfer_of, untouched};
+
+#[test]
+fn a_handshake_of_three_packets_offers_what_linux_offers() {
+    let mut world = World::perfect(transfer_of(1, Algorithm::Cubic), 10 * MS);
+    let mut seen = Vec::new();
+    world.run(Instant::from_millis(1000), |way, _, packet| {
+        let sliced = SlicedPacket::from_ip(packet).unwrap();
+        let Some(TransportSlice::Tcp(tcp)) = sliced.transport else { panic!("not TCP") };
+        let options: Vec<_> = tcp.options_iterator().map(Result::unwrap).collect();
+        seen.push((way, tcp.syn(), tcp.ack(), tcp.fin(), tcp.window_size(), options));
+        Fate::Pass
+    });
+    let [syn, answer, ..] = &seen[..] else { panic!("{seen:?}") };
+    for (one, way, ack) in [(syn, Way::Out, false), (answer, Way::Back, true)] {
+        assert_eq!((one.0, one.1, one.2, one.4), (way, true, ack, 64_240));
+        assert_eq!(one.5[0], TcpOptionElement::MaximumSegmentSize(1460));
+        assert_eq!(one.5[1], TcpOptionElement::SelectiveAcknowledgementPermitted);
+        assert!(matches!(one.5[2], TcpOptionElement::Timestamp(..)));
+        assert!(one.5.contains(&TcpOptionElement::WindowScale(7)));
+    }
+    // A byte and the FIN, each acknowledged.
+    assert!(seen[2..].iter().all(|one| !one.1 && one.2));
+    assert_eq!(seen[2..].iter().filter(|one| one.3).count(), 1);
+    // 6 MiB in units of 128 bytes.
+    assert_eq!(seen[2].4, 49_152);
+    assert_eq!((world.sent().bytes, world.got().bytes), (1, 1));
+    assert_eq!(world.got().finished, Some(Instant::from_millis(30)));
+    assert_eq!(world.sent().finished, Some(Instant::from_millis(40)));
+    assert_eq!(world.sender.next_deadline(), None, "nothing is left to do");
+}
+
+#[test]
+fn a_perfect_path_carries_every_byte_once() {
+    for control in [Algorithm::Cubic, Algorithm::Bbr] {
+        let bytes = 20_000_000;
+        let mut world = World::perfect(transfer_of(bytes, control), 10 * MS);
+        world.run(Instant::from_millis(20_000), untouched);
+        let (sent, got) = (world.sent(), world.got());
+        assert_eq!((sent.bytes, got.bytes), (bytes, bytes), "{control:?}");
+        assert_eq!((sent.repeats, sent.timeouts, sent.reductions), (0, 0, 0), "{control:?}");
+        // Every second segment is acknowledged, but for the first ones.
+        let packets = bytes / SEGMENT;
+        assert!(world.packets[1] < packets * 6 / 10, "{} of {packets}", world.packets[1]);
+        assert_eq!(world.sender.refusals().total() + world.receiver.refusals().total(), 0);
+    }
+}
+
+/// Share of a bottleneck's capacity for data that `flows` flows use between 5 s and 35 s.
+fn share(control: Algorithm, mbit: u64, delay: Duration, limit: usize, flows: u16) -> f64 {
+    let pipe = Pipe::new(Some(mbit * 1_000_000), delay, limit);
+    let mut world = World::new(endless(control), flows, pipe);
+    let all = |world: &World| world.receiver.flows().iter().map(|flow| flow.bytes).sum::<u64>();
+    world.run(Instant::from_millis(5_000), untouched);
+    let before = all(&world);
+    world.run(Instant::from_millis(35_000), untouched);
+    let bits = (all(&world) - before) as f64 * 8.0 * 1500.0 / SEGMENT as f64;
+    bits / 30.0 / (mbit * 1_000_000) as f64
+}
+
+#[test]
+fn a_bottleneck_with_a_queue_of_one_round_trip_is_used_to_98_percent() {
+    for control in [Algorithm::Cubic, Algorithm::Bbr] {
+        for (mbit, delay) in [(2, 50 * MS), (10, 20 * MS), (20, 10 * MS), (100, 10 * MS)] {
+            let packets = mbit as f64 * 1e6 * 2.0 * delay.as_secs_f64() / 12_000.0;
+            for flows in [1, 4] {
+                let share = share(control, mbit, delay, packets as usize, flows);
+                let what = format!("{flows} {control:?} at {mbit} Mbit/s: {share:.4}");
+                assert!((0.98..=1.0001).contains(&share), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bbr_keeps_the_queue_short_where_cubic_fills_it() {
+    let trip = |control| {
+        let pipe = Pipe::new(Some(10_000_000), 20 * MS, 500);
+        let mut world = World::new(endless(control), 1, pipe);
+        world.run(Instant::from_millis(8_000), untouched);
+        world.sent().round_trip.unwrap()
+    };
+    assert!(trip(Algorithm::Bbr) < 80 * MS, "twice the round trip at most");
+    assert!(trip(Algorithm::Cubic) > 150 * MS, "of 40 ms and a queue of 600");
+}
+
+#[test]
+fn bbr_finds_the_least_round_trip_every_ten_seconds() {
+    let pipe = Pipe::new(Some(10_000_000), 20 * MS, 500);
+    let mut world = World::new(endless(Algorithm::Bbr), 1, pipe);
+    let mut probes = Vec::new();
+    for at in 1..=700 {
+        world.run(Instant::from_millis(at * 50), untouched);
+        if world.sent().window <= 4 && world.sent().bytes > 1_000_000 {
+            probes.push(at * 50);
+        }
+    }
+    let begins = probes.windows(2).filter(|pair| pair[1] - pair[0] > 1_000).count() + 1;
+    assert_eq!(begins, 3, "{probes:?}");
+    assert!(probes.len() <= 3 * 6, "200 ms and a round trip each: {probes:?}");
+}
+
+#[test]
+fn sequence_numbers_wrap_within_a_transfer() {
+    // More than 2³² bytes: the numbers pass zero wherever they begin.
+    let bytes = (1 << 32) + 100_000_000;
+    let config = Config { bytes: Some(bytes), mtu: 65_535, ..Config::default() };
+    let mut world = World::perfect(config, MS);
+    let mut lost = 0;
+    world.run(Instant::from_millis(100_000), |way, number, _| {
+        let lose = way == Way::Out && number % 4001 == 4000;
+        lost += u64::from(lose);
+        if lose { Fate::Lose } else { Fate::Pass }
+    });
+    assert_eq!((world.sent().bytes, world.got().bytes), (bytes, bytes));
+    assert!(lost > 10 && world.sent().repeats >= lost - 1);
+}
+
+#[test]
+fn flows_of_a_host_do_not_disturb_each_other_and_the_same_seed_gives_the_same_packets() {
+    let run = || {
+        let pipe = Pipe::new(Some(10_000_000), 10 * MS, 30);
+        let mut world = World::new(transfer_of(1_000_000, Algorithm::Bbr), 8, pipe);
+        let mut hash = 0u64;
+        world.run(Instant::from_millis(60_000), |_, _, packet| {
+            for byte in packet.iter() {
+                hash = hash.wrapping_mul(0x100_0000_01b3) ^ u64::from(*byte);
+            }
+            Fate::Pass
+        });
+        for flow in world.receiver.flows() {
+            assert_eq!((flow.bytes, flow.finished.is_some()), (1_000_000, true));
+        }
+        hash
+    };
+    assert_eq!(run(), run());
+}
