@@ -129,8 +129,10 @@ impl Receiver {
         if fin && self.end.replace(end).is_some_and(|last| last != end) {
             return Err(Refusal::Unexpected);
         }
-        // RFC 7323, section 4.3: the stamp of the segment that an acknowledgement begins with.
+        // RFC 7323, section 4.3: the stamp of the segment that an acknowledgement begins with. Not
+        // that of a needless repeat, beside which late originals would be taken for old.
         if start <= self.acknowledged
+            && end >= self.next
             && let Some(stamp) = stamp
         {
             self.stamp = stamp;
@@ -191,8 +193,12 @@ impl Receiver {
             // Parts of it had arrived; which ones does not matter to the sender.
             self.duplicate = Some((start, end - new));
         }
-        self.recent.rotate_right(1);
-        self.recent[0] = start;
+        // Each range is remembered once; 0 is in none.
+        let (first, last) = self.held.around(start).unwrap_or((start, end));
+        let others = self.recent.into_iter().filter(|at| !(first..last).contains(at));
+        let mut recent = [start, 0, 0];
+        recent[1..].iter_mut().zip(others).for_each(|(place, at)| *place = at);
+        self.recent = recent;
         Ok(())
     }
 
@@ -242,17 +248,8 @@ impl Receiver {
             range(start, end);
             room -= 1;
         }
-        let mut reported = [(0, 0); SACKS];
-        let mut count = 0;
-        for at in self.recent {
-            let Some(held) = self.held.around(at).filter(|held| !reported.contains(held)) else {
-                continue;
-            };
-            if count < room {
-                range(held.0, held.1);
-                reported[count] = held;
-                count += 1;
-            }
+        for (start, end) in self.recent.iter().filter_map(|at| self.held.around(*at)).take(room) {
+            range(start, end);
         }
     }
 }

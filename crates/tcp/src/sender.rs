@@ -339,7 +339,10 @@ impl Sender {
     fn fresh(&self) -> Option<(u64, u64)> {
         let edge = self.acknowledged + u64::from(self.room.size);
         let room = edge.saturating_sub(self.next);
-        let len = u64::from(self.mss).min(self.end - self.next);
+        let data = u64::from(self.mss).min(self.limit.saturating_sub(self.next));
+        // The FIN goes with the last byte.
+        let fin = self.next + data == self.limit && self.next < self.end && self.end > self.limit;
+        let len = data + u64::from(fin);
         if len == 0 || self.next - self.acknowledged >= self.buffer {
             return None;
         }
@@ -586,7 +589,7 @@ impl Sender {
             self.rack.adapt(rate.before, self.mark.delivered);
         }
         self.settle_probe(ack, &news);
-        let found = self.repair(ack, &news, now);
+        let found = self.repair(ack, &news, before, now);
         news.lost += found.lost;
         self.counts.lost += u64::from(found.lost);
 
@@ -692,10 +695,7 @@ impl Sender {
                 limited: one.mark.limited,
             });
         }
-        if lowest < highest {
-            let behind = (highest - lowest).div_ceil(u64::from(self.mss));
-            self.rack.note_reordering(behind.min(u64::from(u32::MAX)) as u32);
-        }
+        self.note_overtaking(lowest, highest);
         let [by_sack, in_order] = oldest;
         if let Some(sent) = in_order.filter(|_| !repeated).or(by_sack) {
             self.trips.sample(now - sent, self.acknowledged, self.next);
@@ -709,6 +709,14 @@ impl Sender {
         }
         self.news = all;
         news
+    }
+
+    /// Something at `low` was only late: later data, up to `highest`, had arrived before it.
+    fn note_overtaking(&mut self, low: u64, highest: u64) {
+        if low < highest {
+            let behind = (highest - low).div_ceil(u64::from(self.mss));
+            self.rack.note_reordering(behind.min(u64::from(u32::MAX)) as u32);
+        }
     }
 
     /// The receiver got something twice, up to `end`.
@@ -773,7 +781,8 @@ impl Sender {
     }
 
     /// The state machine of loss recovery (Linux's tcp_fastretrans_alert).
-    fn repair(&mut self, ack: &Ack, news: &News, now: Instant) -> Found {
+    /// `before` is the offset up to which everything was acknowledged.
+    fn repair(&mut self, ack: &Ack, news: &News, before: u64, now: Instant) -> Found {
         if self.phase == Phase::Recovery && self.acknowledged >= self.high {
             self.leave_recovery(ack);
         }
@@ -781,6 +790,7 @@ impl Sender {
             Phase::Open => {}
             Phase::Recovery => {
                 if news.advanced && self.was_delayed(ack) {
+                    self.note_overtaking(before, self.board.highest);
                     if self.board.repeated() == 0 {
                         self.undo_reduction(true);
                         self.phase = Phase::Open;

@@ -82,9 +82,18 @@ fn damaged_and_forged_packets_are_refused_or_used_and_never_break_a_host() {
             let share = 1 + round % 40;
             world.run(Instant::from_millis(1_500), |_, number, packet| {
                 if number > 4 && fuzzer.rng.random_range(0..400u64) < share {
-                    fuzzer.damage(packet);
-                    if fuzzer.rng.random() {
-                        repair_checksums(packet);
+                    match fuzzer.rng.random_range(0..3u8) {
+                        0 => fuzzer.damage(packet),
+                        1 => {
+                            fuzzer.damage(packet);
+                            repair_checksums(packet);
+                        }
+                        _ => {
+                            // A byte of the TCP header or its options.
+                            let at = fuzzer.rng.random_range(20..72.min(packet.len()));
+                            packet[at] ^= 1 << fuzzer.rng.random_range(0..8u8);
+                            repair_checksums(packet);
+                        }
                     }
                 }
                 Fate::Pass

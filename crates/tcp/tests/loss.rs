@@ -28,6 +28,7 @@ fn first_times(mut lose: impl FnMut(u64) -> bool) -> impl FnMut(Way, u64, &mut V
 #[test]
 fn any_number_of_losses_in_a_window_is_repaired_in_one_round_trip() {
     for control in BOTH {
+        let mut times = Vec::new();
         for losses in [1, 5, 20] {
             let mut world = World::perfect(transfer_of(400_000, control), 20 * MS);
             // In the third window of slow start, every second one.
@@ -37,10 +38,9 @@ fn any_number_of_losses_in_a_window_is_repaired_in_one_round_trip() {
             assert_eq!(got.bytes, 400_000, "{control:?} {losses}: {sent:?}");
             assert_eq!((sent.repeats, sent.lost), (losses, losses), "{control:?} {sent:?}");
             assert_eq!((sent.timeouts, sent.reductions, sent.undone), (0, 1, 0), "{sent:?}");
-            // Without losses it takes six round trips behind the handshake.
-            let finished = got.finished.unwrap();
-            assert!(finished < Instant::from_millis(420), "{control:?} {losses}: {finished:?}");
+            times.push(got.finished.unwrap());
         }
+        assert!(times[2] <= times[0] + 50 * MS, "{control:?}: {times:?}");
     }
 }
 
@@ -127,7 +127,7 @@ fn reordering_is_learned_and_what_it_cost_is_given_back() {
         let before = world.sent();
         world.run(Instant::from_millis(13_000), late);
         let after = world.sent();
-        assert_eq!(after.timeouts, 0);
+        assert_eq!(after.timeouts, 0, "{control:?} {before:?} {after:?}");
         assert!(before.repeats < 60, "{control:?} {before:?}");
         // 330 packets were late in this time; repeats are of true losses at the queue.
         let needless = (after.repeats - before.repeats).saturating_sub(world.out.dropped);
@@ -140,11 +140,12 @@ fn reordering_is_learned_and_what_it_cost_is_given_back() {
 #[test]
 fn a_delay_that_jumps_up_costs_no_window() {
     for control in BOTH {
-        let mut world = World::perfect(transfer_of(3_000_000, control), 20 * MS);
-        world.run(Instant::from_millis(200), untouched);
+        let pipe = Pipe::new(Some(20_000_000), 20 * MS, 2_000);
+        let mut world = World::new(transfer_of(3_000_000, control), 1, pipe);
+        world.run(Instant::from_millis(600), untouched);
         let before = world.sent().window;
-        // Everything is late by 400 ms for a while: the timeout passes for nothing.
-        world.run(Instant::from_millis(215), |_, _, _| Fate::Later(400 * MS));
+        // From here on everything is later by 1 s: the timeout passes for nothing.
+        world.out.delay = 1020 * MS;
         world.run(Instant::from_millis(20_000), untouched);
         let sent = world.sent();
         assert_eq!(world.got().bytes, 3_000_000);

@@ -67,13 +67,14 @@ fn share(control: Algorithm, mbit: u64, delay: Duration, limit: usize, flows: u1
 
 #[test]
 fn a_bottleneck_with_a_queue_of_one_round_trip_is_used_to_98_percent() {
-    for control in [Algorithm::Cubic, Algorithm::Bbr] {
+    // BBR is at the least window for 200 ms of every 10 s, which is another 2 %.
+    for (control, least) in [(Algorithm::Cubic, 0.98), (Algorithm::Bbr, 0.96)] {
         for (mbit, delay) in [(2, 50 * MS), (10, 20 * MS), (20, 10 * MS), (100, 10 * MS)] {
             let packets = mbit as f64 * 1e6 * 2.0 * delay.as_secs_f64() / 12_000.0;
             for flows in [1, 4] {
                 let share = share(control, mbit, delay, packets as usize, flows);
                 let what = format!("{flows} {control:?} at {mbit} Mbit/s: {share:.4}");
-                assert!((0.98..=1.0001).contains(&share), "{what}");
+                assert!((least..=1.0001).contains(&share), "{what}");
             }
         }
     }

@@ -35,7 +35,8 @@ fn a_window_lowered_in_transit_bounds_what_is_under_way() {
         // 45 full segments fit, in 40 ms.
         let rate = (world.got().bytes - before) as f64 * 8.0 / 10.0;
         let expected = 45.0 * 1448.0 * 8.0 / 0.04;
-        assert!((rate / expected - 1.0).abs() < 0.03, "{control:?}: {rate} of {expected}");
+        // BBR paces at 99 %, and probes the round trip once.
+        assert!((0.94..=1.01).contains(&(rate / expected)), "{control:?}: {rate} of {expected}");
         assert_eq!((world.sent().repeats, world.sent().timeouts), (0, 0), "{control:?}");
     }
 }

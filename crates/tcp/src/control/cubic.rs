@@ -215,7 +215,7 @@ fn cube_root(value: u64) -> u64 {
     // The root of the largest value has 22 bits.
     for bit in (0..22).rev() {
         let larger = root | 1 << bit;
-        if larger.pow(3) <= value {
+        if larger.checked_pow(3).is_some_and(|cube| cube <= value) {
             root = larger;
         }
     }

@@ -125,7 +125,10 @@ impl World {
             let Some(next) = all.min().filter(|next| *next <= end) else { break };
             assert!(next > self.now, "after draining nothing is due");
             self.now = next;
-            self.deliver();
+            // Each packet is answered before the next one is looked at, as in a kernel.
+            while self.deliver() {
+                self.drain(&mut touch);
+            }
         }
         self.now = end;
     }
@@ -151,18 +154,21 @@ impl World {
         }
     }
 
-    fn deliver(&mut self) {
-        for way in [Way::Out, Way::Back] {
-            let (host, pipe) = match way {
-                Way::Out => (&mut self.receiver, &mut self.out),
-                Way::Back => (&mut self.sender, &mut self.back),
-            };
-            while pipe.under_way.keys().next().is_some_and(|(at, _)| *at <= self.now) {
-                let (_, packet) = pipe.under_way.pop_first().expect("it is there");
-                // Refused packets are counted by the host.
-                let _ = host.enqueue(packet, self.now);
-            }
-        }
+    /// Hands over a packet that has arrived. Returns whether there was one.
+    fn deliver(&mut self) -> bool {
+        let first = |pipe: &Pipe| pipe.under_way.keys().next().copied();
+        let (out, back) = (first(&self.out), first(&self.back));
+        let due = out.into_iter().chain(back).min().filter(|(at, _)| *at <= self.now);
+        let Some(due) = due else { return false };
+        let (host, pipe) = if out == Some(due) {
+            (&mut self.receiver, &mut self.out)
+        } else {
+            (&mut self.sender, &mut self.back)
+        };
+        let packet = pipe.under_way.remove(&due).expect("it is there");
+        // Refused packets are counted by the host.
+        let _ = host.enqueue(packet, self.now);
+        true
     }
 }
 
