@@ -91,12 +91,6 @@ impl Connection {
         }
     }
 
-    /// Sets the first sequence number.
-    #[cfg(test)]
-    pub fn begin_at(&mut self, first: u32) {
-        self.own.first = first;
-    }
-
     /// The clock of time stamps: milliseconds, as on Linux.
     fn stamp(&self, now: Instant) -> u32 {
         self.epoch.wrapping_add((now.as_nanos() / 1_000_000) as u32)

@@ -118,9 +118,14 @@ impl Receiver {
         let edge = self.next + u64::from(self.window);
         // Acknowledgements without data may overtake each other.
         if start < end && stamp.is_some_and(|stamp| before(stamp, self.stamp)) {
-            // Most are late duplicates, which the sender should hear of.
-            self.repeat((start, end));
-            return if end <= self.next { Ok(()) } else { Err(Refusal::OldStamp) };
+            // Most are late duplicates, which the sender should hear of. A late original behind a
+            // repeat is refused, too (RFC 7323, section 5.3), and will be sent again.
+            if end <= self.next {
+                self.repeat((start, end));
+                return Ok(());
+            }
+            self.due = Due::Now;
+            return Err(Refusal::OldStamp);
         }
         if start > edge || end > edge || self.end.is_some_and(|last| end > last) {
             self.due = Due::Now;
