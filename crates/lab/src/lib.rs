@@ -12,7 +12,7 @@
 //! * [`run`]: all points of a plan on one of the two engines; [`store`]: points that are kept;
 //! * [`progress`]: progress of a run;
 //! * [`result`]: the result of a run;
-//! * [`tcp`]: TCP under the virtual clock;
+//! * [`tcp`]: the plan key of TCP's congestion control;
 //! * [`program`]: services of `sheaf` in a namespace; [`realtime`]: threads in real time;
 //! * [`report`]: JSON, CSV, HTML and the terminal.
 //!

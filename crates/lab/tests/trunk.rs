@@ -6,6 +6,7 @@ use runs::virtual_run;
 use sheaf_lab::experiment::Tools;
 use sheaf_lab::plan::Plan;
 use sheaf_lab::result::RunResult;
+use sheaf_lab::tcp::Congestion;
 use sheaf_lab::trunk::netns;
 use sheaf_lab::trunk::point::{Link, Neighbours, Point, Traffic, Treatment};
 use sheaf_medium::{Config, Phy, air_time};
@@ -115,6 +116,7 @@ fn real_tcp_over_one_radio_fits_into_the_time_of_its_channel() {
         links: vec![Link { rate, ber: 0.0, neighbours: Neighbours::None, walk: None }],
         treatment: Treatment::Single,
         traffic: Traffic::Tcp { flows: 1 },
+        tcp: Congestion::Cubic,
         queue: 50,
         warm_up: Duration::from_secs(1),
         duration: Duration::from_secs(4),

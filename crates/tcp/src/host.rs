@@ -49,8 +49,8 @@ pub struct Flow {
 
 /// A host with TCP connections on which it sends, or receives, as much as it can.
 ///
-/// A pure machine on IP packets: [`Host::enqueue`] takes one that arrives, [`Host::dequeue`] returns
-/// those that leave. Drain it after each call, and at [`Host::next_deadline`].
+/// A pure machine on IP packets: [`Host::enqueue`] takes one that arrives, [`Host::dequeue`]
+/// returns those that leave. Drain it after each call, and at [`Host::next_deadline`].
 #[derive(Debug)]
 pub struct Host {
     address: Ipv4Addr,

@@ -1,9 +1,9 @@
 //! TCP as Linux runs it, as a pure machine on real IPv4 packets: for experiments under a virtual
 //! clock.
 //!
-//! A [`Host`] has connections on which it sends, or receives, bulk data. Packets are whole: headers,
-//! options, checksums; their data is zeros. Time is an argument. The same seed gives the same
-//! packets on every machine, because nothing is computed in floating point.
+//! A [`Host`] has connections on which it sends, or receives, bulk data. Packets are whole:
+//! headers, options, checksums; their data is zeros. Time is an argument. The same seed gives the
+//! same packets on every machine, because nothing is computed in floating point.
 //!
 //! * [`host`]: a host and its connections; [`config`]: settings; [`refusal`]: packets not used;
 //! * `connection`: handshake, options, and the two halves; `sequence`: numbers modulo 2³²;

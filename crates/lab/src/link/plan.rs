@@ -4,6 +4,7 @@ use crate::experiment::Engine;
 use crate::fault::Fault;
 use crate::measured::SweepPoint;
 use crate::plan_file::PlanFile;
+use crate::tcp::Congestion;
 use serde::{Deserialize, Serialize};
 use sheaf_stage::{Bitrate, Duration};
 use sheaf_wire::ethernet::HEADER_LEN;
@@ -36,6 +37,12 @@ pub struct Scenario {
     pub rate: Option<f64>,
     /// Packets in the queue; rate × RTT / 1498 where it is not given.
     pub limit: Option<u64>,
+    /// Packets lost at random, each way, in per cent; none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// Congestion control of TCP; cubic.
+    #[serde(default, skip_serializing_if = "Congestion::is_default")]
+    pub tcp: Congestion,
     /// Round-trip times in ms.
     pub sweep: Vec<f64>,
     /// Names of the treatments to compare.
@@ -102,10 +109,14 @@ pub struct Point {
     pub rtt: Duration,
     /// Packets in the queue.
     pub limit: u64,
+    /// Share of the packets that are lost at random, each way, 0..1.
+    pub loss: f64,
     /// Time before anything is measured.
     pub warm_up: Duration,
     /// Time that is measured.
     pub duration: Duration,
+    /// Congestion control of the bulk transfer.
+    pub tcp: Congestion,
     /// Seed of all randomness.
     pub seed: u64,
 }
@@ -143,8 +154,10 @@ impl Plan {
             rate: scenario.rate.map(|rate| Bitrate::from_bps((rate * 1e6).round() as u64)),
             rtt,
             limit: scenario.limit.unwrap_or_else(|| scenario.queue(rtt)),
+            loss: scenario.loss.unwrap_or(0.0) / 100.0,
             warm_up: Duration::from_secs_f64(self.head.warm_up),
             duration: Duration::from_secs_f64(self.head.duration),
+            tcp: scenario.tcp,
             seed: self.head.seed,
         })
     }
@@ -174,6 +187,9 @@ impl Plan {
                     "limit",
                     "a queue of no packet carries nothing; give limit = 2 or more",
                 );
+            }
+            if !(0.0..100.0).contains(&scenario.loss.unwrap_or(0.0)) {
+                return fault("loss", "loss is in per cent; give 0 to below 100");
             }
             if scenario.sweep.is_empty() {
                 return fault("sweep", "the sweep is empty; give round-trip times in ms");

@@ -3,11 +3,11 @@
 use super::outcome::{self, Transfer};
 use super::plan::{LINE, PACKET, Point, Shaper, Test};
 use crate::measured::Measured;
-use crate::tcp;
 use sheaf_emulator::queue::fifo::FifoConfig;
-use sheaf_emulator::{Delay, Limit, Link, LinkConfig, Overhead, Packet, QueueConfig};
+use sheaf_emulator::{Chance, Delay, Limit, Link, LinkConfig, Loss, Overhead, Packet, QueueConfig};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
 use sheaf_stage::{Duration, Instant, Stage};
+use sheaf_tcp::{Config, Flow, Host};
 use sheaf_wire::ethernet::HEADER_LEN;
 use std::net::Ipv4Addr;
 
@@ -19,8 +19,8 @@ const BACK: NodeId = NodeId(3);
 pub(super) const PING: Duration = Duration::from_millis(20);
 /// Time between two samples of the data in flight.
 pub(super) const SAMPLE: Duration = Duration::from_millis(10);
-/// Bytes of data in a TCP segment of 1500 bytes.
-const SEGMENT: u64 = 1460;
+/// Bytes of data in a TCP segment of 1500 bytes with time stamps.
+const SEGMENT: u64 = 1448;
 /// An echo request: 56 bytes of payload, as ping sends them.
 const ECHO: usize = 84;
 
@@ -64,8 +64,9 @@ fn hosts(point: &Point) -> (Actor, Actor) {
         Test::Ping => (Actor::Pinger(source(PING, ECHO), Vec::new()), Actor::Echo),
         Test::Tcp => {
             let (a, b) = (Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2));
-            let sender = tcp::Host::sender(a, b, 1, point.seed);
-            let receiver = tcp::Host::receiver(b, 1, !point.seed);
+            let config = Config { control: point.tcp.algorithm(), ..Config::default() };
+            let sender = Host::sender(config, a, b, 1, point.seed);
+            let receiver = Host::receiver(config, b, 1, !point.seed);
             (Actor::Tcp(Box::new(sender), FORWARD), Actor::Tcp(Box::new(receiver), BACK))
         }
     }
@@ -78,11 +79,12 @@ fn transfer(
     start: Instant,
     end: Instant,
 ) -> Measured {
-    let flow =
-        |simulation: &Simulation<Actor>, host: NodeId| match &simulation.nodes()[host.0 as usize] {
+    let flow = |simulation: &Simulation<Actor>, host: NodeId| -> Flow {
+        match &simulation.nodes()[host.0 as usize] {
             Actor::Tcp(tcp, _) => tcp.flows()[0],
             _ => unreachable!("both hosts speak TCP"),
-        };
+        }
+    };
     let mut transfer = Transfer { duration: point.duration, ..Transfer::default() };
     let (mut now, mut before) = (Instant::ZERO, 0);
     while now < end {
@@ -115,7 +117,7 @@ enum Actor {
     Sink(Sink),
     Pinger(Source, Vec<Duration>),
     Echo,
-    Tcp(Box<tcp::Host>, NodeId),
+    Tcp(Box<Host>, NodeId),
     Way(Box<Way>),
 }
 
@@ -191,6 +193,10 @@ fn config(point: &Point) -> LinkConfig {
         }),
         single: point.shaper == Shaper::OneQueue,
         delay: Delay::constant(point.rtt / 2),
+        loss: match point.loss {
+            0.0 => Loss::None,
+            loss => Loss::Random(Chance::of(loss)),
+        },
         ..LinkConfig::default()
     }
 }
@@ -235,7 +241,8 @@ impl Node for Actor {
             }
             Actor::Echo => out.send(BACK, packet),
             Actor::Tcp(host, way) => {
-                host.enqueue(packet, now);
+                // Links damage no packet, so none is refused but for what it repeats.
+                let _ = host.enqueue(packet, now);
                 drain(host, *way, now, out);
             }
             Actor::Way(way) => {
@@ -264,7 +271,7 @@ impl Node for Actor {
     }
 }
 
-fn drain(host: &mut tcp::Host, way: NodeId, now: Instant, out: &mut Outbox<Vec<u8>>) {
+fn drain(host: &mut Host, way: NodeId, now: Instant, out: &mut Outbox<Vec<u8>>) {
     while let Some(packet) = host.dequeue(now) {
         out.send(way, packet);
     }
@@ -274,6 +281,7 @@ fn drain(host: &mut tcp::Host, way: NodeId, now: Instant, out: &mut Outbox<Vec<u
 mod tests {
     use super::*;
     use crate::link::plan::ON_WIRE;
+    use crate::tcp::Congestion;
     use sheaf_stage::Bitrate;
 
     /// 100 Mbit/s without delay, as the plan `emulator-rate` has it: a queue of 8 packets, 1 ms.
@@ -284,8 +292,10 @@ mod tests {
             rate: Some(Bitrate::from_mbps(100)),
             rtt: Duration::ZERO,
             limit: 8,
+            loss: 0.0,
             warm_up: Duration::from_millis(10),
             duration: Duration::from_millis(100),
+            tcp: Congestion::Cubic,
             seed: 1,
         }
     }

@@ -3,6 +3,7 @@
 use super::point::{Link, Neighbours, Point, Traffic, Treatment as Joined, Walk};
 use crate::fault::Fault;
 use crate::plan_file::PlanFile;
+use crate::tcp::Congestion;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 use sheaf_medium::PathLoss;
@@ -34,6 +35,9 @@ pub struct Scenario {
     /// TCP flows at the same time; 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<u16>,
+    /// Congestion control of TCP, of the neighbours, too; cubic.
+    #[serde(default, skip_serializing_if = "Congestion::is_default")]
+    pub tcp: Congestion,
     /// Mbit/s of UDP for each link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offered: Option<f64>,
@@ -178,6 +182,7 @@ impl Plan {
             links: scenario.links(x)?,
             treatment: Joined::Trunk(treatment.scheduler()),
             traffic: scenario.traffic()?,
+            tcp: scenario.tcp,
             queue: scenario.queue,
             warm_up: Duration::from_secs_f64(self.head.warm_up),
             duration: Duration::from_secs_f64(self.head.duration),

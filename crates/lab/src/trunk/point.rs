@@ -1,5 +1,6 @@
 //! One point, worked out: the input of both engines.
 
+use crate::tcp::Congestion;
 use sheaf_medium::PathLoss;
 use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_trunk::Scheduler;
@@ -14,6 +15,8 @@ pub struct Point {
     pub treatment: Treatment,
     /// Traffic over them.
     pub traffic: Traffic,
+    /// Congestion control of TCP, of the neighbours, too.
+    pub tcp: Congestion,
     /// Frames that each radio's transmit queue holds.
     pub queue: usize,
     /// Time before anything is measured.

@@ -2,14 +2,18 @@
 //! data carries a stamp at the beginning of its payload, which nothing else reads.
 
 use super::outcome::Meter;
-use crate::tcp::{Host, PORT};
 use sheaf_stage::{Bitrate, Duration, Instant};
+use sheaf_tcp::{Host, PORT};
+use sheaf_wire::checksum;
 use std::net::Ipv4Addr;
 
 /// Bytes of a UDP packet, IP header included.
 const UDP_PACKET: u64 = 1500;
 /// Bytes of IPv4 and UDP headers.
 const UDP_HEADERS: usize = 28;
+
+/// The checksum of a TCP segment in a packet without IP options.
+const CHECKSUM: std::ops::Range<usize> = 36..38;
 
 /// A sender or receiver at a host.
 pub(super) enum Traffic {
@@ -46,7 +50,8 @@ impl Traffic {
         }
         match self {
             Traffic::Tcp { host, got, .. } => {
-                host.enqueue(packet, now);
+                // The host counts what it refuses; a repeat of what it has is no fault.
+                let _ = host.enqueue(packet, now);
                 let all = host.flows().iter().map(|flow| flow.bytes).sum();
                 meter.received((all - std::mem::replace(got, all)) as usize, now);
             }
@@ -65,7 +70,12 @@ impl Traffic {
                         let flow = port.wrapping_sub(PORT);
                         let number = numbers.get_mut(usize::from(flow));
                         if let Some(number) = number.filter(|_| packet.len() >= at + Stamp::LEN) {
-                            Stamp { flow, number: *number, sent: now }.write(&mut packet[at..]);
+                            let stamp = Stamp { flow, number: *number, sent: now };
+                            let bytes = &mut packet[at..at + Stamp::LEN];
+                            stamp.write(bytes);
+                            // The data was zeros, and it begins at an even place.
+                            let sum = checksum::fold(checksum::sum(bytes, 0));
+                            checksum::adjust(&mut packet[CHECKSUM], 0, sum);
                             *number += 1;
                             meter.sent(now);
                         }

@@ -7,10 +7,10 @@ use super::air::{self, Moving};
 use super::outcome::{Meter, Outcome};
 use super::point::{self, Neighbours, Point, Treatment};
 use super::traffic::Traffic;
-use crate::tcp::Host;
 use sheaf_medium::{Frame, Medium, RadioId, To};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
 use sheaf_stage::{Bitrate, Instant, Stage};
+use sheaf_tcp::{Config, Host};
 use sheaf_trunk::{DeliveryMode, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId, Transmit};
 use std::net::Ipv4Addr;
 
@@ -80,6 +80,11 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
         outcome.timer = end.stats().timer;
     }
     Ok(outcome)
+}
+
+/// The settings of TCP at all stations.
+fn tcp(point: &Point) -> Config {
+    Config { control: point.tcp.algorithm(), ..Config::default() }
 }
 
 /// A channel and the stations of its radios.
@@ -184,12 +189,13 @@ impl Station {
             }
         };
         let (here, there) = (ENDS[end], ENDS[1 - end]);
+        let (tcp, seed) = (tcp(point), point.seed);
         let (traffic, flows) = match (point.traffic, end) {
             (point::Traffic::Tcp { flows }, 0) => {
-                (Traffic::tcp(Host::sender(here, there, flows, point.seed), flows), flows)
+                (Traffic::tcp(Host::sender(tcp, here, there, flows, seed), flows), flows)
             }
             (point::Traffic::Tcp { flows }, _) => {
-                (Traffic::tcp(Host::receiver(here, flows, point.seed), flows), flows)
+                (Traffic::tcp(Host::receiver(tcp, here, flows, seed), flows), flows)
             }
             (point::Traffic::Udp { rate }, 0) => {
                 let rate = Bitrate::from_bps(rate.as_bps() * radios.len() as u64);
@@ -206,8 +212,8 @@ impl Station {
     fn neighbour(point: &Point, seed: u64, end: usize, radio: Radio) -> Station {
         let (here, there) = (OTHERS[end], OTHERS[1 - end]);
         let host = match end {
-            0 => Host::sender(here, there, 1, !seed),
-            _ => Host::receiver(here, 1, !seed),
+            0 => Host::sender(tcp(point), here, there, 1, !seed),
+            _ => Host::receiver(tcp(point), here, 1, !seed),
         };
         Station {
             traffic: Traffic::tcp(host, 1),

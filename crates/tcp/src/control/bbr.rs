@@ -3,11 +3,13 @@
 //! It models the path by the largest delivery rate of the last ten round trips and the least round
 //! trip of the last ten seconds, paces at a multiple of that rate, and keeps at most twice the
 //! product of both in flight. The multiple goes through a cycle of eight phases: one above the
-//! rate, to find out whether there is more, one below, to empty the queue that this made, and six at
-//! the rate. When the least round trip is ten seconds old, the window is four segments for 200 ms.
-//! Losses do not lower the rate. Left out is Linux's detection of policers.
+//! rate, to find out whether there is more, one below, to empty the queue that this made, and six
+//! at the rate. When the least round trip is ten seconds old, the window is four segments for 200
+//! ms. Losses do not lower the rate. Left out is Linux's detection of policers.
 
-use super::{Connection, Control, INITIAL_WINDOW, Pace, Phase, Sample, Window};
+use super::contract::{
+    Connection, Control, INITIAL_WINDOW, MOST_WINDOW, Pace, Phase, Sample, Window,
+};
 use crate::random;
 use sheaf_stage::{Duration, Instant};
 use std::collections::VecDeque;
@@ -164,7 +166,7 @@ impl Bbr {
         let Some((least, _)) = self.least else { return INITIAL_WINDOW };
         let product = u128::from(self.rate()) * least.as_micros().max(1);
         let segments = ((product * u128::from(gain)) >> GAIN).div_ceil(1 << RATE);
-        segments.min(u128::from(super::MOST_WINDOW)) as u32
+        segments.min(u128::from(MOST_WINDOW)) as u32
     }
 
     /// A window with room for the bursts of sender and receiver.
@@ -373,7 +375,7 @@ impl Bbr {
                 size.max(LEAST_WINDOW)
             };
         }
-        window.size = window.size.min(super::MOST_WINDOW);
+        window.size = window.size.min(MOST_WINDOW);
         if self.mode == Mode::RoundTrip {
             window.size = window.size.min(LEAST_WINDOW);
         }

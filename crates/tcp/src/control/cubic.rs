@@ -6,7 +6,7 @@
 //! where round trips have become longer. Linux has this HyStart and not HyStart++ (RFC 9406),
 //! which would keep on growing for some round trips.
 
-use super::{Connection, Control, Sample, Window};
+use super::contract::{Connection, Control, Sample, Window};
 use sheaf_stage::{Duration, Instant};
 
 /// Share of the window that remains after a loss, in 1024ths: 0.7.
@@ -224,8 +224,8 @@ fn cube_root(value: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::contract::Phase;
     use super::*;
-    use crate::control::Phase;
 
     const MS: Duration = Duration::from_millis(1);
 

@@ -80,9 +80,12 @@ fn emulation(point: &Point) -> Option<String> {
     if !point.rtt.is_zero() {
         words += &format!(" delay {}ns", (point.rtt / 2).as_nanos());
     }
+    if point.loss > 0.0 {
+        words += &format!(" loss random {}%", point.loss * 100.0);
+    }
     let needed = match point.shaper {
         Shaper::TwoQueues | Shaper::OneQueue => true,
-        Shaper::Tbf => !point.rtt.is_zero(),
+        Shaper::Tbf => !point.rtt.is_zero() || point.loss > 0.0,
         Shaper::None => false,
     };
     needed.then_some(words)

@@ -212,9 +212,7 @@ fn echo_reply(packet: &[u8]) -> Option<u16> {
 pub(super) fn tcp(point: &Point, path: &Path) -> anyhow::Result<Measured> {
     let listener = path.far.run(|| TcpListener::bind((FAR, 5001)))?;
     let sender = path.near.run(|| TcpStream::connect((FAR, 5001)))?;
-    // As under the virtual clock.
-    let control = std::ffi::OsString::from("cubic");
-    setsockopt(&sender, sockopt::TcpCongestion, &control).context("no CUBIC; load tcp_cubic")?;
+    point.tcp.set(&sender)?;
     let (receiver, _) = listener.accept()?;
     let (got, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let transfer = std::thread::scope(|scope| {

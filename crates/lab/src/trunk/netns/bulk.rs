@@ -1,6 +1,7 @@
 //! Bulk TCP of Linux's own stack between two namespaces: one thread sends, one receives.
 
 use super::station;
+use crate::tcp::Congestion;
 use crate::trunk::outcome::Meter;
 use anyhow::Context;
 use sheaf_netio::clock;
@@ -20,7 +21,12 @@ const LOOK: Duration = Duration::from_millis(100);
 const CONNECT: Duration = Duration::from_secs(2);
 
 /// Sends as much as it can until it is to stop.
-pub fn send(near: &Namespace, flow: u16, stop: &AtomicBool) -> anyhow::Result<()> {
+pub fn send(
+    near: &Namespace,
+    flow: u16,
+    control: Congestion,
+    stop: &AtomicBool,
+) -> anyhow::Result<()> {
     let to = SocketAddr::from((station::address(1), PORT + flow));
     let content = vec![0; 1 << 16];
     let mut stream: Option<TcpStream> = None;
@@ -29,6 +35,7 @@ pub fn send(near: &Namespace, flow: u16, stop: &AtomicBool) -> anyhow::Result<()
             // The receiver, or the trunk, may not be there yet.
             stream = near.run(|| TcpStream::connect_timeout(&to, CONNECT)).ok();
             if let Some(stream) = &stream {
+                control.set(stream)?;
                 stream.set_write_timeout(Some(LOOK))?;
             }
             continue;

@@ -44,7 +44,7 @@ pub fn run(point: &Point, tools: &Tools) -> anyhow::Result<Outcome> {
         bed.stations[..2].iter().map(Station::probe).collect::<anyhow::Result<Vec<_>>>()?;
     let probe = Probe::new(point, probes);
     let stop = AtomicBool::new(false);
-    let (start, measured) = (bed.start, point.measured());
+    let (start, measured, control) = (bed.start, point.measured(), point.tcp);
     let pairs = bed.stations.chunks(2).enumerate();
     let pairs: Vec<_> =
         pairs.map(|(pair, ends)| (pair, ends[0].namespace(), ends[1].namespace())).collect();
@@ -55,7 +55,7 @@ pub fn run(point: &Point, tools: &Tools) -> anyhow::Result<Outcome> {
             for flow in 0..flows {
                 let (stop, measured) = (&stop, measured.clone());
                 let (near, far) = (Arc::clone(&near), Arc::clone(&far));
-                scope.spawn(move || bulk::send(&near, flow, stop));
+                scope.spawn(move || bulk::send(&near, flow, control, stop));
                 let meter = scope.spawn(move || bulk::receive(&far, flow, start, measured, stop));
                 meters.push((pair, meter));
             }
