@@ -93,7 +93,7 @@ impl Host {
             destination: (Ipv4Addr::UNSPECIFIED, 0),
         };
         Host::new(address, false, flows, |flow| {
-            Connection::listen(config.clamped(), path(flow), random::next(seed ^ u64::from(flow)))
+            Connection::listen(config.clamped(), path(flow), random::next(!seed ^ u64::from(flow)))
         })
     }
 
