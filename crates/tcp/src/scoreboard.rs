@@ -187,8 +187,7 @@ impl Scoreboard {
             return;
         }
         let first = flight.partition_point(|one| one.end <= from);
-        for at in first..flight.len() {
-            let one = &mut flight[at];
+        for one in flight.range_mut(first..) {
             if one.start >= until {
                 break;
             }

@@ -216,7 +216,7 @@ impl Segment {
         tcp[2..4].copy_from_slice(&self.path.destination.1.to_be_bytes());
         tcp[4..8].copy_from_slice(&self.sequence.to_be_bytes());
         tcp[8..12].copy_from_slice(&self.acknowledges.unwrap_or(0).to_be_bytes());
-        tcp[12] = (tcp.len() / 4 << 4) as u8;
+        tcp[12] = ((tcp.len() / 4) << 4) as u8;
         tcp[13] =
             flag(self.syn, SYN) | flag(self.fin, FIN) | flag(self.acknowledges.is_some(), ACK);
         tcp[14..16].copy_from_slice(&self.window.to_be_bytes());

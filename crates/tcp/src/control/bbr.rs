@@ -206,7 +206,7 @@ impl Bbr {
             self.rates.pop_front();
         }
         if self.mode == Mode::StartUp && self.round_start && !limited && !self.is_full() {
-            if self.rate() >= self.full * FULL_GROWTH >> GAIN {
+            if self.rate() >= (self.full * FULL_GROWTH) >> GAIN {
                 (self.full, self.full_rounds) = (self.rate(), 0);
             } else {
                 self.full_rounds += 1;
