@@ -94,15 +94,16 @@ impl Order {
     pub fn pop(&mut self, now: Instant) -> Option<Delivery> {
         match self {
             Order::Numbers(order) => order.dequeue(now),
-            Order::Srr(order) => order.pop(),
-            Order::Trr(order) => order.pop(),
+            Order::Srr(order) => order.pop(now),
+            Order::Trr(order) => order.pop(now),
         }
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
         match self {
             Order::Numbers(order) => order.next_deadline(),
-            Order::Srr(_) | Order::Trr(_) => None,
+            Order::Srr(order) => order.next_deadline(),
+            Order::Trr(order) => order.next_deadline(),
         }
     }
 

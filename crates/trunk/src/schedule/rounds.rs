@@ -8,9 +8,13 @@
 
 use super::Candidates;
 use crate::resequencer::{Arrival, Delivery};
-use sheaf_stage::{Counters, DropReason};
+use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::trunk::MAX_LINKS;
 use std::collections::VecDeque;
+
+/// Time for which the link in turn may keep what the others delivered. A frame waits for less in a
+/// radio's queue: 50 full frames at 2.5 Mbit/s, half of the slowest link of the papers.
+const PATIENCE: Duration = Duration::from_millis(240);
 
 /// The link in turn.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,7 +66,7 @@ pub trait Rules: Clone + Default {
     fn take(&mut self, link: usize, len: usize) -> bool;
     /// A mark on `link` is reached; the first round in which the link may have more.
     fn mark(&mut self, link: usize, mark: Self::Mark) -> u32;
-    /// `link` blocked half of all room, and lost its turn.
+    /// `link` kept the others' packets for too long or blocked half of all room, and lost its turn.
     fn give_up(&mut self, link: usize);
     /// A turn is over.
     fn leave(&mut self);
@@ -86,6 +90,8 @@ pub struct Receiver<R: Rules> {
     /// The first round in which each link may have a packet, as the last mark said.
     pub(super) due: [u32; MAX_LINKS],
     pub(super) turn: Turn,
+    /// Time since which the link in turn keeps packets of others.
+    blocked: Option<Instant>,
     held: usize,
     limit: usize,
     counters: Counters,
@@ -100,6 +106,7 @@ impl<R: Rules> Receiver<R> {
             up: [false; MAX_LINKS],
             due: [0; MAX_LINKS],
             turn: Turn::default(),
+            blocked: None,
             held: 0,
             limit,
             counters: Counters::default(),
@@ -135,7 +142,7 @@ impl<R: Rules> Receiver<R> {
     }
 
     /// The next packet of the rounds; `None` when its link has not delivered it yet.
-    pub fn pop(&mut self) -> Option<Delivery> {
+    pub fn pop(&mut self, now: Instant) -> Option<Delivery> {
         // A round without a packet on any link: every link was passed over, or waits.
         let mut passed_over = 0;
         while self.held > 0 {
@@ -153,8 +160,8 @@ impl<R: Rules> Receiver<R> {
                 continue;
             }
             match self.queues[link].pop_front() {
-                None if self.held < self.limit / 2 => return None,
-                // A link that blocks half of all room has lost its turn.
+                None if self.waits(now) => return None,
+                // A mark may be lost, and nothing come that would show it.
                 None => {
                     self.rules.give_up(link);
                     self.leave();
@@ -165,6 +172,7 @@ impl<R: Rules> Receiver<R> {
                         self.leave();
                     }
                     self.held -= 1;
+                    self.blocked = None;
                     self.counters.packets_out += 1;
                     let Arrival { seq, flow, packing, payload, .. } = arrival;
                     return Some(Delivery { seq, flow, packing, payload, late: false });
@@ -174,12 +182,24 @@ impl<R: Rules> Receiver<R> {
         None
     }
 
+    /// Whether the link in turn, which has nothing, keeps its turn.
+    fn waits(&mut self, now: Instant) -> bool {
+        let since = *self.blocked.get_or_insert(now);
+        self.held < self.limit / 2 && now < since + PATIENCE
+    }
+
+    /// Time at which the link in turn loses it.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.blocked.map(|since| since + PATIENCE)
+    }
+
     /// Packets in, out and held.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
     fn leave(&mut self) {
+        self.blocked = None;
         self.rules.leave();
         self.turn.advance();
     }

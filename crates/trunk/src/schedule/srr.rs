@@ -116,6 +116,7 @@ mod tests {
     use crate::resequencer::Arrival;
     use crate::schedule::Candidate;
     use crate::schedule::rounds::Item;
+    use sheaf_stage::Instant;
     use sheaf_wire::trunk::{Packing, Predecessor};
     use std::collections::VecDeque;
 
@@ -162,7 +163,7 @@ mod tests {
                 }
             }
         }
-        std::iter::from_fn(|| receiver.pop()).map(|delivery| delivery.seq).collect()
+        std::iter::from_fn(|| receiver.pop(Instant::ZERO)).map(|delivery| delivery.seq).collect()
     }
 
     fn disorder(order: &[u32]) -> usize {

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::flow::Flow;
     use crate::resequencer::Arrival;
-    use sheaf_stage::DropReason;
+    use sheaf_stage::{DropReason, Duration, Instant};
     use sheaf_wire::trunk::{Packing, Predecessor};
 
     fn packet(link: u8, seq: u32) -> Arrival {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     fn order(receiver: &mut Receiver) -> Vec<u32> {
-        std::iter::from_fn(|| receiver.pop()).map(|delivery| delivery.seq).collect()
+        std::iter::from_fn(|| receiver.pop(Instant::ZERO)).map(|delivery| delivery.seq).collect()
     }
 
     #[test]
@@ -147,6 +147,18 @@ mod tests {
         assert_eq!(order(&mut r), [2, 3]);
         r.push(packet(0, 4)).unwrap();
         assert_eq!(order(&mut r), [4], "the burst of link 1 is over");
+    }
+
+    #[test]
+    fn a_link_whose_trigger_was_lost_keeps_single_packets_of_others_for_a_quarter_of_a_second() {
+        let mut r = receiver();
+        r.push(packet(1, 7)).unwrap();
+        assert!(r.pop(Instant::ZERO).is_none());
+        let due = r.next_deadline().unwrap();
+        assert!(due - Instant::ZERO <= Duration::from_millis(250));
+        assert!(r.pop(due - Duration::from_nanos(1)).is_none());
+        assert_eq!(r.pop(due).map(|delivery| delivery.seq), Some(7));
+        assert_eq!(r.next_deadline(), None);
     }
 
     #[test]
