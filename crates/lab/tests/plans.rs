@@ -76,6 +76,31 @@ fn busy_carries_more_than_forced_and_forced_more_than_nothing_and_busy_costs_no_
 }
 
 #[test]
+fn the_thesis_own_qdisc_begins_to_lose_packets_where_the_thesis_says() {
+    let result = virtual_run("voip-two-hop", &[1.0, 12.0, 14.0, 17.0], 60.0);
+    // Graph 2: latency climbs from 54 flows on; the timeout is waited for on both hops before. None
+    // is supported at 68.
+    let thesis = |key, flows| number(row(&result, "thesis", flows), key);
+    assert!((10.0..15.0).contains(&thesis("latency", 4.0)));
+    assert!(thesis("loss", 48.0) < 1.0 && thesis("loss", 56.0) > 1.0, "the knee");
+    assert_eq!((thesis("kau", 48.0), thesis("kau", 68.0)), (48.0, 0.0));
+}
+
+#[test]
+fn a_published_system_runs_in_virtual_time_alone() {
+    let plan = Plan::find("voip-two-hop").unwrap();
+    let has = |engine| {
+        let points = plan.experiment().points(engine);
+        points.iter().any(|point| point.treatment == "thesis")
+    };
+    assert!(has(Engine::Virtual) && !has(Engine::Netns));
+    let text =
+        plan.to_toml().unwrap().replacen("policy = \"kau\"", "policy = \"kau\"\nhold = 9", 1);
+    let fault = Plan::parse(&text, "my.toml").unwrap_err().to_string();
+    assert!(fault.contains("policy kau has min, max and timeout only"), "{fault}");
+}
+
+#[test]
 fn coarse_points_give_brackets_and_no_ratio_that_a_dense_sweep_would_not_give() {
     let result = virtual_run("voip-two-hop", &[4.0, 19.0, 20.0, 21.0], 20.0);
     let [baseline, busy] =

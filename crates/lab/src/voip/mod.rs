@@ -41,12 +41,16 @@ impl Experiment for Plan {
         }
     }
 
-    fn points(&self, _engine: Engine) -> Vec<SweepPoint> {
+    fn points(&self, engine: Engine) -> Vec<SweepPoint> {
         let seconds = self.head.warm_up + self.head.duration;
         let mut sweep_points = Vec::new();
         for scenario in &self.scenarios {
             let sweep = scenario.sweep(self.head.points.as_deref());
-            for treatment in &scenario.treatments {
+            let runs = |name: &&String| {
+                let treatment = self.treatment(name);
+                engine == Engine::Virtual || !treatment.is_ok_and(Treatment::is_virtual)
+            };
+            for treatment in scenario.treatments.iter().filter(runs) {
                 sweep_points.extend(sweep.iter().map(|flows| {
                     SweepPoint::new(&scenario.name, treatment, f64::from(*flows), seconds)
                 }));

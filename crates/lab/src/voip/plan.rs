@@ -1,11 +1,12 @@
 //! Plans of calls over a wireless mesh: hosts, radios, calls, and the treatment of small packets by
 //! the hosts; worked out to points.
 
-use super::point::{Aggregation, Flow, Mode, Point};
+use super::point::{Aggregation, Flow, Mode, Point, Queueing};
 use crate::fault::Fault;
 use crate::plan_file::PlanFile;
 use serde::{Deserialize, Serialize};
 use sheaf_aggregate::Threshold;
+use sheaf_baseline::kau;
 use sheaf_medium::{Hearing, Link, Phy};
 use sheaf_stage::{Bitrate, Duration};
 use sheaf_voice::emodel::Codec;
@@ -129,6 +130,8 @@ pub enum PolicyName {
     Forced,
     /// The default.
     Busy,
+    /// The qdisc of Karlstad 2008 as it was, in virtual time.
+    Kau,
 }
 
 /// The host that splits a meta packet.
@@ -145,7 +148,7 @@ impl Plan {
     /// Checks that the plan can be run.
     pub(super) fn check_calls(&self) -> Result<(), Fault> {
         for treatment in &self.treatments {
-            treatment.aggregation().map_err(|error| Fault::treatment(&treatment.name, error))?;
+            treatment.queueing(1).map_err(|error| Fault::treatment(&treatment.name, error))?;
         }
         for scenario in &self.scenarios {
             let fault = |error: anyhow::Error| Fault::scenario(&scenario.name, error);
@@ -187,8 +190,12 @@ impl Plan {
             let share = flows / directions + u32::from(index < flows % directions);
             calls.extend((0..share).map(|_| flow.clone()));
         }
-        let aggregation = self.treatment(name)?.aggregation()?;
-        let medium = topology.medium(scenario);
+        let queueing = self.treatment(name)?.queueing(scenario.queue)?;
+        let mut medium = topology.medium(scenario);
+        if let Queueing::Kau(_) = queueing {
+            let radios = medium.radios.iter_mut();
+            radios.for_each(|radio| radio.queue_limit = kau::PLACES as usize);
+        }
         medium.check()?;
         Ok(Point {
             nodes: scenario.nodes.clone(),
@@ -196,7 +203,7 @@ impl Plan {
             medium,
             flows: calls,
             codec: scenario.codec.codec(),
-            aggregation,
+            queueing,
             warm_up: Duration::from_secs_f64(self.head.warm_up),
             duration: Duration::from_secs_f64(self.head.duration),
             seed: self.head.seed.wrapping_add(u64::from(flows)),
@@ -219,11 +226,18 @@ impl Scenario {
 }
 
 impl Treatment {
-    fn aggregation(&self) -> anyhow::Result<Option<Aggregation>> {
-        let Some(policy) = self.policy else { return Ok(None) };
-        let mut config = match policy {
-            PolicyName::Forced => sheaf_aggregate::Config::forced(),
-            PolicyName::Busy => sheaf_aggregate::Config::default(),
+    /// Whether only the virtual engine has it.
+    pub(super) fn is_virtual(&self) -> bool {
+        matches!(self.policy, Some(PolicyName::Kau))
+    }
+
+    /// The treatment at hosts whose queues hold `queue` packets.
+    fn queueing(&self, queue: usize) -> anyhow::Result<Queueing> {
+        let mut config = match self.policy {
+            None => return Ok(Queueing::Plain),
+            Some(PolicyName::Kau) => return Ok(Queueing::Kau(self.kau(queue)?)),
+            Some(PolicyName::Forced) => sheaf_aggregate::Config::forced(),
+            Some(PolicyName::Busy) => sheaf_aggregate::Config::default(),
         };
         config.min = self.min.map_or(config.min, Threshold::Bytes);
         config.max = self.max.unwrap_or(config.max);
@@ -235,7 +249,22 @@ impl Treatment {
             Some(ModeName::End) => Mode::End,
             Some(ModeName::Hop) | None => Mode::Hop,
         };
-        Ok(Some(Aggregation { config, mode }))
+        Ok(Queueing::Sheaf(Aggregation { config, mode }))
+    }
+
+    /// Parameters of the thesis' qdisc, which holds `limit` packets.
+    fn kau(&self, limit: usize) -> anyhow::Result<kau::Config> {
+        let known = self.mode.is_none() && self.hold.is_none() && self.backoff.is_none();
+        anyhow::ensure!(known, "policy kau has min, max and timeout only; remove the others");
+        let usual = kau::Config::default();
+        let max = self.max.map_or(usual.max, usize::from);
+        anyhow::ensure!((100..=2048).contains(&max), "max {max}; give 100 to 2048 bytes");
+        Ok(kau::Config {
+            max,
+            min: self.min.map_or(usual.min, |min| min as usize),
+            timeout: self.timeout.map_or(Ok(usual.timeout), millis)?,
+            limit,
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! One point of a sweep, worked out from a plan: the input of both engines.
 
+use sheaf_baseline::kau;
 use sheaf_stage::{Duration, Instant};
 use sheaf_voice::emodel::Codec;
 use sheaf_voice::source::{Pattern, Source};
@@ -22,8 +23,8 @@ pub struct Point {
     pub flows: Vec<Flow>,
     /// The codec of all calls.
     pub codec: Codec,
-    /// Aggregation by the hosts; `None` without.
-    pub aggregation: Option<Aggregation>,
+    /// Treatment of packets by the hosts, before the radio has them.
+    pub queueing: Queueing,
     /// Time before anything is measured.
     pub warm_up: Duration,
     /// Time that is measured.
@@ -55,6 +56,17 @@ pub struct Flow {
     pub to: usize,
     /// Talk spurts and pauses.
     pub pattern: Pattern,
+}
+
+/// The treatment of packets before the radio has them.
+#[derive(Clone, Debug)]
+pub enum Queueing {
+    /// The radio's queue has all of them.
+    Plain,
+    /// Ours.
+    Sheaf(Aggregation),
+    /// The thesis' qdisc over a device that holds one packet.
+    Kau(kau::Config),
 }
 
 /// The aggregation of the hosts.

@@ -1,7 +1,7 @@
 //! A host of the testbed: a namespace, a TAP as its radio, and the programs on it.
 
-use crate::voip::point::{self, Mode, Point};
-use anyhow::Context;
+use crate::voip::point::{self, Aggregation, Mode, Point, Queueing};
+use anyhow::{Context, bail};
 use rand::RngExt;
 use sheaf_aggregate::{Senders, Stats};
 use sheaf_bpf::layout::Hop;
@@ -37,9 +37,13 @@ impl Host {
         let (tap, socket) = namespace
             .run(|| set_up(point, index))
             .with_context(|| format!("cannot set up host {}", point.nodes[index]))?;
-        let merge = match &point.aggregation {
-            None => None,
-            Some(_) => Some(namespace.run(|| programs(point, index).map_err(io::Error::other))?),
+        let merge = match &point.queueing {
+            Queueing::Plain => None,
+            Queueing::Sheaf(aggregation) => {
+                let programs = || programs(point, index, aggregation).map_err(io::Error::other);
+                Some(namespace.run(programs)?)
+            }
+            Queueing::Kau(_) => bail!("policy kau is for --engine virtual"),
         };
         Ok(Host { tap, socket, merge, done: 0, _namespace: namespace })
     }
@@ -130,8 +134,7 @@ fn set_up(point: &Point, index: usize) -> io::Result<(Tap, UdpSocket)> {
 }
 
 /// The splitter, and the merging program with every host it may send meta packets to.
-fn programs(point: &Point, index: usize) -> anyhow::Result<Controller> {
-    let aggregation = point.aggregation.as_ref().context("only with aggregation")?;
+fn programs(point: &Point, index: usize, aggregation: &Aggregation) -> anyhow::Result<Controller> {
     let config = &aggregation.config;
     let ifindex = sheaf_netio::ip::index(RADIO)?;
     let others = (0..point.nodes.len()).filter(|other| *other != index);

@@ -1,12 +1,14 @@
 //! A host of the testbed in virtual time: forwards IP packets, aggregates and splits.
 //!
 //! It stands for a Linux node whose stack takes no time: a packet is forwarded at the instant it
-//! arrives. Its packets go to its radio's transmit queue directly, or through an
-//! [`Aggregator`] that learns when the radio has finished with a frame, as on the netns engine.
+//! arrives. Its packets go to its radio's transmit queue directly, or through a queue that learns
+//! when the radio has finished with a frame: our [`Aggregator`], as on the netns engine, or the
+//! thesis' qdisc.
 
 use super::message::Message;
-use crate::voip::point::{self, Mode, Point};
+use crate::voip::point::{self, Mode, Point, Queueing};
 use sheaf_aggregate::{Aggregator, Device, Frame, Hop, HopId, Outbound, Splitter, Stats};
+use sheaf_baseline::kau;
 use sheaf_sim::{NodeId, Outbox};
 use sheaf_stage::{Instant, Stage};
 use sheaf_wire::ip::{Ip, Protocol};
@@ -17,13 +19,20 @@ pub(super) struct Host {
     index: usize,
     /// The next host towards each host.
     next_hop: Vec<usize>,
-    merge: Option<Merge>,
+    queue: Queue,
     splitter: Splitter,
     air: NodeId,
     sink: NodeId,
 }
 
-/// The aggregating half of a host.
+/// The queue above the radio's.
+enum Queue {
+    None,
+    Sheaf(Box<Merge>),
+    Kau(kau::Aggregating),
+}
+
+/// Our aggregator.
 struct Merge {
     aggregator: Aggregator,
     mode: Mode,
@@ -34,34 +43,52 @@ struct Merge {
 impl Host {
     /// Host `index` of `point`; `air` and `sink` are the nodes of the medium and of the listeners.
     pub fn new(point: &Point, index: usize, air: NodeId, sink: NodeId) -> anyhow::Result<Host> {
-        let merge = match &point.aggregation {
-            None => None,
-            Some(aggregation) => Some(Merge {
+        let queue = match &point.queueing {
+            Queueing::Plain => Queue::None,
+            Queueing::Sheaf(aggregation) => Queue::Sheaf(Box::new(Merge {
                 aggregator: aggregator(point, index, &aggregation.config)?,
                 mode: aggregation.mode,
                 limit: point.medium.radios[index].queue_limit as u32,
-            }),
+            })),
+            Queueing::Kau(config) => {
+                let hops: Vec<_> = (0..point.nodes.len()).map(|hop| outer(index, hop)).collect();
+                Queue::Kau(kau::Aggregating::new(*config, &hops))
+            }
         };
         let splitter = Splitter::accepting_any();
-        Ok(Host { index, next_hop: point.next_hop[index].clone(), merge, splitter, air, sink })
+        Ok(Host { index, next_hop: point.next_hop[index].clone(), queue, splitter, air, sink })
     }
 
     /// Counters of its aggregator.
     pub fn stats(&self) -> Option<Stats> {
-        self.merge.as_ref().map(|merge| merge.aggregator.total())
+        match &self.queue {
+            Queue::None => None,
+            Queue::Sheaf(merge) => Some(merge.aggregator.total()),
+            Queue::Kau(qdisc) => {
+                let stats = qdisc.stats();
+                Some(Stats {
+                    aggregated_packets: stats.aggregated_packets,
+                    aggregated_bytes: stats.aggregated_bytes,
+                    meta_packets: stats.meta_packets,
+                    meta_bytes: stats.meta_bytes,
+                    unaggregated_packets: stats.unaggregated_packets,
+                    unaggregated_bytes: stats.unaggregated_bytes,
+                    by_timeout: stats.by_timeout,
+                    by_size: stats.by_size,
+                    ..Stats::default()
+                })
+            }
+        }
     }
 
     pub fn receive(&mut self, message: Message, now: Instant, out: &mut Outbox<Message>) {
         match message {
             Message::Packet(packet) => self.route(packet, now, out),
-            Message::Finished => {
-                if let Some(Merge { aggregator, limit, .. }) = &mut self.merge
-                    && let Device::Reports { waiting, .. } = aggregator.device()
-                {
-                    let waiting = waiting.saturating_sub(1);
-                    aggregator.set_device(Device::Reports { waiting, limit: *limit }, now);
-                }
-            }
+            Message::Finished => match &mut self.queue {
+                Queue::None => {}
+                Queue::Sheaf(merge) => merge.finished(now),
+                Queue::Kau(qdisc) => qdisc.finished(),
+            },
             Message::Send { .. } | Message::Heard(_) => unreachable!("no message for a host"),
         }
         self.drain(now, out);
@@ -69,15 +96,29 @@ impl Host {
 
     /// Sends the frames that are due.
     pub fn drain(&mut self, now: Instant, out: &mut Outbox<Message>) {
-        while let Some(Frame { hop, bytes, .. }) =
-            self.merge.as_mut().and_then(|merge| merge.aggregator.dequeue(now))
-        {
-            self.send(hop.0 as usize, bytes, out);
+        while let Some((hop, bytes)) = self.next_frame(now) {
+            self.send(hop, bytes, out);
+        }
+    }
+
+    /// The next frame that is due, and the host that takes it apart.
+    fn next_frame(&mut self, now: Instant) -> Option<(usize, Vec<u8>)> {
+        match &mut self.queue {
+            Queue::None => None,
+            Queue::Sheaf(merge) => {
+                let Frame { hop, bytes, .. } = merge.aggregator.dequeue(now)?;
+                Some((hop.0 as usize, bytes))
+            }
+            Queue::Kau(qdisc) => qdisc.dequeue(now).map(|frame| (frame.hop, frame.bytes)),
         }
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.merge.as_ref()?.aggregator.next_deadline()
+        match &self.queue {
+            Queue::None => None,
+            Queue::Sheaf(merge) => merge.aggregator.next_deadline(),
+            Queue::Kau(qdisc) => qdisc.next_deadline(),
+        }
     }
 
     /// Delivers a packet here, takes it apart, or sends it on.
@@ -98,16 +139,20 @@ impl Host {
     }
 
     fn forward(&mut self, to: usize, packet: Vec<u8>, now: Instant, out: &mut Outbox<Message>) {
-        match &mut self.merge {
-            None => self.send(to, packet, out),
-            Some(merge) => {
+        // What cannot be sent is counted in the queue by its reason.
+        match &mut self.queue {
+            Queue::None => self.send(to, packet, out),
+            Queue::Sheaf(merge) => {
                 let hop = match merge.mode {
                     Mode::Hop => self.next_hop[to],
                     Mode::End => to,
                 };
                 let hop = HopId(hop as u32);
-                // What cannot be sent is counted there by its reason.
                 let _ = merge.aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
+            }
+            Queue::Kau(qdisc) => {
+                let hop = self.next_hop[to];
+                let _ = qdisc.enqueue(kau::Outbound { hop, mark: kau::AGGREGATE, packet }, now);
             }
         }
     }
@@ -118,6 +163,21 @@ impl Host {
     }
 }
 
+impl Merge {
+    /// The radio has finished with a frame.
+    fn finished(&mut self, now: Instant) {
+        if let Device::Reports { waiting, .. } = self.aggregator.device() {
+            let waiting = waiting.saturating_sub(1);
+            self.aggregator.set_device(Device::Reports { waiting, limit: self.limit }, now);
+        }
+    }
+}
+
+/// The outer header of meta packets from one host to another.
+fn outer(from: usize, to: usize) -> Outer {
+    Outer::V4 { src: point::address(from), dst: point::address(to) }
+}
+
 /// An aggregator that has every other host, by its index, as a next hop or far end.
 fn aggregator(
     point: &Point,
@@ -126,8 +186,7 @@ fn aggregator(
 ) -> anyhow::Result<Aggregator> {
     let mut aggregator = Aggregator::new(config.clone())?;
     for other in 0..point.nodes.len() {
-        let outer = Outer::V4 { src: point::address(index), dst: point::address(other) };
-        aggregator.add_hop(Hop::neighbour(outer));
+        aggregator.add_hop(Hop::neighbour(outer(index, other)));
     }
     let limit = point.medium.radios[index].queue_limit as u32;
     aggregator.set_device(Device::Reports { waiting: 0, limit }, Instant::ZERO);
