@@ -86,7 +86,7 @@ fn a_kept_point_is_not_measured_again_and_reads_back_to_the_last_bit() {
 fn points_of_two_folders_are_joined_to_what_one_run_gives() {
     let (one, two, whole) = (Folder::new(), Folder::new(), Folder::new());
     let all = run(whole.0.path(), None, false);
-    assert_eq!(names().len(), 3 * 2 * 2);
+    assert_eq!(names().len(), 4 * 2 * 2);
     for (at, name) in names().iter().enumerate() {
         let folder = if at % 3 == 0 { &one } else { &two };
         assert_eq!(run(folder.0.path(), Some(name), false).rows.len(), 1);
@@ -107,7 +107,7 @@ fn repetitions_begin_with_the_single_run_and_each_has_a_seed_and_a_record_of_its
         folder.files().iter().map(name).collect::<Vec<_>>()
     };
     let (first, both) = (kept(&single), kept(&twice));
-    assert_eq!((first.len(), both.len()), (6, 12));
+    assert_eq!((first.len(), both.len()), (8, 16));
     for name in &first {
         assert!(both.contains(name), "the first repetition is the single run");
         let read = |folder: &Folder| std::fs::read(folder.0.path().join("points").join(name));
@@ -134,11 +134,11 @@ fn points_that_are_missing_are_named_and_only_joined_around_when_that_is_accepte
     }
     let gather = |holes| run::gather(&[folder.0.path().to_owned()], holes);
     let error = gather(Holes::Refused).unwrap_err().to_string();
-    let start = "3 of 12 points are missing: two-hop/baseline/8, two-hop/baseline/8#2, ";
+    let start = "3 of 16 points are missing: two-hop/baseline/8, two-hop/baseline/8#2, ";
     assert!(error.starts_with(start) && error.contains("--allow-missing"), "{error}");
     assert!(!error.contains('\n') && error.contains("two-hop/busy/8#2;"), "{error}");
     let result = gather(Holes::Accepted).unwrap();
-    assert_eq!((result.missing, result.rows.len(), result.seeds()), (3, 5, (1, 2)));
+    assert_eq!((result.missing, result.rows.len(), result.seeds()), (3, 7, (1, 2)));
     assert!(report::table(&result).contains("3 points of the plan are missing."));
     // The sweep of the baseline ends at 4 flows now.
     let baseline = result.summary("two-hop", "baseline", "kau").unwrap();
@@ -154,8 +154,8 @@ fn a_folder_keeps_the_sweep_and_the_repetitions_that_were_asked_for() {
     run_with(short.clone(), folder.0.path(), Some("two-hop/busy/4#3"), false);
     let folders = [folder.0.path().to_owned()];
     let error = run::gather(&folders, Holes::Refused).unwrap_err().to_string();
-    assert!(error.starts_with("8 of 9 points are missing"), "{error}");
-    assert!(error.contains("two-hop/busy/4 and 5 more; run them"), "{error}");
+    assert!(error.starts_with("11 of 12 points are missing"), "{error}");
+    assert!(error.contains("two-hop/forced/4 and 8 more; run them"), "{error}");
     let all = run_with(short, folder.0.path(), None, false);
     assert_eq!(json(&run::gather(&folders, Holes::Refused).unwrap()), json(&all));
 }

@@ -259,9 +259,11 @@ impl Treatment {
         let usual = kau::Config::default();
         let max = self.max.map_or(usual.max, usize::from);
         anyhow::ensure!((100..=2048).contains(&max), "max {max}; give 100 to 2048 bytes");
+        let min = self.min.map_or(usual.min, |min| min as usize);
+        anyhow::ensure!(min <= max, "min {min}; give at most {max}, the largest meta packet");
         Ok(kau::Config {
             max,
-            min: self.min.map_or(usual.min, |min| min as usize),
+            min,
             timeout: self.timeout.map_or(Ok(usual.timeout), millis)?,
             limit,
         })
