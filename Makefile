@@ -29,7 +29,8 @@ COMPLETIONS := bash-completion/completions/sheaf zsh/vendor-completions/_sheaf \
 
 demo: build
 	$(SUDO) target/release/sheaf lab run voip-two-hop --engine netns --quick --out $(OUT)/netns
-	target/release/sheaf lab run voip-two-hop --engine virtual --repetitions 3 --out $(OUT)/virtual
+	target/release/sheaf lab run voip-two-hop --engine virtual --repetitions 3 \
+		--out $(OUT)/virtual
 
 build: setup
 	cargo build --release --locked --package sheaf

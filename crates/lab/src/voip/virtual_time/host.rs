@@ -29,7 +29,7 @@ pub(super) struct Host {
 enum Queue {
     None,
     Sheaf(Box<Merge>),
-    Kau(kau::Aggregating),
+    Kau(Box<kau::Aggregating>),
 }
 
 /// Our aggregator.
@@ -52,7 +52,7 @@ impl Host {
             })),
             Queueing::Kau(config) => {
                 let hops: Vec<_> = (0..point.nodes.len()).map(|hop| outer(index, hop)).collect();
-                Queue::Kau(kau::Aggregating::new(*config, &hops))
+                Queue::Kau(Box::new(kau::Aggregating::new(*config, &hops)))
             }
         };
         let splitter = Splitter::accepting_any();
