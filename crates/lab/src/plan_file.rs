@@ -116,8 +116,14 @@ pub struct Published {
     pub scenario: String,
     /// Treatment it is comparable with.
     pub treatment: String,
-    /// Place of the figure in the source, in a few words.
+    /// Name beside the values in charts, in a few words.
     pub label: String,
+    /// Table or figure of the source, such as `table 3.1`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub place: String,
+    /// Reason why values of ours differ from these, with the experiment that shows it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
     /// Values beside the columns of the summary, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub summary: BTreeMap<String, f64>,
