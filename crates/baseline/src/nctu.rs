@@ -59,13 +59,11 @@ impl Sender {
         }
     }
 
-    /// The link in turn, or the next that is not busy.
-    fn pick(&mut self) -> usize {
+    /// The link of the next packet: the one in turn, or the next that is not busy.
+    pub fn link(&self) -> usize {
         let links = self.busy.len();
         let mut order = (0..links).map(|step| (self.turn + step) % links);
-        let link = order.find(|link| !self.busy[*link]).unwrap_or(self.turn);
-        self.turn = (link + 1) % links;
-        link
+        order.find(|link| !self.busy[*link]).unwrap_or(self.turn)
     }
 }
 
@@ -84,7 +82,9 @@ impl Stage for Sender {
         bytes.extend_from_slice(&self.seq.to_be_bytes());
         bytes.extend_from_slice(&packet);
         self.seq = self.seq.wrapping_add(1);
-        Some(Frame { link: self.pick(), bytes })
+        let link = self.link();
+        self.turn = (link + 1) % self.busy.len();
+        Some(Frame { link, bytes })
     }
 
     fn next_deadline(&self) -> Option<Instant> {

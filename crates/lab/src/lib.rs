@@ -14,6 +14,7 @@
 //! * [`result`]: the result of a run;
 //! * [`tcp`]: the plan key of TCP's congestion control;
 //! * [`program`]: services of `sheaf` in a namespace; [`realtime`]: threads in real time;
+//! * [`reproduced`]: published values beside ours;
 //! * [`report`]: JSON, CSV, HTML and the terminal.
 //!
 //! A new kind of experiment is a module with its scenarios and treatments, an `impl Experiment for
@@ -35,6 +36,7 @@ pub mod progress;
 pub mod reading;
 pub mod realtime;
 pub mod report;
+pub mod reproduced;
 pub mod result;
 pub mod run;
 pub mod store;

@@ -227,6 +227,14 @@ impl Plan {
                 let message = format!("no metric {key:?}; there are {}", known.join(", "));
                 return Err(Fault::published(&published.label, message).at("points"));
             }
+            let unknown = published.summary.keys().find(|key| {
+                view.summary.iter().all(|column| column.key != **key && !key.ends_with("_at"))
+            });
+            if let Some(key) = unknown {
+                let known: Vec<_> = view.summary.iter().map(|column| column.key.as_str()).collect();
+                let message = format!("no column {key:?}; there are {}", known.join(", "));
+                return Err(Fault::published(&published.label, message).at("summary"));
+            }
         }
         Ok(())
     }

@@ -116,6 +116,10 @@ pub struct Published {
     pub scenario: String,
     /// Treatment it is comparable with.
     pub treatment: String,
+    /// Treatment of which the values are multiples, where the source gives no more than that; such
+    /// values are in no chart.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub times: String,
     /// Name beside the values in charts, in a few words.
     pub label: String,
     /// Table or figure of the source, such as `table 3.1`.

@@ -116,22 +116,15 @@ impl RunResult {
         (most > 1).then(|| format!("medians of {seeds} seeds; in parentheses {range}"))
     }
 
-    /// The published figures beside a treatment.
-    pub fn published<'a>(
+    /// The published figures in charts of a treatment. Multiples of another treatment are in none.
+    pub fn drawn<'a>(
         &'a self,
         scenario: &'a str,
         treatment: &'a str,
     ) -> impl Iterator<Item = &'a Published> {
-        self.published.iter().filter(move |published| {
+        let figures = self.published.iter().filter(|published| published.times.is_empty());
+        figures.filter(move |published| {
             published.scenario == scenario && published.treatment == treatment
-        })
-    }
-
-    /// The published value of `metric` beside a row.
-    pub fn published_at(&self, row: &Row, metric: &str) -> Option<f64> {
-        self.published(&row.scenario, &row.treatment).find_map(|published| {
-            let points = published.points.get(metric)?;
-            points.iter().find(|(x, _)| *x == row.x).map(|(_, value)| *value)
         })
     }
 }

@@ -8,7 +8,7 @@ use sheaf_lab::plan::Plan;
 use sheaf_lab::result::RunResult;
 use sheaf_lab::tcp::Congestion;
 use sheaf_lab::trunk::netns;
-use sheaf_lab::trunk::point::{Link, Neighbours, Point, Traffic, Treatment};
+use sheaf_lab::trunk::point::{Link, Point, Traffic, Treatment};
 use sheaf_medium::{Config, Phy, air_time};
 use sheaf_stage::{Bitrate, Duration};
 use std::fmt::Write;
@@ -47,10 +47,11 @@ fn three_links_carry_three_times_as_much_and_the_same_seed_gives_the_same_bytes(
     let again = virtual_run("trunk-basic", &[3.0], 10.0);
     let json = |result: &RunResult| serde_json::to_string(&result.rows).unwrap();
     assert_eq!(json(&result), json(&again));
-    assert!(share(&result, "earliest", 3.0) > 0.97);
-    assert!(share(&result, "paper", 3.0) > 0.95);
-    assert!(share(&result, "srr", 3.0) < share(&result, "earliest", 3.0));
-    assert!(share(&result, "trr", 3.0) < 0.9);
+    // Headers and marks are what is missing.
+    for treatment in ["earliest", "paper", "srr", "trr"] {
+        let share = share(&result, treatment, 3.0);
+        assert!(share > 0.95, "{treatment}: {share:.3}");
+    }
 }
 
 #[test]
@@ -86,10 +87,41 @@ fn earliest_delivery_takes_what_neighbours_leave_and_what_bit_errors_and_distanc
 fn a_link_that_a_hidden_station_kills_costs_its_share_and_no_more() {
     let result = virtual_run("trunk-hidden", &[1.0], 20.0);
     insta::assert_snapshot!(table(&result));
-    for treatment in ["earliest", "paper"] {
-        let share = share(&result, treatment, 1.0);
-        assert!(share >= 0.95, "{treatment}: {share:.3}");
+    let share = |treatment| share(&result, treatment, 1.0);
+    assert!(share("earliest") >= 0.95, "{:.3}", share("earliest"));
+    // The trunk of the paper gives a link that loses everything a packet of each round. When TCP
+    // has little in flight, that is every third packet, and it may stay so.
+    assert!(share("paper") < 0.95, "{:.3}", share("paper"));
+    // A receiver that waits for each link in turn stands with it.
+    assert!(share("srr") < 0.1 && share("trr") < 0.1);
+}
+
+#[test]
+fn a_source_that_waits_for_room_fills_a_trunk_and_loses_nothing_in_front_of_it() {
+    let result = virtual_run("trunk-latency", &[3.0], 10.0);
+    let of = |treatment, key| number(&result, treatment, 3.0, key);
+    for treatment in ["sum", "paper", "earliest"] {
+        // Fifty frames of each link are in flight at the end.
+        let lost = of(treatment, "sent") - of(treatment, "arrived");
+        assert!((0.0..=160.0).contains(&lost), "{treatment}: {lost} of those sent did not come");
+        assert!(of(treatment, "throughput") > 0.95 * of("sum", "throughput"), "{treatment}");
     }
+}
+
+#[test]
+fn neighbours_that_leave_a_link_leave_it_to_the_trunk() {
+    let result = virtual_run("trunk-congestion", &[3.0], 160.0);
+    let curve = result.series.iter().find(|curve| {
+        (curve.scenario.as_str(), curve.treatment.as_str()) == ("leaving", "earliest")
+            && curve.series.name == "throughput over time"
+    });
+    let curve = &curve.expect("a curve").series.points;
+    let mean = |from: usize, to: usize| {
+        curve[from..to].iter().map(|(_, rate)| rate).sum::<f64>() / (to - from) as f64
+    };
+    // The measurement begins 10 s after the start; a few seconds to grow after each that left.
+    let rates = [mean(0, 40), mean(45, 90), mean(95, 140), mean(145, 160)];
+    assert!(rates.windows(2).all(|pair| pair[1] > pair[0] + 1.0), "{rates:?}");
 }
 
 #[test]
@@ -113,7 +145,7 @@ fn a_plan_that_no_trunk_can_have_is_refused_with_its_line() {
 fn real_tcp_over_one_radio_fits_into_the_time_of_its_channel() {
     let rate = Bitrate::from_mbps(2);
     let point = Point {
-        links: vec![Link { rate, ber: 0.0, neighbours: Neighbours::None, walk: None }],
+        links: vec![Link { rate, ber: 0.0, neighbours: None, walk: None }],
         treatment: Treatment::Single,
         traffic: Traffic::Tcp { flows: 1 },
         tcp: Congestion::Cubic,

@@ -4,6 +4,7 @@ use super::chart::{Drawing, Line};
 use super::number::shown;
 use crate::measured::unique;
 use crate::reading::Reading;
+use crate::reproduced;
 use crate::result::{Curve, RunResult};
 use crate::view::Chart;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -71,6 +72,7 @@ fn section(result: &RunResult, scenario: &str) -> anyhow::Result<Markup> {
         section {
             h2 { (scenario) }
             @if !result.view.summary.is_empty() { (summary(result, scenario)) }
+            (published(result, scenario))
             @if let Some(remark) = result.remarks.get(scenario) { p { (remark) } }
             @if let Some(spread) = result.spread() {
                 p { "Tables have " (spread) "; in charts these are whiskers." }
@@ -106,7 +108,7 @@ fn drawing(result: &RunResult, scenario: &str, chart: &Chart) -> Drawing {
         let whiskers = readings.iter().filter_map(whisker).collect();
         let points = readings.iter().map(|(x, reading)| (*x, reading.value)).collect();
         lines.push(Line { colour, points, whiskers, published: false });
-        for published in result.published(scenario, treatment) {
+        for published in result.drawn(scenario, treatment) {
             let points = published.points.get(&chart.metric).cloned().unwrap_or_default();
             lines.push(Line { colour, points, whiskers: Vec::new(), published: true });
         }
@@ -169,10 +171,11 @@ fn css(colour: RGBColor) -> String {
 }
 
 fn legend(result: &RunResult, scenario: &str) -> Markup {
-    let published = result.published.iter().filter(|published| published.scenario == scenario);
+    let treatments = result.treatments(scenario);
+    let published = treatments.iter().flat_map(|treatment| result.drawn(scenario, treatment));
     html! {
         ul.legend {
-            @for treatment in result.treatments(scenario) {
+            @for treatment in &treatments {
                 @let colour = css(colour(result, scenario, treatment));
                 li { span.line style={ "background:" (colour) } {} (treatment) }
             }
@@ -194,7 +197,6 @@ fn summary(result: &RunResult, scenario: &str) -> Markup {
             thead { tr {
                 th { "treatment" }
                 @for column in columns { th.number { (column.axis()) } }
-                th.number { "published" }
             } }
             tbody { @for treatment in result.treatments(scenario) { tr {
                 td { (treatment) }
@@ -203,28 +205,49 @@ fn summary(result: &RunResult, scenario: &str) -> Markup {
                         (reading(result.summary(scenario, treatment, &column.key)))
                     }
                 }
-                td.number {
-                    @for published in result.published(scenario, treatment) {
-                        @for value in published.summary.values() {
-                            (shown(*value)) " (" (published.label) ") "
-                        }
-                    }
-                }
             } } }
         } }
     }
 }
 
-/// All points; a metric has a column of published figures where there are any.
+/// The published values beside ours; one that ours does not come near has its reason below.
+fn published(result: &RunResult, scenario: &str) -> Markup {
+    let values = reproduced::values(result).into_iter();
+    let values: Vec<_> = values.filter(|value| value.published.scenario == scenario).collect();
+    let why = unique(values.iter().map(|value| value.published.why.as_str()));
+    html! {
+        @if !values.is_empty() {
+            div.scroll { table {
+                thead { tr {
+                    th { "published" }
+                    th { "treatment" }
+                    th { "value" }
+                    th.number { (result.view.axis) }
+                    th.number { "theirs" }
+                    th.number { "ours" }
+                    th.number { "ratio" }
+                } }
+                tbody { @for value in &values { tr {
+                    td { (value.published.label) " " (value.published.place) }
+                    td { (value.published.treatment) }
+                    td { (value.axis) }
+                    td.number { (value.x.map_or("-".into(), shown)) }
+                    td.number { (shown(value.theirs)) }
+                    td.number { (reading(value.ours)) }
+                    td.number { (value.ratio().map_or("-".into(), |ratio| format!("{ratio:.2}"))) }
+                } } }
+            } }
+            @for why in why.iter().filter(|why| !why.is_empty()) { p { (why) } }
+        }
+    }
+}
+
+/// All points.
 fn rows(result: &RunResult, scenario: &str) -> Markup {
     let here = || result.rows.iter().filter(|row| row.scenario == scenario);
-    let published = |key: &str| here().any(|row| result.published_at(row, key).is_some());
-    let measured = result.view.metrics.iter();
-    let columns: Vec<_> = measured
-        .filter(|metric| here().any(|row| row.get(&metric.key).is_some()))
-        .map(|metric| (metric, published(&metric.key)))
-        .collect();
-    let number = |value: Option<f64>| value.map_or("-".into(), shown);
+    let is_measured = |key: &str| here().any(|row| row.get(key).is_some());
+    let columns: Vec<_> =
+        result.view.metrics.iter().filter(|metric| is_measured(&metric.key)).collect();
     let several = result.seeds().1 > 1;
     html! {
         div.scroll { table.wide {
@@ -232,19 +255,13 @@ fn rows(result: &RunResult, scenario: &str) -> Markup {
                 th { "treatment" }
                 th { (result.view.axis) }
                 @if several { th { "seeds" } }
-                @for (metric, published) in &columns {
-                    th { (metric.axis()) }
-                    @if *published { th { "published" } }
-                }
+                @for metric in &columns { th { (metric.axis()) } }
             } }
             tbody { @for row in here() { tr {
                 td { (row.treatment) }
                 td.number { (shown(row.x)) }
                 @if several { td.number { (row.seeds) } }
-                @for (metric, published) in &columns {
-                    td.number { (reading(row.reading(&metric.key))) }
-                    @if *published { td.number { (number(result.published_at(row, &metric.key))) } }
-                }
+                @for metric in &columns { td.number { (reading(row.reading(&metric.key))) } }
             } } }
         } }
     }

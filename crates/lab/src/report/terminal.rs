@@ -1,11 +1,12 @@
 //! The result as tables for the terminal.
 
 use super::number::shown;
+use crate::reproduced;
 use crate::result::RunResult;
 use std::fmt::Write;
 
-/// The summary of every treatment, or the charted metrics of every point, beside what was
-/// published.
+/// The summary of every treatment, or the charted metrics of every point; below it the published
+/// values beside ours.
 pub fn table(result: &RunResult) -> String {
     let mut text = String::new();
     for scenario in result.scenarios() {
@@ -23,6 +24,10 @@ pub fn table(result: &RunResult) -> String {
             false => summary(result, scenario),
         };
         text += &aligned(&cells);
+        let published = published(result, scenario);
+        if published.len() > 1 {
+            text += &aligned(&published);
+        }
         if let Some(remark) = result.remarks.get(scenario) {
             let _ = writeln!(text, "  {remark}");
         }
@@ -42,7 +47,6 @@ fn summary(result: &RunResult, scenario: &str) -> Cells {
     let columns = &result.view.summary;
     let mut head = vec!["treatment".to_owned()];
     head.extend(columns.iter().map(|column| column.axis().to_string()));
-    head.push("published".to_owned());
     let mut cells = vec![head];
     for treatment in result.treatments(scenario) {
         let number = |key: &str| {
@@ -51,55 +55,57 @@ fn summary(result: &RunResult, scenario: &str) -> Cells {
         };
         let mut line = vec![treatment.to_owned()];
         line.extend(columns.iter().map(|column| number(&column.key)));
-        let published = result.published(scenario, treatment);
-        let published = published.flat_map(|one| one.summary.values().copied().map(shown));
-        line.push(or_dash(published.collect::<Vec<_>>().join(", ")));
         cells.push(line);
     }
     cells
 }
 
-/// All points of a scenario. A metric has a column of published figures where there are any.
+/// All points of a scenario.
 fn points(result: &RunResult, scenario: &str) -> Cells {
     let view = &result.view;
     let rows: Vec<_> = result.rows.iter().filter(|row| row.scenario == scenario).collect();
     let keys = crate::measured::unique(view.charts.iter().map(|chart| chart.metric.as_str()));
+    let is_measured = |key: &&str| rows.iter().any(|row| row.get(key).is_some());
+    let keys: Vec<_> = keys.into_iter().filter(is_measured).collect();
     let mut head = vec!["treatment".to_owned(), view.axis.to_string()];
     let (least, most) = result.seeds();
     if least != most {
         head.push("seeds".to_owned());
     }
-    // Keys; the flag marks the column of published values.
-    let mut columns = Vec::new();
-    for key in keys {
-        if rows.iter().all(|row| row.get(key).is_none()) {
-            continue;
-        }
-        head.push(view.metric(key).map_or(key.to_owned(), |metric| metric.axis().to_string()));
-        columns.push((key, false));
-        if rows.iter().any(|row| result.published_at(row, key).is_some()) {
-            head.push("published".to_owned());
-            columns.push((key, true));
-        }
-    }
+    head.extend(
+        keys.iter().map(|key| {
+            view.metric(key).map_or((*key).to_owned(), |metric| metric.axis().to_string())
+        }),
+    );
     let mut cells = vec![head];
     for row in rows {
         let mut line = vec![row.treatment.clone(), shown(row.x)];
         line.extend((least != most).then(|| row.seeds.to_string()));
-        line.extend(columns.iter().map(|(key, published)| {
-            let text = match published {
-                true => result.published_at(row, key).map(shown),
-                false => row.reading(key).map(|reading| reading.text(shown)),
-            };
-            text.unwrap_or("-".into())
-        }));
+        line.extend(
+            keys.iter()
+                .map(|key| row.reading(key).map_or("-".into(), |reading| reading.text(shown))),
+        );
         cells.push(line);
     }
     cells
 }
 
-fn or_dash(text: String) -> String {
-    if text.is_empty() { "-".to_owned() } else { text }
+/// The published values of a scenario beside ours, under a head.
+fn published(result: &RunResult, scenario: &str) -> Cells {
+    let head = ["published", "value", "at", "theirs", "ours", "ratio"];
+    let mut cells = vec![head.map(str::to_owned).to_vec()];
+    let values = reproduced::values(result);
+    for value in values.into_iter().filter(|value| value.published.scenario == scenario) {
+        cells.push(vec![
+            value.published.label.clone(),
+            format!("{}, {}", value.published.treatment, value.axis),
+            value.x.map_or("-".into(), shown),
+            shown(value.theirs),
+            value.ours.map_or("-".into(), |ours| ours.text(shown)),
+            value.ratio().map_or("-".into(), |ratio| format!("{ratio:.2}")),
+        ]);
+    }
+    cells
 }
 
 /// Columns as wide as their widest cell; the first to the left, numbers to the right.

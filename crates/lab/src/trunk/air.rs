@@ -23,7 +23,7 @@ pub fn medium<P: Clone>(point: &Point, index: usize) -> Result<Medium<P>, Config
 }
 
 fn config(link: &Link, queue: usize) -> Config {
-    let radios = if link.neighbours == Neighbours::None { 2 } else { 4 };
+    let radios = if link.neighbours.is_none() { 2 } else { 4 };
     let mut config = Config::new(PHY, radios, link.rate);
     config.radios.iter_mut().for_each(|radio| radio.queue_limit = queue);
     let own = Hears { ber: link.ber, ..Hears::PERFECT };
@@ -34,9 +34,11 @@ fn config(link: &Link, queue: usize) -> Config {
         match link.neighbours {
             _ if pair(near, far) => own,
             // In a row: near, far, other, friend; each hears those beside it.
-            Neighbours::Hidden if pair(far, other) || pair(other, friend) => Hears::PERFECT,
-            Neighbours::Hidden => Hears::NONE,
-            Neighbours::Pair | Neighbours::None => Hears::PERFECT,
+            Some(Neighbours { hidden: true, .. }) if pair(far, other) || pair(other, friend) => {
+                Hears::PERFECT
+            }
+            Some(Neighbours { hidden: true, .. }) => Hears::NONE,
+            Some(_) | None => Hears::PERFECT,
         }
     };
     let row = |from| (0..radios).map(|to| hears(from, to)).collect();
@@ -92,18 +94,19 @@ mod tests {
     use sheaf_medium::PathLoss;
     use sheaf_stage::{Bitrate, Stage};
 
-    fn link(neighbours: Neighbours) -> Link {
+    fn link(hidden: Option<bool>) -> Link {
+        let neighbours = hidden.map(|hidden| Neighbours { hidden, rate: None, leave: None });
         Link { rate: Bitrate::from_mbps(11), ber: 1e-5, neighbours, walk: None }
     }
 
     #[test]
     fn a_hidden_neighbour_is_heard_by_the_receiver_only() {
-        let Hearing::Table(hidden) = config(&link(Neighbours::Hidden), 50).hearing else {
+        let Hearing::Table(hidden) = config(&link(Some(true)), 50).hearing else {
             panic!("a table")
         };
         assert!(hidden[2][1].receive && !hidden[2][0].sense && !hidden[0][2].sense);
         assert_eq!((hidden[0][1].ber, hidden[1][0].ber, hidden[2][1].ber), (1e-5, 1e-5, 0.0));
-        let Hearing::Table(pair) = config(&link(Neighbours::Pair), 50).hearing else {
+        let Hearing::Table(pair) = config(&link(Some(false)), 50).hearing else {
             panic!("a table")
         };
         assert!(pair.iter().flatten().all(|link| link.sense));
@@ -113,7 +116,7 @@ mod tests {
     fn stations_that_leave_lose_rate_and_then_each_other() {
         let loss = PathLoss { range: 115.0, exponent: 3.0 };
         let walk = Walk { from: 100.0, speed: 10.0, loss };
-        let mut medium = Medium::<()>::new(config(&link(Neighbours::None), 50), 1).unwrap();
+        let mut medium = Medium::<()>::new(config(&link(None), 50), 1).unwrap();
         let mut moving = Moving::new(walk, Instant::ZERO);
         let mut sends = |at: u64| {
             let now = Instant::from_millis(at);

@@ -10,13 +10,17 @@
 //! * [`outcome`]: its outcome;
 //! * [`air`]: a channel and its stations;
 //! * [`virtual_time`]: the engine under a virtual clock; its packets are made and measured in
-//!   `traffic`; [`netns`]: the engine on real Linux stacks.
+//!   `traffic`, and take the ways of `carrier`; the trunks of the papers are in `published`;
+//! * [`netns`]: the engine on real Linux stacks.
 
 pub mod air;
+mod carrier;
+mod message;
 pub mod netns;
 pub mod outcome;
 pub mod plan;
 pub mod point;
+mod published;
 mod traffic;
 pub mod virtual_time;
 
@@ -48,6 +52,19 @@ const COLUMNS: &[Column<Apart>] = &[
     column("latency_p99", "one-way latency, 99 %", "ms", |links| {
         links.mean(|link| millis(link.delay_quantile(0.99)))
     }),
+    column("latency_least", "least one-way latency", "ms", |links| {
+        links.each(|link| millis(link.delay_quantile(0.0))).fold(f64::NAN, f64::min)
+    }),
+    column("latency_most", "highest one-way latency", "ms", |links| {
+        links.each(|link| millis(link.delay_quantile(1.0))).fold(f64::NAN, f64::max)
+    }),
+    column("latency_deviation", "deviation of the one-way latency", "ms", |links| {
+        links.mean(|link| millis(link.deviation()))
+    }),
+    column("neighbour", "throughput of a pair of neighbours", "Mbit/s", |links| {
+        let found = links.0.iter().find_map(|(link, _)| link.neighbour_throughput());
+        found.unwrap_or(f64::NAN)
+    }),
     column("sent", "packets sent", "", |links| links.sum(|link| link.sent as f64)),
     column("arrived", "packets arrived", "", |links| links.sum(|link| link.arrived as f64)),
     column("reordered", "packets out of order", "", |links| {
@@ -57,7 +74,7 @@ const COLUMNS: &[Column<Apart>] = &[
         links.sum(|link| link.late as f64)
     }),
     column("timer", "reordering timer", "ms", |links| {
-        links.0.iter().map(|(link, _)| millis(link.timer)).fold(0.0, f64::max)
+        links.each(|link| millis(link.timer)).fold(0.0, f64::max)
     }),
 ];
 
@@ -76,14 +93,12 @@ impl Experiment for Plan {
     fn points(&self, engine: Engine) -> Vec<SweepPoint> {
         let seconds = self.head.warm_up + self.head.duration;
         let mut sweep_points = Vec::new();
-        // A source of UDP that is faster than the links would not test a real stack.
-        let runs = |scenario: &&Scenario| {
-            engine == Engine::Virtual || scenario.traffic == plan::TrafficName::Tcp
-        };
+        let runs = |scenario: &&Scenario| engine == Engine::Virtual || scenario.runs_on_netns();
         for scenario in self.scenarios.iter().filter(runs) {
             let swept = self.head.points.clone().filter(|_| scenario.ber.is_empty());
             let sweep = swept.unwrap_or_else(|| scenario.points());
-            for treatment in &scenario.treatments {
+            let runs = |name: &&String| engine == Engine::Virtual || !self.is_published(name);
+            for treatment in scenario.treatments.iter().filter(runs) {
                 let at = |x: &f64| SweepPoint::new(&scenario.name, treatment, *x, seconds);
                 sweep_points.extend(sweep.iter().map(at));
             }
@@ -109,7 +124,7 @@ impl Experiment for Plan {
         }
         let links = Apart(outcomes);
         let metrics = columns::values(COLUMNS, &links);
-        Ok(Measured { metrics, series: vec![links.series()] })
+        Ok(Measured { metrics, series: links.series() })
     }
 
     fn view(&self) -> View {
@@ -196,19 +211,38 @@ impl Apart {
         self.sum(|link| link.arrived as f64 * value(link)) / packets
     }
 
-    /// Throughput in each second.
-    fn series(&self) -> Series {
+    /// `value` of each link that was measured, and that has packets.
+    fn each(&self, value: impl Fn(&Outcome) -> f64) -> impl Iterator<Item = f64> {
+        let measured = self.0.iter().filter(|(link, _)| !link.delays.is_empty());
+        measured.map(move |(link, _)| value(link))
+    }
+
+    /// Throughput in each second, and the reordering timer where a trunk has one.
+    fn series(&self) -> Vec<Series> {
         let seconds = self.0.iter().map(|(link, _)| link.per_second.len()).max().unwrap_or(0);
         let at = |second: usize| {
             let bytes = |link: &Outcome| link.per_second.get(second).copied().unwrap_or(0) as f64;
             (second as f64, self.sum(|link| bytes(link) * 8e-6))
         };
-        Series {
+        let mut series = vec![Series {
             name: "throughput over time".to_owned(),
             x: Axis::new("time", "s"),
             y: Axis::new("throughput", "Mbit/s"),
             points: (0..seconds).map(at).collect(),
+        }];
+        let timers: Vec<_> = self.0.iter().flat_map(|(link, _)| &link.timers).collect();
+        if !timers.is_empty() {
+            series.push(Series {
+                name: "reordering timer over time, from the start".to_owned(),
+                x: Axis::new("time", "s"),
+                y: Axis::new("reordering timer", "ms"),
+                points: timers
+                    .iter()
+                    .map(|(at, timer)| (at.as_secs_f64(), millis(*timer)))
+                    .collect(),
+            });
         }
+        series
     }
 }
 

@@ -24,12 +24,26 @@ pub struct Outcome {
     pub late: u64,
     /// The longest reordering timer of all flows at the end; zero without a trunk.
     pub timer: Duration,
+    /// The reordering timer over time, from the start, ten times a second at most.
+    pub timers: Vec<(Duration, Duration)>,
+    /// Bytes that the first pair of neighbours got; `None` where there is none, or it was not
+    /// measured.
+    pub neighbour: Option<u64>,
 }
 
 impl Outcome {
     /// Mbit/s that the application got.
     pub fn throughput(&self) -> f64 {
-        self.bytes as f64 * 8.0 / self.duration.as_secs_f64().max(1e-9) / 1e6
+        self.mbps(self.bytes)
+    }
+
+    /// Mbit/s that the first pair of neighbours got.
+    pub fn neighbour_throughput(&self) -> Option<f64> {
+        self.neighbour.map(|bytes| self.mbps(bytes))
+    }
+
+    fn mbps(&self, bytes: u64) -> f64 {
+        bytes as f64 * 8.0 / self.duration.as_secs_f64().max(1e-9) / 1e6
     }
 
     /// Adds the bytes of another flow.
@@ -54,6 +68,14 @@ impl Outcome {
     pub fn mean_delay(&self) -> Duration {
         let sum: u64 = self.delays.iter().map(|delay| u64::from(*delay)).sum();
         Duration::from_micros(sum / self.delays.len().max(1) as u64)
+    }
+
+    /// Standard deviation of the one-way delay.
+    pub fn deviation(&self) -> Duration {
+        let mean = self.mean_delay().as_micros() as f64;
+        let squares = self.delays.iter().map(|delay| (f64::from(*delay) - mean).powi(2));
+        let variance = squares.sum::<f64>() / self.delays.len().max(1) as f64;
+        Duration::from_micros(variance.sqrt() as u64)
     }
 
     /// One-way delay that `share` (0..1) of the packets do not exceed.
@@ -137,6 +159,7 @@ mod tests {
         assert_eq!(outcome.throughput(), 1.5);
         assert_eq!(outcome.unsteadiness(), 0.5);
         assert_eq!(outcome.mean_delay(), Duration::from_millis(20));
+        assert_eq!(outcome.deviation(), Duration::ZERO);
         assert_eq!(outcome.delay_quantile(0.99), Duration::from_millis(20));
     }
 }

@@ -1,6 +1,6 @@
 //! Plans of trunks: links, disturbances of them, and the use made of them; worked out to points.
 
-use super::point::{Link, Neighbours, Point, Traffic, Treatment as Joined, Walk};
+use super::point::{Link, Neighbours, Point, Room, System, Traffic, Treatment as Joined, Walk};
 use crate::fault::Fault;
 use crate::plan_file::PlanFile;
 use crate::tcp::Congestion;
@@ -15,6 +15,12 @@ pub type Plan = PlanFile<Scenario, Treatment>;
 
 /// The rates of 802.11b in Mbit/s.
 const RATES: [f64; 4] = [1.0, 2.0, 5.5, 11.0];
+/// Bytes of UDP in a packet where the plan does not say: the most in an Ethernet frame.
+const USUAL_PAYLOAD: u16 = 1472;
+/// Bytes of UDP in a packet: the least that take a stamp, and the most.
+const PAYLOADS: std::ops::RangeInclusive<u16> = 14..=USUAL_PAYLOAD;
+/// Bytes of IPv4 and UDP headers.
+const UDP_HEADERS: u16 = 28;
 /// Bit error rates are given in millionths.
 const MILLIONTH: f64 = 1e-6;
 
@@ -41,9 +47,22 @@ pub struct Scenario {
     /// Mbit/s of UDP for each link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offered: Option<f64>,
+    /// Bytes of UDP in a packet; 1472.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<u16>,
+    /// Place for which greedy UDP waits; next.
+    #[serde(default, skip_serializing_if = "Room::is_default")]
+    pub room: Room,
     /// Bit error rate of each link in millionths; then this is the one point.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ber: Vec<f64>,
+    /// Mbit/s of UDP that each pair of neighbours offers, in place of a TCP flow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbour_offered: Option<f64>,
+    /// Seconds from the start after which the neighbours of each link in turn are silent, in
+    /// virtual time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub neighbours_leave: Vec<f64>,
     /// Movement of the stations, in a sweep over the distance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub walk: Option<WalkName>,
@@ -63,6 +82,8 @@ pub enum TrafficName {
     Tcp,
     /// UDP at a constant rate.
     Udp,
+    /// UDP of an application whose socket blocks: as many packets as find room.
+    GreedyUdp,
 }
 
 /// The quantity that a sweep varies.
@@ -129,6 +150,12 @@ pub enum Carrier {
     EachLink,
     /// A trunk over all.
     Trunk,
+    /// The trunk of Chiao Tung 2004 as it was, in virtual time.
+    Nctu,
+    /// Surplus Round Robin with periodic markers, in virtual time.
+    Srr,
+    /// Trigger Round Robin, in virtual time.
+    Trr,
 }
 
 /// A scheduler.
@@ -166,6 +193,12 @@ impl Plan {
         Ok(())
     }
 
+    /// Whether a treatment is a published system, which the virtual engine alone has.
+    pub(super) fn is_published(&self, treatment: &str) -> bool {
+        let found = self.treatments.iter().find(|one| one.name == treatment);
+        found.is_some_and(|one| matches!(one.joined(), Joined::Published(_)))
+    }
+
     /// The points to run at `x`, each with the number of times that it counts.
     pub(super) fn jobs(
         &self,
@@ -180,7 +213,7 @@ impl Plan {
         })?;
         let point = Point {
             links: scenario.links(x)?,
-            treatment: Joined::Trunk(treatment.scheduler()),
+            treatment: treatment.joined(),
             traffic: scenario.traffic()?,
             tcp: scenario.tcp,
             queue: scenario.queue,
@@ -190,7 +223,7 @@ impl Plan {
         };
         let mut jobs: Vec<(Point, u32)> = Vec::new();
         match treatment.over {
-            Carrier::Trunk => jobs.push((point, 1)),
+            Carrier::Trunk | Carrier::Nctu | Carrier::Srr | Carrier::Trr => jobs.push((point, 1)),
             Carrier::FirstLink => jobs.push((point.alone(0), 1)),
             Carrier::EachLink => {
                 for (index, link) in point.links.iter().enumerate() {
@@ -207,6 +240,18 @@ impl Plan {
 }
 
 impl Treatment {
+    /// The use of the links; with a carrier that is no trunk, of those that are joined.
+    fn joined(&self) -> Joined {
+        match self.over {
+            Carrier::Nctu => Joined::Published(System::Nctu),
+            Carrier::Srr => Joined::Published(System::Srr),
+            Carrier::Trr => Joined::Published(System::Trr),
+            Carrier::FirstLink | Carrier::EachLink | Carrier::Trunk => {
+                Joined::Trunk(self.scheduler())
+            }
+        }
+    }
+
     fn scheduler(&self) -> Scheduler {
         match self.scheduler {
             Some(SchedulerName::RoundRobin) => Scheduler::RoundRobin,
@@ -225,6 +270,13 @@ impl Scenario {
         }
         let mean = self.ber.iter().sum::<f64>() / self.ber.len() as f64;
         vec![(mean * 10.0).round() / 10.0]
+    }
+
+    /// Whether the netns engine has it. A source of UDP that is faster than the links would not
+    /// test a real stack, and its neighbours have TCP flows that stay.
+    pub(super) fn runs_on_netns(&self) -> bool {
+        let tcp_alone = self.traffic == TrafficName::Tcp && self.neighbour_offered.is_none();
+        tcp_alone && self.neighbours_leave.is_empty()
     }
 
     fn links(&self, x: f64) -> anyhow::Result<Vec<Link>> {
@@ -257,31 +309,57 @@ impl Scenario {
             rates.into_iter().all(|ber| (0.0..1000.0).contains(ber)),
             "a bit error rate is not from 0 to 1000 millionths"
         );
-        let kind = if self.over == Over::Hidden { Neighbours::Hidden } else { Neighbours::Pair };
+        let offered = self.neighbour_offered.map(rate_of).transpose()?;
+        let leave = &self.neighbours_leave;
+        ensure!(leave.len() <= count, "{} pairs leave {count} links", leave.len());
+        ensure!(leave.iter().all(|at| *at >= 0.0), "neighbours leave before the start");
+        let neighbours = |index| Neighbours {
+            hidden: self.over == Over::Hidden,
+            rate: offered,
+            leave: leave.get(index).map(|at| Duration::from_secs_f64(*at)),
+        };
         let link = |index| Link {
             rate: Bitrate::from_bps((self.rate * 1e6) as u64),
             ber: self.ber.get(index).unwrap_or(&ber) * MILLIONTH,
-            neighbours: if index < near { kind } else { Neighbours::None },
+            neighbours: (index < near).then(|| neighbours(index)),
             walk,
         };
         Ok((0..count).map(link).collect())
     }
 
     fn traffic(&self) -> anyhow::Result<Traffic> {
-        match (self.traffic, self.offered) {
-            (TrafficName::Tcp, None) => {
+        let payload = self.payload.unwrap_or(USUAL_PAYLOAD);
+        let bytes = payload.saturating_add(UDP_HEADERS);
+        match (self.traffic, self.offered, self.payload) {
+            (TrafficName::Tcp, None, None) => {
                 let flows = self.flows.unwrap_or(1);
                 ensure!((1..=64).contains(&flows), "{flows} flows; give 1 to 64");
                 Ok(Traffic::Tcp { flows })
             }
-            (TrafficName::Udp, Some(offered)) => {
-                ensure!((0.1..1000.0).contains(&offered), "offered {offered}; give 0.1 to 1000");
-                Ok(Traffic::Udp { rate: Bitrate::from_bps((offered * 1e6) as u64) })
+            (TrafficName::Tcp, ..) => {
+                anyhow::bail!("TCP offers what it can; remove offered and payload")
             }
-            (TrafficName::Tcp, Some(_)) => {
-                anyhow::bail!("TCP offers what it can; remove offered")
+            _ if !PAYLOADS.contains(&payload) => {
+                anyhow::bail!("payload {payload}; give {PAYLOADS:?} bytes")
             }
-            (TrafficName::Udp, None) => anyhow::bail!("UDP needs offered, in Mbit/s for each link"),
+            (TrafficName::Udp, Some(offered), _) => {
+                Ok(Traffic::Udp { rate: Some(rate_of(offered)?), bytes, room: self.room })
+            }
+            (TrafficName::Udp, None, _) => {
+                anyhow::bail!("UDP needs offered, in Mbit/s for each link; or give greedy-udp")
+            }
+            (TrafficName::GreedyUdp, None, _) => {
+                Ok(Traffic::Udp { rate: None, bytes, room: self.room })
+            }
+            (TrafficName::GreedyUdp, Some(_), _) => {
+                anyhow::bail!("greedy UDP offers what finds room; remove offered")
+            }
         }
     }
+}
+
+/// The rate of UDP that a plan gives in Mbit/s.
+fn rate_of(offered: f64) -> anyhow::Result<Bitrate> {
+    ensure!((0.1..1000.0).contains(&offered), "offered {offered}; give 0.1 to 1000");
+    Ok(Bitrate::from_bps((offered * 1e6) as u64))
 }

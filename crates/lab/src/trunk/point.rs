@@ -1,6 +1,7 @@
 //! One point, worked out: the input of both engines.
 
 use crate::tcp::Congestion;
+use serde::{Deserialize, Serialize};
 use sheaf_medium::PathLoss;
 use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_trunk::Scheduler;
@@ -56,8 +57,21 @@ impl Point {
 pub enum Treatment {
     /// Nothing: packets go over the first link, as they do without a trunk.
     Single,
-    /// A trunk with this scheduler.
+    /// Our trunk with this scheduler.
     Trunk(Scheduler),
+    /// A trunk as its paper has it.
+    Published(System),
+}
+
+/// A published trunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum System {
+    /// One sequence and one timer (Chiao Tung 2004).
+    Nctu,
+    /// Surplus Round Robin with markers (1996).
+    Srr,
+    /// Trigger Round Robin (1998).
+    Trr,
 }
 
 /// One link.
@@ -68,21 +82,21 @@ pub struct Link {
     /// Bit error rate, 0..1, both ways.
     pub ber: f64,
     /// Other stations on the channel.
-    pub neighbours: Neighbours,
+    pub neighbours: Option<Neighbours>,
     /// Movement of the two stations; `None` when they stand side by side.
     pub walk: Option<Walk>,
 }
 
-/// Other stations on a channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Neighbours {
-    /// None.
-    None,
-    /// Another pair that everyone hears, with a TCP flow of its own.
-    Pair,
-    /// A pair whose sender is heard by the link's receiver, while it and the link's sender do not
-    /// hear each other.
-    Hidden,
+/// Another pair of stations on a channel, with a flow of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Neighbours {
+    /// Whether the sender is hidden: the link's receiver hears it, while it and the link's sender
+    /// do not hear each other. Else all hear all.
+    pub hidden: bool,
+    /// UDP that it offers, in bit/s; `None` for a TCP flow.
+    pub rate: Option<Bitrate>,
+    /// Time from the start after which they are silent; `None` where they stay.
+    pub leave: Option<Duration>,
 }
 
 /// The movement of two stations away from each other.
@@ -111,9 +125,31 @@ pub enum Traffic {
         /// Number of flows at the same time.
         flows: u16,
     },
-    /// One UDP flow at a constant rate, of packets of 1500 bytes.
+    /// One UDP flow.
     Udp {
-        /// Bit/s for each link of the trunk, IP headers included.
-        rate: Bitrate,
+        /// Bit/s for each link of the trunk, IP headers included; `None` for as many as find room.
+        rate: Option<Bitrate>,
+        /// Bytes of a packet, IP header included.
+        bytes: u16,
+        /// Place for which a source without a rate waits.
+        room: Room,
     },
+}
+
+/// The place for which a source waits whose socket blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Room {
+    /// One on the link that is next.
+    #[default]
+    Next,
+    /// One on any link; so a packet may be lost whose link is full.
+    Any,
+}
+
+impl Room {
+    /// Whether it is where a source waits for the next link.
+    pub fn is_default(&self) -> bool {
+        *self == Room::default()
+    }
 }

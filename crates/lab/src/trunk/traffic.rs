@@ -2,13 +2,12 @@
 //! data carries a stamp at the beginning of its payload, which nothing else reads.
 
 use super::outcome::Meter;
+use super::point::Room;
 use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_tcp::{Host, PORT};
 use sheaf_wire::checksum;
 use std::net::Ipv4Addr;
 
-/// Bytes of a UDP packet, IP header included.
-const UDP_PACKET: u64 = 1500;
 /// Bytes of IPv4 and UDP headers.
 const UDP_HEADERS: usize = 28;
 
@@ -25,10 +24,30 @@ pub(super) enum Traffic {
         /// The next number of each flow.
         numbers: Vec<u32>,
     },
-    /// A constant rate.
-    UdpSource { from: Ipv4Addr, to: Ipv4Addr, gap: Duration, next: Instant, number: u32 },
+    /// Datagrams at a constant rate, or as many as find room.
+    UdpSource { packet: Vec<u8>, pace: Pace, number: u32 },
     /// The receiver of such a source.
     UdpSink,
+}
+
+/// The pace of a source.
+pub(super) enum Pace {
+    /// A constant rate.
+    Rate {
+        /// Time from one packet to the next.
+        gap: Duration,
+        /// Time of the next packet.
+        next: Instant,
+    },
+    /// Whenever there is room, as an application whose socket blocks.
+    Greedy(Room),
+}
+
+impl Pace {
+    /// Packets of `bytes` at `rate`, from the start on.
+    pub fn rate(rate: Bitrate, bytes: usize) -> Pace {
+        Pace::Rate { gap: rate.time_for(bytes as u64), next: Instant::ZERO }
+    }
 }
 
 impl Traffic {
@@ -37,10 +56,14 @@ impl Traffic {
         Traffic::Tcp { host: Box::new(host), got: 0, numbers: vec![0; usize::from(flows)] }
     }
 
-    /// A source of `rate` bit/s, headers included.
-    pub fn udp(from: Ipv4Addr, to: Ipv4Addr, rate: Bitrate) -> Traffic {
-        let gap = rate.time_for(UDP_PACKET);
-        Traffic::UdpSource { from, to, gap, next: Instant::ZERO, number: 0 }
+    /// A source of packets of `bytes`, headers included.
+    pub fn udp(from: Ipv4Addr, to: Ipv4Addr, bytes: usize, pace: Pace) -> Traffic {
+        let mut packet = Vec::with_capacity(bytes);
+        etherparse::PacketBuilder::ipv4(from.octets(), to.octets(), 64)
+            .udp(PORT, PORT)
+            .write(&mut packet, &vec![0; bytes - UDP_HEADERS])
+            .expect("the plan checked the length");
+        Traffic::UdpSource { packet, pace, number: 0 }
     }
 
     /// A packet arrived.
@@ -60,8 +83,15 @@ impl Traffic {
         }
     }
 
-    /// Does all work that is due. `send` gets the packets to send.
-    pub fn poll(&mut self, meter: &mut Meter, now: Instant, mut send: impl FnMut(Vec<u8>)) {
+    /// Does the work that is due. `send` gets the packets to send, and says whether it took one. A
+    /// greedy source sends one where there is `room` below; true when it may send another then.
+    pub fn poll(
+        &mut self,
+        meter: &mut Meter,
+        now: Instant,
+        room: bool,
+        mut send: impl FnMut(Vec<u8>) -> bool,
+    ) -> bool {
         match self {
             Traffic::Tcp { host, numbers, .. } => {
                 while let Some(mut packet) = host.dequeue(now) {
@@ -83,23 +113,41 @@ impl Traffic {
                     send(packet);
                 }
             }
-            Traffic::UdpSource { from, to, gap, next, number } => {
-                while *next <= now {
-                    let mut packet = Vec::with_capacity(UDP_PACKET as usize);
-                    let content = [0; UDP_PACKET as usize - UDP_HEADERS];
-                    etherparse::PacketBuilder::ipv4(from.octets(), to.octets(), 64)
-                        .udp(PORT, PORT)
-                        .write(&mut packet, &content)
-                        .expect("1500 bytes are a packet");
-                    let stamp = Stamp { flow: 0, number: *number, sent: *next };
+            Traffic::UdpSource { packet, pace, number } => {
+                let mut write = |sent: Instant| {
+                    let stamp = Stamp { flow: 0, number: *number, sent };
                     stamp.write(&mut packet[UDP_HEADERS..]);
-                    meter.sent(now);
-                    send(packet);
                     *number += 1;
-                    *next += *gap;
+                    send(packet.clone())
+                };
+                match pace {
+                    // One that is refused was not sent: its application is told.
+                    Pace::Greedy(_) => {
+                        let is_sent = room && write(now);
+                        if is_sent {
+                            meter.sent(now);
+                        }
+                        return is_sent;
+                    }
+                    Pace::Rate { gap, next } => {
+                        while *next <= now {
+                            meter.sent(now);
+                            write(*next);
+                            *next += *gap;
+                        }
+                    }
                 }
             }
             Traffic::UdpSink => {}
+        }
+        false
+    }
+
+    /// The room that a greedy source waits for; `None` for others.
+    pub fn room(&self) -> Option<Room> {
+        match self {
+            Traffic::UdpSource { pace: Pace::Greedy(room), .. } => Some(*room),
+            _ => None,
         }
     }
 
@@ -107,8 +155,10 @@ impl Traffic {
     pub fn next_deadline(&self) -> Option<Instant> {
         match self {
             Traffic::Tcp { host, .. } => host.next_deadline(),
-            Traffic::UdpSource { next, .. } => Some(*next),
-            Traffic::UdpSink => None,
+            Traffic::UdpSource { pace: Pace::Rate { next, .. }, .. } => Some(*next),
+            // Frames that left wake it later.
+            Traffic::UdpSource { pace: Pace::Greedy(_), number: 0, .. } => Some(Instant::ZERO),
+            Traffic::UdpSource { .. } | Traffic::UdpSink => None,
         }
     }
 }

@@ -4,32 +4,28 @@
 //! the fill of its radios' transmit queues, as a driver would report it.
 
 use super::air::{self, Moving};
+use super::carrier::{Carrier, Radio, Radios};
+use super::message::Message;
 use super::outcome::{Meter, Outcome};
 use super::point::{self, Neighbours, Point, Treatment};
-use super::traffic::Traffic;
+use super::published;
+use super::traffic::{Pace, Traffic};
 use sheaf_medium::{Frame, Medium, RadioId, To};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
-use sheaf_stage::{Bitrate, Instant, Stage};
+use sheaf_stage::{Bitrate, Duration, Instant, Stage};
 use sheaf_tcp::{Config, Host};
-use sheaf_trunk::{DeliveryMode, Endpoint, EndpointConfig, Fill, LinkConfig, LinkId, Transmit};
+use sheaf_trunk::{Endpoint, EndpointConfig, LinkConfig};
 use std::net::Ipv4Addr;
 
-/// Bytes that a place in a transmit queue counts as: the queue holds frames of any size.
-const PLACE: u64 = 1508;
 /// The two ends of the trunk.
 const ENDS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
 /// The neighbours, on any channel.
 const OTHERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 1), Ipv4Addr::new(10, 1, 0, 2)];
 
-/// Messages between the nodes.
-enum Message {
-    /// To a channel: a frame for the transmit queue of a radio.
-    Send { radio: RadioId, to: RadioId, bytes: Vec<u8> },
-    /// To a station: a frame arrived on this link.
-    Frame { link: usize, bytes: Vec<u8> },
-    /// To a station: its radio on this link is done with a frame, delivered or not.
-    Done { link: usize },
-}
+/// Bytes of the UDP packets of neighbours, IP header included.
+const NEIGHBOURS_PACKET: usize = 1500;
+/// Time between two notes of the reordering timer: a curve of a minute has some hundred points.
+const TIMER_PERIOD: Duration = Duration::from_millis(100);
 
 enum Actor {
     Station(Box<Station>),
@@ -49,18 +45,18 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
     let mut next = 2 + links as u32;
     for index in 0..links {
         let mut owners = vec![(NodeId(0), index), (NodeId(1), index)];
-        if point.links[index].neighbours != Neighbours::None {
+        if point.links[index].neighbours.is_some() {
             owners.extend([(NodeId(next), 0), (NodeId(next + 1), 0)]);
             next += 2;
         }
         actors.push(Actor::Channel(Box::new(Channel::new(point, index, owners)?)));
     }
     for index in 0..links {
-        if point.links[index].neighbours != Neighbours::None {
+        if let Some(neighbours) = point.links[index].neighbours {
             for end in 0..2 {
                 let radio = Radio::new(channel(index), air::NEIGHBOURS, end);
-                let seed = point.link_seed(index);
-                let station = Station::neighbour(point, seed, end, radio);
+                let seed = !point.link_seed(index);
+                let station = Station::neighbour(point, neighbours, seed, end, radio);
                 actors.push(Actor::Station(Box::new(station)));
             }
         }
@@ -73,13 +69,16 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
     });
     let (first, second) = (ends.next(), ends.next());
     let (near, far) = first.zip(second).expect("two ends");
-    let mut outcome = far.meter.finish();
-    outcome.sent = near.meter.finish().sent;
-    if let Carrier::Trunk(end) = &far.carrier {
-        outcome.late = end.stats().reorder.late;
-        outcome.timer = end.stats().timer;
-    }
-    Ok(outcome)
+    let (late, timer) = far.carrier.late().unwrap_or_default();
+    Ok(Outcome {
+        sent: near.meter.finish().sent,
+        late,
+        timer,
+        timers: far.timers,
+        // Of each pair the second gets what the first sends.
+        neighbour: ends.nth(1).map(|friend| friend.meter.finish().bytes),
+        ..far.meter.finish()
+    })
 }
 
 /// The settings of TCP at all stations.
@@ -134,41 +133,19 @@ impl Channel {
     }
 }
 
-/// A radio of a station.
-struct Radio {
-    channel: NodeId,
-    radio: RadioId,
-    /// The radio at the other end.
-    to: RadioId,
-    /// Frames in its transmit queue.
-    waiting: u64,
-}
-
-impl Radio {
-    fn new(channel: NodeId, radios: [RadioId; 2], end: usize) -> Radio {
-        Radio { channel, radio: radios[end], to: radios[1 - end], waiting: 0 }
-    }
-
-    fn send(&mut self, bytes: Vec<u8>, out: &mut Outbox<Message>) {
-        self.waiting += 1;
-        out.send(self.channel, Message::Send { radio: self.radio, to: self.to, bytes });
-    }
-}
-
-/// The way from a station's packets to its radios.
-enum Carrier {
-    /// Over the first radio, as they are.
-    Plain,
-    Trunk(Box<Endpoint>),
-}
-
 /// A station: traffic, carrier, radios.
 struct Station {
     traffic: Traffic,
     meter: Meter,
     carrier: Carrier,
-    radios: Vec<Radio>,
-    queue: u64,
+    radios: Radios,
+    /// Time after which it is silent.
+    leaves: Option<Instant>,
+    /// Whether that time is over.
+    is_silent: bool,
+    /// The reordering timer over time.
+    timers: Vec<(Duration, Duration)>,
+    /// Room to write a frame.
     frame: Vec<u8>,
 }
 
@@ -177,12 +154,15 @@ impl Station {
     fn new(point: &Point, end: usize, radios: Vec<Radio>) -> anyhow::Result<Station> {
         let carrier = match point.treatment {
             Treatment::Single => Carrier::Plain,
+            Treatment::Published(system) => {
+                Carrier::Published(Box::new(published::End::new(system, radios.len())))
+            }
             Treatment::Trunk(scheduler) => {
                 let mut config = EndpointConfig::default();
                 config.sender.scheduler = scheduler;
                 let mut endpoint =
                     Endpoint::new(config, point.seed.wrapping_mul(2) | (1 + end as u64))?;
-                for _ in &radios {
+                for _ in 0..radios.len() {
                     endpoint.add_link(LinkConfig::default())?;
                 }
                 Carrier::Trunk(Box::new(endpoint))
@@ -197,83 +177,111 @@ impl Station {
             (point::Traffic::Tcp { flows }, _) => {
                 (Traffic::tcp(Host::receiver(tcp, here, flows, seed), flows), flows)
             }
-            (point::Traffic::Udp { rate }, 0) => {
-                let rate = Bitrate::from_bps(rate.as_bps() * radios.len() as u64);
-                (Traffic::udp(here, there, rate), 1)
+            (point::Traffic::Udp { rate, bytes, room }, 0) => {
+                let all = |rate: Bitrate| Bitrate::from_bps(rate.as_bps() * radios.len() as u64);
+                let bytes = usize::from(bytes);
+                let pace = rate.map(all).map_or(Pace::Greedy(room), |rate| Pace::rate(rate, bytes));
+                (Traffic::udp(here, there, bytes, pace), 1)
             }
             (point::Traffic::Udp { .. }, _) => (Traffic::UdpSink, 1),
         };
         let meter = Meter::new(point.measured(), usize::from(flows));
-        let queue = point.queue as u64;
-        Ok(Station { traffic, meter, carrier, radios, queue, frame: Vec::new() })
+        let radios = Radios::new(radios, point.queue);
+        Ok(Station {
+            traffic,
+            meter,
+            carrier,
+            radios,
+            leaves: None,
+            is_silent: false,
+            timers: Vec::new(),
+            frame: Vec::new(),
+        })
     }
 
-    /// One of a pair of neighbours with a TCP flow.
-    fn neighbour(point: &Point, seed: u64, end: usize, radio: Radio) -> Station {
+    /// One of a pair of neighbours.
+    fn neighbour(
+        point: &Point,
+        neighbours: Neighbours,
+        seed: u64,
+        end: usize,
+        radio: Radio,
+    ) -> Station {
         let (here, there) = (OTHERS[end], OTHERS[1 - end]);
-        let host = match end {
-            0 => Host::sender(tcp(point), here, there, 1, !seed),
-            _ => Host::receiver(tcp(point), here, 1, !seed),
+        let traffic = match (neighbours.rate, end) {
+            (Some(rate), 0) => {
+                Traffic::udp(here, there, NEIGHBOURS_PACKET, Pace::rate(rate, NEIGHBOURS_PACKET))
+            }
+            (Some(_), _) => Traffic::UdpSink,
+            (None, 0) => Traffic::tcp(Host::sender(tcp(point), here, there, 1, seed), 1),
+            (None, _) => Traffic::tcp(Host::receiver(tcp(point), here, 1, seed), 1),
         };
         Station {
-            traffic: Traffic::tcp(host, 1),
+            traffic,
             meter: Meter::new(point.measured(), 1),
             carrier: Carrier::Plain,
-            radios: vec![radio],
-            queue: point.queue as u64,
+            radios: Radios::new(vec![radio], point.queue),
+            leaves: neighbours.leave.map(|after| Instant::ZERO + after),
+            is_silent: false,
+            timers: Vec::new(),
             frame: Vec::new(),
         }
     }
 
+    /// Notes the reordering timer.
+    fn note_timer(&mut self, now: Instant) {
+        let Some((_, timer)) = self.carrier.late() else { return };
+        let at = now - Instant::ZERO;
+        let is_new = self
+            .timers
+            .last()
+            .is_none_or(|(last, noted)| at - *last >= TIMER_PERIOD && *noted != timer);
+        if is_new {
+            self.timers.push((at, timer));
+        }
+    }
+
     fn receive(&mut self, message: Message, now: Instant, out: &mut Outbox<Message>) {
-        match (message, &mut self.carrier) {
-            (Message::Done { link }, _) => {
-                let radio = &mut self.radios[link];
-                radio.waiting = radio.waiting.saturating_sub(1);
+        match message {
+            Message::Done { link } => self.radios.done(link),
+            Message::Frame { link, bytes } => {
+                if let Some(packet) = self.carrier.receive(link, bytes, now) {
+                    self.traffic.receive(packet, &mut self.meter, now);
+                }
             }
-            (Message::Frame { bytes, .. }, Carrier::Plain) => {
-                self.traffic.receive(bytes, &mut self.meter, now);
-            }
-            (Message::Frame { link, bytes }, Carrier::Trunk(end)) => {
-                end.handle_frame(LinkId(link as u8), None, &bytes, now);
-            }
-            (Message::Send { .. }, _) => unreachable!("for a channel"),
+            Message::Send { .. } => unreachable!("for a channel"),
         }
         self.pump(now, out);
     }
 
     /// Does all work that is due.
     fn pump(&mut self, now: Instant, out: &mut Outbox<Message>) {
-        let Station { traffic, meter, carrier, radios, queue, frame } = self;
-        let Carrier::Trunk(end) = carrier else {
-            return traffic.poll(meter, now, |packet| radios[0].send(packet, out));
-        };
-        let tell = |end: &mut Endpoint, link: usize, waiting: u64| {
-            let fill = Fill { waiting: waiting * PLACE, limit: *queue * PLACE };
-            end.set_link_queue(LinkId(link as u8), Some(fill));
-        };
-        for (link, radio) in radios.iter().enumerate() {
-            tell(end, link, radio.waiting);
+        if self.leaves.is_some_and(|leaves| leaves <= now) {
+            self.is_silent = true;
+            return;
         }
-        while let Some(packet) = end.poll_deliver(now) {
-            traffic.receive(packet.to_vec(), meter, now);
+        self.note_timer(now);
+        let Station { traffic, meter, carrier, radios, frame, .. } = self;
+        carrier.look(radios);
+        while let Some(packet) = carrier.deliver(now) {
+            traffic.receive(packet, meter, now);
         }
-        // A packet that cannot be sent is dropped, as on an interface; the trunk counts it.
-        traffic.poll(meter, now, |packet| {
-            let _ = end.handle_packet(&packet, DeliveryMode::Order, now);
-        });
-        while let Some(Transmit { link, .. }) = end.poll_transmit(now, frame) {
-            let link = usize::from(link.0);
-            radios[link].send(frame.clone(), out);
-            tell(end, link, radios[link].waiting);
+        loop {
+            let room = traffic.room().is_some_and(|room| carrier.has_room(radios, room));
+            let send = |packet| carrier.send(packet, radios, now, out);
+            let more = traffic.poll(meter, now, room, send);
+            carrier.transmit(radios, frame, now, out);
+            if !more {
+                return;
+            }
         }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let carrier = match &self.carrier {
-            Carrier::Plain => None,
-            Carrier::Trunk(end) => end.next_deadline(),
-        };
+        if self.is_silent {
+            return None;
+        }
+        let carrier = self.carrier.next_deadline(&self.radios);
         carrier.into_iter().chain(self.traffic.next_deadline()).min()
     }
 }

@@ -15,7 +15,7 @@ mod station;
 
 use super::air::{self, Moving};
 use super::outcome::{Meter, Outcome};
-use super::point::{Neighbours, Point, Traffic, Treatment};
+use super::point::{Point, Traffic, Treatment};
 use crate::experiment::Tools;
 use radio::IN_HAND;
 use sheaf_medium::{Frame, Medium, RadioId, To};
@@ -95,6 +95,7 @@ impl Bed {
         let scheduler = match point.treatment {
             Treatment::Single => None,
             Treatment::Trunk(scheduler) => Some(scheduler),
+            Treatment::Published(_) => anyhow::bail!("trunks of papers run in virtual time only"),
         };
         let mut stations = Vec::new();
         for end in 0..2 {
@@ -103,7 +104,7 @@ impl Bed {
         let mut channels = Vec::new();
         for (index, link) in point.links.iter().enumerate() {
             let mut owners = vec![(0, index), (1, index)];
-            if link.neighbours != Neighbours::None {
+            if link.neighbours.is_some() {
                 for end in 0..2 {
                     owners.push((stations.len(), 0));
                     stations.push(Station::new(1, point.queue, end, None, tools)?);

@@ -1,0 +1,80 @@
+//! The published values beside ours, one by one.
+
+use crate::plan_file::Published;
+use crate::reading::Reading;
+use crate::result::RunResult;
+use crate::view::Axis;
+
+/// Part by which a value of ours may differ from a published one and still counts as reproduced.
+/// The works print two or three digits, and none says all that its testbed was.
+pub const TOLERANCE: f64 = 0.15;
+
+/// A published value beside ours.
+#[derive(Clone, Debug)]
+pub struct Value<'a> {
+    /// Its entry in the plan.
+    pub published: &'a Published,
+    /// Its label and unit; no unit for multiples of another treatment.
+    pub axis: Axis,
+    /// Its place in the sweep; `None` for a value of the whole sweep.
+    pub x: Option<f64>,
+    /// The published value.
+    pub theirs: f64,
+    /// Ours; `None` where it was not measured.
+    pub ours: Option<Reading>,
+}
+
+impl Value<'_> {
+    /// Ours over theirs; `None` where ours was not measured, or only theirs is zero.
+    pub fn ratio(&self) -> Option<f64> {
+        let ours = self.ours?.value;
+        match self.theirs == 0.0 {
+            true => (ours == 0.0).then_some(1.0),
+            false => Some(ours / self.theirs),
+        }
+    }
+
+    /// Whether ours is theirs within the [tolerance](TOLERANCE).
+    pub fn is_reproduced(&self) -> bool {
+        self.ratio().is_some_and(|ratio| (ratio - 1.0).abs() <= TOLERANCE)
+    }
+}
+
+/// The published values of `result`, in the order of its plan.
+pub fn values(result: &RunResult) -> Vec<Value<'_>> {
+    let mut values = Vec::new();
+    for published in &result.published {
+        let Published { scenario, treatment, times, .. } = published;
+        let axis = |axis: Option<Axis>, key: &str| match (axis, times.as_str()) {
+            (axis, "") => axis.unwrap_or_else(|| Axis::new(key, "")),
+            (axis, times) => {
+                let label = axis.map_or(key.to_owned(), |axis| axis.label);
+                Axis::new(&format!("{label}, times that of {times}"), "")
+            }
+        };
+        // A multiple is one of the same number of the other treatment.
+        let relative = |ours: Option<Reading>, base: Option<Reading>| match times.as_str() {
+            "" => ours,
+            _ => Some(ours?.over(&base?)),
+        };
+        for (key, theirs) in &published.summary {
+            let column = result.view.summary.iter().find(|column| column.key == *key);
+            let ours = result.summary(scenario, treatment, key);
+            let ours = relative(ours, result.summary(scenario, times, key));
+            let axis = axis(column.map(|column| column.axis()), key);
+            values.push(Value { published, axis, x: None, theirs: *theirs, ours });
+        }
+        for (key, points) in &published.points {
+            for (x, theirs) in points {
+                let at = |treatment: &str| {
+                    let rows = result.sweep(scenario, treatment).into_iter();
+                    rows.filter(|row| row.x == *x).find_map(|row| row.reading(key))
+                };
+                let ours = relative(at(treatment), at(times));
+                let axis = axis(result.view.metric(key).map(|metric| metric.axis()), key);
+                values.push(Value { published, axis, x: Some(*x), theirs: *theirs, ours });
+            }
+        }
+    }
+    values
+}
