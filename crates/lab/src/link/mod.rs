@@ -86,8 +86,8 @@ impl Experiment for Plan {
                 Chart::new("Mean round-trip time", "rtt_mean"),
                 Chart::new("Longest round-trip time", "rtt_max"),
                 Chart::new("Standard deviation of the round-trip time", "rtt_stdev"),
-                Chart::new("Round trips later than set, 99th percentile", "over_p99"),
-                Chart::new("The earliest round trip against the one set", "over_min"),
+                Chart::new("Round trips later than ideal, 99th percentile", "over_p99"),
+                Chart::new("The earliest round trip against the ideal one", "over_min"),
                 Chart::new("Goodput of TCP", "goodput"),
                 Chart::new("Most data on its way", "in_flight"),
                 Chart::new("First repeated segment", "first_repeat"),
@@ -168,7 +168,7 @@ impl Plan {
         }
         let of = match scenario.test {
             Test::Udp => "the rate set",
-            Test::Ping => "round trips against those set",
+            Test::Ping => "round trips against an ideal link's",
             Test::Tcp => "one TCP download",
         };
         let order = self.order(&here).unwrap_or_default();

@@ -17,12 +17,12 @@ pub(super) const RTT_MEAN: Column<RoundTrips> =
 pub(super) const RTT_MAX: Column<RoundTrips> =
     column("rtt_max", "longest RTT", "ms", |trips| trips.quantile(1.0));
 pub(super) const OVER_P99: Column<RoundTrips> =
-    column("over_p99", "99th percentile beyond the RTT set", "ms", |ping| {
-        ping.quantile(0.99) - millis(ping.set)
+    column("over_p99", "99th percentile beyond an ideal link's RTT", "ms", |ping| {
+        ping.quantile(0.99) - millis(ping.ideal)
     });
 pub(super) const OVER_MIN: Column<RoundTrips> =
-    column("over_min", "least beyond the RTT set", "ms", |ping| {
-        ping.quantile(0.0) - millis(ping.set)
+    column("over_min", "least beyond an ideal link's RTT", "ms", |ping| {
+        ping.quantile(0.0) - millis(ping.ideal)
     });
 pub(super) const IN_FLIGHT: Column<Transfer> =
     column("in_flight", "most data on its way", "kB", |tcp| {
@@ -57,8 +57,8 @@ const ROUND_TRIPS: &[Column<RoundTrips>] = &[
 const PING: &[Column<RoundTrips>] = &[
     OVER_P99,
     OVER_MIN,
-    column("early", "round trips earlier than set", "", |ping| {
-        ping.trips.iter().filter(|trip| **trip < ping.set).count() as f64
+    column("early", "round trips earlier than on an ideal link", "", |ping| {
+        ping.trips.iter().filter(|trip| **trip < ping.ideal).count() as f64
     }),
 ];
 
@@ -128,8 +128,8 @@ impl Udp {
 
 /// Round trips of pings that came back, or of TCP; there is at least one.
 pub(super) struct RoundTrips {
-    /// The round-trip time of the link.
-    set: Duration,
+    /// The round-trip time of an ideal link.
+    ideal: Duration,
     /// Round trips, sorted.
     trips: Vec<Duration>,
 }
@@ -260,20 +260,20 @@ fn largest_burst(arrivals: &[Instant], rate: f64, bytes: usize) -> f64 {
 /// The row and the curve of pings, from the round trips that came back of `sent`.
 pub fn round_trips(point: &Point, mut trips: Vec<Duration>, sent: u64) -> Measured {
     trips.sort_unstable();
-    let (set, arrived) = (point.rtt, trips.len());
+    let (ideal, arrived) = (point.echo(), trips.len());
     let mut metrics = Vec::new();
     let mut series = Vec::new();
     if arrived > 0 {
         let share = |place: usize| (place + 1) as f64 / arrived as f64;
-        let over = |trip: &Duration| millis(*trip) - millis(set);
+        let over = |trip: &Duration| millis(*trip) - millis(ideal);
         let curve = trips.iter().enumerate().map(|(place, trip)| (over(trip), share(place)));
         series.push(Series {
-            name: "Round trips later than set".to_owned(),
-            x: Axis::new("beyond the RTT set", "ms"),
+            name: "Round trips later than ideal".to_owned(),
+            x: Axis::new("beyond an ideal link's RTT", "ms"),
             y: Axis::new("share of the round trips", ""),
             points: thinned(curve.collect()),
         });
-        let trips = RoundTrips { set, trips };
+        let trips = RoundTrips { ideal, trips };
         metrics = columns::values(ROUND_TRIPS, &trips);
         metrics.extend(columns::values(PING, &trips));
     }
@@ -285,7 +285,7 @@ pub fn round_trips(point: &Point, mut trips: Vec<Duration>, sent: u64) -> Measur
 #[derive(Clone, Debug)]
 pub struct Transfer {
     /// The round-trip time of the link without a queue.
-    set: Duration,
+    rtt: Duration,
     /// Time over which the goodput was measured.
     pub duration: Duration,
     /// Bytes that the receiver got in order while it was measured.
@@ -304,7 +304,7 @@ impl Transfer {
     /// A transfer over the link of `point` that has not begun.
     pub fn new(point: &Point) -> Transfer {
         Transfer {
-            set: point.rtt,
+            rtt: point.rtt,
             duration: point.duration,
             bytes: 0,
             in_flight: Vec::new(),
@@ -326,7 +326,7 @@ impl Transfer {
         let mut trips: Vec<_> = self.trips.iter().map(|(_, trip)| *trip).collect();
         trips.sort_unstable();
         if !trips.is_empty() {
-            metrics.extend(columns::values(ROUND_TRIPS, &RoundTrips { set: self.set, trips }));
+            metrics.extend(columns::values(ROUND_TRIPS, &RoundTrips { ideal: self.rtt, trips }));
         }
         Measured { metrics, series }
     }
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn round_trips_have_the_mean_and_the_deviation_that_ping_prints() {
         let trips = [18, 20, 20, 30].map(Duration::from_millis).to_vec();
-        let trips = RoundTrips { set: Duration::from_millis(20), trips };
+        let trips = RoundTrips { ideal: Duration::from_millis(20), trips };
         let numbers = columns::values(ROUND_TRIPS, &trips);
         let of = |key: &str| numbers.iter().find(|(name, _)| name == key).unwrap().1;
         assert_eq!((of("rtt_min"), of("rtt_mean"), of("rtt_max")), (18.0, 22.0, 30.0));

@@ -20,6 +20,8 @@ pub const PAYLOAD: usize = 1470;
 pub const DATAGRAM: usize = PAYLOAD + 8;
 /// The same with UDP and IP headers: UiO divides by it to get the length of a queue.
 pub const PACKET: usize = PAYLOAD + 28;
+/// An echo request with its IP header: 56 bytes of payload, as ping sends them.
+pub const ECHO: usize = 84;
 /// Packets of one point at most: the arrival of each is kept until the end.
 const MOST: f64 = 1e8;
 /// UDP is offered at this multiple of the rate, in payload as Iperf counts it.
@@ -161,6 +163,18 @@ impl Point {
             Shaper::Interface => PACKET + interface::LINE as usize,
             _ => PACKET + HEADER_LEN + usize::from(self.overhead),
         }
+    }
+
+    /// Round trip of a ping over an ideal link: the time set, and what sending takes both ways. A
+    /// token bucket lets single packets pass at once.
+    pub fn echo(&self) -> Duration {
+        let bytes = (ECHO + HEADER_LEN) as u64 + u64::from(self.overhead);
+        let sending = match (self.shaper, self.rate) {
+            (Shaper::TwoQueues | Shaper::OneQueue, Some(rate)) => 2 * rate.time_for(bytes),
+            (Shaper::Interface, Some(rate)) => 2 * rate.time_for(ECHO as u64 + interface::LINE),
+            _ => Duration::ZERO,
+        };
+        self.rtt + sending
     }
 
     /// Warm-up and measurement.

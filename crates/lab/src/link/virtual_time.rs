@@ -2,7 +2,7 @@
 
 use super::line::{Line, config};
 use super::outcome::{self, Transfer};
-use super::plan::{PACKET, Point, Test};
+use super::plan::{ECHO, PACKET, Point, Test};
 use crate::measured::Measured;
 use sheaf_emulator::{Link, Packet};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
@@ -20,8 +20,6 @@ pub(super) const PING: Duration = Duration::from_millis(10);
 pub(super) const SAMPLE: Duration = Duration::from_millis(10);
 /// Bytes of data in a TCP segment of 1500 bytes with time stamps.
 const SEGMENT: u64 = 1448;
-/// An echo request: 56 bytes of payload, as ping sends them.
-const ECHO: usize = 84;
 
 /// Runs one point to its end.
 pub fn run(point: &Point) -> anyhow::Result<Measured> {
