@@ -13,7 +13,7 @@ pub(super) const ERROR: Column<Udp> = column("error", "error of the rate", "%", 
 pub(super) const BURST: Column<Udp> =
     column("burst", "largest burst above the rate", "bytes", |udp| udp.burst);
 pub(super) const RTT_MEAN: Column<RoundTrips> =
-    column("rtt_mean", "mean RTT", "ms", |trips| trips.mean());
+    column("rtt_mean", "mean RTT", "ms", RoundTrips::mean);
 pub(super) const RTT_MAX: Column<RoundTrips> =
     column("rtt_max", "longest RTT", "ms", |trips| trips.quantile(1.0));
 pub(super) const OVER_P99: Column<RoundTrips> =
@@ -27,10 +27,6 @@ pub(super) const OVER_MIN: Column<RoundTrips> =
 pub(super) const IN_FLIGHT: Column<Transfer> =
     column("in_flight", "most data on its way", "kB", |tcp| {
         tcp.in_flight.iter().map(|sample| sample.1).max().unwrap_or(0) as f64 / 1e3
-    });
-pub(super) const LATE_P99: Column<Machine> =
-    column("late_p99", "packets late in the emulator, 99th percentile", "ms", |machine| {
-        machine.late_p99
     });
 
 /// The numbers of UDP above the rate.
@@ -85,7 +81,9 @@ const PACKETS: &[Column<Packets>] = &[
 /// The disturbance by the machine's load, on real stacks.
 pub(super) const MACHINE: &[Column<Machine>] = &[
     column("sender_late", "the sender late by at most", "ms", |machine| machine.sender_late),
-    LATE_P99,
+    column("late_p99", "packets late in the emulator, 99th percentile", "ms", |machine| {
+        machine.late_p99
+    }),
     column("late_max", "the latest in the emulator", "ms", |machine| machine.late_max),
 ];
 

@@ -156,8 +156,8 @@ impl Point {
         Duration::from_secs_f64(PAYLOAD as f64 * 8.0 / (rate * OFFERED))
     }
 
-    /// Bytes that the rate counts for a test packet: its Ethernet frame and the overhead, or what it
-    /// takes on the line of an interface.
+    /// Bytes that the rate counts for a test packet: its Ethernet frame and the overhead, or what
+    /// it takes on the line of an interface.
     pub fn counted(&self) -> usize {
         match self.shaper {
             Shaper::Interface => PACKET + interface::LINE as usize,
@@ -277,8 +277,8 @@ fn is_rtt(ms: &f64) -> bool {
 }
 
 impl Scenario {
-    /// Packets in the queue at a round-trip time in ms. Where the plan does not give them, those that
-    /// the link carries in one round trip (UiO: rate × RTT / 1498 bytes, rounded up).
+    /// Packets in the queue at a round-trip time in ms. Where the plan does not give them, those
+    /// that the link carries in one round trip (UiO: rate × RTT / 1498 bytes, rounded up).
     fn queue(&self, rtt: f64) -> u64 {
         let given = self.limits.iter().find(|(at, _)| *at == rtt).map(|(_, limit)| *limit);
         if let Some(limit) = given.or(self.limit) {
