@@ -1,4 +1,4 @@
-//! The engine under a virtual clock: two hosts, and one [`Line`] each way between them.
+//! The engine under a virtual clock: two hosts, and one `Line` each way between them.
 
 use super::line::{Line, config};
 use super::outcome::{self, Transfer};
