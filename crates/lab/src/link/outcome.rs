@@ -8,7 +8,9 @@ use sheaf_stage::{Duration, Instant};
 
 pub(super) const ERROR: Column<Udp> = column("error", "error of the rate", "%", |udp| {
     let reference = if udp.ideal_pace.is_nan() { udp.set } else { udp.ideal() };
-    100.0 * (udp.counted() / reference - 1.0)
+    let error = 100.0 * (udp.counted() / reference - 1.0);
+    // Less than a part in 10¹¹ is an error of the arithmetic; the sum takes the sign off a zero.
+    (error * 1e9).round() / 1e9 + 0.0
 });
 pub(super) const BURST: Column<Udp> =
     column("burst", "largest burst above the rate", "bytes", |udp| udp.burst);
@@ -139,14 +141,17 @@ impl RoundTrips {
         millis(self.trips[place])
     }
 
+    /// Mean in ms.
     fn mean(&self) -> f64 {
-        self.trips.iter().map(|trip| millis(*trip)).sum::<f64>() / self.trips.len() as f64
+        // Whole nanoseconds, so that equal round trips have no deviation.
+        let sum: u128 = self.trips.iter().map(|trip| trip.as_nanos()).sum();
+        sum as f64 / self.trips.len() as f64 / 1e6
     }
 
     /// Standard deviation in ms, of these round trips alone, as ping prints it.
     fn deviation(&self) -> f64 {
         let mean = self.mean();
-        let squares = self.trips.iter().map(|trip| (millis(*trip) - mean).powi(2));
+        let squares = self.trips.iter().map(|trip| (trip.as_nanos() as f64 / 1e6 - mean).powi(2));
         (squares.sum::<f64>() / self.trips.len() as f64).sqrt()
     }
 }
