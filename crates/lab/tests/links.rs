@@ -131,4 +131,6 @@ fn a_plan_that_no_link_can_have_is_refused_with_its_line() {
     assert!(treatment.contains("no treatment \"shaef\""), "{treatment}");
     let loss = broken("rate = 10.0", "rate = 10.0\nloss = 1.0");
     assert!(loss.contains("tbf has a rate and no loss"), "{loss}");
+    let overhead = broken("rate = 10.0", "rate = 10.0\noverhead = 27");
+    assert!(overhead.contains("give overhead = 26 at most"), "{overhead}");
 }

@@ -6,7 +6,7 @@ use crate::measured::SweepPoint;
 use crate::plan_file::PlanFile;
 use crate::tcp::Congestion;
 use serde::{Deserialize, Serialize};
-use sheaf_baseline::interface;
+use sheaf_baseline::{interface, netem};
 use sheaf_stage::{Bitrate, Duration};
 use sheaf_wire::ethernet::HEADER_LEN;
 
@@ -30,6 +30,8 @@ pub const OFFERED: f64 = 1.2;
 const LEAST_RTT: Duration = Duration::from_millis(1);
 /// Packets in the queue of a link without a rate, where none waits.
 const UNBOUNDED_QUEUE: u64 = 1000;
+/// Most overhead that leaves room in the bucket for a frame of 1514 bytes.
+const MOST_OVERHEAD: u64 = netem::BURST - 1514;
 /// The shortest queue: with one place, a packet would find none while the one before is being sent,
 /// and the link would stand idle.
 const LEAST_QUEUE: u64 = 2;
@@ -228,6 +230,15 @@ impl Plan {
                     let message =
                         format!("{name} has a rate and no loss; add rate = 10, or remove loss");
                     return fault("treatments", &message);
+                }
+                let overhead = scenario.overhead.map_or(0, u64::from);
+                if treatment.shaper == Shaper::Tbf && overhead > MOST_OVERHEAD {
+                    let message = format!(
+                        "the bucket of {name} holds {} bytes; give overhead = {MOST_OVERHEAD} at \
+                         most",
+                        netem::BURST
+                    );
+                    return fault("overhead", &message);
                 }
             }
             match scenario.rate {
