@@ -49,6 +49,12 @@ impl<T> Fifo<T> {
         self.queue.front()
     }
 
+    /// Number of packets, from the newest back, of which `waits` holds. It holds of none that is
+    /// older than one of which it does not.
+    pub fn newest(&self, waits: impl Fn(&T) -> bool) -> usize {
+        self.queue.len() - self.queue.partition_point(|packet| !waits(packet))
+    }
+
     /// The balance sheet.
     pub fn counters(&self) -> Counters {
         self.counters

@@ -9,6 +9,7 @@
 //! * [`srr`]: Surplus Round Robin with periodic markers (SIGCOMM 1996);
 //! * [`trr`]: Trigger Round Robin (1998);
 //! * [`netem`]: NetEm with a token bucket in one queue, as measured in Oslo 2013;
+//! * [`interface`]: an Ethernet interface at its line rate, as measured there beside it;
 //! * [`slus`]: formula 1 for advertised windows (Padova 2010).
 //!
 //! The two halves of a trunk have one shape: a `Sender` takes packets and gives out a [`Frame`] for
@@ -36,6 +37,7 @@
 
 mod fifo;
 mod frame;
+pub mod interface;
 pub mod kau;
 mod link_queues;
 pub mod nctu;

@@ -1,7 +1,7 @@
 //! Every stage of this crate passes the suite of the contract.
 
 use proptest::prelude::*;
-use sheaf_baseline::{Frame, kau, nctu, netem, srr, trr};
+use sheaf_baseline::{Frame, interface, kau, nctu, netem, srr, trr};
 use sheaf_stage::conformance::{self, Op};
 use sheaf_stage::{Bitrate, Duration, Instant, Stage};
 use sheaf_wire::ip::example_udp;
@@ -156,6 +156,18 @@ proptest! {
             link_header: 14,
         };
         conformance::check(|| netem::NetEm::new(config), &ops, nothing, Vec::clone);
+    }
+
+    #[test]
+    fn an_interface_at_its_line_rate_passes(
+        ops in ops(packet(), Just(()), 30_000),
+        millis in 0u64..50,
+        kbps in 1u64..100_000,
+        limit in 0usize..20,
+    ) {
+        let (rate, delay) = (Bitrate::from_kbps(kbps), Duration::from_millis(millis));
+        let config = interface::Config { rate, delay, limit };
+        conformance::check(|| interface::Interface::new(config), &ops, nothing, Vec::clone);
     }
 }
 

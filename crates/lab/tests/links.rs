@@ -30,29 +30,79 @@ fn number(result: &RunResult, scenario: &str, treatment: &str, x: f64, key: &str
 #[test]
 fn a_link_keeps_its_rate_at_every_delay_without_a_byte_too_many() {
     let result = virtual_run("emulator-rate", &[0.0, 100.0], 5.0);
-    for row in result.rows.iter().filter(|row| row.treatment == "sheaf") {
-        assert!(row.get("error").unwrap().abs() < 0.0001, "{row:?}");
-        assert_eq!(row.get("burst"), Some(0.0), "{row:?}");
+    for row in &result.rows {
+        let burst = row.get("burst").unwrap();
+        match row.treatment.as_str() {
+            // A bucket of 1540 bytes holds 28 beside a packet.
+            "tbf" => assert!(burst <= 28.0, "{row:?}"),
+            _ => assert_eq!(burst, 0.0, "{row:?}"),
+        }
+        let error = row.get("error").unwrap().abs();
+        assert!(error < if row.treatment == "tbf" { 0.01 } else { 0.0001 }, "{row:?}");
+        let published = result.published_at(row, "datagrams").unwrap();
+        let ratio = row.get("datagrams").unwrap() / published;
+        assert!((0.98..1.02).contains(&ratio), "{published} in the thesis: {row:?}");
     }
-    assert_eq!(result.rows.len(), 12);
+    // Two treatments at 1.5 Mbit/s, three at 10 and 100.
+    assert_eq!(result.rows.len(), 2 * (2 + 3 + 3));
+    insta::assert_snapshot!(table(&result));
+}
+
+#[test]
+fn a_link_that_keeps_its_rate_has_a_straight_line_over_time() {
+    let result = virtual_run("emulator-rate", &[100.0], 5.0);
+    let here = |name: &str, treatment: &str| {
+        let found = result.series.iter().find(|curve| {
+            (curve.scenario.as_str(), curve.treatment.as_str(), curve.series.name.as_str())
+                == ("100-mbit", treatment, name)
+        });
+        found.unwrap_or_else(|| panic!("no {name:?} of {treatment}")).series.points.clone()
+    };
+    let received = number(&result, "100-mbit", "sheaf", 100.0, "datagrams");
+    for name in ["Rate received over time", "Rate of each 40 packets over time"] {
+        let points = here(name, "sheaf");
+        assert!(points.len() >= 190, "{name}: {} points", points.len());
+        assert!(points.iter().all(|(_, rate)| (rate / received - 1.0).abs() < 1e-4), "{name}");
+    }
+    let shares = here("Rate of each 40 packets", "sheaf");
+    assert_eq!(shares.last().unwrap().1, 1.0);
+}
+
+#[test]
+fn pings_take_the_round_trip_set_and_with_two_queues_their_time_at_the_rate() {
+    let result = virtual_run("emulator-latency", &[20.0, 100.0], 10.0);
+    for x in [20.0, 100.0] {
+        let ping = |treatment, key| number(&result, "ping", treatment, x, key);
+        assert_eq!(ping("tbf", "rtt_mean"), x, "the bucket is full");
+        // 98 bytes at 10 Mbit/s, there and back: the thesis' means differ by 0.157 and 0.125 ms.
+        let sending = 2.0 * 98.0 * 8.0 / 10e3;
+        assert!((ping("sheaf", "rtt_mean") - x - sending).abs() < 1e-6);
+        assert_eq!((ping("sheaf", "early"), ping("sheaf", "sent")), (0.0, 1000.0));
+    }
+    let remark = &result.remarks["ping"];
+    assert!(remark.contains("prove nothing about a machine"), "{remark}");
     insta::assert_snapshot!(table(&result));
 }
 
 #[test]
 fn packets_under_way_fill_no_buffer_so_more_is_under_way_and_drops_come_later() {
-    let result = virtual_run("emulator-latency", &[20.0, 100.0], 10.0);
+    let result = virtual_run("emulator-tcp", &[20.0, 100.0], 10.0);
     for x in [20.0, 100.0] {
-        let tcp = |treatment, key| number(&result, "tcp-10-mbit", treatment, x, key);
-        // A full queue of rate × RTT, and half of that under way to the receiver.
-        let more = tcp("sheaf", "in_flight") / tcp("single", "in_flight");
-        assert!((1.4..1.6).contains(&more), "{more}");
-        assert!(tcp("sheaf", "first_repeat") > tcp("single", "first_repeat"));
-        assert_eq!(number(&result, "ping", "sheaf", x, "rtt_mean"), x);
-        assert_eq!(number(&result, "ping", "sheaf", x, "early"), 0.0);
+        for one in ["single", "tbf"] {
+            let tcp = |treatment, key| number(&result, "tcp-10-mbit", treatment, x, key);
+            // A full queue of rate × RTT, and half of that under way to the receiver.
+            let more = tcp("sheaf", "in_flight") / tcp(one, "in_flight");
+            assert!((1.4..1.6).contains(&more), "{more}");
+            assert!(tcp("sheaf", "first_repeat") > tcp(one, "first_repeat"));
+            // Figure 4.6.
+            assert!(tcp("sheaf", "rtt_mean") > tcp(one, "rtt_mean"));
+            assert!(tcp("sheaf", "rtt_max") > tcp(one, "rtt_max"));
+        }
     }
-    // One queue of rate × RTT / 1498 packets: 83 at 100 ms.
+    assert!(result.answer.contains("with one in 4 of 4 comparisons"), "{}", result.answer);
+    // One queue of rate × RTT / 1498 packets: 84 at 100 ms.
     let most = number(&result, "tcp-10-mbit", "single", 100.0, "in_flight");
-    assert_eq!(most.round(), (83.0f64 * 1.448).round());
+    assert_eq!(most.round(), (84.0f64 * 1.448).round());
     insta::assert_snapshot!(table(&result));
 }
 
@@ -79,4 +129,8 @@ fn a_plan_that_no_link_can_have_is_refused_with_its_line() {
     assert!(quick.contains("netns_duration"), "{quick}");
     let treatment = broken("\"sheaf\"]", "\"shaef\"]");
     assert!(treatment.contains("no treatment \"shaef\""), "{treatment}");
+    let loss = broken("rate = 10.0", "rate = 10.0\nloss = 1.0");
+    assert!(loss.contains("tbf has a rate and no loss"), "{loss}");
+    let overhead = broken("rate = 10.0", "rate = 10.0\noverhead = 27");
+    assert!(overhead.contains("give overhead = 26 at most"), "{overhead}");
 }

@@ -5,8 +5,9 @@
 //!
 //! * [`plan`]: scenarios and treatments; [`outcome`]: the numbers from arrivals, round trips and
 //!   transfers, the same on both engines;
-//! * [`netns`], [`virtual_time`]: the two engines.
+//! * [`netns`], [`virtual_time`]: the two engines; `line`: a direction of the link on the latter.
 
+mod line;
 pub mod netns;
 pub mod outcome;
 pub mod plan;
@@ -14,13 +15,13 @@ pub mod virtual_time;
 
 pub use plan::{Plan, Scenario, Treatment};
 
-use crate::columns::Treated;
+use crate::columns::{Column, Treated};
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
 use crate::measured::{Measured, Row, SweepPoint, treatments, whole_scenarios};
 use crate::view::{Axis, Chart, View};
 use anyhow::{Context, ensure};
-use outcome::{BURST, ERROR, IN_FLIGHT, OVER_MIN, OVER_P99};
+use outcome::{BURST, ERROR, IN_FLIGHT, OVER_MIN, OVER_P99, RTT_MAX, RTT_MEAN};
 use plan::{Shaper, Test};
 use std::process::{Command, Stdio};
 
@@ -77,42 +78,61 @@ impl Experiment for Plan {
             metrics: outcome::metrics(),
             charts: vec![
                 Chart::new("Rate received", "received"),
+                Chart::new("Rate received with UDP headers", "datagrams"),
                 Chart::new("Error of the rate", "error"),
                 Chart::new("Largest burst above the rate", "burst"),
+                Chart::new("Least round-trip time", "rtt_min"),
                 Chart::new("Mean round-trip time", "rtt_mean"),
-                Chart::new("Round trips later than set, 99th percentile", "over_p99"),
-                Chart::new("The earliest round trip against the one set", "over_min"),
+                Chart::new("Longest round-trip time", "rtt_max"),
+                Chart::new("Standard deviation of the round-trip time", "rtt_stdev"),
+                Chart::new("Round trips later than ideal, 99th percentile", "over_p99"),
+                Chart::new("The earliest round trip against the ideal one", "over_min"),
                 Chart::new("Goodput of TCP", "goodput"),
                 Chart::new("Most data on its way", "in_flight"),
                 Chart::new("First repeated segment", "first_repeat"),
                 Chart::new("Packets late in the emulator, 99th percentile", "late_p99"),
             ],
             summary: Vec::new(),
-            notes: "The rate counts whole Ethernet frames with preamble and gap, as a cable \
-                    does; received is UDP payload of 1470 bytes in frames of 1536. A burst is \
-                    the excess over the rate in any window of two packets or more. On real \
-                    stacks the error is relative to an ideal link that got the same packets at \
-                    the same times, because a sender that is late lets a short queue run \
-                    empty. Half of the round-trip time lies on each way. Every queue holds \
-                    rate × RTT / 1498 packets, with an RTT of 1 ms where none is set, and \
-                    never less than two; under one-queue the packets under way count, too. \
-                    Data on its way is the content of the link to the receiver in virtual \
-                    time, and on real stacks the data that the sender's TCP presumes neither \
-                    lost nor acknowledged."
-                .to_owned(),
+            notes: NOTES.to_owned(),
         }
     }
 
     fn conclude(&self, rows: &[Row], holes: &[SweepPoint]) -> Conclusion {
-        let sentences: Vec<_> = whole_scenarios(rows, holes)
-            .into_iter()
-            .filter_map(|name| {
-                let scenario = self.scenarios.iter().find(|scenario| scenario.name == name)?;
-                self.answer(rows, scenario)
-            })
-            .collect();
-        Conclusion { answer: sentences.join(" "), ..Conclusion::default() }
+        let whole = whole_scenarios(rows, holes);
+        let named = |name: &str| self.scenarios.iter().find(|scenario| scenario.name == name);
+        let sentences: Vec<_> =
+            whole.iter().filter_map(|name| self.answer(rows, named(name)?)).collect();
+        let exact = whole.iter().filter_map(|name| named(name)).filter(|one| is_exact(rows, one));
+        let remarks = exact.map(|scenario| (scenario.name.clone(), EXACT.to_owned())).collect();
+        Conclusion { answer: sentences.join(" "), remarks, ..Conclusion::default() }
     }
+}
+
+/// The explanation under the report.
+const NOTES: &str = "The rate counts Ethernet frames without preamble and gap, as NetEm and token \
+                     buckets do; for an interface, or with overhead, more. Received is UDP \
+                     payload of 1470 bytes, with its header 1478. A burst is the excess over the \
+                     rate in any window of two packets or more. On real stacks the error is \
+                     relative to an ideal link that got the same packets at the same times, \
+                     because a sender that is late lets a short queue run empty. Half of the \
+                     round-trip time lies on each way. Every queue holds rate × RTT / 1498 \
+                     packets, with an RTT of 1 ms where less is set, and never less than two, \
+                     unless the plan says otherwise; in one queue the packets under way count, \
+                     too. An ideal link's RTT is the one set and the time to send a ping both \
+                     ways. Round trips of TCP are the sender's smoothed ones, every 10 ms. Data \
+                     on its way is the content of the link to the receiver in virtual time, and \
+                     on real stacks the data that the sender's TCP presumes neither lost nor \
+                     acknowledged.";
+
+/// The remark on pings under the virtual clock.
+const EXACT: &str = "Under the virtual clock no host and no timer is late. These round trips are \
+                     the ones set and the time that requests and replies of 98 bytes take at the \
+                     rate; they prove nothing about a machine. Run it on real stacks for that.";
+
+/// Whether the pings of `scenario` are exact to the nanosecond, as under the virtual clock alone.
+fn is_exact(rows: &[Row], scenario: &Scenario) -> bool {
+    let mut here = rows.iter().filter(|row| row.scenario == scenario.name);
+    scenario.test == Test::Ping && here.all(|row| OVER_MIN.of(row) == Some(0.0))
 }
 
 impl Plan {
@@ -136,17 +156,45 @@ impl Plan {
                     measured(treated.least(&OVER_MIN))?
                 ),
                 Test::Tcp => format!(
-                    "{treatment} with up to {:.0} kB on its way",
-                    measured(treated.most(&IN_FLIGHT))?
+                    "{treatment} with up to {:.0} kB on its way and round trips up to {:.0} ms",
+                    measured(treated.most(&IN_FLIGHT))?,
+                    measured(treated.most(&RTT_MAX))?
                 ),
             };
             parts.push(sentence);
         }
         let of = match scenario.test {
             Test::Udp => "the rate set",
-            Test::Ping => "round trips against those set",
+            Test::Ping => "round trips against an ideal link's",
             Test::Tcp => "one TCP download",
         };
-        (!parts.is_empty()).then(|| format!("{}, {of}: {}.", scenario.name, parts.join("; ")))
+        let order = self.order(&here).unwrap_or_default();
+        (!parts.is_empty())
+            .then(|| format!("{}, {of}: {}.{order}", scenario.name, parts.join("; ")))
+    }
+
+    /// Sentence on the order of UiO's figure 4.6: TCP's round trips are longer with two queues than
+    /// with one, on average and at most. `None` without rows to compare.
+    fn order(&self, rows: &[&Row]) -> Option<String> {
+        let shaper = |row: &Row| {
+            let treatment = self.treatments.iter().find(|one| one.name == row.treatment);
+            treatment.map(|treatment| treatment.shaper)
+        };
+        let two = |row: &&&Row| shaper(row) == Some(Shaper::TwoQueues);
+        let one = |row: &&&Row| matches!(shaper(row), Some(Shaper::OneQueue | Shaper::Tbf));
+        let (mut pairs, mut longer) = (0, 0);
+        for two in rows.iter().filter(two).filter(|row| IN_FLIGHT.of(row).is_some()) {
+            for one in rows.iter().filter(one).filter(|one| one.x == two.x) {
+                let is_longer = |key: &Column<_>| key.of(two) > key.of(one);
+                pairs += 1;
+                longer += usize::from(is_longer(&RTT_MEAN) && is_longer(&RTT_MAX));
+            }
+        }
+        (pairs > 0).then(|| {
+            format!(
+                " TCP's mean and longest round trips are longer with two queues than with one in \
+                 {longer} of {pairs} comparisons."
+            )
+        })
     }
 }

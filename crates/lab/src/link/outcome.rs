@@ -1,6 +1,6 @@
 //! The outcome of one point, from arrivals, round trips or a transfer: the same on both engines.
 
-use super::plan::{ON_WIRE, PAYLOAD, Point};
+use super::plan::{DATAGRAM, PAYLOAD, Point};
 use crate::columns::{self, Column, column};
 use crate::measured::{Measured, Series};
 use crate::view::{Axis, Metric};
@@ -8,17 +8,23 @@ use sheaf_stage::{Duration, Instant};
 
 pub(super) const ERROR: Column<Udp> = column("error", "error of the rate", "%", |udp| {
     let reference = if udp.ideal_pace.is_nan() { udp.set } else { udp.ideal() };
-    100.0 * (udp.wire() / reference - 1.0)
+    let error = 100.0 * (udp.counted() / reference - 1.0);
+    // Less than a part in 10¹¹ is an error of the arithmetic; the sum takes the sign off a zero.
+    (error * 1e9).round() / 1e9 + 0.0
 });
 pub(super) const BURST: Column<Udp> =
     column("burst", "largest burst above the rate", "bytes", |udp| udp.burst);
+pub(super) const RTT_MEAN: Column<RoundTrips> =
+    column("rtt_mean", "mean RTT", "ms", RoundTrips::mean);
+pub(super) const RTT_MAX: Column<RoundTrips> =
+    column("rtt_max", "longest RTT", "ms", |trips| trips.quantile(1.0));
 pub(super) const OVER_P99: Column<RoundTrips> =
-    column("over_p99", "99th percentile beyond the RTT set", "ms", |ping| {
-        ping.quantile(0.99) - millis(ping.set)
+    column("over_p99", "99th percentile beyond an ideal link's RTT", "ms", |ping| {
+        ping.quantile(0.99) - millis(ping.ideal)
     });
 pub(super) const OVER_MIN: Column<RoundTrips> =
-    column("over_min", "least beyond the RTT set", "ms", |ping| {
-        ping.quantile(0.0) - millis(ping.set)
+    column("over_min", "least beyond an ideal link's RTT", "ms", |ping| {
+        ping.quantile(0.0) - millis(ping.ideal)
     });
 pub(super) const IN_FLIGHT: Column<Transfer> =
     column("in_flight", "most data on its way", "kB", |tcp| {
@@ -28,24 +34,29 @@ pub(super) const IN_FLIGHT: Column<Transfer> =
 /// The numbers of UDP above the rate.
 const UDP: &[Column<Udp>] = &[
     column("received", "payload received", "Mbit/s", |udp| mbits(udp.pace, PAYLOAD)),
-    column("wire", "received, headers and gaps counted", "Mbit/s", Udp::wire),
+    column("datagrams", "received with UDP headers", "Mbit/s", |udp| mbits(udp.pace, DATAGRAM)),
+    column("counted", "received, by the bytes that the rate counts", "Mbit/s", Udp::counted),
     column("ideal", "what an ideal link carries of what was sent", "Mbit/s", Udp::ideal),
     ERROR,
     BURST,
 ];
 
-/// The numbers of pings.
+/// The numbers of round trips, of pings or of TCP.
+const ROUND_TRIPS: &[Column<RoundTrips>] = &[
+    column("rtt_min", "least RTT", "ms", |trips| trips.quantile(0.0)),
+    RTT_MEAN,
+    RTT_MAX,
+    column("rtt_stdev", "standard deviation of the RTT", "ms", RoundTrips::deviation),
+    column("rtt_p50", "median RTT", "ms", |trips| trips.quantile(0.5)),
+    column("rtt_p99", "99th percentile of the RTT", "ms", |trips| trips.quantile(0.99)),
+];
+
+/// The numbers of pings alone.
 const PING: &[Column<RoundTrips>] = &[
-    column("rtt_mean", "mean RTT", "ms", |ping| {
-        ping.trips.iter().map(|trip| millis(*trip)).sum::<f64>() / ping.trips.len() as f64
-    }),
-    column("rtt_p50", "median RTT", "ms", |ping| ping.quantile(0.5)),
-    column("rtt_p99", "99th percentile of the RTT", "ms", |ping| ping.quantile(0.99)),
-    column("rtt_min", "least RTT", "ms", |ping| ping.quantile(0.0)),
     OVER_P99,
     OVER_MIN,
-    column("early", "round trips earlier than set", "", |ping| {
-        ping.trips.iter().filter(|trip| **trip < ping.set).count() as f64
+    column("early", "round trips earlier than on an ideal link", "", |ping| {
+        ping.trips.iter().filter(|trip| **trip < ping.ideal).count() as f64
     }),
 ];
 
@@ -82,6 +93,7 @@ pub(super) const MACHINE: &[Column<Machine>] = &[
 pub fn metrics() -> Vec<Metric> {
     [
         columns::metrics(UDP),
+        columns::metrics(ROUND_TRIPS),
         columns::metrics(PING),
         columns::metrics(TCP),
         columns::metrics(PACKETS),
@@ -94,6 +106,8 @@ pub fn metrics() -> Vec<Metric> {
 pub(super) struct Udp {
     /// Rate of the link, Mbit/s.
     set: f64,
+    /// Bytes that the rate counts for each packet.
+    bytes: usize,
     /// Packets a second that arrived.
     pace: f64,
     /// Packets a second that an ideal link would have delivered; NaN where it is not known.
@@ -103,19 +117,19 @@ pub(super) struct Udp {
 }
 
 impl Udp {
-    fn wire(&self) -> f64 {
-        mbits(self.pace, ON_WIRE)
+    fn counted(&self) -> f64 {
+        mbits(self.pace, self.bytes)
     }
 
     fn ideal(&self) -> f64 {
-        mbits(self.ideal_pace, ON_WIRE)
+        mbits(self.ideal_pace, self.bytes)
     }
 }
 
-/// Pings that came back; there is at least one.
+/// Round trips of pings that came back, or of TCP; there is at least one.
 pub(super) struct RoundTrips {
-    /// The round-trip time of the link.
-    set: Duration,
+    /// The round-trip time of an ideal link.
+    ideal: Duration,
     /// Round trips, sorted.
     trips: Vec<Duration>,
 }
@@ -125,6 +139,20 @@ impl RoundTrips {
     fn quantile(&self, share: f64) -> f64 {
         let place = ((self.trips.len() - 1) as f64 * share).round() as usize;
         millis(self.trips[place])
+    }
+
+    /// Mean in ms.
+    fn mean(&self) -> f64 {
+        // Whole nanoseconds, so that equal round trips have no deviation.
+        let sum: u128 = self.trips.iter().map(|trip| trip.as_nanos()).sum();
+        sum as f64 / self.trips.len() as f64 / 1e6
+    }
+
+    /// Standard deviation in ms, of these round trips alone, as ping prints it.
+    fn deviation(&self) -> f64 {
+        let mean = self.mean();
+        let squares = self.trips.iter().map(|trip| (trip.as_nanos() as f64 / 1e6 - mean).powi(2));
+        (squares.sum::<f64>() / self.trips.len() as f64).sqrt()
     }
 }
 
@@ -152,8 +180,12 @@ impl Machine {
 
 /// Most points of a curve; longer ones are thinned out.
 const CURVE: usize = 400;
+/// Packets of one point in a curve that shows bursts: 5 ms at 100 Mbit/s.
+const CLOSE: usize = 40;
+/// Points of such a curve over time: a second at 100 Mbit/s.
+const CLOSE_POINTS: usize = 200;
 
-/// The row of UDP above the rate, from the times of arrival of `sent` packets.
+/// The row and the curves of UDP above the rate, from the times of arrival of `sent` packets.
 ///
 /// A real sender is late at times, for longer than a short queue lasts. The link is idle then,
 /// which is no error of the link. So its rate is compared with `ideal`, the arrivals of the same
@@ -163,12 +195,45 @@ pub fn rate(point: &Point, arrivals: &[Instant], sent: u64, ideal: Option<&[Inst
     if let (Some(rate), Some(pace)) = (point.rate, pace(arrivals)) {
         let ideal_pace = ideal.and_then(self::pace).unwrap_or(f64::NAN);
         let bytes_per_second = rate.as_bps() as f64 / 8.0;
-        let burst = largest_burst(arrivals, bytes_per_second);
-        let udp = Udp { set: rate.as_bps() as f64 / 1e6, pace, ideal_pace, burst };
-        metrics = columns::values(UDP, &udp);
+        let bytes = point.counted();
+        let burst = largest_burst(arrivals, bytes_per_second, bytes);
+        let set = rate.as_bps() as f64 / 1e6;
+        metrics = columns::values(UDP, &Udp { set, bytes, pace, ideal_pace, burst });
     }
     metrics.extend(columns::values(PACKETS, &Packets { sent, arrived: arrivals.len() }));
-    Measured { metrics, series: Vec::new() }
+    Measured { metrics, series: rates(arrivals) }
+}
+
+/// The rate over time, the same from close up, and its distribution (UiO, figures 4.1 to 4.4).
+fn rates(arrivals: &[Instant]) -> Vec<Series> {
+    let rate = || Axis::new("received with UDP headers", "Mbit/s");
+    let time = || Axis::new("time since the first packet", "s");
+    let whole = paces(arrivals, arrivals.len().div_ceil(CURVE).max(1));
+    let close = paces(arrivals, CLOSE);
+    let mut sorted: Vec<_> = close.iter().map(|(_, rate)| *rate).collect();
+    sorted.sort_by(f64::total_cmp);
+    let share = |place: usize| (place + 1) as f64 / sorted.len() as f64;
+    let shares = sorted.iter().enumerate().map(|(place, rate)| (*rate, share(place)));
+    let series = |name: &str, x, y, points| Series { name: name.to_owned(), x, y, points };
+    let shares = thinned(shares.collect());
+    let close = close.into_iter().take(CLOSE_POINTS).collect();
+    vec![
+        series("Rate received over time", time(), rate(), whole),
+        series("Rate of each 40 packets over time", time(), rate(), close),
+        series("Rate of each 40 packets", rate(), Axis::new("share of the time", ""), shares),
+    ]
+}
+
+/// Seconds from the first arrival and Mbit/s of datagrams, of each `packets` packets in a row. So a
+/// link that keeps its rate has a straight line, whatever number of packets fits into a time.
+fn paces(arrivals: &[Instant], packets: usize) -> Vec<(f64, f64)> {
+    let Some(start) = arrivals.first() else { return Vec::new() };
+    let ends: Vec<_> = arrivals.iter().step_by(packets).collect();
+    let pace = |ends: &[&Instant]| {
+        let seconds = (*ends[1] - *ends[0]).as_secs_f64();
+        ((*ends[1] - *start).as_secs_f64(), mbits(packets as f64 / seconds, DATAGRAM))
+    };
+    ends.windows(2).map(pace).collect()
 }
 
 /// Packets a second. Time begins with the first arrival, so that packet does not count.
@@ -178,12 +243,13 @@ fn pace(arrivals: &[Instant]) -> Option<f64> {
 }
 
 /// The most bytes above `rate` (in bytes a second) in any window of two packets or more that begins
-/// with an arrival: with `B` bytes up to each arrival, the largest rise of `B - rate × time`.
-fn largest_burst(arrivals: &[Instant], rate: f64) -> f64 {
+/// with an arrival: with `B` bytes up to each arrival, the largest rise of `B - rate × time`. The
+/// rate counts `bytes` for each packet.
+fn largest_burst(arrivals: &[Instant], rate: f64, bytes: usize) -> f64 {
     let Some(start) = arrivals.first() else { return 0.0 };
     let above = |place: usize| {
         let time = (arrivals[place] - *start).as_secs_f64();
-        (place * ON_WIRE) as f64 - rate * time
+        (place * bytes) as f64 - rate * time
     };
     let (mut lowest, mut largest) = (f64::INFINITY, 0.0f64);
     for place in 2..arrivals.len() {
@@ -197,34 +263,40 @@ fn largest_burst(arrivals: &[Instant], rate: f64) -> f64 {
 /// The row and the curve of pings, from the round trips that came back of `sent`.
 pub fn round_trips(point: &Point, mut trips: Vec<Duration>, sent: u64) -> Measured {
     trips.sort_unstable();
-    let (set, arrived) = (point.rtt, trips.len());
+    let (ideal, arrived) = (point.echo(), trips.len());
     let mut metrics = Vec::new();
     let mut series = Vec::new();
     if arrived > 0 {
         let share = |place: usize| (place + 1) as f64 / arrived as f64;
-        let over = |trip: &Duration| millis(*trip) - millis(set);
+        let over = |trip: &Duration| millis(*trip) - millis(ideal);
         let curve = trips.iter().enumerate().map(|(place, trip)| (over(trip), share(place)));
         series.push(Series {
-            name: "Round trips later than set".to_owned(),
-            x: Axis::new("beyond the RTT set", "ms"),
+            name: "Round trips later than ideal".to_owned(),
+            x: Axis::new("beyond an ideal link's RTT", "ms"),
             y: Axis::new("share of the round trips", ""),
             points: thinned(curve.collect()),
         });
-        metrics = columns::values(PING, &RoundTrips { set, trips });
+        let trips = RoundTrips { ideal, trips };
+        metrics = columns::values(ROUND_TRIPS, &trips);
+        metrics.extend(columns::values(PING, &trips));
     }
     metrics.extend(columns::values(PACKETS, &Packets { sent, arrived }));
     Measured { metrics, series }
 }
 
 /// A bulk transfer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Transfer {
+    /// The round-trip time of the link without a queue.
+    rtt: Duration,
     /// Time over which the goodput was measured.
     pub duration: Duration,
     /// Bytes that the receiver got in order while it was measured.
     pub bytes: u64,
     /// Time and bytes in flight, from the start on.
     pub in_flight: Vec<(Duration, u64)>,
+    /// Time and the round trip of segments as their sender smooths it, from the start on.
+    pub trips: Vec<(Duration, Duration)>,
     /// Time of the first repeated segment.
     pub first_repeat: Option<Duration>,
     /// Repeated segments, from the start on.
@@ -232,20 +304,41 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Its row and its curve.
-    pub fn measured(&self) -> Measured {
-        let curve =
-            self.in_flight.iter().map(|(at, bytes)| (at.as_secs_f64(), *bytes as f64 / 1e3));
-        Measured {
-            metrics: columns::values(TCP, self),
-            series: vec![Series {
-                name: "Data on its way".to_owned(),
-                x: Axis::new("time", "s"),
-                y: Axis::new("data on its way", "kB"),
-                points: thinned(curve.collect()),
-            }],
+    /// A transfer over the link of `point` that has not begun.
+    pub fn new(point: &Point) -> Transfer {
+        Transfer {
+            rtt: point.rtt,
+            duration: point.duration,
+            bytes: 0,
+            in_flight: Vec::new(),
+            trips: Vec::new(),
+            first_repeat: None,
+            repeats: 0,
         }
     }
+
+    /// Its row and its curves.
+    pub fn measured(&self) -> Measured {
+        let in_flight = self.in_flight.iter().map(|(at, bytes)| (*at, *bytes as f64 / 1e3));
+        let trips = self.trips.iter().map(|(at, trip)| (*at, millis(*trip)));
+        let series = vec![
+            over_time("Data on its way", Axis::new("data on its way", "kB"), in_flight),
+            over_time("Round trips of TCP", Axis::new("round-trip time", "ms"), trips),
+        ];
+        let mut metrics = columns::values(TCP, self);
+        let mut trips: Vec<_> = self.trips.iter().map(|(_, trip)| *trip).collect();
+        trips.sort_unstable();
+        if !trips.is_empty() {
+            metrics.extend(columns::values(ROUND_TRIPS, &RoundTrips { ideal: self.rtt, trips }));
+        }
+        Measured { metrics, series }
+    }
+}
+
+/// A curve of `points` over the time since the start.
+fn over_time(name: &str, y: Axis, points: impl Iterator<Item = (Duration, f64)>) -> Series {
+    let points = points.map(|(at, value)| (at.as_secs_f64(), value)).collect();
+    Series { name: name.to_owned(), x: Axis::new("time", "s"), y, points: thinned(points) }
 }
 
 /// Mbit/s of `pace` packets a second with `bytes` each.
@@ -269,19 +362,46 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 mod tests {
     use super::*;
 
-    /// Arrivals of a link at 1536 bytes a millisecond, at these milliseconds.
+    /// Bytes of a packet.
+    const PACKET: usize = 1500;
+
+    fn at(millis: &[u64]) -> Vec<Instant> {
+        millis.iter().map(|at| Instant::from_millis(*at)).collect()
+    }
+
+    /// Arrivals of a link that carries a packet a millisecond, at these milliseconds.
     fn burst(millis: &[u64]) -> f64 {
-        let arrivals: Vec<_> = millis.iter().map(|at| Instant::from_millis(*at)).collect();
-        largest_burst(&arrivals, ON_WIRE as f64 * 1e3)
+        largest_burst(&at(millis), PACKET as f64 * 1e3, PACKET)
     }
 
     #[test]
     fn a_burst_is_what_came_above_the_rate_in_its_worst_window() {
-        let packet = ON_WIRE as f64;
+        let packet = PACKET as f64;
         assert_eq!(burst(&[0, 1, 2, 3, 4]), 0.0, "in time");
         assert_eq!(burst(&[0, 1, 4, 5, 6]), 0.0, "a pause is no burst");
         assert_eq!(burst(&[0, 5, 5, 6, 7]), packet, "one too many at 5");
         assert_eq!(burst(&[0, 9, 9, 9, 10, 10, 11]), 3.0 * packet, "two at 9, one at 10");
         assert_eq!(burst(&[0, 1]), 0.0, "one packet is no window");
+    }
+
+    #[test]
+    fn the_rate_over_time_is_level_between_packets_and_rises_in_a_burst() {
+        let rate = |packets: f64, millis: f64| mbits(packets / (millis / 1e3), DATAGRAM);
+        let level = paces(&at(&[10, 11, 12, 13, 14, 15]), 2);
+        assert_eq!(level, [(0.002, rate(2.0, 2.0)), (0.004, rate(2.0, 2.0))]);
+        let burst = paces(&at(&[0, 3, 4, 4, 5]), 2);
+        assert_eq!(burst, [(0.004, rate(2.0, 4.0)), (0.005, rate(2.0, 1.0))]);
+        assert!(paces(&[], 1).is_empty() && paces(&at(&[1]), 1).is_empty());
+    }
+
+    #[test]
+    fn round_trips_have_the_mean_and_the_deviation_that_ping_prints() {
+        let trips = [18, 20, 20, 30].map(Duration::from_millis).to_vec();
+        let trips = RoundTrips { ideal: Duration::from_millis(20), trips };
+        let numbers = columns::values(ROUND_TRIPS, &trips);
+        let of = |key: &str| numbers.iter().find(|(name, _)| name == key).unwrap().1;
+        assert_eq!((of("rtt_min"), of("rtt_mean"), of("rtt_max")), (18.0, 22.0, 30.0));
+        // Squares 16, 4, 4 and 64 of four.
+        assert_eq!(of("rtt_stdev"), 22f64.sqrt());
     }
 }

@@ -6,24 +6,35 @@ use crate::measured::SweepPoint;
 use crate::plan_file::PlanFile;
 use crate::tcp::Congestion;
 use serde::{Deserialize, Serialize};
+use sheaf_baseline::{interface, netem};
 use sheaf_stage::{Bitrate, Duration};
 use sheaf_wire::ethernet::HEADER_LEN;
 
 /// A plan of this kind.
 pub type Plan = PlanFile<Scenario, Treatment>;
 
-/// UDP payload of a test packet, as iperf has it.
+/// UDP payload of a test packet, as Iperf has it.
 pub const PAYLOAD: usize = 1470;
+/// The same with its UDP header. The thesis' rates "with headers" are of this length: its token
+/// bucket counts 1512 bytes a packet, and 10 Mbit/s × 1478 / 1512 are the 9.78 of table 4.2.
+pub const DATAGRAM: usize = PAYLOAD + 8;
 /// The same with UDP and IP headers: UiO divides by it to get the length of a queue.
 pub const PACKET: usize = PAYLOAD + 28;
-/// Preamble, checksum and gap of an Ethernet frame, which a cable carries, too.
-pub const LINE: usize = 24;
-/// Bytes that one test packet takes on a cable.
-pub const ON_WIRE: usize = PACKET + HEADER_LEN + LINE;
+/// An echo request with its IP header: 56 bytes of payload, as ping sends them.
+pub const ECHO: usize = 84;
 /// Packets of one point at most: the arrival of each is kept until the end.
 const MOST: f64 = 1e8;
-/// UDP is offered at this multiple of the rate, counted on the wire.
+/// UDP is offered at this multiple of the rate, in payload as Iperf counts it.
 pub const OFFERED: f64 = 1.2;
+/// Round-trip time by which the length of a queue is reckoned where less is set (UiO).
+const LEAST_RTT: Duration = Duration::from_millis(1);
+/// Packets in the queue of a link without a rate, where none waits.
+const UNBOUNDED_QUEUE: u64 = 1000;
+/// Most overhead that leaves room in the bucket for a frame of 1514 bytes.
+const MOST_OVERHEAD: u64 = netem::BURST - 1514;
+/// The shortest queue: with one place, a packet would find none while the one before is being sent,
+/// and the link would stand idle.
+const LEAST_QUEUE: u64 = 2;
 
 /// A test and its sweep over round-trip times.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -37,6 +48,12 @@ pub struct Scenario {
     pub rate: Option<f64>,
     /// Packets in the queue; rate × RTT / 1498 where it is not given.
     pub limit: Option<u64>,
+    /// The same by point of the sweep: round-trip time in ms, and packets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<(f64, u64)>,
+    /// Bytes that the rate counts beside the Ethernet frame of each packet; none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<u8>,
     /// Packets lost at random, each way, in per cent; none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
@@ -55,7 +72,7 @@ pub struct Scenario {
 pub enum Test {
     /// UDP at 120 % of the rate.
     Udp,
-    /// Echo requests every 20 ms.
+    /// Echo requests every 10 ms.
     Ping,
     /// One bulk transfer by TCP.
     Tcp,
@@ -79,20 +96,31 @@ pub enum Shaper {
     TwoQueues,
     /// The same with packets under way counted against the limit, as NetEm does (`single`).
     OneQueue,
-    /// The kernel's token bucket filter for the rate, on real interfaces; `sheaf emulate` for the
-    /// delay.
+    /// NetEm of Linux 3.2 with a token bucket of 1540 bytes, in one queue: in virtual time. On real
+    /// interfaces the kernel's token bucket with such a bucket, and `sheaf emulate` for the delay.
     Tbf,
+    /// An interface at its line rate, in virtual time.
+    Interface,
     /// Nothing: the bare path of real interfaces.
     None,
 }
 
 impl Shaper {
-    /// Whether it exists on `engine`.
-    pub fn runs_on(self, engine: Engine) -> bool {
-        match self {
-            Shaper::TwoQueues | Shaper::OneQueue => true,
-            Shaper::Tbf | Shaper::None => engine == Engine::Netns,
+    /// Whether it exists on `engine` for `test`.
+    pub fn runs_on(self, engine: Engine, test: Test) -> bool {
+        match (self, engine) {
+            (Shaper::TwoQueues | Shaper::OneQueue, _) => true,
+            // A delay behind a real token bucket makes two queues of it, which TCP can tell.
+            (Shaper::Tbf, Engine::Netns) => test != Test::Tcp,
+            (Shaper::Tbf | Shaper::Interface, Engine::Virtual) => true,
+            (Shaper::Interface, Engine::Netns) => false,
+            (Shaper::None, engine) => engine == Engine::Netns,
         }
+    }
+
+    /// Whether it is a published system, which has a rate and loses nothing at random.
+    fn is_published(self) -> bool {
+        matches!(self, Shaper::Tbf | Shaper::Interface)
     }
 }
 
@@ -109,6 +137,8 @@ pub struct Point {
     pub rtt: Duration,
     /// Packets in the queue.
     pub limit: u64,
+    /// Bytes that the rate counts beside the Ethernet frame of each packet.
+    pub overhead: u8,
     /// Share of the packets that are lost at random, each way, 0..1.
     pub loss: f64,
     /// Time before anything is measured.
@@ -125,7 +155,28 @@ impl Point {
     /// The time between two packets of the UDP test, without a rate that of 100 Mbit/s.
     pub fn interval(&self) -> Duration {
         let rate = self.rate.map_or(100e6, |rate| rate.as_bps() as f64);
-        Duration::from_secs_f64(ON_WIRE as f64 * 8.0 / (rate * OFFERED))
+        Duration::from_secs_f64(PAYLOAD as f64 * 8.0 / (rate * OFFERED))
+    }
+
+    /// Bytes that the rate counts for a test packet: its Ethernet frame and the overhead, or what
+    /// it takes on the line of an interface.
+    pub fn counted(&self) -> usize {
+        match self.shaper {
+            Shaper::Interface => PACKET + interface::LINE as usize,
+            _ => PACKET + HEADER_LEN + usize::from(self.overhead),
+        }
+    }
+
+    /// Round trip of a ping over an ideal link: the time set, and what sending takes both ways. A
+    /// token bucket lets single packets pass at once.
+    pub fn echo(&self) -> Duration {
+        let bytes = (ECHO + HEADER_LEN) as u64 + u64::from(self.overhead);
+        let sending = match (self.shaper, self.rate) {
+            (Shaper::TwoQueues | Shaper::OneQueue, Some(rate)) => 2 * rate.time_for(bytes),
+            (Shaper::Interface, Some(rate)) => 2 * rate.time_for(ECHO as u64 + interface::LINE),
+            _ => Duration::ZERO,
+        };
+        self.rtt + sending
     }
 
     /// Warm-up and measurement.
@@ -140,7 +191,7 @@ impl Plan {
         let named =
             |name: &String| self.treatments.iter().find(|treatment| treatment.name == *name);
         let found = scenario.treatments.iter().filter_map(named);
-        found.filter(|treatment| treatment.shaper.runs_on(engine)).collect()
+        found.filter(|treatment| treatment.shaper.runs_on(engine, scenario.test)).collect()
     }
 
     /// The point to run at `sweep_point`; `None` where the plan has no such scenario or treatment.
@@ -153,7 +204,8 @@ impl Plan {
             shaper: treatment.shaper,
             rate: scenario.rate.map(|rate| Bitrate::from_bps((rate * 1e6).round() as u64)),
             rtt,
-            limit: scenario.limit.unwrap_or_else(|| scenario.queue(rtt)),
+            limit: scenario.queue(sweep_point.x),
+            overhead: scenario.overhead.unwrap_or(0),
             loss: scenario.loss.unwrap_or(0.0) / 100.0,
             warm_up: Duration::from_secs_f64(self.head.warm_up),
             duration: Duration::from_secs_f64(self.head.duration),
@@ -167,10 +219,26 @@ impl Plan {
         for scenario in &self.scenarios {
             let fault = |key, message: &str| Err(Fault::scenario(&scenario.name, message).at(key));
             for name in &scenario.treatments {
-                if !self.treatments.iter().any(|treatment| treatment.name == *name) {
+                let treatment = self.treatments.iter().find(|treatment| treatment.name == *name);
+                let Some(treatment) = treatment else {
                     let message =
                         format!("no treatment {name:?}; add [[treatment]] name = {name:?}");
                     return fault("treatments", &message);
+                };
+                let published = treatment.shaper.is_published();
+                if published && (scenario.rate.is_none() || scenario.loss.is_some()) {
+                    let message =
+                        format!("{name} has a rate and no loss; add rate = 10, or remove loss");
+                    return fault("treatments", &message);
+                }
+                let overhead = scenario.overhead.map_or(0, u64::from);
+                if treatment.shaper == Shaper::Tbf && overhead > MOST_OVERHEAD {
+                    let message = format!(
+                        "the bucket of {name} holds {} bytes; give overhead = {MOST_OVERHEAD} at \
+                         most",
+                        netem::BURST
+                    );
+                    return fault("overhead", &message);
                 }
             }
             match scenario.rate {
@@ -182,7 +250,8 @@ impl Plan {
                 }
                 _ => {}
             }
-            if scenario.limit == Some(0) {
+            let mut limits = scenario.limits.iter().map(|(_, limit)| *limit).chain(scenario.limit);
+            if limits.any(|limit| limit == 0) {
                 return fault(
                     "limit",
                     "a queue of no packet carries nothing; give limit = 2 or more",
@@ -199,7 +268,7 @@ impl Plan {
             }
             let seconds = self.head.warm_up + self.head.duration;
             let rate = scenario.rate.unwrap_or_default() * 1e6 * OFFERED;
-            if rate * seconds / 8.0 / ON_WIRE as f64 > MOST {
+            if rate * seconds / 8.0 / PAYLOAD as f64 > MOST {
                 let message = "these are over 100 million packets; lower its rate or the duration";
                 return fault("rate", message);
             }
@@ -219,12 +288,34 @@ fn is_rtt(ms: &f64) -> bool {
 }
 
 impl Scenario {
-    /// Packets in the queue: those that the link carries in one round trip (UiO: rate × RTT / 1498
-    /// bytes, 1 ms where no delay is set). Below two, a packet would find no place while the one
-    /// before is being sent, and the link would stand idle.
-    fn queue(&self, rtt: Duration) -> u64 {
-        let Some(rate) = self.rate else { return 1000 };
-        let rtt = rtt.max(Duration::from_millis(1)).as_secs_f64();
-        ((rate * 1e6 * rtt / 8.0 / PACKET as f64).round() as u64).max(2)
+    /// Packets in the queue at a round-trip time in ms. Where the plan does not give them, those
+    /// that the link carries in one round trip (UiO: rate × RTT / 1498 bytes, rounded up).
+    fn queue(&self, rtt: f64) -> u64 {
+        let given = self.limits.iter().find(|(at, _)| *at == rtt).map(|(_, limit)| *limit);
+        if let Some(limit) = given.or(self.limit) {
+            return limit;
+        }
+        let Some(rate) = self.rate else { return UNBOUNDED_QUEUE };
+        let seconds = (rtt / 1e3).max(LEAST_RTT.as_secs_f64());
+        let packets = (rate * 1e6 * seconds / 8.0 / PACKET as f64).ceil();
+        (packets as u64).max(LEAST_QUEUE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::Plan;
+
+    #[test]
+    fn queues_are_as_long_as_the_thesis_has_them() {
+        let queues = |name: &str| -> Vec<Vec<u64>> {
+            let Plan::Link(plan) = Plan::find(name).unwrap() else { panic!("it is of a link") };
+            let limited = plan.scenarios.iter().filter(|scenario| scenario.rate.is_some());
+            limited.map(|one| one.sweep.iter().map(|rtt| one.queue(*rtt)).collect()).collect()
+        };
+        let rates = [vec![2, 3, 13], vec![2, 17, 84], vec![17, 167, 834]];
+        assert_eq!(queues("emulator-rate"), rates);
+        assert_eq!(queues("emulator-latency"), [[17, 84, 334]]);
+        assert_eq!(queues("emulator-tcp"), [[17, 84, 334]]);
     }
 }

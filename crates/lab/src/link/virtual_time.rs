@@ -1,32 +1,29 @@
-//! The engine under a virtual clock: two hosts, and one [`Link`] each way between them.
+//! The engine under a virtual clock: two hosts, and one `Line` each way between them.
 
+use super::line::{Line, config};
 use super::outcome::{self, Transfer};
-use super::plan::{LINE, PACKET, Point, Shaper, Test};
+use super::plan::{ECHO, PACKET, Point, Test};
 use crate::measured::Measured;
-use sheaf_emulator::queue::fifo::FifoConfig;
-use sheaf_emulator::{Chance, Delay, Limit, Link, LinkConfig, Loss, Overhead, Packet, QueueConfig};
+use sheaf_emulator::{Link, Packet};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_tcp::{Config, Flow, Host};
-use sheaf_wire::ethernet::HEADER_LEN;
 use std::net::Ipv4Addr;
 
 const LEFT: NodeId = NodeId(0);
 const RIGHT: NodeId = NodeId(1);
 const FORWARD: NodeId = NodeId(2);
 const BACK: NodeId = NodeId(3);
-/// Time between two pings.
-pub(super) const PING: Duration = Duration::from_millis(20);
-/// Time between two samples of the data in flight.
+/// Time between two pings, as UiO has it.
+pub(super) const PING: Duration = Duration::from_millis(10);
+/// Time between two samples of the data in flight and of the round trip.
 pub(super) const SAMPLE: Duration = Duration::from_millis(10);
 /// Bytes of data in a TCP segment of 1500 bytes with time stamps.
 const SEGMENT: u64 = 1448;
-/// An echo request: 56 bytes of payload, as ping sends them.
-const ECHO: usize = 84;
 
 /// Runs one point to its end.
 pub fn run(point: &Point) -> anyhow::Result<Measured> {
-    let way = |to, seed| anyhow::Ok(Actor::Way(Box::new(Way::new(point, to, seed)?)));
+    let way = |to, seed| anyhow::Ok(Actor::Way(Line::new(point, seed)?, to));
     let (left, right) = hosts(point);
     let nodes = vec![left, right, way(RIGHT, point.seed)?, way(LEFT, !point.seed)?];
     let mut simulation = Simulation::new(nodes);
@@ -85,12 +82,14 @@ fn transfer(
             _ => unreachable!("both hosts speak TCP"),
         }
     };
-    let mut transfer = Transfer { duration: point.duration, ..Transfer::default() };
+    let mut transfer = Transfer::new(point);
     let (mut now, mut before) = (Instant::ZERO, 0);
     while now < end {
         now = (now + SAMPLE).min(end);
         simulation.run_until(now);
         transfer.in_flight.push((now - Instant::ZERO, under_way(&simulation)));
+        let trip = flow(&simulation, LEFT).round_trip;
+        transfer.trips.extend(trip.map(|trip| (now - Instant::ZERO, trip)));
         if now <= start {
             before = flow(&simulation, RIGHT).bytes;
         }
@@ -106,7 +105,7 @@ fn transfer(
 /// segments, too.
 fn under_way(simulation: &Simulation<Actor>) -> u64 {
     match &simulation.nodes()[FORWARD.0 as usize] {
-        Actor::Way(way) => way.link.held() * SEGMENT,
+        Actor::Way(line, _) => line.held() * SEGMENT,
         _ => unreachable!("it is a way"),
     }
 }
@@ -118,7 +117,7 @@ enum Actor {
     Pinger(Source, Vec<Duration>),
     Echo,
     Tcp(Box<Host>, NodeId),
-    Way(Box<Way>),
+    Way(Line, NodeId),
 }
 
 /// Sends packets of one size at equal distances, each with its time inside.
@@ -181,51 +180,6 @@ pub fn ideal(point: &Point, sends: &[Instant], from: usize) -> anyhow::Result<Ve
     Ok(arrivals)
 }
 
-/// One direction of `point`'s link.
-fn config(point: &Point) -> LinkConfig {
-    LinkConfig {
-        rate: point.rate,
-        // Simulated packets begin with IP.
-        overhead: Overhead { packet: (HEADER_LEN + LINE) as i32, ..Overhead::default() },
-        queue: QueueConfig::Fifo(FifoConfig {
-            limit: Limit::Packets(point.limit),
-            ..FifoConfig::default()
-        }),
-        single: point.shaper == Shaper::OneQueue,
-        delay: Delay::constant(point.rtt / 2),
-        loss: match point.loss {
-            0.0 => Loss::None,
-            loss => Loss::Random(Chance::of(loss)),
-        },
-        ..LinkConfig::default()
-    }
-}
-
-/// One direction of the link.
-struct Way {
-    link: Link,
-    to: NodeId,
-    number: u64,
-}
-
-impl Way {
-    fn new(point: &Point, to: NodeId, seed: u64) -> anyhow::Result<Way> {
-        Ok(Way { link: Link::new(config(point), seed)?, to, number: 0 })
-    }
-
-    fn enqueue(&mut self, packet: Vec<u8>, now: Instant) {
-        // What is dropped does not arrive.
-        let _ = self.link.enqueue(Packet::new(packet, now, self.number), now);
-        self.number += 1;
-    }
-
-    fn drain(&mut self, now: Instant, out: &mut Outbox<Vec<u8>>) {
-        while let Some(packet) = self.link.dequeue(now) {
-            out.send(self.to, packet.bytes);
-        }
-    }
-}
-
 impl Node for Actor {
     type Message = Vec<u8>;
 
@@ -245,9 +199,9 @@ impl Node for Actor {
                 let _ = host.enqueue(packet, now);
                 drain(host, *way, now, out);
             }
-            Actor::Way(way) => {
-                way.enqueue(packet, now);
-                way.drain(now, out);
+            Actor::Way(line, to) => {
+                line.enqueue(packet, now);
+                deliver(line, *to, now, out);
             }
         }
     }
@@ -256,7 +210,7 @@ impl Node for Actor {
         match self {
             Actor::Source(source) | Actor::Pinger(source, _) => source.send(now, out),
             Actor::Tcp(host, way) => drain(host, *way, now, out),
-            Actor::Way(way) => way.drain(now, out),
+            Actor::Way(line, to) => deliver(line, *to, now, out),
             Actor::Sink(_) | Actor::Echo => {}
         }
     }
@@ -265,7 +219,7 @@ impl Node for Actor {
         match self {
             Actor::Source(source) | Actor::Pinger(source, _) => source.next,
             Actor::Tcp(host, _) => host.next_deadline(),
-            Actor::Way(way) => way.link.next_deadline(),
+            Actor::Way(line, _) => line.next_deadline(),
             Actor::Sink(_) | Actor::Echo => None,
         }
     }
@@ -277,14 +231,20 @@ fn drain(host: &mut Host, way: NodeId, now: Instant, out: &mut Outbox<Vec<u8>>) 
     }
 }
 
+fn deliver(line: &mut Line, to: NodeId, now: Instant, out: &mut Outbox<Vec<u8>>) {
+    while let Some(packet) = line.dequeue(now) {
+        out.send(to, packet);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::plan::ON_WIRE;
+    use crate::link::plan::Shaper;
     use crate::tcp::Congestion;
     use sheaf_stage::Bitrate;
 
-    /// 100 Mbit/s without delay, as the plan `emulator-rate` has it: a queue of 8 packets, 1 ms.
+    /// 100 Mbit/s without delay; a queue of 8 packets, which takes 1 ms.
     fn point() -> Point {
         Point {
             test: Test::Udp,
@@ -292,6 +252,7 @@ mod tests {
             rate: Some(Bitrate::from_mbps(100)),
             rtt: Duration::ZERO,
             limit: 8,
+            overhead: 0,
             loss: 0.0,
             warm_up: Duration::from_millis(10),
             duration: Duration::from_millis(100),
@@ -303,7 +264,7 @@ mod tests {
     #[test]
     fn what_a_late_sender_keeps_from_the_link_is_no_error_of_the_link() {
         let point = point();
-        let each = Duration::from_nanos(ON_WIRE as u64 * 80);
+        let each = Duration::from_nanos(point.counted() as u64 * 80);
         let in_time = |n: u32| Instant::ZERO + point.interval() * n;
         // From 50 ms to 54 ms the sender did not run; then it makes up for it at once.
         let (gone, back) = (Instant::from_millis(50), Instant::from_millis(54));

@@ -3,9 +3,10 @@
 use crate::columns;
 use crate::experiment::Tools;
 use crate::link::outcome::{MACHINE, Machine};
-use crate::link::plan::{LINE, ON_WIRE, Point, Shaper};
+use crate::link::plan::{Point, Shaper};
 use crate::program::{Schedule, Service};
 use anyhow::{Context, ensure};
+use sheaf_baseline::netem;
 use sheaf_daemon::emulate::{Lateness, Status};
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
@@ -72,7 +73,8 @@ fn emulation(point: &Point) -> Option<String> {
     let mut words = format!("seed {}", point.seed % (1 << 32));
     let ours = matches!(point.shaper, Shaper::TwoQueues | Shaper::OneQueue);
     if let Some(rate) = point.rate.filter(|_| ours) {
-        words += &format!(" rate {}bit {LINE} limit {}", rate.as_bps(), point.limit);
+        let Point { overhead, limit, .. } = point;
+        words += &format!(" rate {}bit {overhead} limit {limit}", rate.as_bps());
     }
     if point.shaper == Shaper::OneQueue {
         words += " single";
@@ -86,7 +88,7 @@ fn emulation(point: &Point) -> Option<String> {
     let needed = match point.shaper {
         Shaper::TwoQueues | Shaper::OneQueue => true,
         Shaper::Tbf => !point.rtt.is_zero() || point.loss > 0.0,
-        Shaper::None => false,
+        Shaper::Interface | Shaper::None => false,
     };
     needed.then_some(words)
 }
@@ -119,12 +121,10 @@ fn host_side(ours: u8, theirs: u8) -> io::Result<()> {
 fn token_bucket(point: &Point, bridge: &Namespace) -> anyhow::Result<()> {
     let Some(rate) = point.rate else { return Ok(()) };
     let rate = rate.as_bps();
-    // tc-tbf(8): a bucket of at least the rate over the kernel's tick, here of 4 ms; and of a
-    // packet.
-    let burst = (rate / 8 / 250).max(2 * ON_WIRE as u64);
-    let limit = point.limit * ON_WIRE as u64;
+    let (burst, overhead) = (netem::BURST, point.overhead);
+    let limit = point.limit * point.counted() as u64;
     let line = format!(
-        "qdisc add dev far root tbf rate {rate}bit burst {burst} limit {limit} overhead {LINE}"
+        "qdisc add dev far root tbf rate {rate}bit burst {burst} limit {limit} overhead {overhead}"
     );
     let set_up = || {
         ip::run("link add br0 type bridge")?;

@@ -243,7 +243,7 @@ fn drain(mut receiver: &TcpStream, got: &AtomicU64) {
 /// Samples the sender's socket from time to time until the end.
 fn watch(point: &Point, sender: &TcpStream, got: &AtomicU64) -> anyhow::Result<Transfer> {
     let mut poller = Poller::default();
-    let mut transfer = Transfer { duration: point.duration, ..Transfer::default() };
+    let mut transfer = Transfer::new(point);
     let start = clock::now();
     let (mut next, mut before) = (Duration::ZERO, 0);
     while next < point.whole() {
@@ -260,6 +260,10 @@ fn watch(point: &Point, sender: &TcpStream, got: &AtomicU64) -> anyhow::Result<T
         let gone = info.tcpi_sacked + info.tcpi_lost;
         let segments = (info.tcpi_unacked + info.tcpi_retrans).saturating_sub(gone);
         transfer.in_flight.push((now, u64::from(segments) * u64::from(info.tcpi_snd_mss)));
+        // Zero until the first segment is acknowledged.
+        if info.tcpi_rtt > 0 {
+            transfer.trips.push((now, Duration::from_micros(info.tcpi_rtt.into())));
+        }
         if next <= point.warm_up {
             before = got.load(Ordering::Relaxed);
         }
