@@ -33,8 +33,8 @@ pub(super) const KNOWN_ERROR: Column<Known> =
         known.settled.iter().map(error).fold(f64::NAN, f64::max)
     });
 
-/// A bottleneck at work, on either engine.
-pub(super) trait Bottleneck {
+/// A home at work, on either engine.
+pub(super) trait Home {
     /// Lets the time until `until` pass.
     fn wait(&mut self, until: Instant) -> anyhow::Result<()>;
 
@@ -62,23 +62,23 @@ enum Item {
 /// Changes the bottleneck as `steps` say, the first of which is the state at the start, and looks
 /// at the assumed capacity, until `until`.
 pub(super) fn follow(
-    bottleneck: &mut impl Bottleneck,
+    home: &mut impl Home,
     steps: &[Step],
     until: Instant,
 ) -> anyhow::Result<Known> {
     let mut known = Known::default();
     for (at, item) in agenda(steps, until) {
-        if !bottleneck.is_controlled() && !matches!(item, Item::Change(_)) {
+        if !home.is_controlled() && !matches!(item, Item::Change(_)) {
             continue;
         }
-        bottleneck.wait(at)?;
+        home.wait(at)?;
         match item {
-            Item::Change(rate) => bottleneck.change(rate)?,
-            Item::Look => known.curve.push((at, bottleneck.capacity()? / 1e6)),
-            Item::Settled(truth) => known.settled.push((truth, bottleneck.capacity()? / 1e6)),
+            Item::Change(rate) => home.change(rate)?,
+            Item::Look => known.curve.push((at, home.capacity()? / 1e6)),
+            Item::Settled(truth) => known.settled.push((truth, home.capacity()? / 1e6)),
         }
     }
-    if !bottleneck.is_controlled() {
+    if !home.is_controlled() {
         // The report draws the truth over the assumptions of the other treatments.
         let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([until]);
         let drawn =

@@ -1,9 +1,9 @@
 //! A home behind a slow link: downloads or uploads beside a game and a call, with and without
 //! window control.
 //!
-//! * [`plan`]: scenarios and treatments; [`control`]: the words of window control;
+//! * [`plan`]: scenarios and treatments; `control`: the words of window control;
 //! * [`streams`]: streams of UDP; [`change`]: a bottleneck that changes, and the capacity that is
-//!   assumed meanwhile; [`outcome`]: the numbers from all of it, the same on both engines;
+//!   assumed meanwhile; `outcome`: the numbers from all of it, the same on both engines;
 //! * [`netns`], [`virtual_time`]: the two engines.
 
 pub mod change;

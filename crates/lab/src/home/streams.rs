@@ -1,5 +1,5 @@
-//! Streams of UDP, the same on both engines: the beat on which each is sent, and the quality of what
-//! arrives.
+//! Streams of UDP, the same on both engines: the beat on which each is sent, and the quality of
+//! what arrives.
 
 use super::plan::{Role, Scenario};
 use crate::measured::Series;
@@ -162,7 +162,7 @@ impl Received {
         let (mut rates, mut losses) = (Vec::new(), Vec::new());
         for (second, due) in all {
             let ((bytes, arrived), middle) = (counted(second), second as f64 + 0.5);
-            rates.push((middle, bytes as f64 * 8e-6));
+            rates.push((middle, bytes as f64 * 8.0 / 1e6));
             losses.push((middle, 100.0 * f64::from(due.saturating_sub(arrived)) / f64::from(*due)));
         }
         let name = beat.role.name();
@@ -232,7 +232,7 @@ mod tests {
         let of = |series: &Series| series.points.iter().map(|(_, y)| *y).collect::<Vec<_>>();
         assert_eq!(loss.points[0].0, 2.5);
         assert_eq!(of(loss), [0.0, 20.0, 0.0]);
-        let mbit = |packets: f64| packets * 200.0 * 8e-6;
+        let mbit = |packets: f64| packets * 200.0 * 8.0 / 1e6;
         assert_eq!(of(rate), [mbit(25.0), mbit(20.0), mbit(24.0)]);
     }
 }

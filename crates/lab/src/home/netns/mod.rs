@@ -1,11 +1,11 @@
 //! The engine `netns`: one point on real Linux stacks, in real time.
 //!
-//! * [`testbed`]: the hosts, and the programs on them; [`traffic`]: Linux TCP and streams of UDP.
+//! * `testbed`: the hosts, and the programs on them; `traffic`: Linux TCP and streams of UDP.
 
 mod testbed;
 mod traffic;
 
-use super::change::{self, Bottleneck, LOOK};
+use super::change::{self, Home, LOOK};
 use super::outcome::{self, Watched};
 use super::plan::{CapacityName, Plan, QueueName, Scenario, Times, Treatment};
 use crate::experiment::Tools;
@@ -16,7 +16,8 @@ use sheaf_stage::{Duration, Instant};
 use testbed::Testbed;
 use traffic::{Bulk, Streams};
 
-/// Runs `flows` bulk transfers beside the streams of `scenario` for the plan's duration. Needs root.
+/// Runs `flows` bulk transfers beside the streams of `scenario` for the plan's duration. Needs
+/// root.
 pub fn measure(
     plan: &Plan,
     scenario: &Scenario,
@@ -61,7 +62,7 @@ struct Live<'a> {
     treatment: &'a Treatment,
 }
 
-impl Bottleneck for Live<'_> {
+impl Home for Live<'_> {
     fn wait(&mut self, until: Instant) -> anyhow::Result<()> {
         Ok(wait_until(until)?)
     }
@@ -81,9 +82,9 @@ impl Bottleneck for Live<'_> {
 
 /// The bytes of each transfer, once a second.
 fn progress(bulk: &Bulk, times: &Times) -> anyhow::Result<Vec<(Instant, Vec<u64>)>> {
-    let mut progress = Vec::new();
+    let (begun, mut progress) = (clock::now(), Vec::new());
     let seconds = (1u32..).map(|second| times.started + Duration::from_secs(1) * second);
-    for second in seconds.skip_while(|at| *at < times.bulk).take_while(|at| *at <= times.until) {
+    for second in seconds.skip_while(|at| *at < begun).take_while(|at| *at <= times.until) {
         wait_until(second)?;
         progress.push((clock::now(), bulk.bytes()));
     }

@@ -97,7 +97,7 @@ impl Map {
     }
 
     /// The next node of a packet that passed the access point.
-    pub fn from_access(self, packet: &[u8]) -> NodeId {
+    pub fn behind_access(self, packet: &[u8]) -> NodeId {
         match direction(packet) {
             Direction::In => self.to_host(packet),
             Direction::Out => self.to_provider(packet),
@@ -120,13 +120,13 @@ impl Map {
     }
 
     /// The next node of a packet that leaves the bottleneck.
-    pub fn to_delay(self, packet: &[u8]) -> NodeId {
+    pub fn behind_bottleneck(self, packet: &[u8]) -> NodeId {
         let ends = Ends::of(packet);
         self.delay(ends.class, ends.direction)
     }
 
     /// The next node of a packet that was delayed.
-    pub fn from_delay(self, packet: &[u8]) -> NodeId {
+    pub fn behind_delay(self, packet: &[u8]) -> NodeId {
         match direction(packet) {
             Direction::In => ACCESS,
             Direction::Out => self.to_host(packet),
@@ -159,15 +159,15 @@ mod tests {
         let data = packet(server(2), client(700));
         let ack = packet(client(700), server(2));
         assert_eq!(down.leave(&data), BOTTLENECK);
-        assert_eq!(down.to_delay(&data), NodeId(FIRST + 4));
-        assert_eq!(down.from_delay(&data), ACCESS);
-        assert_eq!(down.from_access(&data), down.host(700, false));
+        assert_eq!(down.behind_bottleneck(&data), NodeId(FIRST + 4));
+        assert_eq!(down.behind_delay(&data), ACCESS);
+        assert_eq!(down.behind_access(&data), down.host(700, false));
         assert_eq!(down.leave(&ack), ACCESS);
-        assert_eq!(down.from_access(&ack), NodeId(FIRST + 5));
-        assert_eq!(down.from_delay(&ack), down.host(700, true));
+        assert_eq!(down.behind_access(&ack), NodeId(FIRST + 5));
+        assert_eq!(down.behind_delay(&ack), down.host(700, true));
         let up = Map { bulk: DirectionName::Up, ..down };
-        assert_eq!(up.from_access(&ack), BOTTLENECK);
+        assert_eq!(up.behind_access(&ack), BOTTLENECK);
         assert_eq!(up.leave(&data), NodeId(FIRST + 4));
-        assert_eq!(up.from_delay(&packet(CLIENT, server(0))), SINK);
+        assert_eq!(up.behind_delay(&packet(CLIENT, server(0))), SINK);
     }
 }

@@ -6,14 +6,14 @@
 //! controller. Hosts and access point take no time, and no packets are joined to super-packets. A
 //! token bucket filter is a queue of as many bytes in front of the rate, without a bucket.
 //!
-//! * [`address`]: addresses, and the way of a packet; [`node`]: links and hosts; [`access`]: the
+//! * `address`: addresses, and the way of a packet; `node`: links and hosts; `access`: the
 //!   access point.
 
 mod access;
 mod address;
 mod node;
 
-use super::change::{self, Bottleneck as _, Known, LOOK};
+use super::change::{self, Home, Known, LOOK};
 use super::control;
 use super::outcome::{self, Watched};
 use super::plan::{
@@ -192,7 +192,7 @@ impl Run {
     }
 }
 
-impl change::Bottleneck for Run {
+impl Home for Run {
     fn wait(&mut self, until: Instant) -> anyhow::Result<()> {
         loop {
             let counted = self.before.is_none().then_some(self.times.counted);

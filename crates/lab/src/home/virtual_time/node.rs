@@ -40,6 +40,12 @@ pub(super) enum Actor {
     Peer(Box<Peer>),
 }
 
+/// The next of `waiting` whose time has come.
+fn due<T>(waiting: &mut VecDeque<(Instant, T)>, now: Instant) -> Option<(Instant, T)> {
+    let is_due = waiting.front().is_some_and(|(at, _)| *at <= now);
+    if is_due { waiting.pop_front() } else { None }
+}
+
 /// The slow link, and its rates to come.
 pub(super) struct Bottleneck {
     link: Link,
@@ -76,7 +82,7 @@ impl Bottleneck {
 
     fn drain(&mut self, now: Instant, out: &mut Outbox<Vec<u8>>) {
         while let Some(packet) = self.link.dequeue(now) {
-            out.send(self.map.to_delay(&packet.bytes), packet.bytes);
+            out.send(self.map.behind_bottleneck(&packet.bytes), packet.bytes);
         }
     }
 
@@ -90,7 +96,7 @@ impl Bottleneck {
     }
 
     fn wake(&mut self, now: Instant, out: &mut Outbox<Vec<u8>>) {
-        while let Some((_, config)) = self.changes.pop_front_if(|(at, _)| *at <= now) {
+        while let Some((_, config)) = due(&mut self.changes, now) {
             self.link.change(config, now).expect("rates of a plan are checked");
         }
         self.drain(now, out);
@@ -223,7 +229,7 @@ impl Node for Actor {
         match self {
             Actor::Access(access, map) => {
                 access.pass(&mut packet, now);
-                out.send(map.from_access(&packet), packet);
+                out.send(map.behind_access(&packet), packet);
             }
             Actor::Bottleneck(bottleneck) => bottleneck.receive(packet, now, out),
             Actor::Delay(delay) => delay.waiting.push_back((now + delay.time, packet)),
@@ -242,8 +248,8 @@ impl Node for Actor {
             Actor::Access(access, _) => access.wake(now),
             Actor::Bottleneck(bottleneck) => bottleneck.wake(now, out),
             Actor::Delay(delay) => {
-                while let Some((_, packet)) = delay.waiting.pop_front_if(|(at, _)| *at <= now) {
-                    out.send(delay.map.from_delay(&packet), packet);
+                while let Some((_, packet)) = due(&mut delay.waiting, now) {
+                    out.send(delay.map.behind_delay(&packet), packet);
                 }
             }
             Actor::Source(source) => source.send(now, out),
