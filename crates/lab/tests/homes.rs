@@ -41,8 +41,7 @@ fn table(result: &RunResult) -> String {
         let _ = write!(text, "{} {} {}:", row.scenario, row.treatment, row.x);
         for metric in &result.view.metrics {
             if let Some(value) = row.get(&metric.key) {
-                // No sign of a zero.
-                let _ = write!(text, " {} {:.3}", metric.key, value + 0.0);
+                let _ = write!(text, " {} {value:.3}", metric.key);
             }
         }
         text.push('\n');

@@ -33,9 +33,11 @@ const RATE_KEPT: f64 = 0.98;
 
 /// The numbers of a treatment's summary.
 const SUMMARY: &[Column<Treated>] = &[
+    column(RATE.key, "TCP data, least", "Mbit/s", |of| of.least(&RATE)),
     column("ratio", "TCP data, share of nothing, least", "", Treated::least_share),
     column(JAIN.key, "Jain index, least", "", |of| of.least(&JAIN)),
     column(GAP_P99.key, "game inter-arrival p99, most", "ms", |of| of.most(&GAP_P99)),
+    column(DELAY_P99.key, "game delay p99, most", "ms", |of| of.most(&DELAY_P99)),
     column(DROPS.key, "drops, most", "packets", |of| of.most(&DROPS)),
     column(KNOWN_ERROR.key, KNOWN_ERROR.label, "%", |of| of.most(&KNOWN_ERROR)),
 ];

@@ -63,7 +63,7 @@ pub(super) struct Outcome {
 }
 
 pub(super) const RATE: Column<Outcome> =
-    column("rate", "TCP data", "Mbit/s", |point| point.watched.rates.iter().sum::<f64>() / 1e6);
+    column("rate", "TCP data", "Mbit/s", |point| point.rate() / 1e6);
 pub(super) const JAIN: Column<Outcome> = column("jain", "Jain index", "", Outcome::jain);
 pub(super) const GAP_P99: Column<Outcome> =
     column("gap_p99", "game inter-arrival, p99", "ms", |point| point.gap(0.99));
@@ -103,6 +103,11 @@ impl Outcome {
     fn gap(&self, share: f64) -> f64 {
         let place = (self.gaps.len() as f64 * share) as usize;
         self.gaps.get(place).copied().unwrap_or(f64::NAN)
+    }
+
+    /// Rate of all transfers, bit/s. A sum of none would be a negative zero.
+    fn rate(&self) -> f64 {
+        self.watched.rates.iter().fold(0.0, |sum, rate| sum + rate)
     }
 
     fn loss(&self, role: Role) -> f64 {
