@@ -7,7 +7,7 @@ use runs::virtual_run;
 use sheaf_lab::experiment::{Engine, Experiment, Tools};
 use sheaf_lab::home;
 use sheaf_lab::measured::{Measured, SweepPoint};
-use sheaf_lab::plan::Plan;
+use sheaf_lab::plan::{Changes, Plan};
 use sheaf_lab::result::RunResult;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -68,7 +68,7 @@ fn max_min_takes_the_queue_from_the_game_and_costs_the_download_no_rate() {
     assert!(number(&nothing, "delay_p99") > 200.0);
     assert!(number(&maxmin, "delay_p99") < 45.0, "{}", number(&maxmin, "delay_p99"));
     assert!(number(&maxmin, "r") > number(&nothing, "r") + 10.0);
-    assert!(number(&nothing, "drops") > 0.0 && number(&nothing, "loss_stream") > 0.0);
+    assert!(number(&nothing, "drops") > 0.0);
     let lost = ["drops", "loss_stream", "loss_game", "loss_call"].map(|key| number(&maxmin, key));
     assert_eq!(lost, [0.0; 4]);
     // Pushed segments come one by one: within the 3 ms of a full packet, and not in pairs.
@@ -222,6 +222,12 @@ fn what_virtual_time_cannot_do_is_refused_before_anything_starts() {
     assert!(both.contains("treatment slus: policy slus has no window"), "{both}");
     let up = fault("direction = \"down\"", "direction = \"up\"");
     assert!(up.contains("policy slus governs downloads"), "{up}");
+    for points in [vec![1.5], vec![1.0, 70_000.0]] {
+        let changes = Changes { points: Some(points), ..Changes::default() };
+        let plan = Plan::find("home-many").unwrap();
+        let refused = plan.changed(Engine::Virtual, &changes).unwrap_err().to_string();
+        assert!(refused.contains("give whole numbers up to 1000"), "{refused}");
+    }
     let reno = fault("congestion = \"cubic\"", "congestion = \"reno\"");
     assert!(reno.contains("unknown variant `reno`"), "{reno}");
 }

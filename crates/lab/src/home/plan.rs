@@ -158,6 +158,8 @@ pub enum QueueName {
     Tbf,
 }
 
+/// Transfers of a point at most.
+const MOST_FLOWS: u32 = 1000;
 /// Bytes of a full frame, in which the queue of a token bucket filter is counted.
 pub(super) const FULL_FRAME: u32 = 1514;
 /// Time between the starts of two transfers: a hundred in the same instant are a flood, and one
@@ -258,6 +260,12 @@ impl Plan {
     }
 
     pub(super) fn check_homes(&self) -> Result<(), Fault> {
+        let is_count = |x: &f64| x.fract() == 0.0 && *x <= f64::from(MOST_FLOWS);
+        let mut points = self.head.points.iter().flatten();
+        if let Some(wrong) = points.find(|x| !is_count(x)) {
+            let message = format!("{wrong} transfers; give whole numbers up to {MOST_FLOWS}");
+            return Err(Fault::head("points", message));
+        }
         for scenario in &self.scenarios {
             let fault =
                 |key, message: String| Err(Fault::scenario(&scenario.name, message).at(key));
@@ -304,8 +312,8 @@ impl Plan {
             if scenario.queue == 0 {
                 return fault("queue", "a queue holds at least a packet; correct it".to_owned());
             }
-            if scenario.flows.iter().any(|flows| *flows > 1000) {
-                return fault("flows", "at most 1000 flows; correct them".to_owned());
+            if scenario.flows.iter().any(|flows| *flows > MOST_FLOWS) {
+                return fault("flows", format!("at most {MOST_FLOWS} flows; correct them"));
             }
             for stream in &scenario.streams {
                 let sound = stream.interval >= 0.5 && (12..=1400).contains(&stream.bytes);
