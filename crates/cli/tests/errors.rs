@@ -140,7 +140,6 @@ fn what_is_not_there_is_told_with_what_to_do() {
         ("emulate dev v0 --rules /nonexistent", "give a file that is there"),
         ("emulate dev v0 --pcap /nonexistent/x", "give another file to --pcap"),
         ("lab show frob", "no plan \"frob\"; give one of"),
-        ("lab run home-ap --out /proc/none", "give --engine netns"),
         (&format!("lab report {folder}"), "is not a result of this version; run it again"),
         (&format!("lab gather {folder}"), "run `sheaf lab run"),
     ] {

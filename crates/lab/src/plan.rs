@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 
 /// The plans that come with the program: name and text.
-const BUILTIN: [(&str, &str); 14] = [
+const BUILTIN: [(&str, &str); 15] = [
     ("voip-two-hop", include_str!("../../../plans/voip-two-hop.toml")),
     ("voip-hop-vs-end", include_str!("../../../plans/voip-hop-vs-end.toml")),
     ("emulator-rate", include_str!("../../../plans/emulator-rate.toml")),
@@ -23,6 +23,7 @@ const BUILTIN: [(&str, &str); 14] = [
     ("emulator-tcp", include_str!("../../../plans/emulator-tcp.toml")),
     ("tcp-model", include_str!("../../../plans/tcp-model.toml")),
     ("home-ap", include_str!("../../../plans/home-ap.toml")),
+    ("home-many", include_str!("../../../plans/home-many.toml")),
     ("trunk-basic", include_str!("../../../plans/trunk-basic.toml")),
     ("trunk-congestion", include_str!("../../../plans/trunk-congestion.toml")),
     ("trunk-error", include_str!("../../../plans/trunk-error.toml")),

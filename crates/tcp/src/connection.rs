@@ -56,17 +56,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A connection that opens `path` and sends.
-    pub fn open(config: Config, path: Path, seed: u64) -> Connection {
-        Connection { state: State::SynSent, ..Connection::new(config, path, true, seed) }
+    /// A connection that opens `path`.
+    pub fn open(config: Config, path: Path, sends: bool, seed: u64) -> Connection {
+        Connection { state: State::SynSent, ..Connection::listen(config, path, sends, seed) }
     }
 
-    /// A connection that waits at `path`'s source for a peer and receives.
-    pub fn listen(config: Config, path: Path, seed: u64) -> Connection {
-        Connection::new(config, path, false, seed)
-    }
-
-    fn new(config: Config, path: Path, sends: bool, seed: u64) -> Connection {
+    /// A connection that waits at `path`'s source for a peer.
+    pub fn listen(config: Config, path: Path, sends: bool, seed: u64) -> Connection {
         let first = random::next(seed);
         let mut scale = 0;
         while config.receive_window >> scale > MOST_UNSCALED {
@@ -178,6 +174,10 @@ impl Connection {
         let end = start + segment.payload as u64 + u64::from(segment.fin);
         let stamp = segment.stamps.map(|(stamp, _)| stamp).filter(|_| self.stamps);
         self.receiver.arrive((start, end), segment.fin, stamp, now)?;
+        if segment.push && segment.payload > 0 {
+            // As Linux from 6.6 on, where the application takes all data at once.
+            self.receiver.acknowledge_now();
+        }
 
         let near = self.sender.acknowledged();
         let offset = self.own.offset(acknowledges, near).ok_or(Refusal::Acknowledgement)?;

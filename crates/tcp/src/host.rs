@@ -77,35 +77,68 @@ impl Host {
         flows: u16,
         seed: u64,
     ) -> Host {
-        let path = |flow| Path {
-            source: (address, FROM_PORT.wrapping_add(flow)),
-            destination: (peer, PORT.wrapping_add(flow)),
-        };
-        Host::new(address, true, flows, |flow| {
-            Connection::open(config.clamped(), path(flow), random::next(seed ^ u64::from(flow)))
-        })
+        Host::open(config, (address, peer), true, flows, seed)
     }
 
     /// A host at `address` that receives `flows` connections.
     pub fn receiver(config: Config, address: Ipv4Addr, flows: u16, seed: u64) -> Host {
+        Host::listen(config, address, false, flows, seed)
+    }
+
+    /// A host at `address` that opens `flows` connections to `peer`, a [`Host::server`], and
+    /// receives on them. They begin with the first [`Host::dequeue`].
+    pub fn fetcher(
+        config: Config,
+        address: Ipv4Addr,
+        peer: Ipv4Addr,
+        flows: u16,
+        seed: u64,
+    ) -> Host {
+        Host::open(config, (address, peer), false, flows, seed)
+    }
+
+    /// A host at `address` that waits for `flows` connections and sends on them.
+    pub fn server(config: Config, address: Ipv4Addr, flows: u16, seed: u64) -> Host {
+        Host::listen(config, address, true, flows, seed)
+    }
+
+    fn open(
+        config: Config,
+        (address, peer): (Ipv4Addr, Ipv4Addr),
+        sends: bool,
+        flows: u16,
+        seed: u64,
+    ) -> Host {
+        let path = |flow| Path {
+            source: (address, FROM_PORT.wrapping_add(flow)),
+            destination: (peer, PORT.wrapping_add(flow)),
+        };
+        Host::new((address, FROM_PORT), sends, flows, |flow| {
+            let seed = random::next(seed ^ u64::from(flow));
+            Connection::open(config.clamped(), path(flow), sends, seed)
+        })
+    }
+
+    fn listen(config: Config, address: Ipv4Addr, sends: bool, flows: u16, seed: u64) -> Host {
         let path = |flow| Path {
             source: (address, PORT.wrapping_add(flow)),
             destination: (Ipv4Addr::UNSPECIFIED, 0),
         };
-        Host::new(address, false, flows, |flow| {
-            Connection::listen(config.clamped(), path(flow), random::next(!seed ^ u64::from(flow)))
+        Host::new((address, PORT), sends, flows, |flow| {
+            let seed = random::next(!seed ^ u64::from(flow));
+            Connection::listen(config.clamped(), path(flow), sends, seed)
         })
     }
 
     fn new(
-        address: Ipv4Addr,
+        (address, port): (Ipv4Addr, u16),
         sends: bool,
         flows: u16,
         connection: impl FnMut(u16) -> Connection,
     ) -> Host {
         Host {
             address,
-            port: if sends { FROM_PORT } else { PORT },
+            port,
             sends,
             connections: (0..flows).map(connection).collect(),
             flows: vec![Flow::default(); usize::from(flows)],
@@ -140,19 +173,33 @@ impl Host {
         let result = connection.ok_or(Refusal::NoConnection)?.arrive(&segment, now);
         // One that was refused may have to be acknowledged, too.
         self.note(at, now);
+        self.activate(at);
+        result
+    }
+
+    /// The application of a sender writes `bytes` more on connection `flow`, of which the send
+    /// buffer takes what it has room for. A connection that is written to has no other data, and
+    /// never ends. Drain the host afterwards.
+    ///
+    /// # Panics
+    /// Panics where there is no such connection.
+    pub fn write(&mut self, flow: usize, bytes: u64) {
+        self.connections[flow].sender.write(bytes);
+        self.activate(flow);
+    }
+
+    /// Connection `at` may have something to send.
+    fn activate(&mut self, at: usize) {
         if !std::mem::replace(&mut self.waiting[at], true) {
             self.active.push_back(at);
         }
-        result
     }
 
     /// The next packet that leaves at `now`.
     pub fn dequeue(&mut self, now: Instant) -> Option<Vec<u8>> {
         while let Some((_, at)) = self.deadlines.first().filter(|(due, _)| *due <= now) {
             self.deadlines.set(at, None);
-            if !std::mem::replace(&mut self.waiting[at as usize], true) {
-                self.active.push_back(at as usize);
-            }
+            self.activate(at as usize);
         }
         let mut packet = self.spare.pop().unwrap_or_default();
         while let Some(at) = self.active.front().copied() {

@@ -1,7 +1,8 @@
 //! The receiving half of a connection: order, acknowledgements, and their delay as on Linux.
 //!
 //! Data in order is acknowledged with every second full segment, or after 40 ms; the first
-//! segments, those after a duplicate, and all while something is missing are acknowledged at once.
+//! segments, those after a duplicate, those with PSH, and all while something is missing are
+//! acknowledged at once.
 //! Acknowledgements name what arrived beyond a gap, the newest range first (RFC 2018), and what
 //! arrived twice (RFC 2883). The application takes data as soon as it is in order.
 

@@ -39,6 +39,7 @@ const TIME: u8 = 8;
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
+const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 
 /// "Do not fragment", as Linux sets it on segments.
@@ -83,6 +84,8 @@ pub(crate) struct Segment {
     pub acknowledges: Option<u32>,
     pub syn: bool,
     pub fin: bool,
+    /// Whether its receiver is to acknowledge it at once.
+    pub push: bool,
     /// As it stands in the header, not yet scaled.
     pub window: u16,
     /// Maximum segment size.
@@ -105,6 +108,7 @@ impl Segment {
             acknowledges: None,
             syn: false,
             fin: false,
+            push: false,
             window: 0,
             mss: None,
             scale: None,
@@ -153,6 +157,7 @@ impl Segment {
             acknowledges: (flags & ACK != 0).then(|| double(8)),
             syn: flags & SYN != 0,
             fin: flags & FIN != 0,
+            push: flags & PSH != 0,
             window: word(14),
             payload: tcp.len() - offset,
             ..Segment::new(path, double(4))
@@ -217,8 +222,10 @@ impl Segment {
         tcp[4..8].copy_from_slice(&self.sequence.to_be_bytes());
         tcp[8..12].copy_from_slice(&self.acknowledges.unwrap_or(0).to_be_bytes());
         tcp[12] = ((tcp.len() / 4) << 4) as u8;
-        tcp[13] =
-            flag(self.syn, SYN) | flag(self.fin, FIN) | flag(self.acknowledges.is_some(), ACK);
+        tcp[13] = flag(self.syn, SYN)
+            | flag(self.fin, FIN)
+            | flag(self.push, PSH)
+            | flag(self.acknowledges.is_some(), ACK);
         tcp[14..16].copy_from_slice(&self.window.to_be_bytes());
         // Data of zeros adds nothing to the sum.
         let pseudo = u32::from(Protocol::TCP.0) + (len - IP_HEADER) as u32;
@@ -288,6 +295,7 @@ mod tests {
             stamps: Some((1, 2)),
             payload: 1001,
             fin: true,
+            push: true,
             ..Segment::new(PATH, 9)
         };
         segment.sacks.push(100, 200);

@@ -251,6 +251,17 @@ impl Sender {
         self.mark = Mark { delivered: 0, delivered_at: now, first_sent: now, limited: false };
     }
 
+    /// The application writes `bytes` more, of which the send buffer takes what it has room for. It
+    /// has no other data from then on, and never ends.
+    pub fn write(&mut self, bytes: u64) {
+        if self.limit == u64::MAX {
+            self.limit = self.next;
+        }
+        let edge = self.acknowledged.saturating_add(self.buffer);
+        self.limit += bytes.min(edge.saturating_sub(self.limit));
+        self.end = self.limit;
+    }
+
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged
     }
@@ -265,9 +276,9 @@ impl Sender {
         self.limit
     }
 
-    /// Whether everything was acknowledged.
+    /// Whether everything was acknowledged, the FIN too.
     pub fn finished(&self) -> bool {
-        self.acknowledged >= self.end
+        self.end > self.limit && self.acknowledged >= self.end
     }
 
     pub fn counts(&self) -> Counts {

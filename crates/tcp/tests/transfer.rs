@@ -4,8 +4,11 @@ mod world;
 
 use etherparse::{SlicedPacket, TcpOptionElement, TransportSlice};
 use sheaf_stage::{Duration, Instant};
-use sheaf_tcp::{Algorithm, Config};
-use world::{Fate, MS, Pipe, SEGMENT, Way, World, endless, transfer_of, untouched};
+use sheaf_tcp::{Algorithm, Config, Host};
+use sheaf_wire::checksum;
+use world::{
+    Fate, MS, Pipe, RECEIVER, SEGMENT, SENDER, Way, World, data, endless, transfer_of, untouched,
+};
 
 #[test]
 fn a_handshake_of_three_packets_offers_what_linux_offers() {
@@ -142,4 +145,60 @@ fn flows_of_a_host_do_not_disturb_each_other_and_the_same_seed_gives_the_same_pa
         hash
     };
     assert_eq!(run(), run());
+}
+
+#[test]
+fn a_server_sends_to_who_opens_the_connection_as_a_sender_does_that_opens_it() {
+    let bytes = 2_000_000;
+    let config = transfer_of(bytes, Algorithm::Cubic);
+    let mut opened = World::perfect(config, 10 * MS);
+    opened.run(Instant::from_millis(20_000), untouched);
+    let mut world = World::perfect(config, 10 * MS);
+    world.sender = Host::server(config, SENDER, 1, 1);
+    world.receiver = Host::fetcher(config, RECEIVER, SENDER, 1, 2);
+    world.run(Instant::from_millis(20_000), untouched);
+    assert_eq!(world.got().bytes, bytes);
+    // The SYN and its way are what it takes longer.
+    assert_eq!(world.got().finished, opened.got().finished.map(|at| at + 10 * MS));
+    assert_eq!(world.sent().repeats, 0);
+}
+
+#[test]
+fn a_connection_that_is_written_to_carries_what_was_written_and_never_ends() {
+    for control in [Algorithm::Cubic, Algorithm::Bbr] {
+        let mut world = World::perfect(endless(control), 10 * MS);
+        world.sender.write(0, 0);
+        let mut written = 0;
+        for tenth in 1..=50 {
+            world.run(Instant::from_millis(100 * tenth), untouched);
+            world.sender.write(0, 10_000);
+            written += 10_000;
+        }
+        world.run(Instant::from_millis(6_000), untouched);
+        assert_eq!((world.sent().bytes, world.got().bytes), (written, written), "{control:?}");
+        assert_eq!((world.sent().finished, world.sent().timeouts), (None, 0), "{control:?}");
+        // Of more than fits only what does is taken.
+        world.sender.write(0, 1 << 40);
+        world.run(Instant::from_millis(60_000), untouched);
+        assert_eq!(world.got().bytes, written + (4 << 20), "{control:?}");
+    }
+}
+
+#[test]
+fn every_pushed_segment_is_acknowledged_at_once() {
+    let acknowledgements = |push: bool| {
+        let mut world = World::perfect(transfer_of(2_000_000, Algorithm::Cubic), 10 * MS);
+        world.run(Instant::from_millis(20_000), |way, _, packet| {
+            if push && way == Way::Out && data(packet).0 > 0 {
+                let flags = u16::from_be_bytes([packet[32], packet[33]]);
+                packet[33] |= 8;
+                checksum::adjust(&mut packet[36..38], flags, flags | 8);
+            }
+            Fate::Pass
+        });
+        assert_eq!(world.receiver.refusals().total(), 0);
+        world.packets[1] as f64 / (2_000_000 / SEGMENT) as f64
+    };
+    assert!(acknowledgements(false) < 0.6, "{}", acknowledgements(false));
+    assert!(acknowledgements(true) >= 1.0, "{}", acknowledgements(true));
 }

@@ -3,16 +3,14 @@
 //! Both are rates on the wire: the emulator's counts whole frames with their link headers, and so
 //! does the program of `sheaf window`.
 
-use super::plan::{Scenario, Treatment};
-use super::testbed::Testbed;
 use crate::columns::{self, Column, column};
 use crate::measured::Series;
-use crate::realtime::wait_until;
 use crate::view::Axis;
 use sheaf_stage::{Duration, Instant};
 
 /// Time between two looks at the bottleneck.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
+
 /// Time after a change within which window control is to find the capacity again.
 const SETTLED: Duration = Duration::from_secs(5);
 
@@ -35,6 +33,21 @@ pub(super) const KNOWN_ERROR: Column<Known> =
         known.settled.iter().map(error).fold(f64::NAN, f64::max)
     });
 
+/// A home at work, on either engine.
+pub(super) trait Home {
+    /// Lets the time until `until` pass.
+    fn wait(&mut self, until: Instant) -> anyhow::Result<()>;
+
+    /// Gives the link `rate` Mbit/s; packets that wait for it stay.
+    fn change(&mut self, rate: f64) -> anyhow::Result<()>;
+
+    /// Whether window control is there.
+    fn is_controlled(&self) -> bool;
+
+    /// The capacity that window control assumes, bit/s; NaN without it.
+    fn capacity(&self) -> anyhow::Result<f64>;
+}
+
 /// A step of the agenda.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Item {
@@ -48,26 +61,24 @@ enum Item {
 
 /// Changes the bottleneck as `steps` say, the first of which is the state at the start, and looks
 /// at the assumed capacity, until `until`.
-pub fn follow(
-    testbed: &Testbed,
-    scenario: &Scenario,
-    treatment: &Treatment,
+pub(super) fn follow(
+    home: &mut impl Home,
     steps: &[Step],
     until: Instant,
 ) -> anyhow::Result<Known> {
     let mut known = Known::default();
     for (at, item) in agenda(steps, until) {
-        if !testbed.is_controlled() && !matches!(item, Item::Change(_)) {
+        if !home.is_controlled() && !matches!(item, Item::Change(_)) {
             continue;
         }
-        wait_until(at)?;
+        home.wait(at)?;
         match item {
-            Item::Change(rate) => testbed.change(scenario, treatment, rate)?,
-            Item::Look => known.curve.push((at, testbed.capacity()? / 1e6)),
-            Item::Settled(truth) => known.settled.push((truth, testbed.capacity()? / 1e6)),
+            Item::Change(rate) => home.change(rate)?,
+            Item::Look => known.curve.push((at, home.capacity()? / 1e6)),
+            Item::Settled(truth) => known.settled.push((truth, home.capacity()? / 1e6)),
         }
     }
-    if !testbed.is_controlled() {
+    if !home.is_controlled() {
         // The report draws the truth over the assumptions of the other treatments.
         let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([until]);
         let drawn =

@@ -1,15 +1,18 @@
 //! A home behind a slow link: downloads or uploads beside a game and a call, with and without
 //! window control.
 //!
-//! * [`plan`]: scenarios and treatments; [`testbed`]: the hosts, and the programs on them;
-//! * [`traffic`]: Linux TCP and streams of UDP; [`measure`]: one point;
-//! * [`change`]: a bottleneck that changes, and the capacity that is assumed meanwhile.
+//! * [`plan`]: scenarios and treatments; `control`: the words of window control;
+//! * [`streams`]: streams of UDP; [`change`]: a bottleneck that changes, and the capacity that is
+//!   assumed meanwhile; `outcome`: the numbers from all of it, the same on both engines;
+//! * [`netns`], [`virtual_time`]: the two engines.
 
 pub mod change;
-pub mod measure;
+mod control;
+pub mod netns;
+mod outcome;
 pub mod plan;
-pub mod testbed;
-pub mod traffic;
+pub mod streams;
+pub mod virtual_time;
 
 pub use plan::{Plan, Scenario, Treatment};
 
@@ -20,7 +23,7 @@ use crate::measured::{Measured, Row, SweepPoint, key, treatments, whole_scenario
 use crate::view::{Axis, Chart, Metric, View};
 use anyhow::{Context, ensure};
 use change::KNOWN_ERROR;
-use measure::{DELAY_P99, DROPS, GAP_P99, JAIN, RATE};
+use outcome::{DELAY_P99, DROPS, GAP_P99, JAIN, RATE};
 
 /// The treatment that the others are compared with.
 const NOTHING: &str = "nothing";
@@ -30,9 +33,11 @@ const RATE_KEPT: f64 = 0.98;
 
 /// The numbers of a treatment's summary.
 const SUMMARY: &[Column<Treated>] = &[
+    column(RATE.key, "TCP data, least", "Mbit/s", |of| of.least(&RATE)),
     column("ratio", "TCP data, share of nothing, least", "", Treated::least_share),
     column(JAIN.key, "Jain index, least", "", |of| of.least(&JAIN)),
     column(GAP_P99.key, "game inter-arrival p99, most", "ms", |of| of.most(&GAP_P99)),
+    column(DELAY_P99.key, "game delay p99, most", "ms", |of| of.most(&DELAY_P99)),
     column(DROPS.key, "drops, most", "packets", |of| of.most(&DROPS)),
     column(KNOWN_ERROR.key, KNOWN_ERROR.label, "%", |of| of.most(&KNOWN_ERROR)),
 ];
@@ -51,6 +56,19 @@ impl Plan {
         if last <= 0.0 { 1.0 } else { (0.75 * self.head.duration / last).min(1.0) }
     }
 
+    /// Refuses what does not exist in virtual time, before anything starts.
+    fn ready_for_virtual_time(&self) -> anyhow::Result<()> {
+        for scenario in &self.scenarios {
+            let treatments = scenario.treatments.iter().filter_map(|name| self.treatment(name));
+            for treatment in treatments {
+                virtual_time::ready(scenario, treatment).with_context(|| {
+                    format!("scenario {}, treatment {}", scenario.name, treatment.name)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     /// All numbers of a row: those of each scenario, and the assumed capacities after its changes.
     fn metrics(&self) -> Vec<Metric> {
         let most = self.scenarios.iter().map(|scenario| scenario.changes.len()).max();
@@ -63,7 +81,7 @@ impl Plan {
             Metric::new(&format!("known_{number}"), &label, "Mbit/s")
         });
         let error = columns::metrics(&[KNOWN_ERROR]);
-        columns::metrics(measure::COLUMNS).into_iter().chain(known).chain(error).collect()
+        columns::metrics(outcome::COLUMNS).into_iter().chain(known).chain(error).collect()
     }
 }
 
@@ -73,16 +91,15 @@ impl Experiment for Plan {
     }
 
     fn ready(&self, engine: Engine, tools: &Tools) -> anyhow::Result<()> {
-        ensure!(
-            engine == Engine::Netns,
-            "plans of kind home run on real stacks alone; give --engine netns"
-        );
+        if engine == Engine::Virtual {
+            return self.ready_for_virtual_time();
+        }
         sheaf_bpf::support()?;
         ensure!(tools.sheaf.exists(), "{} is missing; build it", tools.sheaf.display());
         Ok(())
     }
 
-    fn points(&self, _engine: Engine) -> Vec<SweepPoint> {
+    fn points(&self, engine: Engine) -> Vec<SweepPoint> {
         let mut sweep_points = Vec::new();
         for scenario in &self.scenarios {
             // A home with one download does not become one with a hundred by another sweep.
@@ -90,11 +107,14 @@ impl Experiment for Plan {
             if let Some(points) = self.head.points.as_ref().filter(|_| sweep.len() > 1) {
                 sweep.clone_from(points);
             }
+            let treatments = scenario.treatments.iter().filter(|name| {
+                self.treatment(name).is_some_and(|treatment| treatment.runs_on(engine))
+            });
             for x in sweep {
                 let seconds = self.seconds();
                 let at =
                     |treatment: &String| SweepPoint::new(&scenario.name, treatment, x, seconds);
-                sweep_points.extend(scenario.treatments.iter().map(at));
+                sweep_points.extend(treatments.clone().map(at));
             }
         }
         sweep_points
@@ -106,13 +126,16 @@ impl Experiment for Plan {
         engine: Engine,
         tools: &Tools,
     ) -> anyhow::Result<Measured> {
-        self.ready(engine, tools)?;
         let scenario = self.scenario(&sweep_point.scenario);
         let scenario = scenario.with_context(|| format!("no scenario {}", sweep_point.scenario))?;
         let treatment = self.treatment(&sweep_point.treatment);
         let treatment =
             treatment.with_context(|| format!("no treatment {}", sweep_point.treatment))?;
-        measure::measure(self, scenario, treatment, sweep_point.x as u32, tools)
+        let flows = sweep_point.x as u32;
+        match engine {
+            Engine::Netns => netns::measure(self, scenario, treatment, flows, tools),
+            Engine::Virtual => virtual_time::measure(self, scenario, treatment, flows),
+        }
     }
 
     fn view(&self) -> View {
@@ -133,8 +156,9 @@ impl Experiment for Plan {
                     game's inter-arrival times are of packets that followed each other while \
                     everything ran; its delay, all losses, drops and R are of the whole run. \
                     Drops and queue are the emulator's; those of the kernel's token bucket \
-                    filter are not known. The capacity is counted on the wire, as the rate of \
-                    the bottleneck is; where nothing controls windows, its curve is the truth."
+                    filter on real stacks are not known. The capacity is counted on the wire, as \
+                    the rate of the bottleneck is; where nothing controls windows, its curve is \
+                    the truth."
                 .to_owned(),
         }
     }

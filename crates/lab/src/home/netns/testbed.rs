@@ -9,8 +9,8 @@
 //! its two interfaces, through the pipe with the rate and then through that of the server's
 //! address, which has the delay. The server has an address for each round-trip time.
 
-use super::plan::{DirectionName, QueueName, Scenario, Treatment};
 use crate::experiment::Tools;
+use crate::home::plan::{CapacityName, DirectionName, FULL_FRAME, QueueName, Scenario, Treatment};
 use crate::program::{Schedule, Service};
 use anyhow::{Context, ensure};
 use sheaf_daemon::emulate::Status;
@@ -99,7 +99,7 @@ impl Testbed {
         treatment: &Treatment,
         rate: f64,
     ) -> anyhow::Result<()> {
-        let scenario = Scenario { rate, ..scenario.clone() };
+        let scenario = scenario.with_rate(rate);
         if treatment.queue == QueueName::Tbf {
             return token_bucket(&self.provider, "change", &scenario, treatment);
         }
@@ -159,7 +159,7 @@ fn token_bucket(
     treatment: &Treatment,
 ) -> anyhow::Result<()> {
     let dev = if scenario.direction == DirectionName::Down { "near" } else { "far" };
-    let limit = treatment.limit.unwrap_or(scenario.queue) * 1514;
+    let limit = scenario.limit(treatment) * FULL_FRAME;
     let mut command = Command::new("tc");
     command.args(["qdisc", verb, "dev", dev, "root", "tbf", "rate"]);
     command.args([&kbit(scenario), "burst", "3200", "limit", &limit.to_string()]);
@@ -171,12 +171,12 @@ fn token_bucket(
 }
 
 fn kbit(scenario: &Scenario) -> String {
-    format!("{}kbit", (scenario.rate * 1e3).round())
+    format!("{}kbit", scenario.kbps())
 }
 
 /// The bottleneck in the words of `sheaf emulate`.
 fn bottleneck(scenario: &Scenario, treatment: &Treatment) -> String {
-    let limit = treatment.limit.unwrap_or(scenario.queue);
+    let limit = scenario.limit(treatment);
     match treatment.queue {
         QueueName::Fifo => format!("rate {} limit {limit}", kbit(scenario)),
         QueueName::FqCodel => format!("rate {} queue fq_codel", kbit(scenario)),
@@ -213,7 +213,6 @@ fn rules(scenario: &Scenario, treatment: &Treatment) -> String {
 
 /// The words for `sheaf window`.
 fn window(scenario: &Scenario, treatment: &Treatment, words: &str) -> Vec<String> {
-    use super::plan::CapacityName;
     let mut all: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
     let (direction, keyword) = match scenario.direction {
         DirectionName::Down => ("download", "capacity"),

@@ -1,0 +1,233 @@
+//! The plans of homes on the virtual engine: what they show, to the packet, and what virtual time
+//! refuses.
+
+mod runs;
+
+use runs::virtual_run;
+use sheaf_lab::experiment::{Engine, Experiment, Tools};
+use sheaf_lab::home;
+use sheaf_lab::measured::{Measured, SweepPoint};
+use sheaf_lab::plan::{Changes, Plan};
+use sheaf_lab::result::RunResult;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+fn home(name: &str) -> home::Plan {
+    let Plan::Home(plan) = Plan::find(name).unwrap() else { panic!("{name} is about homes") };
+    plan
+}
+
+fn tools() -> Tools {
+    Tools { sheaf: "sheaf".into() }
+}
+
+/// One point in virtual time, `duration` seconds long.
+fn point(plan: &home::Plan, scenario: &str, treatment: &str, x: f64, duration: f64) -> Measured {
+    let mut plan = plan.clone();
+    plan.head.duration = duration;
+    let sweep_point = SweepPoint::new(scenario, treatment, x, duration);
+    plan.measure(&sweep_point, Engine::Virtual, &tools()).unwrap()
+}
+
+fn number(measured: &Measured, key: &str) -> f64 {
+    let found = measured.metrics.iter().find(|(name, _)| name == key);
+    found.unwrap_or_else(|| panic!("no {key} in {:?}", measured.metrics)).1
+}
+
+/// All numbers but the curves, to three digits.
+fn table(result: &RunResult) -> String {
+    let mut text = String::new();
+    for row in &result.rows {
+        let _ = write!(text, "{} {} {}:", row.scenario, row.treatment, row.x);
+        for metric in &result.view.metrics {
+            if let Some(value) = row.get(&metric.key) {
+                let _ = write!(text, " {} {value:.3}", metric.key);
+            }
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[test]
+fn the_papers_table_1_comes_out_as_it_did_and_the_same_seed_gives_the_same_bytes() {
+    let result = virtual_run("home-ap", &[1.0], 45.0);
+    insta::assert_snapshot!(table(&result));
+    let again = virtual_run("home-ap", &[1.0], 45.0);
+    let json = |result: &RunResult| serde_json::to_string(&(&result.rows, &result.series)).unwrap();
+    assert_eq!(json(&result), json(&again));
+}
+
+#[test]
+fn max_min_takes_the_queue_from_the_game_and_costs_the_download_no_rate() {
+    let plan = home("home-ap");
+    let at = |treatment| point(&plan, "table-1", treatment, 1.0, 60.0);
+    let (nothing, maxmin) = (at("nothing"), at("maxmin"));
+    assert!(number(&maxmin, "rate") >= 0.98 * number(&nothing, "rate"));
+    // A full queue of 100 segments is 213 ms; alone the game takes 32.
+    assert!(number(&nothing, "delay_p99") > 200.0);
+    assert!(number(&maxmin, "delay_p99") < 45.0, "{}", number(&maxmin, "delay_p99"));
+    assert!(number(&maxmin, "r") > number(&nothing, "r") + 10.0);
+    assert!(number(&nothing, "drops") > 0.0);
+    let lost = ["drops", "loss_stream", "loss_game", "loss_call"].map(|key| number(&maxmin, key));
+    assert_eq!(lost, [0.0; 4]);
+    // Pushed segments come one by one: within the 3 ms of a full packet, and not in pairs.
+    let pairs = at("pairs");
+    assert!(number(&maxmin, "gap_p99") < 43.0, "{}", number(&maxmin, "gap_p99"));
+    assert!(number(&pairs, "gap_p99") > number(&maxmin, "gap_p99") + 1.0);
+}
+
+#[test]
+fn formula_1_as_published_loses_nothing_and_is_within_a_tenth_of_the_published_rates() {
+    let plan = home("home-ap");
+    for (treatment, published) in [("nothing", 2.183), ("slus", 2.164)] {
+        let measured = point(&plan, "table-1", treatment, 1.0, 60.0);
+        let share = number(&measured, "rate") / published;
+        assert!((0.9..1.0).contains(&share), "{treatment}: {share:.3} of the paper's");
+    }
+    let slus = point(&plan, "table-1", "slus", 1.0, 60.0);
+    let losses = ["loss_stream", "loss_game", "loss_call", "drops"].map(|key| number(&slus, key));
+    assert_eq!(losses, [0.0; 4]);
+}
+
+#[test]
+fn the_papers_figures_have_a_curve_each() {
+    let measured = point(&home("home-ap"), "table-1", "slus", 1.0, 60.0);
+    let names: BTreeSet<_> = measured.series.iter().map(|series| series.name.as_str()).collect();
+    let flows = ["stream", "game", "call"];
+    let mut expected: BTreeSet<_> = flows.map(|name| format!("Rate of the {name}")).into();
+    expected.extend(flows.map(|name| format!("Loss of the {name}")));
+    expected.insert("Rate of the transfer".to_owned());
+    expected.insert("Between two packets of the game".to_owned());
+    assert_eq!(names, expected.iter().map(String::as_str).collect());
+    let rate = |name: &str, after: f64| {
+        let curve = measured.series.iter().find(|series| series.name == name).unwrap();
+        curve.points.iter().find(|(time, _)| *time > after).unwrap().1
+    };
+    // 200 packets of 1000 bytes a second, throughout.
+    assert_eq!((rate("Rate of the stream", 2.0), rate("Rate of the stream", 60.0)), (1.6, 1.6));
+    // Everything begins at a third of the paper's times.
+    assert!(rate("Rate of the transfer", 0.0) < rate("Rate of the transfer", 60.0));
+    let begins = |name: &str| {
+        let curve = measured.series.iter().find(|series| series.name == name).unwrap();
+        curve.points[0].0
+    };
+    assert_eq!(begins("Rate of the game"), 15.5);
+    assert_eq!(begins("Rate of the call"), 30.5);
+    assert!((45.0..47.0).contains(&begins("Rate of the transfer")));
+}
+
+#[test]
+fn every_number_that_is_shown_is_measured_in_virtual_time_and_no_other() {
+    let mut measured = BTreeSet::new();
+    let mut shown = BTreeSet::new();
+    for name in ["home-ap", "home-many"] {
+        let plan = home(name);
+        shown.extend(plan.view().metrics.into_iter().map(|metric| metric.key));
+        for sweep_point in plan.points(Engine::Virtual) {
+            let is_new = ["auto", "nothing"].contains(&&*sweep_point.treatment);
+            if is_new && sweep_point.x <= 5.0 {
+                let point = point(
+                    &plan,
+                    &sweep_point.scenario,
+                    &sweep_point.treatment,
+                    sweep_point.x,
+                    20.0,
+                );
+                let there = point.metrics.into_iter().filter(|(_, value)| value.is_finite());
+                measured.extend(there.map(|(key, _)| key));
+            }
+        }
+    }
+    assert_eq!(measured, shown);
+}
+
+#[test]
+fn the_engines_have_the_same_points_but_for_the_published_system() {
+    for name in ["home-ap", "home-many"] {
+        let plan = home(name);
+        let names = |engine| {
+            let points = plan.points(engine).into_iter();
+            points.map(|point| point.to_string()).collect::<BTreeSet<_>>()
+        };
+        let (real, simulated) = (names(Engine::Netns), names(Engine::Virtual));
+        assert!(real.is_subset(&simulated));
+        let mut more = simulated.difference(&real).peekable();
+        assert!(more.peek().is_some(), "{name}");
+        assert!(more.all(|name| name.contains("/slus/")));
+    }
+}
+
+#[test]
+fn a_link_that_changes_is_found_again_and_its_game_keeps_a_short_delay() {
+    let plan = home("home-many");
+    for scenario in ["changing-cubic", "changing-bbr"] {
+        let at = |treatment| point(&plan, scenario, treatment, 4.0, 60.0);
+        let (nothing, auto) = (at("nothing"), at("auto"));
+        assert!(number(&auto, "known_error") < 5.0, "{scenario}: {:?}", auto.metrics);
+        assert!(number(&auto, "delay_p99") < number(&nothing, "delay_p99") / 2.0, "{scenario}");
+        // The truth is drawn where nothing controls windows.
+        let curve = nothing.series.iter().find(|series| series.name.starts_with("Capacity"));
+        let rates: BTreeSet<_> = curve.unwrap().points.iter().map(|(_, y)| *y as u32).collect();
+        assert_eq!(rates, BTreeSet::from([10, 20]), "{scenario}");
+    }
+}
+
+#[test]
+fn what_a_limited_application_leaves_is_for_the_others_under_max_min_alone() {
+    let plan = home("home-many");
+    let rate = |treatment| {
+        let measured = point(&plan, "app-limited", treatment, 5.0, 30.0);
+        assert!(number(&measured, "jain") > 0.98, "the other four share evenly");
+        let curve = measured.series.iter().find(|series| series.name == "Rate of transfer 1");
+        let limited = curve.unwrap().points.last().unwrap().1;
+        assert!((limited - 1.0).abs() < 0.05, "{treatment}: {limited}");
+        number(&measured, "rate")
+    };
+    // A fifth each, of which the first uses 1 of 3.8 Mbit/s.
+    assert!((15.5..16.3).contains(&rate("formula-2")), "{}", rate("formula-2"));
+    assert!(rate("maxmin") > 18.5, "{}", rate("maxmin"));
+}
+
+#[test]
+fn uploads_go_through_the_bottleneck_and_are_governed_like_downloads() {
+    let plan = home("home-many");
+    let at = |treatment| point(&plan, "upload-cubic", treatment, 10.0, 20.0);
+    let (nothing, maxmin) = (at("nothing"), at("maxmin"));
+    assert!(number(&nothing, "rate") > 18.5 && number(&nothing, "rate") < 20.0);
+    assert!(number(&maxmin, "rate") >= 0.98 * number(&nothing, "rate"));
+    assert!(number(&maxmin, "jain") > 0.98);
+    assert!(number(&maxmin, "delay_p99") < number(&nothing, "delay_p99") / 2.0);
+}
+
+#[test]
+fn what_virtual_time_cannot_do_is_refused_before_anything_starts() {
+    let text = home("home-ap");
+    let text = Plan::Home(text).to_toml().unwrap();
+    let changed = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from} in {text}");
+        Plan::parse(&text.replacen(from, to, 1), "my.toml")
+    };
+    let refused = |from: &str, to: &str| {
+        let plan = changed(from, to).unwrap();
+        plan.experiment().ready(Engine::Virtual, &tools()).unwrap_err()
+    };
+    let slack = refused("formula maxmin push off", "formula maxmin slack 5ms");
+    assert!(slack.to_string().contains("scenario table-1, treatment pairs"), "{slack}");
+    assert!(format!("{slack:#}").contains("slack 5ms does not exist in virtual time"));
+    let segment = format!("{:#}", refused("segment = 1000", "segment = 300"));
+    assert!(segment.contains("segments of 300 bytes") && segment.contains("524"), "{segment}");
+    let fault = |from: &str, to: &str| changed(from, to).unwrap_err().to_string();
+    let both = fault("policy = \"slus\"", "policy = \"slus\"\nwindow = \"formula 1\"");
+    assert!(both.contains("treatment slus: policy slus has no window"), "{both}");
+    let up = fault("direction = \"down\"", "direction = \"up\"");
+    assert!(up.contains("policy slus governs downloads"), "{up}");
+    for points in [vec![1.5], vec![1.0, 70_000.0]] {
+        let changes = Changes { points: Some(points), ..Changes::default() };
+        let plan = Plan::find("home-many").unwrap();
+        let refused = plan.changed(Engine::Virtual, &changes).unwrap_err().to_string();
+        assert!(refused.contains("give whole numbers up to 1000"), "{refused}");
+    }
+    let reno = fault("congestion = \"cubic\"", "congestion = \"reno\"");
+    assert!(reno.contains("unknown variant `reno`"), "{reno}");
+}
