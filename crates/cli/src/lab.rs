@@ -1,8 +1,10 @@
 //! `sheaf lab`: plans, runs and reports.
 
 use crate::output;
+use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 use nix::sys::signal::{SigSet, Signal};
+use sheaf_lab::claims::{Check, Claims, Length};
 use sheaf_lab::experiment::{self, Tools};
 use sheaf_lab::plan::{Changes, Plan};
 use sheaf_lab::progress::{Counts, Display, LINE_PERIOD, Progress};
@@ -11,10 +13,14 @@ use sheaf_lab::result::RunResult;
 use sheaf_lab::run::{self, Holes, Options};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 
 /// Status of a process that a signal ended is this and the signal's number, as shells have it.
 const KILLED: i32 = 128;
+
+/// Status when a claim does not hold.
+const FALLEN: u8 = 1;
 
 /// What `sheaf lab` does.
 #[derive(Debug, Subcommand)]
@@ -41,6 +47,24 @@ pub enum Command {
         /// Join them although points of the plan are missing; the report says how many
         #[arg(long)]
         allow_missing: bool,
+    },
+    /// Run what README and docs claim, under the virtual clock; status 1 when a claim does not hold
+    Verify {
+        /// A part of it, in minutes
+        #[arg(long)]
+        quick: bool,
+        /// Folder for the results, one folder in it for each plan
+        #[arg(long, value_name = "FOLDER", default_value = "results/verify")]
+        out: PathBuf,
+        /// Only claims on this plan; may be given more than once
+        #[arg(long = "plan", value_name = "PLAN")]
+        plans: Vec<String>,
+    },
+    /// Print every published value beside ours, as a page in Markdown
+    Reproduction {
+        /// Folders that `sheaf lab run` wrote, one of each plan
+        #[arg(required = true)]
+        folders: Vec<PathBuf>,
     },
     /// Print the table of a finished run and write its report anew
     Report {
@@ -101,7 +125,10 @@ impl From<Engine> for experiment::Engine {
 }
 
 /// Does what `command` asks.
-pub fn run(command: Command) -> anyhow::Result<()> {
+///
+/// # Errors
+/// Fails when it cannot be done. Claims that do not hold are a status.
+pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::List => {
             for plan in Plan::all() {
@@ -118,8 +145,56 @@ pub fn run(command: Command) -> anyhow::Result<()> {
             write(&result, out.as_ref().unwrap_or(&folders[0]))?;
         }
         Command::Report { folder } => write(&report::read(&folder)?, &folder)?,
+        Command::Reproduction { folders } => {
+            let results = folders.iter().map(|folder| report::read(folder));
+            output::print(report::page(&results.collect::<anyhow::Result<Vec<_>>>()?))?;
+        }
+        Command::Verify { quick, out, plans } => {
+            let length = if quick { Length::Quick } else { Length::Whole };
+            return verify(length, &out, &plans);
+        }
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the plans of which there are claims, and says which claims do not hold.
+fn verify(length: Length, out: &Path, plans: &[String]) -> anyhow::Result<ExitCode> {
+    let claims = Claims::builtin();
+    let known: Vec<_> = claims.checks.iter().map(|check| check.plan.as_str()).collect();
+    if let Some(unknown) = plans.iter().find(|plan| !known.contains(&plan.as_str())) {
+        bail!("there is no claim on {unknown:?}; there are on {}", known.join(", "));
+    }
+    let tools = Tools { sheaf: std::env::current_exe()? };
+    let is_asked_for = |check: &&Check| plans.is_empty() || plans.contains(&check.plan);
+    let mut fallen = 0;
+    for check in claims.checks.iter().filter(is_asked_for) {
+        if !check.is_part_of(length) {
+            continue;
+        }
+        let folder = out.join(&check.plan);
+        let progress = Arc::new(Progress::new(display()));
+        let options = Options { folder: Some(folder.clone()), progress, ..Options::default() };
+        let result = check.run(length, options, &tools)?;
+        report::write(&result, &folder)?;
+        let verdicts = check.verdicts(length, &result);
+        fallen += verdicts.iter().filter(|verdict| !verdict.holds()).count();
+        output::print_line(report::verdicts(&check.plan, &verdicts))?;
+    }
+    match fallen {
+        0 => Ok(ExitCode::SUCCESS),
+        _ => {
+            output::print_line(format_args!("claims that do not hold: {fallen}"))?;
+            Ok(ExitCode::from(FALLEN))
+        }
+    }
+}
+
+/// Progress for people, or for a log.
+fn display() -> Display {
+    match std::io::stderr().is_terminal() {
+        true => Display::Bar,
+        false => Display::Lines(LINE_PERIOD),
+    }
 }
 
 fn run_plan(arguments: &Run) -> anyhow::Result<()> {
@@ -208,10 +283,6 @@ impl Run {
     }
 
     fn options(&self, plan: &Plan) -> Options {
-        let display = match std::io::stderr().is_terminal() {
-            true => Display::Bar,
-            false => Display::Lines(LINE_PERIOD),
-        };
         Options {
             changes: Changes {
                 quick: self.quick,
@@ -223,7 +294,7 @@ impl Run {
             folder: Some(self.folder(plan)),
             again: self.again,
             only: self.only.clone(),
-            progress: Arc::new(Progress::new(display)),
+            progress: Arc::new(Progress::new(display())),
         }
     }
 }

@@ -213,7 +213,10 @@ fn main() -> ExitCode {
         #[cfg(feature = "top")]
         Command::Top => top::top(),
         #[cfg(feature = "lab")]
-        Command::Lab(command) => lab::run(command),
+        Command::Lab(command) => match lab::run(command) {
+            Ok(status) => return status,
+            Err(error) => Err(error),
+        },
         Command::Completions { shell } => output::print(shell.script()).map_err(Into::into),
         Command::Complete { words } => {
             let candidates = completions::complete(&Arguments::command(), &words);

@@ -14,7 +14,7 @@
 //! * [`result`]: the result of a run;
 //! * [`tcp`]: the plan key of TCP's congestion control;
 //! * [`program`]: services of `sheaf` in a namespace; [`realtime`]: threads in real time;
-//! * [`reproduced`]: published values beside ours;
+//! * [`reproduced`]: published values beside ours; [`claims`]: what README and docs say;
 //! * [`report`]: JSON, CSV, HTML and the terminal.
 //!
 //! A new kind of experiment is a module with its scenarios and treatments, an `impl Experiment for
@@ -22,6 +22,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod claims;
 pub mod columns;
 pub mod experiment;
 pub mod fault;

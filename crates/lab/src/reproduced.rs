@@ -14,6 +14,8 @@ pub const TOLERANCE: f64 = 0.15;
 pub struct Value<'a> {
     /// Its entry in the plan.
     pub published: &'a Published,
+    /// Key of the number, as in the plan.
+    pub key: &'a str,
     /// Its label and unit; no unit for multiples of another treatment.
     pub axis: Axis,
     /// Its place in the sweep; `None` for a value of the whole sweep.
@@ -45,34 +47,26 @@ pub fn values(result: &RunResult) -> Vec<Value<'_>> {
     let mut values = Vec::new();
     for published in &result.published {
         let Published { scenario, treatment, times, .. } = published;
-        let axis = |axis: Option<Axis>, key: &str| match (axis, times.as_str()) {
-            (axis, "") => axis.unwrap_or_else(|| Axis::new(key, "")),
-            (axis, times) => {
-                let label = axis.map_or(key.to_owned(), |axis| axis.label);
-                Axis::new(&format!("{label}, times that of {times}"), "")
+        let times = Some(times.as_str()).filter(|times| !times.is_empty());
+        let axis = |axis: Option<Axis>, key: &str| {
+            let axis = axis.unwrap_or_else(|| Axis::new(key, ""));
+            match times {
+                None => axis,
+                Some(times) => Axis::new(&format!("{}, times that of {times}", axis.label), ""),
             }
-        };
-        // A multiple is one of the same number of the other treatment.
-        let relative = |ours: Option<Reading>, base: Option<Reading>| match times.as_str() {
-            "" => ours,
-            _ => Some(ours?.over(&base?)),
         };
         for (key, theirs) in &published.summary {
             let column = result.view.summary.iter().find(|column| column.key == *key);
-            let ours = result.summary(scenario, treatment, key);
-            let ours = relative(ours, result.summary(scenario, times, key));
             let axis = axis(column.map(|column| column.axis()), key);
-            values.push(Value { published, axis, x: None, theirs: *theirs, ours });
+            let ours = result.number(scenario, treatment, times, key, None);
+            values.push(Value { published, key, axis, x: None, theirs: *theirs, ours });
         }
         for (key, points) in &published.points {
+            let axis = axis(result.view.metric(key).map(|metric| metric.axis()), key);
             for (x, theirs) in points {
-                let at = |treatment: &str| {
-                    let rows = result.sweep(scenario, treatment).into_iter();
-                    rows.filter(|row| row.x == *x).find_map(|row| row.reading(key))
-                };
-                let ours = relative(at(treatment), at(times));
-                let axis = axis(result.view.metric(key).map(|metric| metric.axis()), key);
-                values.push(Value { published, axis, x: Some(*x), theirs: *theirs, ours });
+                let ours = result.number(scenario, treatment, times, key, Some(*x));
+                let (axis, x) = (axis.clone(), Some(*x));
+                values.push(Value { published, key, axis, x, theirs: *theirs, ours });
             }
         }
     }

@@ -85,6 +85,29 @@ impl RunResult {
         Reading::of(self.summary.get(&key(scenario, treatment))?, name)
     }
 
+    /// The number of `key` of a treatment: of the row at `at`, or of the summary; where `times`
+    /// names another treatment, as a multiple of that one's.
+    pub fn number(
+        &self,
+        scenario: &str,
+        treatment: &str,
+        times: Option<&str>,
+        key: &str,
+        at: Option<f64>,
+    ) -> Option<Reading> {
+        let of = |treatment: &str| match at {
+            None => self.summary(scenario, treatment, key),
+            Some(at) => {
+                let rows = self.sweep(scenario, treatment).into_iter();
+                rows.filter(|row| row.x == at).find_map(|row| row.reading(key))
+            }
+        };
+        match times {
+            None => of(treatment),
+            Some(times) => Some(of(treatment)?.over(&of(times)?)),
+        }
+    }
+
     /// The least and the most seeds of a row.
     pub fn seeds(&self) -> (usize, usize) {
         let seeds = || self.rows.iter().map(|row| row.seeds);

@@ -1,9 +1,11 @@
 //! The forms in which results are written: `result.json`, `rows.csv`, `report.html`, and a table
-//! for the terminal. All are drawn from the result alone, by its view.
+//! for the terminal, and the page of published values. All are drawn from results alone, by their
+//! views.
 
 mod chart;
 mod html;
 mod number;
+mod page;
 mod terminal;
 
 use crate::result::RunResult;
@@ -11,7 +13,8 @@ use crate::view::Metric;
 use anyhow::Context;
 use std::path::Path;
 
-pub use terminal::table;
+pub use page::page;
+pub use terminal::{table, verdicts};
 
 /// Writes result.json, rows.csv and report.html to `folder`, which is made where needed.
 ///

@@ -1,6 +1,7 @@
 //! The result as tables for the terminal.
 
 use super::number::shown;
+use crate::claims::Verdict;
 use crate::reproduced;
 use crate::result::RunResult;
 use std::fmt::Write;
@@ -106,6 +107,29 @@ fn published(result: &RunResult, scenario: &str) -> Cells {
         ]);
     }
     cells
+}
+
+/// What became of the claims on one plan: a line for each that does not hold, and their number.
+pub fn verdicts(plan: &str, verdicts: &[Verdict<'_>]) -> String {
+    let fallen: Vec<_> = verdicts.iter().filter(|verdict| !verdict.holds()).collect();
+    let mut text =
+        format!("{plan}: {} of {} claims hold", verdicts.len() - fallen.len(), verdicts.len());
+    for Verdict { claim, band: (least, most), measured } in fallen {
+        let measured = measured.map_or("nothing".to_owned(), |reading| reading.text(shown));
+        let at = claim.at.map_or(String::new(), |at| format!(" at {}", shown(at)));
+        let _ = write!(
+            text,
+            "\n  {} says “{}”: {} of {}/{}{at} is {measured}, not {} to {}",
+            claim.file,
+            claim.says,
+            claim.key,
+            claim.scenario,
+            claim.treatment,
+            shown(*least),
+            shown(*most),
+        );
+    }
+    text
 }
 
 /// Columns as wide as their widest cell; the first to the left, numbers to the right.

@@ -1,0 +1,170 @@
+//! Claims: numbers that README and docs give, each with the band in which a run of its plan must
+//! come out. `plans/claims.toml` has them.
+
+use crate::experiment::{Engine, Tools};
+use crate::plan::{Changes, Plan};
+use crate::reading::Reading;
+use crate::result::RunResult;
+use crate::run::{self, Options};
+use anyhow::Context;
+use serde::Deserialize;
+
+const BUILTIN: &str = include_str!("../../../plans/claims.toml");
+
+/// All claims, by the runs that show them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claims {
+    /// Runs, in the order in which they are done.
+    #[serde(rename = "check")]
+    pub checks: Vec<Check>,
+}
+
+/// A run of a plan under the virtual clock, and what it must show.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// Name of the plan.
+    pub plan: String,
+    /// The part of it that `--quick` runs; without it that runs nothing.
+    #[serde(default)]
+    pub quick: Option<Part>,
+    /// What it must show.
+    #[serde(rename = "claim")]
+    pub claims: Vec<Claim>,
+}
+
+/// A part of a plan.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// The sweep in place of the plan's.
+    pub points: Vec<f64>,
+    /// Repetitions of each point.
+    pub repetitions: u32,
+    /// Seconds of each point in place of the plan's.
+    #[serde(default)]
+    pub duration: Option<f64>,
+}
+
+/// A number, and the band in which it must be.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// The file that makes it, from the root of the repository.
+    pub file: String,
+    /// Its words there.
+    pub says: String,
+    /// Scenario of the plan.
+    pub scenario: String,
+    /// Treatment.
+    pub treatment: String,
+    /// Treatment of which the number is a multiple; none where it is not.
+    #[serde(default)]
+    pub times: Option<String>,
+    /// Key of a metric, or of a column of the summary where there is no `at`.
+    pub key: String,
+    /// Place in the sweep.
+    #[serde(default)]
+    pub at: Option<f64>,
+    /// The least and the most.
+    pub band: (f64, f64),
+    /// The same for `--quick`, where fewer seeds or seconds scatter more.
+    #[serde(default)]
+    pub quick_band: Option<(f64, f64)>,
+}
+
+/// The length of a verification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// All points with all seeds.
+    Whole,
+    /// The parts that the claims name.
+    Quick,
+}
+
+/// A claim and what was measured.
+#[derive(Clone, Debug)]
+pub struct Verdict<'a> {
+    /// The claim.
+    pub claim: &'a Claim,
+    /// The band that was asked for.
+    pub band: (f64, f64),
+    /// The number; `None` where the run does not have it.
+    pub measured: Option<Reading>,
+}
+
+impl Verdict<'_> {
+    /// Whether the number is in its band.
+    pub fn holds(&self) -> bool {
+        let (least, most) = self.band;
+        self.measured.is_some_and(|reading| (least..=most).contains(&reading.value))
+    }
+}
+
+impl Claims {
+    /// Those of this version.
+    ///
+    /// # Panics
+    /// Never: a test reads the file that is part of the program.
+    pub fn builtin() -> Claims {
+        toml::from_str(BUILTIN).expect("part of the program")
+    }
+}
+
+impl Check {
+    /// The claims that a run of this length can show. A short one has not the whole sweep, so it
+    /// shows only what is read off at one of its points.
+    fn shown(&self, length: Length) -> impl Iterator<Item = &Claim> {
+        self.claims.iter().filter(move |claim| match (length, &self.quick) {
+            (Length::Whole, _) => true,
+            (Length::Quick, None) => false,
+            (Length::Quick, Some(part)) => claim.at.is_some_and(|at| part.points.contains(&at)),
+        })
+    }
+
+    /// Whether a run of this length shows anything.
+    pub fn is_part_of(&self, length: Length) -> bool {
+        self.shown(length).next().is_some()
+    }
+
+    /// Runs the plan, or its part, with these options; their changes are replaced.
+    ///
+    /// # Errors
+    /// Fails when there is no such plan, or a point cannot be measured.
+    pub fn run(
+        &self,
+        length: Length,
+        mut options: Options,
+        tools: &Tools,
+    ) -> anyhow::Result<RunResult> {
+        let plan = Plan::find(&self.plan)?;
+        options.changes = match (length, &self.quick) {
+            (Length::Whole, _) => Changes::default(),
+            (Length::Quick, part) => {
+                let part = part.as_ref().with_context(|| format!("{} has no part", self.plan))?;
+                Changes {
+                    points: Some(part.points.clone()),
+                    repetitions: Some(part.repetitions),
+                    duration: part.duration,
+                    ..Changes::default()
+                }
+            }
+        };
+        run::run(&plan, Engine::Virtual, &options, tools)
+    }
+
+    /// What became of the claims in the result of [`run`](Self::run).
+    pub fn verdicts<'a>(&'a self, length: Length, result: &RunResult) -> Vec<Verdict<'a>> {
+        let verdict = |claim: &'a Claim| {
+            let Claim { scenario, treatment, times, key, at, band, quick_band, .. } = claim;
+            let band = match length {
+                Length::Whole => *band,
+                Length::Quick => quick_band.unwrap_or(*band),
+            };
+            let measured = result.number(scenario, treatment, times.as_deref(), key, *at);
+            Verdict { claim, band, measured }
+        };
+        self.shown(length).map(verdict).collect()
+    }
+}
