@@ -63,7 +63,7 @@ impl End {
         each!(self, _, receiver => receiver.dequeue(now))
     }
 
-    /// Looks how full the links are: `waiting` frames are in the queue of each, which holds `limit`.
+    /// Looks how full the links are: `waiting` frames are in the queue of each, of at most `limit`.
     pub fn look(&mut self, waiting: &[u64], limit: u64) {
         if let End::Nctu(sender, _) = self {
             let queues = waiting.iter().enumerate();
