@@ -4,6 +4,7 @@ use crate::output;
 use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 use nix::sys::signal::{SigSet, Signal};
+use sheaf_lab::archive::{self, Archive, Contents, Sample};
 use sheaf_lab::claims::{Check, Claims, Length};
 use sheaf_lab::experiment::{self, Tools};
 use sheaf_lab::plan::{Changes, Plan};
@@ -19,8 +20,11 @@ use std::sync::Arc;
 /// Status of a process that a signal ended is this and the signal's number, as shells have it.
 const KILLED: i32 = 128;
 
-/// Status when a claim does not hold.
+/// Status when a claim does not hold, or an archive differs.
 const FALLEN: u8 = 1;
+
+/// Ending of an archive's name after that of its folder.
+const ARCHIVE: &str = ".tar.gz";
 
 /// What `sheaf lab` does.
 #[derive(Debug, Subcommand)]
@@ -59,6 +63,26 @@ pub enum Command {
         /// Only claims on this plan; may be given more than once
         #[arg(long = "plan", value_name = "PLAN")]
         plans: Vec<String>,
+    },
+    /// Write an archive of a finished run, which `sheaf lab check` checks on any machine
+    Pack {
+        /// The folder that `sheaf lab run` wrote
+        folder: PathBuf,
+        /// The archive [default: FOLDER.tar.gz]
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Check an archive: its hashes, its result and its report, and each number of a virtual run by
+    /// measuring it again; status 1 when something differs
+    Check {
+        /// The archive that `sheaf lab pack` wrote
+        file: PathBuf,
+        /// Measure again only these points of the sweep
+        #[arg(long, value_delimiter = ',', value_name = "N,…", allow_negative_numbers = true)]
+        points: Option<Vec<f64>>,
+        /// Measure again only so many points, chosen by the hash of the archive
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        sample: Option<u32>,
     },
     /// Print every published value beside ours, as a page in Markdown
     Reproduction {
@@ -145,6 +169,11 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
             write(&result, out.as_ref().unwrap_or(&folders[0]))?;
         }
         Command::Report { folder } => write(&report::read(&folder)?, &folder)?,
+        Command::Pack { folder, out } => pack(&folder, out)?,
+        Command::Check { file, points, sample } => {
+            let count = sample.map(|count| count as usize);
+            return check(&file, &Sample { points, count });
+        }
         Command::Reproduction { folders } => {
             let results = folders.iter().map(|folder| report::read(folder));
             output::print(report::page(&results.collect::<anyhow::Result<Vec<_>>>()?))?;
@@ -186,6 +215,36 @@ fn verify(length: Length, out: &Path, plans: &[String]) -> anyhow::Result<ExitCo
             output::print_line(format_args!("claims that do not hold: {fallen}"))?;
             Ok(ExitCode::from(FALLEN))
         }
+    }
+}
+
+/// Writes the archive of the run in `folder`.
+fn pack(folder: &Path, out: Option<PathBuf>) -> anyhow::Result<()> {
+    let contents = Contents::of_folder(folder)?;
+    let out = match (out, folder.file_name()) {
+        (Some(out), _) => out,
+        (None, Some(name)) => {
+            let mut name = name.to_owned();
+            name.push(ARCHIVE);
+            folder.with_file_name(name)
+        }
+        (None, None) => bail!("{} has no name for an archive; give --out", folder.display()),
+    };
+    let sum = contents.to_archive()?.write(&out)?;
+    let points = contents.records.len();
+    output::print_line(format_args!("{}: {points} points, SHA-256 {sum}", out.display()))?;
+    Ok(())
+}
+
+/// Checks an archive, with a line for each step.
+fn check(file: &Path, sample: &Sample) -> anyhow::Result<ExitCode> {
+    let archive = Archive::read(file)?;
+    let tools = Tools { sheaf: std::env::current_exe()? };
+    let progress = Progress::new(display());
+    let say = |step: &archive::Step| Ok(output::print_line(step)?);
+    match archive::check(&archive, sample, &tools, &progress, say)? {
+        true => Ok(ExitCode::SUCCESS),
+        false => Ok(ExitCode::from(FALLEN)),
     }
 }
 

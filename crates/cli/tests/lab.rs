@@ -147,6 +147,47 @@ fn points_that_were_run_one_by_one_are_gathered_to_what_one_run_gives() {
     assert_eq!(apart.result(), whole.result());
 }
 
+/// A change of one file of an unpacked archive, in the shell.
+fn repacked(archive: &Path, into: &Path, change: &str) {
+    let script = r#"set -e; rm -rf "$2"; mkdir "$2"; tar -xzf "$1" -C "$2"; cd "$2/sheaf-run"
+        eval "$3"; cd ..; tar --format=ustar -czf "$2.tar.gz" sheaf-run"#;
+    let words = [archive.as_os_str(), into.as_os_str(), change.as_ref()];
+    worked(Command::new("sh").args(["-c", script, "sh"]).args(words).output().unwrap());
+}
+
+#[test]
+fn an_archive_is_checked_by_sha256sum_and_by_measuring_again_and_a_change_is_status_1() {
+    let folder = Folder::new();
+    let run = folder.0.path().join("run");
+    let some = "emulator-rate --points 0,20 --duration 1";
+    worked(lab(&format!("run {some} --out {}", run.display())));
+    let packed = worked(lab(&format!("pack {}", run.display())));
+    let archive = folder.0.path().join("run.tar.gz");
+    assert!(packed.starts_with(&format!("{}: ", archive.display())), "{packed}");
+    let bytes = std::fs::read(&archive).unwrap();
+    worked(lab(&format!("pack {} --out {}", run.display(), archive.display())));
+    assert_eq!(std::fs::read(&archive).unwrap(), bytes);
+    let said = worked(lab(&format!("check {}", archive.display())));
+    assert!(said.lines().all(|line| line.ends_with(": ok")), "{said}");
+    assert!(said.contains("16 of 16 points measured again"), "{said}");
+    let said = worked(lab(&format!("check {} --sample 2", archive.display())));
+    assert!(said.contains("2 of 16 points measured again"), "{said}");
+    let other = folder.0.path().join("other");
+    let checked = || lab(&format!("check {}.tar.gz", other.display()));
+    repacked(&archive, &other, "sha256sum -c --quiet SHA256SUMS");
+    worked(checked());
+    repacked(&archive, &other, "echo >>plan.toml");
+    let output = checked();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("\n  plan.toml: its SHA-256 is "), "{said}");
+    repacked(&archive, &other, "ln -sf /etc/passwd plan.toml");
+    let output = checked();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("its plan.toml is not a plain file; pack the run again"), "{said}");
+}
+
 #[test]
 fn what_cannot_be_run_is_said_in_one_line_with_status_2() {
     let out = std::env::temp_dir().display().to_string();
@@ -160,6 +201,9 @@ fn what_cannot_be_run_is_said_in_one_line_with_status_2() {
         ("run voip-two-hop --out /proc/none".to_owned(), "give another --out"),
         ("report /nonexistent".to_owned(), "run `sheaf lab run` first"),
         ("gather /nonexistent".to_owned(), "run `sheaf lab run"),
+        ("pack /nonexistent".to_owned(), "run `sheaf lab run` first"),
+        ("check /nonexistent".to_owned(), "give an archive"),
+        (format!("check {SHEAF}"), "fetch it again"),
     ] {
         let output = lab(&line);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

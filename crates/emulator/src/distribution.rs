@@ -231,7 +231,7 @@ pub enum DistProblem {
 
 /// The inverse distribution function of Pareto with shape 3, smallest value 1.
 fn pareto(p: f64) -> f64 {
-    ((1.0 - p).powf(-1.0 / 3.0) - 1.5) / 0.75f64.sqrt()
+    (libm::pow(1.0 - p, -1.0 / 3.0) - 1.5) / 0.75f64.sqrt()
 }
 
 /// The value at `p` (0..=1) of the way through `table`, which has at least one value.

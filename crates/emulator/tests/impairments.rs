@@ -188,7 +188,7 @@ fn the_shapes_are_those_of_their_names() {
     // delays hold one that is 20 times the smallest. The ratio needs no scale.
     let pareto = Distribution::pareto();
     let (least, half, rare) = (pareto.quantile(0.0), pareto.quantile(0.5), pareto.quantile(0.999));
-    let expected = (10.0 - 1.0) / (2f64.powf(1.0 / 3.0) - 1.0);
+    let expected = (10.0 - 1.0) / (libm::cbrt(2.0) - 1.0);
     let ratio = (rare - least) / (half - least);
     assert!((ratio / expected - 1.0).abs() < 0.02, "{ratio}, not {expected}");
 }

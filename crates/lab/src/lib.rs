@@ -11,7 +11,7 @@
 //! * [`trunk`]: trunks of radio links;
 //! * [`run`]: all points of a plan on one of the two engines; [`store`]: points that are kept;
 //! * [`progress`]: progress of a run;
-//! * [`result`]: the result of a run;
+//! * [`result`]: the result of a run; [`archive`]: a run in one file, to check elsewhere;
 //! * [`tcp`]: the plan key of TCP's congestion control;
 //! * [`program`]: services of `sheaf` in a namespace; [`realtime`]: threads in real time;
 //! * [`reproduced`]: published values beside ours; [`claims`]: what README and docs say;
@@ -22,6 +22,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod archive;
 pub mod claims;
 pub mod columns;
 pub mod experiment;

@@ -42,7 +42,7 @@ impl Median {
 /// Number of `count` sorted values that lie beyond the interval at each end.
 fn beyond(count: usize) -> usize {
     // Probability that exactly `below` values lie below the true median, and that no more do.
-    let mut exactly = 0.5f64.powi(count as i32);
+    let mut exactly = libm::ldexp(1.0, -(count as i32));
     let mut at_most = exactly;
     let mut below = 0;
     while 2.0 * at_most <= OUTSIDE {

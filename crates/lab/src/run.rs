@@ -49,37 +49,22 @@ pub fn run(
     };
     let (again, progress) = (options.again, &*options.progress);
     let work = Work { plan, engine, tools, store, again, progress };
-    let workers = match engine {
-        Engine::Netns => 1,
-        Engine::Virtual => std::thread::available_parallelism().map_or(1, usize::from),
-    };
-    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let done = Mutex::new(Vec::new());
-    let worker = || {
-        while !failed.load(Ordering::Relaxed)
-            && let place = next.fetch_add(1, Ordering::Relaxed)
-            && let Some(sweep_point) = sweep_points.get(place)
-        {
-            let record = work.point(sweep_point).with_context(|| format!("at {sweep_point}"));
-            failed.fetch_or(record.is_err(), Ordering::Relaxed);
-            done.lock().expect("no worker panics holding it").push((place, record));
-        }
-    };
-    progress.begin(&sweep_points);
-    std::thread::scope(|scope| {
-        scope.spawn(|| progress.log_lines());
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
-        let joined: Vec<_> = workers.into_iter().map(ScopedJoinHandle::join).collect();
-        // Before a worker's panic goes on, or the log of lines would hold this scope open.
-        progress.end();
-        if let Some(panic) = joined.into_iter().find_map(Result::err) {
-            std::panic::resume_unwind(panic);
-        }
-    });
-    let mut done = done.into_inner().expect("no worker panics holding it");
-    done.sort_by_key(|(place, _)| *place);
-    let records = done.into_iter().map(|(_, record)| record).collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(join(plan, engine, &records, &[]))
+    Ok(join(plan, engine, &work.points(&sweep_points)?, &[]))
+}
+
+/// Measures points of `plan` again, as it stands, and keeps none.
+///
+/// # Errors
+/// Fails at the first point that cannot be measured.
+pub(crate) fn again(
+    plan: &Plan,
+    engine: Engine,
+    sweep_points: &[SweepPoint],
+    tools: &Tools,
+    progress: &Progress,
+) -> anyhow::Result<Vec<Record>> {
+    plan.experiment().ready(engine, tools)?;
+    Work { plan, engine, tools, store: None, again: true, progress }.points(sweep_points)
 }
 
 /// The points that a run with `options` measures.
@@ -137,6 +122,28 @@ pub fn gather(folders: &[PathBuf], holes: Holes) -> anyhow::Result<RunResult> {
     Ok(join(plan, engine, &records, &missing))
 }
 
+/// Joins the records that a run of `plan` kept, which are in the order of its points.
+///
+/// # Errors
+/// Fails when there are none, or one is not a point of the plan or not in its place.
+pub(crate) fn join_kept(plan: &Plan, records: &[Record]) -> anyhow::Result<RunResult> {
+    let engine = records.first().context("no points; run some")?.engine;
+    let (mut rest, mut missing) = (records.iter().peekable(), Vec::new());
+    for sweep_point in plan.points(engine) {
+        let is_its = |record: &&Record| {
+            record.is_of(plan.head(), engine) && record.sweep_point == sweep_point
+        };
+        if rest.next_if(is_its).is_none() {
+            missing.push(sweep_point);
+        }
+    }
+    if let Some(record) = rest.next() {
+        let name = record.sweep_point.to_string();
+        bail!("{} is not a point of the plan, or not in its place", name.escape_debug());
+    }
+    Ok(join(plan, engine, records, &missing))
+}
+
 /// The records by the names of their points, when all are of the run that `head` describes.
 fn one_run(
     head: &Head,
@@ -146,10 +153,8 @@ fn one_run(
     let mut records = BTreeMap::<String, Record>::new();
     for record in found {
         let name = record.sweep_point.to_string();
-        let seed = head.seed_of(record.sweep_point.repetition);
         ensure!(
-            (&record.plan, record.engine, record.seed, record.duration)
-                == (&head.name, engine, seed, head.duration),
+            record.is_of(head, engine),
             "{name} is of another plan, engine, seed or duration than the others; gather each apart"
         );
         match records.entry(name) {
@@ -228,6 +233,40 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// Measures all `sweep_points`, or reads them from the store; the records are in their order.
+    fn points(&self, sweep_points: &[SweepPoint]) -> anyhow::Result<Vec<Record>> {
+        let workers = match self.engine {
+            Engine::Netns => 1,
+            Engine::Virtual => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let done = Mutex::new(Vec::new());
+        let worker = || {
+            while !failed.load(Ordering::Relaxed)
+                && let place = next.fetch_add(1, Ordering::Relaxed)
+                && let Some(sweep_point) = sweep_points.get(place)
+            {
+                let record = self.point(sweep_point).with_context(|| format!("at {sweep_point}"));
+                failed.fetch_or(record.is_err(), Ordering::Relaxed);
+                done.lock().expect("no worker panics holding it").push((place, record));
+            }
+        };
+        self.progress.begin(sweep_points);
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.progress.log_lines());
+            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+            let joined: Vec<_> = workers.into_iter().map(ScopedJoinHandle::join).collect();
+            // Before a worker's panic goes on, or the log of lines would hold this scope open.
+            self.progress.end();
+            if let Some(panic) = joined.into_iter().find_map(Result::err) {
+                std::panic::resume_unwind(panic);
+            }
+        });
+        let mut done = done.into_inner().expect("no worker panics holding it");
+        done.sort_by_key(|(place, _)| *place);
+        done.into_iter().map(|(_, record)| record).collect()
+    }
+
     /// Measures one point, or reads it from the store.
     fn point(&self, sweep_point: &SweepPoint) -> anyhow::Result<Record> {
         if self.engine == Engine::Netns {

@@ -8,6 +8,7 @@
 use crate::experiment::Engine;
 use crate::measured::{Measured, SweepPoint};
 use crate::plan::Plan;
+use crate::plan_file::Head;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -37,6 +38,15 @@ pub struct Record {
     pub measured: Measured,
 }
 
+impl Record {
+    /// Whether it is of a run on `engine` of the plan with this head.
+    pub fn is_of(&self, head: &Head, engine: Engine) -> bool {
+        let seed = head.seed_of(self.sweep_point.repetition);
+        (&self.plan, self.engine, self.seed, self.duration)
+            == (&head.name, engine, seed, head.duration)
+    }
+}
+
 /// A folder of records.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -52,7 +62,12 @@ impl Store {
         let refused = || format!("cannot write to {}; give another --out", folder.display());
         std::fs::create_dir_all(folder.join("points")).with_context(refused)?;
         write(&folder.join("plan.toml"), plan.to_toml()?.as_bytes()).with_context(refused)?;
-        Ok(Store { folder: folder.to_owned() })
+        Ok(Store::of(folder))
+    }
+
+    /// The store that is in `folder`, to read from it.
+    pub fn of(folder: &Path) -> Store {
+        Store { folder: folder.to_owned() }
     }
 
     /// The file of a point.
@@ -153,12 +168,13 @@ impl io::Write for HashWriter<'_> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes as lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Writes a file whole or not at all: an interrupted run leaves no half record.
-fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = file.with_extension(format!("new{}", std::process::id()));
     std::fs::write(&new, bytes)?;
     std::fs::rename(&new, file)

@@ -153,12 +153,12 @@ impl Config {
             Hearing::Table(links) => links[from][to],
             Hearing::Distance { receive_range, sense_range, exponent } => {
                 let (dx, dy) = (a.position.0 - b.position.0, a.position.1 - b.position.1);
-                let distance = dx.hypot(dy).max(1.0);
+                let distance = libm::hypot(dx, dy).max(1.0);
                 Link {
                     receive: distance <= *receive_range,
                     sense: distance <= *sense_range,
                     ber: 0.0,
-                    level: (-10.0 * exponent * distance.log10()) as f32,
+                    level: (-10.0 * exponent * libm::log10(distance)) as f32,
                 }
             }
         }

@@ -23,7 +23,7 @@ impl PathLoss {
         let place = phy.rates().iter().position(|known| *known == rate);
         place.map_or(0.0, |place| {
             let needs = sensitivities(phy);
-            self.range * 10f64.powf((needs[0] - needs[place]) / (10.0 * self.exponent))
+            self.range * libm::pow(10.0, (needs[0] - needs[place]) / (10.0 * self.exponent))
         })
     }
 

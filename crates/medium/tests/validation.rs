@@ -80,20 +80,20 @@ fn a_lone_station_reaches_the_air_time_sum_within_half_a_percent() {
 fn bianchi(config: &Config, rate: Bitrate, bytes: u32, n: u32) -> f64 {
     let phy = config.phy;
     let window = f64::from(phy.cw_min() + 1);
-    let stages = f64::from((config.cw_max + 1) / (phy.cw_min() + 1)).log2();
+    let stages = libm::log2(f64::from((config.cw_max + 1) / (phy.cw_min() + 1)));
     let others = f64::from(n) - 1.0;
     let tau = |p: f64| {
-        let doubled = (0..stages as u32).map(|i| (2.0 * p).powi(i as i32)).sum::<f64>();
+        let doubled = (0..stages as u32).map(|i| libm::pow(2.0 * p, f64::from(i))).sum::<f64>();
         2.0 / (1.0 + window + p * window * doubled)
     };
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..100 {
         let p = (low + high) / 2.0;
-        if 1.0 - (1.0 - tau(p)).powf(others) > p { low = p } else { high = p }
+        if 1.0 - libm::pow(1.0 - tau(p), others) > p { low = p } else { high = p }
     }
     let tau = tau(low);
-    let busy = 1.0 - (1.0 - tau).powi(n as i32);
-    let success = f64::from(n) * tau * (1.0 - tau).powf(others) / busy;
+    let busy = 1.0 - libm::pow(1.0 - tau, f64::from(n));
+    let success = f64::from(n) * tau * libm::pow(1.0 - tau, others) / busy;
     let data = air_time::data(config, rate, bytes);
     let success_time = data + phy.sifs() + air_time::ack(config, rate) + phy.difs();
     let collision_time = data + phy.eifs();
@@ -189,7 +189,7 @@ fn bit_errors_cost_what_the_frame_error_rate_says() {
     }
     let stats = medium.stats(RadioId(0));
     // An attempt fails when the data or its acknowledgement of 14 bytes is hit.
-    let survives = (1.0 - ber).powf(8.0 * (1536.0 + 14.0));
+    let survives = libm::pow(1.0 - ber, 8.0 * (1536.0 + 14.0));
     let failed = stats.retries as f64 / stats.attempts as f64;
     let deviation = (survives * (1.0 - survives) / stats.attempts as f64).sqrt();
     assert!((failed - (1.0 - survives)).abs() < 4.0 * deviation + 0.001, "{failed} {survives}");

@@ -20,7 +20,7 @@ impl Length {
     fn draw(self, rng: &mut Xoshiro256PlusPlus) -> Duration {
         match self {
             Length::Fixed(length) => length,
-            Length::Exponential(mean) => mean.mul_f64(-(1.0 - rng.random::<f64>()).ln()),
+            Length::Exponential(mean) => mean.mul_f64(-libm::log(1.0 - rng.random::<f64>())),
         }
     }
 

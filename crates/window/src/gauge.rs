@@ -103,10 +103,10 @@ impl Flow {
         let passed = after.wire.saturating_sub(before.wire) as f64 * 8.0;
         let rtt = self.rtt.unwrap_or(default_rtt).as_secs_f64();
         let constant = (AVERAGED_RTTS * rtt).max(AVERAGED_SECONDS);
-        self.rate += (acked / seconds - self.rate) * (1.0 - (-seconds / constant).exp());
+        self.rate += (acked / seconds - self.rate) * (1.0 - libm::exp(-seconds / constant));
         let set = f64::from(self.set);
         // Twice as slow as the rate, or the rate would seem too small for a window that just grew.
-        let part = 1.0 - (-seconds / (2.0 * constant)).exp();
+        let part = 1.0 - libm::exp(-seconds / (2.0 * constant));
         self.limit = set.min(self.limit + (set - self.limit) * part);
         self.recent = recent(&before, &after).or(self.recent);
         (acked, passed)

@@ -35,7 +35,7 @@ impl Stretch {
     /// Takes in that `used` of the capacity passed in `seconds`, and whether windows limit the
     /// flows.
     pub fn step(&mut self, used: f64, is_limited: bool, seconds: f64) {
-        self.used += (used - self.used) * (1.0 - (-seconds / MEAN).exp());
+        self.used += (used - self.used) * (1.0 - libm::exp(-seconds / MEAN));
         let change = PER_SECOND * seconds;
         self.factor = match is_limited {
             true if self.used < IDLE => self.factor + change,

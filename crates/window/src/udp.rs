@@ -45,7 +45,7 @@ impl Usage {
         let rate = bits / seconds;
         let rises = bits - self.rate * seconds > NOISE_BITS;
         let constant = if rises { RISE } else { FALL };
-        self.rate += (rate - self.rate) * (1.0 - (-seconds / constant).exp());
+        self.rate += (rate - self.rate) * (1.0 - libm::exp(-seconds / constant));
     }
 
     /// bit/s.

@@ -264,7 +264,7 @@ impl Life {
 
     /// Misses in a row that end it: so many that the usual loss brings them about rarely.
     fn misses(&self) -> u32 {
-        let rare = |count: &u32| self.loss.powi(*count as i32) <= RARE;
+        let rare = |count: &u32| libm::pow(self.loss, f64::from(*count)) <= RARE;
         (MISSES..MOST_MISSES).find(rare).unwrap_or(MOST_MISSES)
     }
 

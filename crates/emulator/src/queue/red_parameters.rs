@@ -74,8 +74,8 @@ impl RedParameters {
 /// section 6), and is a power of two as in tc.
 fn weight(min: u64, burst: u64, mean_packet: u64) -> Result<f64, ConfigError> {
     let (burst, room) = (burst as f64, burst as f64 + 1.0 - min as f64 / mean_packet as f64);
-    let fits = |weight: &f64| room <= (1.0 - (1.0 - weight).powf(burst)) / weight;
-    let weights = (1..32).map(|digits| 0.5f64.powi(digits));
+    let fits = |weight: &f64| room <= (1.0 - libm::pow(1.0 - weight, burst)) / weight;
+    let weights = (1..32).map(|digits| libm::ldexp(1.0, -digits));
     let found = if room < 1.0 { None } else { weights.into_iter().find(fits) };
     found.ok_or(ConfigError::Burst { least: min.div_ceil(mean_packet) })
 }

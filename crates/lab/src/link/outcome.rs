@@ -151,7 +151,8 @@ impl RoundTrips {
     /// Standard deviation in ms, of these round trips alone, as ping prints it.
     fn deviation(&self) -> f64 {
         let mean = self.mean();
-        let squares = self.trips.iter().map(|trip| (trip.as_nanos() as f64 / 1e6 - mean).powi(2));
+        let off = self.trips.iter().map(|trip| trip.as_nanos() as f64 / 1e6 - mean);
+        let squares = off.map(|off| off * off);
         (squares.sum::<f64>() / self.trips.len() as f64).sqrt()
     }
 }

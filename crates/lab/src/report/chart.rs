@@ -47,15 +47,15 @@ impl Drawing {
         if self.log {
             for line in &mut self.lines {
                 line.points.retain(|point| point.1 > 0.0);
-                line.points.iter_mut().for_each(|point| point.1 = point.1.log10());
+                line.points.iter_mut().for_each(|point| point.1 = libm::log10(point.1));
                 line.whiskers.retain(|whisker| whisker.1 > 0.0);
                 line.whiskers.iter_mut().for_each(|(_, low, high)| {
-                    (*low, *high) = (low.log10(), high.log10());
+                    (*low, *high) = (libm::log10(*low), libm::log10(*high));
                 });
             }
             self.marks.retain(|mark| mark.1 > 0.0);
-            self.marks.iter_mut().for_each(|mark| mark.1 = mark.1.log10());
-            self.y_max = self.y_max.map(f64::log10);
+            self.marks.iter_mut().for_each(|mark| mark.1 = libm::log10(mark.1));
+            self.y_max = self.y_max.map(libm::log10);
         }
         let mut svg = String::new();
         {
@@ -114,7 +114,7 @@ impl Drawing {
             _ => format!("{value:.0e}"),
         };
         let label = |y: &f64| match self.log {
-            true => number(10f64.powf(*y)),
+            true => number(libm::pow(10.0, *y)),
             false if top - bottom < 0.1 => format!("{y:.1e}"),
             false if top - bottom < 2.0 => format!("{y:.2}"),
             // Ten steps of less than 1 need a digit, or labels repeat.

@@ -16,6 +16,9 @@ use std::path::Path;
 pub use page::page;
 pub use terminal::{table, verdicts};
 
+/// Name of the file that has the whole result.
+pub const RESULT: &str = "result.json";
+
 /// Writes result.json, rows.csv and report.html to `folder`, which is made where needed.
 ///
 /// # Errors
@@ -23,10 +26,23 @@ pub use terminal::{table, verdicts};
 pub fn write(result: &RunResult, folder: &Path) -> anyhow::Result<()> {
     let in_folder = || format!("cannot write to {}", folder.display());
     std::fs::create_dir_all(folder).with_context(in_folder)?;
-    let json = serde_json::to_string_pretty(result)?;
-    std::fs::write(folder.join("result.json"), json + "\n").with_context(in_folder)?;
-    write_rows(result, &folder.join("rows.csv")).with_context(in_folder)?;
-    std::fs::write(folder.join("report.html"), html::page(result)?).with_context(in_folder)
+    for (name, bytes) in files(result)? {
+        std::fs::write(folder.join(name), bytes).with_context(in_folder)?;
+    }
+    Ok(())
+}
+
+/// The files of a result: their names and bytes.
+///
+/// # Errors
+/// Fails when the report cannot be drawn.
+pub fn files(result: &RunResult) -> anyhow::Result<[(&'static str, Vec<u8>); 3]> {
+    let json = serde_json::to_string_pretty(result)? + "\n";
+    Ok([
+        (RESULT, json.into_bytes()),
+        ("rows.csv", rows(result)?),
+        ("report.html", html::page(result)?.into_bytes()),
+    ])
 }
 
 /// Reads a result.json that [`write()`] wrote.
@@ -34,7 +50,7 @@ pub fn write(result: &RunResult, folder: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// Fails when there is no such file, or one of another version.
 pub fn read(folder: &Path) -> anyhow::Result<RunResult> {
-    let file = folder.join("result.json");
+    let file = folder.join(RESULT);
     let text = std::fs::read_to_string(&file)
         .with_context(|| format!("no result in {}; run `sheaf lab run` first", folder.display()))?;
     serde_json::from_str(&text).with_context(|| {
@@ -42,8 +58,8 @@ pub fn read(folder: &Path) -> anyhow::Result<RunResult> {
     })
 }
 
-fn write_rows(result: &RunResult, file: &Path) -> anyhow::Result<()> {
-    let mut csv = csv::Writer::from_path(file)?;
+fn rows(result: &RunResult) -> anyhow::Result<Vec<u8>> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
     // A median has its interval beside it; one seed has none.
     let ends: &[&str] = if result.seeds().1 > 1 { &["", "_low", "_high"] } else { &[""] };
     let of = |metric: &Metric| ends.iter().map(|end| format!("{}{end}", metric.key)).collect();
@@ -56,5 +72,5 @@ fn write_rows(result: &RunResult, file: &Path) -> anyhow::Result<()> {
         let place = [row.scenario.clone(), row.treatment.clone(), x, seeds];
         csv.write_record(place.into_iter().chain(numbers))?;
     }
-    Ok(csv.flush()?)
+    Ok(csv.into_inner()?)
 }

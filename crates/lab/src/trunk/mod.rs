@@ -46,7 +46,7 @@ const COLUMNS: &[Column<Apart>] = &[
     THROUGHPUT,
     column("unsteadiness", "deviation between seconds", "Mbit/s", |links| {
         // Links do not depend on each other, so their variances add up.
-        links.sum(|link| link.unsteadiness().powi(2)).sqrt()
+        links.sum(|link| link.unsteadiness() * link.unsteadiness()).sqrt()
     }),
     LATENCY,
     column("latency_p99", "one-way latency, 99 %", "ms", |links| {

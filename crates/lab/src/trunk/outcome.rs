@@ -61,7 +61,8 @@ impl Outcome {
         let rates: Vec<_> = self.per_second.iter().map(|bytes| *bytes as f64 * 8e-6).collect();
         let count = rates.len().max(1) as f64;
         let mean = rates.iter().sum::<f64>() / count;
-        (rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / count).sqrt()
+        let squares = rates.iter().map(|rate| (rate - mean) * (rate - mean));
+        (squares.sum::<f64>() / count).sqrt()
     }
 
     /// Mean one-way delay.
@@ -73,7 +74,8 @@ impl Outcome {
     /// Standard deviation of the one-way delay.
     pub fn deviation(&self) -> Duration {
         let mean = self.mean_delay().as_micros() as f64;
-        let squares = self.delays.iter().map(|delay| (f64::from(*delay) - mean).powi(2));
+        let off = self.delays.iter().map(|delay| f64::from(*delay) - mean);
+        let squares = off.map(|off| off * off);
         let variance = squares.sum::<f64>() / self.delays.len().max(1) as f64;
         Duration::from_micros(variance.sqrt() as u64)
     }

@@ -13,7 +13,7 @@ impl<P: Clone> Medium<P> {
     /// Draws whether a frame of `bytes` comes through the bit errors of the link.
     pub(super) fn survives(&mut self, from: usize, to: usize, bytes: u32) -> bool {
         let ber = self.links[from][to].ber;
-        ber == 0.0 || self.rng.random::<f64>() < (1.0 - ber).powf(f64::from(bytes) * 8.0)
+        ber == 0.0 || self.rng.random::<f64>() < libm::pow(1.0 - ber, f64::from(bytes) * 8.0)
     }
 
     /// `id` has received a frame whole.

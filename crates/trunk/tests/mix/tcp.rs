@@ -600,12 +600,12 @@ impl Sender {
         }
         let start = *cubic.epoch.get_or_insert_with(|| {
             cubic.origin = cubic.most.max(self.window);
-            cubic.k = ((cubic.origin - self.window) / 0.4).cbrt();
+            cubic.k = libm::cbrt((cubic.origin - self.window) / 0.4);
             cubic.reno = self.window;
             now
         });
         let t = (now - start + self.least).as_secs_f64();
-        let target = cubic.origin + 0.4 * (t - cubic.k).powi(3);
+        let target = cubic.origin + 0.4 * libm::pow(t - cubic.k, 3.0);
         cubic.reno += 3.0 * 0.3 / 1.7 * f64::from(news) / self.window;
         let target = target.max(cubic.reno).clamp(self.window, 1.5 * self.window);
         self.window += f64::from(news) * (target - self.window) / self.window;
