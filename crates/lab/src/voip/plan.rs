@@ -1,7 +1,7 @@
 //! Plans of calls over a wireless mesh: hosts, radios, calls, and the treatment of small packets by
 //! the hosts; worked out to points.
 
-use super::point::{Aggregation, Flow, Mode, Point, Queueing};
+use super::point::{Aggregation, Flow, Mode, Point, Queueing, Routes};
 use crate::fault::Fault;
 use crate::plan_file::PlanFile;
 use serde::{Deserialize, Serialize};
@@ -29,16 +29,30 @@ pub struct Scenario {
     pub phy: PhyName,
     /// Data rate in Mbit/s.
     pub rate: f64,
-    /// Frames in a transmit queue.
+    /// Packets in the queue of a host. Without `device` it is the radio's transmit queue.
     pub queue: usize,
+    /// Packets that the device has behind the queue of the host; where not given one under policy
+    /// `kau`, and the whole queue under others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<usize>,
+    /// Transmissions that the medium loses on each link besides collisions, in per cent; what is
+    /// acknowledged is repeated.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub loss: f64,
     /// Names of the hosts.
     pub nodes: Vec<String>,
     /// The pairs of nodes that hear each other.
     pub hearing: HearingName,
     /// Pairs of nodes that may be next hops of each other; routes are shortest paths over these.
     pub links: Vec<(String, String)>,
+    /// Rule by which a host has a route over a neighbour; `static` where it is not given.
+    #[serde(default, skip_serializing_if = "RoutesName::is_static")]
+    pub routes: RoutesName,
     /// Talker and listener of each direction.
     pub directions: Vec<(String, String)>,
+    /// Whether every second direction keeps silent until the others are done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub turns: bool,
     /// Codec of the calls.
     pub codec: CodecName,
     /// Pattern of talk spurts.
@@ -48,8 +62,15 @@ pub struct Scenario {
     /// Points between those: flows in all, shared out as evenly as they go.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub totals: Vec<u32>,
+    /// Points, as flows in all, of which the latency over time is kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub over_time: Vec<u32>,
     /// Names of the treatments to compare.
     pub treatments: Vec<String>,
+}
+
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 /// A physical layer.
@@ -60,6 +81,8 @@ pub enum PhyName {
     DsssLong,
     /// DSSS/CCK with the short preamble.
     DsssShort,
+    /// DSSS/CCK with the short preamble, short slots and contention window of 802.11g.
+    ErpDsss,
     /// ERP-OFDM in 2.4 GHz.
     ErpOfdm,
     /// OFDM in 5 GHz.
@@ -74,6 +97,23 @@ pub enum HearingName {
     Everyone,
     /// Only hosts with a link: the others are hidden.
     Links,
+}
+
+/// The rule by which a host has a route over a neighbour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RoutesName {
+    /// Always.
+    #[default]
+    Static,
+    /// While it hears the neighbour's HELLO messages.
+    Aodv,
+}
+
+impl RoutesName {
+    fn is_static(&self) -> bool {
+        *self == RoutesName::Static
+    }
 }
 
 /// A codec.
@@ -155,7 +195,19 @@ impl Plan {
             for name in &scenario.treatments {
                 self.point(scenario, name, 1).map_err(fault)?;
             }
-            let mut flows = scenario.flows.iter().chain(&scenario.totals);
+            let fault = |key, message: String| Err(Fault::scenario(&scenario.name, message).at(key));
+            if !(0.0..100.0).contains(&scenario.loss) {
+                let message = format!("loss = {}; give per cent, 0 to below 100", scenario.loss);
+                return fault("loss", message);
+            }
+            if scenario.device == Some(0) {
+                return fault("device", "device = 0; give at least 1 packet".to_owned());
+            }
+            if scenario.turns && scenario.directions.len() < 2 {
+                let message = "turns with one direction; give two or more, or remove turns";
+                return fault("turns", message.to_owned());
+            }
+            let mut flows = scenario.flows.iter().chain(&scenario.totals).chain(&scenario.over_time);
             if scenario.flows.is_empty() || !flows.all(|flows| (1..MOST).contains(flows)) {
                 let message = "flows must be a list of at least one number, each 1 to 9999";
                 return Err(Fault::scenario(&scenario.name, message).at("flows"));
@@ -186,16 +238,19 @@ impl Plan {
         let directions = scenario.directions.len() as u32;
         for (index, (from, to)) in (0..).zip(&scenario.directions) {
             let (from, to) = (topology.index(from)?, topology.index(to)?);
-            let flow = Flow { from, to, pattern: pattern.clone() };
+            let turn = if scenario.turns { index % 2 } else { 0 };
+            let flow = Flow { from, to, pattern: pattern.clone(), turn };
             let share = flows / directions + u32::from(index < flows % directions);
             calls.extend((0..share).map(|_| flow.clone()));
         }
         let queueing = self.treatment(name)?.queueing(scenario.queue)?;
+        let (queueing, places) = match (queueing, scenario.device) {
+            (Queueing::Plain, Some(device)) => (Queueing::Fifo(scenario.queue), device),
+            (kau @ Queueing::Kau(_), device) => (kau, device.unwrap_or(kau::PLACES as usize)),
+            (other, device) => (other, device.unwrap_or(scenario.queue)),
+        };
         let mut medium = topology.medium(scenario);
-        if let Queueing::Kau(_) = queueing {
-            let radios = medium.radios.iter_mut();
-            radios.for_each(|radio| radio.queue_limit = kau::PLACES as usize);
-        }
+        medium.radios.iter_mut().for_each(|radio| radio.queue_limit = places);
         medium.check()?;
         Ok(Point {
             nodes: scenario.nodes.clone(),
@@ -204,14 +259,25 @@ impl Plan {
             flows: calls,
             codec: scenario.codec.codec(),
             queueing,
+            routes: match scenario.routes {
+                RoutesName::Static => Routes::Static,
+                RoutesName::Aodv => Routes::Aodv,
+            },
             warm_up: Duration::from_secs_f64(self.head.warm_up),
             duration: Duration::from_secs_f64(self.head.duration),
+            turns: if scenario.turns { 2 } else { 1 },
+            over_time: scenario.over_time.contains(&flows),
             seed: self.head.seed.wrapping_add(u64::from(flows)),
         })
     }
 }
 
 impl Scenario {
+    /// Whether only the virtual engine has it.
+    pub(super) fn is_virtual(&self) -> bool {
+        self.device.is_some() || self.routes == RoutesName::Aodv
+    }
+
     /// The points of the sweep as flows in all: `per_direction` instead of the plan's, where given.
     pub fn sweep(&self, per_direction: Option<&[f64]>) -> Vec<u32> {
         let all = |flows: u32| flows * self.directions.len() as u32;
@@ -351,14 +417,17 @@ impl<'a> Topology<'a> {
         let phy = match scenario.phy {
             PhyName::DsssLong => Phy::Dsss { short_preamble: false },
             PhyName::DsssShort => Phy::Dsss { short_preamble: true },
+            PhyName::ErpDsss => Phy::ErpDsss,
             PhyName::ErpOfdm => Phy::ErpOfdm,
             PhyName::Ofdm => Phy::Ofdm,
         };
         let rate = Bitrate::from_bps((scenario.rate * 1e6) as u64);
         let mut config = sheaf_medium::Config::new(phy, self.nodes.len(), rate);
-        config.radios.iter_mut().for_each(|radio| radio.queue_limit = scenario.queue);
-        if matches!(scenario.hearing, HearingName::Links) {
-            let link = |a, b| if self.linked(a, b) { Link::PERFECT } else { Link::NONE };
+        let in_range = Link { loss: scenario.loss / 100.0, ..Link::PERFECT };
+        let everyone = matches!(scenario.hearing, HearingName::Everyone);
+        if !everyone || scenario.loss > 0.0 {
+            let heard = |a, b| a != b && (everyone || self.linked(a, b));
+            let link = |a, b| if heard(a, b) { in_range } else { Link::NONE };
             let nodes = 0..self.nodes.len();
             let row = |a| nodes.clone().map(|b| link(a, b)).collect();
             config.hearing = Hearing::Table(nodes.clone().map(row).collect());
