@@ -45,9 +45,15 @@ pub struct Scenario {
     pub hearing: HearingName,
     /// Pairs of nodes that may be next hops of each other; routes are shortest paths over these.
     pub links: Vec<(String, String)>,
+    /// Bit errors of each link, in 10⁻⁶.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ber: f64,
     /// Rule by which a host has a route over a neighbour; `static` where it is not given.
     #[serde(default, skip_serializing_if = "RoutesName::is_static")]
     pub routes: RoutesName,
+    /// HELLO messages that are lost on each link besides collisions, in per cent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hello_loss: f64,
     /// Talker and listener of each direction.
     pub directions: Vec<(String, String)>,
     /// Whether every second direction keeps silent until the others are done.
@@ -196,9 +202,18 @@ impl Plan {
                 self.point(scenario, name, 1).map_err(fault)?;
             }
             let fault = |key, message: String| Err(Fault::scenario(&scenario.name, message).at(key));
-            if !(0.0..100.0).contains(&scenario.loss) {
-                let message = format!("loss = {}; give per cent, 0 to below 100", scenario.loss);
-                return fault("loss", message);
+            for (key, loss) in [("loss", scenario.loss), ("hello_loss", scenario.hello_loss)] {
+                if !(0.0..100.0).contains(&loss) {
+                    return fault(key, format!("{key} = {loss}; give per cent, 0 to below 100"));
+                }
+            }
+            if scenario.hello_loss > 0.0 && scenario.routes.is_static() {
+                let message = "hello_loss without HELLO messages; add routes = \"aodv\"";
+                return fault("hello_loss", message.to_owned());
+            }
+            if !(0.0..1e6).contains(&scenario.ber) {
+                let message = format!("ber = {}; give millionths, 0 to below 10^6", scenario.ber);
+                return fault("ber", message);
             }
             if scenario.device == Some(0) {
                 return fault("device", "device = 0; give at least 1 packet".to_owned());
@@ -261,7 +276,7 @@ impl Plan {
             queueing,
             routes: match scenario.routes {
                 RoutesName::Static => Routes::Static,
-                RoutesName::Aodv => Routes::Aodv,
+                RoutesName::Aodv => Routes::Aodv { loss: scenario.hello_loss / 100.0 },
             },
             warm_up: Duration::from_secs_f64(self.head.warm_up),
             duration: Duration::from_secs_f64(self.head.duration),
@@ -423,9 +438,10 @@ impl<'a> Topology<'a> {
         };
         let rate = Bitrate::from_bps((scenario.rate * 1e6) as u64);
         let mut config = sheaf_medium::Config::new(phy, self.nodes.len(), rate);
-        let in_range = Link { loss: scenario.loss / 100.0, ..Link::PERFECT };
+        let in_range =
+            Link { loss: scenario.loss / 100.0, ber: scenario.ber / 1e6, ..Link::PERFECT };
         let everyone = matches!(scenario.hearing, HearingName::Everyone);
-        if !everyone || scenario.loss > 0.0 {
+        if !everyone || in_range != Link::PERFECT {
             let heard = |a, b| a != b && (everyone || self.linked(a, b));
             let link = |a, b| if heard(a, b) { in_range } else { Link::NONE };
             let nodes = 0..self.nodes.len();

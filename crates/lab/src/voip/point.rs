@@ -88,12 +88,15 @@ pub struct Flow {
 }
 
 /// The rule by which a host has a route over a neighbour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Routes {
     /// Always.
     Static,
     /// While it hears the neighbour's HELLO messages, as under AODV.
-    Aodv,
+    Aodv {
+        /// Share of these that is lost on each link besides collisions, 0..1.
+        loss: f64,
+    },
 }
 
 /// The treatment of packets before the radio has them.

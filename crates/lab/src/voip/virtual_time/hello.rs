@@ -4,6 +4,8 @@
 //! Left out, because it is over in less than one interval: error messages and the discovery of a
 //! lost route. A route is back with the next HELLO.
 
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use sheaf_stage::{Duration, Instant};
 
 /// Time between two HELLO messages (RFC 3561: `HELLO_INTERVAL`).
@@ -23,15 +25,26 @@ pub(super) struct Hellos {
     next: Instant,
     /// For each host, the time of its last HELLO; `None` for those that are not neighbours.
     heard: Vec<Option<Instant>>,
+    /// Share of the messages of others that is lost besides collisions, 0..1.
+    loss: f64,
+    rng: Xoshiro256PlusPlus,
 }
 
 impl Hellos {
-    /// The messages of host `index`. All its neighbours have just been heard.
-    pub fn new(index: usize, is_neighbour: impl Iterator<Item = bool>) -> Hellos {
+    /// The messages of host `index`, which does not hear a share of `loss` of others'; which ones
+    /// follows from `seed`. All its neighbours have just been heard.
+    pub fn new(
+        index: usize,
+        is_neighbour: impl Iterator<Item = bool>,
+        loss: f64,
+        seed: u64,
+    ) -> Hellos {
         let heard: Vec<_> = is_neighbour.map(|is| is.then_some(Instant::ZERO)).collect();
         // Hosts were not started at the same time.
         let first = INTERVAL * index as u32 / heard.len() as u32;
-        Hellos { next: Instant::ZERO + first, heard }
+        // Each host hears on its own.
+        let rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ (index as u64) << 32);
+        Hellos { next: Instant::ZERO + first, heard, loss, rng }
     }
 
     /// The time of its next HELLO.
@@ -50,7 +63,8 @@ impl Hellos {
 
     /// A HELLO of host `from` has arrived. Those of strangers are ignored.
     pub fn arrived(&mut self, from: usize, now: Instant) {
-        if let Some(Some(heard)) = self.heard.get_mut(from) {
+        let is_lost = self.rng.random::<f64>() < self.loss;
+        if let Some(Some(heard)) = self.heard.get_mut(from).filter(|_| !is_lost) {
             *heard = now;
         }
     }
@@ -83,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_route_is_lost_after_five_silent_intervals_and_back_with_the_next_message() {
-        let mut hellos = Hellos::new(0, [false, true, false].into_iter());
+        let mut hellos = Hellos::new(0, [false, true, false].into_iter(), 0.0, 1);
         let at = Instant::from_millis;
         hellos.arrived(1, at(1_000));
         hellos.arrived(2, at(1_000));
@@ -95,8 +109,22 @@ mod tests {
     }
 
     #[test]
+    fn without_a_route_is_the_time_after_five_lost_messages_in_a_row() {
+        let mut hellos = Hellos::new(0, [false, true].into_iter(), 0.5, 1);
+        let seconds = 100_000;
+        let without = (1..seconds).filter(|second| {
+            let at = |millis| Instant::from_millis(second * 1000 + millis);
+            hellos.arrived(1, at(0));
+            !hellos.has_route(1, at(600))
+        });
+        // The slack is over after 600 ms of a second; each message is lost on its own.
+        let share = without.count() as f64 / seconds as f64;
+        assert!((share - 0.5f64.powi(6)).abs() < 0.002, "{share}");
+    }
+
+    #[test]
     fn a_message_is_due_every_second() {
-        let mut hellos = Hellos::new(1, [true, false].into_iter());
+        let mut hellos = Hellos::new(1, [true, false].into_iter(), 0.0, 1);
         assert_eq!(hellos.next(), Instant::from_millis(500));
         let due = (0..40).filter(|tenth| hellos.is_due(Instant::from_millis(tenth * 100))).count();
         assert_eq!(due, 4);

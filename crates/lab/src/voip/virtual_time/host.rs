@@ -72,8 +72,10 @@ impl Host {
         };
         let next_hop = point.next_hop[index].clone();
         let is_neighbour = (0..point.nodes.len()).map(|host| host != index && next_hop[host] == host);
-        let hellos =
-            (point.routes == Routes::Aodv).then(|| Hellos::new(index, is_neighbour));
+        let hellos = match point.routes {
+            Routes::Static => None,
+            Routes::Aodv { loss } => Some(Hellos::new(index, is_neighbour, loss, point.seed)),
+        };
         let splitter = Splitter::accepting_any();
         Ok(Host { index, next_hop, queue, hellos, unrouted: 0, splitter, air, sink })
     }
