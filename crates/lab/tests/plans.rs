@@ -97,7 +97,7 @@ fn a_published_system_runs_in_virtual_time_alone() {
     let text =
         plan.to_toml().unwrap().replacen("policy = \"kau\"", "policy = \"kau\"\nhold = 9", 1);
     let fault = Plan::parse(&text, "my.toml").unwrap_err().to_string();
-    assert!(fault.contains("policy kau has min, max and timeout only"), "{fault}");
+    assert!(fault.contains("policy kau has mode, min, max and timeout"), "{fault}");
 }
 
 #[test]

@@ -33,9 +33,10 @@ const BASELINE: &str = "baseline";
 /// Bytes of the IPv4 and UDP headers of a packet.
 const IP_UDP: usize = 28;
 /// Columns of the summary that only plans with such a published figure have.
-const PUBLISHED: [(&str, &str, &str); 4] = [
+const PUBLISHED: [(&str, &str, &str); 5] = [
     ("kau_at", "injected there, kau", ""),
-    ("uwc_at", "injected there, uwc", ""),
+    (outcome::UWC_ROW, "supported, uwc, all or none", ""),
+    ("uwc_row_at", "injected there, uwc", ""),
     (knee::LEVELS_OFF, "throughput levels off at", "flows"),
     (knee::CLIMBS, "latency climbs from", "flows"),
 ];
@@ -155,6 +156,7 @@ impl Experiment for Plan {
                 let summary = conclusion.summary.entry(key(name, treatment)).or_default();
                 let sweep = sweep(rows, name, treatment);
                 let [kau, ..] = Rule::ALL.map(|rule| supported::read(&sweep, rule.name(), summary));
+                supported::read(&sweep, outcome::UWC_ROW, summary);
                 supported.extend(kau.map(|kau| (treatment, kau)));
                 // The first place where something happens may lie in a hole.
                 if holes.iter().all(|hole| hole.scenario != name) {

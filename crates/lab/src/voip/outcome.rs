@@ -110,16 +110,22 @@ impl Air {
     }
 }
 
+/// Key of the flows that rule uwc supports as Western Cape counted: the row of its table as a
+/// whole, by the loss, delay and jitter of all flows together.
+pub const UWC_ROW: &str = "uwc_row";
+
 /// The numbers of a row. Delays, jitter and quality are means over the flows.
 pub const COLUMNS: &[Column<Outcome>] = &[
     column("flows", "flows injected", "", |point| point.flows.len() as f64),
     column(Rule::Kau.name(), "flows supported (rule kau)", "", |point| point.supported(Rule::Kau)),
     column(Rule::Uwc.name(), "flows supported (rule uwc)", "", |point| point.supported(Rule::Uwc)),
     column(Rule::R70.name(), "flows supported (rule r70)", "", |point| point.supported(Rule::R70)),
-    column("sent", "packets sent", "", Outcome::sent),
-    column("loss", "loss", "%", |point| {
-        100.0 * (1.0 - point.sum(|flow| flow.received) / point.sent().max(1.0))
+    column(UWC_ROW, "flows supported (rule uwc, all or none)", "", |point| {
+        let all = point.flows.len() as f64;
+        if point.is_whole(Rule::Uwc) { all } else { 0.0 }
     }),
+    column("sent", "packets sent", "", Outcome::sent),
+    column("loss", "loss", "%", |point| 100.0 * point.loss()),
     column("latency", "mean one-way delay", "ms", |point| point.mean(|flow| millis(flow.delay))),
     column("latency_p99", "99th percentile of the one-way delay", "ms", |point| {
         point.mean(|flow| millis(flow.delay_p99))
@@ -179,6 +185,24 @@ pub const COLUMNS: &[Column<Outcome>] = &[
 impl Outcome {
     fn supported(&self, rule: Rule) -> f64 {
         self.flows.iter().filter(|flow| flow.is_supported(rule)).count() as f64
+    }
+
+    /// Whether `rule` supports a flow with the loss of all flows, and their mean delay and jitter.
+    fn is_whole(&self, rule: Rule) -> bool {
+        let flows = self.flows.len().max(1) as u32;
+        let mean = |value: fn(&FlowReport) -> Duration| {
+            self.flows.iter().map(value).sum::<Duration>() / flows
+        };
+        let (delay, jitter) = (mean(|flow| flow.delay), mean(|flow| flow.jitter));
+        // Nothing arrived, then nobody was heard.
+        let heard = self.flows.first().map(|flow| &flow.heard);
+        self.sent() > 0.0
+            && heard.is_some_and(|heard| rule.supports(self.loss(), delay, jitter, heard))
+    }
+
+    /// Share of all packets lost, 0..1.
+    fn loss(&self) -> f64 {
+        1.0 - self.sum(|flow| flow.received) / self.sent().max(1.0)
     }
 
     fn sent(&self) -> f64 {

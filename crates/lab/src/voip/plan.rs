@@ -48,6 +48,9 @@ pub struct Scenario {
     /// Bit errors of each link, in 10⁻⁶.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ber: f64,
+    /// Attempts of a frame before it is given up; the standard's where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
     /// Rule by which a host has a route over a neighbour; `static` where it is not given.
     #[serde(default, skip_serializing_if = "RoutesName::is_static")]
     pub routes: RoutesName,
@@ -261,7 +264,7 @@ impl Plan {
         let queueing = self.treatment(name)?.queueing(scenario.queue)?;
         let (queueing, places) = match (queueing, scenario.device) {
             (Queueing::Plain, Some(device)) => (Queueing::Fifo(scenario.queue), device),
-            (kau @ Queueing::Kau(_), device) => (kau, device.unwrap_or(kau::PLACES as usize)),
+            (kau @ Queueing::Kau(..), device) => (kau, device.unwrap_or(kau::PLACES as usize)),
             (other, device) => (other, device.unwrap_or(scenario.queue)),
         };
         let mut medium = topology.medium(scenario);
@@ -316,7 +319,7 @@ impl Treatment {
     fn queueing(&self, queue: usize) -> anyhow::Result<Queueing> {
         let mut config = match self.policy {
             None => return Ok(Queueing::Plain),
-            Some(PolicyName::Kau) => return Ok(Queueing::Kau(self.kau(queue)?)),
+            Some(PolicyName::Kau) => return Ok(Queueing::Kau(self.kau(queue)?, self.mode())),
             Some(PolicyName::Forced) => sheaf_aggregate::Config::forced(),
             Some(PolicyName::Busy) => sheaf_aggregate::Config::default(),
         };
@@ -326,17 +329,20 @@ impl Treatment {
         config.backoff = self.backoff.unwrap_or(config.backoff);
         config.hold = self.hold.map_or(Ok(config.hold), millis)?;
         config.check()?;
-        let mode = match self.mode {
+        Ok(Queueing::Sheaf(Aggregation { config, mode: self.mode() }))
+    }
+
+    fn mode(&self) -> Mode {
+        match self.mode {
             Some(ModeName::End) => Mode::End,
             Some(ModeName::Hop) | None => Mode::Hop,
-        };
-        Ok(Queueing::Sheaf(Aggregation { config, mode }))
+        }
     }
 
     /// Parameters of the thesis' qdisc, which holds `limit` packets.
     fn kau(&self, limit: usize) -> anyhow::Result<kau::Config> {
-        let known = self.mode.is_none() && self.hold.is_none() && self.backoff.is_none();
-        anyhow::ensure!(known, "policy kau has min, max and timeout only; remove the others");
+        let known = self.hold.is_none() && self.backoff.is_none();
+        anyhow::ensure!(known, "policy kau has mode, min, max and timeout; remove the others");
         let usual = kau::Config::default();
         let max = self.max.map_or(usual.max, usize::from);
         anyhow::ensure!((100..=2048).contains(&max), "max {max}; give 100 to 2048 bytes");
@@ -438,6 +444,7 @@ impl<'a> Topology<'a> {
         };
         let rate = Bitrate::from_bps((scenario.rate * 1e6) as u64);
         let mut config = sheaf_medium::Config::new(phy, self.nodes.len(), rate);
+        config.retry_limit = scenario.attempts.unwrap_or(config.retry_limit);
         let in_range =
             Link { loss: scenario.loss / 100.0, ber: scenario.ber / 1e6, ..Link::PERFECT };
         let everyone = matches!(scenario.hearing, HearingName::Everyone);

@@ -109,7 +109,7 @@ pub enum Queueing {
     /// Ours.
     Sheaf(Aggregation),
     /// The thesis' qdisc.
-    Kau(kau::Config),
+    Kau(kau::Config, Mode),
 }
 
 /// The aggregation of the hosts.
@@ -128,6 +128,16 @@ pub enum Mode {
     Hop,
     /// The destination; routers in between forward it as an ordinary packet.
     End,
+}
+
+impl Mode {
+    /// The host that splits packets to host `to`, whose next hop is `next_hop`.
+    pub fn split_at(self, to: usize, next_hop: usize) -> usize {
+        match self {
+            Mode::Hop => next_hop,
+            Mode::End => to,
+        }
+    }
 }
 
 /// The address of host `index`, on both engines: 10.0.0.1 for the first. Plans have at most 250.

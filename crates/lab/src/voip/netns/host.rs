@@ -43,7 +43,7 @@ impl Host {
                 let programs = || programs(point, index, aggregation).map_err(io::Error::other);
                 Some(namespace.run(programs)?)
             }
-            Queueing::Fifo(_) | Queueing::Kau(_) => bail!("this queue is for --engine virtual"),
+            Queueing::Fifo(_) | Queueing::Kau(..) => bail!("this queue is for --engine virtual"),
         };
         Ok(Host { tap, socket, merge, done: 0, _namespace: namespace })
     }

@@ -36,7 +36,7 @@ enum Queue {
     None,
     Fifo(kau::Plain),
     Sheaf(Box<Merge>),
-    Kau(Box<kau::Aggregating>),
+    Kau(Box<kau::Aggregating>, Mode),
 }
 
 /// Our aggregator.
@@ -63,11 +63,11 @@ impl Host {
                 mode: aggregation.mode,
                 limit: places,
             })),
-            Queueing::Kau(config) => {
+            Queueing::Kau(config, mode) => {
                 let hops: Vec<_> = (0..point.nodes.len()).map(|hop| outer(index, hop)).collect();
                 let mut qdisc = kau::Aggregating::new(*config, &hops);
                 qdisc.set_places(places);
-                Queue::Kau(Box::new(qdisc))
+                Queue::Kau(Box::new(qdisc), *mode)
             }
         };
         let next_hop = point.next_hop[index].clone();
@@ -90,7 +90,7 @@ impl Host {
         match &self.queue {
             Queue::None | Queue::Fifo(_) => None,
             Queue::Sheaf(merge) => Some(merge.aggregator.total()),
-            Queue::Kau(qdisc) => {
+            Queue::Kau(qdisc, _) => {
                 let stats = qdisc.stats();
                 Some(Stats {
                     aggregated_packets: stats.aggregated_packets,
@@ -114,7 +114,7 @@ impl Host {
                 Queue::None => {}
                 Queue::Fifo(fifo) => fifo.finished(),
                 Queue::Sheaf(merge) => merge.finished(now),
-                Queue::Kau(qdisc) => qdisc.finished(),
+                Queue::Kau(qdisc, _) => qdisc.finished(),
             },
             Message::Send { .. } | Message::Heard(_) => unreachable!("no message for a host"),
         }
@@ -140,7 +140,7 @@ impl Host {
                 let Frame { hop, bytes, .. } = merge.aggregator.dequeue(now)?;
                 Some((hop.0 as usize, bytes))
             }
-            Queue::Kau(qdisc) => qdisc.dequeue(now).map(|frame| (frame.hop, frame.bytes)),
+            Queue::Kau(qdisc, _) => qdisc.dequeue(now).map(|frame| (frame.hop, frame.bytes)),
         }
     }
 
@@ -148,7 +148,7 @@ impl Host {
         let queue = match &self.queue {
             Queue::None | Queue::Fifo(_) => None,
             Queue::Sheaf(merge) => merge.aggregator.next_deadline(),
-            Queue::Kau(qdisc) => qdisc.next_deadline(),
+            Queue::Kau(qdisc, _) => qdisc.next_deadline(),
         };
         let hello = self.hellos.as_ref().map(Hellos::next);
         queue.into_iter().chain(hello).min()
@@ -190,15 +190,11 @@ impl Host {
                 let _ = fifo.enqueue(kau::Outbound { hop: next_hop, mark: 0, packet }, now);
             }
             Queue::Sheaf(merge) => {
-                let hop = match merge.mode {
-                    Mode::Hop => next_hop,
-                    Mode::End => to,
-                };
-                let hop = HopId(hop as u32);
+                let hop = HopId(merge.mode.split_at(to, next_hop) as u32);
                 let _ = merge.aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
             }
-            Queue::Kau(qdisc) => {
-                let (hop, mark) = (next_hop, kau::AGGREGATE);
+            Queue::Kau(qdisc, mode) => {
+                let (hop, mark) = (mode.split_at(to, next_hop), kau::AGGREGATE);
                 let _ = qdisc.enqueue(kau::Outbound { hop, mark, packet }, now);
             }
         }
@@ -215,7 +211,7 @@ impl Host {
             Queue::Fifo(fifo) => {
                 let _ = fifo.enqueue(kau::Outbound { hop, mark: 0, packet }, now);
             }
-            Queue::Kau(qdisc) => {
+            Queue::Kau(qdisc, _) => {
                 let _ = qdisc.enqueue(kau::Outbound { hop, mark: 0, packet }, now);
             }
         }
