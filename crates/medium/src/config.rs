@@ -60,7 +60,8 @@ impl Link {
     /// A perfect link.
     pub const PERFECT: Link = Link { receive: true, sense: true, ber: 0.0, loss: 0.0, level: 0.0 };
     /// Out of range.
-    pub const NONE: Link = Link { receive: false, sense: false, ber: 0.0, loss: 0.0, level: f32::MIN };
+    pub const NONE: Link =
+        Link { receive: false, sense: false, ber: 0.0, loss: 0.0, level: f32::MIN };
 }
 
 /// The reception among radios on the same channel.

@@ -33,12 +33,13 @@ const BASELINE: &str = "baseline";
 /// Bytes of the IPv4 and UDP headers of a packet.
 const IP_UDP: usize = 28;
 /// Columns of the summary that only plans with such a published figure have.
-const PUBLISHED: [(&str, &str, &str); 5] = [
+const PUBLISHED: [(&str, &str, &str); 6] = [
     ("kau_at", "injected there, kau", ""),
     (outcome::UWC_ROW, "supported, uwc, all or none", ""),
     ("uwc_row_at", "injected there, uwc", ""),
     (knee::LEVELS_OFF, "throughput levels off at", "flows"),
     (knee::CLIMBS, "latency climbs from", "flows"),
+    (knee::META_RISE, "meta packets rise until", "flows"),
 ];
 
 impl Experiment for Plan {
@@ -89,7 +90,8 @@ impl Experiment for Plan {
         let measured = point.duration * point.turns;
         let watched = point.warm_up + measured;
         let packet = IP_UDP + Stamp::len(point.codec);
-        let outcome = Outcome { watched, measured, packet, ..outcome };
+        let turns = point.turns;
+        let outcome = Outcome { watched, measured, turns, packet, ..outcome };
         let metrics = columns::values(outcome::COLUMNS, &outcome);
         Ok(Measured { metrics, series: outcome.series() })
     }

@@ -24,6 +24,8 @@ pub struct Outcome {
     pub watched: Duration,
     /// Time during which packets were sent that count.
     pub measured: Duration,
+    /// Turns that the talkers took in it.
+    pub turns: u32,
     /// Bytes of a packet, headers included.
     pub packet: usize,
     /// Packets dropped because a host had no route.
@@ -139,8 +141,8 @@ pub const COLUMNS: &[Column<Outcome>] = &[
     column("throughput", "packets that arrived, with headers", "kbit/s", |point| {
         point.arrived_bytes() * 8.0 / point.measured.as_secs_f64() / 1e3
     }),
-    column("carried", "packets that arrived, with headers", "MB", |point| {
-        point.arrived_bytes() / 1e6
+    column("carried", "packets that arrived in one turn, with headers", "MB", |point| {
+        point.arrived_bytes() / f64::from(point.turns.max(1)) / 1e6
     }),
     column("reordered", "packets out of order", "", |point| point.sum(|flow| flow.reordered)),
     column("frames_per_second", "frames on the air", "1/s", |point| {

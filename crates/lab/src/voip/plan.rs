@@ -204,7 +204,8 @@ impl Plan {
             for name in &scenario.treatments {
                 self.point(scenario, name, 1).map_err(fault)?;
             }
-            let fault = |key, message: String| Err(Fault::scenario(&scenario.name, message).at(key));
+            let fault =
+                |key, message: String| Err(Fault::scenario(&scenario.name, message).at(key));
             for (key, loss) in [("loss", scenario.loss), ("hello_loss", scenario.hello_loss)] {
                 if !(0.0..100.0).contains(&loss) {
                     return fault(key, format!("{key} = {loss}; give per cent, 0 to below 100"));
@@ -218,6 +219,9 @@ impl Plan {
                 let message = format!("ber = {}; give millionths, 0 to below 10^6", scenario.ber);
                 return fault("ber", message);
             }
+            if scenario.attempts == Some(0) {
+                return fault("attempts", "attempts = 0; give at least 1".to_owned());
+            }
             if scenario.device == Some(0) {
                 return fault("device", "device = 0; give at least 1 packet".to_owned());
             }
@@ -225,7 +229,8 @@ impl Plan {
                 let message = "turns with one direction; give two or more, or remove turns";
                 return fault("turns", message.to_owned());
             }
-            let mut flows = scenario.flows.iter().chain(&scenario.totals).chain(&scenario.over_time);
+            let mut flows =
+                scenario.flows.iter().chain(&scenario.totals).chain(&scenario.over_time);
             if scenario.flows.is_empty() || !flows.all(|flows| (1..MOST).contains(flows)) {
                 let message = "flows must be a list of at least one number, each 1 to 9999";
                 return Err(Fault::scenario(&scenario.name, message).at("flows"));

@@ -71,7 +71,8 @@ impl Host {
             }
         };
         let next_hop = point.next_hop[index].clone();
-        let is_neighbour = (0..point.nodes.len()).map(|host| host != index && next_hop[host] == host);
+        let is_neighbour =
+            (0..point.nodes.len()).map(|host| host != index && next_hop[host] == host);
         let hellos = match point.routes {
             Routes::Static => None,
             Routes::Aodv { loss } => Some(Hellos::new(index, is_neighbour, loss, point.seed)),
