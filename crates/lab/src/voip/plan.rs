@@ -200,10 +200,6 @@ impl Plan {
             treatment.queueing(1).map_err(|error| Fault::treatment(&treatment.name, error))?;
         }
         for scenario in &self.scenarios {
-            let fault = |error: anyhow::Error| Fault::scenario(&scenario.name, error);
-            for name in &scenario.treatments {
-                self.point(scenario, name, 1).map_err(fault)?;
-            }
             let fault =
                 |key, message: String| Err(Fault::scenario(&scenario.name, message).at(key));
             for (key, loss) in [("loss", scenario.loss), ("hello_loss", scenario.hello_loss)] {
@@ -228,6 +224,10 @@ impl Plan {
             if scenario.turns && scenario.directions.len() < 2 {
                 let message = "turns with one direction; give two or more, or remove turns";
                 return fault("turns", message.to_owned());
+            }
+            let fault = |error: anyhow::Error| Fault::scenario(&scenario.name, error);
+            for name in &scenario.treatments {
+                self.point(scenario, name, 1).map_err(fault)?;
             }
             let mut flows =
                 scenario.flows.iter().chain(&scenario.totals).chain(&scenario.over_time);
@@ -272,6 +272,10 @@ impl Plan {
             (kau @ Queueing::Kau(..), device) => (kau, device.unwrap_or(kau::PLACES as usize)),
             (other, device) => (other, device.unwrap_or(scenario.queue)),
         };
+        let between = match places < scenario.queue {
+            true => Queueing::Fifo(scenario.queue),
+            false => Queueing::Plain,
+        };
         let mut medium = topology.medium(scenario);
         medium.radios.iter_mut().for_each(|radio| radio.queue_limit = places);
         medium.check()?;
@@ -282,6 +286,7 @@ impl Plan {
             flows: calls,
             codec: scenario.codec.codec(),
             queueing,
+            between,
             routes: match scenario.routes {
                 RoutesName::Static => Routes::Static,
                 RoutesName::Aodv => Routes::Aodv { loss: scenario.hello_loss / 100.0 },

@@ -25,6 +25,8 @@ pub struct Point {
     pub codec: Codec,
     /// Treatment of packets by the hosts, before the radio has them.
     pub queueing: Queueing,
+    /// The same by hosts between the ends, where packets share frames from end to end.
+    pub between: Queueing,
     /// Rule by which a host has a route over a neighbour.
     pub routes: Routes,
     /// Time before anything is measured.
@@ -40,6 +42,19 @@ pub struct Point {
 }
 
 impl Point {
+    /// Treatment of packets by host `index`: from end to end only the ends gather.
+    pub fn queueing(&self, index: usize) -> &Queueing {
+        let is_end = || self.flows.iter().any(|flow| flow.from == index || flow.to == index);
+        match &self.queueing {
+            Queueing::Sheaf(Aggregation { mode: Mode::End, .. }) | Queueing::Kau(_, Mode::End)
+                if !is_end() =>
+            {
+                &self.between
+            }
+            queueing => queueing,
+        }
+    }
+
     /// The times at which flow `index` sends: the same on both engines and under all treatments.
     pub fn talk(&self, index: usize) -> Talk {
         let seed = self.seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));

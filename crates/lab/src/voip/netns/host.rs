@@ -37,7 +37,7 @@ impl Host {
         let (tap, socket) = namespace
             .run(|| set_up(point, index))
             .with_context(|| format!("cannot set up host {}", point.nodes[index]))?;
-        let merge = match &point.queueing {
+        let merge = match point.queueing(index) {
             Queueing::Plain => None,
             Queueing::Sheaf(aggregation) => {
                 let programs = || programs(point, index, aggregation).map_err(io::Error::other);

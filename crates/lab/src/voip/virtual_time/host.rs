@@ -51,7 +51,7 @@ impl Host {
     /// Host `index` of `point`; `air` and `sink` are the nodes of the medium and of the listeners.
     pub fn new(point: &Point, index: usize, air: NodeId, sink: NodeId) -> anyhow::Result<Host> {
         let places = point.medium.radios[index].queue_limit as u32;
-        let queue = match &point.queueing {
+        let queue = match point.queueing(index) {
             Queueing::Plain => Queue::None,
             Queueing::Fifo(limit) => {
                 let mut fifo = kau::Plain::new(*limit);
