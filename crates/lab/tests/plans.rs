@@ -138,6 +138,8 @@ fn an_impossible_test_bed_is_refused_at_its_line_with_the_remedy() {
     }
     assert!(refused("ber = 20", "loss = 100").contains("loss = 100; give per cent"));
     assert!(refused("ber = 20", "attempts = 0").contains("attempts = 0; give at least 1"));
+    let ours = refused("policy = \"kau\"\nmin = 500\n", "policy = \"forced\"\nmin = 500\n");
+    assert!(ours.contains("use policy kau, or static routes"), "{ours}");
     assert!(refused("routes = \"aodv\"", "").contains("add routes = \"aodv\""));
 }
 

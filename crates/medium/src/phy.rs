@@ -144,6 +144,7 @@ mod tests {
         let long = Phy::Dsss { short_preamble: false };
         assert_eq!(long.frame_time(Bitrate::from_mbps(2), 96), us(192 + 384));
         assert_eq!(long.frame_time(Bitrate::from_mbps(11), 1536), us(192 + 1118));
+        assert_eq!(Phy::ErpDsss.frame_time(Bitrate::from_mbps(2), 96), us(96 + 384));
         // 802.11a: 1536 bytes at 54 Mbit/s are 57 symbols of 216 bits.
         assert_eq!(Phy::Ofdm.frame_time(Bitrate::from_mbps(54), 1536), us(20 + 57 * 4 + 4 - 4));
         assert_eq!(Phy::ErpOfdm.frame_time(Bitrate::from_mbps(24), 14), us(20 + 8 + 6));
@@ -154,6 +155,7 @@ mod tests {
         let long = Phy::Dsss { short_preamble: false };
         assert_eq!((long.difs(), long.eifs()), (us(50), us(364)));
         assert_eq!(Phy::ErpOfdm.difs(), us(28));
+        assert_eq!((Phy::ErpDsss.difs(), Phy::ErpDsss.cw_min()), (us(28), 15));
         assert_eq!(Phy::Ofdm.difs(), us(34));
     }
 }

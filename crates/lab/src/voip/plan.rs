@@ -267,6 +267,11 @@ impl Plan {
             calls.extend((0..share).map(|_| flow.clone()));
         }
         let queueing = self.treatment(name)?.queueing(scenario.queue)?;
+        let is_ours = matches!(queueing, Queueing::Sheaf(_));
+        anyhow::ensure!(
+            !is_ours || scenario.routes.is_static(),
+            "policies forced and busy have no HELLO messages; use policy kau, or static routes"
+        );
         let (queueing, places) = match (queueing, scenario.device) {
             (Queueing::Plain, Some(device)) => (Queueing::Fifo(scenario.queue), device),
             (kau @ Queueing::Kau(..), device) => (kau, device.unwrap_or(kau::PLACES as usize)),
