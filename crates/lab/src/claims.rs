@@ -69,9 +69,10 @@ pub struct Claim {
     pub at: Option<f64>,
     /// The least and the most.
     pub band: (f64, f64),
-    /// The same for `--quick`, where fewer seeds or seconds scatter more.
+    /// The same for `--quick`, where fewer seeds or seconds scatter more; without it the short run
+    /// does not show the number, as one that is read off the whole sweep.
     #[serde(default)]
-    pub quick_band: Option<(f64, f64)>,
+    pub quick: Option<(f64, f64)>,
 }
 
 /// The length of a verification.
@@ -113,13 +114,14 @@ impl Claims {
 }
 
 impl Check {
-    /// The claims that a run of this length can show. A short one has not the whole sweep, so it
-    /// shows only what is read off at one of its points.
-    fn shown(&self, length: Length) -> impl Iterator<Item = &Claim> {
-        self.claims.iter().filter(move |claim| match (length, &self.quick) {
-            (Length::Whole, _) => true,
-            (Length::Quick, None) => false,
-            (Length::Quick, Some(part)) => claim.at.is_some_and(|at| part.points.contains(&at)),
+    /// The claims that a run of this length shows, each with its band.
+    fn shown(&self, length: Length) -> impl Iterator<Item = (&Claim, (f64, f64))> {
+        self.claims.iter().filter_map(move |claim| {
+            let band = match length {
+                Length::Whole => Some(claim.band),
+                Length::Quick => claim.quick,
+            };
+            Some((claim, band?))
         })
     }
 
@@ -156,12 +158,8 @@ impl Check {
 
     /// What became of the claims in the result of [`run`](Self::run).
     pub fn verdicts<'a>(&'a self, length: Length, result: &RunResult) -> Vec<Verdict<'a>> {
-        let verdict = |claim: &'a Claim| {
-            let Claim { scenario, treatment, times, key, at, band, quick_band, .. } = claim;
-            let band = match length {
-                Length::Whole => *band,
-                Length::Quick => quick_band.unwrap_or(*band),
-            };
+        let verdict = |(claim, band): (&'a Claim, _)| {
+            let Claim { scenario, treatment, times, key, at, .. } = claim;
             let measured = result.number(scenario, treatment, times.as_deref(), key, *at);
             Verdict { claim, band, measured }
         };
