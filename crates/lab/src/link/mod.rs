@@ -119,9 +119,9 @@ const NOTES: &str = "The rate counts Ethernet frames without preamble and gap, a
                      packets, with an RTT of 1 ms where less is set, and never less than two, \
                      unless the plan says otherwise; in one queue the packets under way count, \
                      too. An ideal link's RTT is the one set and the time to send a ping both \
-                     ways. Under the virtual clock no link is late, and a host that replies takes the \
-                     time that the plan gives it: pings there prove nothing about a machine. \
-                     Round trips of TCP are the sender's smoothed ones, every 10 ms. Data \
+                     ways. Under the virtual clock no link is late, and a host that replies \
+                     takes the time that the plan gives it: pings there prove nothing about a \
+                     machine. Round trips of TCP are the sender's smoothed ones, every 10 ms. Data \
                      on its way is the content of the link to the receiver in virtual time, and \
                      on real stacks the data that the sender's TCP presumes neither lost nor \
                      acknowledged.";
