@@ -4,15 +4,14 @@
 //! version, by a payload type that RTCP does not use (RFC 5761, section 4), and by sequence numbers
 //! that follow each other. Of several flows of RTP the one with the most packets is replayed.
 
-use super::plan::LEAST_INTERVAL;
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use etherparse::{EtherType, LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use pcap_file::DataLink;
-use pcap_file::pcap::PcapReader;
+use pcap_file::pcap::PcapParser;
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
-use pcap_file::pcapng::{Block, PcapNgReader};
+use pcap_file::pcapng::{Block, PcapNgParser};
 use sha2::{Digest, Sha256};
 use sheaf_stage::Duration;
 use sheaf_voice::emodel::Codec;
@@ -25,6 +24,8 @@ use std::path::Path;
 /// Bytes of a file at most: an hour of G.711 both ways with Ethernet headers is 84 MB, and a call
 /// as it is replayed needs a part of that.
 const MOST_BYTES: u64 = 64 << 20;
+/// Least time between two packets of any stream, in the mean: 2000 a second.
+pub(super) const LEAST_INTERVAL: Duration = Duration::from_micros(500);
 /// Longest time that is replayed.
 const LONGEST: Duration = Duration::from_secs(3_600);
 /// Fewest packets of a flow: fewer can look like RTP by chance.
@@ -74,14 +75,14 @@ impl Capture {
     /// A file that cannot be read, is damaged, empty or too long, or has no RTP.
     pub fn read(file: &Path) -> anyhow::Result<Capture> {
         let name = file.display();
+        let unread = |error| {
+            anyhow!("cannot read {name}: {error}; give the path of a capture, from the plan's on")
+        };
+        let kind = std::fs::metadata(file).map_err(unread)?;
+        ensure!(kind.is_file(), "{name} is not a file; give a capture");
         let mut bytes = Vec::new();
-        let is_file = std::fs::metadata(file).with_context(|| format!("cannot read {name}"))?;
-        ensure!(is_file.is_file(), "{name} is not a file; give a capture");
-        let opened = File::open(file).with_context(|| format!("cannot read {name}"))?;
-        opened
-            .take(MOST_BYTES + 1)
-            .read_to_end(&mut bytes)
-            .with_context(|| format!("cannot read {name}"))?;
+        let opened = File::open(file).map_err(unread)?;
+        opened.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(unread)?;
         ensure!(
             bytes.len() as u64 <= MOST_BYTES,
             "{name} has more than {} MiB; cut it, e.g. with editcap",
@@ -160,13 +161,14 @@ fn pcap(
     bytes: &[u8],
     take: &mut impl FnMut(DataLink, Duration, &[u8]) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut reader = PcapReader::new(bytes).context("it is neither pcap nor pcapng")?;
-    let link = reader.header().datalink;
+    let (mut left, parser) = PcapParser::new(bytes).context("it is neither pcap nor pcapng")?;
     let mut number = 0;
-    while let Some(packet) = reader.next_packet() {
+    while !left.is_empty() {
         number += 1;
-        let packet = packet.with_context(|| format!("packet {number} is damaged"))?;
-        take(link, packet.timestamp, &packet.data)?;
+        let next = parser.next_packet(left);
+        let (behind, packet) = next.with_context(|| format!("packet {number} is damaged"))?;
+        take(parser.header().datalink, packet.timestamp, &packet.data)?;
+        left = behind;
     }
     Ok(())
 }
@@ -176,27 +178,22 @@ fn pcapng(
     bytes: &[u8],
     take: &mut impl FnMut(DataLink, Duration, &[u8]) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut reader = PcapNgReader::new(bytes).context("its section header is damaged")?;
-    let mut interfaces = Vec::new();
+    let (mut left, mut parser) =
+        PcapNgParser::new(bytes).context("its section header is damaged")?;
     let mut number = 0;
-    while let Some(block) = reader.next_block() {
+    while !left.is_empty() {
         number += 1;
-        match block.with_context(|| format!("block {number} is damaged"))? {
-            Block::SectionHeader(_) => interfaces.clear(),
-            Block::InterfaceDescription(interface) => {
-                interfaces.push((interface.linktype, resolution(&interface)));
-            }
-            Block::EnhancedPacket(packet) => {
-                let interface = interfaces.get(packet.interface_id as usize);
-                let (link, unit) = interface
-                    .with_context(|| format!("block {number} is of an unknown interface"))?;
-                // The reader takes all units for nanoseconds.
-                let at = unit.time(packet.timestamp.as_nanos());
-                take(*link, at, &packet.data)?;
-            }
-            // Others have no packet with a time.
-            _ => {}
-        }
+        let next = parser.next_block(left);
+        let (behind, block) = next.with_context(|| format!("block {number} is damaged"))?;
+        left = behind;
+        // Others have no packet with a time.
+        let Block::EnhancedPacket(packet) = block else { continue };
+        let interface = parser
+            .packet_interface(&packet)
+            .with_context(|| format!("block {number} is of an unknown interface"))?;
+        // The parser takes all units for nanoseconds.
+        let at = resolution(interface).time(packet.timestamp.as_nanos());
+        take(interface.linktype, at, &packet.data)?;
     }
     Ok(())
 }
@@ -282,7 +279,7 @@ fn rtp(link: DataLink, at: Duration, data: &[u8]) -> anyhow::Result<Option<(Key,
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use etherparse::PacketBuilder;
     use std::path::PathBuf;
@@ -291,7 +288,7 @@ pub(super) mod tests {
     const EPOCH: u64 = 1_700_000_000_000_000;
 
     /// An Ethernet frame with RTP of `size` bytes of payload of UDP.
-    pub fn frame(from_port: u16, kind: u8, number: u16, size: usize) -> Vec<u8> {
+    fn frame(from_port: u16, kind: u8, number: u16, size: usize) -> Vec<u8> {
         let mut payload = vec![0; size];
         payload[0] = 0x80;
         payload[1] = kind;
@@ -307,7 +304,7 @@ pub(super) mod tests {
     }
 
     /// A classic capture of `frames` with their times in microseconds.
-    pub fn file(frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
+    fn file(frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
         let mut bytes = Vec::new();
         // Magic, version 2.4, zone, accuracy, longest packet, Ethernet; in network order.
         for word in [0xa1b2_c3d4u32, 0x0002_0004, 0, 0, 65_535, 1] {
@@ -325,7 +322,7 @@ pub(super) mod tests {
     }
 
     /// A call with G.711: 50 packets, of which every fifth is 3 ms late and the last is short.
-    pub fn call() -> Vec<(u64, Vec<u8>)> {
+    fn call() -> Vec<(u64, Vec<u8>)> {
         let packet = |number: u16| {
             let late = if number % 5 == 4 { 3_000 } else { 0 };
             let size = if number == 49 { 92 } else { 172 };
@@ -338,7 +335,7 @@ pub(super) mod tests {
     }
 
     /// The kept capture.
-    pub fn kept() -> PathBuf {
+    fn kept() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/call.pcap")
     }
 
@@ -478,7 +475,9 @@ pub(super) mod tests {
         other[20..24].copy_from_slice(&105u32.to_be_bytes());
         assert!(refused(&other).contains("link type"), "{}", refused(&other));
         let missing = Capture::read(Path::new("no/such.pcap")).unwrap_err();
-        assert!(format!("{missing:#}").starts_with("cannot read no/such.pcap: No such file"));
+        let missing = format!("{missing:#}");
+        assert!(missing.starts_with("cannot read no/such.pcap: No such file"), "{missing}");
+        assert!(missing.ends_with("; give the path of a capture, from the plan's on"), "{missing}");
         let folder = Capture::read(Path::new("/")).unwrap_err();
         assert!(format!("{folder:#}").contains("is not a file"));
     }

@@ -69,7 +69,6 @@ pub fn exponential(mean: Duration, rng: &mut Xoshiro256PlusPlus) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::home::capture;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -119,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_capture_comes_again_a_mean_gap_behind_its_last_packet() {
-        let capture = Capture::read(&capture::tests::kept()).unwrap();
+        let capture = Capture::parse(include_bytes!("../../tests/call.pcap")).unwrap();
         let pattern = Pattern::captured(&capture);
         let last = pattern.offset(49);
         assert_eq!(last, Duration::from_millis(49 * 20 + 3));

@@ -1,6 +1,6 @@
 //! Scenarios and treatments of a home access point.
 
-use super::capture::Capture;
+use super::capture::{Capture, LEAST_INTERVAL};
 use crate::experiment::Engine;
 use crate::fault::Fault;
 use crate::plan_file::PlanFile;
@@ -303,8 +303,6 @@ pub enum QueueName {
     Tbf,
 }
 
-/// Least time between two packets of a stream, in the mean: 2000 a second.
-pub(super) const LEAST_INTERVAL: Duration = Duration::from_micros(500);
 /// Bytes of a packet of UDP: RTP and the time stamp at least.
 pub(super) const LEAST_BYTES: usize = Stamp::len(Codec::G729A);
 const MOST_BYTES: u32 = 1400;

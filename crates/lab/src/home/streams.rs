@@ -216,7 +216,7 @@ impl Received {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::home::capture::{self, Capture};
+    use crate::home::capture::Capture;
     use crate::home::plan::Replay;
     use crate::plan::Plan;
     use std::sync::Arc;
@@ -262,9 +262,9 @@ mod tests {
 
     #[test]
     fn a_replayed_call_is_sent_as_captured_and_rated_like_a_call() {
-        let call = Capture::read(&capture::tests::kept()).unwrap();
+        let call = Capture::parse(include_bytes!("../../tests/call.pcap")).unwrap();
         let replay = Replay {
-            file: capture::tests::kept(),
+            file: "call.pcap".into(),
             sha256: None,
             start: 0.0,
             call: Some(Arc::new(call.clone())),

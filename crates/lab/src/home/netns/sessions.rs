@@ -98,7 +98,8 @@ fn serve(listener: &TcpListener, until: Instant) {
     }
 }
 
-/// The `connection`, which sends at once what is written, and gives its other end up behind `until`.
+/// The `connection`, which sends at once what is written, and waits in vain no longer than `until`
+/// and a grace.
 fn ready(connection: TcpStream, until: Instant) -> io::Result<TcpStream> {
     connection.set_nodelay(true)?;
     let patience = Some(until - clock::now() + GRACE);
