@@ -21,9 +21,8 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-/// Bytes of a file at most: an hour of G.711 both ways with Ethernet headers is 84 MB, and a call
-/// as it is replayed needs a part of that.
-const MOST_BYTES: u64 = 64 << 20;
+/// Bytes of a file at most: an hour of G.711 both ways with Ethernet headers is 83 MB.
+const MOST_BYTES: u64 = 100 << 20;
 /// Least time between two packets of any stream, in the mean: 2000 a second.
 pub(super) const LEAST_INTERVAL: Duration = Duration::from_micros(500);
 /// Longest time that is replayed.
@@ -76,7 +75,7 @@ impl Capture {
     pub fn read(file: &Path) -> anyhow::Result<Capture> {
         let name = file.display();
         let unread = |error| {
-            anyhow!("cannot read {name}: {error}; give the path of a capture, from the plan's on")
+            anyhow!("cannot read {name}: {error}; give a capture's path from the plan's folder")
         };
         let kind = std::fs::metadata(file).map_err(unread)?;
         ensure!(kind.is_file(), "{name} is not a file; give a capture");
@@ -477,7 +476,7 @@ mod tests {
         let missing = Capture::read(Path::new("no/such.pcap")).unwrap_err();
         let missing = format!("{missing:#}");
         assert!(missing.starts_with("cannot read no/such.pcap: No such file"), "{missing}");
-        assert!(missing.ends_with("; give the path of a capture, from the plan's on"), "{missing}");
+        assert!(missing.ends_with("; give a capture's path from the plan's folder"), "{missing}");
         let folder = Capture::read(Path::new("/")).unwrap_err();
         assert!(format!("{folder:#}").contains("is not a file"));
     }

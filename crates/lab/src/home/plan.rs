@@ -98,7 +98,7 @@ pub struct Packets {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replay {
-    /// The capture, from the folder of the plan's file on.
+    /// The capture, relative to the folder of the plan's file.
     pub file: PathBuf,
     /// SHA-256 of the file; another file is refused. Where it is not given, that of the file at
     /// hand is filled in.
