@@ -99,10 +99,16 @@ impl Plan {
         }
         let text = std::fs::read_to_string(name)
             .map_err(|error| anyhow::anyhow!("cannot read plan {name}: {error}"))?;
-        Plan::parse(&text, name)
+        let mut plan = Plan::parse(&text, name)?;
+        if let Plan::Home(home) = &mut plan {
+            let folder = Path::new(name).parent().unwrap_or(Path::new(""));
+            let faulty = |fault: Fault| anyhow::anyhow!("{name}:{}: {fault}", fault.line(&text));
+            home.load(folder).map_err(faulty)?;
+        }
+        Ok(plan)
     }
 
-    /// Reads and checks a plan; `file` is named in errors.
+    /// Reads and checks a plan; `file` is named in errors. Files that it names are not read.
     pub fn parse(text: &str, file: &str) -> anyhow::Result<Plan> {
         /// The key that decides how the others are read.
         #[derive(Deserialize)]
