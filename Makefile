@@ -7,11 +7,14 @@
 # make deb    a Debian package of what make build built, in target/deb
 # make router  static binaries for routers, in target/router
 # make release  all of this, and install, demo and tests on fresh Debian roots
+# make verify  the numbers of README and docs, under the virtual clock; VERIFY=--quick in minutes
+# make mutants  whether that notices ten wrong constants, one after the other
+# make reproduction  docs/reproduction.md: every published value beside ours
 # make bench  what is fast, as ratios against a baseline of the same run; needs a quiet machine.
 #             The trunk's mixes in a short form; whole by make bench ROUNDS=5 SECONDS=6
 
 .PHONY: demo build setup setup-tests test kernels check install install-files uninstall deb \
-	router release bench clean
+	router release verify mutants reproduction bench clean
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
 OUT ?= results
 ROUNDS ?= 1
@@ -102,6 +105,22 @@ release: build deb router
 	$(SUDO) scripts/fresh-root bookworm make test
 	$(SUDO) scripts/fresh-root trixie make demo
 	$(SUDO) scripts/fresh-root trixie make test
+
+verify: build
+	target/release/sheaf lab verify $(VERIFY) --out $(OUT)/verify
+
+mutants: setup
+	scripts/mutants
+
+REPRODUCED := voip-karlstad voip-hop-vs-end home-ap trunk-basic trunk-congestion trunk-error \
+	trunk-hidden trunk-mobility trunk-scale trunk-latency emulator-rate emulator-latency emulator-tcp
+REPRODUCTION := $(addprefix $(OUT)/reproduction/,$(REPRODUCED))
+
+reproduction: build
+	for plan in $(REPRODUCED); do target/release/sheaf lab run $$plan \
+		--out $(OUT)/reproduction/$$plan >/dev/null || exit; done
+	target/release/sheaf lab reproduction $(REPRODUCTION) >$(OUT)/reproduction.md
+	mv $(OUT)/reproduction.md docs/reproduction.md
 
 bench: build setup-tests
 	$(SUDO) scripts/idle

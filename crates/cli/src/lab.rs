@@ -212,7 +212,7 @@ fn verify(length: Length, out: &Path, plans: &[String]) -> anyhow::Result<ExitCo
     match fallen {
         0 => Ok(ExitCode::SUCCESS),
         _ => {
-            output::print_line(format_args!("claims that do not hold: {fallen}"))?;
+            output::print_line(format_args!("numbers that do not hold: {fallen}"))?;
             Ok(ExitCode::from(FALLEN))
         }
     }

@@ -47,7 +47,7 @@ pub struct Part {
     pub duration: Option<f64>,
 }
 
-/// A number, and the band in which it must be.
+/// Words of README or docs, and the numbers behind them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
@@ -55,10 +55,16 @@ pub struct Claim {
     pub file: String,
     /// Its words there.
     pub says: String,
-    /// Scenario of the plan.
-    pub scenario: String,
-    /// Treatment.
-    pub treatment: String,
+    /// What must come out for it.
+    pub shows: Vec<Number>,
+}
+
+/// A number, and the band in which it must be.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Number {
+    /// `SCENARIO/TREATMENT` of the plan.
+    pub of: String,
     /// Treatment of which the number is a multiple; none where it is not.
     #[serde(default)]
     pub times: Option<String>,
@@ -69,9 +75,10 @@ pub struct Claim {
     pub at: Option<f64>,
     /// The least and the most.
     pub band: (f64, f64),
-    /// The same for `--quick`, where fewer seeds or seconds scatter more.
+    /// The same for `--quick`, where fewer seeds or seconds scatter more; without it the short run
+    /// does not show the number, as one that is read off the whole sweep.
     #[serde(default)]
-    pub quick_band: Option<(f64, f64)>,
+    pub quick: Option<(f64, f64)>,
 }
 
 /// The length of a verification.
@@ -83,11 +90,13 @@ pub enum Length {
     Quick,
 }
 
-/// A claim and what was measured.
+/// A number of a claim and what was measured.
 #[derive(Clone, Debug)]
 pub struct Verdict<'a> {
     /// The claim.
     pub claim: &'a Claim,
+    /// The number.
+    pub number: &'a Number,
     /// The band that was asked for.
     pub band: (f64, f64),
     /// The number; `None` where the run does not have it.
@@ -113,13 +122,18 @@ impl Claims {
 }
 
 impl Check {
-    /// The claims that a run of this length can show. A short one has not the whole sweep, so it
-    /// shows only what is read off at one of its points.
-    fn shown(&self, length: Length) -> impl Iterator<Item = &Claim> {
-        self.claims.iter().filter(move |claim| match (length, &self.quick) {
-            (Length::Whole, _) => true,
-            (Length::Quick, None) => false,
-            (Length::Quick, Some(part)) => claim.at.is_some_and(|at| part.points.contains(&at)),
+    /// The numbers that a run of this length shows, each with its claim and its band.
+    fn shown<'a>(
+        &'a self,
+        length: Length,
+    ) -> impl Iterator<Item = (&'a Claim, &'a Number, (f64, f64))> {
+        let numbers = |claim: &'a Claim| claim.shows.iter().map(move |number| (claim, number));
+        self.claims.iter().flat_map(numbers).filter_map(move |(claim, number)| {
+            let band = match length {
+                Length::Whole => Some(number.band),
+                Length::Quick => number.quick,
+            };
+            Some((claim, number, band?))
         })
     }
 
@@ -156,14 +170,12 @@ impl Check {
 
     /// What became of the claims in the result of [`run`](Self::run).
     pub fn verdicts<'a>(&'a self, length: Length, result: &RunResult) -> Vec<Verdict<'a>> {
-        let verdict = |claim: &'a Claim| {
-            let Claim { scenario, treatment, times, key, at, band, quick_band, .. } = claim;
-            let band = match length {
-                Length::Whole => *band,
-                Length::Quick => quick_band.unwrap_or(*band),
-            };
-            let measured = result.number(scenario, treatment, times.as_deref(), key, *at);
-            Verdict { claim, band, measured }
+        let verdict = |(claim, number, band): (&'a Claim, &'a Number, _)| {
+            let Number { of, times, key, at, .. } = number;
+            let measured = of.split_once('/').and_then(|(scenario, treatment)| {
+                result.number(scenario, treatment, times.as_deref(), key, *at)
+            });
+            Verdict { claim, number, band, measured }
         };
         self.shown(length).map(verdict).collect()
     }

@@ -154,12 +154,12 @@ pub fn sweep<'a>(rows: &'a [Row], scenario: &str, treatment: &str) -> Vec<&'a Ro
     rows
 }
 
-/// Each name once, where it comes first.
-pub(crate) fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+/// Each item once, where it comes first.
+pub(crate) fn unique<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
-    names.for_each(|name| {
-        if !seen.contains(&name) {
-            seen.push(name);
+    items.for_each(|item| {
+        if !seen.contains(&item) {
+            seen.push(item);
         }
     });
     seen

@@ -15,8 +15,9 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 
 /// The plans that come with the program: name and text.
-const BUILTIN: [(&str, &str); 15] = [
+const BUILTIN: [(&str, &str); 16] = [
     ("voip-two-hop", include_str!("../../../plans/voip-two-hop.toml")),
+    ("voip-karlstad", include_str!("../../../plans/voip-karlstad.toml")),
     ("voip-hop-vs-end", include_str!("../../../plans/voip-hop-vs-end.toml")),
     ("emulator-rate", include_str!("../../../plans/emulator-rate.toml")),
     ("emulator-latency", include_str!("../../../plans/emulator-latency.toml")),
@@ -98,10 +99,16 @@ impl Plan {
         }
         let text = std::fs::read_to_string(name)
             .map_err(|error| anyhow::anyhow!("cannot read plan {name}: {error}"))?;
-        Plan::parse(&text, name)
+        let mut plan = Plan::parse(&text, name)?;
+        if let Plan::Home(home) = &mut plan {
+            let folder = Path::new(name).parent().unwrap_or(Path::new(""));
+            let faulty = |fault: Fault| anyhow::anyhow!("{name}:{}: {fault}", fault.line(&text));
+            home.load(folder).map_err(faulty)?;
+        }
+        Ok(plan)
     }
 
-    /// Reads and checks a plan; `file` is named in errors.
+    /// Reads and checks a plan; `file` is named in errors. Files that it names are not read.
     pub fn parse(text: &str, file: &str) -> anyhow::Result<Plan> {
         /// The key that decides how the others are read.
         #[derive(Deserialize)]

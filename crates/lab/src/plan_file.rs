@@ -128,6 +128,10 @@ pub struct Published {
     /// Reason why values of ours differ from these, with the experiment that shows it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
+    /// Step to which the source rounds the values, where that hides more than the tolerance: one of
+    /// ours that rounds to a value is that value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounded: Option<f64>,
     /// Values beside the columns of the summary, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub summary: BTreeMap<String, f64>,

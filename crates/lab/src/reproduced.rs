@@ -36,9 +36,11 @@ impl Value<'_> {
         }
     }
 
-    /// Whether ours is theirs within the [tolerance](TOLERANCE).
+    /// Whether ours is theirs within the [tolerance](TOLERANCE), or as the source rounds it.
     pub fn is_reproduced(&self) -> bool {
-        self.ratio().is_some_and(|ratio| (ratio - 1.0).abs() <= TOLERANCE)
+        let difference = self.ours.map(|ours| (ours.value - self.theirs).abs());
+        let hidden = self.published.rounded.unwrap_or(0.0) / 2.0;
+        difference.is_some_and(|difference| difference <= hidden.max(TOLERANCE * self.theirs.abs()))
     }
 }
 

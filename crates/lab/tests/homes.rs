@@ -11,6 +11,7 @@ use sheaf_lab::plan::{Changes, Plan};
 use sheaf_lab::result::RunResult;
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::path::Path;
 
 fn home(name: &str) -> home::Plan {
     let Plan::Home(plan) = Plan::find(name).unwrap() else { panic!("{name} is about homes") };
@@ -198,6 +199,163 @@ fn uploads_go_through_the_bottleneck_and_are_governed_like_downloads() {
     assert!(number(&maxmin, "rate") >= 0.98 * number(&nothing, "rate"));
     assert!(number(&maxmin, "jain") > 0.98);
     assert!(number(&maxmin, "delay_p99") < number(&nothing, "delay_p99") / 2.0);
+}
+
+/// The plan `home-many` with these streams beside the download of scenario `web`.
+fn with_streams(folder: &Path, streams: &str) -> anyhow::Result<Plan> {
+    let text = include_str!("../../../plans/home-many.toml");
+    let first = text.find("# Pages of 20 objects").unwrap();
+    let scenario = &text[first..text.find("[[scenario.stream]]\nrole = \"web\"").unwrap()];
+    let head = &text[..text.find("[[scenario]]").unwrap()];
+    let treatments = &text[text.find("[[treatment]]").unwrap()..];
+    let file = folder.join("my.toml");
+    std::fs::write(&file, format!("{head}{scenario}{streams}{treatments}")).unwrap();
+    Plan::find(file.to_str().unwrap())
+}
+
+fn found(folder: &Path, streams: &str) -> home::Plan {
+    let Plan::Home(plan) = with_streams(folder, streams).unwrap() else { panic!("a home") };
+    plan
+}
+
+/// One stream of a plan.
+fn stream(keys: &str) -> String {
+    format!("[[scenario.stream]]\n{keys}\nstart = 0\n")
+}
+
+#[test]
+fn pages_and_requests_wait_behind_a_download_unless_its_queue_is_short() {
+    let plan = home("home-many");
+    let at = |scenario, treatment, x| point(&plan, scenario, treatment, x, 60.0);
+    let (alone, nothing) = (at("web-alone", "nothing", 0.0), at("web", "nothing", 1.0));
+    // A round trip of 40 ms, and a full queue of 200 packets, which is 121 ms.
+    let trip = |measured: &Measured| number(measured, "trip_p50");
+    assert!((40.0..41.0).contains(&trip(&alone)), "{}", trip(&alone));
+    assert!((90.0..165.0).contains(&trip(&nothing)), "{}", trip(&nothing));
+    // Behind a lost answer nothing follows: its sender waits for two more round trips.
+    let late = number(&nothing, "trip_p99");
+    assert!((2.0 * trip(&nothing)..500.0).contains(&late), "{late}");
+    // A queue that drops early takes rate from a single transfer, too.
+    for (treatment, kept) in [("maxmin", 0.9), ("auto", 0.9), ("fq-codel", 0.75)] {
+        let treated = at("web", treatment, 1.0);
+        assert!(trip(&treated) < 50.0, "{treatment}: {}", trip(&treated));
+        for key in ["page_p50", "page_p95"] {
+            let (before, after) = (number(&nothing, key), number(&treated, key));
+            assert!(after < 0.8 * before, "{treatment}: {key} {after} beside {before}");
+        }
+        assert!(number(&treated, "trip_p99") < 80.0, "{treatment}");
+        assert!(number(&treated, "rate") >= kept * number(&nothing, "rate"), "{treatment}");
+    }
+    // Requests come every 140 ms: one round trip and 100 ms of idle time in the mean.
+    let requests = number(&alone, "requests");
+    assert!((60.0 / 0.14 * 0.85..60.0 / 0.14 * 1.15).contains(&requests), "{requests}");
+    let names: BTreeSet<_> = nothing.series.iter().map(|series| series.name.as_str()).collect();
+    assert!(names.is_superset(&["Load time of pages", "Round trips of requests"].into()));
+}
+
+#[test]
+fn a_page_takes_the_round_trips_of_its_connections_and_in_parallel_fewer() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = |parallel: u32| {
+        let web = format!("role = \"web\"\nobjects = 13\nparallel = {parallel}\nreading = 0.5");
+        let plan = found(folder.path(), &stream(&web));
+        number(&point(&plan, "web", "nothing", 0.0, 60.0), "page_p50")
+    };
+    // The handshake, and 13 objects one after the other, most of which take one round trip.
+    let serial = page(1);
+    assert!((0.040 * 14.0..0.040 * 20.0).contains(&serial), "{serial}");
+    // A handshake, the page, another handshake for all but one, and 12 objects on six connections.
+    let parallel = page(6);
+    assert!((0.040 * 4.0..0.040 * 8.0).contains(&parallel), "{parallel}");
+}
+
+#[test]
+fn a_captured_call_and_packets_at_random_are_measured_beside_a_download() {
+    let folder = tempfile::tempdir().unwrap();
+    let call = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/call.pcap");
+    std::fs::copy(call, folder.path().join("call.pcap")).unwrap();
+    let streams = stream("role = \"capture\"\nfile = \"call.pcap\"")
+        + &stream("role = \"poisson\"\ninterval = 10\nbytes = 100");
+    let plan = found(folder.path(), &streams);
+    let at = |treatment| point(&plan, "web", treatment, 1.0, 30.0);
+    let (nothing, maxmin) = (at("nothing"), at("maxmin"));
+    assert_eq!((number(&maxmin, "loss_capture"), number(&maxmin, "loss_poisson")), (0.0, 0.0));
+    assert!(number(&maxmin, "r_capture") > number(&nothing, "r_capture") + 1.0);
+    assert!((20.0..35.0).contains(&number(&maxmin, "delay_poisson_p99")));
+    assert!(number(&nothing, "delay_poisson_p99") > 100.0);
+    let keys: BTreeSet<_> = plan.view().metrics.into_iter().map(|metric| metric.key).collect();
+    assert!(keys.contains("r_capture") && keys.contains("loss_poisson"));
+    assert!(!keys.contains("page_p50"), "the plan has no pages");
+    // 50 packets in about a second, all but the last of 172 bytes, again and again.
+    let rate = maxmin.series.iter().find(|series| series.name == "Rate of the captured call");
+    let rates = rate.unwrap().points.iter().map(|(_, rate)| *rate);
+    let inner: Vec<_> = rates.skip(2).take(25).collect();
+    let mean = inner.iter().sum::<f64>() / inner.len() as f64;
+    assert!((mean / 0.0677 - 1.0).abs() < 0.03, "{mean} Mbit/s");
+    let again = at("maxmin");
+    assert_eq!(
+        serde_json::to_string(&maxmin).unwrap(),
+        serde_json::to_string(&again).unwrap(),
+        "the same seed gives the same bytes"
+    );
+}
+
+#[test]
+fn a_point_is_kept_by_what_was_replayed_and_not_by_the_name_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/call.pcap");
+    let mut bytes = std::fs::read(kept).unwrap();
+    let file = folder.path().join("call.pcap");
+    let replay = stream("role = \"capture\"\nfile = \"call.pcap\"");
+    let plan = || with_streams(folder.path(), &replay).unwrap();
+    let sweep_point = SweepPoint::new("web", "nothing", 1.0, 1.0);
+    std::fs::write(&file, &bytes).unwrap();
+    let (before, text) = (plan().recipe(&sweep_point), plan().to_toml().unwrap());
+    assert_eq!(plan().recipe(&sweep_point), before);
+    // Half a millisecond later in the last packet.
+    let last = bytes.len() - 16 - 14 - 28 - 92 + 6;
+    bytes[last] ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+    assert_ne!(plan().recipe(&sweep_point), before);
+    let printed = folder.path().join("printed.toml");
+    std::fs::write(&printed, text).unwrap();
+    let refused = Plan::find(printed.to_str().unwrap()).unwrap_err().to_string();
+    assert!(refused.contains("call.pcap is another file than before"), "{refused}");
+}
+
+#[test]
+fn a_capture_that_cannot_be_replayed_is_refused_with_its_name_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let replay = stream("role = \"capture\"\nfile = \"call.pcap\"");
+    let refused = || with_streams(folder.path(), &replay).unwrap_err().to_string();
+    let missing = refused();
+    assert!(missing.contains("my.toml:") && missing.contains("scenario web"), "{missing}");
+    assert!(missing.contains("cannot read") && missing.contains("call.pcap"), "{missing}");
+    std::fs::write(folder.path().join("call.pcap"), b"").unwrap();
+    let empty = refused();
+    assert!(empty.contains("call.pcap cannot be replayed: it is empty"), "{empty}");
+    let text = std::fs::read_to_string(folder.path().join("my.toml")).unwrap();
+    let plan = Plan::parse(&text, "my.toml").unwrap();
+    for engine in [Engine::Virtual, Engine::Netns] {
+        let unread = plan.experiment().ready(engine, &tools()).unwrap_err().to_string();
+        assert!(unread.contains("a capture was not read"), "{unread}");
+    }
+}
+
+#[test]
+fn streams_out_of_range_are_refused_with_what_is_possible() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |keys: &str| with_streams(folder.path(), &stream(keys)).unwrap_err().to_string();
+    let web = refused("role = \"web\"\nobjects = 0\nparallel = 6\nreading = 2");
+    assert!(web.contains("scenario web: role web has 1 to 1000 objects"), "{web}");
+    let request = refused("role = \"request\"\nbytes = 100\nanswer = 0\nidle = 5");
+    assert!(request.contains("an answer of 1 byte to 1 MiB"), "{request}");
+    let poisson = refused("role = \"poisson\"\nbytes = 100\ninterval = 0.1");
+    assert!(poisson.contains("an interval of 0.5 ms or more"), "{poisson}");
+    let unknown = refused("role = \"poisson\"\nbytes = 100\ninterval = 1\nidle = 3");
+    assert!(unknown.contains("idle"), "{unknown}");
+    let role = refused("role = \"video\"");
+    assert!(role.contains("unknown variant `video`"), "{role}");
 }
 
 #[test]

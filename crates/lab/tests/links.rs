@@ -2,7 +2,8 @@
 
 mod runs;
 
-use runs::virtual_run;
+use runs::{run_plan, virtual_run};
+use sheaf_lab::experiment::Engine;
 use sheaf_lab::plan::Plan;
 use sheaf_lab::reproduced::{self, Value};
 use sheaf_lab::result::RunResult;
@@ -73,7 +74,10 @@ fn a_link_that_keeps_its_rate_has_a_straight_line_over_time() {
 
 #[test]
 fn pings_take_the_round_trip_set_and_with_two_queues_their_time_at_the_rate() {
-    let result = virtual_run("emulator-latency", &[20.0, 100.0], 10.0);
+    let text = include_str!("../../../plans/emulator-latency.toml");
+    let replies = text.lines().find(|line| line.starts_with("replies")).unwrap();
+    let plan = Plan::parse(&text.replacen(replies, "", 1), "emulator-latency").unwrap();
+    let result = run_plan(&plan, Engine::Virtual, &[20.0, 100.0], 10.0);
     for x in [20.0, 100.0] {
         let ping = |treatment, key| number(&result, "ping", treatment, x, key);
         assert_eq!(ping("tbf", "rtt_mean"), x, "the bucket is full");
@@ -82,8 +86,21 @@ fn pings_take_the_round_trip_set_and_with_two_queues_their_time_at_the_rate() {
         assert!((ping("sheaf", "rtt_mean") - x - sending).abs() < 1e-6);
         assert_eq!((ping("sheaf", "early"), ping("sheaf", "sent")), (0.0, 1000.0));
     }
-    let remark = &result.remarks["ping"];
-    assert!(remark.contains("prove nothing about a machine"), "{remark}");
+}
+
+#[test]
+fn a_host_that_replies_as_the_thesis_has_it_takes_its_time_beyond_the_link() {
+    let result = virtual_run("emulator-latency", &[20.0, 100.0], 10.0);
+    let bare = |key| number(&result, "bare-path", "bare", 0.0, key);
+    assert!((bare("rtt_min") - 0.124).abs() < 0.001);
+    assert!((10.1..10.3).contains(&bare("rtt_max")), "{}", bare("rtt_max"));
+    for x in [20.0, 100.0] {
+        for (treatment, sending) in [("tbf", 0.0), ("sheaf", 0.1568)] {
+            let least = number(&result, "ping", treatment, x, "rtt_min");
+            assert!((least - x - sending - bare("rtt_min")).abs() < 0.001, "{treatment}: {least}");
+        }
+    }
+    assert!(result.view.notes.contains("prove nothing about a machine"));
     insta::assert_snapshot!(table(&result));
 }
 

@@ -7,9 +7,9 @@ use runs::{run, virtual_run};
 use sheaf_lab::experiment::{Engine, Experiment, Tools};
 use sheaf_lab::measured::{Row, SweepPoint};
 use sheaf_lab::median::Median;
-use sheaf_lab::plan::Plan;
+use sheaf_lab::plan::{Changes, Plan};
 use sheaf_lab::report;
-use sheaf_lab::result::RunResult;
+use sheaf_lab::result::{Curve, RunResult};
 use sheaf_medium::{Config, Phy, air_time};
 use sheaf_stage::Bitrate;
 use std::fmt::Write;
@@ -97,7 +97,7 @@ fn a_published_system_runs_in_virtual_time_alone() {
     let text =
         plan.to_toml().unwrap().replacen("policy = \"kau\"", "policy = \"kau\"\nhold = 9", 1);
     let fault = Plan::parse(&text, "my.toml").unwrap_err().to_string();
-    assert!(fault.contains("policy kau has min, max and timeout only"), "{fault}");
+    assert!(fault.contains("policy kau has mode, min, max and timeout"), "{fault}");
 }
 
 #[test]
@@ -113,6 +113,107 @@ fn coarse_points_give_brackets_and_no_ratio_that_a_dense_sweep_would_not_give() 
     assert!(result.answer.contains("16 to 75 supported flows"), "{}", result.answer);
     assert!(result.answer.contains("too few points for one number"), "{}", result.answer);
     assert!(report::table(&result).contains("16 to 75"), "{}", report::table(&result));
+}
+
+/// What the karlstad plan refuses when `from` becomes `to`.
+fn refused(from: &str, to: &str) -> String {
+    let text = include_str!("../../../plans/voip-karlstad.toml");
+    assert!(text.contains(from), "{from}");
+    Plan::parse(&text.replacen(from, to, 1), "my.toml").unwrap_err().to_string()
+}
+
+#[test]
+fn an_impossible_test_bed_is_refused_at_its_line_with_the_remedy() {
+    let text = include_str!("../../../plans/voip-karlstad.toml");
+    let line = |key: &str| 1 + text.lines().position(|line| line.starts_with(key)).unwrap();
+    for (from, to, remedy) in [
+        ("device = 1", "device = 0", "give at least 1 packet"),
+        ("ber = 20", "ber = -1", "give millionths"),
+        ("hello_loss = 44", "hello_loss = 100", "give per cent, 0 to below 100"),
+    ] {
+        let key = from.split(' ').next().unwrap();
+        let fault = refused(from, to);
+        assert!(fault.starts_with(&format!("my.toml:{}: ", line(key))), "{fault}");
+        assert!(fault.contains(remedy), "{fault}");
+    }
+    assert!(refused("ber = 20", "loss = 100").contains("loss = 100; give per cent"));
+    assert!(refused("ber = 20", "attempts = 0").contains("attempts = 0; give at least 1"));
+    let ours = refused("policy = \"kau\"\nmin = 500\n", "policy = \"forced\"\nmin = 500\n");
+    assert!(ours.contains("use policy kau, or static routes"), "{ours}");
+    assert!(refused("routes = \"aodv\"", "").contains("add routes = \"aodv\""));
+}
+
+#[test]
+fn more_depth_in_the_device_takes_packets_away_from_the_qdisc_that_could_share_a_frame() {
+    let per_frame = |device: &str| {
+        let text = include_str!("../../../plans/voip-karlstad.toml");
+        let text = text.replacen("device = 1", device, 1).replacen("44", "0", 1);
+        let changes = Changes {
+            points: Some(vec![10.0]),
+            duration: Some(20.0),
+            repetitions: Some(1),
+            ..Changes::default()
+        };
+        let plan = Plan::parse(&text, "deep").unwrap();
+        let plan = plan.changed(Engine::Virtual, &changes).unwrap();
+        let tools = Tools { sheaf: "sheaf".into() };
+        let sweep_point = SweepPoint::new("2-mbit", "thesis", 40.0, 20.0);
+        let measured = plan.experiment().measure(&sweep_point, Engine::Virtual, &tools).unwrap();
+        let row = Row::new(&sweep_point, &[&measured]);
+        let [ratio, average, frames, aggregated, alone] = [
+            "packets_per_frame",
+            "average_aggregation",
+            "net_total",
+            "net_aggregated",
+            "net_alone",
+        ]
+        .map(|key| number(&row, key));
+        assert!(average >= ratio, "lone packets lower the ratio alone");
+        assert!((frames - aggregated - alone).abs() < 1e-9);
+        ratio
+    };
+    let (one, deep) = (per_frame("device = 1"), per_frame("device = 50"));
+    assert!(one > 1.05 * deep, "{one} packets a frame over one place, {deep} over fifty");
+}
+
+#[test]
+fn karlstads_knees_and_lost_routes_are_where_the_thesis_has_them() {
+    let result = virtual_run("voip-karlstad", &[1.0, 6.0, 12.0, 13.0, 17.0], 60.0);
+    let get = |treatment, flows, key| {
+        let here =
+            |row: &&Row| row.scenario == "2-mbit" && row.treatment == treatment && row.x == flows;
+        number(result.rows.iter().find(here).unwrap(), key)
+    };
+    // Graph 2: the latency leaves the ground at 24 and 54 injected.
+    assert!(get("baseline", 24.0, "latency") < 150.0 && get("baseline", 48.0, "latency") > 1000.0);
+    assert!(get("thesis", 52.0, "latency") < 75.0 && get("thesis", 68.0, "latency") > 150.0);
+    assert_eq!(get("baseline", 48.0, "kau"), 0.0);
+    assert_eq!(get("thesis", 68.0, "kau"), 0.0);
+    // Below the knee it is lost routes that cost packets.
+    assert!(get("thesis", 24.0, "unrouted") > 0.0);
+    let over_time = |at: f64| {
+        let is_here = |curve: &&Curve| {
+            curve.scenario == "2-mbit" && curve.treatment == "thesis" && curve.at == at
+        };
+        result.series.iter().find(is_here).map(|curve| curve.series.points.len())
+    };
+    assert_eq!(over_time(52.0), Some(60), "graph 6, second by second");
+}
+
+#[test]
+fn the_ends_of_a_pair_take_turns_and_a_row_is_supported_whole() {
+    let result = virtual_run("voip-hop-vs-end", &[5.0, 10.0, 15.0, 20.0], 20.0);
+    let four = |treatment, flows, key| {
+        let here = |row: &&Row| {
+            row.scenario == "four-nodes" && row.treatment == treatment && row.x == flows
+        };
+        number(result.rows.iter().find(here).unwrap(), key)
+    };
+    // 50 packets a second of each flow, in the warm-up and its own turn of 20 s.
+    assert_eq!(four("baseline", 20.0, "sent"), 20.0 * 20.0 * 50.0);
+    assert_eq!(four("baseline", 20.0, "uwc_row"), 20.0);
+    assert_eq!(four("baseline", 40.0, "uwc_row"), 0.0);
+    assert_eq!((four("thesis", 60.0, "uwc_row"), four("thesis", 80.0, "uwc_row")), (60.0, 0.0));
 }
 
 /// Medians over `seeds` seeds at one point of `voip-two-hop` in virtual time, of `duration` seconds

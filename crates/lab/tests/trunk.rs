@@ -101,9 +101,11 @@ fn a_source_that_waits_for_room_fills_a_trunk_and_loses_nothing_in_front_of_it()
     let result = virtual_run("trunk-latency", &[3.0], 10.0);
     let of = |treatment, key| number(&result, treatment, 3.0, key);
     for treatment in ["sum", "paper", "earliest"] {
-        // Fifty frames of each link are in flight at the end.
+        // Fifty frames of each link are in flight at the end, and some in the trunk; ours divides
+        // the packets of 1024 bytes and headers so that each frame has 1500.
         let lost = of(treatment, "sent") - of(treatment, "arrived");
-        assert!((0.0..=160.0).contains(&lost), "{treatment}: {lost} of those sent did not come");
+        let room = 160.0 * 1_500.0 / 1_052.0;
+        assert!((0.0..=room).contains(&lost), "{treatment}: {lost} of those sent did not come");
         assert!(of(treatment, "throughput") > 0.95 * of("sum", "throughput"), "{treatment}");
     }
 }

@@ -50,15 +50,18 @@ pub struct Link {
     pub sense: bool,
     /// Bit error rate of frames that can be read, 0..1.
     pub ber: f64,
+    /// Share of frames that is lost whatever their length, 0..1: interference from elsewhere.
+    pub loss: f64,
     /// Signal level in dB, any reference; only differences matter (capture).
     pub level: f32,
 }
 
 impl Link {
     /// A perfect link.
-    pub const PERFECT: Link = Link { receive: true, sense: true, ber: 0.0, level: 0.0 };
+    pub const PERFECT: Link = Link { receive: true, sense: true, ber: 0.0, loss: 0.0, level: 0.0 };
     /// Out of range.
-    pub const NONE: Link = Link { receive: false, sense: false, ber: 0.0, level: f32::MIN };
+    pub const NONE: Link =
+        Link { receive: false, sense: false, ber: 0.0, loss: 0.0, level: f32::MIN };
 }
 
 /// The reception among radios on the same channel.
@@ -125,7 +128,8 @@ impl Config {
         match &self.hearing {
             Hearing::Table(links) => {
                 let square = links.len() == radios && links.iter().all(|row| row.len() == radios);
-                let rates = links.iter().flatten().all(|link| (0.0..=1.0).contains(&link.ber));
+                let share = |value: f64| (0.0..=1.0).contains(&value);
+                let rates = links.iter().flatten().all(|link| share(link.ber) && share(link.loss));
                 if !square {
                     Err(ConfigError::Table { radios })
                 } else if !rates {
@@ -158,6 +162,7 @@ impl Config {
                     receive: distance <= *receive_range,
                     sense: distance <= *sense_range,
                     ber: 0.0,
+                    loss: 0.0,
                     level: (-10.0 * exponent * libm::log10(distance)) as f32,
                 }
             }
@@ -201,8 +206,8 @@ pub enum ConfigError {
         /// Number of radios.
         radios: usize,
     },
-    /// A bit error rate outside 0..1.
-    #[error("a bit error rate is not between 0 and 1")]
+    /// A bit error rate or a share of lost frames outside 0..1.
+    #[error("a bit error rate or a share of lost frames is not between 0 and 1")]
     Ber,
     /// Impossible ranges.
     #[error("the ranges must be positive, and sensing reach at least as far as receiving")]

@@ -38,7 +38,7 @@ impl PathLoss {
 /// 17-18. Only differences matter here.
 fn sensitivities(phy: Phy) -> &'static [f64] {
     match phy {
-        Phy::Dsss { .. } => &[-94.0, -91.0, -87.0, -82.0],
+        Phy::Dsss { .. } | Phy::ErpDsss => &[-94.0, -91.0, -87.0, -82.0],
         Phy::ErpOfdm | Phy::Ofdm => &[-82.0, -81.0, -79.0, -77.0, -74.0, -70.0, -66.0, -65.0],
     }
 }

@@ -10,6 +10,9 @@ pub enum Phy {
         /// The short PLCP preamble (96 µs instead of 192).
         short_preamble: bool,
     },
+    /// The DSSS/CCK rates of an 802.11g card among its like: short preamble, short slots and the
+    /// contention window of clause 18.
+    ErpDsss,
     /// ERP-OFDM in 2.4 GHz without 802.11b stations: 6 to 54 Mbit/s, short slots (clause 18).
     ErpOfdm,
     /// OFDM in 5 GHz: 6 to 54 Mbit/s (clause 17).
@@ -42,14 +45,14 @@ impl Phy {
     pub const fn slot(self) -> Duration {
         match self {
             Phy::Dsss { .. } => us(20),
-            Phy::ErpOfdm | Phy::Ofdm => us(9),
+            Phy::ErpDsss | Phy::ErpOfdm | Phy::Ofdm => us(9),
         }
     }
 
     /// The short interframe space: between a frame and its acknowledgement.
     pub const fn sifs(self) -> Duration {
         match self {
-            Phy::Dsss { .. } | Phy::ErpOfdm => us(10),
+            Phy::Dsss { .. } | Phy::ErpDsss | Phy::ErpOfdm => us(10),
             Phy::Ofdm => us(16),
         }
     }
@@ -69,7 +72,7 @@ impl Phy {
     pub const fn cw_min(self) -> u32 {
         match self {
             Phy::Dsss { .. } => 31,
-            Phy::ErpOfdm | Phy::Ofdm => 15,
+            Phy::ErpDsss | Phy::ErpOfdm | Phy::Ofdm => 15,
         }
     }
 
@@ -77,7 +80,7 @@ impl Phy {
     pub const fn preamble(self) -> Duration {
         match self {
             Phy::Dsss { short_preamble: false } => us(192),
-            Phy::Dsss { short_preamble: true } => us(96),
+            Phy::Dsss { short_preamble: true } | Phy::ErpDsss => us(96),
             Phy::ErpOfdm | Phy::Ofdm => us(20),
         }
     }
@@ -85,7 +88,7 @@ impl Phy {
     /// The rates of this layer, slowest first.
     pub const fn rates(self) -> &'static [Bitrate] {
         match self {
-            Phy::Dsss { .. } => &DSSS_RATES,
+            Phy::Dsss { .. } | Phy::ErpDsss => &DSSS_RATES,
             Phy::ErpOfdm | Phy::Ofdm => &OFDM_RATES,
         }
     }
@@ -97,7 +100,7 @@ impl Phy {
             [Bitrate::from_mbps(6), Bitrate::from_mbps(12), Bitrate::from_mbps(24)];
         const DSSS: [Bitrate; 2] = [Bitrate::from_mbps(1), Bitrate::from_mbps(2)];
         match self {
-            Phy::Dsss { .. } => &DSSS,
+            Phy::Dsss { .. } | Phy::ErpDsss => &DSSS,
             Phy::ErpOfdm | Phy::Ofdm => &OFDM,
         }
     }
@@ -109,7 +112,7 @@ impl Phy {
     pub fn frame_time(self, rate: Bitrate, bytes: u32) -> Duration {
         let bits = u64::from(bytes) * 8;
         let payload = match self {
-            Phy::Dsss { .. } => us((bits * 1_000_000).div_ceil(rate.as_bps())),
+            Phy::Dsss { .. } | Phy::ErpDsss => us((bits * 1_000_000).div_ceil(rate.as_bps())),
             Phy::ErpOfdm | Phy::Ofdm => {
                 let bits_per_symbol = rate.as_bps() / 250_000;
                 us(4 * (16 + bits + 6).div_ceil(bits_per_symbol))
@@ -141,6 +144,7 @@ mod tests {
         let long = Phy::Dsss { short_preamble: false };
         assert_eq!(long.frame_time(Bitrate::from_mbps(2), 96), us(192 + 384));
         assert_eq!(long.frame_time(Bitrate::from_mbps(11), 1536), us(192 + 1118));
+        assert_eq!(Phy::ErpDsss.frame_time(Bitrate::from_mbps(2), 96), us(96 + 384));
         // 802.11a: 1536 bytes at 54 Mbit/s are 57 symbols of 216 bits.
         assert_eq!(Phy::Ofdm.frame_time(Bitrate::from_mbps(54), 1536), us(20 + 57 * 4 + 4 - 4));
         assert_eq!(Phy::ErpOfdm.frame_time(Bitrate::from_mbps(24), 14), us(20 + 8 + 6));
@@ -151,6 +155,7 @@ mod tests {
         let long = Phy::Dsss { short_preamble: false };
         assert_eq!((long.difs(), long.eifs()), (us(50), us(364)));
         assert_eq!(Phy::ErpOfdm.difs(), us(28));
+        assert_eq!((Phy::ErpDsss.difs(), Phy::ErpDsss.cw_min()), (us(28), 15));
         assert_eq!(Phy::Ofdm.difs(), us(34));
     }
 }

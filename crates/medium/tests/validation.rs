@@ -175,10 +175,20 @@ fn hidden_stations_ruin_each_other_and_rts_helps_them() {
 }
 
 #[test]
-fn bit_errors_cost_what_the_frame_error_rate_says() {
-    let ber = 2e-5f64;
+fn bit_errors_and_losses_cost_what_the_frame_error_rate_says() {
+    // An attempt fails when the data or its acknowledgement of 14 bytes is hit.
+    let hit = |ber: f64| 1.0 - libm::pow(1.0 - ber, 8.0 * (1536.0 + 14.0));
+    failed_attempts(Link { ber: 2e-5, ..Link::PERFECT }, hit(2e-5));
+    failed_attempts(Link { loss: 0.1, ..Link::PERFECT }, 1.0 - 0.9 * 0.9);
+    let both = Link { ber: 2e-5, loss: 0.1, ..Link::PERFECT };
+    failed_attempts(both, 1.0 - (1.0 - hit(2e-5)) * 0.9 * 0.9);
+}
+
+/// Checks that a share of `expected` of all attempts over `link` is repeated.
+fn failed_attempts(link: Link, expected: f64) {
     let mut config = Config::new(DSSS, 2, Bitrate::from_mbps(2));
-    config.hearing = Hearing::Table(vec![vec![Link { ber, ..Link::PERFECT }; 2]; 2]);
+    config.retry_limit = 100;
+    config.hearing = Hearing::Table(vec![vec![link; 2]; 2]);
     let mut medium = Medium::new(config, 3).unwrap();
     let frame = Frame { from: RadioId(0), to: To::Radio(RadioId(1)), bytes: 1500, payload: () };
     medium.enqueue(frame.clone(), Instant::ZERO).unwrap();
@@ -188,11 +198,9 @@ fn bit_errors_cost_what_the_frame_error_rate_says() {
         }
     }
     let stats = medium.stats(RadioId(0));
-    // An attempt fails when the data or its acknowledgement of 14 bytes is hit.
-    let survives = libm::pow(1.0 - ber, 8.0 * (1536.0 + 14.0));
     let failed = stats.retries as f64 / stats.attempts as f64;
-    let deviation = (survives * (1.0 - survives) / stats.attempts as f64).sqrt();
-    assert!((failed - (1.0 - survives)).abs() < 4.0 * deviation + 0.001, "{failed} {survives}");
+    let deviation = (expected * (1.0 - expected) / stats.attempts as f64).sqrt();
+    assert!((failed - expected).abs() < 4.0 * deviation + 0.001, "{failed} {expected}");
 }
 
 #[test]
@@ -254,8 +262,11 @@ fn a_late_caller_stretches_nothing() {
 }
 
 fn link() -> impl Strategy<Value = Link> {
-    (any::<bool>(), any::<bool>(), 0.0..0.001f64, -40f32..0.0).prop_map(
-        |(receive, sense, ber, level)| Link { receive, sense: sense || receive, ber, level },
+    (any::<bool>(), any::<bool>(), 0.0..0.001f64, 0.0..=1.0f64, -40f32..0.0).prop_map(
+        |(receive, sense, ber, loss, level)| {
+            let sense = sense || receive;
+            Link { receive, sense, ber, loss, level }
+        },
     )
 }
 

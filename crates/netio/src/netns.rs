@@ -31,6 +31,11 @@ impl Namespace {
         Ok(namespace)
     }
 
+    /// The same namespace, for a thread that outlives this value.
+    pub fn try_clone(&self) -> io::Result<Namespace> {
+        Ok(Namespace { file: self.file.try_clone()? })
+    }
+
     /// Runs `work` on a thread inside the namespace. What it opens there stays usable everywhere.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let inside = || {

@@ -177,15 +177,33 @@ impl Host {
         result
     }
 
-    /// The application of a sender writes `bytes` more on connection `flow`, of which the send
-    /// buffer takes what it has room for. A connection that is written to has no other data, and
-    /// never ends. Drain the host afterwards.
+    /// The application writes `bytes` more on connection `flow`, of which the send buffer takes
+    /// what it has room for; the one of a receiver may, too, as for a request. A connection that is
+    /// written to has no other data, and does not end before [`Host::close`]. Drain the host
+    /// afterwards.
     ///
     /// # Panics
     /// Panics where there is no such connection.
     pub fn write(&mut self, flow: usize, bytes: u64) {
         self.connections[flow].sender.write(bytes);
         self.activate(flow);
+    }
+
+    /// The application of connection `flow` has no more to write. Drain the host afterwards.
+    ///
+    /// # Panics
+    /// Panics where there is no such connection.
+    pub fn close(&mut self, flow: usize) {
+        self.connections[flow].sender.close();
+        self.activate(flow);
+    }
+
+    /// Bytes that the application of connection `flow` got, in order, of a sender's, too.
+    ///
+    /// # Panics
+    /// Panics where there is no such connection.
+    pub fn received(&self, flow: usize) -> u64 {
+        self.connections[flow].receiver.bytes()
     }
 
     /// Connection `at` may have something to send.

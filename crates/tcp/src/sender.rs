@@ -252,7 +252,7 @@ impl Sender {
     }
 
     /// The application writes `bytes` more, of which the send buffer takes what it has room for. It
-    /// has no other data from then on, and never ends.
+    /// has no other data from then on, and does not end before [`Sender::close`].
     pub fn write(&mut self, bytes: u64) {
         if self.limit == u64::MAX {
             self.limit = self.next;
@@ -260,6 +260,14 @@ impl Sender {
         let edge = self.acknowledged.saturating_add(self.buffer);
         self.limit += bytes.min(edge.saturating_sub(self.limit));
         self.end = self.limit;
+    }
+
+    /// The application has no more data: a FIN follows what was written.
+    pub fn close(&mut self) {
+        if self.limit == u64::MAX {
+            self.limit = self.next;
+        }
+        self.end = self.limit + 1;
     }
 
     pub fn acknowledged(&self) -> u64 {

@@ -41,6 +41,23 @@ fn a_handshake_of_three_packets_offers_what_linux_offers() {
 }
 
 #[test]
+fn both_ends_of_a_connection_can_write_and_close() {
+    let mut world = World::perfect(endless(Algorithm::Cubic), 10 * MS);
+    world.sender.write(0, 350);
+    world.run(Instant::from_millis(100), untouched);
+    assert_eq!(world.receiver.received(0), 350);
+    world.receiver.write(0, 20_000);
+    world.run(Instant::from_millis(200), untouched);
+    assert_eq!((world.sender.received(0), world.receiver.received(0)), (20_000, 350));
+    world.sender.close(0);
+    world.receiver.close(0);
+    world.run(Instant::from_millis(300), untouched);
+    assert!(world.sent().finished.is_some() && world.got().finished.is_some());
+    assert_eq!((world.sender.next_deadline(), world.receiver.next_deadline()), (None, None));
+    assert_eq!((world.sent().repeats, world.sender.received(0)), (0, 20_000));
+}
+
+#[test]
 fn a_perfect_path_carries_every_byte_once() {
     for control in [Algorithm::Cubic, Algorithm::Bbr] {
         let bytes = 20_000_000;

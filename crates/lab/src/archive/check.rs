@@ -158,7 +158,8 @@ fn again(
         return Ok(Step::new(subject, Vec::new()));
     }
     let points: Vec<_> = chosen.iter().map(|record| record.sweep_point.clone()).collect();
-    let measured = run::again(&contents.plan, engine, &points, tools, progress)?;
+    let measured = run::again(&contents.plan, engine, &points, tools, progress)
+        .context("points cannot be measured again from the archive")?;
     let mut differences = Vec::new();
     for (record, again) in std::iter::zip(&chosen, &measured) {
         let (packed, here) = (&record.measured, &again.measured);

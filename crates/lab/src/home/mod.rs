@@ -2,15 +2,20 @@
 //! window control.
 //!
 //! * [`plan`]: scenarios and treatments; `control`: the words of window control;
-//! * [`streams`]: streams of UDP; [`change`]: a bottleneck that changes, and the capacity that is
-//!   assumed meanwhile; `outcome`: the numbers from all of it, the same on both engines;
+//! * [`streams`]: streams of UDP; [`pattern`]: times and sizes of their packets; [`capture`]: calls
+//!   that are replayed; [`sessions`]: pages and requests over TCP;
+//! * [`change`]: a bottleneck that changes, and the capacity that is assumed meanwhile; `outcome`:
+//!   the numbers from all of it, the same on both engines;
 //! * [`netns`], [`virtual_time`]: the two engines.
 
+pub mod capture;
 pub mod change;
 mod control;
 pub mod netns;
 mod outcome;
+pub mod pattern;
 pub mod plan;
+pub mod sessions;
 pub mod streams;
 pub mod virtual_time;
 
@@ -23,7 +28,8 @@ use crate::measured::{Measured, Row, SweepPoint, key, treatments, whole_scenario
 use crate::view::{Axis, Chart, Metric, View};
 use anyhow::{Context, ensure};
 use change::KNOWN_ERROR;
-use outcome::{DELAY_P99, DROPS, GAP_P99, JAIN, RATE};
+use outcome::{DELAY_P99, DROPS, GAP_P99, JAIN, Outcome, PAGE_P95, RATE, TRIP_P99};
+use plan::Stream;
 
 /// The treatment that the others are compared with.
 const NOTHING: &str = "nothing";
@@ -42,7 +48,35 @@ const SUMMARY: &[Column<Treated>] = &[
     column(KNOWN_ERROR.key, KNOWN_ERROR.label, "%", |of| of.most(&KNOWN_ERROR)),
 ];
 
+/// The same of pages, and of requests, where the plan has them.
+const SUMMARY_OF_PAGES: &[Column<Treated>] =
+    &[column(PAGE_P95.key, "page load time p95, most", "s", |of| of.most(&PAGE_P95))];
+const SUMMARY_OF_REQUESTS: &[Column<Treated>] =
+    &[column(TRIP_P99.key, "request round trip p99, most", "ms", |of| of.most(&TRIP_P99))];
+
 impl Plan {
+    /// The numbers of the plan's summary; those of traffic that it does not have are left out.
+    fn summary(&self) -> Vec<&'static [Column<Treated>]> {
+        let of: [(bool, &'static [Column<Treated>]); 3] = [
+            (true, SUMMARY),
+            (self.has(|stream| matches!(stream, Stream::Web(_))), SUMMARY_OF_PAGES),
+            (self.has(|stream| matches!(stream, Stream::Request(_))), SUMMARY_OF_REQUESTS),
+        ];
+        of.into_iter().filter_map(|(is_there, columns)| is_there.then_some(columns)).collect()
+    }
+
+    /// The numbers of the plan's rows, without those of capacities; likewise.
+    fn columns(&self) -> Vec<&'static [Column<Outcome>]> {
+        let of: [(bool, &'static [Column<Outcome>]); 5] = [
+            (true, outcome::COLUMNS),
+            (self.has(|stream| matches!(stream, Stream::Poisson(_))), outcome::POISSON),
+            (self.has(|stream| matches!(stream, Stream::Capture(_))), outcome::CAPTURE),
+            (self.has(|stream| matches!(stream, Stream::Web(_))), outcome::WEB),
+            (self.has(|stream| matches!(stream, Stream::Request(_))), outcome::REQUEST),
+        ];
+        of.into_iter().filter_map(|(is_there, columns)| is_there.then_some(columns)).collect()
+    }
+
     /// Seconds that a point takes.
     pub(crate) fn seconds(&self) -> f64 {
         self.head.warm_up + self.head.duration
@@ -81,7 +115,8 @@ impl Plan {
             Metric::new(&format!("known_{number}"), &label, "Mbit/s")
         });
         let error = columns::metrics(&[KNOWN_ERROR]);
-        columns::metrics(outcome::COLUMNS).into_iter().chain(known).chain(error).collect()
+        let measured = self.columns().into_iter().flat_map(columns::metrics);
+        measured.chain(known).chain(error).collect()
     }
 }
 
@@ -91,6 +126,7 @@ impl Experiment for Plan {
     }
 
     fn ready(&self, engine: Engine, tools: &Tools) -> anyhow::Result<()> {
+        self.ready_to_replay()?;
         if engine == Engine::Virtual {
             return self.ready_for_virtual_time();
         }
@@ -151,10 +187,11 @@ impl Experiment for Plan {
                 Chart::new("Voice quality", "r"),
                 Chart::new("Drops at the bottleneck", "drops"),
             ],
-            summary: columns::metrics(SUMMARY),
+            summary: self.summary().into_iter().flat_map(columns::metrics).collect(),
             notes: "TCP data is what arrived, without headers, while everything ran. The \
                     game's inter-arrival times are of packets that followed each other while \
                     everything ran; its delay, all losses, drops and R are of the whole run. \
+                    Pages and requests count that ended after the warm-up. \
                     Drops and queue are the emulator's; those of the kernel's token bucket \
                     filter on real stacks are not known. The capacity is counted on the wire, as \
                     the rate of the bottleneck is; where nothing controls windows, its curve is \
@@ -173,7 +210,8 @@ impl Experiment for Plan {
                 .map(|name| (name, Treated::new(&here, name, |row| ratio(&here, row))))
                 .collect::<Vec<_>>();
             for (name, treated) in &treated {
-                conclusion.summary.insert(key(scenario, name), treated.summary(SUMMARY));
+                let numbers = self.summary().into_iter().flat_map(|of| treated.summary(of));
+                conclusion.summary.insert(key(scenario, name), numbers.collect());
             }
             sentences.extend(answer(scenario, &treated));
         }
@@ -189,19 +227,23 @@ fn ratio(rows: &[&Row], row: &Row) -> Option<f64> {
     Some(RATE.of(row)? / nothing)
 }
 
-/// Sentence that compares the treatment with the best worst case to no control.
+/// Sentence that compares the treatment with the best worst case to no control: by the game's
+/// delay, or where there is no game by the round trips of requests.
 fn answer(scenario: &str, treated: &[(&str, Treated)]) -> Option<String> {
-    let delay = |treated: &Treated| treated.most(&DELAY_P99);
     let (_, nothing) = treated.iter().find(|(name, _)| *name == NOTHING)?;
+    let (column, what) = match nothing.most(&DELAY_P99).is_finite() {
+        true => (&DELAY_P99, "the game's delay p99"),
+        false => (&TRIP_P99, "the p99 of requests' round trips"),
+    };
     let others = treated.iter().filter(|(name, _)| *name != NOTHING);
     let (name, best) = others
         .filter(|(_, treated)| treated.least_share() >= RATE_KEPT)
-        .min_by(|one, other| delay(&one.1).total_cmp(&delay(&other.1)))?;
-    let (before, after) = (delay(nothing), delay(best));
+        .min_by(|one, other| one.1.most(column).total_cmp(&other.1.most(column)))?;
+    let (before, after) = (nothing.most(column), best.most(column));
     (before.is_finite() && after.is_finite()).then(|| {
         format!(
-            "{scenario}: “{name}” keeps {:.1} % of the TCP rate and takes the game's delay p99 \
-             from {before:.0} to {after:.0} ms.",
+            "{scenario}: “{name}” keeps {:.1} % of the TCP rate and takes {what} from {before:.0} \
+             to {after:.0} ms.",
             100.0 * best.least_share()
         )
     })

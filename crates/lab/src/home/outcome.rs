@@ -2,11 +2,12 @@
 
 use super::change::Known;
 use super::plan::{Role, Scenario, Times};
+use super::sessions::Loads;
 use super::streams::Quality;
 use crate::columns::{self, Column, column};
 use crate::measured::{Measured, Series};
 use crate::view::Axis;
-use sheaf_stage::Instant;
+use sheaf_stage::{Duration, Instant};
 
 /// Points of a curve, at most; a longer one is thinned.
 const POINTS: usize = 2_000;
@@ -41,13 +42,20 @@ pub(super) fn measured(
     scenario: &Scenario,
     watched: Watched,
     quality: Quality,
+    loads: Loads,
     known: &Known,
     times: &Times,
 ) -> Measured {
-    let series = series(scenario, &watched, &quality, known, times);
+    let mut series = series(scenario, &watched, &quality, known, times);
+    if scenario.flows.len() == 1 {
+        series.extend(load_times(&loads, times));
+    }
     let limited = scenario.limited.iter().len();
-    let outcome = Outcome::new(watched, limited, quality, times.together);
-    let mut metrics = columns::values(COLUMNS, &outcome);
+    let outcome = Outcome::new(watched, limited, quality, &loads, times);
+    let mut metrics = Vec::new();
+    for columns in [COLUMNS, POISSON, CAPTURE, WEB, REQUEST] {
+        metrics.extend(columns::values(columns, &outcome));
+    }
     metrics.extend(known.metrics());
     Measured { metrics, series }
 }
@@ -60,13 +68,18 @@ pub(super) struct Outcome {
     quality: Quality,
     /// Times between two packets of the game while everything ran, in ms, sorted.
     gaps: Vec<f64>,
+    /// Times in seconds of pages that ended while everything ran, sorted; where there are no pages
+    /// in the plan none.
+    pages: Vec<f64>,
+    /// Round trips in ms of requests that ended then, sorted.
+    trips: Vec<f64>,
 }
 
 pub(super) const RATE: Column<Outcome> =
     column("rate", "TCP data", "Mbit/s", |point| point.rate() / 1e6);
 pub(super) const JAIN: Column<Outcome> = column("jain", "Jain index", "", Outcome::jain);
 pub(super) const GAP_P99: Column<Outcome> =
-    column("gap_p99", "game inter-arrival, p99", "ms", |point| point.gap(0.99));
+    column("gap_p99", "game inter-arrival, p99", "ms", |point| share_of(&point.gaps, 0.99));
 pub(super) const DELAY_P99: Column<Outcome> =
     column("delay_p99", "game delay, p99", "ms", |point| {
         point.quality.delay.map_or(f64::NAN, |delay| delay.as_secs_f64() * 1e3)
@@ -78,7 +91,7 @@ pub(super) const DROPS: Column<Outcome> =
 pub(super) const COLUMNS: &[Column<Outcome>] = &[
     RATE,
     JAIN,
-    column("gap_p50", "game inter-arrival, median", "ms", |point| point.gap(0.5)),
+    column("gap_p50", "game inter-arrival, median", "ms", |point| share_of(&point.gaps, 0.5)),
     GAP_P99,
     DELAY_P99,
     column("loss_stream", "loss of the stream", "%", |point| point.loss(Role::Stream)),
@@ -90,19 +103,73 @@ pub(super) const COLUMNS: &[Column<Outcome>] = &[
     column("capacity", "capacity as it is known", "Mbit/s", |point| point.watched.capacity / 1e6),
 ];
 
-impl Outcome {
-    /// Of the game's inter-arrival times those count that ended after `together`.
-    fn new(watched: Watched, limited: usize, quality: Quality, together: Instant) -> Outcome {
-        let counted = quality.gaps.iter().filter(|(at, _)| *at > together);
-        let mut gaps: Vec<f64> = counted.map(|(_, gap)| gap.as_secs_f64() * 1e3).collect();
-        gaps.sort_unstable_by(f64::total_cmp);
-        Outcome { watched, limited, quality, gaps }
-    }
+pub(super) const PAGE_P95: Column<Outcome> =
+    column("page_p95", "page load time, p95", "s", |point| share_of(&point.pages, 0.95));
+pub(super) const TRIP_P99: Column<Outcome> =
+    column("trip_p99", "request round trip, p99", "ms", |point| share_of(&point.trips, 0.99));
 
-    /// Time in ms between two packets of the game that `share` (0..1) of the times do not exceed.
-    fn gap(&self, share: f64) -> f64 {
-        let place = (self.gaps.len() as f64 * share) as usize;
-        self.gaps.get(place).copied().unwrap_or(f64::NAN)
+/// The numbers of packets at random.
+pub(super) const POISSON: &[Column<Outcome>] = &[
+    column("delay_poisson_p99", "delay of packets at random, p99", "ms", |point| {
+        point.quality.poisson_delay.map_or(f64::NAN, |delay| delay.as_secs_f64() * 1e3)
+    }),
+    column("loss_poisson", "loss of packets at random", "%", |point| point.loss(Role::Poisson)),
+];
+
+/// The numbers of a captured call.
+pub(super) const CAPTURE: &[Column<Outcome>] = &[
+    column("loss_capture", "loss of the captured call", "%", |point| point.loss(Role::Capture)),
+    column("r_capture", "captured call, R", "", |point| point.quality.capture_r),
+];
+
+/// The numbers of pages of the web.
+pub(super) const WEB: &[Column<Outcome>] = &[
+    column("page_p50", "page load time, median", "s", |point| share_of(&point.pages, 0.5)),
+    PAGE_P95,
+    column("pages", "pages", "", |point| count(&point.pages)),
+];
+
+/// The numbers of requests.
+pub(super) const REQUEST: &[Column<Outcome>] = &[
+    column("trip_p50", "request round trip, median", "ms", |point| share_of(&point.trips, 0.5)),
+    TRIP_P99,
+    column("requests", "requests", "", |point| count(&point.trips)),
+];
+
+/// The value of `sorted` that `share` (0..1) of all do not exceed; NaN where there is none.
+fn share_of(sorted: &[f64], share: f64) -> f64 {
+    let place = (sorted.len() as f64 * share) as usize;
+    sorted.get(place).copied().unwrap_or(f64::NAN)
+}
+
+/// Number of `times`; NaN where there is none.
+fn count(times: &[f64]) -> f64 {
+    if times.is_empty() { f64::NAN } else { times.len() as f64 }
+}
+
+/// Times, multiplied by `unit`, of what ended after `from` and until `until`, sorted.
+fn sorted(ended: &[(Instant, Duration)], (from, until): (Instant, Instant), unit: f64) -> Vec<f64> {
+    let counted = ended.iter().filter(|(at, _)| *at > from && *at <= until);
+    let mut times: Vec<f64> = counted.map(|(_, time)| time.as_secs_f64() * unit).collect();
+    times.sort_unstable_by(f64::total_cmp);
+    times
+}
+
+impl Outcome {
+    /// Of the game's inter-arrival times those count that ended while everything ran; of loads,
+    /// those after the warm-up.
+    fn new(
+        watched: Watched,
+        limited: usize,
+        quality: Quality,
+        loads: &Loads,
+        times: &Times,
+    ) -> Outcome {
+        let gaps = sorted(&quality.gaps, (times.together, times.last), 1e3);
+        let counted = (times.counted, times.until);
+        let pages = sorted(&loads.pages, counted, 1.0);
+        let trips = sorted(&loads.requests, counted, 1e3);
+        Outcome { watched, limited, quality, gaps, pages, trips }
     }
 
     /// Rate of all transfers, bit/s. A sum of none would be a negative zero.
@@ -131,25 +198,39 @@ fn series(
     known: &Known,
     times: &Times,
 ) -> Vec<Series> {
-    let every = quality.gaps.len().div_ceil(POINTS).max(1);
-    let points: Vec<_> = quality
-        .gaps
-        .iter()
-        .step_by(every)
-        .map(|(at, gap)| ((*at - times.started).as_secs_f64(), gap.as_secs_f64() * 1e3))
-        .collect();
-    let gaps = (!points.is_empty()).then(|| Series {
-        name: "Between two packets of the game".to_owned(),
-        x: Axis::new("time", "s"),
-        y: Axis::new("inter-arrival time", "ms"),
-        points,
-    });
+    let axis = Axis::new("inter-arrival time", "ms");
+    let gaps = curve("Between two packets of the game", &quality.gaps, times, axis, 1e3);
     let mut series: Vec<_> = gaps.into_iter().chain(known.series(times.started)).collect();
     if scenario.flows.len() == 1 {
         series.extend(transfers(&watched.progress, times.started));
         series.extend(quality.curves.iter().cloned());
     }
     series
+}
+
+/// Times of loads over time, each where the load ended.
+fn load_times(loads: &Loads, times: &Times) -> impl Iterator<Item = Series> {
+    let (page, trip) = (Axis::new("load time", "s"), Axis::new("round trip", "ms"));
+    let pages = curve("Load time of pages", &loads.pages, times, page, 1.0);
+    let trips = curve("Round trips of requests", &loads.requests, times, trip, 1e3);
+    pages.into_iter().chain(trips)
+}
+
+/// The curve of what took some time, which is multiplied by `unit`; none of nothing.
+fn curve(
+    name: &str,
+    ended: &[(Instant, Duration)],
+    times: &Times,
+    y: Axis,
+    unit: f64,
+) -> Option<Series> {
+    let every = ended.len().div_ceil(POINTS).max(1);
+    let point = |(at, time): &(Instant, Duration)| {
+        ((*at - times.started).as_secs_f64(), time.as_secs_f64() * unit)
+    };
+    let points: Vec<_> = ended.iter().step_by(every).map(point).collect();
+    let name = name.to_owned();
+    (!points.is_empty()).then(|| Series { name, x: Axis::new("time", "s"), y, points })
 }
 
 /// Rate of each transfer over time, or of all where they are many.
@@ -188,7 +269,6 @@ fn jain(rates: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sheaf_stage::Duration;
 
     #[test]
     fn jains_index_is_one_for_equals_and_a_part_where_one_has_all() {
@@ -201,15 +281,28 @@ mod tests {
         let at = Instant::from_millis;
         let gaps = [(100, 90), (140, 40), (183, 43), (220, 37)];
         let gaps = gaps.map(|(end, gap)| (at(end), Duration::from_millis(gap))).to_vec();
-        let loss = [0.0, 0.01, f64::NAN];
+        let loss = [0.0, 0.01, f64::NAN, f64::NAN, f64::NAN];
         let quality = Quality { gaps, loss, r: 90.0, ..Quality::default() };
         let watched = Watched { rates: vec![0.5e6, 1e6, 1e6], ..Watched::default() };
-        let metrics = columns::values(COLUMNS, &Outcome::new(watched, 1, quality, at(120)));
+        let (started, counted, until) = (at(0), at(130), at(250));
+        let together = at(120);
+        let times =
+            Times { started, bulk: started, together, counted, until, last: until, scale: 1.0 };
+        let pages = [(125, 1), (200, 60), (240, 90), (251, 200)];
+        let pages = pages.map(|(end, time)| (at(end), Duration::from_secs(time))).to_vec();
+        let loads = Loads { pages, ..Loads::default() };
+        let outcome = Outcome::new(watched, 1, quality, &loads, &times);
+        let metrics: Vec<_> = [COLUMNS, WEB, REQUEST]
+            .into_iter()
+            .flat_map(|columns| columns::values(columns, &outcome))
+            .collect();
         let get = |key: &str| metrics.iter().find(|(name, _)| name == key).unwrap().1;
         assert_eq!((get("rate"), get("jain")), (2.5, 1.0));
         assert_eq!((get("gap_p50"), get("gap_p99")), (40.0, 43.0));
         assert_eq!(get("loss_game"), 1.0);
         assert!(get("loss_call").is_nan(), "there was no call");
+        assert_eq!((get("pages"), get("page_p50"), get("page_p95")), (2.0, 90.0, 90.0));
+        assert!(get("requests").is_nan() && get("trip_p99").is_nan(), "there were no requests");
     }
 
     #[test]

@@ -1,11 +1,17 @@
 //! Scenarios and treatments of a home access point.
 
+use super::capture::{Capture, LEAST_INTERVAL};
 use crate::experiment::Engine;
 use crate::fault::Fault;
 use crate::plan_file::PlanFile;
 use crate::tcp::Congestion;
+use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 use sheaf_stage::{Duration, Instant};
+use sheaf_voice::emodel::Codec;
+use sheaf_voice::packet::Stamp;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A plan of this kind.
 pub type Plan = PlanFile<Scenario, Treatment>;
@@ -30,7 +36,7 @@ pub struct Scenario {
     pub direction: DirectionName,
     /// Start of bulk transfers, in seconds of the plan's duration.
     pub start: f64,
-    /// Streams of UDP.
+    /// Streams of UDP, and what else runs beside the transfers.
     #[serde(rename = "stream", default)]
     pub streams: Vec<Stream>,
     /// Limit of the first transfer's application, Mbit/s of data; without it all take
@@ -56,12 +62,30 @@ pub struct Change {
     pub rate: f64,
 }
 
-/// A stream of equal packets at equal intervals.
+/// What runs beside the transfers, by its `role`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(tag = "role", rename_all = "kebab-case")]
+pub enum Stream {
+    /// A constant stream.
+    Stream(Packets),
+    /// A game.
+    Game(Packets),
+    /// A call with G.711.
+    Call(Packets),
+    /// Packets at random times, with exponential gaps whose mean is the interval.
+    Poisson(Packets),
+    /// A captured call, sent as it was.
+    Capture(Replay),
+    /// Pages of the web, over TCP.
+    Web(Web),
+    /// Requests with short answers, over TCP.
+    Request(Request),
+}
+
+/// Packets of UDP of one size.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stream {
-    /// Role of the stream.
-    pub role: Role,
+pub struct Packets {
     /// Time between two packets, ms.
     pub interval: f64,
     /// Payload of UDP.
@@ -70,9 +94,124 @@ pub struct Stream {
     pub start: f64,
 }
 
-/// The role of a stream, which decides its measurements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
+/// A captured call; it begins anew where it is shorter than the run.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replay {
+    /// The capture, relative to the folder of the plan's file.
+    pub file: PathBuf,
+    /// SHA-256 of the file; another file is refused. Where it is not given, that of the file at
+    /// hand is filled in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// Start, in seconds of the plan's duration.
+    pub start: f64,
+    /// The call in the file, once it was read.
+    #[serde(skip)]
+    pub call: Option<Arc<Capture>>,
+}
+
+/// Pages that a client loads one after the other.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Web {
+    /// Objects of a page, the page itself included.
+    pub objects: u32,
+    /// Connections on which the objects behind the first are loaded.
+    pub parallel: u32,
+    /// Mean time between a page and the next one, seconds.
+    pub reading: f64,
+    /// Start, in seconds of the plan's duration.
+    pub start: f64,
+}
+
+/// Requests over one connection, each of which waits for the answer to the one before.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// Bytes of a request.
+    pub bytes: u32,
+    /// Bytes of an answer.
+    pub answer: u32,
+    /// Mean time between an answer and the next request, ms.
+    pub idle: f64,
+    /// Start, in seconds of the plan's duration.
+    pub start: f64,
+}
+
+impl Stream {
+    /// Its start, in seconds of the plan's duration.
+    pub(super) fn start(&self) -> f64 {
+        match self {
+            Stream::Stream(of) | Stream::Game(of) | Stream::Call(of) | Stream::Poisson(of) => {
+                of.start
+            }
+            Stream::Capture(of) => of.start,
+            Stream::Web(of) => of.start,
+            Stream::Request(of) => of.start,
+        }
+    }
+
+    /// The fault of a value that is out of its range.
+    fn fault(&self) -> Option<&'static str> {
+        let is_start = (0.0..LONGEST_WAIT).contains(&self.start());
+        let is_size = |bytes: &u32| (LEAST_BYTES as u32..=MOST_BYTES).contains(bytes);
+        let least = LEAST_INTERVAL.as_secs_f64() * 1e3;
+        let is_sound = match self {
+            Stream::Stream(of) | Stream::Game(of) | Stream::Call(of) | Stream::Poisson(of) => {
+                (least..LONGEST_WAIT).contains(&of.interval) && is_size(&of.bytes)
+            }
+            Stream::Capture(_) => true,
+            Stream::Web(of) => {
+                (1..=MOST_OBJECTS).contains(&of.objects)
+                    && (1..=MOST_PARALLEL).contains(&of.parallel)
+                    && (0.01..LONGEST_WAIT).contains(&of.reading)
+            }
+            Stream::Request(of) => {
+                is_size(&of.bytes)
+                    && (1..=MOST_ANSWER).contains(&of.answer)
+                    && (1.0..LONGEST_WAIT).contains(&of.idle)
+            }
+        };
+        let message = match self {
+            _ if is_start && is_sound => return None,
+            Stream::Capture(_) => "a capture has a start from 0 s on; correct it",
+            Stream::Web(_) => {
+                "role web has 1 to 1000 objects, 1 to 64 of them in parallel, reading from 0.01 s \
+                 on and a start; correct it"
+            }
+            Stream::Request(_) => {
+                "role request has 32 to 1400 bytes, an answer of 1 byte to 1 MiB, idle from 1 ms \
+                 on and a start; correct it"
+            }
+            _ => {
+                "a stream has an interval of 0.5 ms or more, 32 to 1400 bytes and a start; \
+                 correct it"
+            }
+        };
+        Some(message)
+    }
+}
+
+impl Replay {
+    /// Reads the file, from `folder` on.
+    fn read(&mut self, folder: &Path) -> anyhow::Result<()> {
+        self.file = std::path::absolute(folder.join(&self.file))?;
+        let call = Capture::read(&self.file)?;
+        let expected = self.sha256.get_or_insert_with(|| call.sha256.clone());
+        ensure!(
+            *expected == call.sha256,
+            "{} is another file than before: its SHA-256 is {}; give that one, or no sha256",
+            self.file.display(),
+            call.sha256
+        );
+        self.call = Some(Arc::new(call));
+        Ok(())
+    }
+}
+
+/// The role of a stream of UDP, which decides its measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A constant stream: losses.
     Stream,
@@ -80,18 +219,24 @@ pub enum Role {
     Game,
     /// A call with G.711: losses and the rating of the E-model.
     Call,
+    /// Packets at random times: losses and delay.
+    Poisson,
+    /// A captured call: losses and the rating of the E-model.
+    Capture,
 }
 
 impl Role {
     /// All, in the order of the metrics.
-    pub const ALL: [Role; 3] = [Role::Stream, Role::Game, Role::Call];
+    pub const ALL: [Role; 5] = [Role::Stream, Role::Game, Role::Call, Role::Poisson, Role::Capture];
 
-    /// Its name in plans and curves.
+    /// Its name in curves.
     pub fn name(self) -> &'static str {
         match self {
             Role::Stream => "stream",
             Role::Game => "game",
             Role::Call => "call",
+            Role::Poisson => "packets at random",
+            Role::Capture => "captured call",
         }
     }
 }
@@ -158,6 +303,18 @@ pub enum QueueName {
     Tbf,
 }
 
+/// Bytes of a packet of UDP: RTP and the time stamp at least.
+pub(super) const LEAST_BYTES: usize = Stamp::len(Codec::G729A);
+const MOST_BYTES: u32 = 1400;
+/// Objects of a page, connections, and bytes of an answer at most. An answer fits into the send
+/// buffer of TCP, which takes it at once.
+const MOST_OBJECTS: u32 = 1000;
+const MOST_PARALLEL: u32 = 64;
+const MOST_ANSWER: u32 = 1 << 20;
+/// Bound of times in a stream, in their units; more are a mistake.
+const LONGEST_WAIT: f64 = 1e6;
+/// Streams of a scenario at most: in virtual time each has a network of its own.
+const MOST_STREAMS: usize = 100;
 /// Transfers of a point at most.
 const MOST_FLOWS: u32 = 1000;
 /// Bytes of a full frame, in which the queue of a token bucket filter is counted.
@@ -256,7 +413,33 @@ impl Plan {
 
     /// Second of the plan from which everything runs.
     pub(super) fn together(scenario: &Scenario) -> f64 {
-        scenario.streams.iter().map(|stream| stream.start).fold(scenario.start, f64::max)
+        scenario.streams.iter().map(Stream::start).fold(scenario.start, f64::max)
+    }
+
+    /// Whether a scenario has such a stream.
+    pub(super) fn has(&self, is: impl Fn(&Stream) -> bool) -> bool {
+        self.scenarios.iter().flat_map(|scenario| &scenario.streams).any(is)
+    }
+
+    /// Reads the captures that the plan names, relative to `folder`. From then on their paths are
+    /// absolute, and their hashes part of the plan: results are kept by what was replayed.
+    pub(crate) fn load(&mut self, folder: &Path) -> Result<(), Fault> {
+        for scenario in &mut self.scenarios {
+            for stream in &mut scenario.streams {
+                let Stream::Capture(replay) = stream else { continue };
+                let fault = |message| Fault::scenario(&scenario.name, message).at("stream");
+                replay.read(folder).map_err(fault)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses captures that were not read.
+    pub(super) fn ready_to_replay(&self) -> anyhow::Result<()> {
+        let is_missing =
+            |stream: &Stream| matches!(stream, Stream::Capture(Replay { call: None, .. }));
+        ensure!(!self.has(is_missing), "a capture was not read; run the plan from its file");
+        Ok(())
     }
 
     pub(super) fn check_homes(&self) -> Result<(), Fault> {
@@ -315,16 +498,11 @@ impl Plan {
             if scenario.flows.iter().any(|flows| *flows > MOST_FLOWS) {
                 return fault("flows", format!("at most {MOST_FLOWS} flows; correct them"));
             }
-            for stream in &scenario.streams {
-                let sound = stream.interval >= 0.5 && (12..=1400).contains(&stream.bytes);
-                if !sound || stream.start < 0.0 {
-                    return fault(
-                        "stream",
-                        "a stream has an interval of 0.5 ms or more, 12 to 1400 bytes and a start; \
-                         correct it"
-                            .to_owned(),
-                    );
-                }
+            if scenario.streams.len() > MOST_STREAMS {
+                return fault("stream", format!("at most {MOST_STREAMS} streams; remove some"));
+            }
+            if let Some(message) = scenario.streams.iter().find_map(Stream::fault) {
+                return fault("stream", message.to_owned());
             }
         }
         for treatment in &self.treatments {

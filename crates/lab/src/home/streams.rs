@@ -1,7 +1,8 @@
 //! Streams of UDP, the same on both engines: the beat on which each is sent, and the quality of
 //! what arrives.
 
-use super::plan::{Role, Scenario};
+use super::pattern::Pattern;
+use super::plan::{LEAST_BYTES, Packets, Role, Scenario, Stream, Times};
 use crate::measured::Series;
 use crate::view::Axis;
 use sheaf_stage::{Duration, Instant};
@@ -16,41 +17,58 @@ use sheaf_wire::flow::mix;
 const MOST_SECONDS: u64 = 1_000_000;
 
 /// A stream as it is sent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Beat {
     /// Role of the stream.
     pub role: Role,
-    interval: Duration,
-    bytes: usize,
+    codec: Codec,
+    pattern: Pattern,
     first: Instant,
 }
 
 impl Beat {
-    /// The streams of `scenario`, of which a second takes `scale` seconds. Each begins later than
-    /// the plan says by a part of its interval that `seed` decides: which packets meet in the queue
-    /// depends on it.
-    pub fn all(scenario: &Scenario, started: Instant, scale: f64, seed: u64) -> Vec<Beat> {
-        let beat = |(number, stream): (u64, &super::plan::Stream)| {
-            let interval = Duration::from_secs_f64(stream.interval / 1e3);
+    /// The streams of packets of `scenario`. Each begins later than the plan says by a part of its
+    /// interval that `seed` decides: which packets meet in the queue depends on it.
+    pub fn all(scenario: &Scenario, times: &Times, seed: u64) -> Vec<Beat> {
+        let beat = |(number, stream): (u64, &Stream)| {
             let draw = mix(mix(seed) ^ (number + 1));
+            let regular = |packets: &Packets| {
+                let interval = Duration::from_secs_f64(packets.interval / 1e3);
+                (interval, Pattern::regular(interval, packets.bytes as u16), Codec::G711)
+            };
+            let (role, (interval, pattern, codec)) = match stream {
+                Stream::Stream(packets) => (Role::Stream, regular(packets)),
+                Stream::Game(packets) => (Role::Game, regular(packets)),
+                Stream::Call(packets) => (Role::Call, regular(packets)),
+                Stream::Poisson(packets) => {
+                    let mean = Duration::from_secs_f64(packets.interval / 1e3);
+                    let length = times.until - times.started;
+                    let bytes = packets.bytes as u16;
+                    let pattern = Pattern::poisson(mean, bytes, length, mix(draw));
+                    (Role::Poisson, (mean, pattern, Codec::G711))
+                }
+                Stream::Capture(replay) => {
+                    let capture = replay.call.as_deref()?;
+                    let pattern = Pattern::captured(capture);
+                    (Role::Capture, (capture.gap(), pattern, capture.codec))
+                }
+                Stream::Web(_) | Stream::Request(_) => return None,
+            };
             let phase = Duration::from_nanos(draw % (interval.as_nanos() as u64).max(1));
-            Beat {
-                role: stream.role,
-                interval,
-                bytes: (stream.bytes as usize).max(Stamp::len(Codec::G711)),
-                first: started + Duration::from_secs_f64(stream.start * scale) + phase,
-            }
+            let first = times.at(stream.start()) + phase;
+            Some(Beat { role, codec, pattern, first })
         };
-        (0..).zip(&scenario.streams).map(beat).collect()
+        (0..).zip(&scenario.streams).filter_map(beat).collect()
     }
 
     /// Time at which packet `number` is sent.
     pub fn due(&self, number: u32) -> Instant {
-        self.first + self.interval * number
+        self.first + self.pattern.offset(number)
     }
 
     /// Writes the payload of packet `number` of stream `flow`, sent at `now`, to the beginning of
-    /// `buffer` and returns it. Bytes behind the stamp stay as they are.
+    /// `buffer` and returns it: at least the 32 bytes that its time stamp needs. Bytes behind the
+    /// stamp stay as they are.
     pub fn payload<'a>(
         &self,
         flow: usize,
@@ -59,8 +77,11 @@ impl Beat {
         buffer: &'a mut [u8],
     ) -> &'a [u8] {
         let stamp = Stamp { flow: flow as u32, number, sent: now };
-        stamp.emit(Codec::G711, &mut buffer[..Stamp::len(Codec::G711)]);
-        &buffer[..self.bytes]
+        let bytes = self.pattern.bytes(number).max(LEAST_BYTES);
+        // A packet with room for it has the header of a call with G.711, whatever its codec.
+        let codec = if bytes < Stamp::len(Codec::G711) { Codec::G729A } else { Codec::G711 };
+        stamp.emit(codec, &mut buffer[..Stamp::len(codec)]);
+        &buffer[..bytes]
     }
 }
 
@@ -84,10 +105,14 @@ pub struct Quality {
     pub gaps: Vec<(Instant, Duration)>,
     /// One-way delay that 99 % of the game's packets do not exceed.
     pub delay: Option<Duration>,
+    /// One-way delay that 99 % of the packets at random times do not exceed.
+    pub poisson_delay: Option<Duration>,
     /// Share of packets lost, by role; NaN where there is no such stream.
-    pub loss: [f64; 3],
+    pub loss: [f64; Role::ALL.len()],
     /// Rating of the call.
     pub r: f64,
+    /// Rating of the replayed call.
+    pub capture_r: f64,
     /// Rate and loss of each stream over time.
     pub curves: Vec<Series>,
 }
@@ -107,7 +132,8 @@ impl Received {
     /// A packet with `payload` arrived at `now`; a foreign one is not counted.
     pub fn arrived(&mut self, payload: &[u8], now: Instant) {
         let Some(stamp) = Stamp::parse(payload) else { return };
-        let Some(beat) = self.beats.get(stamp.flow as usize).copied() else { return };
+        let Some(beat) = self.beats.get(stamp.flow as usize) else { return };
+        let due = beat.due(stamp.number);
         self.meters[stamp.flow as usize].arrived(stamp, now);
         if beat.role == Role::Game {
             self.game.push((stamp.number, now));
@@ -115,7 +141,7 @@ impl Received {
         if let Some(second) = self.second(stamp.flow as usize, now) {
             second.0 += payload.len() as u64;
         }
-        if let Some(second) = self.second(stamp.flow as usize, beat.due(stamp.number)) {
+        if let Some(second) = self.second(stamp.flow as usize, due) {
             second.1 += 1;
         }
     }
@@ -137,12 +163,20 @@ impl Received {
         };
         let find = |role: Role| self.beats.iter().position(|beat| beat.role == role);
         let of = |role: Role| find(role).map(|at| (&self.meters[at], u64::from(sent[at])));
+        let delay = |role| of(role).map(|(meter, _)| meter.delay_quantile(0.99));
+        let rating = |role| {
+            find(role).map_or(f64::NAN, |at| {
+                let (codec, sent) = (self.beats[at].codec, u64::from(sent[at]));
+                Heard::best(codec, &self.meters[at], sent).r
+            })
+        };
         Quality {
             gaps: self.game.windows(2).filter_map(follow).collect(),
-            delay: of(Role::Game).map(|(meter, _)| meter.delay_quantile(0.99)),
+            delay: delay(Role::Game),
+            poisson_delay: delay(Role::Poisson),
             loss: Role::ALL.map(|role| of(role).map_or(f64::NAN, |(meter, sent)| meter.loss(sent))),
-            r: of(Role::Call)
-                .map_or(f64::NAN, |(meter, sent)| Heard::best(Codec::G711, meter, sent).r),
+            r: rating(Role::Call),
+            capture_r: rating(Role::Capture),
             curves: (0..self.beats.len()).flat_map(|at| self.curves(at, sent[at])).collect(),
         }
     }
@@ -182,22 +216,37 @@ impl Received {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::home::plan::Stream;
+    use crate::home::capture::Capture;
+    use crate::home::plan::Replay;
     use crate::plan::Plan;
+    use std::sync::Arc;
 
     fn scenario(streams: Vec<Stream>) -> Scenario {
         let Plan::Home(plan) = Plan::find("home-ap").unwrap() else { panic!("a home") };
         Scenario { streams, ..plan.scenarios[0].clone() }
     }
 
-    fn game() -> Stream {
-        Stream { role: Role::Game, interval: 40.0, bytes: 200, start: 2.0 }
+    const GAME: Packets = Packets { interval: 40.0, bytes: 200, start: 2.0 };
+
+    /// Times of a run from `started` on, of which a second takes `scale` seconds.
+    fn times(started: Instant, scale: f64) -> Times {
+        let until = started + Duration::from_secs(60);
+        Times {
+            started,
+            bulk: started,
+            together: started,
+            counted: started,
+            until,
+            last: until,
+            scale,
+        }
     }
 
     #[test]
     fn a_seed_moves_each_stream_within_its_interval_and_nothing_else() {
-        let scenario = scenario(vec![game(), game()]);
-        let beats = |seed| Beat::all(&scenario, Instant::from_millis(1_000), 0.5, seed);
+        let scenario = scenario(vec![Stream::Game(GAME), Stream::Game(GAME)]);
+        let times = times(Instant::from_millis(1_000), 0.5);
+        let beats = |seed| Beat::all(&scenario, &times, seed);
         for seed in 0..100 {
             for beat in beats(seed) {
                 let phase = beat.due(0) - Instant::from_millis(2_000);
@@ -212,9 +261,39 @@ mod tests {
     }
 
     #[test]
+    fn a_replayed_call_is_sent_as_captured_and_rated_like_a_call() {
+        let call = Capture::parse(include_bytes!("../../tests/call.pcap")).unwrap();
+        let replay = Replay {
+            file: "call.pcap".into(),
+            sha256: None,
+            start: 0.0,
+            call: Some(Arc::new(call.clone())),
+        };
+        let streams = vec![Stream::Capture(replay), Stream::Poisson(GAME)];
+        let started = Instant::from_millis(1_000);
+        let beats = Beat::all(&scenario(streams), &times(started, 1.0), 7);
+        let (mut received, mut buffer) = (Received::new(beats.clone(), started), [0; 1500]);
+        for number in 0..50 {
+            let at = number as usize;
+            let sent = beats[0].due(number);
+            assert_eq!(sent - beats[0].due(0), call.offsets[at]);
+            let payload = beats[0].payload(0, number, sent, &mut buffer);
+            assert_eq!(payload.len(), usize::from(call.sizes[at]));
+            if number % 10 != 9 {
+                received.arrived(payload, sent + Duration::from_millis(30));
+            }
+        }
+        let quality = received.quality(&[50, 0]);
+        assert!((quality.loss[Role::Capture as usize] - 0.1).abs() < 1e-9);
+        let clean = Codec::G711.r(30.0 + Codec::G711.delay_ms(), 0.0, 1.0);
+        assert!(quality.capture_r > 20.0 && quality.capture_r < clean - 20.0, "{quality:?}");
+        assert!(quality.r.is_nan(), "there was no other call");
+    }
+
+    #[test]
     fn rate_and_loss_over_time_are_those_of_the_second_in_which_packets_were_sent() {
         let started = Instant::from_millis(1_000);
-        let beats = Beat::all(&scenario(vec![game()]), started, 1.0, 7);
+        let beats = Beat::all(&scenario(vec![Stream::Game(GAME)]), &times(started, 1.0), 7);
         let mut received = Received::new(beats.clone(), started);
         let mut buffer = [0; 1500];
         // 25 packets a second from 2 s on; of the second second every fifth is lost, the last one

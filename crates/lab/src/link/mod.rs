@@ -5,12 +5,14 @@
 //!
 //! * [`plan`]: scenarios and treatments; [`outcome`]: the numbers from arrivals, round trips and
 //!   transfers, the same on both engines;
-//! * [`netns`], [`virtual_time`]: the two engines; `line`: a direction of the link on the latter.
+//! * [`netns`], [`virtual_time`]: the two engines; `line`: a direction of the link on the latter;
+//!   [`reply`]: the host there that replies to pings.
 
 mod line;
 pub mod netns;
 pub mod outcome;
 pub mod plan;
+pub mod reply;
 pub mod virtual_time;
 
 pub use plan::{Plan, Scenario, Treatment};
@@ -102,9 +104,7 @@ impl Experiment for Plan {
         let named = |name: &str| self.scenarios.iter().find(|scenario| scenario.name == name);
         let sentences: Vec<_> =
             whole.iter().filter_map(|name| self.answer(rows, named(name)?)).collect();
-        let exact = whole.iter().filter_map(|name| named(name)).filter(|one| is_exact(rows, one));
-        let remarks = exact.map(|scenario| (scenario.name.clone(), EXACT.to_owned())).collect();
-        Conclusion { answer: sentences.join(" "), remarks, ..Conclusion::default() }
+        Conclusion { answer: sentences.join(" "), ..Conclusion::default() }
     }
 }
 
@@ -119,21 +119,12 @@ const NOTES: &str = "The rate counts Ethernet frames without preamble and gap, a
                      packets, with an RTT of 1 ms where less is set, and never less than two, \
                      unless the plan says otherwise; in one queue the packets under way count, \
                      too. An ideal link's RTT is the one set and the time to send a ping both \
-                     ways. Round trips of TCP are the sender's smoothed ones, every 10 ms. Data \
+                     ways. Under the virtual clock no link is late, and a host that replies \
+                     takes the time that the plan gives it: pings there prove nothing about a \
+                     machine. Round trips of TCP are the sender's smoothed ones, every 10 ms. Data \
                      on its way is the content of the link to the receiver in virtual time, and \
                      on real stacks the data that the sender's TCP presumes neither lost nor \
                      acknowledged.";
-
-/// The remark on pings under the virtual clock.
-const EXACT: &str = "Under the virtual clock no host and no timer is late. These round trips are \
-                     the ones set and the time that requests and replies of 98 bytes take at the \
-                     rate; they prove nothing about a machine. Run it on real stacks for that.";
-
-/// Whether the pings of `scenario` are exact to the nanosecond, as under the virtual clock alone.
-fn is_exact(rows: &[Row], scenario: &Scenario) -> bool {
-    let mut here = rows.iter().filter(|row| row.scenario == scenario.name);
-    scenario.test == Test::Ping && here.all(|row| OVER_MIN.of(row) == Some(0.0))
-}
 
 impl Plan {
     /// Conclusion on a scenario, treatment by treatment.

@@ -1,5 +1,6 @@
 //! Plans of one emulated link: tests, rates and delays, and the programs that shape it.
 
+use super::reply::Replies;
 use crate::experiment::Engine;
 use crate::fault::Fault;
 use crate::measured::SweepPoint;
@@ -60,6 +61,9 @@ pub struct Scenario {
     /// Congestion control of TCP; cubic.
     #[serde(default, skip_serializing_if = "Congestion::is_default")]
     pub tcp: Congestion,
+    /// The time that the host takes which replies to pings, under the virtual clock; none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replies: Option<Replies>,
     /// Round-trip times in ms.
     pub sweep: Vec<f64>,
     /// Names of the treatments to compare.
@@ -101,20 +105,23 @@ pub enum Shaper {
     Tbf,
     /// An interface at its line rate, in virtual time.
     Interface,
-    /// Nothing: the bare path of real interfaces.
+    /// Nothing: the bare path of real interfaces; in virtual time that of a host that takes its
+    /// time.
     None,
 }
 
 impl Shaper {
-    /// Whether it exists on `engine` for `test`.
-    pub fn runs_on(self, engine: Engine, test: Test) -> bool {
+    /// Whether it exists on `engine` for `scenario`.
+    fn runs_on(self, engine: Engine, scenario: &Scenario) -> bool {
         match (self, engine) {
             (Shaper::TwoQueues | Shaper::OneQueue, _) => true,
             // A delay behind a real token bucket makes two queues of it, which TCP can tell.
-            (Shaper::Tbf, Engine::Netns) => test != Test::Tcp,
+            (Shaper::Tbf, Engine::Netns) => scenario.test != Test::Tcp,
             (Shaper::Tbf | Shaper::Interface, Engine::Virtual) => true,
             (Shaper::Interface, Engine::Netns) => false,
-            (Shaper::None, engine) => engine == Engine::Netns,
+            (Shaper::None, Engine::Netns) => true,
+            // A bare path without anything has nothing to measure.
+            (Shaper::None, Engine::Virtual) => scenario.replies.is_some(),
         }
     }
 
@@ -147,6 +154,8 @@ pub struct Point {
     pub duration: Duration,
     /// Congestion control of the bulk transfer.
     pub tcp: Congestion,
+    /// The time that the host takes which replies to pings.
+    pub replies: Replies,
     /// Seed of all randomness.
     pub seed: u64,
 }
@@ -191,7 +200,7 @@ impl Plan {
         let named =
             |name: &String| self.treatments.iter().find(|treatment| treatment.name == *name);
         let found = scenario.treatments.iter().filter_map(named);
-        found.filter(|treatment| treatment.shaper.runs_on(engine, scenario.test)).collect()
+        found.filter(|treatment| treatment.shaper.runs_on(engine, scenario)).collect()
     }
 
     /// The point to run at `sweep_point`; `None` where the plan has no such scenario or treatment.
@@ -210,6 +219,7 @@ impl Plan {
             warm_up: Duration::from_secs_f64(self.head.warm_up),
             duration: Duration::from_secs_f64(self.head.duration),
             tcp: scenario.tcp,
+            replies: scenario.replies.unwrap_or_default(),
             seed: self.head.seed,
         })
     }
@@ -259,6 +269,17 @@ impl Plan {
             }
             if !(0.0..100.0).contains(&scenario.loss.unwrap_or(0.0)) {
                 return fault("loss", "loss is in per cent; give 0 to below 100");
+            }
+            match scenario.replies {
+                Some(replies) if !replies.is_possible() => {
+                    let message = "replies take 0 to 10000 ms, and a share of 0 to 100 % is late; \
+                                   give such numbers";
+                    return fault("replies", message);
+                }
+                Some(_) if scenario.test != Test::Ping => {
+                    return fault("replies", "replies are to pings; add test = \"ping\"");
+                }
+                _ => {}
             }
             if scenario.sweep.is_empty() {
                 return fault("sweep", "the sweep is empty; give round-trip times in ms");

@@ -3,6 +3,7 @@
 use super::line::{Line, config};
 use super::outcome::{self, Transfer};
 use super::plan::{ECHO, PACKET, Point, Test};
+use super::reply::Replier;
 use crate::measured::Measured;
 use sheaf_emulator::{Link, Packet};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
@@ -58,7 +59,10 @@ fn hosts(point: &Point) -> (Actor, Actor) {
             let sink = Sink { from: Instant::ZERO + point.warm_up, arrivals: Vec::new() };
             (Actor::Source(source(point.interval(), PACKET)), Actor::Sink(sink))
         }
-        Test::Ping => (Actor::Pinger(source(PING, ECHO), Vec::new()), Actor::Echo),
+        Test::Ping => {
+            let replier = Replier::new(point.replies, point.seed);
+            (Actor::Pinger(source(PING, ECHO), Vec::new()), Actor::Replier(replier))
+        }
         Test::Tcp => {
             let (a, b) = (Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2));
             let config = Config { control: point.tcp.algorithm(), ..Config::default() };
@@ -115,7 +119,7 @@ enum Actor {
     Source(Source),
     Sink(Sink),
     Pinger(Source, Vec<Duration>),
-    Echo,
+    Replier(Replier),
     Tcp(Box<Host>, NodeId),
     Way(Line, NodeId),
 }
@@ -193,7 +197,10 @@ impl Node for Actor {
                 let sent = stamp(&packet);
                 trips.extend((sent >= source.from).then(|| now - sent));
             }
-            Actor::Echo => out.send(BACK, packet),
+            Actor::Replier(replier) => {
+                replier.enqueue(packet, now);
+                reply(replier, now, out);
+            }
             Actor::Tcp(host, way) => {
                 // Links damage no packet, so none is refused but for what it repeats.
                 let _ = host.enqueue(packet, now);
@@ -211,7 +218,8 @@ impl Node for Actor {
             Actor::Source(source) | Actor::Pinger(source, _) => source.send(now, out),
             Actor::Tcp(host, way) => drain(host, *way, now, out),
             Actor::Way(line, to) => deliver(line, *to, now, out),
-            Actor::Sink(_) | Actor::Echo => {}
+            Actor::Replier(replier) => reply(replier, now, out),
+            Actor::Sink(_) => {}
         }
     }
 
@@ -220,7 +228,8 @@ impl Node for Actor {
             Actor::Source(source) | Actor::Pinger(source, _) => source.next,
             Actor::Tcp(host, _) => host.next_deadline(),
             Actor::Way(line, _) => line.next_deadline(),
-            Actor::Sink(_) | Actor::Echo => None,
+            Actor::Replier(replier) => replier.next_deadline(),
+            Actor::Sink(_) => None,
         }
     }
 }
@@ -228,6 +237,12 @@ impl Node for Actor {
 fn drain(host: &mut Host, way: NodeId, now: Instant, out: &mut Outbox<Vec<u8>>) {
     while let Some(packet) = host.dequeue(now) {
         out.send(way, packet);
+    }
+}
+
+fn reply(replier: &mut Replier, now: Instant, out: &mut Outbox<Vec<u8>>) {
+    while let Some(packet) = replier.dequeue(now) {
+        out.send(BACK, packet);
     }
 }
 
@@ -241,6 +256,7 @@ fn deliver(line: &mut Line, to: NodeId, now: Instant, out: &mut Outbox<Vec<u8>>)
 mod tests {
     use super::*;
     use crate::link::plan::Shaper;
+    use crate::link::reply::Replies;
     use crate::tcp::Congestion;
     use sheaf_stage::Bitrate;
 
@@ -257,6 +273,7 @@ mod tests {
             warm_up: Duration::from_millis(10),
             duration: Duration::from_millis(100),
             tcp: Congestion::Cubic,
+            replies: Replies::default(),
             seed: 1,
         }
     }

@@ -15,8 +15,8 @@ pub fn page(results: &[RunResult]) -> String {
          Every published value with a number, beside ours. The lab makes this page:\n\n    \
          make reproduction\n\n\
          Ours are medians of the seeds; in parentheses is the interval of the median at 95 %. \
-         A value is\nreproduced when ours is within {percent} % of it: {} are. Where ours is \
-         further away, the reason\nstands below the table.\n",
+         A value is\nreproduced when ours is within {percent} % of it, or rounds to it as the \
+         source rounds: {} are.\nOthers are bold, and the reason stands below the table.\n",
         counted(&all)
     );
     for result in results {

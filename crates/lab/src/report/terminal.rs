@@ -113,18 +113,19 @@ fn published(result: &RunResult, scenario: &str) -> Cells {
 pub fn verdicts(plan: &str, verdicts: &[Verdict<'_>]) -> String {
     let fallen: Vec<_> = verdicts.iter().filter(|verdict| !verdict.holds()).collect();
     let mut text =
-        format!("{plan}: {} of {} claims hold", verdicts.len() - fallen.len(), verdicts.len());
-    for Verdict { claim, band: (least, most), measured } in fallen {
+        format!("{plan}: {} of {} numbers hold", verdicts.len() - fallen.len(), verdicts.len());
+    for Verdict { claim, number, band: (least, most), measured } in fallen {
         let measured = measured.map_or("nothing".to_owned(), |reading| reading.text(shown));
-        let at = claim.at.map_or(String::new(), |at| format!(" at {}", shown(at)));
+        let times = number.times.iter().map(|times| format!(", times that of {times},"));
+        let at = number.at.iter().map(|at| format!(" at {}", shown(*at)));
         let _ = write!(
             text,
-            "\n  {} says “{}”: {} of {}/{}{at} is {measured}, not {} to {}",
+            "\n  {} says “{}”: {} of {}{} is {measured}, not {} to {}",
             claim.file,
             claim.says,
-            claim.key,
-            claim.scenario,
-            claim.treatment,
+            number.key,
+            number.of,
+            times.chain(at).collect::<String>(),
             shown(*least),
             shown(*most),
         );

@@ -29,7 +29,9 @@ pub use plan::{Plan, Scenario, Treatment};
 use crate::columns::{self, Column, Treated, column};
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
-use crate::measured::{Measured, Row, Series, SweepPoint, key, treatments, whole_scenarios};
+use crate::measured::{
+    Measured, Row, Series, SweepPoint, key, treatments, unique, whole_scenarios,
+};
 use crate::view::{Axis, Chart, View};
 use anyhow::Context;
 use outcome::Outcome;
@@ -128,9 +130,7 @@ impl Experiment for Plan {
     }
 
     fn view(&self) -> View {
-        let mut axes: Vec<_> =
-            self.scenarios.iter().map(|scenario| scenario.over.label()).collect();
-        axes.dedup();
+        let axes = unique(self.scenarios.iter().map(|scenario| scenario.over.label()));
         let axis = match axes[..] {
             [(label, unit)] => Axis::new(label, unit),
             _ => {

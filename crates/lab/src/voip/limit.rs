@@ -33,6 +33,8 @@ impl Limit {
             point.flows.iter().map(|flow| hops(&point.next_hop, flow.from, flow.to)).sum();
         let hops = hops as f64 / point.flows.len() as f64;
         let activity = first.pattern.activity();
+        // Of flows that take turns only some talk at a time.
+        let activity = activity / f64::from(point.turns);
         let per_second = activity / sheaf_voice::source::INTERVAL.as_secs_f64() * hops;
         let flows = |time: Duration| 1.0 / (per_second * time.as_secs_f64());
         let micros = |time: Duration| time.as_secs_f64() * 1e6;

@@ -3,8 +3,9 @@
 //! * [`plan`]: scenarios and treatments; [`point`]: one point, worked out;
 //! * [`netns`], [`virtual_time`]: the two engines;
 //! * [`outcome`]: the outcome of a point; [`supported`]: the flows that a sweep supports;
-//!   [`limit`]: the capacity by air time.
+//!   [`knee`]: the flows at which it is full; [`limit`]: the capacity by air time.
 
+pub mod knee;
 pub mod limit;
 pub mod netns;
 pub mod outcome;
@@ -24,10 +25,22 @@ use crate::view::{Axis, Chart, Metric, View};
 use anyhow::Context;
 use limit::Limit;
 use outcome::Outcome;
+use sheaf_voice::packet::Stamp;
 use sheaf_voice::rules::Rule;
 
 /// The treatment that the others are compared with.
 const BASELINE: &str = "baseline";
+/// Bytes of the IPv4 and UDP headers of a packet.
+const IP_UDP: usize = 28;
+/// Columns of the summary that only plans with such a published figure have.
+const PUBLISHED: [(&str, &str, &str); 6] = [
+    ("kau_at", "injected there, kau", ""),
+    (outcome::UWC_ROW, "supported, uwc, all or none", ""),
+    ("uwc_row_at", "injected there, uwc", ""),
+    (knee::LEVELS_OFF, "throughput levels off at", "flows"),
+    (knee::CLIMBS, "latency climbs from", "flows"),
+    (knee::META_RISE, "meta packets rise until", "flows"),
+];
 
 impl Experiment for Plan {
     fn check(&self) -> Result<(), Fault> {
@@ -48,7 +61,9 @@ impl Experiment for Plan {
             let sweep = scenario.sweep(self.head.points.as_deref());
             let runs = |name: &&String| {
                 let treatment = self.treatment(name);
-                engine == Engine::Virtual || !treatment.is_ok_and(Treatment::is_virtual)
+                let is_virtual =
+                    scenario.is_virtual() || treatment.is_ok_and(Treatment::is_virtual);
+                engine == Engine::Virtual || !is_virtual
             };
             for treatment in scenario.treatments.iter().filter(runs) {
                 sweep_points.extend(sweep.iter().map(|flows| {
@@ -72,9 +87,13 @@ impl Experiment for Plan {
             Engine::Netns => netns::run(&point)?,
             Engine::Virtual => virtual_time::run(&point)?,
         };
-        let outcome = Outcome { watched: point.warm_up + point.duration, ..outcome };
+        let measured = point.duration * point.turns;
+        let watched = point.warm_up + measured;
+        let packet = IP_UDP + Stamp::len(point.codec);
+        let turns = point.turns;
+        let outcome = Outcome { watched, measured, turns, packet, ..outcome };
         let metrics = columns::values(outcome::COLUMNS, &outcome);
-        Ok(Measured { metrics, series: Vec::new() })
+        Ok(Measured { metrics, series: outcome.series() })
     }
 
     fn view(&self) -> View {
@@ -88,6 +107,13 @@ impl Experiment for Plan {
                     .mark(name, "air-time limit, lone packets", limit.flows_lone);
             }
         }
+        let wanted = |(key, _, _): &&(&str, &str, &str)| {
+            self.head.published.iter().any(|one| one.summary.contains_key(*key))
+        };
+        let rules = Rule::ALL
+            .map(|rule| Metric::new(rule.name(), &format!("supported, {}", rule.name()), ""));
+        let published = PUBLISHED.iter().filter(wanted);
+        let published = published.map(|(key, label, unit)| Metric::new(key, label, unit));
         View {
             axis: Axis::new("flows injected", ""),
             metrics: columns::metrics(outcome::COLUMNS),
@@ -96,14 +122,20 @@ impl Experiment for Plan {
                 Chart::new("Mean one-way latency", "latency")
                     .up_to(250.0)
                     .mark(None, "150 ms", 150.0),
-                Chart::new("Loss", "loss").up_to(30.0).mark(None, "5 %", 5.0),
+                Chart::new("Loss", "loss").up_to(35.0).mark(None, "5 %", 5.0),
+                Chart::new("Jitter", "jitter"),
+                Chart::new("Throughput", "throughput"),
                 Chart::new("Voice quality", "r").down_to(0.0),
-                Chart::new("Packets a frame", "packets_per_frame"),
+                Chart::new("Aggregation ratio", "packets_per_frame"),
+                Chart::new("Average aggregation", "average_aggregation"),
+                Chart::new("Frames a flow", "net_total"),
+                Chart::new("Meta packets a flow", "net_aggregated"),
+                Chart::new("Lone packets a flow", "net_alone"),
+                Chart::new("Frames a flow by size", "net_by_size"),
+                Chart::new("Frames a flow by timeout", "net_by_timeout"),
                 Chart::new("Channel in use", "air_busy"),
             ],
-            summary: Rule::ALL
-                .map(|rule| Metric::new(rule.name(), &format!("supported, {}", rule.name()), ""))
-                .into(),
+            summary: rules.into_iter().chain(published).collect(),
             notes: "A flow is supported by rule kau when its loss is below 5 % and its mean \
                     latency plus jitter below 150 ms; by uwc with 4 %; by r70 when the E-model \
                     rates it 70 or more with the best fixed play-out buffer. A treatment supports \
@@ -117,7 +149,7 @@ impl Experiment for Plan {
 
     /// A hole is a place of the sweep where nothing was measured, as others are between points: it
     /// widens the bracket.
-    fn conclude(&self, rows: &[Row], _holes: &[SweepPoint]) -> Conclusion {
+    fn conclude(&self, rows: &[Row], holes: &[SweepPoint]) -> Conclusion {
         let mut conclusion = Conclusion::default();
         let mut sentences = Vec::new();
         for name in scenarios(rows) {
@@ -126,7 +158,12 @@ impl Experiment for Plan {
                 let summary = conclusion.summary.entry(key(name, treatment)).or_default();
                 let sweep = sweep(rows, name, treatment);
                 let [kau, ..] = Rule::ALL.map(|rule| supported::read(&sweep, rule.name(), summary));
+                supported::read(&sweep, outcome::UWC_ROW, summary);
                 supported.extend(kau.map(|kau| (treatment, kau)));
+                // The first place where something happens may lie in a hole.
+                if holes.iter().all(|hole| hole.scenario != name) {
+                    summary.extend(knee::read(&sweep));
+                }
             }
             let scenario = self.scenarios.iter().find(|scenario| scenario.name == name);
             let limit = scenario.and_then(|scenario| Limit::of(self, scenario).ok());

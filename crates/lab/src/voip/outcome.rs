@@ -1,6 +1,8 @@
 //! The outcome of one point of a sweep, on either engine.
 
 use crate::columns::{Column, column};
+use crate::measured::Series;
+use crate::view::Axis;
 use sheaf_aggregate::Stats;
 use sheaf_medium::{Medium, RadioId};
 use sheaf_stage::Duration;
@@ -20,6 +22,16 @@ pub struct Outcome {
     pub air: Air,
     /// Time that the channel was watched.
     pub watched: Duration,
+    /// Time during which packets were sent that count.
+    pub measured: Duration,
+    /// Turns that the talkers took in it.
+    pub turns: u32,
+    /// Bytes of a packet, headers included.
+    pub packet: usize,
+    /// Packets dropped because a host had no route.
+    pub unrouted: u64,
+    /// Mean delay in ms of the packets sent in each second; empty where it is not kept.
+    pub over_time: Vec<(f64, f64)>,
 }
 
 /// Report of one flow.
@@ -100,16 +112,22 @@ impl Air {
     }
 }
 
+/// Key of the flows that rule uwc supports as Western Cape counted: the row of its table as a
+/// whole, by the loss, delay and jitter of all flows together.
+pub const UWC_ROW: &str = "uwc_row";
+
 /// The numbers of a row. Delays, jitter and quality are means over the flows.
 pub const COLUMNS: &[Column<Outcome>] = &[
     column("flows", "flows injected", "", |point| point.flows.len() as f64),
     column(Rule::Kau.name(), "flows supported (rule kau)", "", |point| point.supported(Rule::Kau)),
     column(Rule::Uwc.name(), "flows supported (rule uwc)", "", |point| point.supported(Rule::Uwc)),
     column(Rule::R70.name(), "flows supported (rule r70)", "", |point| point.supported(Rule::R70)),
-    column("sent", "packets sent", "", Outcome::sent),
-    column("loss", "loss", "%", |point| {
-        100.0 * (1.0 - point.sum(|flow| flow.received) / point.sent().max(1.0))
+    column(UWC_ROW, "flows supported (rule uwc, all or none)", "", |point| {
+        let all = point.flows.len() as f64;
+        if point.is_whole(Rule::Uwc) { all } else { 0.0 }
     }),
+    column("sent", "packets sent", "", Outcome::sent),
+    column("loss", "loss", "%", |point| 100.0 * point.loss()),
     column("latency", "mean one-way delay", "ms", |point| point.mean(|flow| millis(flow.delay))),
     column("latency_p99", "99th percentile of the one-way delay", "ms", |point| {
         point.mean(|flow| millis(flow.delay_p99))
@@ -120,12 +138,36 @@ pub const COLUMNS: &[Column<Outcome>] = &[
         point.flows.iter().map(|flow| flow.heard.r).fold(f64::INFINITY, f64::min)
     }),
     column("mos", "mean opinion score", "", |point| point.mean(|flow| flow.heard.mos)),
+    column("throughput", "packets that arrived, with headers", "kbit/s", |point| {
+        point.arrived_bytes() * 8.0 / point.measured.as_secs_f64() / 1e3
+    }),
+    column("carried", "packets that arrived in one turn, with headers", "MB", |point| {
+        point.arrived_bytes() / f64::from(point.turns.max(1)) / 1e6
+    }),
     column("reordered", "packets out of order", "", |point| point.sum(|flow| flow.reordered)),
     column("frames_per_second", "frames on the air", "1/s", |point| {
         point.air.frames as f64 / point.watched.as_secs_f64()
     }),
     column("packets_per_frame", "packets a frame", "", |point| {
         point.aggregation.aggregation_ratio().unwrap_or(1.0)
+    }),
+    column("average_aggregation", "packets a meta packet", "", |point| {
+        point.aggregation.average_aggregation().unwrap_or(f64::NAN)
+    }),
+    column("net_total", "frames a flow", "", |point| {
+        point.a_flow(|stats| stats.meta_packets + stats.unaggregated_packets)
+    }),
+    column("net_aggregated", "meta packets a flow", "", |point| {
+        point.a_flow(|stats| stats.meta_packets)
+    }),
+    column("net_alone", "lone packets a flow", "", |point| {
+        point.a_flow(|stats| stats.unaggregated_packets)
+    }),
+    column("net_by_size", "frames a flow that left by size", "", |point| {
+        point.a_flow(|stats| stats.by_size)
+    }),
+    column("net_by_timeout", "frames a flow that left by timeout", "", |point| {
+        point.a_flow(|stats| stats.by_timeout)
     }),
     column("air_busy", "channel in use", "%", |point| {
         100.0 * point.air.busy.as_secs_f64() / point.watched.as_secs_f64()
@@ -139,6 +181,7 @@ pub const COLUMNS: &[Column<Outcome>] = &[
     column("over_bound", "frames let go over an aggregator's bound", "", |point| {
         point.aggregation.over_bound as f64
     }),
+    column("unrouted", "packets dropped without a route", "", |point| point.unrouted as f64),
 ];
 
 impl Outcome {
@@ -146,8 +189,52 @@ impl Outcome {
         self.flows.iter().filter(|flow| flow.is_supported(rule)).count() as f64
     }
 
+    /// Whether `rule` supports a flow with the loss of all flows, and their mean delay and jitter.
+    fn is_whole(&self, rule: Rule) -> bool {
+        let flows = self.flows.len().max(1) as u32;
+        let mean = |value: fn(&FlowReport) -> Duration| {
+            self.flows.iter().map(value).sum::<Duration>() / flows
+        };
+        let (delay, jitter) = (mean(|flow| flow.delay), mean(|flow| flow.jitter));
+        // Nothing arrived, then nobody was heard.
+        let heard = self.flows.first().map(|flow| &flow.heard);
+        self.sent() > 0.0
+            && heard.is_some_and(|heard| rule.supports(self.loss(), delay, jitter, heard))
+    }
+
+    /// Share of all packets lost, 0..1.
+    fn loss(&self) -> f64 {
+        1.0 - self.sum(|flow| flow.received) / self.sent().max(1.0)
+    }
+
     fn sent(&self) -> f64 {
         self.sum(|flow| flow.sent)
+    }
+
+    fn arrived_bytes(&self) -> f64 {
+        self.sum(|flow| flow.received) * self.packet as f64
+    }
+
+    /// A counter of the aggregators for each flow; NaN without an aggregator.
+    fn a_flow(&self, value: fn(&Stats) -> u64) -> f64 {
+        let frames = self.aggregation.meta_packets + self.aggregation.unaggregated_packets;
+        if frames == 0 {
+            return f64::NAN;
+        }
+        value(&self.aggregation) as f64 / self.flows.len().max(1) as f64
+    }
+
+    /// The curves of this point: the latency over time, where it was kept.
+    pub fn series(&self) -> Vec<Series> {
+        if self.over_time.is_empty() {
+            return Vec::new();
+        }
+        vec![Series {
+            name: "Latency over time".to_owned(),
+            x: Axis::new("time", "s"),
+            y: Axis::new("mean one-way delay", "ms"),
+            points: self.over_time.clone(),
+        }]
     }
 
     fn sum(&self, value: fn(&FlowReport) -> u64) -> f64 {

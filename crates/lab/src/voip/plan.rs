@@ -1,7 +1,7 @@
 //! Plans of calls over a wireless mesh: hosts, radios, calls, and the treatment of small packets by
 //! the hosts; worked out to points.
 
-use super::point::{Aggregation, Flow, Mode, Point, Queueing};
+use super::point::{Aggregation, Flow, Mode, Point, Queueing, Routes};
 use crate::fault::Fault;
 use crate::plan_file::PlanFile;
 use serde::{Deserialize, Serialize};
@@ -29,16 +29,39 @@ pub struct Scenario {
     pub phy: PhyName,
     /// Data rate in Mbit/s.
     pub rate: f64,
-    /// Frames in a transmit queue.
+    /// Packets in the queue of a host. Without `device` it is the radio's transmit queue.
     pub queue: usize,
+    /// Packets that the device has behind the queue of the host; where not given one under policy
+    /// `kau`, and the whole queue under others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<usize>,
+    /// Transmissions that the medium loses on each link besides collisions, in per cent; what is
+    /// acknowledged is repeated.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub loss: f64,
     /// Names of the hosts.
     pub nodes: Vec<String>,
     /// The pairs of nodes that hear each other.
     pub hearing: HearingName,
     /// Pairs of nodes that may be next hops of each other; routes are shortest paths over these.
     pub links: Vec<(String, String)>,
+    /// Bit errors of each link, in 10⁻⁶.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ber: f64,
+    /// Attempts of a frame before it is given up; the standard's where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    /// Rule by which a host has a route over a neighbour; `static` where it is not given.
+    #[serde(default, skip_serializing_if = "RoutesName::is_static")]
+    pub routes: RoutesName,
+    /// HELLO messages that are lost on each link besides collisions, in per cent.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hello_loss: f64,
     /// Talker and listener of each direction.
     pub directions: Vec<(String, String)>,
+    /// Whether every second direction keeps silent until the others are done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub turns: bool,
     /// Codec of the calls.
     pub codec: CodecName,
     /// Pattern of talk spurts.
@@ -48,8 +71,15 @@ pub struct Scenario {
     /// Points between those: flows in all, shared out as evenly as they go.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub totals: Vec<u32>,
+    /// Points, as flows in all, of which the latency over time is kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub over_time: Vec<u32>,
     /// Names of the treatments to compare.
     pub treatments: Vec<String>,
+}
+
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 /// A physical layer.
@@ -60,6 +90,8 @@ pub enum PhyName {
     DsssLong,
     /// DSSS/CCK with the short preamble.
     DsssShort,
+    /// DSSS/CCK with the short preamble, short slots and contention window of 802.11g.
+    ErpDsss,
     /// ERP-OFDM in 2.4 GHz.
     ErpOfdm,
     /// OFDM in 5 GHz.
@@ -74,6 +106,23 @@ pub enum HearingName {
     Everyone,
     /// Only hosts with a link: the others are hidden.
     Links,
+}
+
+/// The rule by which a host has a route over a neighbour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RoutesName {
+    /// Always.
+    #[default]
+    Static,
+    /// While it hears the neighbour's HELLO messages.
+    Aodv,
+}
+
+impl RoutesName {
+    fn is_static(&self) -> bool {
+        *self == RoutesName::Static
+    }
 }
 
 /// A codec.
@@ -151,11 +200,37 @@ impl Plan {
             treatment.queueing(1).map_err(|error| Fault::treatment(&treatment.name, error))?;
         }
         for scenario in &self.scenarios {
+            let fault =
+                |key, message: String| Err(Fault::scenario(&scenario.name, message).at(key));
+            for (key, loss) in [("loss", scenario.loss), ("hello_loss", scenario.hello_loss)] {
+                if !(0.0..100.0).contains(&loss) {
+                    return fault(key, format!("{key} = {loss}; give per cent, 0 to below 100"));
+                }
+            }
+            if scenario.hello_loss > 0.0 && scenario.routes.is_static() {
+                let message = "hello_loss without HELLO messages; add routes = \"aodv\"";
+                return fault("hello_loss", message.to_owned());
+            }
+            if !(0.0..1e6).contains(&scenario.ber) {
+                let message = format!("ber = {}; give millionths, 0 to below 10^6", scenario.ber);
+                return fault("ber", message);
+            }
+            if scenario.attempts == Some(0) {
+                return fault("attempts", "attempts = 0; give at least 1".to_owned());
+            }
+            if scenario.device == Some(0) {
+                return fault("device", "device = 0; give at least 1 packet".to_owned());
+            }
+            if scenario.turns && scenario.directions.len() < 2 {
+                let message = "turns with one direction; give two or more, or remove turns";
+                return fault("turns", message.to_owned());
+            }
             let fault = |error: anyhow::Error| Fault::scenario(&scenario.name, error);
             for name in &scenario.treatments {
                 self.point(scenario, name, 1).map_err(fault)?;
             }
-            let mut flows = scenario.flows.iter().chain(&scenario.totals);
+            let mut flows =
+                scenario.flows.iter().chain(&scenario.totals).chain(&scenario.over_time);
             if scenario.flows.is_empty() || !flows.all(|flows| (1..MOST).contains(flows)) {
                 let message = "flows must be a list of at least one number, each 1 to 9999";
                 return Err(Fault::scenario(&scenario.name, message).at("flows"));
@@ -186,16 +261,28 @@ impl Plan {
         let directions = scenario.directions.len() as u32;
         for (index, (from, to)) in (0..).zip(&scenario.directions) {
             let (from, to) = (topology.index(from)?, topology.index(to)?);
-            let flow = Flow { from, to, pattern: pattern.clone() };
+            let turn = if scenario.turns { index % 2 } else { 0 };
+            let flow = Flow { from, to, pattern: pattern.clone(), turn };
             let share = flows / directions + u32::from(index < flows % directions);
             calls.extend((0..share).map(|_| flow.clone()));
         }
         let queueing = self.treatment(name)?.queueing(scenario.queue)?;
+        let is_ours = matches!(queueing, Queueing::Sheaf(_));
+        anyhow::ensure!(
+            !is_ours || scenario.routes.is_static(),
+            "policies forced and busy have no HELLO messages; use policy kau, or static routes"
+        );
+        let (queueing, places) = match (queueing, scenario.device) {
+            (Queueing::Plain, Some(device)) => (Queueing::Fifo(scenario.queue), device),
+            (kau @ Queueing::Kau(..), device) => (kau, device.unwrap_or(kau::PLACES as usize)),
+            (other, device) => (other, device.unwrap_or(scenario.queue)),
+        };
+        let between = match places < scenario.queue {
+            true => Queueing::Fifo(scenario.queue),
+            false => Queueing::Plain,
+        };
         let mut medium = topology.medium(scenario);
-        if let Queueing::Kau(_) = queueing {
-            let radios = medium.radios.iter_mut();
-            radios.for_each(|radio| radio.queue_limit = kau::PLACES as usize);
-        }
+        medium.radios.iter_mut().for_each(|radio| radio.queue_limit = places);
         medium.check()?;
         Ok(Point {
             nodes: scenario.nodes.clone(),
@@ -204,14 +291,26 @@ impl Plan {
             flows: calls,
             codec: scenario.codec.codec(),
             queueing,
+            between,
+            routes: match scenario.routes {
+                RoutesName::Static => Routes::Static,
+                RoutesName::Aodv => Routes::Aodv { loss: scenario.hello_loss / 100.0 },
+            },
             warm_up: Duration::from_secs_f64(self.head.warm_up),
             duration: Duration::from_secs_f64(self.head.duration),
+            turns: if scenario.turns { 2 } else { 1 },
+            over_time: scenario.over_time.contains(&flows),
             seed: self.head.seed.wrapping_add(u64::from(flows)),
         })
     }
 }
 
 impl Scenario {
+    /// Whether only the virtual engine has it.
+    pub(super) fn is_virtual(&self) -> bool {
+        self.device.is_some() || self.routes == RoutesName::Aodv
+    }
+
     /// The points of the sweep as flows in all: `per_direction` instead of the plan's, where given.
     pub fn sweep(&self, per_direction: Option<&[f64]>) -> Vec<u32> {
         let all = |flows: u32| flows * self.directions.len() as u32;
@@ -235,7 +334,7 @@ impl Treatment {
     fn queueing(&self, queue: usize) -> anyhow::Result<Queueing> {
         let mut config = match self.policy {
             None => return Ok(Queueing::Plain),
-            Some(PolicyName::Kau) => return Ok(Queueing::Kau(self.kau(queue)?)),
+            Some(PolicyName::Kau) => return Ok(Queueing::Kau(self.kau(queue)?, self.mode())),
             Some(PolicyName::Forced) => sheaf_aggregate::Config::forced(),
             Some(PolicyName::Busy) => sheaf_aggregate::Config::default(),
         };
@@ -245,17 +344,20 @@ impl Treatment {
         config.backoff = self.backoff.unwrap_or(config.backoff);
         config.hold = self.hold.map_or(Ok(config.hold), millis)?;
         config.check()?;
-        let mode = match self.mode {
+        Ok(Queueing::Sheaf(Aggregation { config, mode: self.mode() }))
+    }
+
+    fn mode(&self) -> Mode {
+        match self.mode {
             Some(ModeName::End) => Mode::End,
             Some(ModeName::Hop) | None => Mode::Hop,
-        };
-        Ok(Queueing::Sheaf(Aggregation { config, mode }))
+        }
     }
 
     /// Parameters of the thesis' qdisc, which holds `limit` packets.
     fn kau(&self, limit: usize) -> anyhow::Result<kau::Config> {
-        let known = self.mode.is_none() && self.hold.is_none() && self.backoff.is_none();
-        anyhow::ensure!(known, "policy kau has min, max and timeout only; remove the others");
+        let known = self.hold.is_none() && self.backoff.is_none();
+        anyhow::ensure!(known, "policy kau has mode, min, max and timeout; remove the others");
         let usual = kau::Config::default();
         let max = self.max.map_or(usual.max, usize::from);
         anyhow::ensure!((100..=2048).contains(&max), "max {max}; give 100 to 2048 bytes");
@@ -351,14 +453,19 @@ impl<'a> Topology<'a> {
         let phy = match scenario.phy {
             PhyName::DsssLong => Phy::Dsss { short_preamble: false },
             PhyName::DsssShort => Phy::Dsss { short_preamble: true },
+            PhyName::ErpDsss => Phy::ErpDsss,
             PhyName::ErpOfdm => Phy::ErpOfdm,
             PhyName::Ofdm => Phy::Ofdm,
         };
         let rate = Bitrate::from_bps((scenario.rate * 1e6) as u64);
         let mut config = sheaf_medium::Config::new(phy, self.nodes.len(), rate);
-        config.radios.iter_mut().for_each(|radio| radio.queue_limit = scenario.queue);
-        if matches!(scenario.hearing, HearingName::Links) {
-            let link = |a, b| if self.linked(a, b) { Link::PERFECT } else { Link::NONE };
+        config.retry_limit = scenario.attempts.unwrap_or(config.retry_limit);
+        let in_range =
+            Link { loss: scenario.loss / 100.0, ber: scenario.ber / 1e6, ..Link::PERFECT };
+        let everyone = matches!(scenario.hearing, HearingName::Everyone);
+        if !everyone || in_range != Link::PERFECT {
+            let heard = |a, b| a != b && (everyone || self.linked(a, b));
+            let link = |a, b| if heard(a, b) { in_range } else { Link::NONE };
             let nodes = 0..self.nodes.len();
             let row = |a| nodes.clone().map(|b| link(a, b)).collect();
             config.hearing = Hearing::Table(nodes.clone().map(row).collect());

@@ -25,25 +25,67 @@ pub struct Point {
     pub codec: Codec,
     /// Treatment of packets by the hosts, before the radio has them.
     pub queueing: Queueing,
+    /// The same by hosts between the ends, where packets share frames from end to end.
+    pub between: Queueing,
+    /// Rule by which a host has a route over a neighbour.
+    pub routes: Routes,
     /// Time before anything is measured.
     pub warm_up: Duration,
-    /// Time that is measured.
+    /// Time that is measured, of each turn.
     pub duration: Duration,
+    /// Number of turns that the talkers take; 1 where all talk at once.
+    pub turns: u32,
+    /// Whether the latency over time is kept.
+    pub over_time: bool,
     /// Seed of all randomness.
     pub seed: u64,
 }
 
 impl Point {
-    /// The talker of flow `index`: the same on both engines and under all treatments.
-    pub fn source(&self, index: usize) -> Source {
+    /// Treatment of packets by host `index`: from end to end only the ends gather.
+    pub fn queueing(&self, index: usize) -> &Queueing {
+        let is_end = || self.flows.iter().any(|flow| flow.from == index || flow.to == index);
+        match &self.queueing {
+            Queueing::Sheaf(Aggregation { mode: Mode::End, .. }) | Queueing::Kau(_, Mode::End)
+                if !is_end() =>
+            {
+                &self.between
+            }
+            queueing => queueing,
+        }
+    }
+
+    /// The times at which flow `index` sends: the same on both engines and under all treatments.
+    pub fn talk(&self, index: usize) -> Talk {
         let seed = self.seed.wrapping_add((index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        Source::new(self.flows[index].pattern.clone(), seed)
+        let flow = &self.flows[index];
+        let end = self.warm_up + self.duration * (flow.turn + 1);
+        // The first turn begins with the warm-up.
+        let begin = if flow.turn == 0 { Duration::ZERO } else { end - self.duration };
+        let end = Instant::ZERO + end;
+        Talk { source: Source::new(flow.pattern.clone(), seed), begin, end }
     }
 
     /// The time during which packets are sent that count.
     pub fn measured(&self) -> Range<Instant> {
         let start = Instant::ZERO + self.warm_up;
-        start..start + self.duration
+        start..start + self.duration * self.turns
+    }
+}
+
+/// The times at which one flow sends, the first to the last.
+#[derive(Clone, Debug)]
+pub struct Talk {
+    source: Source,
+    begin: Duration,
+    end: Instant,
+}
+
+impl Iterator for Talk {
+    type Item = Instant;
+
+    fn next(&mut self) -> Option<Instant> {
+        self.source.next().map(|time| time + self.begin).filter(|time| *time < self.end)
     }
 }
 
@@ -56,6 +98,20 @@ pub struct Flow {
     pub to: usize,
     /// Talk spurts and pauses.
     pub pattern: Pattern,
+    /// The turn in which it talks, from 0.
+    pub turn: u32,
+}
+
+/// The rule by which a host has a route over a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Routes {
+    /// Always.
+    Static,
+    /// While it hears the neighbour's HELLO messages, as under AODV.
+    Aodv {
+        /// Share of these that is lost on each link besides collisions, 0..1.
+        loss: f64,
+    },
 }
 
 /// The treatment of packets before the radio has them.
@@ -63,10 +119,12 @@ pub struct Flow {
 pub enum Queueing {
     /// The radio's queue has all of them.
     Plain,
+    /// A queue of so many packets has those for which the device has no place.
+    Fifo(usize),
     /// Ours.
     Sheaf(Aggregation),
-    /// The thesis' qdisc over a device that holds one packet.
-    Kau(kau::Config),
+    /// The thesis' qdisc.
+    Kau(kau::Config, Mode),
 }
 
 /// The aggregation of the hosts.
@@ -85,6 +143,16 @@ pub enum Mode {
     Hop,
     /// The destination; routers in between forward it as an ordinary packet.
     End,
+}
+
+impl Mode {
+    /// The host that splits packets to host `to`, whose next hop is `next_hop`.
+    pub fn split_at(self, to: usize, next_hop: usize) -> usize {
+        match self {
+            Mode::Hop => next_hop,
+            Mode::End => to,
+        }
+    }
 }
 
 /// The address of host `index`, on both engines: 10.0.0.1 for the first. Plans have at most 250.

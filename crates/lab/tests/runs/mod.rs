@@ -1,12 +1,17 @@
-//! One short run of a built-in plan.
+//! One short run of a plan.
 
 use sheaf_lab::experiment::{Engine, Tools};
 use sheaf_lab::plan::{Changes, Plan};
 use sheaf_lab::result::RunResult;
 use sheaf_lab::run::{self, Options};
 
-/// The plan at these points of its sweep, `duration` seconds each, with seed 1, once.
+/// The built-in plan at these points of its sweep, `duration` seconds each, with seed 1, once.
 pub fn run(plan: &str, engine: Engine, points: &[f64], duration: f64) -> RunResult {
+    run_plan(&Plan::find(plan).unwrap(), engine, points, duration)
+}
+
+/// The same of any plan.
+pub fn run_plan(plan: &Plan, engine: Engine, points: &[f64], duration: f64) -> RunResult {
     let changes = Changes {
         points: Some(points.to_vec()),
         duration: Some(duration),
@@ -16,7 +21,7 @@ pub fn run(plan: &str, engine: Engine, points: &[f64], duration: f64) -> RunResu
     };
     let options = Options { changes, ..Options::default() };
     let tools = Tools { sheaf: "sheaf".into() };
-    run::run(&Plan::find(plan).unwrap(), engine, &options, &tools).unwrap()
+    run::run(plan, engine, &options, &tools).unwrap()
 }
 
 /// The same under the virtual clock.

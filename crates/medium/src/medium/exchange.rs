@@ -2,6 +2,7 @@
 //! 802.11-2020, 10.3.2 and 10.3.4).
 
 use super::{Event, Kind, Medium, OnAir};
+use crate::config::Link;
 use crate::frame::{Receivers, Transmission};
 use crate::phy::ACK_BYTES;
 use crate::station::Phase;
@@ -10,10 +11,12 @@ use sheaf_stage::{DropReason, Duration, Instant};
 use std::cmp::Reverse;
 
 impl<P: Clone> Medium<P> {
-    /// Draws whether a frame of `bytes` comes through the bit errors of the link.
+    /// Draws whether a frame of `bytes` comes through the bit errors and losses of the link.
     pub(super) fn survives(&mut self, from: usize, to: usize, bytes: u32) -> bool {
-        let ber = self.links[from][to].ber;
-        ber == 0.0 || self.rng.random::<f64>() < libm::pow(1.0 - ber, f64::from(bytes) * 8.0)
+        let Link { ber, loss, .. } = self.links[from][to];
+        // A perfect link draws nothing, so that its back-offs do not depend on this feature.
+        let whole = || (1.0 - loss) * libm::pow(1.0 - ber, f64::from(bytes) * 8.0);
+        (ber == 0.0 && loss == 0.0) || self.rng.random::<f64>() < whole()
     }
 
     /// `id` has received a frame whole.

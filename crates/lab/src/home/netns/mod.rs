@@ -1,7 +1,9 @@
 //! The engine `netns`: one point on real Linux stacks, in real time.
 //!
-//! * `testbed`: the hosts, and the programs on them; `traffic`: Linux TCP and streams of UDP.
+//! * `testbed`: the hosts, and the programs on them; `traffic`: Linux TCP and streams of UDP;
+//!   `sessions`: pages and requests.
 
+mod sessions;
 mod testbed;
 mod traffic;
 
@@ -11,6 +13,7 @@ use super::plan::{CapacityName, Plan, QueueName, Scenario, Times, Treatment};
 use crate::experiment::Tools;
 use crate::measured::Measured;
 use crate::realtime::wait_until;
+use sessions::Sessions;
 use sheaf_netio::clock;
 use sheaf_stage::{Duration, Instant};
 use testbed::Testbed;
@@ -28,6 +31,7 @@ pub fn measure(
     let mut testbed = Testbed::new(scenario, treatment, tools)?;
     let times = plan.times(scenario, clock::now());
     let streams = Streams::start(&testbed, scenario, &times, plan.head.seed)?;
+    let sessions = Sessions::start(&testbed, scenario, &times, plan.head.seed)?;
     wait_until(times.bulk)?;
     let bulk = Bulk::start(&testbed, scenario, flows)?;
     let mut steps = vec![(clock::now(), scenario.rate)];
@@ -51,8 +55,9 @@ pub fn measure(
     }
     testbed.check()?;
     drop(bulk);
+    let loads = sessions.stop()?;
     let quality = streams.stop(times.last)?;
-    Ok(outcome::measured(scenario, watched, quality, &known, &times))
+    Ok(outcome::measured(scenario, watched, quality, loads, &known, &times))
 }
 
 /// The testbed of a point at work.

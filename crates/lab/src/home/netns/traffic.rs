@@ -164,7 +164,7 @@ impl Streams {
             socket.connect((address.as_str(), PORT))?;
             Ok(socket)
         })?;
-        let beats = Beat::all(scenario, times.started, times.scale, seed);
+        let beats = Beat::all(scenario, times, seed);
         let is_over = Arc::new(AtomicBool::new(false));
         let (over, all) = (is_over.clone(), beats.clone());
         let sender = std::thread::spawn(move || send(&from, &all, &over));

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A server has an address for each round-trip time. Each transfer has a client address of its own,
-//! by which its hosts are found; the streams of UDP share one, as a home's hosts do behind a NAT.
+//! by which its hosts are found, and so has each connection of a session; the streams of UDP share
+//! one, as a home's hosts do behind a NAT.
 
 use crate::home::plan::DirectionName;
 use sheaf_sim::NodeId;
@@ -17,6 +18,8 @@ use std::net::Ipv4Addr;
 pub(super) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
 /// Second byte of the client addresses of transfers.
 const TRANSFERS: u8 = 7;
+/// Second byte of the client addresses of the first session; the others follow.
+const SESSIONS: u8 = 100;
 
 /// The access point.
 pub(super) const ACCESS: NodeId = NodeId(0);
@@ -38,14 +41,26 @@ pub(super) fn client(number: u16) -> Ipv4Addr {
     Ipv4Addr::new(10, TRANSFERS, high, low)
 }
 
+/// The client's address for connection `id` of session `number`.
+pub(super) fn session_client(number: u8, id: u16) -> Ipv4Addr {
+    let [high, low] = id.to_be_bytes();
+    Ipv4Addr::new(10, SESSIONS + number, high, low)
+}
+
+/// Whose client a packet belongs to.
+enum Inside {
+    Streams,
+    Transfer(u32),
+    Session(u32),
+}
+
 /// What the addresses of a packet say.
 struct Ends {
     /// From the servers to the clients, or back.
     direction: Direction,
     /// Number of the round-trip time.
     class: u32,
-    /// Number of the transfer; `None` for the streams.
-    transfer: Option<u32>,
+    inside: Inside,
 }
 
 impl Ends {
@@ -56,9 +71,12 @@ impl Ends {
             Direction::In => (&packet[12..16], &packet[16..20]),
             Direction::Out => (&packet[16..20], &packet[12..16]),
         };
-        let number = u32::from(inside[2]) << 8 | u32::from(inside[3]);
-        let transfer = (inside[1] == TRANSFERS).then_some(number);
-        Ends { direction, class: u32::from(outside[3]) - 2, transfer }
+        let inside = match inside[1] {
+            TRANSFERS => Inside::Transfer(u32::from(inside[2]) << 8 | u32::from(inside[3])),
+            SESSIONS.. => Inside::Session(u32::from(inside[1] - SESSIONS)),
+            _ => Inside::Streams,
+        };
+        Ends { direction, class: u32::from(outside[3]) - 2, inside }
     }
 }
 
@@ -75,6 +93,8 @@ pub(super) struct Map {
     pub bulk: DirectionName,
     /// Number of round-trip times.
     pub classes: u32,
+    /// Number of sessions.
+    pub sessions: u32,
 }
 
 impl Map {
@@ -83,9 +103,14 @@ impl Map {
         NodeId(FIRST + 2 * class + direction.index() as u32)
     }
 
+    /// Both ends of session `number`.
+    pub fn session(self, number: u32) -> NodeId {
+        NodeId(FIRST + 2 * self.classes + number)
+    }
+
     /// The client of transfer `number`, or its server.
     pub fn host(self, number: u32, is_server: bool) -> NodeId {
-        NodeId(FIRST + 2 * self.classes + 2 * number + u32::from(is_server))
+        NodeId(FIRST + 2 * self.classes + self.sessions + 2 * number + u32::from(is_server))
     }
 
     /// The next node of a packet that its host sends.
@@ -137,7 +162,11 @@ impl Map {
     fn to_host(self, packet: &[u8]) -> NodeId {
         let ends = Ends::of(packet);
         let is_server = ends.direction == Direction::Out;
-        ends.transfer.map_or(SINK, |number| self.host(number, is_server))
+        match ends.inside {
+            Inside::Streams => SINK,
+            Inside::Transfer(number) => self.host(number, is_server),
+            Inside::Session(number) => self.session(number),
+        }
     }
 }
 
@@ -155,7 +184,7 @@ mod tests {
 
     #[test]
     fn data_takes_the_bottleneck_and_the_delay_of_its_server_and_acknowledgements_the_delay() {
-        let down = Map { bulk: DirectionName::Down, classes: 3 };
+        let down = Map { bulk: DirectionName::Down, classes: 3, sessions: 2 };
         let data = packet(server(2), client(700));
         let ack = packet(client(700), server(2));
         assert_eq!(down.leave(&data), BOTTLENECK);
@@ -169,5 +198,9 @@ mod tests {
         assert_eq!(up.behind_access(&ack), BOTTLENECK);
         assert_eq!(up.leave(&data), NodeId(FIRST + 4));
         assert_eq!(up.behind_delay(&packet(CLIENT, server(0))), SINK);
+        let (request, answer) = (session_client(1, 9), server(0));
+        assert_eq!(down.behind_access(&packet(answer, request)), down.session(1));
+        assert_eq!(down.behind_delay(&packet(request, answer)), down.session(1));
+        assert_eq!(down.session(1).0 + 1, down.host(0, false).0, "sessions stand before transfers");
     }
 }

@@ -6,12 +6,13 @@
 //! controller. Hosts and access point take no time, and no packets are joined to super-packets. A
 //! token bucket filter is a queue of as many bytes in front of the rate, without a bucket.
 //!
-//! * `address`: addresses, and the way of a packet; `node`: links and hosts; `access`: the
-//!   access point.
+//! * `address`: addresses, and the way of a packet; `node`: links and hosts; `session`: loads over
+//!   TCP; `access`: the access point.
 
 mod access;
 mod address;
 mod node;
+mod session;
 
 use super::change::{self, Home, Known, LOOK};
 use super::control;
@@ -19,12 +20,14 @@ use super::outcome::{self, Watched};
 use super::plan::{
     CapacityName, DirectionName, Plan, SPACING, Scenario, Times, Treatment, written,
 };
+use super::sessions::{Loads, Session};
 use super::streams::{Beat, Received};
 use crate::measured::Measured;
 use access::Access;
 use address::{ACCESS, BOTTLENECK, Map, SOURCE, client, server};
 use anyhow::ensure;
 use node::{Actor, Bottleneck, Delay, Peer, Source};
+use session::Loader;
 use sheaf_sim::Simulation;
 use sheaf_stage::{Duration, Instant};
 use sheaf_tcp::{Config, Host};
@@ -72,7 +75,8 @@ pub fn measure(
     let watched = run.watched();
     run.wait(times.last)?;
     let (sent, received) = run.streams();
-    Ok(outcome::measured(scenario, watched, received.quality(sent), &known, &times))
+    let quality = received.quality(sent);
+    Ok(outcome::measured(scenario, watched, quality, run.loads(), &known, &times))
 }
 
 /// A point at work, which is watched as time passes.
@@ -98,11 +102,16 @@ impl Run {
         flows: u16,
         times: Times,
     ) -> anyhow::Result<Run> {
-        let map = Map { bulk: scenario.direction, classes: scenario.rtts.len() as u32 };
+        let sessions = Session::all(scenario, &times, seed);
+        let map = Map {
+            bulk: scenario.direction,
+            classes: scenario.rtts.len() as u32,
+            sessions: sessions.len() as u32,
+        };
         let access = Access::new(scenario, treatment, map.direction())?;
         let changes: Vec<_> =
             scenario.changes.iter().map(|change| (times.at(change.at), change.rate)).collect();
-        let beats = Beat::all(scenario, times.started, times.scale, seed);
+        let beats = Beat::all(scenario, &times, seed);
         let bottleneck = Bottleneck::new(scenario, treatment, &changes, seed, map)?;
         let mut nodes = vec![
             Actor::Access(access, map),
@@ -113,6 +122,10 @@ impl Run {
         for rtt in &scenario.rtts {
             let half = Duration::from_secs_f64(rtt / 2e3);
             nodes.extend([(); 2].map(|()| Actor::Delay(Delay::new(half, map))));
+        }
+        for (number, session) in (0..).zip(sessions) {
+            let loader = Loader::new(session, number, config(scenario), seed, times.until, map);
+            nodes.push(Actor::Session(Box::new(loader)));
         }
         let mut receivers = Vec::new();
         for number in 0..flows {
@@ -164,6 +177,14 @@ impl Run {
             [Actor::Source(source), Actor::Sink(received), ..] => (&source.sent, received),
             _ => unreachable!("they are the ends of the streams"),
         }
+    }
+
+    /// Loads of all sessions that ended.
+    fn loads(&self) -> Loads {
+        Loads::new(self.simulation.nodes().iter().filter_map(|node| match node {
+            Actor::Session(session) => Some(session.loads()),
+            _ => None,
+        }))
     }
 
     /// Looks at the queue, and once a second at the transfers.
@@ -227,14 +248,19 @@ impl Home for Run {
     }
 }
 
-/// The client and the server of transfer `number`, which the client opens at `begins`.
-fn peers(scenario: &Scenario, number: u16, seed: u64, begins: Instant, map: Map) -> [Peer; 2] {
+/// TCP of the hosts of `scenario`.
+fn config(scenario: &Scenario) -> Config {
     let usual = Config::default();
-    let config = Config {
+    Config {
         control: scenario.congestion.algorithm(),
         mtu: scenario.segment.map_or(usual.mtu, |segment| (segment + HEADERS) as u16),
         ..usual
-    };
+    }
+}
+
+/// The client and the server of transfer `number`, which the client opens at `begins`.
+fn peers(scenario: &Scenario, number: u16, seed: u64, begins: Instant, map: Map) -> [Peer; 2] {
+    let config = config(scenario);
     let seed = mix(mix(seed) ^ u64::from(number));
     let (inside, outside) = (client(number), server(usize::from(number) % scenario.rtts.len()));
     let (client, server) = match scenario.direction {

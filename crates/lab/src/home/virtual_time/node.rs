@@ -2,6 +2,7 @@
 
 use super::access::Access;
 use super::address::{CLIENT, Map, server};
+use super::session::Loader;
 use crate::home::plan::{DirectionName, FULL_FRAME, QueueName, Scenario, Treatment, WRITES};
 use crate::home::streams::{Beat, Received};
 use etherparse::PacketBuilder;
@@ -36,6 +37,8 @@ pub(super) enum Actor {
     Source(Box<Source>),
     /// Their receiver.
     Sink(Box<Received>),
+    /// Both ends of a session.
+    Session(Box<Loader>),
     /// An end of a transfer.
     Peer(Box<Peer>),
 }
@@ -168,7 +171,7 @@ impl Source {
             PacketBuilder::ipv4(from.octets(), to.octets(), TTL)
                 .udp(FROM_PORT, PORT)
                 .write(&mut packet, payload)
-                .expect("1400 bytes are a packet");
+                .expect("1472 bytes are a packet");
             self.sent[at] += 1;
             out.send(self.map.leave(&packet), packet);
         }
@@ -235,6 +238,7 @@ impl Node for Actor {
             Actor::Delay(delay) => delay.waiting.push_back((now + delay.time, packet)),
             Actor::Source(_) => {}
             Actor::Sink(received) => received.arrived(&packet[UDP_HEADERS..], now),
+            Actor::Session(session) => session.receive(packet, now, out),
             Actor::Peer(peer) => {
                 // Links damage no packet, so none is refused but for what it repeats.
                 let _ = peer.host.enqueue(packet, now);
@@ -254,6 +258,7 @@ impl Node for Actor {
             }
             Actor::Source(source) => source.send(now, out),
             Actor::Sink(_) => {}
+            Actor::Session(session) => session.drain(now, out),
             Actor::Peer(peer) => peer.drain(now, out),
         }
     }
@@ -268,6 +273,7 @@ impl Node for Actor {
             Actor::Delay(delay) => delay.waiting.front().map(|(at, _)| *at),
             Actor::Source(source) => source.next().map(|(_, due)| due),
             Actor::Sink(_) => None,
+            Actor::Session(session) => session.next_deadline(),
             Actor::Peer(peer) => peer.next_deadline(),
         }
     }

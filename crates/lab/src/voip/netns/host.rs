@@ -37,13 +37,13 @@ impl Host {
         let (tap, socket) = namespace
             .run(|| set_up(point, index))
             .with_context(|| format!("cannot set up host {}", point.nodes[index]))?;
-        let merge = match &point.queueing {
+        let merge = match point.queueing(index) {
             Queueing::Plain => None,
             Queueing::Sheaf(aggregation) => {
                 let programs = || programs(point, index, aggregation).map_err(io::Error::other);
                 Some(namespace.run(programs)?)
             }
-            Queueing::Kau(_) => bail!("policy kau is for --engine virtual"),
+            Queueing::Fifo(_) | Queueing::Kau(..) => bail!("this queue is for --engine virtual"),
         };
         Ok(Host { tap, socket, merge, done: 0, _namespace: namespace })
     }

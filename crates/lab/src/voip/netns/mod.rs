@@ -12,7 +12,7 @@
 mod host;
 
 use crate::voip::outcome::{Air, FlowReport, Outcome};
-use crate::voip::point::{self, Point};
+use crate::voip::point::{self, Point, Talk};
 use host::Host;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -21,7 +21,6 @@ use sheaf_netio::clock;
 use sheaf_stage::{Duration, IndexedHeap, Instant, Stage};
 use sheaf_voice::meter::Meter;
 use sheaf_voice::packet::Stamp;
-use sheaf_voice::source::Source;
 use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
@@ -32,8 +31,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 struct Call {
     from: usize,
     to: SocketAddrV4,
-    source: Source,
-    next: Instant,
+    talk: Talk,
     number: u32,
     measured: u64,
     meter: Meter,
@@ -46,7 +44,7 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
         hosts.push(Host::new(point, index)?);
     }
     let mut bed = Testbed::new(point, hosts)?;
-    let end = Instant::ZERO + point.warm_up + point.duration + DRAIN;
+    let end = point.measured().end + DRAIN;
     loop {
         let now = bed.now();
         if now >= end {
@@ -74,14 +72,12 @@ impl<'a> Testbed<'a> {
         let mut due = IndexedHeap::default();
         let mut calls = Vec::new();
         for (index, flow) in point.flows.iter().enumerate() {
-            let mut source = point.source(index);
-            let next = source.next().expect("a talker never ends");
-            due.set(index as u32, Some(next));
+            let mut talk = point.talk(index);
+            due.set(index as u32, talk.next());
             calls.push(Call {
                 from: flow.from,
                 to: SocketAddrV4::new(point::address(flow.to), point::RTP_PORT),
-                source,
-                next,
+                talk,
                 number: 0,
                 measured: 0,
                 meter: Meter::default(),
@@ -128,8 +124,7 @@ impl<'a> Testbed<'a> {
             self.hosts[call.from].socket.send_to(&payload, call.to)?;
             call.measured += u64::from(at >= measured.start);
             call.number += 1;
-            call.next = call.source.next().expect("a talker never ends");
-            self.due.set(flow, Some(call.next).filter(|next| *next < measured.end));
+            self.due.set(flow, call.talk.next());
         }
         Ok(())
     }

@@ -5,10 +5,12 @@
 //! when the radio has finished with a frame: our [`Aggregator`], as on the netns engine, or the
 //! thesis' qdisc.
 
+use super::hello::{self, Hellos};
 use super::message::Message;
-use crate::voip::point::{self, Mode, Point, Queueing};
+use crate::voip::point::{self, Mode, Point, Queueing, Routes};
 use sheaf_aggregate::{Aggregator, Device, Frame, Hop, HopId, Outbound, Splitter, Stats};
 use sheaf_baseline::kau;
+use sheaf_medium::{RadioId, To};
 use sheaf_sim::{NodeId, Outbox};
 use sheaf_stage::{Instant, Stage};
 use sheaf_wire::ip::{Ip, Protocol};
@@ -20,6 +22,10 @@ pub(super) struct Host {
     /// The next host towards each host.
     next_hop: Vec<usize>,
     queue: Queue,
+    /// `None` where routes are static.
+    hellos: Option<Hellos>,
+    /// Packets dropped because there was no route.
+    unrouted: u64,
     splitter: Splitter,
     air: NodeId,
     sink: NodeId,
@@ -28,8 +34,9 @@ pub(super) struct Host {
 /// The queue above the radio's.
 enum Queue {
     None,
+    Fifo(kau::Plain),
     Sheaf(Box<Merge>),
-    Kau(Box<kau::Aggregating>),
+    Kau(Box<kau::Aggregating>, Mode),
 }
 
 /// Our aggregator.
@@ -43,28 +50,48 @@ struct Merge {
 impl Host {
     /// Host `index` of `point`; `air` and `sink` are the nodes of the medium and of the listeners.
     pub fn new(point: &Point, index: usize, air: NodeId, sink: NodeId) -> anyhow::Result<Host> {
-        let queue = match &point.queueing {
+        let places = point.medium.radios[index].queue_limit as u32;
+        let queue = match point.queueing(index) {
             Queueing::Plain => Queue::None,
+            Queueing::Fifo(limit) => {
+                let mut fifo = kau::Plain::new(*limit);
+                fifo.set_places(places);
+                Queue::Fifo(fifo)
+            }
             Queueing::Sheaf(aggregation) => Queue::Sheaf(Box::new(Merge {
                 aggregator: aggregator(point, index, &aggregation.config)?,
                 mode: aggregation.mode,
-                limit: point.medium.radios[index].queue_limit as u32,
+                limit: places,
             })),
-            Queueing::Kau(config) => {
+            Queueing::Kau(config, mode) => {
                 let hops: Vec<_> = (0..point.nodes.len()).map(|hop| outer(index, hop)).collect();
-                Queue::Kau(Box::new(kau::Aggregating::new(*config, &hops)))
+                let mut qdisc = kau::Aggregating::new(*config, &hops);
+                qdisc.set_places(places);
+                Queue::Kau(Box::new(qdisc), *mode)
             }
         };
+        let next_hop = point.next_hop[index].clone();
+        let is_neighbour =
+            (0..point.nodes.len()).map(|host| host != index && next_hop[host] == host);
+        let hellos = match point.routes {
+            Routes::Static => None,
+            Routes::Aodv { loss } => Some(Hellos::new(index, is_neighbour, loss, point.seed)),
+        };
         let splitter = Splitter::accepting_any();
-        Ok(Host { index, next_hop: point.next_hop[index].clone(), queue, splitter, air, sink })
+        Ok(Host { index, next_hop, queue, hellos, unrouted: 0, splitter, air, sink })
+    }
+
+    /// Packets dropped because there was no route.
+    pub fn unrouted(&self) -> u64 {
+        self.unrouted
     }
 
     /// Counters of its aggregator.
     pub fn stats(&self) -> Option<Stats> {
         match &self.queue {
-            Queue::None => None,
+            Queue::None | Queue::Fifo(_) => None,
             Queue::Sheaf(merge) => Some(merge.aggregator.total()),
-            Queue::Kau(qdisc) => {
+            Queue::Kau(qdisc, _) => {
                 let stats = qdisc.stats();
                 Some(Stats {
                     aggregated_packets: stats.aggregated_packets,
@@ -86,16 +113,20 @@ impl Host {
             Message::Packet(packet) => self.route(packet, now, out),
             Message::Finished => match &mut self.queue {
                 Queue::None => {}
+                Queue::Fifo(fifo) => fifo.finished(),
                 Queue::Sheaf(merge) => merge.finished(now),
-                Queue::Kau(qdisc) => qdisc.finished(),
+                Queue::Kau(qdisc, _) => qdisc.finished(),
             },
             Message::Send { .. } | Message::Heard(_) => unreachable!("no message for a host"),
         }
         self.drain(now, out);
     }
 
-    /// Sends the frames that are due.
+    /// Sends the HELLO messages and the frames that are due.
     pub fn drain(&mut self, now: Instant, out: &mut Outbox<Message>) {
+        while self.hellos.as_mut().is_some_and(|hellos| hellos.is_due(now)) {
+            self.hello(now, out);
+        }
         while let Some((hop, bytes)) = self.next_frame(now) {
             self.send(hop, bytes, out);
         }
@@ -105,24 +136,33 @@ impl Host {
     fn next_frame(&mut self, now: Instant) -> Option<(usize, Vec<u8>)> {
         match &mut self.queue {
             Queue::None => None,
+            Queue::Fifo(fifo) => fifo.dequeue(now).map(|frame| (frame.hop, frame.bytes)),
             Queue::Sheaf(merge) => {
                 let Frame { hop, bytes, .. } = merge.aggregator.dequeue(now)?;
                 Some((hop.0 as usize, bytes))
             }
-            Queue::Kau(qdisc) => qdisc.dequeue(now).map(|frame| (frame.hop, frame.bytes)),
+            Queue::Kau(qdisc, _) => qdisc.dequeue(now).map(|frame| (frame.hop, frame.bytes)),
         }
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
-        match &self.queue {
-            Queue::None => None,
+        let queue = match &self.queue {
+            Queue::None | Queue::Fifo(_) => None,
             Queue::Sheaf(merge) => merge.aggregator.next_deadline(),
-            Queue::Kau(qdisc) => qdisc.next_deadline(),
-        }
+            Queue::Kau(qdisc, _) => qdisc.next_deadline(),
+        };
+        let hello = self.hellos.as_ref().map(Hellos::next);
+        queue.into_iter().chain(hello).min()
     }
 
     /// Delivers a packet here, takes it apart, or sends it on.
     fn route(&mut self, mut packet: Vec<u8>, now: Instant, out: &mut Outbox<Message>) {
+        if let Some(from) = hello::sender(&packet) {
+            if let Some(hellos) = &mut self.hellos {
+                hellos.arrived(point::host(from), now);
+            }
+            return;
+        }
         let Some((to, protocol)) = destination(&packet) else { return };
         if to != self.index {
             self.forward(to, packet, now, out);
@@ -139,27 +179,52 @@ impl Host {
     }
 
     fn forward(&mut self, to: usize, packet: Vec<u8>, now: Instant, out: &mut Outbox<Message>) {
+        let next_hop = self.next_hop[to];
+        if self.hellos.as_ref().is_some_and(|hellos| !hellos.has_route(next_hop, now)) {
+            self.unrouted += 1;
+            return;
+        }
         // What cannot be sent is counted in the queue by its reason.
         match &mut self.queue {
             Queue::None => self.send(to, packet, out),
+            Queue::Fifo(fifo) => {
+                let _ = fifo.enqueue(kau::Outbound { hop: next_hop, mark: 0, packet }, now);
+            }
             Queue::Sheaf(merge) => {
-                let hop = match merge.mode {
-                    Mode::Hop => self.next_hop[to],
-                    Mode::End => to,
-                };
-                let hop = HopId(hop as u32);
+                let hop = HopId(merge.mode.split_at(to, next_hop) as u32);
                 let _ = merge.aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
             }
-            Queue::Kau(qdisc) => {
-                let hop = self.next_hop[to];
-                let _ = qdisc.enqueue(kau::Outbound { hop, mark: kau::AGGREGATE, packet }, now);
+            Queue::Kau(qdisc, mode) => {
+                let (hop, mark) = (mode.split_at(to, next_hop), kau::AGGREGATE);
+                let _ = qdisc.enqueue(kau::Outbound { hop, mark, packet }, now);
             }
         }
     }
 
-    /// Hands a frame towards host `to` to the radio.
+    /// Sends a HELLO to all that hear it, through the same queue as packets that share no frames.
+    /// A host has no packets to itself: its own number stands for all.
+    fn hello(&mut self, now: Instant, out: &mut Outbox<Message>) {
+        let packet = hello::message(point::address(self.index).octets());
+        let hop = self.index;
+        // A full queue drops it as it would any other.
+        match &mut self.queue {
+            Queue::None | Queue::Sheaf(_) => self.send(hop, packet, out),
+            Queue::Fifo(fifo) => {
+                let _ = fifo.enqueue(kau::Outbound { hop, mark: 0, packet }, now);
+            }
+            Queue::Kau(qdisc, _) => {
+                let _ = qdisc.enqueue(kau::Outbound { hop, mark: 0, packet }, now);
+            }
+        }
+    }
+
+    /// Hands a frame towards host `to`, or to all for this very host, to the radio.
     fn send(&self, to: usize, packet: Vec<u8>, out: &mut Outbox<Message>) {
-        out.send(self.air, Message::Send { from: self.index, to: self.next_hop[to], packet });
+        let to = match to == self.index {
+            true => To::Broadcast,
+            false => To::Radio(RadioId(self.next_hop[to] as u32)),
+        };
+        out.send(self.air, Message::Send { from: self.index, to, packet });
     }
 }
 

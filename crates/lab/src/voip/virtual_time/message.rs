@@ -1,13 +1,15 @@
 //! Messages between the nodes of the simulation.
 
+use sheaf_medium::To;
+
 /// A message from one node to another.
 pub(super) enum Message {
     /// An IP packet for a host: from its own talker or from its radio.
     Packet(Vec<u8>),
     /// To a host: its radio has finished with a frame, delivered or not.
     Finished,
-    /// To the medium: a packet from one host's radio to another's.
-    Send { from: usize, to: usize, packet: Vec<u8> },
+    /// To the medium: a packet from a host's radio to another's, or to all that hear it.
+    Send { from: usize, to: To, packet: Vec<u8> },
     /// To the listeners: a packet has arrived where it was sent to.
     Heard(Vec<u8>),
 }

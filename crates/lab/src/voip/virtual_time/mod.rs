@@ -3,6 +3,7 @@
 //! Hosts, the medium, the talkers and the listeners are nodes of one simulation. No root, no
 //! clock: the same point gives the same outcome to the byte.
 
+mod hello;
 mod host;
 mod message;
 mod traffic;
@@ -11,7 +12,7 @@ use crate::voip::outcome::Outcome;
 use crate::voip::point::Point;
 use host::Host;
 use message::Message;
-use sheaf_medium::{Frame, Medium, RadioId, To};
+use sheaf_medium::{Frame, Medium, RadioId};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
 use sheaf_stage::{Duration, Instant, Stage};
 use traffic::{Listeners, Talkers};
@@ -41,7 +42,7 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
     actors.push(Actor::Listeners(Listeners::new(point)));
 
     let mut simulation = Simulation::new(actors);
-    simulation.run_until(Instant::ZERO + point.warm_up + point.duration + DRAIN);
+    simulation.run_until(point.measured().end + DRAIN);
     let actors = simulation.into_nodes();
 
     let mut outcome = Outcome::default();
@@ -49,10 +50,14 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
         (&actors[talkers], &actors[sink])
     {
         outcome.flows = listeners.reports(talkers);
+        outcome.over_time = listeners.over_time();
     }
     for actor in &actors {
         match actor {
-            Actor::Host(host) => outcome.aggregation.add(&host.stats().unwrap_or_default()),
+            Actor::Host(host) => {
+                outcome.aggregation.add(&host.stats().unwrap_or_default());
+                outcome.unrouted += host.unrouted();
+            }
             Actor::Air(medium) => outcome.air = crate::voip::outcome::Air::of(medium),
             _ => {}
         }
@@ -69,7 +74,6 @@ impl Node for Actor {
             (Actor::Air(medium), Message::Send { from, to, packet }) => {
                 let radio = RadioId(from as u32);
                 let bytes = packet.len() as u32;
-                let to = To::Radio(RadioId(to as u32));
                 let frame = Frame { from: radio, to, bytes, payload: packet };
                 if medium.enqueue(frame, now).is_err() {
                     out.send(NodeId(from as u32), Message::Finished);

@@ -2,13 +2,12 @@
 
 use super::message::Message;
 use crate::voip::outcome::FlowReport;
-use crate::voip::point::{self, Point};
+use crate::voip::point::{self, Point, Talk};
 use sheaf_sim::{NodeId, Outbox};
 use sheaf_stage::{IndexedHeap, Instant};
 use sheaf_voice::emodel::Codec;
 use sheaf_voice::meter::Meter;
 use sheaf_voice::packet::Stamp;
-use sheaf_voice::source::Source;
 use sheaf_wire::ip::Ip;
 
 /// All talkers.
@@ -16,14 +15,12 @@ pub(super) struct Talkers {
     flows: Vec<Talker>,
     due: IndexedHeap<Instant>,
     codec: Codec,
-    end: Instant,
 }
 
 struct Talker {
     from: usize,
     to: usize,
-    source: Source,
-    next: Instant,
+    talk: Talk,
     number: u32,
     /// Packets sent while it was measured.
     measured: u64,
@@ -35,23 +32,22 @@ impl Talkers {
         let mut due = IndexedHeap::default();
         let mut flows = Vec::new();
         for (index, flow) in point.flows.iter().enumerate() {
-            let mut source = point.source(index);
-            let next = source.next().expect("a talker never ends");
-            due.set(index as u32, Some(next));
+            let mut talk = point.talk(index);
+            due.set(index as u32, talk.next());
             let measured_from = point.measured().start;
             let (from, to) = (flow.from, flow.to);
-            flows.push(Talker { from, to, source, next, number: 0, measured: 0, measured_from });
+            flows.push(Talker { from, to, talk, number: 0, measured: 0, measured_from });
         }
-        Talkers { flows, due, codec: point.codec, end: point.measured().end }
+        Talkers { flows, due, codec: point.codec }
     }
 
     /// Sends the packets that are due.
     pub fn talk(&mut self, now: Instant, out: &mut Outbox<Message>) {
-        while let Some((_, flow)) = self.due.first().filter(|(at, _)| *at <= now) {
+        while let Some((at, flow)) = self.due.first().filter(|(at, _)| *at <= now) {
             let talker = &mut self.flows[flow as usize];
-            let packet = talker.packet(flow, self.codec);
+            let packet = talker.packet(flow, at, self.codec);
             out.send(NodeId(talker.from as u32), Message::Packet(packet));
-            self.due.set(flow, Some(talker.next).filter(|next| *next < self.end));
+            self.due.set(flow, talker.talk.next());
         }
     }
 
@@ -61,9 +57,9 @@ impl Talkers {
 }
 
 impl Talker {
-    /// The next packet: IP, UDP, RTP and the stamp.
-    fn packet(&mut self, flow: u32, codec: Codec) -> Vec<u8> {
-        let stamp = Stamp { flow, number: self.number, sent: self.next };
+    /// The packet that is sent at `at`: IP, UDP, RTP and the stamp.
+    fn packet(&mut self, flow: u32, at: Instant, codec: Codec) -> Vec<u8> {
+        let stamp = Stamp { flow, number: self.number, sent: at };
         let mut payload = vec![0; Stamp::len(codec)];
         stamp.emit(codec, &mut payload);
         let (from, to) = (point::address(self.from).octets(), point::address(self.to).octets());
@@ -72,9 +68,8 @@ impl Talker {
             .udp(point::RTP_PORT, point::RTP_PORT)
             .write(&mut packet, &payload)
             .expect("a voice packet fits");
-        self.measured += u64::from(self.next >= self.measured_from);
+        self.measured += u64::from(at >= self.measured_from);
         self.number += 1;
-        self.next = self.source.next().expect("a talker never ends");
         packet
     }
 }
@@ -84,12 +79,16 @@ pub(super) struct Listeners {
     meters: Vec<Meter>,
     measured_from: Instant,
     codec: Codec,
+    /// For each second in which packets were sent, their number and the sum of their delays in ms;
+    /// `None` where it is not kept.
+    over_time: Option<Vec<(u32, f64)>>,
 }
 
 impl Listeners {
     pub fn new(point: &Point) -> Listeners {
         let meters = vec![Meter::default(); point.flows.len()];
-        Listeners { meters, measured_from: point.measured().start, codec: point.codec }
+        let over_time = point.over_time.then(Vec::new);
+        Listeners { meters, measured_from: point.measured().start, codec: point.codec, over_time }
     }
 
     /// A packet has reached its destination.
@@ -100,6 +99,21 @@ impl Listeners {
         if let Some(meter) = self.meters.get_mut(stamp.flow as usize) {
             meter.arrived(stamp, now);
         }
+        if let Some(seconds) = &mut self.over_time {
+            let second = (stamp.sent - self.measured_from).as_secs() as usize;
+            if seconds.len() <= second {
+                seconds.resize(second + 1, (0, 0.0));
+            }
+            seconds[second].0 += 1;
+            seconds[second].1 += (now - stamp.sent).as_secs_f64() * 1e3;
+        }
+    }
+
+    /// Mean delay in ms of the packets sent in each second; seconds without one are left out.
+    pub fn over_time(&self) -> Vec<(f64, f64)> {
+        let seconds = self.over_time.iter().flatten().enumerate();
+        let heard = seconds.filter(|(_, (packets, _))| *packets > 0);
+        heard.map(|(second, (packets, sum))| (second as f64, sum / f64::from(*packets))).collect()
     }
 
     /// Report of each flow.
