@@ -34,7 +34,7 @@ fn guides() -> Vec<(PathBuf, String)> {
 fn command(line: &str) -> Option<String> {
     let line = line.strip_prefix("$ ").unwrap_or(line);
     let line = line.strip_prefix("sudo ").unwrap_or(line).strip_prefix("sheaf ")?;
-    let ends = [" #", " | ", "  "].map(|end| line.find(end).unwrap_or(line.len()));
+    let ends = [" #", " | ", " >", "  "].map(|end| line.find(end).unwrap_or(line.len()));
     let words = line[..ends.into_iter().min()?].trim();
     let partial = ["…", "...", "<"].iter().any(|sign| words.contains(sign));
     (!partial).then(|| words.to_owned())

@@ -5,7 +5,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
@@ -145,6 +146,184 @@ fn points_that_were_run_one_by_one_are_gathered_to_what_one_run_gives() {
     worked(lab(&format!("gather {}", apart.path())));
     worked(lab(&format!("run {some} --out {}", whole.path())));
     assert_eq!(apart.result(), whole.result());
+}
+
+/// A plan of two points that takes no time.
+const SMALL: &str = r#"
+kind = "link"
+name = "small"
+title = "Two points"
+source = "nobody"
+duration = 1
+warm_up = 0
+seed = 1
+
+[quick]
+points = [0]
+netns_duration = 1
+virtual_duration = 1
+
+[[scenario]]
+name = "10-mbit"
+test = "udp"
+rate = 10
+sweep = [0, 20]
+treatments = ["sheaf"]
+
+[[treatment]]
+name = "sheaf"
+shaper = "two-queues"
+"#;
+
+/// A folder in which an example of `packaging/examples` works: `sheaf` in its PATH logs the
+/// arguments of each call, the plan is `small.toml`, and results go to `out`.
+struct Workspace(Folder);
+
+impl Workspace {
+    fn new() -> Workspace {
+        let workspace = Workspace(Folder::new());
+        std::fs::create_dir(workspace.path("bin")).unwrap();
+        std::fs::write(workspace.path("small.toml"), SMALL).unwrap();
+        let log = workspace.path("log");
+        workspace
+            .program("sheaf", &format!("echo \"$*\" >>{}; exec {SHEAF} \"$@\"", log.display()));
+        workspace
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.0.path().join(name)
+    }
+
+    /// Puts a shell script into PATH.
+    fn program(&self, name: &str, script: &str) {
+        let file = self.path("bin").join(name);
+        std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+
+    /// Runs a line of shell in this folder, with the examples and Snakemake in PATH.
+    fn shell(&self, line: &str) -> Output {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let folders = [self.path("bin"), root.join("packaging/examples"), snakemake()];
+        let system = std::env::var_os("PATH").unwrap();
+        let folders = folders.into_iter().chain(std::env::split_paths(&system));
+        let mut shell = Command::new("sh");
+        shell.args(["-ec", line]).current_dir(self.path("."));
+        shell.env("PATH", std::env::join_paths(folders).unwrap()).env("HOME", self.path("."));
+        shell.env_remove("XDG_CACHE_HOME").output().unwrap()
+    }
+
+    /// Points that were run, in any order, and how often they were gathered.
+    fn log(&self) -> (Vec<String>, usize) {
+        let text = std::fs::read_to_string(self.path("log")).unwrap();
+        let runs = text.lines().filter(|line| line.starts_with("lab run "));
+        let mut points: Vec<_> =
+            runs.map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect();
+        points.sort();
+        (points, text.lines().filter(|line| line.starts_with("lab gather ")).count())
+    }
+
+    fn result(&self) -> Value {
+        serde_json::from_slice(&std::fs::read(self.path("out/result.json")).unwrap()).unwrap()
+    }
+
+    /// What `sheaf lab run` makes of the same.
+    fn whole(&self) -> Value {
+        let (plan, whole) = (self.path("small.toml"), Folder::new());
+        worked(lab(&format!("run {} --repetitions 2 --out {}", plan.display(), whole.path())));
+        whole.result()
+    }
+}
+
+/// All points of the small plan with two repetitions.
+const POINTS: [&str; 4] =
+    ["10-mbit/sheaf/0", "10-mbit/sheaf/0#2", "10-mbit/sheaf/20", "10-mbit/sheaf/20#2"];
+
+/// Folder of Snakemake, where `scripts/setup --tests` installs it.
+fn snakemake() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/snakemake/bin")
+}
+
+#[test]
+fn snakemake_runs_each_point_once_and_again_only_the_one_that_is_missing() {
+    if !snakemake().join("snakemake").exists() {
+        eprintln!("skipped: there is no snakemake in target; run scripts/setup --tests");
+        return;
+    }
+    let workspace = Workspace::new();
+    let run = "lab.smk --cores 2 --config plan=small.toml out=out options='--repetitions 2'";
+    let (points, whole) = (POINTS.map(str::to_owned).to_vec(), workspace.whole());
+    for time in ["first", "second"] {
+        worked(workspace.shell(run));
+        assert_eq!(
+            (workspace.log(), workspace.result()),
+            ((points.clone(), 1), whole.clone()),
+            "{time}"
+        );
+    }
+    let is_last = |file: &PathBuf| {
+        let record: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        record["sweep_point"]["x"] == 20.0 && record["sweep_point"]["repetition"] == 2
+    };
+    let mut files =
+        std::fs::read_dir(workspace.path("out/points")).unwrap().map(|file| file.unwrap().path());
+    std::fs::remove_file(files.find(is_last).unwrap()).unwrap();
+    std::fs::remove_file(workspace.path("out/done").join(POINTS[3])).unwrap();
+    worked(workspace.shell(run));
+    let again = [points, vec![POINTS[3].to_owned()]].concat();
+    assert_eq!((workspace.log(), workspace.result()), ((again, 2), whole));
+
+    let refused = workspace.shell("lab.smk --config plan=no-such-plan");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && said.contains("give one of voip-two-hop"), "{said}");
+}
+
+/// `sbatch` of Slurm as far as the example needs it: runs the tasks of an array at once, one after
+/// the other, or a job that waits for one that has succeeded, and prints the job's number.
+const SBATCH: &str = r#"
+for word; do
+    case $word in
+        --array=1-*) export SLURM_ARRAY_TASK_COUNT="${word#--array=1-}" ;;
+        --dependency=afterok:*) [ -e "succeeded-${word#*:}" ] || exit 1 ;;
+        --wrap) exec sh -c "$2" ;;
+        --parsable) ;;
+        *) break ;;
+    esac
+    shift
+done
+script=$(command -v "$1")
+shift
+for task in $(seq "$SLURM_ARRAY_TASK_COUNT"); do
+    SLURM_ARRAY_TASK_ID=$task sh "$script" "$@" >&2 || failed=1
+done
+[ "${failed-}" ] || touch succeeded-42
+echo 42"#;
+
+#[test]
+fn the_tasks_of_a_slurm_array_run_each_point_once_and_what_waits_for_them_gathers() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/examples/lab-slurm");
+    let script = std::fs::read_to_string(script).unwrap();
+    // Its head says how it is submitted.
+    let lines: Vec<_> = script.lines().filter_map(|line| line.strip_prefix("#     ")).collect();
+    assert_eq!(lines.len(), 3, "{script}");
+    let lines = lines.join("\n").replace("PLAN", "small.toml --repetitions 2");
+    let lines = lines.replace("FOLDER", "out");
+    // As many tasks as points, fewer, and more.
+    for tasks in [4, 3, 100] {
+        let workspace = Workspace::new();
+        workspace.program("sbatch", SBATCH);
+        worked(workspace.shell(&lines.replace("1-100", &format!("1-{tasks}"))));
+        assert_eq!(workspace.log(), (POINTS.map(str::to_owned).to_vec(), 1), "{tasks} tasks");
+        assert_eq!(workspace.result(), workspace.whole());
+    }
+
+    for broken in ["sed -i 1ifalse LIST", "rm LIST"] {
+        let workspace = Workspace::new();
+        workspace.program("sbatch", SBATCH);
+        let lines = lines.replace("ID=", &format!("{broken}; ID=")).replace("1-100", "1-2");
+        let output = workspace.shell(&lines);
+        assert!(!output.status.success() && workspace.log().1 == 0, "{broken}");
+    }
 }
 
 /// A change of one file of an unpacked archive, in the shell.
