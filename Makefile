@@ -6,6 +6,7 @@
 #             make build; make uninstall
 # make deb    a Debian package of what make build built, in target/deb
 # make router  static binaries for routers, in target/router
+# make identical  whether every plan has the same results on aarch64, under qemu-user
 # make release  all of this, and install, demo and tests on fresh Debian roots
 # make verify  the numbers of README and docs, under the virtual clock; VERIFY=--quick in minutes
 # make mutants  whether that notices ten wrong constants, one after the other
@@ -14,7 +15,7 @@
 #             The trunk's mixes in a short form; whole by make bench ROUNDS=5 SECONDS=6
 
 .PHONY: demo build setup setup-tests test kernels check install install-files uninstall deb \
-	router release verify mutants reproduction bench clean
+	router identical release verify mutants reproduction bench clean
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
 OUT ?= results
 ROUNDS ?= 1
@@ -98,7 +99,10 @@ deb: build setup-tests
 router: setup-tests
 	scripts/router
 
-release: build deb router
+identical: build setup-tests
+	scripts/identical
+
+release: build deb router identical
 	$(SUDO) scripts/fresh-root bookworm --install
 	$(SUDO) scripts/fresh-root trixie --install
 	$(SUDO) scripts/fresh-root bookworm make demo
