@@ -175,11 +175,27 @@ impl Link {
     /// the first packet and rate × (lateness + T): the bound holds where the first is late by no
     /// more than the rest of the bound takes at the rate.
     pub(crate) fn stand_still(&mut self, until: Instant, now: Instant) -> bool {
-        let Some(burst) = self.config.burst else { return false };
+        if self.config.burst.is_none() {
+            return false;
+        }
         // No further than to the first departure: behind it, everything happens later.
         while self.step(self.line.next().unwrap_or(until).min(until)) {}
         let Some((due, packet)) = self.line.first() else { return false };
-        let rest = burst.saturating_sub(packet.wire_len(self.config.overhead));
+        let bytes = packet.wire_len(self.config.overhead);
+        self.lose(due, bytes, now)
+    }
+
+    /// Takes note of when packets left that one call handed out at their time: `first` is the first
+    /// of them. By what a thread was kept from sending, the bound on bursts moves the link, too;
+    /// without one this does nothing.
+    pub fn left(&mut self, first: &Packet, at: Instant) {
+        self.lose(first.depart, first.wire_len(self.config.overhead), at);
+    }
+
+    /// Loses the time by which a packet of `bytes` that was due at `due` leaves too late at `now`.
+    fn lose(&mut self, due: Instant, bytes: u64, now: Instant) -> bool {
+        let Some(burst) = self.config.burst else { return false };
+        let rest = burst.saturating_sub(bytes);
         let Some(bound) = self.transmitter.time_for(rest) else { return false };
         let lost = (now - bound) - due;
         if lost.is_zero() {

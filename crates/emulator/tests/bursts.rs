@@ -41,12 +41,13 @@ fn config(bps: u64, delay: Duration, burst: Option<u64>) -> LinkConfig {
     }
 }
 
-/// Calls `stage` at times of its own choice: packet by packet a gap and a length, call by call the
-/// time by which it comes later than what there was to do.
+/// Calls `stage` with packets, by the gap before and the length of each. A call comes `late` for what
+/// there was to do; `send` returns the time at which those that one call handed out had left.
 fn play<S: Stage<In = Packet, Out = Packet>>(
     stage: &mut S,
     packets: &[(Duration, usize)],
     mut late: impl FnMut() -> Duration,
+    mut send: impl FnMut(&mut S, &Packet, Instant) -> Instant,
 ) -> Vec<Left> {
     let mut arrival = Instant::ZERO;
     let mut to_come: Vec<_> = (0..)
@@ -67,11 +68,20 @@ fn play<S: Stage<In = Packet, Out = Packet>>(
         while to_come.last().is_some_and(|packet| packet.arrived <= now) {
             stage.enqueue(to_come.pop().unwrap(), now).unwrap();
         }
-        while let Some(packet) = stage.dequeue(now) {
-            let Packet { number, arrived, .. } = packet;
-            out.push(Left { number, len: packet.bytes.len(), arrived, at: now });
+        let batch: Vec<_> = std::iter::from_fn(|| stage.dequeue(now)).collect();
+        if let Some(first) = batch.first() {
+            now = send(stage, first, now);
         }
+        out.extend(batch.iter().map(|packet| {
+            let Packet { number, arrived, .. } = *packet;
+            Left { number, len: packet.bytes.len(), arrived, at: now }
+        }));
     }
+}
+
+/// Sending takes no time.
+fn at_once<S>(_: &mut S, _: &Packet, now: Instant) -> Instant {
+    now
 }
 
 /// Most bytes above the rate in any time, the packet at its begin included, rounded up.
@@ -131,9 +141,15 @@ proptest! {
             pipes.add(PipeConfig::shared(config.clone())).unwrap();
             let row = [Target { pipe: 0, queue: None }];
             pipes.set_rules(vec![Rule { action: Action::Pipes(row.into()), ..Rule::default() }]).unwrap();
-            play(&mut pipes, &packets, late)
+            play(&mut pipes, &packets, late, at_once)
         } else {
-            play(&mut Link::new(config, 1).unwrap(), &packets, late)
+            let late = std::cell::RefCell::new(late);
+            let send = |link: &mut Link, first: &Packet, now: Instant| {
+                let sent = now + late.borrow_mut()();
+                link.left(first, sent);
+                sent
+            };
+            play(&mut Link::new(config, 1).unwrap(), &packets, || late.borrow_mut()(), send)
         };
         prop_assert!(largest_burst(&left, bps) <= burst, "{}", largest_burst(&left, bps));
         prop_assert_eq!(numbers(&left), (0..packets.len() as u64).collect::<Vec<_>>());
@@ -152,10 +168,11 @@ proptest! {
         let mut lates = lates.into_iter();
         let mut last = Duration::ZERO;
         let mut link = Link::new(config(FAST, 2 * MS, None), 1).unwrap();
-        let left = play(&mut link, &all, || {
+        let late = || {
             last = lates.next().unwrap_or_default();
             last
-        });
+        };
+        let left = play(&mut link, &all, late, at_once);
         let end = left.last().unwrap().at;
         let exact = Instant::ZERO + PACKETS as u32 * Duration::from_nanos(121_120) + 2 * MS;
         prop_assert!(end >= exact && end <= exact + last, "{end:?}");
@@ -167,10 +184,11 @@ fn one_late_call(burst: Option<u64>, gap: (usize, Duration)) -> (Vec<Left>, Link
     let mut link = Link::new(config(FAST, Duration::ZERO, burst), 1).unwrap();
     let all = vec![(Duration::ZERO, FRAME); PACKETS];
     let mut call = 0;
-    let left = play(&mut link, &all, || {
+    let late = || {
         call += 1;
         if call == gap.0 { gap.1 } else { Duration::ZERO }
-    });
+    };
+    let left = play(&mut link, &all, late, at_once);
     (left, link)
 }
 
@@ -222,6 +240,18 @@ fn a_queue_is_as_full_during_a_standstill_as_nothing_leaves_it() {
         .map(|taken| taken.is_ok())
         .collect();
     assert_eq!(taken, [true, true, true, false, false, false, false, false, false]);
+}
+
+#[test]
+fn a_standstill_finds_packets_in_the_rate_queue_and_leaves_them_there() {
+    let mut link = Link::new(config(FAST, Duration::ZERO, Some(FRAME as u64)), 1).unwrap();
+    for n in 0..3 {
+        link.enqueue(Packet::new(vec![0; FRAME], Instant::ZERO, n), Instant::ZERO).unwrap();
+    }
+    let now = Instant::ZERO + 9 * MS;
+    assert!(link.dequeue(now).is_some() && link.dequeue(now).is_none());
+    let stats = link.stats();
+    assert_eq!((stats.rate_queue.packets, stats.delay_line.packets), (2, 0));
 }
 
 #[test]

@@ -159,6 +159,14 @@ impl Machine {
         }
     }
 
+    /// Takes note of when packets left that were handed out together; `first` is the first of them.
+    pub fn left(&mut self, first: &Packet, at: Instant) {
+        // Which pipe a packet came from last is not known here: theirs count the calls alone.
+        if let Links::Each(links) = &mut self.links {
+            links[index(first.direction)].left(first, at);
+        }
+    }
+
     /// When the next packet leaves, or something else comes to pass.
     pub fn next_deadline(&self) -> Instant {
         let next = match &self.links {
