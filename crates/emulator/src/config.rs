@@ -31,9 +31,9 @@ pub struct LinkConfig {
     pub overhead: Overhead,
     /// Most bytes that leave at once after a late call, beyond which the link stands still and
     /// loses the time; `None`: a late call catches up, and the rate is kept. Counted as the rate
-    /// counts them; at least a frame of [`ETHERNET_MTU`], and only with a rate. In any time T at most this
-    /// and rate × T leave. A longer packet leaves alone. Jitter, slots and duplicates gather
-    /// packets by themselves, whatever this is.
+    /// counts them; at least a frame of [`ETHERNET_MTU`], and only with a rate. In any time T at
+    /// most this and rate × T leave. A longer packet leaves alone. Jitter, reordering, slots and
+    /// duplicates gather packets by themselves, whatever this is.
     pub burst: Option<u64>,
     /// The rate queue's bound and how it is managed.
     pub queue: QueueConfig,

@@ -8,8 +8,8 @@
 //! All times are logical. What happened between two calls is worked out in order at the second,
 //! with the times at which it happened; a late call delays packets, but never the ones after them.
 //! So whatever became due before a late call leaves at it, in one burst. With a bound on
-//! [bursts](LinkConfig::burst) the link stands still instead, as a real transmitter would have: rate
-//! queue and delay line move to later times together, and the time is lost.
+//! [bursts](LinkConfig::burst) the link stands still instead, as a real transmitter would have:
+//! rate queue and delay line move to later times together, and the time is lost.
 
 use crate::accounting::{Accounting, Backlog, Log, Stats};
 use crate::cause::Cause;

@@ -41,8 +41,8 @@ fn config(bps: u64, delay: Duration, burst: Option<u64>) -> LinkConfig {
     }
 }
 
-/// Calls `stage` with packets, by the gap before and the length of each. A call comes `late` for what
-/// there was to do; `send` returns the time at which those that one call handed out had left.
+/// Calls `stage` with packets, by the gap before and the length of each. A call comes `late` for
+/// what there was to do; `send` returns the time at which those that one call handed out had left.
 fn play<S: Stage<In = Packet, Out = Packet>>(
     stage: &mut S,
     packets: &[(Duration, usize)],
@@ -140,7 +140,8 @@ proptest! {
             let mut pipes = Pipes::new(ETHERNET, 1);
             pipes.add(PipeConfig::shared(config.clone())).unwrap();
             let row = [Target { pipe: 0, queue: None }];
-            pipes.set_rules(vec![Rule { action: Action::Pipes(row.into()), ..Rule::default() }]).unwrap();
+            let action = Action::Pipes(row.into());
+            pipes.set_rules(vec![Rule { action, ..Rule::default() }]).unwrap();
             play(&mut pipes, &packets, late, at_once)
         } else {
             let late = std::cell::RefCell::new(late);
@@ -158,6 +159,19 @@ proptest! {
             // What an earlier packet left of a nanosecond counts for the next.
             prop_assert!(packet.at + Duration::from_nanos(1) >= packet.arrived + least);
         }
+    }
+
+    #[test]
+    fn an_ordered_link_keeps_its_order_through_standstills_whatever_its_jitter(
+        packets in packets(),
+        lates in proptest::collection::vec(late(), 1..40),
+    ) {
+        let plain = config(FAST, Duration::ZERO, Some(2 * FRAME as u64));
+        let delay = Delay { jitter: 2 * MS, ..Delay::constant(5 * MS) };
+        let mut link = Link::new(LinkConfig { ordered: true, delay, ..plain }, 1).unwrap();
+        let mut lates = lates.iter().copied().cycle();
+        let left = play(&mut link, &packets, || lates.next().unwrap(), at_once);
+        prop_assert_eq!(numbers(&left), (0..packets.len() as u64).collect::<Vec<_>>());
     }
 
     #[test]

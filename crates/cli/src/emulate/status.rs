@@ -62,6 +62,16 @@ mod tests {
     use sheaf_emulator::Cause;
 
     #[test]
+    fn time_lost_to_the_bound_on_bursts_is_shown() {
+        let with = |standstills, stood_still_ms| {
+            let link = LinkStatus { standstills, stood_still_ms, ..Default::default() };
+            text(&Status { links: [("a egress".to_owned(), link)].into(), ..Default::default() })
+        };
+        assert!(with(12, 3.214).contains("    stood still 12 times for burst, 3.214 ms lost\n"));
+        assert!(!with(0, 0.0).contains("stood still"));
+    }
+
+    #[test]
     fn the_manual_has_every_key_of_the_json_and_every_cause() {
         let page = include_str!("../../../../man/sheaf-emulate.8");
         let object = |value| match value {

@@ -99,6 +99,21 @@ impl Treatment {
         let late = self.burst.is_none() || engine == Engine::Netns;
         late && self.shaper.runs_on(engine, test)
     }
+
+    /// Cause and remedy where its bound on bursts does not fit `scenario`.
+    fn burst_fault(&self, scenario: &Scenario) -> Option<String> {
+        let (name, burst) = (&self.name, self.burst?);
+        let ours = matches!(self.shaper, Shaper::TwoQueues | Shaper::OneQueue);
+        if !ours || scenario.rate.is_none() {
+            return Some(format!(
+                "burst of {name} is for shaper = \"two-queues\" or \"one-queue\", and for a rate; \
+                 remove it, or add rate = 10"
+            ));
+        }
+        let least = (ETHERNET_MTU + HEADER_LEN) as u64 + scenario.overhead.map_or(0, u64::from);
+        let message = format!("burst of {name} is less than a frame; give burst = {least} or more");
+        (burst < least).then_some(message)
+    }
 }
 
 /// The program that makes a link of a cable.
@@ -248,22 +263,8 @@ impl Plan {
                     return fault("treatments", &message);
                 }
                 let overhead = scenario.overhead.map_or(0, u64::from);
-                if let Some(burst) = treatment.burst {
-                    let ours = matches!(treatment.shaper, Shaper::TwoQueues | Shaper::OneQueue);
-                    if !ours || scenario.rate.is_none() {
-                        let message = format!(
-                            "burst of {name} is for shaper = \"two-queues\" or \"one-queue\" with a \
-                             rate; remove it, or add rate = 10"
-                        );
-                        return fault("treatments", &message);
-                    }
-                    let least = (ETHERNET_MTU + HEADER_LEN) as u64 + overhead;
-                    if burst < least {
-                        let message = format!(
-                            "burst of {name} is less than a frame; give burst = {least} or more"
-                        );
-                        return fault("treatments", &message);
-                    }
+                if let Some(message) = treatment.burst_fault(scenario) {
+                    return fault("treatments", &message);
                 }
                 if treatment.shaper == Shaper::Tbf && overhead > MOST_OVERHEAD {
                     let message = format!(

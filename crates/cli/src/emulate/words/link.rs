@@ -425,11 +425,12 @@ const BURST: &[Entry<Draft>] = &[Entry {
     name: "burst",
     live: true,
     help: "most bytes that leave at once after a late wake-up (no bound)",
-    about: "Most bytes that leave at once when this program woke up late, as the rate counts them; \
-            at least a frame. Without it, what became due meanwhile leaves at once, and the rate is \
-            kept. With it, the link stands still for the rest of the time: the packets leave at \
-            the rate, all later by that, and the time is lost, which `show` counts. Two frames \
-            (`3028`) cost some 0.3% of 100 Mbit/s. A larger packet leaves alone.",
+    about: "Most bytes that leave at once when this program woke up late, as the rate counts \
+            them; at least a frame. Without it, what became due meanwhile leaves at once, and \
+            the rate is kept. With it, the link stands still for the rest of the time: the \
+            packets leave at the rate, all later by that, and the time is lost, which `show` \
+            counts. The smaller, the more is lost. A larger packet leaves alone. Jitter, slots \
+            and duplicates make bursts of their own.",
     forms: &[form(
         &[part("SIZE", "3028", Value::Size(set!(|d, bytes| d.link().config.burst = Some(bytes))))],
         "",
