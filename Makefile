@@ -116,8 +116,9 @@ verify: build
 mutants: setup
 	scripts/mutants
 
-REPRODUCED := voip-karlstad voip-hop-vs-end home-ap trunk-basic trunk-congestion trunk-error \
-	trunk-hidden trunk-mobility trunk-scale trunk-latency emulator-rate emulator-latency emulator-tcp
+REPRODUCED := voip-karlstad voip-hop-vs-end home-ap \
+	$(addprefix trunk-,basic congestion error hidden mobility scale latency) \
+	$(addprefix emulator-,rate latency tcp)
 REPRODUCTION := $(addprefix $(OUT)/reproduction/,$(REPRODUCED))
 
 reproduction: build

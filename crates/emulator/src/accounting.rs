@@ -3,7 +3,7 @@
 use crate::cause::Cause;
 use crate::packet::Packet;
 use core::fmt;
-use sheaf_stage::{Counters, DropReason, Instant};
+use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::header;
 use std::sync::Arc;
 
@@ -60,6 +60,10 @@ pub struct Stats {
     pub offered: Backlog,
     /// Packets that left, duplicates included.
     pub delivered: Backlog,
+    /// Standstills for the bound on bursts, after late calls.
+    pub standstills: u64,
+    /// Time that was lost in them.
+    pub stood_still: Duration,
 }
 
 impl Stats {
@@ -81,6 +85,8 @@ impl Stats {
         ] {
             own.join(other);
         }
+        self.standstills += other.standstills;
+        self.stood_still += other.stood_still;
     }
 }
 

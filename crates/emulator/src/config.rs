@@ -17,6 +17,9 @@ use crate::units::{percent_text, rate_text, time_text};
 use sheaf_stage::{Bitrate, Duration};
 use std::fmt::Write;
 
+/// Bytes of the longest IP packet on Ethernet (RFC 894), of which a burst holds one at least.
+pub const ETHERNET_MTU: usize = 1500;
+
 /// A link: rate queue, then delay line. The default delays nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
@@ -26,6 +29,12 @@ pub struct LinkConfig {
     pub rate: Option<Bitrate>,
     /// Bytes that each packet costs beyond its own.
     pub overhead: Overhead,
+    /// Most bytes that leave at once after a late call, beyond which the link stands still and
+    /// loses the time; `None`: a late call catches up, and the rate is kept. Counted as the rate
+    /// counts them; at least a frame of [`ETHERNET_MTU`], and only with a rate. In any time T at
+    /// most this and rate × T leave. A longer packet leaves alone. Jitter, reordering, slots and
+    /// duplicates gather packets by themselves, whatever this is.
+    pub burst: Option<u64>,
     /// The rate queue's bound and how it is managed.
     pub queue: QueueConfig,
     /// One queue for both kinds, as NetEm has it: packets on the delay line count against the
@@ -60,6 +69,7 @@ impl Default for LinkConfig {
             link_header: 0,
             rate: None,
             overhead: Overhead::default(),
+            burst: None,
             queue: QueueConfig::default(),
             single: false,
             trace: None,
@@ -153,7 +163,18 @@ impl LinkConfig {
         if self.single && !matches!(self.queue, QueueConfig::Fifo(_)) {
             return Err(ConfigError::Single);
         }
+        self.check_burst()?;
         self.queue.check()
+    }
+
+    fn check_burst(&self) -> Result<(), ConfigError> {
+        let Some(value) = self.burst else { return Ok(()) };
+        let opportunities = |trace: &TraceConfig| matches!(trace.trace, Trace::Opportunities(_));
+        if self.rate.is_none() || self.trace.as_ref().is_some_and(opportunities) {
+            return Err(ConfigError::BurstWithoutRate);
+        }
+        let least = self.overhead.wire_len(self.link_header + ETHERNET_MTU);
+        if value < least { Err(ConfigError::BurstBelowFrame { value, least }) } else { Ok(()) }
     }
 
     /// The words of a command line that make a link what it is; of the parameters of a queue, the
@@ -168,6 +189,9 @@ impl LinkConfig {
             let (cell, per_cell) = (self.overhead.cell, self.overhead.per_cell);
             if (packet, cell, per_cell) != (0, 0, 0) {
                 push(out, &format!("{packet} {cell} {per_cell}"));
+            }
+            if let Some(burst) = self.burst {
+                push(out, &format!("burst {burst}b"));
             }
         }
         if let Some(trace) = &self.trace {
@@ -317,6 +341,10 @@ mod tests {
             (
                 LinkConfig { rate, overhead: atm, queue: QueueConfig::Fifo(fifo), ..link() },
                 "rate 2500kbit 10 48 5 queue bfifo limit 60000b",
+            ),
+            (
+                LinkConfig { rate, burst: Some(3028), ..link() },
+                "rate 2500kbit burst 3028b queue fifo limit 1000",
             ),
             (
                 LinkConfig { delay: delay(ms(20), ms(2)), ordered: true, ..link() },

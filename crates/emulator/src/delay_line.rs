@@ -12,6 +12,9 @@
 //! Before the number of packets under way at some time is read, the line settles up to that time:
 //! packets that have left by then are put aside, in order, until they are fetched. So the number
 //! does not depend on when anybody was woken.
+//!
+//! While the link stands still, so does the line: its own clock is behind by all the time it stood,
+//! so that no packet has to be touched for it.
 
 use crate::accounting::Backlog;
 use crate::config::{Slot, SlotWait};
@@ -23,6 +26,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 #[derive(Debug)]
 struct Entry {
+    /// By the line's own clock, as all times that the line keeps.
     ready: Instant,
     sequence: u64,
     packet: Packet,
@@ -49,7 +53,7 @@ impl PartialEq for Entry {
 
 impl Eq for Entry {}
 
-/// A packet that has left the line, when, and whether it waited for a slot.
+/// A packet that has left the line, when by the line's own clock, and whether it waited for a slot.
 type Left = (Packet, Instant, bool);
 
 #[derive(Debug)]
@@ -68,6 +72,8 @@ pub(crate) struct DelayLine {
     opened: Instant,
     number: u64,
     used: Backlog,
+    /// Time by which the line's own clock is behind.
+    stood: Duration,
 }
 
 impl DelayLine {
@@ -84,6 +90,7 @@ impl DelayLine {
             opened: Instant::ZERO,
             number: 0,
             used: Backlog::default(),
+            stood: Duration::ZERO,
         }
     }
 
@@ -103,7 +110,7 @@ impl DelayLine {
 
     /// Puts aside what has left by `at`. Nothing that is put on the line later may be ready before.
     pub fn settle(&mut self, at: Instant) {
-        while let Some(left) = self.leave(at) {
+        while let Some(left) = self.leave(at - self.stood) {
             self.left.push_back(left);
         }
     }
@@ -112,6 +119,7 @@ impl DelayLine {
     pub fn push(&mut self, packet: Packet, ready: Instant) {
         self.backlog.add(&packet);
         self.under_way.add(&packet);
+        let ready = ready - self.stood;
         let entry = Entry { ready, sequence: self.sequence, packet };
         self.sequence += 1;
         match self.ring.back() {
@@ -122,24 +130,38 @@ impl DelayLine {
 
     /// Time at which the next packet leaves.
     pub fn next(&self) -> Option<Instant> {
-        match self.left.front() {
-            Some((_, leaves, _)) => Some(*leaves),
-            None => self.head().map(|head| self.leaves(head.ready).0),
-        }
+        self.first().map(|(leaves, _)| leaves)
     }
 
-    /// Fetches the next packet that has left by `now`.
+    /// The next packet that leaves, and when.
+    pub fn first(&self) -> Option<(Instant, &Packet)> {
+        let (leaves, packet) = match (self.left.front(), self.head()) {
+            (Some((packet, leaves, _)), _) => (*leaves, packet),
+            (None, Some(head)) => (self.leaves(head.ready).0, &head.packet),
+            (None, None) => return None,
+        };
+        Some((leaves + self.stood, packet))
+    }
+
+    /// Makes all packets leave later by `time`.
+    pub fn stand_still(&mut self, time: Duration) {
+        self.stood += time;
+    }
+
+    /// Fetches the next packet that has left by `now`; its time is that of the link.
     pub fn pop(&mut self, now: Instant) -> Option<Left> {
-        let left = match self.left.front() {
+        let now = now - self.stood;
+        let mut left = match self.left.front() {
             Some((_, leaves, _)) if *leaves > now => return None,
             Some(_) => self.left.pop_front(),
             None => self.leave(now),
         }?;
         self.backlog.remove(&left.0);
+        left.1 += self.stood;
         Some(left)
     }
 
-    /// Takes off the line the next packet that has left by `now`.
+    /// Takes off the line the next packet that has left by `now` of the line's own clock.
     fn leave(&mut self, now: Instant) -> Option<Left> {
         let ready = self.head()?.ready;
         let (leaves, opens) = self.leaves(ready);

@@ -76,6 +76,17 @@ pub enum ConfigError {
         /// Packets of the average size that make up `min`.
         least: u64,
     },
+    /// A bound on bursts that not one frame fits into.
+    #[error("burst {value} is less than a frame of {least} bytes")]
+    BurstBelowFrame {
+        /// The value given, in bytes.
+        value: u64,
+        /// The least, in bytes.
+        least: u64,
+    },
+    /// A bound on bursts of a link without a rate, or of delivery opportunities.
+    #[error("burst needs a rate, which neither a link without one nor delivery opportunities have")]
+    BurstWithoutRate,
     /// Packets under way are to count against the limit of a queue that is not a FIFO.
     #[error("single is for queues that are first in, first out")]
     Single,

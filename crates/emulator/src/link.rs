@@ -7,6 +7,9 @@
 //!
 //! All times are logical. What happened between two calls is worked out in order at the second,
 //! with the times at which it happened; a late call delays packets, but never the ones after them.
+//! So whatever became due before a late call leaves at it, in one burst. With a bound on
+//! [bursts](LinkConfig::burst) the link stands still instead, as a real transmitter would have:
+//! rate queue and delay line move to later times together, and the time is lost.
 
 use crate::accounting::{Accounting, Backlog, Log, Stats};
 use crate::cause::Cause;
@@ -36,6 +39,8 @@ pub struct Link {
     last_arrival: Instant,
     /// The latest departure from the delay line that was planned, for links that keep the order.
     last_ready: Instant,
+    /// Time at which the last standstill ended.
+    stood_until: Instant,
     /// The row of a CSV trace in force, and when the next one comes.
     row: Row,
     next_row: Option<Instant>,
@@ -81,6 +86,7 @@ impl Link {
             clock: Instant::ZERO,
             last_arrival: Instant::ZERO,
             last_ready: Instant::ZERO,
+            stood_until: Instant::ZERO,
             row: Row::default(),
             next_row: None,
             config,
@@ -99,6 +105,7 @@ impl Link {
     /// delay line from now on, new chances to packets that arrive from now on. Drain afterwards.
     pub fn change(&mut self, config: LinkConfig, now: Instant) -> Result<(), ConfigError> {
         config.check()?;
+        self.stand_still(now, now);
         self.advance(now);
         self.clock = self.clock.max(now);
         self.impairments.change(&config);
@@ -143,14 +150,66 @@ impl Link {
 
     /// Works out what happens in the rate queue up to `until`.
     fn advance(&mut self, until: Instant) {
-        while self.transmitter.packet().is_some() {
-            let depart = self.transmitter.depart().unwrap_or(Instant::MAX);
-            match self.next_row {
-                Some(change) if change < depart && change <= until => self.enter_row(change),
-                _ if depart <= until && depart < Instant::MAX => self.send_off(),
-                _ => break,
-            }
+        while self.step(until) {}
+    }
+
+    /// Works out the next event in the rate queue, if one happens up to `until`.
+    fn step(&mut self, until: Instant) -> bool {
+        if self.transmitter.packet().is_none() {
+            return false;
         }
+        let depart = self.transmitter.depart().unwrap_or(Instant::MAX);
+        match self.next_row {
+            Some(change) if change < depart && change <= until => self.enter_row(change),
+            _ if depart <= until && depart < Instant::MAX => self.send_off(),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Loses the time by which a call at `now` comes too late for the bound on bursts, and returns
+    /// whether it did. Works out the rate queue up to `until` at most.
+    ///
+    /// The packets that leave during a time T from the call on are those due from the first
+    /// packet's due time to the end of T. They arrive on the line at the rate, so they are at most
+    /// the first packet and rate × (lateness + T): the bound holds where the first is late by no
+    /// more than the rest of the bound takes at the rate.
+    pub(crate) fn stand_still(&mut self, until: Instant, now: Instant) -> bool {
+        if self.config.burst.is_none() {
+            return false;
+        }
+        // No further than to the first departure: behind it, everything happens later.
+        while self.step(self.line.next().unwrap_or(until).min(until)) {}
+        let Some((due, packet)) = self.line.first() else { return false };
+        let bytes = packet.wire_len(self.config.overhead);
+        self.lose(due, bytes, now)
+    }
+
+    /// Takes note of when packets left that one call handed out at their time: `first` is the first
+    /// of them. By what a thread was kept from sending, the bound on bursts moves the link, too;
+    /// without one this does nothing.
+    pub fn left(&mut self, first: &Packet, at: Instant) {
+        self.lose(first.depart, first.wire_len(self.config.overhead), at);
+    }
+
+    /// Loses the time by which a packet of `bytes` that was due at `due` leaves too late at `now`.
+    fn lose(&mut self, due: Instant, bytes: u64, now: Instant) -> bool {
+        let Some(burst) = self.config.burst else { return false };
+        let rest = burst.saturating_sub(bytes);
+        let Some(bound) = self.transmitter.time_for(rest) else { return false };
+        let lost = (now - bound) - due;
+        if lost.is_zero() {
+            return false;
+        }
+        self.transmitter.stand_still(lost);
+        self.line.stand_still(lost);
+        self.last_ready += lost;
+        // A second call that finds the same packet still waiting goes on with the same standstill.
+        let stats = &mut self.accounting.stats;
+        stats.standstills += u64::from(due > self.stood_until);
+        stats.stood_still += lost;
+        self.stood_until = due + lost;
+        true
     }
 
     /// Takes the packet that was sent to the delay line and begins with the next.
@@ -307,6 +366,7 @@ impl Stage for Link {
         packet.arrived = packet.arrived.min(now).max(self.last_arrival);
         self.last_arrival = packet.arrived;
         self.accounting.take_in(&packet);
+        self.stand_still(packet.arrived, now);
         self.advance(packet.arrived);
         self.clock = self.clock.max(packet.arrived);
         if self.config.single {
@@ -328,6 +388,7 @@ impl Stage for Link {
         if self.next_deadline().is_none_or(|deadline| deadline > now) {
             return None;
         }
+        self.stand_still(now, now);
         self.advance(now);
         let (mut packet, leaves, in_slot) = self.line.pop(now)?;
         if in_slot {

@@ -3,7 +3,8 @@
 //! Source: dummynet (L. Rizzo, "Dummynet: a simple approach to the evaluation of network
 //! protocols", 1997; M. Carbone, L. Rizzo, "Dummynet revisited", 2010). A packet that leaves one
 //! pipe of a row enters the next at its logical departure, and pipes are worked off in the order of
-//! their deadlines, so a row of links behaves as if each were called at every moment. The cost of a
+//! their deadlines, so a row of links behaves as if each were called at every moment. A link with a
+//! bound on bursts stands still where the call comes late for its own deadline. The cost of a
 //! packet grows with the logarithm of the number of pipes at most.
 
 use crate::accounting::{Accounting, Log, Stats};
@@ -173,7 +174,7 @@ impl Pipes {
         let option = "pipe";
         config.check()?;
         self.pipes.get_mut(pipe).ok_or(ConfigError::Missing { option, number: pipe })?;
-        self.advance(now);
+        self.advance(now, now);
         let mut indices = self.pipes[pipe].flows.clone();
         indices.push(self.pipes[pipe].shared);
         for index in indices {
@@ -205,17 +206,22 @@ impl Pipes {
         self.accounting.log = log;
     }
 
-    /// Works off all deadlines up to `until`, in their order.
-    fn advance(&mut self, until: Instant) {
-        while self.step(until) {}
+    /// Works off all deadlines up to `until`, in their order, in a call at `now`.
+    fn advance(&mut self, until: Instant, now: Instant) {
+        while self.step(until, now) {}
     }
 
-    /// Works off the next deadline unless it is later than `until`.
-    fn step(&mut self, until: Instant) -> bool {
+    /// Works off the next deadline unless it is later than `until`, in a call at `now`.
+    fn step(&mut self, until: Instant, now: Instant) -> bool {
         let Some((at, index)) = self.deadlines.first().filter(|(at, _)| *at <= until) else {
             return false;
         };
         let entry = &mut self.links[index as usize];
+        // The link itself sees only its deadline, by which no call is late.
+        if entry.link.stand_still(at, now) {
+            self.settle(index);
+            return true;
+        }
         let packet = entry.link.dequeue(at);
         entry.used = at;
         self.settle(index);
@@ -339,7 +345,7 @@ impl Stage for Pipes {
     fn enqueue(&mut self, mut packet: Packet, now: Instant) -> Result<(), DropReason> {
         let at = packet.arrived.min(now).max(self.last_arrival);
         self.last_arrival = at;
-        self.advance(at);
+        self.advance(at, now);
         (packet.arrived, packet.depart) = (at, at);
         packet.route = Route::default();
         self.accounting.counters.packets_in += u64::from(!packet.is_copy());
@@ -357,7 +363,7 @@ impl Stage for Pipes {
     }
 
     fn dequeue(&mut self, now: Instant) -> Option<Packet> {
-        while self.leaving.is_empty() && self.step(now) {}
+        while self.leaving.is_empty() && self.step(now, now) {}
         let packet = self.leaving.pop_front()?;
         self.accounting.counters.packets_out += u64::from(!packet.is_copy());
         Some(packet)

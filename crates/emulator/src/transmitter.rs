@@ -130,6 +130,24 @@ impl Transmitter {
         }
     }
 
+    /// Loses `time`: what is sent, and the departure before it, are that much later.
+    pub fn stand_still(&mut self, time: Duration) {
+        self.free_at += time;
+        if let Some(job) = &mut self.job {
+            job.since += time;
+            job.depart += time;
+        }
+    }
+
+    /// Time that `bytes` take at the present rate, rounded down; `None` where the pace is not a
+    /// rate above zero.
+    pub fn time_for(&self, bytes: u64) -> Option<Duration> {
+        let Pace::Rate(rate) = self.pace else { return None };
+        let work = u128::from(bytes) * u128::from(BYTE);
+        let nanos = work.checked_div(u128::from(rate.as_bps()))?;
+        Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
     /// Time at which `work` that begins at `since` is done.
     fn finish_time(&mut self, since: Instant, work: u64) -> Instant {
         match &self.pace {

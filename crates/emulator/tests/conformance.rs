@@ -148,15 +148,26 @@ fn config() -> impl Strategy<Value = LinkConfig> {
     let reorder = (chance(), 1u32..4).prop_map(|(chance, gap)| Reorder { chance, gap });
     let rate = prop_oneof![Just(0u64), 10_000u64..100_000_000];
     (
-        (proptest::option::of(rate), queue(), trace(), delay, any::<[bool; 2]>(), 1usize..200),
+        (
+            proptest::option::of(rate),
+            queue(),
+            trace(),
+            delay,
+            any::<[bool; 2]>(),
+            1usize..200,
+            proptest::option::of(1500u64..6000),
+        ),
         (loss(), any::<bool>(), chance(), chance()),
         (proptest::option::of(reorder), proptest::option::of(slot)),
     )
         .prop_map(|(link, (loss, loss_ecn, duplicate, corrupt), (reorder, slot))| {
-            let (rate, queue, trace, delay, [ordered, one], delay_limit) = link;
+            let (rate, queue, trace, delay, [ordered, one], delay_limit, burst) = link;
+            let steps = |trace: &TraceConfig| matches!(trace.trace, Trace::Steps(_));
+            let paced = rate.is_some() && trace.as_ref().is_none_or(steps);
             let single = one && matches!(queue, QueueConfig::Fifo(_));
             LinkConfig {
                 rate: rate.map(Bitrate::from_bps),
+                burst: burst.filter(|_| paced),
                 queue,
                 single,
                 trace,
@@ -202,7 +213,8 @@ proptest! {
         arrivals in proptest::collection::vec((packet(), 0u64..8_000_000), 1..60),
     ) {
         // The delay line's bound is one for the memory: it counts what was not fetched yet.
-        let config = LinkConfig { delay_limit: 1000, ..config };
+        // A bound on bursts is what late calls are to change.
+        let config = LinkConfig { delay_limit: 1000, burst: None, ..config };
         let run = |late: bool| {
             let mut link = Link::new(config.clone(), seed).unwrap();
             let (mut out, mut now) = (Vec::new(), Instant::ZERO);

@@ -149,6 +149,10 @@ fn a_plan_that_no_link_can_have_is_refused_with_its_line() {
     assert!(quick.contains("netns_duration"), "{quick}");
     let treatment = broken("\"sheaf\"]", "\"shaef\"]");
     assert!(treatment.contains("no treatment \"shaef\""), "{treatment}");
+    let burst = broken("burst = 3028", "burst = 1000");
+    assert!(burst.contains("less than a frame; give burst = 1514 or more"), "{burst}");
+    let burst = broken("shaper = \"tbf\"", "shaper = \"tbf\"\nburst = 3028");
+    assert!(burst.contains("burst of tbf is for shaper"), "{burst}");
     let loss = broken("rate = 10.0", "rate = 10.0\nloss = 1.0");
     assert!(loss.contains("tbf has a rate and no loss"), "{loss}");
     let overhead = broken("rate = 10.0", "rate = 10.0\noverhead = 27");

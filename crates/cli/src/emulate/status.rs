@@ -20,6 +20,13 @@ pub fn text(status: &Status) -> String {
             link.delay_line_packets
         );
         let _ = writeln!(out, "    {}", link.settings.words);
+        if link.standstills > 0 {
+            let _ = writeln!(
+                out,
+                "    stood still {} times for burst, {:.3} ms lost",
+                link.standstills, link.stood_still_ms
+            );
+        }
         if link.flows > 0 || link.expired_flows > 0 {
             let _ = writeln!(out, "    flows {}, gone {}", link.flows, link.expired_flows);
         }
@@ -55,6 +62,16 @@ mod tests {
     use sheaf_emulator::Cause;
 
     #[test]
+    fn time_lost_to_the_bound_on_bursts_is_shown() {
+        let with = |standstills, stood_still_ms| {
+            let link = LinkStatus { standstills, stood_still_ms, ..Default::default() };
+            text(&Status { links: [("a egress".to_owned(), link)].into(), ..Default::default() })
+        };
+        assert!(with(12, 3.214).contains("    stood still 12 times for burst, 3.214 ms lost\n"));
+        assert!(!with(0, 0.0).contains("stood still"));
+    }
+
+    #[test]
     fn the_manual_has_every_key_of_the_json_and_every_cause() {
         let page = include_str!("../../../../man/sheaf-emulate.8");
         let object = |value| match value {
@@ -64,7 +81,12 @@ mod tests {
         let status = serde_json::to_value(Status::default()).unwrap();
         let link = serde_json::to_value(LinkStatus::default()).unwrap();
         let lateness = serde_json::to_value(Lateness::default()).unwrap();
-        let settings = LinkSettings { rate_bps: Some(1), loss: Some(0.5), ..Default::default() };
+        let settings = LinkSettings {
+            rate_bps: Some(1),
+            burst_bytes: Some(1),
+            loss: Some(0.5),
+            ..Default::default()
+        };
         let settings = serde_json::to_value(settings).unwrap();
         for key in [status, link, lateness, settings].into_iter().flat_map(object) {
             let known = page.contains(&format!("\\fB{key}\\fR"));

@@ -186,6 +186,11 @@ pub const METRICS: &[Metric] = metrics! {
         "Packets that wait for bandwidth";
     "emulate" "emulate_delayed_packets" Gauge "" "/links/*/delay_line_packets" EMULATED, 1.0,
         "Packets on the delay line";
+    "emulate" "emulate_standstills" Counter "" "/links/*/standstills" EMULATED, 1.0,
+        "Times that the link stood still, having woken late, because of the bound on bursts";
+    "emulate" "emulate_standstill_seconds" Counter "seconds" "/links/*/stood_still_ms" EMULATED,
+        MILLI,
+        "Time that the link lost in standstills";
     "emulate" "emulate_events" Counter "" "/links/*/causes/*" CAUSE, 1.0,
         "Packets that were dropped, delayed or changed, by cause";
     "emulate" "emulate_denied_packets" Counter "" "/denied" &[], 1.0,

@@ -342,6 +342,9 @@ impl Datapath {
             }
         }
         let sent = clock::now();
+        if let Some(first) = packets.first() {
+            self.machine.left(first, sent);
+        }
         for packet in packets.drain(..) {
             let late = (sent - packet.depart).as_nanos() as u64;
             self.lateness.saturating_record(late.min(LATEST));

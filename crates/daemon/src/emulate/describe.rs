@@ -12,6 +12,9 @@ pub struct LinkSettings {
     /// Rate, bit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bps: Option<u64>,
+    /// Most bytes that leave at once after a late wake-up, where that is bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst_bytes: Option<u64>,
     /// Mean delay, ms.
     pub delay_ms: f64,
     /// Standard deviation of the delay, ms.
@@ -29,6 +32,7 @@ pub fn settings(config: &LinkConfig) -> LinkSettings {
         // The virtio header before each packet is on no wire.
         words: config.words(vnet::LEN as i32),
         rate_bps: config.rate.map(|rate| rate.as_bps()),
+        burst_bytes: config.burst,
         delay_ms: config.delay.time.as_secs_f64() * 1e3,
         jitter_ms: config.delay.jitter.as_secs_f64() * 1e3,
         loss: match config.loss {

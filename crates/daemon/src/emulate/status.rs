@@ -50,6 +50,12 @@ pub struct LinkStatus {
     pub rate_queue_packets: u64,
     /// Packets on the delay line.
     pub delay_line_packets: u64,
+    /// Standstills for the bound on bursts, after late wake-ups.
+    #[serde(default)]
+    pub standstills: u64,
+    /// Time that was lost in them, in ms.
+    #[serde(default)]
+    pub stood_still_ms: f64,
     /// Flows that have a link of their own now.
     #[serde(default)]
     pub flows: u32,
@@ -75,6 +81,8 @@ impl LinkStatus {
             delivered_bytes: stats.delivered.bytes,
             rate_queue_packets: stats.rate_queue.packets,
             delay_line_packets: stats.delay_line.packets,
+            standstills: stats.standstills,
+            stood_still_ms: stats.stood_still.as_secs_f64() * 1e3,
             flows: *flows,
             expired_flows: *expired,
             causes: Cause::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect(),

@@ -87,6 +87,9 @@ pub(super) const MACHINE: &[Column<Machine>] = &[
         machine.late_p99
     }),
     column("late_max", "the latest in the emulator", "ms", |machine| machine.late_max),
+    column("stood_still", "time that the emulator stood still", "ms", |machine| {
+        machine.stood_still
+    }),
 ];
 
 /// The numbers of a row, in the order of the table. Each test has some of them.
@@ -171,12 +174,18 @@ pub(super) struct Machine {
     pub late_p99: f64,
     /// The latest departure from the emulator.
     pub late_max: f64,
+    /// The time that the emulator lost to its bound on bursts, warm-up included.
+    pub stood_still: f64,
 }
 
 impl Machine {
     /// Nothing was measured.
-    pub const UNKNOWN: Machine =
-        Machine { sender_late: f64::NAN, late_p99: f64::NAN, late_max: f64::NAN };
+    pub const UNKNOWN: Machine = Machine {
+        sender_late: f64::NAN,
+        late_p99: f64::NAN,
+        late_max: f64::NAN,
+        stood_still: f64::NAN,
+    };
 }
 
 /// Most points of a curve; longer ones are thinned out.

@@ -8,6 +8,7 @@ use crate::plan_file::PlanFile;
 use crate::tcp::Congestion;
 use serde::{Deserialize, Serialize};
 use sheaf_baseline::{interface, netem};
+use sheaf_emulator::config::ETHERNET_MTU;
 use sheaf_stage::{Bitrate, Duration};
 use sheaf_wire::ethernet::HEADER_LEN;
 
@@ -90,6 +91,33 @@ pub struct Treatment {
     pub name: String,
     /// Program that makes the link.
     pub shaper: Shaper,
+    /// Most bytes that `sheaf emulate` sends at once after a late wake-up (`burst`); no bound.
+    /// Under the virtual clock no wake-up is late, so such a treatment is for real stacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u64>,
+}
+
+impl Treatment {
+    /// Whether it exists on `engine` for `scenario`.
+    fn runs_on(&self, engine: Engine, scenario: &Scenario) -> bool {
+        let late = self.burst.is_none() || engine == Engine::Netns;
+        late && self.shaper.runs_on(engine, scenario)
+    }
+
+    /// Cause and remedy where its bound on bursts does not fit `scenario`.
+    fn burst_fault(&self, scenario: &Scenario) -> Option<String> {
+        let (name, burst) = (&self.name, self.burst?);
+        let ours = matches!(self.shaper, Shaper::TwoQueues | Shaper::OneQueue);
+        if !ours || scenario.rate.is_none() {
+            return Some(format!(
+                "burst of {name} is for shaper = \"two-queues\" or \"one-queue\", and for a rate; \
+                 remove it, or add rate = 10"
+            ));
+        }
+        let least = (ETHERNET_MTU + HEADER_LEN) as u64 + scenario.overhead.map_or(0, u64::from);
+        let message = format!("burst of {name} is less than a frame; give burst = {least} or more");
+        (burst < least).then_some(message)
+    }
 }
 
 /// The program that makes a link of a cable.
@@ -144,6 +172,8 @@ pub struct Point {
     pub rtt: Duration,
     /// Packets in the queue.
     pub limit: u64,
+    /// Most bytes that `sheaf emulate` sends at once after a late wake-up.
+    pub burst: Option<u64>,
     /// Bytes that the rate counts beside the Ethernet frame of each packet.
     pub overhead: u8,
     /// Share of the packets that are lost at random, each way, 0..1.
@@ -200,7 +230,7 @@ impl Plan {
         let named =
             |name: &String| self.treatments.iter().find(|treatment| treatment.name == *name);
         let found = scenario.treatments.iter().filter_map(named);
-        found.filter(|treatment| treatment.shaper.runs_on(engine, scenario)).collect()
+        found.filter(|treatment| treatment.runs_on(engine, scenario)).collect()
     }
 
     /// The point to run at `sweep_point`; `None` where the plan has no such scenario or treatment.
@@ -214,6 +244,7 @@ impl Plan {
             rate: scenario.rate.map(|rate| Bitrate::from_bps((rate * 1e6).round() as u64)),
             rtt,
             limit: scenario.queue(sweep_point.x),
+            burst: treatment.burst,
             overhead: scenario.overhead.unwrap_or(0),
             loss: scenario.loss.unwrap_or(0.0) / 100.0,
             warm_up: Duration::from_secs_f64(self.head.warm_up),
@@ -242,6 +273,9 @@ impl Plan {
                     return fault("treatments", &message);
                 }
                 let overhead = scenario.overhead.map_or(0, u64::from);
+                if let Some(message) = treatment.burst_fault(scenario) {
+                    return fault("treatments", &message);
+                }
                 if treatment.shaper == Shaper::Tbf && overhead > MOST_OVERHEAD {
                     let message = format!(
                         "the bucket of {name} holds {} bytes; give overhead = {MOST_OVERHEAD} at \

@@ -268,6 +268,7 @@ mod tests {
             rate: Some(Bitrate::from_mbps(100)),
             rtt: Duration::ZERO,
             limit: 8,
+            burst: None,
             overhead: 0,
             loss: 0.0,
             warm_up: Duration::from_millis(10),

@@ -289,8 +289,8 @@ pub static SECTION: Section<Draft> = Section {
                     packets behind a shell), plus PACKETOVERHEAD bytes (may be negative; 24 for an \
                     Ethernet cable) in whole cells of CELLSIZE bytes of payload and CELLOVERHEAD \
                     of header (48 and 5 for ATM). A rate of 0 lets nothing leave.",
-            forms: &[form(
-                &[
+            forms: &[Form {
+                parts: &[
                     part("R", "10mbit", Value::Rate(rate)),
                     optional(
                         "PACKETOVERHEAD",
@@ -311,8 +311,9 @@ pub static SECTION: Section<Draft> = Section {
                         Value::Signed(set!(|d, bytes| d.link().config.overhead.per_cell = bytes)),
                     ),
                 ],
-                "",
-            )],
+                group: BURST,
+                ..Form::EMPTY
+            }],
             ..Entry::LAST
         },
         Entry {
@@ -419,6 +420,24 @@ pub static SECTION: Section<Draft> = Section {
     ],
 };
 
+/// The bound behind `rate`.
+const BURST: &[Entry<Draft>] = &[Entry {
+    name: "burst",
+    live: true,
+    help: "most bytes that leave at once after a late wake-up (no bound)",
+    about: "Most bytes that leave at once when this program woke up late, as the rate counts \
+            them; at least a frame. Without it, what became due meanwhile leaves at once, and \
+            the rate is kept. With it, the link stands still for the rest of the time: the \
+            packets leave at the rate, all later by that, and the time is lost, which `show` \
+            counts. The smaller, the more is lost. A larger packet leaves alone. Jitter, slots \
+            and duplicates make bursts of their own.",
+    forms: &[form(
+        &[part("SIZE", "3028", Value::Size(set!(|d, bytes| d.link().config.burst = Some(bytes))))],
+        "",
+    )],
+    ..Entry::LAST
+}];
+
 /// The bounds of a slot.
 const BOUNDS: &[Entry<Draft>] = &[
     Entry {
@@ -506,5 +525,6 @@ fn reorder(draft: &mut Draft, share: f64) -> anyhow::Result<()> {
 fn rate(draft: &mut Draft, rate: sheaf_stage::Bitrate) -> anyhow::Result<()> {
     draft.link().config.rate = Some(rate);
     draft.link().config.overhead = Overhead::default();
+    draft.link().config.burst = None;
     Ok(())
 }

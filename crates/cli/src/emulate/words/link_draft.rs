@@ -82,21 +82,27 @@ impl LinkDraft {
             config.reorder = Some(Reorder { chance, gap });
         }
         config.queue = queue.finish(config.rate, limit)?;
-        config.check().map_err(|error| match error {
-            ConfigError::Single => {
-                anyhow!("single does not go with this kind of queue; leave out one of them")
-            }
-            error => anyhow!("{error}; give a value in its range"),
-        })?;
+        config.link_header = header;
+        config.delay_limit = DELAY_LIMIT;
+        // The virtio header is not on any wire.
+        config.overhead.packet = config.overhead.packet.saturating_sub(vnet::LEN as i32);
         ensure!(!once || trace.is_some(), "--once without a trace; add --trace FILE");
         if let Some(file) = trace {
             let trace = files::trace(&file, directory)?;
             config.trace = Some(TraceConfig { trace, start: clock::now(), looped: !once });
         }
-        config.link_header = header;
-        config.delay_limit = DELAY_LIMIT;
-        // The virtio header is not on any wire.
-        config.overhead.packet = config.overhead.packet.saturating_sub(vnet::LEN as i32);
+        config.check().map_err(|error| match error {
+            ConfigError::Single => {
+                anyhow!("single does not go with this kind of queue; leave out one of them")
+            }
+            ConfigError::BurstWithoutRate => {
+                anyhow!("burst does not go with delivery opportunities; leave out one of them")
+            }
+            ConfigError::BurstBelowFrame { least, .. } => {
+                anyhow!("{error}; give {least} or more")
+            }
+            error => anyhow!("{error}; give a value in its range"),
+        })?;
         Ok(config)
     }
 }

@@ -56,6 +56,9 @@ fn the_examples_of_the_manual_mean_what_it_says() {
         "loss random 0.3 25 ecn",
         LinkConfig { loss: Loss::Random(half), loss_ecn: true, ..base() },
     );
+    let rate = Some(Bitrate::from_mbps(100));
+    gives("rate 100mbit burst 3k", LinkConfig { rate, burst: Some(3072), ..base() });
+    gives("rate 1mbit burst 3k rate 100mbit", LinkConfig { rate, ..base() });
     gives("duplicate 1%", LinkConfig { duplicate: Chance::of(0.01), ..base() });
     gives("corrupt 0.1%", LinkConfig { corrupt: Chance::of(0.001), ..base() });
     let reorder = Reorder { chance: Chance { probability: 0.25, correlation: 0.5 }, gap: 5 };
@@ -228,6 +231,9 @@ fn errors_name_the_option_and_the_word() {
         ("queue bfifo", "queue bfifo lacks limit; add limit 30k"),
         ("queue red limit 9k avpkt 1k dscp ef", "dscp stands behind vq; write queue gred vq dscp"),
         ("queue odd", "queue \"odd\" is unknown; give fifo, pfifo, bfifo, pfifo_head_drop, codel"),
+        ("delay 5ms burst 3k", "burst stands behind rate; write rate 10mbit burst …"),
+        ("rate 1mbit burst", "burst lacks its value; write burst 3028"),
+        ("rate 1mbit burst much", "burst \"much\" is not a size in bytes; write it like 3028"),
         ("gap 0", "gap 0 is too small; give 1 or more"),
     ] {
         let error = read(line).unwrap_err().to_string();
@@ -336,6 +342,21 @@ fn what_is_wrong_is_told_with_its_remedy() {
         ("link a b --fifo 100", "give 1 to 99"),
         ("link a b --spin", "write --spin 200us"),
         ("link a b queue red limit 60k", "queue red lacks avpkt; add avpkt 1000"),
+        (
+            "link a b rate 1mbit burst 1k",
+            "burst 1024 is less than a frame of 1514 bytes; give 1514",
+        ),
+        ("shell rate 1mbit burst 1499", "less than a frame of 1500 bytes; give 1500 or more"),
+        (
+            concat!(
+                "link a b rate 1mbit burst 3k --trace ",
+                env!("CARGO_MANIFEST_DIR"),
+                "/../emulator/tests/corpus/trace/mahimahi"
+            ),
+            "burst does not go with delivery opportunities; leave out one of them",
+        ),
+        ("link a b burst 3k", "burst stands behind rate"),
+        ("link a b rate 1mbit 24 burst 1514", "a frame of 1538 bytes; give 1538 or more"),
         ("link a b limit 9 single queue codel", "leave out one of them"),
         ("link a b sched drr", "sched drr lacks queue; add queue 0 weight 1"),
     ] {

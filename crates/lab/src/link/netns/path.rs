@@ -63,7 +63,8 @@ impl Path {
         let report: Status = tools.report(inside, &["emulate", "show", "near", "--json"])?;
         let Lateness { p99_us, max_us, .. } = report.lateness;
         let (late_p99, late_max) = (p99_us / 1e3, max_us / 1e3);
-        let machine = Machine { late_p99, late_max, ..Machine::UNKNOWN };
+        let stood_still = report.links.values().map(|link| link.stood_still_ms).sum();
+        let machine = Machine { late_p99, late_max, stood_still, ..Machine::UNKNOWN };
         Ok(columns::values(MACHINE, &machine))
     }
 }
@@ -74,7 +75,8 @@ fn emulation(point: &Point) -> Option<String> {
     let ours = matches!(point.shaper, Shaper::TwoQueues | Shaper::OneQueue);
     if let Some(rate) = point.rate.filter(|_| ours) {
         let Point { overhead, limit, .. } = point;
-        words += &format!(" rate {}bit {overhead} limit {limit}", rate.as_bps());
+        let burst = point.burst.map(|burst| format!(" burst {burst}b")).unwrap_or_default();
+        words += &format!(" rate {}bit {overhead}{burst} limit {limit}", rate.as_bps());
     }
     if point.shaper == Shaper::OneQueue {
         words += " single";
