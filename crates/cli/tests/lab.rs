@@ -329,7 +329,7 @@ fn the_tasks_of_a_slurm_array_run_each_point_once_and_what_waits_for_them_gather
 /// A change of one file of an unpacked archive, in the shell.
 fn repacked(archive: &Path, into: &Path, change: &str) {
     let script = r#"set -e; rm -rf "$2"; mkdir "$2"; tar -xzf "$1" -C "$2"; cd "$2/sheaf-run"
-        eval "$3"; cd ..; tar --format=ustar -czf "$2.tar.gz" sheaf-run"#;
+        eval "$3"; cd ..; tar --format=ustar -czf "$2.tar.gz" sheaf-run/*"#;
     let words = [archive.as_os_str(), into.as_os_str(), change.as_ref()];
     worked(Command::new("sh").args(["-c", script, "sh"]).args(words).output().unwrap());
 }

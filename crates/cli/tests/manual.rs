@@ -152,8 +152,9 @@ fn every_word_of_a_grammar_is_in_its_page() {
     for (command, section) in PAGES {
         let mut wanted = grammar(&help(&[command]));
         if command == "lab" {
-            wanted.extend(grammar(&help(&["lab", "run"])));
-            wanted.extend(grammar(&help(&["lab", "gather"])));
+            for sub in ["run", "gather", "pack", "check", "verify"] {
+                wanted.extend(grammar(&help(&["lab", sub])));
+            }
         }
         if command == "run" {
             wanted.extend(WITH_RUN.iter().flat_map(|command| grammar(&help(&[command]))));
@@ -177,7 +178,7 @@ fn every_option_of_a_page_is_in_its_help() {
         let mut known = grammar(&help(&[command]));
         if command == "lab" {
             // The values of its flags are explained, not written in one line.
-            for sub in ["run", "points", "gather", "report"] {
+            for sub in ["run", "points", "gather", "pack", "check", "verify", "report"] {
                 known.extend(literals(&help(&["lab", sub])));
             }
         }
