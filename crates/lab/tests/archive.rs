@@ -226,6 +226,21 @@ fn a_folder_is_packed_without_the_points_of_other_runs_and_not_with_a_result_of_
 }
 
 #[test]
+fn numbers_at_every_bound_are_joined_and_drawn_without_a_panic() {
+    for number in [1e15, -1e15, 1e-300, -0.0] {
+        let mut contents = contents();
+        for record in &mut contents.records {
+            record.measured.metrics.iter_mut().for_each(|(_, value)| *value = number);
+            let curves = record.measured.series.iter_mut();
+            curves.flat_map(|series| &mut series.points).for_each(|point| *point = (0.0, number));
+        }
+        let step = fallen(&contents.to_archive().unwrap());
+        assert!(step.subject.ends_with("points measured again"), "{step}");
+        assert!(step.to_string().ends_with(" more"), "most of the differences are counted: {step}");
+    }
+}
+
+#[test]
 fn what_no_run_can_have_measured_is_refused() {
     let files = files(&packed());
     let points = String::from_utf8(files["points.jsonl"].clone()).unwrap();
