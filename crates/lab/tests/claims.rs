@@ -56,9 +56,10 @@ fn every_number_of_a_claim_is_one_that_its_plan_measures() {
             let is_known = match at {
                 Some(_) => view.metric(key).is_some(),
                 // Places in the sweep stand beside columns.
-                None => view.summary.iter().any(|column| {
-                    key == &column.key || *key == format!("{}_at", column.key)
-                }),
+                None => view
+                    .summary
+                    .iter()
+                    .any(|column| key == &column.key || *key == format!("{}_at", column.key)),
             };
             assert!(is_known, "{name} has no {key}");
             for (least, most) in quick.iter().chain([band]) {

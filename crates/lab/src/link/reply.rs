@@ -61,7 +61,8 @@ impl Replier {
 
     /// The next reply that is sent by `now`.
     pub fn dequeue(&mut self, now: Instant) -> Option<Vec<u8>> {
-        self.due.pop_front_if(|(at, _)| *at <= now).map(|(_, packet)| packet)
+        self.due.front().filter(|(at, _)| *at <= now)?;
+        self.due.pop_front().map(|(_, packet)| packet)
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
