@@ -138,10 +138,10 @@ pub const COLUMNS: &[Column<Outcome>] = &[
         point.flows.iter().map(|flow| flow.heard.r).fold(f64::INFINITY, f64::min)
     }),
     column("mos", "mean opinion score", "", |point| point.mean(|flow| flow.heard.mos)),
-    column("throughput", "packets that arrived, with headers", "kbit/s", |point| {
+    column("throughput", "throughput with headers", "kbit/s", |point| {
         point.arrived_bytes() * 8.0 / point.measured.as_secs_f64() / 1e3
     }),
-    column("carried", "packets that arrived in one turn, with headers", "MB", |point| {
+    column("carried", "carried in one turn, with headers", "MB", |point| {
         point.arrived_bytes() / f64::from(point.turns.max(1)) / 1e6
     }),
     column("reordered", "packets out of order", "", |point| point.sum(|flow| flow.reordered)),
