@@ -382,7 +382,7 @@ fn what_cannot_be_run_is_said_in_one_line_with_status_2() {
         ("gather /nonexistent".to_owned(), "run `sheaf lab run"),
         ("pack /nonexistent".to_owned(), "run `sheaf lab run` first"),
         ("check /nonexistent".to_owned(), "give an archive"),
-        (format!("check {SHEAF}"), "fetch it again"),
+        (format!("check {SHEAF}"), "fetch or pack it again"),
     ] {
         let output = lab(&line);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -123,14 +123,12 @@ impl Archive {
     /// # Errors
     /// Fails when `input` is not an archive of a run.
     pub fn from_reader(input: impl Read) -> anyhow::Result<Archive> {
-        const DAMAGED: &str =
-            "it is damaged, or was not written by `sheaf lab pack`; fetch it again";
         let mut unzipped = GzDecoder::new(input).take(MOST_BYTES + MOST_AROUND);
         let mut files = BTreeMap::new();
         let (mut left, mut tar) = (MOST_BYTES, tar::Archive::new(&mut unzipped));
         // Raw, so that no header changes the name or the size of what follows it.
-        for entry in tar.entries().context(DAMAGED)?.raw(true) {
-            let mut entry = entry.context(DAMAGED)?;
+        for entry in tar.entries().map_err(damaged)?.raw(true) {
+            let mut entry = entry.map_err(damaged)?;
             let name = known(&entry.header().path_bytes())?;
             ensure!(
                 entry.header().entry_type() == EntryType::Regular,
@@ -140,13 +138,13 @@ impl Archive {
             ensure!(size <= left, "it holds more than {MOST_BYTES} bytes; pack fewer points");
             left -= size;
             let mut bytes = Vec::new();
-            entry.read_to_end(&mut bytes).context(DAMAGED)?;
-            ensure!(bytes.len() as u64 == size, DAMAGED);
+            entry.read_to_end(&mut bytes).map_err(damaged)?;
+            ensure!(bytes.len() as u64 == size, "its {name} is cut short; fetch it again");
             let is_first = files.insert(name, bytes).is_none();
             ensure!(is_first, "it holds {name} twice; pack the run again");
         }
         // The checksum of all comes last.
-        io::copy(&mut unzipped, &mut io::sink()).context(DAMAGED)?;
+        io::copy(&mut unzipped, &mut io::sink()).map_err(damaged)?;
         ensure!(
             unzipped.limit() > 0,
             "it goes on for too long after its files; pack the run again"
@@ -156,6 +154,12 @@ impl Archive {
             None => Ok(Archive { files }),
         }
     }
+}
+
+/// The error of a reader, in which names of a stranger may stand.
+fn damaged(error: io::Error) -> anyhow::Error {
+    let error = error.to_string();
+    anyhow::anyhow!("it is not whole ({}); fetch or pack it again", error.escape_debug())
 }
 
 /// The name of a file by its path inside an archive.
@@ -222,8 +226,19 @@ mod tests {
             let said = refused(&tarred(&[(path, EntryType::Regular, 1, b"x")]));
             assert!(said.contains(&format!("it holds {path:?}")), "{said}");
         }
-        let said = refused(&tarred(&[("a\n\x1b[2J", EntryType::Regular, 1, b"x")]));
-        assert!(!said.contains('\x1b'), "{said}");
+        let named = |size: &[u8]| {
+            let mut header = Header::new_ustar();
+            header.as_old_mut().name[..6].copy_from_slice(b"a\n\x1b[2J");
+            header.as_old_mut().size[..size.len()].copy_from_slice(size);
+            header.set_cksum();
+            let mut zipped = flate2::write::GzEncoder::new(Vec::new(), Compression::fast());
+            io::Write::write_all(&mut zipped, header.as_bytes()).unwrap();
+            zipped.finish().unwrap()
+        };
+        for size in [b"1", b"x"] {
+            let said = refused(&named(size));
+            assert!(!said.contains('\x1b') && said.contains("a\\n\\u{1b}[2J"), "{said}");
+        }
     }
 
     #[test]
@@ -265,7 +280,7 @@ mod tests {
         let last = whole.len() - 5;
         let mut flipped = whole.clone();
         flipped[last] ^= 1;
-        assert!(refused(&flipped).contains("damaged"));
+        assert!(refused(&flipped).contains("not whole"));
         refused(b"not an archive at all");
         let plan = ("sheaf-run/plan.toml", EntryType::Regular, 1, b"x".as_slice());
         assert!(refused(&tarred(&[plan, plan])).contains("plan.toml twice"));
