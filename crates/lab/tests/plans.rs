@@ -216,6 +216,44 @@ fn the_ends_of_a_pair_take_turns_and_a_row_is_supported_whole() {
     assert_eq!((four("thesis", 60.0, "uwc_row"), four("thesis", 80.0, "uwc_row")), (60.0, 0.0));
 }
 
+#[test]
+fn blocked_senders_lose_nothing_in_their_own_queue_and_their_wait_counts_as_latency_and_jitter() {
+    let result = virtual_run("voip-hop-vs-end", &[5.0, 10.0], 20.0);
+    let get = |scenario, flows, key| {
+        let here =
+            |row: &&Row| row.scenario == scenario && row.treatment == "baseline" && row.x == flows;
+        number(result.rows.iter().find(here).unwrap(), key)
+    };
+    for (flows, active) in [(10.0, 5.0), (20.0, 10.0)] {
+        let [sent, loss, latency, jitter] =
+            ["sent", "loss", "latency", "jitter"].map(|key| get("end-to-end", flows, key));
+        // Both turns of 20 s.
+        let packet = 40.0 * 1e3 / sent;
+        assert!(sent < 0.3 * flows * 20.0 * 2083.0, "the channel, not the pace, decides: {sent}");
+        assert!(sent > flows * 20.0 * 25.0, "senders go on when packets have left: {sent}");
+        assert!(loss < 0.2, "{loss} % lost");
+        // At least half of each socket waits ahead of a packet.
+        assert!(latency > 8.0 * active * packet, "{latency} ms");
+        assert!((0.85..1.05).contains(&(jitter / (2.0 * active * packet))), "{jitter} ms");
+    }
+    assert!(get("end-to-end-calls", 10.0, "latency") < 10.0, "nobody waits");
+}
+
+#[test]
+fn senders_and_headers_that_cannot_be_are_refused_with_the_remedy() {
+    let text = include_str!("../../../plans/voip-hop-vs-end.toml");
+    for (from, to, remedy) in [
+        ("socket = 16", "socket = 0", "give at least 1 packet"),
+        ("device = 1\nsocket", "socket", "add device = 1"),
+        ("interval = 0.48", "interval = 0", "give milliseconds, 0.01 to 1000"),
+        ("encapsulation = 24", "encapsulation = 201", "give bytes, 0 to 200"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let fault = Plan::parse(&text.replacen(from, to, 1), "my.toml").unwrap_err().to_string();
+        assert!(fault.contains(remedy), "{fault}");
+    }
+}
+
 /// Medians over `seeds` seeds at one point of `voip-two-hop` in virtual time, of `duration` seconds
 /// each.
 fn medians<const N: usize>(

@@ -113,7 +113,7 @@ impl Air {
 }
 
 /// Key of the flows that rule uwc supports as Western Cape counted: the row of its table as a
-/// whole, by the loss, delay and jitter of all flows together.
+/// whole, by the loss and jitter of all flows together. Iperf measures no one-way delay.
 pub const UWC_ROW: &str = "uwc_row";
 
 /// The numbers of a row. Delays, jitter and quality are means over the flows.
@@ -189,17 +189,14 @@ impl Outcome {
         self.flows.iter().filter(|flow| flow.is_supported(rule)).count() as f64
     }
 
-    /// Whether `rule` supports a flow with the loss of all flows, and their mean delay and jitter.
+    /// Whether `rule` supports a flow with the loss of all flows and their mean jitter.
     fn is_whole(&self, rule: Rule) -> bool {
         let flows = self.flows.len().max(1) as u32;
-        let mean = |value: fn(&FlowReport) -> Duration| {
-            self.flows.iter().map(value).sum::<Duration>() / flows
-        };
-        let (delay, jitter) = (mean(|flow| flow.delay), mean(|flow| flow.jitter));
+        let jitter = self.flows.iter().map(|flow| flow.jitter).sum::<Duration>() / flows;
         // Nothing arrived, then nobody was heard.
         let heard = self.flows.first().map(|flow| &flow.heard);
         self.sent() > 0.0
-            && heard.is_some_and(|heard| rule.supports(self.loss(), delay, jitter, heard))
+            && heard.is_some_and(|heard| rule.supports(self.loss(), Duration::ZERO, jitter, heard))
     }
 
     /// Share of all packets lost, 0..1.

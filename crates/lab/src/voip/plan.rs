@@ -16,6 +16,12 @@ use std::collections::VecDeque;
 /// Bound of the number of flows.
 const MOST: u32 = 10_000;
 
+/// Bounds of the time between two packets of a flow, in ms: a point ends, and has packets.
+const SHORTEST: f64 = 0.01;
+const LONGEST: f64 = 1000.0;
+/// Bound of the bytes that a mesh protocol adds: more than any does.
+const ENCAPSULATION: u32 = 200;
+
 /// A plan of this kind.
 pub type Plan = PlanFile<Scenario, Treatment>;
 
@@ -35,6 +41,16 @@ pub struct Scenario {
     /// `kau`, and the whole queue under others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<usize>,
+    /// Packets that the socket of each flow holds until the device takes them. A sender whose
+    /// socket is full waits, as in a blocking write. Where not given, senders never wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<u32>,
+    /// Milliseconds between two packets of a flow; the codec's 20 where not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<f64>,
+    /// Bytes that the mesh protocol adds to each packet on the air.
+    #[serde(default, skip_serializing_if = "no_bytes")]
+    pub encapsulation: u32,
     /// Transmissions that the medium loses on each link besides collisions, in per cent; what is
     /// acknowledged is repeated.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -80,6 +96,10 @@ pub struct Scenario {
 
 fn is_zero(value: &f64) -> bool {
     *value == 0.0
+}
+
+fn no_bytes(bytes: &u32) -> bool {
+    *bytes == 0
 }
 
 /// A physical layer.
@@ -221,6 +241,25 @@ impl Plan {
             if scenario.device == Some(0) {
                 return fault("device", "device = 0; give at least 1 packet".to_owned());
             }
+            if scenario.socket == Some(0) {
+                return fault("socket", "socket = 0; give at least 1 packet".to_owned());
+            }
+            if scenario.socket.is_some() && scenario.device.is_none() {
+                let message = "socket without device: packets leave their sockets as the device \
+                               takes them; add device = 1, or more";
+                return fault("socket", message.to_owned());
+            }
+            if scenario.interval.is_some_and(|interval| !(SHORTEST..=LONGEST).contains(&interval)) {
+                return fault("interval", "give milliseconds, 0.01 to 1000".to_owned());
+            }
+            if scenario.interval.is_some() && !matches!(scenario.pattern, PatternName::Constant) {
+                let message =
+                    "interval with spurts, which have their own; add pattern = \"constant\"";
+                return fault("interval", message.to_owned());
+            }
+            if scenario.encapsulation > ENCAPSULATION {
+                return fault("encapsulation", format!("give bytes, 0 to {ENCAPSULATION}"));
+            }
             if scenario.turns && scenario.directions.len() < 2 {
                 let message = "turns with one direction; give two or more, or remove turns";
                 return fault("turns", message.to_owned());
@@ -290,6 +329,9 @@ impl Plan {
             medium,
             flows: calls,
             codec: scenario.codec.codec(),
+            socket: scenario.socket,
+            interval: scenario.interval.map(millis).transpose()?,
+            encapsulation: scenario.encapsulation,
             queueing,
             between,
             routes: match scenario.routes {
@@ -308,7 +350,9 @@ impl Plan {
 impl Scenario {
     /// Whether only the virtual engine has it.
     pub(super) fn is_virtual(&self) -> bool {
-        self.device.is_some() || self.routes == RoutesName::Aodv
+        let of_radio = self.device.is_some() || self.encapsulation > 0;
+        let of_senders = self.socket.is_some() || self.interval.is_some();
+        of_radio || of_senders || self.routes == RoutesName::Aodv
     }
 
     /// The points of the sweep as flows in all: `per_direction` instead of the plan's, where given.

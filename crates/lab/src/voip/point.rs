@@ -3,7 +3,7 @@
 use sheaf_baseline::kau;
 use sheaf_stage::{Duration, Instant};
 use sheaf_voice::emodel::Codec;
-use sheaf_voice::source::{Pattern, Source};
+use sheaf_voice::source::{self, Pattern, Source};
 use std::net::Ipv4Addr;
 use std::ops::Range;
 
@@ -23,6 +23,12 @@ pub struct Point {
     pub flows: Vec<Flow>,
     /// The codec of all calls.
     pub codec: Codec,
+    /// Packets that the socket of each flow holds; `None` where senders never wait.
+    pub socket: Option<u32>,
+    /// Time between two packets of a flow; `None` for that of the codec.
+    pub interval: Option<Duration>,
+    /// Bytes that the mesh protocol adds to each packet on the air.
+    pub encapsulation: u32,
     /// Treatment of packets by the hosts, before the radio has them.
     pub queueing: Queueing,
     /// The same by hosts between the ends, where packets share frames from end to end.
@@ -63,7 +69,8 @@ impl Point {
         // The first turn begins with the warm-up.
         let begin = if flow.turn == 0 { Duration::ZERO } else { end - self.duration };
         let end = Instant::ZERO + end;
-        Talk { source: Source::new(flow.pattern.clone(), seed), begin, end }
+        let source = Source::new(flow.pattern.clone(), seed);
+        Talk { source, interval: self.interval, begin, end }
     }
 
     /// The time during which packets are sent that count.
@@ -77,15 +84,28 @@ impl Point {
 #[derive(Clone, Debug)]
 pub struct Talk {
     source: Source,
+    /// Time between two packets, where it is not the source's.
+    interval: Option<Duration>,
     begin: Duration,
     end: Instant,
+}
+
+impl Talk {
+    /// The time from which on it is silent.
+    pub fn end(&self) -> Instant {
+        self.end
+    }
 }
 
 impl Iterator for Talk {
     type Item = Instant;
 
     fn next(&mut self) -> Option<Instant> {
-        self.source.next().map(|time| time + self.begin).filter(|time| *time < self.end)
+        let time = self.source.next()? - Instant::ZERO;
+        let time = self.interval.map_or(time, |interval| {
+            time.mul_f64(interval.as_secs_f64() / source::INTERVAL.as_secs_f64())
+        });
+        Some(Instant::ZERO + time + self.begin).filter(|time| *time < self.end)
     }
 }
 

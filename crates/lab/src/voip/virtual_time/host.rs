@@ -13,8 +13,12 @@ use sheaf_baseline::kau;
 use sheaf_medium::{RadioId, To};
 use sheaf_sim::{NodeId, Outbox};
 use sheaf_stage::{Instant, Stage};
+use sheaf_voice::packet::Stamp;
 use sheaf_wire::ip::{Ip, Protocol};
-use sheaf_wire::meta::Outer;
+use sheaf_wire::meta::{Meta, Outer};
+
+/// Bytes of a UDP header (RFC 768).
+const UDP_HEADER: usize = 8;
 
 /// A host.
 pub(super) struct Host {
@@ -27,8 +31,20 @@ pub(super) struct Host {
     /// Packets dropped because there was no route.
     unrouted: u64,
     splitter: Splitter,
-    air: NodeId,
-    sink: NodeId,
+    /// Whether its talkers wait while their sockets are full.
+    is_blocking: bool,
+    nodes: Neighbours,
+}
+
+/// The nodes to which a host sends messages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Neighbours {
+    /// The medium.
+    pub air: NodeId,
+    /// The talkers.
+    pub talkers: NodeId,
+    /// The listeners.
+    pub sink: NodeId,
 }
 
 /// The queue above the radio's.
@@ -48,8 +64,8 @@ struct Merge {
 }
 
 impl Host {
-    /// Host `index` of `point`; `air` and `sink` are the nodes of the medium and of the listeners.
-    pub fn new(point: &Point, index: usize, air: NodeId, sink: NodeId) -> anyhow::Result<Host> {
+    /// Host `index` of `point`, among these nodes.
+    pub fn new(point: &Point, index: usize, nodes: Neighbours) -> anyhow::Result<Host> {
         let places = point.medium.radios[index].queue_limit as u32;
         let queue = match point.queueing(index) {
             Queueing::Plain => Queue::None,
@@ -78,7 +94,8 @@ impl Host {
             Routes::Aodv { loss } => Some(Hellos::new(index, is_neighbour, loss, point.seed)),
         };
         let splitter = Splitter::accepting_any();
-        Ok(Host { index, next_hop, queue, hellos, unrouted: 0, splitter, air, sink })
+        let is_blocking = point.socket.is_some();
+        Ok(Host { index, next_hop, queue, hellos, unrouted: 0, splitter, is_blocking, nodes })
     }
 
     /// Packets dropped because there was no route.
@@ -117,7 +134,9 @@ impl Host {
                 Queue::Sheaf(merge) => merge.finished(now),
                 Queue::Kau(qdisc, _) => qdisc.finished(),
             },
-            Message::Send { .. } | Message::Heard(_) => unreachable!("no message for a host"),
+            Message::Send { .. } | Message::Left(_) | Message::Heard(_) => {
+                unreachable!("no message for a host")
+            }
         }
         self.drain(now, out);
     }
@@ -167,7 +186,7 @@ impl Host {
         if to != self.index {
             self.forward(to, packet, now, out);
         } else if protocol != Protocol::META {
-            out.send(self.sink, Message::Heard(packet));
+            out.send(self.nodes.sink, Message::Heard(packet));
         } else {
             let mut inner = Vec::new();
             // The splitter counts refusals; between our own hosts there are none.
@@ -184,20 +203,43 @@ impl Host {
             self.unrouted += 1;
             return;
         }
+        let flow = self.is_blocking.then(|| self.own_flow(&Ip::parse(&packet).ok()?)).flatten();
         // What cannot be sent is counted in the queue by its reason.
-        match &mut self.queue {
-            Queue::None => self.send(to, packet, out),
+        let queued = match &mut self.queue {
+            Queue::None => return self.send(to, packet, out),
             Queue::Fifo(fifo) => {
-                let _ = fifo.enqueue(kau::Outbound { hop: next_hop, mark: 0, packet }, now);
+                fifo.enqueue(kau::Outbound { hop: next_hop, mark: 0, packet }, now)
             }
             Queue::Sheaf(merge) => {
                 let hop = HopId(merge.mode.split_at(to, next_hop) as u32);
-                let _ = merge.aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
+                merge.aggregator.enqueue(Outbound { hop, mark: 0, packet }, now)
             }
             Queue::Kau(qdisc, mode) => {
                 let (hop, mark) = (mode.split_at(to, next_hop), kau::AGGREGATE);
-                let _ = qdisc.enqueue(kau::Outbound { hop, mark, packet }, now);
+                qdisc.enqueue(kau::Outbound { hop, mark, packet }, now)
             }
+        };
+        // A packet that was dropped is as gone from its socket as one that was sent.
+        if let Some(flow) = flow.filter(|_| queued.is_err()) {
+            out.send(self.nodes.talkers, Message::Left(flow));
+        }
+    }
+
+    /// The flow of a packet from one of its own talkers.
+    fn own_flow(&self, packet: &Ip<'_>) -> Option<u32> {
+        let from = packet.addresses().get(..4)?;
+        let is_own = point::host(from.try_into().ok()?) == self.index;
+        let stamp = Stamp::parse(packet.transport().get(UDP_HEADER..)?);
+        stamp.filter(|_| is_own).map(|stamp| stamp.flow)
+    }
+
+    /// Reports the packets of its own talkers that leave in `frame`, alone or in a meta packet.
+    fn report_left(&self, frame: &[u8], out: &mut Outbox<Message>) {
+        let alone = Ip::parse(frame).ok().filter(|packet| packet.protocol() != Protocol::META);
+        let shared = Meta::parse(frame).ok().filter(|_| alone.is_none());
+        let packets = alone.into_iter().chain(shared.iter().flat_map(Meta::packets));
+        for flow in packets.filter_map(|packet| self.own_flow(&packet)) {
+            out.send(self.nodes.talkers, Message::Left(flow));
         }
     }
 
@@ -224,7 +266,10 @@ impl Host {
             true => To::Broadcast,
             false => To::Radio(RadioId(self.next_hop[to] as u32)),
         };
-        out.send(self.air, Message::Send { from: self.index, to, packet });
+        if self.is_blocking {
+            self.report_left(&packet, out);
+        }
+        out.send(self.nodes.air, Message::Send { from: self.index, to, packet });
     }
 }
 

@@ -10,6 +10,8 @@ pub(super) enum Message {
     Finished,
     /// To the medium: a packet from a host's radio to another's, or to all that hear it.
     Send { from: usize, to: To, packet: Vec<u8> },
+    /// To the talkers: a packet of this flow no longer counts against its socket.
+    Left(u32),
     /// To the listeners: a packet has arrived where it was sent to.
     Heard(Vec<u8>),
 }

@@ -10,7 +10,7 @@ mod traffic;
 
 use crate::voip::outcome::Outcome;
 use crate::voip::point::Point;
-use host::Host;
+use host::{Host, Neighbours};
 use message::Message;
 use sheaf_medium::{Frame, Medium, RadioId};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
@@ -23,7 +23,8 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// A node of the simulation.
 enum Actor {
     Host(Box<Host>),
-    Air(Box<Medium<Vec<u8>>>),
+    /// The medium, and the bytes that the mesh protocol adds to each packet on it.
+    Air(Box<Medium<Vec<u8>>>, u32),
     Talkers(Talkers),
     Listeners(Listeners),
 }
@@ -34,10 +35,12 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
     let (air, talkers, sink) = (hosts, hosts + 1, hosts + 2);
     let mut actors = Vec::with_capacity(hosts + 3);
     for index in 0..hosts {
-        let host = Host::new(point, index, NodeId(air as u32), NodeId(sink as u32))?;
+        let [air, talkers, sink] = [air, talkers, sink].map(|node| NodeId(node as u32));
+        let host = Host::new(point, index, Neighbours { air, talkers, sink })?;
         actors.push(Actor::Host(Box::new(host)));
     }
-    actors.push(Actor::Air(Box::new(Medium::new(point.medium.clone(), point.seed)?)));
+    let medium = Box::new(Medium::new(point.medium.clone(), point.seed)?);
+    actors.push(Actor::Air(medium, point.encapsulation));
     actors.push(Actor::Talkers(Talkers::new(point)));
     actors.push(Actor::Listeners(Listeners::new(point)));
 
@@ -58,7 +61,7 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
                 outcome.aggregation.add(&host.stats().unwrap_or_default());
                 outcome.unrouted += host.unrouted();
             }
-            Actor::Air(medium) => outcome.air = crate::voip::outcome::Air::of(medium),
+            Actor::Air(medium, _) => outcome.air = crate::voip::outcome::Air::of(medium),
             _ => {}
         }
     }
@@ -71,15 +74,16 @@ impl Node for Actor {
     fn receive(&mut self, message: Message, now: Instant, out: &mut Outbox<Message>) {
         match (self, message) {
             (Actor::Host(host), message) => host.receive(message, now, out),
-            (Actor::Air(medium), Message::Send { from, to, packet }) => {
+            (Actor::Air(medium, encapsulation), Message::Send { from, to, packet }) => {
                 let radio = RadioId(from as u32);
-                let bytes = packet.len() as u32;
+                let bytes = packet.len() as u32 + *encapsulation;
                 let frame = Frame { from: radio, to, bytes, payload: packet };
                 if medium.enqueue(frame, now).is_err() {
                     out.send(NodeId(from as u32), Message::Finished);
                 }
                 transmitted(medium, now, out);
             }
+            (Actor::Talkers(talkers), Message::Left(flow)) => talkers.left(flow, now, out),
             (Actor::Listeners(listeners), Message::Heard(packet)) => listeners.heard(&packet, now),
             _ => unreachable!("a message that this node never gets"),
         }
@@ -88,7 +92,7 @@ impl Node for Actor {
     fn wake(&mut self, now: Instant, out: &mut Outbox<Message>) {
         match self {
             Actor::Host(host) => host.drain(now, out),
-            Actor::Air(medium) => transmitted(medium, now, out),
+            Actor::Air(medium, _) => transmitted(medium, now, out),
             Actor::Talkers(talkers) => talkers.talk(now, out),
             Actor::Listeners(_) => {}
         }
@@ -97,7 +101,7 @@ impl Node for Actor {
     fn next_deadline(&self) -> Option<Instant> {
         match self {
             Actor::Host(host) => host.next_deadline(),
-            Actor::Air(medium) => medium.next_deadline(),
+            Actor::Air(medium, _) => medium.next_deadline(),
             Actor::Talkers(talkers) => talkers.next_deadline(),
             Actor::Listeners(_) => None,
         }

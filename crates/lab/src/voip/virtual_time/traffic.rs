@@ -15,6 +15,8 @@ pub(super) struct Talkers {
     flows: Vec<Talker>,
     due: IndexedHeap<Instant>,
     codec: Codec,
+    /// Packets that the socket of each flow holds; `None` where senders never wait.
+    socket: Option<u32>,
 }
 
 struct Talker {
@@ -22,6 +24,10 @@ struct Talker {
     to: usize,
     talk: Talk,
     number: u32,
+    /// Packets in its socket.
+    held: u32,
+    /// Start of the write that waits for room in the socket.
+    waits_since: Option<Instant>,
     /// Packets sent while it was measured.
     measured: u64,
     measured_from: Instant,
@@ -36,19 +42,55 @@ impl Talkers {
             due.set(index as u32, talk.next());
             let measured_from = point.measured().start;
             let (from, to) = (flow.from, flow.to);
-            flows.push(Talker { from, to, talk, number: 0, measured: 0, measured_from });
+            flows.push(Talker {
+                from,
+                to,
+                talk,
+                number: 0,
+                held: 0,
+                waits_since: None,
+                measured: 0,
+                measured_from,
+            });
         }
-        Talkers { flows, due, codec: point.codec }
+        Talkers { flows, due, codec: point.codec, socket: point.socket }
     }
 
-    /// Sends the packets that are due.
+    /// Sends the packets that are due. A sender whose socket is full waits with the next one.
     pub fn talk(&mut self, now: Instant, out: &mut Outbox<Message>) {
-        while let Some((at, flow)) = self.due.first().filter(|(at, _)| *at <= now) {
+        while let Some((_, flow)) = self.due.first().filter(|(at, _)| *at <= now) {
             let talker = &mut self.flows[flow as usize];
-            let packet = talker.packet(flow, at, self.codec);
-            out.send(NodeId(talker.from as u32), Message::Packet(packet));
-            self.due.set(flow, talker.talk.next());
+            if now >= talker.talk.end() {
+                // Late senders stop with their turn, too.
+                self.due.set(flow, None);
+            } else if self.socket.is_some_and(|room| talker.held >= room) {
+                talker.waits_since = Some(now);
+                self.due.set(flow, None);
+            } else {
+                self.write(flow, now, out);
+            }
         }
+    }
+
+    /// A packet of `flow` has left its socket. A sender that waits goes on when half of its socket
+    /// is free, as under Linux (`sock_def_write_space`).
+    pub fn left(&mut self, flow: u32, now: Instant, out: &mut Outbox<Message>) {
+        let talker = &mut self.flows[flow as usize];
+        talker.held -= 1;
+        let has_room = self.socket.is_some_and(|room| talker.held <= room / 2);
+        if let Some(since) = talker.waits_since.take_if(|_| has_room) {
+            self.write(flow, since, out);
+            self.talk(now, out);
+        }
+    }
+
+    /// Sends a packet of `flow` that its sender began to write at `begun`.
+    fn write(&mut self, flow: u32, begun: Instant, out: &mut Outbox<Message>) {
+        let talker = &mut self.flows[flow as usize];
+        talker.held += u32::from(self.socket.is_some());
+        let packet = talker.packet(flow, begun, self.codec);
+        out.send(NodeId(talker.from as u32), Message::Packet(packet));
+        self.due.set(flow, talker.talk.next());
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
