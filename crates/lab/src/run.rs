@@ -41,8 +41,8 @@ pub fn run(
     tools: &Tools,
 ) -> anyhow::Result<RunResult> {
     let plan = &plan.changed(engine, &options.changes)?;
-    plan.experiment().ready(engine, tools)?;
     let sweep_points = chosen(plan, engine, options)?;
+    plan.experiment().ready(engine, tools)?;
     let store = match &options.folder {
         Some(folder) => Some(Store::open(folder, plan)?),
         None => None,
@@ -70,9 +70,20 @@ pub(crate) fn again(
 /// The points that a run with `options` measures.
 ///
 /// # Errors
-/// Fails when the requested point does not exist.
+/// Fails when the requested point does not exist, or the plan has none on `engine`.
 pub fn chosen(plan: &Plan, engine: Engine, options: &Options) -> anyhow::Result<Vec<SweepPoint>> {
     let mut sweep_points = plan.points(engine);
+    let other = match engine {
+        Engine::Netns => Engine::Virtual,
+        Engine::Virtual => Engine::Netns,
+    };
+    ensure!(
+        !sweep_points.is_empty(),
+        "nothing of {} runs on engine {}; give --engine {}",
+        plan.head().name,
+        engine.name(),
+        other.name()
+    );
     if let Some(only) = &options.only {
         sweep_points.retain(|sweep_point| sweep_point.to_string() == *only);
         ensure!(!sweep_points.is_empty(), "no point {only:?}; `sheaf lab points` prints all");

@@ -10,6 +10,7 @@ use sheaf_lab::median::Median;
 use sheaf_lab::plan::{Changes, Plan};
 use sheaf_lab::report;
 use sheaf_lab::result::{Curve, RunResult};
+use sheaf_lab::run::{self, Options};
 use sheaf_medium::{Config, Phy, air_time};
 use sheaf_stage::Bitrate;
 use std::fmt::Write;
@@ -98,6 +99,15 @@ fn a_published_system_runs_in_virtual_time_alone() {
         plan.to_toml().unwrap().replacen("policy = \"kau\"", "policy = \"kau\"\nhold = 9", 1);
     let fault = Plan::parse(&text, "my.toml").unwrap_err().to_string();
     assert!(fault.contains("policy kau has mode, min, max and timeout"), "{fault}");
+}
+
+#[test]
+fn a_plan_of_which_nothing_runs_on_an_engine_is_refused_with_the_other() {
+    let plan = Plan::find("voip-karlstad").unwrap();
+    let tools = Tools { sheaf: "sheaf".into() };
+    let refused = run::run(&plan, Engine::Netns, &Options::default(), &tools);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("runs on engine netns; give --engine virtual"), "{refused}");
 }
 
 #[test]
