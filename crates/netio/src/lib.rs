@@ -49,6 +49,7 @@ pub mod ethtool;
 pub mod gso;
 pub mod icmp;
 pub mod ip;
+pub mod link_group;
 pub mod linkdown;
 pub mod monitor;
 pub mod neigh;
