@@ -38,7 +38,8 @@ pub const NOISE_DBM: f64 = -95.0;
 pub const MARGIN: f64 = 1.0;
 /// Decibels between the bound above which a size shrinks and the one below which it grows.
 pub const BAND: f64 = 1.0;
-/// The same as a factor between bit error rates, where these come from losses or from a source.
+/// The same as a factor between bit error rates, where these come from losses or from a source:
+/// twice the standard error of the rate that a trial over some hundred frames gives.
 const RATE_BAND: f64 = 1.5;
 /// Time for which a link has to be better before the size grows.
 pub const GROW_AFTER: Duration = Duration::from_secs(2);
@@ -147,8 +148,12 @@ impl Quality {
         }
     }
 
-    /// Takes what was measured at `now`. Once a second is enough for sizes that follow within five.
+    /// Takes what was measured at `now`; what is older than [`Config::stale`] counts as nothing.
+    /// Once a second is enough for sizes that follow within five.
     pub fn sample(&mut self, now: Instant, sample: Sample) {
+        if sample.age.is_some_and(|age| age > self.config.stale) {
+            return;
+        }
         if self.is_stale(now) {
             *self = Quality::new(self.config);
         }
@@ -232,7 +237,9 @@ impl Quality {
             rates.safe = modulation.bit_error_rate(ratio - MARGIN);
             rates.sure = modulation.bit_error_rate(ratio - MARGIN - BAND);
         }
-        let stated = self.last.bit_error_rate.unwrap_or(0.0).max(self.losses.bit_error_rate());
+        let stated = self.last.bit_error_rate.unwrap_or(0.0);
+        // `max` passes over what is not a number.
+        let stated = stated.max(self.losses.bit_error_rate()).min(1.0);
         Rates { safe: rates.safe.max(stated), sure: rates.sure.max(stated * RATE_BAND) }
     }
 

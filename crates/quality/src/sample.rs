@@ -1,11 +1,13 @@
 //! Measurements of one neighbour at one time.
 
 use crate::modulation::Modulation;
-use sheaf_stage::Bitrate;
+use sheaf_stage::{Bitrate, Duration};
 
 /// Measurements of one neighbour at one time. A source fills in what it measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
+    /// Time since the neighbour was last heard. Drivers keep figures of stations that are gone.
+    pub age: Option<Duration>,
     /// Power of the signal that is received, in dBm.
     pub signal_dbm: Option<f64>,
     /// Power of the noise in the channel, in dBm.
@@ -19,7 +21,8 @@ pub struct Sample {
     /// Throughput that the rate control of the sender expects. It is reported, not used: it is a
     /// product of rate and delivery, and says nothing about sizes.
     pub expected_throughput: Option<Bitrate>,
-    /// Share of the neighbour's HELLOs (or of another small broadcast) that arrived of late, 0..=1.
+    /// Share of the neighbour's HELLOs that arrived of late, 0..=1, or of another small broadcast:
+    /// the transmit quality of batman-adv over 255.
     pub hello_ratio: Option<f64>,
     /// Bit error rate, 0..=1, of sources that are the medium.
     pub bit_error_rate: Option<f64>,
@@ -51,6 +54,7 @@ impl Sample {
     /// This sample, completed by what only `other` has.
     pub fn or(self, other: Sample) -> Sample {
         Sample {
+            age: self.age.or(other.age),
             signal_dbm: self.signal_dbm.or(other.signal_dbm),
             noise_dbm: self.noise_dbm.or(other.noise_dbm),
             // A ratio must not displace the signal of a better source.

@@ -157,6 +157,7 @@ fn any_sample() -> impl Strategy<Value = Sample> {
             Transmitted { frames, bytes, retries, failed }
         }),
         expected_throughput: None,
+        age: None,
     })
 }
 
@@ -177,7 +178,7 @@ proptest! {
             prop_assert!(size <= largest && size >= floor.min(largest));
             let estimate = quality.estimate(now).expect("a sample at this time");
             prop_assert!((0.0..=1.0).contains(&estimate.constant_loss));
-            prop_assert!(estimate.bit_error_rate >= 0.0);
+            prop_assert!((0.0..=1.0).contains(&estimate.bit_error_rate));
         }
     }
 }

@@ -152,6 +152,19 @@ fn stale_samples_give_no_size_and_the_next_one_begins_anew() {
 }
 
 #[test]
+fn a_station_that_was_not_heard_for_long_is_stale_whatever_the_driver_keeps_of_it() {
+    let mut quality = Quality::new(Config::default());
+    let modulation = Modulation::of_mcs(7);
+    for second in 0..10 {
+        let age = Some(Duration::from_secs(second));
+        let sample = Sample { age, snr_db: Some(50.0), modulation, ..Sample::default() };
+        quality.sample(Instant::from_millis(1000 * second), sample);
+    }
+    assert_eq!(quality.largest(Instant::from_millis(9_000)), Some(1500));
+    assert_eq!(quality.largest(Instant::from_millis(11_000)), None);
+}
+
+#[test]
 fn sizes_and_error_rates_that_a_source_states_bound_the_size() {
     let at = Instant::from_millis;
     let mut quality = Quality::new(Config::default());
