@@ -61,6 +61,9 @@ const MENDED: f64 = 2.5;
 const CONTRAST: f64 = 1.5;
 /// Time after which a trial is judged by what there is: the size has to follow within it.
 const TRIAL: Duration = Duration::from_secs(5);
+/// Time after which another size has to show in the frames: a sample or two, as sizes shrink at
+/// once. Before that nothing is concluded from them either.
+const FOLLOW: Duration = Duration::from_secs(2);
 /// Time to the next suspicion after one that was wrong; twice as long each time.
 pub const SHRINK_WAIT: Duration = Duration::from_secs(10);
 /// Time for which a bound stands until the full size is tried; twice as long each time.
@@ -273,7 +276,7 @@ impl Losses {
             }
         }
         let expected = 1.0 - (1.0 - self.constant) * libm::exp(-self.rate * bits);
-        let mended = enough && share + MENDED * error < expected && now >= self.settled + TRIAL;
+        let mended = enough && share + MENDED * error < expected && now >= self.settled + FOLLOW;
         if self.rate > 0.0 && (mended || now >= self.grow.next) {
             self.begin(now, 0.0, self.rate);
         }
@@ -306,7 +309,9 @@ impl Losses {
         let towards = (after.share() - of_low) * (of_high - of_low).signum();
         let bit_errors = enough && towards >= PROOF * error;
         let constant = enough && (of_high - after.share()).abs() >= DISPROOF * error;
-        if !bit_errors && !constant && now < trial.since + TRIAL {
+        // Frames that are not full, or as small as may be, do not follow: nothing can be learned.
+        let follows = after.attempts > 0.0 || !shrunk || now < trial.since + FOLLOW;
+        if follows && !bit_errors && !constant && now < trial.since + TRIAL {
             return;
         }
         self.trial = None;

@@ -6,9 +6,12 @@
 //! and imperfect receivers are not part of it, so a real card needs a few decibels more.
 //!
 //! Sources:
-//! * DSSS and CCK: G. Pei, T. Henderson, "Validation of ns-3 802.11b PHY model", Boeing (2009),
-//!   with J. Proakis, "Digital Communications", 4th edition: DBPSK (5.2-69), DQPSK's approximation
-//!   by L. Miller, biorthogonal signals (5.2-45) for the symbols of CCK.
+//! * DSSS and CCK as in G. Pei, T. Henderson, "Validation of ns-3 802.11b PHY model", Boeing
+//!   (2009): DBPSK by J. Proakis, "Digital Communications" (2001), equation 5.2-69; DQPSK by G.
+//!   Ferrari, G. Corazza, "Tight bounds and accurate approximations for DQPSK transmission bit
+//!   error rate", Electronics Letters 40 (2004), equation 8; CCK by M. Pursley, T. Royster,
+//!   "Properties and performance of the IEEE 802.11b complementary-code-key signal sets", IEEE
+//!   Trans. Comm. 57 (2009), equations 17 and 18.
 //! * OFDM: L. Miller, "Validation of 802.11a/UWB Coexistence Simulation", NIST (2003), and G. Pei,
 //!   T. Henderson, "Validation of OFDM error rate model in ns-3", Boeing (2010): hard decisions and
 //!   the union bound on the errors that Viterbi's decoder leaves, with the weight spectra of P.
@@ -71,7 +74,7 @@ const DSSS_BANDWIDTH: f64 = 22e6;
 const CCK_SIGNALS: f64 = 8.0;
 /// Part of the normal distribution that is integrated, in standard deviations. Beyond it are 10⁻¹⁵.
 const TAIL: f64 = 8.0;
-/// Intervals of Simpson's rule, even. Twice as many change a result by less than 10⁻⁹ of it.
+/// Intervals of Simpson's rule, even. Twice as many change a result by less than 10⁻⁶ of it.
 const INTERVALS: u32 = 128;
 
 impl Modulation {

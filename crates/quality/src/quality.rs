@@ -204,8 +204,8 @@ impl Quality {
         match self.outlier.take() {
             Some(before) if before * difference > 0.0 => {
                 self.snr.restart(ratio + (before - difference) / 2.0);
-                // What waits was found in the smoothed ratio of before.
-                self.growth = None;
+                // The bounds since the growth began were those of a ratio that is out of date.
+                self.growth = self.growth.map(|growth| Growth { to: u16::MAX, ..growth });
             }
             _ => self.outlier = Some(difference),
         }

