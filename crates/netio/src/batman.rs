@@ -4,6 +4,9 @@
 //! A mesh interface, such as bat0, lies above *hard interfaces*, which carry its frames. An
 //! *originator* is a node of the mesh, reached through a neighbour: the next hop. A *client* is a
 //! host behind a node, whose address the translation table gives.
+//!
+//! The first question makes the kernel load batman-adv where it can; so only those who found a mesh
+//! interface should ask.
 
 use crate::attribute::{Attributes, Value, put};
 use crate::generic::Generic;
@@ -100,7 +103,7 @@ pub struct Client {
 /// The ways to the nodes of mesh interface `ifindex`.
 ///
 /// # Errors
-/// `NotFound` where the kernel has no batman-adv; ENODEV or EINVAL where the interface is no mesh.
+/// `NotFound` where batman-adv is not loaded; ENODEV or EINVAL where the interface is not a mesh.
 pub fn originators(generic: &mut Generic, ifindex: u32) -> io::Result<Vec<Originator>> {
     dump(generic, BATADV_CMD_GET_ORIGINATORS, ifindex, Originator::parse)
 }

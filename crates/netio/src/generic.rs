@@ -112,6 +112,7 @@ impl Generic {
         put(&mut attributes, CTRL_ATTR_FAMILY_NAME, &value);
         let message = Message { family: CONTROLLER, command: CTRL_CMD_GETFAMILY, attributes };
         let mut number = None;
+        // The kernel loads the family's module where it can, and reports ENOENT where it cannot.
         self.netlink.ask(message, |message| number = family(&message.attributes))?;
         let number = number.ok_or(io::ErrorKind::NotFound)?;
         self.known.push((name, number));

@@ -52,7 +52,7 @@ mod survey_info {
     pub const IN_USE: u16 = 3;
 }
 
-/// What the driver has of a station. Counters begin when the station joins, and wrap.
+/// Figures that a driver keeps of a station. Counters begin when the station joins, and wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Station {
     /// Link address.
@@ -88,11 +88,11 @@ pub struct Station {
 pub struct Rate {
     /// Bits per second on the air.
     pub bitrate: Bitrate,
-    /// Where modulation and code come from.
+    /// Name of modulation and code.
     pub scheme: Scheme,
 }
 
-/// How a rate names its modulation and code.
+/// Name of a rate's modulation and code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// By the bit rate: 802.11a, b and g.
@@ -107,7 +107,7 @@ pub enum Scheme {
     Eht(u8),
 }
 
-/// What is known of a channel.
+/// Survey of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// Frequency of the channel's centre, in MHz.
@@ -121,8 +121,8 @@ pub struct Survey {
 /// The stations of interface `ifindex`.
 ///
 /// # Errors
-/// `NotFound` where the kernel has no wireless LAN; ENODEV or EOPNOTSUPP where the interface is no
-/// radio.
+/// `NotFound` where the kernel does not have wireless LAN; ENODEV or EOPNOTSUPP where the interface
+/// is not a radio.
 pub fn stations(generic: &mut Generic, ifindex: u32) -> io::Result<Vec<Station>> {
     let mut stations = Vec::new();
     generic.dump(FAMILY, NL80211_CMD_GET_STATION, of_interface(ifindex), |reply| {
@@ -141,6 +141,7 @@ pub fn stations(generic: &mut Generic, ifindex: u32) -> io::Result<Vec<Station>>
 pub fn noise_dbm(generic: &mut Generic, ifindex: u32) -> io::Result<Option<i8>> {
     let mut noise = None;
     generic.dump(FAMILY, NL80211_CMD_GET_SURVEY, of_interface(ifindex), |reply| {
+        // One message for each channel that the radio knows.
         if let Some(survey) = Survey::parse(reply).filter(|survey| survey.in_use) {
             noise = survey.noise_dbm;
         }

@@ -95,7 +95,7 @@ impl Decoded {
     }
 }
 
-/// What is read of each message, beside its tree.
+/// Entries read from the messages, each with its tree.
 fn compared<T>(name: &str, parse: fn(&[u8]) -> Option<T>) -> Vec<(T, Decoded)> {
     let read: Vec<_> = replies(name).iter().map(|reply| parse(reply).expect("an entry")).collect();
     let decoded = Decoded::of(name);

@@ -36,12 +36,13 @@ const MEMORY: f64 = 500.0;
 /// Standard errors between the share of losses in a sample and in what is remembered, above which
 /// the link has changed and the memory begins anew.
 const CHANGE: f64 = 3.0;
-/// Time after which data frames are remembered with a weight of 1/e, in seconds. Shorter than the
+/// Time constant of the memory of data frames, in seconds. Shorter than the
 /// five seconds within which a size has to follow.
 const DATA_TIME: f64 = 3.0;
-/// The same for HELLOs, of which there is one a second: their share has a standard error of 7 %.
+/// Time constant of the memory of HELLOs, of which there is one a second: their share has a
+/// standard error of 7 %.
 const SMALL_TIME: f64 = 20.0;
-/// Fewer transmissions say nothing.
+/// Transmissions below which a share of losses is not judged.
 const ENOUGH: f64 = 20.0;
 /// Standard errors by which losses exceed the target before they are suspected: one sample in
 /// twenty does so by chance.
@@ -133,7 +134,7 @@ fn rest(share: f64, constant: f64) -> f64 {
     (1.0 - (1.0 - share) / (1.0 - constant.min(1.0 - LEAST))).max(0.0)
 }
 
-/// When something is tried again.
+/// Time of the next trial, and the pause after it, which doubles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Backoff {
     next: Instant,
@@ -231,10 +232,13 @@ impl Losses {
     pub fn sent(&mut self, now: Instant, bits: f64, attempts: f64, lost: f64) {
         let seconds = now.saturating_since(self.updated).as_secs_f64();
         self.updated = now;
+        // What is remembered makes room for what is new, so that the memory is short on a busy
+        // link.
         let room = ((MEMORY - attempts) / self.data.attempts.max(1.0)).clamp(0.0, 1.0);
         self.data.fade(room.min(libm::exp(-seconds / DATA_TIME)));
         if attempts > 0.0 {
             let new = Tally { attempts, lost: lost.clamp(0.0, attempts), bits: attempts * bits };
+            // Shares of losses belong to one size and one state of the link.
             if new.contrasts(&self.data) || new.differs(&self.data, CHANGE) {
                 self.data = Tally::default();
             }
@@ -323,6 +327,7 @@ impl Losses {
         } else {
             low
         };
+        // The deliveries before the trial, without the bit errors that are known now.
         let constant = 1.0 - delivered * libm::exp(self.rate * before.mean_bits());
         self.constant = constant.clamp(0.0, 1.0);
         match (shrunk, bit_errors) {

@@ -1,6 +1,6 @@
 //! The state of one neighbour: samples in, the largest packet out.
 //!
-//! How the estimates join:
+//! The estimates join as follows:
 //!
 //! * The *signal-to-noise ratio*, smoothed, gives a bit error rate by the modulation with which the
 //!   neighbour sends, and so an upper bound of the size.
@@ -38,8 +38,8 @@ pub const NOISE_DBM: f64 = -95.0;
 pub const MARGIN: f64 = 1.0;
 /// Decibels between the bound above which a size shrinks and the one below which it grows.
 pub const BAND: f64 = 1.0;
-/// The same as a factor between bit error rates, where these come from losses or from a source:
-/// twice the standard error of the rate that a trial over some hundred frames gives.
+/// Factor between the bit error rates of the two bounds, where these come from losses or from a
+/// source: twice the standard error of the rate that a trial over some hundred frames gives.
 const RATE_BAND: f64 = 1.5;
 /// Time for which a link has to be better before the size grows.
 pub const GROW_AFTER: Duration = Duration::from_secs(2);
@@ -63,7 +63,7 @@ pub struct Config {
     pub alpha: f64,
     /// Noise where no source measures it, in dBm.
     pub noise_dbm: f64,
-    /// Time after which the last sample is stale, and nothing is said.
+    /// Age above which the last sample is stale: then there is no estimate.
     pub stale: Duration,
 }
 
@@ -82,7 +82,7 @@ impl Default for Config {
     }
 }
 
-/// What is made of the samples.
+/// Estimate of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The largest packet, in bytes.
@@ -178,7 +178,7 @@ impl Quality {
         self.size.filter(|_| !self.is_stale(now)).map(|size| size.min(stated))
     }
 
-    /// What is made of the samples; `None` where nothing recent is known.
+    /// Estimate of the link; `None` without a recent sample.
     pub fn estimate(&self, now: Instant) -> Option<Estimate> {
         self.largest(now).map(|largest| Estimate {
             largest,

@@ -1,4 +1,4 @@
-//! Where samples come from.
+//! Sources of samples.
 //!
 //! Sources are asked best first, and each completes what the better ones did not measure: so the
 //! HELLO ratio stands beside the signal of the driver, and a fixed size counts where nothing is
@@ -19,7 +19,7 @@ pub enum Origin {
     Mesh,
     /// The emulated medium.
     Medium,
-    /// What a user set.
+    /// A value that a user set.
     Fixed,
 }
 
@@ -32,7 +32,7 @@ pub trait Source {
     fn sample(&mut self, neighbour: [u8; 6], now: Instant) -> Option<Sample>;
 }
 
-/// The same sample for every neighbour.
+/// One sample for every neighbour.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fixed(pub Sample);
 
@@ -59,8 +59,8 @@ impl Sources {
         self.sources.insert(at, source);
     }
 
-    /// What all sources measured of a neighbour, with the best of them that did; `None` where none
-    /// has a measurement.
+    /// Measurements of a neighbour from all sources, and the best source among those that have one;
+    /// `None` without a measurement.
     pub fn sample(&mut self, neighbour: [u8; 6], now: Instant) -> Option<(Origin, Sample)> {
         self.sources.iter_mut().fold(None, |found, source| {
             let sample = source.sample(neighbour, now);

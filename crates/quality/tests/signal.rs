@@ -33,7 +33,7 @@ fn set(link: &mut Link, modulation: Modulation, above: f64) {
     link.signal = Some((NOISE + edge + above, 1.5));
 }
 
-/// How often the size changed in the last `seconds`.
+/// Number of changes of the size in the last `seconds`.
 fn changes(link: &Link, seconds: usize) -> usize {
     let last = &link.sizes[link.sizes.len() - seconds..];
     last.windows(2).filter(|pair| pair[0].0 != pair[1].0).count()
