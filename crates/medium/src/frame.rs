@@ -78,6 +78,8 @@ pub struct RadioStats {
     pub attempts: u64,
     /// Attempts beyond the first.
     pub retries: u64,
+    /// Transmissions that carried them; an A-MPDU is one.
+    pub transmissions: u64,
     /// Frames given up.
     pub lost: u64,
     /// Frames refused by a full transmit queue.
