@@ -2,7 +2,7 @@
 
 use crate::ampdu::{Ampdu, with_subframe};
 use crate::config::Config;
-use crate::phy::{ACK_BYTES, BLOCK_ACK_BYTES};
+use crate::phy::{ACK_BYTES, BLOCK_ACK_BYTES, GROUP_OVERHEAD};
 use sheaf_stage::{Bitrate, Duration};
 
 /// Time on the air of a data frame around an IP packet of `bytes`, sent at `rate`.
@@ -57,6 +57,13 @@ pub fn block_exchange(config: &Config, rate: Bitrate, frames: u32, bytes: u32) -
     phy.difs() + back_off + ampdu(config, rate, frames, bytes) + phy.sifs() + block_ack
 }
 
+/// The same for a frame to all that hear it, at the lowest basic rate and without acknowledgement.
+pub fn group_exchange(config: &Config, bytes: u32) -> Duration {
+    let phy = config.phy;
+    let back_off = phy.slot() * phy.cw_min() / 2;
+    phy.difs() + back_off + phy.frame_time(phy.basic_rates()[0], GROUP_OVERHEAD + bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +91,13 @@ mod tests {
         let expected = Duration::from_nanos(43_000 + 67_500 + 64_000 + 16_000 + 32_000);
         assert_eq!(block_exchange(&ht, rate, 2, 60), expected);
         assert_eq!(ampdu(&ht, rate, 1, 60), Duration::from_micros(36 + 4 * 4), "816 + 22 bits");
+    }
+
+    #[test]
+    fn a_group_of_packets_is_paid_at_the_lowest_basic_rate() {
+        let ofdm = Config::new(Phy::Ofdm, 2, Bitrate::from_mbps(54));
+        // DIFS, 7.5 slots, and 33 symbols of 24 bits.
+        assert_eq!(group_exchange(&ofdm, 60), Duration::from_nanos(34_000 + 67_500 + 152_000));
     }
 
     #[test]

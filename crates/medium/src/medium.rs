@@ -82,6 +82,8 @@ pub struct Medium<P> {
     exchanges: Vec<Vec<u32>>,
     /// Frames in each queue that have ended; between exchanges those that wait for earlier ones.
     ended: Vec<u32>,
+    /// Frames that others leave before; empty between events.
+    passed_over: Vec<Entry<P>>,
     stats: Vec<RadioStats>,
     on_air: Vec<Option<OnAir>>,
     free: Vec<u32>,
@@ -116,6 +118,7 @@ impl<P: Clone> Medium<P> {
             queues: config.radios.iter().map(|r| VecDeque::with_capacity(r.queue_limit)).collect(),
             exchanges: vec![Vec::new(); radios],
             ended: vec![0; radios],
+            passed_over: Vec::new(),
             stats: vec![RadioStats::default(); radios],
             on_air: Vec::new(),
             free: Vec::new(),

@@ -167,7 +167,7 @@ fn limits_that_ht_does_not_allow_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
     fn the_medium_with_ampdus_keeps_the_contract_of_a_stage(

@@ -163,29 +163,28 @@ impl<P: Clone> Medium<P> {
         self.stations[id].token = self.stations[id].token.wrapping_add(1);
     }
 
-    /// Lets the frames of `id` that have ended leave in their order. All are to the radio that the
-    /// first frame is to, because that one stays the first until it has ended.
+    /// Lets the frames of `id` leave that have ended, up to the first that has not, of those to the
+    /// radio of this exchange. Frames to others stand between and keep their places.
     fn release(&mut self, id: usize, now: Instant) {
         let Some(to) = self.queues[id].front().map(|entry| entry.frame.to) else { return };
-        while self.queues[id].front().is_some_and(|entry| entry.result.is_some()) {
-            let entry = self.queues[id].pop_front().expect("it is there");
-            self.leave(id, entry, now);
-        }
-        let next = self.queues[id].front().map(|entry| entry.frame.to);
-        if self.ended[id] == 0 || next == Some(to) {
-            return;
-        }
-        // Frames to others stand between.
-        let mut is_held = false;
-        for _ in 0..self.queues[id].len() {
-            let entry = self.queues[id].pop_front().expect("it was counted");
-            if entry.frame.to == to && !is_held && entry.result.is_some() {
+        let mut others = std::mem::take(&mut self.passed_over);
+        while self.ended[id] > 0
+            && let Some(entry) = self.queues[id].pop_front()
+        {
+            let is_held = entry.frame.to == to && entry.result.is_none();
+            if entry.frame.to == to && !is_held {
                 self.leave(id, entry, now);
-            } else {
-                is_held |= entry.frame.to == to;
-                self.queues[id].push_back(entry);
+                continue;
+            }
+            others.push(entry);
+            if is_held {
+                break;
             }
         }
+        while let Some(entry) = others.pop() {
+            self.queues[id].push_front(entry);
+        }
+        self.passed_over = others;
     }
 
     /// A frame that has ended leaves the queue of `id`.
