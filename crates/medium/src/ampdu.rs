@@ -1,17 +1,19 @@
-//! Aggregation in the MAC: several frames to one station in one transmission (A-MPDU) that a block
-//! acknowledgement answers (IEEE 802.11-2020, 10.12 and 10.25).
+//! Aggregation in the MAC: several frames to one station in one transmission (A-MPDU) with one block
+//! acknowledgement (IEEE 802.11-2020, 10.12 and 10.25).
 //!
 //! A station whose back-off is over sends the first frame of its queue and, with it, the frames to
-//! the same station that wait behind, as far as the limits allow; all are best effort. Each subframe
-//! meets bit errors and losses on its own, while a collision spoils all of them. The block
+//! the same station that wait behind, as far as the limits allow; all are best effort. Each
+//! subframe meets bit errors and losses on its own, while a collision spoils all of them. The block
 //! acknowledgement names those that arrived; the others are sent again, in front of what has come
-//! since. A frame that arrived before an earlier one to the same station waits for that, as in the
-//! receiver's reordering buffer, until it arrives or is given up; meanwhile it keeps its place in
-//! the transmit queue. One frame alone goes as it is and is acknowledged as any other.
+//! since. Without a block acknowledgement all are sent again, as by the driver ath9k.
 //!
-//! Left out: how the agreement on block acknowledgements is made, and the request that moves the
-//! receiver on after a frame was given up; both are rare. The receiver's least spacing of 8 µs
-//! between subframes never asks for padding behind frames of 72 bytes and more.
+//! Frames to one station leave the medium in their order, as behind the receiver's reordering
+//! buffer: one that arrived before an earlier one waits until that arrives or is given up, and keeps
+//! its place in the transmit queue meanwhile. A frame alone is sent and acknowledged as any other.
+//!
+//! Left out: the exchange that agrees on block acknowledgements, and the request that moves the
+//! receiver on after a frame was given up; both are rare. A receiver may ask for 8 µs between the
+//! beginnings of subframes; these take as long from IP packets of 30 bytes on.
 
 use sheaf_stage::Duration;
 

@@ -75,8 +75,9 @@ pub struct Scenario {
     pub hello_loss: f64,
     /// Talker and listener of each direction.
     pub directions: Vec<(String, String)>,
-    /// Whether packets leave in group-addressed frames: unacknowledged, at the lowest basic rate, to
-    /// all that hear them. Each direction is a stream to a group of which its listener is a member.
+    /// Whether packets leave in group-addressed frames: unacknowledged, at the lowest basic rate,
+    /// to all that hear them. Each direction is a stream to a group of which its listener is a
+    /// member.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub group: bool,
     /// Whether every second direction keeps silent until the others are done.
