@@ -1,5 +1,5 @@
-//! Aggregation in the MAC: several frames to one station in one transmission (A-MPDU) with one block
-//! acknowledgement (IEEE 802.11-2020, 10.12 and 10.25).
+//! Aggregation in the MAC: several frames to one station in one transmission (A-MPDU) with one
+//! block acknowledgement (IEEE 802.11-2020, 10.12 and 10.25).
 //!
 //! A station whose back-off is over sends the first frame of its queue and, with it, the frames to
 //! the same station that wait behind, as far as the limits allow; all are best effort. Each
@@ -8,8 +8,9 @@
 //! since. Without a block acknowledgement all are sent again, as by the driver ath9k.
 //!
 //! Frames to one station leave the medium in their order, as behind the receiver's reordering
-//! buffer: one that arrived before an earlier one waits until that arrives or is given up, and keeps
-//! its place in the transmit queue meanwhile. A frame alone is sent and acknowledged as any other.
+//! buffer: one that arrived before an earlier one waits until that arrives or is given up, and
+//! keeps its place in the transmit queue meanwhile. A frame alone is sent and acknowledged as any
+//! other.
 //!
 //! Left out: the exchange that agrees on block acknowledgements, and the request that moves the
 //! receiver on after a frame was given up; both are rare. A receiver may ask for 8 µs between the

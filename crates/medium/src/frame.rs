@@ -65,7 +65,8 @@ pub struct Transmission<P> {
     pub result: Result<(), DropReason>,
     /// Start of its first attempt.
     pub started: Instant,
-    /// Time at which the radio was done with it, acknowledgement included.
+    /// Time at which the radio was done with it, acknowledgement included, and with earlier frames
+    /// to the same radio.
     pub ended: Instant,
     /// Attempts beyond the first.
     pub retries: u32,

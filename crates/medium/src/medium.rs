@@ -25,13 +25,13 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 /// A transmission on the air.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    Data,
     Ack,
+    Cts,
+    Data,
     BlockAck,
     Rts,
-    Cts,
 }
 
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ struct OnAir {
 enum Event {
     End { on_air: u32 },
     Timeout { station: u32, token: u32 },
-    Respond { station: u32, to: u32, kind: u8, rate: Bitrate, reserves: Duration },
+    Respond { station: u32, to: u32, kind: Kind, rate: Bitrate, reserves: Duration },
     Expiry { station: u32, token: u32 },
 }
 
@@ -252,8 +252,6 @@ impl<P: Clone> Medium<P> {
             match event {
                 Event::Expiry { station, .. } => self.begin_exchange(station as usize, at),
                 Event::Respond { station, to, kind, rate, reserves } => {
-                    let kind =
-                        [Kind::Ack, Kind::Cts, Kind::Data, Kind::BlockAck][usize::from(kind)];
                     self.respond(station as usize, to as usize, kind, rate, reserves, at);
                 }
                 _ => {}

@@ -244,6 +244,15 @@ mod tests {
         // An acknowledgement at 24 Mbit/s: 134 bits, 2 symbols of 96; a block acknowledgement 3.
         assert_eq!(long.frame_time(kbps(24_000), ACK_BYTES), us(20 + 2 * 4));
         assert_eq!(long.frame_time(kbps(24_000), BLOCK_ACK_BYTES), us(20 + 3 * 4));
+        // The test of durations of ns-3 (wifi-tx-duration), mixed format, MCS 7.
+        for (bytes, micros) in [(1536, 228), (76, 48), (14, 40)] {
+            assert_eq!(long.frame_time(kbps(65_000), bytes), us(micros));
+        }
+        // The same at MCS 0 with the short guard interval, where ns-3 ends with the last symbol:
+        // 1742.4, 126 and 57.6 µs. The standard adds silence up to whole 4 µs.
+        for (bytes, micros) in [(1536, 1744), (76, 128), (14, 60)] {
+            assert_eq!(short.frame_time(kbps(7_200), bytes), us(micros));
+        }
         for phy in [long, short] {
             assert!(phy.rates().iter().all(|rate| !phy.control_rates().contains(rate)));
         }

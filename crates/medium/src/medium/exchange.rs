@@ -50,7 +50,7 @@ impl<P: Clone> Medium<P> {
         }
         let phy = self.phy;
         let response_rate = self.config.response_rate(air.rate);
-        let mut after_sifs = |kind: u8, rate, reserves| {
+        let mut after_sifs = |kind, rate, reserves| {
             let (station, to) = (id as u32, air.from as u32);
             let event = Event::Respond { station, to, kind, rate, reserves };
             self.events.push(Reverse((now + phy.sifs(), event)));
@@ -59,7 +59,8 @@ impl<P: Clone> Medium<P> {
             Kind::Data => {
                 let is_block = self.exchanges[air.from].len() > 1;
                 if air.to.is_some() {
-                    after_sifs(if is_block { 3 } else { 0 }, air.rate, Duration::ZERO);
+                    let kind = if is_block { Kind::BlockAck } else { Kind::Ack };
+                    after_sifs(kind, air.rate, Duration::ZERO);
                 }
                 if !is_block {
                     let entry = self.queues[air.from].front_mut().expect("its sender still has it");
@@ -68,13 +69,13 @@ impl<P: Clone> Medium<P> {
             }
             Kind::Rts if self.stations[id].reserved_until <= now => {
                 let cts = phy.frame_time(response_rate, ACK_BYTES);
-                after_sifs(1, air.rate, air.reserves.saturating_sub(phy.sifs() + cts));
+                after_sifs(Kind::Cts, air.rate, air.reserves.saturating_sub(phy.sifs() + cts));
             }
             Kind::Rts => {}
             Kind::Cts if self.stations[id].phase == Phase::Awaiting => {
                 self.stations[id].phase = Phase::Sending;
                 self.stations[id].token = self.stations[id].token.wrapping_add(1);
-                after_sifs(2, air.rate, Duration::ZERO);
+                after_sifs(Kind::Data, air.rate, Duration::ZERO);
             }
             Kind::Ack | Kind::BlockAck if self.stations[id].phase == Phase::Awaiting => {
                 self.acknowledged(id, now);
