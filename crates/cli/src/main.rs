@@ -43,7 +43,7 @@ const REFUSED: u8 = 2;
 const GRAMMAR: &str = "{about}{after-help}";
 
 const EXAMPLES: &str = "\
-Examples: sheaf aggregate dev wlan0 peer 10.0.0.2
+Examples: sheaf aggregate dev wlan0
           sheaf trunk trunk0 path 192.0.2.7 198.51.100.1 path wwan0 198.51.100.1 key k
           sheaf window dev eth0 capacity 20mbit upload 4mbit
           sheaf emulate shell rate 2mbit delay 50ms -- curl http://100.64.0.1/
@@ -73,14 +73,14 @@ enum Command {
     /// Gather small packets to the same next hop or far end into one frame, until Ctrl-C
     #[command(help_template = GRAMMAR, after_help = aggregate::help())]
     Aggregate {
-        /// dev IF peer ADDR …
+        /// dev IF [peer ADDR …] …
         #[arg(trailing_var_arg = true, value_name = "WORDS")]
         words: Vec<String>,
     },
-    /// Take meta packets apart on an interface; stays until `off`
+    /// Take meta packets apart on an interface
     #[command(help_template = GRAMMAR, after_help = aggregate::split_help())]
     Split {
-        /// dev IF peer ADDR … | off
+        /// dev IF [peer ADDR …] | off
         #[arg(trailing_var_arg = true, value_name = "WORDS")]
         words: Vec<String>,
     },
@@ -98,10 +98,10 @@ enum Command {
         #[arg(trailing_var_arg = true, value_name = "WORDS")]
         words: Vec<String>,
     },
-    /// Print statistics per interface, next hop, link and flow
+    /// Print statistics per interface, next hop, link and flow; or the neighbours that say HELLO
     Show {
-        /// This interface only
-        #[arg(value_name = "dev IF")]
+        /// neighbours; this interface only
+        #[arg(value_name = "neighbours | dev IF")]
         words: Vec<String>,
         /// As JSON
         #[arg(long)]
@@ -182,16 +182,7 @@ fn main() -> ExitCode {
         Command::Split { words } => aggregate::split(&words),
         Command::Trunk { words } => trunk::trunk(&words),
         Command::Window { words } => window::window(&words),
-        Command::Show { words, json } => match words.as_slice() {
-            [] => show::show(None, json),
-            [dev] if dev == "dev" => Err(anyhow::anyhow!("dev lacks its value; write dev eth0")),
-            [dev] => show::show(Some(dev), json),
-            [keyword, dev] if keyword == "dev" => show::show(Some(dev), json),
-            [keyword, _, word, ..] if keyword == "dev" => {
-                Err(anyhow::anyhow!(words::unknown(word, &[])))
-            }
-            [word, ..] => Err(anyhow::anyhow!(words::unknown(word, &["dev"]))),
-        },
+        Command::Show { words, json } => show::run(&words, json),
         Command::Emulate { words } => match emulate::run(&words) {
             Ok(status) => return status,
             Err(error) => Err(error),

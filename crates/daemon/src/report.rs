@@ -33,6 +33,9 @@ pub struct Interface {
     pub hops: BTreeMap<String, Counters>,
     /// Counters of the splitter: packets, and refusals by reason.
     pub split: Option<BTreeMap<String, u64>>,
+    /// Neighbours that say HELLO.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbourhood: Option<Neighbourhood>,
     /// Report of the trunk, where it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk: Option<Trunk>,
@@ -41,6 +44,62 @@ pub struct Interface {
     /// The link that is emulated on it, or from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulate: Option<Status>,
+}
+
+/// Neighbours that say HELLO, and what this router says.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Neighbourhood {
+    /// This run of the service, as its HELLOs name it.
+    pub node: String,
+    /// By link address.
+    pub neighbours: BTreeMap<String, Neighbour>,
+    /// HELLOs that left.
+    pub hellos_sent: u64,
+    /// HELLOs that the interface refused.
+    pub hellos_unsent: u64,
+    /// HELLOs of others that were taken.
+    pub hellos_heard: u64,
+    /// HELLOs of others that came faster than they were read.
+    pub hellos_dropped: u64,
+    /// HELLOs of others that were refused, by reason.
+    pub hellos_refused: BTreeMap<String, u64>,
+}
+
+/// One neighbour, as it says and as it is heard.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Neighbour {
+    /// Its IP addresses in the kernel's neighbour table.
+    pub addresses: Vec<String>,
+    /// The run of its service.
+    pub node: String,
+    /// Wire formats that it takes apart; none without a splitter.
+    pub formats: Vec<u8>,
+    /// Largest frame that it wants, in bytes; none where its word does not count.
+    pub largest: Option<u16>,
+    /// Signal-to-noise ratio of what it sends, in dB, where the driver measures it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snr_db: Option<f64>,
+    /// Largest packet that it should send here, in bytes, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asks: Option<u16>,
+    /// Largest packet that it should be sent, in bytes, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u16>,
+    /// With a key: whether it has heard this run, so that its HELLO is no recording.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proven: Option<bool>,
+    /// Share of its HELLOs that are heard.
+    pub heard: f64,
+    /// Share of ours that it hears, where it says so.
+    pub hears: Option<f64>,
+    /// Seconds within which its next HELLO comes.
+    pub period: f64,
+    /// Seconds since its first HELLO.
+    pub age: f64,
+    /// Seconds since its last one.
+    pub last: f64,
+    /// How often it started again.
+    pub restarts: u32,
 }
 
 /// The counters of KAU's `/proc/KauStat`, and the ratios derived from them.
@@ -147,7 +206,7 @@ impl Interface {
 
     /// Whether packets are gathered or split.
     pub fn aggregates(&self) -> bool {
-        self.engine.is_some() || self.split.is_some()
+        self.engine.is_some() || self.split.is_some() || self.neighbourhood.is_some()
     }
 
     /// Whether there is anything to show.

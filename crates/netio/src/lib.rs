@@ -1,6 +1,8 @@
 //! What touches Linux, eBPF apart.
 //!
+//! * [`attribute`]: attributes of netlink messages, read and written;
 //! * [`batch`]: many frames of a carrier in one system call, and segments of UDP;
+//! * [`batman`]: originators, neighbours and clients of a batman-adv mesh;
 //! * [`capability`]: rights of this process: checked at the start, given away after set-up;
 //! * [`carrier`]: sockets that carry a trunk's frames, Ethernet or UDP;
 //! * [`child`]: child processes whose end wakes a poller;
@@ -9,13 +11,15 @@
 //! * [`coalesce`]: TCP segments joined to super-packets for the host;
 //! * [`completion`]: events when a socket's packets have left the device;
 //! * [`ethtool`]: the speed of an interface;
+//! * [`generic`]: questions to families of generic netlink;
 //! * [`gso`]: super-packets, taken apart into their segments;
 //! * [`icmp`]: errors about what was sent, and echoes;
 //! * [`monitor`]: interfaces with their addresses, and news of changes;
 //! * [`netns`]: anonymous network namespaces, which vanish with the process;
 //! * [`neigh`]: the neighbour table;
 //! * [`ip`]: interfaces and addresses; what is set, by the `ip` command;
-//! * [`netlink`]: questions to the kernel's routing family;
+//! * [`netlink`]: questions to the kernel, and the messages of its routing family;
+//! * [`nl80211`]: stations of a radio, and the noise of its channel;
 //! * [`packet`]: raw packet sockets;
 //! * [`poller`]: waiting for descriptors and a time;
 //! * [`qdisc`]: what waits in an interface's queueing discipline;
@@ -34,7 +38,9 @@
 //! The C libraries glibc and musl give lengths and flags of messages different integer types; `as
 //! _` converts to either.
 
+pub mod attribute;
 pub mod batch;
+pub mod batman;
 mod bpf;
 #[cfg(test)]
 mod cable;
@@ -46,14 +52,17 @@ pub mod clock;
 pub mod coalesce;
 pub mod completion;
 pub mod ethtool;
+pub mod generic;
 pub mod gso;
 pub mod icmp;
 pub mod ip;
+pub mod link_group;
 pub mod linkdown;
 pub mod monitor;
 pub mod neigh;
 pub mod netlink;
 pub mod netns;
+pub mod nl80211;
 pub mod packet;
 pub mod poller;
 pub mod qdisc;

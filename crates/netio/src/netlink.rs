@@ -1,4 +1,5 @@
-//! Questions to the kernel's routing family, its answers, and changes.
+//! Questions to the kernel by netlink, its answers, and changes: the socket for all families, and
+//! the messages of the routing family. Those of generic netlink are in [`crate::generic`].
 
 use netlink_packet_core::{
     DecodeError, Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable,
@@ -10,6 +11,7 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::libc;
 use std::fmt;
 use std::io;
+use std::marker::PhantomData;
 
 /// The longest answer: one message of any object here, or one part of a dump.
 const ANSWER: usize = 1 << 16;
@@ -120,75 +122,104 @@ impl NetlinkDeserializable for Object {
     }
 }
 
-impl From<Object> for NetlinkPayload<Object> {
-    fn from(object: Object) -> Self {
-        NetlinkPayload::InnerMessage(object)
-    }
+/// A message of a family of netlink.
+pub trait Message: NetlinkSerializable + NetlinkDeserializable {
+    /// The family, as a protocol of the socket.
+    const PROTOCOL: isize;
+}
+
+impl Message for Object {
+    const PROTOCOL: isize = NETLINK_ROUTE;
 }
 
 /// A socket to the kernel, in the network namespace of the thread that opened it.
-pub struct Netlink {
+pub struct Netlink<M = Object> {
     socket: Socket,
     buffer: Vec<u8>,
+    messages: PhantomData<fn(M) -> M>,
 }
 
 impl Netlink {
-    /// A new one.
+    /// A new one, to the routing family.
     pub fn open() -> io::Result<Netlink> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        Netlink::to_family()
+    }
+}
+
+impl<M: Message> Netlink<M> {
+    /// A new one, to the family of its messages.
+    pub(crate) fn to_family() -> io::Result<Netlink<M>> {
+        let mut socket = Socket::new(M::PROTOCOL)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        Ok(Netlink { socket, buffer: vec![0; ANSWER] })
+        Ok(Netlink { socket, buffer: vec![0; ANSWER], messages: PhantomData })
     }
 
     /// Hands every object of the kind that `message` names to `each`.
-    pub fn dump(&mut self, message: Object, mut each: impl FnMut(Object)) -> io::Result<()> {
-        self.send(message, NLM_F_DUMP)?;
-        while !self.receive(&mut each)? {}
-        Ok(())
+    pub fn dump(&mut self, message: M, each: impl FnMut(M)) -> io::Result<()> {
+        self.exchange(message, NLM_F_DUMP, each)
     }
 
     /// Asks for a change, with `flags` such as NLM_F_CREATE.
-    pub fn request(&mut self, message: Object, flags: u16) -> io::Result<()> {
-        self.send(message, NLM_F_ACK | flags)?;
-        while !self.receive(|_| {})? {}
-        Ok(())
+    pub fn request(&mut self, message: M, flags: u16) -> io::Result<()> {
+        self.exchange(message, NLM_F_ACK | flags, |_| {})
     }
 
-    fn send(&mut self, message: Object, flags: u16) -> io::Result<()> {
+    /// Hands the objects that `message` asks for to `each`.
+    pub fn ask(&mut self, message: M, each: impl FnMut(M)) -> io::Result<()> {
+        self.exchange(message, NLM_F_ACK, each)
+    }
+
+    fn exchange(&mut self, message: M, flags: u16, mut each: impl FnMut(M)) -> io::Result<()> {
+        self.send(message, flags)?;
+        loop {
+            let len = self.socket.recv(&mut &mut self.buffer[..], 0)?;
+            if read(&self.buffer[..len], &mut each)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn send(&mut self, message: M, flags: u16) -> io::Result<()> {
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | flags;
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
         message.finalize();
         let len = message.buffer_len();
         message.serialize(&mut self.buffer[..len]);
         self.socket.send(&self.buffer[..len], 0).map(drop)
     }
-
-    /// Reads one datagram; whether it ends the answer.
-    fn receive(&mut self, mut each: impl FnMut(Object)) -> io::Result<bool> {
-        let len = self.socket.recv(&mut &mut self.buffer[..], 0)?;
-        let mut rest = &self.buffer[..len];
-        while !rest.is_empty() {
-            let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-            let message = NetlinkMessage::deserialize(rest).map_err(invalid)?;
-            match message.payload {
-                NetlinkPayload::InnerMessage(object) => each(object),
-                // Without a code it is the acknowledgement of a change.
-                NetlinkPayload::Error(error) if error.code.is_none() => return Ok(true),
-                NetlinkPayload::Error(error) => return Err(error.to_io()),
-                NetlinkPayload::Done(_) => return Ok(true),
-                _ => {}
-            }
-            // Messages begin at multiples of four bytes.
-            let len = (message.header.length as usize).next_multiple_of(4).max(4);
-            rest = rest.get(len..).unwrap_or_default();
-        }
-        Ok(false)
-    }
 }
 
-impl fmt::Debug for Netlink {
+/// Hands the messages of one datagram to `each`; returns whether it ends the answer.
+///
+/// # Errors
+/// The kernel's error, or `InvalidData` where a message is damaged.
+pub fn read<M: Message>(datagram: &[u8], mut each: impl FnMut(M)) -> io::Result<bool> {
+    let mut rest = datagram;
+    while !rest.is_empty() {
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let message = NetlinkMessage::deserialize(rest).map_err(invalid)?;
+        match message.payload {
+            NetlinkPayload::InnerMessage(object) => each(object),
+            // Without a code it is the acknowledgement of a change.
+            NetlinkPayload::Error(error) if error.code.is_none() => return Ok(true),
+            NetlinkPayload::Error(error) => return Err(error.to_io()),
+            // A dump that failed, such as one of an interface that is gone, ends with an error.
+            NetlinkPayload::Done(done) if done.code < 0 => {
+                return Err(io::Error::from_raw_os_error(done.code.saturating_neg()));
+            }
+            NetlinkPayload::Done(_) => return Ok(true),
+            _ => {}
+        }
+        // Messages begin at multiples of four bytes.
+        let len = (message.header.length as usize).next_multiple_of(4).max(4);
+        rest = rest.get(len..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+impl<M> fmt::Debug for Netlink<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Netlink").finish_non_exhaustive()
     }

@@ -6,6 +6,7 @@
 //! * [`ecn`]: congestion marks through a tunnel, RFC 6040;
 //! * [`ethernet`]: the header of an Ethernet frame;
 //! * [`flow`]: the five-tuple of a packet, and its hash;
+//! * [`hello`]: what neighbours tell each other of themselves;
 //! * [`header`]: the class of a packet, and congestion marks, in place;
 //! * [`meta`]: the meta packet: several IP packets in one;
 //! * [`prefix`]: prefixes of addresses;
@@ -39,6 +40,7 @@ pub mod ecn;
 pub mod ethernet;
 pub mod flow;
 pub mod header;
+pub mod hello;
 pub mod ip;
 pub mod meta;
 pub mod prefix;

@@ -30,7 +30,14 @@ pub fn aggregate(words: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `sheaf split`: puts a splitter on an interface, or takes it off.
+/// `sheaf split`: puts a splitter on an interface, or takes it off; with `peer auto`, runs until it
+/// is interrupted.
 pub fn split(words: &[String]) -> anyhow::Result<()> {
-    aggregate::split(&words::SPLIT.parse(words)?)
+    let settings = words::SPLIT.parse(words)?;
+    if settings.peers.as_ref().is_none_or(|peers| !peers.auto) {
+        return aggregate::split(&settings);
+    }
+    let last = aggregate::run_splitter(settings, live(&words::SPLIT, words))?;
+    say(&show::text(&last));
+    Ok(())
 }

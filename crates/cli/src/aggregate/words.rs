@@ -2,12 +2,13 @@
 
 use crate::rule::{self, Criteria, Ruled};
 use crate::words::{Entry, Form, Grammar, Section, Value, flag, form, literal, part, set};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use sheaf_aggregate::{Config, Policy, Rule, Rules, Threshold};
 use sheaf_daemon::aggregate::settings::{Engine, FarEnd, Peers, Settings, Split};
 use sheaf_wire::ip::Protocol;
 use sheaf_wire::prefix::Prefix;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 /// The settings as far as words have set them.
 #[derive(Default)]
@@ -19,7 +20,9 @@ pub struct Draft {
     unprobed: bool,
     min: Option<Threshold>,
     max: Option<u16>,
+    follow: bool,
     rules: Vec<Rule>,
+    key: Option<PathBuf>,
     config: Config,
 }
 
@@ -36,8 +39,8 @@ impl Ruled for Draft {
 
 /// Examples for `--help`.
 pub const EXAMPLES: &[&str] = &[
-    "sheaf split dev wlan0 peer 10.0.0.1       on the neighbour",
-    "sheaf aggregate dev wlan0 peer 10.0.0.2   here, until Ctrl-C",
+    "sheaf aggregate dev wlan0                 on all routers: they find each other",
+    "sheaf aggregate dev wlan0 peer 10.0.0.2   towards one neighbour",
 ];
 
 /// The command line of `sheaf aggregate`.
@@ -70,15 +73,20 @@ static WORDS: Section<Draft> = Section {
         Entry {
             name: "peer",
             live: true,
-            // Either of `peer` and `to` is needed; `finish` checks that.
-            required: true,
-            help: "this neighbour splits meta packets; any: every neighbour that does",
+            help: "auto: neighbours that say HELLO (default); ADDR: this neighbour; any: all that \
+                   reply to a probe",
             forms: &[
+                form(
+                    &[literal("auto", |d| d.peers.add_auto())],
+                    "Neighbours that say in a HELLO that they split, and for as long as they do; \
+                     see `Neighbours` below. This router says HELLO, too. The default, where no \
+                     `peer` and no `to` is given.",
+                ),
                 form(
                     &[part("ADDR", "10.0.0.2", Value::Address(|d, peer| d.peers.add(peer)))],
                     "This neighbour runs `sheaf split`. <ADDR> must appear in the neighbour table \
                      (`ip neigh`), which is read twice a second; until then packets leave as they \
-                     are. May be given several times. At least one `peer` or `to` is needed.",
+                     are. May be given several times.",
                 ),
                 form(
                     &[literal("any", |d| d.peers.add_any())],
@@ -87,6 +95,21 @@ static WORDS: Section<Draft> = Section {
                 ),
             ],
             ..Entry::MANY
+        },
+        Entry {
+            name: "key",
+            live: true,
+            help: "the file with the key of HELLOs; only neighbours with the same key count",
+            about: KEY,
+            forms: &[form(
+                &[part(
+                    "FILE",
+                    "/etc/sheaf/mesh.key",
+                    Value::File(set!(|d, file| d.key = Some(PathBuf::from(file)))),
+                )],
+                "",
+            )],
+            ..Entry::ONCE
         },
         Entry {
             name: "to",
@@ -165,23 +188,32 @@ static WORDS: Section<Draft> = Section {
         Entry {
             name: "max",
             live: true,
-            help: "bytes of the largest frame (1500)",
-            about: "Largest meta packet, its IP header included; 100 to 2048, at most the MTU of \
-                    <IF>. Default 1500, or the MTU where that is less. When the MTU shrinks later, \
-                    so does this.",
-            forms: &[form(
-                &[part(
-                    "BYTES",
-                    "1500",
-                    Value::Size(|d, bytes| {
-                        d.max = Some(u16::try_from(bytes).ok().with_context(|| {
-                            format!("max {bytes} is out of range; give 100 to 2048 bytes")
-                        })?);
-                        Ok(())
-                    }),
-                )],
-                "",
-            )],
+            help: "bytes of the largest frame (1500); auto: as the link to each neighbour allows",
+            forms: &[
+                form(
+                    &[part(
+                        "BYTES",
+                        "1500",
+                        Value::Size(|d, bytes| {
+                            d.max = Some(u16::try_from(bytes).ok().with_context(|| {
+                                format!("max {bytes} is out of range; give 100 to 2048 bytes")
+                            })?);
+                            Ok(())
+                        }),
+                    )],
+                    "Largest meta packet, its IP header included; 100 to 2048, at most the MTU of \
+                     <IF>. Default 1500, or the MTU where that is less. When the MTU shrinks \
+                     later, so does this.",
+                ),
+                form(
+                    &[literal("auto", set!(|d| d.follow = true))],
+                    "Frames to each neighbour follow its link: the largest of which at most a \
+                     tenth are lost, from 100 bytes to the default, by what the radio's driver \
+                     measures and by what the neighbour asks for in its HELLOs. A share as `min` \
+                     follows, too. Where nothing is measured it is the default. Goes with \
+                     `peer auto`.",
+                ),
+            ],
             ..Entry::ONCE
         },
         Entry {
@@ -368,8 +400,15 @@ fn next_rule(draft: &mut Draft) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The paragraph about `key` of both commands.
+const KEY: &str = "The file with the key of HELLOs, the same at all neighbours; `sheaf trunk key` \
+                   makes one. Only its owner may read it. Only the HELLOs of holders of the key \
+                   count, and only their frames are taken apart. Frames are not encrypted. Goes \
+                   with `peer auto`.";
+
 fn finish(draft: Draft) -> anyhow::Result<Settings> {
-    let Draft { dev, peers, far_ends, engine, unprobed, min, max, rules, mut config } = draft;
+    let Draft { dev, mut peers, far_ends, engine, unprobed, min, max, follow, rules, .. } = draft;
+    let (key, mut config) = (draft.key, draft.config);
     for protocol in rules.iter().filter_map(|rule| rule.protocol) {
         ensure!(
             !matches!(protocol, HOP_BY_HOP | Protocol::META),
@@ -380,12 +419,12 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
     if !rules.is_empty() {
         config.rules = Rules { rules, ..config.rules };
     }
-    ensure!(
-        !peers.is_empty() || !far_ends.is_empty(),
-        "nobody is named who can split; give a neighbour (peer 10.0.0.2) or a far end (to 10.9.0.1)"
-    );
+    peers.auto |= peers.is_empty() && far_ends.is_empty();
+    ensure!(key.is_none() || peers.auto, KEY_WITHOUT_HELLO);
     let engine = engine.unwrap_or(Engine::Auto);
-    Ok(Settings { dev, peers, far_ends, engine, probe: !unprobed, min, max, config })
+    ensure!(!follow || peers.auto, "max auto needs HELLOs, and peer auto is not given; add it");
+    let probe = !unprobed;
+    Ok(Settings { dev, peers, far_ends, engine, probe, key, min, max, follow, config })
 }
 
 /// The settings of `sheaf split` as far as words have set them.
@@ -393,11 +432,18 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
 pub struct SplitDraft {
     dev: String,
     peers: Peers,
+    key: Option<PathBuf>,
     off: bool,
 }
 
+/// The error about a key that nothing would use.
+const KEY_WITHOUT_HELLO: &str = "key is for HELLOs, and peer auto is not given; add peer auto";
+
 /// Examples for `sheaf split --help`.
-pub const SPLIT_EXAMPLES: &[&str] = &["sheaf split dev wlan0 peer 10.0.0.1"];
+pub const SPLIT_EXAMPLES: &[&str] = &[
+    "sheaf split dev wlan0                     until Ctrl-C; neighbours find it",
+    "sheaf split dev wlan0 peer 10.0.0.1       returns at once, and stays",
+];
 
 /// The command line of `sheaf split`.
 pub static SPLIT: Grammar<SplitDraft, Split> = Grammar {
@@ -428,9 +474,16 @@ static SPLIT_WORDS: Section<SplitDraft> = Section {
         },
         Entry {
             name: "peer",
-            required: true,
-            help: "take those of this neighbour apart; any: every neighbour's",
+            live: true,
+            help: "auto: say HELLO, and take those of all neighbours apart (default); ADDR: those \
+                   of this neighbour; any: all",
             forms: &[
+                form(
+                    &[literal("auto", |d| d.peers.add_auto())],
+                    "Say HELLO until SIGINT or SIGTERM, so that neighbours with `peer auto` find \
+                     this one, and accept meta packets from every neighbour; with `key`, from \
+                     holders of the key. The default, where nobody is named.",
+                ),
                 form(
                     &[part("ADDR", "10.0.0.1", Value::Address(|d, peer| d.peers.add(peer)))],
                     "Accept meta packets of the neighbour <ADDR>, which is their outer source. \
@@ -446,6 +499,21 @@ static SPLIT_WORDS: Section<SplitDraft> = Section {
                 ),
             ],
             ..Entry::MANY
+        },
+        Entry {
+            name: "key",
+            live: true,
+            help: "the file with the key of HELLOs; only neighbours with the same key count",
+            about: KEY,
+            forms: &[form(
+                &[part(
+                    "FILE",
+                    "/etc/sheaf/mesh.key",
+                    Value::File(set!(|d, file| d.key = Some(PathBuf::from(file)))),
+                )],
+                "",
+            )],
+            ..Entry::ONCE
         },
         Entry {
             name: "from",
@@ -483,13 +551,17 @@ fn from(draft: &mut SplitDraft, word: &str) -> anyhow::Result<()> {
 }
 
 fn finish_split(draft: SplitDraft) -> anyhow::Result<Split> {
-    let SplitDraft { dev, peers, off } = draft;
-    match (off, peers.is_empty()) {
-        (true, true) => Ok(Split { dev, peers: None }),
-        (true, false) => bail!("off takes no peers; leave out either"),
-        (false, true) => bail!("nobody is named who sends; give peer ADDR, from ADDR, or off"),
-        (false, false) => Ok(Split { dev, peers: Some(peers) }),
+    let SplitDraft { dev, mut peers, key, off } = draft;
+    if off {
+        ensure!(
+            peers.is_empty() && key.is_none(),
+            "off takes no peers and no key; leave out either"
+        );
+        return Ok(Split { dev, peers: None, key });
     }
+    peers.auto |= peers.is_empty();
+    ensure!(key.is_none() || peers.auto, KEY_WITHOUT_HELLO);
+    Ok(Split { dev, peers: Some(peers), key })
 }
 
 #[cfg(test)]
@@ -587,7 +659,10 @@ mod tests {
             ("", "dev is missing; write dev wlan0"),
             ("dev", "dev lacks its value"),
             ("dev x dev y peer any", "dev is given twice"),
-            ("dev x", "nobody is named who can split; give a neighbour (peer"),
+            ("dev x peer auto peer auto", "peer auto is given twice"),
+            ("dev x peer any max auto", "max auto needs HELLOs, and peer auto is not given"),
+            ("dev x max auto max 500", "max is given twice"),
+            ("dev x peer 10.0.0.2 key k", "key is for HELLOs, and peer auto is not given"),
             ("dev x peer any timout 5ms", "unknown keyword \"timout\"; did you mean \"timeout\"?"),
             ("dev x peer any timeout 5", "timeout 5 has no unit; write 5ms or 5us"),
             ("dev x peer any policy eager", "give busy or forced"),
@@ -626,6 +701,16 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_that_say_hello_are_the_peers_where_nobody_is_named() {
+        let peers = |line: &str| parse(line).unwrap().peers;
+        assert!(peers("dev x").auto && peers("dev x peer auto peer 10.0.0.2").auto);
+        assert!(!peers("dev x peer any").auto && !peers("dev x to 10.9.0.1").auto);
+        assert!(peers("dev x to 10.9.0.1 peer auto").auto);
+        let settings = parse("dev x key mesh.key").unwrap();
+        assert_eq!(settings.key, Some("mesh.key".into()));
+    }
+
+    #[test]
     fn a_splitter_tells_neighbours_from_far_ends() {
         let parse = |line: &str| {
             let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
@@ -637,8 +722,11 @@ mod tests {
         assert_eq!(neighbours, ["10.0.0.2", "10.9.0.1"].map(|text| text.parse().unwrap()).into());
         assert_eq!(far_ends, ["10.9.0.1", "fd00::1"].map(|text| text.parse().unwrap()).into());
         assert_eq!(parse("dev x off").unwrap().peers, None);
+        assert!(parse("dev x").unwrap().peers.unwrap().auto);
+        assert!(parse("dev x from 10.9.0.1 peer auto").unwrap().peers.unwrap().auto);
         for (line, cause) in [
-            ("dev x", "nobody is named who sends; give peer ADDR, from ADDR, or off"),
+            ("dev x peer any key k", "key is for HELLOs, and peer auto is not given"),
+            ("dev x off key k", "off takes no peers and no key"),
             ("dev x from", "from lacks its value"),
             ("dev x from any", "from any would trust everybody who can send here"),
             ("dev x from 10.9.0.1 from 10.9.0.1", "from 10.9.0.1 is given twice"),

@@ -444,7 +444,8 @@ mod tests {
 
     #[test]
     fn all_faults_of_a_file_are_told_at_the_same_time() {
-        let text = "[[aggregate]]\ndev = \"a\"\n[[windw]]\n[[split]]\ndev = \"b\"\npeer = \"x\"\n";
+        let text =
+            "[[aggregate]]\npeer = \"auto\"\n[[windw]]\n[[split]]\ndev = \"b\"\npeer = \"x\"\n";
         let lines: Vec<_> = faults(text).into_iter().map(|(line, _)| line).collect();
         assert_eq!(lines, [1, 3, 6]);
     }

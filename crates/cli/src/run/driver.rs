@@ -302,7 +302,7 @@ impl Driver {
                 *self.restarts.entry(key.clone()).or_default() += 1;
                 self.processes.insert(key.clone(), process);
                 // Without a sign of work there is nothing to wait for.
-                if self.notices.is_none() && !key.kind.is_done_once() {
+                if self.notices.is_none() && !key.kind.is_done_once(words) {
                     self.supervisor.ready(key);
                 }
             }
@@ -359,7 +359,7 @@ impl Driver {
         let Some(notices) = &self.notices else { return };
         while let Some(notice) = notices.next() {
             let by = self.processes.iter().find(|(_, one)| one.child.id() == notice.process);
-            let Some((key, _)) = by.filter(|(key, _)| !key.kind.is_done_once()) else { continue };
+            let Some((key, _)) = by else { continue };
             if notice.ready {
                 self.journal.say(&format!("{key}: at work"));
                 self.supervisor.ready(key);

@@ -10,7 +10,7 @@ use std::fmt;
 pub enum Kind {
     /// `sheaf aggregate`.
     Aggregate,
-    /// `sheaf split`, which ends when the splitter is on its interface.
+    /// `sheaf split`, which ends when the splitter is on its interface, unless it says HELLO.
     Split,
     /// `sheaf trunk`.
     Trunk,
@@ -39,9 +39,11 @@ impl Kind {
         }
     }
 
-    /// Whether its command ends by itself when its work is done, and the work stays.
-    pub fn is_done_once(self) -> bool {
-        self == Kind::Split
+    /// Whether its command with these words ends by itself when its work is done, and the work
+    /// stays.
+    pub fn is_done_once(self, words: &[String]) -> bool {
+        let named = words.iter().any(|word| ["peer", "from"].contains(&word.as_str()));
+        self == Kind::Split && named && !words.iter().any(|word| word == "auto")
     }
 
     /// Whether the value of `key` stands without the key in front.
@@ -51,7 +53,12 @@ impl Kind {
 
     /// Whether the value of `key` names a file.
     pub fn is_file(self, key: &str) -> bool {
-        self == Kind::Emulate && ["pcap", "rules", "trace"].contains(&key)
+        let names: &[&str] = match self {
+            Kind::Emulate => &["pcap", "rules", "trace"],
+            Kind::Aggregate | Kind::Split => &["key"],
+            _ => &[],
+        };
+        names.contains(&key)
     }
 
     /// The word of the command line that `key` stands for.
@@ -109,7 +116,8 @@ impl Key {
             Kind::Trunk => control::Kind::Trunk,
             Kind::Window => control::Kind::Window,
             Kind::Emulate => control::Kind::Emulate,
-            Kind::Split | Kind::Metrics => return None,
+            Kind::Split => control::Kind::Split,
+            Kind::Metrics => return None,
         };
         ServiceName::new(kind, &self.name).ok()
     }

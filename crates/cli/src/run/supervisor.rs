@@ -9,7 +9,7 @@
 //! starts again, after a pause that doubles from [`FIRST_PAUSE`] to [`LONGEST_PAUSE`]. A change of
 //! the interfaces shortens the pause, because the process may have ended for want of one.
 
-use super::section::{Difference, Key, Section};
+use super::section::{Difference, Key, Kind, Section};
 use sheaf_stage::{Duration, Instant};
 use std::collections::{BTreeMap, btree_map};
 
@@ -105,6 +105,8 @@ enum Next {
     Start,
     /// Remove the section.
     Remove,
+    /// Take off what the process leaves on its interface, and then remove the section.
+    TakeOff,
 }
 
 /// All sections.
@@ -155,7 +157,7 @@ impl Supervisor {
                     let difference = entry.section.difference(&section);
                     entry.section = section;
                     if let Phase::Ending { next, .. } = &mut entry.phase
-                        && *next == Next::Remove
+                        && *next != Next::Start
                     {
                         // It was taken out and put back before its process had ended.
                         *next = Next::Start;
@@ -171,7 +173,7 @@ impl Supervisor {
     }
 
     fn is_being_removed(&self, key: &Key) -> bool {
-        matches!(self.entries[key].phase, Phase::Ending { next: Next::Remove, .. })
+        matches!(self.entries[key].phase, Phase::Ending { next: Next::Remove | Next::TakeOff, .. })
     }
 
     /// Brings the new words of the section `key` to its process.
@@ -205,7 +207,11 @@ impl Supervisor {
         let removed = Phase::Ending { next: Next::Remove, kill: now + PATIENCE };
         match &entry.phase {
             Phase::Running { .. } => {
-                entry.phase = removed;
+                entry.phase = match key.kind {
+                    // One that says HELLO parts from its neighbours first.
+                    Kind::Split => Phase::Ending { next: Next::TakeOff, kill: now + PATIENCE },
+                    _ => removed,
+                };
                 out.push(Action::Terminate(key.clone()));
             }
             Phase::Ending { next: Next::Start, kill } => {
@@ -283,10 +289,14 @@ impl Supervisor {
             Phase::Ending { next: Next::Remove, .. } => {
                 self.entries.remove(key);
             }
+            Phase::Ending { next: Next::TakeOff, .. } => {
+                entry.phase = Phase::Applied;
+                self.remove(key, now, &mut actions);
+            }
             Phase::Ending { next: Next::Start, .. } if !self.stopping => {
                 self.begin(key, now, &mut actions);
             }
-            Phase::Running { .. } if success && key.kind.is_done_once() => {
+            Phase::Running { .. } if success && key.kind.is_done_once(&entry.section.words()) => {
                 entry.phase = Phase::Applied;
                 entry.pause = FIRST_PAUSE;
                 // The command may have worked on an interface that was deleted and made again.
@@ -606,6 +616,24 @@ mod tests {
         let off = ["dev", "a", "off"].map(str::to_owned).to_vec();
         assert_eq!(actions, [Action::Start(split.clone(), off)]);
         supervisor.ended(&split, true, at(9));
+        assert_eq!(supervisor.states().count(), 0);
+    }
+
+    #[test]
+    fn a_splitter_that_says_hello_runs_until_its_section_goes_and_is_taken_off_then() {
+        const HELLO: &str = "[[split]]\ndev = \"a\"\n";
+        let (mut supervisor, actions) = loaded(HELLO);
+        assert_eq!(actions, [start(HELLO)]);
+        let split = key(HELLO);
+        supervisor.ready(&split);
+        // It ended by itself, so it begins again.
+        assert!(supervisor.ended(&split, true, at(1)).is_empty());
+        assert_eq!(supervisor.on_deadline(at(1) + FIRST_PAUSE), [start(HELLO)]);
+        let (actions, _) = supervisor.load(BTreeMap::new(), at(8_000));
+        assert_eq!(actions, [Action::Terminate(split.clone())]);
+        let off = ["dev", "a", "off"].map(str::to_owned).to_vec();
+        assert_eq!(supervisor.ended(&split, true, at(9_000)), [Action::Start(split.clone(), off)]);
+        supervisor.ended(&split, true, at(9_001));
         assert_eq!(supervisor.states().count(), 0);
     }
 

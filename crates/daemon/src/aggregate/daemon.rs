@@ -6,9 +6,11 @@
 
 use super::device::Order;
 use super::engine::Engine;
+use super::hello::{Hello, News};
 use super::hops::Hops;
 use super::kernel::Kernel;
 use super::life::Splits;
+use super::place::{self, Place};
 use super::settings::{Engine as Choice, Peers, Settings};
 use super::user::User;
 use crate::control::{Kind, ServiceName};
@@ -44,6 +46,8 @@ const KEPT: [Capability; 5] = [
 ];
 /// Period in which the neighbour table, the interface and the counters are read.
 const LOOK: Duration = Duration::from_millis(500);
+/// Least time between two of these, when neighbours say something new.
+const LEAST_LOOK: Duration = Duration::from_millis(50);
 /// Time that the first probes may take before the command says that it is at work: two of them.
 const FIRST: Duration = Duration::from_millis(600);
 /// Turns in a row that wait for nothing and find nothing to read, before one waits all the same: a
@@ -64,6 +68,8 @@ struct Daemon {
     attached: Option<Attached>,
     /// Time of the next look at the interface.
     look: Instant,
+    /// Time of the last one.
+    looked: Instant,
     /// Reason why the last try to put an engine on the interface failed.
     failed: Option<String>,
     /// Descriptors that are waited for were closed.
@@ -74,13 +80,17 @@ struct Daemon {
 
 /// State that goes and comes with the interface.
 struct Attached {
-    ifindex: u32,
-    mac: [u8; 6],
-    mtu: u32,
+    place: Place,
     config: Config,
     engine: Box<dyn Engine>,
     order: Order,
     hops: Hops,
+    /// HELLOs, with `peer auto`.
+    hello: Option<Hello>,
+    /// Whose meta packets are taken apart, by address, where HELLOs under a key say it.
+    accepted: BTreeSet<IpAddr>,
+    /// Meta packets that were taken apart, when last counted.
+    split: u64,
     /// Numbers of the sockets that hear ICMP, among what is waited for.
     icmp: Range<usize>,
     /// Time at which it is said that the engine is at work; `None` once it was.
@@ -99,12 +109,15 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Interfa
     for far_end in &settings.far_ends {
         towards(far_end.address)?;
     }
+    place::seal_key(settings.key.as_deref())?;
+    // Two who say HELLO on one interface would contradict each other.
+    let alias = ServiceName::new(Kind::Split, &dev)?;
     let mut reactor =
-        Reactor::new(ServiceName::new(Kind::Aggregate, &dev)?, &[]).map_err(|error| {
-            already(
-                error,
-                format!("{dev} is aggregated already; stop the other `sheaf aggregate` first"),
-            )
+        Reactor::new(ServiceName::new(Kind::Aggregate, &dev)?, &[alias]).map_err(|error| {
+            let advice = format!(
+                "`sheaf aggregate` or `sheaf split` is at work on {dev} already; stop it first"
+            );
+            already(error, advice)
         })?;
     let now = clock::now();
     let mut daemon = Daemon {
@@ -116,6 +129,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Interfa
         past: BTreeMap::new(),
         attached: None,
         look: now,
+        looked: now,
         failed: None,
         stale: false,
         idle: 0,
@@ -124,11 +138,15 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Interfa
     daemon.attached = Some(daemon.attach()?);
     capability::keep_only(&KEPT)?;
     reactor.run(&mut daemon, parse)?;
-    if let Some(Attached { engine, .. }) = &mut daemon.attached
-        && let Err(error) = engine.forget().and_then(|()| engine.flush())
-    {
-        // What cannot leave any more is lost with the interface.
-        tracing::warn!("what was held is lost: {error:#}");
+    if let Some(Attached { engine, hello, .. }) = &mut daemon.attached {
+        // First, so that neighbours stop before the splitter does.
+        if let Some(hello) = hello {
+            hello.part(clock::now());
+        }
+        if let Err(error) = engine.forget().and_then(|()| engine.flush()) {
+            // What cannot leave any more is lost with the interface.
+            tracing::warn!("what was held is lost: {error:#}");
+        }
     }
     daemon.interface()
 }
@@ -137,8 +155,11 @@ impl Service for Daemon {
     type Change = Settings;
 
     fn interest(&mut self, poller: &mut Poller) {
-        if let Some(Attached { engine, hops, icmp, .. }) = &mut self.attached {
+        if let Some(Attached { engine, hops, icmp, hello, .. }) = &mut self.attached {
             engine.wait_for(poller);
+            if let Some(hello) = hello {
+                hello.wait_for(poller);
+            }
             *icmp = hops.prober().wait_for(poller);
         }
     }
@@ -185,6 +206,7 @@ impl Service for Daemon {
         for far_end in &settings.far_ends {
             towards(far_end.address)?;
         }
+        place::seal_key(settings.key.as_deref())?;
         let other_engine = settings.engine != self.settings.engine;
         if other_engine {
             (self.choice, self.why) = choose(settings.engine)?;
@@ -226,10 +248,14 @@ fn is_exhausted(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref().is_some_and(ip::is_exhausted))
 }
 
-/// Whose meta packets are split: the peers' and the far ends'.
-fn splits(settings: &Settings) -> Peers {
+/// Whose meta packets are split: those of the peers, of the far ends, and of neighbours `accepted`
+/// by their HELLOs.
+fn senders(settings: &Settings, accepted: &BTreeSet<IpAddr>) -> Peers {
     let mut peers = settings.peers.clone();
     peers.far_ends.extend(settings.far_ends.iter().map(|far_end| far_end.address));
+    // Without a key a HELLO proves nothing that a frame's own hop limit does not prove as well.
+    peers.any |= peers.auto && settings.key.is_none();
+    peers.addresses.extend(accepted);
     peers
 }
 
@@ -237,6 +263,15 @@ fn splits(settings: &Settings) -> Peers {
 fn find_hops(settings: &Settings, max: u16, now: Instant) -> anyhow::Result<Hops> {
     let Settings { dev, peers, far_ends, probe, .. } = settings;
     Hops::new(dev, max, !probe, &peers.addresses, far_ends, now)
+}
+
+/// HELLOs on the interface, with `peer auto`.
+fn say_hello(settings: &Settings, place: &Place, now: Instant) -> anyhow::Result<Option<Hello>> {
+    if !settings.peers.auto {
+        return Ok(None);
+    }
+    let key = place::seal_key(settings.key.as_deref())?;
+    Ok(Some(Hello::open(place, Some(place.splits()), key, now)?))
 }
 
 fn policy_name(policy: Policy) -> &'static str {
@@ -277,10 +312,11 @@ impl Daemon {
 
     fn attach_engine(&mut self) -> anyhow::Result<Attached> {
         let dev = &self.settings.dev;
-        let (ifindex, mac, mtu) = (ip::index(dev)?, ip::mac(dev)?, ip::mtu(dev)?);
+        let place = Place::find(dev)?;
+        let Place { ifindex, mac, mtu, .. } = place;
         let config = self.settings.fitted(mtu)?;
         let order = Order::of(&mut self.netlink, dev, ifindex)?;
-        let peers = splits(&self.settings);
+        let peers = senders(&self.settings, &BTreeSet::new());
         let kernel = match self.choice {
             Choice::User => None,
             Choice::Kernel => Some(Kernel::attach(dev, ifindex, mac, &config, &peers)?),
@@ -300,8 +336,10 @@ impl Daemon {
         engine.order(order)?;
         let now = clock::now();
         let hops = find_hops(&self.settings, config.max, now)?;
-        let (icmp, announce) = (0..0, Some(now + FIRST));
-        Ok(Attached { ifindex, mac, mtu, config, engine, order, hops, icmp, announce })
+        let hello = say_hello(&self.settings, &place, now)?;
+        let (icmp, announce, accepted) = (0..0, Some(now + FIRST), BTreeSet::new());
+        let split = 0;
+        Ok(Attached { place, config, engine, order, hops, hello, accepted, split, icmp, announce })
     }
 
     /// Puts an engine on the interface once that is there and up.
@@ -343,7 +381,7 @@ impl Daemon {
         poller: &mut Poller,
     ) -> anyhow::Result<Instant> {
         if now >= self.look {
-            self.look = now + LOOK;
+            (self.look, self.looked) = (now + LOOK, now);
             let looked = self.changed(attached).and_then(|changed| match changed {
                 Some(what) => bail!(what),
                 None => self.look(attached, now),
@@ -355,7 +393,21 @@ impl Daemon {
                 Ok(()) => self.failed = None,
             }
         }
-        let Attached { engine, hops, icmp, .. } = attached;
+        let Attached { engine, hops, icmp, hello, .. } = attached;
+        if let Some(hello) = hello {
+            let mut any = false;
+            hello.run(now, poller, |News { address, gone }| {
+                any = true;
+                match gone {
+                    Some(why) => hops.lost(address, why, engine.as_mut(), now),
+                    None => hops.stirred(address, now),
+                }
+            });
+            if any {
+                // A flood of changes does not make this process read tables all the time.
+                self.look = self.look.min(now.max(self.looked + LEAST_LOOK));
+            }
+        }
         if icmp.clone().any(|index| poller.readable(index)) {
             hops.hear(engine.as_mut(), now);
         }
@@ -373,27 +425,71 @@ impl Daemon {
                 _ => return Err(error),
             },
         };
-        let until = next.unwrap_or(Instant::MAX).min(self.look).min(attached.hops.deadline());
+        let hello = attached.hello.as_ref().map_or(Instant::MAX, Hello::deadline);
+        let due = self.look.min(attached.hops.deadline()).min(hello);
+        let until = next.unwrap_or(Instant::MAX).min(due);
         Ok(until.min(attached.announce.unwrap_or(Instant::MAX)))
     }
 
     /// Reads who is there and who had frames.
     fn look(&mut self, attached: &mut Attached, now: Instant) -> anyhow::Result<()> {
-        let Attached { engine, hops, ifindex, order, .. } = attached;
+        let Attached { engine, hops, place, order, hello, split, .. } = attached;
         // Disciplines change while we run, too.
-        *order = Order::of(&mut self.netlink, &self.settings.dev, *ifindex)?;
+        *order = Order::of(&mut self.netlink, &self.settings.dev, place.ifindex)?;
         engine.order(*order)?;
         let stats = engine.stats()?.into_iter();
-        hops.count(stats.map(|(id, one)| (id, one.meta_packets + one.unaggregated_packets)), now);
-        let mut seen = BTreeSet::new();
-        if !self.settings.peers.is_empty() {
-            for Neighbour { address, mac } in neigh::dump(&mut self.netlink, *ifindex)? {
-                if self.settings.peers.contains(address) {
-                    seen.insert((mac, address));
-                }
+        let left = |(id, one): (u32, Stats)| (id, one.meta_packets + one.unaggregated_packets);
+        let used = hops.count(stats.map(left), now);
+        if let Some(hello) = hello {
+            let neighbourhood = hello.neighbourhood_mut();
+            let counters = engine.split()?;
+            neighbourhood.set_own_splits(counters.as_ref().map(|_| place.splits()), now);
+            let taken = counters.and_then(|counters| counters.get("meta-packets").copied());
+            let taken = taken.unwrap_or(0);
+            if std::mem::replace(split, taken) != taken || used {
+                neighbourhood.used(now);
             }
+            hello.measure(now);
         }
-        hops.set_neighbours(&seen, engine.as_mut(), now);
+        if self.settings.peers.is_empty() {
+            return Ok(());
+        }
+        let neighbours = neigh::dump(&mut self.netlink, attached.place.ifindex)?;
+        let seen = self.peers_among(attached, &neighbours, now);
+        attached.hops.set_neighbours(&seen, attached.engine.as_mut(), now);
+        self.accept(attached, &neighbours)
+    }
+
+    /// The peers among `neighbours`, with the largest frame that each wants.
+    fn peers_among(
+        &self,
+        attached: &mut Attached,
+        neighbours: &[Neighbour],
+        now: Instant,
+    ) -> BTreeMap<([u8; 6], IpAddr), u16> {
+        if let Some(hello) = &mut attached.hello {
+            hello.set_present(neighbours.iter().map(|one| (one.mac, one.address)).collect(), now);
+        }
+        let hello = attached.hello.as_ref();
+        let peer = |one: &Neighbour| {
+            let says = hello.and_then(|hello| hello.largest(one.mac, self.settings.follow, now));
+            let is_peer = says.is_some() || self.settings.peers.contains(one.address);
+            is_peer.then_some(((one.mac, one.address), says.unwrap_or(u16::MAX)))
+        };
+        neighbours.iter().filter_map(peer).collect()
+    }
+
+    /// With a key, takes apart what holders of the key send, as far as they are among `neighbours`.
+    fn accept(&self, attached: &mut Attached, neighbours: &[Neighbour]) -> anyhow::Result<()> {
+        let Some(hello) = attached.hello.as_ref().filter(|_| self.settings.key.is_some()) else {
+            return Ok(());
+        };
+        let believed = neighbours.iter().filter(|one| hello.accepts(one.mac));
+        let accepted: BTreeSet<_> = believed.map(|one| one.address).collect();
+        if accepted != attached.accepted {
+            attached.engine.accept(&senders(&self.settings, &accepted))?;
+            attached.accepted = accepted;
+        }
         Ok(())
     }
 
@@ -403,9 +499,9 @@ impl Daemon {
         let given = |settings: &Settings| (settings.min, settings.max);
         match &self.attached {
             Some(there) if given(settings) != given(&self.settings) => {
-                settings.config(there.mtu).map(drop)
+                settings.config(there.place.mtu).map(drop)
             }
-            Some(there) => settings.fitted(there.mtu).map(drop),
+            Some(there) => settings.fitted(there.place.mtu).map(drop),
             None => settings.config(u32::MAX).map(drop),
         }
     }
@@ -417,8 +513,19 @@ impl Daemon {
         settings: &Settings,
         now: Instant,
     ) -> anyhow::Result<()> {
-        let config = settings.fitted(there.mtu)?;
-        there.engine.change(&config, &splits(settings))?;
+        let config = settings.fitted(there.place.mtu)?;
+        there.engine.change(&config)?;
+        let says = |settings: &Settings| (settings.peers.auto, settings.key.clone());
+        if says(settings) != says(&self.settings) {
+            if let Some(hello) = &mut there.hello {
+                hello.part(now);
+            }
+            there.hello = say_hello(settings, &there.place, now)?;
+            there.accepted.clear();
+            // Neighbours are looked for, and the new sockets waited for.
+            (self.look, self.stale) = (now, true);
+        }
+        there.engine.accept(&senders(settings, &there.accepted))?;
         let who = |settings: &Settings| {
             (settings.peers.clone(), settings.far_ends.clone(), settings.probe)
         };
@@ -477,13 +584,14 @@ impl Daemon {
             self.past.iter().map(|(address, stats)| (*address, Hop::new(*stats))).collect();
         match &self.attached {
             None => interface.engine = Some(format!("none, waits for {}", self.settings.dev)),
-            Some(Attached { config, engine, hops: table, .. }) => {
+            Some(Attached { config, engine, hops: table, hello, .. }) => {
                 interface.engine = Some(engine.name());
                 interface.policy = Some(policy_name(config.policy).to_owned());
                 interface.held_frames = engine.held();
                 interface.passed_frames = engine.passed();
                 interface.split = engine.split()?;
                 interface.neighbours_left_out = table.left_out();
+                interface.neighbourhood = hello.as_ref().map(|hello| hello.report(clock::now()));
                 let stats: BTreeMap<_, _> = engine.stats()?.into_iter().collect();
                 for shown in table.shown(clock::now()) {
                     let hop = hops.entry(shown.address).or_default();
@@ -503,26 +611,9 @@ impl Daemon {
     /// Change of the interface since the engine was put on it; `None` for nothing. An error
     /// where the system cannot say.
     fn changed(&self, attached: &Attached) -> anyhow::Result<Option<String>> {
-        let dev = &self.settings.dev;
-        let compare = || -> io::Result<Option<&str>> {
-            Ok(if ip::index(dev)? != attached.ifindex {
-                Some("is another interface now")
-            } else if !ip::is_up(dev)? {
-                Some("is down")
-            } else if ip::mtu(dev)? != attached.mtu {
-                Some("has another MTU")
-            } else if ip::mac(dev)? != attached.mac {
-                Some("has another link address")
-            } else {
-                None
-            })
-        };
-        match compare() {
-            Ok(Some(what)) => return Ok(Some(format!("{dev} {what}"))),
-            Ok(None) => {}
-            Err(error) if ip::is_exhausted(&error) => return Err(error.into()),
-            Err(_) => return Ok(Some(format!("{dev} is gone"))),
+        match attached.place.changed()? {
+            Some(what) => Ok(Some(what)),
+            None => attached.engine.fault(),
         }
-        attached.engine.fault()
     }
 }

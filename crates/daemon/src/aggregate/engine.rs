@@ -62,9 +62,11 @@ pub trait Engine {
         Ok(None)
     }
 
-    /// Goes by `config` from now on, and splits what `peers` send. Packets that wait keep their
-    /// frames.
-    fn change(&mut self, config: &Config, peers: &Peers) -> anyhow::Result<()>;
+    /// Goes by `config` from now on. Packets that wait keep their frames.
+    fn change(&mut self, config: &Config) -> anyhow::Result<()>;
+
+    /// Splits what `peers` send from now on.
+    fn accept(&mut self, peers: &Peers) -> anyhow::Result<()>;
 
     /// All packets pass as they are from now on, until hops join again. Numbers that were given are
     /// not used again.

@@ -33,7 +33,7 @@ const SAFE: u16 = 1280;
 const LEAST: u16 = 576;
 /// How long an error about the path is believed (RFC 1191, section 6.3; RFC 8201, section 4).
 const BELIEVED: Duration = Duration::from_secs(600);
-/// How long a probe that could not be sent waits for another try.
+/// How long a probe waits that could not be sent, or that is for a neighbour which said goodbye.
 const UNSENT: Duration = Duration::from_secs(1);
 /// Lines about changes that may come at once, and how often one more: a stranger who forges errors
 /// does not fill a disk.
@@ -60,6 +60,8 @@ struct Hop {
     prefixes: Vec<Prefix>,
     /// The engine's number of it, and what the engine has.
     joined: Option<(u32, Outer, u16)>,
+    /// Largest frame that it wants, as its HELLO says.
+    wanted: u16,
     /// The path's largest packet as the kernel knows it.
     path: u32,
     /// The same as an error said, and until when that counts.
@@ -76,7 +78,7 @@ impl Hop {
         }
         let path = u16::try_from(self.path).unwrap_or(u16::MAX);
         match (self.far, self.heard.filter(|(_, until)| now < *until)) {
-            (false, _) => max,
+            (false, _) => max.min(self.wanted),
             (true, Some((heard, _))) => max.min(SAFE).min(path).min(heard),
             (true, None) => max.min(SAFE).min(path),
         }
@@ -258,23 +260,25 @@ impl Hops {
             neighbours: BTreeSet::new(),
             prefixes: Vec::new(),
             joined: None,
+            wanted: u16::MAX,
             path: u32::MAX,
             heard: None,
             frames: 0,
         })
     }
 
-    /// Takes the neighbours that are there at `now`: new ones are probed, those that went leave.
+    /// Takes the neighbours that are there at `now`, with the largest frame that each wants: new
+    /// ones are probed, those that went leave.
     pub fn set_neighbours(
         &mut self,
-        seen: &BTreeSet<([u8; 6], IpAddr)>,
+        seen: &BTreeMap<([u8; 6], IpAddr), u16>,
         engine: &mut dyn Engine,
         now: Instant,
     ) {
-        let (mut names, mut left_out) = (BTreeMap::<IpAddr, BTreeSet<_>>::new(), 0);
+        let (mut names, mut left_out) = (BTreeMap::<IpAddr, (BTreeSet<_>, u16)>::new(), 0);
         let mut first: Option<([u8; 6], IpAddr)> = None;
         let far = |hop: &Hop| hop.far;
-        for (mac, address) in seen {
+        for ((mac, address), wanted) in seen {
             let name = match first {
                 Some((same, name)) if same == *mac => name,
                 _ => *address,
@@ -284,7 +288,10 @@ impl Hops {
             if self.hops.get(&name).is_some_and(far) || !known && names.len() >= MOST {
                 left_out += 1;
             } else {
-                names.entry(name).or_default().insert((*mac, *address));
+                let (here, least) =
+                    names.entry(name).or_insert_with(|| (BTreeSet::new(), u16::MAX));
+                here.insert((*mac, *address));
+                *least = (*least).min(*wanted);
             }
         }
         if left_out > 0 && self.left_out == 0 {
@@ -296,9 +303,9 @@ impl Hops {
             );
         }
         self.left_out = left_out;
-        let none = BTreeSet::new();
+        let none = (BTreeSet::new(), u16::MAX);
         for hop in self.hops.values_mut().filter(|hop| !hop.far) {
-            let here = names.get(&hop.address).unwrap_or(&none);
+            let (here, _) = names.get(&hop.address).unwrap_or(&none);
             let gone: Vec<_> = hop.neighbours.difference(here).copied().collect();
             for (mac, address) in gone {
                 hop.neighbours.remove(&(mac, address));
@@ -308,8 +315,9 @@ impl Hops {
                 }
             }
         }
-        for (name, here) in names {
+        for (name, (here, wanted)) in names {
             let hop = self.place(name, now);
+            hop.wanted = wanted;
             if hop.neighbours.is_empty() {
                 hop.life = Life::new(hop.faith, now);
                 if let Some((.., max)) = &mut hop.joined {
@@ -337,17 +345,51 @@ impl Hops {
         }
     }
 
-    /// Takes note of which hops had frames since the last time; `frames`: meta packets by number.
-    pub fn count(&mut self, frames: impl IntoIterator<Item = (u32, u64)>, now: Instant) {
+    /// The neighbour with link address `mac` says that it does not split any more, or says nothing,
+    /// for the reason `why`: its packets pass as they are from now on.
+    pub fn lost(&mut self, mac: [u8; 6], why: &str, engine: &mut dyn Engine, now: Instant) {
+        let mut lines = Vec::new();
+        for hop in self.hops.values_mut() {
+            if !hop.neighbours.iter().any(|(its, _)| *its == mac) {
+                continue;
+            }
+            if std::mem::replace(&mut hop.said, Splits::Unknown) == Splits::Yes {
+                let address = hop.address;
+                lines.push(format!("{address} says {why}; its packets pass as they are"));
+            }
+            hop.life = Life::new(hop.faith, now);
+            // One that is named is asked again; another one is not a peer at the next look.
+            hop.life.postpone(now + UNSENT);
+        }
+        lines.iter().for_each(|line| self.say(line, now));
+        self.apply(engine, now);
+    }
+
+    /// The neighbour with link address `mac` says something new of itself.
+    pub fn stirred(&mut self, mac: [u8; 6], now: Instant) {
+        for hop in self.hops.values_mut() {
+            if hop.neighbours.iter().any(|(its, _)| *its == mac) {
+                hop.life.stirred(now);
+                self.next = self.next.min(hop.deadline());
+            }
+        }
+    }
+
+    /// Takes note of which hops had frames since the last time, and returns whether any had;
+    /// `frames`: meta packets by number.
+    pub fn count(&mut self, frames: impl IntoIterator<Item = (u32, u64)>, now: Instant) -> bool {
         let frames: BTreeMap<_, _> = frames.into_iter().collect();
+        let mut any = false;
         for hop in self.hops.values_mut() {
             let Some((number, ..)) = hop.joined else { continue };
             let left = frames.get(&number).copied().unwrap_or(0);
             if std::mem::replace(&mut hop.frames, left) != left {
                 hop.life.used(now);
                 self.next = self.next.min(hop.deadline());
+                any = true;
             }
         }
+        any
     }
 
     /// Does what is due at `now`: probes leave, and what follows from those missed.

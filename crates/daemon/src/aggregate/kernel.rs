@@ -110,8 +110,11 @@ impl Engine for Kernel {
         Ok(Some(counters.map(|(name, count)| (name.to_owned(), count)).collect()))
     }
 
-    fn change(&mut self, config: &Config, peers: &Peers) -> anyhow::Result<()> {
-        self.split.accept(&peers.senders())?;
+    fn accept(&mut self, peers: &Peers) -> anyhow::Result<()> {
+        Ok(self.split.accept(&peers.senders())?)
+    }
+
+    fn change(&mut self, config: &Config) -> anyhow::Result<()> {
         self.controller.change(config)?;
         self.config = config.clone();
         Ok(())

@@ -4,30 +4,38 @@
 //! * `daemon`: who shares frames with whom, time, and the life of the interface;
 //! * `engine`: what carries the packets: `kernel` (eBPF) or `user` (a TAP interface);
 //! * `device`: whether the interface keeps the order of frames or has fair queues;
+//! * `hello`: who says that it splits, and what this router says; `place`: the interface;
+//! * `radio`: what the driver measures of the neighbours, and the sizes that follow;
+//! * `splitter`: `sheaf split` at work, where it says HELLO;
 //! * `hops`: next hops and far ends; `life`: whether each splits; `probe`: how that is asked.
 
 mod daemon;
 mod device;
 mod engine;
+mod hello;
 mod hops;
 mod kernel;
 mod life;
+mod place;
 mod probe;
+mod radio;
 pub mod settings;
+mod splitter;
 mod user;
 
 pub use daemon::run;
 pub use settings::{Settings, Split};
+pub use splitter::run as run_splitter;
 
 use crate::descriptors;
 use settings::Peers;
 use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::ip;
 
-/// Puts a splitter on an interface, or takes it off.
+/// Puts a splitter on an interface, or takes it off; [`run_splitter`] says HELLO beside.
 pub fn split(settings: &Split) -> anyhow::Result<()> {
     descriptors::require()?;
-    let Split { dev, peers } = settings;
+    let Split { dev, peers, .. } = settings;
     let ifindex = ip::index(dev)?;
     match peers {
         None => {

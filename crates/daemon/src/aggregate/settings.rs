@@ -4,6 +4,7 @@ use anyhow::ensure;
 use sheaf_aggregate::{Config, Senders, Threshold};
 use sheaf_wire::prefix::Prefix;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 /// Implementation that carries the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub enum Engine {
 /// Hosts that share meta packets with this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peers {
+    /// Neighbours that say in a HELLO that they split.
+    pub auto: bool,
     /// Every neighbour.
     pub any: bool,
     /// These neighbours.
@@ -42,9 +45,16 @@ impl Peers {
         Ok(())
     }
 
+    /// Adds the neighbours that say HELLO; an error where that is so already.
+    pub fn add_auto(&mut self) -> anyhow::Result<()> {
+        ensure!(!self.auto, "peer auto is given twice; give it once");
+        self.auto = true;
+        Ok(())
+    }
+
     /// Whether nobody is named.
     pub fn is_empty(&self) -> bool {
-        !self.any && self.addresses.is_empty() && self.far_ends.is_empty()
+        !self.auto && !self.any && self.addresses.is_empty() && self.far_ends.is_empty()
     }
 
     /// Senders whose meta packets are taken apart.
@@ -56,7 +66,7 @@ impl Peers {
         }
     }
 
-    /// Whether `address` is a neighbour among them.
+    /// Whether `address` is a neighbour among those that are named or any.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.any || self.addresses.contains(&address)
     }
@@ -67,6 +77,9 @@ impl std::fmt::Display for Peers {
         let mut names: Vec<_> = self.addresses.iter().map(IpAddr::to_string).collect();
         if self.any {
             names.insert(0, "any".to_owned());
+        }
+        if self.auto {
+            names.insert(0, "auto".to_owned());
         }
         f.write_str(&names.join(" "))
     }
@@ -94,10 +107,14 @@ pub struct Settings {
     pub engine: Engine,
     /// Whether peers and far ends are asked if they split.
     pub probe: bool,
+    /// The file with the key of HELLOs.
+    pub key: Option<PathBuf>,
     /// `min`, where given.
     pub min: Option<Threshold>,
-    /// `max`, where given.
+    /// `max`, where given in bytes.
     pub max: Option<u16>,
+    /// `max auto`: frames to each neighbour follow its link.
+    pub follow: bool,
     /// Everything else.
     pub config: Config,
 }
@@ -140,4 +157,6 @@ pub struct Split {
     pub dev: String,
     /// Whose meta packets are taken apart; `None` to take the splitter off.
     pub peers: Option<Peers>,
+    /// The file with the key of HELLOs.
+    pub key: Option<PathBuf>,
 }

@@ -517,10 +517,14 @@ impl Engine for User {
         Ok(down.then(|| format!("{} was set down; it is made anew", self.tap_name)))
     }
 
-    fn change(&mut self, config: &Config, peers: &Peers) -> anyhow::Result<()> {
+    fn accept(&mut self, peers: &Peers) -> anyhow::Result<()> {
+        self.splitter.set_senders(peers.senders());
+        Ok(())
+    }
+
+    fn change(&mut self, config: &Config) -> anyhow::Result<()> {
         self.aggregator.change(config.clone())?;
         self.rules = config.rules.clone();
-        self.splitter.set_senders(peers.senders());
         Ok(())
     }
 

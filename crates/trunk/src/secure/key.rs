@@ -60,6 +60,11 @@ impl Key {
         [0, 1].map(|at| u64::from_le_bytes(word(at)))
     }
 
+    /// Returns the key of HELLOs (`sheaf_neighbour::SealKey`), from which this one cannot be found.
+    pub fn for_hello(&self) -> Zeroizing<[u8; LEN]> {
+        Zeroizing::new(derive(&self.0, b"hello"))
+    }
+
     pub(crate) fn bytes(&self) -> &[u8; LEN] {
         &self.0
     }

@@ -1,0 +1,313 @@
+//! Neighbours that find each other by HELLO, on a bridge of Linux hosts. Needs root.
+
+use sheaf_netio::netns::Namespace;
+use sheaf_netio::packet::PacketSocket;
+use sheaf_netio::poller::Poller;
+use sheaf_netio::{clock, ip, timer};
+use std::io::{BufRead, BufReader, Lines};
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
+
+const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
+/// A receiver that waits this long gets nothing more.
+const LONG: Duration = Duration::from_secs(10);
+/// Time between two packets of a call.
+const EVERY: Duration = Duration::from_millis(2);
+/// IP protocol of meta packets.
+const META: u8 = 253;
+
+/// Hosts on one bridge; host i has 10.7.0.i on eth0, from 1 on.
+struct Link {
+    hosts: Vec<Namespace>,
+    _bridge: Namespace,
+}
+
+impl Link {
+    fn new(hosts: usize) -> Link {
+        let bridge = Namespace::new().unwrap();
+        bridge
+            .run(|| {
+                ip::run("link add br0 type bridge")?;
+                ip::run("link set br0 up")
+            })
+            .unwrap();
+        let hosts = (1..=hosts).map(|number| {
+            let host = Namespace::new().unwrap();
+            let there = host.path();
+            bridge
+                .run(|| {
+                    let peer = format!("peer name eth0 netns {there}");
+                    ip::run(&format!("link add port{number} type veth {peer}"))?;
+                    ip::run(&format!("link set port{number} master br0 up"))
+                })
+                .unwrap();
+            host.run(|| {
+                ip::run(&format!("addr add 10.7.0.{number}/24 dev eth0"))?;
+                ip::run("link set eth0 up")
+            })
+            .unwrap();
+            host
+        });
+        Link { hosts: hosts.collect(), _bridge: bridge }
+    }
+
+    /// Sends `count` packets of a call from host `from` to host `to`; returns how many arrived.
+    fn call(&self, from: usize, to: usize, count: usize) -> usize {
+        let address = format!("10.7.0.{to}:5004");
+        let to = self.hosts[to - 1].run(|| UdpSocket::bind(&address)).unwrap();
+        // Nobody reads before the end.
+        nix::sys::socket::setsockopt(&to, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20))
+            .unwrap();
+        let from = self.hosts[from - 1].run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+        from.connect(&address).unwrap();
+        let mut next = clock::now();
+        for _ in 0..count {
+            next += EVERY;
+            timer::wait(&mut Poller::default(), 0, next, Duration::ZERO).unwrap();
+            from.send(&[7; 32]).unwrap();
+        }
+        // Behind all of them, in the order of their flow.
+        from.send(b"end").unwrap();
+        to.set_read_timeout(Some(LONG)).unwrap();
+        let (mut bytes, mut arrived) = ([0; 64], 0);
+        while to.recv(&mut bytes).expect("packets arrive") != 3 {
+            arrived += 1;
+        }
+        arrived
+    }
+}
+
+fn command(host: &Namespace, line: &str) -> Command {
+    let mut command = Command::new(SHEAF);
+    command.args(line.split_whitespace());
+    host.enter(&mut command);
+    command
+}
+
+fn run(host: &Namespace, line: &str) -> Output {
+    command(host, line).output().unwrap()
+}
+
+/// A service, and what it says.
+struct Service {
+    child: Child,
+    complained: Lines<BufReader<ChildStderr>>,
+    said: Lines<BufReader<ChildStdout>>,
+}
+
+impl Service {
+    fn start(host: &Namespace, line: &str) -> Service {
+        let mut command = command(host, line);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+        let complained = BufReader::new(child.stderr.take().unwrap()).lines();
+        let first = said.next().expect("it runs").unwrap();
+        assert!(first.contains(" on eth0: "), "{first}");
+        Service { child, complained, said }
+    }
+
+    /// Waits until it says on standard error what contains `text`.
+    fn says(&mut self, text: &str) {
+        let said = |line: std::io::Result<String>| line.unwrap().contains(text);
+        assert!(self.complained.by_ref().any(said), "it ended without a word of {text:?}");
+    }
+
+    fn end(mut self) -> String {
+        let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        self.said.by_ref().map(Result::unwrap).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn shown(host: &Namespace, line: &str) -> serde_json::Value {
+    let output = run(host, &format!("{line} --json"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The frames of protocol 253 among those that `socket` has received, and those of UDP.
+fn received(socket: &PacketSocket) -> (usize, usize) {
+    let (mut bytes, mut meta, mut udp) = ([0; 2048], 0, 0);
+    while let Some(len) = socket.receive(&mut bytes).unwrap() {
+        let frame = &bytes[..len];
+        if frame.len() > 33 && frame[12..14] == [8, 0] {
+            meta += usize::from(frame[23] == META);
+            udp += usize::from(frame[23] == 17 && frame[30..34] != [224, 0, 0, 254]);
+        }
+    }
+    (meta, udp)
+}
+
+fn capture(host: &Namespace) -> PacketSocket {
+    host.run(|| PacketSocket::open(ip::index("eth0")?)).unwrap()
+}
+
+const GATHERS: &str = "aggregate dev eth0 policy forced timeout 20ms";
+
+#[test]
+fn routers_without_a_word_about_each_other_share_frames_and_a_host_without_sheaf_gets_none() {
+    let link = Link::new(3);
+    let mut first = Service::start(&link.hosts[0], GATHERS);
+    // A neighbour is looked for before it is there.
+    assert_eq!(link.call(1, 2, 10), 10);
+    let second = Service::start(&link.hosts[1], "split dev eth0");
+    assert_eq!(link.call(1, 2, 10), 10);
+    first.says("10.7.0.2 splits");
+    let there = [&link.hosts[1], &link.hosts[2]].map(capture);
+    assert_eq!(link.call(1, 2, 500), 500);
+    assert_eq!(link.call(1, 3, 100), 100);
+    let (meta, _) = received(&there[0]);
+    assert!(meta >= 15, "{meta} meta packets");
+    assert_eq!(received(&there[1]), (0, 101), "a host that says nothing gets plain packets");
+    let neighbours = &shown(&link.hosts[0], "show neighbours")["eth0"]["neighbours"];
+    let one = neighbours.as_object().unwrap().values().next().unwrap();
+    assert_eq!((&one["addresses"][0], &one["largest"]), (&"10.7.0.2".into(), &1500.into()));
+    let text = run(&link.hosts[0], "show neighbours dev eth0").stdout;
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("10.7.0.2") && text.contains("splits 1 max 1500"), "{text}");
+    // At the goodbye it is over, although the splitter stays.
+    assert!(second.end().contains("HELLO sent"));
+    first.says("10.7.0.2 says goodbye; its packets pass as they are");
+    assert_eq!(link.call(1, 2, 250), 250);
+    assert_eq!(received(&there[0]).0, 0, "nobody shares frames after a goodbye");
+    assert!(shown(&link.hosts[1], "show dev eth0")[0]["split"].is_object());
+}
+
+#[test]
+fn a_neighbour_whose_process_dies_is_left_after_five_periods_and_one_whose_splitter_goes_soon() {
+    let link = Link::new(2);
+    let mut first = Service::start(&link.hosts[0], GATHERS);
+    let second = Service::start(&link.hosts[1], "split dev eth0");
+    assert_eq!(link.call(1, 2, 10), 10);
+    first.says("10.7.0.2 splits");
+    // The splitter stays, so nothing is lost until the silence is noticed.
+    drop(second);
+    first.says("10.7.0.2 says nothing any more");
+    assert_eq!(link.call(1, 2, 100), 100);
+    let _second = Service::start(&link.hosts[1], "split dev eth0");
+    assert_eq!(link.call(1, 2, 10), 10);
+    first.says("10.7.0.2 splits");
+    assert!(run(&link.hosts[1], "split dev eth0 off").status.success());
+    // Its HELLO says so, or the kernel, which does not know the protocol then.
+    first.says("its packets pass as they are");
+    assert_eq!(link.call(1, 2, 100), 100);
+}
+
+#[test]
+fn routers_that_both_gather_find_each_other_and_one_interface_says_hello_once() {
+    let link = Link::new(2);
+    let mut services: Vec<_> =
+        link.hosts.iter().map(|host| Service::start(host, GATHERS)).collect();
+    assert_eq!(link.call(1, 2, 10), 10);
+    assert_eq!(link.call(2, 1, 10), 10);
+    services[0].says("10.7.0.2 splits");
+    services[1].says("10.7.0.1 splits");
+    let taken = run(&link.hosts[0], "split dev eth0");
+    let error = String::from_utf8(taken.stderr).unwrap();
+    assert!(error.contains("at work on eth0 already; stop it first"), "{error}");
+    // Who was named stays, and who says HELLO goes.
+    let changed = run(&link.hosts[0], "change aggregate eth0 peer 10.7.0.2");
+    assert!(changed.status.success(), "{}", String::from_utf8_lossy(&changed.stderr));
+    services[1].says("10.7.0.1 says goodbye");
+    services[0].says("10.7.0.2 splits");
+}
+
+#[test]
+fn with_a_key_only_its_holders_count() {
+    let link = Link::new(3);
+    let folder = tempfile::tempdir().unwrap();
+    let keys = ["one.key", "other.key"].map(|name| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, run(&link.hosts[0], "trunk key").stdout).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path.display().to_string()
+    });
+    let mut first = Service::start(&link.hosts[0], &format!("{GATHERS} key {}", keys[0]));
+    let line = format!("aggregate dev eth0 policy forced timeout 20ms key {}", keys[0]);
+    let mut second = Service::start(&link.hosts[1], &line);
+    let _stranger = Service::start(&link.hosts[2], &format!("{GATHERS} key {}", keys[1]));
+    assert_eq!(link.call(1, 2, 10), 10);
+    assert_eq!(link.call(2, 1, 10), 10);
+    first.says("10.7.0.2 splits");
+    second.says("10.7.0.1 splits");
+    let there = [&link.hosts[1], &link.hosts[2]].map(capture);
+    assert_eq!(link.call(1, 2, 250), 250);
+    assert_eq!(link.call(1, 3, 250), 250);
+    assert_eq!(link.call(3, 1, 250), 250);
+    assert!(received(&there[0]).0 >= 15);
+    assert_eq!(received(&there[1]).0, 0, "nobody shares frames with another key's holder");
+    let refused = &shown(&link.hosts[0], "show neighbours")["eth0"]["hellos_refused"];
+    assert!(refused["wrong-seal"].as_u64().unwrap() > 0, "{refused}");
+    let readable = folder.path().join("readable.key");
+    std::fs::copy(&keys[0], &readable).unwrap();
+    std::fs::set_permissions(&readable, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let error = run(&link.hosts[2], &format!("split dev eth0 key {}", readable.display())).stderr;
+    assert!(String::from_utf8(error).unwrap().contains("chmod 600"));
+}
+
+#[test]
+fn a_flood_of_made_up_hellos_costs_no_packet_and_little_memory() {
+    const FLOOD: u32 = 300_000;
+    let link = Link::new(3);
+    let mut first = Service::start(&link.hosts[0], GATHERS);
+    let _second = Service::start(&link.hosts[1], "split dev eth0");
+    assert_eq!(link.call(1, 2, 10), 10);
+    first.says("10.7.0.2 splits");
+    let flood = capture(&link.hosts[2]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..FLOOD {
+                flood.send(&made_up(number)).unwrap();
+            }
+        });
+        assert_eq!(link.call(1, 2, 1_500), 1_500);
+    });
+    let shown = shown(&link.hosts[0], "show neighbours");
+    let said = &shown["eth0"];
+    let heard = said["hellos_heard"].as_u64().unwrap();
+    assert!(heard + said["hellos_dropped"].as_u64().unwrap() > 10_000, "{heard}");
+    assert!(said["neighbours"].as_object().unwrap().len() <= 1024);
+    let known = said["neighbours"].as_object().unwrap().values();
+    let known: Vec<_> = known.filter(|one| one["addresses"][0] == "10.7.0.2").collect();
+    assert_eq!(known.len(), 1, "the neighbour with which packets are exchanged keeps its place");
+    let status = format!("/proc/{}/status", first.child.id());
+    let status = std::fs::read_to_string(status).unwrap();
+    let memory = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+    let kib: u64 = memory.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(kib < 24 << 10, "{memory}");
+}
+
+/// A HELLO of a neighbour that does not exist, as an Ethernet frame.
+fn made_up(number: u32) -> Vec<u8> {
+    use sheaf_wire::hello::{Formats, Node, Repr, Splits};
+    let [a, b, c, d] = number.to_be_bytes();
+    let mut message = Vec::new();
+    let splits = Some(Splits { formats: Formats::META, largest: 1500 });
+    let (node, sequence) = (Node(u64::from(number) << 8 | 1), number);
+    let repr = Repr { node, sequence, period: 255, goodbye: false, asks: true, splits };
+    repr.emit([], usize::MAX, &mut message);
+    let len = 28 + message.len() as u16;
+    let [high, low] = len.to_be_bytes();
+    let mut packet = vec![0x45, 0, high, low, 0, 0, 0, 0, 255, 17, 0, 0, 10, 7, 0, 3, 224, 0, 0];
+    packet.push(254);
+    let checksum = sheaf_wire::checksum::ipv4_header(&packet);
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    // Without a checksum, which UDP over IPv4 allows, it would not be heard.
+    let mut datagram = [&[3, 253, 3, 253], &(len - 20).to_be_bytes()[..], &[0, 0]].concat();
+    datagram.extend_from_slice(&message);
+    let pseudo = sheaf_wire::checksum::sum(&packet[12..20], 17 + datagram.len() as u32);
+    let checksum = !sheaf_wire::checksum::fold(sheaf_wire::checksum::sum(&datagram, pseudo));
+    datagram[6..8].copy_from_slice(&checksum.to_be_bytes());
+    let link = [1, 0, 0x5e, 0, 0, 254, 6, a, b, c, d, 1, 8, 0];
+    [&link[..], &packet, &datagram].concat()
+}

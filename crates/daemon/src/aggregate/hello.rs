@@ -1,0 +1,280 @@
+//! HELLO at work on one interface: says ours, hears the neighbours', and reports who is there.
+//!
+//! The state machine is [`sheaf_neighbour`]; here are its socket, its counters, and its part in a
+//! service.
+
+use super::place::Place;
+use super::radio::{Figures, Radio};
+use crate::report;
+use anyhow::Context;
+use sheaf_neighbour::{Config, Heard, LinkAddress, Neighbour, Neighbourhood, Refusal, SealKey};
+use sheaf_netio::link_group::{Group, LinkGroup};
+use sheaf_netio::poller::Poller;
+use sheaf_netio::{ip, random};
+use sheaf_stage::{Duration, Instant};
+use sheaf_wire::hello::{Formats, GROUP_V4, GROUP_V6, MAX_LEN, Node, PORT, Splits};
+use sheaf_wire::meta;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
+
+const GROUP: Group = Group { v4: GROUP_V4, v6: GROUP_V6, port: PORT };
+/// Between two looks at the socket while more is there than one look takes: a flood of HELLOs has a
+/// bounded part of the processor, and what it drowns counts as missed.
+const BREATH: Duration = Duration::from_millis(2);
+
+/// HELLO on one interface.
+#[derive(Debug)]
+pub struct Hello {
+    dev: String,
+    socket: LinkGroup,
+    neighbourhood: Neighbourhood,
+    radio: Radio,
+    has_key: bool,
+    message: Vec<u8>,
+    /// Numbers of the descriptors among what is waited for.
+    readable: Range<usize>,
+    /// Time of the next look at the socket, while it is flooded.
+    flooded: Option<Instant>,
+    counters: Counters,
+    /// The kernel's neighbour table as it was last.
+    present: BTreeSet<(LinkAddress, IpAddr)>,
+}
+
+/// Counters of HELLOs.
+#[derive(Clone, Debug, Default)]
+struct Counters {
+    sent: u64,
+    unsent: u64,
+    heard: u64,
+    dropped: u64,
+    refused: BTreeMap<String, u64>,
+}
+
+/// A neighbour whose word changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct News {
+    /// Its link address.
+    pub address: LinkAddress,
+    /// Why it does not count any more; `None` where it is there.
+    pub gone: Option<&'static str>,
+}
+
+impl Hello {
+    /// Says HELLO on the interface at `place`, of a splitter that can do `splits`.
+    pub fn open(
+        place: &Place,
+        splits: Option<Splits>,
+        key: Option<SealKey>,
+        now: Instant,
+    ) -> anyhow::Result<Hello> {
+        let Place { dev, ifindex, mac, mtu } = place;
+        let socket = LinkGroup::join(*ifindex, GROUP)
+            .with_context(|| format!("cannot hear neighbours on {dev}"))?;
+        let node = Node(u64::from_ne_bytes(random::unguessable()?));
+        let has_key = key.is_some();
+        let config = Config { splits, key, ..Config::default() };
+        Ok(Hello {
+            dev: dev.clone(),
+            socket,
+            neighbourhood: Neighbourhood::new(config, *mac, node, now),
+            radio: Radio::open(dev, *ifindex, *mtu, now),
+            has_key,
+            message: Vec::with_capacity(MAX_LEN),
+            readable: 0..0,
+            flooded: None,
+            counters: Counters::default(),
+            present: BTreeSet::new(),
+        })
+    }
+
+    /// Largest frame for a neighbour, in bytes of IP, where it says that it splits: what its
+    /// splitter takes, and where frames `follow` the link, what the link carries well.
+    pub fn largest(&self, address: LinkAddress, follow: bool, now: Instant) -> Option<u16> {
+        let splits = self.neighbourhood.splits(address)?;
+        if !splits.formats.contain(Formats::META) {
+            return None;
+        }
+        let asked = self.neighbourhood.largest(address)?;
+        let size = self.radio.size(address, now).unwrap_or(u16::MAX);
+        let least = meta::MIN_MAX_LEN as u16;
+        Some(if follow { asked.min(size).max(least) } else { splits.largest })
+    }
+
+    /// Measures the links, at most once a second.
+    pub fn measure(&mut self, now: Instant) {
+        self.radio.measure(&mut self.neighbourhood, now);
+    }
+
+    /// What is known of the neighbours, to be changed.
+    pub fn neighbourhood_mut(&mut self) -> &mut Neighbourhood {
+        &mut self.neighbourhood
+    }
+
+    /// Whether a neighbour's frames may be taken apart: with a key, those of its holders alone.
+    pub fn accepts(&self, address: LinkAddress) -> bool {
+        let known = self.neighbourhood.get(address);
+        !self.has_key || known.is_some_and(|known| self.neighbourhood.believes(known))
+    }
+
+    /// Adds what is to be waited for.
+    pub fn wait_for(&mut self, poller: &mut Poller) {
+        let numbers: Vec<_> =
+            self.socket.descriptors().iter().map(|descriptor| poller.add(descriptor)).collect();
+        let first = numbers.first().copied().unwrap_or(0);
+        self.readable = first..first + numbers.len();
+    }
+
+    /// When [`Hello::run`] has something to do at the latest.
+    pub fn deadline(&self) -> Instant {
+        self.neighbourhood.next_deadline().min(self.flooded.unwrap_or(Instant::MAX))
+    }
+
+    /// Takes note of the kernel's neighbour table.
+    pub fn set_present(&mut self, present: BTreeSet<(LinkAddress, IpAddr)>, now: Instant) {
+        if present == self.present {
+            return;
+        }
+        let links = |table: &BTreeSet<(LinkAddress, IpAddr)>| -> BTreeSet<_> {
+            table.iter().map(|(address, _)| *address).collect()
+        };
+        let (before, after) = (links(&self.present), links(&present));
+        let newcomers = after.difference(&before).copied();
+        self.neighbourhood.set_present(&after, newcomers, now);
+        self.present = present;
+    }
+
+    /// Hears what `poller` found and says what is due at `now`; hands `each` the neighbours whose
+    /// word changed.
+    pub fn run(&mut self, now: Instant, poller: &mut Poller, mut each: impl FnMut(News)) {
+        let readable = self.readable.clone().any(|number| poller.readable(number));
+        let looks = self.flooded.map_or(readable, |until| now >= until);
+        if looks {
+            let was_flooded = self.flooded.is_some();
+            self.hear(now, &mut each);
+            if was_flooded != self.flooded.is_some() {
+                // Else the poller would return at once, again and again, for what is not read.
+                self.readable.clone().for_each(|number| poller.pause(number, !was_flooded));
+            }
+        }
+        if now < self.neighbourhood.next_deadline() {
+            return;
+        }
+        if let Ok(dropped @ 1..) = self.socket.dropped() {
+            self.counters.dropped += u64::from(dropped);
+            self.neighbourhood.missed(now);
+        }
+        self.neighbourhood
+            .expire(now, |address, _| each(News { address, gone: Some("nothing any more") }));
+        if self.neighbourhood.dequeue(now, &mut self.message) {
+            self.send();
+        }
+    }
+
+    fn hear(&mut self, now: Instant, each: &mut impl FnMut(News)) {
+        let (neighbourhood, counters) = (&mut self.neighbourhood, &mut self.counters);
+        let read = self.socket.receive(|from, message| {
+            let gone = match neighbourhood.hear(from, message, now) {
+                Ok(Heard::Same) => None,
+                Ok(Heard::Left) => Some(Some("goodbye")),
+                Ok(Heard::Appeared | Heard::Restarted | Heard::Changed) => {
+                    let splits = neighbourhood.splits(from).is_some();
+                    Some((!splits).then_some("that it has no splitter"))
+                }
+                Err(refusal) => {
+                    *counters.refused.entry(name(refusal)).or_default() += 1;
+                    return;
+                }
+            };
+            counters.heard += 1;
+            if let Some(gone) = gone {
+                each(News { address: from, gone });
+            }
+        });
+        // An error of the socket is taken with it; an interface that is gone is noticed elsewhere.
+        let more = read.is_ok_and(|count| count >= sheaf_netio::link_group::TURN);
+        self.flooded = more.then_some(now + BREATH);
+    }
+
+    fn send(&mut self) {
+        match self.socket.send(source(&self.dev), &self.message) {
+            Ok(()) => self.counters.sent += 1,
+            // The next one may leave.
+            Err(_) => self.counters.unsent += 1,
+        }
+    }
+
+    /// Says goodbye.
+    pub fn part(&mut self, now: Instant) {
+        self.neighbourhood.part_from_all(now, &mut self.message);
+        self.send();
+    }
+
+    /// The report.
+    pub fn report(&self, now: Instant) -> report::Neighbourhood {
+        let neighbours = self.neighbourhood.iter().map(|(address, known)| {
+            let addresses = self.present.iter().filter(|(mac, _)| *mac == address);
+            let addresses = addresses.map(|(_, address)| address.to_string()).collect();
+            (text(address), self.neighbour(address, known, addresses, now))
+        });
+        report::Neighbourhood {
+            node: format!("{:016x}", self.neighbourhood.node().0),
+            neighbours: neighbours.collect(),
+            hellos_sent: self.counters.sent,
+            hellos_unsent: self.counters.unsent,
+            hellos_heard: self.counters.heard,
+            hellos_dropped: self.counters.dropped,
+            hellos_refused: self.counters.refused.clone(),
+        }
+    }
+
+    fn neighbour(
+        &self,
+        address: LinkAddress,
+        known: &Neighbour,
+        addresses: Vec<String>,
+        now: Instant,
+    ) -> report::Neighbour {
+        let Figures { snr_db, asks, size } = self.radio.figures(address, now);
+        let formats = |splits: Splits| (0..8).filter(move |bit| splits.formats.0 >> bit & 1 == 1);
+        report::Neighbour {
+            addresses,
+            node: format!("{:016x}", known.node.0),
+            formats: known
+                .splits
+                .map_or_else(Vec::new, |splits| formats(splits).map(|bit| bit as u8 + 1).collect()),
+            largest: self.neighbourhood.largest(address),
+            snr_db,
+            asks,
+            size,
+            proven: self.has_key.then_some(known.is_proven()),
+            heard: known.heard,
+            hears: known.hears,
+            period: known.period.as_secs_f64(),
+            age: now.saturating_since(known.since).as_secs_f64(),
+            last: now.saturating_since(known.last).as_secs_f64(),
+            restarts: known.restarts,
+        }
+    }
+}
+
+/// The address that HELLOs leave from. Neighbours do not use it; it makes the packet one of the
+/// interface.
+fn source(dev: &str) -> IpAddr {
+    let way = |group: IpAddr| ip::way_over(dev, group).ok().map(|way| way.source);
+    let v4 = way(GROUP_V4.into()).filter(|source| !source.is_unspecified());
+    v4.or_else(|| way(GROUP_V6.into())).unwrap_or(Ipv4Addr::UNSPECIFIED.into())
+}
+
+/// A refusal's name in reports.
+fn name(refusal: Refusal) -> String {
+    match refusal {
+        Refusal::Malformed(_) => "malformed".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// A link address as `ip link` prints it.
+pub fn text(address: LinkAddress) -> String {
+    address.map(|byte| format!("{byte:02x}")).join(":")
+}

@@ -1,0 +1,229 @@
+//! `sheaf split` with `peer auto`, until Ctrl-C: keeps a splitter on one interface and says so to
+//! the neighbours.
+//!
+//! The splitter stays when this process ends, because frames may be under way; neighbours stop at
+//! the goodbye.
+
+use super::attach_split;
+use super::hello::Hello;
+use super::place::{self, Place};
+use super::settings::{Peers, Split};
+use crate::control::{Kind, ServiceName};
+use crate::reactor::{Parse, Reactor};
+use crate::report::Interface;
+use crate::service::{Next, Service};
+use crate::{already, descriptors, say};
+use anyhow::{Context, ensure};
+use serde_json::Value;
+use sheaf_netio::capability::{self, Capability};
+use sheaf_netio::neigh;
+use sheaf_netio::netlink::Netlink;
+use sheaf_netio::poller::Poller;
+use sheaf_netio::{clock, ip};
+use sheaf_stage::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// Capabilities for beginning anew on an interface that comes back; CAP_SYS_ADMIN finds the
+/// splitter that is there.
+const KEPT: [Capability; 5] = [
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_NET_RAW,
+    Capability::CAP_BPF,
+    Capability::CAP_PERFMON,
+    Capability::CAP_SYS_ADMIN,
+];
+/// Period in which the interface, the splitter and the neighbour table are read.
+const LOOK: Duration = Duration::from_millis(500);
+
+struct Splitter {
+    settings: Split,
+    peers: Peers,
+    netlink: Netlink,
+    started: Instant,
+    attached: Option<Attached>,
+    look: Instant,
+    /// Reason why the last try failed.
+    failed: Option<String>,
+    /// Descriptors that are waited for were closed.
+    stale: bool,
+}
+
+/// State that goes and comes with the interface.
+struct Attached {
+    place: Place,
+    split: sheaf_bpf::Split,
+    hello: Hello,
+    /// With a key: the addresses of its holders.
+    accepted: BTreeSet<IpAddr>,
+    /// Meta packets that were taken apart, when last counted.
+    taken: u64,
+}
+
+/// Runs until it is stopped; returns the last report.
+pub fn run(settings: Split, parse: Parse<Split>) -> anyhow::Result<Interface> {
+    descriptors::require()?;
+    let dev = settings.dev.clone();
+    Place::find(&dev)?;
+    capability::require(&[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW])?;
+    sheaf_bpf::support()?;
+    place::seal_key(settings.key.as_deref())?;
+    let mut reactor = Reactor::new(ServiceName::new(Kind::Split, &dev)?, &[]).map_err(|error| {
+        let advice = format!(
+            "`sheaf split` or `sheaf aggregate`, which splits, too, is at work on {dev} already; \
+             stop it first"
+        );
+        already(error, advice)
+    })?;
+    let now = clock::now();
+    let peers = settings.peers.clone().context("a splitter that says HELLO needs peers")?;
+    let mut splitter = Splitter {
+        settings,
+        peers,
+        netlink: Netlink::open()?,
+        started: now,
+        attached: None,
+        look: now,
+        failed: None,
+        stale: false,
+    };
+    // The first time, what is wrong ends the command.
+    splitter.attached = Some(splitter.attach(now)?);
+    capability::keep_only(&KEPT)?;
+    say(&format!("splitting on {dev}: says HELLO to its neighbours"));
+    reactor.run(&mut splitter, parse)?;
+    if let Some(there) = &mut splitter.attached {
+        there.hello.part(clock::now());
+    }
+    splitter.interface()
+}
+
+impl Splitter {
+    fn attach(&self, now: Instant) -> anyhow::Result<Attached> {
+        let place = Place::find(&self.settings.dev)?;
+        let key = place::seal_key(self.settings.key.as_deref())?;
+        let peers = self.senders(&BTreeSet::new());
+        let split = attach_split(&place.dev, place.ifindex, &peers)?;
+        let hello = Hello::open(&place, Some(place.splits()), key, now)?;
+        Ok(Attached { place, split, hello, accepted: BTreeSet::new(), taken: 0 })
+    }
+
+    /// Whose meta packets are split.
+    fn senders(&self, accepted: &BTreeSet<IpAddr>) -> Peers {
+        let mut peers = self.peers.clone();
+        peers.any |= self.settings.key.is_none();
+        peers.addresses.extend(accepted);
+        peers
+    }
+
+    /// Looks at the interface, the splitter and the neighbours.
+    fn look(&mut self, there: &mut Attached, now: Instant) -> anyhow::Result<()> {
+        if let Some(what) = there.place.changed()? {
+            anyhow::bail!(what);
+        }
+        // Somebody may have taken it off.
+        let found = match sheaf_bpf::Split::find(there.place.ifindex) {
+            Err(sheaf_bpf::Error::Hidden) => true,
+            found => found?.is_some(),
+        };
+        let splits = found.then(|| there.place.splits());
+        let neighbourhood = there.hello.neighbourhood_mut();
+        neighbourhood.set_own_splits(splits, now);
+        let taken = there.split.counters()?;
+        let taken = taken.get("meta-packets").copied().unwrap_or(0);
+        if std::mem::replace(&mut there.taken, taken) != taken {
+            neighbourhood.used(now);
+        }
+        there.hello.measure(now);
+        let neighbours = neigh::dump(&mut self.netlink, there.place.ifindex)?;
+        let present = neighbours.iter().map(|one| (one.mac, one.address)).collect();
+        there.hello.set_present(present, now);
+        if self.settings.key.is_some() {
+            let believed = neighbours.iter().filter(|one| there.hello.accepts(one.mac));
+            let accepted: BTreeSet<_> = believed.map(|one| one.address).collect();
+            if accepted != there.accepted {
+                there.split.accept(&self.senders(&accepted).senders())?;
+                there.accepted = accepted;
+            }
+        }
+        Ok(())
+    }
+
+    fn interface(&self) -> anyhow::Result<Interface> {
+        let mut interface = Interface::new(&self.settings.dev);
+        interface.seconds = (clock::now() - self.started).as_secs_f64();
+        if let Some(there) = &self.attached {
+            interface.neighbourhood = Some(there.hello.report(clock::now()));
+            let counters = there.split.counters()?.into_iter();
+            interface.split =
+                Some(counters.map(|(name, count)| (name.to_owned(), count)).collect());
+        }
+        Ok(interface)
+    }
+
+    /// Logs a failure, once for as long as it lasts.
+    fn warn(&mut self, failure: String) {
+        if self.failed.as_ref() != Some(&failure) {
+            tracing::warn!("{failure}");
+            self.failed = Some(failure);
+        }
+    }
+}
+
+impl Service for Splitter {
+    type Change = Split;
+
+    fn interest(&mut self, poller: &mut Poller) {
+        if let Some(there) = &mut self.attached {
+            there.hello.wait_for(poller);
+        }
+    }
+
+    fn turn(&mut self, now: Instant, poller: &mut Poller) -> anyhow::Result<Next> {
+        if std::mem::take(&mut self.stale) {
+            return Ok(Next::Refresh);
+        }
+        let Some(mut there) = self.attached.take() else {
+            if now < self.look {
+                return Ok(Next::Wait(self.look));
+            }
+            self.look = now + LOOK;
+            if !ip::is_up(&self.settings.dev).unwrap_or(false) {
+                return Ok(Next::Wait(self.look));
+            }
+            match self.attach(now) {
+                Ok(there) => (self.attached, self.failed) = (Some(there), None),
+                Err(error) => self.warn(format!("{error:#}; tries again")),
+            }
+            return Ok(Next::Refresh);
+        };
+        if now >= self.look {
+            self.look = now + LOOK;
+            if let Err(lost) = self.look(&mut there, now) {
+                self.warn(format!("{lost:#}; waits until {} is up", self.settings.dev));
+                return Ok(Next::Refresh);
+            }
+        }
+        there.hello.run(now, poller, |_| ());
+        let until = self.look.min(there.hello.deadline());
+        self.attached = Some(there);
+        Ok(Next::Wait(until))
+    }
+
+    fn report(&mut self, _now: Instant) -> anyhow::Result<Value> {
+        Ok(serde_json::to_value(self.interface()?)?)
+    }
+
+    fn change(&mut self, settings: Split, now: Instant) -> anyhow::Result<()> {
+        ensure!(settings.dev == self.settings.dev, "dev: cannot change while running; restart");
+        let peers = settings.peers.clone().filter(|peers| peers.auto);
+        let peers = peers.context("a splitter without peer auto needs no process; restart")?;
+        place::seal_key(settings.key.as_deref())?;
+        if let Some(there) = &mut self.attached {
+            there.hello.part(now);
+        }
+        (self.settings, self.peers) = (settings, peers);
+        (self.attached, self.look, self.stale) = (None, now, true);
+        Ok(())
+    }
+}
