@@ -101,17 +101,18 @@ pub(super) fn next<'a>(
 }
 
 impl<'a> Block<'a> {
-    /// Reads the block that is exactly `bytes`, as joined from parts of several frames.
+    /// Reads the block that is exactly `bytes`, as joined from parts of several frames. `Err` inside:
+    /// it is compressed with the context of that number, which is unknown.
     pub fn parse(
         bytes: &'a [u8],
         payload_len: impl Fn(u8) -> Option<u16>,
-    ) -> Result<Option<Block<'a>>, Refusal> {
+    ) -> Result<Result<Block<'a>, u8>, Refusal> {
         if bytes.is_empty() {
             return Err(Refusal::Empty);
         }
         match next(bytes, &payload_len)? {
-            Next::Block(len) if len == bytes.len() => Ok(Some(Block::checked(bytes))),
-            Next::Unknown(_) => Ok(None),
+            Next::Block(len) if len == bytes.len() => Ok(Ok(Block::checked(bytes))),
+            Next::Unknown(number) => Ok(Err(number)),
             Next::Block(_) | Next::Cut(_) | Next::Pad => Err(Refusal::BadCut),
         }
     }

@@ -149,7 +149,7 @@ impl Context {
     }
 
     /// Bytes of the headers that are restored, 28 to 60.
-    pub(super) fn headers_len(&self) -> usize {
+    pub fn headers_len(&self) -> usize {
         ip_len(self.version) + UDP + if self.rules.rtp { RTP } else { 0 }
     }
 
