@@ -257,7 +257,11 @@ impl Aggregator {
         let queue = &mut self.slots[slot as usize].1;
         let block = if plain { &packet } else { &self.block };
         let arrival = Arrival { block, plain, len: packet.len(), flow, now };
-        self.frames += queue.push(arrival, (layout, header), max, || buffer(&mut self.spare));
+        let begun = queue.push(arrival, (layout, header), max, || buffer(&mut self.spare));
+        self.frames += begun;
+        if let Layout::Frame { tag } = layout {
+            self.hops[hop.0 as usize].streams.begun(tag, begun);
+        }
         if queue.frames() > self.config.queue_frames || self.frames > self.config.total_frames {
             let full = queue.has_full_frame(max) || self.config.policy == Policy::Forced;
             self.let_go(slot, if full { Cause::Size } else { Cause::Ready });

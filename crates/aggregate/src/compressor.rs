@@ -24,9 +24,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1280);
 const REUSE: Duration = Duration::from_secs(2);
 /// Numbers that are looked at for a new flow: a packet costs the same whatever the table holds.
 const CANDIDATES: usize = 8;
-/// Packets after a jump that carry their time stamp, too: as many losses in a row have to hit the
-/// first ones to hide the jump.
-const REPEATS: u8 = 3;
+/// Further frames in which packets carry their time stamp after a jump. A lost frame takes packets
+/// of two frames with it: those in it, and one that continues from or into it. So no frame hides a
+/// jump.
+const REPEATS: u8 = 2;
 /// Packets in a row that are not compact before the rules of a flow are chosen anew. Doubled each
 /// time, because some flows fit no rule.
 const PATIENCE: u32 = 8;
@@ -65,8 +66,13 @@ struct Slot {
     context: Option<Context>,
     reference: Reference,
     last_used: Instant,
-    /// Packets that still carry their time stamp.
+    /// Frames in which packets still carry their time stamp.
     repeats: u8,
+    /// The frame of the last packet.
+    frame: u32,
+    /// The newest counters before that frame, and before the one before it: the latter reached the
+    /// receiver even if a frame was lost.
+    newest: [u16; 2],
     /// Packets in a row that were not compact.
     strained: u32,
     relearned: u32,
@@ -89,11 +95,12 @@ impl Default for Compressor {
 }
 
 impl Compressor {
-    /// Writes the block of a packet over `block`, and returns whether that is the packet as it is.
-    pub fn pack(&mut self, packet: &[u8], now: Instant, block: &mut Vec<u8>) -> bool {
+    /// Writes the block of a packet over `block`, and returns whether that is the packet as it is. It
+    /// goes into the frame number `frame`, or into the next one.
+    pub fn pack(&mut self, packet: &[u8], frame: u32, now: Instant, block: &mut Vec<u8>) -> bool {
         block.clear();
         let plain = Headers::read(packet)
-            .is_none_or(|headers| self.compress(&headers, now, block).is_none());
+            .is_none_or(|headers| self.compress(&headers, (frame, now), block).is_none());
         if plain {
             block.extend_from_slice(packet);
         }
@@ -132,7 +139,12 @@ impl Compressor {
 
     /// Appends the block of a packet that is compressed or defines a context. `None`: it travels as
     /// it is.
-    fn compress(&mut self, headers: &Headers<'_>, now: Instant, block: &mut Vec<u8>) -> Option<()> {
+    fn compress(
+        &mut self,
+        headers: &Headers<'_>,
+        (frame, now): (u32, Instant),
+        block: &mut Vec<u8>,
+    ) -> Option<()> {
         let number = self.number(headers, now)?;
         let slot = self.slots[usize::from(number)].as_mut().expect("found or made");
         slot.last_used = now;
@@ -144,9 +156,8 @@ impl Compressor {
         let context = slot.context.expect("a context that is no longer learned");
         let fits = context.fits(headers);
         if let State::Known { generation } = slot.state {
-            let compressed =
-                if fits { slot.compress(headers, number, &context, generation) } else { None };
-            if let Some(compressed) = compressed {
+            let known = (number, &context, generation);
+            if let Some(compressed) = fits.then(|| slot.compress(headers, known, frame)).flatten() {
                 compressed.emit(block);
                 block.extend_from_slice(&headers.packet()[context.headers_len()..]);
                 return Some(());
@@ -165,6 +176,7 @@ impl Compressor {
                 slot.state =
                     State::Defining { next: now + pause, pause: LONGEST_PAUSE.min(pause * 2) };
                 slot.reference = context.reference(headers);
+                slot.newest = [slot.reference.newest(); 2];
                 slot.repeats = 0;
                 block.extend_from_slice(&Definition::header(number, context.rules()));
                 block.extend_from_slice(headers.packet());
@@ -203,6 +215,8 @@ impl Compressor {
             reference: Reference::new(0, 0),
             last_used: now,
             repeats: 0,
+            frame: 0,
+            newest: [0; 2],
             strained: 0,
             relearned: 0,
         });
@@ -211,25 +225,32 @@ impl Compressor {
 }
 
 impl Slot {
-    /// Compresses a packet that fits `context`, unless its counter is too far away.
+    /// Compresses a packet that fits its context, unless its counter is too far away.
     fn compress(
         &mut self,
         headers: &Headers<'_>,
-        number: u8,
-        context: &Context,
-        generation: u16,
+        (number, context, generation): (u8, &Context, u16),
+        frame: u32,
     ) -> Option<Compressed> {
         let jumps = self.reference.jumps(context, headers);
+        if frame != self.frame {
+            self.frame = frame;
+            self.newest = [self.reference.newest(), self.newest[0]];
+            self.repeats = self.repeats.saturating_sub(1);
+        }
+        if jumps {
+            // This frame, and further ones.
+            self.repeats = REPEATS + 1;
+        }
+        let sent = (self.repeats > 0, self.newest[1]);
         let known = (number, context, generation);
-        let explicit = jumps || self.repeats > 0;
-        let compressed = Compressed::of(headers, known, &self.reference, explicit)?;
+        let compressed = Compressed::of(headers, known, &self.reference, sent)?;
         self.reference.sent(context, headers);
         if compressed.is_compact() {
             self.strained = 0;
         } else if jumps || self.repeats == 0 {
             self.strain();
         }
-        self.repeats = if jumps { REPEATS } else { self.repeats.saturating_sub(1) };
         Some(compressed)
     }
 

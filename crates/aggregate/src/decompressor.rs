@@ -1,5 +1,6 @@
 //! The splitter's side of header compression: the contexts of one stream.
 
+use sheaf_wire::aggfrag::{Block, Frame};
 use sheaf_wire::compress::feedback::{Feedback, Item};
 use sheaf_wire::compress::{Compressed, Context, Definition, MAX_CONTEXTS, Reference, restore};
 
@@ -56,6 +57,17 @@ impl Decompressor {
         // A splitter that has started again knows none; one message then stands for all.
         let lost = self.known.is_empty();
         feedback.push(if lost { Item::Lost { tag } } else { Item::Unknown { tag, number } });
+    }
+
+    /// Says that the contexts are not known by which the blocks of `frame` were told apart.
+    pub fn doubt(&self, tag: u8, frame: &Frame<'_>) -> Feedback {
+        let mut feedback = Feedback::default();
+        for block in frame.blocks() {
+            if let Block::Compressed(Compressed { number, length: None, .. }, _) = block {
+                self.miss(tag, number, &mut feedback);
+            }
+        }
+        feedback
     }
 
     fn get(&self, number: u8) -> Option<&Known> {

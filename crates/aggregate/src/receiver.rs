@@ -119,6 +119,10 @@ impl Receiver {
         self.clock += 1;
         let stream = self.streams.entry(name).or_default();
         (stream.named, stream.last_used) = (named, self.clock);
+        if frame.doubt().is_some() {
+            self.received.unrestored += frame.len() as u64;
+            return Ok(stream.decompressor.doubt(tag, &frame));
+        }
         let place = stream.sequence.place(sequence, payload);
         self.received.count(place)?;
 
@@ -138,7 +142,10 @@ impl Receiver {
             blocks.received.unjoined += 1;
         }
         for block in frame.blocks() {
-            blocks.take(block, ecn, &mut deliver);
+            if !blocks.take(block, ecn, &mut deliver) {
+                // Where the next block begins is not known any more.
+                return Ok(feedback);
+            }
         }
         if let Some(number) = frame.unknown() {
             blocks.missed(number);
@@ -203,15 +210,22 @@ impl Blocks<'_> {
         let decompressor = &self.decompressor;
         let block = Block::parse(&partial.bytes, |number| decompressor.payload_len(number));
         match block {
-            Ok(Ok(block)) if whole => self.take(block, partial.ecn, deliver),
+            Ok(Ok(block)) if whole => {
+                self.take(block, partial.ecn, deliver);
+            }
             Ok(Err(number)) if whole => self.missed(number),
             _ => self.received.unjoined += 1,
         }
         None
     }
 
-    /// Delivers the packet of a block.
-    fn take(&mut self, block: Block<'_>, ecn: Ecn, deliver: &mut impl FnMut(&mut [u8], Ecn)) {
+    /// Delivers the packet of a block; returns false if it could not be restored.
+    fn take(
+        &mut self,
+        block: Block<'_>,
+        ecn: Ecn,
+        deliver: &mut impl FnMut(&mut [u8], Ecn),
+    ) -> bool {
         match block {
             Block::Packet(bytes) => self.copy(bytes),
             Block::Definition(definition) => {
@@ -221,11 +235,13 @@ impl Blocks<'_> {
             }
             Block::Compressed(header, payload) => {
                 if !self.decompressor.restore(&header, payload, self.packet) {
-                    return self.missed(header.number);
+                    self.missed(header.number);
+                    return false;
                 }
             }
         }
         deliver(self.packet, ecn);
+        true
     }
 
     fn copy(&mut self, packet: &[u8]) {

@@ -15,8 +15,10 @@ const REUSE: Duration = Duration::from_secs(2);
 struct Stream {
     dscp: u8,
     ecn: Ecn,
-    /// Number of its next frame.
+    /// Number of its next frame to leave.
     sequence: u8,
+    /// Frames that were begun.
+    begun: u32,
     last_used: Instant,
     compressor: Option<Box<Compressor>>,
 }
@@ -34,7 +36,8 @@ impl Streams {
         let same = |stream: &Stream| (stream.dscp, stream.ecn) == (dscp, ecn);
         let place = self.streams.iter().position(same).or_else(|| {
             if self.streams.len() <= usize::from(MAX_TAG) {
-                let stream = Stream { dscp, ecn, sequence: 0, last_used: now, compressor: None };
+                let stream =
+                    Stream { dscp, ecn, sequence: 0, begun: 0, last_used: now, compressor: None };
                 self.streams.push(stream);
                 return Some(self.streams.len() - 1);
             }
@@ -53,8 +56,14 @@ impl Streams {
     /// Writes the block of a packet of the stream with this tag over `block`, and returns whether
     /// that is the packet as it is.
     pub fn compress(&mut self, tag: u8, packet: &[u8], now: Instant, block: &mut Vec<u8>) -> bool {
-        let compressor = &mut self.streams[usize::from(tag)].compressor;
-        compressor.get_or_insert_default().pack(packet, now, block)
+        let Stream { compressor, begun, .. } = &mut self.streams[usize::from(tag)];
+        compressor.get_or_insert_default().pack(packet, *begun, now, block)
+    }
+
+    /// Takes note of frames that were begun in the stream with this tag.
+    pub fn begun(&mut self, tag: u8, frames: usize) {
+        let begun = &mut self.streams[usize::from(tag)].begun;
+        *begun = begun.wrapping_add(frames as u32);
     }
 
     /// The number of the next frame of the stream with this tag.

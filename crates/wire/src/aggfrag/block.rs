@@ -100,6 +100,13 @@ pub(super) fn next<'a>(
     }
 }
 
+/// Whether the block at the start of `bytes` has the length of its context.
+pub(super) fn has_implied_length(bytes: &[u8]) -> bool {
+    let first = bytes[0] >> 4;
+    (first == LONG || first >= COMPACT)
+        && Compressed::parse(bytes).is_some_and(|(header, _)| header.length.is_none())
+}
+
 impl<'a> Block<'a> {
     /// Reads the block that is exactly `bytes`, as joined from parts of several frames. `Err` inside:
     /// it is compressed with the context of that number, which is unknown.

@@ -37,6 +37,12 @@
 //!
 //! Kinds 9 to 15 are described in [`compress`](crate::compress). Kinds 1–3, 5, 7 and 11 are refused.
 //!
+//! A compressed packet in compact form has the length that its context says. Who does not know the
+//! context cannot find the blocks behind it, and who knows another one finds wrong blocks, perhaps
+//! in bytes that somebody chose. Therefore a frame ends for its receiver at the first compressed
+//! packet that cannot be restored, and a fault behind one of implied length is no proof of a damaged
+//! frame ([`Frame::doubt`]): the receiver then says that it does not know these contexts.
+//!
 //! # Streams
 //!
 //! A stream is one source, destination, class and ECN capability at the sender. On the wire it is

@@ -1,6 +1,6 @@
 //! The checked view of a frame.
 
-use super::block::{Block, Cut, Next, next};
+use super::block::{Block, Cut, Next, has_implied_length, next};
 use super::{Header, Refusal};
 
 /// The most blocks of one frame: a loop of an eBPF program has to end, and 2048 bytes carry 85
@@ -17,6 +17,7 @@ pub struct Frame<'a> {
     count: usize,
     cut: Option<Cut<'a>>,
     unknown: Option<u8>,
+    doubt: Option<Refusal>,
 }
 
 impl<'a> Frame<'a> {
@@ -27,14 +28,29 @@ impl<'a> Frame<'a> {
         payload_len: impl Fn(u8) -> Option<u16>,
     ) -> Result<Frame<'a>, Refusal> {
         let (header, body) = Header::parse(bytes)?;
-        let mut frame =
-            Frame { header, body, ends: [0; MAX_BLOCKS], count: 0, cut: None, unknown: None };
+        let mut frame = Frame {
+            header,
+            body,
+            ends: [0; MAX_BLOCKS],
+            count: 0,
+            cut: None,
+            unknown: None,
+            doubt: None,
+        };
         let blocks = frame.blocks_from();
-        let mut at = 0;
+        let (mut at, mut implied) = (0, false);
         while at < blocks.len() {
-            match next(&blocks[at..], &payload_len)? {
+            let next = match next(&blocks[at..], &payload_len) {
+                Err(refusal) if implied => {
+                    frame.doubt = Some(refusal);
+                    return Ok(frame);
+                }
+                next => next?,
+            };
+            match next {
                 Next::Block(_) if frame.count == MAX_BLOCKS => return Err(Refusal::TooMany),
                 Next::Block(len) => {
+                    implied |= has_implied_length(&blocks[at..]);
                     at += len;
                     frame.ends[frame.count] = at as u16;
                     frame.count += 1;
@@ -95,6 +111,12 @@ impl<'a> Frame<'a> {
     /// stands behind it is lost, because the context has its length.
     pub fn unknown(&self) -> Option<u8> {
         self.unknown
+    }
+
+    /// A fault behind a compressed packet whose length is that of its context. The frame is damaged,
+    /// or a context is not the sender's; nothing of it may be delivered.
+    pub fn doubt(&self) -> Option<Refusal> {
+        self.doubt
     }
 
     fn blocks_from(&self) -> &'a [u8] {

@@ -35,12 +35,13 @@ pub struct Compressed {
 
 impl Compressed {
     /// Compresses a packet that [fits](Context::fits) `context`. With `explicit`, the time stamp is
-    /// sent even if it did not jump. `None`: its counter is too far from the newest.
+    /// sent even if it did not jump. `sure` is the newest counter that the receiver has even if a
+    /// frame was lost. `None`: the packet's counter is too far from it.
     pub fn of(
         headers: &Headers<'_>,
         (number, context, generation): (u8, &Context, u16),
         reference: &Reference,
-        explicit: bool,
+        (explicit, sure): (bool, u16),
     ) -> Option<Compressed> {
         let counter = context.counter(headers);
         let rules = context.rules();
@@ -52,7 +53,7 @@ impl Compressed {
         let id = headers.identification().filter(|id| implied_id(context, counter) != Some(*id));
         let marker = rtp.is_some_and(|rtp| rtp.marker);
         let compact = !marker && length.is_none() && timestamp.is_none() && id.is_none();
-        let width = match reference.width(counter)? {
+        let width = match reference.width(counter, sure)? {
             Width::Compact if compact => Width::Compact,
             _ => Width::Long,
         };

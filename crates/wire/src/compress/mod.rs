@@ -50,8 +50,9 @@
 //! form stand for 63 before to 192 after. Nothing but the reference changes from packet to packet,
 //! and it changes only by packets whose check was right. So damage does not propagate, which it did
 //! in CRTP (RFC 2508) by its differences, and no mode or state of the compressor has to be followed,
-//! as in ROHC (RFC 5225). A time stamp that jumped is repeated by the compressor, because the jump
-//! is the one thing that a loss can hide.
+//! as in ROHC (RFC 5225). A jump of the time stamp is the one thing that a loss can hide, so the
+//! compressor repeats it in further frames. A frame may have many packets of one flow; the compressor
+//! therefore reckons with the loss of frames, not of packets.
 //!
 //! # The check
 //!

@@ -4,11 +4,12 @@
 const BEFORE_COMPACT: u16 = 15;
 /// The same among the 8 bits of the long form.
 const BEFORE_LONG: u16 = 63;
-/// How many counters before and after its newest a compressor lets the compact form stand for. The
-/// receiver may be as much behind as packets were lost, so most of the 48 after are kept for it.
-const COMPACT: std::ops::RangeInclusive<i16> = -7..=8;
+/// How far before its newest a compressor lets a counter be in the compact form, and how far after
+/// the one that the receiver surely has. The receiver may be as much behind as packets were lost
+/// besides, so half of the 48 after are kept for that.
+const COMPACT: (i16, i16) = (-7, 24);
 /// The same of the long form.
-const LONG: std::ops::RangeInclusive<i16> = -31..=128;
+const LONG: (i16, i16) = (-31, 128);
 /// A time stamp's base is moved once it is this far back, and by half of it: distances between
 /// counters are right up to 32,767.
 const FAR: u16 = 0x4000;
@@ -69,14 +70,16 @@ impl Reference {
         }
     }
 
-    /// Low bits that stand for `counter`; `None`: it is too far from the newest.
-    pub(super) fn width(&self, counter: u16) -> Option<Width> {
-        let distance = distance(self.newest, counter);
-        if COMPACT.contains(&distance) {
-            Some(Width::Compact)
-        } else {
-            LONG.contains(&distance).then_some(Width::Long)
-        }
+    /// The newest counter.
+    pub fn newest(&self) -> u16 {
+        self.newest
+    }
+
+    /// Low bits that stand for `counter` at a receiver that has `sure`; `None`: it is too far away.
+    pub(super) fn width(&self, counter: u16, sure: u16) -> Option<Width> {
+        let (behind, ahead) = (distance(self.newest, counter), distance(sure, counter));
+        let near = |(first, last): (i16, i16)| behind >= first && ahead <= last;
+        if near(COMPACT) { Some(Width::Compact) } else { near(LONG).then_some(Width::Long) }
     }
 
     /// The counter that low bits stand for.

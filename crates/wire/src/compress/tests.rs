@@ -51,7 +51,8 @@ impl Ends {
         let headers = Headers::read(packet)?;
         self.context.fits(&headers).then_some(())?;
         let known = (7, &self.context, GENERATION);
-        let compressed = Compressed::of(&headers, known, &self.sender, false)?;
+        let compressed =
+            Compressed::of(&headers, known, &self.sender, (false, self.sender.newest()))?;
         self.sender.sent(&self.context, &headers);
         let mut block = Vec::new();
         compressed.emit(&mut block);
