@@ -48,6 +48,9 @@ enum State {
     Defining { next: Instant, pause: Duration },
     /// It has been acknowledged.
     Known { generation: u16 },
+    /// Its rules did not fit. The flow gets another number, because a late frame with packets of this
+    /// context could not be taken apart by other rules under the same.
+    Spent,
 }
 
 /// What one packet of a flow showed.
@@ -116,9 +119,12 @@ impl Compressor {
                 // Of another definition than the last, or said twice: it names no generation that
                 // the splitter has now.
                 let defined = slot.context.is_some_and(|context| context.check(number) == check);
-                if defined && matches!(slot.state, State::Defining { .. }) {
+                let State::Defining { pause, .. } = slot.state else { return };
+                if defined {
                     slot.state = State::Known { generation };
                     slot.strained = 0;
+                    // Of several definitions, the last may be the one that did not arrive.
+                    slot.repeats = if pause > FIRST_PAUSE * 2 { REPEATS + 1 } else { 0 };
                 }
             }
             Item::Unknown { number, .. } => {
@@ -129,7 +135,7 @@ impl Compressor {
             }
             Item::Lost { .. } => {
                 for slot in self.slots.iter_mut().flatten() {
-                    if slot.state != State::Learning {
+                    if matches!(slot.state, State::Known { .. } | State::Defining { .. }) {
                         slot.state = again;
                     }
                 }
@@ -168,6 +174,7 @@ impl Compressor {
             }
         }
         match slot.state {
+            State::Spent => None,
             State::Defining { next, pause } if next <= now => {
                 if Context::of(headers, context.rules()) != Some(context) {
                     slot.strain();
@@ -176,8 +183,9 @@ impl Compressor {
                 slot.state =
                     State::Defining { next: now + pause, pause: LONGEST_PAUSE.min(pause * 2) };
                 slot.reference = context.reference(headers);
-                slot.newest = [slot.reference.newest(); 2];
-                slot.repeats = 0;
+                if pause == FIRST_PAUSE {
+                    slot.newest = [slot.reference.newest(); 2];
+                }
                 block.extend_from_slice(&Definition::header(number, context.rules()));
                 block.extend_from_slice(headers.packet());
                 Some(())
@@ -194,8 +202,13 @@ impl Compressor {
     fn number(&mut self, headers: &Headers<'_>, now: Instant) -> Option<u8> {
         let mut flow = Flow([0; 36]);
         flow.0[..headers.flow().len()].copy_from_slice(headers.flow());
-        if let Some(number) = self.index.get(&flow) {
-            return Some(*number);
+        let mut relearned = 0;
+        if let Some(number) = self.index.get(&flow).copied() {
+            let slot = self.slots[usize::from(number)].as_ref().expect("of a flow");
+            if slot.state != State::Spent {
+                return Some(number);
+            }
+            relearned = slot.relearned;
         }
         let free = (0..CANDIDATES).find_map(|_| {
             let number = self.cursor;
@@ -203,7 +216,9 @@ impl Compressor {
             let slot = self.slots[usize::from(number)].as_ref();
             slot.is_none_or(|slot| now - slot.last_used >= REUSE).then_some(number)
         })?;
-        if let Some(old) = self.slots[usize::from(free)].take() {
+        if let Some(old) = self.slots[usize::from(free)].take()
+            && self.index.get(&old.flow) == Some(&free)
+        {
             self.index.remove(&old.flow);
         }
         self.index.insert(flow, free);
@@ -218,7 +233,7 @@ impl Compressor {
             frame: 0,
             newest: [0; 2],
             strained: 0,
-            relearned: 0,
+            relearned,
         });
         Some(free)
     }
@@ -260,7 +275,7 @@ impl Slot {
         if self.strained >= PATIENCE << self.relearned {
             self.strained = 0;
             self.relearned = MAX_RELEARNED.min(self.relearned + 1);
-            self.state = State::Learning;
+            self.state = State::Spent;
         }
     }
 }
