@@ -48,8 +48,8 @@ enum State {
     Defining { next: Instant, pause: Duration },
     /// It has been acknowledged.
     Known { generation: u16 },
-    /// Its rules did not fit. The flow gets another number, because a late frame with packets of this
-    /// context could not be taken apart by other rules under the same.
+    /// Its rules did not fit. The flow gets another number, because a late frame with packets of
+    /// this context could not be taken apart by other rules under the same.
     Spent,
 }
 
@@ -98,8 +98,8 @@ impl Default for Compressor {
 }
 
 impl Compressor {
-    /// Writes the block of a packet over `block`, and returns whether that is the packet as it is. It
-    /// goes into the frame number `frame`, or into the next one.
+    /// Writes the block of a packet over `block`, and returns whether that is the packet as it is.
+    /// It goes into the frame number `frame`, or into the next one.
     pub fn pack(&mut self, packet: &[u8], frame: u32, now: Instant, block: &mut Vec<u8>) -> bool {
         block.clear();
         let plain = Headers::read(packet)

@@ -11,8 +11,8 @@
 //! * [`backoff`]: backoff on a contended channel;
 //! * `streams`, `compressor`: the sending side of format 2: streams, and contexts of headers;
 //! * [`splitter`]: the other end ([`Splitter`]), and whose meta packets it takes ([`Senders`]);
-//! * [`receiver`], `sequence`, `decompressor`: the receiving side of format 2: streams, which frames
-//!   of a stream have been received, contexts;
+//! * [`receiver`], `sequence`, `decompressor`: the receiving side of format 2: streams, which
+//!   frames of a stream have been received, contexts;
 //! * [`stats`]: the counters of the theses and the ratios derived from them.
 //!
 //! This is the model of the eBPF programs and the engine where eBPF cannot be loaded: the same

@@ -122,8 +122,8 @@ impl Queue {
         self.flows.meets(flow)
     }
 
-    /// Adds a packet at the end, behind an outer header of `header` bytes, and returns the number of
-    /// frames that it began, in buffers that `buffer` returns.
+    /// Adds a packet at the end, behind an outer header of `header` bytes, and returns the number
+    /// of frames that it began, in buffers that `buffer` returns.
     pub fn push(
         &mut self,
         arrival: Arrival<'_>,

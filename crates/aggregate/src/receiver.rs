@@ -182,8 +182,8 @@ struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    /// Joins the beginning of a block with what `frame` has of it. Returns it when it goes on in the
-    /// next frame.
+    /// Joins the beginning of a block with what `frame` has of it. Returns it when it goes on in
+    /// the next frame.
     fn join(
         &mut self,
         partial: Option<Partial>,

@@ -30,8 +30,8 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// The tag of the stream with this class and ECN field, which has a packet at `now`. `None`: all
-    /// tags are in use by others.
+    /// The tag of the stream with this class and ECN field, which has a packet at `now`. `None`:
+    /// all tags are in use by others.
     pub fn tag(&mut self, dscp: u8, ecn: Ecn, hold: Duration, now: Instant) -> Option<u8> {
         let same = |stream: &Stream| (stream.dscp, stream.ecn) == (dscp, ecn);
         let place = self.streams.iter().position(same).or_else(|| {

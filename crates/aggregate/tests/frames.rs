@@ -412,11 +412,7 @@ fn a_message_from_the_other_end_is_handed_to_the_caller() {
     let mut feedback = Feedback::default();
     feedback.push(Item::Lost { tag: 3 });
     let frame = Repr { outer: OUTER, dscp: EF, ecn: Ecn::NotEct, hop_limit: HOP_LIMIT_NEIGHBOUR };
-    let reply = frame.reply();
-    let mut packet = vec![0; reply.header_len()];
-    feedback.emit(&mut packet);
-    let len = packet.len();
-    reply.emit(len, &mut packet);
+    let mut packet = feedback.packet(&frame.reply());
     let mut splitter = Splitter::accepting([OUTER.destination()]).with_frames(1);
     let split = splitter.split(&mut packet, |_| panic!("no packet")).unwrap();
     assert_eq!(split, Split::Heard(feedback));
@@ -442,8 +438,8 @@ fn traffic() -> impl Strategy<Value = Vec<Vec<u8>>> {
     })
 }
 
-/// Lets `packets` pass a link that `carry` stands for: it is handed each frame, and returns what the
-/// other end says to it.
+/// Lets `packets` pass a link that `carry` stands for: it is handed each frame, and returns what
+/// the other end says to it.
 fn pass_all(
     link: &mut Link,
     packets: &[Vec<u8>],

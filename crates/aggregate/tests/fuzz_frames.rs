@@ -1,8 +1,8 @@
 //! Damaged frames of format 2, contexts and messages about contexts.
 //!
-//! The corpus (`tests/corpus/frames`, `tests/corpus/feedback`) has payloads behind the outer header,
-//! as an aggregator sent them: definitions, compressed packets of both forms, cut packets, marks.
-//! `SHEAF_FUZZ_ROUNDS=10000000` runs as many inputs as a release asks for.
+//! The corpus (`tests/corpus/frames`, `tests/corpus/feedback`) has payloads behind the outer
+//! header, as an aggregator sent them: definitions, compressed packets of both forms, cut packets,
+//! marks. `SHEAF_FUZZ_ROUNDS=10000000` runs as many inputs as a release asks for.
 
 use sheaf_aggregate::{
     Aggregator, Config, Device, Format, Hop, HopId, Outbound, Policy, Refused, Split, Splitter,

@@ -20,8 +20,8 @@
 //!
 //! or the same behind an IPv6 header with next header 253. Inner packets are IPv4 and IPv6 mixed;
 //! the first nibble tells which, its own length field where the next begins. The last ends where
-//! the meta packet ends. A first nibble of 0 is [format 2](crate::aggfrag), which has a header of its
-//! own; any other is refused.
+//! the meta packet ends. A first nibble of 0 is [format 2](crate::aggfrag), which has a header of
+//! its own; any other is refused.
 //!
 //! Source: "Packet aggregation in Linux" (Karlstad University, 2008), chapter 3; IPv6 inside and
 //! outside, class and ECN bits, and the checks are additions. The hop limit says how far the sender

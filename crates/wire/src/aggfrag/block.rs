@@ -108,8 +108,8 @@ pub(super) fn has_implied_length(bytes: &[u8]) -> bool {
 }
 
 impl<'a> Block<'a> {
-    /// Reads the block that is exactly `bytes`, as joined from parts of several frames. `Err` inside:
-    /// it is compressed with the context of that number, which is unknown.
+    /// Reads the block that is exactly `bytes`, as joined from parts of several frames. `Err`
+    /// inside: it is compressed with the context of that number, which is unknown.
     pub fn parse(
         bytes: &'a [u8],
         payload_len: impl Fn(u8) -> Option<u16>,

@@ -35,13 +35,14 @@
 //! 12–15  compressed packet, compact form
 //! ```
 //!
-//! Kinds 9 to 15 are described in [`compress`](crate::compress). Kinds 1–3, 5, 7 and 11 are refused.
+//! Kinds 9 to 15 are described in [`compress`](crate::compress). Kinds 1–3, 5, 7 and 11 are
+//! refused.
 //!
 //! A compressed packet in compact form has the length that its context says. Who does not know the
 //! context cannot find the blocks behind it, and who knows another one finds wrong blocks, perhaps
 //! in bytes that somebody chose. Therefore a frame ends for its receiver at the first compressed
-//! packet that cannot be restored, and a fault behind one of implied length is no proof of a damaged
-//! frame ([`Frame::doubt`]): the receiver then says that it does not know these contexts.
+//! packet that cannot be restored, and a fault behind one of implied length is no proof of a
+//! damaged frame ([`Frame::doubt`]): the receiver then says that it does not know these contexts.
 //!
 //! # Streams
 //!
@@ -51,8 +52,9 @@
 //! a CE mark hides whether a frame was sent as ECT(0) or ECT(1). So re-marking neither joins two
 //! streams nor breaks one.
 //!
-//! The sequence number has 8 bits and counts the frames of one stream. A receiver tells frames apart
-//! that are less than 128 apart ([RFC 1982](https://www.rfc-editor.org/rfc/rfc1982) arithmetic).
+//! The sequence number has 8 bits and counts the frames of one stream. A receiver tells frames
+//! apart that are less than 128 apart ([RFC 1982](https://www.rfc-editor.org/rfc/rfc1982)
+//! arithmetic).
 //!
 //! # Continued packets
 //!

@@ -113,8 +113,8 @@ impl<'a> Frame<'a> {
         self.unknown
     }
 
-    /// A fault behind a compressed packet whose length is that of its context. The frame is damaged,
-    /// or a context is not the sender's; nothing of it may be delivered.
+    /// A fault behind a compressed packet whose length is that of its context. The frame is
+    /// damaged, or a context is not the sender's; nothing of it may be delivered.
     pub fn doubt(&self) -> Option<Refusal> {
         self.doubt
     }

@@ -75,8 +75,8 @@ impl Compressed {
         self.width == Width::Compact
     }
 
-    /// Reads the header at the start of `bytes`, whose first nibble is 10 or at least 12, and returns
-    /// its length, too. `None`: it is cut off.
+    /// Reads the header at the start of `bytes`, whose first nibble is 10 or at least 12, and
+    /// returns its length, too. `None`: it is cut off.
     pub(crate) fn parse(bytes: &[u8]) -> Option<(Compressed, usize)> {
         let first = *bytes.first()?;
         if first >= 0xc0 {

@@ -14,11 +14,12 @@
 //! +-------+-------+
 //! ```
 //!
-//! The payload stands behind an outer header, as a frame does, and goes to whom the frames came from.
-//! A message may be lost or come twice: the sender defines a context again until it is known, and a
-//! receiver says again what it does not know with every packet that needs it.
+//! The payload stands behind an outer header, as a frame does, and goes to whom the frames came
+//! from. A message may be lost or come twice: the sender defines a context again until it is known,
+//! and a receiver says again what it does not know with every packet that needs it.
 
 use crate::aggfrag::{FEEDBACK, Refusal};
+use crate::meta::Repr;
 
 /// The most items of one message.
 pub const MAX_ITEMS: usize = 32;
@@ -118,6 +119,19 @@ impl Feedback {
     /// The items.
     pub fn items(&self) -> &[Item] {
         &self.items[..self.len]
+    }
+
+    /// The packet that carries the message behind the outer header `repr`.
+    ///
+    /// # Panics
+    /// Without items.
+    pub fn packet(&self, repr: &Repr) -> Vec<u8> {
+        let mut packet = Vec::with_capacity(repr.header_len() + MAX_LEN);
+        packet.resize(repr.header_len(), 0);
+        self.emit(&mut packet);
+        let len = packet.len();
+        repr.emit(len, &mut packet);
+        packet
     }
 
     /// Appends the message to `bytes`.
