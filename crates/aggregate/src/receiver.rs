@@ -141,19 +141,12 @@ impl Receiver {
         } else if !frame.continuation().is_empty() {
             blocks.received.unjoined += 1;
         }
-        for block in frame.blocks() {
-            if !blocks.take(block, ecn, &mut deliver) {
-                // Where the next block begins is not known any more.
-                return Ok(feedback);
+        if blocks.take_all(&frame, ecn, &mut deliver) {
+            match frame.cut() {
+                Some(cut) if place != Place::Late => stream.partial = Some(Partial::of(cut, ecn)),
+                Some(_) => blocks.received.unjoined += 1,
+                None => {}
             }
-        }
-        if let Some(number) = frame.unknown() {
-            blocks.missed(number);
-        }
-        match frame.cut() {
-            Some(cut) if place != Place::Late => stream.partial = Some(Partial::of(cut, ecn)),
-            Some(_) => blocks.received.unjoined += 1,
-            None => {}
         }
         Ok(feedback)
     }
@@ -210,22 +203,65 @@ impl Blocks<'_> {
         let decompressor = &self.decompressor;
         let block = Block::parse(&partial.bytes, |number| decompressor.payload_len(number));
         match block {
-            Ok(Ok(block)) if whole => {
-                self.take(block, partial.ecn, deliver);
+            Ok(block) if whole => {
+                let taken = block.and_then(|block| self.take(block, partial.ecn, deliver));
+                if let Err(number) = taken {
+                    self.missed(number);
+                }
             }
-            Ok(Err(number)) if whole => self.missed(number),
             _ => self.received.unjoined += 1,
         }
         None
     }
 
-    /// Delivers the packet of a block; returns false if it could not be restored.
+    /// Delivers the packets of all blocks; returns false if the end of the frame is in doubt.
+    ///
+    /// Behind a compressed packet that could not be restored, the blocks may be wrong ones: its
+    /// context may have another length than the sender's. A compressed packet that is restored
+    /// behind it shows that they are right, as its own check covers its place. Until then nothing
+    /// else is believed.
+    fn take_all(
+        &mut self,
+        frame: &Frame<'_>,
+        ecn: Ecn,
+        deliver: &mut impl FnMut(&mut [u8], Ecn),
+    ) -> bool {
+        // Contexts that were missed since the last compressed packet that was restored.
+        let mut doubt: Option<Feedback> = None;
+        for block in frame.blocks() {
+            if doubt.is_some() && !matches!(block, Block::Compressed(..)) {
+                self.received.unrestored += 1;
+                continue;
+            }
+            match self.take(block, ecn, deliver) {
+                Ok(()) => {
+                    let missed = doubt.take().unwrap_or_default();
+                    missed.items().iter().for_each(|item| self.feedback.push(*item));
+                }
+                Err(number) => {
+                    self.received.unrestored += 1;
+                    let missed = doubt.get_or_insert_default();
+                    self.decompressor.miss(self.tag, number, missed);
+                }
+            }
+        }
+        // The others may be numbers that nobody sent.
+        if let Some(first) = doubt.as_ref().and_then(|missed| missed.items().first()) {
+            self.feedback.push(*first);
+        } else if let Some(number) = frame.unknown() {
+            self.missed(number);
+        }
+        doubt.is_none()
+    }
+
+    /// Delivers the packet of a block. `Err`: it could not be restored from the context with this
+    /// number.
     fn take(
         &mut self,
         block: Block<'_>,
         ecn: Ecn,
         deliver: &mut impl FnMut(&mut [u8], Ecn),
-    ) -> bool {
+    ) -> Result<(), u8> {
         match block {
             Block::Packet(bytes) => self.copy(bytes),
             Block::Definition(definition) => {
@@ -235,13 +271,12 @@ impl Blocks<'_> {
             }
             Block::Compressed(header, payload) => {
                 if !self.decompressor.restore(&header, payload, self.packet) {
-                    self.missed(header.number);
-                    return false;
+                    return Err(header.number);
                 }
             }
         }
         deliver(self.packet, ecn);
-        true
+        Ok(())
     }
 
     fn copy(&mut self, packet: &[u8]) {

@@ -40,9 +40,10 @@
 //!
 //! A compressed packet in compact form has the length that its context says. Who does not know the
 //! context cannot find the blocks behind it, and who knows another one finds wrong blocks, perhaps
-//! in bytes that somebody chose. Therefore a frame ends for its receiver at the first compressed
-//! packet that cannot be restored, and a fault behind one of implied length is no proof of a
-//! damaged frame ([`Frame::doubt`]): the receiver then says that it does not know these contexts.
+//! in bytes that somebody chose. Therefore a receiver believes nothing behind a compressed packet
+//! that cannot be restored, up to the next one that can be: its check covers its place. A fault
+//! behind a packet of implied length is no proof of a damaged frame either ([`Frame::doubt`]): the
+//! receiver then says that it does not know these contexts.
 //!
 //! # Streams
 //!
