@@ -287,6 +287,32 @@ fn a_forged_context_stops_a_flow_for_a_round_trip_and_never_becomes_another() {
 }
 
 #[test]
+fn a_packet_inside_a_payload_does_not_come_out_when_a_context_has_the_wrong_length() {
+    let mut link = Link::compressed();
+    link.learn(0..2);
+    // A context without payload, so that the next block seems to begin where the payload does, …
+    link.receive(&forged(0, &rtp(0, 3, 5_000, 0, EF), 200)).unwrap();
+    link.out.clear();
+    // … and there somebody put a packet of his own.
+    let inside = sheaf_wire::ip::example_v4();
+    let mut packet = voice(0, 3);
+    packet[40..60].copy_from_slice(&inside);
+    packet[26..28].fill(0);
+    let pseudo = checksum::sum(&packet[12..20], 17 + 40);
+    let checksum = !checksum::fold(checksum::sum(&packet[20..], pseudo));
+    packet[26..28].copy_from_slice(&checksum.to_be_bytes());
+    let mut frames = Vec::new();
+    for packet in [packet, voice(1, 3)] {
+        frames.extend(link.send(packet));
+    }
+    frames.extend(link.flush());
+    assert_eq!(frames[0].bytes.len(), HEADERS + 2 * 24, "both are compressed");
+    let feedback = link.receive(&frames[0].bytes).unwrap();
+    assert_eq!(feedback.items(), [Item::Unknown { tag: 0, number: 0 }]);
+    assert_eq!(link.out, [voice(1, 3)], "the packet behind it shows where the blocks are");
+}
+
+#[test]
 fn streams_that_are_re_marked_to_one_class_are_told_apart() {
     let mut link = Link::compressed();
     let mut expected = Vec::new();
@@ -315,6 +341,25 @@ fn streams_that_are_re_marked_to_one_class_are_told_apart() {
     (0..3).for_each(|port| assert_eq!(of(&link.out, port), of(&expected, port)));
     let received = link.splitter.received().unwrap();
     assert_eq!((received.unjoined, received.missing, received.unrestored), (0, 0, 0));
+}
+
+#[test]
+fn parts_of_two_packets_that_look_like_one_are_not_joined() {
+    // Two senders one after the other at the same address, or 256 lost frames: the numbers follow
+    // each other, and the rest is as long as it should be.
+    let frames = |flow| {
+        let mut link = link(Format::Frames, 300);
+        (0..10).for_each(|sequence| link.pass(voice(flow, sequence)));
+        link.flush()
+    };
+    let (before, after) = (frames(1), frames(2));
+    let mut link = link(Format::Frames, 300);
+    link.receive(&before[0].bytes).unwrap();
+    link.receive(&after[1].bytes).unwrap();
+    let sent = |packet: &Vec<u8>| (1..=2).any(|flow| (0..10).any(|n| voice(flow, n) == *packet));
+    assert!(link.out.iter().all(sent));
+    assert_eq!(link.splitter.received().unwrap().unjoined, 1);
+    assert_eq!(link.out.len() as u32, before[0].packets + after[1].packets - 1);
 }
 
 #[test]
