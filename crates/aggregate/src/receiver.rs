@@ -312,20 +312,46 @@ impl Received {
     }
 }
 
-/// Generations of contexts, which nobody else can know before they are said (SplitMix64 with a
-/// secret start; 16 of its 64 bits are shown).
+/// Generations of contexts: all 65,536 in an order that only who has the secret knows.
+///
+/// None comes twice before all have come. So a forger cannot have definitions answered until the
+/// generation comes again that a sender uses: the sender hears of the first, and stops using it.
 #[derive(Clone, Debug)]
 struct Generations {
     secret: u64,
-    drawn: u64,
+    drawn: u16,
 }
 
 impl Generations {
+    /// The next one: a Feistel network of four rounds over the number drawn (Luby and Rackoff,
+    /// 1988), with the finalizer of SplitMix64 as its round function.
     fn draw(&mut self) -> u16 {
-        self.drawn += 1;
-        let mut mixed = self.secret.wrapping_add(self.drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) >> 48) as u16
+        let [mut left, mut right] = self.drawn.to_be_bytes();
+        self.drawn = self.drawn.wrapping_add(1);
+        for round in 0..4u64 {
+            let mut mixed = self.secret.wrapping_add(round << 8 | u64::from(right));
+            mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (left, right) = (right, left ^ (mixed >> 56) as u8);
+        }
+        u16::from_be_bytes([left, right])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_generation_comes_twice_and_another_secret_has_another_order() {
+        let drawn = |secret| {
+            let mut generations = Generations { secret, drawn: 0 };
+            (0..=u16::MAX).map(|_| generations.draw()).collect::<Vec<_>>()
+        };
+        let (first, second) = (drawn(1), drawn(2));
+        let different: std::collections::BTreeSet<_> = first.iter().collect();
+        assert_eq!(different.len(), 1 << 16);
+        let same = first.iter().zip(&second).filter(|(a, b)| a == b).count();
+        assert!(same < 16, "{same} of 65,536 have the same place");
     }
 }

@@ -97,7 +97,8 @@ fn traffic() -> impl Strategy<Value = Vec<Vec<u8>>> {
 
 /// The same, with at least so many packets of a flow between two jumps.
 fn traffic_with_spurts(spurt: u16) -> impl Strategy<Value = Vec<Vec<u8>>> {
-    let step = (0u16..6, prop_oneof![4 => Just(20usize), 1 => 0usize..230], 0u32..20, 0u8..3);
+    let len = prop_oneof![4 => Just(20usize), 1 => 0usize..230];
+    let step = (0u16..6, len, 0u32..20, 0u8..3);
     proptest::collection::vec(step, 1..200).prop_map(move |steps| {
         // Sequence number, offset of the time stamps, and packets since it jumped.
         let mut flows: BTreeMap<u16, (u16, u32, u16)> = BTreeMap::new();
@@ -228,7 +229,8 @@ proptest! {
 
     #[test]
     fn two_frames_the_other_way_round_cost_at_most_the_packets_at_their_ends(
-        packets in traffic_with_spurts(16), format in formats(), max in 100u16..400, at in 0usize..40,
+        packets in traffic_with_spurts(16), format in formats(), max in 100u16..400,
+        at in 0usize..40,
     ) {
         let mut link = link(format, max);
         let (mut index, mut late, mut delay) = (0, None::<Frame>, 0);

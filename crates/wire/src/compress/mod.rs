@@ -67,7 +67,7 @@
 //! # Generation
 //!
 //! A context's number is used for another flow once its flow has been silent. The receiver draws a
-//! *generation* of 16 bits for each definition with other constants, from a secret of its own, and
+//! *generation* of 16 bits for each definition with other constants, in a secret order, and
 //! says it in the acknowledgement. It goes into the check. A packet that refers to a context
 //! which has been replaced, forged or damaged since therefore fails, except for one in 65,536;
 //! whoever forges a definition cannot construct one that passes, because the generation is drawn
