@@ -29,7 +29,6 @@ mod words;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use output::OutputError;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing::Level;
@@ -241,11 +240,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         error.exit();
     }
     if [DisplayHelp, DisplayVersion].contains(&error.kind()) {
-        let text = error.render();
-        let printed = match std::io::stdout().is_terminal() {
-            true => output::print(text.ansi()),
-            false => output::print(text),
-        };
+        let printed = output::print(error.render());
         return printed.map_or_else(|error| fail(&error.into()), |()| ExitCode::SUCCESS);
     }
     let (said, mut command) = (error.to_string(), Arguments::command());
