@@ -2,13 +2,16 @@
 //! the hosts; worked out to points.
 
 use super::point::{Aggregation, Flow, Mode, Point, Queueing, Routes};
+use super::walk::{Walk, Walking};
 use crate::fault::Fault;
 use crate::plan_file::PlanFile;
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use sheaf_aggregate::Threshold;
 use sheaf_baseline::kau;
 use sheaf_medium::{Hearing, Link, Phy};
-use sheaf_stage::{Bitrate, Duration};
+use sheaf_quality::Modulation;
+use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_voice::emodel::Codec;
 use sheaf_voice::source::Pattern;
 use std::collections::VecDeque;
@@ -92,6 +95,9 @@ pub struct Scenario {
     pub over_time: Vec<u32>,
     /// Names of the treatments to compare.
     pub treatments: Vec<String>,
+    /// Who walks away and back; nobody where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub walk: Option<Walk>,
 }
 
 fn is_zero(value: &f64) -> bool {
@@ -181,14 +187,42 @@ pub struct Treatment {
     pub mode: Option<ModeName>,
     /// Bytes a queue must have under `forced`.
     pub min: Option<u32>,
-    /// Largest meta packet in bytes.
-    pub max: Option<u16>,
+    /// Largest meta packet.
+    pub max: Option<Max>,
     /// Longest wait under `forced`, in milliseconds.
     pub timeout: Option<f64>,
     /// Longest wait, in milliseconds.
     pub hold: Option<f64>,
     /// Backoff on a contended channel under `busy`, as a multiple; 0 for none.
     pub backoff: Option<u32>,
+}
+
+/// The largest meta packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(untagged, expecting = "max needs bytes, or \"auto\"")]
+pub enum Max {
+    /// Bytes.
+    Bytes(u16),
+    /// A word.
+    Named(MaxName),
+}
+
+/// A largest meta packet that is not a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MaxName {
+    /// The size follows the link to each neighbour.
+    Auto,
+}
+
+impl Max {
+    /// Bytes; `None` for sizes that follow the link.
+    fn bytes(self) -> Option<u16> {
+        match self {
+            Max::Bytes(bytes) => Some(bytes),
+            Max::Named(MaxName::Auto) => None,
+        }
+    }
 }
 
 /// A hold policy.
@@ -260,6 +294,11 @@ impl Plan {
             if scenario.encapsulation > ENCAPSULATION {
                 return fault("encapsulation", format!("give bytes, 0 to {ENCAPSULATION}"));
             }
+            if let Some(walk) = &scenario.walk {
+                walk.check().map_err(|message| {
+                    Fault::scenario(&scenario.name, format!("walk: {message}")).at("walk")
+                })?;
+            }
             if scenario.turns && scenario.directions.len() < 2 {
                 let message = "turns with one direction; give two or more, or remove turns";
                 return fault("turns", message.to_owned());
@@ -306,6 +345,12 @@ impl Plan {
             calls.extend((0..share).map(|_| flow.clone()));
         }
         let queueing = self.treatment(name)?.queueing(scenario.queue)?;
+        let walking = scenario.walking(&topology, self.head.warm_up)?;
+        let follows = matches!(&queueing, Queueing::Sheaf(one) if one.follows);
+        anyhow::ensure!(
+            !follows || walking.is_some(),
+            "max = \"auto\" follows a link that changes; add [scenario.walk], or give bytes"
+        );
         let is_ours = matches!(queueing, Queueing::Sheaf(_));
         anyhow::ensure!(
             !is_ours || scenario.routes.is_static(),
@@ -338,6 +383,7 @@ impl Plan {
                 RoutesName::Static => Routes::Static,
                 RoutesName::Aodv => Routes::Aodv { loss: scenario.hello_loss / 100.0 },
             },
+            walking,
             warm_up: Duration::from_secs_f64(self.head.warm_up),
             duration: Duration::from_secs_f64(self.head.duration),
             turns: if scenario.turns { 2 } else { 1 },
@@ -352,7 +398,35 @@ impl Scenario {
     pub(super) fn is_virtual(&self) -> bool {
         let of_radio = self.device.is_some() || self.encapsulation > 0;
         let of_senders = self.socket.is_some() || self.interval.is_some();
-        of_radio || of_senders || self.routes == RoutesName::Aodv
+        of_radio || of_senders || self.routes == RoutesName::Aodv || self.walk.is_some()
+    }
+
+    /// The walk on the testbed `topology`, which begins when `warm_up` seconds are over.
+    fn walking(
+        &self,
+        topology: &Topology<'_>,
+        warm_up: f64,
+    ) -> anyhow::Result<Option<Walking>> {
+        let Some(walk) = self.walk.clone() else { return Ok(None) };
+        let station = topology.index(&walk.station)?;
+        let near: Vec<_> =
+            (0..self.nodes.len()).filter(|node| topology.linked(station, *node)).collect();
+        let [router] = near[..] else {
+            anyhow::bail!("walk: {} has {} links; give it one", walk.station, near.len());
+        };
+        let is_plain = self.ber == 0.0 && self.loss == 0.0 && self.socket.is_none();
+        anyhow::ensure!(
+            is_plain && matches!(self.hearing, HearingName::Everyone),
+            "walk decides the bit errors; give hearing = \"everyone\", no ber, loss or socket"
+        );
+        let modulation = Modulation::of_rate(self.bitrate());
+        let modulation = modulation.with_context(|| format!("no modulation of {}", self.rate))?;
+        let start = Instant::ZERO + Duration::from_secs_f64(warm_up);
+        Ok(Some(Walking { walk, station, router, modulation, start }))
+    }
+
+    fn bitrate(&self) -> Bitrate {
+        Bitrate::from_bps((self.rate * 1e6) as u64)
     }
 
     /// The points of the sweep as flows in all: `per_direction` instead of the plan's, where given.
@@ -371,7 +445,7 @@ impl Scenario {
 impl Treatment {
     /// Whether only the virtual engine has it.
     pub(super) fn is_virtual(&self) -> bool {
-        matches!(self.policy, Some(PolicyName::Kau))
+        matches!(self.policy, Some(PolicyName::Kau)) || self.follows()
     }
 
     /// The treatment at hosts whose queues hold `queue` packets.
@@ -383,12 +457,21 @@ impl Treatment {
             Some(PolicyName::Busy) => sheaf_aggregate::Config::default(),
         };
         config.min = self.min.map_or(config.min, Threshold::Bytes);
-        config.max = self.max.unwrap_or(config.max);
+        config.max = self.max.and_then(Max::bytes).unwrap_or(config.max);
         config.timeout = self.timeout.map_or(Ok(config.timeout), millis)?;
         config.backoff = self.backoff.unwrap_or(config.backoff);
         config.hold = self.hold.map_or(Ok(config.hold), millis)?;
         config.check()?;
-        Ok(Queueing::Sheaf(Aggregation { config, mode: self.mode() }))
+        let (mode, follows) = (self.mode(), self.follows());
+        anyhow::ensure!(
+            !follows || mode == Mode::Hop,
+            "max = \"auto\" follows the link to the next hop; remove mode, or give bytes"
+        );
+        Ok(Queueing::Sheaf(Aggregation { config, mode, follows }))
+    }
+
+    fn follows(&self) -> bool {
+        self.max == Some(Max::Named(MaxName::Auto))
     }
 
     fn mode(&self) -> Mode {
@@ -402,8 +485,9 @@ impl Treatment {
     fn kau(&self, limit: usize) -> anyhow::Result<kau::Config> {
         let known = self.hold.is_none() && self.backoff.is_none();
         anyhow::ensure!(known, "policy kau has mode, min, max and timeout; remove the others");
+        anyhow::ensure!(!self.follows(), "policy kau has a fixed max; give bytes");
         let usual = kau::Config::default();
-        let max = self.max.map_or(usual.max, usize::from);
+        let max = self.max.and_then(Max::bytes).map_or(usual.max, usize::from);
         anyhow::ensure!((100..=2048).contains(&max), "max {max}; give 100 to 2048 bytes");
         let min = self.min.map_or(usual.min, |min| min as usize);
         anyhow::ensure!(min <= max, "min {min}; give at most {max}, the largest meta packet");
@@ -501,7 +585,7 @@ impl<'a> Topology<'a> {
             PhyName::ErpOfdm => Phy::ErpOfdm,
             PhyName::Ofdm => Phy::Ofdm,
         };
-        let rate = Bitrate::from_bps((scenario.rate * 1e6) as u64);
+        let rate = scenario.bitrate();
         let mut config = sheaf_medium::Config::new(phy, self.nodes.len(), rate);
         config.retry_limit = scenario.attempts.unwrap_or(config.retry_limit);
         let in_range =

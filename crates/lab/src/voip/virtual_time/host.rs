@@ -7,7 +7,9 @@
 
 use super::hello::{self, Hellos};
 use super::message::Message;
+use super::sizes::Sizes;
 use crate::voip::point::{self, Mode, Point, Queueing, Routes};
+use crate::voip::walked;
 use sheaf_aggregate::{Aggregator, Device, Frame, Hop, HopId, Outbound, Splitter, Stats};
 use sheaf_baseline::kau;
 use sheaf_medium::{RadioId, To};
@@ -19,6 +21,8 @@ use sheaf_wire::meta::{Meta, Outer};
 
 /// Bytes of a UDP header (RFC 768).
 const UDP_HEADER: usize = 8;
+/// Bytes of the headers of IPv4 and UDP.
+const IP_UDP: usize = 20 + UDP_HEADER;
 
 /// A host.
 pub(super) struct Host {
@@ -33,6 +37,8 @@ pub(super) struct Host {
     splitter: Splitter,
     /// Whether its talkers wait while their sockets are full.
     is_blocking: bool,
+    /// Bytes of a packet that travels alone.
+    packet: u16,
     nodes: Neighbours,
 }
 
@@ -57,10 +63,16 @@ enum Queue {
 
 /// Our aggregator.
 struct Merge {
+    /// Its host.
+    index: usize,
     aggregator: Aggregator,
     mode: Mode,
     /// Frames that the radio can have.
     limit: u32,
+    /// `None` where the largest frame is fixed.
+    sizes: Option<Sizes>,
+    /// For each host, its largest frames.
+    history: Vec<walked::Sizes>,
 }
 
 impl Host {
@@ -74,11 +86,21 @@ impl Host {
                 fifo.set_places(places);
                 Queue::Fifo(fifo)
             }
-            Queueing::Sheaf(aggregation) => Queue::Sheaf(Box::new(Merge {
-                aggregator: aggregator(point, index, &aggregation.config)?,
-                mode: aggregation.mode,
-                limit: places,
-            })),
+            Queueing::Sheaf(aggregation) => {
+                let config = &aggregation.config;
+                let walking = point.walking.as_ref().filter(|_| aggregation.follows);
+                let sizes = walking.map(|walking| Sizes::new(point, walking, index, config.max));
+                let mut merge = Merge {
+                    index,
+                    aggregator: aggregator(point, index, config)?,
+                    mode: aggregation.mode,
+                    limit: places,
+                    sizes,
+                    history: vec![vec![(Instant::ZERO, config.max)]; point.nodes.len()],
+                };
+                merge.follow(Instant::ZERO);
+                Queue::Sheaf(Box::new(merge))
+            }
             Queueing::Kau(config, mode) => {
                 let hops: Vec<_> = (0..point.nodes.len()).map(|hop| outer(index, hop)).collect();
                 let mut qdisc = kau::Aggregating::new(*config, &hops);
@@ -95,12 +117,31 @@ impl Host {
         };
         let splitter = Splitter::accepting_any();
         let is_blocking = point.socket.is_some();
-        Ok(Host { index, next_hop, queue, hellos, unrouted: 0, splitter, is_blocking, nodes })
+        let packet = (IP_UDP + Stamp::len(point.codec)) as u16;
+        Ok(Host {
+            index,
+            next_hop,
+            queue,
+            hellos,
+            unrouted: 0,
+            splitter,
+            is_blocking,
+            packet,
+            nodes,
+        })
     }
 
     /// Packets dropped because there was no route.
     pub fn unrouted(&self) -> u64 {
         self.unrouted
+    }
+
+    /// The largest frames towards `to`; those of a single packet where nothing shares frames.
+    pub fn sizes(&self, to: usize) -> walked::Sizes {
+        match &self.queue {
+            Queue::Sheaf(merge) => merge.history[to].clone(),
+            Queue::None | Queue::Fifo(_) | Queue::Kau(..) => vec![(Instant::ZERO, self.packet)],
+        }
     }
 
     /// Counters of its aggregator.
@@ -128,6 +169,15 @@ impl Host {
     pub fn receive(&mut self, message: Message, now: Instant, out: &mut Outbox<Message>) {
         match message {
             Message::Packet(packet) => self.route(packet, now, out),
+            Message::Received { from, packet } => {
+                let is_hello = match &mut self.queue {
+                    Queue::Sheaf(merge) => merge.heard(from, &packet, now),
+                    Queue::None | Queue::Fifo(_) | Queue::Kau(..) => false,
+                };
+                if !is_hello {
+                    self.route(packet, now, out);
+                }
+            }
             Message::Finished => match &mut self.queue {
                 Queue::None => {}
                 Queue::Fifo(fifo) => fifo.finished(),
@@ -146,6 +196,11 @@ impl Host {
         while self.hellos.as_mut().is_some_and(|hellos| hellos.is_due(now)) {
             self.hello(now, out);
         }
+        if let Queue::Sheaf(merge) = &mut self.queue {
+            if let Some(packet) = merge.hello(now) {
+                self.send(self.index, packet, out);
+            }
+        }
         while let Some((hop, bytes)) = self.next_frame(now) {
             self.send(hop, bytes, out);
         }
@@ -158,6 +213,9 @@ impl Host {
             Queue::Fifo(fifo) => fifo.dequeue(now).map(|frame| (frame.hop, frame.bytes)),
             Queue::Sheaf(merge) => {
                 let Frame { hop, bytes, .. } = merge.aggregator.dequeue(now)?;
+                if let Some(sizes) = &mut merge.sizes {
+                    sizes.used(now);
+                }
                 Some((hop.0 as usize, bytes))
             }
             Queue::Kau(qdisc, _) => qdisc.dequeue(now).map(|frame| (frame.hop, frame.bytes)),
@@ -167,7 +225,10 @@ impl Host {
     pub fn next_deadline(&self) -> Option<Instant> {
         let queue = match &self.queue {
             Queue::None | Queue::Fifo(_) => None,
-            Queue::Sheaf(merge) => merge.aggregator.next_deadline(),
+            Queue::Sheaf(merge) => {
+                let hello = merge.sizes.as_ref().map(Sizes::next_deadline);
+                merge.aggregator.next_deadline().into_iter().chain(hello).min()
+            }
             Queue::Kau(qdisc, _) => qdisc.next_deadline(),
         };
         let hello = self.hellos.as_ref().map(Hellos::next);
@@ -274,6 +335,45 @@ impl Host {
 }
 
 impl Merge {
+    /// Takes a frame from the radio of host `from`; returns whether it was a HELLO.
+    fn heard(&mut self, from: usize, packet: &[u8], now: Instant) -> bool {
+        let Some(sizes) = &mut self.sizes else { return false };
+        let is_hello = sizes.heard(from, packet, now);
+        if is_hello {
+            self.follow(now);
+        }
+        is_hello
+    }
+
+    /// The HELLO that is due, which the radio gets beside the frames.
+    fn hello(&mut self, now: Instant) -> Option<Vec<u8>> {
+        let sizes = self.sizes.as_mut().filter(|sizes| sizes.next_deadline() <= now)?;
+        sizes.expire(now);
+        let packet = sizes.hello(now);
+        self.follow(now);
+        if packet.is_some() {
+            if let Device::Reports { waiting, limit } = self.aggregator.device() {
+                let waiting = waiting.saturating_add(1);
+                self.aggregator.set_device(Device::Reports { waiting, limit }, now);
+            }
+        }
+        packet
+    }
+
+    /// Obeys the sizes that the neighbours ask for.
+    fn follow(&mut self, now: Instant) {
+        let Some(sizes) = &self.sizes else { return };
+        for (host, history) in self.history.iter_mut().enumerate() {
+            let largest = sizes.largest(host);
+            if history.last().is_some_and(|(_, before)| *before == largest) {
+                continue;
+            }
+            history.push((now, largest));
+            let hop = Hop { max: Some(largest), ..Hop::neighbour(outer(self.index, host)) };
+            self.aggregator.set_hop(HopId(host as u32), hop);
+        }
+    }
+
     /// The radio has finished with a frame.
     fn finished(&mut self, now: Instant) {
         if let Device::Reports { waiting, .. } = self.aggregator.device() {

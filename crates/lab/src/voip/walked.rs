@@ -1,0 +1,350 @@
+//! The outcome of a walk: calls and sizes over time.
+//!
+//! Calls are judged over the whole walk as everywhere, and every five seconds. A sweep of the calls
+//! then shows how many each place of the walk carries, whatever they are elsewhere: the most that
+//! are supported there at any place of the sweep.
+//!
+//! Sizes are judged by the link as it is, not as the hosts see it: by the frame error rate of the
+//! largest frame that each end may send, full or not.
+
+use super::walk::{STEP, Walking};
+use crate::measured::{Row, Series};
+use crate::reading::{Numbers, Reading};
+use crate::view::{Axis, Chart, Metric};
+use sheaf_quality::quality::{BAND, MARGIN};
+use sheaf_quality::size::{frame_error_rate, largest};
+use sheaf_quality::{Config, size};
+use sheaf_stage::{Duration, Instant};
+use sheaf_voice::rules::Rule;
+use std::ops::Range;
+
+/// Length of a span: a listener who hears nothing for as long hangs up.
+pub const WINDOW: Duration = Duration::from_secs(5);
+/// Decibels below the margins of the estimate at which a size is certain to have room to grow: two
+/// standard deviations of a smoothed reading.
+const ROOM: f64 = 1.3;
+/// Prefix of the flows that rule kau supports in a span, by its number. These are no columns: the
+/// summary is made of them.
+const KAU_SPAN: &str = "kau_span_";
+/// The same by rule r70.
+const R70_SPAN: &str = "r70_span_";
+/// Key of the flows that the places of a walk carry by rule kau, in the mean.
+pub const KAU_WALK: &str = "kau_walk";
+/// The same by rule r70.
+pub const R70_WALK: &str = "r70_walk";
+
+/// Explanation of these rows, printed under the report.
+pub const NOTES: &str = " Over a walk the calls are judged every five seconds, too. What each five \
+                         seconds carry is the most of the sweep that is supported in them, whatever \
+                         becomes of the calls elsewhere; the table has the mean. The frame error \
+                         rate is that of the largest frame that may be sent, by the link as it is; \
+                         time above the target counts while a smaller frame would be below.";
+
+/// One span of a walk.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Span {
+    /// Its end, since packets began to be measured.
+    pub end: Duration,
+    /// Flows that rule kau supports.
+    pub kau: u32,
+    /// Flows that rule r70 supports.
+    pub r70: u32,
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets of these that arrived.
+    pub received: u64,
+}
+
+/// The spans of a walk.
+#[derive(Clone, Debug, Default)]
+pub struct Spans {
+    /// Each span.
+    pub over: Vec<Span>,
+    /// For each flow, the spans in which rules kau and r70 supported it.
+    good: Vec<(u32, u32)>,
+}
+
+impl Spans {
+    /// None yet, of `flows` flows.
+    pub fn new(flows: usize) -> Spans {
+        Spans { over: Vec::new(), good: vec![(0, 0); flows] }
+    }
+
+    /// Counts a span of `flow`.
+    pub fn good(&mut self, flow: usize, kau: bool, r70: bool) {
+        if let Some((by_kau, by_r70)) = self.good.get_mut(flow) {
+            *by_kau += u32::from(kau);
+            *by_r70 += u32::from(r70);
+        }
+    }
+
+    /// Flows that were supported in every span, by rules kau and r70.
+    fn throughout(&self) -> (usize, usize) {
+        let spans = self.over.len() as u32;
+        let count =
+            |of: fn(&(u32, u32)) -> u32| self.good.iter().filter(|one| of(one) == spans).count();
+        (count(|one| one.0), count(|one| one.1))
+    }
+
+    fn mean(&self, value: fn(&Span) -> u32) -> f64 {
+        let sum: u32 = self.over.iter().map(value).sum();
+        f64::from(sum) / self.over.len().max(1) as f64
+    }
+}
+
+/// The largest frames of one end towards the other, in bytes, each from a time on.
+pub type Sizes = Vec<(Instant, u16)>;
+
+/// What was seen of a walk.
+#[derive(Clone, Debug, Default)]
+pub struct Walked {
+    /// Calls every five seconds.
+    pub spans: Spans,
+    /// Sizes towards the router, and from it.
+    pub sizes: [Sizes; 2],
+}
+
+/// The frame error rate of one end's size at the steps of a walk, and how late the size was.
+#[derive(Clone, Copy, Debug, Default)]
+struct Judged {
+    /// Mean and worst of five seconds.
+    mean: f64,
+    worst: f64,
+    /// Share of the steps with the rate above the target, although a smaller frame was below.
+    above: f64,
+    /// The longest time above it.
+    late_shrink: Duration,
+    /// The longest time with room to grow.
+    late_grow: Duration,
+    least: u16,
+}
+
+/// Length of the stretch of steps that is on, and the longest.
+#[derive(Default)]
+struct Stretch {
+    now: Duration,
+    longest: Duration,
+}
+
+impl Stretch {
+    fn step(&mut self, is_on: bool) {
+        self.now = if is_on { self.now + STEP } else { Duration::ZERO };
+        self.longest = self.longest.max(self.now);
+    }
+}
+
+/// The size at `now`; 0 before the first.
+fn size_at(sizes: &Sizes, now: Instant) -> u16 {
+    let next = sizes.partition_point(|(at, _)| *at <= now);
+    next.checked_sub(1).map_or(0, |at| sizes[at].1)
+}
+
+fn steps(measured: &Range<Instant>) -> impl Iterator<Item = Instant> + use<> {
+    let (start, end) = (measured.start, measured.end);
+    (0..).map(move |step| start + STEP * step).take_while(move |at| *at < end)
+}
+
+impl Judged {
+    fn new(sizes: &Sizes, walking: &Walking, measured: &Range<Instant>) -> Judged {
+        let Config { target, floor, mtu, .. } = Config::default();
+        let mut judged = Judged { least: u16::MAX, ..Judged::default() };
+        let (mut above, mut small) = (Stretch::default(), Stretch::default());
+        let (mut rates, mut missed) = (Vec::new(), 0u32);
+        for now in steps(measured) {
+            let size = size_at(sizes, now);
+            let rate = walking.bit_error_rate(now, 0.0);
+            let error = frame_error_rate(rate, size);
+            let is_above = error > target && frame_error_rate(rate, floor) <= target;
+            let sure = walking.bit_error_rate(now, MARGIN + BAND + ROOM);
+            above.step(is_above);
+            small.step(size < largest(sure, target, floor, mtu));
+            missed += u32::from(is_above);
+            judged.least = judged.least.min(size);
+            rates.push(error);
+        }
+        let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len().max(1) as f64;
+        let of_span = (WINDOW.as_nanos() / STEP.as_nanos()) as usize;
+        Judged {
+            mean: mean(&rates),
+            worst: rates.chunks(of_span).map(mean).fold(0.0, f64::max),
+            above: f64::from(missed) / rates.len().max(1) as f64,
+            late_shrink: above.longest,
+            late_grow: small.longest,
+            ..judged
+        }
+    }
+}
+
+/// The columns of a walk: key, label and unit.
+const COLUMNS: [(&str, &str, &str); 10] = [
+    ("kau_mean", "flows supported in 5 s, mean (rule kau)", ""),
+    ("r70_mean", "flows supported in 5 s, mean (rule r70)", ""),
+    ("kau_throughout", "flows supported in all 5 s (rule kau)", ""),
+    ("r70_throughout", "flows supported in all 5 s (rule r70)", ""),
+    ("frame_errors", "frame error rate of the size", "%"),
+    ("frame_errors_worst", "the same, worst 5 s", "%"),
+    ("size_late_shrink", "longest time above the target", "s"),
+    ("size_late_grow", "longest time with room to grow", "s"),
+    ("size_above", "time above the target", "%"),
+    ("size_least", "least size", "B"),
+];
+
+/// The metrics that a view has of walks.
+pub fn metrics() -> impl Iterator<Item = Metric> {
+    COLUMNS.into_iter().map(|(key, label, unit)| Metric::new(key, label, unit))
+}
+
+/// The columns of the summary that plans with a walk have.
+pub fn summary() -> [Metric; 2] {
+    [
+        Metric::new(KAU_WALK, "carried in each 5 s, mean, kau", ""),
+        Metric::new(R70_WALK, "carried in each 5 s, mean, r70", ""),
+    ]
+}
+
+/// The charts that a view has of walks.
+pub fn charts() -> [Chart; 3] {
+    let target = 100.0 * Config::default().target;
+    [
+        Chart::new("Flows supported in 5 s, mean", "kau_mean"),
+        Chart::new("Flows supported in all 5 s", "kau_throughout"),
+        Chart::new("Frame error rate of the size", "frame_errors").mark(None, "target", target),
+    ]
+}
+
+impl Walked {
+    /// The numbers of a walk, by key.
+    pub fn metrics(&self, walking: &Walking, measured: &Range<Instant>) -> Vec<(String, f64)> {
+        let ends = self.sizes.each_ref().map(|sizes| Judged::new(sizes, walking, measured));
+        let most = |value: fn(&Judged) -> f64| ends.iter().map(value).fold(0.0, f64::max);
+        let (kau, r70) = self.spans.throughout();
+        let least = ends.iter().map(|end| end.least).min().unwrap_or(0);
+        let values = [
+            self.spans.mean(|span| span.kau),
+            self.spans.mean(|span| span.r70),
+            kau as f64,
+            r70 as f64,
+            100.0 * most(|end| end.mean),
+            100.0 * most(|end| end.worst),
+            most(|end| end.late_shrink.as_secs_f64()),
+            most(|end| end.late_grow.as_secs_f64()),
+            100.0 * most(|end| end.above),
+            f64::from(least),
+        ];
+        let keys = COLUMNS.iter().map(|(key, _, _)| (*key).to_owned());
+        let mut metrics: Vec<_> = keys.zip(values).collect();
+        for (number, span) in self.spans.over.iter().enumerate() {
+            metrics.push((format!("{KAU_SPAN}{number:03}"), f64::from(span.kau)));
+            metrics.push((format!("{R70_SPAN}{number:03}"), f64::from(span.r70)));
+        }
+        metrics
+    }
+
+    /// The curves of a walk over time.
+    pub fn series(&self, walking: &Walking, measured: &Range<Instant>) -> Vec<Series> {
+        let curve = |name: &str, y: Axis, points: Vec<(f64, f64)>| Series {
+            name: name.to_owned(),
+            x: Axis::new("time", "s"),
+            y,
+            points,
+        };
+        let over_steps = |value: &dyn Fn(Instant) -> f64| -> Vec<(f64, f64)> {
+            let seconds = |now: Instant| (now - measured.start).as_secs_f64();
+            // One point a second: a sample is not more frequent.
+            let every = (Duration::from_secs(1).as_nanos() / STEP.as_nanos()) as usize;
+            steps(measured).step_by(every).map(|now| (seconds(now), value(now))).collect()
+        };
+        let over_spans = |value: &dyn Fn(&Span) -> f64| -> Vec<(f64, f64)> {
+            let spans = self.spans.over.iter();
+            spans.map(|span| (span.end.as_secs_f64(), value(span))).collect()
+        };
+        let Config { target, floor, mtu, .. } = Config::default();
+        let bytes = || Axis::new("largest frame", "B");
+        let loss = |span: &Span| {
+            100.0 * (1.0 - span.received as f64 / (span.sent as f64).max(1.0)).max(0.0)
+        };
+        vec![
+            curve(
+                "Distance over time",
+                Axis::new("distance", "m"),
+                over_steps(&|now| walking.distance(now)),
+            ),
+            curve(
+                "Size from the station over time",
+                bytes(),
+                over_steps(&|now| f64::from(size_at(&self.sizes[0], now))),
+            ),
+            curve(
+                "Size to the station over time",
+                bytes(),
+                over_steps(&|now| f64::from(size_at(&self.sizes[1], now))),
+            ),
+            curve(
+                "Size at the target over time",
+                bytes(),
+                over_steps(&|now| {
+                    f64::from(size::largest(walking.bit_error_rate(now, 0.0), target, floor, mtu))
+                }),
+            ),
+            curve("Loss over time", Axis::new("loss", "%"), over_spans(&loss)),
+            curve(
+                "Flows supported over time (rule kau)",
+                Axis::new("flows", ""),
+                over_spans(&|span| f64::from(span.kau)),
+            ),
+        ]
+    }
+}
+
+/// The rules by which the spans of a walk are judged, with the keys of its spans and its summary.
+const RULES: [(Rule, &str, &str); 2] =
+    [(Rule::Kau, KAU_SPAN, KAU_WALK), (Rule::R70, R70_SPAN, R70_WALK)];
+
+/// Writes the flows that the places of a walk carry to `summary`: of each span the most of the
+/// sweep, and the mean over the spans. The interval is that of the ends of these medians, which is
+/// wider than that of the mean. Nothing is written for a sweep without a walk.
+pub fn read(sweep: &[&Row], summary: &mut Numbers) -> Option<Reading> {
+    let [kau, _] = RULES.map(|(_, span, key)| {
+        let carried = carried(sweep, span)?;
+        for (end, value) in [
+            ("", Some(carried.value)),
+            ("_low", carried.interval.map(|(low, _)| low)),
+            ("_high", carried.interval.map(|(_, high)| high)),
+        ] {
+            summary.extend(value.map(|value| (format!("{key}{end}"), value)));
+        }
+        Some(carried)
+    });
+    kau
+}
+
+fn carried(sweep: &[&Row], prefix: &str) -> Option<Reading> {
+    let key = |number: u32| format!("{prefix}{number:03}");
+    let has = |number: &u32| sweep.iter().any(|row| row.get(&key(*number)).is_some());
+    let spans: Vec<_> = (0..).take_while(has).map(key).collect();
+    // The first of the most: the fewest injected.
+    let most = |key: &String| {
+        let readings = sweep.iter().filter_map(|row| row.reading(key));
+        readings.reduce(|most, next| if next.value > most.value { next } else { most })
+    };
+    let readings: Vec<_> = spans.iter().filter_map(most).collect();
+    let mean = |value: &dyn Fn(&Reading) -> f64| {
+        readings.iter().map(value).sum::<f64>() / readings.len() as f64
+    };
+    let interval = readings.iter().any(|one| one.interval.is_some());
+    let ends = |one: &Reading| one.interval.unwrap_or((one.value, one.value));
+    (!readings.is_empty()).then(|| Reading {
+        interval: interval.then(|| (mean(&|one| ends(one).0), mean(&|one| ends(one).1))),
+        ..Reading::exact(mean(&|one| one.value))
+    })
+}
+
+/// Sentence on what a walk carries under each treatment.
+pub fn answer(scenario: &str, carried: &[(&str, Reading)]) -> Option<String> {
+    let text = |(name, reading): &(&str, Reading)| {
+        format!("“{name}” {}", reading.text(|flows| format!("{flows:.1}")))
+    };
+    let texts: Vec<_> = carried.iter().map(text).collect();
+    let texts = texts.join(", ");
+    (!carried.is_empty()).then(|| format!("{scenario}: flows carried over the walk: {texts}."))
+}
