@@ -185,8 +185,8 @@ pub struct Treatment {
     pub policy: Option<PolicyName>,
     /// Host that splits; the next hop where it is not given.
     pub mode: Option<ModeName>,
-    /// Bytes a queue must have under `forced`.
-    pub min: Option<u32>,
+    /// Size that a queue must have under `forced`.
+    pub min: Option<Min>,
     /// Largest meta packet.
     pub max: Option<Max>,
     /// Longest wait under `forced`, in milliseconds.
@@ -195,6 +195,46 @@ pub struct Treatment {
     pub hold: Option<f64>,
     /// Backoff on a contended channel under `busy`, as a multiple; 0 for none.
     pub backoff: Option<u32>,
+}
+
+/// The size that a queue must have under `forced`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(untagged, expecting = "min needs bytes, or a share of max as \"80%\"")]
+pub enum Min {
+    /// Bytes.
+    Bytes(u32),
+    /// A share of the largest meta packet.
+    Share(Share),
+}
+
+/// A number of per cent, 0 to 100, written as "80%".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Share(u8);
+
+impl TryFrom<String> for Share {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Share, String> {
+        let share = text.strip_suffix('%').and_then(|share| share.parse().ok());
+        let share = share.filter(|share| *share <= 100).map(Share);
+        share.ok_or_else(|| format!("{text:?} is not a share; give 0% to 100%"))
+    }
+}
+
+impl From<Share> for String {
+    fn from(share: Share) -> String {
+        format!("{}%", share.0)
+    }
+}
+
+impl From<Min> for Threshold {
+    fn from(min: Min) -> Threshold {
+        match min {
+            Min::Bytes(bytes) => Threshold::Bytes(bytes),
+            Min::Share(Share(share)) => Threshold::Percent(share),
+        }
+    }
 }
 
 /// The largest meta packet.
@@ -402,11 +442,7 @@ impl Scenario {
     }
 
     /// The walk on the testbed `topology`, which begins when `warm_up` seconds are over.
-    fn walking(
-        &self,
-        topology: &Topology<'_>,
-        warm_up: f64,
-    ) -> anyhow::Result<Option<Walking>> {
+    fn walking(&self, topology: &Topology<'_>, warm_up: f64) -> anyhow::Result<Option<Walking>> {
         let Some(walk) = self.walk.clone() else { return Ok(None) };
         let station = topology.index(&walk.station)?;
         let near: Vec<_> =
@@ -456,7 +492,7 @@ impl Treatment {
             Some(PolicyName::Forced) => sheaf_aggregate::Config::forced(),
             Some(PolicyName::Busy) => sheaf_aggregate::Config::default(),
         };
-        config.min = self.min.map_or(config.min, Threshold::Bytes);
+        config.min = self.min.map_or(config.min, Threshold::from);
         config.max = self.max.and_then(Max::bytes).unwrap_or(config.max);
         config.timeout = self.timeout.map_or(Ok(config.timeout), millis)?;
         config.backoff = self.backoff.unwrap_or(config.backoff);
@@ -489,7 +525,8 @@ impl Treatment {
         let usual = kau::Config::default();
         let max = self.max.and_then(Max::bytes).map_or(usual.max, usize::from);
         anyhow::ensure!((100..=2048).contains(&max), "max {max}; give 100 to 2048 bytes");
-        let min = self.min.map_or(usual.min, |min| min as usize);
+        let most = u16::try_from(max).unwrap_or(u16::MAX);
+        let min = self.min.map_or(usual.min, |min| Threshold::from(min).of(most) as usize);
         anyhow::ensure!(min <= max, "min {min}; give at most {max}, the largest meta packet");
         Ok(kau::Config {
             max,

@@ -45,7 +45,9 @@ impl Walk {
         let is_sound = |(seconds, metres): &(f64, f64)| *seconds >= 0.0 && *metres >= 1.0;
         let corners = &self.path;
         if corners.is_empty() || corners.len() > MOST || !corners.iter().all(is_sound) {
-            return Err("path needs 1 to 1000 corners [seconds, metres], from 0 s and 1 m up".into());
+            return Err(
+                "path needs 1 to 1000 corners [seconds, metres], from 0 s and 1 m up".into()
+            );
         }
         if !corners.windows(2).all(|pair| pair[0].0 < pair[1].0) {
             return Err("the corners of path must be in the order of their times".into());

@@ -12,7 +12,7 @@ use crate::measured::{Row, Series};
 use crate::reading::{Numbers, Reading};
 use crate::view::{Axis, Chart, Metric};
 use sheaf_quality::quality::{BAND, MARGIN};
-use sheaf_quality::size::{frame_error_rate, largest};
+use sheaf_quality::size::frame_error_rate;
 use sheaf_quality::{Config, size};
 use sheaf_stage::{Duration, Instant};
 use sheaf_voice::rules::Rule;
@@ -112,25 +112,27 @@ struct Judged {
     worst: f64,
     /// Share of the steps with the rate above the target, although a smaller frame was below.
     above: f64,
-    /// The longest time above it.
+    /// The longest time for which the size was too large.
     late_shrink: Duration,
-    /// The longest time with room to grow.
+    /// The longest time for which it was smaller than what is certain to be below the target.
     late_grow: Duration,
     least: u16,
 }
 
-/// Length of the stretch of steps that is on, and the longest.
-#[derive(Default)]
-struct Stretch {
-    now: Duration,
-    longest: Duration,
-}
-
-impl Stretch {
-    fn step(&mut self, is_on: bool) {
-        self.now = if is_on { self.now + STEP } else { Duration::ZERO };
-        self.longest = self.longest.max(self.now);
+/// The longest time for which sizes, one of each step, were not justified by `bounds`, which may
+/// change as well: back to the last bound that justified the size of a step, but no further than to
+/// the step before which the size of its time was justified.
+fn latest(sizes: &[u16], bounds: &[u16], justifies: fn(u16, u16) -> bool) -> Duration {
+    let (mut justified, mut longest) = (0, 0);
+    for (step, size) in sizes.iter().enumerate() {
+        if justifies(bounds[step], *size) {
+            justified = step + 1;
+            continue;
+        }
+        let past = bounds[justified..=step].iter().rev();
+        longest = longest.max(past.take_while(|bound| !justifies(**bound, *size)).count());
     }
+    STEP * longest as u32
 }
 
 /// The size at `now`; 0 before the first.
@@ -148,19 +150,20 @@ impl Judged {
     fn new(sizes: &Sizes, walking: &Walking, measured: &Range<Instant>) -> Judged {
         let Config { target, floor, mtu, .. } = Config::default();
         let mut judged = Judged { least: u16::MAX, ..Judged::default() };
-        let (mut above, mut small) = (Stretch::default(), Stretch::default());
-        let (mut rates, mut missed) = (Vec::new(), 0u32);
+        let mut missed = 0u32;
+        let (mut rates, mut chosen) = (Vec::new(), Vec::new());
+        let (mut carried, mut certain) = (Vec::new(), Vec::new());
         for now in steps(measured) {
             let size = size_at(sizes, now);
+            let bound = |rate| size::largest(rate, target, floor, mtu);
             let rate = walking.bit_error_rate(now, 0.0);
             let error = frame_error_rate(rate, size);
-            let is_above = error > target && frame_error_rate(rate, floor) <= target;
-            let sure = walking.bit_error_rate(now, MARGIN + BAND + ROOM);
-            above.step(is_above);
-            small.step(size < largest(sure, target, floor, mtu));
-            missed += u32::from(is_above);
+            missed += u32::from(error > target && frame_error_rate(rate, floor) <= target);
             judged.least = judged.least.min(size);
             rates.push(error);
+            chosen.push(size);
+            carried.push(bound(rate));
+            certain.push(bound(walking.bit_error_rate(now, MARGIN + BAND + ROOM)));
         }
         let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len().max(1) as f64;
         let of_span = (WINDOW.as_nanos() / STEP.as_nanos()) as usize;
@@ -168,8 +171,8 @@ impl Judged {
             mean: mean(&rates),
             worst: rates.chunks(of_span).map(mean).fold(0.0, f64::max),
             above: f64::from(missed) / rates.len().max(1) as f64,
-            late_shrink: above.longest,
-            late_grow: small.longest,
+            late_shrink: latest(&chosen, &carried, |bound, size| bound >= size),
+            late_grow: latest(&chosen, &certain, |bound, size| bound <= size),
             ..judged
         }
     }
@@ -183,10 +186,10 @@ const COLUMNS: [(&str, &str, &str); 10] = [
     ("r70_throughout", "flows supported in all 5 s (rule r70)", ""),
     ("frame_errors", "frame error rate of the size", "%"),
     ("frame_errors_worst", "the same, worst 5 s", "%"),
-    ("size_late_shrink", "longest time above the target", "s"),
-    ("size_late_grow", "longest time with room to grow", "s"),
-    ("size_above", "time above the target", "%"),
-    ("size_least", "least size", "B"),
+    ("late_shrink", "size too large for at most", "s"),
+    ("late_grow", "size too small for at most", "s"),
+    ("above_target", "time above the target", "%"),
+    ("least_size", "least size", "B"),
 ];
 
 /// The metrics that a view has of walks.
@@ -347,4 +350,51 @@ pub fn answer(scenario: &str, carried: &[(&str, Reading)]) -> Option<String> {
     let texts: Vec<_> = carried.iter().map(text).collect();
     let texts = texts.join(", ");
     (!carried.is_empty()).then(|| format!("{scenario}: flows carried over the walk: {texts}."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measured::{Measured, SweepPoint};
+
+    #[test]
+    fn a_size_is_late_since_the_link_that_justified_it_or_since_it_was_chosen() {
+        let too_large =
+            |sizes: &[u16], bounds: &[u16]| latest(sizes, bounds, |bound, size| bound >= size);
+        // The link shrinks in two steps, the size follows each two steps later.
+        let (sizes, bounds) = ([9, 9, 9, 9, 6, 6, 3], [9, 9, 6, 6, 3, 3, 3]);
+        assert_eq!(too_large(&sizes, &bounds), STEP * 2);
+        // A size that is wrong for a moment is not as late as the link is old.
+        assert_eq!(too_large(&[3, 3, 3, 3, 4, 3], &[3; 6]), STEP);
+        assert_eq!(too_large(&[9; 4], &[9, 3, 3, 3]), STEP * 3);
+        assert_eq!(too_large(&[3; 4], &[9, 3, 3, 3]), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_walk_carries_in_each_span_the_most_of_the_sweep() {
+        let row = |x: f64, flows: [f64; 2]| {
+            let metrics =
+                (0..).zip(flows).map(|(span, flows)| (format!("{KAU_SPAN}{span:03}"), flows));
+            let measured = Measured { metrics: metrics.collect(), series: Vec::new() };
+            Row::new(&SweepPoint::new("s", "t", x, 1.0), &[&measured])
+        };
+        let rows = [row(10.0, [10.0, 10.0]), row(40.0, [40.0, 0.0]), row(80.0, [0.0, 0.0])];
+        let mut summary = Numbers::new();
+        let carried = read(&rows.iter().collect::<Vec<_>>(), &mut summary);
+        assert_eq!(carried, Some(Reading::exact(25.0)));
+        assert_eq!(summary, Numbers::from([(KAU_WALK.to_owned(), 25.0)]));
+        assert_eq!(read(&[], &mut summary), None);
+    }
+
+    #[test]
+    fn only_flows_that_were_good_in_every_span_are_supported_throughout() {
+        let mut spans = Spans::new(2);
+        for good in [true, false] {
+            spans.good(0, true, good);
+            spans.good(1, good, good);
+            spans.over.push(Span { kau: 1 + u32::from(good), ..Span::default() });
+        }
+        assert_eq!(spans.throughout(), (1, 0));
+        assert_eq!(spans.mean(|span| span.kau), 1.5);
+    }
 }

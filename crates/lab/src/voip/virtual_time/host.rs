@@ -71,6 +71,8 @@ struct Merge {
     limit: u32,
     /// `None` where the largest frame is fixed.
     sizes: Option<Sizes>,
+    /// The HELLO that waits for a place in the radio's queue.
+    hello: Option<Vec<u8>>,
     /// For each host, its largest frames.
     history: Vec<walked::Sizes>,
 }
@@ -96,6 +98,7 @@ impl Host {
                     mode: aggregation.mode,
                     limit: places,
                     sizes,
+                    hello: None,
                     history: vec![vec![(Instant::ZERO, config.max)]; point.nodes.len()],
                 };
                 merge.follow(Instant::ZERO);
@@ -345,19 +348,18 @@ impl Merge {
         is_hello
     }
 
-    /// The HELLO that is due, which the radio gets beside the frames.
+    /// The HELLO that is due, when the radio has a place for it. It goes before all frames, as
+    /// control traffic does, or a full queue would cost the neighbour.
     fn hello(&mut self, now: Instant) -> Option<Vec<u8>> {
-        let sizes = self.sizes.as_mut().filter(|sizes| sizes.next_deadline() <= now)?;
-        sizes.expire(now);
-        let packet = sizes.hello(now);
-        self.follow(now);
-        if packet.is_some() {
-            if let Device::Reports { waiting, limit } = self.aggregator.device() {
-                let waiting = waiting.saturating_add(1);
-                self.aggregator.set_device(Device::Reports { waiting, limit }, now);
-            }
+        if let Some(sizes) = self.sizes.as_mut().filter(|sizes| sizes.next_deadline() <= now) {
+            sizes.expire(now);
+            self.hello = sizes.hello(now).or(self.hello.take());
+            self.follow(now);
         }
-        packet
+        let Device::Reports { waiting, limit } = self.aggregator.device() else { return None };
+        let packet = self.hello.take_if(|_| waiting < limit)?;
+        self.aggregator.set_device(Device::Reports { waiting: waiting + 1, limit }, now);
+        Some(packet)
     }
 
     /// Obeys the sizes that the neighbours ask for.

@@ -85,10 +85,9 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
         outcome.walked.spans = listeners.spans();
     }
     if let Some(walking) = &point.walking {
-        for (from, to, sizes) in [
-            (walking.station, walking.router, 0),
-            (walking.router, walking.station, 1),
-        ] {
+        for (from, to, sizes) in
+            [(walking.station, walking.router, 0), (walking.router, walking.station, 1)]
+        {
             if let Actor::Host(host) = &actors[from] {
                 outcome.walked.sizes[sizes] = host.sizes(to);
             }

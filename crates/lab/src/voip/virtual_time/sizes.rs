@@ -76,6 +76,10 @@ impl Sizes {
             let _ = self.neighbourhood.hear(link_address(from), message, now);
         }
         self.sample(from, now);
+        if is_hello {
+            // A neighbour that is new, or was gone, has no limit yet.
+            self.ask(from, now);
+        }
         is_hello
     }
 
@@ -94,7 +98,7 @@ impl Sizes {
         self.neighbourhood.largest(link_address(neighbour)).unwrap_or(0)
     }
 
-    /// Samples the link once a second, by a frame that has arrived, and asks for what it carries.
+    /// Samples the link once a second, by a frame that has arrived.
     fn sample(&mut self, from: usize, now: Instant) {
         let neighbour = &mut self.neighbours[from];
         if now < neighbour.next {
@@ -116,7 +120,12 @@ impl Sizes {
             ..Sample::default()
         };
         neighbour.quality.sample(now, sample);
-        let largest = neighbour.quality.largest(now).unwrap_or(UNLIMITED);
+        self.ask(from, now);
+    }
+
+    /// Asks host `from` for frames of the size that its link carries.
+    fn ask(&mut self, from: usize, now: Instant) {
+        let largest = self.neighbours[from].quality.largest(now).unwrap_or(UNLIMITED);
         self.neighbourhood.set_limit(link_address(from), largest, now);
     }
 }
