@@ -85,6 +85,14 @@ fn neighbourhood(name: &str, one: &Neighbourhood) -> String {
             neighbour.age,
             neighbour.restarts,
         );
+        if let Some(snr) = neighbour.snr_db {
+            let _ = write!(text, " snr {snr:.0}dB");
+        }
+        for (name, size) in [("asks", neighbour.asks), ("size", neighbour.size)] {
+            if let Some(size) = size {
+                let _ = write!(text, " {name} {size}");
+            }
+        }
         text += match neighbour.proven {
             Some(false) => " unproven\n",
             _ => "\n",
@@ -283,8 +291,17 @@ mod tests {
         let (totals, flows) = (vec![Total::default()], vec![Flow::default()]);
         interface.window = Some(Report { totals, flows, ..Report::default() });
         interface.neighbourhood = Some(Neighbourhood {
-            neighbours: [(String::new(), Neighbour { proven: Some(true), ..Neighbour::default() })]
-                .into(),
+            neighbours: [(
+                String::new(),
+                Neighbour {
+                    proven: Some(true),
+                    snr_db: Some(20.0),
+                    asks: Some(500),
+                    size: Some(500),
+                    ..Neighbour::default()
+                },
+            )]
+            .into(),
             ..Neighbourhood::default()
         });
         let mut all = Vec::new();

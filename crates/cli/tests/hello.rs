@@ -40,7 +40,9 @@ impl Link {
                 .run(|| {
                     let peer = format!("peer name eth0 netns {there}");
                     ip::run(&format!("link add port{number} type veth {peer}"))?;
-                    ip::run(&format!("link set port{number} master br0 up"))
+                    ip::run(&format!("link set port{number} master br0 up"))?;
+                    // Like a hub, it delivers whoever forges a link address.
+                    ip::run(&format!("link set port{number} type bridge_slave learning off"))
                 })
                 .unwrap();
             host.run(|| {
@@ -135,21 +137,32 @@ fn shown(host: &Namespace, line: &str) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The frames of protocol 253 among those that `socket` has received, and those of UDP.
-fn received(socket: &PacketSocket) -> (usize, usize) {
-    let (mut bytes, mut meta, mut udp) = ([0; 2048], 0, 0);
-    while let Some(len) = socket.receive(&mut bytes).unwrap() {
-        let frame = &bytes[..len];
-        if frame.len() > 33 && frame[12..14] == [8, 0] {
-            meta += usize::from(frame[23] == META);
-            udp += usize::from(frame[23] == 17 && frame[30..34] != [224, 0, 0, 254]);
-        }
-    }
-    (meta, udp)
+/// What arrives at a host.
+struct Capture {
+    socket: PacketSocket,
+    mac: [u8; 6],
 }
 
-fn capture(host: &Namespace) -> PacketSocket {
-    host.run(|| PacketSocket::open(ip::index("eth0")?)).unwrap()
+impl Capture {
+    fn new(host: &Namespace) -> Capture {
+        host.run(|| {
+            Ok(Capture { socket: PacketSocket::open(ip::index("eth0")?)?, mac: ip::mac("eth0")? })
+        })
+        .unwrap()
+    }
+
+    /// Frames to this host since the last call: meta packets, and UDP alone.
+    fn received(&self) -> (usize, usize) {
+        let (mut bytes, mut meta, mut udp) = ([0; 2048], 0, 0);
+        while let Some(len) = self.socket.receive(&mut bytes).unwrap() {
+            let frame = &bytes[..len];
+            if frame.len() > 33 && frame[..6] == self.mac && frame[12..14] == [8, 0] {
+                meta += usize::from(frame[23] == META);
+                udp += usize::from(frame[23] == 17);
+            }
+        }
+        (meta, udp)
+    }
 }
 
 const GATHERS: &str = "aggregate dev eth0 policy forced timeout 20ms";
@@ -163,12 +176,12 @@ fn routers_without_a_word_about_each_other_share_frames_and_a_host_without_sheaf
     let second = Service::start(&link.hosts[1], "split dev eth0");
     assert_eq!(link.call(1, 2, 10), 10);
     first.says("10.7.0.2 splits");
-    let there = [&link.hosts[1], &link.hosts[2]].map(capture);
+    let there = [&link.hosts[1], &link.hosts[2]].map(Capture::new);
     assert_eq!(link.call(1, 2, 500), 500);
     assert_eq!(link.call(1, 3, 100), 100);
-    let (meta, _) = received(&there[0]);
+    let (meta, _) = there[0].received();
     assert!(meta >= 15, "{meta} meta packets");
-    assert_eq!(received(&there[1]), (0, 101), "a host that says nothing gets plain packets");
+    assert_eq!(there[1].received(), (0, 101), "a host that says nothing gets plain packets");
     let neighbours = &shown(&link.hosts[0], "show neighbours")["eth0"]["neighbours"];
     let one = neighbours.as_object().unwrap().values().next().unwrap();
     assert_eq!((&one["addresses"][0], &one["largest"]), (&"10.7.0.2".into(), &1500.into()));
@@ -178,8 +191,10 @@ fn routers_without_a_word_about_each_other_share_frames_and_a_host_without_sheaf
     // At the goodbye it is over, although the splitter stays.
     assert!(second.end().contains("HELLO sent"));
     first.says("10.7.0.2 says goodbye; its packets pass as they are");
+    // What left before the goodbye.
+    there[0].received();
     assert_eq!(link.call(1, 2, 250), 250);
-    assert_eq!(received(&there[0]).0, 0, "nobody shares frames after a goodbye");
+    assert_eq!(there[0].received().0, 0, "nobody shares frames after a goodbye");
     assert!(shown(&link.hosts[1], "show dev eth0")[0]["split"].is_object());
 }
 
@@ -223,6 +238,41 @@ fn routers_that_both_gather_find_each_other_and_one_interface_says_hello_once() 
 }
 
 #[test]
+fn nine_hosts_half_of_them_with_sheaf_lose_nothing_while_some_start_again_and_some_lie() {
+    const UPGRADED: usize = 5;
+    let link = Link::new(9);
+    let mut services: Vec<_> =
+        link.hosts[..UPGRADED].iter().map(|host| Service::start(host, GATHERS)).collect();
+    // Host 9 says in the name of host 8, which has no Sheaf, that it splits.
+    let mac = link.hosts[7].run(|| ip::mac("eth0")).unwrap();
+    let liar = Capture::new(&link.hosts[8]).socket;
+    let mut lie = made_up(1);
+    lie[6..12].copy_from_slice(&mac);
+    for (from, to) in [(1, 2), (2, 1), (1, 8), (3, 8)] {
+        assert_eq!(link.call(from, to, 10), 10);
+    }
+    services[0].says("10.7.0.2 splits");
+    services[1].says("10.7.0.1 splits");
+    liar.send(&lie).unwrap();
+    let plain = [&link.hosts[5], &link.hosts[7]].map(Capture::new);
+    for round in 0..3 {
+        // One starts again; what it splits meanwhile is split by the program that stays.
+        drop(services.remove(1));
+        services.insert(1, Service::start(&link.hosts[1], GATHERS));
+        liar.send(&lie).unwrap();
+        for (from, to) in [(1, 2), (2, 3), (1, 6), (1, 8), (3, 8), (9, 1)] {
+            assert_eq!(link.call(from, to, 100), 100, "{round}: {from} to {to}");
+        }
+    }
+    assert_eq!(plain[0].received().0, 0, "no meta packet for a host that says nothing");
+    // A host of which others lie is probed, as that shows the lie, and sent nothing else.
+    let probes = plain[1].received().0;
+    assert!(probes <= 20, "{probes} probes");
+    let shown = shown(&link.hosts[0], "show dev eth0");
+    assert_eq!(shown[0]["hops"]["10.7.0.8"]["meta_packets"].as_u64().unwrap_or(0), 0, "{shown}");
+}
+
+#[test]
 fn with_a_key_only_its_holders_count() {
     let link = Link::new(3);
     let folder = tempfile::tempdir().unwrap();
@@ -240,12 +290,12 @@ fn with_a_key_only_its_holders_count() {
     assert_eq!(link.call(2, 1, 10), 10);
     first.says("10.7.0.2 splits");
     second.says("10.7.0.1 splits");
-    let there = [&link.hosts[1], &link.hosts[2]].map(capture);
+    let there = [&link.hosts[1], &link.hosts[2]].map(Capture::new);
     assert_eq!(link.call(1, 2, 250), 250);
     assert_eq!(link.call(1, 3, 250), 250);
     assert_eq!(link.call(3, 1, 250), 250);
-    assert!(received(&there[0]).0 >= 15);
-    assert_eq!(received(&there[1]).0, 0, "nobody shares frames with another key's holder");
+    assert!(there[0].received().0 >= 15);
+    assert_eq!(there[1].received().0, 0, "nobody shares frames with another key's holder");
     let refused = &shown(&link.hosts[0], "show neighbours")["eth0"]["hellos_refused"];
     assert!(refused["wrong-seal"].as_u64().unwrap() > 0, "{refused}");
     let readable = folder.path().join("readable.key");
@@ -263,7 +313,7 @@ fn a_flood_of_made_up_hellos_costs_no_packet_and_little_memory() {
     let _second = Service::start(&link.hosts[1], "split dev eth0");
     assert_eq!(link.call(1, 2, 10), 10);
     first.says("10.7.0.2 splits");
-    let flood = capture(&link.hosts[2]);
+    let flood = Capture::new(&link.hosts[2]).socket;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0..FLOOD {

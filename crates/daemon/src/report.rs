@@ -76,6 +76,15 @@ pub struct Neighbour {
     pub formats: Vec<u8>,
     /// Largest frame that it wants, in bytes; none where its word does not count.
     pub largest: Option<u16>,
+    /// Signal-to-noise ratio of what it sends, in dB, where the driver measures it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snr_db: Option<f64>,
+    /// Largest packet that it should send here, in bytes, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asks: Option<u16>,
+    /// Largest packet that it should be sent, in bytes, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u16>,
     /// With a key: whether it has heard this run, so that its HELLO is no recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proven: Option<bool>,

@@ -15,10 +15,13 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 
 /// The plans that come with the program: name and text.
-const BUILTIN: [(&str, &str); 17] = [
+const BUILTIN: [(&str, &str); 20] = [
     ("voip-two-hop", include_str!("../../../plans/voip-two-hop.toml")),
     ("voip-karlstad", include_str!("../../../plans/voip-karlstad.toml")),
     ("voip-hop-vs-end", include_str!("../../../plans/voip-hop-vs-end.toml")),
+    ("voip-ampdu", include_str!("../../../plans/voip-ampdu.toml")),
+    ("voip-mixed", include_str!("../../../plans/voip-mixed.toml")),
+    ("voip-group", include_str!("../../../plans/voip-group.toml")),
     ("voip-mobile", include_str!("../../../plans/voip-mobile.toml")),
     ("emulator-rate", include_str!("../../../plans/emulator-rate.toml")),
     ("emulator-latency", include_str!("../../../plans/emulator-latency.toml")),

@@ -1,5 +1,6 @@
 //! Radios, and the reception among them.
 
+use crate::ampdu::Ampdu;
 use crate::phy::Phy;
 use sheaf_stage::Bitrate;
 use thiserror::Error;
@@ -14,12 +15,15 @@ pub struct Config {
     pub phy: Phy,
     /// The basic rates of the network, slowest first; the physical layer's usual ones.
     pub basic_rates: Vec<Bitrate>,
-    /// Data frames larger than this (IP bytes) are announced by RTS/CTS; `None` for never.
+    /// Data frames larger than this (IP bytes, of an A-MPDU all together) are announced by
+    /// RTS/CTS; `None` for never.
     pub rts_threshold: Option<u32>,
     /// Attempts per frame before it is given up; 7.
     pub retry_limit: u32,
     /// Largest contention window, in slots; 1023.
     pub cw_max: u32,
+    /// Limits of what radios send as one A-MPDU; `None` for one frame at a time. Only HT has it.
+    pub ampdu: Option<Ampdu>,
     /// A signal this many dB above all others is received despite them; `None` for no capture.
     pub capture: Option<f32>,
     /// The radios; [`RadioId`](crate::RadioId) is the index.
@@ -92,6 +96,7 @@ impl Config {
             rts_threshold: None,
             retry_limit: 7,
             cw_max: 1023,
+            ampdu: None,
             capture: None,
             radios: vec![radio; radios],
             hearing: Hearing::Everyone,
@@ -118,12 +123,20 @@ impl Config {
                 return Err(ConfigError::Queue { radio });
             }
         }
-        let known = |rate: &Bitrate| self.phy.rates().contains(rate);
+        let known = |rate: &Bitrate| self.phy.control_rates().contains(rate);
         if self.basic_rates.is_empty() || !self.basic_rates.iter().all(known) {
             return Err(ConfigError::BasicRates);
         }
         if self.retry_limit == 0 || self.cw_max < self.phy.cw_min() {
             return Err(ConfigError::Contention);
+        }
+        if let Some(Ampdu { bytes, air_time, frames }) = self.ampdu {
+            let within = (1..=Ampdu::MOST_BYTES).contains(&bytes)
+                && (1..=Ampdu::MOST_FRAMES).contains(&frames)
+                && air_time <= Ampdu::LONGEST;
+            if !within || !matches!(self.phy, Phy::Ht { .. }) {
+                return Err(ConfigError::Ampdu);
+            }
         }
         match &self.hearing {
             Hearing::Table(links) => {
@@ -189,7 +202,7 @@ pub enum ConfigError {
         rate: Bitrate,
     },
     /// No basic rate, or one that the physical layer does not have.
-    #[error("the basic rates must be rates of the physical layer, at least one")]
+    #[error("the basic rates must be control rates of the physical layer, at least one")]
     BasicRates,
     /// A transmit queue without room.
     #[error("radio {radio} has a queue of 0 frames; give at least 1")]
@@ -200,6 +213,9 @@ pub enum ConfigError {
     /// No attempt, or a largest window below the smallest.
     #[error("retry limit or largest contention window too small")]
     Contention,
+    /// Limits of an A-MPDU that HT does not allow, or another physical layer.
+    #[error("an A-MPDU takes HT, 1 to 65535 bytes, 1 to 64 frames and up to 5484 us")]
+    Ampdu,
     /// A hearing table that is not square.
     #[error("the hearing table is not {radios} rows of {radios}")]
     Table {

@@ -65,7 +65,8 @@ pub struct Transmission<P> {
     pub result: Result<(), DropReason>,
     /// Start of its first attempt.
     pub started: Instant,
-    /// Time at which the radio was done with it, acknowledgement included.
+    /// Time at which the radio was done with it, acknowledgement included, and with earlier frames
+    /// to the same radio.
     pub ended: Instant,
     /// Attempts beyond the first.
     pub retries: u32,
@@ -78,6 +79,8 @@ pub struct RadioStats {
     pub attempts: u64,
     /// Attempts beyond the first.
     pub retries: u64,
+    /// Transmissions that carried them; an A-MPDU is one.
+    pub transmissions: u64,
     /// Frames given up.
     pub lost: u64,
     /// Frames refused by a full transmit queue.

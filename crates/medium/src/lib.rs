@@ -4,7 +4,8 @@
 //! Contention, air-time overhead, collisions, hidden stations and bit errors happen here to real
 //! packets behind TAP interfaces and to simulated ones under a virtual clock; it is one engine.
 //!
-//! * [`phy`]: DSSS/CCK, ERP-OFDM and OFDM timing;
+//! * [`phy`]: DSSS/CCK, ERP-OFDM, OFDM and HT timing;
+//! * [`ampdu`]: aggregation in the MAC;
 //! * [`air_time`]: air time of one frame, by arithmetic;
 //! * [`config`]: radios, and the reception among them;
 //! * [`path_loss`]: the range of each rate;
@@ -34,6 +35,7 @@
 //! ```
 
 pub mod air_time;
+pub mod ampdu;
 pub mod config;
 pub mod frame;
 pub mod medium;
@@ -41,6 +43,7 @@ pub mod path_loss;
 pub mod phy;
 pub mod station;
 
+pub use ampdu::Ampdu;
 pub use config::{Config, ConfigError, Hearing, Link, Radio};
 pub use frame::{Frame, RadioId, RadioStats, Receivers, To, Transmission};
 pub use medium::Medium;

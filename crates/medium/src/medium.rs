@@ -5,16 +5,18 @@
 //! did not come. Back-offs that expire at the same instant send together; nobody can sense what
 //! began in the same slot, so they collide. The rules are those of IEEE 802.11-2020, 10.3: DIFS or
 //! EIFS, frozen count-downs, doubled windows, back-off after every exchange, NAV, acknowledgement
-//! after SIFS, RTS/CTS above a threshold.
+//! after SIFS, RTS/CTS above a threshold. With HT several frames may share a transmission
+//! ([`ampdu`](crate::ampdu)).
 //!
 //! Events are processed at their own instants however late the caller comes, so a late wake-up
 //! never stretches an air time.
 
 mod exchange;
 
+use crate::ampdu::with_subframe;
 use crate::config::{Config, ConfigError, Hearing, Link};
 use crate::frame::{Frame, RadioId, RadioStats, Receivers, To, Transmission};
-use crate::phy::{ACK_BYTES, DATA_OVERHEAD, Phy, RTS_BYTES};
+use crate::phy::{ACK_BYTES, BLOCK_ACK_BYTES, GROUP_OVERHEAD, Phy, RTS_BYTES};
 use crate::station::{Phase, Station};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -23,12 +25,13 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 /// A transmission on the air.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    Data,
     Ack,
-    Rts,
     Cts,
+    Data,
+    BlockAck,
+    Rts,
 }
 
 #[derive(Clone, Debug)]
@@ -53,14 +56,17 @@ struct OnAir {
 enum Event {
     End { on_air: u32 },
     Timeout { station: u32, token: u32 },
-    Respond { station: u32, to: u32, kind: u8, rate: Bitrate, reserves: Duration },
+    Respond { station: u32, to: u32, kind: Kind, rate: Bitrate, reserves: Duration },
     Expiry { station: u32, token: u32 },
 }
 
 struct Entry<P> {
     frame: Frame<P>,
     started: Option<Instant>,
+    attempts: u32,
     receivers: Receivers,
+    /// Its end, which an earlier frame to the same radio may still hold back.
+    result: Option<Result<(), DropReason>>,
 }
 
 /// The radio channels and everything that is on its way over them.
@@ -72,6 +78,12 @@ pub struct Medium<P> {
     sensed_by: Vec<Receivers>,
     stations: Vec<Station>,
     queues: Vec<VecDeque<Entry<P>>>,
+    /// The frames of each radio's exchange, as places in its queue; one, or those of an A-MPDU.
+    exchanges: Vec<Vec<u32>>,
+    /// Frames in each queue that have ended; between exchanges those that wait for earlier ones.
+    ended: Vec<u32>,
+    /// Frames that others leave before; empty between events.
+    passed_over: Vec<Entry<P>>,
     stats: Vec<RadioStats>,
     on_air: Vec<Option<OnAir>>,
     free: Vec<u32>,
@@ -104,6 +116,9 @@ impl<P: Clone> Medium<P> {
             sensed_by: Vec::new(),
             stations: vec![Station::new(config.phy); radios],
             queues: config.radios.iter().map(|r| VecDeque::with_capacity(r.queue_limit)).collect(),
+            exchanges: vec![Vec::new(); radios],
+            ended: vec![0; radios],
+            passed_over: Vec::new(),
             stats: vec![RadioStats::default(); radios],
             on_air: Vec::new(),
             free: Vec::new(),
@@ -237,7 +252,6 @@ impl<P: Clone> Medium<P> {
             match event {
                 Event::Expiry { station, .. } => self.begin_exchange(station as usize, at),
                 Event::Respond { station, to, kind, rate, reserves } => {
-                    let kind = [Kind::Ack, Kind::Cts, Kind::Data][usize::from(kind)];
                     self.respond(station as usize, to as usize, kind, rate, reserves, at);
                 }
                 _ => {}
@@ -262,37 +276,90 @@ impl<P: Clone> Medium<P> {
         }
     }
 
-    /// The back-off of `id` is over: sends its first frame, or announces it.
+    /// The back-off of `id` is over: sends its first frame and those that go with it, or announces
+    /// them.
     fn begin_exchange(&mut self, id: usize, now: Instant) {
-        let entry = self.queues[id].front_mut().expect("an exchange begins with a frame");
-        entry.started.get_or_insert(now);
-        let bytes = entry.frame.bytes;
-        let to = entry.frame.to;
-        self.stations[id].attempts += 1;
-        self.stats[id].attempts += 1;
-        self.stats[id].retries += u64::from(self.stations[id].attempts > 1);
+        self.choose_frames(id);
+        let stats = &mut self.stats[id];
+        let mut bytes = 0;
+        for place in &self.exchanges[id] {
+            let entry = &mut self.queues[id][*place as usize];
+            entry.started.get_or_insert(now);
+            entry.attempts += 1;
+            stats.attempts += 1;
+            stats.retries += u64::from(entry.attempts > 1);
+            bytes += entry.frame.bytes;
+        }
+        stats.transmissions += 1;
         let announced = self.config.rts_threshold.is_some_and(|threshold| bytes > threshold);
-        match to {
+        match self.queues[id][0].frame.to {
             To::Radio(to) if announced => {
                 let (phy, rate) = (self.phy, self.config.radios[id].rate);
-                let data = phy.frame_time(rate, DATA_OVERHEAD + bytes);
-                let response = phy.frame_time(self.config.response_rate(rate), ACK_BYTES);
-                let reserves = 3 * phy.sifs() + 2 * response + data;
+                let cts = phy.frame_time(self.config.response_rate(rate), ACK_BYTES);
+                let data = phy.frame_time(rate, self.data_bytes(id)) + self.response_time(id, rate);
+                let reserves = 3 * phy.sifs() + cts + data;
                 self.transmit(id, Some(to.0 as usize), Kind::Rts, RTS_BYTES, rate, reserves, now);
             }
             _ => self.send_data(id, now),
         }
     }
 
+    /// Chooses the frames of the next exchange of `id`: the first that waits and, within the limits
+    /// of an A-MPDU, the others to the same radio.
+    fn choose_frames(&mut self, id: usize) {
+        let (queue, frames) = (&self.queues[id], &mut self.exchanges[id]);
+        frames.clear();
+        frames.push(0);
+        let first = &queue[0].frame;
+        let Some(limits) = self.config.ampdu.filter(|_| first.to != To::Broadcast) else { return };
+        let (phy, rate) = (self.phy, self.config.radios[id].rate);
+        let overhead = phy.data_overhead();
+        let mut length = with_subframe(0, overhead + first.bytes);
+        let same = queue.iter().enumerate().filter(|(_, entry)| entry.frame.to == first.to);
+        // Frames that have ended count, too: the window begins with the first that has not.
+        for (place, entry) in same.take(limits.frames as usize).skip(1) {
+            if entry.result.is_some() {
+                continue;
+            }
+            let longer = with_subframe(length, overhead + entry.frame.bytes);
+            if longer > limits.bytes || phy.frame_time(rate, longer) > limits.air_time {
+                break;
+            }
+            frames.push(place as u32);
+            length = longer;
+        }
+    }
+
+    /// Bytes of the MAC frame, or the A-MPDU, of the exchange of `id`.
+    fn data_bytes(&self, id: usize) -> u32 {
+        let (queue, overhead) = (&self.queues[id], self.phy.data_overhead());
+        match self.exchanges[id].as_slice() {
+            [only] => {
+                let frame = &queue[*only as usize].frame;
+                let overhead = if frame.to == To::Broadcast { GROUP_OVERHEAD } else { overhead };
+                overhead + frame.bytes
+            }
+            frames => frames.iter().fold(0, |length, place| {
+                with_subframe(length, overhead + queue[*place as usize].frame.bytes)
+            }),
+        }
+    }
+
+    /// Time on the air of the response to the data of `id`, sent at `rate`.
+    fn response_time(&self, id: usize, rate: Bitrate) -> Duration {
+        let bytes = if self.exchanges[id].len() > 1 { BLOCK_ACK_BYTES } else { ACK_BYTES };
+        self.phy.frame_time(self.config.response_rate(rate), bytes)
+    }
+
     fn send_data(&mut self, id: usize, now: Instant) {
-        let frame = &self.queues[id].front().expect("data is sent from the queue").frame;
-        let bytes = DATA_OVERHEAD + frame.bytes;
-        let (to, rate, reserves) = match frame.to {
+        let to = self.queues[id].front().expect("data is sent from the queue").frame.to;
+        let bytes = self.data_bytes(id);
+        let (to, rate, reserves) = match to {
             To::Broadcast => (None, self.phy.basic_rates()[0], Duration::ZERO),
             To::Radio(to) => {
                 let rate = self.config.radios[id].rate;
-                let ack = self.phy.frame_time(self.config.response_rate(rate), ACK_BYTES);
-                (Some(to.0 as usize), rate, self.phy.sifs() + ack)
+                let response = self.response_time(id, rate);
+                (Some(to.0 as usize), rate, self.phy.sifs() + response)
             }
         };
         self.transmit(id, to, Kind::Data, bytes, rate, reserves, now);
@@ -309,7 +376,10 @@ impl<P: Clone> Medium<P> {
     ) {
         match kind {
             Kind::Data => self.send_data(id, now),
-            kind => self.transmit(id, Some(to), kind, ACK_BYTES, rate, reserves, now),
+            kind => {
+                let bytes = if kind == Kind::BlockAck { BLOCK_ACK_BYTES } else { ACK_BYTES };
+                self.transmit(id, Some(to), kind, bytes, rate, reserves, now);
+            }
         }
     }
 
@@ -406,7 +476,7 @@ impl<P: Clone> Medium<P> {
             let whole = match self.stations[other].reading {
                 Some((reading, whole)) if reading == index => {
                     self.stations[other].reading = None;
-                    whole && self.survives(air.from, other, air.bytes)
+                    whole && self.is_read(&air, other)
                 }
                 _ => false,
             };
@@ -450,8 +520,13 @@ impl<P: Clone> Stage for Medium<P> {
             self.stats[id].queue_drops += 1;
             return Err(self.counters.refuse(DropReason::QueueFull));
         }
-        let entry = Entry { frame, started: None, receivers: Receivers::default() };
-        self.queues[id].push_back(entry);
+        self.queues[id].push_back(Entry {
+            frame,
+            started: None,
+            attempts: 0,
+            receivers: Receivers::default(),
+            result: None,
+        });
         let station = &mut self.stations[id];
         let first = self.queues[id].len() == 1 && station.phase == Phase::Contending;
         if first && station.is_busy() {

@@ -35,11 +35,12 @@ impl PathLoss {
 
 /// The weakest signal that is read, in dBm, for each rate of the layer, slowest first. DSSS/CCK:
 /// the data sheet of the Orinoco card, the common one of its time; OFDM: IEEE 802.11-2020, table
-/// 17-18. Only differences matter here.
+/// 17-18; HT: table 19-23 for 20 MHz. Only differences matter here.
 fn sensitivities(phy: Phy) -> &'static [f64] {
     match phy {
         Phy::Dsss { .. } | Phy::ErpDsss => &[-94.0, -91.0, -87.0, -82.0],
         Phy::ErpOfdm | Phy::Ofdm => &[-82.0, -81.0, -79.0, -77.0, -74.0, -70.0, -66.0, -65.0],
+        Phy::Ht { .. } => &[-82.0, -79.0, -77.0, -74.0, -70.0, -66.0, -65.0, -64.0],
     }
 }
 
@@ -50,7 +51,8 @@ mod tests {
     #[test]
     fn every_rate_has_a_sensitivity_and_faster_ones_reach_less_far() {
         let loss = PathLoss { range: 115.0, exponent: 3.0 };
-        for phy in [Phy::Dsss { short_preamble: false }, Phy::ErpOfdm, Phy::Ofdm] {
+        let ht = Phy::Ht { short_guard: true };
+        for phy in [Phy::Dsss { short_preamble: false }, Phy::ErpOfdm, Phy::Ofdm, ht] {
             assert_eq!(sensitivities(phy).len(), phy.rates().len());
             let ranges: Vec<_> = phy.rates().iter().map(|rate| loss.range(phy, *rate)).collect();
             assert!(ranges.windows(2).all(|pair| pair[0] > pair[1]), "{ranges:?}");

@@ -23,7 +23,6 @@ pub(crate) struct Station {
     /// Slots left to count down. `None`: no back-off is due, and an idle channel is free at once.
     pub slots: Option<u32>,
     pub cw: u32,
-    pub attempts: u32,
     /// Transmissions sensed now.
     pub sensed: u32,
     /// Its own transmission (also of a response) is on the air.
@@ -48,7 +47,6 @@ impl Station {
             phase: Phase::Contending,
             slots: None,
             cw: phy.cw_min(),
-            attempts: 0,
             sensed: 0,
             on_air: false,
             idle_since: Instant::ZERO,
@@ -105,7 +103,6 @@ impl Station {
     /// The exchange is over, with success or without: the next frame starts anew, after a back-off.
     pub fn renew(&mut self, phy: Phy, rng: &mut Xoshiro256PlusPlus) {
         self.cw = phy.cw_min();
-        self.attempts = 0;
         self.draw(rng);
     }
 

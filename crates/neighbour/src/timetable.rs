@@ -147,7 +147,7 @@ impl Random {
     /// A time from 0 up to `limit`.
     fn up_to(&mut self, limit: Duration) -> Duration {
         let nanos = limit.as_nanos() as u64;
-        Duration::from_nanos((u128::from(self.number()) * u128::from(nanos) >> 64) as u64)
+        Duration::from_nanos(((u128::from(self.number()) * u128::from(nanos)) >> 64) as u64)
     }
 }
 

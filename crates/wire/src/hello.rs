@@ -266,7 +266,9 @@ impl<'a> Hello<'a> {
 
     /// The bytes that the seal covers, and the seal; `None` without one.
     pub fn seal(&self) -> Option<(&'a [u8], &'a [u8; SEAL_LEN])> {
-        Some((&self.bytes[..self.bytes.len() - SEALED_LEN], self.seal?))
+        let seal = self.seal?;
+        // It is the last element.
+        Some((&self.bytes[..self.bytes.len() - SEALED_LEN], seal))
     }
 }
 

@@ -20,6 +20,7 @@ pub struct Draft {
     unprobed: bool,
     min: Option<Threshold>,
     max: Option<u16>,
+    follow: bool,
     rules: Vec<Rule>,
     key: Option<PathBuf>,
     config: Config,
@@ -187,23 +188,32 @@ static WORDS: Section<Draft> = Section {
         Entry {
             name: "max",
             live: true,
-            help: "bytes of the largest frame (1500)",
-            about: "Largest meta packet, its IP header included; 100 to 2048, at most the MTU of \
-                    <IF>. Default 1500, or the MTU where that is less. When the MTU shrinks later, \
-                    so does this.",
-            forms: &[form(
-                &[part(
-                    "BYTES",
-                    "1500",
-                    Value::Size(|d, bytes| {
-                        d.max = Some(u16::try_from(bytes).ok().with_context(|| {
-                            format!("max {bytes} is out of range; give 100 to 2048 bytes")
-                        })?);
-                        Ok(())
-                    }),
-                )],
-                "",
-            )],
+            help: "bytes of the largest frame (1500); auto: as the link to each neighbour allows",
+            forms: &[
+                form(
+                    &[part(
+                        "BYTES",
+                        "1500",
+                        Value::Size(|d, bytes| {
+                            d.max = Some(u16::try_from(bytes).ok().with_context(|| {
+                                format!("max {bytes} is out of range; give 100 to 2048 bytes")
+                            })?);
+                            Ok(())
+                        }),
+                    )],
+                    "Largest meta packet, its IP header included; 100 to 2048, at most the MTU of \
+                     <IF>. Default 1500, or the MTU where that is less. When the MTU shrinks \
+                     later, so does this.",
+                ),
+                form(
+                    &[literal("auto", set!(|d| d.follow = true))],
+                    "Frames to each neighbour follow its link: the largest of which at most a \
+                     tenth are lost, from 100 bytes to the default, by what the radio's driver \
+                     measures and by what the neighbour asks for in its HELLOs. A share as `min` \
+                     follows, too. Where nothing is measured it is the default. Goes with \
+                     `peer auto`.",
+                ),
+            ],
             ..Entry::ONCE
         },
         Entry {
@@ -397,8 +407,8 @@ const KEY: &str = "The file with the key of HELLOs, the same at all neighbours; 
                    with `peer auto`.";
 
 fn finish(draft: Draft) -> anyhow::Result<Settings> {
-    let Draft { dev, mut peers, far_ends, engine, unprobed, min, max, rules, key, mut config } =
-        draft;
+    let Draft { dev, mut peers, far_ends, engine, unprobed, min, max, follow, rules, .. } = draft;
+    let (key, mut config) = (draft.key, draft.config);
     for protocol in rules.iter().filter_map(|rule| rule.protocol) {
         ensure!(
             !matches!(protocol, HOP_BY_HOP | Protocol::META),
@@ -412,7 +422,9 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
     peers.auto |= peers.is_empty() && far_ends.is_empty();
     ensure!(key.is_none() || peers.auto, KEY_WITHOUT_HELLO);
     let engine = engine.unwrap_or(Engine::Auto);
-    Ok(Settings { dev, peers, far_ends, engine, probe: !unprobed, key, min, max, config })
+    ensure!(!follow || peers.auto, "max auto needs HELLOs, and peer auto is not given; add it");
+    let probe = !unprobed;
+    Ok(Settings { dev, peers, far_ends, engine, probe, key, min, max, follow, config })
 }
 
 /// The settings of `sheaf split` as far as words have set them.
@@ -648,6 +660,8 @@ mod tests {
             ("dev", "dev lacks its value"),
             ("dev x dev y peer any", "dev is given twice"),
             ("dev x peer auto peer auto", "peer auto is given twice"),
+            ("dev x peer any max auto", "max auto needs HELLOs, and peer auto is not given"),
+            ("dev x max auto max 500", "max is given twice"),
             ("dev x peer 10.0.0.2 key k", "key is for HELLOs, and peer auto is not given"),
             ("dev x peer any timout 5ms", "unknown keyword \"timout\"; did you mean \"timeout\"?"),
             ("dev x peer any timeout 5", "timeout 5 has no unit; write 5ms or 5us"),

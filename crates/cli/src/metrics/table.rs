@@ -41,6 +41,7 @@ const MICRO: f64 = 1e-6;
 const BITS: f64 = 0.125;
 
 const HOP: &[(&str, &str)] = &[("hop", "")];
+const NEIGHBOUR: &[(&str, &str)] = &[("neighbour", "")];
 const REASON: &[(&str, &str)] = &[("reason", "")];
 const LINK: &[(&str, &str)] = &[("link", "link")];
 const DIRECTION: &[(&str, &str)] = &[("direction", "direction")];
@@ -91,6 +92,18 @@ pub const METRICS: &[Metric] = metrics! {
         "Bytes of the packets that left alone";
     "aggregate" "aggregate_probes" Counter "" "/hops/*/probes" HOP, 1.0,
         "Probes sent";
+    "aggregate" "aggregate_hellos_sent" Counter "" "/neighbourhood/hellos_sent" &[], 1.0,
+        "HELLOs sent";
+    "aggregate" "aggregate_hellos_heard" Counter "" "/neighbourhood/hellos_heard" &[], 1.0,
+        "HELLOs of neighbours that were taken";
+    "aggregate" "aggregate_hellos_dropped" Counter "" "/neighbourhood/hellos_dropped" &[], 1.0,
+        "HELLOs that came faster than they were read";
+    "aggregate" "aggregate_hellos_refused" Counter "" "/neighbourhood/hellos_refused/*"
+        REASON, 1.0,
+        "HELLOs refused, by reason";
+    "aggregate" "aggregate_neighbour_heard_ratio" Gauge "ratio"
+        "/neighbourhood/neighbours/*/heard" NEIGHBOUR, 1.0,
+        "Share of the HELLOs of a neighbour that are heard";
     "aggregate" "split_packets" Counter "" "/split/*" REASON, 1.0,
         "Packets that the splitter saw, by what became of them";
     "trunk" "trunk_uptime_seconds" Gauge "seconds" "/seconds" &[], 1.0,

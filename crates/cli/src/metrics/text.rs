@@ -217,7 +217,8 @@ mod tests {
 
     #[test]
     fn every_pointer_leads_to_a_figure_of_its_report() {
-        let interface = json!(Interface::new("a"));
+        let neighbourhood = Some(Default::default());
+        let interface = json!(Interface { neighbourhood, ..Interface::new("a") });
         let link = Link { quota: Some(Default::default()), ..Link::default() };
         let trunk = json!(Trunk { links: vec![link], ..Trunk::default() });
         let window = json!(window::report::Report {

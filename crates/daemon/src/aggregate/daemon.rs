@@ -449,6 +449,7 @@ impl Daemon {
             if std::mem::replace(split, taken) != taken || used {
                 neighbourhood.used(now);
             }
+            hello.measure(now);
         }
         if self.settings.peers.is_empty() {
             return Ok(());
@@ -471,7 +472,7 @@ impl Daemon {
         }
         let hello = attached.hello.as_ref();
         let peer = |one: &Neighbour| {
-            let says = hello.and_then(|hello| hello.largest(one.mac));
+            let says = hello.and_then(|hello| hello.largest(one.mac, self.settings.follow, now));
             let is_peer = says.is_some() || self.settings.peers.contains(one.address);
             is_peer.then_some(((one.mac, one.address), says.unwrap_or(u16::MAX)))
         };

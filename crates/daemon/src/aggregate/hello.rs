@@ -4,6 +4,7 @@
 //! service.
 
 use super::place::Place;
+use super::radio::{Figures, Radio};
 use crate::report;
 use anyhow::Context;
 use sheaf_neighbour::{Config, Heard, LinkAddress, Neighbour, Neighbourhood, Refusal, SealKey};
@@ -12,6 +13,7 @@ use sheaf_netio::poller::Poller;
 use sheaf_netio::{ip, random};
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::hello::{Formats, GROUP_V4, GROUP_V6, MAX_LEN, Node, PORT, Splits};
+use sheaf_wire::meta;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
@@ -27,6 +29,7 @@ pub struct Hello {
     dev: String,
     socket: LinkGroup,
     neighbourhood: Neighbourhood,
+    radio: Radio,
     has_key: bool,
     message: Vec<u8>,
     /// Numbers of the descriptors among what is waited for.
@@ -65,7 +68,7 @@ impl Hello {
         key: Option<SealKey>,
         now: Instant,
     ) -> anyhow::Result<Hello> {
-        let Place { dev, ifindex, mac, .. } = place;
+        let Place { dev, ifindex, mac, mtu } = place;
         let socket = LinkGroup::join(*ifindex, GROUP)
             .with_context(|| format!("cannot hear neighbours on {dev}"))?;
         let node = Node(u64::from_ne_bytes(random::unguessable()?));
@@ -75,6 +78,7 @@ impl Hello {
             dev: dev.clone(),
             socket,
             neighbourhood: Neighbourhood::new(config, *mac, node, now),
+            radio: Radio::open(dev, *ifindex, *mtu, now),
             has_key,
             message: Vec::with_capacity(MAX_LEN),
             readable: 0..0,
@@ -84,11 +88,22 @@ impl Hello {
         })
     }
 
-    /// Largest frame that a neighbour takes apart, in bytes of IP, where it says so.
-    pub fn largest(&self, address: LinkAddress) -> Option<u16> {
+    /// Largest frame for a neighbour, in bytes of IP, where it says that it splits: what its
+    /// splitter takes, and where frames `follow` the link, what the link carries well.
+    pub fn largest(&self, address: LinkAddress, follow: bool, now: Instant) -> Option<u16> {
         let splits = self.neighbourhood.splits(address)?;
-        let largest = self.neighbourhood.largest(address)?;
-        splits.formats.contain(Formats::META).then_some(largest)
+        if !splits.formats.contain(Formats::META) {
+            return None;
+        }
+        let asked = self.neighbourhood.largest(address)?;
+        let size = self.radio.size(address, now).unwrap_or(u16::MAX);
+        let least = meta::MIN_MAX_LEN as u16;
+        Some(if follow { asked.min(size).max(least) } else { splits.largest })
+    }
+
+    /// Measures the links, at most once a second.
+    pub fn measure(&mut self, now: Instant) {
+        self.radio.measure(&mut self.neighbourhood, now);
     }
 
     /// What is known of the neighbours, to be changed.
@@ -220,6 +235,7 @@ impl Hello {
         addresses: Vec<String>,
         now: Instant,
     ) -> report::Neighbour {
+        let Figures { snr_db, asks, size } = self.radio.figures(address, now);
         let formats = |splits: Splits| (0..8).filter(move |bit| splits.formats.0 >> bit & 1 == 1);
         report::Neighbour {
             addresses,
@@ -228,6 +244,9 @@ impl Hello {
                 .splits
                 .map_or_else(Vec::new, |splits| formats(splits).map(|bit| bit as u8 + 1).collect()),
             largest: self.neighbourhood.largest(address),
+            snr_db,
+            asks,
+            size,
             proven: self.has_key.then_some(known.is_proven()),
             heard: known.heard,
             hears: known.hears,

@@ -5,6 +5,7 @@
 //! * `engine`: what carries the packets: `kernel` (eBPF) or `user` (a TAP interface);
 //! * `device`: whether the interface keeps the order of frames or has fair queues;
 //! * `hello`: who says that it splits, and what this router says; `place`: the interface;
+//! * `radio`: what the driver measures of the neighbours, and the sizes that follow;
 //! * `splitter`: `sheaf split` at work, where it says HELLO;
 //! * `hops`: next hops and far ends; `life`: whether each splits; `probe`: how that is asked.
 
@@ -17,6 +18,7 @@ mod kernel;
 mod life;
 mod place;
 mod probe;
+mod radio;
 pub mod settings;
 mod splitter;
 mod user;

@@ -111,8 +111,10 @@ pub struct Settings {
     pub key: Option<PathBuf>,
     /// `min`, where given.
     pub min: Option<Threshold>,
-    /// `max`, where given.
+    /// `max`, where given in bytes.
     pub max: Option<u16>,
+    /// `max auto`: frames to each neighbour follow its link.
+    pub follow: bool,
     /// Everything else.
     pub config: Config,
 }

@@ -134,6 +134,7 @@ impl Splitter {
         if std::mem::replace(&mut there.taken, taken) != taken {
             neighbourhood.used(now);
         }
+        there.hello.measure(now);
         let neighbours = neigh::dump(&mut self.netlink, there.place.ifindex)?;
         let present = neighbours.iter().map(|one| (one.mac, one.address)).collect();
         there.hello.set_present(present, now);

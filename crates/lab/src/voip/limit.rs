@@ -10,7 +10,8 @@ use sheaf_stage::Duration;
 pub struct Limit {
     /// Microseconds on the air of a packet that travels alone.
     pub lone: f64,
-    /// Microseconds of a packet's share of a full meta packet of 1500 bytes.
+    /// Microseconds of a packet's share of a full meta packet of 1500 bytes, in a full A-MPDU of
+    /// these where a treatment has that.
     pub full: f64,
     /// Flows, when all packets travel alone.
     pub flows_lone: f64,
@@ -21,13 +22,25 @@ pub struct Limit {
 impl Limit {
     /// The limit of `scenario`.
     pub fn of(plan: &Plan, scenario: &Scenario) -> anyhow::Result<Limit> {
-        let treatment = scenario.treatments.first().context("a scenario has a treatment")?;
+        let has_ampdu =
+            |name: &&String| plan.treatment(name).is_ok_and(|treatment| treatment.ampdu);
+        let treatment = scenario.treatments.iter().find(has_ampdu);
+        let treatment = treatment.or(scenario.treatments.first());
+        let treatment = treatment.context("a scenario has a treatment")?;
         let point = plan.point(scenario, treatment, scenario.directions.len() as u32)?;
         let bytes = 28 + sheaf_voice::packet::Stamp::len(point.codec) as u32;
         let packets = (1500 - 20) / bytes;
         let rate = point.medium.radios[0].rate;
-        let exchange = |bytes| air_time::exchange(&point.medium, rate, bytes);
-        let (lone, full) = (exchange(bytes), exchange(20 + packets * bytes) / packets);
+        let exchange = |bytes| match point.is_group {
+            true => air_time::group_exchange(&point.medium, bytes),
+            false => air_time::exchange(&point.medium, rate, bytes),
+        };
+        let meta = 20 + packets * bytes;
+        let full = match air_time::ampdu_frames(&point.medium, rate, meta) {
+            1 => exchange(meta),
+            frames => air_time::block_exchange(&point.medium, rate, frames, meta) / frames,
+        };
+        let (lone, full) = (exchange(bytes), full / packets);
         let first = point.flows.first().context("a scenario has a direction")?;
         let hops: usize =
             point.flows.iter().map(|flow| hops(&point.next_hop, flow.from, flow.to)).sum();

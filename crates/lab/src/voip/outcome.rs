@@ -31,6 +31,8 @@ pub struct Outcome {
     pub packet: usize,
     /// Packets dropped because a host had no route.
     pub unrouted: u64,
+    /// Meta packets that reached a host that cannot split.
+    pub unsplit: u64,
     /// Mean delay in ms of the packets sent in each second; empty where it is not kept.
     pub over_time: Vec<(f64, f64)>,
     /// What was seen of the walk, where one walks.
@@ -90,6 +92,8 @@ impl FlowReport {
 pub struct Air {
     /// Data frames put on the air, repetitions included.
     pub frames: u64,
+    /// Transmissions that carried them; an A-MPDU is one.
+    pub transmissions: u64,
     /// Repetitions.
     pub retries: u64,
     /// Frames given up after the last attempt.
@@ -107,6 +111,7 @@ impl Air {
         for radio in 0..medium.radios() {
             let stats = medium.stats(RadioId(radio as u32));
             air.frames += stats.attempts;
+            air.transmissions += stats.transmissions;
             air.retries += stats.retries;
             air.lost += stats.lost;
             air.queue_drops += stats.queue_drops;
@@ -151,6 +156,9 @@ pub const COLUMNS: &[Column<Outcome>] = &[
     column("frames_per_second", "frames on the air", "1/s", |point| {
         point.air.frames as f64 / point.watched.as_secs_f64()
     }),
+    column("frames_per_transmission", "frames a transmission", "", |point| {
+        point.air.frames as f64 / point.air.transmissions.max(1) as f64
+    }),
     column("packets_per_frame", "packets a frame", "", |point| {
         point.aggregation.aggregation_ratio().unwrap_or(1.0)
     }),
@@ -185,6 +193,7 @@ pub const COLUMNS: &[Column<Outcome>] = &[
         point.aggregation.over_bound as f64
     }),
     column("unrouted", "packets dropped without a route", "", |point| point.unrouted as f64),
+    column("unsplit", "meta packets at hosts that cannot split", "", |point| point.unsplit as f64),
 ];
 
 impl Outcome {

@@ -9,7 +9,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use sheaf_aggregate::Threshold;
 use sheaf_baseline::kau;
-use sheaf_medium::{Hearing, Link, Phy};
+use sheaf_medium::{Ampdu, Hearing, Link, Phy};
 use sheaf_quality::Modulation;
 use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_voice::emodel::Codec;
@@ -78,6 +78,11 @@ pub struct Scenario {
     pub hello_loss: f64,
     /// Talker and listener of each direction.
     pub directions: Vec<(String, String)>,
+    /// Whether packets leave in group-addressed frames: unacknowledged, at the lowest basic rate,
+    /// to all that hear them. Each direction is a stream to a group of which its listener is a
+    /// member.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub group: bool,
     /// Whether every second direction keeps silent until the others are done.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub turns: bool,
@@ -122,6 +127,10 @@ pub enum PhyName {
     ErpOfdm,
     /// OFDM in 5 GHz.
     Ofdm,
+    /// HT in 5 GHz, 20 MHz, one stream, with the long guard interval.
+    Ht,
+    /// The same with the short guard interval.
+    HtShort,
 }
 
 /// The pairs of nodes that hear each other.
@@ -195,6 +204,15 @@ pub struct Treatment {
     pub hold: Option<f64>,
     /// Backoff on a contended channel under `busy`, as a multiple; 0 for none.
     pub backoff: Option<u32>,
+    /// Whether radios send frames to the same receiver as one A-MPDU, with the usual limits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ampdu: bool,
+    /// The hosts that have the policy and can split; all where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgraded: Option<Vec<String>>,
+    /// Whether hosts gather towards those, too, that cannot split.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub blind: bool,
 }
 
 /// The size that a queue must have under `forced`.
@@ -384,12 +402,14 @@ impl Plan {
             let share = flows / directions + u32::from(index < flows % directions);
             calls.extend((0..share).map(|_| flow.clone()));
         }
-        let queueing = self.treatment(name)?.queueing(scenario.queue)?;
+        let treatment = self.treatment(name)?;
+        let queueing = treatment.queueing(scenario.queue)?;
         let walking = scenario.walking(&topology, self.head.warm_up)?;
         let follows = matches!(&queueing, Queueing::Sheaf(one) if one.follows);
         anyhow::ensure!(
-            !follows || walking.is_some(),
-            "max = \"auto\" follows a link that changes; add [scenario.walk], or give bytes"
+            !follows || walking.is_some() && treatment.upgraded.is_none(),
+            "max = \"auto\" follows a link that changes, among hosts that all say so; add \
+             [scenario.walk] and remove upgraded, or give bytes"
         );
         let is_ours = matches!(queueing, Queueing::Sheaf(_));
         anyhow::ensure!(
@@ -405,7 +425,28 @@ impl Plan {
             true => Queueing::Fifo(scenario.queue),
             false => Queueing::Plain,
         };
+        let upgraded = match &treatment.upgraded {
+            Some(names) => {
+                anyhow::ensure!(is_ours, "upgraded hosts have policy forced or busy; add policy");
+                let mut upgraded = vec![false; scenario.nodes.len()];
+                for name in names {
+                    upgraded[topology.index(name)?] = true;
+                }
+                upgraded
+            }
+            None => {
+                anyhow::ensure!(
+                    !treatment.blind,
+                    "blind takes hosts that cannot split; add upgraded"
+                );
+                vec![true; scenario.nodes.len()]
+            }
+        };
+        if scenario.group {
+            scenario.check_group(&topology, &queueing)?;
+        }
         let mut medium = topology.medium(scenario);
+        medium.ampdu = treatment.ampdu.then(Ampdu::default);
         medium.radios.iter_mut().for_each(|radio| radio.queue_limit = places);
         medium.check()?;
         Ok(Point {
@@ -419,6 +460,9 @@ impl Plan {
             encapsulation: scenario.encapsulation,
             queueing,
             between,
+            upgraded,
+            is_blind: treatment.blind,
+            is_group: scenario.group,
             routes: match scenario.routes {
                 RoutesName::Static => Routes::Static,
                 RoutesName::Aodv => Routes::Aodv { loss: scenario.hello_loss / 100.0 },
@@ -438,7 +482,33 @@ impl Scenario {
     pub(super) fn is_virtual(&self) -> bool {
         let of_radio = self.device.is_some() || self.encapsulation > 0;
         let of_senders = self.socket.is_some() || self.interval.is_some();
-        of_radio || of_senders || self.routes == RoutesName::Aodv || self.walk.is_some()
+        let is_ht = matches!(self.phy, PhyName::Ht | PhyName::HtShort);
+        of_radio
+            || of_senders
+            || is_ht
+            || self.group
+            || self.routes == RoutesName::Aodv
+            || self.walk.is_some()
+    }
+
+    /// Checks that its packets can go to groups: each listener hears its talker.
+    fn check_group(&self, topology: &Topology<'_>, queueing: &Queueing) -> anyhow::Result<()> {
+        let is_known = match queueing {
+            Queueing::Plain => true,
+            Queueing::Sheaf(aggregation) => aggregation.mode == Mode::Hop,
+            Queueing::Fifo(_) | Queueing::Kau(..) => false,
+        };
+        anyhow::ensure!(
+            is_known && self.device.is_none() && self.routes.is_static(),
+            "group takes policy forced, busy or none, hop by hop, static routes and no device"
+        );
+        for (from, to) in &self.directions {
+            anyhow::ensure!(
+                topology.linked(topology.index(from)?, topology.index(to)?),
+                "{to} does not hear the group frames of {from}; add a link"
+            );
+        }
+        Ok(())
     }
 
     /// The walk on the testbed `topology`, which begins when `warm_up` seconds are over.
@@ -450,10 +520,11 @@ impl Scenario {
         let [router] = near[..] else {
             anyhow::bail!("walk: {} has {} links; give it one", walk.station, near.len());
         };
-        let is_plain = self.ber == 0.0 && self.loss == 0.0 && self.socket.is_none();
+        let is_plain =
+            self.ber == 0.0 && self.loss == 0.0 && matches!(self.hearing, HearingName::Everyone);
         anyhow::ensure!(
-            is_plain && matches!(self.hearing, HearingName::Everyone),
-            "walk decides the bit errors; give hearing = \"everyone\", no ber, loss or socket"
+            is_plain && self.socket.is_none() && !self.group,
+            "walk decides the bit errors; give hearing = \"everyone\", no ber, loss, socket or group"
         );
         let modulation = Modulation::of_rate(self.bitrate());
         let modulation = modulation.with_context(|| format!("no modulation of {}", self.rate))?;
@@ -462,7 +533,8 @@ impl Scenario {
     }
 
     fn bitrate(&self) -> Bitrate {
-        Bitrate::from_bps((self.rate * 1e6) as u64)
+        // Rates of HT have decimals that binary numbers miss.
+        Bitrate::from_bps((self.rate * 1e6).round() as u64)
     }
 
     /// The points of the sweep as flows in all: `per_direction` instead of the plan's, where given.
@@ -481,7 +553,8 @@ impl Scenario {
 impl Treatment {
     /// Whether only the virtual engine has it.
     pub(super) fn is_virtual(&self) -> bool {
-        matches!(self.policy, Some(PolicyName::Kau)) || self.follows()
+        let is_kau = matches!(self.policy, Some(PolicyName::Kau));
+        is_kau || self.upgraded.is_some() || self.follows()
     }
 
     /// The treatment at hosts whose queues hold `queue` packets.
@@ -621,6 +694,8 @@ impl<'a> Topology<'a> {
             PhyName::ErpDsss => Phy::ErpDsss,
             PhyName::ErpOfdm => Phy::ErpOfdm,
             PhyName::Ofdm => Phy::Ofdm,
+            PhyName::Ht => Phy::Ht { short_guard: false },
+            PhyName::HtShort => Phy::Ht { short_guard: true },
         };
         let rate = scenario.bitrate();
         let mut config = sheaf_medium::Config::new(phy, self.nodes.len(), rate);

@@ -32,8 +32,15 @@ pub struct Point {
     pub encapsulation: u32,
     /// Treatment of packets by the hosts, before the radio has them.
     pub queueing: Queueing,
-    /// The same by hosts between the ends, where packets share frames from end to end.
+    /// The same by hosts without the treatment: between the ends, where packets share frames from
+    /// end to end, and those that are not upgraded.
     pub between: Queueing,
+    /// For each host, whether it has that treatment and can split.
+    pub upgraded: Vec<bool>,
+    /// Whether hosts gather towards those, too, that cannot split.
+    pub is_blind: bool,
+    /// Whether packets leave in group-addressed frames.
+    pub is_group: bool,
     /// Rule by which a host has a route over a neighbour.
     pub routes: Routes,
     /// Who walks; `None` where all stand.
@@ -51,10 +58,12 @@ pub struct Point {
 }
 
 impl Point {
-    /// Treatment of packets by host `index`: from end to end only the ends gather.
+    /// Treatment of packets by host `index`: from end to end only the ends gather, and of a mixed
+    /// mesh only the upgraded hosts.
     pub fn queueing(&self, index: usize) -> &Queueing {
         let is_end = || self.flows.iter().any(|flow| flow.from == index || flow.to == index);
         match &self.queueing {
+            _ if !self.upgraded[index] => &self.between,
             Queueing::Sheaf(Aggregation { mode: Mode::End, .. }) | Queueing::Kau(_, Mode::End)
                 if !is_end() =>
             {
@@ -180,6 +189,10 @@ impl Mode {
         }
     }
 }
+
+/// The address of meta packets in group-addressed frames, from the range for use at one site (RFC
+/// 2365).
+pub const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 0, 1);
 
 /// The address of host `index`, on both engines: 10.0.0.1 for the first. Plans have at most 250.
 pub fn address(index: usize) -> Ipv4Addr {

@@ -7,6 +7,7 @@
 //! Sizes are judged by the link as it is, not as the hosts see it: by the frame error rate of the
 //! largest frame that each end may send, full or not.
 
+use super::supported;
 use super::walk::{STEP, Walking};
 use crate::measured::{Row, Series};
 use crate::reading::{Numbers, Reading};
@@ -28,10 +29,14 @@ const ROOM: f64 = 1.3;
 const KAU_SPAN: &str = "kau_span_";
 /// The same by rule r70.
 const R70_SPAN: &str = "r70_span_";
-/// Key of the flows that the places of a walk carry by rule kau, in the mean.
-pub const KAU_WALK: &str = "kau_walk";
+/// Key of the flows that rule kau supports in every span.
+const KAU_THROUGHOUT: &str = "kau_throughout";
 /// The same by rule r70.
-pub const R70_WALK: &str = "r70_walk";
+const R70_THROUGHOUT: &str = "r70_throughout";
+/// Key of the flows that the places of a walk carry by rule kau, in the mean.
+const KAU_WALK: &str = "kau_walk";
+/// The same by rule r70.
+const R70_WALK: &str = "r70_walk";
 
 /// Explanation of these rows, printed under the report.
 pub const NOTES: &str = " Over a walk the calls are judged every five seconds, too. What each five \
@@ -182,8 +187,8 @@ impl Judged {
 const COLUMNS: [(&str, &str, &str); 10] = [
     ("kau_mean", "flows supported in 5 s, mean (rule kau)", ""),
     ("r70_mean", "flows supported in 5 s, mean (rule r70)", ""),
-    ("kau_throughout", "flows supported in all 5 s (rule kau)", ""),
-    ("r70_throughout", "flows supported in all 5 s (rule r70)", ""),
+    (KAU_THROUGHOUT, "flows supported in all 5 s (rule kau)", ""),
+    (R70_THROUGHOUT, "flows supported in all 5 s (rule r70)", ""),
     ("frame_errors", "frame error rate of the size", "%"),
     ("frame_errors_worst", "the same, worst 5 s", "%"),
     ("late_shrink", "size too large for at most", "s"),
@@ -198,8 +203,10 @@ pub fn metrics() -> impl Iterator<Item = Metric> {
 }
 
 /// The columns of the summary that plans with a walk have.
-pub fn summary() -> [Metric; 2] {
+pub fn summary() -> [Metric; 4] {
     [
+        Metric::new(KAU_THROUGHOUT, "supported in all 5 s, kau", ""),
+        Metric::new(R70_THROUGHOUT, "supported in all 5 s, r70", ""),
         Metric::new(KAU_WALK, "carried in each 5 s, mean, kau", ""),
         Metric::new(R70_WALK, "carried in each 5 s, mean, r70", ""),
     ]
@@ -303,10 +310,22 @@ impl Walked {
 const RULES: [(Rule, &str, &str); 2] =
     [(Rule::Kau, KAU_SPAN, KAU_WALK), (Rule::R70, R70_SPAN, R70_WALK)];
 
-/// Writes the flows that the places of a walk carry to `summary`: of each span the most of the
-/// sweep, and the mean over the spans. The interval is that of the ends of these medians, which is
-/// wider than that of the mean. Nothing is written for a sweep without a walk.
-pub fn read(sweep: &[&Row], summary: &mut Numbers) -> Option<Reading> {
+/// What a walk carries by rule kau.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Carried {
+    /// The most flows that are supported in every span.
+    pub throughout: Reading,
+    /// The flows that its places carry, in the mean.
+    pub places: Reading,
+}
+
+/// Writes what a walk carries to `summary`: the peak of the flows that are supported in every span,
+/// and the flows that its places carry, which are the most of the sweep in each span, in the mean
+/// over the spans. The interval of that mean is the mean of the intervals, which is wider. Nothing
+/// is written for a sweep without a walk.
+pub fn read(sweep: &[&Row], summary: &mut Numbers) -> Option<Carried> {
+    let [throughout, _] =
+        [KAU_THROUGHOUT, R70_THROUGHOUT].map(|key| supported::read(sweep, key, summary));
     let [kau, _] = RULES.map(|(_, span, key)| {
         let carried = carried(sweep, span)?;
         for (end, value) in [
@@ -318,7 +337,7 @@ pub fn read(sweep: &[&Row], summary: &mut Numbers) -> Option<Reading> {
         }
         Some(carried)
     });
-    kau
+    throughout.zip(kau).map(|(throughout, places)| Carried { throughout, places })
 }
 
 fn carried(sweep: &[&Row], prefix: &str) -> Option<Reading> {
@@ -343,13 +362,19 @@ fn carried(sweep: &[&Row], prefix: &str) -> Option<Reading> {
 }
 
 /// Sentence on what a walk carries under each treatment.
-pub fn answer(scenario: &str, carried: &[(&str, Reading)]) -> Option<String> {
-    let text = |(name, reading): &(&str, Reading)| {
-        format!("“{name}” {}", reading.text(|flows| format!("{flows:.1}")))
+pub fn answer(scenario: &str, treatments: &[(&str, Carried)]) -> Option<String> {
+    let list = |text: fn(&Carried) -> String| {
+        let named = treatments.iter().map(|(name, one)| format!("“{name}” {}", text(one)));
+        named.collect::<Vec<_>>().join(", ")
     };
-    let texts: Vec<_> = carried.iter().map(text).collect();
-    let texts = texts.join(", ");
-    (!carried.is_empty()).then(|| format!("{scenario}: flows carried over the walk: {texts}."))
+    let throughout = list(|one| one.throughout.text(|flows| flows.to_string()));
+    let places = list(|one| one.places.text(|flows| format!("{flows:.1}")));
+    (!treatments.is_empty()).then(|| {
+        format!(
+            "{scenario}: supported in every five seconds of the walk: {throughout}; carried by its \
+             places, in the mean: {places}."
+        )
+    })
 }
 
 #[cfg(test)]
@@ -373,16 +398,18 @@ mod tests {
     #[test]
     fn a_walk_carries_in_each_span_the_most_of_the_sweep() {
         let row = |x: f64, flows: [f64; 2]| {
-            let metrics =
-                (0..).zip(flows).map(|(span, flows)| (format!("{KAU_SPAN}{span:03}"), flows));
-            let measured = Measured { metrics: metrics.collect(), series: Vec::new() };
+            let spans = (0..).zip(flows);
+            let spans = spans.map(|(span, flows)| (format!("{KAU_SPAN}{span:03}"), flows));
+            let metrics = spans.chain([(KAU_THROUGHOUT.to_owned(), flows[1])]).collect();
+            let measured = Measured { metrics, series: Vec::new() };
             Row::new(&SweepPoint::new("s", "t", x, 1.0), &[&measured])
         };
         let rows = [row(10.0, [10.0, 10.0]), row(40.0, [40.0, 0.0]), row(80.0, [0.0, 0.0])];
         let mut summary = Numbers::new();
-        let carried = read(&rows.iter().collect::<Vec<_>>(), &mut summary);
-        assert_eq!(carried, Some(Reading::exact(25.0)));
-        assert_eq!(summary, Numbers::from([(KAU_WALK.to_owned(), 25.0)]));
+        let carried = read(&rows.iter().collect::<Vec<_>>(), &mut summary).unwrap();
+        assert_eq!(carried.places, Reading::exact(25.0));
+        assert_eq!((carried.throughout.value, carried.throughout.to), (10.0, 39.0));
+        assert_eq!((summary[KAU_WALK], summary[KAU_THROUGHOUT]), (25.0, 10.0));
         assert_eq!(read(&[], &mut summary), None);
     }
 

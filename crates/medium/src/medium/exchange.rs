@@ -1,7 +1,8 @@
 //! The reaction of stations to frames: responses, retries, the end of an exchange (IEEE
 //! 802.11-2020, 10.3.2 and 10.3.4).
 
-use super::{Event, Kind, Medium, OnAir};
+use super::{Entry, Event, Kind, Medium, OnAir};
+use crate::ampdu::DELIMITER;
 use crate::config::Link;
 use crate::frame::{Receivers, Transmission};
 use crate::phy::ACK_BYTES;
@@ -19,38 +20,67 @@ impl<P: Clone> Medium<P> {
         (ber == 0.0 && loss == 0.0) || self.rng.random::<f64>() < whole()
     }
 
-    /// `id` has received a frame whole.
+    /// Draws what `id` reads of a transmission that no other spoilt, and returns whether that is
+    /// anything. Of an A-MPDU one subframe will do; its receiver keeps those that come through.
+    pub(super) fn is_read(&mut self, air: &OnAir, id: usize) -> bool {
+        let frames = self.exchanges[air.from].len();
+        if air.kind != Kind::Data || frames == 1 {
+            return self.survives(air.from, id, air.bytes);
+        }
+        let overhead = DELIMITER + self.phy.data_overhead();
+        let mut is_read = false;
+        for frame in 0..frames {
+            let place = self.exchanges[air.from][frame] as usize;
+            let bytes = overhead + self.queues[air.from][place].frame.bytes;
+            if self.survives(air.from, id, bytes) {
+                is_read = true;
+                if air.to != Some(id) {
+                    break;
+                }
+                self.queues[air.from][place].receivers.insert(id);
+            }
+        }
+        is_read
+    }
+
+    /// `id` has received a frame whole, or subframes of an A-MPDU.
     pub(super) fn received(&mut self, air: &OnAir, id: usize, now: Instant) {
         if air.to.is_some_and(|to| to != id) {
             return self.stations[id].reserve(now, air.reserves);
         }
         let phy = self.phy;
         let response_rate = self.config.response_rate(air.rate);
-        let mut after_sifs = |kind: u8, rate, reserves| {
+        let mut after_sifs = |kind, rate, reserves| {
             let (station, to) = (id as u32, air.from as u32);
             let event = Event::Respond { station, to, kind, rate, reserves };
             self.events.push(Reverse((now + phy.sifs(), event)));
         };
         match air.kind {
             Kind::Data => {
+                let is_block = self.exchanges[air.from].len() > 1;
                 if air.to.is_some() {
-                    after_sifs(0, air.rate, Duration::ZERO);
+                    let kind = if is_block { Kind::BlockAck } else { Kind::Ack };
+                    after_sifs(kind, air.rate, Duration::ZERO);
                 }
-                let entry = self.queues[air.from].front_mut().expect("its sender still has it");
-                entry.receivers.insert(id);
+                if !is_block {
+                    let entry = self.queues[air.from].front_mut().expect("its sender still has it");
+                    entry.receivers.insert(id);
+                }
             }
             Kind::Rts if self.stations[id].reserved_until <= now => {
                 let cts = phy.frame_time(response_rate, ACK_BYTES);
-                after_sifs(1, air.rate, air.reserves.saturating_sub(phy.sifs() + cts));
+                after_sifs(Kind::Cts, air.rate, air.reserves.saturating_sub(phy.sifs() + cts));
             }
             Kind::Rts => {}
             Kind::Cts if self.stations[id].phase == Phase::Awaiting => {
                 self.stations[id].phase = Phase::Sending;
                 self.stations[id].token = self.stations[id].token.wrapping_add(1);
-                after_sifs(2, air.rate, Duration::ZERO);
+                after_sifs(Kind::Data, air.rate, Duration::ZERO);
             }
-            Kind::Ack if self.stations[id].phase == Phase::Awaiting => self.finish(id, Ok(()), now),
-            Kind::Cts | Kind::Ack => {}
+            Kind::Ack | Kind::BlockAck if self.stations[id].phase == Phase::Awaiting => {
+                self.acknowledged(id, now);
+            }
+            Kind::Cts | Kind::Ack | Kind::BlockAck => {}
         }
     }
 
@@ -58,10 +88,10 @@ impl<P: Clone> Medium<P> {
     pub(super) fn sent(&mut self, air: &OnAir, now: Instant) {
         match (air.kind, air.to) {
             (Kind::Data | Kind::Rts, None) => {
-                let entry = self.queues[air.from].front().expect("its sender still has it");
+                let entry = self.queues[air.from].front_mut().expect("its sender still has it");
                 let heard = entry.receivers != Receivers::default();
-                let result = if heard { Ok(()) } else { Err(DropReason::Unreachable) };
-                self.finish(air.from, result, now);
+                entry.result = Some(if heard { Ok(()) } else { Err(DropReason::Unreachable) });
+                self.finish(air.from, now);
             }
             (Kind::Data | Kind::Rts, Some(_)) => {
                 let station = &mut self.stations[air.from];
@@ -71,7 +101,7 @@ impl<P: Clone> Medium<P> {
                 let event = Event::Timeout { station: air.from as u32, token: station.token };
                 self.events.push(Reverse((station.not_before, event)));
             }
-            (Kind::Ack | Kind::Cts, _) => {}
+            (Kind::Ack | Kind::BlockAck | Kind::Cts, _) => {}
         }
     }
 
@@ -88,14 +118,34 @@ impl<P: Clone> Medium<P> {
         }
     }
 
-    /// The response did not arrive: makes another attempt, or gives the frame up.
+    /// The response arrived: frames that are not in it are sent again, or given up.
+    fn acknowledged(&mut self, id: usize, now: Instant) {
+        let limit = self.config.retry_limit;
+        for place in &self.exchanges[id] {
+            let entry = &mut self.queues[id][*place as usize];
+            if entry.receivers != Receivers::default() {
+                entry.result = Some(Ok(()));
+            } else if entry.attempts >= limit {
+                entry.result = Some(Err(DropReason::RetryLimit));
+            }
+        }
+        self.finish(id, now);
+    }
+
+    /// The response did not arrive: makes another attempt, or gives frames up.
     pub(super) fn missed(&mut self, id: usize, now: Instant) {
-        if self.stations[id].attempts >= self.config.retry_limit {
-            let entry = self.queues[id].front().expect("an attempt has a frame");
-            let heard = entry.receivers != Receivers::default();
-            // It may have arrived, and only its acknowledgements have not.
-            let result = if heard { Ok(()) } else { Err(DropReason::RetryLimit) };
-            self.finish(id, result, now);
+        let limit = self.config.retry_limit;
+        for place in &self.exchanges[id] {
+            let entry = &mut self.queues[id][*place as usize];
+            if entry.attempts >= limit {
+                // It may have arrived, and only its acknowledgements have not.
+                let heard = entry.receivers != Receivers::default();
+                entry.result = Some(if heard { Ok(()) } else { Err(DropReason::RetryLimit) });
+            }
+        }
+        // The first frame has the most attempts of all.
+        if self.queues[id].front().is_some_and(|entry| entry.result.is_some()) {
+            self.finish(id, now);
         } else {
             let cw_max = self.config.cw_max;
             self.stations[id].phase = Phase::Contending;
@@ -103,10 +153,46 @@ impl<P: Clone> Medium<P> {
         }
     }
 
-    /// The first frame of `id` leaves its queue.
-    pub(super) fn finish(&mut self, id: usize, result: Result<(), DropReason>, now: Instant) {
-        let retries = self.stations[id].attempts.saturating_sub(1);
-        let entry = self.queues[id].pop_front().expect("a frame is finished once");
+    /// The exchange of `id` is over: frames that have ended leave its queue.
+    fn finish(&mut self, id: usize, now: Instant) {
+        let frames = self.exchanges[id].iter();
+        let ended = frames.filter(|place| self.queues[id][**place as usize].result.is_some());
+        self.ended[id] += ended.count() as u32;
+        self.release(id, now);
+        self.stations[id].phase = Phase::Contending;
+        self.stations[id].renew(self.phy, &mut self.rng);
+        self.stations[id].token = self.stations[id].token.wrapping_add(1);
+    }
+
+    /// Lets the frames of `id` leave that have ended, up to the first that has not, of those to the
+    /// radio of this exchange. Frames to others stand between and keep their places.
+    fn release(&mut self, id: usize, now: Instant) {
+        let Some(to) = self.queues[id].front().map(|entry| entry.frame.to) else { return };
+        let mut others = std::mem::take(&mut self.passed_over);
+        while self.ended[id] > 0
+            && let Some(entry) = self.queues[id].pop_front()
+        {
+            let is_held = entry.frame.to == to && entry.result.is_none();
+            if entry.frame.to == to && !is_held {
+                self.leave(id, entry, now);
+                continue;
+            }
+            others.push(entry);
+            if is_held {
+                break;
+            }
+        }
+        while let Some(entry) = others.pop() {
+            self.queues[id].push_front(entry);
+        }
+        self.passed_over = others;
+    }
+
+    /// A frame that has ended leaves the queue of `id`.
+    fn leave(&mut self, id: usize, entry: Entry<P>, now: Instant) {
+        let Entry { frame, started, attempts, receivers, result } = entry;
+        let result = result.expect("it has ended");
+        self.ended[id] -= 1;
         match result {
             Ok(()) => self.counters.packets_out += 1,
             Err(reason) => {
@@ -115,16 +201,13 @@ impl<P: Clone> Medium<P> {
             }
         }
         self.done.push_back(Transmission {
-            frame: entry.frame,
-            receivers: entry.receivers,
+            frame,
+            receivers,
             result,
-            started: entry.started.unwrap_or(now),
+            started: started.unwrap_or(now),
             ended: now,
-            retries,
+            retries: attempts.saturating_sub(1),
         });
-        self.stations[id].phase = Phase::Contending;
-        self.stations[id].renew(self.phy, &mut self.rng);
-        self.stations[id].token = self.stations[id].token.wrapping_add(1);
     }
 
     /// A transmission that `id` sensed, or its own, has ended: counts down where nothing else is

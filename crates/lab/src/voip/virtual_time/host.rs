@@ -34,7 +34,12 @@ pub(super) struct Host {
     hellos: Option<Hellos>,
     /// Packets dropped because there was no route.
     unrouted: u64,
-    splitter: Splitter,
+    /// `None` where it cannot split.
+    splitter: Option<Splitter>,
+    /// Meta packets that reached it although it cannot split.
+    unsplit: u64,
+    /// Whether packets leave in group-addressed frames.
+    is_group: bool,
     /// Whether its talkers wait while their sockets are full.
     is_blocking: bool,
     /// Bytes of a packet that travels alone.
@@ -118,8 +123,7 @@ impl Host {
             Routes::Static => None,
             Routes::Aodv { loss } => Some(Hellos::new(index, is_neighbour, loss, point.seed)),
         };
-        let splitter = Splitter::accepting_any();
-        let is_blocking = point.socket.is_some();
+        let splitter = point.upgraded[index].then(Splitter::accepting_any);
         let packet = (IP_UDP + Stamp::len(point.codec)) as u16;
         Ok(Host {
             index,
@@ -128,7 +132,9 @@ impl Host {
             hellos,
             unrouted: 0,
             splitter,
-            is_blocking,
+            unsplit: 0,
+            is_group: point.is_group,
+            is_blocking: point.socket.is_some(),
             packet,
             nodes,
         })
@@ -137,6 +143,11 @@ impl Host {
     /// Packets dropped because there was no route.
     pub fn unrouted(&self) -> u64 {
         self.unrouted
+    }
+
+    /// Meta packets that reached it although it cannot split.
+    pub fn unsplit(&self) -> u64 {
+        self.unsplit
     }
 
     /// The largest frames towards `to`; those of a single packet where nothing shares frames.
@@ -246,18 +257,25 @@ impl Host {
             }
             return;
         }
-        let Some((to, protocol)) = destination(&packet) else { return };
-        if to != self.index {
+        let Some(Destination { from, to, protocol }) = destination(&packet) else { return };
+        let is_shared = protocol == Protocol::META;
+        let is_own = from == self.index || to == self.index;
+        if self.is_group && !is_own && !is_shared {
+            return; // A stream to a group of which it is no member.
+        }
+        if to != self.index && !(self.is_group && is_shared) {
             self.forward(to, packet, now, out);
-        } else if protocol != Protocol::META {
+        } else if !is_shared {
             out.send(self.nodes.sink, Message::Heard(packet));
-        } else {
+        } else if let Some(splitter) = &mut self.splitter {
             let mut inner = Vec::new();
             // The splitter counts refusals; between our own hosts there are none.
-            let _ = self.splitter.split(&mut packet, |packet| inner.push(packet.to_vec()));
+            let _ = splitter.split(&mut packet, |packet| inner.push(packet.to_vec()));
             for packet in inner {
                 self.route(packet, now, out);
             }
+        } else {
+            self.unsplit += 1;
         }
     }
 
@@ -275,7 +293,8 @@ impl Host {
                 fifo.enqueue(kau::Outbound { hop: next_hop, mark: 0, packet }, now)
             }
             Queue::Sheaf(merge) => {
-                let hop = HopId(merge.mode.split_at(to, next_hop) as u32);
+                let splits_at = merge.mode.split_at(to, next_hop);
+                let hop = HopId(if self.is_group { self.index } else { splits_at } as u32);
                 merge.aggregator.enqueue(Outbound { hop, mark: 0, packet }, now)
             }
             Queue::Kau(qdisc, mode) => {
@@ -326,7 +345,7 @@ impl Host {
 
     /// Hands a frame towards host `to`, or to all for this very host, to the radio.
     fn send(&self, to: usize, packet: Vec<u8>, out: &mut Outbox<Message>) {
-        let to = match to == self.index {
+        let to = match self.is_group || to == self.index {
             true => To::Broadcast,
             false => To::Radio(RadioId(self.next_hop[to] as u32)),
         };
@@ -390,7 +409,8 @@ fn outer(from: usize, to: usize) -> Outer {
     Outer::V4 { src: point::address(from), dst: point::address(to) }
 }
 
-/// An aggregator that has every other host, by its index, as a next hop or far end.
+/// An aggregator that has every other host, by its index, as a next hop or far end, and by its own
+/// all of them as a group.
 fn aggregator(
     point: &Point,
     index: usize,
@@ -398,16 +418,30 @@ fn aggregator(
 ) -> anyhow::Result<Aggregator> {
     let mut aggregator = Aggregator::new(config.clone())?;
     for other in 0..point.nodes.len() {
-        aggregator.add_hop(Hop::neighbour(outer(index, other)));
+        let outer = match other == index {
+            true => Outer::V4 { src: point::address(index), dst: point::GROUP },
+            false => outer(index, other),
+        };
+        let can_split = point.upgraded[other] || point.is_blind;
+        let max = if can_split { None } else { Some(0) };
+        aggregator.add_hop(Hop { max, ..Hop::neighbour(outer) });
     }
     let limit = point.medium.radios[index].queue_limit as u32;
     aggregator.set_device(Device::Reports { waiting: 0, limit }, Instant::ZERO);
     Ok(aggregator)
 }
 
-/// The host a packet is for, and its protocol.
-fn destination(packet: &[u8]) -> Option<(usize, Protocol)> {
+/// The end points of a packet, and its protocol.
+struct Destination {
+    from: usize,
+    to: usize,
+    protocol: Protocol,
+}
+
+fn destination(packet: &[u8]) -> Option<Destination> {
     let view = Ip::parse(packet).ok()?;
-    let address = view.addresses().get(4..8)?;
-    Some((point::host(address.try_into().ok()?), view.protocol()))
+    let addresses = view.addresses();
+    let host = |bytes: &[u8]| Some(point::host(bytes.try_into().ok()?));
+    let (from, to) = (host(addresses.get(..4)?)?, host(addresses.get(4..8)?)?);
+    Some(Destination { from, to, protocol: view.protocol() })
 }

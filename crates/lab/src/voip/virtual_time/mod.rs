@@ -98,6 +98,7 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
             Actor::Host(host) => {
                 outcome.aggregation.add(&host.stats().unwrap_or_default());
                 outcome.unrouted += host.unrouted();
+                outcome.unsplit += host.unsplit();
             }
             Actor::Air(medium, ..) => outcome.air = crate::voip::outcome::Air::of(medium),
             _ => {}
