@@ -524,7 +524,8 @@ impl Scenario {
             self.ber == 0.0 && self.loss == 0.0 && matches!(self.hearing, HearingName::Everyone);
         anyhow::ensure!(
             is_plain && self.socket.is_none() && !self.group,
-            "walk decides the bit errors; give hearing = \"everyone\", no ber, loss, socket or group"
+            "walk decides the bit errors; give hearing = \"everyone\", and no ber, loss, socket or \
+             group"
         );
         let modulation = Modulation::of_rate(self.bitrate());
         let modulation = modulation.with_context(|| format!("no modulation of {}", self.rate))?;

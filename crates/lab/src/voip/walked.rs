@@ -38,12 +38,12 @@ const KAU_WALK: &str = "kau_walk";
 /// The same by rule r70.
 const R70_WALK: &str = "r70_walk";
 
-/// Explanation of these rows, printed under the report.
-pub const NOTES: &str = " Over a walk the calls are judged every five seconds, too. What each five \
-                         seconds carry is the most of the sweep that is supported in them, whatever \
-                         becomes of the calls elsewhere; the table has the mean. The frame error \
-                         rate is that of the largest frame that may be sent, by the link as it is; \
-                         time above the target counts while a smaller frame would be below.";
+/// Explanation of its rows, printed under the report.
+pub const NOTES: &str = " \
+    Over a walk the calls are judged every five seconds, too. What its places carry is the most of \
+    the sweep that is supported in each five seconds, whatever becomes of the calls elsewhere; the \
+    table has the mean. The frame error rate is that of the largest frame that may be sent, by the \
+    link as it is; time above the target counts while a smaller frame would be below.";
 
 /// One span of a walk.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -207,8 +207,8 @@ pub fn summary() -> [Metric; 4] {
     [
         Metric::new(KAU_THROUGHOUT, "supported in all 5 s, kau", ""),
         Metric::new(R70_THROUGHOUT, "supported in all 5 s, r70", ""),
-        Metric::new(KAU_WALK, "carried in each 5 s, mean, kau", ""),
-        Metric::new(R70_WALK, "carried in each 5 s, mean, r70", ""),
+        Metric::new(KAU_WALK, "carried by its places, kau", ""),
+        Metric::new(R70_WALK, "carried by its places, r70", ""),
     ]
 }
 

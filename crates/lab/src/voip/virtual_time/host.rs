@@ -210,10 +210,10 @@ impl Host {
         while self.hellos.as_mut().is_some_and(|hellos| hellos.is_due(now)) {
             self.hello(now, out);
         }
-        if let Queue::Sheaf(merge) = &mut self.queue {
-            if let Some(packet) = merge.hello(now) {
-                self.send(self.index, packet, out);
-            }
+        if let Queue::Sheaf(merge) = &mut self.queue
+            && let Some(packet) = merge.hello(now)
+        {
+            self.send(self.index, packet, out);
         }
         while let Some((hop, bytes)) = self.next_frame(now) {
             self.send(hop, bytes, out);
