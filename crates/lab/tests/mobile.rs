@@ -96,6 +96,7 @@ fn a_walk_that_cannot_be_is_refused_at_its_line_with_the_remedy() {
     for (from, to, remedy) in [
         ("station = \"station\"", "station = \"nobody\"", "unknown node"),
         ("attempts = 2", "attempts = 2\nber = 3", "walk decides the bit errors"),
+        ("rate = 2", "rate = 3", "give one of 802.11a, b or g"),
         ("max = \"auto\"", "max = \"automatic\"", "max needs bytes, or \"auto\""),
         ("max = \"auto\"", "max = \"auto\"\nmode = \"end\"", "remove mode, or give bytes"),
         ("min = \"100%\"", "min = \"101%\"", "min needs bytes, or a share"),

@@ -528,7 +528,9 @@ impl Scenario {
              group"
         );
         let modulation = Modulation::of_rate(self.bitrate());
-        let modulation = modulation.with_context(|| format!("no modulation of {}", self.rate))?;
+        let modulation = modulation.with_context(|| {
+            format!("walk: rate {} has no error rates; give one of 802.11a, b or g", self.rate)
+        })?;
         let start = Instant::ZERO + Duration::from_secs_f64(warm_up);
         Ok(Some(Walking { walk, station, router, modulation, start }))
     }

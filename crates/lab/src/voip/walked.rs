@@ -83,9 +83,9 @@ impl Spans {
         }
     }
 
-    /// Flows that were supported in every span, by rules kau and r70.
+    /// Flows that were supported in every span, by rules kau and r70; none without a span.
     fn throughout(&self) -> (usize, usize) {
-        let spans = self.over.len() as u32;
+        let spans = self.over.len().max(1) as u32;
         let count =
             |of: fn(&(u32, u32)) -> u32| self.good.iter().filter(|one| of(one) == spans).count();
         (count(|one| one.0), count(|one| one.1))
