@@ -10,10 +10,14 @@
 use crate::backoff::Backoff;
 use crate::classify::{FlowBits, Verdict};
 use crate::config::{Config, ConfigError, Policy};
-use crate::queue::{Key, Left, Queue};
+use crate::queue::{Arrival, Key, Layout, Left, Queue};
 use crate::stats::{Cause, Stats};
+use crate::streams::Streams;
 use sheaf_stage::{Counters, DropReason, IndexedHeap, Instant, Stage};
+use sheaf_wire::aggfrag;
 use sheaf_wire::checksum;
+use sheaf_wire::compress::Definition;
+use sheaf_wire::compress::feedback::Feedback;
 use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{HOP_LIMIT_FAR, HOP_LIMIT_NEIGHBOUR, MAX_LEN, Outer, Repr};
 use std::cmp::Reverse;
@@ -22,6 +26,18 @@ use std::collections::{HashMap, VecDeque};
 /// A next hop (hop-to-hop) or a far end (end-to-end), by the number [`Aggregator::add_hop`] gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HopId(pub u32);
+
+/// What a next hop can take apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// Meta packets ([`sheaf_wire::meta`]).
+    #[default]
+    Meta,
+    /// Frames of format 2 ([`sheaf_wire::aggfrag`]).
+    Frames,
+    /// The same, with compressed headers ([`sheaf_wire::compress`]).
+    Compressed,
+}
 
 /// Destination of meta packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,15 +49,17 @@ pub struct Hop {
     pub max: Option<u16>,
     /// Outer hop limit: [`HOP_LIMIT_NEIGHBOUR`], or [`HOP_LIMIT_FAR`] behind routers.
     pub hop_limit: u8,
+    /// Format of what is sent there.
+    pub format: Format,
 }
 
 impl Hop {
-    /// A neighbour, with the configured largest meta packet.
+    /// A neighbour, with the configured largest meta packet and [`Format::Meta`].
     pub fn neighbour(outer: Outer) -> Hop {
-        Hop { outer, max: None, hop_limit: HOP_LIMIT_NEIGHBOUR }
+        Hop { outer, max: None, hop_limit: HOP_LIMIT_NEIGHBOUR, format: Format::Meta }
     }
 
-    /// A far end behind routers, with the configured largest meta packet.
+    /// A far end behind routers, with the configured largest meta packet and [`Format::Meta`].
     pub fn far(outer: Outer) -> Hop {
         Hop { hop_limit: HOP_LIMIT_FAR, ..Hop::neighbour(outer) }
     }
@@ -58,7 +76,7 @@ pub struct Outbound {
     pub packet: Vec<u8>,
 }
 
-/// A frame to send: a meta packet or a single packet as it was.
+/// A frame to send: a meta packet, a frame of format 2, or a single packet as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Its next hop.
@@ -85,6 +103,14 @@ pub enum Device {
     },
 }
 
+/// A next hop, and what was sent there.
+#[derive(Debug)]
+struct Known {
+    hop: Hop,
+    stats: Stats,
+    streams: Streams,
+}
+
 /// Content of a frame that was sent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sent {
@@ -100,7 +126,7 @@ pub struct Aggregator {
     backoff: Backoff,
     /// The frame that was handed over last.
     last: Sent,
-    hops: Vec<(Hop, Stats)>,
+    hops: Vec<Known>,
     slots: Vec<(Key, Queue)>,
     free: Vec<u32>,
     index: HashMap<Key, u32>,
@@ -111,6 +137,8 @@ pub struct Aggregator {
     /// Frames that leave immediately, before all that wait.
     passing: VecDeque<Frame>,
     spare: Vec<Vec<u8>>,
+    /// The block of the packet in hand.
+    block: Vec<u8>,
     frames: usize,
     counters: Counters,
 }
@@ -133,6 +161,7 @@ impl Aggregator {
             full: IndexedHeap::default(),
             passing: VecDeque::new(),
             spare: Vec::new(),
+            block: Vec::new(),
             frames: 0,
             counters: Counters::default(),
         })
@@ -153,7 +182,7 @@ impl Aggregator {
 
     /// Makes a next hop known.
     pub fn add_hop(&mut self, hop: Hop) -> HopId {
-        self.hops.push((hop, Stats::default()));
+        self.hops.push(Known { hop, stats: Stats::default(), streams: Streams::default() });
         HopId(self.hops.len() as u32 - 1)
     }
 
@@ -162,9 +191,18 @@ impl Aggregator {
     /// # Panics
     /// If `id` is not from [`Aggregator::add_hop`], or the outer header changes its family.
     pub fn set_hop(&mut self, id: HopId, hop: Hop) {
-        let old = &mut self.hops[id.0 as usize].0;
+        let old = &mut self.hops[id.0 as usize].hop;
         assert_eq!(old.outer.header_len(), hop.outer.header_len(), "a hop keeps its family");
         *old = hop;
+    }
+
+    /// Takes note of what a next hop said at `now` about the contexts of packets sent there. The
+    /// caller has made sure that the next hop said it.
+    ///
+    /// # Panics
+    /// If `id` is not from [`Aggregator::add_hop`].
+    pub fn said(&mut self, id: HopId, feedback: &Feedback, now: Instant) {
+        self.hops[id.0 as usize].streams.said(feedback, now);
     }
 
     /// Sets how full the device is at `now`. Drain afterwards.
@@ -182,13 +220,13 @@ impl Aggregator {
 
     /// Counters of one next hop.
     pub fn stats(&self, id: HopId) -> Stats {
-        self.hops[id.0 as usize].1
+        self.hops[id.0 as usize].stats
     }
 
     /// Counters of all next hops together.
     pub fn total(&self) -> Stats {
-        self.hops.iter().fold(Stats::default(), |mut sum, (_, stats)| {
-            sum.add(stats);
+        self.hops.iter().fold(Stats::default(), |mut sum, known| {
+            sum.add(&known.stats);
             sum
         })
     }
@@ -207,39 +245,57 @@ impl Aggregator {
 
     /// An empty buffer, used before where there is one.
     pub fn buffer(&mut self) -> Vec<u8> {
-        let mut buffer = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(MAX_LEN));
-        buffer.clear();
-        buffer
+        buffer(&mut self.spare)
     }
 
     /// Puts a packet in its queue. Over the bound, the queue's oldest frame leaves.
     fn gather(&mut self, hop: HopId, mut packet: Vec<u8>, key: Key, flow: FlowBits, now: Instant) {
         checksum::finish(&mut packet);
         let (header, max) = (self.header_len(hop), self.max(hop));
+        let (layout, plain) = self.lay_out(hop, &packet, key, now);
         let slot = self.slot(key);
-        let buffer = self.slots[slot as usize].1.needs_frame(packet.len(), max).then(|| {
-            self.frames += 1;
-            self.buffer()
-        });
         let queue = &mut self.slots[slot as usize].1;
-        queue.push(&packet, header, flow, buffer, now);
+        let block = if plain { &packet } else { &self.block };
+        let arrival = Arrival { block, plain, len: packet.len(), flow, now };
+        let begun = queue.push(arrival, (layout, header), max, || buffer(&mut self.spare));
+        self.frames += begun;
+        if let Layout::Frame { tag } = layout {
+            self.hops[hop.0 as usize].streams.begun(tag, begun);
+        }
         if queue.frames() > self.config.queue_frames || self.frames > self.config.total_frames {
             let full = queue.has_full_frame(max) || self.config.policy == Policy::Forced;
             self.let_go(slot, if full { Cause::Size } else { Cause::Ready });
-            self.hops[hop.0 as usize].1.over_bound += 1;
+            self.hops[hop.0 as usize].stats.over_bound += 1;
         }
         self.settle(slot);
         self.recycle(packet);
     }
 
+    /// How a packet travels. Unless that is as it is, its block is in `self.block`.
+    fn lay_out(&mut self, hop: HopId, packet: &[u8], key: Key, now: Instant) -> (Layout, bool) {
+        let Known { hop, streams, .. } = &mut self.hops[hop.0 as usize];
+        if hop.format == Format::Meta {
+            return (Layout::Meta, true);
+        }
+        // More streams than tags: the others do without.
+        let Some(tag) = streams.tag(key.dscp, key.ecn, self.config.hold, now) else {
+            return (Layout::Meta, true);
+        };
+        let plain =
+            hop.format == Format::Frames || streams.compress(tag, packet, now, &mut self.block);
+        (Layout::Frame { tag }, plain)
+    }
+
     /// Takes the oldest frame of queue `slot`, which has one. Settle the queue afterwards.
     fn take(&mut self, slot: u32, cause: Cause) -> Frame {
         let (key, queue) = &mut self.slots[slot as usize];
-        let (Hop { outer, hop_limit, .. }, stats) = &mut self.hops[key.hop as usize];
+        let Known { hop: Hop { outer, hop_limit, .. }, stats, streams } =
+            &mut self.hops[key.hop as usize];
         let repr = Repr { outer: *outer, dscp: key.dscp, ecn: key.ecn, hop_limit: *hop_limit };
-        let Left { bytes, packets, payload, oldest } =
-            queue.pop(&repr).expect("a queue that leaves has a frame");
-        stats.count(packets, u64::from(payload), bytes.len() as u64, cause);
+        let left = queue.pop(&repr, |tag| streams.next_sequence(tag));
+        let Left { bytes, packets, payload, alone, oldest } =
+            left.expect("a queue that leaves has a frame");
+        stats.count(packets, u64::from(payload), (!alone).then_some(bytes.len() as u64), cause);
         self.frames -= 1;
         Frame { hop: HopId(key.hop), bytes, packets, oldest }
     }
@@ -304,11 +360,21 @@ impl Aggregator {
     }
 
     fn max(&self, hop: HopId) -> u16 {
-        self.hops[hop.0 as usize].0.max.unwrap_or(self.config.max).min(self.config.max)
+        self.hops[hop.0 as usize].hop.max.unwrap_or(self.config.max).min(self.config.max)
+    }
+
+    /// Whether a packet of `len` bytes can share a frame to this hop.
+    fn fits(&self, hop: HopId, len: usize) -> bool {
+        let format = match self.hops[hop.0 as usize].hop.format {
+            Format::Meta => 0,
+            Format::Frames => aggfrag::HEADER_LEN,
+            Format::Compressed => aggfrag::HEADER_LEN + Definition::HEADER,
+        };
+        self.header_len(hop) + format + len <= usize::from(self.max(hop))
     }
 
     fn header_len(&self, hop: HopId) -> usize {
-        self.hops[hop.0 as usize].0.outer.header_len()
+        self.hops[hop.0 as usize].hop.outer.header_len()
     }
 
     /// Counts a frame that goes to the device.
@@ -323,6 +389,13 @@ impl Aggregator {
         }
         frame
     }
+}
+
+/// An empty buffer, a spare one where there is one.
+fn buffer(spare: &mut Vec<Vec<u8>>) -> Vec<u8> {
+    let mut buffer = spare.pop().unwrap_or_else(|| Vec::with_capacity(MAX_LEN));
+    buffer.clear();
+    buffer
 }
 
 impl Device {
@@ -360,7 +433,7 @@ impl Stage for Aggregator {
         };
         let len = view.bytes().len();
         let key = Key { hop: hop.0, dscp: view.dscp(), ecn: view.ecn().outer() };
-        let fits = self.header_len(hop) + len <= usize::from(self.max(hop));
+        let fits = self.fits(hop, len);
         let verdict = match self.config.rules.classify(&view, mark) {
             Verdict::Gather if !fits => Verdict::Alone,
             verdict => verdict,

@@ -9,7 +9,10 @@
 //! * [`aggregator`]: the stage that gathers and sends meta packets ([`Aggregator`]);
 //! * [`queue`]: one queue per next hop and class, packed into frames as packets come;
 //! * [`backoff`]: backoff on a contended channel;
+//! * `streams`, `compressor`: the sending side of format 2: streams, and contexts of headers;
 //! * [`splitter`]: the other end ([`Splitter`]), and whose meta packets it takes ([`Senders`]);
+//! * [`receiver`], `sequence`, `decompressor`: the receiving side of format 2: streams, which
+//!   frames of a stream have been received, contexts;
 //! * [`stats`]: the counters of the theses and the ratios derived from them.
 //!
 //! This is the model of the eBPF programs and the engine where eBPF cannot be loaded: the same
@@ -47,14 +50,20 @@
 pub mod aggregator;
 pub mod backoff;
 pub mod classify;
+mod compressor;
 pub mod config;
+mod decompressor;
 pub mod queue;
+pub mod receiver;
+mod sequence;
 pub mod splitter;
 pub mod stats;
+mod streams;
 
-pub use aggregator::{Aggregator, Device, Frame, Hop, HopId, Outbound};
+pub use aggregator::{Aggregator, Device, Format, Frame, Hop, HopId, Outbound};
 pub use backoff::Backoff;
 pub use classify::{Rule, Rules, Verdict};
 pub use config::{Config, ConfigError, Policy, Threshold};
-pub use splitter::{Senders, Splitter};
+pub use receiver::Received;
+pub use splitter::{Refused, Senders, Split, Splitter};
 pub use stats::Stats;

@@ -2,21 +2,78 @@
 //!
 //! Packing greedily on arrival gives the same frames as packing on departure, because the queue
 //! is first in, first out and `max` bounds both; and it leaves one copy per packet and none when
-//! a frame leaves.
+//! a frame leaves. In format 2 a packet that does not fit is cut, so that only the last frame of a
+//! queue is not full.
 
 use crate::classify::FlowBits;
 use sheaf_stage::Instant;
+use sheaf_wire::aggfrag::{self, CUT_HEADER, Cut, Header, MAX_BLOCKS};
 use sheaf_wire::ecn::Ecn;
 use sheaf_wire::meta::{MAX_PACKETS, Repr};
 use std::collections::VecDeque;
 
-/// A frame under construction: room for the outer header, then the inner packets.
+/// A packet is cut if the frame takes at least this many bytes of it: fewer do not pay for the
+/// header of the cut.
+const MIN_PART: usize = CUT_HEADER + 2;
+
+/// What stands between the outer header and the packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Nothing: packets back to back.
+    Meta,
+    /// The header of format 2, with the tag of the stream.
+    Frame {
+        /// Its tag.
+        tag: u8,
+    },
+}
+
+impl Layout {
+    /// Bytes of the header.
+    pub const fn header_len(self) -> usize {
+        match self {
+            Layout::Meta => 0,
+            Layout::Frame { .. } => aggfrag::HEADER_LEN,
+        }
+    }
+
+    /// The most packets of a frame; a cut one may come on top.
+    const fn max_packets(self) -> usize {
+        match self {
+            Layout::Meta => MAX_PACKETS,
+            Layout::Frame { .. } => MAX_BLOCKS - 1,
+        }
+    }
+}
+
+/// A packet as it is put into a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival<'a> {
+    /// What travels: the packet, or a block that stands for it.
+    pub block: &'a [u8],
+    /// Whether that is the packet as it is.
+    pub plain: bool,
+    /// Bytes of the packet.
+    pub len: usize,
+    pub flow: FlowBits,
+    pub now: Instant,
+}
+
+/// A frame under construction: room for the headers, then the blocks.
 #[derive(Debug)]
-pub(crate) struct Pending {
-    pub bytes: Vec<u8>,
-    pub packets: u32,
-    pub oldest: Instant,
-    /// Length of the packet added last.
+struct Pending {
+    bytes: Vec<u8>,
+    layout: Layout,
+    /// Bytes that continue the last packet of the frame before.
+    offset: u16,
+    /// Packets that end here.
+    packets: u32,
+    /// Their bytes.
+    payload: u32,
+    /// Whether all blocks are packets as they are.
+    plain: bool,
+    oldest: Instant,
+    /// Length of the block added last.
     last: usize,
 }
 
@@ -24,7 +81,7 @@ pub(crate) struct Pending {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     frames: VecDeque<Pending>,
-    /// Bytes of all waiting packets, outer headers not counted.
+    /// Bytes of all waiting blocks, headers of frames not counted.
     pub bytes: u32,
     pub packets: u32,
     /// The flows that wait here.
@@ -35,8 +92,10 @@ pub(crate) struct Queue {
 pub(crate) struct Left {
     pub bytes: Vec<u8>,
     pub packets: u32,
-    /// Bytes of its packets, the outer header not counted.
+    /// Bytes of the packets that end in it.
     pub payload: u32,
+    /// Whether it is a single packet as it was.
+    pub alone: bool,
     pub oldest: Instant,
 }
 
@@ -58,56 +117,98 @@ impl Queue {
         })
     }
 
-    /// Whether a packet of `len` bytes would need another frame.
-    pub fn needs_frame(&self, len: usize, max: u16) -> bool {
-        self.frames.back().is_none_or(|last| {
-            last.bytes.len() + len > usize::from(max) || last.packets as usize == MAX_PACKETS
-        })
-    }
-
     /// Whether packets of one of these flows wait here.
     pub fn holds(&self, flow: FlowBits) -> bool {
         self.flows.meets(flow)
     }
 
-    /// Adds a packet at the end, in a new frame made of `buffer` where one is given.
+    /// Adds a packet at the end, behind an outer header of `header` bytes, and returns the number
+    /// of frames that it began, in buffers that `buffer` returns.
     pub fn push(
         &mut self,
-        packet: &[u8],
-        header: usize,
-        flow: FlowBits,
-        buffer: Option<Vec<u8>>,
-        now: Instant,
-    ) {
-        if let Some(mut bytes) = buffer {
-            bytes.clear();
-            bytes.resize(header, 0);
-            self.frames.push_back(Pending { bytes, packets: 0, oldest: now, last: 0 });
-        }
-        let frame = self.frames.back_mut().expect("a queue without frames was given a buffer");
-        frame.bytes.extend_from_slice(packet);
-        frame.packets += 1;
-        frame.last = packet.len();
-        self.bytes += packet.len() as u32;
+        arrival: Arrival<'_>,
+        (layout, header): (Layout, usize),
+        max: u16,
+        mut buffer: impl FnMut() -> Vec<u8>,
+    ) -> usize {
+        let Arrival { block, plain, len, flow, now } = arrival;
+        let before = self.frames.len();
+        let max = usize::from(max);
         self.packets += 1;
         self.flows.add(flow);
+        let last = self.frames.back_mut().filter(|frame| {
+            frame.layout == layout && (frame.packets as usize) < layout.max_packets()
+        });
+        let room = last.as_ref().map_or(0, |frame| max.saturating_sub(frame.bytes.len()));
+        let mut cut = 0;
+        match last {
+            Some(frame) if block.len() <= room => {
+                frame.add(block, (plain, len));
+                self.bytes += block.len() as u32;
+                return 0;
+            }
+            Some(frame) if layout != Layout::Meta && room >= CUT_HEADER + MIN_PART => {
+                cut = room - CUT_HEADER;
+                frame.bytes.extend_from_slice(&Cut::header(block));
+                frame.bytes.extend_from_slice(&block[..cut]);
+                frame.plain = false;
+                self.bytes += room as u32;
+            }
+            _ => {}
+        }
+        let (mut bytes, rest) = (buffer(), &block[cut..]);
+        bytes.clear();
+        bytes.resize(header + layout.header_len(), 0);
+        let offset = if cut == 0 { 0 } else { rest.len() as u16 };
+        let mut frame = Pending {
+            bytes,
+            layout,
+            offset,
+            packets: 0,
+            payload: 0,
+            plain: offset == 0,
+            oldest: now,
+            last: 0,
+        };
+        frame.add(rest, (plain, len));
+        self.frames.push_back(frame);
+        self.bytes += rest.len() as u32;
+        self.frames.len() - before
     }
 
-    /// Takes the oldest frame: a meta packet, or, for a single packet, that packet as it was.
-    pub fn pop(&mut self, repr: &Repr) -> Option<Left> {
-        let Pending { mut bytes, packets, oldest, .. } = self.frames.pop_front()?;
-        let payload = (bytes.len() - repr.header_len()) as u32;
-        self.bytes -= payload;
+    /// Takes the oldest frame behind an outer header `repr`: a meta packet, a frame whose number
+    /// `sequence` returns for its tag, or, for a single packet, that packet as it was.
+    pub fn pop(&mut self, repr: &Repr, sequence: impl FnOnce(u8) -> u8) -> Option<Left> {
+        let frame = self.frames.pop_front()?;
+        let Pending { mut bytes, layout, offset, packets, payload, plain, oldest, .. } = frame;
+        let header = repr.header_len() + layout.header_len();
+        self.bytes -= (bytes.len() - header) as u32;
         self.packets -= packets;
         if self.frames.is_empty() {
             self.flows = FlowBits::default();
         }
-        if packets == 1 {
-            bytes.drain(..repr.header_len());
+        let alone = packets == 1 && plain;
+        if alone {
+            bytes.drain(..header);
         } else {
+            if let Layout::Frame { tag } = layout {
+                let inner = Header { tag, sequence: sequence(tag), offset };
+                bytes[repr.header_len()..header].copy_from_slice(&inner.emit());
+            }
             repr.emit(bytes.len(), &mut bytes);
         }
-        Some(Left { bytes, packets, payload, oldest })
+        Some(Left { bytes, packets, payload, alone, oldest })
+    }
+}
+
+impl Pending {
+    /// Adds the block, or the rest of one, with which a packet of `len` bytes ends.
+    fn add(&mut self, block: &[u8], (plain, len): (bool, usize)) {
+        self.bytes.extend_from_slice(block);
+        self.packets += 1;
+        self.payload += len as u32;
+        self.plain &= plain;
+        self.last = block.len();
     }
 }
 

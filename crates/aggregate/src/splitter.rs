@@ -1,4 +1,4 @@
-//! The other end: takes meta packets apart.
+//! The other end: takes meta packets apart, and frames of format 2 where these were agreed on.
 //!
 //! Everything is checked before anything is delivered; a refused meta packet is dropped whole and
 //! counted by reason. Congestion marks of the outer header reach the inner packets (RFC 6040).
@@ -9,12 +9,17 @@
 //! discovery (RFC 4861), a hop limit of 255, link-local and multicast addresses. Such inner packets
 //! are dropped one by one.
 
+use crate::receiver::{Carrier, Received, Receiver};
+use sheaf_wire::aggfrag::{self, FEEDBACK};
+use sheaf_wire::compress::feedback::Feedback;
+use sheaf_wire::ecn::Ecn;
 use sheaf_wire::header::set_ecn;
 use sheaf_wire::ip::{Ip, Protocol, Version};
 use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Meta, Refusal, Repr};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use thiserror::Error;
 
 /// ICMPv6 types of neighbour discovery, from router solicitation to redirect (RFC 4861).
 const DISCOVERY: RangeInclusive<u8> = 133..=137;
@@ -55,6 +60,11 @@ impl Senders {
         Senders { far_ends: addresses.into_iter().collect(), ..Senders::default() }
     }
 
+    /// Whether this address is given one by one, not as one of any.
+    fn names(&self, address: IpAddr) -> bool {
+        self.neighbours.contains(&address) || self.far_ends.contains(&address)
+    }
+
     fn origin(&self, repr: &Repr) -> Result<Origin, Refusal> {
         let source = repr.outer.source();
         let neighbour = self.any || self.neighbours.contains(&source);
@@ -70,15 +80,46 @@ impl Senders {
     }
 }
 
+/// What became of a meta packet that was not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Its packets were delivered. If the message has items, the caller sends it to whom the packet
+    /// came from.
+    Delivered(Feedback),
+    /// It was a message about what was sent to where it came from: for
+    /// [`Aggregator::said`](crate::Aggregator::said).
+    Heard(Feedback),
+}
+
+/// Reason for which a meta packet was dropped whole.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Refused {
+    /// By its outer header, or in format 1.
+    #[error(transparent)]
+    Meta(#[from] Refusal),
+    /// In format 2.
+    #[error(transparent)]
+    Frame(#[from] aggfrag::Refusal),
+}
+
 /// Takes meta packets apart and counts them.
 #[derive(Clone, Debug)]
 pub struct Splitter {
     senders: Senders,
+    /// `None`: format 2 is not taken.
+    receiver: Option<Receiver>,
+    counts: Counts,
+    refused: [u64; Refusal::ALL.len()],
+    refused_frames: [u64; aggfrag::Refusal::ALL.len()],
+}
+
+/// Counters of what was accepted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
     meta_packets: u64,
     packets: u64,
     not_capable: u64,
     only_neighbours_say: u64,
-    refused: [u64; Refusal::ALL.len()],
 }
 
 impl Splitter {
@@ -86,12 +127,16 @@ impl Splitter {
     pub fn new(senders: Senders) -> Self {
         Splitter {
             senders,
-            meta_packets: 0,
-            packets: 0,
-            not_capable: 0,
-            only_neighbours_say: 0,
+            receiver: None,
+            counts: Counts::default(),
             refused: Default::default(),
+            refused_frames: Default::default(),
         }
+    }
+
+    /// Takes format 2, too. `secret` is a random number that no sender can know.
+    pub fn with_frames(self, secret: u64) -> Self {
+        Splitter { receiver: Some(Receiver::new(secret)), ..self }
     }
 
     /// Accepts meta packets from `senders` and from nobody else from now on; goes on counting.
@@ -115,70 +160,117 @@ impl Splitter {
     pub fn split(
         &mut self,
         bytes: &mut [u8],
+        deliver: impl FnMut(&mut [u8]),
+    ) -> Result<Split, Refused> {
+        let result = self.take_apart(bytes, deliver);
+        match result {
+            Ok(_) => {}
+            Err(Refused::Meta(refusal)) => self.refused[refusal as usize] += 1,
+            Err(Refused::Frame(refusal)) => self.refused_frames[refusal as usize] += 1,
+        }
+        result
+    }
+
+    fn take_apart(
+        &mut self,
+        bytes: &mut [u8],
         mut deliver: impl FnMut(&mut [u8]),
-    ) -> Result<(), Refusal> {
-        let (origin, repr, count) = match self.accept(bytes) {
-            Ok(accepted) => accepted,
-            Err(refusal) => {
-                self.refused[refusal as usize] += 1;
-                return Err(refusal);
+    ) -> Result<Split, Refused> {
+        // The sender first, so that a stranger's flood costs no walk over the inner packets.
+        let (repr, payload) = Repr::with_payload(bytes)?;
+        let origin = self.senders.origin(&repr)?;
+        let counts = &mut self.counts;
+        if let Some(receiver) = self.receiver.as_mut().filter(|_| is_format_2(payload)) {
+            if payload[0] == FEEDBACK {
+                return Ok(Split::Heard(Feedback::parse(payload)?));
             }
-        };
-        self.meta_packets += 1;
+            let source = repr.outer.source();
+            let named = self.senders.names(source);
+            let destination = repr.outer.destination();
+            let carrier = Carrier { source, destination, ecn: repr.ecn, named };
+            let feedback = receiver.receive(carrier, payload, |packet, ecn| {
+                counts.deliver(packet, (origin, ecn), &mut deliver);
+            })?;
+            counts.meta_packets += 1;
+            return Ok(Split::Delivered(feedback));
+        }
+        let count = Meta::parse(bytes)?.len();
+        counts.meta_packets += 1;
         let mut at = repr.header_len();
         for _ in 0..count {
             let Ok(view) = Ip::parse(&bytes[at..]) else { break };
-            let (inner, len) = (view.ecn(), view.bytes().len());
-            let believed = origin == Origin::Neighbour || !only_neighbours_say(&view);
-            let packet = &mut bytes[at..at + len];
+            let len = view.bytes().len();
+            counts.deliver(&mut bytes[at..at + len], (origin, repr.ecn), &mut deliver);
             at += len;
-            match inner.decapsulate(repr.ecn) {
-                _ if !believed => self.only_neighbours_say += 1,
-                None => self.not_capable += 1,
-                Some(ecn) => {
-                    if ecn != inner {
-                        set_ecn(packet, ecn);
-                    }
-                    self.packets += 1;
-                    deliver(packet);
-                }
-            }
         }
-        Ok(())
-    }
-
-    /// Origin of the meta packet, its outer header, and the number of its inner packets.
-    fn accept(&self, bytes: &[u8]) -> Result<(Origin, Repr, usize), Refusal> {
-        // The sender first, so that a stranger's flood costs no walk over the inner packets.
-        let repr = Repr::parse(bytes)?;
-        let origin = self.senders.origin(&repr)?;
-        Ok((origin, repr, Meta::parse(bytes)?.len()))
+        Ok(Split::Delivered(Feedback::default()))
     }
 
     /// Meta packets taken apart.
     pub fn meta_packets(&self) -> u64 {
-        self.meta_packets
+        self.counts.meta_packets
     }
 
     /// Packets delivered.
     pub fn packets(&self) -> u64 {
-        self.packets
+        self.counts.packets
     }
 
     /// Inner packets dropped because they met congestion and cannot be marked (RFC 6040).
     pub fn not_capable(&self) -> u64 {
-        self.not_capable
+        self.counts.not_capable
     }
 
     /// Inner packets of far ends dropped because only a neighbour may send them (RFC 5082).
     pub fn only_neighbours_say(&self) -> u64 {
-        self.only_neighbours_say
+        self.counts.only_neighbours_say
     }
 
     /// Meta packets refused for `reason`.
     pub fn refused(&self, reason: Refusal) -> u64 {
         self.refused[reason as usize]
     }
+
+    /// Frames of format 2 refused for `reason`.
+    pub fn refused_frames(&self, reason: aggfrag::Refusal) -> u64 {
+        self.refused_frames[reason as usize]
+    }
+
+    /// Counters of format 2; `None` where it is not taken.
+    pub fn received(&self) -> Option<Received> {
+        self.receiver.as_ref().map(Receiver::received)
+    }
+}
+
+impl Counts {
+    /// Delivers one inner packet, unless its sender may not send it or it met congestion that it
+    /// cannot be marked with.
+    fn deliver(
+        &mut self,
+        packet: &mut [u8],
+        (origin, outer): (Origin, Ecn),
+        deliver: &mut impl FnMut(&mut [u8]),
+    ) {
+        let Ok(view) = Ip::parse(packet) else { return };
+        let inner = view.ecn();
+        let believed = origin == Origin::Neighbour || !only_neighbours_say(&view);
+        match inner.decapsulate(outer) {
+            _ if !believed => self.only_neighbours_say += 1,
+            None => self.not_capable += 1,
+            Some(ecn) => {
+                if ecn != inner {
+                    set_ecn(packet, ecn);
+                }
+                self.packets += 1;
+                deliver(packet);
+            }
+        }
+    }
+}
+
+/// Whether the payload behind an outer header is format 2.
+fn is_format_2(payload: &[u8]) -> bool {
+    payload.first().is_some_and(|first| first >> 4 == 0)
 }
 
 /// Whether a host would believe this packet only when a neighbour sent it.

@@ -14,7 +14,7 @@ pub enum Cause {
 /// Counters of one next hop, or of an interface as their sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Packets that left inside meta packets.
+    /// Packets that left inside meta packets or frames of format 2, both called meta packets here.
     pub aggregated_packets: u64,
     /// Their bytes.
     pub aggregated_bytes: u64,
@@ -52,16 +52,17 @@ impl Stats {
         ratio(self.aggregated_packets, self.meta_packets)
     }
 
-    /// Counts a frame of `packets` packets and `payload` inner bytes that left as `frame` bytes.
-    pub fn count(&mut self, packets: u32, payload: u64, frame: u64, cause: Cause) {
-        if packets == 1 {
-            self.unaggregated_packets += 1;
-            self.unaggregated_bytes += payload;
-        } else {
+    /// Counts a frame with `packets` packets of `payload` bytes, which left as a meta packet or a
+    /// frame of format 2 of so many bytes, or, with `None`, alone and unchanged.
+    pub fn count(&mut self, packets: u32, payload: u64, frame: Option<u64>, cause: Cause) {
+        if let Some(frame) = frame {
             self.aggregated_packets += u64::from(packets);
             self.aggregated_bytes += payload;
             self.meta_packets += 1;
             self.meta_bytes += frame;
+        } else {
+            self.unaggregated_packets += u64::from(packets);
+            self.unaggregated_bytes += payload;
         }
         match cause {
             Cause::Size => self.by_size += 1,
@@ -97,9 +98,9 @@ mod tests {
     fn the_derived_ratios_are_those_of_the_thesis() {
         let mut stats = Stats::default();
         assert_eq!(stats.aggregation_ratio(), None);
-        stats.count(24, 1440, 1460, Cause::Size);
-        stats.count(1, 60, 60, Cause::Timeout);
-        stats.count(2, 120, 140, Cause::Timeout);
+        stats.count(24, 1440, Some(1460), Cause::Size);
+        stats.count(1, 60, None, Cause::Timeout);
+        stats.count(2, 120, Some(140), Cause::Timeout);
         assert_eq!(stats.aggregation_ratio(), Some(27.0 / 3.0));
         assert_eq!(stats.average_aggregation(), Some(26.0 / 2.0));
         // KAU: sent by size = meta − (timeout − unaggregated).

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use sheaf_aggregate::{
-    Aggregator, Config, Device, Frame, Hop, HopId, Outbound, Policy, Rule, Rules, Splitter,
+    Aggregator, Config, Device, Format, Frame, Hop, HopId, Outbound, Policy, Rule, Rules, Splitter,
     Threshold,
 };
 use sheaf_stage::conformance::{self, Op};
@@ -322,7 +322,7 @@ fn a_congestion_mark_on_the_outer_header_reaches_the_capable_inner_packets() {
 }
 
 fn operations() -> impl Strategy<Value = Vec<Op<Outbound, Device>>> {
-    let packet = (0u32..3, 0u16..4, 28usize..600, prop_oneof![Just(0u8), Just(184), any::<u8>()])
+    let packet = (0u32..5, 0u16..4, 28usize..600, prop_oneof![Just(0u8), Just(184), any::<u8>()])
         .prop_map(|(hop, port, len, class)| Outbound {
             hop: HopId(hop),
             mark: 0,
@@ -344,6 +344,9 @@ fn conforming(policy: Policy) -> Aggregator {
     let config = Config { policy, queue_frames: 3, total_frames: 5, ..Config::default() };
     let (mut aggregator, _) = aggregator(config);
     aggregator.add_hop(Hop { max: Some(300), ..Hop::neighbour(outer(3)) });
+    let (format, max) = (Format::Compressed, Some(400));
+    aggregator.add_hop(Hop { format, max, ..Hop::neighbour(outer(4)) });
+    aggregator.add_hop(Hop { format: Format::Frames, ..Hop::neighbour(outer(5)) });
     aggregator
 }
 

@@ -4,7 +4,9 @@
 //! checked is not only that nothing panics but that nothing half-parsed comes out and no packet is
 //! lost from the balance. A find goes into the corpus as a file.
 
-use sheaf_aggregate::{Aggregator, Config, Device, Hop, HopId, Outbound, Policy, Splitter};
+use sheaf_aggregate::{
+    Aggregator, Config, Device, Hop, HopId, Outbound, Policy, Refused, Split, Splitter,
+};
 use sheaf_fuzz::{Fuzzer, RngExt};
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::ip::Ip;
@@ -45,12 +47,12 @@ fn check_split(splitter: &mut Splitter, bytes: &mut [u8]) {
         assert_ne!(view.protocol().0, 253, "a nested meta packet was delivered");
     });
     match (expected, result) {
-        (Ok(count), Ok(())) => {
+        (Ok(count), Ok(Split::Delivered(_))) => {
             assert_eq!(handled(splitter), before + count);
         }
         // The sender is judged before the inner packets are looked at.
-        (_, Err(Refusal::NotFromTheLink)) => assert_eq!(delivered, 0),
-        (Err(a), Err(b)) => assert_eq!((a, 0), (b, delivered)),
+        (_, Err(Refused::Meta(Refusal::NotFromTheLink))) => assert_eq!(delivered, 0),
+        (Err(a), Err(b)) => assert_eq!((Refused::Meta(a), 0), (b, delivered)),
         (parsed, split) => panic!("parser and splitter disagree: {parsed:?}, {split:?}"),
     }
 }

@@ -15,8 +15,9 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 
 /// The plans that come with the program: name and text.
-const BUILTIN: [(&str, &str); 20] = [
+const BUILTIN: [(&str, &str); 21] = [
     ("voip-two-hop", include_str!("../../../plans/voip-two-hop.toml")),
+    ("voip-compressed", include_str!("../../../plans/voip-compressed.toml")),
     ("voip-karlstad", include_str!("../../../plans/voip-karlstad.toml")),
     ("voip-hop-vs-end", include_str!("../../../plans/voip-hop-vs-end.toml")),
     ("voip-ampdu", include_str!("../../../plans/voip-ampdu.toml")),

@@ -9,12 +9,11 @@
 //!
 //! Programs of ours keep an order on one hook, whichever was started first (`ORDER`).
 
+use crate::attribute::{Attributes, Value, put};
 use crate::bpf;
 use crate::netlink::{Netlink, Object};
+use crate::traffic_control::{TcMessage, attribute, put_text, text};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::tc::{
-    TcAttribute, TcBpfFlags, TcFilterBpfOption, TcHandle, TcHeader, TcMessage, TcOption,
-};
 use nix::libc;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -38,19 +37,20 @@ impl Hook {
     }
 
     /// The hook as a class of the clsact queue: TC_H_MIN_INGRESS, TC_H_MIN_EGRESS.
-    fn class(self) -> TcHandle {
-        let minor = match self {
-            Hook::Ingress => 0xfff2,
-            Hook::Egress => 0xfff3,
-        };
-        TcHandle { major: CLSACT, minor }
+    fn class(self) -> u32 {
+        match self {
+            Hook::Ingress => CLSACT | 0xfff2,
+            Hook::Egress => CLSACT | 0xfff3,
+        }
     }
 }
 
-/// Major number of the clsact queue (TC_H_CLSACT).
-const CLSACT: u16 = 0xffff;
+/// Number of the clsact queue: the major number of TC_H_CLSACT, and no minor one.
+const CLSACT: u32 = 0xffff_0000;
 /// Number that every filter of ours has within its priority.
-const HANDLE: TcHandle = TcHandle { major: 0, minor: 1 };
+const HANDLE: u32 = 1;
+/// The program's result decides about the packet (TCA_BPF_FLAG_ACT_DIRECT).
+const DIRECT_ACTION: u32 = 1;
 /// Priority of the first of our filters: behind those to which people give small numbers, and
 /// before those that get one from the kernel, which begins at 49152.
 const PRIORITY: u16 = 24_000;
@@ -162,13 +162,12 @@ impl Filter {
         remove_filters(&mut netlink, name, ifindex, hook)?;
         let priority = PRIORITY + rank(hook, name) as u16;
         let mut message = filter(ifindex, hook, priority, HANDLE);
-        message.attributes.push(TcAttribute::Kind("bpf".to_owned()));
-        let mut create = message.clone();
-        create.attributes.push(TcAttribute::Options(vec![
-            TcOption::Bpf(TcFilterBpfOption::ProgFd(program.as_raw_fd() as u32)),
-            TcOption::Bpf(TcFilterBpfOption::ProgName(name.to_owned())),
-            TcOption::Bpf(TcFilterBpfOption::Flags(TcBpfFlags::DirectAction)),
-        ]));
+        message.put_kind("bpf");
+        let (mut create, mut options) = (message.clone(), Vec::new());
+        put(&mut options, attribute::BPF_FD, &program.as_raw_fd().to_ne_bytes());
+        put_text(&mut options, attribute::BPF_NAME, name);
+        put(&mut options, attribute::BPF_FLAGS, &DIRECT_ACTION.to_ne_bytes());
+        put(&mut create.attributes, attribute::OPTIONS, &options);
         let create = Object::NewTrafficFilter(create);
         netlink.request(create, NLM_F_CREATE | NLM_F_EXCL).map_err(|error| {
             match error.raw_os_error() {
@@ -193,22 +192,17 @@ fn unsupported(reason: &'static str) -> io::Error {
 }
 
 /// A message about one filter for packets of every protocol.
-fn filter(ifindex: u32, hook: Hook, priority: u16, handle: TcHandle) -> TcMessage {
-    let mut message = TcMessage::with_index(ifindex as i32);
-    message.header.parent = hook.class();
-    message.header.handle = handle;
-    message.header.info = u32::from(priority) << 16 | u32::from((libc::ETH_P_ALL as u16).to_be());
-    message
+fn filter(ifindex: u32, hook: Hook, priority: u16, handle: u32) -> TcMessage {
+    let info = u32::from(priority) << 16 | u32::from((libc::ETH_P_ALL as u16).to_be());
+    TcMessage { parent: hook.class(), handle, info, ..TcMessage::on(ifindex) }
 }
 
 /// Gives interface `ifindex` its clsact queue, unless it has one.
 fn add_clsact(netlink: &mut Netlink, ifindex: u32, hook: Hook) -> io::Result<()> {
-    let mut message = TcMessage::with_index(ifindex as i32);
     // TC_H_CLSACT is also the parent of ingress queues.
-    message.header.parent = TcHandle { major: CLSACT, minor: 0xfff1 };
-    message.header.handle = TcHandle { major: CLSACT, minor: 0 };
-    let handle = message.header.handle;
-    message.attributes.push(TcAttribute::Kind("clsact".to_owned()));
+    let (parent, handle) = (CLSACT | 0xfff1, CLSACT);
+    let mut message = TcMessage { parent, handle, ..TcMessage::on(ifindex) };
+    message.put_kind("clsact");
     let message = Object::NewQueueDiscipline(message);
     let error = match netlink.request(message, NLM_F_CREATE | NLM_F_EXCL) {
         Ok(()) => return Ok(()),
@@ -232,24 +226,22 @@ fn add_clsact(netlink: &mut Netlink, ifindex: u32, hook: Hook) -> io::Result<()>
 }
 
 /// Whether the queue `handle` of interface `ifindex` is of `kind`.
-fn has_kind(netlink: &mut Netlink, ifindex: u32, handle: TcHandle, kind: &str) -> io::Result<bool> {
+fn has_kind(netlink: &mut Netlink, ifindex: u32, handle: u32, kind: &str) -> io::Result<bool> {
     let mut found = false;
-    let question = Object::GetQueueDiscipline(TcMessage::with_index(ifindex as i32));
+    let question = Object::GetQueueDiscipline(TcMessage::on(ifindex));
     netlink.dump(question, |object| {
         let Object::NewQueueDiscipline(message) = object else { return };
-        let header = (message.header.index, message.header.handle);
-        found |= header == (ifindex as i32, handle)
-            && message.attributes.contains(&TcAttribute::Kind(kind.to_owned()));
+        let is_it = (message.index, message.handle) == (ifindex, handle);
+        found |= is_it && message.kind().is_some_and(|its| its == kind);
     })?;
     Ok(found)
 }
 
 /// Removes the filters of clsact that are called `name`: what a killed process left.
 fn remove_filters(netlink: &mut Netlink, name: &str, ifindex: u32, hook: Hook) -> io::Result<()> {
-    for (header, _) in named_filters(netlink, name, ifindex, hook)? {
-        let mut message = TcMessage::default();
-        message.header = header;
-        message.attributes.push(TcAttribute::Kind("bpf".to_owned()));
+    for (found, _) in named_filters(netlink, name, ifindex, hook)? {
+        let mut message = TcMessage { attributes: Vec::new(), ..found };
+        message.put_kind("bpf");
         netlink.request(Object::DelTrafficFilter(message), 0)?;
     }
     Ok(())
@@ -275,9 +267,9 @@ pub fn attached(ifindex: u32, hook: Hook, name: &str) -> io::Result<Vec<Attached
     let mut netlink = Netlink::open()?;
     let mut found = named_filters(&mut netlink, name, ifindex, hook)?;
     found.extend(named_filters(&mut netlink, "", ifindex, hook)?);
-    let attached = found.into_iter().filter_map(|(header, program)| {
-        let handle = u32::from(header.handle.major) << 16 | u32::from(header.handle.minor);
-        Some(Attached { priority: (header.info >> 16) as u16, handle, program: program? })
+    let attached = found.into_iter().filter_map(|(message, program)| {
+        let TcMessage { handle, info, .. } = message;
+        Some(Attached { priority: (info >> 16) as u16, handle, program: program? })
     });
     let mut attached: Vec<_> = attached.collect();
     attached.sort_by_key(|one| (one.priority, one.handle));
@@ -291,26 +283,22 @@ fn named_filters(
     name: &str,
     ifindex: u32,
     hook: Hook,
-) -> io::Result<Vec<(TcHeader, Option<u32>)>> {
-    let mut question = TcMessage::with_index(ifindex as i32);
-    question.header.parent = hook.class();
+) -> io::Result<Vec<(TcMessage, Option<u32>)>> {
+    let question = TcMessage { parent: hook.class(), ..TcMessage::on(ifindex) };
     let mut found = Vec::new();
     let listed = netlink.dump(Object::GetTrafficFilter(question), |object| {
         let Object::NewTrafficFilter(message) = object else { return };
-        let options = message.attributes.iter().filter_map(|attribute| match attribute {
-            TcAttribute::Options(options) => Some(options),
-            _ => None,
-        });
+        let options = message.attribute(attribute::OPTIONS).unwrap_or_default();
         let (mut is_named, mut program) = (false, None);
-        for option in options.flatten() {
-            match option {
-                TcOption::Bpf(TcFilterBpfOption::ProgName(other)) => is_named |= other == name,
-                TcOption::Bpf(TcFilterBpfOption::ProgId(id)) => program = Some(*id),
+        for (kind, value) in Attributes::of(options) {
+            match kind {
+                attribute::BPF_NAME => is_named |= text(value).is_some_and(|its| its == name),
+                attribute::BPF_ID => program = u32::of(value),
                 _ => {}
             }
         }
         if is_named {
-            found.push((message.header, program));
+            found.push((message, program));
         }
     });
     match listed {
@@ -347,18 +335,13 @@ mod tests {
 
     /// Names of the filters on the egress of clsact, in the order that packets pass them.
     fn filters(ifindex: u32) -> io::Result<Vec<String>> {
-        let mut question = TcMessage::with_index(ifindex as i32);
-        question.header.parent = Hook::Egress.class();
+        let question = TcMessage { parent: Hook::Egress.class(), ..TcMessage::on(ifindex) };
         let mut names = Vec::new();
         Netlink::open()?.dump(Object::GetTrafficFilter(question), |object| {
             let Object::NewTrafficFilter(message) = object else { return };
-            for attribute in message.attributes {
-                let TcAttribute::Options(options) = attribute else { continue };
-                names.extend(options.into_iter().filter_map(|option| match option {
-                    TcOption::Bpf(TcFilterBpfOption::ProgName(name)) => Some(name),
-                    _ => None,
-                }));
-            }
+            let options = message.attribute(attribute::OPTIONS).unwrap_or_default();
+            let named = Attributes::of(options).filter(|(kind, _)| *kind == attribute::BPF_NAME);
+            names.extend(named.filter_map(|(_, name)| text(name)));
         })?;
         Ok(names)
     }
@@ -406,10 +389,9 @@ mod tests {
     #[test]
     fn an_interface_that_has_an_ingress_queue_says_why_it_has_no_egress() {
         on_an_interface(|ifindex| {
-            let mut message = TcMessage::with_index(ifindex as i32);
-            message.header.parent = TcHandle { major: CLSACT, minor: 0xfff1 };
-            message.header.handle = TcHandle { major: CLSACT, minor: 0 };
-            message.attributes.push(TcAttribute::Kind("ingress".to_owned()));
+            let (parent, handle) = (CLSACT | 0xfff1, CLSACT);
+            let mut message = TcMessage { parent, handle, ..TcMessage::on(ifindex) };
+            message.put_kind("ingress");
             let message = Object::NewQueueDiscipline(message);
             Netlink::open()?.request(message, NLM_F_CREATE)?;
             let program = passes("sheaf_merge")?;

@@ -74,6 +74,7 @@ pub mod segment;
 pub mod socket;
 pub mod tap;
 pub mod timer;
+mod traffic_control;
 pub mod tun;
 mod tuntap;
 pub mod vnet;

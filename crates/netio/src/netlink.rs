@@ -1,12 +1,12 @@
 //! Questions to the kernel by netlink, its answers, and changes: the socket for all families, and
 //! the messages of the routing family. Those of generic netlink are in [`crate::generic`].
 
+use crate::traffic_control::TcMessage;
 use netlink_packet_core::{
     DecodeError, Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable,
     NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable, Parseable,
 };
 use netlink_packet_route::neighbour::NeighbourMessage;
-use netlink_packet_route::tc::TcMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::libc;
 use std::fmt;
@@ -109,14 +109,20 @@ impl NetlinkSerializable for Object {
     }
 }
 
+/// Reads a message about traffic control.
+fn traffic(payload: &[u8]) -> Result<TcMessage, DecodeError> {
+    TcMessage::parse(payload)
+        .ok_or_else(|| DecodeError::from("a message about traffic control is too short"))
+}
+
 impl NetlinkDeserializable for Object {
     type Error = DecodeError;
 
     fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Object, DecodeError> {
         Ok(match header.message_type {
             libc::RTM_NEWNEIGH => Object::NewNeighbour(Parseable::parse(payload)?),
-            libc::RTM_NEWQDISC => Object::NewQueueDiscipline(Parseable::parse(payload)?),
-            libc::RTM_NEWTFILTER => Object::NewTrafficFilter(Parseable::parse(payload)?),
+            libc::RTM_NEWQDISC => Object::NewQueueDiscipline(traffic(payload)?),
+            libc::RTM_NEWTFILTER => Object::NewTrafficFilter(traffic(payload)?),
             _ => Object::Other,
         })
     }

@@ -1,8 +1,12 @@
 //! An interface's queueing disciplines: their kinds, and what waits in them.
 
+use crate::attribute::{Attributes, Value, put};
 use crate::netlink::{Netlink, Object};
-use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
+use crate::traffic_control::{TcMessage, attribute};
 use std::io;
+
+/// Parent of an interface's root discipline (TC_H_ROOT).
+const ROOT: u32 = u32::MAX;
 
 /// Packets in the root discipline of interface `ifindex` and below it; `None` where it has none
 /// (`noqueue`).
@@ -13,8 +17,7 @@ pub fn waiting(netlink: &mut Netlink, ifindex: u32) -> io::Result<Option<u32>> {
     let question = Object::GetQueueDiscipline(TcMessage::default());
     netlink.dump(question, |object| {
         if let Object::NewQueueDiscipline(discipline) = object
-            && discipline.header.index == ifindex as i32
-            && discipline.header.parent == TcHandle::ROOT
+            && (discipline.index, discipline.parent) == (ifindex, ROOT)
         {
             waiting = read(&discipline);
         }
@@ -37,40 +40,31 @@ pub fn disciplines(netlink: &mut Netlink, ifindex: u32) -> io::Result<Vec<Discip
     let mut found = Vec::new();
     let mut question = TcMessage::default();
     // Else the kernel leaves out what nobody configured.
-    question.attributes.push(TcAttribute::DumpInvisible(true));
+    put(&mut question.attributes, attribute::DUMP_INVISIBLE, &[]);
     let question = Object::GetQueueDiscipline(question);
     netlink.dump(question, |object| {
         if let Object::NewQueueDiscipline(message) = object
-            && message.header.index == ifindex as i32
+            && message.index == ifindex
         {
-            let kind = message.attributes.iter().find_map(|attribute| match attribute {
-                TcAttribute::Kind(kind) => Some(kind.clone()),
-                _ => None,
-            });
-            let root = message.header.parent == TcHandle::ROOT;
+            let root = message.parent == ROOT;
             let hook = |kind: &String| kind == "clsact" || kind == "ingress";
-            found.extend(kind.filter(|kind| !hook(kind)).map(|kind| Discipline { kind, root }));
+            found.extend(
+                message.kind().filter(|kind| !hook(kind)).map(|kind| Discipline { kind, root }),
+            );
         }
     })?;
     Ok(found)
 }
 
+/// The packets that wait in it; `None` for `noqueue`, and where it does not say.
 fn read(discipline: &TcMessage) -> Option<u32> {
-    let mut waiting = None;
-    for attribute in &discipline.attributes {
-        match attribute {
-            TcAttribute::Kind(kind) if kind == "noqueue" => return None,
-            TcAttribute::Stats2(parts) => {
-                for part in parts {
-                    if let TcStats2::Queue(queue) = part {
-                        waiting = Some(queue.qlen);
-                    }
-                }
-            }
-            _ => {}
-        }
+    if discipline.kind()? == "noqueue" {
+        return None;
     }
-    waiting
+    let parts = Attributes::of(discipline.attribute(attribute::STATS2)?);
+    let queue = parts.into_iter().find(|(kind, _)| *kind == attribute::STATS_QUEUE);
+    let (_, queue) = queue?;
+    u32::of(queue.get(..size_of::<u32>())?)
 }
 
 #[cfg(test)]

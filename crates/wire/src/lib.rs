@@ -1,7 +1,10 @@
 //! Wire formats: what Sheaf puts on the air, and the little of IP that it must read.
 //!
 //! * [`ip`]: a checked view of one IPv4 or IPv6 packet (headers by `etherparse`);
+//! * [`aggfrag`]: frames of format 2, in which packets may continue in the next frame;
 //! * [`checksum`]: the Internet checksum, and finishing the unfinished ones that Linux hands out;
+//! * [`compress`]: header compression inside these frames;
+//! * [`crc`]: cyclic redundancy checks;
 //! * [`dscp`]: classes and their names;
 //! * [`ecn`]: congestion marks through a tunnel, RFC 6040;
 //! * [`ethernet`]: the header of an Ethernet frame;
@@ -34,7 +37,10 @@
 //! # Ok::<(), sheaf_wire::meta::Refusal>(())
 //! ```
 
+pub mod aggfrag;
 pub mod checksum;
+pub mod compress;
+pub mod crc;
 pub mod dscp;
 pub mod ecn;
 pub mod ethernet;

@@ -20,8 +20,8 @@
 //!
 //! or the same behind an IPv6 header with next header 253. Inner packets are IPv4 and IPv6 mixed;
 //! the first nibble tells which, its own length field where the next begins. The last ends where
-//! the meta packet ends. A first nibble other than 4 or 6 is kept for a later format with a
-//! header of its own, and refused until then.
+//! the meta packet ends. A first nibble of 0 is [format 2](crate::aggfrag), which has a header of
+//! its own; any other is refused.
 //!
 //! Source: "Packet aggregation in Linux" (Karlstad University, 2008), chapter 3; IPv6 inside and
 //! outside, class and ECN bits, and the checks are additions. The hop limit says how far the sender
@@ -137,11 +137,12 @@ impl Repr {
     /// Reads and checks the outer header of the meta packet `bytes`; the inner packets are not
     /// looked at.
     pub fn parse(bytes: &[u8]) -> Result<Repr, Refusal> {
-        Repr::with_inner(bytes).map(|(repr, _)| repr)
+        Repr::with_payload(bytes).map(|(repr, _)| repr)
     }
 
-    /// The same, with the bytes behind the outer header.
-    fn with_inner(bytes: &[u8]) -> Result<(Repr, &[u8]), Refusal> {
+    /// The same, with the bytes behind the outer header, whose first nibble tells the format: 4 and
+    /// 6 are this one, 0 is [`aggfrag`](crate::aggfrag).
+    pub fn with_payload(bytes: &[u8]) -> Result<(Repr, &[u8]), Refusal> {
         let outer = Ip::parse(bytes).map_err(|error| match error {
             IpError::Truncated => Refusal::Truncated,
             IpError::Version | IpError::Header => Refusal::BadVersion,
@@ -159,6 +160,20 @@ impl Repr {
             hop_limit: outer.hop_limit(),
         };
         Ok((repr, outer.transport()))
+    }
+
+    /// The outer header of a message back to the sender of this one.
+    pub fn reply(&self) -> Repr {
+        let outer = match self.outer {
+            Outer::V4 { src, dst } => Outer::V4 { src: dst, dst: src },
+            Outer::V6 { src, dst } => Outer::V6 { src: dst, dst: src },
+        };
+        // Who is heard with 255 is a neighbour, and believes a neighbour only.
+        let hop_limit = match self.hop_limit {
+            HOP_LIMIT_NEIGHBOUR => HOP_LIMIT_NEIGHBOUR,
+            _ => HOP_LIMIT_FAR,
+        };
+        Repr { outer, dscp: self.dscp, ecn: Ecn::NotEct, hop_limit }
     }
 
     /// Bytes of the outer header.
@@ -289,7 +304,7 @@ impl<'a> Meta<'a> {
     /// Checks all of `bytes`, which begin with the outer IP header. Link padding behind the outer
     /// packet is ignored.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Refusal> {
-        let (repr, inner) = Repr::with_inner(bytes)?;
+        let (repr, inner) = Repr::with_payload(bytes)?;
         Ok(Meta { repr, inner, count: count_packets(inner)? })
     }
 

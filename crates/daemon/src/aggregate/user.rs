@@ -345,7 +345,7 @@ fn is_v6(packet: &[u8]) -> bool {
 /// stays as it is, as does one that does not fit into the hop's largest meta packet.
 fn wrap(rules: &Rules, hop: Hop, packet: &mut Vec<u8>) {
     let Ok(view) = Ip::parse(packet) else { return };
-    let Hop { outer, max, hop_limit } = hop;
+    let Hop { outer, max, hop_limit, .. } = hop;
     let repr = Repr { outer, dscp: view.dscp(), ecn: view.ecn().outer(), hop_limit };
     let len = repr.header_len() + packet.len();
     if len > usize::from(max.unwrap_or(0)) || rules.classify(&view, 0) != Verdict::Gather {

@@ -4,20 +4,14 @@
 //! its own writes, so that a slow disk delays no packet; what it cannot keep up with is counted,
 //! not waited for.
 
+use super::pcapng::{LinkType, Writer};
 use anyhow::{Context, anyhow};
-use pcap_file::DataLink;
-use pcap_file::pcapng::PcapNgWriter;
-use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
-use pcap_file::pcapng::blocks::interface_description::{
-    InterfaceDescriptionBlock, InterfaceDescriptionOption,
-};
 use sheaf_emulator::cause::Kind;
 use sheaf_emulator::{Cause, Causes, Direction, Event, Log, Packet};
 use sheaf_netio::{clock, vnet};
 use sheaf_stage::{Duration, Instant};
-use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -49,16 +43,10 @@ impl Capture {
     pub fn create(file: &str, names: &[&str], ethernet: bool) -> anyhow::Result<Capture> {
         let opened = File::create(file)
             .with_context(|| format!("cannot write {file}; give another file to --pcap"))?;
-        let mut writer = PcapNgWriter::new(BufWriter::new(opened))?;
+        let mut writer = Writer::new(BufWriter::new(opened))?;
+        let kind = if ethernet { LinkType::Ethernet } else { LinkType::Raw };
         for name in names {
-            let linktype = if ethernet { DataLink::ETHERNET } else { DataLink::RAW };
-            let options = vec![
-                InterfaceDescriptionOption::IfName(Cow::Borrowed(name)),
-                // Nanoseconds.
-                InterfaceDescriptionOption::IfTsResol(9),
-            ];
-            let block = InterfaceDescriptionBlock { linktype, snaplen: 0, options };
-            writer.write_pcapng_block(block)?;
+            writer.interface(name, kind)?;
         }
         let (sender, records) = sync_channel(WAITING);
         let (back, spare) = sync_channel(WAITING);
@@ -141,7 +129,7 @@ fn comment(record: &Record) -> String {
 }
 
 fn write(
-    mut writer: PcapNgWriter<BufWriter<File>>,
+    mut writer: Writer<BufWriter<File>>,
     records: &Receiver<Record>,
     back: &SyncSender<Vec<u8>>,
     epoch: Duration,
@@ -152,7 +140,7 @@ fn write(
             Err(TryRecvError::Disconnected) => break,
             Err(TryRecvError::Empty) => {
                 // A disk that is full is to be noticed when it is, not at the end.
-                writer.get_mut().flush().context("cannot write the capture")?;
+                writer.flush().context("cannot write the capture")?;
                 match records.recv() {
                     Ok(record) => record,
                     Err(_) => break,
@@ -160,14 +148,11 @@ fn write(
             }
         };
         let comment = comment(&record);
-        writer.write_pcapng_block(EnhancedPacketBlock {
-            interface_id: record.interface,
-            timestamp: epoch + Duration::from_nanos(record.at.as_nanos()),
-            original_len: record.bytes.len() as u32,
-            data: Cow::Borrowed(&record.bytes),
-            options: vec![EnhancedPacketOption::Comment(Cow::Owned(comment))],
-        })?;
+        let time = epoch + Duration::from_nanos(record.at.as_nanos());
+        writer
+            .packet(record.interface, time.as_nanos() as u64, &record.bytes, &comment)
+            .context("cannot write the capture")?;
         let _ = back.try_send(record.bytes);
     }
-    writer.get_mut().flush().context("cannot write the capture")
+    writer.flush().context("cannot write the capture")
 }

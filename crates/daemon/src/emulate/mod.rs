@@ -4,12 +4,13 @@
 //! * `place`: where the link is put: between two interfaces, on one, around a shell;
 //! * `datapath`: carries the packets, in time; `machine`: the links themselves;
 //! * `status`: the report; `describe`: what a link is set to, in words;
-//! * `capture`: packets with what happened to them, as pcapng.
+//! * `capture`: packets with what happened to them; `pcapng`: its file.
 
 mod capture;
 mod datapath;
 mod describe;
 mod machine;
+mod pcapng;
 mod place;
 pub mod settings;
 mod status;

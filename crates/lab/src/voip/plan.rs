@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::plan_file::PlanFile;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
-use sheaf_aggregate::Threshold;
+use sheaf_aggregate::{Format, Threshold};
 use sheaf_baseline::kau;
 use sheaf_medium::{Ampdu, Hearing, Link, Phy};
 use sheaf_quality::Modulation;
@@ -213,6 +213,21 @@ pub struct Treatment {
     /// Whether hosts gather towards those, too, that cannot split.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub blind: bool,
+    /// Wire format under `forced` and `busy`; `meta` where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<FormatName>,
+}
+
+/// A wire format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FormatName {
+    /// Bare meta packets.
+    Meta,
+    /// Format 2, in virtual time.
+    Frames,
+    /// Format 2 with compressed headers, in virtual time.
+    Compressed,
 }
 
 /// The size that a queue must have under `forced`.
@@ -411,6 +426,10 @@ impl Plan {
             "max = \"auto\" follows a link that changes, among hosts that all say so; add \
              [scenario.walk] and remove upgraded, or give bytes"
         );
+        anyhow::ensure!(
+            scenario.socket.is_none() || treatment.format() == Format::Meta,
+            "socket asks for packets that are seen in their frames; use format meta, or no socket"
+        );
         let is_ours = matches!(queueing, Queueing::Sheaf(_));
         anyhow::ensure!(
             !is_ours || scenario.routes.is_static(),
@@ -557,11 +576,25 @@ impl Treatment {
     /// Whether only the virtual engine has it.
     pub(super) fn is_virtual(&self) -> bool {
         let is_kau = matches!(self.policy, Some(PolicyName::Kau));
-        is_kau || self.upgraded.is_some() || self.follows()
+        let is_meta = self.format() == Format::Meta;
+        is_kau || self.upgraded.is_some() || self.follows() || !is_meta
+    }
+
+    fn format(&self) -> Format {
+        match self.format {
+            None | Some(FormatName::Meta) => Format::Meta,
+            Some(FormatName::Frames) => Format::Frames,
+            Some(FormatName::Compressed) => Format::Compressed,
+        }
     }
 
     /// The treatment at hosts whose queues hold `queue` packets.
     fn queueing(&self, queue: usize) -> anyhow::Result<Queueing> {
+        let is_ours = matches!(self.policy, Some(PolicyName::Forced | PolicyName::Busy));
+        anyhow::ensure!(
+            is_ours || self.format.is_none(),
+            "format is of policies forced and busy; remove it"
+        );
         let mut config = match self.policy {
             None => return Ok(Queueing::Plain),
             Some(PolicyName::Kau) => return Ok(Queueing::Kau(self.kau(queue)?, self.mode())),
@@ -579,7 +612,7 @@ impl Treatment {
             !follows || mode == Mode::Hop,
             "max = \"auto\" follows the link to the next hop; remove mode, or give bytes"
         );
-        Ok(Queueing::Sheaf(Aggregation { config, mode, follows }))
+        Ok(Queueing::Sheaf(Aggregation { config, format: self.format(), mode, follows }))
     }
 
     fn follows(&self) -> bool {

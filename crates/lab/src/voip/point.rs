@@ -164,6 +164,8 @@ pub enum Queueing {
 pub struct Aggregation {
     /// Policy and parameters.
     pub config: sheaf_aggregate::Config,
+    /// Format of what is sent.
+    pub format: sheaf_aggregate::Format,
     /// Host up to which packets share frames.
     pub mode: Mode,
     /// Whether the largest meta packet follows the link to each neighbour, up to that of the

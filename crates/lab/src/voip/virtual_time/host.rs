@@ -8,16 +8,19 @@
 use super::hello::{self, Hellos};
 use super::message::Message;
 use super::sizes::Sizes;
-use crate::voip::point::{self, Mode, Point, Queueing, Routes};
+use crate::voip::point::{self, Aggregation, Mode, Point, Queueing, Routes};
 use crate::voip::walked;
-use sheaf_aggregate::{Aggregator, Device, Frame, Hop, HopId, Outbound, Splitter, Stats};
+use sheaf_aggregate::{
+    Aggregator, Device, Format, Frame, Hop, HopId, Outbound, Split, Splitter, Stats,
+};
 use sheaf_baseline::kau;
 use sheaf_medium::{RadioId, To};
 use sheaf_sim::{NodeId, Outbox};
 use sheaf_stage::{Instant, Stage};
 use sheaf_voice::packet::Stamp;
 use sheaf_wire::ip::{Ip, Protocol};
-use sheaf_wire::meta::{Meta, Outer};
+use sheaf_wire::meta::{Meta, Outer, Repr};
+use std::net::IpAddr;
 
 /// Bytes of a UDP header (RFC 768).
 const UDP_HEADER: usize = 8;
@@ -74,6 +77,8 @@ struct Merge {
     mode: Mode,
     /// Frames that the radio can have.
     limit: u32,
+    /// Format of its frames.
+    format: Format,
     /// `None` where the largest frame is fixed.
     sizes: Option<Sizes>,
     /// The HELLO that waits for a place in the radio's queue.
@@ -99,9 +104,10 @@ impl Host {
                 let sizes = walking.map(|walking| Sizes::new(point, walking, index, config.max));
                 let mut merge = Merge {
                     index,
-                    aggregator: aggregator(point, index, config)?,
+                    aggregator: aggregator(point, index, aggregation)?,
                     mode: aggregation.mode,
                     limit: places,
+                    format: aggregation.format,
                     sizes,
                     hello: None,
                     history: vec![vec![(Instant::ZERO, config.max)]; point.nodes.len()],
@@ -123,7 +129,8 @@ impl Host {
             Routes::Static => None,
             Routes::Aodv { loss } => Some(Hellos::new(index, is_neighbour, loss, point.seed)),
         };
-        let splitter = point.upgraded[index].then(Splitter::accepting_any);
+        let splitter =
+            point.upgraded[index].then(|| Splitter::accepting_any().with_frames(point.seed));
         let packet = (IP_UDP + Stamp::len(point.codec)) as u16;
         Ok(Host {
             index,
@@ -269,13 +276,34 @@ impl Host {
             out.send(self.nodes.sink, Message::Heard(packet));
         } else if let Some(splitter) = &mut self.splitter {
             let mut inner = Vec::new();
-            // The splitter counts refusals; between our own hosts there are none.
-            let _ = splitter.split(&mut packet, |packet| inner.push(packet.to_vec()));
+            let split = splitter.split(&mut packet, |packet| inner.push(packet.to_vec()));
             for packet in inner {
                 self.route(packet, now, out);
             }
+            // The splitter counts refusals; between our own hosts there are none.
+            if let Ok(split) = split {
+                self.talk_about(split, &packet, now, out);
+            }
         } else {
             self.unsplit += 1;
+        }
+    }
+
+    /// Answers a frame of format 2, or takes note of an answer.
+    fn talk_about(&mut self, split: Split, packet: &[u8], now: Instant, out: &mut Outbox<Message>) {
+        let Ok(repr) = Repr::parse(packet) else { return };
+        let IpAddr::V4(source) = repr.outer.source() else { return };
+        let from = point::host(source.octets());
+        match split {
+            Split::Delivered(feedback) if !feedback.items().is_empty() => {
+                self.forward(from, feedback.packet(&repr.reply()), now, out);
+            }
+            Split::Delivered(_) => {}
+            Split::Heard(feedback) => {
+                if let Queue::Sheaf(merge) = &mut self.queue {
+                    merge.aggregator.said(HopId(from as u32), &feedback, now);
+                }
+            }
         }
     }
 
@@ -390,7 +418,8 @@ impl Merge {
                 continue;
             }
             history.push((now, largest));
-            let hop = Hop { max: Some(largest), ..Hop::neighbour(outer(self.index, host)) };
+            let hop = Hop::neighbour(outer(self.index, host));
+            let hop = Hop { max: Some(largest), format: self.format, ..hop };
             self.aggregator.set_hop(HopId(host as u32), hop);
         }
     }
@@ -414,17 +443,18 @@ fn outer(from: usize, to: usize) -> Outer {
 fn aggregator(
     point: &Point,
     index: usize,
-    config: &sheaf_aggregate::Config,
+    aggregation: &Aggregation,
 ) -> anyhow::Result<Aggregator> {
-    let mut aggregator = Aggregator::new(config.clone())?;
+    let mut aggregator = Aggregator::new(aggregation.config.clone())?;
     for other in 0..point.nodes.len() {
+        let format = aggregation.format;
         let outer = match other == index {
             true => Outer::V4 { src: point::address(index), dst: point::GROUP },
             false => outer(index, other),
         };
         let can_split = point.upgraded[other] || point.is_blind;
         let max = if can_split { None } else { Some(0) };
-        aggregator.add_hop(Hop { max, ..Hop::neighbour(outer) });
+        aggregator.add_hop(Hop { max, format, ..Hop::neighbour(outer) });
     }
     let limit = point.medium.radios[index].queue_limit as u32;
     aggregator.set_device(Device::Reports { waiting: 0, limit }, Instant::ZERO);

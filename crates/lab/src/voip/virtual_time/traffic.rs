@@ -6,11 +6,17 @@ use crate::voip::outcome::FlowReport;
 use crate::voip::point::{self, Point, Talk};
 use crate::voip::walked::Spans;
 use sheaf_sim::{NodeId, Outbox};
-use sheaf_stage::{IndexedHeap, Instant};
+use sheaf_stage::{Duration, IndexedHeap, Instant};
 use sheaf_voice::emodel::Codec;
 use sheaf_voice::meter::Meter;
 use sheaf_voice::packet::Stamp;
+use sheaf_voice::source;
 use sheaf_wire::ip::Ip;
+
+/// Tick of RTP's time stamps: 8 kHz (RFC 3551).
+const TICK: Duration = Duration::from_micros(125);
+/// The marker in RTP's second byte: the first packet after a silence (RFC 3551, section 4.1).
+const MARKER: u8 = 0x80;
 
 /// All talkers.
 pub(super) struct Talkers {
@@ -26,6 +32,8 @@ struct Talker {
     to: usize,
     talk: Talk,
     number: u32,
+    /// When it sent last.
+    last: Option<Instant>,
     /// Packets in its socket.
     held: u32,
     /// Start of the write that waits for room in the socket.
@@ -49,6 +57,7 @@ impl Talkers {
                 to,
                 talk,
                 number: 0,
+                last: None,
                 held: 0,
                 waits_since: None,
                 measured: 0,
@@ -106,10 +115,19 @@ impl Talker {
         let stamp = Stamp { flow, number: self.number, sent: at };
         let mut payload = vec![0; Stamp::len(codec)];
         stamp.emit(codec, &mut payload);
+        // RTP's clock goes on in silences, which its sequence numbers do not show.
+        let ticks = at.as_nanos() / TICK.as_nanos() as u64;
+        payload[4..8].copy_from_slice(&(ticks as u32).to_be_bytes());
+        if self.last.is_none_or(|last| at - last > source::INTERVAL) {
+            payload[1] |= MARKER;
+        }
+        self.last = Some(at);
+        // Each call has a port of its own.
+        let port = point::RTP_PORT + 2 * flow as u16;
         let (from, to) = (point::address(self.from).octets(), point::address(self.to).octets());
         let mut packet = Vec::with_capacity(28 + payload.len());
         etherparse::PacketBuilder::ipv4(from, to, 64)
-            .udp(point::RTP_PORT, point::RTP_PORT)
+            .udp(port, point::RTP_PORT)
             .write(&mut packet, &payload)
             .expect("a voice packet fits");
         self.measured += u64::from(at >= self.measured_from);
