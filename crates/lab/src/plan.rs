@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 
 /// The plans that come with the program: name and text.
-const BUILTIN: [(&str, &str); 20] = [
+const BUILTIN: [(&str, &str); 21] = [
     ("voip-two-hop", include_str!("../../../plans/voip-two-hop.toml")),
     ("voip-compressed", include_str!("../../../plans/voip-compressed.toml")),
     ("voip-karlstad", include_str!("../../../plans/voip-karlstad.toml")),
@@ -23,6 +23,7 @@ const BUILTIN: [(&str, &str); 20] = [
     ("voip-ampdu", include_str!("../../../plans/voip-ampdu.toml")),
     ("voip-mixed", include_str!("../../../plans/voip-mixed.toml")),
     ("voip-group", include_str!("../../../plans/voip-group.toml")),
+    ("voip-mobile", include_str!("../../../plans/voip-mobile.toml")),
     ("emulator-rate", include_str!("../../../plans/emulator-rate.toml")),
     ("emulator-latency", include_str!("../../../plans/emulator-latency.toml")),
     ("emulator-tcp", include_str!("../../../plans/emulator-tcp.toml")),

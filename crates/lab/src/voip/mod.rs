@@ -3,7 +3,8 @@
 //! * [`plan`]: scenarios and treatments; [`point`]: one point, worked out;
 //! * [`netns`], [`virtual_time`]: the two engines;
 //! * [`outcome`]: the outcome of a point; [`supported`]: the flows that a sweep supports;
-//!   [`knee`]: the flows at which it is full; [`limit`]: the capacity by air time.
+//!   [`knee`]: the flows at which it is full; [`limit`]: the capacity by air time;
+//! * [`walk`]: a station that walks; [`walked`]: calls and sizes on its way.
 
 pub mod knee;
 pub mod limit;
@@ -13,6 +14,8 @@ pub mod plan;
 pub mod point;
 pub mod supported;
 pub mod virtual_time;
+pub mod walk;
+pub mod walked;
 
 pub use plan::{Plan, Scenario, Treatment};
 
@@ -92,8 +95,16 @@ impl Experiment for Plan {
         let packet = IP_UDP + Stamp::len(point.codec);
         let turns = point.turns;
         let outcome = Outcome { watched, measured, turns, packet, ..outcome };
-        let metrics = columns::values(outcome::COLUMNS, &outcome);
-        Ok(Measured { metrics, series: outcome.series() })
+        let mut metrics = columns::values(outcome::COLUMNS, &outcome);
+        let mut series = outcome.series();
+        if let Some(walking) = &point.walking {
+            let measured = point.measured();
+            metrics.extend(outcome.walked.metrics(walking, &measured));
+            if point.over_time {
+                series.extend(outcome.walked.series(walking, &measured));
+            }
+        }
+        Ok(Measured { metrics, series })
     }
 
     fn view(&self) -> View {
@@ -114,7 +125,8 @@ impl Experiment for Plan {
             .map(|rule| Metric::new(rule.name(), &format!("supported, {}", rule.name()), ""));
         let published = PUBLISHED.iter().filter(wanted);
         let published = published.map(|(key, label, unit)| Metric::new(key, label, unit));
-        View {
+        let walks = self.scenarios.iter().any(|scenario| scenario.walk.is_some());
+        let mut view = View {
             axis: Axis::new("flows injected", ""),
             metrics: columns::metrics(outcome::COLUMNS),
             charts: vec![
@@ -144,7 +156,14 @@ impl Experiment for Plan {
                     injected: a bracket from one to the other, \
                     with the interval of the lower end."
                 .to_owned(),
+        };
+        if walks {
+            view.metrics.extend(walked::metrics());
+            view.charts.extend(walked::charts());
+            view.summary.extend(walked::summary());
+            view.notes += walked::NOTES;
         }
+        view
     }
 
     /// A hole is a place of the sweep where nothing was measured, as others are between points: it
@@ -153,13 +172,14 @@ impl Experiment for Plan {
         let mut conclusion = Conclusion::default();
         let mut sentences = Vec::new();
         for name in scenarios(rows) {
-            let mut supported = Vec::new();
+            let (mut supported, mut carried) = (Vec::new(), Vec::new());
             for treatment in treatments(rows, name) {
                 let summary = conclusion.summary.entry(key(name, treatment)).or_default();
                 let sweep = sweep(rows, name, treatment);
                 let [kau, ..] = Rule::ALL.map(|rule| supported::read(&sweep, rule.name(), summary));
                 supported::read(&sweep, outcome::UWC_ROW, summary);
                 supported.extend(kau.map(|kau| (treatment, kau)));
+                carried.extend(walked::read(&sweep, summary).map(|kau| (treatment, kau)));
                 // The first place where something happens may lie in a hole.
                 if holes.iter().all(|hole| hole.scenario != name) {
                     summary.extend(knee::read(&sweep));
@@ -168,6 +188,7 @@ impl Experiment for Plan {
             let scenario = self.scenarios.iter().find(|scenario| scenario.name == name);
             let limit = scenario.and_then(|scenario| Limit::of(self, scenario).ok());
             sentences.extend(answer(name, &supported, limit));
+            sentences.extend(walked::answer(name, &carried));
             if let Some(limit) = limit {
                 conclusion.remarks.insert(name.to_owned(), limit.remark());
             }

@@ -1,5 +1,6 @@
 //! The outcome of one point of a sweep, on either engine.
 
+use super::walked::Walked;
 use crate::columns::{Column, column};
 use crate::measured::Series;
 use crate::view::Axis;
@@ -34,6 +35,8 @@ pub struct Outcome {
     pub unsplit: u64,
     /// Mean delay in ms of the packets sent in each second; empty where it is not kept.
     pub over_time: Vec<(f64, f64)>,
+    /// What was seen of the walk, where one walks.
+    pub walked: Walked,
 }
 
 /// Report of one flow.

@@ -2,13 +2,16 @@
 //! the hosts; worked out to points.
 
 use super::point::{Aggregation, Flow, Mode, Point, Queueing, Routes};
+use super::walk::{Walk, Walking};
 use crate::fault::Fault;
 use crate::plan_file::PlanFile;
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use sheaf_aggregate::{Format, Threshold};
 use sheaf_baseline::kau;
 use sheaf_medium::{Ampdu, Hearing, Link, Phy};
-use sheaf_stage::{Bitrate, Duration};
+use sheaf_quality::Modulation;
+use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_voice::emodel::Codec;
 use sheaf_voice::source::Pattern;
 use std::collections::VecDeque;
@@ -97,6 +100,9 @@ pub struct Scenario {
     pub over_time: Vec<u32>,
     /// Names of the treatments to compare.
     pub treatments: Vec<String>,
+    /// Who walks away and back; nobody where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub walk: Option<Walk>,
 }
 
 fn is_zero(value: &f64) -> bool {
@@ -188,10 +194,10 @@ pub struct Treatment {
     pub policy: Option<PolicyName>,
     /// Host that splits; the next hop where it is not given.
     pub mode: Option<ModeName>,
-    /// Bytes a queue must have under `forced`.
-    pub min: Option<u32>,
-    /// Largest meta packet in bytes.
-    pub max: Option<u16>,
+    /// Size that a queue must have under `forced`.
+    pub min: Option<Min>,
+    /// Largest meta packet.
+    pub max: Option<Max>,
     /// Longest wait under `forced`, in milliseconds.
     pub timeout: Option<f64>,
     /// Longest wait, in milliseconds.
@@ -222,6 +228,74 @@ pub enum FormatName {
     Frames,
     /// Format 2 with compressed headers, in virtual time.
     Compressed,
+}
+
+/// The size that a queue must have under `forced`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(untagged, expecting = "min needs bytes, or a share of max as \"80%\"")]
+pub enum Min {
+    /// Bytes.
+    Bytes(u32),
+    /// A share of the largest meta packet.
+    Share(Share),
+}
+
+/// A number of per cent, 0 to 100, written as "80%".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Share(u8);
+
+impl TryFrom<String> for Share {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Share, String> {
+        let share = text.strip_suffix('%').and_then(|share| share.parse().ok());
+        let share = share.filter(|share| *share <= 100).map(Share);
+        share.ok_or_else(|| format!("{text:?} is not a share; give 0% to 100%"))
+    }
+}
+
+impl From<Share> for String {
+    fn from(share: Share) -> String {
+        format!("{}%", share.0)
+    }
+}
+
+impl From<Min> for Threshold {
+    fn from(min: Min) -> Threshold {
+        match min {
+            Min::Bytes(bytes) => Threshold::Bytes(bytes),
+            Min::Share(Share(share)) => Threshold::Percent(share),
+        }
+    }
+}
+
+/// The largest meta packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(untagged, expecting = "max needs bytes, or \"auto\"")]
+pub enum Max {
+    /// Bytes.
+    Bytes(u16),
+    /// A word.
+    Named(MaxName),
+}
+
+/// A largest meta packet that is not a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MaxName {
+    /// The size follows the link to each neighbour.
+    Auto,
+}
+
+impl Max {
+    /// Bytes; `None` for sizes that follow the link.
+    fn bytes(self) -> Option<u16> {
+        match self {
+            Max::Bytes(bytes) => Some(bytes),
+            Max::Named(MaxName::Auto) => None,
+        }
+    }
 }
 
 /// A hold policy.
@@ -293,6 +367,11 @@ impl Plan {
             if scenario.encapsulation > ENCAPSULATION {
                 return fault("encapsulation", format!("give bytes, 0 to {ENCAPSULATION}"));
             }
+            if let Some(walk) = &scenario.walk {
+                walk.check().map_err(|message| {
+                    Fault::scenario(&scenario.name, format!("walk: {message}")).at("walk")
+                })?;
+            }
             if scenario.turns && scenario.directions.len() < 2 {
                 let message = "turns with one direction; give two or more, or remove turns";
                 return fault("turns", message.to_owned());
@@ -340,6 +419,13 @@ impl Plan {
         }
         let treatment = self.treatment(name)?;
         let queueing = treatment.queueing(scenario.queue)?;
+        let walking = scenario.walking(&topology, self.head.warm_up)?;
+        let follows = matches!(&queueing, Queueing::Sheaf(one) if one.follows);
+        anyhow::ensure!(
+            !follows || walking.is_some() && treatment.upgraded.is_none(),
+            "max = \"auto\" follows a link that changes, among hosts that all say so; add \
+             [scenario.walk] and remove upgraded, or give bytes"
+        );
         anyhow::ensure!(
             scenario.socket.is_none() || treatment.format() == Format::Meta,
             "socket asks for packets that are seen in their frames; use format meta, or no socket"
@@ -400,6 +486,7 @@ impl Plan {
                 RoutesName::Static => Routes::Static,
                 RoutesName::Aodv => Routes::Aodv { loss: scenario.hello_loss / 100.0 },
             },
+            walking,
             warm_up: Duration::from_secs_f64(self.head.warm_up),
             duration: Duration::from_secs_f64(self.head.duration),
             turns: if scenario.turns { 2 } else { 1 },
@@ -415,7 +502,12 @@ impl Scenario {
         let of_radio = self.device.is_some() || self.encapsulation > 0;
         let of_senders = self.socket.is_some() || self.interval.is_some();
         let is_ht = matches!(self.phy, PhyName::Ht | PhyName::HtShort);
-        of_radio || of_senders || is_ht || self.group || self.routes == RoutesName::Aodv
+        of_radio
+            || of_senders
+            || is_ht
+            || self.group
+            || self.routes == RoutesName::Aodv
+            || self.walk.is_some()
     }
 
     /// Checks that its packets can go to groups: each listener hears its talker.
@@ -438,6 +530,35 @@ impl Scenario {
         Ok(())
     }
 
+    /// The walk on the testbed `topology`, which begins when `warm_up` seconds are over.
+    fn walking(&self, topology: &Topology<'_>, warm_up: f64) -> anyhow::Result<Option<Walking>> {
+        let Some(walk) = self.walk.clone() else { return Ok(None) };
+        let station = topology.index(&walk.station)?;
+        let near: Vec<_> =
+            (0..self.nodes.len()).filter(|node| topology.linked(station, *node)).collect();
+        let [router] = near[..] else {
+            anyhow::bail!("walk: {} has {} links; give it one", walk.station, near.len());
+        };
+        let is_plain =
+            self.ber == 0.0 && self.loss == 0.0 && matches!(self.hearing, HearingName::Everyone);
+        anyhow::ensure!(
+            is_plain && self.socket.is_none() && !self.group,
+            "walk decides the bit errors; give hearing = \"everyone\", and no ber, loss, socket or \
+             group"
+        );
+        let modulation = Modulation::of_rate(self.bitrate());
+        let modulation = modulation.with_context(|| {
+            format!("walk: rate {} has no error rates; give one of 802.11a, b or g", self.rate)
+        })?;
+        let start = Instant::ZERO + Duration::from_secs_f64(warm_up);
+        Ok(Some(Walking { walk, station, router, modulation, start }))
+    }
+
+    fn bitrate(&self) -> Bitrate {
+        // Rates of HT have decimals that binary numbers miss.
+        Bitrate::from_bps((self.rate * 1e6).round() as u64)
+    }
+
     /// The points of the sweep as flows in all: `per_direction` instead of the plan's, where given.
     pub fn sweep(&self, per_direction: Option<&[f64]>) -> Vec<u32> {
         let all = |flows: u32| flows * self.directions.len() as u32;
@@ -455,7 +576,8 @@ impl Treatment {
     /// Whether only the virtual engine has it.
     pub(super) fn is_virtual(&self) -> bool {
         let is_kau = matches!(self.policy, Some(PolicyName::Kau));
-        is_kau || self.upgraded.is_some() || self.format() != Format::Meta
+        let is_meta = self.format() == Format::Meta;
+        is_kau || self.upgraded.is_some() || self.follows() || !is_meta
     }
 
     fn format(&self) -> Format {
@@ -479,13 +601,22 @@ impl Treatment {
             Some(PolicyName::Forced) => sheaf_aggregate::Config::forced(),
             Some(PolicyName::Busy) => sheaf_aggregate::Config::default(),
         };
-        config.min = self.min.map_or(config.min, Threshold::Bytes);
-        config.max = self.max.unwrap_or(config.max);
+        config.min = self.min.map_or(config.min, Threshold::from);
+        config.max = self.max.and_then(Max::bytes).unwrap_or(config.max);
         config.timeout = self.timeout.map_or(Ok(config.timeout), millis)?;
         config.backoff = self.backoff.unwrap_or(config.backoff);
         config.hold = self.hold.map_or(Ok(config.hold), millis)?;
         config.check()?;
-        Ok(Queueing::Sheaf(Aggregation { config, format: self.format(), mode: self.mode() }))
+        let (mode, follows) = (self.mode(), self.follows());
+        anyhow::ensure!(
+            !follows || mode == Mode::Hop,
+            "max = \"auto\" follows the link to the next hop; remove mode, or give bytes"
+        );
+        Ok(Queueing::Sheaf(Aggregation { config, format: self.format(), mode, follows }))
+    }
+
+    fn follows(&self) -> bool {
+        self.max == Some(Max::Named(MaxName::Auto))
     }
 
     fn mode(&self) -> Mode {
@@ -499,10 +630,12 @@ impl Treatment {
     fn kau(&self, limit: usize) -> anyhow::Result<kau::Config> {
         let known = self.hold.is_none() && self.backoff.is_none();
         anyhow::ensure!(known, "policy kau has mode, min, max and timeout; remove the others");
+        anyhow::ensure!(!self.follows(), "policy kau has a fixed max; give bytes");
         let usual = kau::Config::default();
-        let max = self.max.map_or(usual.max, usize::from);
+        let max = self.max.and_then(Max::bytes).map_or(usual.max, usize::from);
         anyhow::ensure!((100..=2048).contains(&max), "max {max}; give 100 to 2048 bytes");
-        let min = self.min.map_or(usual.min, |min| min as usize);
+        let most = u16::try_from(max).unwrap_or(u16::MAX);
+        let min = self.min.map_or(usual.min, |min| Threshold::from(min).of(most) as usize);
         anyhow::ensure!(min <= max, "min {min}; give at most {max}, the largest meta packet");
         Ok(kau::Config {
             max,
@@ -600,8 +733,7 @@ impl<'a> Topology<'a> {
             PhyName::Ht => Phy::Ht { short_guard: false },
             PhyName::HtShort => Phy::Ht { short_guard: true },
         };
-        // Rates of HT have decimals that binary numbers miss.
-        let rate = Bitrate::from_bps((scenario.rate * 1e6).round() as u64);
+        let rate = scenario.bitrate();
         let mut config = sheaf_medium::Config::new(phy, self.nodes.len(), rate);
         config.retry_limit = scenario.attempts.unwrap_or(config.retry_limit);
         let in_range =

@@ -1,5 +1,6 @@
 //! One point of a sweep, worked out from a plan: the input of both engines.
 
+use super::walk::Walking;
 use sheaf_baseline::kau;
 use sheaf_stage::{Duration, Instant};
 use sheaf_voice::emodel::Codec;
@@ -42,6 +43,8 @@ pub struct Point {
     pub is_group: bool,
     /// Rule by which a host has a route over a neighbour.
     pub routes: Routes,
+    /// Who walks; `None` where all stand.
+    pub walking: Option<Walking>,
     /// Time before anything is measured.
     pub warm_up: Duration,
     /// Time that is measured, of each turn.
@@ -165,6 +168,9 @@ pub struct Aggregation {
     pub format: sheaf_aggregate::Format,
     /// Host up to which packets share frames.
     pub mode: Mode,
+    /// Whether the largest meta packet follows the link to each neighbour, up to that of the
+    /// configuration.
+    pub follows: bool,
 }
 
 /// The host that splits a meta packet.

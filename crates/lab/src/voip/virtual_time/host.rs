@@ -7,8 +7,12 @@
 
 use super::hello::{self, Hellos};
 use super::message::Message;
+use super::sizes::Sizes;
 use crate::voip::point::{self, Aggregation, Mode, Point, Queueing, Routes};
-use sheaf_aggregate::{Aggregator, Device, Frame, Hop, HopId, Outbound, Split, Splitter, Stats};
+use crate::voip::walked;
+use sheaf_aggregate::{
+    Aggregator, Device, Format, Frame, Hop, HopId, Outbound, Split, Splitter, Stats,
+};
 use sheaf_baseline::kau;
 use sheaf_medium::{RadioId, To};
 use sheaf_sim::{NodeId, Outbox};
@@ -20,6 +24,8 @@ use std::net::IpAddr;
 
 /// Bytes of a UDP header (RFC 768).
 const UDP_HEADER: usize = 8;
+/// Bytes of the headers of IPv4 and UDP.
+const IP_UDP: usize = 20 + UDP_HEADER;
 
 /// A host.
 pub(super) struct Host {
@@ -39,6 +45,8 @@ pub(super) struct Host {
     is_group: bool,
     /// Whether its talkers wait while their sockets are full.
     is_blocking: bool,
+    /// Bytes of a packet that travels alone.
+    packet: u16,
     nodes: Neighbours,
 }
 
@@ -63,10 +71,20 @@ enum Queue {
 
 /// Our aggregator.
 struct Merge {
+    /// Its host.
+    index: usize,
     aggregator: Aggregator,
     mode: Mode,
     /// Frames that the radio can have.
     limit: u32,
+    /// Format of its frames.
+    format: Format,
+    /// `None` where the largest frame is fixed.
+    sizes: Option<Sizes>,
+    /// The HELLO that waits for a place in the radio's queue.
+    hello: Option<Vec<u8>>,
+    /// For each host, its largest frames.
+    history: Vec<walked::Sizes>,
 }
 
 impl Host {
@@ -80,11 +98,23 @@ impl Host {
                 fifo.set_places(places);
                 Queue::Fifo(fifo)
             }
-            Queueing::Sheaf(aggregation) => Queue::Sheaf(Box::new(Merge {
-                aggregator: aggregator(point, index, aggregation)?,
-                mode: aggregation.mode,
-                limit: places,
-            })),
+            Queueing::Sheaf(aggregation) => {
+                let config = &aggregation.config;
+                let walking = point.walking.as_ref().filter(|_| aggregation.follows);
+                let sizes = walking.map(|walking| Sizes::new(point, walking, index, config.max));
+                let mut merge = Merge {
+                    index,
+                    aggregator: aggregator(point, index, aggregation)?,
+                    mode: aggregation.mode,
+                    limit: places,
+                    format: aggregation.format,
+                    sizes,
+                    hello: None,
+                    history: vec![vec![(Instant::ZERO, config.max)]; point.nodes.len()],
+                };
+                merge.follow(Instant::ZERO);
+                Queue::Sheaf(Box::new(merge))
+            }
             Queueing::Kau(config, mode) => {
                 let hops: Vec<_> = (0..point.nodes.len()).map(|hop| outer(index, hop)).collect();
                 let mut qdisc = kau::Aggregating::new(*config, &hops);
@@ -101,6 +131,7 @@ impl Host {
         };
         let splitter =
             point.upgraded[index].then(|| Splitter::accepting_any().with_frames(point.seed));
+        let packet = (IP_UDP + Stamp::len(point.codec)) as u16;
         Ok(Host {
             index,
             next_hop,
@@ -111,6 +142,7 @@ impl Host {
             unsplit: 0,
             is_group: point.is_group,
             is_blocking: point.socket.is_some(),
+            packet,
             nodes,
         })
     }
@@ -123,6 +155,14 @@ impl Host {
     /// Meta packets that reached it although it cannot split.
     pub fn unsplit(&self) -> u64 {
         self.unsplit
+    }
+
+    /// The largest frames towards `to`; those of a single packet where nothing shares frames.
+    pub fn sizes(&self, to: usize) -> walked::Sizes {
+        match &self.queue {
+            Queue::Sheaf(merge) => merge.history[to].clone(),
+            Queue::None | Queue::Fifo(_) | Queue::Kau(..) => vec![(Instant::ZERO, self.packet)],
+        }
     }
 
     /// Counters of its aggregator.
@@ -150,6 +190,15 @@ impl Host {
     pub fn receive(&mut self, message: Message, now: Instant, out: &mut Outbox<Message>) {
         match message {
             Message::Packet(packet) => self.route(packet, now, out),
+            Message::Received { from, packet } => {
+                let is_hello = match &mut self.queue {
+                    Queue::Sheaf(merge) => merge.heard(from, &packet, now),
+                    Queue::None | Queue::Fifo(_) | Queue::Kau(..) => false,
+                };
+                if !is_hello {
+                    self.route(packet, now, out);
+                }
+            }
             Message::Finished => match &mut self.queue {
                 Queue::None => {}
                 Queue::Fifo(fifo) => fifo.finished(),
@@ -168,6 +217,11 @@ impl Host {
         while self.hellos.as_mut().is_some_and(|hellos| hellos.is_due(now)) {
             self.hello(now, out);
         }
+        if let Queue::Sheaf(merge) = &mut self.queue
+            && let Some(packet) = merge.hello(now)
+        {
+            self.send(self.index, packet, out);
+        }
         while let Some((hop, bytes)) = self.next_frame(now) {
             self.send(hop, bytes, out);
         }
@@ -180,6 +234,9 @@ impl Host {
             Queue::Fifo(fifo) => fifo.dequeue(now).map(|frame| (frame.hop, frame.bytes)),
             Queue::Sheaf(merge) => {
                 let Frame { hop, bytes, .. } = merge.aggregator.dequeue(now)?;
+                if let Some(sizes) = &mut merge.sizes {
+                    sizes.used(now);
+                }
                 Some((hop.0 as usize, bytes))
             }
             Queue::Kau(qdisc, _) => qdisc.dequeue(now).map(|frame| (frame.hop, frame.bytes)),
@@ -189,7 +246,10 @@ impl Host {
     pub fn next_deadline(&self) -> Option<Instant> {
         let queue = match &self.queue {
             Queue::None | Queue::Fifo(_) => None,
-            Queue::Sheaf(merge) => merge.aggregator.next_deadline(),
+            Queue::Sheaf(merge) => {
+                let hello = merge.sizes.as_ref().map(Sizes::next_deadline);
+                merge.aggregator.next_deadline().into_iter().chain(hello).min()
+            }
             Queue::Kau(qdisc, _) => qdisc.next_deadline(),
         };
         let hello = self.hellos.as_ref().map(Hellos::next);
@@ -325,6 +385,45 @@ impl Host {
 }
 
 impl Merge {
+    /// Takes a frame from the radio of host `from`; returns whether it was a HELLO.
+    fn heard(&mut self, from: usize, packet: &[u8], now: Instant) -> bool {
+        let Some(sizes) = &mut self.sizes else { return false };
+        let is_hello = sizes.heard(from, packet, now);
+        if is_hello {
+            self.follow(now);
+        }
+        is_hello
+    }
+
+    /// The HELLO that is due, when the radio has a place for it. It goes before all frames, as
+    /// control traffic does, or a full queue would cost the neighbour.
+    fn hello(&mut self, now: Instant) -> Option<Vec<u8>> {
+        if let Some(sizes) = self.sizes.as_mut().filter(|sizes| sizes.next_deadline() <= now) {
+            sizes.expire(now);
+            self.hello = sizes.hello(now).or(self.hello.take());
+            self.follow(now);
+        }
+        let Device::Reports { waiting, limit } = self.aggregator.device() else { return None };
+        let packet = self.hello.take_if(|_| waiting < limit)?;
+        self.aggregator.set_device(Device::Reports { waiting: waiting + 1, limit }, now);
+        Some(packet)
+    }
+
+    /// Obeys the sizes that the neighbours ask for.
+    fn follow(&mut self, now: Instant) {
+        let Some(sizes) = &self.sizes else { return };
+        for (host, history) in self.history.iter_mut().enumerate() {
+            let largest = sizes.largest(host);
+            if history.last().is_some_and(|(_, before)| *before == largest) {
+                continue;
+            }
+            history.push((now, largest));
+            let hop = Hop::neighbour(outer(self.index, host));
+            let hop = Hop { max: Some(largest), format: self.format, ..hop };
+            self.aggregator.set_hop(HopId(host as u32), hop);
+        }
+    }
+
     /// The radio has finished with a frame.
     fn finished(&mut self, now: Instant) {
         if let Device::Reports { waiting, .. } = self.aggregator.device() {

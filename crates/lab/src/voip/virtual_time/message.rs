@@ -4,8 +4,10 @@ use sheaf_medium::To;
 
 /// A message from one node to another.
 pub(super) enum Message {
-    /// An IP packet for a host: from its own talker or from its radio.
+    /// An IP packet for a host from its own talker.
     Packet(Vec<u8>),
+    /// An IP packet for a host from its radio, sent by host `from`.
+    Received { from: usize, packet: Vec<u8> },
     /// To a host: its radio has finished with a frame, delivered or not.
     Finished,
     /// To the medium: a packet from a host's radio to another's, or to all that hear it.

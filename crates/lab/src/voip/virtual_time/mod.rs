@@ -6,10 +6,13 @@
 mod hello;
 mod host;
 mod message;
+mod sizes;
 mod traffic;
+mod windows;
 
 use crate::voip::outcome::Outcome;
 use crate::voip::point::Point;
+use crate::voip::walk::{STEP, Walking};
 use host::{Host, Neighbours};
 use message::Message;
 use sheaf_medium::{Frame, Medium, RadioId};
@@ -23,10 +26,29 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// A node of the simulation.
 enum Actor {
     Host(Box<Host>),
-    /// The medium, and the bytes that the mesh protocol adds to each packet on it.
-    Air(Box<Medium<Vec<u8>>>, u32),
+    /// The medium, the bytes that the mesh protocol adds to each packet on it, and who walks.
+    Air(Box<Medium<Vec<u8>>>, u32, Option<Box<Steps>>),
     Talkers(Talkers),
     Listeners(Listeners),
+}
+
+/// The steps of a walk that the medium follows.
+struct Steps {
+    walking: Walking,
+    hosts: usize,
+    next: Instant,
+}
+
+impl Steps {
+    /// Brings the medium to where the station is at `now`, where a step is due.
+    fn take(&mut self, medium: &mut Medium<Vec<u8>>, now: Instant) {
+        if now < self.next {
+            return;
+        }
+        self.next = now + STEP;
+        let hearing = self.walking.hearing(self.hosts, now);
+        medium.set_hearing(hearing, now).expect("bit error rates are shares");
+    }
 }
 
 /// Runs one point to its end.
@@ -40,13 +62,17 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
         actors.push(Actor::Host(Box::new(host)));
     }
     let medium = Box::new(Medium::new(point.medium.clone(), point.seed)?);
-    actors.push(Actor::Air(medium, point.encapsulation));
+    let steps = |walking: &Walking| {
+        Box::new(Steps { walking: walking.clone(), hosts, next: Instant::ZERO })
+    };
+    let steps = point.walking.as_ref().map(steps);
+    actors.push(Actor::Air(medium, point.encapsulation, steps));
     actors.push(Actor::Talkers(Talkers::new(point)));
     actors.push(Actor::Listeners(Listeners::new(point)));
 
     let mut simulation = Simulation::new(actors);
     simulation.run_until(point.measured().end + DRAIN);
-    let actors = simulation.into_nodes();
+    let mut actors = simulation.into_nodes();
 
     let mut outcome = Outcome::default();
     if let (Actor::Talkers(talkers), Actor::Listeners(listeners)) =
@@ -55,6 +81,18 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
         outcome.flows = listeners.reports(talkers);
         outcome.over_time = listeners.over_time();
     }
+    if let Actor::Listeners(listeners) = &mut actors[sink] {
+        outcome.walked.spans = listeners.spans();
+    }
+    if let Some(walking) = &point.walking {
+        for (from, to, sizes) in
+            [(walking.station, walking.router, 0), (walking.router, walking.station, 1)]
+        {
+            if let Actor::Host(host) = &actors[from] {
+                outcome.walked.sizes[sizes] = host.sizes(to);
+            }
+        }
+    }
     for actor in &actors {
         match actor {
             Actor::Host(host) => {
@@ -62,7 +100,7 @@ pub fn run(point: &Point) -> anyhow::Result<Outcome> {
                 outcome.unrouted += host.unrouted();
                 outcome.unsplit += host.unsplit();
             }
-            Actor::Air(medium, _) => outcome.air = crate::voip::outcome::Air::of(medium),
+            Actor::Air(medium, ..) => outcome.air = crate::voip::outcome::Air::of(medium),
             _ => {}
         }
     }
@@ -75,7 +113,7 @@ impl Node for Actor {
     fn receive(&mut self, message: Message, now: Instant, out: &mut Outbox<Message>) {
         match (self, message) {
             (Actor::Host(host), message) => host.receive(message, now, out),
-            (Actor::Air(medium, encapsulation), Message::Send { from, to, packet }) => {
+            (Actor::Air(medium, encapsulation, _), Message::Send { from, to, packet }) => {
                 let radio = RadioId(from as u32);
                 let bytes = packet.len() as u32 + *encapsulation;
                 let frame = Frame { from: radio, to, bytes, payload: packet };
@@ -93,7 +131,12 @@ impl Node for Actor {
     fn wake(&mut self, now: Instant, out: &mut Outbox<Message>) {
         match self {
             Actor::Host(host) => host.drain(now, out),
-            Actor::Air(medium, _) => transmitted(medium, now, out),
+            Actor::Air(medium, _, steps) => {
+                if let Some(steps) = steps {
+                    steps.take(medium, now);
+                }
+                transmitted(medium, now, out);
+            }
             Actor::Talkers(talkers) => talkers.talk(now, out),
             Actor::Listeners(_) => {}
         }
@@ -102,7 +145,10 @@ impl Node for Actor {
     fn next_deadline(&self) -> Option<Instant> {
         match self {
             Actor::Host(host) => host.next_deadline(),
-            Actor::Air(medium, _) => medium.next_deadline(),
+            Actor::Air(medium, _, steps) => {
+                let step = steps.as_ref().map(|steps| steps.next);
+                medium.next_deadline().into_iter().chain(step).min()
+            }
             Actor::Talkers(talkers) => talkers.next_deadline(),
             Actor::Listeners(_) => None,
         }
@@ -114,7 +160,8 @@ fn transmitted(medium: &mut Medium<Vec<u8>>, now: Instant, out: &mut Outbox<Mess
     while let Some(done) = medium.dequeue(now) {
         out.send(NodeId(done.frame.from.0), Message::Finished);
         for receiver in done.receivers.iter() {
-            out.send(NodeId(receiver.0), Message::Packet(done.frame.payload.clone()));
+            let (from, packet) = (done.frame.from.0 as usize, done.frame.payload.clone());
+            out.send(NodeId(receiver.0), Message::Received { from, packet });
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The talkers and the listeners of the simulated testbed.
 
 use super::message::Message;
+use super::windows::Windows;
 use crate::voip::outcome::FlowReport;
 use crate::voip::point::{self, Point, Talk};
+use crate::voip::walked::Spans;
 use sheaf_sim::{NodeId, Outbox};
 use sheaf_stage::{Duration, IndexedHeap, Instant};
 use sheaf_voice::emodel::Codec;
@@ -142,13 +144,17 @@ pub(super) struct Listeners {
     /// For each second in which packets were sent, their number and the sum of their delays in ms;
     /// `None` where it is not kept.
     over_time: Option<Vec<(u32, f64)>>,
+    /// `None` where nobody walks.
+    windows: Option<Windows>,
 }
 
 impl Listeners {
     pub fn new(point: &Point) -> Listeners {
         let meters = vec![Meter::default(); point.flows.len()];
         let over_time = point.over_time.then(Vec::new);
-        Listeners { meters, measured_from: point.measured().start, codec: point.codec, over_time }
+        let windows = point.walking.is_some().then(|| Windows::new(point));
+        let measured_from = point.measured().start;
+        Listeners { meters, measured_from, codec: point.codec, over_time, windows }
     }
 
     /// A packet has reached its destination.
@@ -158,6 +164,9 @@ impl Listeners {
         let Some(stamp) = stamp.filter(|stamp| stamp.sent >= self.measured_from) else { return };
         if let Some(meter) = self.meters.get_mut(stamp.flow as usize) {
             meter.arrived(stamp, now);
+        }
+        if let Some(windows) = &mut self.windows {
+            windows.heard(stamp, now);
         }
         if let Some(seconds) = &mut self.over_time {
             let second = (stamp.sent - self.measured_from).as_secs() as usize;
@@ -174,6 +183,11 @@ impl Listeners {
         let seconds = self.over_time.iter().flatten().enumerate();
         let heard = seconds.filter(|(_, (packets, _))| *packets > 0);
         heard.map(|(second, (packets, sum))| (second as f64, sum / f64::from(*packets))).collect()
+    }
+
+    /// The calls every five seconds; none where nobody walks.
+    pub fn spans(&mut self) -> Spans {
+        self.windows.take().map(Windows::finish).unwrap_or_default()
     }
 
     /// Report of each flow.
