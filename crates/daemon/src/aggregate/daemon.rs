@@ -115,7 +115,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Interfa
     let mut reactor =
         Reactor::new(ServiceName::new(Kind::Aggregate, &dev)?, &[alias]).map_err(|error| {
             let advice = format!(
-                "`sheaf aggregate` or `sheaf split` is at work on {dev} already; stop it first"
+                "{dev} is aggregated already, or `sheaf split` says HELLO there; stop that first"
             );
             already(error, advice)
         })?;
