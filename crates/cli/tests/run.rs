@@ -387,7 +387,7 @@ fn every_option_of_the_sample_can_be_loaded_and_as_it_is_it_does_nothing() {
     assert!(checked.status.success(), "{}", said(&checked));
     let printed = String::from_utf8_lossy(&checked.stdout);
     for section in [
-        "aggregate wlan0: dev wlan0 peer 10.0.0.2 ",
+        "aggregate wlan0: dev wlan0 peer auto peer 10.0.0.2 ",
         "split wlan1: ",
         "trunk trunk0: trunk0 path ",
         "trunk trunk1: trunk1 dev radio0 queue 1000 ",
