@@ -27,7 +27,7 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HopId(pub u32);
 
-/// What a next hop can take apart.
+/// Wire formats of frames to a next hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// Meta packets ([`sheaf_wire::meta`]).
@@ -271,7 +271,7 @@ impl Aggregator {
         self.recycle(packet);
     }
 
-    /// How a packet travels. Unless that is as it is, its block is in `self.block`.
+    /// Packs a packet for its stream. Unless it travels as it is, its block is in `self.block`.
     fn lay_out(&mut self, hop: HopId, packet: &[u8], key: Key, now: Instant) -> (Layout, bool) {
         let Known { hop, streams, .. } = &mut self.hops[hop.0 as usize];
         if hop.format == Format::Meta {

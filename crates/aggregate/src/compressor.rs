@@ -53,7 +53,7 @@ enum State {
     Spent,
 }
 
-/// What one packet of a flow showed.
+/// Fields of one packet of a flow that show its rules.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     id: Option<u16>,

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 /// header of the cut.
 const MIN_PART: usize = CUT_HEADER + 2;
 
-/// What stands between the outer header and the packets.
+/// The part of a frame between the outer header and the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// Nothing: packets back to back.
@@ -49,7 +49,7 @@ impl Layout {
 /// A packet as it is put into a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival<'a> {
-    /// What travels: the packet, or a block that stands for it.
+    /// The bytes that travel: the packet, or a block that stands for it.
     pub block: &'a [u8],
     /// Whether that is the packet as it is.
     pub plain: bool,

@@ -15,6 +15,7 @@ use sheaf_wire::aggfrag::{Block, Cut, Frame, Header, MAX_LEN, Refusal};
 use sheaf_wire::compress::feedback::Feedback;
 use sheaf_wire::crc::crc32;
 use sheaf_wire::ecn::Ecn;
+use sheaf_wire::flow::mix;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -29,7 +30,7 @@ struct Name {
     tag: u8,
 }
 
-/// What carried a frame.
+/// Outer header of a frame, and the standing of its source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carrier {
     pub source: IpAddr,
@@ -71,7 +72,7 @@ struct Stream {
     partial: Option<Partial>,
     decompressor: Decompressor,
     named: bool,
-    /// When it had a frame last, in frames of all streams.
+    /// Time of its last frame, in frames of all streams.
     last_used: u64,
 }
 
@@ -164,7 +165,7 @@ impl Receiver {
     }
 }
 
-/// What the blocks of one frame act on.
+/// State that the blocks of one frame change.
 struct Blocks<'a> {
     tag: u8,
     decompressor: &'a mut Decompressor,
@@ -329,9 +330,7 @@ impl Generations {
         let [mut left, mut right] = self.drawn.to_be_bytes();
         self.drawn = self.drawn.wrapping_add(1);
         for round in 0..4u64 {
-            let mut mixed = self.secret.wrapping_add(round << 8 | u64::from(right));
-            mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            let mixed = mix(self.secret.wrapping_add(round << 8 | u64::from(right)));
             (left, right) = (right, left ^ (mixed >> 56) as u8);
         }
         u16::from_be_bytes([left, right])

@@ -1,4 +1,4 @@
-//! Which frames of a stream have been received.
+//! Frames of a stream that have been received.
 //!
 //! A sequence number of 8 bits comes again after 256 frames. Up to 128 frames after the newest it
 //! counts as newer, up to 128 before it as older (RFC 1982). An older number whose frame has been
@@ -9,7 +9,7 @@
 /// Frames ahead of the newest that count as newer.
 const AHEAD: u8 = 128;
 
-/// What a frame is among those before it.
+/// Place of a frame among those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The one behind the newest.

@@ -80,7 +80,7 @@ impl Senders {
     }
 }
 
-/// What became of a meta packet that was not refused.
+/// Outcome of a meta packet that was not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
     /// Its packets were delivered. If the message has items, the caller sends it to whom the packet

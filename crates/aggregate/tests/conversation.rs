@@ -58,7 +58,7 @@ fn rtp(call: u16, sequence: u16) -> Vec<u8> {
     packet
 }
 
-/// What is said, by the names of the files.
+/// The messages of the conversation, by the names of the files.
 fn conversation() -> BTreeMap<String, Vec<u8>> {
     let mut said = BTreeMap::new();
     let outer = Outer::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into() };

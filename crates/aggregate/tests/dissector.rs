@@ -1,4 +1,4 @@
-//! What Wireshark shows of our frames with `docs/sheaf.lua`.
+//! Our frames as Wireshark shows them with `docs/sheaf.lua`.
 
 use pcap_file::DataLink;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};

@@ -37,16 +37,11 @@ pub fn run(words: &[String], json: bool) -> anyhow::Result<()> {
 /// `sheaf show neighbours`: who says HELLO, on `dev` or on all interfaces.
 fn neighbours(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
     const SAYS_HELLO: [Kind; 2] = [Kind::Aggregate, Kind::Split];
-    let mut services = control::services().context("cannot see which services run; run as root")?;
+    let mut services = running()?;
     services.retain(|service| {
         SAYS_HELLO.contains(&service.kind()) && dev.is_none_or(|dev| service.name() == dev)
     });
-    let (mut interfaces, mut faults) = (BTreeMap::new(), Vec::new());
-    for report in reports::ask(services) {
-        let interface = named(&mut interfaces, &report.name);
-        let read = report.value.and_then(|value| add(interface, report.kind, value));
-        faults.extend(read.err());
-    }
+    let (interfaces, faults) = gather(services);
     let said = |interface: Interface| Some((interface.interface, interface.neighbourhood?));
     let shown: BTreeMap<_, _> = interfaces.into_values().filter_map(said).collect();
     if json {
@@ -120,22 +115,14 @@ fn hellos(one: &Neighbourhood) -> String {
 fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
     // A trunk needs no eBPF, and a machine without has no splitters.
     let support = sheaf_bpf::support();
-    let mut services = control::services().context("cannot see which services run; run as root")?;
+    let mut services = running()?;
     if let Some(dev) = dev {
         // The second end of an emulated link is a name of its service, too, and is not listed.
         // An interface that another program made may have a name that none of ours has.
         services = KINDS.into_iter().filter_map(|kind| ServiceName::new(kind, dev).ok()).collect();
     }
     services.retain(|service| KINDS.contains(&service.kind()));
-    let mut interfaces = BTreeMap::new();
-    let mut faults = Vec::new();
-    for report in reports::ask(services) {
-        let interface = named(&mut interfaces, &report.name);
-        match report.value.and_then(|value| add(interface, report.kind, value)) {
-            Ok(()) => {}
-            Err(fault) => faults.push(fault),
-        }
-    }
+    let (mut interfaces, faults) = gather(services);
     let names = match dev {
         Some(dev) if interfaces.is_empty() => {
             ip::index(dev)?;
@@ -169,6 +156,21 @@ fn show(dev: Option<&str>, json: bool) -> anyhow::Result<()> {
     }
     ensure!(faults.is_empty(), faults.join("; "));
     Ok(())
+}
+
+fn running() -> anyhow::Result<Vec<ServiceName>> {
+    control::services().context("cannot see which services run; run as root")
+}
+
+/// The reports of `services` by interface, and the faults of those that gave none.
+fn gather(services: Vec<ServiceName>) -> (BTreeMap<String, Interface>, Vec<String>) {
+    let (mut interfaces, mut faults) = (BTreeMap::new(), Vec::new());
+    for report in reports::ask(services) {
+        let interface = named(&mut interfaces, &report.name);
+        let read = report.value.and_then(|value| add(interface, report.kind, value));
+        faults.extend(read.err());
+    }
+    (interfaces, faults)
 }
 
 fn named<'a>(interfaces: &'a mut BTreeMap<String, Interface>, name: &str) -> &'a mut Interface {

@@ -137,7 +137,7 @@ fn shown(host: &Namespace, line: &str) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What arrives at a host.
+/// Frames that arrive at a host.
 struct Capture {
     socket: PacketSocket,
     mac: [u8; 6],

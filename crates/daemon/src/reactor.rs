@@ -11,7 +11,6 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use sd_notify::NotifyState;
-use serde_json::Value;
 use sheaf_netio::clock;
 use sheaf_netio::poller::Poller;
 use sheaf_stage::{Duration, Instant};
@@ -138,11 +137,10 @@ impl Reactor {
                 if !asked && !due {
                     continue;
                 }
-                let mut controlled = Controlled { service, changes };
-                if poller.readable(own.signals) && self.take_signals(&mut controlled) {
+                if poller.readable(own.signals) && self.take_signals(service) {
                     return Ok(());
                 }
-                if self.take_requests(&mut controlled) {
+                if self.take_requests(service, changes) {
                     return Ok(());
                 }
                 deadline = self.next_deadline();
@@ -158,7 +156,7 @@ impl Reactor {
     }
 
     /// Obeys the signals that arrived; returns whether the service ends.
-    fn take_signals(&mut self, service: &mut dyn Control) -> bool {
+    fn take_signals<S: Service>(&mut self, service: &mut S) -> bool {
         let mut ends = false;
         while let Ok(Some(signal)) = self.signals.read_signal() {
             match Signal::try_from(signal.ssi_signo as i32) {
@@ -171,7 +169,11 @@ impl Reactor {
     }
 
     /// Serves the control socket and the watchdog; returns whether the service ends.
-    fn take_requests(&mut self, service: &mut dyn Control) -> bool {
+    fn take_requests<S: Service>(
+        &mut self,
+        service: &mut S,
+        changes: &mut Changes<S::Change>,
+    ) -> bool {
         let now = clock::now();
         if let Some(watchdog) = &mut self.watchdog
             && now >= watchdog.next
@@ -180,7 +182,12 @@ impl Reactor {
             notify(&[NotifyState::Watchdog]);
         }
         let Some(server) = &mut self.control else { return false };
-        while let Some((ticket, done)) = service.take_change(now) {
+        while let Some((ticket, change)) = changes.take() {
+            let done = change.and_then(|Parsed { change, accepted }| {
+                service.change(change, now)?;
+                accepted();
+                Ok(())
+            });
             match &done {
                 Ok(()) => tracing::info!("{}: changed", self.name),
                 Err(error) => tracing::info!("{}: a change is refused: {error:#}", self.name),
@@ -192,7 +199,7 @@ impl Reactor {
             let response = match request {
                 Request::Report {} | Request::Watch { .. } => words(service.report(now)),
                 Request::Change { words, directory } => {
-                    match service.begin_change(ticket, words, directory) {
+                    match changes.begin(ticket, words, directory) {
                         Ok(()) => continue,
                         Err(busy) => Err(busy),
                     }
@@ -210,57 +217,6 @@ impl Reactor {
             server.respond(ticket, response, now);
         }
         false
-    }
-}
-
-/// What signals and requests ask of a service. They come seldom, so what serves them is there once,
-/// and not once for each kind of service: a router's binary is small.
-trait Control {
-    fn report(&mut self, now: Instant) -> anyhow::Result<Value>;
-    fn stop(&mut self, cause: Stop) -> bool;
-    /// Begins to read the words of a change; an error where another is still being read.
-    fn begin_change(
-        &mut self,
-        ticket: Ticket,
-        words: Vec<String>,
-        directory: PathBuf,
-    ) -> Result<(), String>;
-    /// Makes the change that has been read; returns who asked for it, and its result.
-    fn take_change(&mut self, now: Instant) -> Option<(Ticket, anyhow::Result<()>)>;
-}
-
-/// A service and the changes that are read for it.
-struct Controlled<'a, S: Service> {
-    service: &'a mut S,
-    changes: &'a mut Changes<S::Change>,
-}
-
-impl<S: Service> Control for Controlled<'_, S> {
-    fn report(&mut self, now: Instant) -> anyhow::Result<Value> {
-        self.service.report(now)
-    }
-
-    fn stop(&mut self, cause: Stop) -> bool {
-        self.service.stop(cause)
-    }
-
-    fn begin_change(
-        &mut self,
-        ticket: Ticket,
-        words: Vec<String>,
-        directory: PathBuf,
-    ) -> Result<(), String> {
-        self.changes.begin(ticket, words, directory)
-    }
-
-    fn take_change(&mut self, now: Instant) -> Option<(Ticket, anyhow::Result<()>)> {
-        let (ticket, change) = self.changes.take()?;
-        let done = change.and_then(|Parsed { change, accepted }| {
-            self.service.change(change, now)?;
-            accepted();
-            Ok(())
-        });
-        Some((ticket, done))
     }
 }
 
@@ -318,7 +274,7 @@ mod tests {
     use crate::control::{Kind, ask};
     use anyhow::ensure;
     use nix::sys::signal::raise;
-    use serde_json::json;
+    use serde_json::{Value, json};
     use std::os::unix::net::UnixDatagram;
 
     /// Adds up the bytes that it receives, from a socket that can be closed and opened.

@@ -98,7 +98,7 @@ pub struct Neighbour {
     pub age: f64,
     /// Seconds since its last one.
     pub last: f64,
-    /// How often it started again.
+    /// Number of times that it started again.
     pub restarts: u32,
 }
 

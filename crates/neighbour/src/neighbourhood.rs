@@ -19,7 +19,6 @@ use sheaf_wire::hello::{
     self, Hello, MAX_LEN, Node, Report, Repr, SEALED_LEN, Splits, UNLIMITED, append_seal,
 };
 use std::collections::BTreeSet;
-use thiserror::Error;
 
 /// Numbers behind a neighbour's last that are late or doubled HELLOs. What is further behind,
 /// without a key, is a neighbour whose last number was forged.
@@ -30,7 +29,7 @@ const RECENT: u32 = 32;
 /// A limit is said soon when it changes by one part in so many: less is noise.
 const CHANGE: u16 = 8;
 
-/// What a HELLO changed.
+/// Outcome of a HELLO that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// Nothing: the neighbour is there as before.
@@ -46,32 +45,40 @@ pub enum Heard {
 }
 
 /// Reason for which a HELLO is refused.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
     /// It cannot be read.
-    #[error("malformed")]
     Malformed(hello::Refusal),
     /// It is this router's own, that a bridge has sent back or a host repeats.
-    #[error("own")]
     Own,
     /// Its number is not above the last one: late, doubled or repeated.
-    #[error("old")]
     Old,
     /// It has no seal, and a key is set.
-    #[error("no-seal")]
     Unsealed,
     /// Its seal is wrong: another key, or forged.
-    #[error("wrong-seal")]
     WrongSeal,
     /// A goodbye that proves nothing, with a key.
-    #[error("unproven")]
     Unproven,
     /// All places belong to neighbours with which packets are exchanged.
-    #[error("no-place")]
     Full,
     /// A goodbye of somebody unknown.
-    #[error("unknown")]
     Unknown,
+}
+
+impl Refusal {
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Refusal::Malformed(_) => "malformed",
+            Refusal::Own => "own",
+            Refusal::Old => "old",
+            Refusal::Unsealed => "no-seal",
+            Refusal::WrongSeal => "wrong-seal",
+            Refusal::Unproven => "unproven",
+            Refusal::Full => "no-place",
+            Refusal::Unknown => "unknown",
+        }
+    }
 }
 
 /// The state of one router on one link.
@@ -118,11 +125,6 @@ impl Neighbourhood {
     /// Our own run.
     pub fn node(&self) -> Node {
         self.node
-    }
-
-    /// Abilities of our splitter.
-    pub fn own_splits(&self) -> Option<Splits> {
-        self.config.splits
     }
 
     /// The splitter came, went, or can do something else; neighbours hear of it soon.

@@ -34,11 +34,11 @@ pub struct Neighbour {
     pub heard: f64,
     /// Time within which its next HELLO leaves.
     pub period: Duration,
-    /// When its first HELLO came.
+    /// Time of its first HELLO.
     pub since: Instant,
-    /// When its last one came.
+    /// Time of its last HELLO.
     pub last: Instant,
-    /// How often it started again.
+    /// Number of times that it started again.
     pub restarts: u32,
     pub(crate) sequence: u32,
     /// Largest packet that it should send here.
@@ -107,7 +107,7 @@ impl Neighbour {
         }
     }
 
-    /// When it is gone, unless it is heard; silence counts from `from` on at the earliest.
+    /// Time at which it is gone unless it is heard; silence counts from `from` on at the earliest.
     pub(crate) fn expires(&self, from: Instant) -> Instant {
         self.last.max(from) + self.period * SILENT_PERIODS
     }
@@ -136,7 +136,7 @@ impl Table {
         self.neighbours.iter().map(|(address, neighbour)| (*address, neighbour))
     }
 
-    /// Those behind `address` first, then the others.
+    /// All neighbours, those behind `address` first.
     pub fn iter_behind(
         &self,
         address: LinkAddress,

@@ -1,4 +1,4 @@
-//! When a HELLO leaves.
+//! The times at which HELLOs leave.
 //!
 //! Principle: at work a HELLO leaves once a period; at rest as often as a rate in bytes a second
 //! allows, so that longer ones leave more seldom. What changed is said within [`SOON`], at most
@@ -8,6 +8,7 @@
 //! (RFC 5148).
 
 use sheaf_stage::{Duration, Instant};
+use sheaf_wire::flow::mix;
 
 /// A change is said within this time: a quarter of what a person notices, and long enough for ten
 /// neighbours that answer the same HELLO to find slots of their own.
@@ -38,8 +39,8 @@ pub struct Timetable {
     /// Work ends then.
     at_work: Instant,
     eager: u32,
-    /// When all HELLOs out of turn so far are paid for, one each period (the theoretical arrival
-    /// time of the generic cell rate algorithm, ITU-T I.371).
+    /// Time at which all HELLOs out of turn so far are paid for, one each period (the theoretical
+    /// arrival time of the generic cell rate algorithm, ITU-T I.371).
     paid: Instant,
     random: Random,
 }
@@ -60,7 +61,7 @@ impl Timetable {
         }
     }
 
-    /// When the next HELLO is due.
+    /// Time of the next HELLO.
     pub fn next(&self) -> Instant {
         self.next
     }
@@ -70,8 +71,8 @@ impl Timetable {
         match self.is_at_work(now) {
             true => usize::MAX,
             false => {
-                let seconds = u64::from(self.rest_rate) * LONGEST.as_millis() as u64 / 1000;
-                (seconds - seconds / u64::from(SPREAD)) as usize
+                let bytes = u64::from(self.rest_rate) * LONGEST.as_millis() as u64 / 1000;
+                (bytes - bytes / u64::from(SPREAD)) as usize
             }
         }
     }
@@ -137,11 +138,10 @@ pub(crate) struct Random(pub u64);
 impl Random {
     /// The next number.
     pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
+        /// 2⁶⁴ divided by the golden ratio.
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        self.0 = self.0.wrapping_add(GOLDEN);
+        mix(self.0)
     }
 
     /// A time from 0 up to `limit`.

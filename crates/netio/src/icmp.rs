@@ -9,7 +9,7 @@
 //! Nothing of ICMP is authenticated. A caller compares what is quoted with what it sent, and lets
 //! no message do more harm than a lost packet would.
 
-use crate::socket::{self, set_option};
+use crate::socket::{self, instruction as code};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{SockaddrStorage, recvfrom};
@@ -94,9 +94,7 @@ impl Icmp {
     pub fn open(v6: bool, wanted: Wanted) -> io::Result<Icmp> {
         let protocol = if v6 { Protocol::ICMPV6.0 } else { ICMP };
         let icmp = Icmp { socket: socket::raw(v6, protocol)?, v6 };
-        let mut code = filter(v6, wanted);
-        let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
-        set_option(&icmp, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+        socket::attach_filter(&icmp, &filter(v6, wanted))?;
         // What came before the filter was there.
         while icmp.read(&mut [0; 1])?.is_some() {}
         Ok(icmp)
@@ -147,8 +145,6 @@ const V6_REQUEST: u8 = 128;
 /// The filter's instructions. A raw IPv4 socket hands the filter the IP header, too, a raw ICMPv6
 /// socket does not; register X holds where the message begins.
 fn filter(v6: bool, wanted: Wanted) -> Vec<libc::sock_filter> {
-    let code =
-        |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let load = |size: u32, at: u32| code(libc::BPF_LD | size | libc::BPF_IND, 0, 0, at);
     let is = |k: u32, jt: u8, jf: u8| code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
     let end =

@@ -185,6 +185,11 @@ pub fn way_over(dev: &str, address: IpAddr) -> io::Result<Way> {
     Ok(Way { source: socket.local_addr()?.ip(), mtu })
 }
 
+/// A link address as `ip link` prints it.
+pub fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
 /// Reads `02:00:00:00:00:01`.
 pub fn parse_mac(text: &str) -> Option<[u8; 6]> {
     let mut mac = [0; 6];

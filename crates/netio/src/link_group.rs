@@ -6,7 +6,7 @@
 //! packets of the group, the port and hop limit 255 (RFC 5082) through, so that nothing else wakes
 //! the process.
 
-use crate::socket::{bind_packet, set_option};
+use crate::socket::{attach_filter, bind_packet, instruction as code, set_option};
 use nix::libc;
 use sheaf_wire::checksum::{fold, ipv4_header, sum};
 use std::io;
@@ -141,8 +141,7 @@ fn open(
     // With no protocol it hears nothing before it is bound, when the filter is there already.
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, None)?;
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-    set_option(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+    attach_filter(&socket, filter)?;
     set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER)?;
     // SAFETY: an all-zero packet_mreq is a valid one.
     let mut member: libc::packet_mreq = unsafe { std::mem::zeroed() };
@@ -190,8 +189,6 @@ fn link_v6(group: Ipv6Addr) -> [u8; 6] {
 /// A filter that accepts what passes all `checks`, each a load and what it has to bring, under a
 /// mask.
 fn filter(checks: &[(u32, u32, u32, u32)]) -> Vec<libc::sock_filter> {
-    let code =
-        |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = Vec::with_capacity(checks.len() * 3 + 2);
     for (index, (size, at, mask, value)) in checks.iter().enumerate() {
         // To the last instruction, which refuses: three for each further check, and the accepting.
@@ -324,7 +321,7 @@ mod tests {
         host.run(|| LinkGroup::join(ip::index("eth0")?, GROUP)).unwrap()
     }
 
-    /// What `member` hears next.
+    /// The next message that `member` hears.
     fn next(member: &LinkGroup) -> ([u8; 6], Vec<u8>) {
         let mut poller = Poller::default();
         member.descriptors().iter().for_each(|descriptor| {

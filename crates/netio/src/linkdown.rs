@@ -1,6 +1,7 @@
 //! Routes over an interface that has no carrier: the kernel takes them unless it is told to pass
 //! them over (`ignore_routes_with_linkdown`).
 
+use crate::attribute::put;
 use crate::netlink::{LinkChange, Netlink, Object};
 use nix::libc;
 use std::{fs, io};
@@ -9,9 +10,6 @@ use std::{fs, io};
 const IFLA_AF_SPEC: u16 = libc::IFLA_AF_SPEC;
 const IFLA_INET_CONF: u16 = 1;
 const IPV4_DEVCONF_IGNORE_ROUTES_WITH_LINKDOWN: u16 = 29;
-/// Bytes of an attribute's head and of the value.
-const HEAD: usize = 4;
-const VALUE: usize = 4;
 
 /// Passes over the IPv4 routes on interface `index` while it has no carrier. By netlink, because
 /// services of systemd commonly cannot write to /proc/sys. Needs CAP_NET_ADMIN.
@@ -23,13 +21,12 @@ pub fn pass_over_ipv4(netlink: &mut Netlink, index: u32) -> io::Result<()> {
         IFLA_INET_CONF,
         IPV4_DEVCONF_IGNORE_ROUTES_WITH_LINKDOWN,
     ];
-    let mut attributes = Vec::new();
-    for (depth, kind) in kinds.iter().enumerate() {
-        let len = (kinds.len() - depth) * HEAD + VALUE;
-        attributes.extend((len as u16).to_ne_bytes());
-        attributes.extend(kind.to_ne_bytes());
-    }
-    attributes.extend(1u32.to_ne_bytes());
+    let on = 1_u32.to_ne_bytes().to_vec();
+    let attributes = kinds.into_iter().rev().fold(on, |inner, kind| {
+        let mut outer = Vec::new();
+        put(&mut outer, kind, &inner);
+        outer
+    });
     netlink.request(Object::SetLink(LinkChange { index, attributes }), 0)
 }
 

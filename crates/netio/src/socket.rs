@@ -60,6 +60,19 @@ pub fn set_option<T: Copy>(socket: &impl AsFd, level: i32, name: i32, value: &T)
     }
 }
 
+/// An instruction of a classic socket filter (bpf(4)): its code, how many instructions a jump skips
+/// where the test holds and where it does not, and its operand.
+pub(crate) fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+/// Lets only packets that pass `filter` through to a socket.
+pub(crate) fn attach_filter(socket: &impl AsFd, filter: &[libc::sock_filter]) -> io::Result<()> {
+    // The kernel copies the instructions, and writes to none.
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
 /// Bytes of memory that packets take which left `socket` and are not yet sent (SIOCOUTQ): in
 /// queueing disciplines, and in devices that keep the owner until they have sent, as hardware does.
 pub fn unsent(socket: &impl AsFd) -> io::Result<u64> {

@@ -136,14 +136,14 @@ fn rest(share: f64, constant: f64) -> f64 {
 
 /// Time of the next trial, and the pause after it, which doubles.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Backoff {
+struct Retry {
     next: Instant,
     wait: Duration,
 }
 
-impl Backoff {
-    fn new(next: Instant, wait: Duration) -> Backoff {
-        Backoff { next, wait }
+impl Retry {
+    fn new(next: Instant, wait: Duration) -> Retry {
+        Retry { next, wait }
     }
 
     fn failed(&mut self, now: Instant) {
@@ -180,8 +180,8 @@ pub struct Losses {
     trial: Option<Trial>,
     /// Time of the last verdict.
     settled: Instant,
-    shrink: Backoff,
-    grow: Backoff,
+    shrink: Retry,
+    grow: Retry,
 }
 
 impl Losses {
@@ -198,8 +198,8 @@ impl Losses {
             rate: 0.0,
             trial: None,
             settled: Instant::ZERO,
-            shrink: Backoff::new(Instant::ZERO, SHRINK_WAIT),
-            grow: Backoff::new(Instant::ZERO, GROW_WAIT),
+            shrink: Retry::new(Instant::ZERO, SHRINK_WAIT),
+            grow: Retry::new(Instant::ZERO, GROW_WAIT),
         }
     }
 
@@ -332,8 +332,8 @@ impl Losses {
         self.constant = constant.clamp(0.0, 1.0);
         match (shrunk, bit_errors) {
             (true, true) => {
-                self.shrink = Backoff::new(now, SHRINK_WAIT);
-                self.grow = Backoff::new(now + GROW_WAIT, GROW_WAIT);
+                self.shrink = Retry::new(now, SHRINK_WAIT);
+                self.grow = Retry::new(now + GROW_WAIT, GROW_WAIT);
             }
             (true, false) => self.shrink.failed(now),
             (false, true) => self.grow.failed(now),

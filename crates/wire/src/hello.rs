@@ -52,13 +52,11 @@ pub const PORT: u16 = 1021;
 /// Bytes of the longest message: it fits an IPv6 packet of 1280 bytes, which every link takes.
 pub const MAX_LEN: usize = 1200;
 /// Bytes of a message without elements.
-pub const HEADER_LEN: usize = 16;
+const HEADER_LEN: usize = 16;
 /// Periods without a HELLO after which a neighbour is gone (KAU, section 3.4).
 pub const SILENT_PERIODS: u32 = 5;
 /// Bytes of a seal.
 pub const SEAL_LEN: usize = 16;
-/// Bytes of the elements Splits and Seal, type and length included.
-pub const SPLITS_LEN: usize = ELEMENT + 3;
 /// Bytes of the element Seal, type and length included.
 pub const SEALED_LEN: usize = ELEMENT + SEAL_LEN;
 /// Bytes of one report.

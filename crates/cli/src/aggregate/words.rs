@@ -7,6 +7,7 @@ use sheaf_aggregate::{Config, Policy, Rule, Rules, Threshold};
 use sheaf_daemon::aggregate::settings::{Engine, FarEnd, Peers, Settings, Split};
 use sheaf_wire::ip::Protocol;
 use sheaf_wire::prefix::Prefix;
+use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -36,6 +37,51 @@ impl Ruled for Draft {
         &mut self.rules[last]
     }
 }
+
+/// Settings with the key of HELLOs.
+trait Keyed: 'static {
+    /// The file with the key.
+    fn key(&mut self) -> &mut Option<PathBuf>;
+}
+
+impl Keyed for Draft {
+    fn key(&mut self) -> &mut Option<PathBuf> {
+        &mut self.key
+    }
+}
+
+impl Keyed for SplitDraft {
+    fn key(&mut self) -> &mut Option<PathBuf> {
+        &mut self.key
+    }
+}
+
+/// The word `key` of both commands.
+struct HelloKey<D>(PhantomData<D>);
+
+impl<D: Keyed> HelloKey<D> {
+    const ENTRY: Entry<D> = Entry {
+        name: "key",
+        live: true,
+        help: "the file with the key of HELLOs; only neighbours with the same key count",
+        about: "The file with the key of HELLOs, the same at all neighbours; `sheaf trunk key` \
+                makes one. Only its owner may read it. Only the HELLOs of holders of the key \
+                count, and only their frames are taken apart. Frames are not encrypted. Goes with \
+                `peer auto`.",
+        forms: &[form(
+            &[part(
+                "FILE",
+                "/etc/sheaf/mesh.key",
+                Value::File(set!(|d, file| *d.key() = Some(PathBuf::from(file)))),
+            )],
+            "",
+        )],
+        ..Entry::ONCE
+    };
+}
+
+/// The error about a key that nothing would use.
+const KEY_WITHOUT_HELLO: &str = "key is for HELLOs, and peer auto is not given; add peer auto";
 
 /// Examples for `--help`.
 pub const EXAMPLES: &[&str] = &[
@@ -96,21 +142,7 @@ static WORDS: Section<Draft> = Section {
             ],
             ..Entry::MANY
         },
-        Entry {
-            name: "key",
-            live: true,
-            help: "the file with the key of HELLOs; only neighbours with the same key count",
-            about: KEY,
-            forms: &[form(
-                &[part(
-                    "FILE",
-                    "/etc/sheaf/mesh.key",
-                    Value::File(set!(|d, file| d.key = Some(PathBuf::from(file)))),
-                )],
-                "",
-            )],
-            ..Entry::ONCE
-        },
+        HelloKey::ENTRY,
         Entry {
             name: "to",
             live: true,
@@ -400,12 +432,6 @@ fn next_rule(draft: &mut Draft) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The paragraph about `key` of both commands.
-const KEY: &str = "The file with the key of HELLOs, the same at all neighbours; `sheaf trunk key` \
-                   makes one. Only its owner may read it. Only the HELLOs of holders of the key \
-                   count, and only their frames are taken apart. Frames are not encrypted. Goes \
-                   with `peer auto`.";
-
 fn finish(draft: Draft) -> anyhow::Result<Settings> {
     let Draft { dev, mut peers, far_ends, engine, unprobed, min, max, follow, rules, .. } = draft;
     let (key, mut config) = (draft.key, draft.config);
@@ -435,9 +461,6 @@ pub struct SplitDraft {
     key: Option<PathBuf>,
     off: bool,
 }
-
-/// The error about a key that nothing would use.
-const KEY_WITHOUT_HELLO: &str = "key is for HELLOs, and peer auto is not given; add peer auto";
 
 /// Examples for `sheaf split --help`.
 pub const SPLIT_EXAMPLES: &[&str] = &[
@@ -500,21 +523,7 @@ static SPLIT_WORDS: Section<SplitDraft> = Section {
             ],
             ..Entry::MANY
         },
-        Entry {
-            name: "key",
-            live: true,
-            help: "the file with the key of HELLOs; only neighbours with the same key count",
-            about: KEY,
-            forms: &[form(
-                &[part(
-                    "FILE",
-                    "/etc/sheaf/mesh.key",
-                    Value::File(set!(|d, file| d.key = Some(PathBuf::from(file)))),
-                )],
-                "",
-            )],
-            ..Entry::ONCE
-        },
+        HelloKey::ENTRY,
         Entry {
             name: "from",
             instead: true,

@@ -13,6 +13,7 @@ use super::life::Splits;
 use super::place::{self, Place};
 use super::settings::{Engine as Choice, Peers, Settings};
 use super::user::User;
+use super::{KEPT, LOOK, meta_packets};
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::report::{Hop, Interface};
@@ -34,19 +35,7 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
 
-/// Capabilities for beginning anew on an interface that comes back, with either engine.
-/// CAP_SYS_ADMIN, where the process has it, finds the splitter that is there, with the senders that
-/// other commands gave it.
-const KEPT: [Capability; 5] = [
-    Capability::CAP_NET_ADMIN,
-    Capability::CAP_NET_RAW,
-    Capability::CAP_BPF,
-    Capability::CAP_PERFMON,
-    Capability::CAP_SYS_ADMIN,
-];
-/// Period in which the neighbour table, the interface and the counters are read.
-const LOOK: Duration = Duration::from_millis(500);
-/// Least time between two of these, when neighbours say something new.
+/// Least time between two looks, when neighbours say something new.
 const LEAST_LOOK: Duration = Duration::from_millis(50);
 /// Time that the first probes may take before the command says that it is at work: two of them.
 const FIRST: Duration = Duration::from_millis(600);
@@ -87,10 +76,6 @@ struct Attached {
     hops: Hops,
     /// HELLOs, with `peer auto`.
     hello: Option<Hello>,
-    /// Whose meta packets are taken apart, by address, where HELLOs under a key say it.
-    accepted: BTreeSet<IpAddr>,
-    /// Meta packets that were taken apart, when last counted.
-    split: u64,
     /// Numbers of the sockets that hear ICMP, among what is waited for.
     icmp: Range<usize>,
     /// Time at which it is said that the engine is at work; `None` once it was.
@@ -109,6 +94,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Interfa
     for far_end in &settings.far_ends {
         towards(far_end.address)?;
     }
+    // A key that cannot be used is told before who else is at work.
     place::seal_key(settings.key.as_deref())?;
     // Two who say HELLO on one interface would contradict each other.
     let alias = ServiceName::new(Kind::Split, &dev)?;
@@ -248,14 +234,11 @@ fn is_exhausted(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref().is_some_and(ip::is_exhausted))
 }
 
-/// Whose meta packets are split: those of the peers, of the far ends, and of neighbours `accepted`
-/// by their HELLOs.
+/// The senders whose meta packets are split: the peers, the far ends, and the neighbours that are
+/// `accepted` by their HELLOs.
 fn senders(settings: &Settings, accepted: &BTreeSet<IpAddr>) -> Peers {
-    let mut peers = settings.peers.clone();
+    let mut peers = settings.peers.with_hellos(settings.key.is_some(), accepted);
     peers.far_ends.extend(settings.far_ends.iter().map(|far_end| far_end.address));
-    // Without a key a HELLO proves nothing that a frame's own hop limit does not prove as well.
-    peers.any |= peers.auto && settings.key.is_none();
-    peers.addresses.extend(accepted);
     peers
 }
 
@@ -272,6 +255,21 @@ fn say_hello(settings: &Settings, place: &Place, now: Instant) -> anyhow::Result
     }
     let key = place::seal_key(settings.key.as_deref())?;
     Ok(Some(Hello::open(place, Some(place.splits()), key, now)?))
+}
+
+/// The peers of `settings` among `neighbours`, with the largest frame that each wants.
+fn peers_among(
+    settings: &Settings,
+    hello: Option<&Hello>,
+    neighbours: &[Neighbour],
+    now: Instant,
+) -> BTreeMap<([u8; 6], IpAddr), u16> {
+    let peer = |one: &Neighbour| {
+        let says = hello.and_then(|hello| hello.largest(one.mac, settings.follow, now));
+        let is_peer = says.is_some() || settings.peers.contains(one.address);
+        is_peer.then_some(((one.mac, one.address), says.unwrap_or(u16::MAX)))
+    };
+    neighbours.iter().filter_map(peer).collect()
 }
 
 fn policy_name(policy: Policy) -> &'static str {
@@ -316,6 +314,8 @@ impl Daemon {
         let Place { ifindex, mac, mtu, .. } = place;
         let config = self.settings.fitted(mtu)?;
         let order = Order::of(&mut self.netlink, dev, ifindex)?;
+        // Before the splitter that may be there has other senders: a key may not be readable.
+        let hello = say_hello(&self.settings, &place, clock::now())?;
         let peers = senders(&self.settings, &BTreeSet::new());
         let kernel = match self.choice {
             Choice::User => None,
@@ -336,10 +336,8 @@ impl Daemon {
         engine.order(order)?;
         let now = clock::now();
         let hops = find_hops(&self.settings, config.max, now)?;
-        let hello = say_hello(&self.settings, &place, now)?;
-        let (icmp, announce, accepted) = (0..0, Some(now + FIRST), BTreeSet::new());
-        let split = 0;
-        Ok(Attached { place, config, engine, order, hops, hello, accepted, split, icmp, announce })
+        let (icmp, announce) = (0..0, Some(now + FIRST));
+        Ok(Attached { place, config, engine, order, hops, hello, icmp, announce })
     }
 
     /// Puts an engine on the interface once that is there and up.
@@ -433,62 +431,28 @@ impl Daemon {
 
     /// Reads who is there and who had frames.
     fn look(&mut self, attached: &mut Attached, now: Instant) -> anyhow::Result<()> {
-        let Attached { engine, hops, place, order, hello, split, .. } = attached;
+        let Attached { engine, hops, place, order, hello, .. } = attached;
         // Disciplines change while we run, too.
         *order = Order::of(&mut self.netlink, &self.settings.dev, place.ifindex)?;
         engine.order(*order)?;
         let stats = engine.stats()?.into_iter();
         let left = |(id, one): (u32, Stats)| (id, one.meta_packets + one.unaggregated_packets);
         let used = hops.count(stats.map(left), now);
-        if let Some(hello) = hello {
-            let neighbourhood = hello.neighbourhood_mut();
-            let counters = engine.split()?;
-            neighbourhood.set_own_splits(counters.as_ref().map(|_| place.splits()), now);
-            let taken = counters.and_then(|counters| counters.get("meta-packets").copied());
-            let taken = taken.unwrap_or(0);
-            if std::mem::replace(split, taken) != taken || used {
-                neighbourhood.used(now);
-            }
-            hello.measure(now);
-        }
         if self.settings.peers.is_empty() {
             return Ok(());
         }
-        let neighbours = neigh::dump(&mut self.netlink, attached.place.ifindex)?;
-        let seen = self.peers_among(attached, &neighbours, now);
-        attached.hops.set_neighbours(&seen, attached.engine.as_mut(), now);
-        self.accept(attached, &neighbours)
-    }
-
-    /// The peers among `neighbours`, with the largest frame that each wants.
-    fn peers_among(
-        &self,
-        attached: &mut Attached,
-        neighbours: &[Neighbour],
-        now: Instant,
-    ) -> BTreeMap<([u8; 6], IpAddr), u16> {
-        if let Some(hello) = &mut attached.hello {
-            hello.set_present(neighbours.iter().map(|one| (one.mac, one.address)).collect(), now);
+        let neighbours = neigh::dump(&mut self.netlink, place.ifindex)?;
+        if let Some(hello) = hello {
+            let split = engine.split()?.map(|counters| meta_packets(&counters));
+            hello.look(split.map(|taken| (place.splits(), taken)), used, &neighbours, now);
         }
-        let hello = attached.hello.as_ref();
-        let peer = |one: &Neighbour| {
-            let says = hello.and_then(|hello| hello.largest(one.mac, self.settings.follow, now));
-            let is_peer = says.is_some() || self.settings.peers.contains(one.address);
-            is_peer.then_some(((one.mac, one.address), says.unwrap_or(u16::MAX)))
-        };
-        neighbours.iter().filter_map(peer).collect()
-    }
-
-    /// With a key, takes apart what holders of the key send, as far as they are among `neighbours`.
-    fn accept(&self, attached: &mut Attached, neighbours: &[Neighbour]) -> anyhow::Result<()> {
-        let Some(hello) = attached.hello.as_ref().filter(|_| self.settings.key.is_some()) else {
-            return Ok(());
-        };
-        let believed = neighbours.iter().filter(|one| hello.accepts(one.mac));
-        let accepted: BTreeSet<_> = believed.map(|one| one.address).collect();
-        if accepted != attached.accepted {
-            attached.engine.accept(&senders(&self.settings, &accepted))?;
-            attached.accepted = accepted;
+        hops.set_neighbours(
+            &peers_among(&self.settings, hello.as_ref(), &neighbours, now),
+            engine.as_mut(),
+            now,
+        );
+        if let Some(accepted) = hello.as_mut().and_then(Hello::newly_accepted) {
+            engine.accept(&senders(&self.settings, accepted))?;
         }
         Ok(())
     }
@@ -521,11 +485,12 @@ impl Daemon {
                 hello.part(now);
             }
             there.hello = say_hello(settings, &there.place, now)?;
-            there.accepted.clear();
             // Neighbours are looked for, and the new sockets waited for.
             (self.look, self.stale) = (now, true);
         }
-        there.engine.accept(&senders(settings, &there.accepted))?;
+        let none = BTreeSet::new();
+        let accepted = there.hello.as_ref().map_or(&none, Hello::accepted);
+        there.engine.accept(&senders(settings, accepted))?;
         let who = |settings: &Settings| {
             (settings.peers.clone(), settings.far_ends.clone(), settings.probe)
         };

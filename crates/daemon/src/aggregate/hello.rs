@@ -7,10 +7,10 @@ use super::place::Place;
 use super::radio::{Figures, Radio};
 use crate::report;
 use anyhow::Context;
-use sheaf_neighbour::{Config, Heard, LinkAddress, Neighbour, Neighbourhood, Refusal, SealKey};
+use sheaf_neighbour::{Config, Heard, LinkAddress, Neighbour, Neighbourhood, SealKey};
 use sheaf_netio::link_group::{Group, LinkGroup};
 use sheaf_netio::poller::Poller;
-use sheaf_netio::{ip, random};
+use sheaf_netio::{ip, neigh, random};
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::hello::{Formats, GROUP_V4, GROUP_V6, MAX_LEN, Node, PORT, Splits};
 use sheaf_wire::meta;
@@ -39,6 +39,10 @@ pub struct Hello {
     counters: Counters,
     /// The kernel's neighbour table as it was last.
     present: BTreeSet<(LinkAddress, IpAddr)>,
+    /// With a key: the addresses in it of those that hold the key, too.
+    accepted: BTreeSet<IpAddr>,
+    /// Meta packets that the splitter had taken apart then.
+    taken: u64,
 }
 
 /// Counters of HELLOs.
@@ -48,7 +52,7 @@ struct Counters {
     unsent: u64,
     heard: u64,
     dropped: u64,
-    refused: BTreeMap<String, u64>,
+    refused: BTreeMap<&'static str, u64>,
 }
 
 /// A neighbour whose word changed.
@@ -56,7 +60,7 @@ struct Counters {
 pub struct News {
     /// Its link address.
     pub address: LinkAddress,
-    /// Why it does not count any more; `None` where it is there.
+    /// Reason for which it does not count any more; `None` where it is there.
     pub gone: Option<&'static str>,
 }
 
@@ -85,6 +89,8 @@ impl Hello {
             flooded: None,
             counters: Counters::default(),
             present: BTreeSet::new(),
+            accepted: BTreeSet::new(),
+            taken: 0,
         })
     }
 
@@ -101,20 +107,42 @@ impl Hello {
         Some(if follow { asked.min(size).max(least) } else { splits.largest })
     }
 
-    /// Measures the links, at most once a second.
-    pub fn measure(&mut self, now: Instant) {
+    /// Takes note of what the service found: its splitter, where there is one, with the meta
+    /// packets that it took apart so far; whether frames left; and the kernel's neighbour table.
+    pub fn look(
+        &mut self,
+        splitter: Option<(Splits, u64)>,
+        used: bool,
+        neighbours: &[neigh::Neighbour],
+        now: Instant,
+    ) {
+        self.neighbourhood.set_own_splits(splitter.map(|(splits, _)| splits), now);
+        let taken = splitter.map_or(0, |(_, taken)| taken);
+        if std::mem::replace(&mut self.taken, taken) != taken || used {
+            self.neighbourhood.used(now);
+        }
         self.radio.measure(&mut self.neighbourhood, now);
+        self.set_present(neighbours.iter().map(|one| (one.mac, one.address)).collect(), now);
     }
 
-    /// What is known of the neighbours, to be changed.
-    pub fn neighbourhood_mut(&mut self) -> &mut Neighbourhood {
-        &mut self.neighbourhood
+    /// With a key: the addresses of its holders, where they are others than at the last call.
+    pub fn newly_accepted(&mut self) -> Option<&BTreeSet<IpAddr>> {
+        let known = |address| self.neighbourhood.get(address);
+        let is_holder =
+            |address| known(address).is_some_and(|known| self.neighbourhood.believes(known));
+        let holders = self.present.iter().filter(|(address, _)| is_holder(*address));
+        let accepted = match self.has_key {
+            true => holders.map(|(_, address)| *address).collect(),
+            false => BTreeSet::new(),
+        };
+        let is_new = accepted != self.accepted;
+        self.accepted = accepted;
+        is_new.then_some(&self.accepted)
     }
 
-    /// Whether a neighbour's frames may be taken apart: with a key, those of its holders alone.
-    pub fn accepts(&self, address: LinkAddress) -> bool {
-        let known = self.neighbourhood.get(address);
-        !self.has_key || known.is_some_and(|known| self.neighbourhood.believes(known))
+    /// With a key: the addresses of its holders at the last look.
+    pub fn accepted(&self) -> &BTreeSet<IpAddr> {
+        &self.accepted
     }
 
     /// Adds what is to be waited for.
@@ -125,13 +153,13 @@ impl Hello {
         self.readable = first..first + numbers.len();
     }
 
-    /// When [`Hello::run`] has something to do at the latest.
+    /// Time at which [`Hello::run`] has something to do at the latest.
     pub fn deadline(&self) -> Instant {
         self.neighbourhood.next_deadline().min(self.flooded.unwrap_or(Instant::MAX))
     }
 
     /// Takes note of the kernel's neighbour table.
-    pub fn set_present(&mut self, present: BTreeSet<(LinkAddress, IpAddr)>, now: Instant) {
+    fn set_present(&mut self, present: BTreeSet<(LinkAddress, IpAddr)>, now: Instant) {
         if present == self.present {
             return;
         }
@@ -182,7 +210,7 @@ impl Hello {
                     Some((!splits).then_some("that it has no splitter"))
                 }
                 Err(refusal) => {
-                    *counters.refused.entry(name(refusal)).or_default() += 1;
+                    *counters.refused.entry(refusal.name()).or_default() += 1;
                     return;
                 }
             };
@@ -215,8 +243,9 @@ impl Hello {
         let neighbours = self.neighbourhood.iter().map(|(address, known)| {
             let addresses = self.present.iter().filter(|(mac, _)| *mac == address);
             let addresses = addresses.map(|(_, address)| address.to_string()).collect();
-            (text(address), self.neighbour(address, known, addresses, now))
+            (ip::mac_text(address), self.neighbour(address, known, addresses, now))
         });
+        let refused = self.counters.refused.clone().into_iter();
         report::Neighbourhood {
             node: format!("{:016x}", self.neighbourhood.node().0),
             neighbours: neighbours.collect(),
@@ -224,7 +253,7 @@ impl Hello {
             hellos_unsent: self.counters.unsent,
             hellos_heard: self.counters.heard,
             hellos_dropped: self.counters.dropped,
-            hellos_refused: self.counters.refused.clone(),
+            hellos_refused: refused.map(|(name, count)| (name.to_owned(), count)).collect(),
         }
     }
 
@@ -264,17 +293,4 @@ fn source(dev: &str) -> IpAddr {
     let way = |group: IpAddr| ip::way_over(dev, group).ok().map(|way| way.source);
     let v4 = way(GROUP_V4.into()).filter(|source| !source.is_unspecified());
     v4.or_else(|| way(GROUP_V6.into())).unwrap_or(Ipv4Addr::UNSPECIFIED.into())
-}
-
-/// A refusal's name in reports.
-fn name(refusal: Refusal) -> String {
-    match refusal {
-        Refusal::Malformed(_) => "malformed".to_owned(),
-        other => other.to_string(),
-    }
-}
-
-/// A link address as `ip link` prints it.
-pub fn text(address: LinkAddress) -> String {
-    address.map(|byte| format!("{byte:02x}")).join(":")
 }

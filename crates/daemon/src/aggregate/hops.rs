@@ -33,7 +33,7 @@ const SAFE: u16 = 1280;
 const LEAST: u16 = 576;
 /// How long an error about the path is believed (RFC 1191, section 6.3; RFC 8201, section 4).
 const BELIEVED: Duration = Duration::from_secs(600);
-/// How long a probe waits that could not be sent, or that is for a neighbour which said goodbye.
+/// Pause before a probe that could not be sent, or that is for a neighbour which said goodbye.
 const UNSENT: Duration = Duration::from_secs(1);
 /// Lines about changes that may come at once, and how often one more: a stranger who forges errors
 /// does not fill a disk.

@@ -31,6 +31,21 @@ use crate::descriptors;
 use settings::Peers;
 use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::ip;
+use sheaf_stage::Duration;
+use std::collections::BTreeMap;
+
+/// Capabilities for beginning anew on an interface that comes back, with either engine.
+/// CAP_SYS_ADMIN, where the process has it, finds the splitter that is there, with the senders that
+/// other commands gave it.
+const KEPT: [Capability; 5] = [
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_NET_RAW,
+    Capability::CAP_BPF,
+    Capability::CAP_PERFMON,
+    Capability::CAP_SYS_ADMIN,
+];
+/// Period in which the neighbour table, the interface and the counters are read.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Puts a splitter on an interface, or takes it off; [`run_splitter`] says HELLO beside.
 pub fn split(settings: &Split) -> anyhow::Result<()> {
@@ -50,6 +65,11 @@ pub fn split(settings: &Split) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The meta packets among the counters of a splitter.
+fn meta_packets<Name: Ord + std::borrow::Borrow<str>>(counters: &BTreeMap<Name, u64>) -> u64 {
+    counters.get("meta-packets").copied().unwrap_or(0)
 }
 
 fn attach_split(dev: &str, ifindex: u32, peers: &Peers) -> anyhow::Result<sheaf_bpf::Split> {

@@ -1,9 +1,9 @@
 //! Quality of the links to the neighbours of a radio: what the driver measures, and the sizes that
 //! follow.
 //!
-//! What a neighbour sends is judged by its signal, and it is told in a HELLO how large its packets
-//! should be. What this router sends is judged by the driver's counters and by what the neighbour
-//! asks for.
+//! Frames of a neighbour are judged by their signal, and a HELLO asks it for packets of the size
+//! that follows. Frames of this router are judged by the driver's counters and by the size that the
+//! neighbour asks for.
 
 use sheaf_neighbour::{LinkAddress, Neighbourhood};
 use sheaf_netio::generic::Generic;

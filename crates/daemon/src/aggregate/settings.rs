@@ -3,6 +3,7 @@
 use anyhow::ensure;
 use sheaf_aggregate::{Config, Senders, Threshold};
 use sheaf_wire::prefix::Prefix;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -55,6 +56,16 @@ impl Peers {
     /// Whether nobody is named.
     pub fn is_empty(&self) -> bool {
         !self.auto && !self.any && self.addresses.is_empty() && self.far_ends.is_empty()
+    }
+
+    /// The same with what HELLOs add: where they say who may send (`peer auto`), everybody on the
+    /// link, or with a key the `accepted` alone. Without a key a HELLO proves nothing that the hop
+    /// limit of a frame does not prove as well.
+    pub fn with_hellos(&self, has_key: bool, accepted: &BTreeSet<IpAddr>) -> Peers {
+        let mut peers = self.clone();
+        peers.any |= peers.auto && !has_key;
+        peers.addresses.extend(accepted);
+        peers
     }
 
     /// Senders whose meta packets are taken apart.

@@ -4,10 +4,10 @@
 //! The splitter stays when this process ends, because frames may be under way; neighbours stop at
 //! the goodbye.
 
-use super::attach_split;
 use super::hello::Hello;
 use super::place::{self, Place};
 use super::settings::{Peers, Split};
+use super::{KEPT, LOOK, attach_split, meta_packets};
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::report::Interface;
@@ -20,21 +20,8 @@ use sheaf_netio::neigh;
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, ip};
-use sheaf_stage::{Duration, Instant};
+use sheaf_stage::Instant;
 use std::collections::BTreeSet;
-use std::net::IpAddr;
-
-/// Capabilities for beginning anew on an interface that comes back; CAP_SYS_ADMIN finds the
-/// splitter that is there.
-const KEPT: [Capability; 5] = [
-    Capability::CAP_NET_ADMIN,
-    Capability::CAP_NET_RAW,
-    Capability::CAP_BPF,
-    Capability::CAP_PERFMON,
-    Capability::CAP_SYS_ADMIN,
-];
-/// Period in which the interface, the splitter and the neighbour table are read.
-const LOOK: Duration = Duration::from_millis(500);
 
 struct Splitter {
     settings: Split,
@@ -54,10 +41,6 @@ struct Attached {
     place: Place,
     split: sheaf_bpf::Split,
     hello: Hello,
-    /// With a key: the addresses of its holders.
-    accepted: BTreeSet<IpAddr>,
-    /// Meta packets that were taken apart, when last counted.
-    taken: u64,
 }
 
 /// Runs until it is stopped; returns the last report.
@@ -67,6 +50,7 @@ pub fn run(settings: Split, parse: Parse<Split>) -> anyhow::Result<Interface> {
     Place::find(&dev)?;
     capability::require(&[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW])?;
     sheaf_bpf::support()?;
+    // A key that cannot be used is told before who else is at work.
     place::seal_key(settings.key.as_deref())?;
     let mut reactor = Reactor::new(ServiceName::new(Kind::Split, &dev)?, &[]).map_err(|error| {
         let advice = format!(
@@ -102,18 +86,10 @@ impl Splitter {
     fn attach(&self, now: Instant) -> anyhow::Result<Attached> {
         let place = Place::find(&self.settings.dev)?;
         let key = place::seal_key(self.settings.key.as_deref())?;
-        let peers = self.senders(&BTreeSet::new());
+        let peers = self.peers.with_hellos(key.is_some(), &BTreeSet::new());
         let split = attach_split(&place.dev, place.ifindex, &peers)?;
         let hello = Hello::open(&place, Some(place.splits()), key, now)?;
-        Ok(Attached { place, split, hello, accepted: BTreeSet::new(), taken: 0 })
-    }
-
-    /// Whose meta packets are split.
-    fn senders(&self, accepted: &BTreeSet<IpAddr>) -> Peers {
-        let mut peers = self.peers.clone();
-        peers.any |= self.settings.key.is_none();
-        peers.addresses.extend(accepted);
-        peers
+        Ok(Attached { place, split, hello })
     }
 
     /// Looks at the interface, the splitter and the neighbours.
@@ -126,25 +102,13 @@ impl Splitter {
             Err(sheaf_bpf::Error::Hidden) => true,
             found => found?.is_some(),
         };
-        let splits = found.then(|| there.place.splits());
-        let neighbourhood = there.hello.neighbourhood_mut();
-        neighbourhood.set_own_splits(splits, now);
-        let taken = there.split.counters()?;
-        let taken = taken.get("meta-packets").copied().unwrap_or(0);
-        if std::mem::replace(&mut there.taken, taken) != taken {
-            neighbourhood.used(now);
-        }
-        there.hello.measure(now);
+        let taken = meta_packets(&there.split.counters()?);
+        let splitter = found.then(|| (there.place.splits(), taken));
         let neighbours = neigh::dump(&mut self.netlink, there.place.ifindex)?;
-        let present = neighbours.iter().map(|one| (one.mac, one.address)).collect();
-        there.hello.set_present(present, now);
-        if self.settings.key.is_some() {
-            let believed = neighbours.iter().filter(|one| there.hello.accepts(one.mac));
-            let accepted: BTreeSet<_> = believed.map(|one| one.address).collect();
-            if accepted != there.accepted {
-                there.split.accept(&self.senders(&accepted).senders())?;
-                there.accepted = accepted;
-            }
+        there.hello.look(splitter, false, &neighbours, now);
+        if let Some(accepted) = there.hello.newly_accepted() {
+            let has_key = self.settings.key.is_some();
+            there.split.accept(&self.peers.with_hellos(has_key, accepted).senders())?;
         }
         Ok(())
     }

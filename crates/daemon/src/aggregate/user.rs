@@ -389,7 +389,7 @@ impl Engine for User {
             return Ok(());
         }
         let tap = &self.tap_name;
-        let link = mac.map(|byte| format!("{byte:02x}")).join(":");
+        let link = ip::mac_text(mac);
         ip::run(&format!("neigh replace {address} lladdr {link} dev {tap} nud permanent"))?;
         ip::run(&format!("route replace {}{source} dev {tap}", Prefix::from(address)))?;
         for (to, metric) in self.routes_over(address)? {

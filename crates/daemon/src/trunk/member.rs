@@ -8,6 +8,7 @@ use super::settings::{Far, Peer, Spec};
 use super::socket::{Socket, scoped};
 use sheaf_netio::batch::{Outbox, Sent};
 use sheaf_netio::carrier::{Address, Mac};
+use sheaf_netio::ip;
 use sheaf_netio::neigh;
 use sheaf_netio::netlink::Netlink;
 use sheaf_stage::Instant;
@@ -52,7 +53,7 @@ impl End {
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            End::Mac(mac) => f.write_str(&mac.map(|byte| format!("{byte:02x}")).join(":")),
+            End::Mac(mac) => f.write_str(&ip::mac_text(*mac)),
             End::Udp { at, .. } => at.fmt(f),
         }
     }

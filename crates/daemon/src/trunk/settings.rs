@@ -3,6 +3,7 @@
 use super::lookup::Name;
 use sheaf_aggregate::{Rules, Verdict};
 use sheaf_netio::carrier::Mac;
+use sheaf_netio::ip;
 use sheaf_trunk::{DeliveryMode, EndpointConfig, LinkConfig, Quota};
 use sheaf_wire::ip::Ip;
 use std::fmt;
@@ -70,10 +71,7 @@ impl fmt::Display for Spec {
                 f.write_str(&self.own_end())?;
                 queue.iter().try_for_each(|queue| write!(f, " queue {queue}"))?;
                 match peer {
-                    Peer::Mac(mac) => {
-                        let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
-                        write!(f, " peer {mac}")
-                    }
+                    Peer::Mac(mac) => write!(f, " peer {}", ip::mac_text(*mac)),
                     Peer::Address(peer) => write!(f, " peer {peer}"),
                 }
             }

@@ -35,7 +35,7 @@ pub struct Outcome {
     pub unsplit: u64,
     /// Mean delay in ms of the packets sent in each second; empty where it is not kept.
     pub over_time: Vec<(f64, f64)>,
-    /// What was seen of the walk, where one walks.
+    /// Calls and sizes on the walk, where one walks.
     pub walked: Walked,
 }
 

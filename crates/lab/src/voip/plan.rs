@@ -100,7 +100,7 @@ pub struct Scenario {
     pub over_time: Vec<u32>,
     /// Names of the treatments to compare.
     pub treatments: Vec<String>,
-    /// Who walks away and back; nobody where it is not given.
+    /// The walk of a station away and back; all stand where it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub walk: Option<Walk>,
 }

@@ -43,7 +43,7 @@ pub struct Point {
     pub is_group: bool,
     /// Rule by which a host has a route over a neighbour.
     pub routes: Routes,
-    /// Who walks; `None` where all stand.
+    /// The station that walks; `None` where all stand.
     pub walking: Option<Walking>,
     /// Time before anything is measured.
     pub warm_up: Duration,

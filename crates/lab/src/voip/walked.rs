@@ -100,7 +100,7 @@ impl Spans {
 /// The largest frames of one end towards the other, in bytes, each from a time on.
 pub type Sizes = Vec<(Instant, u16)>;
 
-/// What was seen of a walk.
+/// Calls and sizes on a walk.
 #[derive(Clone, Debug, Default)]
 pub struct Walked {
     /// Calls every five seconds.
@@ -310,7 +310,7 @@ impl Walked {
 const RULES: [(Rule, &str, &str); 2] =
     [(Rule::Kau, KAU_SPAN, KAU_WALK), (Rule::R70, R70_SPAN, R70_WALK)];
 
-/// What a walk carries by rule kau.
+/// Flows that a walk carries by rule kau.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Carried {
     /// The most flows that are supported in every span.

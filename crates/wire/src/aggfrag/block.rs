@@ -39,7 +39,7 @@ impl<'a> Cut<'a> {
     /// The header of a cut of `block`.
     ///
     /// # Panics
-    /// When the block is longer than a frame.
+    /// If the block is longer than a frame.
     pub fn header(block: &[u8]) -> [u8; CUT_HEADER] {
         assert!(block.len() <= MAX_LEN, "a block of {} bytes", block.len());
         let [high, low] = (u16::from(CUT) << 12 | block.len() as u16).to_be_bytes();

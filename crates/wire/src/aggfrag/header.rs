@@ -10,7 +10,7 @@ const TAG_SHIFT: u32 = 12;
 /// The block offset's bits.
 const OFFSET_MASK: u16 = 0x0fff;
 
-/// What the header of a frame says.
+/// Fields of the header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Name of the stream among those from one source to one destination, 0..=[`MAX_TAG`].
@@ -41,7 +41,7 @@ impl Header {
     /// The bytes of the header.
     ///
     /// # Panics
-    /// When tag or offset are out of range.
+    /// If tag or offset are out of range.
     pub fn emit(self) -> [u8; HEADER_LEN] {
         assert!(self.tag <= MAX_TAG && self.offset <= OFFSET_MASK, "{self:?}");
         let [high, low] = (u16::from(self.tag) << TAG_SHIFT | self.offset).to_be_bytes();

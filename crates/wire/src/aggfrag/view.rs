@@ -73,7 +73,7 @@ impl<'a> Frame<'a> {
         Ok(frame)
     }
 
-    /// What the header says.
+    /// Fields of the header.
     pub fn header(&self) -> Header {
         self.header
     }

@@ -1,11 +1,11 @@
-//! What the packets of a flow have in common.
+//! The fields that the packets of a flow have in common.
 
 use super::headers::{Headers, IPV4, MARKER, MAX_HEADERS, RTP, UDP, ip_len, word};
 use super::reference::Reference;
 use crate::crc::crc32;
 use crate::ip::Version;
 
-/// How the identification of IPv4 is restored.
+/// Rule by which the identification of IPv4 is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum IdRule {
@@ -25,7 +25,7 @@ pub struct Rules {
     pub rtp: bool,
     /// The identification.
     pub id: IdRule,
-    /// How much RTP's time stamp grows from one packet to the next; 0 without RTP.
+    /// Growth of RTP's time stamp from one packet to the next; 0 without RTP.
     pub stride: u16,
 }
 

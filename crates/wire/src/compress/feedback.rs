@@ -1,4 +1,4 @@
-//! What a receiver says about the contexts of a sender.
+//! Messages of a receiver about the contexts of a sender.
 //!
 //! ```text
 //! +---------------+---------------+
@@ -39,7 +39,7 @@ pub enum Item {
         tag: u8,
         /// Its number.
         number: u8,
-        /// What its checks start with.
+        /// Number that its checks start with.
         generation: u16,
         /// [`Context::check`](super::Context::check) of what was defined.
         check: u32,

@@ -80,7 +80,7 @@ impl<'a> Headers<'a> {
         ip_len(self.version)
     }
 
-    /// What UDP carries.
+    /// Payload of UDP.
     pub fn datagram(&self) -> &'a [u8] {
         &self.packet[self.ip_len() + UDP..]
     }

@@ -39,9 +39,9 @@
 //! * *identification* of IPv4: constant, following the counter at a fixed distance, or explicit
 //!   ([`IdRule`]).
 //!
-//! What fits no rule travels as it is: options, fragments, other protocols, RTP with padding,
-//! extension or contributing sources, any packet whose checksum is wrong, and any packet whose
-//! constants are not those of its flow.
+//! Packets that fit no rule travel as they are: options, fragments, other protocols, RTP with
+//! padding, extension or contributing sources, any packet whose checksum is wrong, and any packet
+//! whose constants are not those of its flow.
 //!
 //! # Losses and reordering
 //!

@@ -1,11 +1,11 @@
-//! What counters and time stamps are restored from.
+//! The values from which counters and time stamps are restored.
 
 /// Counters up to this many before the newest have an own place among 6 bits; the others are after.
 const BEFORE_COMPACT: u16 = 15;
 /// The same among the 8 bits of the long form.
 const BEFORE_LONG: u16 = 63;
-/// How far before its newest a compressor lets a counter be in the compact form, and how far after
-/// the one that the receiver surely has. The receiver may be as much behind as packets were lost
+/// Steps that a compressor lets a counter in the compact form be before its newest, and after the
+/// one that the receiver surely has. The receiver may be as much behind as packets were lost
 /// besides, so half of the 48 after are kept for that.
 const COMPACT: (i16, i16) = (-7, 24);
 /// The same of the long form.
@@ -14,7 +14,7 @@ const LONG: (i16, i16) = (-31, 128);
 /// counters are right up to 32,767.
 const FAR: u16 = 0x4000;
 
-/// How many low bits of a counter stand for it.
+/// Low bits of a counter that stand for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
     /// 6 bits.
@@ -93,7 +93,7 @@ impl Reference {
     }
 }
 
-/// How far `to` is after `from`; negative: before it.
+/// Steps from `from` to `to`; negative: `to` is before it.
 fn distance(from: u16, to: u16) -> i16 {
     to.wrapping_sub(from) as i16
 }

@@ -34,10 +34,6 @@ fn mac(radio: usize, end: usize) -> [u8; 6] {
     [2, 0, 0, 0, radio as u8, end as u8 + 1]
 }
 
-fn text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
-}
-
 /// One end of a pair.
 pub struct Station {
     pub radios: Vec<Radio>,
@@ -113,7 +109,7 @@ impl Station {
 fn trunk(radios: usize, queue: usize, end: usize, scheduler: Scheduler) -> Vec<String> {
     let mut line = format!("trunk {TRUNK}");
     for radio in 0..radios {
-        let peer = text(mac(radio, 1 - end));
+        let peer = ip::mac_text(mac(radio, 1 - end));
         line += &format!(" dev radio{radio} queue {queue} peer {peer}");
     }
     let scheduler = match scheduler {
@@ -127,7 +123,7 @@ fn trunk(radios: usize, queue: usize, end: usize, scheduler: Scheduler) -> Vec<S
 fn set_up(radio: usize, end: usize, queue: usize) -> io::Result<Radio> {
     // Room for the trunk's header, so that packets are of the same size with and without it.
     let mtu = 1500 + sheaf_wire::trunk::HEADER_LEN;
-    Radio::open(&format!("radio{radio}"), &text(mac(radio, end)), mtu, queue)
+    Radio::open(&format!("radio{radio}"), &ip::mac_text(mac(radio, end)), mtu, queue)
 }
 
 /// Addresses on the first radio.
@@ -135,5 +131,6 @@ fn plain(end: usize) -> io::Result<()> {
     let (here, there) = (address(end), address(1 - end));
     ip::run("link set radio0 mtu 1500")?;
     ip::run(&format!("addr add {here}/24 dev radio0"))?;
-    ip::run(&format!("neigh add {there} lladdr {} dev radio0 nud permanent", text(mac(0, 1 - end))))
+    let mac = ip::mac_text(mac(0, 1 - end));
+    ip::run(&format!("neigh add {there} lladdr {mac} dev radio0 nud permanent"))
 }

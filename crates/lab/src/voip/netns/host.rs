@@ -105,7 +105,7 @@ pub(super) fn ip_len(frame: &[u8]) -> u32 {
 
 /// Interface, address, neighbours, routes and socket.
 fn set_up(point: &Point, index: usize) -> io::Result<(Tap, UdpSocket)> {
-    use sheaf_netio::ip::run;
+    use sheaf_netio::ip::{mac_text, run};
     let sysctl = |name: &str, value| std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value);
     let tap = Tap::open(RADIO)?;
     sysctl("ip_forward", "1")?;
@@ -116,12 +116,11 @@ fn set_up(point: &Point, index: usize) -> io::Result<(Tap, UdpSocket)> {
         sysctl(&format!("conf/{interface}/rp_filter"), "0")?;
     }
     std::fs::write(format!("/proc/sys/net/ipv6/conf/{RADIO}/disable_ipv6"), "1")?;
-    let text = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
-    run(&format!("link set {RADIO} address {} mtu 1500 up", text(mac(index))))?;
+    run(&format!("link set {RADIO} address {} mtu 1500 up", mac_text(mac(index))))?;
     run(&format!("addr add {}/32 dev {RADIO}", point::address(index)))?;
     for other in (0..point.nodes.len()).filter(|other| *other != index) {
         let (to, via) = (point::address(other), point.next_hop[index][other]);
-        run(&format!("neigh add {to} lladdr {} dev {RADIO} nud permanent", text(mac(other))))?;
+        run(&format!("neigh add {to} lladdr {} dev {RADIO} nud permanent", mac_text(mac(other))))?;
         if via == other {
             run(&format!("route add {to} dev {RADIO}"))?;
         } else {

@@ -32,7 +32,7 @@ struct Talker {
     to: usize,
     talk: Talk,
     number: u32,
-    /// When it sent last.
+    /// Time at which it sent last.
     last: Option<Instant>,
     /// Packets in its socket.
     held: u32,

@@ -19,7 +19,7 @@ const LATE: Duration = Duration::from_secs(5);
 pub(super) struct Windows {
     start: Instant,
     codec: Codec,
-    /// What each flow sends from the first open span on.
+    /// Times at which each flow sends, from the first open span on.
     talks: Vec<Peekable<Talk>>,
     /// For each open span, what arrived of each flow.
     open: VecDeque<Vec<Meter>>,
