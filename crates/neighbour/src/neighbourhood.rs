@@ -6,7 +6,8 @@
 //! liar's neighbours nothing but the probe.
 //!
 //! With a key, a HELLO counts only under its seal and with a new number, and only once it lists a
-//! HELLO of this run of ours: a recording of yesterday's lists none.
+//! HELLO of this run of ours: a recording of yesterday's lists none. A neighbour that has started
+//! again takes the place of its former run once it lists a newer HELLO of ours than that did.
 //!
 //! This is a state machine without I/O: it is told the time, and returns what changed.
 
@@ -57,7 +58,8 @@ pub enum Refusal {
     Unsealed,
     /// Its seal is wrong: another key, or forged.
     WrongSeal,
-    /// A goodbye that proves nothing, with a key.
+    /// With a key: a goodbye that lists no HELLO of ours of late, or another run of a proven
+    /// neighbour that lists none newer than that one did.
     Unproven,
     /// All places belong to neighbours with which packets are exchanged.
     Full,
@@ -153,21 +155,27 @@ impl Neighbourhood {
         }
         let ahead = self.ahead(from, &hello)?;
         let about_us = hello.reports().find(|report| report.node == self.node);
-        let proves = about_us.is_some_and(|report| self.is_recent(report.sequence));
+        let proof = about_us.map(|report| report.sequence).filter(|number| self.is_recent(*number));
+        let proof = proof.filter(|_| self.config.key.is_some());
         if hello.is_goodbye() {
-            return self.part(from, &hello, proves);
+            return self.part(from, &hello, proof);
+        }
+        if self.is_older_run(from, &hello, proof) {
+            // Unless it is a recording it hears of us, and its next HELLO is the proof.
+            self.timetable.greet(now);
+            return Err(Refusal::Unproven);
         }
         if hello.asks() {
             self.timetable.trigger(now);
         }
         let heard = self.note(from, &hello, ahead, now)?;
-        let changed = self.learn(from, &hello, about_us, proves);
+        let changed = self.learn(from, &hello, about_us, proof);
         if heard == Heard::Same {
             return Ok(if changed { Heard::Changed } else { Heard::Same });
         }
         // It does not know us either.
         self.timetable.greet(now);
-        if self.config.key.is_some() {
+        if self.config.key.is_some() && proof.is_none() {
             // Both have to hear each other before either counts.
             self.asks = self.asks.max(EAGER);
         }
@@ -195,18 +203,26 @@ impl Neighbourhood {
         (1..=RECENT).contains(&self.sequence.wrapping_sub(sequence))
     }
 
+    /// Whether `hello` is of another run than the one that proved itself, and proves no newer one.
+    fn is_older_run(&self, from: LinkAddress, hello: &Hello<'_>, proof: Option<u32>) -> bool {
+        let Some(known) = self.table.get(from) else { return false };
+        known.is_proven()
+            && known.node != hello.node()
+            && !proof.is_some_and(|number| known.gives_way_to(number))
+    }
+
     /// The neighbour says goodbye.
     fn part(
         &mut self,
         from: LinkAddress,
         hello: &Hello<'_>,
-        proves: bool,
+        proof: Option<u32>,
     ) -> Result<Heard, Refusal> {
         let known = self.table.get(from).filter(|known| known.node == hello.node());
         if known.is_none() {
             return Err(Refusal::Unknown);
         }
-        if self.config.key.is_some() && !proves {
+        if self.config.key.is_some() && proof.is_none() {
             return Err(Refusal::Unproven);
         }
         self.table.remove(from);
@@ -254,7 +270,7 @@ impl Neighbourhood {
         from: LinkAddress,
         hello: &Hello<'_>,
         about_us: Option<Report>,
-        proves: bool,
+        proof: Option<u32>,
     ) -> bool {
         let Some(known) = self.table.get_mut(from) else { return false };
         let before = (known.splits, known.largest, known.is_proven());
@@ -267,8 +283,8 @@ impl Neighbourhood {
             None if !hello.is_partial() => known.largest = UNLIMITED,
             None => {}
         }
-        if proves && self.config.key.is_some() {
-            known.prove();
+        if let Some(number) = proof {
+            known.prove(number);
         }
         before != (known.splits, known.largest, known.is_proven())
     }

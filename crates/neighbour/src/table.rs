@@ -43,7 +43,8 @@ pub struct Neighbour {
     pub(crate) sequence: u32,
     /// Largest packet that it should send here.
     pub(crate) limit: u16,
-    proven: bool,
+    /// With a key: number of our newest HELLO that it has listed.
+    proof: Option<u32>,
     present: bool,
 }
 
@@ -61,7 +62,7 @@ impl Neighbour {
             restarts: 0,
             sequence,
             limit: UNLIMITED,
-            proven: false,
+            proof: None,
             present: false,
         }
     }
@@ -69,7 +70,15 @@ impl Neighbour {
     /// Whether it has listed a HELLO of ours of late: what it says is no recording. Without a key
     /// nothing is proven.
     pub fn is_proven(&self) -> bool {
-        self.proven
+        self.proof.is_some()
+    }
+
+    /// Whether a HELLO of another run that lists our HELLO number `sequence` is newer than all that
+    /// this run has listed. A recording of a former run lists none that is.
+    pub(crate) fn gives_way_to(&self, sequence: u32) -> bool {
+        // Half of the numbers are ahead (RFC 1982).
+        let ahead = |proof| (1..=u32::MAX / 2).contains(&sequence.wrapping_sub(proof));
+        self.proof.is_none_or(ahead)
     }
 
     /// Whether the kernel exchanges packets with it.
@@ -93,8 +102,11 @@ impl Neighbour {
         self.present = present;
     }
 
-    pub(crate) fn prove(&mut self) {
-        self.proven = true;
+    /// It has listed our HELLO number `sequence`.
+    pub(crate) fn prove(&mut self, sequence: u32) {
+        if self.gives_way_to(sequence) {
+            self.proof = Some(sequence);
+        }
     }
 
     /// The report about it.

@@ -20,8 +20,9 @@ pub const TOKENS: u32 = 4;
 /// Time after the last frame for which a router counts as at work: a pause in a call's talk is
 /// shorter.
 pub const AT_WORK: Duration = Duration::from_secs(5);
-/// HELLOs that leave at the pace of work after a start, or where a newcomer was heard, in case the
-/// first ones are lost.
+/// HELLOs that leave at the pace of work after a start, after work, or where a newcomer was heard,
+/// in case the first ones are lost. They announce the pause of rest: whoever heard only that the
+/// next one comes after a short pause would take the long one for silence.
 pub const EAGER: u32 = 4;
 /// Longest pause: 255 tenths of a second, as a HELLO can say.
 const LONGEST: Duration = Duration::from_millis(25_500);
@@ -78,19 +79,16 @@ impl Timetable {
     }
 
     /// A HELLO in a frame of `len` bytes leaves at `now`; returns the tenths of a second within
-    /// which the next one leaves.
+    /// which the next one leaves, and those behind it.
     pub fn sent(&mut self, len: usize, now: Instant) -> u8 {
-        let pause = match self.is_at_work(now) {
-            true => self.period,
-            false => {
-                // The mean pause keeps the rate although some end earlier.
-                let millis = len as u64 * 1000 / u64::from(self.rest_rate);
-                let shortest = Duration::from_millis(millis + 1);
-                (shortest + shortest / (SPREAD - 1)).clamp(self.period, LONGEST)
-            }
-        };
-        self.eager = self.eager.saturating_sub(1);
-        let tenths = pause.as_millis().div_ceil(TENTH.as_millis()).clamp(1, 255) as u8;
+        // The mean pause keeps the rate although some end earlier.
+        let millis = len as u64 * 1000 / u64::from(self.rest_rate);
+        let shortest = Duration::from_millis(millis + 1);
+        let rest = (shortest + shortest / (SPREAD - 1)).clamp(self.period, LONGEST);
+        let pause = if self.is_at_work(now) { self.period } else { rest };
+        let announced = if now < self.at_work { self.period } else { rest };
+        self.eager = if now < self.at_work { EAGER } else { self.eager.saturating_sub(1) };
+        let tenths = announced.as_millis().div_ceil(TENTH.as_millis()).clamp(1, 255) as u8;
         self.last = Some(now);
         self.next = now + pause - self.random.up_to(pause / SPREAD);
         tenths
@@ -154,6 +152,7 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sheaf_wire::hello::SILENT_PERIODS;
 
     const PERIOD: Duration = Duration::from_secs(1);
 
@@ -197,6 +196,25 @@ mod tests {
         assert!(table.next() <= Instant::from_millis(101_000));
         let pairs = run(&mut table, 63, Instant::from_millis(105_000));
         assert!(pairs.windows(2).all(|pair| pair[1] - pair[0] <= PERIOD));
+    }
+
+    #[test]
+    fn three_lost_hellos_are_not_five_silent_periods_when_work_begins_or_ends_either() {
+        let mut table = table();
+        let mut sent = Vec::new();
+        while table.next() < Instant::from_millis(300_000) {
+            let now = table.next();
+            sent.push((now, TENTH * table.sent(300, now).into()));
+            // A call of a minute, between rests.
+            if (Instant::from_millis(100_000)..Instant::from_millis(160_000)).contains(&now) {
+                table.used(now);
+            }
+        }
+        assert!(sent.len() > 60 && sent.iter().any(|(_, period)| *period == PERIOD));
+        for window in sent.windows(5) {
+            let (heard, period) = window[0];
+            assert!(window[4].0 < heard + period * SILENT_PERIODS, "{window:?}");
+        }
     }
 
     #[test]
