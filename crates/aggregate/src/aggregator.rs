@@ -27,8 +27,8 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HopId(pub u32);
 
-/// Wire formats of frames to a next hop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Wire formats of frames to a next hop, the richest last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
     /// Meta packets ([`sheaf_wire::meta`]).
     #[default]
@@ -37,6 +37,17 @@ pub enum Format {
     Frames,
     /// The same, with compressed headers ([`sheaf_wire::compress`]).
     Compressed,
+}
+
+impl Format {
+    /// Its name, as settings and reports have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Format::Meta => "meta",
+            Format::Frames => "frames",
+            Format::Compressed => "compressed",
+        }
+    }
 }
 
 /// Destination of meta packets.

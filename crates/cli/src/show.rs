@@ -234,7 +234,9 @@ fn aggregation(out: &mut String, interface: &Interface) {
     for (name, counters) in &interface.hops {
         let splits = counters.splits.as_deref().unwrap_or("-");
         let max = counters.max.map_or("-".into(), |max| max.to_string());
-        let _ = writeln!(out, "  to {name}: splits {splits} max {max} probes {}", counters.probes);
+        let (format, probes) = (counters.format.as_deref().unwrap_or("-"), counters.probes);
+        let _ =
+            writeln!(out, "  to {name}: splits {splits} max {max} format {format} probes {probes}");
         let _ = writeln!(
             out,
             "    aggregated {} pkt {} bytes in {} meta packets ({} bytes), alone {} pkt {} bytes",

@@ -81,6 +81,53 @@ impl Link {
     }
 }
 
+/// Packets of a call with G.729 in RTP: number `number` of the source `source`.
+fn rtp(source: u32, number: u16) -> Vec<u8> {
+    const SAMPLES: u32 = 160;
+    let mut packet = vec![0x80, 18];
+    packet.extend_from_slice(&number.to_be_bytes());
+    packet.extend_from_slice(&(u32::from(number) * SAMPLES).to_be_bytes());
+    packet.extend_from_slice(&source.to_be_bytes());
+    packet.extend((0..20).map(|at| (number as u8).wrapping_mul(31).wrapping_add(at)));
+    packet
+}
+
+impl Link {
+    /// Sends `count` packets of each of eight calls from host `from` to host `to`; all arrive as
+    /// they were, each call's in order.
+    fn calls(&self, from: usize, to: usize, count: u16) {
+        const CALLS: u32 = 8;
+        let address = format!("10.7.0.{to}:5006");
+        let to = self.hosts[to - 1].run(|| UdpSocket::bind(&address)).unwrap();
+        nix::sys::socket::setsockopt(&to, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20))
+            .unwrap();
+        to.set_read_timeout(Some(LONG)).unwrap();
+        let senders: Vec<_> = (0..CALLS)
+            .map(|_| {
+                let one = self.hosts[from - 1].run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+                one.connect(&address).unwrap();
+                one
+            })
+            .collect();
+        let mut next = clock::now();
+        for number in 0..count {
+            next += EVERY * CALLS;
+            timer::wait(&mut Poller::default(), 0, next, Duration::ZERO).unwrap();
+            for (source, sender) in (0..).zip(&senders) {
+                sender.send(&rtp(source, number)).unwrap();
+            }
+        }
+        let (mut bytes, mut arrived) = ([0; 64], [0u16; CALLS as usize]);
+        for _ in 0..u32::from(count) * CALLS {
+            let (len, from) = to.recv_from(&mut bytes).expect("packets arrive");
+            let is_sender = |sender: &UdpSocket| sender.local_addr().unwrap().port() == from.port();
+            let source = senders.iter().position(is_sender).unwrap();
+            assert_eq!(bytes[..len], rtp(source as u32, arrived[source]), "call {source}");
+            arrived[source] += 1;
+        }
+    }
+}
+
 fn command(host: &Namespace, line: &str) -> Command {
     let mut command = Command::new(SHEAF);
     command.args(line.split_whitespace());
@@ -303,6 +350,53 @@ fn with_a_key_only_its_holders_count() {
     std::fs::set_permissions(&readable, std::fs::Permissions::from_mode(0o644)).unwrap();
     let error = run(&link.hosts[2], &format!("split dev eth0 key {}", readable.display())).stderr;
     assert!(String::from_utf8(error).unwrap().contains("chmod 600"));
+}
+
+#[test]
+fn where_both_can_headers_are_compressed_and_every_packet_arrives_as_it_was() {
+    let link = Link::new(3);
+    let line = format!("{GATHERS} engine user");
+    let mut services: Vec<_> =
+        link.hosts[..2].iter().map(|host| Service::start(host, &line)).collect();
+    let _third = Service::start(&link.hosts[2], "split dev eth0");
+    for (from, to) in [(1, 2), (2, 1), (1, 3)] {
+        assert_eq!(link.call(from, to, 10), 10);
+    }
+    services[0].says("10.7.0.2 splits");
+    services[0].says("10.7.0.3 splits");
+    services[1].says("10.7.0.1 splits");
+    let hop = |name: &str| shown(&link.hosts[0], "show dev eth0")[0]["hops"][name].clone();
+    let format = |name| hop(name)["format"].as_str().unwrap().to_owned();
+    assert_eq!((format("10.7.0.2"), format("10.7.0.3")), ("compressed".into(), "meta".into()));
+    // Bytes on the air for each packet of 60.
+    let cost = |count| {
+        let read = || {
+            let hop = hop("10.7.0.2");
+            hop["aggregated_bytes_on_network"].as_f64().unwrap()
+        };
+        let before = read();
+        link.calls(1, 2, count);
+        link.calls(2, 1, count);
+        (read() - before) / (8.0 * f64::from(count))
+    };
+    let compressed = cost(200);
+    assert!(compressed < 35.0, "{compressed} bytes a packet");
+    link.calls(1, 3, 50);
+    let changed = run(&link.hosts[0], "change aggregate eth0 format meta");
+    assert!(changed.status.success(), "{}", String::from_utf8_lossy(&changed.stderr));
+    let plain = cost(50);
+    assert!(plain > 55.0, "{plain} bytes a packet");
+    // The other one starts again, and knows no context of before.
+    assert!(run(&link.hosts[0], "change aggregate eth0 format compressed").status.success());
+    services.remove(1).end();
+    services[0].says("10.7.0.2 says goodbye");
+    link.calls(1, 2, 20);
+    services.push(Service::start(&link.hosts[1], &line));
+    services[0].says("10.7.0.2 splits");
+    let again = cost(200);
+    assert!(again < 35.0, "{again} bytes a packet");
+    let text = String::from_utf8(run(&link.hosts[0], "show").stdout).unwrap();
+    assert!(text.contains("to 10.7.0.2: splits yes max 1500 format compressed"), "{text}");
 }
 
 #[test]

@@ -135,6 +135,9 @@ pub struct Counters {
     /// Largest frame to it now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u16>,
+    /// Wire format of frames to it now: meta, frames or compressed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
     /// Probes sent.
     #[serde(default)]
     pub probes: u64,
@@ -149,6 +152,8 @@ pub struct Hop {
     pub splits: Option<&'static str>,
     /// Largest frame to it, where it does.
     pub max: Option<u16>,
+    /// Wire format of frames to it, where it does.
+    pub format: Option<&'static str>,
     /// Probes sent to it.
     pub probes: u64,
 }
@@ -162,8 +167,9 @@ impl Hop {
 
 impl From<Hop> for Counters {
     fn from(hop: Hop) -> Self {
-        let Hop { stats, splits, max, probes } = hop;
-        Counters { splits: splits.map(str::to_owned), max, probes, ..stats.into() }
+        let Hop { stats, splits, max, format, probes } = hop;
+        let (splits, format) = (splits.map(str::to_owned), format.map(str::to_owned));
+        Counters { splits, max, format, probes, ..stats.into() }
     }
 }
 

@@ -104,6 +104,8 @@ pub struct Formats(pub u8);
 impl Formats {
     /// Format 1: [`crate::meta`].
     pub const META: Formats = Formats(1);
+    /// Format 2: [`crate::aggfrag`], with headers compressed or not.
+    pub const FRAMES: Formats = Formats(2);
 
     /// Whether all of `others` are among them.
     pub fn contain(self, others: Formats) -> bool {

@@ -3,7 +3,7 @@
 use crate::rule::{self, Criteria, Ruled};
 use crate::words::{Entry, Form, Grammar, Section, Value, flag, form, literal, part, set};
 use anyhow::{Context, ensure};
-use sheaf_aggregate::{Config, Policy, Rule, Rules, Threshold};
+use sheaf_aggregate::{Config, Format, Policy, Rule, Rules, Threshold};
 use sheaf_daemon::aggregate::settings::{Engine, FarEnd, Peers, Settings, Split};
 use sheaf_wire::ip::Protocol;
 use sheaf_wire::prefix::Prefix;
@@ -22,6 +22,7 @@ pub struct Draft {
     min: Option<Threshold>,
     max: Option<u16>,
     follow: bool,
+    format: Option<Format>,
     rules: Vec<Rule>,
     key: Option<PathBuf>,
     config: Config,
@@ -249,6 +250,29 @@ static WORDS: Section<Draft> = Section {
             ..Entry::ONCE
         },
         Entry {
+            name: "format",
+            live: true,
+            help: "the richest wire format: meta, frames, compressed (default)",
+            forms: &[
+                form(
+                    &[literal("compressed", set!(|d| d.format = Some(Format::Compressed)))],
+                    "Frames of format 2 with the headers of UDP and RTP compressed, to neighbours \
+                     whose HELLOs say that they take them apart; format 1 to all others. The \
+                     default.",
+                ),
+                form(
+                    &[literal("frames", set!(|d| d.format = Some(Format::Frames)))],
+                    "The same without compression: packets continue in the next frame, so that \
+                     frames are always full.",
+                ),
+                form(
+                    &[literal("meta", set!(|d| d.format = Some(Format::Meta)))],
+                    "Format 1 to everybody: meta packets.",
+                ),
+            ],
+            ..Entry::ONCE
+        },
+        Entry {
             name: "timeout",
             live: true,
             help: "longest wait under forced (5ms)",
@@ -435,6 +459,7 @@ fn next_rule(draft: &mut Draft) -> anyhow::Result<()> {
 fn finish(draft: Draft) -> anyhow::Result<Settings> {
     let Draft { dev, mut peers, far_ends, engine, unprobed, min, max, follow, rules, .. } = draft;
     let (key, mut config) = (draft.key, draft.config);
+    let format = draft.format.unwrap_or(Format::Compressed);
     for protocol in rules.iter().filter_map(|rule| rule.protocol) {
         ensure!(
             !matches!(protocol, HOP_BY_HOP | Protocol::META),
@@ -450,7 +475,7 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
     let engine = engine.unwrap_or(Engine::Auto);
     ensure!(!follow || peers.auto, "max auto needs HELLOs, and peer auto is not given; add it");
     let probe = !unprobed;
-    Ok(Settings { dev, peers, far_ends, engine, probe, key, min, max, follow, config })
+    Ok(Settings { dev, peers, far_ends, engine, probe, key, min, max, follow, format, config })
 }
 
 /// The settings of `sheaf split` as far as words have set them.

@@ -7,7 +7,7 @@
 use super::device::Order;
 use super::engine::Engine;
 use super::hello::{Hello, News};
-use super::hops::Hops;
+use super::hops::{Hops, Wants};
 use super::kernel::Kernel;
 use super::life::Splits;
 use super::place::{self, Place};
@@ -21,7 +21,7 @@ use crate::service::{Next, Service};
 use crate::{already, descriptors, say};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
-use sheaf_aggregate::{Config, Policy, Stats};
+use sheaf_aggregate::{Config, Format, Policy, Stats};
 use sheaf_bpf::Split;
 use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::neigh::{self, Neighbour};
@@ -29,6 +29,7 @@ use sheaf_netio::netlink::Netlink;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, ip};
 use sheaf_stage::{Duration, Instant};
+use sheaf_wire::hello::Formats;
 use sheaf_wire::meta::Outer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -254,20 +255,25 @@ fn say_hello(settings: &Settings, place: &Place, now: Instant) -> anyhow::Result
         return Ok(None);
     }
     let key = place::seal_key(settings.key.as_deref())?;
-    Ok(Some(Hello::open(place, Some(place.splits()), key, now)?))
+    // More formats are said once the engine is there that takes them.
+    Ok(Some(Hello::open(place, Some(place.splits(Formats::META)), key, now)?))
 }
 
-/// The peers of `settings` among `neighbours`, with the largest frame that each wants.
+/// The peers of `settings` among `neighbours`, with what each wants; no format is richer than
+/// `sends`.
 fn peers_among(
     settings: &Settings,
     hello: Option<&Hello>,
     neighbours: &[Neighbour],
+    sends: Format,
     now: Instant,
-) -> BTreeMap<([u8; 6], IpAddr), u16> {
+) -> BTreeMap<([u8; 6], IpAddr), Wants> {
     let peer = |one: &Neighbour| {
-        let says = hello.and_then(|hello| hello.largest(one.mac, settings.follow, now));
+        let says = hello.and_then(|hello| hello.wants(one.mac, settings.follow, now));
         let is_peer = says.is_some() || settings.peers.contains(one.address);
-        is_peer.then_some(((one.mac, one.address), says.unwrap_or(u16::MAX)))
+        let Wants { max, format } = says.unwrap_or(Wants::ANY);
+        let format = format.min(sends).min(settings.format);
+        is_peer.then_some(((one.mac, one.address), Wants { max, format }))
     };
     neighbours.iter().filter_map(peer).collect()
 }
@@ -444,10 +450,15 @@ impl Daemon {
         let neighbours = neigh::dump(&mut self.netlink, place.ifindex)?;
         if let Some(hello) = hello {
             let split = engine.split()?.map(|counters| meta_packets(&counters));
-            hello.look(split.map(|taken| (place.splits(), taken)), used, &neighbours, now);
+            hello.look(
+                split.map(|taken| (place.splits(engine.takes()), taken)),
+                used,
+                &neighbours,
+                now,
+            );
         }
         hops.set_neighbours(
-            &peers_among(&self.settings, hello.as_ref(), &neighbours, now),
+            &peers_among(&self.settings, hello.as_ref(), &neighbours, engine.sends(), now),
             engine.as_mut(),
             now,
         );
@@ -564,7 +575,9 @@ impl Daemon {
                         hop.stats.add(stats);
                     }
                     hop.splits = Some(shown.splits.name());
-                    hop.max = (shown.splits == Splits::Yes).then_some(shown.max);
+                    let splits = shown.splits == Splits::Yes;
+                    hop.max = splits.then_some(shown.max);
+                    hop.format = splits.then_some(shown.format.name());
                     hop.probes = shown.probes;
                 }
             }

@@ -2,37 +2,48 @@
 
 use super::device::Order;
 use super::settings::Peers;
-use sheaf_aggregate::{Config, Stats};
+use sheaf_aggregate::{Config, Format, Stats};
 use sheaf_netio::neigh::Neighbour;
 use sheaf_netio::poller::Poller;
 use sheaf_stage::Instant;
+use sheaf_wire::hello::Formats;
 use sheaf_wire::meta::Outer;
 use sheaf_wire::prefix::Prefix;
 use std::collections::BTreeMap;
+
+/// Shape of the frames to a next hop or far end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Addresses of the outer header.
+    pub outer: Outer,
+    /// Largest frame, in bytes of IP; 0 where packets pass as they are.
+    pub max: u16,
+    /// Wire format.
+    pub format: Format,
+}
 
 /// Carries packets: gathers towards the next hops it was told, splits what they send.
 pub trait Engine {
     /// Its name, with how it works.
     fn name(&self) -> String;
 
-    /// Packets to `neighbour` share frames of at most `max` bytes from now on, as next hop number
-    /// `hop`; with a `max` of 0 they pass as they are. Numbers come in order, beginning with 0. A
-    /// number that comes again is another address of the same host; a neighbour that comes again
-    /// has other outer addresses or another `max`.
-    fn join(
-        &mut self,
-        hop: u32,
-        neighbour: Neighbour,
-        outer: Outer,
-        max: u16,
-    ) -> anyhow::Result<()>;
+    /// Wire formats that it takes apart.
+    fn takes(&self) -> Formats;
+
+    /// The richest wire format that it sends.
+    fn sends(&self) -> Format;
+
+    /// Packets to `neighbour` share frames of this shape from now on, as next hop number `hop`.
+    /// Numbers come in order, beginning with 0. A number that comes again is another address of the
+    /// same host; a neighbour that comes again has another shape.
+    fn join(&mut self, hop: u32, neighbour: Neighbour, shape: Shape) -> anyhow::Result<()>;
 
     /// Packets to `neighbour` pass as they are from now on.
     fn leave(&mut self, neighbour: Neighbour) -> anyhow::Result<()>;
 
-    /// Packets to `prefix` share frames of at most `max` bytes to the far end number `hop`; as
+    /// Packets to `prefix` share frames of this shape to the far end number `hop`; as
     /// [`Engine::join`].
-    fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer, max: u16) -> anyhow::Result<()>;
+    fn far_end(&mut self, hop: u32, prefix: Prefix, shape: Shape) -> anyhow::Result<()>;
 
     /// How the device orders frames; called again when that may have changed.
     fn order(&mut self, order: Order) -> anyhow::Result<()>;

@@ -3,10 +3,12 @@
 //! The state machine is [`sheaf_neighbour`]; here are its socket, its counters, and its part in a
 //! service.
 
+use super::hops::Wants;
 use super::place::Place;
 use super::radio::{Figures, Radio};
 use crate::report;
 use anyhow::Context;
+use sheaf_aggregate::Format;
 use sheaf_neighbour::{Config, Heard, LinkAddress, Neighbour, Neighbourhood, SealKey};
 use sheaf_netio::link_group::{Group, LinkGroup};
 use sheaf_netio::poller::Poller;
@@ -94,17 +96,21 @@ impl Hello {
         })
     }
 
-    /// Largest frame for a neighbour, in bytes of IP, where it says that it splits: what its
-    /// splitter takes, and where frames `follow` the link, what the link carries well.
-    pub fn largest(&self, address: LinkAddress, follow: bool, now: Instant) -> Option<u16> {
+    /// What a neighbour wants to be sent, where it says that it splits: in the format and up to the
+    /// size that its splitter takes, and where frames `follow` the link, what the link carries
+    /// well.
+    pub fn wants(&self, address: LinkAddress, follow: bool, now: Instant) -> Option<Wants> {
         let splits = self.neighbourhood.splits(address)?;
         if !splits.formats.contain(Formats::META) {
             return None;
         }
+        let richer = splits.formats.contain(Formats::FRAMES);
+        let format = if richer { Format::Compressed } else { Format::Meta };
         let asked = self.neighbourhood.largest(address)?;
         let size = self.radio.size(address, now).unwrap_or(u16::MAX);
         let least = meta::MIN_MAX_LEN as u16;
-        Some(if follow { asked.min(size).max(least) } else { splits.largest })
+        let max = if follow { asked.min(size).max(least) } else { splits.largest };
+        Some(Wants { max, format })
     }
 
     /// Takes note of what the service found: its splitter, where there is one, with the meta

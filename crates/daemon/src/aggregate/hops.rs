@@ -7,10 +7,11 @@
 //! Frames to a far end have at most [`SAFE`] bytes, or less where the kernel or an error from the
 //! way knows better (RFC 1191, RFC 8201).
 
-use super::engine::Engine;
+use super::engine::{Engine, Shape};
 use super::life::{Faith, Life, Splits};
 use super::probe::Prober;
 use super::settings::FarEnd;
+use sheaf_aggregate::Format;
 use sheaf_netio::icmp::{Error, Message};
 use sheaf_netio::ip;
 use sheaf_netio::neigh::Neighbour;
@@ -43,6 +44,20 @@ const LINE: Duration = Duration::from_secs(3);
 /// Why a host does not split that is not heard.
 const SILENT: &str = "no reply to probes";
 
+/// What a neighbour wants to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wants {
+    /// Largest frame, in bytes of IP.
+    pub max: u16,
+    /// The richest format.
+    pub format: Format,
+}
+
+impl Wants {
+    /// Wants of a host that says nothing of itself: frames of any size in the format that all take.
+    pub const ANY: Wants = Wants { max: u16::MAX, format: Format::Meta };
+}
+
 /// One next hop or far end.
 #[derive(Debug)]
 struct Hop {
@@ -59,9 +74,9 @@ struct Hop {
     neighbours: BTreeSet<([u8; 6], IpAddr)>,
     prefixes: Vec<Prefix>,
     /// The engine's number of it, and what the engine has.
-    joined: Option<(u32, Outer, u16)>,
-    /// Largest frame that it wants, as its HELLO says.
-    wanted: u16,
+    joined: Option<(u32, Shape)>,
+    /// As its HELLO says.
+    wants: Wants,
     /// The path's largest packet as the kernel knows it.
     path: u32,
     /// The same as an error said, and until when that counts.
@@ -78,7 +93,7 @@ impl Hop {
         }
         let path = u16::try_from(self.path).unwrap_or(u16::MAX);
         match (self.far, self.heard.filter(|(_, until)| now < *until)) {
-            (false, _) => max.min(self.wanted),
+            (false, _) => max.min(self.wants.max),
             (true, Some((heard, _))) => max.min(SAFE).min(path).min(heard),
             (true, None) => max.min(SAFE).min(path),
         }
@@ -132,6 +147,8 @@ pub struct Shown {
     pub splits: Splits,
     /// Largest frame in bytes.
     pub max: u16,
+    /// Format of its frames.
+    pub format: Format,
     /// Probes sent.
     pub probes: u64,
 }
@@ -204,8 +221,8 @@ impl Hops {
         self.max = max;
         for hop in self.hops.values_mut() {
             let max = hop.largest(max, now);
-            if let Some((.., joined)) = &mut hop.joined {
-                *joined = max;
+            if let Some((_, joined)) = &mut hop.joined {
+                joined.max = max;
                 rejoin(hop, engine);
             }
         }
@@ -236,9 +253,10 @@ impl Hops {
         let worth = |hop: &&Hop| hop.faith != Faith::Any || hop.joined.is_some();
         self.hops.values().filter(worth).map(move |hop| Shown {
             address: hop.address,
-            number: hop.joined.map(|(number, ..)| number),
+            number: hop.joined.map(|(number, _)| number),
             splits: hop.life.splits(),
             max: hop.largest(self.max, now),
+            format: hop.wants.format,
             probes: hop.life.sent(),
         })
     }
@@ -260,25 +278,25 @@ impl Hops {
             neighbours: BTreeSet::new(),
             prefixes: Vec::new(),
             joined: None,
-            wanted: u16::MAX,
+            wants: Wants::ANY,
             path: u32::MAX,
             heard: None,
             frames: 0,
         })
     }
 
-    /// Takes the neighbours that are there at `now`, with the largest frame that each wants: new
-    /// ones are probed, those that went leave.
+    /// Takes the neighbours that are there at `now`, with what each wants: new ones are probed,
+    /// those that went leave.
     pub fn set_neighbours(
         &mut self,
-        seen: &BTreeMap<([u8; 6], IpAddr), u16>,
+        seen: &BTreeMap<([u8; 6], IpAddr), Wants>,
         engine: &mut dyn Engine,
         now: Instant,
     ) {
-        let (mut names, mut left_out) = (BTreeMap::<IpAddr, (BTreeSet<_>, u16)>::new(), 0);
+        let (mut names, mut left_out) = (BTreeMap::<IpAddr, (BTreeSet<_>, Wants)>::new(), 0);
         let mut first: Option<([u8; 6], IpAddr)> = None;
         let far = |hop: &Hop| hop.far;
-        for ((mac, address), wanted) in seen {
+        for ((mac, address), wants) in seen {
             let name = match first {
                 Some((same, name)) if same == *mac => name,
                 _ => *address,
@@ -288,10 +306,9 @@ impl Hops {
             if self.hops.get(&name).is_some_and(far) || !known && names.len() >= MOST {
                 left_out += 1;
             } else {
-                let (here, least) =
-                    names.entry(name).or_insert_with(|| (BTreeSet::new(), u16::MAX));
+                // The addresses of one link address belong to one neighbour, which wants the same.
+                let (here, _) = names.entry(name).or_insert_with(|| (BTreeSet::new(), *wants));
                 here.insert((*mac, *address));
-                *least = (*least).min(*wanted);
             }
         }
         if left_out > 0 && self.left_out == 0 {
@@ -303,7 +320,7 @@ impl Hops {
             );
         }
         self.left_out = left_out;
-        let none = (BTreeSet::new(), u16::MAX);
+        let none = (BTreeSet::new(), Wants::ANY);
         for hop in self.hops.values_mut().filter(|hop| !hop.far) {
             let (here, _) = names.get(&hop.address).unwrap_or(&none);
             let gone: Vec<_> = hop.neighbours.difference(here).copied().collect();
@@ -315,13 +332,13 @@ impl Hops {
                 }
             }
         }
-        for (name, (here, wanted)) in names {
+        for (name, (here, wants)) in names {
             let hop = self.place(name, now);
-            hop.wanted = wanted;
+            hop.wants = wants;
             if hop.neighbours.is_empty() {
                 hop.life = Life::new(hop.faith, now);
-                if let Some((.., max)) = &mut hop.joined {
-                    *max = 0;
+                if let Some((_, shape)) = &mut hop.joined {
+                    shape.max = 0;
                 }
             }
             if hop.neighbours != here {
@@ -381,7 +398,7 @@ impl Hops {
         let frames: BTreeMap<_, _> = frames.into_iter().collect();
         let mut any = false;
         for hop in self.hops.values_mut() {
-            let Some((number, ..)) = hop.joined else { continue };
+            let Some((number, _)) = hop.joined else { continue };
             let left = frames.get(&number).copied().unwrap_or(0);
             if std::mem::replace(&mut hop.frames, left) != left {
                 hop.life.used(now);
@@ -439,18 +456,17 @@ impl Hops {
             news.extend(hop.news());
             let Some(outer) = hop.outer else { continue };
             let max = hop.largest(self.max, now);
+            let shape = Shape { outer, max, format: hop.wants.format };
             let number = match hop.joined {
-                Some((_, outer_there, max_there)) if (outer_there, max_there) == (outer, max) => {
-                    continue;
-                }
-                Some((number, ..)) => number,
+                Some((_, there)) if there == shape => continue,
+                Some((number, _)) => number,
                 None if max == 0 || !hop.is_there() => continue,
                 None => {
                     self.numbers += 1;
                     self.numbers - 1
                 }
             };
-            hop.joined = Some((number, outer, max));
+            hop.joined = Some((number, shape));
             rejoin(hop, engine);
         }
         self.next = self.hops.values().map(Hop::deadline).min().unwrap_or(Instant::MAX);
@@ -473,15 +489,15 @@ impl Hops {
 
 /// Lets all of a hop join, or join again with what changed.
 fn rejoin(hop: &Hop, engine: &mut dyn Engine) {
-    let Some((number, outer, max)) = hop.joined else { return };
+    let Some((number, shape)) = hop.joined else { return };
     for (mac, address) in &hop.neighbours {
         let neighbour = Neighbour { address: *address, mac: *mac };
-        if let Err(error) = engine.join(number, neighbour, outer, max) {
+        if let Err(error) = engine.join(number, neighbour, shape) {
             tracing::warn!("packets to {address} pass as they are: {error:#}");
         }
     }
     for prefix in &hop.prefixes {
-        if let Err(error) = engine.far_end(number, *prefix, outer, max) {
+        if let Err(error) = engine.far_end(number, *prefix, shape) {
             tracing::warn!("packets to {prefix} pass as they are: {error:#}");
         }
     }

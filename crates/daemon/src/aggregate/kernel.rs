@@ -1,18 +1,18 @@
 //! The kernel engine: eBPF programs on the interface; this process only keeps time.
 
 use super::device::Order;
-use super::engine::Engine;
+use super::engine::{Engine, Shape};
 use super::settings::Peers;
 use anyhow::anyhow;
 use nix::libc;
-use sheaf_aggregate::{Config, Stats};
+use sheaf_aggregate::{Config, Format, Stats};
 use sheaf_bpf::Controller;
 use sheaf_bpf::layout::Hop;
 use sheaf_netio::neigh::Neighbour;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{random, scheduling};
 use sheaf_stage::Instant;
-use sheaf_wire::meta::Outer;
+use sheaf_wire::hello::Formats;
 use sheaf_wire::prefix::Prefix;
 use std::collections::BTreeMap;
 
@@ -42,7 +42,8 @@ impl Kernel {
         Ok(Kernel { ifindex, config: config.clone(), controller, split })
     }
 
-    fn hop(&self, id: u32, outer: Outer, max: u16) -> Hop {
+    fn hop(&self, id: u32, shape: Shape) -> Hop {
+        let Shape { outer, max, .. } = shape;
         Hop::new(id, outer, self.config.min.of(max).min(max.into()), max)
     }
 }
@@ -52,22 +53,24 @@ impl Engine for Kernel {
         format!("kernel (eBPF at {})", self.controller.merge.how())
     }
 
-    fn join(
-        &mut self,
-        hop: u32,
-        neighbour: Neighbour,
-        outer: Outer,
-        max: u16,
-    ) -> anyhow::Result<()> {
-        Ok(self.controller.merge.set_hop(neighbour.mac, self.hop(hop, outer, max))?)
+    fn takes(&self) -> Formats {
+        Formats::META
+    }
+
+    fn sends(&self) -> Format {
+        Format::Meta
+    }
+
+    fn join(&mut self, hop: u32, neighbour: Neighbour, shape: Shape) -> anyhow::Result<()> {
+        Ok(self.controller.merge.set_hop(neighbour.mac, self.hop(hop, shape))?)
     }
 
     fn leave(&mut self, neighbour: Neighbour) -> anyhow::Result<()> {
         Ok(self.controller.merge.remove_hop(neighbour.mac)?)
     }
 
-    fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer, max: u16) -> anyhow::Result<()> {
-        let hop = self.hop(hop, outer, max).far();
+    fn far_end(&mut self, hop: u32, prefix: Prefix, shape: Shape) -> anyhow::Result<()> {
+        let hop = self.hop(hop, shape).far();
         Ok(self.controller.merge.set_far_end(prefix.addr(), prefix.prefix_len().into(), hop)?)
     }
 

@@ -52,10 +52,10 @@ impl Place {
         }
     }
 
-    /// Abilities of a splitter here, as HELLOs say them.
-    pub fn splits(&self) -> Splits {
+    /// Abilities of a splitter here that takes `formats` apart, as HELLOs say them.
+    pub fn splits(&self, formats: Formats) -> Splits {
         let largest = self.mtu.min(meta::MAX_LEN as u32) as u16;
-        Splits { formats: Formats::META, largest }
+        Splits { formats, largest }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Settings of `sheaf aggregate` and `sheaf split`.
 
 use anyhow::ensure;
-use sheaf_aggregate::{Config, Senders, Threshold};
+use sheaf_aggregate::{Config, Format, Senders, Threshold};
 use sheaf_wire::prefix::Prefix;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -126,6 +126,8 @@ pub struct Settings {
     pub max: Option<u16>,
     /// `max auto`: frames to each neighbour follow its link.
     pub follow: bool,
+    /// The richest wire format that is sent, to neighbours that take it apart.
+    pub format: Format,
     /// Everything else.
     pub config: Config,
 }

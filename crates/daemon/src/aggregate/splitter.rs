@@ -21,6 +21,7 @@ use sheaf_netio::netlink::Netlink;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, ip};
 use sheaf_stage::Instant;
+use sheaf_wire::hello::Formats;
 use std::collections::BTreeSet;
 
 struct Splitter {
@@ -88,7 +89,7 @@ impl Splitter {
         let key = place::seal_key(self.settings.key.as_deref())?;
         let peers = self.peers.with_hellos(key.is_some(), &BTreeSet::new());
         let split = attach_split(&place.dev, place.ifindex, &peers)?;
-        let hello = Hello::open(&place, Some(place.splits()), key, now)?;
+        let hello = Hello::open(&place, Some(place.splits(Formats::META)), key, now)?;
         Ok(Attached { place, split, hello })
     }
 
@@ -103,7 +104,7 @@ impl Splitter {
             found => found?.is_some(),
         };
         let taken = meta_packets(&there.split.counters()?);
-        let splitter = found.then(|| (there.place.splits(), taken));
+        let splitter = found.then(|| (there.place.splits(Formats::META), taken));
         let neighbours = neigh::dump(&mut self.netlink, there.place.ifindex)?;
         there.hello.look(splitter, false, &neighbours, now);
         if let Some(accepted) = there.hello.newly_accepted() {

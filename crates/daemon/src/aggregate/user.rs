@@ -19,11 +19,12 @@
 //! firewall sees these packets on the TAP interface.
 
 use super::device::Order;
-use super::engine::Engine;
+use super::engine::{Engine, Shape};
 use super::settings::Peers;
 use anyhow::{Context, bail};
 use sheaf_aggregate::{
-    Aggregator, Config, Device, Frame, Hop, HopId, Outbound, Rules, Splitter, Stats, Verdict,
+    Aggregator, Config, Device, Format, Frame, Hop, HopId, Outbound, Rules, Split, Splitter, Stats,
+    Verdict,
 };
 use sheaf_netio::completion::Completions;
 use sheaf_netio::ip;
@@ -32,10 +33,12 @@ use sheaf_netio::poller::Poller;
 use sheaf_netio::raw::RawSocket;
 use sheaf_netio::raw_batch::{BATCH, Inbox, Outbox};
 use sheaf_netio::tap::Tap;
-use sheaf_netio::{clock, scheduling, socket};
+use sheaf_netio::{clock, random, scheduling, socket};
 use sheaf_stage::{Duration, Instant, Stage};
+use sheaf_wire::aggfrag;
+use sheaf_wire::hello::Formats;
 use sheaf_wire::ip::{Ip, Protocol};
-use sheaf_wire::meta::{Meta, Outer, Refusal, Repr};
+use sheaf_wire::meta::{Meta, Refusal, Repr};
 use sheaf_wire::prefix::{self, Prefix};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -74,6 +77,8 @@ pub struct User {
     splitter: Splitter,
     hops: Vec<(HopId, Hop)>,
     neighbours: HashMap<[u8; 6], HopId>,
+    /// Next hops and far ends by their outer addresses.
+    by_address: HashMap<IpAddr, HopId>,
     /// Neighbours that routes lead to, and the source address of these.
     routed: BTreeMap<IpAddr, String>,
     far_ends: FarEnds,
@@ -147,6 +152,7 @@ impl User {
         let raw = [family(false)?, family(true)?];
         let mut aggregator = Aggregator::new(config.clone())?;
         aggregator.set_device(Device::Reports { waiting: 0, limit: NO_LIMIT }, Instant::ZERO);
+        let secret = u64::from_ne_bytes(random::unguessable()?);
         // Plain packets that arrive behind a meta packet must not reach the host before it.
         scheduling::realtime_if_allowed();
         Ok(User {
@@ -154,10 +160,11 @@ impl User {
             raw,
             completions,
             aggregator,
-            splitter: Splitter::new(peers.senders()),
+            splitter: Splitter::new(peers.senders()).with_frames(secret),
             rules: config.rules.clone(),
             hops: Vec::new(),
             neighbours: HashMap::new(),
+            by_address: HashMap::new(),
             routed: BTreeMap::new(),
             far_ends: FarEnds::default(),
             far_routes: BTreeMap::new(),
@@ -178,7 +185,7 @@ impl User {
 
     /// The model's number of hop `number`, which is made or changed.
     fn hop(&mut self, number: u32, hop: Hop) -> HopId {
-        match self.hops.get_mut(number as usize) {
+        let id = match self.hops.get_mut(number as usize) {
             Some((id, there)) => {
                 *there = hop;
                 self.aggregator.set_hop(*id, hop);
@@ -189,7 +196,9 @@ impl User {
                 self.hops.push((id, hop));
                 id
             }
-        }
+        };
+        self.by_address.insert(hop.outer.destination(), id);
+        id
     }
 
     /// The routes of the interface that lead over gateway `address`: destination and metric.
@@ -266,21 +275,22 @@ impl User {
     fn drain(&mut self, now: Instant) {
         while let Some(Frame { hop, mut bytes, packets, .. }) = self.aggregator.dequeue(now) {
             let (_, hop) = self.hops[hop.0 as usize];
-            match (packets, hop.max.unwrap_or(0)) {
-                // It stopped splitting while these waited.
-                (2.., 0) => {
-                    if let Ok(meta) = Meta::parse(&bytes) {
-                        for packet in meta.packets() {
-                            let mut buffer = self.aggregator.buffer();
-                            buffer.extend_from_slice(packet.bytes());
-                            self.leaving.push(buffer);
-                        }
-                    }
-                    self.aggregator.recycle(bytes);
-                    continue;
+            // It stopped splitting while these waited. A frame of format 2 leaves all the same:
+            // only the neighbour can restore it, if its splitter is still there.
+            if packets > 1
+                && hop.max == Some(0)
+                && let Ok(meta) = Meta::parse(&bytes)
+            {
+                for packet in meta.packets() {
+                    let mut buffer = self.aggregator.buffer();
+                    buffer.extend_from_slice(packet.bytes());
+                    self.leaving.push(buffer);
                 }
-                (1, _) => wrap(&self.rules, hop, &mut bytes),
-                _ => {}
+                self.aggregator.recycle(bytes);
+                continue;
+            }
+            if packets == 1 {
+                wrap(&self.rules, hop, &mut bytes);
             }
             self.leaving.push(bytes);
         }
@@ -316,13 +326,14 @@ impl User {
     }
 
     /// From the link: splits; returns whether there may be more.
-    fn inbound(&mut self) -> anyhow::Result<bool> {
+    fn inbound(&mut self, now: Instant) -> anyhow::Result<bool> {
         let mut more = false;
         for raw in self.raw.iter().flatten() {
             let (tap, mac, splitter) = (&self.tap, self.mac, &mut self.splitter);
+            let (aggregator, by_address) = (&mut self.aggregator, &self.by_address);
+            let leaving = &mut self.leaving;
             let got = self.inbox.receive(raw, |bytes| {
-                // A refusal is counted by the splitter; there is nobody to tell.
-                let _ = splitter.split(bytes, |packet| {
+                let split = splitter.split(bytes, |packet| {
                     let mut header = [0; ETHERNET];
                     let kind: [u8; 2] = if packet[0] >> 4 == 4 { [8, 0] } else { [0x86, 0xdd] };
                     header[..6].copy_from_slice(&mac);
@@ -330,6 +341,17 @@ impl User {
                     // A full ring drops, as a full backlog would.
                     let _ = tap.send_parts(&header, packet);
                 });
+                // A refusal is counted by the splitter; there is nobody to tell.
+                let (Ok(split), Ok((repr, _))) = (split, Repr::with_payload(bytes)) else { return };
+                match split {
+                    Split::Delivered(feedback) if feedback.items().is_empty() => {}
+                    Split::Delivered(feedback) => leaving.push(feedback.packet(&repr.reply())),
+                    Split::Heard(feedback) => {
+                        if let Some(hop) = by_address.get(&repr.outer.source()) {
+                            aggregator.said(*hop, &feedback, now);
+                        }
+                    }
+                }
             })?;
             more |= got == BATCH;
         }
@@ -348,7 +370,9 @@ fn wrap(rules: &Rules, hop: Hop, packet: &mut Vec<u8>) {
     let Hop { outer, max, hop_limit, .. } = hop;
     let repr = Repr { outer, dscp: view.dscp(), ecn: view.ecn().outer(), hop_limit };
     let len = repr.header_len() + packet.len();
-    if len > usize::from(max.unwrap_or(0)) || rules.classify(&view, 0) != Verdict::Gather {
+    let is_frame = view.protocol() == Protocol::META;
+    let fits = len <= usize::from(max.unwrap_or(0));
+    if is_frame || !fits || rules.classify(&view, 0) != Verdict::Gather {
         return;
     }
     packet.splice(..0, std::iter::repeat_n(0, repr.header_len()));
@@ -372,14 +396,17 @@ impl Engine for User {
         format!("user (TAP {})", self.tap_name)
     }
 
-    fn join(
-        &mut self,
-        hop: u32,
-        neighbour: Neighbour,
-        outer: Outer,
-        max: u16,
-    ) -> anyhow::Result<()> {
-        let hop = self.hop(hop, Hop { max: Some(max), ..Hop::neighbour(outer) });
+    fn takes(&self) -> Formats {
+        Formats(Formats::META.0 | Formats::FRAMES.0)
+    }
+
+    fn sends(&self) -> Format {
+        Format::Compressed
+    }
+
+    fn join(&mut self, hop: u32, neighbour: Neighbour, shape: Shape) -> anyhow::Result<()> {
+        let Shape { outer, max, format } = shape;
+        let hop = self.hop(hop, Hop { max: Some(max), format, ..Hop::neighbour(outer) });
         let Neighbour { address, mac } = neighbour;
         self.neighbours.insert(mac, hop);
         // What this host sends there has the source that it would have without us.
@@ -411,8 +438,9 @@ impl Engine for User {
         self.unroute(address)
     }
 
-    fn far_end(&mut self, hop: u32, prefix: Prefix, outer: Outer, max: u16) -> anyhow::Result<()> {
-        let hop = self.hop(hop, Hop { max: Some(max), ..Hop::far(outer) });
+    fn far_end(&mut self, hop: u32, prefix: Prefix, shape: Shape) -> anyhow::Result<()> {
+        let Shape { outer, max, format } = shape;
+        let hop = self.hop(hop, Hop { max: Some(max), format, ..Hop::far(outer) });
         self.far_ends.insert(prefix, hop);
         let source = format!(" src {}", outer.source());
         let source = if prefix.addr().is_ipv4() == outer.source().is_ipv4() {
@@ -457,7 +485,7 @@ impl Engine for User {
                 outbound = self.outbound(now)?;
             }
             if inbound {
-                inbound = self.inbound()?;
+                inbound = self.inbound(now)?;
             }
             if !self.leaving.is_empty() {
                 self.send()?;
@@ -502,13 +530,27 @@ impl Engine for User {
     }
 
     fn split(&self) -> anyhow::Result<Option<BTreeMap<String, u64>>> {
-        let refused =
-            |refusal: &Refusal| (refusal.name().to_owned(), self.splitter.refused(*refusal));
-        let mut counters: BTreeMap<_, _> = Refusal::ALL.iter().map(refused).collect();
-        counters.insert("meta-packets".to_owned(), self.splitter.meta_packets());
-        counters.insert("packets".to_owned(), self.splitter.packets());
-        counters.insert("ecn-not-capable".to_owned(), self.splitter.not_capable());
-        counters.insert("only-neighbours-say".to_owned(), self.splitter.only_neighbours_say());
+        let splitter = &self.splitter;
+        let refused = Refusal::ALL.iter().map(|why| (why.name(), splitter.refused(*why)));
+        let all = aggfrag::Refusal::ALL.iter();
+        let refused_frames = all.map(|why| (why.name(), splitter.refused_frames(*why)));
+        let received = splitter.received().unwrap_or_default();
+        let taken = [
+            ("meta-packets", splitter.meta_packets()),
+            ("packets", splitter.packets()),
+            ("ecn-not-capable", splitter.not_capable()),
+            ("only-neighbours-say", splitter.only_neighbours_say()),
+            ("frames", received.frames),
+            ("frames-missing", received.missing),
+            ("frames-late", received.late),
+            ("unjoined", received.unjoined),
+            ("unrestored", received.unrestored),
+        ];
+        let mut counters = BTreeMap::new();
+        // A few reasons are those of both formats.
+        for (name, count) in refused.chain(refused_frames).chain(taken) {
+            *counters.entry(name.to_owned()).or_default() += count;
+        }
         Ok(Some(counters))
     }
 
@@ -565,6 +607,7 @@ impl Engine for User {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sheaf_wire::meta::Outer;
 
     #[test]
     fn the_longest_prefix_leads_to_its_far_end() {
