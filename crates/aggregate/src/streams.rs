@@ -2,7 +2,7 @@
 
 use crate::compressor::Compressor;
 use sheaf_stage::{Duration, Instant};
-use sheaf_wire::aggfrag::MAX_TAG;
+use sheaf_wire::aggfrag::PROBES_TAG;
 use sheaf_wire::compress::feedback::{Feedback, Item};
 use sheaf_wire::ecn::Ecn;
 
@@ -35,7 +35,7 @@ impl Streams {
     pub fn tag(&mut self, dscp: u8, ecn: Ecn, hold: Duration, now: Instant) -> Option<u8> {
         let same = |stream: &Stream| (stream.dscp, stream.ecn) == (dscp, ecn);
         let place = self.streams.iter().position(same).or_else(|| {
-            if self.streams.len() <= usize::from(MAX_TAG) {
+            if self.streams.len() < usize::from(PROBES_TAG) {
                 let stream =
                     Stream { dscp, ecn, sequence: 0, begun: 0, last_used: now, compressor: None };
                 self.streams.push(stream);

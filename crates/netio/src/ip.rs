@@ -68,13 +68,36 @@ pub fn is_exhausted(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|error| errors.contains(&error))
 }
 
+/// A modem's interface (linux/if_arp.h).
+const ARPHRD_RAWIP: u16 = 519;
+/// Kinds of interfaces that carry bare IP packets: WireGuard and TUN, modems, and tunnels.
+const LAYER_3: [u16; 7] = [
+    libc::ARPHRD_NONE,
+    ARPHRD_RAWIP,
+    libc::ARPHRD_PPP,
+    libc::ARPHRD_TUNNEL,
+    libc::ARPHRD_TUNNEL6,
+    libc::ARPHRD_SIT,
+    libc::ARPHRD_IPGRE,
+];
+
+/// The link address of interface `name`; `None` for one that carries bare IP packets.
+pub fn link_address(name: &str) -> io::Result<Option<[u8; 6]>> {
+    let address = hardware_address(name)?;
+    match address.sa_family {
+        libc::ARPHRD_ETHER => Ok(Some(std::array::from_fn(|at| address.sa_data[at] as u8))),
+        kind if LAYER_3.contains(&kind) => Ok(None),
+        _ => Err(no_ethernet(name)),
+    }
+}
+
 /// The link address of interface `name`.
 pub fn mac(name: &str) -> io::Result<[u8; 6]> {
-    let address = hardware_address(name)?;
-    if address.sa_family != libc::ARPHRD_ETHER {
-        return Err(io::Error::other(format!("{name} is no Ethernet interface; give one that is")));
-    }
-    Ok(std::array::from_fn(|at| address.sa_data[at] as u8))
+    link_address(name)?.ok_or_else(|| no_ethernet(name))
+}
+
+fn no_ethernet(name: &str) -> io::Error {
+    io::Error::other(format!("{name} is no Ethernet interface; give one that is"))
 }
 
 /// Bytes of the link header that packets of interface `name` have: an Ethernet header or none.

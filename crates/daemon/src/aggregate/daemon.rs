@@ -88,8 +88,9 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Interfa
     descriptors::require()?;
     let dev = settings.dev.clone();
     ip::index(&dev)?;
-    ip::mac(&dev)?;
-    settings.config(ip::mtu(&dev)?)?;
+    let place = Place::find(&dev)?;
+    settings.config(place.mtu)?;
+    check_layer(&settings, &place)?;
     let (choice, why) = choose(settings.engine)?;
     // Before anything is put on the interface, where the splitter would stay.
     for far_end in &settings.far_ends {
@@ -194,6 +195,9 @@ impl Service for Daemon {
             towards(far_end.address)?;
         }
         place::seal_key(settings.key.as_deref())?;
+        if let Some(there) = &self.attached {
+            check_layer(&settings, &there.place)?;
+        }
         let other_engine = settings.engine != self.settings.engine;
         if other_engine {
             (self.choice, self.why) = choose(settings.engine)?;
@@ -230,6 +234,22 @@ fn choose(asked: Choice) -> anyhow::Result<(Choice, String)> {
     }
 }
 
+/// Checks that the interface has what `settings` need: without a link header, there are no
+/// neighbours, and nothing that the programs of the kernel engine could read.
+fn check_layer(settings: &Settings, place: &Place) -> anyhow::Result<()> {
+    let dev = &settings.dev;
+    let has_link = place.mac.is_some();
+    ensure!(
+        has_link || settings.peers.is_empty(),
+        "{dev} carries bare IP packets, so it has no neighbours; name the other end with to"
+    );
+    ensure!(
+        has_link || settings.engine != Choice::Kernel,
+        "{dev} carries bare IP packets, which the kernel engine cannot gather; leave out engine"
+    );
+    Ok(())
+}
+
 /// Whether descriptors or memory are lacking, and nothing is wrong with the interface.
 fn is_exhausted(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref().is_some_and(ip::is_exhausted))
@@ -243,10 +263,15 @@ fn senders(settings: &Settings, accepted: &BTreeSet<IpAddr>) -> Peers {
     peers
 }
 
-/// The next hops and far ends of `settings`; frames to them have at most `max` bytes.
-fn find_hops(settings: &Settings, max: u16, now: Instant) -> anyhow::Result<Hops> {
+/// The next hops and far ends of `settings`; frames to them have at most `max` bytes, and no richer
+/// format than `format`.
+fn find_hops(
+    settings: &Settings,
+    (max, format): (u16, Format),
+    now: Instant,
+) -> anyhow::Result<Hops> {
     let Settings { dev, peers, far_ends, probe, .. } = settings;
-    Hops::new(dev, max, !probe, &peers.addresses, far_ends, now)
+    Hops::new(dev, (max, format), !probe, &peers.addresses, far_ends, now)
 }
 
 /// HELLOs on the interface, with `peer auto`.
@@ -259,21 +284,26 @@ fn say_hello(settings: &Settings, place: &Place, now: Instant) -> anyhow::Result
     Ok(Some(Hello::open(place, Some(place.splits(Formats::META)), key, now)?))
 }
 
+/// The richest format that `engine` is to send by `settings`.
+fn richest(settings: &Settings, engine: &dyn Engine) -> Format {
+    engine.sends().min(settings.format)
+}
+
 /// The peers of `settings` among `neighbours`, with what each wants; no format is richer than
-/// `sends`.
+/// `richest`.
 fn peers_among(
     settings: &Settings,
     hello: Option<&Hello>,
     neighbours: &[Neighbour],
-    sends: Format,
+    richest: Format,
     now: Instant,
 ) -> BTreeMap<([u8; 6], IpAddr), Wants> {
     let peer = |one: &Neighbour| {
         let says = hello.and_then(|hello| hello.wants(one.mac, settings.follow, now));
         let is_peer = says.is_some() || settings.peers.contains(one.address);
-        let Wants { max, format } = says.unwrap_or(Wants::ANY);
-        let format = format.min(sends).min(settings.format);
-        is_peer.then_some(((one.mac, one.address), Wants { max, format }))
+        let Wants { max, format } = says.unwrap_or(Wants::any(richest));
+        let wants = Wants { max, format: format.min(richest) };
+        is_peer.then_some(((one.mac, one.address), wants))
     };
     neighbours.iter().filter_map(peer).collect()
 }
@@ -315,7 +345,7 @@ impl Daemon {
     }
 
     fn attach_engine(&mut self) -> anyhow::Result<Attached> {
-        let dev = &self.settings.dev;
+        let dev = &self.settings.dev.clone();
         let place = Place::find(dev)?;
         let Place { ifindex, mac, mtu, .. } = place;
         let config = self.settings.fitted(mtu)?;
@@ -323,10 +353,17 @@ impl Daemon {
         // Before the splitter that may be there has other senders: a key may not be readable.
         let hello = say_hello(&self.settings, &place, clock::now())?;
         let peers = senders(&self.settings, &BTreeSet::new());
-        let kernel = match self.choice {
-            Choice::User => None,
-            Choice::Kernel => Some(Kernel::attach(dev, ifindex, mac, &config, &peers)?),
-            Choice::Auto => match Kernel::attach(dev, ifindex, mac, &config, &peers) {
+        let kernel = match (self.choice, mac) {
+            (Choice::User, _) => None,
+            (_, None) => {
+                self.why = format!("as {dev} carries bare IP packets");
+                self.choice = Choice::User;
+                None
+            }
+            (Choice::Kernel, Some(mac)) => {
+                Some(Kernel::attach(dev, ifindex, mac, &config, &peers)?)
+            }
+            (Choice::Auto, Some(mac)) => match Kernel::attach(dev, ifindex, mac, &config, &peers) {
                 Ok(kernel) => Some(kernel),
                 Err(error) => {
                     // A kernel that refuses once will do so after each change of the interface.
@@ -341,7 +378,8 @@ impl Daemon {
         };
         engine.order(order)?;
         let now = clock::now();
-        let hops = find_hops(&self.settings, config.max, now)?;
+        let hops =
+            find_hops(&self.settings, (config.max, richest(&self.settings, engine.as_ref())), now)?;
         let (icmp, announce) = (0..0, Some(now + FIRST));
         Ok(Attached { place, config, engine, order, hops, hello, icmp, announce })
     }
@@ -458,7 +496,13 @@ impl Daemon {
             );
         }
         hops.set_neighbours(
-            &peers_among(&self.settings, hello.as_ref(), &neighbours, engine.sends(), now),
+            &peers_among(
+                &self.settings,
+                hello.as_ref(),
+                &neighbours,
+                richest(&self.settings, engine.as_ref()),
+                now,
+            ),
             engine.as_mut(),
             now,
         );
@@ -506,9 +550,11 @@ impl Daemon {
             (settings.peers.clone(), settings.far_ends.clone(), settings.probe)
         };
         if who(settings) == who(&self.settings) {
-            there.hops.refit(config.max, there.engine.as_mut(), now);
+            let format = richest(settings, there.engine.as_ref());
+            there.hops.refit((config.max, format), there.engine.as_mut(), now);
         } else {
-            let mut hops = find_hops(settings, config.max, now)?;
+            let mut hops =
+                find_hops(settings, (config.max, richest(settings, there.engine.as_ref())), now)?;
             there.engine.forget()?;
             self.keep_counters(there);
             hops.number_behind(&there.hops);

@@ -74,7 +74,8 @@ impl Hello {
         key: Option<SealKey>,
         now: Instant,
     ) -> anyhow::Result<Hello> {
-        let Place { dev, ifindex, mac, mtu } = place;
+        let Place { dev, ifindex, mtu, .. } = place;
+        let mac = place.link_address()?;
         let socket = LinkGroup::join(*ifindex, GROUP)
             .with_context(|| format!("cannot hear neighbours on {dev}"))?;
         let node = Node(u64::from_ne_bytes(random::unguessable()?));
@@ -83,7 +84,7 @@ impl Hello {
         Ok(Hello {
             dev: dev.clone(),
             socket,
-            neighbourhood: Neighbourhood::new(config, *mac, node, now),
+            neighbourhood: Neighbourhood::new(config, mac, node, now),
             radio: Radio::open(dev, *ifindex, *mtu, now),
             has_key,
             message: Vec::with_capacity(MAX_LEN),

@@ -9,6 +9,7 @@
 
 use super::engine::{Engine, Shape};
 use super::life::{Faith, Life, Splits};
+use super::offer::Offer;
 use super::probe::Prober;
 use super::settings::FarEnd;
 use sheaf_aggregate::Format;
@@ -54,8 +55,11 @@ pub struct Wants {
 }
 
 impl Wants {
-    /// Wants of a host that says nothing of itself: frames of any size in the format that all take.
-    pub const ANY: Wants = Wants { max: u16::MAX, format: Format::Meta };
+    /// Wants of a host that says nothing of itself: frames of any size, and of any format up to
+    /// `format`.
+    pub fn any(format: Format) -> Wants {
+        Wants { max: u16::MAX, format }
+    }
 }
 
 /// One next hop or far end.
@@ -66,6 +70,10 @@ struct Hop {
     far: bool,
     faith: Faith,
     life: Life,
+    /// Whether it takes format 2.
+    offer: Offer,
+    /// Number of its next probe in format 2.
+    frame: u8,
     /// Why it does not split.
     why: &'static str,
     /// The state that was said last.
@@ -75,7 +83,7 @@ struct Hop {
     prefixes: Vec<Prefix>,
     /// The engine's number of it, and what the engine has.
     joined: Option<(u32, Shape)>,
-    /// As its HELLO says.
+    /// As its HELLO says, where it says one.
     wants: Wants,
     /// The path's largest packet as the kernel knows it.
     path: u32,
@@ -96,6 +104,27 @@ impl Hop {
             (false, _) => max.min(self.wants.max),
             (true, Some((heard, _))) => max.min(SAFE).min(path).min(heard),
             (true, None) => max.min(SAFE).min(path),
+        }
+    }
+
+    /// The format of frames to it.
+    fn format(&self) -> Format {
+        if self.offer.is_accepted() { self.wants.format } else { Format::Meta }
+    }
+
+    /// Number of the next probe, if that is to be of format 2.
+    fn next_frame(&mut self, is_frame: bool) -> Option<u8> {
+        let next = self.frame;
+        self.frame = next.wrapping_add(is_frame.into());
+        is_frame.then_some(next)
+    }
+
+    /// Time of the next offer.
+    fn offers(&self) -> Instant {
+        let asks = self.faith != Faith::Trusted && self.wants.format > Format::Meta;
+        match asks && self.life.splits() == Splits::Yes {
+            true => self.offer.deadline(),
+            false => Instant::MAX,
         }
     }
 
@@ -130,7 +159,7 @@ impl Hop {
     fn deadline(&self) -> Instant {
         let expires = self.heard.map_or(Instant::MAX, |(_, until)| until);
         match self.is_there() && self.outer.is_some() {
-            true => self.life.deadline().min(expires),
+            true => self.life.deadline().min(self.offers()).min(expires),
             false => Instant::MAX,
         }
     }
@@ -158,6 +187,8 @@ pub struct Shown {
 pub struct Hops {
     dev: String,
     max: u16,
+    /// The richest format that frames may have.
+    format: Format,
     /// `probe off`: everybody is taken at their word.
     trusting: bool,
     /// Neighbours given by name.
@@ -177,10 +208,11 @@ pub struct Hops {
 }
 
 impl Hops {
-    /// Those of interface `dev`, with the far ends; frames have at most `max` bytes.
+    /// Those of interface `dev`, with the far ends; frames have at most `max` bytes, and no richer
+    /// format than `format`.
     pub fn new(
         dev: &str,
-        max: u16,
+        (max, format): (u16, Format),
         trusting: bool,
         named: &[IpAddr],
         far_ends: &[FarEnd],
@@ -189,6 +221,7 @@ impl Hops {
         let mut hops = Hops {
             dev: dev.to_owned(),
             max,
+            format,
             trusting,
             named: named.to_vec(),
             hops: BTreeMap::new(),
@@ -215,11 +248,14 @@ impl Hops {
         self.numbers = before.numbers;
     }
 
-    /// Frames have at most `max` bytes from now on; all hops join again, as what the engine makes
-    /// of a hop may depend on more that changed.
-    pub fn refit(&mut self, max: u16, engine: &mut dyn Engine, now: Instant) {
-        self.max = max;
+    /// Frames have at most `max` bytes from now on, and no richer format than `format`; all hops
+    /// join again, as what the engine makes of a hop may depend on more that changed.
+    pub fn refit(&mut self, (max, format): (u16, Format), engine: &mut dyn Engine, now: Instant) {
+        (self.max, self.format) = (max, format);
         for hop in self.hops.values_mut() {
+            if hop.far {
+                hop.wants.format = format;
+            }
             let max = hop.largest(max, now);
             if let Some((_, joined)) = &mut hop.joined {
                 joined.max = max;
@@ -256,7 +292,7 @@ impl Hops {
             number: hop.joined.map(|(number, _)| number),
             splits: hop.life.splits(),
             max: hop.largest(self.max, now),
-            format: hop.wants.format,
+            format: hop.format(),
             probes: hop.life.sent(),
         })
     }
@@ -267,18 +303,21 @@ impl Hops {
             (false, true) => Faith::Named,
             (false, false) => Faith::Any,
         };
+        let format = self.format;
         self.hops.entry(address).or_insert_with(|| Hop {
             address,
             far: false,
             faith,
             life: Life::new(faith, now),
+            offer: Offer::new(now),
+            frame: 0,
             why: SILENT,
             said: Splits::Unknown,
             outer: None,
             neighbours: BTreeSet::new(),
             prefixes: Vec::new(),
             joined: None,
-            wants: Wants::ANY,
+            wants: Wants::any(format),
             path: u32::MAX,
             heard: None,
             frames: 0,
@@ -320,7 +359,7 @@ impl Hops {
             );
         }
         self.left_out = left_out;
-        let none = (BTreeSet::new(), Wants::ANY);
+        let none = (BTreeSet::new(), Wants::any(Format::Meta));
         for hop in self.hops.values_mut().filter(|hop| !hop.far) {
             let (here, _) = names.get(&hop.address).unwrap_or(&none);
             let gone: Vec<_> = hop.neighbours.difference(here).copied().collect();
@@ -421,6 +460,13 @@ impl Hops {
             if splits != Splits::No && hop.life.splits() == Splits::No {
                 hop.why = SILENT;
             }
+            if let Some(outer) = hop.outer
+                && now >= hop.offers()
+            {
+                let frame = hop.next_frame(true);
+                let mark = self.prober.send(outer, hop.far, frame);
+                hop.offer.offered(mark, now);
+            }
             if !due {
                 continue;
             }
@@ -432,7 +478,8 @@ impl Hops {
                 self.spare = now + SPARE;
                 hop.find_way(&self.dev);
             }
-            match hop.outer.and_then(|outer| self.prober.send(outer, hop.far)) {
+            let frame = hop.next_frame(hop.format() > Format::Meta);
+            match hop.outer.and_then(|outer| self.prober.send(outer, hop.far, frame)) {
                 Some((sequence, cookie)) => hop.life.probed(sequence, cookie, now),
                 None => hop.life.postpone(now + UNSENT),
             }
@@ -454,9 +501,13 @@ impl Hops {
         let mut news = Vec::new();
         for hop in self.hops.values_mut() {
             news.extend(hop.news());
+            if hop.life.splits() != Splits::Yes {
+                // When it is back it may be another one.
+                hop.offer = Offer::new(now);
+            }
             let Some(outer) = hop.outer else { continue };
             let max = hop.largest(self.max, now);
-            let shape = Shape { outer, max, format: hop.wants.format };
+            let shape = Shape { outer, max, format: hop.format() };
             let number = match hop.joined {
                 Some((_, there)) if there == shape => continue,
                 Some((number, _)) => number,
@@ -507,7 +558,8 @@ fn rejoin(hop: &Hop, engine: &mut dyn Engine) {
 fn heard(hops: &mut BTreeMap<IpAddr, Hop>, message: Message, now: Instant) -> bool {
     match message {
         Message::Reply { from, sequence, cookie } => {
-            hops.get_mut(&from).is_some_and(|hop| hop.life.replied(sequence, cookie, now))
+            let Some(hop) = hops.get_mut(&from) else { return false };
+            hop.offer.replied((sequence, cookie)) || hop.life.replied(sequence, cookie, now)
         }
         Message::Request { from } => {
             let hop = hops.get_mut(&from);

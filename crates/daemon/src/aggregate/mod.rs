@@ -7,7 +7,8 @@
 //! * `hello`: who says that it splits, and what this router says; `place`: the interface;
 //! * `radio`: what the driver measures of the neighbours, and the sizes that follow;
 //! * `splitter`: `sheaf split` at work, where it says HELLO;
-//! * `hops`: next hops and far ends; `life`: whether each splits; `probe`: how that is asked.
+//! * `hops`: next hops and far ends; `life`: whether each splits, `offer`: whether it takes
+//!   format 2; `probe`: how both are asked.
 
 mod daemon;
 mod device;
@@ -16,6 +17,7 @@ mod hello;
 mod hops;
 mod kernel;
 mod life;
+mod offer;
 mod place;
 mod probe;
 mod radio;
@@ -28,6 +30,7 @@ pub use settings::{Settings, Split};
 pub use splitter::run as run_splitter;
 
 use crate::descriptors;
+use place::Place;
 use settings::Peers;
 use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::ip;
@@ -59,7 +62,7 @@ pub fn split(settings: &Split) -> anyhow::Result<()> {
             anyhow::ensure!(was_there, "no splitter on {dev}; nothing to take off");
         }
         Some(peers) => {
-            ip::mac(dev)?;
+            Place::find(dev)?.link_address()?;
             sheaf_bpf::support()?;
             attach_split(dev, ifindex, peers)?;
         }

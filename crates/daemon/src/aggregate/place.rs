@@ -15,17 +15,25 @@ pub struct Place {
     pub dev: String,
     /// Its number.
     pub ifindex: u32,
-    /// Its link address.
-    pub mac: [u8; 6],
+    /// Its link address; `None` where it carries bare IP packets (WireGuard, TUN).
+    pub mac: Option<[u8; 6]>,
     /// Bytes of its largest packet.
     pub mtu: u32,
 }
 
 impl Place {
-    /// The Ethernet interface `dev` as it is now.
+    /// Interface `dev` as it is now.
     pub fn find(dev: &str) -> io::Result<Place> {
-        let (ifindex, mac, mtu) = (ip::index(dev)?, ip::mac(dev)?, ip::mtu(dev)?);
+        let (ifindex, mac, mtu) = (ip::index(dev)?, ip::link_address(dev)?, ip::mtu(dev)?);
         Ok(Place { dev: dev.to_owned(), ifindex, mac, mtu })
+    }
+
+    /// Its link address. An error where it has none: what a splitter in the kernel and HELLOs need.
+    pub fn link_address(&self) -> anyhow::Result<[u8; 6]> {
+        self.mac.with_context(|| {
+            let dev = &self.dev;
+            format!("{dev} carries bare IP packets; use sheaf aggregate with to, which splits, too")
+        })
     }
 
     /// Change of the interface since then; `None` for nothing. An error where the system cannot
@@ -39,7 +47,7 @@ impl Place {
                 Some("is down")
             } else if ip::mtu(dev)? != self.mtu {
                 Some("has another MTU")
-            } else if ip::mac(dev)? != self.mac {
+            } else if ip::link_address(dev)? != self.mac {
                 Some("has another link address")
             } else {
                 None

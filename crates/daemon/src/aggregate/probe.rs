@@ -1,7 +1,8 @@
 //! Probes on the wire, and what comes back: see [`super::life`] for what follows from it.
 //!
 //! A probe is a meta packet like any other, from our address to the hop's, with one packet inside:
-//! an ICMP echo request to the same address, whose cookie nobody guesses. It is sent in class CS6
+//! an ICMP echo request to the same address, whose cookie nobody guesses. In format 2 it is a frame
+//! of a stream of its own. It is sent in class CS6
 //! (RFC 4594: network control), and so is the reply, so that a full queue that tells classes apart
 //! keeps neither.
 
@@ -9,6 +10,7 @@ use anyhow::Context;
 use sheaf_netio::icmp::{self, Icmp, Message, Wanted};
 use sheaf_netio::poller::Poller;
 use sheaf_netio::raw::RawSocket;
+use sheaf_wire::aggfrag::{Header, PROBES_TAG};
 use sheaf_wire::checksum;
 use sheaf_wire::ecn::Ecn;
 use sheaf_wire::ip::Protocol;
@@ -58,15 +60,15 @@ impl Prober {
         Ok(prober)
     }
 
-    /// Sends a probe on the way that `outer` says; `far`: over routers. Returns its sequence number
-    /// and cookie; `None` when it cannot be sent now.
-    pub fn send(&mut self, outer: Outer, far: bool) -> Option<(u16, u64)> {
+    /// Sends a probe on the way that `outer` says; `far`: over routers; `frame`: in format 2, with
+    /// that number. Returns its sequence number and cookie; `None` when it cannot be sent now.
+    pub fn send(&mut self, outer: Outer, far: bool, frame: Option<u8>) -> Option<(u16, u64)> {
         self.count += 1;
-        let (sequence, cookie) = (self.count as u16, self.keys.hash_one(self.count));
-        let packet = probe(outer, far, self.wanted, sequence, cookie)?;
+        let mark = (self.count as u16, self.keys.hash_one(self.count));
+        let packet = probe(outer, far, frame, self.wanted, mark)?;
         let to = outer.destination();
         self.raw[usize::from(to.is_ipv6())].as_ref()?.send(&packet, to).ok()?;
-        Some((sequence, cookie))
+        Some(mark)
     }
 
     /// Hands what was heard to `each`.
@@ -91,13 +93,22 @@ impl Prober {
 }
 
 /// A probe, outer header and all.
-fn probe(outer: Outer, far: bool, wanted: Wanted, sequence: u16, cookie: u64) -> Option<Vec<u8>> {
+fn probe(
+    outer: Outer,
+    far: bool,
+    frame: Option<u8>,
+    wanted: Wanted,
+    (sequence, cookie): (u16, u64),
+) -> Option<Vec<u8>> {
     let (from, to) = (outer.source(), outer.destination());
     let mut inner = icmp::echo_request(from, to, wanted, sequence, cookie)?;
     set_class(&mut inner);
     let hop_limit = if far { HOP_LIMIT_FAR } else { HOP_LIMIT_NEIGHBOUR };
     let repr = Repr { outer, dscp: CS6, ecn: Ecn::NotEct, hop_limit };
     let mut packet = vec![0; repr.header_len()];
+    if let Some(sequence) = frame {
+        packet.extend_from_slice(&Header { tag: PROBES_TAG, sequence, offset: 0 }.emit());
+    }
     packet.extend_from_slice(&inner);
     repr.emit(packet.len(), &mut packet);
     Some(packet)
@@ -127,6 +138,7 @@ fn seal(header: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sheaf_wire::aggfrag::{Block, Frame};
     use sheaf_wire::meta::Meta;
 
     #[test]
@@ -135,7 +147,7 @@ mod tests {
         for (ours, theirs) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
             let outer = Outer::new(ours.parse().unwrap(), theirs.parse().unwrap()).unwrap();
             for (far, ttl) in [(false, 255), (true, 64)] {
-                let packet = probe(outer, far, wanted, 3, 4).unwrap();
+                let packet = probe(outer, far, None, wanted, (3, 4)).unwrap();
                 assert_eq!(packet[if packet[0] >> 4 == 4 { 8 } else { 7 }], ttl);
                 let meta = Meta::parse(&packet).unwrap();
                 assert_eq!((meta.repr().outer, meta.repr().dscp, meta.len()), (outer, CS6, 1));
@@ -148,6 +160,13 @@ mod tests {
                 if packet[0] >> 4 == 4 {
                     assert_eq!(checksum::ipv4_header(&inner.bytes()[..20]), 0);
                 }
+                let framed = probe(outer, far, Some(7), wanted, (3, 4)).unwrap();
+                let (repr, payload) = Repr::with_payload(&framed).unwrap();
+                assert_eq!((repr.outer, repr.dscp, repr.hop_limit), (outer, CS6, ttl));
+                let frame = Frame::parse(payload, |_| None).unwrap();
+                assert_eq!((frame.header().sequence, frame.len()), (7, 1));
+                let inside = frame.blocks().next().unwrap();
+                assert!(matches!(inside, Block::Packet(packet) if packet == inner.bytes()));
             }
         }
     }

@@ -48,7 +48,7 @@ struct Attached {
 pub fn run(settings: Split, parse: Parse<Split>) -> anyhow::Result<Interface> {
     descriptors::require()?;
     let dev = settings.dev.clone();
-    Place::find(&dev)?;
+    Place::find(&dev)?.link_address()?;
     capability::require(&[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW])?;
     sheaf_bpf::support()?;
     // A key that cannot be used is told before who else is at work.

@@ -4,6 +4,8 @@ use super::{FRAME, HEADER_LEN, MAX_LEN, Refusal};
 
 /// The largest tag of a stream.
 pub const MAX_TAG: u8 = 15;
+/// The tag of probes, which bear frame numbers of their own. No other stream has it.
+pub const PROBES_TAG: u8 = MAX_TAG;
 
 /// Place of the tag in the last two bytes, above the block offset.
 const TAG_SHIFT: u32 = 12;

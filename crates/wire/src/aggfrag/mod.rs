@@ -73,7 +73,7 @@ mod header;
 mod view;
 
 pub use block::{Block, CUT_HEADER, Cut};
-pub use header::{Header, MAX_TAG};
+pub use header::{Header, MAX_TAG, PROBES_TAG};
 pub use view::{Frame, MAX_BLOCKS};
 
 use thiserror::Error;
