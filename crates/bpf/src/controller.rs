@@ -11,6 +11,7 @@
 use crate::lane::{Lane, Look};
 use crate::layout::{MergeConfig, SLOTS};
 use crate::merge::Rule;
+use crate::rounds::{self, Rounds};
 use crate::strangers::{self, Strangers};
 use crate::ticker::{Cause, Tick};
 use crate::{Error, Event, Merge, Ticker};
@@ -58,6 +59,7 @@ pub struct Controller {
     /// What this process takes to look at a question. Where processors have no interrupt for
     /// themselves (irq_work on MIPS, user-mode Linux) it is a tick of the kernel.
     reaction: Duration,
+    rounds: Rounds,
     strangers: Strangers,
     /// Until then no frame leaves that has time, so that packets which went alone leave their own
     /// queues first.
@@ -89,6 +91,7 @@ impl Controller {
             no_slot: false,
             heard: false,
             reaction: REACTION,
+            rounds: Rounds::default(),
             strangers: Strangers::default(),
             drained: Instant::ZERO,
             reclaimed: Instant::ZERO,
@@ -158,7 +161,9 @@ impl Controller {
     /// [`Controller::device_done`].
     pub fn run(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
         self.again = None;
-        if let Some(asked) = self.merge.device().looks() {
+        let asked = self.merge.device().looks();
+        // A look that was due anyway says nothing of how long a question takes.
+        if let Some(asked) = asked.filter(|_| !self.rounds.is_due(now)) {
             let took = now.saturating_since(asked);
             // Up at once: each probe too many would cost somebody that long.
             self.reaction = took.max((self.reaction * (REACTIONS - 1) + took) / REACTIONS);
@@ -177,6 +182,7 @@ impl Controller {
             (self.no_slot, self.reclaimed) = (false, now);
             self.reclaim()?;
         }
+        self.plan_round(now);
         self.set_rules(now);
         // A packet that found the gate closed a moment ago woke nobody.
         if self.missed()? {
@@ -297,6 +303,18 @@ impl Controller {
         Ok(missed && self.config.policy == Policy::Busy)
     }
 
+    /// Plans the next look for probes, where one is needed.
+    fn plan_round(&mut self, now: Instant) {
+        let Side::Lanes { lanes, .. } = &self.side else { return };
+        let is_used = |(gate, lane): (usize, &Option<Lane>)| {
+            let Some(lane) = lane else { return false };
+            let last = lane.done().max(self.merge.gates().last(gate as u32));
+            now.saturating_since(last) < rounds::SILENCE
+        };
+        let used = self.config.policy == Policy::Busy && lanes.iter().enumerate().any(is_used);
+        self.rounds.plan(used, self.reaction, now);
+    }
+
     /// Tells the program what to do at the gates.
     fn set_rules(&self, now: Instant) {
         let Side::Lanes { lanes, fifo, .. } = &self.side else { return };
@@ -306,6 +324,7 @@ impl Controller {
             let strangers = *fifo && lane.strangers() != Some(passed);
             let mut rule = lane.rule(self.config.inflight, self.reaction, strangers, hurried, now);
             rule.closed |= now < self.drained;
+            rule.probe_at = rule.probe_at.min(self.rounds.probe_at());
             self.merge.gates().set(gate as u32, rule);
         }
     }
@@ -318,7 +337,8 @@ impl Controller {
         // When strangers are gone, only a look shows it.
         let strangers = self.hurried().then(|| now + strangers::WINDOW);
         let drained = Some(self.drained).filter(|drained| *drained > now);
-        [self.deadline(now), soon, strangers, drained].into_iter().flatten().min()
+        let round = self.rounds.next();
+        [self.deadline(now), soon, strangers, drained, round].into_iter().flatten().min()
     }
 
     /// Gives empty queues back: there are more next hops and classes than queues.

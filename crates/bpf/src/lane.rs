@@ -7,7 +7,8 @@
 //!   this process is on its way to the next tick, and a slow one has a single frame;
 //! * which packets go by a tick: those that would wait for the packets before them anyway, until
 //!   this process sends the tick;
-//! * now and then a probe, which costs a packet this process's reaction.
+//! * now and then a probe, which costs a packet this process's reaction, or where that is long the
+//!   wait for a look that comes by itself ([`crate::rounds`]).
 
 use crate::merge::Rule;
 use crate::ticker::{Tick, Ticker};
@@ -112,6 +113,11 @@ impl Lane {
     /// Until when only full frames leave.
     pub fn rests_until(&self) -> Instant {
         self.backoff.until()
+    }
+
+    /// When the last tick was done.
+    pub fn done(&self) -> Instant {
+        self.done
     }
 
     /// Frames under way.

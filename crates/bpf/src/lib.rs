@@ -24,6 +24,7 @@ pub mod merge;
 mod mirrors;
 pub mod port;
 pub mod redirect;
+mod rounds;
 pub mod split;
 mod strangers;
 pub mod support;

@@ -346,6 +346,11 @@ impl Gates {
         atomic!(gate, closed, AtomicU32).store(u32::from(rule.closed), Ordering::Release);
     }
 
+    /// When a packet last left in place at gate `slot`.
+    pub fn last(&self, slot: u32) -> Instant {
+        Instant::from_nanos(atomic!(self.start(slot), last, AtomicU64).load(Ordering::Relaxed))
+    }
+
     /// All of gate `slot` that left with its hash and without a tick, so far.
     pub fn untracked(&self, slot: u32) -> u32 {
         atomic!(self.start(slot), untracked, AtomicU32).load(Ordering::Acquire)

@@ -2,12 +2,15 @@
 
 mod pair;
 
-use pair::{A, B, MAC_A, MAC_B, Pair};
+use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair};
 use sheaf_aggregate::{Config, Policy, Senders};
+use sheaf_bpf::layout::Hop;
 use sheaf_bpf::ticker::{Cause, Tick};
-use sheaf_bpf::{Event, Split};
+use sheaf_bpf::{Controller, Event, Split};
 use sheaf_netio::packet::PacketSocket;
-use sheaf_netio::{clock, ip};
+use sheaf_netio::poller::Poller;
+use sheaf_netio::{clock, ip, timer};
+use sheaf_stage::{Duration, Instant};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{Meta, Outer};
 use std::net::UdpSocket;
@@ -143,6 +146,49 @@ fn an_idle_device_takes_packets_at_once_and_a_busy_one_makes_them_gather() {
     assert!(ticker.tick(Tick::new(slot, Cause::Ready)).unwrap());
     assert_eq!(receive(&to, 10), (1..11).collect::<Vec<_>>());
     assert_eq!(merge.stats().unwrap()[0].1.meta_packets, 1);
+}
+
+#[test]
+fn who_is_heard_late_when_asked_looks_for_probes_by_itself_while_packets_leave_in_place() {
+    let pair = Pair::new();
+    let config = Config { policy: Policy::Busy, ..Config::default() };
+    let (from, _to) = pair.sockets();
+    let open = || {
+        let ifindex = ip::index("eth0")?;
+        let mut controller = Controller::attach("eth0", ifindex, MAC_A, &config, COOKIE)?;
+        controller.merge.set_hop(MAC_B, Hop::new(0, Outer::V4 { src: A, dst: B }, 500, 1500))?;
+        controller.track(false)?;
+        Ok(controller)
+    };
+    let open = || open().map_err(|error: sheaf_bpf::Error| std::io::Error::other(error));
+    let mut controller = pair.a.run(open).unwrap();
+    let run = |controller: &mut Controller, now: Instant| {
+        pair.a.run(|| controller.run(now).map_err(std::io::Error::other)).unwrap()
+    };
+    // The first packets that follow each other closely hold a probe, which asks.
+    let mut number = 0;
+    let mut probe = |controller: &Controller| {
+        while controller.merge.device().read().held == 0 {
+            assert!(number < 1000, "a packet is a probe");
+            from.send(&payload(number)).unwrap();
+            number += 1;
+        }
+    };
+    probe(&controller);
+    let now = clock::now() + Duration::from_millis(10);
+    run(&mut controller, now);
+    let round = now + Duration::from_millis(64);
+    assert_eq!(run(&mut controller, now + Duration::from_millis(5)), Some(round));
+    // The machine may come later than the program bears.
+    controller.merge.device().look_at(u64::MAX);
+    timer::wait(&mut Poller::default(), 0, round, Duration::ZERO).unwrap();
+    probe(&controller);
+    run(&mut controller, round);
+    assert_eq!(controller.merge.device().read().held, 0);
+    // Long after the last packet nobody has to look.
+    let late = clock::now() + Duration::from_secs(1);
+    run(&mut controller, late);
+    assert_eq!(run(&mut controller, late + Duration::from_secs(1)), None);
 }
 
 #[test]
