@@ -20,7 +20,7 @@ pub fn open(packed: &[u8]) -> Result<Ebpf, Error> {
 
 /// An object as the build packed it.
 pub(crate) fn unpack(packed: &[u8]) -> Vec<u8> {
-    lz4_flex::block::decompress_size_prepended(packed).expect("the build packed it")
+    miniz_oxide::inflate::decompress_to_vec(packed).expect("the build packed it")
 }
 
 /// A loader that has not read the type information of the kernel.

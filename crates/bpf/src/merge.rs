@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/merge.bpf.lz4"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/merge.bpf.deflate"));
 const NAME: &str = "sheaf_merge";
 
 /// What the program tells.

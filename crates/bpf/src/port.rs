@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/port.bpf.lz4"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/port.bpf.deflate"));
 const NAME: &str = "sheaf_port";
 const SOCKETS: &str = "sockets";
 const KEYS: &str = "keys";

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 pub use sheaf_netio::classifier::Hook;
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/redirect.bpf.lz4"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/redirect.bpf.deflate"));
 const NAME: &str = "sheaf_detour";
 
 /// The mark of packets that come back, but for the bits that [`MASK`] leaves for the number of a

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/split.bpf.lz4"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/split.bpf.deflate"));
 const NAME: &str = "sheaf_split";
 
 /// What the program counts, behind the refusals.

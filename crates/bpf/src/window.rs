@@ -18,7 +18,7 @@ use sheaf_window::{Controller, Direction, FlowId};
 use sheaf_wire::ethernet::HEADER_LEN;
 use std::hash::{BuildHasher, RandomState};
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/window.bpf.lz4"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/window.bpf.deflate"));
 const PROGRAMS: [&str; 2] = ["sheaf_in", "sheaf_out"];
 const SET: &str = "sheaf_set";
 
