@@ -5,9 +5,14 @@
 //! sender's link address is that of the frame. A classic socket filter (bpf(4)) lets only whole
 //! packets of the group, the port and hop limit 255 (RFC 5082) through, so that nothing else wakes
 //! the process.
+//!
+//! Some links carry a group's packets only to who has joined it in the kernel's IP: batman-adv by
+//! its tables, switches by IGMP and MLD. So the host is a member there, too, by sockets that
+//! receive nothing.
 
 use crate::socket::{attach_filter, bind_packet, instruction as code, set_option};
 use nix::libc;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use sheaf_wire::checksum::{fold, ipv4_header, sum};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -47,6 +52,8 @@ pub struct LinkGroup {
     ifindex: u32,
     v4: OwnedFd,
     v6: OwnedFd,
+    /// Where the kernel has the family.
+    _members: [Option<OwnedFd>; 2],
 }
 
 impl LinkGroup {
@@ -54,7 +61,9 @@ impl LinkGroup {
     pub fn join(ifindex: u32, group: Group) -> io::Result<LinkGroup> {
         let v4 = open(ifindex, libc::ETH_P_IP as u16, &filter_v4(group), &link_v4(group.v4))?;
         let v6 = open(ifindex, libc::ETH_P_IPV6 as u16, &filter_v6(group), &link_v6(group.v6))?;
-        Ok(LinkGroup { group, ifindex, v4, v6 })
+        // Most links carry the packets without it, so what a kernel lacks for it is no error.
+        let members = [member_v4(ifindex, group.v4).ok(), member_v6(ifindex, group.v6).ok()];
+        Ok(LinkGroup { group, ifindex, v4, v6, _members: members })
     }
 
     /// Sends `payload` to all, from `source`, whose family decides which packet it is.
@@ -130,6 +139,34 @@ impl LinkGroup {
     }
 }
 
+/// A socket by which the host is a member of `group` on interface `ifindex`. Bound to no port, it
+/// receives nothing.
+fn member_v4(ifindex: u32, group: Ipv4Addr) -> io::Result<OwnedFd> {
+    let socket = datagram(AddressFamily::Inet)?;
+    let member = libc::ip_mreqn {
+        imr_multiaddr: libc::in_addr { s_addr: u32::from(group).to_be() },
+        imr_address: libc::in_addr { s_addr: libc::INADDR_ANY },
+        imr_ifindex: ifindex as i32,
+    };
+    set_option(&socket, libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &member)?;
+    Ok(socket)
+}
+
+/// The same in IPv6.
+fn member_v6(ifindex: u32, group: Ipv6Addr) -> io::Result<OwnedFd> {
+    let socket = datagram(AddressFamily::Inet6)?;
+    let member = libc::ipv6_mreq {
+        ipv6mr_multiaddr: libc::in6_addr { s6_addr: group.octets() },
+        ipv6mr_interface: ifindex,
+    };
+    set_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &member)?;
+    Ok(socket)
+}
+
+fn datagram(family: AddressFamily) -> io::Result<OwnedFd> {
+    Ok(socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?)
+}
+
 /// A packet socket for packets of EtherType `kind` that pass `filter`, a member of `link`.
 fn open(
     ifindex: u32,
@@ -137,7 +174,6 @@ fn open(
     filter: &[libc::sock_filter],
     link: &[u8; 6],
 ) -> io::Result<OwnedFd> {
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
     // With no protocol it hears nothing before it is bound, when the filter is there already.
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, None)?;
@@ -379,6 +415,27 @@ mod tests {
         // A short frame is padded; its payload is not.
         send(&[right.as_slice(), &[0; 20]].concat());
         assert_eq!(next(&to), (ours, b"hello".to_vec()));
+    }
+
+    #[test]
+    fn the_host_is_a_member_of_the_group_for_links_that_carry_it_only_to_members() {
+        let [here, _there] = cable::hosts();
+        let member = |file: &str, group: &str| {
+            let text = here
+                .run(|| std::fs::read_to_string(format!("/proc/thread-self/net/{file}")))
+                .unwrap();
+            text.lines().any(|line| line.contains(group))
+        };
+        let is_member = || {
+            let v4 = format!("{:08X}", u32::from_ne_bytes(GROUP.v4.octets()));
+            let v6: String = GROUP.v6.octets().iter().map(|byte| format!("{byte:02x}")).collect();
+            (member("igmp", &v4), member("igmp6", &v6))
+        };
+        assert_eq!(is_member(), (false, false));
+        let joined = join(&here);
+        assert_eq!(is_member(), (true, true));
+        drop(joined);
+        assert_eq!(is_member(), (false, false));
     }
 
     #[test]
