@@ -6,11 +6,13 @@
 
 use crate::Error;
 use crate::attach::{self, Hook, Link};
+use crate::contexts::{Contexts, CrcTable, crc_tables};
 use crate::layout::{Device, Gate, Hop, Mac, MergeConfig, Plain, Queue, QueueKey, SLOTS, mapped};
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
 use sheaf_aggregate::Stats;
 use sheaf_stage::{Duration, Instant};
+use sheaf_wire::compress::feedback::Feedback;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -52,6 +54,7 @@ pub struct Merge {
     free: aya::maps::Queue<MapData, u32>,
     /// Counters of queues that went out of use, by hop id.
     retired: BTreeMap<u32, Stats>,
+    contexts: Contexts,
     device: Page,
     gates: Gates,
     link: Link,
@@ -68,6 +71,15 @@ impl Merge {
         for slot in 0..SLOTS {
             free.push(slot, 0)?;
         }
+        let mut tables: Array<_, CrcTable> = map("crc_tables")?.try_into()?;
+        for (index, table) in (0..).zip(crc_tables()) {
+            tables.set(index, table, 0)?;
+        }
+        let contexts = Contexts::new(
+            map("streams")?.try_into()?,
+            map("contexts")?.try_into()?,
+            map("numbers")?.try_into()?,
+        );
         let retired = BTreeMap::new();
         let device = Page { memory: Memory::new(map("device").ok(), "device", 1)? };
         device.look_at(u64::MAX);
@@ -91,6 +103,7 @@ impl Merge {
             events,
             free,
             retired,
+            contexts,
             device,
             gates,
             link,
@@ -127,6 +140,18 @@ impl Merge {
     pub fn set_far_end(&mut self, network: IpAddr, bits: u32, hop: Hop) -> Result<(), Error> {
         let bits = if network.is_ipv4() { bits + 96 } else { bits };
         Ok(self.far_ends.insert(&Key::new(bits, mapped(network)), Plain(hop), 0)?)
+    }
+
+    /// Takes note of what next hop `hop`, by its id, said at `now` of the contexts of packets sent
+    /// there. The caller has made sure that the next hop said it.
+    pub fn said(&mut self, hop: u32, feedback: &Feedback, now: Instant) -> Result<(), Error> {
+        self.contexts.said(hop, feedback, now)
+    }
+
+    /// Forgets the contexts and streams that were not used for a minute, such as those of next hops
+    /// that are gone. Called now and then, or there is no room for new ones.
+    pub fn forget_idle(&mut self, now: Instant) -> Result<(), Error> {
+        self.contexts.forget_idle(now)
     }
 
     /// How the program hangs on the interface: by tcx or clsact.
@@ -267,6 +292,7 @@ impl Page {
             passed: atomic!(page, passed, AtomicU32).load(Ordering::Relaxed),
             fifo: atomic!(page, fifo, AtomicU32).load(Ordering::Relaxed),
             passed_bytes: atomic!(page, passed_bytes, AtomicU32).load(Ordering::Relaxed),
+            clock: atomic!(page, clock, AtomicU64).load(Ordering::Relaxed),
         }
     }
 
@@ -295,6 +321,12 @@ impl Page {
     /// Whether the device is a FIFO: what strangers send stays ahead of what comes later.
     pub fn set_fifo(&self, fifo: bool) {
         atomic!(self.start(), fifo, AtomicU32).store(u32::from(fifo), Ordering::Relaxed);
+    }
+
+    /// Contexts and tags are kept by the time `nanos` from now on, so that a test is not at the
+    /// mercy of the clock; 0 for that of CLOCK_MONOTONIC.
+    pub fn set_clock(&self, nanos: u64) {
+        atomic!(self.start(), clock, AtomicU64).store(nanos, Ordering::Relaxed);
     }
 
     /// Only full frames leave until `nanos` of CLOCK_MONOTONIC.

@@ -35,6 +35,7 @@
  * as in the aggregate crate, whose model gives the same bytes.
  */
 #include "detour.h"
+#include "merge/block.h"
 #include "merge/classify.h"
 #include "merge/frame.h"
 #include "merge/maps.h"
@@ -86,7 +87,7 @@ SEC("classifier")
 int sheaf_merge(struct __sk_buff *skb)
 {
 	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), slot, ring, index, at, header, waiting;
-	__u32 len;
+	__u32 len, most, bytes, from, tag, payload, before;
 	__u32 owner, cause, size, start, count, expected = 0, fresh = 0;
 	struct merge_config *config = bpf_map_lookup_elem(&merge_config, &zero);
 	struct device *dev = bpf_map_lookup_elem(&device, &zero);
@@ -94,7 +95,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct entry *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = 0, oldest, owner_gen, owner_time, flow;
 	bool need, full, joins, empty, ready = false, over, more, again, held, apart, portless;
-	bool nested = false, ticked = false, own_order;
+	bool nested = false, ticked = false, own_order, alone;
 	struct packet *packet;
 	struct queue_key *key;
 	struct pending *pending;
@@ -105,7 +106,9 @@ int sheaf_merge(struct __sk_buff *skb)
 	enum kind kind;
 	struct hop *hop;
 	__u16 type, checksum = 0;
+	struct packing *packing = NULL;
 	struct flowlet *flowlet;
+	__s64 summed = 0;
 	enum place place = SHARED;
 	bool fair;
 	__u32 hash;
@@ -163,8 +166,8 @@ int sheaf_merge(struct __sk_buff *skb)
 		verdict = ALONE;
 	header = header_len(hop);
 	len = packet->len;
-	if (verdict == GATHER &&
-	    (len < V4_LEN || header + len > hop->max || header + len > MAX_META))
+	most = header + format_len(hop) + len;
+	if (verdict == GATHER && (len < V4_LEN || most > hop->max || most > MAX_META))
 		verdict = ALONE;
 	portless = kind == PORTLESS;
 	flow = portless ? packet->pair : packet->flow;
@@ -200,7 +203,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		pending = &queue->pending[(queue->tail - 1) & (RING - 1)];
 		/* A packet that joins a frame starts no deadline. A clock of a tick's precision,
 		 * which costs nothing, is then good enough to see a controller that hangs. */
-		joins = !empty && config->policy == FORCED && has_room(pending, header + len, hop);
+		joins = !empty && config->policy == FORCED && has_room(pending, most, hop);
 		now = joins ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns();
 		waiting = fill(dev);
 		ready = false;
@@ -285,7 +288,8 @@ int sheaf_merge(struct __sk_buff *skb)
 		goto stranger;
 	}
 
-	if (packet->unfinished) {
+	if (packet->unfinished ||
+	    (hop->format == SHORT_HEADERS && packet->protocol == PROTO_UDP)) {
 		/* A copy: one that lives on is kept on the stack, where older verifiers lose the
 		 * check. */
 		size = len;
@@ -293,7 +297,25 @@ int sheaf_merge(struct __sk_buff *skb)
 		if (size < V4_LEN || size > MAX_META ||
 		    bpf_skb_load_bytes(skb, ETH_LEN, mine->copy.bytes, size))
 			goto stranger;
-		checksum = finish(&mine->copy, packet);
+		/* The addresses stand right before the segment. */
+		from = packet->v6 ? V6_LEN : V4_LEN;
+		if (!packet->unfinished)
+			from = packet->v6 ? V6_LEN - 32 : V4_LEN - 8;
+		summed = sum_from(&mine->copy, from, packet->len);
+		checksum = finished(summed, packet);
+	}
+	bytes = len;
+	if (hop->format)
+		packing = bpf_map_lookup_elem(&packings, &zero);
+	if (packing) {
+		mine->ready = ready;
+		packing->block.checksum = checksum;
+		if (!pack(packing, queue, hop, key, packet, &mine->copy, summed,
+			  dev->clock ?: now, config->wait))
+			packing = NULL;
+		else
+			bytes = packing->block.len;
+		ready = mine->ready;
 	}
 	hash = fair ? bpf_get_hash_recalc(skb) : 0;
 	bpf_spin_lock(&queue->lock);
@@ -304,8 +326,10 @@ int sheaf_merge(struct __sk_buff *skb)
 	empty = queue->head == queue->tail;
 	ring = (queue->tail - 1) & (RING - 1);
 	pending = &queue->pending[ring];
-	need = empty || !has_room(pending, header + len, hop);
+	tag = packing ? packing->block.tag : 0;
+	need = empty || !joins_frame(pending, header + bytes, hop, tag);
 	if (need) {
+		before = ring;
 		ring = queue->tail & (RING - 1);
 		pending = &queue->pending[ring];
 		if (queue->tail - queue->head >= RING || pending->taken || pending->writers) {
@@ -326,6 +350,20 @@ int sheaf_merge(struct __sk_buff *skb)
 		pending->priority = skb->priority;
 		pending->len = 0;
 		pending->count = 0;
+		pending->payload = 0;
+		pending->offset = 0;
+		pending->tag = tag;
+		pending->plain = 1;
+		if (packing) {
+			pending->len = AGGFRAG_LEN;
+			if (!empty)
+				cut_block(queue, &packing->block, before, hop->max - header);
+			if (packing->block.cut) {
+				bytes -= packing->block.cut;
+				pending->offset = bytes;
+				pending->plain = 0;
+			}
+		}
 		queue->tail++;
 		__sync_fetch_and_add(&dev->held, 1);
 		if (empty) {
@@ -337,11 +375,14 @@ int sheaf_merge(struct __sk_buff *skb)
 	}
 	at = pending->len;
 	oldest = pending->oldest;
-	pending->len += len;
+	pending->len += bytes;
 	pending->count++;
+	pending->payload += len;
+	if (packing)
+		pending->plain &= packing->block.plain;
 	/* Others end their copies without the lock. */
 	__sync_fetch_and_add(&pending->writers, 1);
-	queue->bytes += len;
+	queue->bytes += bytes;
 	queue->packets++;
 	queue->flows |= bit_of(packet->flow);
 	queue->pairs |= bit_of(packet->pair);
@@ -349,7 +390,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		queue->dense = 1;
 	if (config->policy == FORCED)
 		ready |= queue->bytes >= hop->min && (!dev->told || waiting < dev->limit);
-	full = queue->tail - queue->head > 1 || header + pending->len + len > hop->max;
+	full = queue->tail - queue->head > 1 || header + pending->len + bytes > hop->max;
 	over = queue->tail - queue->head > config->queue_frames || dev->held > config->total_frames;
 	bpf_spin_unlock(&queue->lock);
 
@@ -363,9 +404,21 @@ int sheaf_merge(struct __sk_buff *skb)
 	at &= MAX_META - 1;
 	if (size < V4_LEN || size > MAX_META)
 		return TCX_DROP;
-	/* Cannot fail: bpf_skb_change_tail() has seen that so much is there. */
-	bpf_skb_load_bytes(skb, ETH_LEN, frame->bytes + HEADROOM + at, size);
-	if (packet->unfinished) {
+	/* Cannot fail: bpf_skb_change_tail() has seen that so much is there, and may be written. */
+	if (packing) {
+		mine->ready = ready;
+		mine->full = full;
+		mine->over = over;
+		mine->empty = empty;
+		write_block(skb, packing, packet, &mine->copy, queue, slot, frame, at);
+		ready = mine->ready;
+		full = mine->full;
+		over = mine->over;
+		empty = mine->empty;
+	} else {
+		bpf_skb_load_bytes(skb, ETH_LEN, frame->bytes + HEADROOM + at, size);
+	}
+	if (packet->unfinished && !packing) {
 		at += field_of(packet);
 		if (at <= 2 * MAX_META - 2) {
 			frame->bytes[HEADROOM + at] = checksum;
@@ -378,9 +431,7 @@ int sheaf_merge(struct __sk_buff *skb)
 
 	if (empty) {
 		/* While a frame is under way, its end wakes user space. */
-		bool alone = config->policy == BUSY && !dev->told &&
-			     (!gate->closed || gate->hurried);
-
+		alone = config->policy == BUSY && !dev->told && (!gate->closed || gate->hurried);
 		tell(dev, NONEMPTY, slot, oldest, alone || dev->look_at > oldest + config->wait);
 	}
 	cause = full || config->policy == FORCED ? BY_SIZE : BY_READY;
@@ -476,9 +527,12 @@ emit:
 	queue->asked = 0;
 	len = pending->len;
 	count = pending->count;
+	payload = pending->payload;
+	tag = pending->tag;
+	alone = count == 1 && pending->plain;
 	hash = pending->hash;
 	queue->head++;
-	queue->bytes -= len;
+	queue->bytes -= tag ? len - AGGFRAG_LEN : len;
 	queue->packets -= count;
 	more = queue->head != queue->tail;
 	again = more && config->policy == FORCED && queue->bytes >= queue->hop.min;
@@ -496,12 +550,12 @@ emit:
 		own->ticks++;
 	queue->owner_gen = gen->count;
 	queue->owner_time = now;
-	if (count == 1) {
+	if (alone) {
 		queue->stats.unaggregated_packets++;
-		queue->stats.unaggregated_bytes += len;
+		queue->stats.unaggregated_bytes += payload;
 	} else {
 		queue->stats.aggregated_packets += count;
-		queue->stats.aggregated_bytes += len;
+		queue->stats.aggregated_bytes += payload;
 		queue->stats.meta_packets++;
 		queue->stats.meta_bytes += len + header_len(&queue->hop);
 	}
@@ -525,18 +579,24 @@ emit:
 		return TCX_DROP; /* There is one for each. */
 	start = HEADROOM;
 	size = len;
-	if (count > 1) {
+	if (!alone) {
+		if (tag)
+			write_aggfrag(frame, queue->key.hop, tag - 1, pending->offset);
 		write_header(frame, &queue->key, &queue->hop, len);
 		start -= header_len(&queue->hop);
 		size += header_len(&queue->hop);
 		type = queue->hop.family == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
 	} else {
-		type = frame->bytes[HEADROOM] >> 4 == 4 ? bpf_htons(ETH_P_IP) :
-							   bpf_htons(ETH_P_IPV6);
+		if (tag) {
+			start += AGGFRAG_LEN;
+			size -= AGGFRAG_LEN;
+		}
+		type = frame->bytes[start] >> 4 == 4 ? bpf_htons(ETH_P_IP) :
+						       bpf_htons(ETH_P_IPV6);
 	}
 	FORGET(start);
 	FORGET(size);
-	if (start > HEADROOM || size < V4_LEN || size > MAX_META ||
+	if (start > HEADROOM + AGGFRAG_LEN || size < V4_LEN || size > MAX_META ||
 	    bpf_skb_change_tail(skb, ETH_LEN + size, 0)) {
 		/* It is longer than that already, so this does not happen. */
 		pending->taken = 0;
