@@ -9,7 +9,7 @@ use crate::attach::{self, Hook, Link};
 use crate::contexts::{Contexts, CrcTable, crc_tables};
 use crate::layout::{Device, Gate, Hop, Mac, MergeConfig, Plain, Queue, QueueKey, SLOTS, mapped};
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
+use aya::maps::{Array, HashMap, Map, MapData, ProgramArray, RingBuf};
 use sheaf_aggregate::Stats;
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::compress::feedback::Feedback;
@@ -22,6 +22,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/merge.bpf.lz4"));
 const NAME: &str = "sheaf_merge";
+/// The second program, which takes packets on to format 2.
+const PACK: &str = "sheaf_pack";
+/// Places of both in the map by which they call each other.
+const FIRST_PROGRAM: u32 = 0;
+const SECOND_PROGRAM: u32 = 1;
 
 /// What the program tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +62,8 @@ pub struct Merge {
     contexts: Contexts,
     device: Page,
     gates: Gates,
+    /// Without it the kernel takes the programs out of the map.
+    _programs: ProgramArray<MapData>,
     link: Link,
 }
 
@@ -91,7 +98,10 @@ impl Merge {
         let slots = map("slots")?.try_into()?;
         let events = map("events")?.try_into()?;
 
+        let mut programs: ProgramArray<_> = map("programs")?.try_into()?;
+        programs.set(SECOND_PROGRAM, attach::load(&mut ebpf, PACK)?.fd()?, 0)?;
         let program = attach::load(&mut ebpf, NAME)?;
+        programs.set(FIRST_PROGRAM, program.fd()?, 0)?;
         let link = attach::attach(program, NAME, interface, Hook::Egress)?;
         // The link keeps the program, and the program its maps.
         Ok(Merge {
@@ -106,6 +116,7 @@ impl Merge {
             contexts,
             device,
             gates,
+            _programs: programs,
             link,
         })
     }

@@ -348,6 +348,8 @@ impl Twins<'_> {
 
     /// What both send upon `packet`: the program and the model.
     fn packet(&mut self, packet: Vec<u8>) -> [Vec<Vec<u8>>; 2] {
+        // Nobody hangs here, however long an operation takes.
+        self.merge.device().looks();
         let mut sent = self.program(&framed(MAC_B, &packet));
         while let Some(event) = self.merge.event() {
             if let Event::WantsTick { slot } = event {
@@ -374,8 +376,6 @@ impl Twins<'_> {
     fn apply(&mut self, op: &Op) -> [Vec<Vec<u8>>; 2] {
         self.now += Duration::from_micros(1);
         self.merge.device().set_clock(self.now.as_nanos());
-        // Nobody hangs here, however long an operation takes.
-        self.merge.device().looks();
         let [mut program, mut model] = [Vec::new(), Vec::new()];
         match *op {
             Op::Voice(step) => {
@@ -517,6 +517,9 @@ fn configs() -> impl Strategy<Value = (Config, bool)> {
 
 fn twins(format: Format) {
     let pair = Pair::new();
+    for host in [&pair.a, &pair.b] {
+        host.run(|| ip::run("link set eth0 mtu 9000")).unwrap();
+    }
     let cable = Cable::new(&pair);
     on_a(&pair, || {
         let cases =

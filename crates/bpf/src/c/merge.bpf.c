@@ -38,6 +38,7 @@
 #include "merge/block.h"
 #include "merge/classify.h"
 #include "merge/frame.h"
+#include "merge/gather.h"
 #include "merge/maps.h"
 #include "merge/order.h"
 #include "merge/queues.h"
@@ -49,23 +50,6 @@ static __always_inline __u32 fill(struct device *device)
 	__s64 waiting = device->sent - device->done;
 
 	return device->told && waiting > 0 ? waiting : 0;
-}
-
-/* Counts a frame of `packets` packets and `bytes` bytes of IP that goes out to the device, where
- * that counts, too. Elsewhere no packet writes what all CPUs read. */
-static __always_inline void count_sent(struct device *device, __u64 packets, __u32 bytes)
-{
-	if (!device->told)
-		return;
-	device->last = packets << 32 | bytes;
-	if (device->sent <= device->done)
-		device->handed = bpf_ktime_get_ns();
-	__sync_fetch_and_add(&device->sent, 1);
-}
-
-static __always_inline int consume(void)
-{
-	return bpf_redirect(NOWHERE, 0);
 }
 
 /* Lets the oldest frame of the queue in `slot` leave in a copy of the packet in hand, which passes
@@ -86,15 +70,15 @@ static __always_inline bool leave_in_copy(struct __sk_buff *skb, struct work *mi
 SEC("classifier")
 int sheaf_merge(struct __sk_buff *skb)
 {
-	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), slot, ring, index, at, header, waiting;
-	__u32 len, most, bytes, from, tag, payload, before;
+	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), slot, ring, index, at, waiting;
+	__u32 len, most, tag, payload;
 	__u32 owner, cause, size, start, count, expected = 0, fresh = 0;
 	struct merge_config *config = bpf_map_lookup_elem(&merge_config, &zero);
 	struct device *dev = bpf_map_lookup_elem(&device, &zero);
 	struct work *mine = bpf_map_lookup_elem(&work, &zero);
 	struct entry *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = 0, oldest, owner_gen, owner_time, flow;
-	bool need, full, joins, empty, ready = false, over, more, again, held, apart, portless;
+	bool joins, empty, ready = false, more, again, held, apart, portless;
 	bool nested = false, ticked = false, own_order, alone;
 	struct packet *packet;
 	struct queue_key *key;
@@ -106,9 +90,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	enum kind kind;
 	struct hop *hop;
 	__u16 type, checksum = 0;
-	struct packing *packing = NULL;
+	struct joint joint;
 	struct flowlet *flowlet;
-	__s64 summed = 0;
 	enum place place = SHARED;
 	bool fair;
 	__u32 hash;
@@ -122,6 +105,8 @@ int sheaf_merge(struct __sk_buff *skb)
 		mine->pass = 0;
 		return NEXT;
 	}
+	packet = &mine->packet;
+	key = &mine->key;
 	if (mine->carry) {
 		slot = mine->carry - 1;
 		mine->carry = 0;
@@ -129,8 +114,15 @@ int sheaf_merge(struct __sk_buff *skb)
 		nested = true;
 		goto emit;
 	}
-	packet = &mine->packet;
-	key = &mine->key;
+	if (mine->step) {
+		slot = mine->slot;
+		cause = mine->cause;
+		count = mine->step;
+		mine->step = FROM_START;
+		if (count == LEAVE)
+			goto emit;
+		goto stranger;
+	}
 	gen->count++;
 	if (skb->protocol == bpf_htons(ETH_P_TICK)) {
 		struct {
@@ -164,9 +156,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	apart = verdict == PASS && !(config->acks && packet->protocol == PROTO_TCP);
 	if (verdict == PASS)
 		verdict = ALONE;
-	header = header_len(hop);
 	len = packet->len;
-	most = header + format_len(hop) + len;
+	most = header_len(hop) + format_len(hop) + len;
 	if (verdict == GATHER && (len < V4_LEN || most > hop->max || most > MAX_META))
 		verdict = ALONE;
 	portless = kind == PORTLESS;
@@ -203,7 +194,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		pending = &queue->pending[(queue->tail - 1) & (RING - 1)];
 		/* A packet that joins a frame starts no deadline. A clock of a tick's precision,
 		 * which costs nothing, is then good enough to see a controller that hangs. */
-		joins = !empty && config->policy == FORCED && has_room(pending, most, hop);
+		joins = !empty && config->policy == FORCED && has_room(pending, most, hop, pending->tag);
 		now = joins ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns();
 		waiting = fill(dev);
 		ready = false;
@@ -288,8 +279,16 @@ int sheaf_merge(struct __sk_buff *skb)
 		goto stranger;
 	}
 
-	if (packet->unfinished ||
-	    (hop->format == SHORT_HEADERS && packet->protocol == PROTO_UDP)) {
+	if (hop->format) {
+		mine->hop = *hop;
+		mine->now = now;
+		mine->waiting = waiting;
+		mine->ready = ready;
+		mine->dense = place == DENSE;
+		bpf_tail_call(skb, &programs, SECOND_PROGRAM);
+		/* A kernel that does not take it gets meta packets. */
+	}
+	if (packet->unfinished) {
 		/* A copy: one that lives on is kept on the stack, where older verifiers lose the
 		 * check. */
 		size = len;
@@ -297,159 +296,45 @@ int sheaf_merge(struct __sk_buff *skb)
 		if (size < V4_LEN || size > MAX_META ||
 		    bpf_skb_load_bytes(skb, ETH_LEN, mine->copy.bytes, size))
 			goto stranger;
-		/* The addresses stand right before the segment. */
-		from = packet->v6 ? V6_LEN : V4_LEN;
-		if (!packet->unfinished)
-			from = packet->v6 ? V6_LEN - 32 : V4_LEN - 8;
-		summed = sum_from(&mine->copy, from, packet->len);
-		checksum = finished(summed, packet);
-	}
-	bytes = len;
-	if (hop->format)
-		packing = bpf_map_lookup_elem(&packings, &zero);
-	if (packing) {
-		mine->ready = ready;
-		packing->block.checksum = checksum;
-		if (!pack(packing, queue, hop, key, packet, &mine->copy, summed,
-			  dev->clock ?: now, config->wait))
-			packing = NULL;
-		else
-			bytes = packing->block.len;
-		ready = mine->ready;
+		checksum = finished(sum_from(&mine->copy, packet->transport, len), packet);
 	}
 	hash = fair ? bpf_get_hash_recalc(skb) : 0;
-	bpf_spin_lock(&queue->lock);
-	if (!same_key(&queue->key, key)) {
-		bpf_spin_unlock(&queue->lock);
+	switch (join(&joint, skb, config, dev, queue, hop, key, packet, NULL, slot, now, hash,
+		     waiting, place == DENSE)) {
+	case JOINED:
+		break;
+	case CROWDED:
+		if (fair)
+			go_untracked(skb, gate, hash);
+		count_sent(dev, 1, len);
+		return NEXT;
+	default:
 		goto stranger;
 	}
-	empty = queue->head == queue->tail;
-	ring = (queue->tail - 1) & (RING - 1);
-	pending = &queue->pending[ring];
-	tag = packing ? packing->block.tag : 0;
-	need = empty || !joins_frame(pending, header + bytes, hop, tag);
-	if (need) {
-		before = ring;
-		ring = queue->tail & (RING - 1);
-		pending = &queue->pending[ring];
-		if (queue->tail - queue->head >= RING || pending->taken || pending->writers) {
-			/* Another CPU has not come to hand its frame over for thousands of packets.
-			 * To lose this one would be worse than to let it overtake them. */
-			queue->stats.over_bound++;
-			queue->stats.unaggregated_packets++;
-			queue->stats.unaggregated_bytes += len;
-			bpf_spin_unlock(&queue->lock);
-			if (fair)
-				go_untracked(skb, gate, hash);
-			count_sent(dev, 1, len);
-			return NEXT;
-		}
-		pending->oldest = now;
-		pending->hash = hash;
-		pending->mark = skb->mark;
-		pending->priority = skb->priority;
-		pending->len = 0;
-		pending->count = 0;
-		pending->payload = 0;
-		pending->offset = 0;
-		pending->tag = tag;
-		pending->plain = 1;
-		if (packing) {
-			pending->len = AGGFRAG_LEN;
-			if (!empty)
-				cut_block(queue, &packing->block, before, hop->max - header);
-			if (packing->block.cut) {
-				bytes -= packing->block.cut;
-				pending->offset = bytes;
-				pending->plain = 0;
-			}
-		}
-		queue->tail++;
-		__sync_fetch_and_add(&dev->held, 1);
-		if (empty) {
-			/* Its addresses and sizes may have changed since the queue was taken into
-			 * use. */
-			queue->hop = *hop;
-			__sync_fetch_and_or(&dev->holding, 1ULL << (slot & (SLOTS - 1)));
-		}
-	}
-	at = pending->len;
-	oldest = pending->oldest;
-	pending->len += bytes;
-	pending->count++;
-	pending->payload += len;
-	if (packing)
-		pending->plain &= packing->block.plain;
-	/* Others end their copies without the lock. */
-	__sync_fetch_and_add(&pending->writers, 1);
-	queue->bytes += bytes;
-	queue->packets++;
-	queue->flows |= bit_of(packet->flow);
-	queue->pairs |= bit_of(packet->pair);
-	if (place == DENSE)
-		queue->dense = 1;
-	if (config->policy == FORCED)
-		ready |= queue->bytes >= hop->min && (!dev->told || waiting < dev->limit);
-	full = queue->tail - queue->head > 1 || header + pending->len + bytes > hop->max;
-	over = queue->tail - queue->head > config->queue_frames || dev->held > config->total_frames;
-	bpf_spin_unlock(&queue->lock);
-
-	index = slot * RING + ring;
+	index = slot * RING + joint.ring;
 	frame = bpf_map_lookup_elem(&frames, &index);
 	if (!frame)
 		return TCX_DROP;
+	at = joint.at;
 	FORGET(at);
 	size = len;
 	FORGET(size);
 	at &= MAX_META - 1;
 	if (size < V4_LEN || size > MAX_META)
 		return TCX_DROP;
-	/* Cannot fail: bpf_skb_change_tail() has seen that so much is there, and may be written. */
-	if (packing) {
-		mine->ready = ready;
-		mine->full = full;
-		mine->over = over;
-		mine->empty = empty;
-		write_block(skb, packing, packet, &mine->copy, queue, slot, frame, at);
-		ready = mine->ready;
-		full = mine->full;
-		over = mine->over;
-		empty = mine->empty;
-	} else {
-		bpf_skb_load_bytes(skb, ETH_LEN, frame->bytes + HEADROOM + at, size);
-	}
-	if (packet->unfinished && !packing) {
+	/* Cannot fail: bpf_skb_change_tail() has seen that so much is there. */
+	bpf_skb_load_bytes(skb, ETH_LEN, frame->bytes + HEADROOM + at, size);
+	if (packet->unfinished) {
 		at += field_of(packet);
 		if (at <= 2 * MAX_META - 2) {
 			frame->bytes[HEADROOM + at] = checksum;
 			frame->bytes[HEADROOM + at + 1] = checksum >> 8;
 		}
 	}
-	__sync_fetch_and_sub(&pending->writers, 1);
-	if (fair)
-		note_packet(gate, packet);
-
-	if (empty) {
-		/* While a frame is under way, its end wakes user space. */
-		alone = config->policy == BUSY && !dev->told && (!gate->closed || gate->hurried);
-		tell(dev, NONEMPTY, slot, oldest, alone || dev->look_at > oldest + config->wait);
-	}
-	cause = full || config->policy == FORCED ? BY_SIZE : BY_READY;
-	if (config->policy == BUSY && full) {
-		if (dev->told) {
-			ready |= waiting < config->inflight;
-		} else if (gate->credit) {
-			/* User space gives new credit whenever it looks. */
-			gate->credit--;
-			ready = true;
-		}
-	}
-	if (over && !ready) {
-		ready = true;
-		__sync_fetch_and_add(&queue->stats.over_bound, 1);
-	}
-	if (!ready)
+	is_written(queue, &joint);
+	if (!may_leave(&joint, config, dev, gate, queue, packet, slot, waiting, fair, ready))
 		return consume();
+	cause = cause_of(&joint, config);
 	goto emit;
 
 in_place:
@@ -635,6 +520,88 @@ emit:
 	mine->pass = 0;
 	queue->emitting = 0;
 	return consume();
+}
+
+/* Takes a packet that the first program has found to be gathered into frames of format 2. */
+SEC("classifier")
+int sheaf_pack(struct __sk_buff *skb)
+{
+	__u32 zero = 0, slot, index, at, hash, size, from;
+	struct merge_config *config = bpf_map_lookup_elem(&merge_config, &zero);
+	struct device *dev = bpf_map_lookup_elem(&device, &zero);
+	struct work *mine = bpf_map_lookup_elem(&work, &zero);
+	struct packing *packing = bpf_map_lookup_elem(&packings, &zero);
+	struct packet *packet;
+	struct queue *queue;
+	struct frame *frame;
+	struct joint *joint;
+	struct gate *gate;
+	struct hop *hop;
+	__s64 summed = 0;
+	bool fair;
+
+	if (!config || !dev || !mine || !packing)
+		return NEXT;
+	packet = &mine->packet;
+	hop = &mine->hop;
+	joint = &mine->joint;
+	slot = mine->slot;
+	queue = bpf_map_lookup_elem(&queues, &slot);
+	gate = gate_of(dev, slot);
+	if (!queue || !gate)
+		goto stranger;
+	if (packet->unfinished ||
+	    (hop->format == SHORT_HEADERS && packet->protocol == PROTO_UDP)) {
+		size = packet->len;
+		FORGET(size);
+		if (size < V4_LEN || size > MAX_META ||
+		    bpf_skb_load_bytes(skb, ETH_LEN, mine->copy.bytes, size))
+			goto stranger;
+		/* The addresses stand right before the segment. */
+		from = packet->transport;
+		if (!packet->unfinished)
+			from = packet->v6 ? V6_LEN - 32 : V4_LEN - 8;
+		summed = sum_from(&mine->copy, from, packet->len);
+	}
+	pack(packing, queue, hop, &mine->key, packet, &mine->copy, summed,
+	     dev->clock ?: mine->now, config->wait);
+	fair = has_fair_queues(dev);
+	hash = fair ? bpf_get_hash_recalc(skb) : 0;
+	switch (join(joint, skb, config, dev, queue, hop, &mine->key, packet, &packing->block,
+		     slot, mine->now, hash, mine->waiting, mine->dense)) {
+	case JOINED:
+		break;
+	case CROWDED:
+		if (fair)
+			go_untracked(skb, gate, hash);
+		count_sent(dev, 1, packet->len);
+		return NEXT;
+	default:
+		goto stranger;
+	}
+	index = slot * RING + joint->ring;
+	frame = bpf_map_lookup_elem(&frames, &index);
+	if (!frame)
+		return TCX_DROP; /* There is one for each. */
+	at = joint->at;
+	FORGET(at);
+	at &= MAX_META - 1;
+	write_block(skb, packing, packet, &mine->copy, queue, slot, frame, at);
+	is_written(queue, joint);
+	if (!may_leave(joint, config, dev, gate, queue, packet, slot, mine->waiting, fair,
+		       mine->ready))
+		return consume();
+	mine->step = LEAVE;
+	mine->cause = cause_of(joint, config);
+	bpf_tail_call(skb, &programs, FIRST_PROGRAM);
+	mine->step = FROM_START;
+	return consume();
+
+stranger:
+	mine->step = PASS_ON;
+	bpf_tail_call(skb, &programs, FIRST_PROGRAM);
+	mine->step = FROM_START;
+	return NEXT;
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -29,9 +29,9 @@ static __always_inline __u32 format_len(const struct hop *hop)
 	return hop->format == FRAMES ? AGGFRAG_LEN : AGGFRAG_LEN + DEFINITION_LEN;
 }
 
-/* Packs the packet in hand, whose bytes and `summed` are known if it may be compressed, for its
- * queue's stream. Returns false where that has no tag. */
-static __always_inline bool pack(struct packing *mine, struct queue *queue,
+/* Packs the packet in hand, of which `copy` and `summed` are known where they are needed, for its
+ * queue's stream. Where that has no tag it goes into a meta packet. */
+static __always_inline void pack(struct packing *mine, struct queue *queue,
 				 const struct hop *hop, const struct queue_key *key,
 				 const struct packet *packet, struct frame *copy, __s64 summed,
 				 __u64 now, __u64 wait)
@@ -39,20 +39,22 @@ static __always_inline bool pack(struct packing *mine, struct queue *queue,
 	struct block *block = &mine->block;
 	struct stream *stream = stream_of(&mine->name, &mine->stream, key, queue->tag, now, wait);
 
-	if (!stream)
-		return false;
-	/* Of two CPUs both write the same. */
-	queue->tag = mine->name.tag + 1;
-	block->tag = mine->name.tag + 1;
+	block->tag = 0;
 	block->len = packet->len;
 	block->start = ETH_LEN;
 	block->head = 0;
 	block->plain = 1;
 	block->cut = 0;
+	if (packet->unfinished)
+		block->checksum = finished(summed, packet);
+	if (!stream)
+		return;
+	/* Of two CPUs both write the same. */
+	queue->tag = mine->name.tag + 1;
+	block->tag = mine->name.tag + 1;
 	/* A queue counts the frames that were begun by its tail. */
 	if (hop->format == SHORT_HEADERS)
 		compress(mine, stream, packet, copy, summed, queue->tail, now);
-	return true;
 }
 
 /* Cuts, under the queue's lock, a block that does not fit: its first bytes fill the last frame, of

@@ -15,16 +15,10 @@
 #define AGGFRAG_LEN 4
 #define MAX_BLOCKS 127
 
-/* Whether `len` bytes more, the outer header among them, fit into a frame under construction. */
+/* Whether `len` bytes more, the outer header among them, fit into a frame under construction, and
+ * may: it is of the stream with this tag. */
 static __always_inline bool has_room(const struct pending *pending, __u32 len,
-				     const struct hop *hop)
-{
-	return pending->len + len <= hop->max && pending->count != MAX_PACKETS;
-}
-
-/* The same of a frame that is to have this tag. */
-static __always_inline bool joins_frame(const struct pending *pending, __u32 len,
-					const struct hop *hop, __u32 tag)
+				     const struct hop *hop, __u32 tag)
 {
 	return pending->tag == tag && pending->len + len <= hop->max &&
 	       pending->count < (tag ? MAX_BLOCKS : MAX_PACKETS);

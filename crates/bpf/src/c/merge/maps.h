@@ -261,20 +261,49 @@ struct {
 	__type(value, struct frame);
 } frames SEC(".maps");
 
+/* The place of a packet in its queue. */
+struct joint {
+	__u64 oldest; /* of its frame */
+	__u32 ring, at;
+	bool empty;  /* nothing waited before it */
+	bool full;   /* its frame takes no other like it */
+	bool over;   /* more waits than may */
+	bool enough; /* under `forced`: as much as may leave */
+};
+
 /* What one CPU is doing. */
 struct work {
-	/* Kept here over what takes long to verify: once for each value that is on the stack. */
-	bool ready, full, over, empty;
 	__u32 pass;  /* the frame that comes next is finished */
 	__u32 carry; /* the next packet is a copy to carry the queue of slot `carry` - 1 */
 	__u32 carried; /* and it did */
+	__u32 step;  /* what the first program is called for by the second; else 0 */
+	__u32 cause;
 	__u32 slot;    /* of the queue that the last packet joined */
 	/* In memory and not on the stack: the verifier follows each value on the stack, so that
 	 * every kind of packet would be another way through all that comes later. */
 	struct packet packet;
 	struct queue_key key;
+	/* For the second program. */
+	struct hop hop;
+	struct joint joint;
+	__u32 waiting;
+	bool ready, dense;
+	__u64 now;
 	struct frame copy;
 };
+
+/* The second program takes packets on to format 2: one program would be too much for a verifier,
+ * which follows each way through the first half with each one through the second. Steps of the
+ * first. */
+enum { FROM_START, LEAVE, PASS_ON };
+enum { FIRST_PROGRAM, SECOND_PROGRAM, PROGRAMS };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, PROGRAMS);
+	__type(key, __u32);
+	__type(value, __u32);
+} programs SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
