@@ -179,10 +179,7 @@ pub(crate) fn crc_tables() -> [CrcTable; 2] {
     };
     // Without the start value and the inversion, which zeros alone have, too.
     let bare = |bytes: &[u8]| crc32(bytes) ^ crc32(&[0; 4][..bytes.len()]);
-    [
-        table(&|bytes| u32::from(crc16(0, bytes)) << 16),
-        table(&|bytes| bare(bytes).swap_bytes()),
-    ]
+    [table(&|bytes| u32::from(crc16(0, bytes)) << 16), table(&|bytes| bare(bytes).swap_bytes())]
 }
 
 /// The maps of streams and contexts.
@@ -343,9 +340,10 @@ mod tests {
         let run = |table: &CrcTable, start: u32| {
             bytes.chunks(4).fold(start, |crc, word| {
                 let word = u32::from_be_bytes(word.try_into().unwrap()) ^ crc;
-                word.to_be_bytes().iter().zip([3, 2, 1, 0]).fold(0, |crc, (byte, after)| {
-                    crc ^ table[after][usize::from(*byte)]
-                })
+                word.to_be_bytes()
+                    .iter()
+                    .zip([3, 2, 1, 0])
+                    .fold(0, |crc, (byte, after)| crc ^ table[after][usize::from(*byte)])
             })
         };
         assert_eq!((run(&table16, 0xffff_0000) >> 16) as u16, crc16(u16::MAX, bytes));
