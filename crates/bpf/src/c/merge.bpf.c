@@ -71,7 +71,7 @@ SEC("classifier")
 int sheaf_merge(struct __sk_buff *skb)
 {
 	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), slot, ring, index, at, waiting;
-	__u32 len, most, tag, payload;
+	__u32 len, most;
 	__u32 owner, cause, size, start, count, expected = 0, fresh = 0;
 	struct merge_config *config = bpf_map_lookup_elem(&merge_config, &zero);
 	struct device *dev = bpf_map_lookup_elem(&device, &zero);
@@ -79,7 +79,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct entry *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = 0, oldest, owner_gen, owner_time, flow;
 	bool joins, empty, ready = false, more, again, held, apart, portless;
-	bool nested = false, ticked = false, own_order, alone;
+	bool nested = false, ticked = false, own_order;
 	struct packet *packet;
 	struct queue_key *key;
 	struct pending *pending;
@@ -90,7 +90,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	enum kind kind;
 	struct hop *hop;
 	__u16 type, checksum = 0;
-	struct joint joint;
+	struct joint *joint;
 	struct flowlet *flowlet;
 	enum place place = SHARED;
 	bool fair;
@@ -107,6 +107,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	}
 	packet = &mine->packet;
 	key = &mine->key;
+	joint = &mine->joint;
 	if (mine->carry) {
 		slot = mine->carry - 1;
 		mine->carry = 0;
@@ -296,10 +297,11 @@ int sheaf_merge(struct __sk_buff *skb)
 		if (size < V4_LEN || size > MAX_META ||
 		    bpf_skb_load_bytes(skb, ETH_LEN, mine->copy.bytes, size))
 			goto stranger;
-		checksum = finished(sum_from(&mine->copy, packet->transport, len), packet);
+		size = packet->len;
+		checksum = finished(sum_from(&mine->copy, packet->transport, size), packet);
 	}
 	hash = fair ? bpf_get_hash_recalc(skb) : 0;
-	switch (join(&joint, skb, config, dev, queue, hop, key, packet, NULL, slot, now, hash,
+	switch (join(joint, skb, config, dev, queue, hop, key, packet, NULL, slot, now, hash,
 		     waiting, place == DENSE)) {
 	case JOINED:
 		break;
@@ -311,11 +313,11 @@ int sheaf_merge(struct __sk_buff *skb)
 	default:
 		goto stranger;
 	}
-	index = slot * RING + joint.ring;
+	index = slot * RING + joint->ring;
 	frame = bpf_map_lookup_elem(&frames, &index);
 	if (!frame)
 		return TCX_DROP;
-	at = joint.at;
+	at = joint->at;
 	FORGET(at);
 	size = len;
 	FORGET(size);
@@ -331,10 +333,10 @@ int sheaf_merge(struct __sk_buff *skb)
 			frame->bytes[HEADROOM + at + 1] = checksum >> 8;
 		}
 	}
-	is_written(queue, &joint);
-	if (!may_leave(&joint, config, dev, gate, queue, packet, slot, waiting, fair, ready))
+	is_written(queue, joint);
+	if (!may_leave(joint, config, dev, gate, queue, packet, slot, waiting, fair, ready))
 		return consume();
-	cause = cause_of(&joint, config);
+	cause = cause_of(joint, config);
 	goto emit;
 
 in_place:
@@ -412,12 +414,9 @@ emit:
 	queue->asked = 0;
 	len = pending->len;
 	count = pending->count;
-	payload = pending->payload;
-	tag = pending->tag;
-	alone = count == 1 && pending->plain;
 	hash = pending->hash;
 	queue->head++;
-	queue->bytes -= tag ? len - AGGFRAG_LEN : len;
+	queue->bytes -= pending->tag ? len - AGGFRAG_LEN : len;
 	queue->packets -= count;
 	more = queue->head != queue->tail;
 	again = more && config->policy == FORCED && queue->bytes >= queue->hop.min;
@@ -435,12 +434,12 @@ emit:
 		own->ticks++;
 	queue->owner_gen = gen->count;
 	queue->owner_time = now;
-	if (alone) {
+	if (is_alone(pending)) {
 		queue->stats.unaggregated_packets++;
-		queue->stats.unaggregated_bytes += payload;
+		queue->stats.unaggregated_bytes += pending->payload;
 	} else {
 		queue->stats.aggregated_packets += count;
-		queue->stats.aggregated_bytes += payload;
+		queue->stats.aggregated_bytes += pending->payload;
 		queue->stats.meta_packets++;
 		queue->stats.meta_bytes += len + header_len(&queue->hop);
 	}
@@ -464,15 +463,16 @@ emit:
 		return TCX_DROP; /* There is one for each. */
 	start = HEADROOM;
 	size = len;
-	if (!alone) {
-		if (tag)
-			write_aggfrag(frame, queue->key.hop, tag - 1, pending->offset);
+	/* Not known from before: the verifier would follow all since then once for each. */
+	if (!is_alone(pending)) {
+		if (pending->tag)
+			write_aggfrag(frame, queue->key.hop, pending->tag - 1, pending->offset);
 		write_header(frame, &queue->key, &queue->hop, len);
 		start -= header_len(&queue->hop);
 		size += header_len(&queue->hop);
 		type = queue->hop.family == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
 	} else {
-		if (tag) {
+		if (pending->tag) {
 			start += AGGFRAG_LEN;
 			size -= AGGFRAG_LEN;
 		}
@@ -481,15 +481,14 @@ emit:
 	}
 	FORGET(start);
 	FORGET(size);
-	if (start > HEADROOM + AGGFRAG_LEN || size < V4_LEN || size > MAX_META ||
-	    bpf_skb_change_tail(skb, ETH_LEN + size, 0)) {
+	if (start > HEADROOM + AGGFRAG_LEN || bpf_skb_change_tail(skb, ETH_LEN + size, 0)) {
 		/* It is longer than that already, so this does not happen. */
 		pending->taken = 0;
 		return TCX_DROP;
 	}
 	bpf_skb_store_bytes(skb, 0, queue->key.mac, 6, 0);
 	bpf_skb_store_bytes(skb, 12, &type, 2, 0);
-	bpf_skb_store_bytes(skb, ETH_LEN, frame->bytes + start, size, 0);
+	bpf_skb_store_bytes(skb, ETH_LEN, frame->bytes + start, within(size, MAX_META), 0);
 	skb->mark = pending->mark;
 	skb->priority = pending->priority;
 	pending->taken = 0;

@@ -83,25 +83,21 @@ static __always_inline void write_cut(struct __sk_buff *skb, struct packing *min
 {
 	struct block *block = &mine->block;
 	__u32 ring = block->ring & (RING - 1), index = slot * RING + ring, which = CRC_32;
-	__u32 len = block->len, size = block->cut, at = block->at, crc;
+	__u32 at = block->at, crc;
 	struct crc_table *table = bpf_map_lookup_elem(&crc_tables, &which);
 	struct frame *frame = bpf_map_lookup_elem(&frames, &index);
 
-	FORGET(len);
-	if (frame && table && len > 0 && len <= MAX_META) {
-		bpf_skb_load_bytes(skb, block->start, copy->bytes, len);
-		crc = ~crc_of(table, CRC_32_START, (__u32 *)copy->bytes, &block->len,
-			      MAX_META);
+	if (frame && table) {
+		bpf_skb_load_bytes(skb, block->start, copy->bytes, within(block->len, MAX_META));
+		crc = ~crc_of(table, CRC_32_START, (__u32 *)copy->bytes, &block->len, MAX_META);
 		crc = __builtin_bswap32(crc);
 		FORGET(at);
 		at &= MAX_META - 1;
 		put16(frame->bytes + HEADROOM + at, CUT | block->len);
 		put16(frame->bytes + HEADROOM + at + 2, crc >> 16);
 		put16(frame->bytes + HEADROOM + at + 4, crc);
-		FORGET(size);
-		if (size > 0 && size <= MAX_META - CUT_LEN)
-			bpf_skb_load_bytes(skb, block->start,
-					   frame->bytes + HEADROOM + at + CUT_LEN, size);
+		bpf_skb_load_bytes(skb, block->start, frame->bytes + HEADROOM + at + CUT_LEN,
+				   within(block->cut, MAX_META));
 	}
 	__sync_fetch_and_sub(&queue->pending[ring].writers, 1);
 }
@@ -114,20 +110,19 @@ static __always_inline void write_block(struct __sk_buff *skb, struct packing *m
 					__u32 at)
 {
 	struct block *block = &mine->block;
-	__u32 start = block->start, head = block->head, size = block->len - block->cut;
+	__u32 start = block->start;
 
 	if (packet->unfinished)
 		bpf_skb_store_bytes(skb, ETH_LEN + field_of(packet), &block->checksum, 2, 0);
 	if (start < ETH_LEN)
 		bpf_skb_load_bytes(skb, start, block->under, sizeof(block->under));
-	if (head > 0 && head <= sizeof(block->bytes))
-		bpf_skb_store_bytes(skb, start, block->bytes, head, 0);
+	if (block->head)
+		bpf_skb_store_bytes(skb, start, block->bytes,
+				    within(block->head, sizeof(block->bytes)), 0);
 	if (block->cut)
 		write_cut(skb, mine, copy, queue, slot);
-	FORGET(size);
-	if (size > 0 && size <= MAX_META)
-		bpf_skb_load_bytes(skb, block->start + block->cut, frame->bytes + HEADROOM + at,
-				   size);
+	bpf_skb_load_bytes(skb, block->start + block->cut, frame->bytes + HEADROOM + at,
+			   within(block->len - block->cut, MAX_META));
 	/* The packet may become the carrier of a frame. */
 	if (block->start < ETH_LEN)
 		bpf_skb_store_bytes(skb, block->start, block->under, sizeof(block->under), 0);

@@ -24,6 +24,12 @@ static __always_inline bool has_room(const struct pending *pending, __u32 len,
 	       pending->count < (tag ? MAX_BLOCKS : MAX_PACKETS);
 }
 
+/* Whether it is one packet, which leaves as it is. */
+static __always_inline bool is_alone(const struct pending *pending)
+{
+	return pending->count == 1 && pending->plain;
+}
+
 /* Place of the checksum in a packet of UDP or TCP. */
 static __always_inline __u32 field_of(struct packet *packet)
 {

@@ -249,9 +249,10 @@ struct {
 	__type(value, struct queue);
 } queues SEC(".maps");
 
-/* Twice the largest frame: an offset and a length are each below it, which the verifier can see. */
+/* Twice the largest frame: an offset and a length are each below it, which the verifier can see;
+ * and between them the header of a cut block. */
 struct frame {
-	__u8 bytes[HEADROOM + 2 * MAX_META];
+	__u8 bytes[HEADROOM + 2 * MAX_META + 8];
 };
 
 struct {
