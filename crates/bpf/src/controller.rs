@@ -27,6 +27,8 @@ const REACTION: Duration = Duration::from_micros(100);
 const REACTIONS: u32 = 8;
 /// How often, at most, empty queues are given back when all are in use.
 const RECLAIM: Duration = Duration::from_millis(100);
+/// How often contexts and streams of format 2 are looked through for idle ones.
+const FORGET: Duration = Duration::from_secs(30);
 /// Ticks of one call of [`Controller::run`]: what shares the thread has its turn in between.
 const TURN: usize = 256;
 
@@ -63,6 +65,7 @@ pub struct Controller {
     /// queues first.
     drained: Instant,
     reclaimed: Instant,
+    forgot: Instant,
 }
 
 impl Controller {
@@ -92,6 +95,7 @@ impl Controller {
             strangers: Strangers::default(),
             drained: Instant::ZERO,
             reclaimed: Instant::ZERO,
+            forgot: Instant::ZERO,
         })
     }
 
@@ -176,6 +180,10 @@ impl Controller {
         if self.no_slot && now.saturating_since(self.reclaimed) >= RECLAIM {
             (self.no_slot, self.reclaimed) = (false, now);
             self.reclaim()?;
+        }
+        if now.saturating_since(self.forgot) >= FORGET {
+            self.forgot = now;
+            self.merge.forget_idle(now)?;
         }
         self.set_rules(now);
         // A packet that found the gate closed a moment ago woke nobody.

@@ -223,6 +223,11 @@ impl Hop {
         };
         Hop { format, ..self }
     }
+
+    /// Whether it gets frames of format 2.
+    pub(crate) fn has_frames(&self) -> bool {
+        self.format != 0
+    }
 }
 
 /// Hop limit towards a neighbour: no router can have let it through (RFC 5082).

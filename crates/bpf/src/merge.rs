@@ -60,6 +60,8 @@ pub struct Merge {
     /// Counters of queues that went out of use, by hop id.
     retired: BTreeMap<u32, Stats>,
     contexts: Contexts,
+    /// Whether a next hop gets frames of format 2, or did.
+    has_frames: bool,
     device: Page,
     gates: Gates,
     /// Without it the kernel takes the programs out of the map.
@@ -114,6 +116,7 @@ impl Merge {
             free,
             retired,
             contexts,
+            has_frames: false,
             device,
             gates,
             _programs: programs,
@@ -134,8 +137,12 @@ impl Merge {
         Ok(networks.iter().try_for_each(|network| self.far_ends.remove(network))?)
     }
 
-    /// Packets to link address `mac` share frames from now on, or, with a `max` of 0, no longer.
+    /// Packets to link address `mac` share frames from now on, or, with a `max` of 0, no longer. Of
+    /// the formats, a far end that does not know format 2 must get [`Format::Meta`] only.
+    ///
+    /// [`Format::Meta`]: sheaf_aggregate::Format::Meta
     pub fn set_hop(&mut self, mac: [u8; 6], hop: Hop) -> Result<(), Error> {
+        self.has_frames |= hop.has_frames();
         Ok(self.hops.insert(Plain(mac.into()), Plain(hop), 0)?)
     }
 
@@ -149,6 +156,7 @@ impl Merge {
 
     /// Packets to `network`/`bits` share frames to a far end.
     pub fn set_far_end(&mut self, network: IpAddr, bits: u32, hop: Hop) -> Result<(), Error> {
+        self.has_frames |= hop.has_frames();
         let bits = if network.is_ipv4() { bits + 96 } else { bits };
         Ok(self.far_ends.insert(&Key::new(bits, mapped(network)), Plain(hop), 0)?)
     }
@@ -162,7 +170,7 @@ impl Merge {
     /// Forgets the contexts and streams that were not used for a minute, such as those of next hops
     /// that are gone. Called now and then, or there is no room for new ones.
     pub fn forget_idle(&mut self, now: Instant) -> Result<(), Error> {
-        self.contexts.forget_idle(now)
+        if self.has_frames { self.contexts.forget_idle(now) } else { Ok(()) }
     }
 
     /// How the program hangs on the interface: by tcx or clsact.

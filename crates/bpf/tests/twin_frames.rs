@@ -5,6 +5,7 @@
 mod calls;
 mod pair;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use pair::cable::{Cable, framed, on_a};
 use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair};
 use proptest::prelude::*;
@@ -14,16 +15,19 @@ use sheaf_aggregate::{
 };
 use sheaf_bpf::layout::{self, MergeConfig, SLOTS};
 use sheaf_bpf::ticker::{Cause, Tick};
-use sheaf_bpf::{Event, Merge, Ticker};
-use sheaf_netio::ip;
+use sheaf_bpf::{Controller, Event, Merge, Ticker};
+use sheaf_netio::packet::PacketSocket;
+use sheaf_netio::{clock, ip};
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::compress::feedback::{Feedback, Item};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Outer, Repr};
 use sheaf_wire::{aggfrag, checksum};
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 const CALLS: usize = 14;
 const SECRET: u64 = 0x005e_c2e7;
@@ -32,6 +36,11 @@ const WAITING: u32 = 2;
 const LIMIT: u32 = 50;
 /// The program's clock begins here: 0 would be the kernel's.
 const START: Instant = Instant::from_millis(1_000_000);
+
+/// Packets that each of two processors sends.
+const PACKETS: u16 = 3000;
+/// Calls of each, besides one that both have.
+const OWN: usize = 3;
 
 /// One step of a call; mostly the next voice packet.
 #[derive(Clone, Copy, Debug)]
@@ -612,4 +621,101 @@ fn the_kept_conversation_is_sent_byte_for_byte() {
         let kept = std::fs::read_dir(corpus.join("frames")).unwrap().count();
         assert_eq!(number, kept, "all that is kept is sent");
     });
+}
+
+/// The number of the call, and the packet's in it.
+fn named(packet: &[u8]) -> (u8, u16) {
+    (packet[39], u16::from_be_bytes([packet[30], packet[31]]))
+}
+
+/// Sends voice packets from processor `cpu`: of its own calls, and of one whose numbers it counts
+/// with the other processor.
+fn talk(cpu: usize, into: &PacketSocket, shared: &AtomicU16) {
+    let mut cpus = nix::sched::CpuSet::new();
+    cpus.set(cpu).unwrap();
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).unwrap();
+    for number in 0..PACKETS {
+        let call = usize::from(number) % (OWN + 1);
+        // In a class of its own: what is lost of it takes nothing of the others along.
+        let (call, sequence, class) = if call == OWN {
+            (2 * OWN, shared.fetch_add(1, Ordering::Relaxed), 46 << 2)
+        } else {
+            (call + cpu * OWN, number / (OWN as u16 + 1), 0)
+        };
+        let mut datagram = vec![0x80, 18];
+        datagram.extend_from_slice(&sequence.to_be_bytes());
+        datagram.extend_from_slice(&(160 * u32::from(sequence)).to_be_bytes());
+        datagram.extend_from_slice(&[0xca, 0xfe, 0, call as u8]);
+        datagram.extend_from_slice(&[sequence as u8; 20]);
+        let packet = udp(false, (4000 + call as u16, 5004), class, sequence, &datagram);
+        // The program may drop it.
+        let _ = into.send(&framed(MAC_B, &packet));
+        // So that others have their turn, and frames do not outrun their reader.
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn calls_from_two_processors_come_out_whole_and_in_order() {
+    let pair = Pair::new();
+    let behind = pair.b.run(|| PacketSocket::open(ip::index("eth0")?)).unwrap();
+    setsockopt(&behind, sockopt::RcvBufForce, &(64 << 20)).unwrap();
+    let config = Config::forced();
+    let attach = || {
+        let ifindex = ip::index("eth0")?;
+        let controller = Controller::attach("eth0", ifindex, MAC_A, &config, COOKIE);
+        let into = [(); 2].map(|()| PacketSocket::open(ifindex).unwrap());
+        Ok((controller.map_err(io::Error::other)?, into))
+    };
+    let (mut controller, into) = pair.a.run(attach).unwrap();
+    let hop = layout::Hop::new(3, Outer::V4 { src: A, dst: B }, 500, 1500);
+    controller.merge.set_hop(MAC_B, hop.with_format(Format::Compressed)).unwrap();
+    let mut splitter = Splitter::accepting_any().with_frames(SECRET);
+    let (shared, seen) = (AtomicU16::new(0), Seen::default());
+    let mut came: BTreeMap<u8, Vec<u16>> = BTreeMap::new();
+    let mut hear = |controller: &mut Controller| {
+        let mut buffer = [0; 4096];
+        while let Some(len) = behind.receive(&mut buffer).unwrap() {
+            // B itself may say that nobody listens.
+            if buffer[6..12] != MAC_A {
+                continue;
+            }
+            let frame = &mut buffer[14..len];
+            let mut deliver = |packet: &[u8]| {
+                let (call, sequence) = named(packet);
+                came.entry(call).or_default().push(sequence);
+            };
+            if Repr::with_payload(frame).is_err() {
+                deliver(frame);
+                continue;
+            }
+            seen.note(frame);
+            let split = splitter.split(frame, |packet| deliver(packet)).unwrap();
+            let Split::Delivered(feedback) = split else { panic!("a frame") };
+            controller.merge.said(3, &feedback, clock::now()).unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = [0, 1].map(|cpu| {
+            let (into, shared) = (&into[cpu], &shared);
+            scope.spawn(move || talk(cpu, into, shared))
+        });
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            controller.run(clock::now()).unwrap();
+            hear(&mut controller);
+        }
+    });
+    controller.flush().unwrap();
+    hear(&mut controller);
+    assert!(seen.compressed.get() > 100, "{seen:?}");
+    let mut both = came.remove(&(2 * OWN as u8)).unwrap();
+    for (call, numbers) in came {
+        assert_eq!(numbers, (0..PACKETS / (OWN as u16 + 1)).collect::<Vec<_>>(), "call {call}");
+    }
+    // Of the shared one they overtake each other, and who is overtaken by too many is lost.
+    let all = both.len();
+    both.sort_unstable();
+    both.dedup();
+    assert_eq!(both.len(), all, "nothing comes twice");
+    assert!(both.last() < Some(&shared.into_inner()));
 }
