@@ -218,11 +218,8 @@ impl Contexts {
                 let Some((flow, mut context)) = self.context(key)? else { continue };
                 if context.epoch == epoch && context.said(item, now) {
                     // It may be gone by now.
-                    there(self.contexts.insert(
-                        &Plain(flow),
-                        Plain(context),
-                        BPF_EXIST | BPF_F_LOCK,
-                    ))?;
+                    let flags = BPF_EXIST | BPF_F_LOCK;
+                    there(self.contexts.insert(Plain(flow), Plain(context), flags))?;
                 }
             }
         }

@@ -28,6 +28,10 @@
  * frames of gathered packets bear one hash, and so do other packets of the same flows until the
  * frames have left. A sparse flow whose packets leave in place keeps its own (place_of()).
  *
+ * Format 2: a packet to a next hop that takes frames of it is found to be gathered here, as any
+ * other, and then goes on in a second program, which packs it. When a frame is to leave with it, it
+ * comes back.
+ *
  * Fail open: user space takes every question back (`asked_at`) when it looks. A question that stays
  * for 20 ms means that it hangs; then everything leaves at once and nothing is gathered.
  *
@@ -195,7 +199,8 @@ int sheaf_merge(struct __sk_buff *skb)
 		pending = &queue->pending[(queue->tail - 1) & (RING - 1)];
 		/* A packet that joins a frame starts no deadline. A clock of a tick's precision,
 		 * which costs nothing, is then good enough to see a controller that hangs. */
-		joins = !empty && config->policy == FORCED && has_room(pending, most, hop, pending->tag);
+		joins = !empty && config->policy == FORCED && !hop->format == !pending->tag &&
+			has_room(pending, most, hop, pending->tag);
 		now = joins ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns();
 		waiting = fill(dev);
 		ready = false;

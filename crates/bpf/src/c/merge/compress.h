@@ -397,7 +397,8 @@ static __always_inline bool learn(struct context *context, const struct packing 
 		context->stride = 0;
 		context->id_rule = !has_id || !id ? CONSTANT : FOLLOWS;
 	}
-	context->headers = (after->has_id ? V4_LEN : V6_LEN) + UDP_LEN + (context->rtp ? RTP_LEN : 0);
+	context->headers = (after->has_id ? V4_LEN : V6_LEN) + UDP_LEN;
+	context->headers += context->rtp ? RTP_LEN : 0;
 	context->payload = mine->len - context->headers;
 	context->id = context->id_rule == EXPLICIT ? 0 : after->id;
 	if (context->id_rule == FOLLOWS)

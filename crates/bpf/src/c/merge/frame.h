@@ -65,7 +65,7 @@ static __always_inline __s64 sum_from(struct frame *frame, __u32 at, __u32 len)
 	return sum;
 }
 
-/* The finished checksum of a packet whose segment, that of the pseudo header in it, has this sum. */
+/* The finished checksum of a packet whose segment, the pseudo header's sum in it, has this sum. */
 static __always_inline __u16 finished(__s64 sum, const struct packet *packet)
 {
 	__u16 checksum = ~fold(sum);
