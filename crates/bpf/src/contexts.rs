@@ -202,24 +202,26 @@ impl Contexts {
     /// Takes note of what next hop `hop` said at `now`.
     pub fn said(&mut self, hop: u32, feedback: &Feedback, now: Instant) -> Result<(), Error> {
         for item in feedback.items() {
-            let (tag, numbers) = match *item {
-                Item::Known { tag, number, .. } | Item::Unknown { tag, number } => {
-                    (tag, number..=number)
-                }
-                Item::Lost { tag } => (tag, 0..=u8::MAX),
-            };
+            let (Item::Known { tag, .. } | Item::Unknown { tag, .. } | Item::Lost { tag }) = *item;
             let stream = StreamKey { hop, tag: tag.into() };
             let Some(Plain(Stream { epoch, .. })) = there(self.streams.get(&Plain(stream), 0))?
             else {
                 continue;
             };
-            for number in numbers {
-                let key = NumberKey { stream, number: number.into() };
-                let Some((flow, mut context)) = self.context(key)? else { continue };
+            let flows = match *item {
+                Item::Known { number, .. } | Item::Unknown { number, .. } => {
+                    let key = NumberKey { stream, number: number.into() };
+                    self.context(key)?.map(|(flow, _)| flow).into_iter().collect()
+                }
+                Item::Lost { .. } => self.flows(|flow, _| flow.stream == stream)?,
+            };
+            for flow in flows.into_iter().map(Plain) {
+                // It may be gone by now, or go before it is written.
+                let context = there(self.contexts.get(&flow, BPF_F_LOCK))?;
+                let Some(Plain(mut context)) = context else { continue };
                 if context.epoch == epoch && context.said(item, now) {
-                    // It may be gone by now.
                     let flags = BPF_EXIST | BPF_F_LOCK;
-                    there(self.contexts.insert(Plain(flow), Plain(context), flags))?;
+                    there(self.contexts.insert(flow, Plain(context), flags))?;
                 }
             }
         }
@@ -236,14 +238,17 @@ impl Contexts {
         Ok(context.filter(|(_, context)| u32::from(context.number) == key.number))
     }
 
+    /// The flows that are `wanted`, by few system calls.
+    fn flows(&self, wanted: impl Fn(&FlowKey, &Context) -> bool) -> Result<Vec<FlowKey>, Error> {
+        let mut contexts = Buffer::<FlowKey, Context>::default();
+        let contexts = contexts.read(self.contexts.map())?;
+        Ok(contexts.filter(|(flow, one)| wanted(flow, one)).map(|(flow, _)| *flow).collect())
+    }
+
     /// Forgets what was not used since [`IDLE`] before `now`.
     pub fn forget_idle(&mut self, now: Instant) -> Result<(), Error> {
         let idle = |used: u64| now.saturating_since(Instant::from_nanos(used)) >= IDLE;
-        let mut contexts = Buffer::<FlowKey, Context>::default();
-        let contexts = contexts.read(self.contexts.map())?;
-        let flows: Vec<_> =
-            contexts.filter(|(_, one)| idle(one.last_used)).map(|(flow, _)| *flow).collect();
-        for flow in flows {
+        for flow in self.flows(|_, context| idle(context.last_used))? {
             there(self.contexts.remove(&Plain(flow)))?;
         }
         let mut numbers = Buffer::<NumberKey, Number>::default();

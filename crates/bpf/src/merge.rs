@@ -60,6 +60,7 @@ pub struct Merge {
     /// Counters of queues that went out of use, by hop id.
     retired: BTreeMap<u32, Stats>,
     contexts: Contexts,
+    takes_frames: bool,
     /// Whether a next hop gets frames of format 2, or did.
     has_frames: bool,
     device: Page,
@@ -101,7 +102,12 @@ impl Merge {
         let events = map("events")?.try_into()?;
 
         let mut programs: ProgramArray<_> = map("programs")?.try_into()?;
-        programs.set(SECOND_PROGRAM, attach::load(&mut ebpf, PACK)?.fd()?, 0)?;
+        // Without it there are meta packets, as before there was another format.
+        let takes_frames = match attach::load(&mut ebpf, PACK) {
+            Ok(pack) => programs.set(SECOND_PROGRAM, pack.fd()?, 0).map(|()| true)?,
+            Err(Error::Refused { .. }) => false,
+            Err(error) => return Err(error),
+        };
         let program = attach::load(&mut ebpf, NAME)?;
         programs.set(FIRST_PROGRAM, program.fd()?, 0)?;
         let link = attach::attach(program, NAME, interface, Hook::Egress)?;
@@ -116,6 +122,7 @@ impl Merge {
             free,
             retired,
             contexts,
+            takes_frames,
             has_frames: false,
             device,
             gates,
@@ -159,6 +166,12 @@ impl Merge {
         self.has_frames |= hop.has_frames();
         let bits = if network.is_ipv4() { bits + 96 } else { bits };
         Ok(self.far_ends.insert(&Key::new(bits, mapped(network)), Plain(hop), 0)?)
+    }
+
+    /// Whether this kernel takes the program for format 2. Where it does not, every next hop gets
+    /// meta packets.
+    pub fn takes_frames(&self) -> bool {
+        self.takes_frames
     }
 
     /// Takes note of what next hop `hop`, by its id, said at `now` of the contexts of packets sent
