@@ -8,12 +8,14 @@ use aya::programs::loaded_programs;
 use aya::sys::{Stats, enable_stats};
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg, setsockopt, sockopt};
 use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair};
-use sheaf_aggregate::{Config, Senders, Threshold};
+use sheaf_aggregate::{Config, Format, Senders, Splitter, Threshold};
 use sheaf_bpf::layout::Hop;
 use sheaf_bpf::{Controller, Split};
+use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, ip, scheduling};
 use sheaf_stage::{Duration, Instant};
+use sheaf_wire::compress::feedback::Item;
 use sheaf_wire::meta::Outer;
 use std::io::IoSlice;
 use std::net::UdpSocket;
@@ -31,6 +33,99 @@ fn main() {
     println!("packets of 60 bytes over veth, sender on CPU 0, receiver on CPU 1");
     for (offload, name) in [("off", "checksums by the sender"), ("on", "checksum offload")] {
         compare(offload, name);
+    }
+    formats();
+}
+
+/// What the merging program costs in each format, with voice packets of 60 bytes of one call.
+fn formats() {
+    let all = [Format::Meta, Format::Frames, Format::Compressed];
+    let mut costs = all.map(|_| Vec::new());
+    for _ in 0..ROUNDS {
+        for (format, costs) in all.into_iter().zip(&mut costs) {
+            costs.push(Call::new(format).cost());
+        }
+    }
+    println!("voice packets, min 500:");
+    for (format, mut costs) in all.into_iter().zip(costs) {
+        costs.sort_by(f64::total_cmp);
+        let [low, median, high] = [1, 2, 3].map(|quarter| costs[costs.len() * quarter / 4]);
+        println!("  {format:?}: merge {median:.0} [{low:.0}, {high:.0}] ns a packet");
+    }
+}
+
+/// A call from A to B in one format.
+struct Call {
+    _pair: Pair,
+    from: UdpSocket,
+    _to: UdpSocket,
+    controller: Controller,
+    sequence: u16,
+}
+
+impl Call {
+    /// Of which the far end knows the context.
+    fn new(format: Format) -> Call {
+        let pair = Pair::new();
+        let (from, to) = pair.sockets();
+        let behind = pair.b.run(|| PacketSocket::open(ip::index("eth0")?)).expect("root may");
+        let attach = || {
+            let config = Config::forced();
+            let ifindex = ip::index("eth0")?;
+            let mut controller = Controller::attach("eth0", ifindex, MAC_A, &config, COOKIE)
+                .map_err(std::io::Error::other)?;
+            let hop = Hop::new(0, Outer::V4 { src: A, dst: B }, config.min.of(1500), 1500);
+            let hop = hop.with_format(format);
+            controller.merge.set_hop(MAC_B, hop).map_err(std::io::Error::other)?;
+            Ok(controller)
+        };
+        let controller = pair.a.run(attach).expect("the program runs");
+        let mut call = Call { _pair: pair, from, _to: to, controller, sequence: 0 };
+        let (mut splitter, mut buffer) = (Splitter::accepting_any().with_frames(7), [0; 2048]);
+        let mut known = format != Format::Compressed;
+        while !known {
+            call.send();
+            while let Some(len) = behind.receive(&mut buffer).expect("the socket is open") {
+                let split = splitter.split(&mut buffer[14..len], |_| {});
+                if let Ok(sheaf_aggregate::Split::Delivered(feedback)) = split {
+                    call.controller.merge.said(0, &feedback, clock::now()).expect("maps");
+                    known |= matches!(feedback.items(), [Item::Known { .. }, ..]);
+                }
+            }
+        }
+        call
+    }
+
+    /// Sends a batch and lets what is due leave.
+    fn send(&mut self) {
+        let datagrams: Vec<_> = (0..BATCH).map(|_| self.datagram()).collect();
+        let parts: Vec<_> = datagrams.iter().map(|bytes| [IoSlice::new(bytes)]).collect();
+        let mut headers = MultiHeaders::<SockaddrIn>::preallocate(BATCH, None);
+        let to: [Option<SockaddrIn>; BATCH] = [None; BATCH];
+        let fd = self.from.as_raw_fd();
+        sendmmsg(fd, &mut headers, &parts, to, [], MsgFlags::empty()).expect("B is there");
+        self.controller.run(clock::now()).expect("maps");
+    }
+
+    /// The next packet of G.729A, as RTP.
+    fn datagram(&mut self) -> [u8; 32] {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut bytes = PAYLOAD;
+        bytes[..2].copy_from_slice(&[0x80, 18]);
+        bytes[2..4].copy_from_slice(&self.sequence.to_be_bytes());
+        bytes[4..8].copy_from_slice(&(160 * u32::from(self.sequence)).to_be_bytes());
+        bytes
+    }
+
+    /// Nanoseconds a packet.
+    fn cost(&mut self) -> f64 {
+        let _statistics = statistics();
+        let (start, before, mut sent) = (clock::now(), run_time("sheaf_merge"), 0);
+        while clock::now() - start < ROUND {
+            self.send();
+            sent += BATCH;
+        }
+        (run_time("sheaf_merge") - before) / sent as f64
     }
 }
 

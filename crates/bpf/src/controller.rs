@@ -28,6 +28,8 @@ const REACTION: Duration = Duration::from_micros(100);
 const REACTIONS: u32 = 8;
 /// How often, at most, empty queues are given back when all are in use.
 const RECLAIM: Duration = Duration::from_millis(100);
+/// How often contexts and streams of format 2 are looked through for idle ones.
+const FORGET: Duration = Duration::from_secs(30);
 /// Ticks of one call of [`Controller::run`]: what shares the thread has its turn in between.
 const TURN: usize = 256;
 
@@ -65,6 +67,7 @@ pub struct Controller {
     /// queues first.
     drained: Instant,
     reclaimed: Instant,
+    forgot: Instant,
 }
 
 impl Controller {
@@ -95,6 +98,7 @@ impl Controller {
             strangers: Strangers::default(),
             drained: Instant::ZERO,
             reclaimed: Instant::ZERO,
+            forgot: Instant::ZERO,
         })
     }
 
@@ -183,6 +187,10 @@ impl Controller {
             self.reclaim()?;
         }
         self.plan_round(now);
+        if now.saturating_since(self.forgot) >= FORGET {
+            self.forgot = now;
+            self.merge.forget_idle(now)?;
+        }
         self.set_rules(now);
         // A packet that found the gate closed a moment ago woke nobody.
         if self.missed()? {

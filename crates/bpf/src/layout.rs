@@ -2,7 +2,7 @@
 //! (mirrors.rs) compares them with the types that clang wrote into the objects.
 
 use bytemuck::{Pod, Zeroable};
-use sheaf_aggregate::{Config, Policy, Rule};
+use sheaf_aggregate::{Config, Format, Policy, Rule};
 use sheaf_stage::Instant;
 use sheaf_wire::meta::Outer;
 use std::net::IpAddr;
@@ -120,6 +120,8 @@ pub struct Device {
     pub fifo: u32,
     /// Bytes of frames that were not ours.
     pub passed_bytes: u32,
+    /// Time by which contexts and tags are kept, in ns; 0 for that of CLOCK_MONOTONIC.
+    pub clock: u64,
 }
 
 /// Words of a set of flows in [`Gate`].
@@ -176,6 +178,8 @@ pub struct Hop {
     ttl: u8,
     src: [u8; 16],
     dst: [u8; 16],
+    format: u8,
+    pad: [u8; 3],
 }
 
 impl Device {
@@ -202,12 +206,27 @@ impl Hop {
                 6
             }
         };
-        Hop { id, min, max, family, ttl: NEIGHBOUR_TTL, src, dst }
+        Hop { id, min, max, family, ttl: NEIGHBOUR_TTL, src, dst, format: 0, pad: [0; 3] }
     }
 
     /// The same for a far end, which is reached over routers.
     pub fn far(self) -> Hop {
         Hop { ttl: FAR_TTL, ..self }
+    }
+
+    /// The same with frames of this format; [`Hop::new`] has [`Format::Meta`].
+    pub fn with_format(self, format: Format) -> Hop {
+        let format = match format {
+            Format::Meta => 0,
+            Format::Frames => 1,
+            Format::Compressed => 2,
+        };
+        Hop { format, ..self }
+    }
+
+    /// Whether it gets frames of format 2.
+    pub(crate) fn has_frames(&self) -> bool {
+        self.format != 0
     }
 }
 
@@ -288,6 +307,10 @@ pub struct Pending {
     priority: u32,
     len: u32,
     count: u32,
+    payload: u32,
+    offset: u16,
+    tag: u8,
+    plain: u8,
     writers: u32,
     taken: u32,
 }
@@ -318,6 +341,7 @@ pub struct Queue {
     emitting: u32,
     /// A packet of a dense flow waits.
     pub dense: u32,
+    tag: u32,
     /// What it counted.
     pub stats: Stats,
     pending: [Pending; 16],
@@ -427,6 +451,7 @@ mod tests {
                 passed,
                 fifo,
                 passed_bytes,
+                clock,
             }
         );
         same!(
@@ -454,7 +479,7 @@ mod tests {
                 before,
             }
         );
-        same!(merge, "hop", Hop { id, min, max, family, ttl, src, dst });
+        same!(merge, "hop", Hop { id, min, max, family, ttl, src, dst, format, pad });
         same!(merge, "mac", Mac { bytes, pad });
         same!(merge, "queue_key", QueueKey { mac, dscp, ecn, hop, pad });
         same!(
@@ -476,7 +501,20 @@ mod tests {
         same!(
             merge,
             "pending",
-            Pending { oldest, hash, mark, priority, len, count, writers, taken }
+            Pending {
+                oldest,
+                hash,
+                mark,
+                priority,
+                len,
+                count,
+                payload,
+                offset,
+                tag,
+                plain,
+                writers,
+                taken,
+            }
         );
         same!(
             merge,
@@ -497,6 +535,7 @@ mod tests {
                 asked,
                 emitting,
                 dense,
+                tag,
                 stats,
                 pending,
             }

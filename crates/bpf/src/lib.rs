@@ -16,6 +16,7 @@
 
 pub mod attach;
 mod batch;
+mod contexts;
 pub mod controller;
 mod lane;
 pub mod layout;

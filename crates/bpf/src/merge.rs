@@ -6,11 +6,13 @@
 
 use crate::Error;
 use crate::attach::{self, Hook, Link};
+use crate::contexts::{Contexts, CrcTable, crc_tables};
 use crate::layout::{Device, Gate, Hop, Mac, MergeConfig, Plain, Queue, QueueKey, SLOTS, mapped};
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
+use aya::maps::{Array, HashMap, Map, MapData, ProgramArray, RingBuf};
 use sheaf_aggregate::Stats;
 use sheaf_stage::{Duration, Instant};
+use sheaf_wire::compress::feedback::Feedback;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -20,6 +22,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/merge.bpf.deflate"));
 const NAME: &str = "sheaf_merge";
+/// The second program, which takes packets on to format 2.
+const PACK: &str = "sheaf_pack";
+/// Places of both in the map by which they call each other.
+const FIRST_PROGRAM: u32 = 0;
+const SECOND_PROGRAM: u32 = 1;
 
 /// What the program tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +59,14 @@ pub struct Merge {
     free: aya::maps::Queue<MapData, u32>,
     /// Counters of queues that went out of use, by hop id.
     retired: BTreeMap<u32, Stats>,
+    contexts: Contexts,
+    takes_frames: bool,
+    /// Whether a next hop gets frames of format 2, or did.
+    has_frames: bool,
     device: Page,
     gates: Gates,
+    /// Without it the kernel takes the programs out of the map.
+    _programs: ProgramArray<MapData>,
     link: Link,
 }
 
@@ -68,6 +81,15 @@ impl Merge {
         for slot in 0..SLOTS {
             free.push(slot, 0)?;
         }
+        let mut tables: Array<_, CrcTable> = map("crc_tables")?.try_into()?;
+        for (index, table) in (0..).zip(crc_tables()) {
+            tables.set(index, table, 0)?;
+        }
+        let contexts = Contexts::new(
+            map("streams")?.try_into()?,
+            map("contexts")?.try_into()?,
+            map("numbers")?.try_into()?,
+        );
         let retired = BTreeMap::new();
         let device = Page { memory: Memory::new(map("device").ok(), "device", 1)? };
         device.look_at(u64::MAX);
@@ -79,7 +101,15 @@ impl Merge {
         let slots = map("slots")?.try_into()?;
         let events = map("events")?.try_into()?;
 
+        let mut programs: ProgramArray<_> = map("programs")?.try_into()?;
+        // Without it there are meta packets, as before there was another format.
+        let takes_frames = match attach::load(&mut ebpf, PACK) {
+            Ok(pack) => programs.set(SECOND_PROGRAM, pack.fd()?, 0).map(|()| true)?,
+            Err(Error::Refused { .. }) => false,
+            Err(error) => return Err(error),
+        };
         let program = attach::load(&mut ebpf, NAME)?;
+        programs.set(FIRST_PROGRAM, program.fd()?, 0)?;
         let link = attach::attach(program, NAME, interface, Hook::Egress)?;
         // The link keeps the program, and the program its maps.
         Ok(Merge {
@@ -91,8 +121,12 @@ impl Merge {
             events,
             free,
             retired,
+            contexts,
+            takes_frames,
+            has_frames: false,
             device,
             gates,
+            _programs: programs,
             link,
         })
     }
@@ -110,8 +144,12 @@ impl Merge {
         Ok(networks.iter().try_for_each(|network| self.far_ends.remove(network))?)
     }
 
-    /// Packets to link address `mac` share frames from now on, or, with a `max` of 0, no longer.
+    /// Packets to link address `mac` share frames from now on, or, with a `max` of 0, no longer. Of
+    /// the formats, a far end that does not know format 2 must get [`Format::Meta`] only.
+    ///
+    /// [`Format::Meta`]: sheaf_aggregate::Format::Meta
     pub fn set_hop(&mut self, mac: [u8; 6], hop: Hop) -> Result<(), Error> {
+        self.has_frames |= hop.has_frames();
         Ok(self.hops.insert(Plain(mac.into()), Plain(hop), 0)?)
     }
 
@@ -125,8 +163,27 @@ impl Merge {
 
     /// Packets to `network`/`bits` share frames to a far end.
     pub fn set_far_end(&mut self, network: IpAddr, bits: u32, hop: Hop) -> Result<(), Error> {
+        self.has_frames |= hop.has_frames();
         let bits = if network.is_ipv4() { bits + 96 } else { bits };
         Ok(self.far_ends.insert(&Key::new(bits, mapped(network)), Plain(hop), 0)?)
+    }
+
+    /// Whether this kernel takes the program for format 2. Where it does not, every next hop gets
+    /// meta packets.
+    pub fn takes_frames(&self) -> bool {
+        self.takes_frames
+    }
+
+    /// Takes note of what next hop `hop`, by its id, said at `now` of the contexts of packets sent
+    /// there. The caller has made sure that the next hop said it.
+    pub fn said(&mut self, hop: u32, feedback: &Feedback, now: Instant) -> Result<(), Error> {
+        self.contexts.said(hop, feedback, now)
+    }
+
+    /// Forgets the contexts and streams that were not used for a minute, such as those of next hops
+    /// that are gone. Called now and then, or there is no room for new ones.
+    pub fn forget_idle(&mut self, now: Instant) -> Result<(), Error> {
+        if self.has_frames { self.contexts.forget_idle(now) } else { Ok(()) }
     }
 
     /// How the program hangs on the interface: by tcx or clsact.
@@ -267,6 +324,7 @@ impl Page {
             passed: atomic!(page, passed, AtomicU32).load(Ordering::Relaxed),
             fifo: atomic!(page, fifo, AtomicU32).load(Ordering::Relaxed),
             passed_bytes: atomic!(page, passed_bytes, AtomicU32).load(Ordering::Relaxed),
+            clock: atomic!(page, clock, AtomicU64).load(Ordering::Relaxed),
         }
     }
 
@@ -295,6 +353,12 @@ impl Page {
     /// Whether the device is a FIFO: what strangers send stays ahead of what comes later.
     pub fn set_fifo(&self, fifo: bool) {
         atomic!(self.start(), fifo, AtomicU32).store(u32::from(fifo), Ordering::Relaxed);
+    }
+
+    /// Contexts and tags are kept by the time `nanos` from now on, so that a test is not at the
+    /// mercy of the clock; 0 for that of CLOCK_MONOTONIC.
+    pub fn set_clock(&self, nanos: u64) {
+        atomic!(self.start(), clock, AtomicU64).store(nanos, Ordering::Relaxed);
     }
 
     /// Only full frames leave until `nanos` of CLOCK_MONOTONIC.

@@ -2,6 +2,7 @@
 
 mod pair;
 
+use pair::cable::{Cable, finished, framed, on_a};
 use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair};
 use proptest::prelude::*;
 use sheaf_aggregate::{Aggregator, Config, Device, Outbound, Policy, Rule, Rules};
@@ -10,13 +11,11 @@ use sheaf_bpf::ticker::{Cause, Tick};
 use sheaf_bpf::{Controller, Event, Merge, Ticker};
 use sheaf_netio::ip;
 use sheaf_netio::packet::PacketSocket;
-use sheaf_netio::poller::Poller;
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::checksum;
 use sheaf_wire::meta::Outer;
 use std::net::IpAddr;
 
-const MAX_FRAME: usize = 4096;
 /// Behind it are the far ends.
 const FAR: [u8; 2] = [10, 77];
 const STRANGER: [u8; 6] = [2, 0, 0, 0, 9, 9];
@@ -97,11 +96,6 @@ impl Spec {
     }
 }
 
-fn framed(to: [u8; 6], packet: &[u8]) -> Vec<u8> {
-    let kind: [u8; 2] = if packet[0] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
-    [&to[..], &MAC_A, &kind, packet].concat()
-}
-
 #[derive(Clone, Debug)]
 enum Op {
     Packet(Spec),
@@ -128,52 +122,6 @@ struct Twins<'a> {
     model: Aggregator,
     config: Config,
     now: Instant,
-}
-
-/// A way into host A's interface, and what is on the cable behind it.
-struct Cable {
-    into: PacketSocket,
-    /// Its frames do not pass the hook.
-    past: PacketSocket,
-    behind: PacketSocket,
-}
-
-impl Cable {
-    fn new(pair: &Pair) -> Cable {
-        let open = || PacketSocket::open(ip::index("eth0")?);
-        let [into, past] = [(); 2].map(|()| pair.a.run(open).unwrap());
-        let bypass: libc::c_int = 1;
-        sheaf_netio::socket::set_option(
-            &past,
-            libc::SOL_PACKET,
-            libc::PACKET_QDISC_BYPASS,
-            &bypass,
-        )
-        .unwrap();
-        Cable { into, past, behind: pair.b.run(open).unwrap() }
-    }
-
-    /// All packets that are on the cable by now.
-    fn packets(&self) -> Vec<Vec<u8>> {
-        let marker = [&MAC_B[..], &MAC_A, &[0x88, 0xb6], &[0; 46]].concat();
-        self.past.send(&marker).unwrap();
-        let mut poller = Poller::default();
-        poller.add(&self.behind);
-        let (mut packets, mut buffer) = (Vec::new(), [0; MAX_FRAME]);
-        loop {
-            let Some(len) = self.behind.receive(&mut buffer).unwrap() else {
-                poller.wait(Some(Duration::from_secs(10))).unwrap();
-                assert!(poller.readable(0), "the marker arrives");
-                continue;
-            };
-            if buffer[..14] == marker[..14] {
-                return packets;
-            }
-            if buffer[6..12] == MAC_A {
-                packets.push(buffer[14..len].to_vec());
-            }
-        }
-    }
 }
 
 impl Twins<'_> {
@@ -268,15 +216,6 @@ impl Twins<'_> {
     }
 }
 
-/// A lone packet that passes leaves its checksum to the device; nothing else may differ.
-fn finished(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    for frame in &mut frames {
-        checksum::finish(frame);
-    }
-    frames.sort();
-    frames
-}
-
 fn compare(cable: &Cable, config: Config, ops: &[Op]) -> Result<(), TestCaseError> {
     let mut twins = Twins::new(config, cable);
     for (index, op) in ops.iter().enumerate() {
@@ -306,24 +245,6 @@ fn configs() -> impl Strategy<Value = Config> {
     (policy, prop::sample::select(rules), prop::sample::select(vec![600u16, 1500, 2048])).prop_map(
         |(policy, rules, max)| Config { policy, rules, max, backoff: 0, ..Config::default() },
     )
-}
-
-/// Runs `test` on a thread in host A of a new pair, on one CPU: there the program's order is that
-/// of the calls.
-fn on_a(pair: &Pair, test: impl FnOnce() + Send) {
-    pair.a
-        .run(|| {
-            stay_on_one_cpu();
-            test();
-            Ok(())
-        })
-        .unwrap();
-}
-
-fn stay_on_one_cpu() {
-    let mut cpus = nix::sched::CpuSet::new();
-    cpus.set(0).unwrap();
-    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).unwrap();
 }
 
 #[test]

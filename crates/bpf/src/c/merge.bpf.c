@@ -28,6 +28,10 @@
  * frames of gathered packets bear one hash, and so do other packets of the same flows until the
  * frames have left. A sparse flow whose packets leave in place keeps its own (place_of()).
  *
+ * Format 2: a packet to a next hop that takes frames of it is found to be gathered here, as any
+ * other, and then goes on in a second program, which packs it. When a frame is to leave with it, it
+ * comes back.
+ *
  * Fail open: user space takes every question back (`asked_at`) when it looks. A question that stays
  * for 20 ms means that it hangs; then everything leaves at once and nothing is gathered.
  *
@@ -35,8 +39,10 @@
  * as in the aggregate crate, whose model gives the same bytes.
  */
 #include "detour.h"
+#include "merge/block.h"
 #include "merge/classify.h"
 #include "merge/frame.h"
+#include "merge/gather.h"
 #include "merge/maps.h"
 #include "merge/order.h"
 #include "merge/queues.h"
@@ -48,23 +54,6 @@ static __always_inline __u32 fill(struct device *device)
 	__s64 waiting = device->sent - device->done;
 
 	return device->told && waiting > 0 ? waiting : 0;
-}
-
-/* Counts a frame of `packets` packets and `bytes` bytes of IP that goes out to the device, where
- * that counts, too. Elsewhere no packet writes what all CPUs read. */
-static __always_inline void count_sent(struct device *device, __u64 packets, __u32 bytes)
-{
-	if (!device->told)
-		return;
-	device->last = packets << 32 | bytes;
-	if (device->sent <= device->done)
-		device->handed = bpf_ktime_get_ns();
-	__sync_fetch_and_add(&device->sent, 1);
-}
-
-static __always_inline int consume(void)
-{
-	return bpf_redirect(NOWHERE, 0);
 }
 
 /* Lets the oldest frame of the queue in `slot` leave in a copy of the packet in hand, which passes
@@ -85,15 +74,15 @@ static __always_inline bool leave_in_copy(struct __sk_buff *skb, struct work *mi
 SEC("classifier")
 int sheaf_merge(struct __sk_buff *skb)
 {
-	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), slot, ring, index, at, header, waiting;
-	__u32 len;
+	__u32 zero = 0, cpu = bpf_get_smp_processor_id(), slot, ring, index, at, waiting;
+	__u32 len, most;
 	__u32 owner, cause, size, start, count, expected = 0, fresh = 0;
 	struct merge_config *config = bpf_map_lookup_elem(&merge_config, &zero);
 	struct device *dev = bpf_map_lookup_elem(&device, &zero);
 	struct work *mine = bpf_map_lookup_elem(&work, &zero);
 	struct entry *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = 0, oldest, owner_gen, owner_time, flow;
-	bool need, full, joins, empty, ready = false, over, more, again, held, apart, portless;
+	bool joins, empty, ready = false, more, again, held, apart, portless;
 	bool nested = false, ticked = false, own_order;
 	struct packet *packet;
 	struct queue_key *key;
@@ -105,6 +94,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	enum kind kind;
 	struct hop *hop;
 	__u16 type, checksum = 0;
+	struct joint *joint;
 	struct flowlet *flowlet;
 	enum place place = SHARED;
 	bool fair;
@@ -119,6 +109,9 @@ int sheaf_merge(struct __sk_buff *skb)
 		mine->pass = 0;
 		return NEXT;
 	}
+	packet = &mine->packet;
+	key = &mine->key;
+	joint = &mine->joint;
 	if (mine->carry) {
 		slot = mine->carry - 1;
 		mine->carry = 0;
@@ -126,8 +119,15 @@ int sheaf_merge(struct __sk_buff *skb)
 		nested = true;
 		goto emit;
 	}
-	packet = &mine->packet;
-	key = &mine->key;
+	if (mine->step) {
+		slot = mine->slot;
+		cause = mine->cause;
+		count = mine->step;
+		mine->step = FROM_START;
+		if (count == LEAVE)
+			goto emit;
+		goto stranger;
+	}
 	gen->count++;
 	if (skb->protocol == bpf_htons(ETH_P_TICK)) {
 		struct {
@@ -161,10 +161,9 @@ int sheaf_merge(struct __sk_buff *skb)
 	apart = verdict == PASS && !(config->acks && packet->protocol == PROTO_TCP);
 	if (verdict == PASS)
 		verdict = ALONE;
-	header = header_len(hop);
 	len = packet->len;
-	if (verdict == GATHER &&
-	    (len < V4_LEN || header + len > hop->max || header + len > MAX_META))
+	most = header_len(hop) + format_len(hop) + len;
+	if (verdict == GATHER && (len < V4_LEN || most > hop->max || most > MAX_META))
 		verdict = ALONE;
 	portless = kind == PORTLESS;
 	flow = portless ? packet->pair : packet->flow;
@@ -200,7 +199,8 @@ int sheaf_merge(struct __sk_buff *skb)
 		pending = &queue->pending[(queue->tail - 1) & (RING - 1)];
 		/* A packet that joins a frame starts no deadline. A clock of a tick's precision,
 		 * which costs nothing, is then good enough to see a controller that hangs. */
-		joins = !empty && config->policy == FORCED && has_room(pending, header + len, hop);
+		joins = !empty && config->policy == FORCED && !hop->format == !pending->tag &&
+			has_room(pending, most, hop, pending->tag);
 		now = joins ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns();
 		waiting = fill(dev);
 		ready = false;
@@ -285,6 +285,15 @@ int sheaf_merge(struct __sk_buff *skb)
 		goto stranger;
 	}
 
+	if (hop->format) {
+		mine->hop = *hop;
+		mine->now = now;
+		mine->waiting = waiting;
+		mine->ready = ready;
+		mine->dense = place == DENSE;
+		bpf_tail_call(skb, &programs, SECOND_PROGRAM);
+		/* A kernel that does not take it gets meta packets. */
+	}
 	if (packet->unfinished) {
 		/* A copy: one that lives on is kept on the stack, where older verifiers lose the
 		 * check. */
@@ -293,70 +302,27 @@ int sheaf_merge(struct __sk_buff *skb)
 		if (size < V4_LEN || size > MAX_META ||
 		    bpf_skb_load_bytes(skb, ETH_LEN, mine->copy.bytes, size))
 			goto stranger;
-		checksum = finish(&mine->copy, packet);
+		size = packet->len;
+		checksum = finished(sum_from(&mine->copy, packet->transport, size), packet);
 	}
 	hash = fair ? bpf_get_hash_recalc(skb) : 0;
-	bpf_spin_lock(&queue->lock);
-	if (!same_key(&queue->key, key)) {
-		bpf_spin_unlock(&queue->lock);
+	switch (join(joint, skb, config, dev, queue, hop, key, packet, NULL, slot, now, hash,
+		     waiting, place == DENSE)) {
+	case JOINED:
+		break;
+	case CROWDED:
+		if (fair)
+			go_untracked(skb, gate, hash);
+		count_sent(dev, 1, len);
+		return NEXT;
+	default:
 		goto stranger;
 	}
-	empty = queue->head == queue->tail;
-	ring = (queue->tail - 1) & (RING - 1);
-	pending = &queue->pending[ring];
-	need = empty || !has_room(pending, header + len, hop);
-	if (need) {
-		ring = queue->tail & (RING - 1);
-		pending = &queue->pending[ring];
-		if (queue->tail - queue->head >= RING || pending->taken || pending->writers) {
-			/* Another CPU has not come to hand its frame over for thousands of packets.
-			 * To lose this one would be worse than to let it overtake them. */
-			queue->stats.over_bound++;
-			queue->stats.unaggregated_packets++;
-			queue->stats.unaggregated_bytes += len;
-			bpf_spin_unlock(&queue->lock);
-			if (fair)
-				go_untracked(skb, gate, hash);
-			count_sent(dev, 1, len);
-			return NEXT;
-		}
-		pending->oldest = now;
-		pending->hash = hash;
-		pending->mark = skb->mark;
-		pending->priority = skb->priority;
-		pending->len = 0;
-		pending->count = 0;
-		queue->tail++;
-		__sync_fetch_and_add(&dev->held, 1);
-		if (empty) {
-			/* Its addresses and sizes may have changed since the queue was taken into
-			 * use. */
-			queue->hop = *hop;
-			__sync_fetch_and_or(&dev->holding, 1ULL << (slot & (SLOTS - 1)));
-		}
-	}
-	at = pending->len;
-	oldest = pending->oldest;
-	pending->len += len;
-	pending->count++;
-	/* Others end their copies without the lock. */
-	__sync_fetch_and_add(&pending->writers, 1);
-	queue->bytes += len;
-	queue->packets++;
-	queue->flows |= bit_of(packet->flow);
-	queue->pairs |= bit_of(packet->pair);
-	if (place == DENSE)
-		queue->dense = 1;
-	if (config->policy == FORCED)
-		ready |= queue->bytes >= hop->min && (!dev->told || waiting < dev->limit);
-	full = queue->tail - queue->head > 1 || header + pending->len + len > hop->max;
-	over = queue->tail - queue->head > config->queue_frames || dev->held > config->total_frames;
-	bpf_spin_unlock(&queue->lock);
-
-	index = slot * RING + ring;
+	index = slot * RING + joint->ring;
 	frame = bpf_map_lookup_elem(&frames, &index);
 	if (!frame)
 		return TCX_DROP;
+	at = joint->at;
 	FORGET(at);
 	size = len;
 	FORGET(size);
@@ -372,33 +338,10 @@ int sheaf_merge(struct __sk_buff *skb)
 			frame->bytes[HEADROOM + at + 1] = checksum >> 8;
 		}
 	}
-	__sync_fetch_and_sub(&pending->writers, 1);
-	if (fair)
-		note_packet(gate, packet);
-
-	if (empty) {
-		/* While a frame is under way, its end wakes user space. */
-		bool alone = config->policy == BUSY && !dev->told &&
-			     (!gate->closed || gate->hurried);
-
-		tell(dev, NONEMPTY, slot, oldest, alone || dev->look_at > oldest + config->wait);
-	}
-	cause = full || config->policy == FORCED ? BY_SIZE : BY_READY;
-	if (config->policy == BUSY && full) {
-		if (dev->told) {
-			ready |= waiting < config->inflight;
-		} else if (gate->credit) {
-			/* User space gives new credit whenever it looks. */
-			gate->credit--;
-			ready = true;
-		}
-	}
-	if (over && !ready) {
-		ready = true;
-		__sync_fetch_and_add(&queue->stats.over_bound, 1);
-	}
-	if (!ready)
+	is_written(queue, joint);
+	if (!may_leave(joint, config, dev, gate, queue, packet, slot, waiting, fair, ready))
 		return consume();
+	cause = cause_of(joint, config);
 	goto emit;
 
 in_place:
@@ -478,7 +421,7 @@ emit:
 	count = pending->count;
 	hash = pending->hash;
 	queue->head++;
-	queue->bytes -= len;
+	queue->bytes -= pending->tag ? len - AGGFRAG_LEN : len;
 	queue->packets -= count;
 	more = queue->head != queue->tail;
 	again = more && config->policy == FORCED && queue->bytes >= queue->hop.min;
@@ -496,12 +439,12 @@ emit:
 		own->ticks++;
 	queue->owner_gen = gen->count;
 	queue->owner_time = now;
-	if (count == 1) {
+	if (is_alone(pending)) {
 		queue->stats.unaggregated_packets++;
-		queue->stats.unaggregated_bytes += len;
+		queue->stats.unaggregated_bytes += pending->payload;
 	} else {
 		queue->stats.aggregated_packets += count;
-		queue->stats.aggregated_bytes += len;
+		queue->stats.aggregated_bytes += pending->payload;
 		queue->stats.meta_packets++;
 		queue->stats.meta_bytes += len + header_len(&queue->hop);
 	}
@@ -525,26 +468,32 @@ emit:
 		return TCX_DROP; /* There is one for each. */
 	start = HEADROOM;
 	size = len;
-	if (count > 1) {
+	/* Not known from before: the verifier would follow all since then once for each. */
+	if (!is_alone(pending)) {
+		if (pending->tag)
+			write_aggfrag(frame, queue->key.hop, pending->tag - 1, pending->offset);
 		write_header(frame, &queue->key, &queue->hop, len);
 		start -= header_len(&queue->hop);
 		size += header_len(&queue->hop);
 		type = queue->hop.family == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
 	} else {
-		type = frame->bytes[HEADROOM] >> 4 == 4 ? bpf_htons(ETH_P_IP) :
-							   bpf_htons(ETH_P_IPV6);
+		if (pending->tag) {
+			start += AGGFRAG_LEN;
+			size -= AGGFRAG_LEN;
+		}
+		type = frame->bytes[start] >> 4 == 4 ? bpf_htons(ETH_P_IP) :
+						       bpf_htons(ETH_P_IPV6);
 	}
 	FORGET(start);
 	FORGET(size);
-	if (start > HEADROOM || size < V4_LEN || size > MAX_META ||
-	    bpf_skb_change_tail(skb, ETH_LEN + size, 0)) {
+	if (start > HEADROOM + AGGFRAG_LEN || bpf_skb_change_tail(skb, ETH_LEN + size, 0)) {
 		/* It is longer than that already, so this does not happen. */
 		pending->taken = 0;
 		return TCX_DROP;
 	}
 	bpf_skb_store_bytes(skb, 0, queue->key.mac, 6, 0);
 	bpf_skb_store_bytes(skb, 12, &type, 2, 0);
-	bpf_skb_store_bytes(skb, ETH_LEN, frame->bytes + start, size, 0);
+	bpf_skb_store_bytes(skb, ETH_LEN, frame->bytes + start, within(size, MAX_META), 0);
 	skb->mark = pending->mark;
 	skb->priority = pending->priority;
 	pending->taken = 0;
@@ -575,6 +524,88 @@ emit:
 	mine->pass = 0;
 	queue->emitting = 0;
 	return consume();
+}
+
+/* Takes a packet that the first program has found to be gathered into frames of format 2. */
+SEC("classifier")
+int sheaf_pack(struct __sk_buff *skb)
+{
+	__u32 zero = 0, slot, index, at, hash, size, from;
+	struct merge_config *config = bpf_map_lookup_elem(&merge_config, &zero);
+	struct device *dev = bpf_map_lookup_elem(&device, &zero);
+	struct work *mine = bpf_map_lookup_elem(&work, &zero);
+	struct packing *packing = bpf_map_lookup_elem(&packings, &zero);
+	struct packet *packet;
+	struct queue *queue;
+	struct frame *frame;
+	struct joint *joint;
+	struct gate *gate;
+	struct hop *hop;
+	__s64 summed = 0;
+	bool fair;
+
+	if (!config || !dev || !mine || !packing)
+		return NEXT;
+	packet = &mine->packet;
+	hop = &mine->hop;
+	joint = &mine->joint;
+	slot = mine->slot;
+	queue = bpf_map_lookup_elem(&queues, &slot);
+	gate = gate_of(dev, slot);
+	if (!queue || !gate)
+		goto stranger;
+	if (packet->unfinished ||
+	    (hop->format == SHORT_HEADERS && packet->protocol == PROTO_UDP)) {
+		size = packet->len;
+		FORGET(size);
+		if (size < V4_LEN || size > MAX_META ||
+		    bpf_skb_load_bytes(skb, ETH_LEN, mine->copy.bytes, size))
+			goto stranger;
+		/* The addresses stand right before the segment. */
+		from = packet->transport;
+		if (!packet->unfinished)
+			from = packet->v6 ? V6_LEN - 32 : V4_LEN - 8;
+		summed = sum_from(&mine->copy, from, packet->len);
+	}
+	pack(packing, queue, hop, &mine->key, packet, &mine->copy, summed,
+	     dev->clock ?: mine->now, config->wait);
+	fair = has_fair_queues(dev);
+	hash = fair ? bpf_get_hash_recalc(skb) : 0;
+	switch (join(joint, skb, config, dev, queue, hop, &mine->key, packet, &packing->block,
+		     slot, mine->now, hash, mine->waiting, mine->dense)) {
+	case JOINED:
+		break;
+	case CROWDED:
+		if (fair)
+			go_untracked(skb, gate, hash);
+		count_sent(dev, 1, packet->len);
+		return NEXT;
+	default:
+		goto stranger;
+	}
+	index = slot * RING + joint->ring;
+	frame = bpf_map_lookup_elem(&frames, &index);
+	if (!frame)
+		return TCX_DROP; /* There is one for each. */
+	at = joint->at;
+	FORGET(at);
+	at &= MAX_META - 1;
+	write_block(skb, packing, packet, &mine->copy, queue, slot, frame, at);
+	is_written(queue, joint);
+	if (!may_leave(joint, config, dev, gate, queue, packet, slot, mine->waiting, fair,
+		       mine->ready))
+		return consume();
+	mine->step = LEAVE;
+	mine->cause = cause_of(joint, config);
+	bpf_tail_call(skb, &programs, FIRST_PROGRAM);
+	mine->step = FROM_START;
+	return consume();
+
+stranger:
+	mine->step = PASS_ON;
+	bpf_tail_call(skb, &programs, FIRST_PROGRAM);
+	mine->step = FROM_START;
+	return NEXT;
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -29,6 +29,17 @@
  * */
 #define FORGET(number) asm volatile("" : "+r"(number))
 
+/* The same number, which is from 1 to `most`, a power of two: so that every verifier sees that it
+ * is. */
+static __always_inline __u32 within(__u32 number, const __u32 most)
+{
+	number--;
+	FORGET(number);
+	number &= most - 1;
+	FORGET(number);
+	return number + 1;
+}
+
 static __always_inline __u16 be16(const __u8 *p)
 {
 	return (__u16)p[0] << 8 | p[1];

@@ -1,6 +1,8 @@
 //! Two hosts and a cable, with the programs on both ends. Needs root.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod cable;
+
 use sheaf_aggregate::{Config, Senders};
 use sheaf_bpf::layout::{Hop, MergeConfig};
 use sheaf_bpf::{Merge, Split, Ticker};

@@ -105,6 +105,19 @@ impl Context {
         Some(context)
     }
 
+    /// The context that the eBPF program keeps in parts: headers as in the packet, with zeros for
+    /// what is not constant and behind them, the bytes of the payload, and the identification, less
+    /// the counter under [`IdRule::Follows`].
+    pub fn from_parts(
+        template: [u8; MAX_HEADERS],
+        rules: Rules,
+        payload_len: u16,
+        id: u16,
+    ) -> Context {
+        let version = if template[0] >> 4 == 4 { Version::V4 } else { Version::V6 };
+        Context { template, version, rules, payload_len, id }
+    }
+
     /// Whether a packet has the constants of this context.
     pub fn fits(&self, headers: &Headers<'_>) -> bool {
         headers.version() == self.version

@@ -10,11 +10,24 @@
 /* The most that bpf_skb_adjust_room() pulls away is 4095 bytes. */
 #define MAX_PULL 4000
 
-/* Whether `len` bytes more, the outer header among them, fit into a frame under construction. */
+/* The header of format 2 (RFC 9347, section 6.1.1), and the most blocks behind it that are not
+ * cut. */
+#define AGGFRAG_LEN 4
+#define MAX_BLOCKS 127
+
+/* Whether `len` bytes more, the outer header among them, fit into a frame under construction, and
+ * may: it is of the stream with this tag. */
 static __always_inline bool has_room(const struct pending *pending, __u32 len,
-				     const struct hop *hop)
+				     const struct hop *hop, __u32 tag)
 {
-	return pending->len + len <= hop->max && pending->count != MAX_PACKETS;
+	return pending->tag == tag && pending->len + len <= hop->max &&
+	       pending->count < (tag ? MAX_BLOCKS : MAX_PACKETS);
+}
+
+/* Whether it is one packet, which leaves as it is. */
+static __always_inline bool is_alone(const struct pending *pending)
+{
+	return pending->count == 1 && pending->plain;
 }
 
 /* Place of the checksum in a packet of UDP or TCP. */
@@ -23,13 +36,11 @@ static __always_inline __u32 field_of(struct packet *packet)
 	return (packet->v6 ? V6_LEN : V4_LEN) + (packet->protocol == PROTO_UDP ? 6 : 16);
 }
 
-/* The finished checksum of the packet whose bytes are in `frame`. */
-static __always_inline __u16 finish(struct frame *frame, struct packet *packet)
+/* The sum of the bytes from `at` on of the packet of `len` bytes in `frame`. */
+static __always_inline __s64 sum_from(struct frame *frame, __u32 at, __u32 len)
 {
-	__u32 at = packet->v6 ? V6_LEN : V4_LEN, left;
-	__u32 len = packet->len;
 	__s64 sum = 0;
-	__u16 checksum;
+	__u32 left;
 
 	if (len > MAX_META || len < at)
 		return 0;
@@ -51,7 +62,14 @@ static __always_inline __u16 finish(struct frame *frame, struct packet *packet)
 		at += 512;
 		left = left > 512 ? left - 512 : 0;
 	}
-	checksum = ~fold(sum);
+	return sum;
+}
+
+/* The finished checksum of a packet whose segment, the pseudo header's sum in it, has this sum. */
+static __always_inline __u16 finished(__s64 sum, const struct packet *packet)
+{
+	__u16 checksum = ~fold(sum);
+
 	return !checksum && packet->protocol == PROTO_UDP ? 0xffff : checksum;
 }
 

@@ -30,7 +30,13 @@
  * one of fifty, who then shares their queue. */
 #define SEEN 8
 
+/* Streams of format 2 that are known, and contexts of their flows: of more flows the packets travel
+ * as they are. Each costs memory only once it is used. */
+#define STREAMS 1024
+#define CONTEXTS 4096
+
 enum { FORCED, BUSY };
+enum { META, FRAMES, SHORT_HEADERS };
 enum cause { BY_SIZE, BY_READY, BY_TIMEOUT, RECLAIM };
 enum { NONEMPTY, CARRIER, NO_SLOT };
 
@@ -77,6 +83,8 @@ struct device {
 	__u32 passed; /* frames that were not ours */
 	__u32 fifo;   /* what strangers send stays ahead of what comes later */
 	__u32 passed_bytes;
+	/* ns: the time by which contexts and tags are kept, 0 for the kernel's; a test's clock. */
+	__u64 clock;
 };
 
 struct {
@@ -151,6 +159,8 @@ struct hop {
 	__u8 ttl; /* 255 towards a neighbour (RFC 5082) */
 	__u8 src[16];
 	__u8 dst[16];
+	__u8 format; /* META, FRAMES or SHORT_HEADERS */
+	__u8 pad[3];
 };
 
 struct {
@@ -204,8 +214,12 @@ struct pending {
 	__u64 oldest;
 	__u64 hash; /* flow hash of its first packet, as are mark and priority */
 	__u32 mark, priority;
-	__u32 len; /* inner bytes */
-	__u32 count;
+	__u32 len; /* inner bytes, with the header of format 2 */
+	__u32 count; /* packets that end in it */
+	__u32 payload; /* and their bytes */
+	__u16 offset; /* bytes that continue the last packet of the frame before */
+	__u8 tag;	/* of the stream, plus 1; 0: a meta packet */
+	__u8 plain;	/* it has nothing but packets as they are */
 	__u32 writers; /* packets whose bytes are still being copied */
 	__u32 taken;   /* its bytes are being read */
 };
@@ -223,6 +237,7 @@ struct queue {
 	__u32 asked; /* user space knows that it wants a tick */
 	__u32 emitting; /* a CPU is handing its last frame to the device */
 	__u32 dense;	/* a packet of a dense flow waits */
+	__u32 tag;	/* of its stream, plus 1; 0: it has none yet */
 	struct stats stats;
 	struct pending pending[RING];
 };
@@ -234,9 +249,10 @@ struct {
 	__type(value, struct queue);
 } queues SEC(".maps");
 
-/* Twice the largest frame: an offset and a length are each below it, which the verifier can see. */
+/* Twice the largest frame: an offset and a length are each below it, which the verifier can see;
+ * and between them the header of a cut block. */
 struct frame {
-	__u8 bytes[HEADROOM + 2 * MAX_META];
+	__u8 bytes[HEADROOM + 2 * MAX_META + 8];
 };
 
 struct {
@@ -246,18 +262,49 @@ struct {
 	__type(value, struct frame);
 } frames SEC(".maps");
 
+/* The place of a packet in its queue. */
+struct joint {
+	__u64 oldest; /* of its frame */
+	__u32 ring, at;
+	bool empty;  /* nothing waited before it */
+	bool full;   /* its frame takes no other like it */
+	bool over;   /* more waits than may */
+	bool enough; /* under `forced`: as much as may leave */
+};
+
 /* What one CPU is doing. */
 struct work {
 	__u32 pass;  /* the frame that comes next is finished */
 	__u32 carry; /* the next packet is a copy to carry the queue of slot `carry` - 1 */
 	__u32 carried; /* and it did */
+	__u32 step;  /* what the first program is called for by the second; else 0 */
+	__u32 cause;
 	__u32 slot;    /* of the queue that the last packet joined */
 	/* In memory and not on the stack: the verifier follows each value on the stack, so that
 	 * every kind of packet would be another way through all that comes later. */
 	struct packet packet;
 	struct queue_key key;
+	/* For the second program. */
+	struct hop hop;
+	struct joint joint;
+	__u32 waiting;
+	bool ready, dense;
+	__u64 now;
 	struct frame copy;
 };
+
+/* The second program takes packets on to format 2: one program would be too much for a verifier,
+ * which follows each way through the first half with each one through the second. Steps of the
+ * first. */
+enum { FROM_START, LEAVE, PASS_ON };
+enum { FIRST_PROGRAM, SECOND_PROGRAM, PROGRAMS };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, PROGRAMS);
+	__type(key, __u32);
+	__type(value, __u32);
+} programs SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Blocks of format 2: how a packet is packed, cut, and written into frames. The model is
+ * crates/aggregate/src/queue.rs.
+ *
+ * The head of a block is written into the packet, over bytes that are not needed, so that the block
+ * is in one piece there and each of its parts is copied by one call. All that may fail comes
+ * before: a packet that is changed is also consumed.
+ */
+#ifndef MERGE_BLOCK_H
+#define MERGE_BLOCK_H
+
+#include "compress.h"
+#include "crc.h"
+#include "frame.h"
+#include "streams.h"
+
+/* Kind of a cut block, above 12 bits of its length; then follows its CRC-32. */
+#define CUT 0x8000
+#define CUT_LEN 6
+/* A frame takes at least so many bytes of a block: fewer do not pay for the header of the cut. */
+#define MIN_PART (CUT_LEN + 2)
+
+/* Bytes that a frame to this hop may need besides a packet and the outer header. */
+static __always_inline __u32 format_len(const struct hop *hop)
+{
+	if (hop->format == META)
+		return 0;
+	return hop->format == FRAMES ? AGGFRAG_LEN : AGGFRAG_LEN + DEFINITION_LEN;
+}
+
+/* Packs the packet in hand, of which `copy` and `summed` are known where they are needed, for its
+ * queue's stream. Where that has no tag it goes into a meta packet. */
+static __always_inline void pack(struct packing *mine, struct queue *queue,
+				 const struct hop *hop, const struct queue_key *key,
+				 const struct packet *packet, struct frame *copy, __s64 summed,
+				 __u64 now, __u64 wait)
+{
+	struct block *block = &mine->block;
+	struct stream *stream = stream_of(&mine->name, &mine->stream, key, queue->tag, now, wait);
+
+	block->tag = 0;
+	block->len = packet->len;
+	block->start = ETH_LEN;
+	block->head = 0;
+	block->plain = 1;
+	block->cut = 0;
+	if (packet->unfinished)
+		block->checksum = finished(summed, packet);
+	if (!stream)
+		return;
+	/* Of two CPUs both write the same. */
+	queue->tag = mine->name.tag + 1;
+	block->tag = mine->name.tag + 1;
+	/* A queue counts the frames that were begun by its tail. */
+	if (hop->format == SHORT_HEADERS)
+		compress(mine, stream, packet, copy, summed, queue->tail, now);
+}
+
+/* Cuts, under the queue's lock, a block that does not fit: its first bytes fill the last frame, of
+ * which `max` bytes are behind the outer header, where that is worth it. */
+static __always_inline void cut_block(struct queue *queue, struct block *block, __u32 ring,
+				      __u32 max)
+{
+	struct pending *last = &queue->pending[ring & (RING - 1)];
+	__s32 room = max - last->len;
+
+	if (last->tag != block->tag || last->count >= MAX_BLOCKS || room < CUT_LEN + MIN_PART)
+		return;
+	block->cut = room - CUT_LEN;
+	block->ring = ring;
+	block->at = last->len;
+	last->len += room;
+	last->plain = 0;
+	queue->bytes += room;
+	__sync_fetch_and_add(&last->writers, 1);
+}
+
+/* Writes the first part of the block, which is whole in the packet, behind the header of its cut.
+ */
+static __always_inline void write_cut(struct __sk_buff *skb, struct packing *mine,
+				      struct frame *copy, struct queue *queue, __u32 slot)
+{
+	struct block *block = &mine->block;
+	__u32 ring = block->ring & (RING - 1), index = slot * RING + ring, which = CRC_32;
+	__u32 at = block->at, crc;
+	struct crc_table *table = bpf_map_lookup_elem(&crc_tables, &which);
+	struct frame *frame = bpf_map_lookup_elem(&frames, &index);
+
+	if (frame && table) {
+		bpf_skb_load_bytes(skb, block->start, copy->bytes, within(block->len, MAX_META));
+		crc = ~crc_of(table, CRC_32_START, (__u32 *)copy->bytes, &block->len, MAX_META);
+		crc = __builtin_bswap32(crc);
+		FORGET(at);
+		at &= MAX_META - 1;
+		put16(frame->bytes + HEADROOM + at, CUT | block->len);
+		put16(frame->bytes + HEADROOM + at + 2, crc >> 16);
+		put16(frame->bytes + HEADROOM + at + 4, crc);
+		bpf_skb_load_bytes(skb, block->start, frame->bytes + HEADROOM + at + CUT_LEN,
+				   within(block->cut, MAX_META));
+	}
+	__sync_fetch_and_sub(&queue->pending[ring].writers, 1);
+}
+
+/* Makes the block of the packet in hand, which is consumed, and copies it into its frames: the last
+ * part of it, or all, to `at` in `frame`. */
+static __always_inline void write_block(struct __sk_buff *skb, struct packing *mine,
+					struct packet *packet, struct frame *copy,
+					struct queue *queue, __u32 slot, struct frame *frame,
+					__u32 at)
+{
+	struct block *block = &mine->block;
+	__u32 start = block->start;
+
+	if (packet->unfinished)
+		bpf_skb_store_bytes(skb, ETH_LEN + field_of(packet), &block->checksum, 2, 0);
+	if (start < ETH_LEN)
+		bpf_skb_load_bytes(skb, start, block->under, sizeof(block->under));
+	if (block->head)
+		bpf_skb_store_bytes(skb, start, block->bytes,
+				    within(block->head, sizeof(block->bytes)), 0);
+	if (block->cut)
+		write_cut(skb, mine, copy, queue, slot);
+	bpf_skb_load_bytes(skb, block->start + block->cut, frame->bytes + HEADROOM + at,
+			   within(block->len - block->cut, MAX_META));
+	/* The packet may become the carrier of a frame. */
+	if (block->start < ETH_LEN)
+		bpf_skb_store_bytes(skb, block->start, block->under, sizeof(block->under), 0);
+}
+
+/* Writes the header of format 2 in front of the blocks of `frame`, with the number of the frame in
+ * its stream. in_order() lets nobody take the queue's next one before. */
+static __always_inline void write_aggfrag(struct frame *frame, __u32 hop, __u32 tag, __u32 offset)
+{
+	struct stream_key name = { .hop = hop, .tag = tag };
+	/* User space forgets the streams of a next hop that is gone: then the number does not
+	 * matter. */
+	struct stream *stream = bpf_map_lookup_elem(&streams, &name);
+	__u8 *header = frame->bytes + HEADROOM;
+
+	header[0] = 0;
+	header[1] = stream ? __sync_fetch_and_add(&stream->sequence, 1) : 0;
+	put16(header + 2, tag << 12 | offset);
+}
+
+#endif

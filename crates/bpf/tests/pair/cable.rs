@@ -1,0 +1,89 @@
+//! The cable between two hosts: a way in that passes the merging program, and what comes out.
+
+use super::{MAC_A, MAC_B, Pair};
+use sheaf_netio::ip;
+use sheaf_netio::packet::PacketSocket;
+use sheaf_netio::poller::Poller;
+use sheaf_stage::Duration;
+use sheaf_wire::checksum;
+
+const MAX_FRAME: usize = 4096;
+
+/// A way into host A's interface, and what is on the cable behind it.
+pub struct Cable {
+    pub into: PacketSocket,
+    /// Its frames do not pass the hook.
+    past: PacketSocket,
+    behind: PacketSocket,
+}
+
+impl Cable {
+    pub fn new(pair: &Pair) -> Cable {
+        let open = || PacketSocket::open(ip::index("eth0")?);
+        let [into, past] = [(); 2].map(|()| pair.a.run(open).unwrap());
+        let bypass: libc::c_int = 1;
+        sheaf_netio::socket::set_option(
+            &past,
+            libc::SOL_PACKET,
+            libc::PACKET_QDISC_BYPASS,
+            &bypass,
+        )
+        .unwrap();
+        Cable { into, past, behind: pair.b.run(open).unwrap() }
+    }
+
+    /// All packets that are on the cable by now.
+    pub fn packets(&self) -> Vec<Vec<u8>> {
+        let marker = [&MAC_B[..], &MAC_A, &[0x88, 0xb6], &[0; 46]].concat();
+        self.past.send(&marker).unwrap();
+        let mut poller = Poller::default();
+        poller.add(&self.behind);
+        let (mut packets, mut buffer) = (Vec::new(), [0; MAX_FRAME]);
+        loop {
+            let Some(len) = self.behind.receive(&mut buffer).unwrap() else {
+                poller.wait(Some(Duration::from_secs(10))).unwrap();
+                assert!(poller.readable(0), "the marker arrives");
+                continue;
+            };
+            if buffer[..14] == marker[..14] {
+                return packets;
+            }
+            if buffer[6..12] == MAC_A {
+                packets.push(buffer[14..len].to_vec());
+            }
+        }
+    }
+}
+
+/// The frame of `packet` from A.
+pub fn framed(to: [u8; 6], packet: &[u8]) -> Vec<u8> {
+    let kind: [u8; 2] = if packet[0] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
+    [&to[..], &MAC_A, &kind, packet].concat()
+}
+
+/// A lone packet that passes leaves its checksum to the device; nothing else may differ.
+pub fn finished(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    for frame in &mut frames {
+        checksum::finish(frame);
+    }
+    frames.sort();
+    frames
+}
+
+/// Runs `test` on a thread in host A of a new pair, on one CPU: there the program's order is that
+/// of the calls.
+pub fn on_a(pair: &Pair, test: impl FnOnce() + Send) {
+    pair.a
+        .run(|| {
+            stay_on_one_cpu();
+            test();
+            Ok(())
+        })
+        .unwrap();
+}
+
+fn stay_on_one_cpu() {
+    let mut cpus = nix::sched::CpuSet::new();
+    cpus.set(0).unwrap();
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).unwrap();
+}

@@ -1,0 +1,786 @@
+//! In format 2, too, the merging program and its model give the same bytes for the same packets,
+//! times and messages, and the model's splitter gets out of them what was put in. Needs root.
+
+#[path = "../../aggregate/tests/calls/mod.rs"]
+mod calls;
+mod pair;
+
+use nix::sys::socket::{setsockopt, sockopt};
+use pair::cable::{Cable, framed, on_a};
+use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair};
+use proptest::prelude::*;
+use sheaf_aggregate::{
+    Aggregator, Config, Device, Format, HopId, Outbound, Policy, Rule, Rules, Split, Splitter,
+    Threshold,
+};
+use sheaf_bpf::layout::{self, MergeConfig, SLOTS};
+use sheaf_bpf::ticker::{Cause, Tick};
+use sheaf_bpf::{Controller, Event, Merge, Ticker};
+use sheaf_netio::packet::PacketSocket;
+use sheaf_netio::{clock, ip};
+use sheaf_stage::{Duration, Instant, Stage};
+use sheaf_wire::compress::feedback::{Feedback, Item};
+use sheaf_wire::ip::Ip;
+use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Outer, Repr};
+use sheaf_wire::{aggfrag, checksum};
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+const CALLS: usize = 14;
+const SECRET: u64 = 0x005e_c2e7;
+/// Frames that the device has under `busy`: too many for another one.
+const WAITING: u32 = 2;
+const LIMIT: u32 = 50;
+/// The program's clock begins here: 0 would be the kernel's.
+const START: Instant = Instant::from_millis(1_000_000);
+
+/// Packets that each of two processors sends.
+const PACKETS: u16 = 3000;
+/// Calls of each, besides one that both have.
+const OWN: usize = 3;
+
+/// One step of a call; mostly the next voice packet.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    call: usize,
+    /// Steps of the sequence number.
+    steps: u16,
+    marker: bool,
+    /// Growth of the time stamp beyond what the steps explain.
+    jump: u32,
+    payload: usize,
+    /// Steps of the identification besides.
+    id: u16,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let steps = prop_oneof![
+        20 => Just(1u16),
+        1 => 0..12u16,
+        1 => Just(40u16),
+        1 => Just(200u16),
+        1 => Just(u16::MAX - 3),
+    ];
+    let payload = prop_oneof![12 => Just(20usize), 1 => 0..40usize];
+    let jump = prop_oneof![12 => Just(0u32), 1 => Just(160u32), 1 => 1..100_000u32];
+    let id = prop_oneof![20 => Just(0u16), 1 => 1..5u16];
+    (0..CALLS, steps, prop::bool::weighted(0.05), jump, payload, id).prop_map(
+        |(call, steps, marker, jump, payload, id)| Step { call, steps, marker, jump, payload, id },
+    )
+}
+
+/// A packet that is of no call.
+#[derive(Clone, Copy, Debug)]
+struct Other {
+    v6: bool,
+    tcp: bool,
+    port: u16,
+    class: u8,
+    payload: usize,
+    /// Its checksum is left to the device.
+    unfinished: bool,
+    /// Its checksum is wrong.
+    damaged: bool,
+}
+
+fn other() -> impl Strategy<Value = Other> {
+    let payload = prop_oneof![6 => 0..120usize, 2 => 120..300usize, 1 => 300..1440usize];
+    // More than there are tags, now and then.
+    let class = prop_oneof![
+        4 => prop::sample::select(vec![0u8, 1, 3, 46 << 2]),
+        1 => (0..40u8).prop_map(|dscp| dscp << 2),
+    ];
+    let kind = (any::<bool>(), prop::bool::weighted(0.2), 0..4u16);
+    (kind, class, payload, any::<bool>(), prop::bool::weighted(0.1)).prop_map(
+        |((v6, tcp, port), class, payload, unfinished, damaged)| {
+            let damaged = damaged && !unfinished;
+            Other { v6, tcp, port: 6000 + port, class, payload, unfinished, damaged }
+        },
+    )
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Voice(Step),
+    /// Every call says so many packets more.
+    Talk(u16),
+    Other(Other),
+    /// The device takes one frame.
+    Done,
+    /// Everything leaves, and so many milliseconds go by.
+    Late(u64),
+    /// What the splitter has said arrives.
+    Hear,
+    /// What it has said is lost.
+    Deaf,
+    /// So many frames are lost.
+    Lose(usize),
+    /// The splitter says this, whatever is true.
+    Said(Item),
+    /// The splitter starts again.
+    Restart,
+    /// The next hop gets another format.
+    Format(Format),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let item = prop_oneof![
+        3 => (0..3u8, any::<u8>())
+            .prop_map(|(tag, number)| Item::Unknown { tag, number: number % 20 }),
+        1 => (0..3u8).prop_map(|tag| Item::Lost { tag }),
+        1 => (0..3u8, 0..20u8, any::<u16>()).prop_map(|(tag, number, generation)| {
+            Item::Known { tag, number, generation, check: 7 }
+        }),
+    ];
+    let format = prop::sample::select(vec![Format::Meta, Format::Frames, Format::Compressed]);
+    let late = prop::sample::select(vec![5u64, 25, 60, 700, 1999, 2500]);
+    let op = prop_oneof![
+        40 => step().prop_map(Op::Voice),
+        6 => (1..4u16).prop_map(Op::Talk),
+        6 => other().prop_map(Op::Other),
+        6 => Just(Op::Done),
+        3 => late.prop_map(Op::Late),
+        12 => Just(Op::Hear),
+        1 => Just(Op::Deaf),
+        1 => (1..4usize).prop_map(Op::Lose),
+        1 => item.prop_map(Op::Said),
+        1 => Just(Op::Restart),
+        2 => format.prop_map(Op::Format),
+    ];
+    prop::collection::vec(op, 1..250)
+}
+
+/// How far a call is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Call {
+    sequence: u16,
+    timestamp: u32,
+    id: u16,
+}
+
+/// What calls differ in, by their numbers.
+struct Kind {
+    v6: bool,
+    rtp: bool,
+    summed: bool,
+    unfinished: bool,
+    class: u8,
+}
+
+fn kind(call: usize) -> Kind {
+    let v6 = call % 4 == 3;
+    let summed = v6 || call % 5 != 4;
+    let class = if call.is_multiple_of(3) { 0 } else { 46 << 2 };
+    Kind { v6, rtp: call % 7 != 6, summed, unfinished: summed && call % 3 == 1, class }
+}
+
+impl Call {
+    /// The packet of the next step.
+    fn step(&mut self, step: Step) -> Vec<u8> {
+        let kind = kind(step.call);
+        self.sequence = self.sequence.wrapping_add(step.steps);
+        self.timestamp = self
+            .timestamp
+            .wrapping_add(160u32.wrapping_mul(u32::from(step.steps)))
+            .wrapping_add(step.jump);
+        // Some count, some stay, some do neither.
+        self.id = match step.call % 3 {
+            0 => self.id.wrapping_add(step.steps).wrapping_add(step.id),
+            1 => step.id,
+            _ => self.id.wrapping_add(step.steps.wrapping_mul(7)).wrapping_add(step.id),
+        };
+        let mut datagram = Vec::new();
+        if kind.rtp {
+            datagram.extend_from_slice(&[0x80, 18 | u8::from(step.marker) << 7]);
+            datagram.extend_from_slice(&self.sequence.to_be_bytes());
+            datagram.extend_from_slice(&self.timestamp.to_be_bytes());
+            datagram.extend_from_slice(&[0xca, 0xfe, 0, step.call as u8]);
+        }
+        let byte = |at: usize| (at as u16 * 7).wrapping_add(self.sequence) as u8;
+        datagram.extend((0..step.payload).map(byte));
+        let ports = (4000 + step.call as u16, 5004);
+        let mut packet = udp(kind.v6, ports, kind.class, self.id, &datagram);
+        if !kind.summed {
+            packet[26..28].fill(0);
+        }
+        if kind.unfinished {
+            unfinish(&mut packet);
+        }
+        packet
+    }
+}
+
+fn udp(v6: bool, ports: (u16, u16), class: u8, id: u16, payload: &[u8]) -> Vec<u8> {
+    let builder = builder(v6).udp(ports.0, ports.1);
+    let mut packet = Vec::new();
+    builder.write(&mut packet, payload).unwrap();
+    head(&mut packet, class, id);
+    packet
+}
+
+fn builder(v6: bool) -> etherparse::PacketBuilderStep<etherparse::IpHeaders> {
+    if v6 {
+        etherparse::PacketBuilder::ipv6([0xfd; 16], [0xfe; 16], 63)
+    } else {
+        etherparse::PacketBuilder::ipv4([10, 1, 0, 1], [10, 9, 0, 2], 63)
+    }
+}
+
+/// Writes class, ECN field and identification.
+fn head(packet: &mut [u8], class: u8, id: u16) {
+    if packet[0] >> 4 == 6 {
+        packet[0] = 0x60 | class >> 4;
+        packet[1] = class << 4;
+        return;
+    }
+    packet[1] = class;
+    packet[4..6].copy_from_slice(&id.to_be_bytes());
+    packet[10..12].fill(0);
+    let checksum = checksum::ipv4_header(&packet[..20]);
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// Leaves the checksum of UDP or TCP to the device.
+fn unfinish(packet: &mut [u8]) {
+    let (transport, addresses) = if packet[0] >> 4 == 6 { (40, 8..40) } else { (20, 12..20) };
+    let protocol = if packet[0] >> 4 == 6 { packet[6] } else { packet[9] };
+    let len = (packet.len() - transport) as u32 + u32::from(protocol);
+    let pseudo = checksum::fold(checksum::sum(&packet[addresses], len));
+    let field = transport + if protocol == 6 { 16 } else { 6 };
+    packet[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
+}
+
+impl Other {
+    fn packet(&self) -> Vec<u8> {
+        let payload: Vec<u8> = (0..self.payload).map(|at| at as u8 ^ self.port as u8).collect();
+        let mut packet = Vec::new();
+        if self.tcp {
+            builder(self.v6).tcp(self.port, 80, 7, 1000).write(&mut packet, &payload).unwrap();
+            head(&mut packet, self.class, 9);
+        } else {
+            packet = udp(self.v6, (self.port, 5004), self.class, 9, &payload);
+        }
+        if self.unfinished {
+            unfinish(&mut packet);
+        }
+        if self.damaged {
+            let transport = if self.v6 { 40 } else { 20 };
+            packet[transport + 6] ^= 0x55;
+        }
+        packet
+    }
+}
+
+/// Both, and the splitter at the other end.
+struct Twins<'a> {
+    cable: &'a Cable,
+    merge: Merge,
+    ticker: Ticker,
+    model: Aggregator,
+    hop: HopId,
+    outer: Outer,
+    splitter: Splitter,
+    restarts: u64,
+    config: Config,
+    calls: [Call; CALLS],
+    now: Instant,
+    /// What the splitter has said.
+    said: VecDeque<Feedback>,
+    /// Frames that are still to be lost.
+    losses: usize,
+    sent: Vec<Vec<u8>>,
+    delivered: Vec<Vec<u8>>,
+}
+
+impl Twins<'_> {
+    fn new(config: Config, v6: bool, format: Format, cable: &Cable) -> Twins<'_> {
+        let outer = if v6 {
+            Outer::new("fd09::1".parse().unwrap(), "fd09::2".parse().unwrap()).unwrap()
+        } else {
+            Outer::V4 { src: A, dst: B }
+        };
+        let merge = Merge::attach("eth0", MergeConfig::new(&config, COOKIE)).unwrap();
+        let mut model = Aggregator::new(config.clone()).unwrap();
+        let hop = model
+            .add_hop(sheaf_aggregate::Hop { format, ..sheaf_aggregate::Hop::neighbour(outer) });
+        let ticker = Ticker::new(ip::index("eth0").unwrap(), MAC_A, COOKIE).unwrap();
+        let mut twins = Twins {
+            cable,
+            merge,
+            ticker,
+            model,
+            hop,
+            outer,
+            splitter: Splitter::accepting_any().with_frames(SECRET),
+            restarts: 0,
+            config,
+            calls: [Call::default(); CALLS],
+            now: START,
+            said: VecDeque::new(),
+            losses: 0,
+            sent: Vec::new(),
+            delivered: Vec::new(),
+        };
+        twins.set_format(format);
+        if twins.config.policy == Policy::Busy {
+            // What the device has to begin with.
+            for _ in 0..WAITING {
+                let stranger = [&[2, 0, 0, 0, 9, 9][..], &MAC_A, &[0x88, 0xb6], &[0; 46]].concat();
+                twins.merge.device().tell(0, LIMIT);
+                twins.program(&stranger);
+            }
+            twins.keep_busy();
+        }
+        twins
+    }
+
+    fn set_format(&mut self, format: Format) {
+        let (min, max) = (self.config.min.of(self.config.max), self.config.max);
+        let hop = layout::Hop::new(3, self.outer, min, max);
+        self.merge.set_hop(MAC_B, hop.with_format(format)).unwrap();
+        let hop = sheaf_aggregate::Hop::neighbour(self.outer);
+        self.model.set_hop(self.hop, sheaf_aggregate::Hop { format, ..hop });
+    }
+
+    /// The device has no less to do than before: what leaves in place would stay as it is.
+    fn keep_busy(&mut self) {
+        if self.config.policy == Policy::Busy {
+            let sent = self.merge.device().read().sent;
+            self.merge.device().tell(sent - u64::from(WAITING), LIMIT);
+            let device = Device::Reports { waiting: WAITING, limit: LIMIT };
+            self.model.set_device(device, self.now);
+        }
+    }
+
+    fn program(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
+        // The program may drop it.
+        let _ = self.cable.into.send(frame);
+        self.cable.packets()
+    }
+
+    fn ticked(&mut self, slot: u32, cause: Cause) -> Vec<Vec<u8>> {
+        self.ticker.tick(Tick::new(slot, cause)).unwrap();
+        self.merge.gates().tick_is_over(slot);
+        self.cable.packets()
+    }
+
+    /// The queue that waits longest.
+    fn oldest(&self) -> Option<u32> {
+        let waits = |slot: &u32| !self.merge.queue(*slot).unwrap().is_empty();
+        let oldest = |slot: &u32| self.merge.queue(*slot).unwrap().oldest();
+        (0..SLOTS).filter(waits).min_by_key(oldest)
+    }
+
+    /// What both send upon `packet`: the program and the model.
+    fn packet(&mut self, packet: Vec<u8>) -> [Vec<Vec<u8>>; 2] {
+        // Nobody hangs here, however long an operation takes.
+        self.merge.device().looks();
+        let mut sent = self.program(&framed(MAC_B, &packet));
+        while let Some(event) = self.merge.event() {
+            if let Event::WantsTick { slot } = event {
+                sent.extend(self.ticked(slot, Cause::Size));
+            }
+        }
+        let mut whole = packet.clone();
+        checksum::finish(&mut whole);
+        self.sent.push(whole);
+        self.model.enqueue(Outbound { hop: self.hop, mark: 0, packet }, self.now).unwrap();
+        [sent, self.model_sends()]
+    }
+
+    fn model_sends(&mut self) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| self.model.dequeue(self.now)).map(|frame| frame.bytes).collect()
+    }
+
+    fn hear(&mut self, feedback: &Feedback) {
+        self.merge.said(3, feedback, self.now).unwrap();
+        self.model.said(self.hop, feedback, self.now);
+    }
+
+    /// What both send upon `op`.
+    fn apply(&mut self, op: &Op) -> [Vec<Vec<u8>>; 2] {
+        self.now += Duration::from_micros(1);
+        self.merge.device().set_clock(self.now.as_nanos());
+        let [mut program, mut model] = [Vec::new(), Vec::new()];
+        match *op {
+            Op::Voice(step) => {
+                let packet = self.calls[step.call].step(step);
+                [program, model] = self.packet(packet);
+            }
+            Op::Talk(count) => {
+                for call in (0..count).flat_map(|_| 0..CALLS) {
+                    let step = Step { call, steps: 1, marker: false, jump: 0, payload: 20, id: 0 };
+                    let packet = self.calls[call].step(step);
+                    // The queue that waits longest has to be one.
+                    self.now += Duration::from_micros(1);
+                    let [ours, models] = self.packet(packet);
+                    program.extend(ours);
+                    model.extend(models);
+                }
+            }
+            Op::Other(other) => [program, model] = self.packet(other.packet()),
+            Op::Done if self.config.policy == Policy::Busy => {
+                self.merge.device().tell(self.merge.device().read().sent, LIMIT);
+                if let Some(slot) = self.oldest() {
+                    program = self.ticked(slot, Cause::Ready);
+                }
+                let device = Device::Reports { waiting: 0, limit: LIMIT };
+                self.model.set_device(device, self.now);
+                model = self.model_sends();
+            }
+            Op::Done => {}
+            Op::Late(millis) => {
+                while let Some(slot) = self.oldest() {
+                    let frames = self.ticked(slot, Cause::Timeout);
+                    assert_eq!(frames.len(), 1, "a queue that waits leaves on a tick");
+                    program.extend(frames);
+                }
+                self.now += Duration::from_millis(millis).max(self.config.hold);
+                model = self.model_sends();
+            }
+            Op::Hear => {
+                for feedback in std::mem::take(&mut self.said) {
+                    self.hear(&feedback);
+                }
+            }
+            Op::Deaf => self.said.clear(),
+            Op::Lose(count) => self.losses = count,
+            Op::Said(item) => {
+                let mut feedback = Feedback::default();
+                feedback.push(item);
+                self.hear(&feedback);
+            }
+            Op::Format(format) => self.set_format(format),
+            Op::Restart => {
+                self.restarts += 1;
+                let secret = SECRET + self.restarts;
+                self.splitter = Splitter::accepting_any().with_frames(secret);
+            }
+        }
+        self.keep_busy();
+        [program, model]
+    }
+
+    /// Takes a frame apart at the other end.
+    fn arrive(&mut self, frame: &[u8]) {
+        let mut frame = frame.to_vec();
+        if self.losses > 0 {
+            self.losses -= 1;
+            return;
+        }
+        let meta =
+            Repr::with_payload(&frame).is_ok_and(|(repr, _)| repr.hop_limit == HOP_LIMIT_NEIGHBOUR);
+        if !meta {
+            self.delivered.push(frame);
+            return;
+        }
+        let delivered = &mut self.delivered;
+        let split = self.splitter.split(&mut frame, |packet| delivered.push(packet.to_vec()));
+        match split {
+            Ok(Split::Delivered(feedback)) if !feedback.items().is_empty() => {
+                self.said.push_back(feedback);
+            }
+            Ok(Split::Delivered(_)) => {}
+            other => panic!("{other:?} for {frame:?}"),
+        }
+    }
+}
+
+/// What the frames had in them, so that a test of nothing does not pass.
+#[derive(Debug, Default)]
+struct Seen {
+    cut: Cell<u32>,
+    compressed: Cell<u32>,
+}
+
+impl Seen {
+    fn note(&self, frame: &[u8]) {
+        let count = |cell: &Cell<u32>, seen: bool| cell.set(cell.get() + u32::from(seen));
+        let payload = Repr::with_payload(frame).map_or(&[][..], |(_, payload)| payload);
+        if payload.first() != Some(&aggfrag::FRAME) {
+            return;
+        }
+        let frame = aggfrag::Frame::parse(payload, |_| None).expect("a whole frame");
+        count(&self.cut, frame.cut().is_some());
+        // Nobody knows the context here.
+        count(&self.compressed, frame.unknown().is_some());
+    }
+}
+
+impl Op {
+    /// Whether packets may be lost by it.
+    fn disturbs(&self) -> bool {
+        matches!(self, Op::Lose(_) | Op::Said(_) | Op::Restart)
+    }
+}
+
+fn compare(
+    cable: &Cable,
+    (config, v6, format): (Config, bool, Format),
+    ops: &[Op],
+    seen: &Seen,
+) -> Result<(), TestCaseError> {
+    let mut twins = Twins::new(config, v6, format, cable);
+    for (index, op) in ops.iter().enumerate() {
+        let [program, model] = twins.apply(op).map(|mut frames| {
+            for frame in &mut frames {
+                checksum::finish(frame);
+            }
+            frames
+        });
+        let lengths = |frames: &[Vec<u8>]| frames.iter().map(Vec::len).collect::<Vec<_>>();
+        prop_assert_eq!(lengths(&program), lengths(&model), "after operation {}", index);
+        for frame in &program {
+            seen.note(frame);
+            twins.arrive(frame);
+        }
+        prop_assert_eq!(program, model, "after operation {}", index);
+    }
+    let sum = |mut sum: sheaf_aggregate::Stats, (_, stats): &(u32, sheaf_aggregate::Stats)| {
+        sum.add(stats);
+        sum
+    };
+    let program = twins.merge.stats().unwrap().iter().fold(sheaf_aggregate::Stats::default(), sum);
+    prop_assert_eq!(program, twins.model.total());
+    // Nothing comes out that was not put in.
+    let mut sent = twins.sent.clone();
+    sent.sort();
+    for packet in &twins.delivered {
+        prop_assert!(sent.binary_search(packet).is_ok(), "{:?}", Ip::parse(packet));
+    }
+    if !ops.iter().any(Op::disturbs) {
+        twins.delivered.sort();
+        prop_assert_eq!(twins.delivered.len(), sent.len());
+        prop_assert_eq!(twins.delivered, sent);
+    }
+    Ok(())
+}
+
+fn configs() -> impl Strategy<Value = (Config, bool)> {
+    let every = Rule { protocol: None, max_len: 1500, ..Rule::default() };
+    let rules = vec![Rules::default(), Rules { rules: vec![every], acks: false }];
+    let policy = prop::sample::select(vec![Policy::Forced, Policy::Busy]);
+    let max = prop::sample::select(vec![400u16, 700, 1500, 2048]);
+    let pause = Duration::from_millis(5);
+    let times = Config { timeout: pause, hold: pause, backoff: 0, ..Config::default() };
+    let frames = prop::sample::select(vec![3usize, 12]);
+    (policy, prop::sample::select(rules), max, frames, any::<bool>()).prop_map(
+        move |(policy, rules, max, queue_frames, v6)| {
+            let min = Threshold::Percent(40);
+            (Config { policy, rules, max, min, queue_frames, ..times.clone() }, v6)
+        },
+    )
+}
+
+fn twins(format: Format, changes: bool) {
+    let pair = Pair::new();
+    for host in [&pair.a, &pair.b] {
+        host.run(|| ip::run("link set eth0 mtu 9000")).unwrap();
+    }
+    let cable = Cable::new(&pair);
+    on_a(&pair, || {
+        let cases =
+            ProptestConfig { cases: 20, failure_persistence: None, ..ProptestConfig::default() };
+        let seen = Seen::default();
+        proptest!(cases, |((config, v6) in configs(), ops in ops(), calm in any::<bool>())| {
+            let mut ops = ops;
+            ops.retain(|op| !calm || !op.disturbs());
+            ops.retain(|op| changes || !matches!(op, Op::Format(_)));
+            ops.push(Op::Late(5));
+            compare(&cable, (config, v6, format), &ops, &seen)?;
+        });
+        assert!(seen.cut.get() > 0, "{seen:?}");
+        assert_eq!(seen.compressed.get() > 20, format == Format::Compressed, "{seen:?}");
+    });
+}
+
+#[test]
+fn full_frames_have_the_bytes_of_the_model() {
+    twins(Format::Frames, false);
+}
+
+#[test]
+fn compressed_packets_have_the_bytes_of_the_model() {
+    twins(Format::Compressed, false);
+}
+
+#[test]
+fn a_change_of_format_has_the_bytes_of_the_model() {
+    twins(Format::Compressed, true);
+}
+
+#[test]
+fn contexts_are_forgotten_after_a_minute_without_a_packet() {
+    let pair = Pair::new();
+    let cable = Cable::new(&pair);
+    on_a(&pair, || {
+        let config = calls::config();
+        let mut twins = Twins::new(config, false, Format::Compressed, &cable);
+        let mut sequence = 0;
+        // A packet that waits alone, and whether it is compressed then.
+        let mut compressed = |twins: &mut Twins<'_>| {
+            twins.now += Duration::from_millis(20);
+            twins.merge.device().set_clock(twins.now.as_nanos());
+            twins.merge.device().looks();
+            sequence += 1;
+            assert!(twins.program(&framed(MAC_B, &calls::rtp(0, sequence))).is_empty());
+            let seen = Seen::default();
+            for frame in twins.ticked(0, Cause::Timeout) {
+                seen.note(&frame);
+                twins.arrive(&frame);
+            }
+            for feedback in std::mem::take(&mut twins.said) {
+                twins.merge.said(3, &feedback, twins.now).unwrap();
+            }
+            twins.keep_busy();
+            seen.compressed.get() == 1
+        };
+        let first: Vec<_> = (0..4).map(|_| compressed(&mut twins)).collect();
+        assert_eq!(first, [false, false, true, true], "it is learned, then defined");
+        let minute = Duration::from_secs(60);
+        twins.merge.forget_idle(twins.now + minute - Duration::from_millis(1)).unwrap();
+        assert!(compressed(&mut twins), "a minute is not over");
+        twins.merge.forget_idle(twins.now + minute).unwrap();
+        let again: Vec<_> = (0..3).map(|_| compressed(&mut twins)).collect();
+        assert_eq!(again, [false, false, true], "it is learned again");
+    });
+}
+
+#[test]
+fn the_kept_conversation_is_sent_byte_for_byte() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../aggregate/tests/corpus");
+    let kept = |name: String| std::fs::read(corpus.join(name)).unwrap();
+    let pair = Pair::new();
+    let cable = Cable::new(&pair);
+    on_a(&pair, || {
+        let mut twins = Twins::new(calls::config(), false, Format::Compressed, &cable);
+        twins.splitter = Splitter::accepting_any().with_frames(calls::SECRET);
+        let mut number = 0;
+        for sequence in 0..calls::ROUNDS {
+            for call in 0..calls::CALLS {
+                twins.merge.device().looks();
+                twins.merge.device().set_clock(twins.now.as_nanos());
+                assert!(twins.program(&framed(MAC_B, &calls::rtp(call, sequence))).is_empty());
+            }
+            twins.now += twins.config.hold;
+            while let Some(slot) = twins.oldest() {
+                for mut frame in twins.ticked(slot, Cause::Timeout) {
+                    let payload = Repr::with_payload(&frame).unwrap().1;
+                    let expected = kept(format!("frames/{number:02}"));
+                    assert_eq!(payload, expected, "frame {number}");
+                    let Split::Delivered(feedback) =
+                        twins.splitter.split(&mut frame, |_| {}).unwrap()
+                    else {
+                        panic!("a frame");
+                    };
+                    twins.merge.said(3, &feedback, twins.now).unwrap();
+                    number += 1;
+                }
+            }
+            twins.keep_busy();
+        }
+        let kept = std::fs::read_dir(corpus.join("frames")).unwrap().count();
+        assert_eq!(number, kept, "all that is kept is sent");
+    });
+}
+
+/// The number of the call, and the packet's in it.
+fn named(packet: &[u8]) -> (u8, u16) {
+    (packet[39], u16::from_be_bytes([packet[30], packet[31]]))
+}
+
+/// Sends voice packets from processor `cpu`: of its own calls, and of one whose numbers it counts
+/// with the other processor.
+fn talk(cpu: usize, into: &PacketSocket, shared: &AtomicU16) {
+    let mut cpus = nix::sched::CpuSet::new();
+    cpus.set(cpu).unwrap();
+    // Where there is only one, they take turns.
+    let _ = nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus);
+    for number in 0..PACKETS {
+        let call = usize::from(number) % (OWN + 1);
+        // In a class of its own: what is lost of it takes nothing of the others along.
+        let (call, sequence, class) = if call == OWN {
+            (2 * OWN, shared.fetch_add(1, Ordering::Relaxed), 46 << 2)
+        } else {
+            (call + cpu * OWN, number / (OWN as u16 + 1), 0)
+        };
+        let mut datagram = vec![0x80, 18];
+        datagram.extend_from_slice(&sequence.to_be_bytes());
+        datagram.extend_from_slice(&(160 * u32::from(sequence)).to_be_bytes());
+        datagram.extend_from_slice(&[0xca, 0xfe, 0, call as u8]);
+        datagram.extend_from_slice(&[sequence as u8; 20]);
+        let packet = udp(false, (4000 + call as u16, 5004), class, sequence, &datagram);
+        // The program may drop it.
+        let _ = into.send(&framed(MAC_B, &packet));
+        // So that others have their turn, and frames do not outrun their reader.
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn calls_from_two_processors_come_out_whole_and_in_order() {
+    let pair = Pair::new();
+    let behind = pair.b.run(|| PacketSocket::open(ip::index("eth0")?)).unwrap();
+    setsockopt(&behind, sockopt::RcvBufForce, &(64 << 20)).unwrap();
+    let config = Config::forced();
+    let attach = || {
+        let ifindex = ip::index("eth0")?;
+        let controller = Controller::attach("eth0", ifindex, MAC_A, &config, COOKIE);
+        let into = [(); 2].map(|()| PacketSocket::open(ifindex).unwrap());
+        Ok((controller.map_err(io::Error::other)?, into))
+    };
+    let (mut controller, into) = pair.a.run(attach).unwrap();
+    let hop = layout::Hop::new(3, Outer::V4 { src: A, dst: B }, 500, 1500);
+    controller.merge.set_hop(MAC_B, hop.with_format(Format::Compressed)).unwrap();
+    let mut splitter = Splitter::accepting_any().with_frames(SECRET);
+    let (shared, seen) = (AtomicU16::new(0), Seen::default());
+    let mut came: BTreeMap<u8, Vec<u16>> = BTreeMap::new();
+    let mut hear = |controller: &mut Controller| {
+        let mut buffer = [0; 4096];
+        while let Some(len) = behind.receive(&mut buffer).unwrap() {
+            // B itself may say that nobody listens.
+            if buffer[6..12] != MAC_A {
+                continue;
+            }
+            let frame = &mut buffer[14..len];
+            let mut deliver = |packet: &[u8]| {
+                let (call, sequence) = named(packet);
+                came.entry(call).or_default().push(sequence);
+            };
+            if Repr::with_payload(frame).is_err() {
+                deliver(frame);
+                continue;
+            }
+            seen.note(frame);
+            let split = splitter.split(frame, |packet| deliver(packet)).unwrap();
+            let Split::Delivered(feedback) = split else { panic!("a frame") };
+            controller.merge.said(3, &feedback, clock::now()).unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = [0, 1].map(|cpu| {
+            let (into, shared) = (&into[cpu], &shared);
+            scope.spawn(move || talk(cpu, into, shared))
+        });
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            controller.run(clock::now()).unwrap();
+            hear(&mut controller);
+        }
+    });
+    controller.flush().unwrap();
+    hear(&mut controller);
+    assert!(seen.compressed.get() > 100, "{seen:?}");
+    let mut both = came.remove(&(2 * OWN as u8)).unwrap();
+    for (call, numbers) in came {
+        assert_eq!(numbers, (0..PACKETS / (OWN as u16 + 1)).collect::<Vec<_>>(), "call {call}");
+    }
+    // Of the shared one they overtake each other, and who is overtaken by too many is lost.
+    let all = both.len();
+    both.sort_unstable();
+    both.dedup();
+    assert_eq!(both.len(), all, "nothing comes twice");
+    assert!(both.last() < Some(&shared.into_inner()));
+}
