@@ -12,8 +12,8 @@
 #include "maps.h"
 #include "queues.h"
 
-/* The tag has four bits. */
-#define TAGS 16
+/* The tag has four bits; the last is that of probes. */
+#define TAGS 15
 /* A tag is used for another class once its stream sent nothing for this long beyond the longest
  * wait: no frame of it waits or is on its way. In ns. */
 #define REUSE 2000000000LL
