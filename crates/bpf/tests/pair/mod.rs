@@ -1,6 +1,8 @@
 //! Two hosts and a cable, with the programs on both ends. Needs root.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod wire;
+
 use sheaf_aggregate::{Config, Senders};
 use sheaf_bpf::layout::{Hop, MergeConfig};
 use sheaf_bpf::{Merge, Split, Ticker};
@@ -83,7 +85,7 @@ impl Pair {
     /// The splitter on B.
     pub fn split(&self, senders: &Senders) -> Split {
         let attach =
-            || Split::attach("eth0", ip::index("eth0")?, senders).map_err(io::Error::other);
+            || Split::attach("eth0", ip::index("eth0")?, senders, None).map_err(io::Error::other);
         self.b.run(attach).unwrap()
     }
 
