@@ -2,8 +2,8 @@
 
 mod pair;
 
+use pair::A;
 use pair::wire::{A6, V4, V6, Wire};
-use pair::{A, B};
 use proptest::prelude::*;
 use sheaf_aggregate::{
     Aggregator, Config, Device, Format, Hop, HopId, Outbound, Refused, Senders, Splitter, Threshold,
@@ -18,7 +18,8 @@ use sheaf_wire::meta::{HOP_LIMIT_FAR, HOP_LIMIT_NEIGHBOUR, Outer, Refusal, Repr}
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-const SECRET: u64 = 0x005e_c2e7;
+/// That of the kept conversation.
+const SECRET: u64 = 11;
 
 /// The program on B and its model.
 struct Twins<'a> {
@@ -46,7 +47,7 @@ impl Twins<'_> {
         let result =
             self.model.split(&mut packet.to_vec(), |packet| expected.push(packet.to_vec()));
         let heard = self.wire.split(packet);
-        prop_assert_eq!(hex(&heard), hex(&expected));
+        prop_assert_eq!(hex(&heard), hex(&expected), "{:?}", self.counted());
         let said: Vec<_> = self.messages.by_ref().collect();
         let (peer, own) = addresses(packet);
         let message = |direction, feedback| Message { direction, peer, own, feedback };
@@ -146,5 +147,382 @@ fn the_kept_conversation_comes_out_as_the_packets_of_its_calls() {
     assert_eq!(twins.counted()["packets"], 144);
     for name in std::fs::read_dir(format!("{corpus}/feedback")).unwrap() {
         twins.pass(&neighbours(&std::fs::read(name.unwrap().path()).unwrap())).unwrap();
+    }
+}
+
+/// A packet that an application sends.
+#[derive(Clone, Debug)]
+struct Spec {
+    v6: bool,
+    flow: u16,
+    /// 0: RTP with a silence now and then; 1: UDP that counts; 2: without checksum; 3: ICMP.
+    kind: u8,
+    len: usize,
+    ecn: u8,
+    dscp: u8,
+    marker: bool,
+    hop_limit: u8,
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    let len = prop_oneof![8 => Just(20usize), 2 => 0..60usize, 1 => 200..1200usize];
+    let kind = prop_oneof![8 => Just(0u8), 2 => Just(1u8), 1 => Just(2u8), 1 => Just(3u8)];
+    let ecn = prop_oneof![6 => Just(0u8), 1 => Just(1u8), 2 => Just(2u8), 1 => Just(3u8)];
+    let hop_limit = prop_oneof![8 => Just(63u8), 1 => Just(255u8)];
+    let class = prop_oneof![5 => Just(46u8), 1 => Just(0u8)];
+    let v6 = prop::bool::weighted(0.3);
+    ((v6, 0..6u16, kind, len), (ecn, class, prop::bool::weighted(0.1), hop_limit)).prop_map(
+        |((v6, flow, kind, len), (ecn, dscp, marker, hop_limit))| Spec {
+            v6,
+            flow,
+            kind,
+            len,
+            ecn,
+            dscp,
+            marker,
+            hop_limit,
+        },
+    )
+}
+
+impl Spec {
+    /// The packet with this sequence number of its flow.
+    fn packet(&self, sequence: u16) -> Vec<u8> {
+        let mut datagram = Vec::new();
+        if self.kind == 0 {
+            let jump = u32::from(sequence / 30) * 7777;
+            let stamp = (160 * u32::from(sequence)).wrapping_add(jump);
+            datagram.extend([0x80, 18 | u8::from(self.marker) << 7]);
+            datagram.extend(sequence.to_be_bytes());
+            datagram.extend(stamp.to_be_bytes());
+            datagram.extend([1, 2, 3, self.flow as u8]);
+        }
+        datagram.extend((0..self.len).map(|byte| (byte as u16 * 3 + sequence) as u8));
+        let port = 4000 + 10 * u16::from(self.kind) + self.flow;
+        let mut packet = Vec::new();
+        if self.v6 {
+            let builder = etherparse::PacketBuilder::ipv6([0xfd; 16], [0xfe; 16], self.hop_limit);
+            match self.kind {
+                3 => builder.icmpv6_echo_request(7, sequence).write(&mut packet, &datagram),
+                _ => builder.udp(port, 5004).write(&mut packet, &datagram),
+            }
+            .unwrap();
+            packet[0] = 0x60 | self.dscp >> 2;
+            packet[1] = (self.dscp << 2 | self.ecn) << 4;
+            return packet;
+        }
+        let builder =
+            etherparse::PacketBuilder::ipv4([10, 66, 0, 1], [10, 77, 0, 2], self.hop_limit);
+        match self.kind {
+            3 => builder.icmpv4_echo_request(7, sequence).write(&mut packet, &datagram),
+            _ => builder.udp(port, 5004).write(&mut packet, &datagram),
+        }
+        .unwrap();
+        packet[1] = self.dscp << 2 | self.ecn;
+        packet[4..6].copy_from_slice(&sequence.wrapping_add(self.flow).to_be_bytes());
+        packet[10..12].fill(0);
+        let checksum = checksum::ipv4_header(&packet[..20]);
+        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+        if self.kind == 2 {
+            packet[26..28].fill(0);
+        }
+        packet
+    }
+}
+
+/// What becomes of a frame on its way.
+#[derive(Clone, Debug)]
+enum Fate {
+    Arrives,
+    Lost,
+    Twice,
+    /// Behind the next one.
+    Late,
+    Marked,
+    Damaged(prop::sample::Index, u8),
+    Short(u8),
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        24 => Just(Fate::Arrives),
+        2 => Just(Fate::Lost),
+        1 => Just(Fate::Twice),
+        2 => Just(Fate::Late),
+        1 => Just(Fate::Marked),
+        1 => (any::<prop::sample::Index>(), 1..=255u8).prop_map(|(at, by)| Fate::Damaged(at, by)),
+        1 => (1..60u8).prop_map(Fate::Short),
+    ]
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Send(Vec<Spec>),
+    /// Everything that waits leaves, and this becomes of it.
+    Flush(Vec<Fate>),
+    /// What the splitter said is lost.
+    Silence,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        6 => prop::collection::vec(spec(), 1..20).prop_map(Op::Send),
+        6 => prop::collection::vec(fate(), 1..6).prop_map(Op::Flush),
+        1 => Just(Op::Silence),
+    ];
+    prop::collection::vec(op, 1..30)
+}
+
+/// An aggregator on A that sends to B.
+struct Sender {
+    aggregator: Aggregator,
+    hop: HopId,
+    now: Instant,
+    sequences: BTreeMap<(bool, u8, u16), u16>,
+    late: Option<Vec<u8>>,
+    said: Vec<Feedback>,
+}
+
+const BUSY: Device = Device::Reports { waiting: 2, limit: 50 };
+const READY: Device = Device::Reports { waiting: 0, limit: 50 };
+
+impl Sender {
+    fn new(hop: Hop, max: u16) -> Sender {
+        let min = Threshold::Percent(0);
+        let config = Config { max, min, queue_frames: 256, ..Config::default() };
+        let mut aggregator = Aggregator::new(config).unwrap();
+        let hop = aggregator.add_hop(hop);
+        aggregator.set_device(BUSY, Instant::ZERO);
+        let (sequences, said) = (BTreeMap::new(), Vec::new());
+        Sender { aggregator, hop, now: Instant::ZERO, sequences, late: None, said }
+    }
+
+    fn frames(&mut self) -> Vec<Vec<u8>> {
+        let frames = std::iter::from_fn(|| self.aggregator.dequeue(self.now));
+        // What leaves alone is no frame.
+        frames.map(|frame| frame.bytes).filter(|bytes| protocol(bytes) == 253).collect()
+    }
+
+    fn apply(&mut self, op: &Op, twins: &mut Twins<'_>) -> Result<(), TestCaseError> {
+        match op {
+            Op::Send(specs) => {
+                for spec in specs {
+                    let flow = (spec.v6, spec.kind, spec.flow);
+                    let sequence = self.sequences.entry(flow).or_default();
+                    *sequence = sequence.wrapping_add(1);
+                    let outbound =
+                        Outbound { hop: self.hop, mark: 0, packet: spec.packet(*sequence) };
+                    let _ = self.aggregator.enqueue(outbound, self.now);
+                    for frame in self.frames() {
+                        self.arrive(&frame, twins)?;
+                    }
+                }
+            }
+            Op::Flush(fates) => {
+                let mut frames = Vec::new();
+                while self.aggregator.held() > 0 {
+                    self.aggregator.set_device(READY, self.now);
+                    frames.extend(self.frames());
+                    self.now += Config::default().hold;
+                    frames.extend(self.frames());
+                }
+                self.aggregator.set_device(BUSY, self.now);
+                for (frame, fate) in frames.into_iter().zip(fates.iter().cycle()) {
+                    self.meet(frame, fate, twins)?;
+                }
+                for feedback in std::mem::take(&mut self.said) {
+                    self.aggregator.said(self.hop, &feedback, self.now);
+                }
+            }
+            Op::Silence => self.said.clear(),
+        }
+        Ok(())
+    }
+
+    fn meet(
+        &mut self,
+        mut frame: Vec<u8>,
+        fate: &Fate,
+        twins: &mut Twins<'_>,
+    ) -> Result<(), TestCaseError> {
+        let late = self.late.take();
+        let header = if frame[0] >> 4 == 4 { 20 } else { 40 };
+        match *fate {
+            Fate::Arrives => self.arrive(&frame, twins)?,
+            Fate::Lost => {}
+            Fate::Twice => {
+                self.arrive(&frame, twins)?;
+                self.arrive(&frame, twins)?;
+            }
+            Fate::Late => self.late = Some(frame),
+            Fate::Marked => {
+                sheaf_wire::header::set_ecn(&mut frame, Ecn::Ce);
+                self.arrive(&frame, twins)?;
+            }
+            Fate::Damaged(at, by) => {
+                let index = header + at.index(frame.len() - header);
+                frame[index] ^= by;
+                self.arrive(&frame, twins)?;
+            }
+            Fate::Short(by) => {
+                let (repr, payload) = Repr::with_payload(&frame).unwrap();
+                let len = payload.len().saturating_sub(by.into()).max(1);
+                let short = carried(repr.outer, repr.hop_limit, repr.ecn, &payload[..len]);
+                self.arrive(&short, twins)?;
+            }
+        }
+        late.map_or(Ok(()), |frame| self.arrive(&frame, twins))
+    }
+
+    fn arrive(&mut self, frame: &[u8], twins: &mut Twins<'_>) -> Result<(), TestCaseError> {
+        let feedback = twins.pass(frame)?;
+        if !feedback.items().is_empty() {
+            self.said.push(feedback);
+        }
+        Ok(())
+    }
+}
+
+fn protocol(packet: &[u8]) -> u8 {
+    if packet[0] >> 4 == 4 { packet[9] } else { packet[6] }
+}
+
+/// Cases of a test whose program and model go on from one to the next.
+fn cases(cases: u32) -> ProptestConfig {
+    let max_shrink_iters = 0;
+    ProptestConfig { cases, failure_persistence: None, max_shrink_iters, ..Default::default() }
+}
+
+#[test]
+fn whatever_a_sender_sends_and_the_way_does_comes_out_as_of_the_model() {
+    let wire = Wire::new();
+    let senders = Senders {
+        neighbours: [A.into(), A6.into()].into(),
+        far_ends: [A.into()].into(),
+        any: false,
+    };
+    let twins = std::sync::Mutex::new(Twins::new(&wire, senders));
+    let formats = prop::sample::select(vec![Format::Compressed, Format::Compressed, Format::Frames]);
+    let max = prop::sample::select(vec![200u16, 400, 1500, 2040]);
+    proptest!(cases(150), |(ops in ops(), format in formats, max in max, way in 0..3u8)| {
+        let hop = match way {
+            0 => Hop::neighbour(V4),
+            1 => Hop::neighbour(V6),
+            _ => Hop::far(V4),
+        };
+        let mut sender = Sender::new(Hop { format, ..hop }, max);
+        let mut twins = twins.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for op in &ops {
+            sender.apply(op, &mut twins)?;
+        }
+    });
+    let counted = twins.into_inner().unwrap().counted();
+    for name in ["packets", "missing", "late", "unjoined", "unrestored", "only-neighbours-say"] {
+        assert!(counted.get(name).is_some_and(|count| *count > 20), "{name}: {counted:?}");
+    }
+}
+
+/// A piece of a frame that nobody has to have meant.
+#[derive(Clone, Debug)]
+enum Piece {
+    Packet(Spec, u16),
+    /// With these rules, number and stride, and perhaps a wrong byte.
+    Definition(Spec, u16, u8, u8, u16, Option<(prop::sample::Index, u8)>),
+    Compact(u8, u8, u16, usize),
+    Long(u8, u8, Vec<u8>),
+    Cut(Spec, u16, usize),
+    Pad(usize),
+    Other(Vec<u8>),
+}
+
+fn piece() -> impl Strategy<Value = Piece> {
+    let bytes = || prop::collection::vec(any::<u8>(), 1..40);
+    let number = || 0..4u8;
+    let fault = prop::option::weighted(0.1, (any::<prop::sample::Index>(), 1..=255u8));
+    let rules = prop_oneof![4 => Just(5u8), 2 => Just(1u8), 1 => Just(6u8), 1 => 0..16u8];
+    let stride = prop_oneof![3 => Just(160u16), 1 => Just(0u16)];
+    prop_oneof![
+        3 => (spec(), 0..9u16).prop_map(|(spec, sequence)| Piece::Packet(spec, sequence)),
+        4 => (spec(), 0..9u16, rules, number(), stride, fault).prop_map(
+            |(spec, sequence, rules, number, stride, fault)| {
+                Piece::Definition(spec, sequence, rules, number, stride, fault)
+            }
+        ),
+        3 => (number(), 0..64u8, any::<u16>(), Just(20usize))
+            .prop_map(|(number, low, check, len)| Piece::Compact(number, low, check, len)),
+        2 => (0..16u8, number(), bytes()).prop_map(|(flags, n, bytes)| Piece::Long(flags, n, bytes)),
+        1 => (spec(), 0..9u16, 0..30usize).prop_map(|(spec, n, len)| Piece::Cut(spec, n, len)),
+        1 => (1..40usize).prop_map(Piece::Pad),
+        1 => bytes().prop_map(Piece::Other),
+    ]
+}
+
+impl Piece {
+    fn write(&self, frame: &mut Vec<u8>) {
+        match self {
+            Piece::Packet(spec, sequence) => frame.extend(spec.packet(*sequence)),
+            Piece::Definition(spec, sequence, rules, number, stride, fault) => {
+                let mut packet = spec.packet(*sequence);
+                if let Some((at, by)) = fault {
+                    let at = at.index(packet.len().min(60));
+                    packet[at] ^= by;
+                }
+                frame.extend([0x90 | rules, *number]);
+                frame.extend(stride.to_be_bytes());
+                frame.extend(packet);
+            }
+            Piece::Compact(number, low, check, len) => {
+                let word = 0b11 << 14 | u16::from(*number) << 6 | u16::from(*low);
+                frame.extend(word.to_be_bytes());
+                frame.extend(check.to_be_bytes());
+                frame.extend((0..*len).map(|byte| byte as u8));
+            }
+            Piece::Long(flags, number, bytes) => {
+                frame.extend([0xa0 | flags, *number, 3, 1, 2]);
+                frame.extend(bytes);
+            }
+            Piece::Cut(spec, sequence, len) => {
+                let packet = spec.packet(*sequence);
+                frame.extend(aggfrag::Cut::header(&packet));
+                frame.extend(&packet[..packet.len().min(*len)]);
+            }
+            Piece::Pad(len) => frame.resize(frame.len() + len, 0),
+            Piece::Other(bytes) => frame.extend(bytes),
+        }
+    }
+}
+
+/// A payload made of pieces, which often continues the one before it.
+fn pieces() -> impl Strategy<Value = Vec<u8>> {
+    let header = (prop_oneof![12 => Just(0u8), 1 => 0..4u8], 0..4u8, 0..3u8);
+    let offset = prop_oneof![3 => Just(0u16), 1 => 0..80u16, 1 => 0..4096u16];
+    (header, offset, prop::collection::vec(piece(), 0..6)).prop_map(
+        |((kind, sequence, tag), offset, pieces)| {
+            let mut frame = vec![kind, sequence];
+            frame.extend((u16::from(tag) << 12 | offset).to_be_bytes());
+            frame.resize(frame.len() + usize::from(offset).min(80), 7);
+            pieces.iter().for_each(|piece| piece.write(&mut frame));
+            frame.truncate(aggfrag::MAX_LEN - 20);
+            frame
+        },
+    )
+}
+
+#[test]
+fn frames_that_nobody_meant_are_refused_or_taken_apart_as_by_the_model() {
+    let wire = Wire::new();
+    let twins = std::sync::Mutex::new(Twins::new(&wire, Senders::any()));
+    proptest!(cases(3000), |(payload in pieces(), ecn in 0..4usize)| {
+        let ecn = [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce][ecn];
+        let mut twins = twins.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        twins.pass(&carried(V4, HOP_LIMIT_NEIGHBOUR, ecn, &payload))?;
+    });
+    let counted = twins.into_inner().unwrap().counted();
+    for refusal in aggfrag::Refusal::ALL {
+        let name = format!("frame-{}", refusal.name());
+        let cannot = ["frame-oversized", "frame-too-many-blocks", "frame-too-many-streams"];
+        if !cannot.contains(&&*name) {
+            assert!(counted.contains_key(&name), "{name}: {counted:?}");
+        }
     }
 }

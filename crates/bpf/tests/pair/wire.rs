@@ -64,7 +64,8 @@ impl Wire {
                 // Not what the hosts' stacks send (neighbour discovery), and not the meta packet.
                 if bytes[..6] == MAC_B && bytes[6..12] == MAC_A && *bytes != frame[..] {
                     // The IP layer cuts off what follows the packet.
-                    heard.push(Ip::parse(&bytes[14..]).unwrap().bytes().to_vec());
+                    let packet = Ip::parse(&bytes[14..]).unwrap_or_else(|e| panic!("{e:?} {bytes:02x?}"));
+                    heard.push(packet.bytes().to_vec());
                 }
             });
         }

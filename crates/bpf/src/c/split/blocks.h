@@ -151,6 +151,7 @@ static __always_inline int find_blocks(struct work *work, struct stream *stream)
 		len = work->sum_at;
 		if (at < START) {
 			if (len == work->limit) {
+				work->at[0] = 0;
 				work->count = 1;
 			} else {
 				work->joined = 0;

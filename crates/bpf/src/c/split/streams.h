@@ -250,6 +250,27 @@ static __always_inline int hear(struct __sk_buff *skb, struct work *work, __u32 
 	return TC_ACT_SHOT;
 }
 
+/* Bytes in which an unfinished checksum may begin and end. */
+#define UNFINISHED 40
+#define ROOM 64
+
+/*
+ * Makes the frame, whose payload is at `at`, a packet that may have any length and content: what the
+ * kernel knows about this content is not about the packets that it will be. Returns 0 when it is.
+ *
+ * A checksum that the device has verified is forgotten by the first call, a sum over all bytes when
+ * the frame grows, and an unfinished checksum when the place is pulled away where it begins; if that
+ * is farther, the frame cannot be cut so short. With what is pulled away goes the place of a
+ * transport header, too, before which a frame could not be cut either.
+ */
+static __always_inline long empty(struct __sk_buff *skb, __u32 at)
+{
+	bpf_csum_level(skb, BPF_CSUM_LEVEL_RESET);
+	return bpf_skb_change_tail(skb, at + UNFINISHED, 0) ?:
+	       bpf_skb_change_tail(skb, at + ROOM + ROOM, 0) ?:
+	       bpf_skb_adjust_room(skb, -(__s32)(at - ETH_LEN + ROOM), BPF_ADJ_ROOM_MAC, 0);
+}
+
 /* Length of the headers that were restored, for the verifier. */
 static __always_inline __u32 header_of(struct work *work)
 {
@@ -464,11 +485,7 @@ static __always_inline int take_frame(struct __sk_buff *skb, struct split_config
 	}
 	if (work->count) {
 		line = begin_line(skb);
-		/* What the device said about the checksum of this frame is not about the packets in
-		 * it. Growing again forgets a sum over all of it; the call fails for a checksum
-		 * that is unfinished. */
-		bpf_csum_level(skb, BPF_CSUM_LEVEL_RESET);
-		if (!line || bpf_skb_change_tail(skb, ETH_LEN, 0)) {
+		if (!line || empty(skb, at)) {
 			count(REINJECT_FAILED, 1);
 			return TC_ACT_SHOT;
 		}
