@@ -245,12 +245,12 @@ enum Fate {
 
 fn fate() -> impl Strategy<Value = Fate> {
     prop_oneof![
-        24 => Just(Fate::Arrives),
+        20 => Just(Fate::Arrives),
         2 => Just(Fate::Lost),
         1 => Just(Fate::Twice),
         2 => Just(Fate::Late),
         1 => Just(Fate::Marked),
-        1 => (any::<prop::sample::Index>(), 1..=255u8).prop_map(|(at, by)| Fate::Damaged(at, by)),
+        3 => (any::<prop::sample::Index>(), 1..=255u8).prop_map(|(at, by)| Fate::Damaged(at, by)),
         1 => (1..60u8).prop_map(Fate::Short),
     ]
 }
@@ -418,7 +418,7 @@ fn whatever_a_sender_sends_and_the_way_does_comes_out_as_of_the_model() {
     });
     let counted = twins.into_inner().unwrap().counted();
     for name in ["packets", "missing", "late", "unjoined", "unrestored", "only-neighbours-say"] {
-        assert!(counted.get(name).is_some_and(|count| *count > 20), "{name}: {counted:?}");
+        assert!(counted.get(name).is_some_and(|count| *count > 9), "{name}: {counted:?}");
     }
 }
 
@@ -426,6 +426,8 @@ fn whatever_a_sender_sends_and_the_way_does_comes_out_as_of_the_model() {
 #[derive(Clone, Debug)]
 enum Piece {
     Packet(Spec, u16),
+    /// A meta packet.
+    Nested(Spec),
     /// With these rules, number and stride, and perhaps a wrong byte.
     Definition(Spec, u16, u8, u8, u16, Option<(prop::sample::Index, u8)>),
     Compact(u8, u8, u16, usize),
@@ -442,7 +444,8 @@ fn piece() -> impl Strategy<Value = Piece> {
     let rules = prop_oneof![4 => Just(5u8), 2 => Just(1u8), 1 => Just(6u8), 1 => 0..16u8];
     let stride = prop_oneof![3 => Just(160u16), 1 => Just(0u16)];
     prop_oneof![
-        3 => (spec(), 0..9u16).prop_map(|(spec, sequence)| Piece::Packet(spec, sequence)),
+        4 => (spec(), 0..9u16).prop_map(|(spec, sequence)| Piece::Packet(spec, sequence)),
+        1 => spec().prop_map(Piece::Nested),
         4 => (spec(), 0..9u16, rules, number(), stride, fault).prop_map(
             |(spec, sequence, rules, number, stride, fault)| {
                 Piece::Definition(spec, sequence, rules, number, stride, fault)
@@ -461,6 +464,11 @@ impl Piece {
     fn write(&self, frame: &mut Vec<u8>) {
         match self {
             Piece::Packet(spec, sequence) => frame.extend(spec.packet(*sequence)),
+            Piece::Nested(spec) => {
+                let mut packet = spec.packet(0);
+                packet[if spec.v6 { 6 } else { 9 }] = 253;
+                frame.extend(packet);
+            }
             Piece::Definition(spec, sequence, rules, number, stride, fault) => {
                 let mut packet = spec.packet(*sequence);
                 if let Some((at, by)) = fault {
@@ -512,10 +520,12 @@ fn pieces() -> impl Strategy<Value = Vec<u8>> {
 fn frames_that_nobody_meant_are_refused_or_taken_apart_as_by_the_model() {
     let wire = Wire::new();
     let twins = std::sync::Mutex::new(Twins::new(&wire, Senders::any()));
-    proptest!(cases(3000), |(payload in pieces(), ecn in 0..4usize)| {
+    proptest!(cases(4000), |(payload in pieces(), ecn in 0..4usize, twice in any::<bool>())| {
         let ecn = [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce][ecn];
         let mut twins = twins.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        twins.pass(&carried(V4, HOP_LIMIT_NEIGHBOUR, ecn, &payload))?;
+        for _ in 0..1 + u8::from(twice) {
+            twins.pass(&carried(V4, HOP_LIMIT_NEIGHBOUR, ecn, &payload))?;
+        }
     });
     let counted = twins.into_inner().unwrap().counted();
     for refusal in aggfrag::Refusal::ALL {

@@ -152,6 +152,7 @@ static __always_inline int find_blocks(struct work *work, struct stream *stream)
 		if (at < START) {
 			if (len == work->limit) {
 				work->at[0] = 0;
+				work->ends[0] = len;
 				work->count = 1;
 			} else {
 				work->joined = 0;
@@ -174,10 +175,10 @@ static __always_inline int find_blocks(struct work *work, struct stream *stream)
 		if (work->count >= MAX_BLOCKS + !!work->joined)
 			return FRAME_TOO_MANY;
 		work->at[work->count & 0xff] = at;
+		work->ends[work->count & 0xff] = at + len;
 		work->count++;
 		work->cursor = at + len;
 	}
-	work->at[work->count & 0xff] = work->cursor;
 	work->why = check_end(work);
 	return work->why;
 }

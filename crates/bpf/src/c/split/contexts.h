@@ -63,14 +63,13 @@ static __always_inline __u32 sum_bytes(struct work *work, __u32 at, __u32 len)
 
 	work->sum_at = at;
 	work->sum_left = len;
-	work->sum = bpf_csum_diff(NULL, 0, (void *)block_at(work, at), next_part(work), 0);
-	if (work->sum_left > 3) {
+	work->sum = 0;
+	/* Of nothing the sum is soon made; to leave the loop would be one more way. */
 #pragma clang loop unroll(disable)
-		for (int i = 1; i < MAX_FRAME / MAX_SUM; i++) {
-			at = work->sum_at;
-			work->sum = bpf_csum_diff(NULL, 0, (void *)block_at(work, at),
-						  next_part(work), work->sum);
-		}
+	for (int i = 0; i < MAX_FRAME / MAX_SUM; i++) {
+		at = work->sum_at;
+		work->sum = bpf_csum_diff(NULL, 0, (void *)block_at(work, at), next_part(work),
+					  work->sum);
 	}
 	rest = block_at(work, work->sum_at);
 	last = (__u32)rest[0] << 16 | rest[1] << 8 | rest[2];
@@ -300,7 +299,6 @@ static __always_inline int check_definitions(struct work *work, const struct crc
 		}
 		work->next_definition++;
 	}
-	work->next_definition = 0;
 	return 0;
 }
 
@@ -310,7 +308,7 @@ static __always_inline int check_definitions(struct work *work, const struct crc
  */
 static __always_inline void define(struct work *work, struct stream *stream)
 {
-	struct context *new = &work->contexts[work->next_definition & (DEFINITIONS - 1)], *known;
+	struct context *new = &work->contexts[(work->next_definition - 1) & (DEFINITIONS - 1)], *known;
 	struct made *made;
 
 	work->number = block_at(work, work->block)[1];
@@ -473,10 +471,8 @@ static __always_inline bool restore(struct work *work, struct stream *stream,
 		put16(bytes + 4, len);
 		sum_headers(work, crc, bytes, 0, V4_AT);
 	}
-	if (bytes[47]) {
-		sum = sum_bytes(work, work->payload, work->payload_len);
-		put16(bytes + 46, udp_checksum(sum + work->udp_sum));
-	}
+	sum = sum_bytes(work, work->payload, work->payload_len);
+	put16(bytes + 46, udp_checksum(sum + work->udp_sum) & if_odd(bytes[47]));
 
 	sum_headers(work, crc, bytes, V4_AT, RTP_AT);
 	if (context->rtp)

@@ -147,7 +147,7 @@ static __always_inline struct line *begin_line(struct __sk_buff *skb)
  * (bpf_redirect) nobody learns that the backlog refused it.
  */
 static __always_inline void deliver(struct __sk_buff *skb, struct work *work, struct line *line,
-				    __u32 len, __u8 outer_ecn)
+				    __u32 len)
 {
 	__u8 before;
 
@@ -159,7 +159,7 @@ static __always_inline void deliver(struct __sk_buff *skb, struct work *work, st
 		work->type = bpf_htons(ETH_P_IPV6);
 	}
 	work->before_ecn = before;
-	work->new_ecn = decapsulate(before, outer_ecn);
+	work->new_ecn = decapsulate(before, work->outer_ecn);
 	if (work->far && only_neighbours_say(skb, work, len)) {
 		work->not_believed++;
 		return;

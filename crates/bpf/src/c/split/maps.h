@@ -300,8 +300,9 @@ struct work {
 	/* Of the packet that it stands for. */
 	volatile __u32 counter, timestamp, expected, udp_sum, crc;
 	volatile __u32 sum, sum_at, sum_left; /* being computed */
-	volatile __u32 result, before_ecn, new_ecn;
-	volatile __u16 at[256]; /* where the blocks begin, and the last one ends */
+	volatile __u32 result, outer_ecn, before_ecn, new_ecn;
+	volatile __u32 first; /* of the blocks that is delivered */
+	volatile __u16 at[256], ends[256]; /* of the blocks */
 	__u8 head[24]; /* of the packet in hand, V4_LEN bytes */
 	__u8 peek[4];
 	__u16 type;

@@ -70,6 +70,7 @@ static __always_inline void deliver_inner(struct __sk_buff *skb, struct work *wo
 
 	if (!line)
 		return;
+	work->outer_ecn = work->ecn;
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < MAX_PACKETS; i++) {
 		__s32 len = forget(skb, read_inner(skb, work, ETH_LEN + strip, left, false));
@@ -78,7 +79,7 @@ static __always_inline void deliver_inner(struct __sk_buff *skb, struct work *wo
 			work->failed++;
 			break;
 		}
-		deliver(skb, work, line, len, work->ecn);
+		deliver(skb, work, line, len);
 		strip = len;
 		left = forget(skb, left - len);
 		if (!left)

@@ -291,9 +291,9 @@ static __always_inline __u32 payload_of(struct work *work)
 
 /* Delivers the packet whose restored headers, if it has any, are in `bytes`. */
 static __always_inline void deliver_packet(struct __sk_buff *skb, struct work *work,
-					   struct line *line, const __u8 *bytes, bool joined)
+					   struct line *line, const __u8 *bytes)
 {
-	__u32 start, len;
+	__u32 start, len, joined;
 
 	work->result = bpf_skb_change_tail(skb, ETH_LEN + header_of(work) + payload_of(work), 0);
 	len = header_of(work);
@@ -307,11 +307,13 @@ static __always_inline void deliver_packet(struct __sk_buff *skb, struct work *w
 		work->result |= bpf_skb_store_bytes(skb, ETH_LEN + header_of(work),
 						    block_at(work, work->payload), len, 0);
 	work->result |= bpf_skb_load_bytes(skb, ETH_LEN, work->head, V4_LEN);
+	/* That of a joined block may be another one. */
+	joined = if_negative(work->block - START);
+	work->outer_ecn = (work->ecn_joined & joined) | (work->ecn & ~joined);
 	if (work->result)
 		work->failed++;
 	else
-		deliver(skb, work, line, header_of(work) + payload_of(work),
-			joined ? work->ecn_joined : work->ecn);
+		deliver(skb, work, line, header_of(work) + payload_of(work));
 }
 
 /*
@@ -327,23 +329,18 @@ static __always_inline void deliver_blocks(struct __sk_buff *skb, struct work *w
 {
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < MAX_BLOCKS + 1; i++) {
-		bool joined = !i && work->joined;
-		__u32 kind;
+		__u32 place = i + work->first, kind;
 
-		if (i >= work->count)
+		if (place >= work->count)
 			break;
-		if (joined && work->unjoined) {
-			work->next_definition = 1;
-			continue;
-		}
-		work->block = work->at[i];
-		work->block_end = joined ? work->joined : work->at[i + 1];
+		work->block = work->at[place & 0xff];
+		work->block_end = work->ends[place & 0xff];
 		kind = *block_at(work, work->block) >> 4;
 		if (IS_COMPRESSED(kind)) {
 			read_compressed(work, work->block);
 			if (!restore(work, stream, crc, bytes)) {
 				work->unrestored++;
-				if (!joined && !work->doubt) {
+				if (work->block >= START && !work->doubt) {
 					work->doubt = 1;
 					work->doubt_from = work->event.count;
 				}
@@ -351,23 +348,22 @@ static __always_inline void deliver_blocks(struct __sk_buff *skb, struct work *w
 				continue;
 			}
 			work->doubt = 0;
-		} else if (work->doubt) {
-			if (kind == DEFINITION)
-				work->next_definition++;
-			work->unrestored++;
-			continue;
 		} else {
 			work->payload = work->block;
 			if (kind == DEFINITION) {
 				work->payload += DEFINITION_HEADER;
-				if (work->next_definition < work->definitions)
-					define(work, stream);
 				work->next_definition++;
+				if (!work->doubt && work->next_definition <= work->definitions)
+					define(work, stream);
+			}
+			if (work->doubt) {
+				work->unrestored++;
+				continue;
 			}
 			work->payload_len = work->block_end - work->payload;
 			work->header_len = 0;
 		}
-		deliver_packet(skb, work, line, bytes, joined);
+		deliver_packet(skb, work, line, bytes);
 	}
 }
 
@@ -488,6 +484,13 @@ static __always_inline int take_frame(struct __sk_buff *skb, struct split_config
 		if (!line || empty(skb, at)) {
 			count(REINJECT_FAILED, 1);
 			return TC_ACT_SHOT;
+		}
+		work->first = 0;
+		work->next_definition = 0;
+		if (work->joined && work->unjoined) {
+			/* It is a definition that is none. */
+			work->first = 1;
+			work->next_definition = 1;
 		}
 		deliver_blocks(skb, work, stream, crc, line, headers->bytes);
 	}
