@@ -135,7 +135,8 @@ impl Split {
     /// generations of contexts from that secret: a random number that no sender can know.
     pub fn load(senders: &Senders, frames: Option<u64>) -> Result<Loaded, Error> {
         let mut loader = attach::loader();
-        loader.btf(None);
+        let takes_frames = u32::from(frames.is_some());
+        loader.btf(None).override_global("takes_frames", &takes_frames, true);
         if frames.is_none() {
             for name in FRAME_MAPS {
                 loader.map_max_entries(name, 1);

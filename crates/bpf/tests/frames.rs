@@ -3,20 +3,21 @@
 mod pair;
 
 use pair::A;
-use pair::wire::{A6, V4, V6, Wire};
+use pair::wire::{A6, V4, V6, Wire, framed};
 use proptest::prelude::*;
 use sheaf_aggregate::{
     Aggregator, Config, Device, Format, Hop, HopId, Outbound, Refused, Senders, Splitter, Threshold,
 };
 use sheaf_bpf::{Direction, Message, Messages, Split};
-use sheaf_stage::{Instant, Stage};
+use sheaf_netio::clock;
+use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::aggfrag;
 use sheaf_wire::checksum;
 use sheaf_wire::compress::feedback::Feedback;
 use sheaf_wire::ecn::Ecn;
-use sheaf_wire::meta::{HOP_LIMIT_FAR, HOP_LIMIT_NEIGHBOUR, Outer, Refusal, Repr};
+use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Outer, Refusal, Repr};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 
 /// That of the kept conversation.
 const SECRET: u64 = 11;
@@ -130,7 +131,7 @@ fn the_program_needs_less_than_half_of_what_the_verifier_allows() {
     let ours = aya::programs::loaded_programs().flatten();
     let ours = ours.filter(|info| info.name_as_str() == Some("sheaf_split"));
     let counts: Vec<_> = ours.filter_map(|info| info.verified_instruction_count()).collect();
-    println!("verified instructions: {counts:?}");
+    assert!(counts.iter().all(|count| *count < 950_000), "{counts:?}");
 }
 
 #[test]
@@ -535,4 +536,145 @@ fn frames_that_nobody_meant_are_refused_or_taken_apart_as_by_the_model() {
             assert!(counted.contains_key(&name), "{name}: {counted:?}");
         }
     }
+}
+
+/// The first frame of a stream, with one packet.
+fn first_frame(source: IpAddr, tag: u8) -> Vec<u8> {
+    let outer = Outer::new(source, "10.9.0.2".parse().unwrap()).unwrap();
+    let spec = Spec {
+        v6: false,
+        flow: 0,
+        kind: 1,
+        len: 20,
+        ecn: 0,
+        dscp: 0,
+        marker: false,
+        hop_limit: 63,
+    };
+    let mut payload = aggfrag::Header { tag, sequence: 0, offset: 0 }.emit().to_vec();
+    payload.extend([0x91, 0, 0, 0]);
+    payload.extend(spec.packet(1));
+    carried(outer, HOP_LIMIT_NEIGHBOUR, Ecn::NotEct, &payload)
+}
+
+#[test]
+fn senders_without_a_name_leave_room_for_named_ones_and_silent_streams_go() {
+    let wire = Wire::new();
+    let named: IpAddr = A.into();
+    let senders = Senders { any: true, ..Senders::neighbours([named]) };
+    let mut split =
+        wire.on_b(|ifindex| Split::load(&senders, Some(SECRET))?.replace("eth0", ifindex));
+    let stranger = |number: u8| IpAddr::from([10, 9, 1, number]);
+    let refused = |split: &Split| split.counters().unwrap()["frame-too-many-streams"];
+    for number in 0..250 {
+        wire.split(&first_frame(stranger(number), 3));
+    }
+    assert_eq!(refused(&split), 250 - 192, "strangers have 192 places");
+    for tag in 0..16 {
+        assert_eq!(wire.split(&first_frame(named, tag)).len(), 1, "tag {tag}");
+    }
+    // Some of the strangers' streams make room, those that were silent for longest.
+    let now = clock::now();
+    split.sweep(now).unwrap();
+    assert_eq!(wire.split(&first_frame(stranger(249), 3)).len(), 1);
+    let duplicate = |split: &Split| split.counters().unwrap()["frame-duplicate"];
+    let before = duplicate(&split);
+    wire.split(&first_frame(stranger(191), 3));
+    wire.split(&first_frame(named, 0));
+    assert_eq!(duplicate(&split), before + 2, "streams that were heard last are kept");
+    wire.split(&first_frame(stranger(0), 3));
+    assert_eq!(duplicate(&split), before + 2, "the oldest one is not");
+    // After a minute of silence nothing is left, and everybody begins anew.
+    split.sweep(now + Duration::from_secs(70)).unwrap();
+    for number in 0..192 {
+        assert_eq!(wire.split(&first_frame(stranger(number), 3)).len(), 1, "stranger {number}");
+    }
+    assert_eq!(duplicate(&split), before + 2);
+    assert_eq!(refused(&split), 250 - 192);
+    assert_eq!(split.counters().unwrap()["no-context"], 0);
+}
+
+#[test]
+fn another_process_that_takes_the_splitter_over_finds_its_streams_and_hears_what_is_said() {
+    let wire = Wire::new();
+    let mut twins = Twins::new(&wire, Senders::any());
+    let mut sender = Sender::new(Hop { format: Format::Compressed, ..Hop::neighbour(V4) }, 1500);
+    let spec = Spec {
+        v6: false,
+        flow: 1,
+        kind: 0,
+        len: 20,
+        ecn: 0,
+        dscp: 46,
+        marker: false,
+        hop_limit: 63,
+    };
+    let specs: Vec<_> = (0..4).map(|flow| Spec { flow, ..spec.clone() }).collect();
+    for round in 0..6 {
+        if round == 3 {
+            let attach = |ifindex| Split::attach("eth0", ifindex, &Senders::any(), Some(77));
+            twins.split = wire.on_b(attach);
+            twins.messages = twins.split.messages().unwrap();
+        }
+        sender.apply(&Op::Send(specs.clone()), &mut twins).unwrap();
+        sender.apply(&Op::Flush(vec![Fate::Arrives]), &mut twins).unwrap();
+    }
+    assert_eq!(twins.counted()["packets"], 24, "all of one program");
+    // Off and on again: refused as before format 2, and then as if nothing had been.
+    twins.split.set_frames(None).unwrap();
+    let frame = first_frame(A.into(), 9);
+    wire.split(&frame);
+    assert_eq!(twins.counted()["bad-version"], 1);
+    twins.split.set_frames(Some(5)).unwrap();
+    assert_eq!(wire.split(&frame).len(), 1);
+}
+
+#[test]
+fn packets_of_a_host_arrive_whole_and_in_order_over_a_cable() {
+    let wire = Wire::new();
+    let _split = wire.on_b(|ifindex| {
+        Split::load(&Senders::any(), Some(SECRET))?.replace("eth0", ifindex)
+    });
+    let mut sender = Sender::new(Hop { format: Format::Compressed, ..Hop::neighbour(V4) }, 1500);
+    let socket = wire.pair.b.run(|| UdpSocket::bind((pair::B, 5004))).unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+    let mut split = Splitter::accepting_any().with_frames(SECRET);
+    for round in 0..40u16 {
+        for flow in 0..8u16 {
+            let mut datagram = vec![0x80, 18];
+            datagram.extend(round.to_be_bytes());
+            datagram.extend((u32::from(round) * 160).to_be_bytes());
+            datagram.extend([9, 9, 9, flow as u8]);
+            datagram.resize(12 + 20 + usize::from(round % 7 == 6) * 900, round as u8);
+            let mut packet = Vec::new();
+            etherparse::PacketBuilder::ipv4(A.octets(), pair::B.octets(), 64)
+                .udp(4000 + flow, 5004)
+                .write(&mut packet, &datagram)
+                .unwrap();
+            let outbound = Outbound { hop: sender.hop, mark: 0, packet };
+            sender.aggregator.enqueue(outbound, sender.now).unwrap();
+        }
+        while sender.aggregator.held() > 0 {
+            sender.aggregator.set_device(READY, sender.now);
+            sender.now += Config::default().hold;
+            while let Some(mut frame) = sender.aggregator.dequeue(sender.now) {
+                wire.from.send(&framed(&frame.bytes)).unwrap();
+                // What the program says the model says, too.
+                if let Ok(sheaf_aggregate::Split::Delivered(feedback)) =
+                    split.split(&mut frame.bytes, |_| {})
+                {
+                    sender.aggregator.said(sender.hop, &feedback, sender.now);
+                }
+            }
+        }
+        sender.aggregator.set_device(BUSY, sender.now);
+        let mut bytes = [0; 2048];
+        for flow in 0..8u8 {
+            let len = pair::receive(&socket, &mut bytes).unwrap();
+            assert_eq!(len, 32 + usize::from(round % 7 == 6) * 900);
+            assert_eq!((bytes[3], bytes[11]), (round as u8, flow), "round {round}");
+        }
+    }
+    let counters = wire.on_b(|ifindex| Split::find(ifindex)?.unwrap().counters());
+    assert!(counters["frames"] >= 60 && counters["unrestored"] == 0, "{counters:?}");
 }

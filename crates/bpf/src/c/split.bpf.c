@@ -26,6 +26,10 @@
 #include "split/meta.h"
 #include "split/streams.h"
 
+/* Format 2 can be switched on. Written before the program is loaded: where it is 0, the verifier
+ * does not look at the rest, which is three quarters of its work. */
+const volatile __u32 takes_frames = 0;
+
 #define AF_INET 2
 #define AF_INET6 10
 
@@ -163,7 +167,7 @@ int sheaf_split(struct __sk_buff *skb)
 	left = forget(skb, len - header);
 	mine->ecn = outer_ecn;
 	begin_count(mine);
-	if (config->frames && left && !bpf_skb_load_bytes(skb, ETH_LEN + header, &first, 1) &&
+	if (takes_frames && config->frames && left && !bpf_skb_load_bytes(skb, ETH_LEN + header, &first, 1) &&
 	    !(first >> 4)) {
 		map_address(&mine->event.stream.source, head + (v6 ? 8 : 12), v6);
 		map_address(&mine->event.stream.destination, head + (v6 ? 24 : 16), v6);
