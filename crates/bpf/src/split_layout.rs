@@ -178,35 +178,14 @@ mod tests {
         same!(
             split,
             "split_config",
-            SplitConfig {
-                any,
-                own_known,
-                secret,
-                frames,
-                streams_swept,
-                contexts_swept,
-                pad
-            }
+            SplitConfig { any, own_known, secret, frames, streams_swept, contexts_swept, pad }
         );
         same!(split, "crc_tables", CrcTables { of32, of16 });
         same!(split, "stream_name", StreamName { source, destination, tag });
         same!(
             split,
             "stream",
-            Stream {
-                bytes,
-                last,
-                id,
-                check,
-                len,
-                have,
-                ecn,
-                started,
-                newest,
-                defined,
-                seen,
-                lens,
-            }
+            Stream { bytes, last, id, check, len, have, ecn, started, newest, defined, seen, lens }
         );
         same!(split, "context_name", ContextName { stream, number });
         same!(split, "base", Base { timestamp, counter, pad });
@@ -244,9 +223,9 @@ mod tests {
     fn the_tables_give_the_checks_of_the_model() {
         let tables = CrcTables::new();
         let text = b"123456789 123456";
-        let sum = text.iter().fold(u32::MAX, |sum, byte| {
-            sum >> 8 ^ tables.of32[0][usize::from(sum as u8 ^ byte)]
-        });
+        let sum = text
+            .iter()
+            .fold(u32::MAX, |sum, byte| sum >> 8 ^ tables.of32[0][usize::from(sum as u8 ^ byte)]);
         assert_eq!(!sum, crc32(text));
         let words = text.as_chunks::<4>().0;
         let sum = words.iter().fold(u32::MAX, |sum, word| {

@@ -6,7 +6,7 @@ use pair::A;
 use pair::wire::{A6, V4, V6, Wire, framed};
 use proptest::prelude::*;
 use sheaf_aggregate::{
-    Aggregator, Config, Device, Format, Hop, HopId, Outbound, Refused, Senders, Splitter, Threshold,
+    Aggregator, Config, Device, Format, Hop, HopId, Outbound, Senders, Splitter, Threshold,
 };
 use sheaf_bpf::{Direction, Message, Messages, Split};
 use sheaf_netio::clock;
@@ -34,8 +34,8 @@ struct Twins<'a> {
 impl Twins<'_> {
     /// A program that has not seen anything yet, in place of the one before.
     fn new(wire: &Wire, senders: Senders) -> Twins<'_> {
-        let split = wire
-            .on_b(|ifindex| Split::load(&senders, Some(SECRET))?.replace("eth0", ifindex));
+        let split =
+            wire.on_b(|ifindex| Split::load(&senders, Some(SECRET))?.replace("eth0", ifindex));
         let messages = split.messages().unwrap();
         let before = split.counters().unwrap();
         let model = Splitter::new(senders).with_frames(SECRET);
@@ -74,7 +74,8 @@ impl Twins<'_> {
 
     /// What the program counted, but for zeros.
     fn counted(&self) -> BTreeMap<String, u64> {
-        let change = |(name, count): (&'static str, u64)| (name.to_owned(), count - self.before[name]);
+        let change =
+            |(name, count): (&'static str, u64)| (name.to_owned(), count - self.before[name]);
         let counters = self.split.counters().unwrap().into_iter().map(change);
         counters.filter(|(_, count)| *count > 0).collect()
     }
@@ -125,12 +126,13 @@ fn neighbours(payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_program_needs_less_than_half_of_what_the_verifier_allows() {
+fn the_verifier_gets_through_the_program() {
     let wire = Wire::new();
     let _split = Twins::new(&wire, Senders::any());
     let ours = aya::programs::loaded_programs().flatten();
     let ours = ours.filter(|info| info.name_as_str() == Some("sheaf_split"));
     let counts: Vec<_> = ours.filter_map(|info| info.verified_instruction_count()).collect();
+    // The kernel allows a million. With another compiler or kernel it is another number.
     assert!(counts.iter().all(|count| *count < 950_000), "{counts:?}");
 }
 
@@ -403,7 +405,8 @@ fn whatever_a_sender_sends_and_the_way_does_comes_out_as_of_the_model() {
         any: false,
     };
     let twins = std::sync::Mutex::new(Twins::new(&wire, senders));
-    let formats = prop::sample::select(vec![Format::Compressed, Format::Compressed, Format::Frames]);
+    let formats =
+        prop::sample::select(vec![Format::Compressed, Format::Compressed, Format::Frames]);
     let max = prop::sample::select(vec![200u16, 400, 1500, 2040]);
     proptest!(cases(150), |(ops in ops(), format in formats, max in max, way in 0..3u8)| {
         let hop = match way {
@@ -454,7 +457,7 @@ fn piece() -> impl Strategy<Value = Piece> {
         ),
         3 => (number(), 0..64u8, any::<u16>(), Just(20usize))
             .prop_map(|(number, low, check, len)| Piece::Compact(number, low, check, len)),
-        2 => (0..16u8, number(), bytes()).prop_map(|(flags, n, bytes)| Piece::Long(flags, n, bytes)),
+        2 => (0..16u8, number(), bytes()).prop_map(|(flags, n, rest)| Piece::Long(flags, n, rest)),
         1 => (spec(), 0..9u16, 0..30usize).prop_map(|(spec, n, len)| Piece::Cut(spec, n, len)),
         1 => (1..40usize).prop_map(Piece::Pad),
         1 => bytes().prop_map(Piece::Other),
@@ -632,9 +635,8 @@ fn another_process_that_takes_the_splitter_over_finds_its_streams_and_hears_what
 #[test]
 fn packets_of_a_host_arrive_whole_and_in_order_over_a_cable() {
     let wire = Wire::new();
-    let _split = wire.on_b(|ifindex| {
-        Split::load(&Senders::any(), Some(SECRET))?.replace("eth0", ifindex)
-    });
+    let _split =
+        wire.on_b(|ifindex| Split::load(&Senders::any(), Some(SECRET))?.replace("eth0", ifindex));
     let mut sender = Sender::new(Hop { format: Format::Compressed, ..Hop::neighbour(V4) }, 1500);
     let socket = wire.pair.b.run(|| UdpSocket::bind((pair::B, 5004))).unwrap();
     socket.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
@@ -676,5 +678,5 @@ fn packets_of_a_host_arrive_whole_and_in_order_over_a_cable() {
         }
     }
     let counters = wire.on_b(|ifindex| Split::find(ifindex)?.unwrap().counters());
-    assert!(counters["frames"] >= 60 && counters["unrestored"] == 0, "{counters:?}");
+    assert!(counters["packets"] >= 280 && counters["unrestored"] == 0, "{counters:?}");
 }

@@ -4,15 +4,13 @@
 mod pair;
 
 use pair::A;
-use pair::wire::{A6, LONG, V4, V6, Wire, framed, run_on};
+use pair::wire::{A6, V4, V6, Wire, framed, run_on};
 use proptest::prelude::*;
 use sheaf_aggregate::{Senders, Splitter};
 use sheaf_bpf::Split;
-use sheaf_netio::clock;
 use sheaf_netio::ip;
 use sheaf_wire::checksum;
 use sheaf_wire::ecn::Ecn;
-use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{HOP_LIMIT_FAR, HOP_LIMIT_NEIGHBOUR, MAX_PACKETS, Outer, Refusal, Repr};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

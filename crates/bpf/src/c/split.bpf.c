@@ -15,6 +15,18 @@
  * received together with the meta packet go on at once. So packets that come while inner ones are
  * in the backlog take their place behind them there.
  *
+ * Format 2 (aggfrag and compress of the wire crate) is told by the first nibble behind the outer
+ * header. Its frames are copied out of the packet, checked, and then each packet is put together
+ * and becomes the content of the packet in hand, of which a copy is put in line. Streams and
+ * contexts are in hash maps that take memory as they are filled; user space removes silent ones.
+ * What is to be said about contexts, and what others say, goes to user space, which sends it.
+ * Frames of one stream that two CPUs receive at once can cost packets: then a check fails. None
+ * gets out wrong, since a packet is put together in memory of the CPU and checked there.
+ *
+ * One program, and no second one by a tail call: the kernel empties a map of programs when the last
+ * process that holds it goes, and the splitter stays. The model is the aggregate crate's; it does
+ * the same, but for what is bounded (STREAMS, CONTEXTS, DEFINITIONS).
+ *
  * For kernels from Linux 6.1 on, with and without type information and JIT: bounded loops, no
  * callbacks, no calls between functions, no flag of a helper that is younger.
  *
@@ -167,8 +179,8 @@ int sheaf_split(struct __sk_buff *skb)
 	left = forget(skb, len - header);
 	mine->ecn = outer_ecn;
 	begin_count(mine);
-	if (takes_frames && config->frames && left && !bpf_skb_load_bytes(skb, ETH_LEN + header, &first, 1) &&
-	    !(first >> 4)) {
+	if (takes_frames && config->frames && left &&
+	    !bpf_skb_load_bytes(skb, ETH_LEN + header, &first, 1) && !(first >> 4)) {
 		map_address(&mine->event.stream.source, head + (v6 ? 8 : 12), v6);
 		map_address(&mine->event.stream.destination, head + (v6 ? 24 : 16), v6);
 		return take_frame(skb, config, mine, ETH_LEN + forget(skb, header), left);

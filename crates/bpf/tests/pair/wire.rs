@@ -18,7 +18,7 @@ const MAX_FRAME: usize = 4096;
 /// Bytes of memory for captured frames: a full backlog (1000) of the largest, with room to spare.
 const CAPTURE: usize = 16 << 20;
 /// Longer than any frame takes to arrive on a machine that does other things, too.
-pub const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(10);
 
 /// A pair with IPv6, and a raw socket on either side.
 pub struct Wire {
@@ -64,8 +64,7 @@ impl Wire {
                 // Not what the hosts' stacks send (neighbour discovery), and not the meta packet.
                 if bytes[..6] == MAC_B && bytes[6..12] == MAC_A && *bytes != frame[..] {
                     // The IP layer cuts off what follows the packet.
-                    let packet = Ip::parse(&bytes[14..]).unwrap_or_else(|e| panic!("{e:?} {bytes:02x?}"));
-                    heard.push(packet.bytes().to_vec());
+                    heard.push(Ip::parse(&bytes[14..]).unwrap().bytes().to_vec());
                 }
             });
         }

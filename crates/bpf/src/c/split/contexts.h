@@ -308,7 +308,8 @@ static __always_inline int check_definitions(struct work *work, const struct crc
  */
 static __always_inline void define(struct work *work, struct stream *stream)
 {
-	struct context *new = &work->contexts[(work->next_definition - 1) & (DEFINITIONS - 1)], *known;
+	__u32 place = (work->next_definition - 1) & (DEFINITIONS - 1);
+	struct context *new = &work->contexts[place], *known;
 	struct made *made;
 
 	work->number = block_at(work, work->block)[1];

@@ -255,12 +255,13 @@ static __always_inline int hear(struct __sk_buff *skb, struct work *work, __u32 
 #define ROOM 64
 
 /*
- * Makes the frame, whose payload is at `at`, a packet that may have any length and content: what the
- * kernel knows about this content is not about the packets that it will be. Returns 0 when it is.
+ * Makes the frame, whose payload is at `at`, a packet that may have any length and content: what
+ * the kernel knows about its content does not hold for the packets that it will be. Returns 0 when
+ * it is.
  *
  * A checksum that the device has verified is forgotten by the first call, a sum over all bytes when
- * the frame grows, and an unfinished checksum when the place is pulled away where it begins; if that
- * is farther, the frame cannot be cut so short. With what is pulled away goes the place of a
+ * the frame grows, and an unfinished checksum when the place is pulled away where it begins; if
+ * that is farther, the frame cannot be cut so short. With what is pulled away goes the place of a
  * transport header, too, before which a frame could not be cut either.
  */
 static __always_inline long empty(struct __sk_buff *skb, __u32 at)
