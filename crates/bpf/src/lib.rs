@@ -1,7 +1,8 @@
 //! The kernel engine: the eBPF programs, their loader and their maps.
 //!
 //! * [`merge`]: gathers small packets at tc egress; goes with its process;
-//! * [`split`]: takes meta packets apart at tc ingress; stays;
+//! * [`split`]: takes meta packets apart at tc ingress; stays; `streams` is its format 2,
+//!   `split_layout` has its structures;
 //! * [`controller`]: keeps time for it;
 //! * [`redirect`]: leads packets of an interface to the emulator, and lets them come back;
 //! * [`port`]: one UDP port for several trunks;
@@ -27,7 +28,9 @@ pub mod port;
 pub mod redirect;
 mod rounds;
 pub mod split;
+mod split_layout;
 mod strangers;
+mod streams;
 pub mod support;
 mod table;
 pub mod ticker;
@@ -38,6 +41,7 @@ pub use controller::Controller;
 pub use merge::{Event, Merge};
 pub use port::{Port, Slot};
 pub use split::{Loaded, Split};
+pub use streams::{Direction, Message, Messages};
 pub use support::{Unsupported, support};
 pub use ticker::Ticker;
 pub use window::Window;

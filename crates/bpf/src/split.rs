@@ -7,16 +7,20 @@
 //! place of the old one, and it takes that place in one step of the kernel. So every packet meets
 //! exactly one splitter, and whatever fails leaves the old one at work.
 
-use crate::layout::{Plain, SplitConfig, mapped};
+use crate::layout::{Plain, mapped};
+use crate::split_layout::{CrcTables, SplitConfig};
+use crate::streams::{Messages, Streams, Swept};
 use crate::{Error, attach};
 use aya::Ebpf;
-use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray};
+use aya::maps::{Array, HashMap, Map, MapData, MapType, PerCpuArray};
 use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions, TcAttachType};
 use aya::programs::{Link, ProgramError, ProgramInfo, SchedClassifier, loaded_programs};
 use nix::ifaddrs::getifaddrs;
 use nix::libc;
+use nix::unistd::{SysconfVar, sysconf};
 use sheaf_aggregate::Senders;
 use sheaf_netio::classifier::{Attached, Hook, attached};
+use sheaf_stage::Instant;
 use sheaf_wire::meta::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -34,6 +38,33 @@ const OTHERS: [&str; 6] = [
     "not-ours",
     "reinject-failed",
 ];
+
+/// What it counts of format 2, behind those: refusals by reason, then what became of the others.
+const FRAMES: [&str; 20] = [
+    "frame-sub-type",
+    "frame-truncated",
+    "frame-oversized",
+    "frame-empty",
+    "frame-too-many-blocks",
+    "frame-unknown-block",
+    "frame-bad-packet",
+    "frame-nested",
+    "frame-padding",
+    "frame-bad-cut",
+    "frame-bad-definition",
+    "frame-bad-feedback",
+    "frame-duplicate",
+    "frame-too-many-streams",
+    "frames",
+    "missing",
+    "late",
+    "unjoined",
+    "unrestored",
+    "no-context",
+];
+
+/// Maps that take memory only where format 2 is taken, with the entries that they have elsewhere.
+const FRAME_MAPS: [&str; 2] = ["streams", "contexts"];
 
 /// Senders, and addresses of the host, that a splitter has room for: `max_entries` of both maps.
 pub const ROOM: usize = 1024;
@@ -56,6 +87,10 @@ pub struct Split {
     peers: Addresses,
     own: Addresses,
     counts: PerCpuArray<MapData, u64>,
+    streams: Streams,
+    events: MapData,
+    /// It was loaded to take format 2.
+    takes_frames: bool,
 }
 
 /// A splitter that the kernel has taken and that is on no interface yet.
@@ -67,9 +102,14 @@ pub struct Loaded {
 impl Split {
     /// Puts a splitter for `senders` on `interface` (number `ifindex`) of this thread's network
     /// namespace. Where the same program is there already, it gets these senders and goes on
-    /// counting; another version is replaced.
-    pub fn attach(interface: &str, ifindex: u32, senders: &Senders) -> Result<Split, Error> {
-        let mut loaded = Split::load(senders)?;
+    /// counting; another version is replaced. `frames` is as in [`load`](Self::load).
+    pub fn attach(
+        interface: &str,
+        ifindex: u32,
+        senders: &Senders,
+        frames: Option<u64>,
+    ) -> Result<Split, Error> {
+        let mut loaded = Split::load(senders, frames)?;
         let tag = loaded.program()?.info()?.tag();
         let old = match at_work(ifindex) {
             // Which program it is cannot be seen; the new one takes its place without loss.
@@ -80,27 +120,39 @@ impl Split {
             && info.tag() == tag
         {
             let mut old = Split::from_program(&info)?;
-            // Its map may be too small for old and new senders together; then the new one comes.
-            if old.accept(senders).is_ok() {
+            // Its maps may be too small for streams, or for old and new senders together; then the
+            // new one comes.
+            let takes = frames.is_none() || old.takes_frames;
+            if takes && old.accept(senders).is_ok() {
+                old.set_frames(frames)?;
                 return Ok(old);
             }
         }
         loaded.replace(interface, ifindex)
     }
 
-    /// Loads a splitter for `senders`.
-    pub fn load(senders: &Senders) -> Result<Loaded, Error> {
-        let mut ebpf = attach::open(OBJECT)?;
-        let mut map = |name| ebpf.take_map(name).ok_or(Error::Missing(name));
-        let mut split = Split {
-            config: map("split_config")?.try_into()?,
-            peers: map("peers")?.try_into()?,
-            own: map("own")?.try_into()?,
-            counts: map("counts")?.try_into()?,
-        };
+    /// Loads a splitter for `senders`. With `frames` it takes format 2, too, and draws the
+    /// generations of contexts from that secret: a random number that no sender can know.
+    pub fn load(senders: &Senders, frames: Option<u64>) -> Result<Loaded, Error> {
+        let mut loader = attach::loader();
+        let takes_frames = u32::from(frames.is_some());
+        loader.btf(None).override_global("takes_frames", &takes_frames, true);
+        if frames.is_none() {
+            for name in FRAME_MAPS {
+                loader.map_max_entries(name, 1);
+            }
+            loader.map_max_entries("events", page_size());
+        }
+        let mut ebpf = loader.load(&attach::unpack(OBJECT))?;
+        let map = |name| ebpf.take_map(name).ok_or(Error::Missing(name));
+        let mut split = Split::of(map)?;
+        let tables = ebpf.map_mut("crc_tables").ok_or(Error::Missing("crc_tables"))?;
+        let mut tables: Array<_, Plain<CrcTables>> = tables.try_into()?;
+        tables.set(0, Plain(CrcTables::new()), 0)?;
+        split.set_frames(frames)?;
         split.accept(senders)?;
         let mut loaded = Loaded { ebpf, split };
-        loaded.program()?.load()?;
+        attach::load(&mut loaded.ebpf, NAME)?;
         Ok(loaded)
     }
 
@@ -113,14 +165,36 @@ impl Split {
         let mut maps = BTreeMap::new();
         for id in info.map_ids()?.unwrap_or_default() {
             let data = MapData::from_id(id)?;
-            maps.insert(data.info()?.name_as_str().unwrap_or_default().to_owned(), data);
+            let name = data.info()?.name_as_str().unwrap_or_default().to_owned();
+            let map = match data.info()?.map_type()? {
+                MapType::Hash => Map::HashMap(data),
+                MapType::PerCpuArray => Map::PerCpuArray(data),
+                MapType::RingBuf => Map::RingBuf(data),
+                _ => Map::Array(data),
+            };
+            maps.insert(name, map);
         }
-        let mut map = |name| maps.remove(name).ok_or(Error::Missing(name));
+        Split::of(|name| maps.remove(name).ok_or(Error::Missing(name)))
+    }
+
+    /// The splitter with the maps that `map` returns by name.
+    fn of(mut map: impl FnMut(&'static str) -> Result<Map, Error>) -> Result<Split, Error> {
+        let Map::RingBuf(events) = map("events")? else { return Err(Error::Missing("events")) };
+        let contexts = map("contexts")?;
+        let Map::HashMap(data) = &contexts else { return Err(Error::Missing("contexts")) };
+        let takes_frames = data.info()?.max_entries() > 1;
         Ok(Split {
-            config: Map::Array(map("split_config")?).try_into()?,
-            peers: Map::HashMap(map("peers")?).try_into()?,
-            own: Map::HashMap(map("own")?).try_into()?,
-            counts: Map::PerCpuArray(map("counts")?).try_into()?,
+            config: map("split_config")?.try_into()?,
+            peers: map("peers")?.try_into()?,
+            own: map("own")?.try_into()?,
+            counts: map("counts")?.try_into()?,
+            streams: Streams {
+                streams: map("streams")?.try_into()?,
+                contexts: contexts.try_into()?,
+                made: map("made_so_far")?.try_into()?,
+            },
+            events,
+            takes_frames,
         })
     }
 
@@ -173,6 +247,35 @@ impl Split {
         keep_only(&mut self.own, &noted)
     }
 
+    /// Takes format 2 from now on, if there is a secret as in [`load`](Self::load), or no longer. A
+    /// splitter that takes it keeps its secret: no generation is to come twice.
+    pub fn set_frames(&mut self, frames: Option<u64>) -> Result<(), Error> {
+        self.configure(|config| {
+            if config.frames == 0 {
+                config.secret = frames.unwrap_or(0);
+            }
+            config.frames = u32::from(frames.is_some());
+        })
+    }
+
+    /// The messages about contexts from now on. One process at a time can read them.
+    pub fn messages(&self) -> Result<Messages, Error> {
+        Messages::new(&self.events)
+    }
+
+    /// Removes what is kept of senders that have been silent for long at `now` of CLOCK_MONOTONIC,
+    /// or makes room. It is to be called about once a second where format 2 is taken.
+    pub fn sweep(&mut self, now: Instant) -> Result<(), Error> {
+        let Swept { streams, contexts } = self.streams.sweep(now)?;
+        if streams == 0 && contexts == 0 {
+            return Ok(());
+        }
+        self.configure(|config| {
+            config.streams_swept = config.streams_swept.wrapping_add(streams);
+            config.contexts_swept = config.contexts_swept.wrapping_add(contexts);
+        })
+    }
+
     fn configure(&mut self, change: impl FnOnce(&mut SplitConfig)) -> Result<(), Error> {
         let Plain(mut config) = self.config.get(&0, 0)?;
         change(&mut config);
@@ -181,7 +284,7 @@ impl Split {
 
     /// Returns what it counted, by name: refusals by reason, meta packets, packets.
     pub fn counters(&self) -> Result<BTreeMap<&'static str, u64>, Error> {
-        let names = Refusal::ALL.iter().map(|refusal| refusal.name()).chain(OTHERS);
+        let names = Refusal::ALL.iter().map(|refusal| refusal.name()).chain(OTHERS).chain(FRAMES);
         let count = |(index, name): (usize, &'static str)| {
             let values = self.counts.get(&(index as u32), 0)?;
             Ok((name, values.iter().sum()))
@@ -251,6 +354,12 @@ fn add_clsact(interface: &str) -> Result<(), Error> {
         }
         added => Ok(added?),
     }
+}
+
+/// Bytes of a page, of which a ring buffer has at least one.
+fn page_size() -> u32 {
+    let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    size.and_then(|size| u32::try_from(size).ok()).unwrap_or(1 << 16)
 }
 
 fn insert(map: &mut Addresses, values: &Values) -> Result<(), Error> {

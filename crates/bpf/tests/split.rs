@@ -3,146 +3,28 @@
 
 mod pair;
 
-use nix::sys::socket::{setsockopt, sockopt};
-use pair::{A, B, MAC_A, MAC_B, Pair};
+use pair::A;
+use pair::wire::{A6, V4, V6, Wire, framed, run_on};
 use proptest::prelude::*;
 use sheaf_aggregate::{Senders, Splitter};
 use sheaf_bpf::Split;
-use sheaf_netio::clock;
 use sheaf_netio::ip;
-use sheaf_netio::packet::PacketSocket;
-use sheaf_netio::poller::Poller;
-use sheaf_stage::Duration;
 use sheaf_wire::checksum;
 use sheaf_wire::ecn::Ecn;
-use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{HOP_LIMIT_FAR, HOP_LIMIT_NEIGHBOUR, MAX_PACKETS, Outer, Refusal, Repr};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 
-const A6: Ipv6Addr = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 1);
-const B6: Ipv6Addr = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 2);
 /// Of nobody here: what is split goes no further.
 const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const NOBODY6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
 const SENDER: Ipv4Addr = Ipv4Addr::new(10, 66, 0, 1);
 const SENDER6: Ipv6Addr = Ipv6Addr::new(0xfd66, 0, 0, 0, 0, 0, 0, 1);
-const V4: Outer = Outer::V4 { src: A, dst: B };
-const V6: Outer = Outer::V6 { src: A6, dst: B6 };
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
 const MAX_FRAME: usize = 4096;
-/// Bytes of memory for captured frames: a full backlog (1000) of the largest, with room to spare.
-const CAPTURE: usize = 16 << 20;
-/// Longer than any frame takes to arrive on a machine that does other things, too.
-const LONG: Duration = Duration::from_secs(10);
-
-/// A pair with IPv6, and a raw socket on either side.
-struct Wire {
-    pair: Pair,
-    from: PacketSocket,
-    to: PacketSocket,
-}
-
-impl Wire {
-    fn new() -> Wire {
-        let pair = Pair::new();
-        for (host, ours, theirs) in [(&pair.a, 1, 2), (&pair.b, 2, 1)] {
-            host.run(|| {
-                std::fs::write("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "0")?;
-                // The largest meta packet is larger than Ethernet's usual frame.
-                ip::run("link set eth0 mtu 2100")?;
-                ip::run(&format!("addr add fd09::{ours}/64 dev eth0 nodad"))?;
-                let link = format!("lladdr 02:00:00:00:09:0{theirs}");
-                ip::run(&format!("neigh add fd09::{theirs} {link} dev eth0"))
-            })
-            .unwrap();
-        }
-        let raw = |host: &sheaf_netio::netns::Namespace| {
-            host.run(|| PacketSocket::open(ip::index("eth0")?)).unwrap()
-        };
-        let (from, to) = (raw(&pair.a), raw(&pair.b));
-        setsockopt(&to, sockopt::RcvBufForce, &CAPTURE).unwrap();
-        // Each CPU has a backlog of its own: from another one the marker could overtake.
-        stay_on_one_cpu();
-        Wire { pair, from, to }
-    }
-
-    /// Sends `packet` from A to B; returns what came out of it, in order.
-    fn split(&self, packet: &[u8]) -> Vec<Vec<u8>> {
-        let frame = framed(packet);
-        self.from.send(&frame).unwrap();
-        let mut heard = Vec::new();
-        // Behind the first marker everything has been split, behind the second all has arrived.
-        for number in 0..2 {
-            let marker = [&MAC_B[..], &MAC_A, &[0x88, 0xb6, number], &[0; 45]].concat();
-            self.from.send(&marker).unwrap();
-            self.hear_until(&marker, |bytes| {
-                // Not what the hosts' stacks send (neighbour discovery), and not the meta packet.
-                if bytes[..6] == MAC_B && bytes[6..12] == MAC_A && *bytes != frame[..] {
-                    // The IP layer cuts off what follows the packet.
-                    heard.push(Ip::parse(&bytes[14..]).unwrap().bytes().to_vec());
-                }
-            });
-        }
-        heard
-    }
-
-    fn hear_until(&self, marker: &[u8], mut each: impl FnMut(&[u8])) {
-        let mut poller = Poller::default();
-        poller.add(&self.to);
-        let mut buffer = [0; MAX_FRAME];
-        loop {
-            let Some(len) = self.to.receive(&mut buffer).unwrap() else {
-                poller.wait(Some(LONG)).unwrap();
-                assert!(poller.readable(0), "the marker arrives");
-                continue;
-            };
-            if buffer[..15] == marker[..15] {
-                return;
-            }
-            each(&buffer[..len]);
-        }
-    }
-
-    /// Waits until B's local routing table has `address`, or no longer: the kernel changes it for
-    /// IPv6 a moment after the command has returned.
-    fn until_routed(&self, address: &str, present: bool) {
-        let family = if address.contains(':') { "-6" } else { "-4" };
-        let table = format!("{family} route show table local");
-        let give_up = clock::now() + LONG;
-        loop {
-            let routes = self.pair.b.run(|| ip::output(&table)).unwrap();
-            if routes.contains(&format!("local {address} ")) == present {
-                return;
-            }
-            assert!(clock::now() < give_up, "{address} in the table ({present}): {routes}");
-            std::thread::yield_now();
-        }
-    }
-
-    /// Runs `work` in B with the number of its interface.
-    fn on_b<T: Send>(&self, work: impl FnOnce(u32) -> Result<T, sheaf_bpf::Error> + Send) -> T {
-        self.pair.b.run(|| work(ip::index("eth0")?).map_err(std::io::Error::other)).unwrap()
-    }
-}
-
-fn stay_on_one_cpu() {
-    run_on(&[0]);
-}
-
-fn run_on(numbers: &[usize]) {
-    let mut cpus = nix::sched::CpuSet::new();
-    numbers.iter().for_each(|number| cpus.set(*number).unwrap());
-    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).unwrap();
-}
-
-fn framed(packet: &[u8]) -> Vec<u8> {
-    let kind: [u8; 2] = if packet[0] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
-    [&MAC_B[..], &MAC_A, &kind, packet].concat()
-}
 
 fn meta(outer: Outer, hop_limit: u8, ecn: Ecn, inner: &[Vec<u8>]) -> Vec<u8> {
     let repr = Repr { outer, dscp: 0, ecn, hop_limit };
@@ -514,7 +396,7 @@ fn nothing_is_lost_while(replace: impl Fn(&Wire, u32) + Send) -> (Wire, Split, u
 #[test]
 fn nothing_is_lost_or_doubled_while_a_splitter_is_replaced_fifty_times() {
     let (wire, first, sent) = nothing_is_lost_while(|wire, _| {
-        wire.on_b(|ifindex| Split::load(&Senders::any())?.replace("eth0", ifindex).map(drop));
+        wire.on_b(|ifindex| Split::load(&Senders::any(), None)?.replace("eth0", ifindex).map(drop));
     });
     assert!(first.counters().unwrap()["meta-packets"] < u64::from(sent), "others split, too");
     let list = || {
@@ -530,7 +412,7 @@ fn nothing_is_lost_while_other_senders_are_named_and_the_counters_go_on() {
     let (_wire, first, sent) = nothing_is_lost_while(|wire, time| {
         let others = Senders::neighbours([A.into(), Ipv4Addr::from(time).into()]);
         let senders = if time % 2 == 0 { others } else { Senders::any() };
-        wire.on_b(|ifindex| Split::attach("eth0", ifindex, &senders).map(drop));
+        wire.on_b(|ifindex| Split::attach("eth0", ifindex, &senders, None).map(drop));
     });
     assert_eq!(first.counters().unwrap()["meta-packets"], u64::from(sent));
 }
@@ -541,7 +423,7 @@ fn a_splitter_that_cannot_be_made_leaves_the_old_one_at_work() {
     let split = wire.pair.split(&Senders::any());
     let many = Senders::neighbours((0..2000).map(|number| Ipv4Addr::from(number).into()));
     let failed = wire.pair.b.run(|| {
-        let attached = Split::attach("eth0", ip::index("eth0")?, &many);
+        let attached = Split::attach("eth0", ip::index("eth0")?, &many, None);
         Ok(attached.map(drop).unwrap_err().to_string())
     });
     assert_eq!(failed.unwrap(), "2000 senders are too many; name at most 1024");

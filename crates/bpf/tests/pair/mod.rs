@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod cable;
+pub mod wire;
 
 use sheaf_aggregate::{Config, Senders};
 use sheaf_bpf::layout::{Hop, MergeConfig};
@@ -85,7 +86,7 @@ impl Pair {
     /// The splitter on B.
     pub fn split(&self, senders: &Senders) -> Split {
         let attach =
-            || Split::attach("eth0", ip::index("eth0")?, senders).map_err(io::Error::other);
+            || Split::attach("eth0", ip::index("eth0")?, senders, None).map_err(io::Error::other);
         self.b.run(attach).unwrap()
     }
 

@@ -76,5 +76,5 @@ fn meta_packets<Name: Ord + std::borrow::Borrow<str>>(counters: &BTreeMap<Name, 
 }
 
 fn attach_split(dev: &str, ifindex: u32, peers: &Peers) -> anyhow::Result<sheaf_bpf::Split> {
-    Ok(sheaf_bpf::Split::attach(dev, ifindex, &peers.senders())?)
+    Ok(sheaf_bpf::Split::attach(dev, ifindex, &peers.senders(), None)?)
 }

@@ -142,7 +142,7 @@ fn programs(point: &Point, index: usize, aggregation: &Aggregation) -> anyhow::R
         Mode::Hop => Senders::neighbours(addresses),
         Mode::End => Senders::far_ends(addresses),
     };
-    Split::attach(RADIO, ifindex, &senders)?;
+    Split::attach(RADIO, ifindex, &senders, None)?;
     let cookie = rand::rng().random();
     let mut merge = Controller::attach(RADIO, ifindex, mac(index), config, cookie)?;
     for other in others {

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Format 2 as both programs need it: layouts of frames, blocks and contexts (`aggfrag` and
+ * `compress` of the wire crate), and the checks. */
+#ifndef FRAMES_H
+#define FRAMES_H
+
+#include "sheaf.h"
+
+/* The largest payload behind an outer header; a block is no longer either. */
+#define MAX_FRAME MAX_META
+#define MAX_BLOCKS 128
+/* First byte of a payload. */
+#define SUB_TYPE_FRAME 0
+#define SUB_TYPE_FEEDBACK 2
+/* Bytes before the blocks, before the part of a cut block, and before a packet that defines. */
+#define FRAME_HEADER 4
+#define CUT_HEADER 6
+#define DEFINITION_HEADER 4
+/* Bytes of compressed headers, without the fields that the flags of the long form announce. */
+#define COMPACT_HEADER 4
+#define LONG_HEADER 5
+
+/* First nibbles of blocks; 4 and 6 are packets, and from COMPACT on all are compact. */
+enum block { PAD = 0, CUT = 8, DEFINITION = 9, LONG = 10, COMPACT = 12 };
+
+/* Kinds as a set of bits, asked for by one branch. */
+#define IS_PACKET(kind) (0x0050 >> (kind) & 1)
+#define IS_COMPRESSED(kind) (0xf400 >> (kind) & 1)
+
+/* Flags of the long form. */
+#define FLAG_MARKER 8
+#define FLAG_LENGTH 4
+#define FLAG_TIMESTAMP 2
+#define FLAG_ID 1
+
+/* Rules by which the identification of IPv4 is restored; one of them is odd. */
+enum id_rule { ID_CONSTANT, ID_FOLLOWS, ID_EXPLICIT };
+
+/* Messages of contexts. */
+enum item_kind { KNOWN = 1, UNKNOWN = 2, LOST = 3 };
+#define MAX_ITEMS 32
+#define MAX_FEEDBACK (2 + 8 * MAX_ITEMS)
+
+/* Headers of a packet in memory: IPv4 begins at V4_AT, IPv6 at 0, so that UDP and RTP are always
+ * at the same place. */
+#define V4_AT 20
+#define UDP_AT 40
+#define RTP_AT 48
+#define RTP_END 60
+#define RTP_FIRST 0x80
+#define RTP_MARKER 0x80
+
+/*
+ * Choices without branches. The verifier follows one way to the end, over all turns of a loop,
+ * before it tries another, and may not have 8192 branches behind it then; and of two ways it has
+ * to see that they lead to the same. Compilers make branches of such choices if they are not kept
+ * from understanding them (FORGET).
+ */
+
+/* All ones if the number is below 0, else 0. */
+static __always_inline __u32 if_negative(__s32 number)
+{
+	FORGET(number);
+	number >>= 31;
+	FORGET(number);
+	return number;
+}
+
+/* All ones if the lowest bit is set, else 0. */
+static __always_inline __u32 if_odd(__u32 bits)
+{
+	bits = -(bits & 1);
+	FORGET(bits);
+	return bits;
+}
+
+/* Tables of the CRCs, which user space writes: in the object they would not be packed. */
+struct crc_tables {
+	__u32 of32[4][256]; /* of a byte, and of a byte with up to three zeros behind it */
+	__u16 of16[2][256]; /* of a byte, and of a byte with a zero behind it */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct crc_tables);
+} crc_tables SEC(".maps");
+
+#define CRC32_START 0xffffffff
+#define CRC16_START 0xffff
+
+static __always_inline __u32 crc32_step(const struct crc_tables *crc, __u32 sum, __u8 byte)
+{
+	return sum >> 8 ^ crc->of32[0][(sum ^ byte) & 0xff];
+}
+
+/* The same for four bytes at once, as they are in memory: fewer steps wait for each other. */
+static __always_inline __u32 crc32_steps(const struct crc_tables *crc, __u32 sum, __u32 word)
+{
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+	word = __builtin_bswap32(word);
+#endif
+	sum ^= word;
+	return crc->of32[3][sum & 0xff] ^ crc->of32[2][sum >> 8 & 0xff] ^
+	       crc->of32[1][sum >> 16 & 0xff] ^ crc->of32[0][sum >> 24];
+}
+
+/* Two bytes at once. */
+static __always_inline __u16 crc16_step(const struct crc_tables *crc, __u16 sum, __u8 first,
+					__u8 second)
+{
+	return crc->of16[1][(sum >> 8 ^ first) & 0xff] ^ crc->of16[0][(sum ^ second) & 0xff];
+}
+
+/* Folds a sum of words of 32 bits. */
+static __always_inline __u16 fold64(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	return fold((sum & 0xffff) + (sum >> 16));
+}
+
+/* The check of a packet: its headers' CRC, shuffled by the context's generation. */
+static __always_inline __u16 shuffle(__u16 crc, __u16 generation)
+{
+	__u16 mixed = (crc ^ generation) * 0x9e37U;
+
+	mixed ^= mixed >> 8;
+	mixed += generation << 5 | generation >> 11;
+	mixed *= 0x85ebU;
+	return mixed ^ mixed >> 7;
+}
+
+/* The finalizer of SplitMix64. */
+static __always_inline __u64 mix(__u64 x)
+{
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
+	x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
+	return x ^ x >> 31;
+}
+
+#endif
