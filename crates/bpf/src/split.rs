@@ -156,6 +156,17 @@ impl Split {
         Ok(loaded)
     }
 
+    /// Whether a splitter is on interface `ifindex` of this thread's network namespace, of whatever
+    /// version.
+    pub fn is_there(ifindex: u32) -> Result<bool, Error> {
+        Ok(!attached(ifindex, Hook::Ingress, NAME)?.is_empty())
+    }
+
+    /// Whether it takes format 2.
+    pub fn takes_frames(&self) -> bool {
+        self.takes_frames
+    }
+
     /// Finds the splitter that is on interface `ifindex` of this thread's network namespace.
     pub fn find(ifindex: u32) -> Result<Option<Split>, Error> {
         at_work(ifindex)?.map(|info| Split::from_program(&info)).transpose()

@@ -222,7 +222,12 @@ impl Interface {
 
     /// Reads the splitter on interface number `ifindex`, where there is one.
     pub fn read_splitter(&mut self, ifindex: u32) -> anyhow::Result<()> {
-        if let Some(split) = Split::find(ifindex)? {
+        let split = match Split::find(ifindex) {
+            // One of another version, with other maps: it splits, and cannot be read.
+            Err(sheaf_bpf::Error::Missing(_)) => None,
+            split => split?,
+        };
+        if let Some(split) = split {
             let counters = split.counters()?.into_iter();
             self.split = Some(counters.map(|(name, count)| (name.to_owned(), count)).collect());
         }

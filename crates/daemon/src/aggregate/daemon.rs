@@ -330,11 +330,7 @@ impl Daemon {
         let ifindex = ip::index(&dev)?;
         let splitter = match self.choice {
             Choice::User => true,
-            Choice::Auto | Choice::Kernel => match Split::find(ifindex) {
-                // It is there, and only CAP_SYS_ADMIN could see more of it.
-                Err(sheaf_bpf::Error::Hidden) => true,
-                found => found?.is_some(),
-            },
+            Choice::Auto | Choice::Kernel => Split::is_there(ifindex)?,
         };
         let attached = self.attach_engine();
         if attached.is_err() && !splitter {
