@@ -341,7 +341,8 @@ pub struct Queue {
     emitting: u32,
     /// A packet of a dense flow waits.
     pub dense: u32,
-    tag: u32,
+    tag: u16,
+    begun: u16,
     /// What it counted.
     pub stats: Stats,
     pending: [Pending; 16],
@@ -526,6 +527,7 @@ mod tests {
                 emitting,
                 dense,
                 tag,
+                begun,
                 stats,
                 pending,
             }

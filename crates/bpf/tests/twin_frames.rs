@@ -382,6 +382,12 @@ impl Twins<'_> {
         while let Some(event) = self.merge.event() {
             if let Event::WantsTick { slot } = event {
                 sent.extend(self.ticked(slot, Cause::Size));
+                // Only a change of format leaves a third frame behind, which would have to wait for
+                // its time.
+                let min = self.config.min.of(self.config.max);
+                while self.merge.queue(slot).unwrap().bytes >= min {
+                    sent.extend(self.ticked(slot, Cause::Size));
+                }
             }
         }
         let mut whole = packet.clone();

@@ -52,9 +52,8 @@ static __always_inline void pack(struct packing *mine, struct queue *queue,
 	/* Of two CPUs both write the same. */
 	queue->tag = mine->name.tag + 1;
 	block->tag = mine->name.tag + 1;
-	/* A queue counts the frames that were begun by its tail. */
 	if (hop->format == SHORT_HEADERS)
-		compress(mine, stream, packet, copy, summed, queue->tail, now);
+		compress(mine, stream, packet, copy, summed, queue->begun, now);
 }
 
 /* Cuts, under the queue's lock, a block that does not fit: its first bytes fill the last frame, of

@@ -81,6 +81,7 @@ static __always_inline enum joined join(struct joint *joint, struct __sk_buff *s
 		pending->plain = 1;
 		if (tag) {
 			pending->len = AGGFRAG_LEN;
+			queue->begun++;
 			if (!joint->empty)
 				cut_block(queue, block, last, hop->max - header);
 			if (block->cut) {

@@ -237,7 +237,8 @@ struct queue {
 	__u32 asked; /* user space knows that it wants a tick */
 	__u32 emitting; /* a CPU is handing its last frame to the device */
 	__u32 dense;	/* a packet of a dense flow waits */
-	__u32 tag;	/* of its stream, plus 1; 0: it has none yet */
+	__u16 tag;	/* of its stream, plus 1; 0: it has none yet */
+	__u16 begun;	/* frames of that */
 	struct stats stats;
 	struct pending pending[RING];
 };
