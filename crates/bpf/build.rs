@@ -41,6 +41,51 @@ fn main() {
     }
 }
 
+/// Type information (BTF) whose table of texts has the names of types alone. clang also puts there
+/// every line of source, to which .BTF.ext refers.
+fn with_names_alone(btf: &[u8]) -> Vec<u8> {
+    let word = |at: usize| u32::from_ne_bytes(btf[at..at + 4].try_into().expect("four bytes"));
+    // struct btf_header: magic, version, flags, hdr_len, type_off, type_len, str_off, str_len.
+    let header = word(4) as usize;
+    let [types, types_len, texts] = [8, 12, 16].map(|at| word(at) as usize);
+    let (start, end) = (header + types, header + types + types_len);
+    let mut pruned = btf[..end].to_vec();
+    // The first text is empty: of what has no name.
+    let mut names = vec![0];
+    let mut rename = |at: usize| {
+        let text = &btf[header + texts + word(at) as usize..];
+        let len = text.iter().position(|byte| *byte == 0).expect("texts end");
+        if len > 0 {
+            pruned[at..at + 4].copy_from_slice(&(names.len() as u32).to_ne_bytes());
+            names.extend_from_slice(&text[..=len]);
+        }
+    };
+    let mut at = start;
+    while at < end {
+        // struct btf_type: name_off, info, size or type; then what the kind has
+        // (Documentation/bpf/btf.rst of Linux): bytes of each entry, and whether it has a name.
+        let (kind, count) = (word(at + 4) >> 24 & 0x1f, word(at + 4) as usize & 0xffff);
+        rename(at);
+        at += 12;
+        let (entries, len, named) = match kind {
+            4 | 5 | 19 => (count, 12, true), // STRUCT, UNION, ENUM64
+            6 | 13 => (count, 8, true),      // ENUM, FUNC_PROTO
+            15 => (count, 12, false),        // DATASEC
+            3 => (1, 12, false),             // ARRAY
+            1 | 14 | 17 => (1, 4, false),    // INT, VAR, DECL_TAG
+            _ => (0, 0, false),
+        };
+        (0..entries).filter(|_| named).for_each(|entry| rename(at + entry * len));
+        at += entries * len;
+    }
+    // The texts now follow the types at once.
+    for (at, value) in [(16, types + types_len), (20, names.len())] {
+        pruned[at..at + 4].copy_from_slice(&(value as u32).to_ne_bytes());
+    }
+    pruned.extend_from_slice(&names);
+    pruned
+}
+
 /// Whether cargo builds for size before speed, as `make router` does.
 fn is_for_size() -> bool {
     std::env::var("OPT_LEVEL").is_ok_and(|level| ["s", "z"].contains(&&*level))
@@ -50,7 +95,7 @@ fn is_for_size() -> bool {
 /// together with DWARF, and DWARF would be half of the object in the binary and in memory.
 ///
 /// A build for size also goes without the lines of source that the verifier quotes in its reasons,
-/// half of what is left, and without the names of places to jump to, a seventh.
+/// more than half of what is left, and without the names of places to jump to, a seventh.
 fn without_debug_information(object: &[u8]) -> Vec<u8> {
     let for_size = is_for_size();
     let mut builder = Builder::read(object).expect("clang writes ELF");
@@ -59,6 +104,9 @@ fn without_debug_information(object: &[u8]) -> Vec<u8> {
         let lines = [&b".BTF.ext"[..], b".rel.BTF.ext"].contains(&name);
         section.delete =
             name.starts_with(b".debug") || name.starts_with(b".rel.debug") || for_size && lines;
+        if let (b".BTF", true, SectionData::Data(data)) = (name, for_size, &mut section.data) {
+            *data = with_names_alone(data).into();
+        }
     }
     if for_size {
         let relocations = builder.sections.iter().filter_map(|section| match &section.data {
