@@ -74,6 +74,15 @@ static __always_inline __u32 if_odd(__u32 bits)
 	return bits;
 }
 
+/* A length of 1 up to `most`, a power of two, which an older verifier sees to be so, too: it learns
+ * nothing from a comparison with 0. */
+#define LENGTH(len, most)                                                                          \
+	({                                                                                         \
+		__u32 but_one = (len) - 1;                                                         \
+		FORGET(but_one);                                                                   \
+		(but_one & ((most) - 1)) + 1;                                                      \
+	})
+
 /* Tables of the CRCs, which user space writes: in the object they would not be packed. */
 struct crc_tables {
 	__u32 of32[4][256]; /* of a byte, and of a byte with up to three zeros behind it */
