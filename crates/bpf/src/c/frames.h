@@ -111,8 +111,10 @@ static __always_inline __u32 crc32_steps(const struct crc_tables *crc, __u32 sum
 	word = __builtin_bswap32(word);
 #endif
 	sum ^= word;
+	word = sum >> 24;
+	FORGET(word);
 	return crc->of32[3][sum & 0xff] ^ crc->of32[2][sum >> 8 & 0xff] ^
-	       crc->of32[1][sum >> 16 & 0xff] ^ crc->of32[0][sum >> 24];
+	       crc->of32[1][sum >> 16 & 0xff] ^ crc->of32[0][word & 0xff];
 }
 
 /* Two bytes at once. */
