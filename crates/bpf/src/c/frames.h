@@ -101,7 +101,11 @@ struct {
 
 static __always_inline __u32 crc32_step(const struct crc_tables *crc, __u32 sum, __u8 byte)
 {
-	return sum >> 8 ^ crc->of32[0][(sum ^ byte) & 0xff];
+	__u32 index = sum ^ byte;
+
+	/* Masked last: an older verifier forgets the bounds of what is combined by XOR. */
+	FORGET(index);
+	return sum >> 8 ^ crc->of32[0][index & 0xff];
 }
 
 /* The same for four bytes at once, as they are in memory: fewer steps wait for each other. */
@@ -121,7 +125,11 @@ static __always_inline __u32 crc32_steps(const struct crc_tables *crc, __u32 sum
 static __always_inline __u16 crc16_step(const struct crc_tables *crc, __u16 sum, __u8 first,
 					__u8 second)
 {
-	return crc->of16[1][(sum >> 8 ^ first) & 0xff] ^ crc->of16[0][(sum ^ second) & 0xff];
+	__u32 high = sum >> 8 ^ first, low = sum ^ second;
+
+	FORGET(high);
+	FORGET(low);
+	return crc->of16[1][high & 0xff] ^ crc->of16[0][low & 0xff];
 }
 
 /* Folds a sum of words of 32 bits. */
