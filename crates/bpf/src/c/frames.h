@@ -74,6 +74,15 @@ static __always_inline __u32 if_odd(__u32 bits)
 	return bits;
 }
 
+/* A length of 1 up to `most`, a power of two, which an older verifier sees to be so, too: it learns
+ * nothing from a comparison with 0. */
+#define LENGTH(len, most)                                                                          \
+	({                                                                                         \
+		__u32 but_one = (len) - 1;                                                         \
+		FORGET(but_one);                                                                   \
+		(but_one & ((most) - 1)) + 1;                                                      \
+	})
+
 /* Tables of the CRCs, which user space writes: in the object they would not be packed. */
 struct crc_tables {
 	__u32 of32[4][256]; /* of a byte, and of a byte with up to three zeros behind it */
@@ -92,7 +101,11 @@ struct {
 
 static __always_inline __u32 crc32_step(const struct crc_tables *crc, __u32 sum, __u8 byte)
 {
-	return sum >> 8 ^ crc->of32[0][(sum ^ byte) & 0xff];
+	__u32 index = sum ^ byte;
+
+	/* Masked last: an older verifier forgets the bounds of what is combined by XOR. */
+	FORGET(index);
+	return sum >> 8 ^ crc->of32[0][index & 0xff];
 }
 
 /* The same for four bytes at once, as they are in memory: fewer steps wait for each other. */
@@ -102,15 +115,21 @@ static __always_inline __u32 crc32_steps(const struct crc_tables *crc, __u32 sum
 	word = __builtin_bswap32(word);
 #endif
 	sum ^= word;
+	word = sum >> 24;
+	FORGET(word);
 	return crc->of32[3][sum & 0xff] ^ crc->of32[2][sum >> 8 & 0xff] ^
-	       crc->of32[1][sum >> 16 & 0xff] ^ crc->of32[0][sum >> 24];
+	       crc->of32[1][sum >> 16 & 0xff] ^ crc->of32[0][word & 0xff];
 }
 
 /* Two bytes at once. */
 static __always_inline __u16 crc16_step(const struct crc_tables *crc, __u16 sum, __u8 first,
 					__u8 second)
 {
-	return crc->of16[1][(sum >> 8 ^ first) & 0xff] ^ crc->of16[0][(sum ^ second) & 0xff];
+	__u32 high = sum >> 8 ^ first, low = sum ^ second;
+
+	FORGET(high);
+	FORGET(low);
+	return crc->of16[1][high & 0xff] ^ crc->of16[0][low & 0xff];
 }
 
 /* Folds a sum of words of 32 bits. */

@@ -96,7 +96,8 @@ static __always_inline void join(struct __sk_buff *skb, struct work *work, struc
 		to[i + 2] = from[i + 2];
 		to[i + 3] = from[i + 3];
 	}
-	if (bpf_skb_load_bytes(skb, at + FRAME_HEADER, (void *)block + have, rest))
+	if (bpf_skb_load_bytes(skb, at + FRAME_HEADER, (void *)block + have,
+			       LENGTH(rest, MAX_FRAME)))
 		return;
 	work->joined = have + rest;
 #pragma clang loop unroll(disable)
@@ -136,7 +137,8 @@ static __always_inline void append(struct __sk_buff *skb, struct work *work, str
 		FORGET(have);
 		if (part < 1 || part > MAX_FRAME / 2 || have >= MAX_FRAME ||
 		    have + part > MAX_FRAME ||
-		    bpf_skb_load_bytes(skb, at + FRAME_HEADER, stream->bytes + have, part))
+		    bpf_skb_load_bytes(skb, at + FRAME_HEADER, stream->bytes + have,
+				       LENGTH(part, MAX_FRAME / 2)))
 			break;
 		have += part;
 		left -= part;
@@ -243,7 +245,7 @@ static __always_inline int hear(struct __sk_buff *skb, struct work *work, __u32 
 		return refuse(FRAME_BAD_FEEDBACK);
 	FORGET(end);
 	if (end < 1 || end > MAX_FEEDBACK ||
-	    bpf_skb_load_bytes(skb, at, work->event.message, end))
+	    bpf_skb_load_bytes(skb, at, work->event.message, LENGTH(end, 512)))
 		return TC_ACT_SHOT;
 	work->event.count = end;
 	tell(work, HEARD, end);
@@ -301,12 +303,14 @@ static __always_inline void deliver_packet(struct __sk_buff *skb, struct work *w
 	if (len) {
 		start = work->start & 31;
 		FORGET(start);
-		work->result |= bpf_skb_store_bytes(skb, ETH_LEN, bytes + start, len, 0);
+		work->result |= bpf_skb_store_bytes(skb, ETH_LEN, bytes + start,
+						    LENGTH(len, 64), 0);
 	}
 	len = payload_of(work);
 	if (len)
 		work->result |= bpf_skb_store_bytes(skb, ETH_LEN + header_of(work),
-						    block_at(work, work->payload), len, 0);
+						    block_at(work, work->payload),
+						    LENGTH(len, 2 * MAX_FRAME), 0);
 	work->result |= bpf_skb_load_bytes(skb, ETH_LEN, work->head, V4_LEN);
 	/* That of a joined block may be another one. */
 	joined = if_negative(work->block - START);
@@ -389,7 +393,7 @@ static __always_inline int take_frame(struct __sk_buff *skb, struct split_config
 	FORGET(len);
 	if (len < 1 || len > MAX_FRAME)
 		return refuse(FRAME_OVERSIZED);
-	if (bpf_skb_load_bytes(skb, at, (void *)frame, len))
+	if (bpf_skb_load_bytes(skb, at, (void *)frame, LENGTH(len, MAX_FRAME)))
 		return refuse(FRAME_TRUNCATED);
 	work->len = len;
 	if (frame[0] == SUB_TYPE_FEEDBACK)
@@ -474,7 +478,8 @@ static __always_inline int take_frame(struct __sk_buff *skb, struct split_config
 		left = work->cut_have;
 		FORGET(left);
 		if (work->cut_len && left > 0 && left <= MAX_FRAME)
-			bpf_skb_load_bytes(skb, at + work->len - left, stream->bytes, left);
+			bpf_skb_load_bytes(skb, at + work->len - left, stream->bytes,
+					   LENGTH(left, MAX_FRAME));
 	}
 	if (work->unknown_joined) {
 		work->unrestored = 1;
