@@ -103,8 +103,8 @@ fn counted(model: &Splitter) -> BTreeMap<String, u64> {
         ("ecn-not-capable", model.not_capable()),
         ("only-neighbours-say", model.only_neighbours_say()),
         ("frames", received.frames),
-        ("missing", received.missing),
-        ("late", received.late),
+        ("frames-missing", received.missing),
+        ("frames-late", received.late),
         ("unjoined", received.unjoined),
         ("unrestored", received.unrestored),
     ];
@@ -421,7 +421,14 @@ fn whatever_a_sender_sends_and_the_way_does_comes_out_as_of_the_model() {
         }
     });
     let counted = twins.into_inner().unwrap().counted();
-    for name in ["packets", "missing", "late", "unjoined", "unrestored", "only-neighbours-say"] {
+    for name in [
+        "packets",
+        "frames-missing",
+        "frames-late",
+        "unjoined",
+        "unrestored",
+        "only-neighbours-say",
+    ] {
         assert!(counted.contains_key(name), "{name}: {counted:?}");
     }
 }

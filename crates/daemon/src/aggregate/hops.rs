@@ -253,12 +253,11 @@ impl Hops {
     pub fn refit(&mut self, (max, format): (u16, Format), engine: &mut dyn Engine, now: Instant) {
         (self.max, self.format) = (max, format);
         for hop in self.hops.values_mut() {
-            if hop.far {
-                hop.wants.format = format;
-            }
-            let max = hop.largest(max, now);
+            // More than before a neighbour may be sent after the next look at it.
+            hop.wants.format = if hop.far { format } else { format.min(hop.wants.format) };
+            let (max, format) = (hop.largest(max, now), hop.format());
             if let Some((_, joined)) = &mut hop.joined {
-                joined.max = max;
+                (joined.max, joined.format) = (max, format);
                 rejoin(hop, engine);
             }
         }

@@ -531,9 +531,11 @@ impl Engine for User {
 
     fn split(&self) -> anyhow::Result<Option<BTreeMap<String, u64>>> {
         let splitter = &self.splitter;
-        let refused = Refusal::ALL.iter().map(|why| (why.name(), splitter.refused(*why)));
+        let refused =
+            Refusal::ALL.iter().map(|why| (why.name().to_owned(), splitter.refused(*why)));
         let all = aggfrag::Refusal::ALL.iter();
-        let refused_frames = all.map(|why| (why.name(), splitter.refused_frames(*why)));
+        let refused_frames =
+            all.map(|why| (format!("frame-{}", why.name()), splitter.refused_frames(*why)));
         let received = splitter.received().unwrap_or_default();
         let taken = [
             ("meta-packets", splitter.meta_packets()),
@@ -546,12 +548,8 @@ impl Engine for User {
             ("unjoined", received.unjoined),
             ("unrestored", received.unrestored),
         ];
-        let mut counters = BTreeMap::new();
-        // A few reasons are those of both formats.
-        for (name, count) in refused.chain(refused_frames).chain(taken) {
-            *counters.entry(name.to_owned()).or_default() += count;
-        }
-        Ok(Some(counters))
+        let taken = taken.map(|(name, count)| (name.to_owned(), count));
+        Ok(Some(refused.chain(refused_frames).chain(taken).collect()))
     }
 
     fn fault(&self) -> anyhow::Result<Option<String>> {
