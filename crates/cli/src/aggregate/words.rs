@@ -256,9 +256,9 @@ static WORDS: Section<Draft> = Section {
             forms: &[
                 form(
                     &[literal("compressed", set!(|d| d.format = Some(Format::Compressed)))],
-                    "Frames of format 2 with the headers of UDP and RTP compressed, to neighbours \
-                     whose HELLOs say that they take them apart; format 1 to all others. The \
-                     default.",
+                    "Frames of format 2 with the headers of UDP and RTP compressed, to hosts that \
+                     reply to a probe in it; meta packets to all others, and with the kernel \
+                     engine to everybody. The default.",
                 ),
                 form(
                     &[literal("frames", set!(|d| d.format = Some(Format::Frames)))],
