@@ -526,7 +526,9 @@ emit:
 	return consume();
 }
 
-/* Takes a packet that the first program has found to be gathered into frames of format 2. */
+/* Takes a packet that the first program has found to be gathered into frames of format 2. A build
+ * for size goes without it; then there are meta packets. */
+#ifndef NO_FRAMES
 SEC("classifier")
 int sheaf_pack(struct __sk_buff *skb)
 {
@@ -607,5 +609,6 @@ stranger:
 	mine->step = FROM_START;
 	return NEXT;
 }
+#endif
 
 char LICENSE[] SEC("license") = "GPL";
