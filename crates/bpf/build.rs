@@ -9,8 +9,6 @@ use std::process::Command;
 
 /// Buckets of the window program's table of flows in a build for size (window_layout.rs).
 const SMALL_BUCKETS: &str = "-DBUCKETS=512";
-/// A build for size goes without format 2, which no service asks for here: a third of all objects.
-const NO_FRAMES: &str = "-DNO_FRAMES";
 
 /// The level of DEFLATE (RFC 1951) that packs most: it takes a build a tenth of a second.
 const BEST: u8 = 10;
@@ -20,10 +18,10 @@ fn main() {
     let include = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     println!("cargo::rerun-if-changed=src/c");
     println!("cargo::rustc-check-cfg=cfg(small_tables)");
-    let mut small = Vec::new();
+    let mut small = None;
     if is_for_size() {
         println!("cargo::rustc-cfg=small_tables");
-        small.extend([SMALL_BUCKETS, NO_FRAMES]);
+        small = Some(SMALL_BUCKETS);
     }
     for program in ["merge", "port", "redirect", "split", "window"] {
         let path = out.join(format!("{program}.bpf.o"));
@@ -31,7 +29,7 @@ fn main() {
             .args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror"])
             // The table of addresses that a linker may fold, which nobody reads here.
             .arg("-fno-addrsig")
-            .args(&small)
+            .args(small)
             .args(["-I", &include, "-c"])
             .arg(format!("src/c/{program}.bpf.c"))
             .arg("-o")

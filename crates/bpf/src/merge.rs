@@ -105,7 +105,7 @@ impl Merge {
         // Without it there are meta packets, as before there was another format.
         let takes_frames = match attach::load(&mut ebpf, PACK) {
             Ok(pack) => programs.set(SECOND_PROGRAM, pack.fd()?, 0).map(|()| true)?,
-            Err(Error::Refused { .. } | Error::Missing(_)) => false,
+            Err(Error::Refused { .. }) => false,
             Err(error) => return Err(error),
         };
         let program = attach::load(&mut ebpf, NAME)?;

@@ -134,8 +134,6 @@ impl Split {
     /// Loads a splitter for `senders`. With `frames` it takes format 2, too, and draws the
     /// generations of contexts from that secret: a random number that no sender can know.
     pub fn load(senders: &Senders, frames: Option<u64>) -> Result<Loaded, Error> {
-        // The program of a build for size has none of it.
-        let frames = frames.filter(|_| cfg!(not(small_tables)));
         let mut loader = attach::loader();
         let takes_frames = u32::from(frames.is_some());
         loader.btf(None).override_global("takes_frames", &takes_frames, true);

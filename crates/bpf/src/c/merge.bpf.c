@@ -526,9 +526,7 @@ emit:
 	return consume();
 }
 
-/* Takes a packet that the first program has found to be gathered into frames of format 2. A build
- * for size goes without it; then there are meta packets. */
-#ifndef NO_FRAMES
+/* Takes a packet that the first program has found to be gathered into frames of format 2. */
 SEC("classifier")
 int sheaf_pack(struct __sk_buff *skb)
 {
@@ -609,6 +607,5 @@ stranger:
 	mine->step = FROM_START;
 	return NEXT;
 }
-#endif
 
 char LICENSE[] SEC("license") = "GPL";

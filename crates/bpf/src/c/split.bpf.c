@@ -42,13 +42,6 @@
  * does not look at the rest, which is three quarters of its work. */
 const volatile __u32 takes_frames = 0;
 
-/* A build for size goes without format 2, which no service asks for here yet. */
-#ifdef NO_FRAMES
-#define HAS_FRAMES 0
-#else
-#define HAS_FRAMES 1
-#endif
-
 #define AF_INET 2
 #define AF_INET6 10
 
@@ -186,7 +179,7 @@ int sheaf_split(struct __sk_buff *skb)
 	left = forget(skb, len - header);
 	mine->ecn = outer_ecn;
 	begin_count(mine);
-	if (HAS_FRAMES && takes_frames && config->frames && left &&
+	if (takes_frames && config->frames && left &&
 	    !bpf_skb_load_bytes(skb, ETH_LEN + header, &first, 1) && !(first >> 4)) {
 		map_address(&mine->event.stream.source, head + (v6 ? 8 : 12), v6);
 		map_address(&mine->event.stream.destination, head + (v6 ? 24 : 16), v6);
