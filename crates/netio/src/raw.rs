@@ -32,6 +32,9 @@ pub struct RawSocket {
     v6: bool,
 }
 
+/// Protocol of a socket that sends every protocol and receives none (IPPROTO_RAW, raw(7)).
+pub const SEND_ONLY: u8 = 255;
+
 impl RawSocket {
     /// For packets of `protocol` in IPv4, or IPv6 where `v6`, on interface `name`.
     pub fn open(name: &str, v6: bool, protocol: u8) -> io::Result<RawSocket> {

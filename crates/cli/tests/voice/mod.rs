@@ -37,54 +37,81 @@ fn rtp(source: usize, number: u16) -> Vec<u8> {
     packet
 }
 
+/// What has arrived of the calls.
+struct Arrivals {
+    socket: UdpSocket,
+    /// Source port of each call.
+    ports: Vec<u16>,
+    arrived: Vec<Vec<bool>>,
+    newest: [Option<u16>; CALLS],
+    late: usize,
+    ends: usize,
+}
+
+impl Arrivals {
+    /// Reads one packet.
+    fn read(&mut self) -> std::io::Result<()> {
+        let mut bytes = [0; 64];
+        let (len, from) = patient(|| self.socket.recv_from(&mut bytes))?;
+        if bytes[..len] == *END {
+            self.ends += 1;
+            return Ok(());
+        }
+        let source = self.ports.iter().position(|port| *port == from.port());
+        let source = source.expect("one of the calls");
+        let number = u16::from_be_bytes([bytes[2], bytes[3]]);
+        assert_eq!(bytes[..len], rtp(source, number), "call {source}");
+        let there = self.arrived[source].get_mut(usize::from(number));
+        let there = there.expect("a number that was sent");
+        assert!(!std::mem::replace(there, true), "call {source}: {number} arrived twice");
+        self.late += usize::from(self.newest[source] > Some(number));
+        self.newest[source] = self.newest[source].max(Some(number));
+        Ok(())
+    }
+}
+
 /// Sends `count` packets of each of [`CALLS`] calls from host `from` to `address` (`ADDR:PORT`) of
 /// host `to`. What arrives is as it was sent, and nothing arrives twice.
 pub fn talk(from: &Namespace, to: &Namespace, address: &str, count: u16) -> Talk {
-    let receiver = to.run(|| UdpSocket::bind(address)).unwrap();
-    // Nobody reads before the end.
-    nix::sys::socket::setsockopt(&receiver, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20))
-        .unwrap();
-    receiver.set_read_timeout(Some(LONG)).unwrap();
+    let socket = to.run(|| UdpSocket::bind(address)).unwrap();
     let sender = |_| {
         let sender = from.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
         sender.connect(address).unwrap();
         sender
     };
     let senders: Vec<_> = (0..CALLS).map(sender).collect();
-    let ports: Vec<_> = senders.iter().map(|one| one.local_addr().unwrap().port()).collect();
+    let mut arrivals = Arrivals {
+        socket,
+        ports: senders.iter().map(|one| one.local_addr().unwrap().port()).collect(),
+        arrived: vec![vec![false; usize::from(count)]; CALLS],
+        newest: [None; CALLS],
+        late: 0,
+        ends: 0,
+    };
     let mut next = clock::now();
     let mut pace = || {
         next += EVERY;
         timer::wait(&mut Poller::default(), 0, next, Duration::ZERO).unwrap();
     };
+    // They are read meanwhile: of a whole call, no socket's buffer would have room.
+    arrivals.socket.set_nonblocking(true).unwrap();
     for number in 0..count {
         pace();
         for (source, sender) in senders.iter().enumerate() {
             sender.send(&rtp(source, number)).unwrap();
         }
+        while arrivals.read().is_ok() {}
     }
     for _ in 0..ENDS {
         pace();
         senders[0].send(END).unwrap();
     }
-    let mut arrived = vec![vec![false; usize::from(count)]; CALLS];
-    let (mut bytes, mut newest, mut ends) = ([0; 64], [None; CALLS], 0);
-    let mut talk = Talk::default();
+    arrivals.socket.set_nonblocking(false).unwrap();
+    arrivals.socket.set_read_timeout(Some(LONG)).unwrap();
     // Half of the ends: what is overtaken by so many will not come any more.
-    while ends < ENDS / 2 {
-        let (len, from) = patient(|| receiver.recv_from(&mut bytes)).expect("packets arrive");
-        if bytes[..len] == *END {
-            ends += 1;
-            continue;
-        }
-        let source = ports.iter().position(|port| *port == from.port()).expect("one of the calls");
-        let number = u16::from_be_bytes([bytes[2], bytes[3]]);
-        assert_eq!(bytes[..len], rtp(source, number), "call {source}");
-        let there = arrived[source].get_mut(usize::from(number)).expect("a number that was sent");
-        assert!(!std::mem::replace(there, true), "call {source}: {number} arrived twice");
-        talk.late += usize::from(newest[source] > Some(number));
-        newest[source] = newest[source].max(Some(number));
+    while arrivals.ends < ENDS / 2 {
+        arrivals.read().expect("packets arrive");
     }
-    talk.lost = arrived.iter().flatten().filter(|arrived| !**arrived).count();
-    talk
+    let lost = arrivals.arrived.iter().flatten().filter(|arrived| !**arrived).count();
+    Talk { lost, late: arrivals.late }
 }

@@ -1,5 +1,6 @@
 //! The kernel engine: eBPF programs on the interface; this process only keeps time.
 
+use super::contexts::Contexts;
 use super::device::Order;
 use super::engine::{Engine, Shape};
 use super::settings::Peers;
@@ -10,11 +11,12 @@ use sheaf_bpf::Controller;
 use sheaf_bpf::layout::Hop;
 use sheaf_netio::neigh::Neighbour;
 use sheaf_netio::poller::Poller;
-use sheaf_netio::{random, scheduling};
+use sheaf_netio::{clock, random, scheduling};
 use sheaf_stage::Instant;
 use sheaf_wire::hello::Formats;
 use sheaf_wire::prefix::Prefix;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 
 pub struct Kernel {
     ifindex: u32,
@@ -22,6 +24,9 @@ pub struct Kernel {
     controller: Controller,
     /// The splitter that was attached or taken over; a later command may have replaced it.
     split: sheaf_bpf::Split,
+    contexts: Contexts,
+    /// Hops by their outer addresses.
+    by_address: HashMap<IpAddr, u32>,
 }
 
 impl Kernel {
@@ -36,15 +41,19 @@ impl Kernel {
         let cookie = u64::from_ne_bytes(random::unguessable()?);
         // In this order: the splitter stays, and must not where the engine cannot.
         let controller = Controller::attach(dev, ifindex, mac, config, cookie)?;
-        let split = super::attach_split(dev, ifindex, peers)?;
+        let split = super::attach_split(dev, ifindex, peers, true)?;
+        let contexts = Contexts::open(dev, &split, clock::now())?;
         // A tick that comes late finds a full queue.
         scheduling::realtime_if_allowed();
-        Ok(Kernel { ifindex, config: config.clone(), controller, split })
+        let (config, by_address) = (config.clone(), HashMap::new());
+        Ok(Kernel { ifindex, config, controller, split, contexts, by_address })
     }
 
-    fn hop(&self, id: u32, shape: Shape) -> Hop {
-        let Shape { outer, max, .. } = shape;
-        Hop::new(id, outer, self.config.min.of(max).min(max.into()), max)
+    fn hop(&mut self, id: u32, shape: Shape) -> Hop {
+        let Shape { outer, max, format } = shape;
+        self.by_address.insert(outer.destination(), id);
+        let min = self.config.min.of(max).min(max.into());
+        Hop::new(id, outer, min, max).with_format(format)
     }
 }
 
@@ -54,15 +63,16 @@ impl Engine for Kernel {
     }
 
     fn takes(&self) -> Formats {
-        Formats::META
+        super::formats(&self.split)
     }
 
     fn sends(&self) -> Format {
-        Format::Meta
+        if self.controller.merge.takes_frames() { Format::Compressed } else { Format::Meta }
     }
 
     fn join(&mut self, hop: u32, neighbour: Neighbour, shape: Shape) -> anyhow::Result<()> {
-        Ok(self.controller.merge.set_hop(neighbour.mac, self.hop(hop, shape))?)
+        let hop = self.hop(hop, shape);
+        Ok(self.controller.merge.set_hop(neighbour.mac, hop)?)
     }
 
     fn leave(&mut self, neighbour: Neighbour) -> anyhow::Result<()> {
@@ -78,7 +88,11 @@ impl Engine for Kernel {
         Ok(self.controller.track(order == Order::Fifo)?)
     }
 
-    fn run(&mut self, now: Instant, _poller: &mut Poller) -> anyhow::Result<Option<Instant>> {
+    fn run(&mut self, now: Instant, poller: &mut Poller) -> anyhow::Result<Option<Instant>> {
+        let (merge, by_address) = (&mut self.controller.merge, &self.by_address);
+        self.contexts.run(&mut self.split, now, poller, |peer, feedback| {
+            by_address.get(&peer).map_or(Ok(()), |hop| Ok(merge.said(*hop, feedback, now)?))
+        })?;
         self.controller.run(now).map_err(|error| match is_down(&error) {
             true => anyhow!("the interface is down; set it up, and start again"),
             false => error.into(),
@@ -87,6 +101,7 @@ impl Engine for Kernel {
 
     fn wait_for(&mut self, poller: &mut Poller) {
         self.controller.wait_for(poller);
+        self.contexts.wait_for(poller);
     }
 
     fn held(&self) -> u32 {
@@ -124,6 +139,7 @@ impl Engine for Kernel {
     }
 
     fn forget(&mut self) -> anyhow::Result<()> {
+        self.by_address.clear();
         Ok(self.controller.merge.forget_hops()?)
     }
 

@@ -3,6 +3,7 @@
 //! * [`settings`]: what is to be done;
 //! * `daemon`: who shares frames with whom, time, and the life of the interface;
 //! * `engine`: what carries the packets: `kernel` (eBPF) or `user` (a TAP interface);
+//! * `contexts`: what a splitter in the kernel and a sender say to each other of format 2;
 //! * `device`: whether the interface keeps the order of frames or has fair queues;
 //! * `hello`: who says that it splits, and what this router says; `place`: the interface;
 //! * `radio`: what the driver measures of the neighbours, and the sizes that follow;
@@ -10,6 +11,7 @@
 //! * `hops`: next hops and far ends; `life`: whether each splits, `offer`: whether it takes
 //!   format 2; `probe`: how both are asked.
 
+mod contexts;
 mod daemon;
 mod device;
 mod engine;
@@ -33,8 +35,9 @@ use crate::descriptors;
 use place::Place;
 use settings::Peers;
 use sheaf_netio::capability::{self, Capability};
-use sheaf_netio::ip;
+use sheaf_netio::{ip, random};
 use sheaf_stage::Duration;
+use sheaf_wire::hello::Formats;
 use std::collections::BTreeMap;
 
 /// Capabilities for beginning anew on an interface that comes back, with either engine.
@@ -64,7 +67,8 @@ pub fn split(settings: &Split) -> anyhow::Result<()> {
         Some(peers) => {
             Place::find(dev)?.link_address()?;
             sheaf_bpf::support()?;
-            attach_split(dev, ifindex, peers)?;
+            // Format 2 needs a process that answers for the splitter.
+            attach_split(dev, ifindex, peers, false)?;
         }
     }
     Ok(())
@@ -75,6 +79,28 @@ fn meta_packets<Name: Ord + std::borrow::Borrow<str>>(counters: &BTreeMap<Name, 
     counters.get("meta-packets").copied().unwrap_or(0)
 }
 
-fn attach_split(dev: &str, ifindex: u32, peers: &Peers) -> anyhow::Result<sheaf_bpf::Split> {
-    Ok(sheaf_bpf::Split::attach(dev, ifindex, &peers.senders(), None)?)
+/// Puts a splitter on the interface, or takes over the one that is there; with `frames` it takes
+/// format 2, where the kernel can.
+fn attach_split(
+    dev: &str,
+    ifindex: u32,
+    peers: &Peers,
+    frames: bool,
+) -> anyhow::Result<sheaf_bpf::Split> {
+    let senders = peers.senders();
+    let secret = frames.then(random::unguessable).transpose()?.map(u64::from_ne_bytes);
+    match sheaf_bpf::Split::attach(dev, ifindex, &senders, secret) {
+        // An older kernel may not take what format 2 needs.
+        Err(error @ (sheaf_bpf::Error::Refused { .. } | sheaf_bpf::Error::Load(_))) if frames => {
+            tracing::debug!("{error}; without format 2");
+            Ok(sheaf_bpf::Split::attach(dev, ifindex, &senders, None)?)
+        }
+        attached => Ok(attached?),
+    }
+}
+
+/// Wire formats that `split` takes apart.
+fn formats(split: &sheaf_bpf::Split) -> Formats {
+    let frames = if split.takes_frames() { Formats::FRAMES.0 } else { 0 };
+    Formats(Formats::META.0 | frames)
 }

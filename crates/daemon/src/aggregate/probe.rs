@@ -9,7 +9,7 @@
 use anyhow::Context;
 use sheaf_netio::icmp::{self, Icmp, Message, Wanted};
 use sheaf_netio::poller::Poller;
-use sheaf_netio::raw::RawSocket;
+use sheaf_netio::raw::{RawSocket, SEND_ONLY};
 use sheaf_wire::aggfrag::{Header, PROBES_TAG};
 use sheaf_wire::checksum;
 use sheaf_wire::ecn::Ecn;
@@ -18,9 +18,6 @@ use sheaf_wire::meta::{HOP_LIMIT_FAR, HOP_LIMIT_NEIGHBOUR, Outer, Repr};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
-/// IPPROTO_RAW (raw(7)): a socket that sends every protocol and receives none, so that this host
-/// goes on refusing meta packets that nobody here splits.
-const SEND_ONLY: u8 = 255;
 /// The first word of a probe's data: by it the other end knows that a probe came.
 const WORD: u32 = u32::from_be_bytes(*b"Shf1");
 const CS6: u8 = 48;
@@ -47,6 +44,7 @@ impl Prober {
         let identifier = keys.hash_one(WORD) as u16;
         let wanted = Wanted { protocol: Protocol::META.0, identifier, word: WORD };
         let icmp = |v6| Icmp::open(v6, wanted).ok();
+        // This host goes on refusing meta packets that nobody here splits.
         let raw = |v6| RawSocket::open(dev, v6, SEND_ONLY).ok();
         let prober = Prober {
             wanted,

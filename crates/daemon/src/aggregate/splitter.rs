@@ -4,10 +4,11 @@
 //! The splitter stays when this process ends, because frames may be under way; neighbours stop at
 //! the goodbye.
 
+use super::contexts::Contexts;
 use super::hello::Hello;
 use super::place::{self, Place};
 use super::settings::{Peers, Split};
-use super::{KEPT, LOOK, attach_split, meta_packets};
+use super::{KEPT, LOOK, attach_split, formats, meta_packets};
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::report::Interface;
@@ -21,7 +22,6 @@ use sheaf_netio::netlink::Netlink;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, ip};
 use sheaf_stage::Instant;
-use sheaf_wire::hello::Formats;
 use std::collections::BTreeSet;
 
 struct Splitter {
@@ -41,6 +41,7 @@ struct Splitter {
 struct Attached {
     place: Place,
     split: sheaf_bpf::Split,
+    contexts: Contexts,
     hello: Hello,
 }
 
@@ -88,9 +89,10 @@ impl Splitter {
         let place = Place::find(&self.settings.dev)?;
         let key = place::seal_key(self.settings.key.as_deref())?;
         let peers = self.peers.with_hellos(key.is_some(), &BTreeSet::new());
-        let split = attach_split(&place.dev, place.ifindex, &peers)?;
-        let hello = Hello::open(&place, Some(place.splits(Formats::META)), key, now)?;
-        Ok(Attached { place, split, hello })
+        let split = attach_split(&place.dev, place.ifindex, &peers, true)?;
+        let contexts = Contexts::open(&place.dev, &split, now)?;
+        let hello = Hello::open(&place, Some(place.splits(formats(&split))), key, now)?;
+        Ok(Attached { place, split, contexts, hello })
     }
 
     /// Looks at the interface, the splitter and the neighbours.
@@ -101,7 +103,7 @@ impl Splitter {
         // Somebody may have taken it off.
         let found = sheaf_bpf::Split::is_there(there.place.ifindex)?;
         let taken = meta_packets(&there.split.counters()?);
-        let splitter = found.then(|| (there.place.splits(Formats::META), taken));
+        let splitter = found.then(|| (there.place.splits(formats(&there.split)), taken));
         let neighbours = neigh::dump(&mut self.netlink, there.place.ifindex)?;
         there.hello.look(splitter, false, &neighbours, now);
         if let Some(accepted) = there.hello.newly_accepted() {
@@ -138,6 +140,7 @@ impl Service for Splitter {
     fn interest(&mut self, poller: &mut Poller) {
         if let Some(there) = &mut self.attached {
             there.hello.wait_for(poller);
+            there.contexts.wait_for(poller);
         }
     }
 
@@ -166,6 +169,8 @@ impl Service for Splitter {
                 return Ok(Next::Refresh);
             }
         }
+        // Nothing is sent from here of which anybody could speak.
+        there.contexts.run(&mut there.split, now, poller, |_, _| Ok(()))?;
         there.hello.run(now, poller, |_| ());
         let until = self.look.min(there.hello.deadline());
         self.attached = Some(there);
