@@ -7,13 +7,13 @@
 
 use crate::Error;
 use crate::batch::Buffer;
+use crate::frames::Base;
 use crate::layout::{Plain, QueueKey};
 use aya::maps::{HashMap, IterableMap, MapData, MapError};
 use bytemuck::{Pod, Zeroable};
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::compress::feedback::{Feedback, Item};
 use sheaf_wire::compress::{self, IdRule, MAX_HEADERS, Rules};
-use sheaf_wire::crc::{crc16, crc32};
 
 /// Flags of linux/bpf.h: only what exists is written, and under its lock.
 const BPF_EXIST: u64 = 2;
@@ -90,15 +90,6 @@ struct Sample {
     is_rtp: u8,
 }
 
-/// `struct base`.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-struct Base {
-    timestamp: u32,
-    counter: u16,
-    pad: u16,
-}
-
 /// `struct context`.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
@@ -165,21 +156,6 @@ impl Context {
         }
         again
     }
-}
-
-/// `struct crc_table`.
-pub(crate) type CrcTable = [[u32; 256]; 4];
-
-/// The tables of CRC-16 and CRC-32, as `crc.h` wants them.
-pub(crate) fn crc_tables() -> [CrcTable; 2] {
-    let table = |crc: &dyn Fn(&[u8]) -> u32| {
-        std::array::from_fn(|after| {
-            std::array::from_fn(|byte| crc(&[byte as u8, 0, 0, 0][..=after]))
-        })
-    };
-    // Without the start value and the inversion, which zeros alone have, too.
-    let bare = |bytes: &[u8]| crc32(bytes) ^ crc32(&[0; 4][..bytes.len()]);
-    [table(&|bytes| u32::from(crc16(0, bytes)) << 16), table(&|bytes| bare(bytes).swap_bytes())]
 }
 
 /// The maps of streams and contexts.
@@ -303,7 +279,6 @@ mod tests {
             "sample",
             Sample { timestamp, source, id, sequence, payload_type, marker, has_id, is_rtp }
         );
-        same!(merge, "base", Base { timestamp, counter, pad });
         same!(
             merge,
             "context",
@@ -333,22 +308,5 @@ mod tests {
                 template,
             }
         );
-    }
-
-    #[test]
-    fn the_tables_step_by_four_bytes_as_the_checks_do_by_one() {
-        let bytes = b"123456789abc";
-        let [table16, table32] = crc_tables();
-        let run = |table: &CrcTable, start: u32| {
-            bytes.chunks(4).fold(start, |crc, word| {
-                let word = u32::from_be_bytes(word.try_into().unwrap()) ^ crc;
-                word.to_be_bytes()
-                    .iter()
-                    .zip([3, 2, 1, 0])
-                    .fold(0, |crc, (byte, after)| crc ^ table[after][usize::from(*byte)])
-            })
-        };
-        assert_eq!((run(&table16, 0xffff_0000) >> 16) as u16, crc16(u16::MAX, bytes));
-        assert_eq!(!run(&table32, u32::MAX).swap_bytes(), crc32(bytes));
     }
 }

@@ -19,6 +19,7 @@ pub mod attach;
 mod batch;
 mod contexts;
 pub mod controller;
+mod frames;
 mod lane;
 pub mod layout;
 pub mod merge;

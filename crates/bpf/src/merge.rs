@@ -6,7 +6,8 @@
 
 use crate::Error;
 use crate::attach::{self, Hook, Link};
-use crate::contexts::{Contexts, CrcTable, crc_tables};
+use crate::contexts::Contexts;
+use crate::frames::CrcTables;
 use crate::layout::{Device, Gate, Hop, Mac, MergeConfig, Plain, Queue, QueueKey, SLOTS, mapped};
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, ProgramArray, RingBuf};
@@ -81,10 +82,8 @@ impl Merge {
         for slot in 0..SLOTS {
             free.push(slot, 0)?;
         }
-        let mut tables: Array<_, CrcTable> = map("crc_tables")?.try_into()?;
-        for (index, table) in (0..).zip(crc_tables()) {
-            tables.set(index, table, 0)?;
-        }
+        let mut tables: Array<_, Plain<CrcTables>> = map("crc_tables")?.try_into()?;
+        tables.set(0, Plain(CrcTables::new()), 0)?;
         let contexts = Contexts::new(
             map("streams")?.try_into()?,
             map("contexts")?.try_into()?,

@@ -7,8 +7,9 @@
 //! place of the old one, and it takes that place in one step of the kernel. So every packet meets
 //! exactly one splitter, and whatever fails leaves the old one at work.
 
+use crate::frames::CrcTables;
 use crate::layout::{Plain, mapped};
-use crate::split_layout::{CrcTables, SplitConfig};
+use crate::split_layout::SplitConfig;
 use crate::streams::{Messages, Streams, Swept};
 use crate::{Error, attach};
 use aya::Ebpf;

@@ -1,7 +1,7 @@
 //! Structures in the maps of the splitting program, byte for byte as in `src/c/split/maps.h`.
 
+use crate::frames::Base;
 use bytemuck::{Pod, Zeroable};
-use sheaf_wire::crc::{crc16, crc32};
 
 /// Bit of a stream's number: the configuration names its sender.
 pub const NAMED: u32 = 1;
@@ -10,7 +10,7 @@ pub const STREAMS: usize = 256;
 /// Streams that senders without a name can have.
 pub const STREAMS_UNNAMED: usize = 192;
 /// Most items that the program says about one frame.
-pub const ITEMS: usize = 130;
+pub const ITEMS: usize = 66;
 
 /// `struct split_config`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -29,32 +29,6 @@ pub struct SplitConfig {
     /// Their contexts, likewise.
     pub contexts_swept: u32,
     pad: u32,
-}
-
-/// `struct crc_tables`.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub struct CrcTables {
-    of32: [[u32; 256]; 4],
-    of16: [[u16; 256]; 2],
-}
-
-impl CrcTables {
-    /// The tables: of every byte its CRC, from a register of zeros.
-    pub fn new() -> CrcTables {
-        let mut tables = CrcTables::zeroed();
-        for byte in 0..=u8::MAX {
-            let at = usize::from(byte);
-            // `crc32` starts with ones, which zeros make vanish, and inverts the result.
-            for (zeros, table) in tables.of32.iter_mut().enumerate() {
-                let message = [[byte, 0, 0, 0], [0; 4]].map(|bytes| crc32(&bytes[..=zeros]));
-                table[at] = message[0] ^ message[1];
-            }
-            tables.of16[0][at] = crc16(0, &[byte]);
-            tables.of16[1][at] = crc16(0, &[byte, 0]);
-        }
-        tables
-    }
 }
 
 /// `struct stream_name`.
@@ -97,15 +71,6 @@ pub struct ContextName {
     pub stream: u32,
     /// Its number in the stream, 0..256.
     pub number: u32,
-}
-
-/// `struct base`.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub struct Base {
-    timestamp: u32,
-    counter: u16,
-    pad: u16,
 }
 
 /// `struct context`.
@@ -180,7 +145,6 @@ mod tests {
             "split_config",
             SplitConfig { any, own_known, secret, frames, streams_swept, contexts_swept, pad }
         );
-        same!(split, "crc_tables", CrcTables { of32, of16 });
         same!(split, "stream_name", StreamName { source, destination, tag });
         same!(
             split,
@@ -188,7 +152,6 @@ mod tests {
             Stream { bytes, last, id, check, len, have, ecn, started, newest, defined, seen, lens }
         );
         same!(split, "context_name", ContextName { stream, number });
-        same!(split, "base", Base { timestamp, counter, pad });
         same!(
             split,
             "context",
@@ -217,28 +180,5 @@ mod tests {
         let head: Vec<_> = event.members.iter().take(3).map(|(_, at)| *at).collect();
         assert_eq!(head, [0, 36, 40], "stream, kind, count");
         assert_eq!(event.size, size_of::<Event>() + ITEMS * size_of::<Item>());
-    }
-
-    #[test]
-    fn the_tables_give_the_checks_of_the_model() {
-        let tables = CrcTables::new();
-        let text = b"123456789 123456";
-        let sum = text
-            .iter()
-            .fold(u32::MAX, |sum, byte| sum >> 8 ^ tables.of32[0][usize::from(sum as u8 ^ byte)]);
-        assert_eq!(!sum, crc32(text));
-        let words = text.as_chunks::<4>().0;
-        let sum = words.iter().fold(u32::MAX, |sum, word| {
-            let bytes = (sum ^ u32::from_le_bytes(*word)).to_be_bytes().map(usize::from);
-            let steps = tables.of32.iter().zip(bytes).map(|(table, byte)| table[byte]);
-            steps.fold(0, |sum, step| sum ^ step)
-        });
-        assert_eq!(!sum, crc32(text));
-        let pairs = text.as_chunks::<2>().0;
-        let sum = pairs.iter().fold(u16::MAX, |sum, [first, second]| {
-            let [high, low] = sum.to_be_bytes();
-            tables.of16[1][usize::from(high ^ first)] ^ tables.of16[0][usize::from(low ^ second)]
-        });
-        assert_eq!(sum, crc16(u16::MAX, text));
     }
 }

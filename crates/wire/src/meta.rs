@@ -373,12 +373,13 @@ fn count_packets(mut rest: &[u8]) -> Result<usize, Refusal> {
     let mut count = 0;
     while !rest.is_empty() {
         let packet = Ip::parse(rest).map_err(|error| match error {
-            // A remainder too short for any header behind a whole packet is rubbish, not a packet
-            // that was cut.
-            IpError::Truncated if count > 0 && rest.len() < 20 => Refusal::Trailing,
+            // Behind a whole packet, a remainder too short for any header is rubbish, such as the
+            // zeros of a padded tail, not a packet that was cut.
+            IpError::Truncated | IpError::Version if rest.len() < 20 => match count {
+                0 => Refusal::Truncated,
+                _ => Refusal::Trailing,
+            },
             IpError::Truncated => Refusal::Truncated,
-            // Likewise the zeros of a padded tail.
-            IpError::Version if count > 0 && rest.len() < 20 => Refusal::Trailing,
             IpError::Version | IpError::Header => Refusal::BadVersion,
         })?;
         if packet.protocol() == Protocol::META {
@@ -441,6 +442,7 @@ mod tests {
         assert_eq!(refusal(&build(OUTER, &[&inner, &[0; 5]])), Refusal::Trailing);
         assert_eq!(refusal(&build(OUTER, &[&build(OUTER, &[&inner])])), Refusal::Nested);
         assert_eq!(refusal(&build(OUTER, &[&[0x11; 40]])), Refusal::BadVersion);
+        assert_eq!(refusal(&build(OUTER, &[&[0x11; 12]])), Refusal::Truncated);
         assert_eq!(refusal(&inner), Refusal::NotMeta);
 
         let mut bad = good.clone();

@@ -8,7 +8,7 @@
 
 /* The largest payload behind an outer header; a block is no longer either. */
 #define MAX_FRAME MAX_META
-#define MAX_BLOCKS 128
+#define MAX_BLOCKS 64
 /* First byte of a payload. */
 #define SUB_TYPE_FRAME 0
 #define SUB_TYPE_FEEDBACK 2
@@ -21,7 +21,7 @@
 #define LONG_HEADER 5
 
 /* First nibbles of blocks; 4 and 6 are packets, and from COMPACT on all are compact. */
-enum block { PAD = 0, CUT = 8, DEFINITION = 9, LONG = 10, COMPACT = 12 };
+enum block_kind { PAD = 0, CUT = 8, DEFINITION = 9, LONG = 10, COMPACT = 12 };
 
 /* Kinds as a set of bits, asked for by one branch. */
 #define IS_PACKET(kind) (0x0050 >> (kind) & 1)
@@ -36,8 +36,13 @@ enum block { PAD = 0, CUT = 8, DEFINITION = 9, LONG = 10, COMPACT = 12 };
 /* Rules by which the identification of IPv4 is restored; one of them is odd. */
 enum id_rule { ID_CONSTANT, ID_FOLLOWS, ID_EXPLICIT };
 
+/* A counter, and the time stamp of the packet that had it. */
+struct base {
+	__u32 timestamp;
+	__u16 counter, pad;
+};
+
 /* Messages of contexts. */
-enum item_kind { KNOWN = 1, UNKNOWN = 2, LOST = 3 };
 #define MAX_ITEMS 32
 #define MAX_FEEDBACK (2 + 8 * MAX_ITEMS)
 
@@ -47,6 +52,7 @@ enum item_kind { KNOWN = 1, UNKNOWN = 2, LOST = 3 };
 #define UDP_AT 40
 #define RTP_AT 48
 #define RTP_END 60
+/* Version 2 without padding, extension and contributing sources (RFC 3550). */
 #define RTP_FIRST 0x80
 #define RTP_MARKER 0x80
 
@@ -83,10 +89,21 @@ static __always_inline __u32 if_odd(__u32 bits)
 		(but_one & ((most) - 1)) + 1;                                                      \
 	})
 
-/* Tables of the CRCs, which user space writes: in the object they would not be packed. */
+/*
+ * Cyclic redundancy checks, four bytes at a time. Both have the first bit of the data on top of a
+ * register of 32 bits: CRC-16 in its upper half, CRC-32 with its bytes swapped. User space writes
+ * the tables: in the object they would not be packed.
+ */
+#define CRC16_START 0xffff0000
+#define CRC32_START 0xffffffff
+
+/* What a byte becomes in the register with up to three zeros behind it. */
+struct crc_table {
+	__u32 of[4][256];
+};
+
 struct crc_tables {
-	__u32 of32[4][256]; /* of a byte, and of a byte with up to three zeros behind it */
-	__u16 of16[2][256]; /* of a byte, and of a byte with a zero behind it */
+	struct crc_table of16, of32;
 };
 
 struct {
@@ -96,40 +113,30 @@ struct {
 	__type(value, struct crc_tables);
 } crc_tables SEC(".maps");
 
-#define CRC32_START 0xffffffff
-#define CRC16_START 0xffff
-
-static __always_inline __u32 crc32_step(const struct crc_tables *crc, __u32 sum, __u8 byte)
+/* The register after four bytes, as they are in memory. */
+static __always_inline __u32 crc_word(const struct crc_table *crc, __u32 sum, __u32 word)
 {
-	__u32 index = sum ^ byte;
-
+	word = bpf_ntohl(word) ^ sum;
+	sum = word >> 24;
+	FORGET(sum);
 	/* Masked last: an older verifier forgets the bounds of what is combined by XOR. */
+	return crc->of[3][sum & 255] ^ crc->of[2][word >> 16 & 255] ^
+	       crc->of[1][word >> 8 & 255] ^ crc->of[0][word & 255];
+}
+
+/* The register after one byte. */
+static __always_inline __u32 crc_byte(const struct crc_table *crc, __u32 sum, __u8 byte)
+{
+	__u32 index = sum >> 24 ^ byte;
+
 	FORGET(index);
-	return sum >> 8 ^ crc->of32[0][index & 0xff];
+	return sum << 8 ^ crc->of[0][index & 255];
 }
 
-/* The same for four bytes at once, as they are in memory: fewer steps wait for each other. */
-static __always_inline __u32 crc32_steps(const struct crc_tables *crc, __u32 sum, __u32 word)
+/* CRC-32 by its register at the end. */
+static __always_inline __u32 crc32_of(__u32 sum)
 {
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-	word = __builtin_bswap32(word);
-#endif
-	sum ^= word;
-	word = sum >> 24;
-	FORGET(word);
-	return crc->of32[3][sum & 0xff] ^ crc->of32[2][sum >> 8 & 0xff] ^
-	       crc->of32[1][sum >> 16 & 0xff] ^ crc->of32[0][word & 0xff];
-}
-
-/* Two bytes at once. */
-static __always_inline __u16 crc16_step(const struct crc_tables *crc, __u16 sum, __u8 first,
-					__u8 second)
-{
-	__u32 high = sum >> 8 ^ first, low = sum ^ second;
-
-	FORGET(high);
-	FORGET(low);
-	return crc->of16[1][high & 0xff] ^ crc->of16[0][low & 0xff];
+	return __builtin_bswap32(~sum);
 }
 
 /* Folds a sum of words of 32 bits. */
@@ -139,7 +146,8 @@ static __always_inline __u16 fold64(__u64 sum)
 	return fold((sum & 0xffff) + (sum >> 16));
 }
 
-/* The check of a packet: its headers' CRC, shuffled by the context's generation. */
+/* The check of a packet: its headers' CRC, which each generation of a context shuffles one to one.
+ * Both factors are odd: the golden ratio's and that of MurmurHash 3. */
 static __always_inline __u16 shuffle(__u16 crc, __u16 generation)
 {
 	__u16 mixed = (crc ^ generation) * 0x9e37U;

@@ -421,7 +421,7 @@ emit:
 	count = pending->count;
 	hash = pending->hash;
 	queue->head++;
-	queue->bytes -= pending->tag ? len - AGGFRAG_LEN : len;
+	queue->bytes -= pending->tag ? len - FRAME_HEADER : len;
 	queue->packets -= count;
 	more = queue->head != queue->tail;
 	again = more && config->policy == FORCED && queue->bytes >= queue->hop.min;
@@ -471,22 +471,22 @@ emit:
 	/* Not known from before: the verifier would follow all since then once for each. */
 	if (!is_alone(pending)) {
 		if (pending->tag)
-			write_aggfrag(frame, queue->key.hop, pending->tag - 1, pending->offset);
+			write_frame_header(frame, queue->key.hop, pending->tag - 1, pending->offset);
 		write_header(frame, &queue->key, &queue->hop, len);
 		start -= header_len(&queue->hop);
 		size += header_len(&queue->hop);
 		type = queue->hop.family == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
 	} else {
 		if (pending->tag) {
-			start += AGGFRAG_LEN;
-			size -= AGGFRAG_LEN;
+			start += FRAME_HEADER;
+			size -= FRAME_HEADER;
 		}
 		type = frame->bytes[start] >> 4 == 4 ? bpf_htons(ETH_P_IP) :
 						       bpf_htons(ETH_P_IPV6);
 	}
 	FORGET(start);
 	FORGET(size);
-	if (start > HEADROOM + AGGFRAG_LEN || bpf_skb_change_tail(skb, ETH_LEN + size, 0)) {
+	if (start > HEADROOM + FRAME_HEADER || bpf_skb_change_tail(skb, ETH_LEN + size, 0)) {
 		/* It is longer than that already, so this does not happen. */
 		pending->taken = 0;
 		return TCX_DROP;

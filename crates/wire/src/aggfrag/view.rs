@@ -3,9 +3,9 @@
 use super::block::{Block, Cut, Next, has_implied_length, next};
 use super::{Header, Refusal};
 
-/// The most blocks of one frame: a loop of an eBPF program has to end, and 2048 bytes carry 85
-/// compressed voice packets of 20 bytes.
-pub const MAX_BLOCKS: usize = 128;
+/// The most blocks of one frame: 1500 bytes carry 61 compressed voice packets of 20 bytes. For an
+/// eBPF program more would cost: the kernel follows each turn of its loops before it takes it.
+pub const MAX_BLOCKS: usize = 64;
 
 /// A frame of which every block has been seen to be whole.
 #[derive(Clone, Copy, Debug)]

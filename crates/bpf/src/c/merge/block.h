@@ -15,18 +15,15 @@
 #include "frame.h"
 #include "streams.h"
 
-/* Kind of a cut block, above 12 bits of its length; then follows its CRC-32. */
-#define CUT 0x8000
-#define CUT_LEN 6
 /* A frame takes at least so many bytes of a block: fewer do not pay for the header of the cut. */
-#define MIN_PART (CUT_LEN + 2)
+#define MIN_PART (CUT_HEADER + 2)
 
 /* Bytes that a frame to this hop may need besides a packet and the outer header. */
 static __always_inline __u32 format_len(const struct hop *hop)
 {
 	if (hop->format == META)
 		return 0;
-	return hop->format == FRAMES ? AGGFRAG_LEN : AGGFRAG_LEN + DEFINITION_LEN;
+	return hop->format == FRAMES ? FRAME_HEADER : FRAME_HEADER + DEFINITION_HEADER;
 }
 
 /* Packs the packet in hand, of which `copy` and `summed` are known where they are needed, for its
@@ -64,9 +61,9 @@ static __always_inline void cut_block(struct queue *queue, struct block *block, 
 	struct pending *last = &queue->pending[ring & (RING - 1)];
 	__s32 room = max - last->len;
 
-	if (last->tag != block->tag || last->count >= MAX_BLOCKS || room < CUT_LEN + MIN_PART)
+	if (last->tag != block->tag || last->count >= MAX_BLOCKS - 1 || room < CUT_HEADER + MIN_PART)
 		return;
-	block->cut = room - CUT_LEN;
+	block->cut = room - CUT_HEADER;
 	block->ring = ring;
 	block->at = last->len;
 	last->len += room;
@@ -81,21 +78,21 @@ static __always_inline void write_cut(struct __sk_buff *skb, struct packing *min
 				      struct frame *copy, struct queue *queue, __u32 slot)
 {
 	struct block *block = &mine->block;
-	__u32 ring = block->ring & (RING - 1), index = slot * RING + ring, which = CRC_32;
+	__u32 ring = block->ring & (RING - 1), index = slot * RING + ring, zero = 0;
 	__u32 at = block->at, crc;
-	struct crc_table *table = bpf_map_lookup_elem(&crc_tables, &which);
+	struct crc_tables *tables = bpf_map_lookup_elem(&crc_tables, &zero);
 	struct frame *frame = bpf_map_lookup_elem(&frames, &index);
 
-	if (frame && table) {
+	if (frame && tables) {
 		bpf_skb_load_bytes(skb, block->start, copy->bytes, within(block->len, MAX_META));
-		crc = ~crc_of(table, CRC_32_START, (__u32 *)copy->bytes, &block->len, MAX_META);
-		crc = __builtin_bswap32(crc);
+		crc = crc32_of(crc_of(&tables->of32, CRC32_START, (__u32 *)copy->bytes,
+				      &block->len, MAX_META));
 		FORGET(at);
 		at &= MAX_META - 1;
-		put16(frame->bytes + HEADROOM + at, CUT | block->len);
+		put16(frame->bytes + HEADROOM + at, CUT << 12 | block->len);
 		put16(frame->bytes + HEADROOM + at + 2, crc >> 16);
 		put16(frame->bytes + HEADROOM + at + 4, crc);
-		bpf_skb_load_bytes(skb, block->start, frame->bytes + HEADROOM + at + CUT_LEN,
+		bpf_skb_load_bytes(skb, block->start, frame->bytes + HEADROOM + at + CUT_HEADER,
 				   within(block->cut, MAX_META));
 	}
 	__sync_fetch_and_sub(&queue->pending[ring].writers, 1);
@@ -129,7 +126,7 @@ static __always_inline void write_block(struct __sk_buff *skb, struct packing *m
 
 /* Writes the header of format 2 in front of the blocks of `frame`, with the number of the frame in
  * its stream. in_order() lets nobody take the queue's next one before. */
-static __always_inline void write_aggfrag(struct frame *frame, __u32 hop, __u32 tag, __u32 offset)
+static __always_inline void write_frame_header(struct frame *frame, __u32 hop, __u32 tag, __u32 offset)
 {
 	struct stream_key name = { .hop = hop, .tag = tag };
 	/* User space forgets the streams of a next hop that is gone: then the number does not

@@ -25,8 +25,6 @@
 
 #define UDP_LEN 8
 #define RTP_LEN 12
-/* Version 2 without padding, extension and contributing sources (RFC 3550). */
-#define RTP_FIRST 0x80
 /* The most bytes of headers: IPv6, UDP, RTP. */
 #define MAX_HEADERS (V6_LEN + UDP_LEN + RTP_LEN)
 
@@ -46,17 +44,7 @@
 /* A time stamp's base is moved once it is this far back. */
 #define FAR_BACK 0x4000
 
-/* Bits of the long form's first byte. */
-#define LONG_FORM 0xa0
-#define FLAG_MARKER 8
-#define FLAG_LENGTH 4
-#define FLAG_TIMESTAMP 2
-#define FLAG_ID 1
-#define DEFINITION 0x90
-#define DEFINITION_LEN 4
-
 enum state { LEARNING, DEFINING, KNOWN, SPENT };
-enum id_rule { CONSTANT, FOLLOWS, EXPLICIT };
 enum outcome { AS_IT_IS, DEFINES, COMPRESSED };
 
 /* Fields of one packet of a flow that show its rules. */
@@ -65,12 +53,6 @@ struct sample {
 	__u16 id, sequence;
 	__u8 payload_type, marker;
 	__u8 has_id, is_rtp;
-};
-
-/* A counter, and the time stamp of the packet that had it. */
-struct base {
-	__u32 timestamp;
-	__u16 counter, pad;
 };
 
 struct context {
@@ -144,7 +126,7 @@ struct block {
 	__u32 cut;   /* bytes in the frame before; 0: it is whole */
 	__u32 ring, at; /* place of these */
 	__u8 bytes[16]; /* the head */
-	__u8 under[DEFINITION_LEN]; /* what was there before the head of a definition */
+	__u8 under[DEFINITION_HEADER]; /* what was there before the head of a definition */
 	__u16 checksum;	    /* finished, where it was left to the device */
 };
 
@@ -369,7 +351,7 @@ static __always_inline __u16 counter_of(const struct context *context,
 {
 	if (context->rtp)
 		return sample->sequence;
-	return context->id_rule == FOLLOWS ? sample->id : 0;
+	return context->id_rule == ID_FOLLOWS ? sample->id : 0;
 }
 
 /* Chooses the rules that the last packet of the flow and this one show. Returns whether they show
@@ -388,20 +370,20 @@ static __always_inline bool learn(struct context *context, const struct packing 
 			return false;
 		context->rtp = 1;
 		context->stride = grown;
-		context->id_rule = !has_id || !id ? CONSTANT : id == steps ? FOLLOWS : EXPLICIT;
+		context->id_rule = !has_id || !id ? ID_CONSTANT : id == steps ? ID_FOLLOWS : ID_EXPLICIT;
 	} else {
 		/* The packet before this one is not known yet. */
 		if (!before->has_id && (after->has_id || (!before->is_rtp && after->is_rtp)))
 			return false;
 		context->rtp = 0;
 		context->stride = 0;
-		context->id_rule = !has_id || !id ? CONSTANT : FOLLOWS;
+		context->id_rule = !has_id || !id ? ID_CONSTANT : ID_FOLLOWS;
 	}
 	context->headers = (after->has_id ? V4_LEN : V6_LEN) + UDP_LEN;
 	context->headers += context->rtp ? RTP_LEN : 0;
 	context->payload = mine->len - context->headers;
-	context->id = context->id_rule == EXPLICIT ? 0 : after->id;
-	if (context->id_rule == FOLLOWS)
+	context->id = context->id_rule == ID_EXPLICIT ? 0 : after->id;
+	if (context->id_rule == ID_FOLLOWS)
 		context->id -= counter_of(context, after);
 #pragma clang loop unroll(disable)
 	for (int i = 0; i < MAX_HEADERS / 4; i++) {
@@ -431,7 +413,7 @@ static __always_inline bool shorten(struct context *context, struct packing *min
 {
 	const struct sample *sample = &mine->sample;
 	__u16 counter = counter_of(context, sample), payload = mine->len - context->headers;
-	__u16 id = context->id + (context->id_rule == FOLLOWS ? counter : 0);
+	__u16 id = context->id + (context->id_rule == ID_FOLLOWS ? counter : 0);
 	__u32 timestamp = context->rtp ? sample->timestamp : 0;
 	bool jumps = context->rtp && timestamp != timestamp_of(context, counter);
 	__u32 flags = 0;
@@ -452,7 +434,7 @@ static __always_inline bool shorten(struct context *context, struct packing *min
 		flags |= FLAG_LENGTH;
 	if (context->rtp && (jumps || context->repeats))
 		flags |= FLAG_TIMESTAMP;
-	if (sample->has_id && (context->id_rule == EXPLICIT || sample->id != id))
+	if (sample->has_id && (context->id_rule == ID_EXPLICIT || sample->id != id))
 		flags |= FLAG_ID;
 	behind = distance(context->newest, counter);
 	ahead = distance(context->before[1], counter);
@@ -478,9 +460,9 @@ static __always_inline bool define(struct context *context, const struct packing
 	__u16 payload = mine->len - context->headers;
 	__u32 pause = context->pause;
 
-	if (context->id_rule == FOLLOWS)
+	if (context->id_rule == ID_FOLLOWS)
 		id += counter;
-	if (payload != context->payload || (context->id_rule != EXPLICIT && id != sample->id))
+	if (payload != context->payload || (context->id_rule != ID_EXPLICIT && id != sample->id))
 		return false;
 	context->next = now + pause;
 	context->pause = pause * 2 < LONGEST_PAUSE ? pause * 2 : LONGEST_PAUSE;
@@ -537,30 +519,19 @@ static __always_inline enum outcome advance(struct context *context, struct pack
 	return AS_IT_IS;
 }
 
-/* The check of a packet whose headers have this CRC: each generation shuffles it one to one. */
-static __always_inline __u32 shuffled(__u32 crc, __u32 generation)
-{
-	/* Odd factors: the golden ratio's and that of MurmurHash 3. */
-	__u32 mixed = (crc ^ generation) * 0x9e37 & 0xffff;
-
-	mixed ^= mixed >> 8;
-	mixed = (mixed + (generation << 5 | generation >> 11)) * 0x85eb & 0xffff;
-	return mixed ^ mixed >> 7;
-}
-
 /* Writes the head of a compressed packet. */
 static __always_inline void write_head(struct packing *mine, __u32 check)
 {
 	__u8 *bytes = mine->block.bytes;
-	__u32 word, at = 5;
+	__u32 word, at = LONG_HEADER;
 
 	if (mine->compact) {
-		word = 3U << 30 | mine->number.number << 22 | mine->low << 16 | check;
+		word = (__u32)COMPACT << 28 | mine->number.number << 22 | mine->low << 16 | check;
 		*(__u32 *)bytes = bpf_htonl(word);
-		mine->block.head = 4;
+		mine->block.head = COMPACT_HEADER;
 		return;
 	}
-	bytes[0] = LONG_FORM | mine->flags;
+	bytes[0] = LONG << 4 | mine->flags;
 	bytes[1] = mine->number.number;
 	bytes[2] = mine->low;
 	put16(bytes + 3, check);
@@ -592,13 +563,13 @@ static __always_inline void compress(struct packing *mine, struct stream *stream
 				     const struct packet *packet, struct frame *copy,
 				     __s64 summed, __u32 frame, __u64 now)
 {
-	__u32 *words = (__u32 *)copy->bytes, which = CRC_16, check;
+	__u32 *words = (__u32 *)copy->bytes, zero = 0, check;
 	struct block *block = &mine->block;
-	struct crc_table *table = bpf_map_lookup_elem(&crc_tables, &which);
+	struct crc_tables *tables = bpf_map_lookup_elem(&crc_tables, &zero);
 	struct context *context;
 	enum outcome outcome;
 
-	if (!table || !read_headers(mine, packet, words, summed))
+	if (!tables || !read_headers(mine, packet, words, summed))
 		return;
 	context = context_of(mine, stream, now);
 	if (!context)
@@ -610,16 +581,16 @@ static __always_inline void compress(struct packing *mine, struct stream *stream
 		return;
 	block->plain = 0;
 	if (outcome == DEFINES) {
-		block->bytes[0] = DEFINITION | mine->rules;
+		block->bytes[0] = DEFINITION << 4 | mine->rules;
 		block->bytes[1] = mine->number.number;
 		put16(block->bytes + 2, mine->stride);
-		block->head = DEFINITION_LEN;
-		block->start = ETH_LEN - DEFINITION_LEN;
-		block->len = mine->len + DEFINITION_LEN;
+		block->head = DEFINITION_HEADER;
+		block->start = ETH_LEN - DEFINITION_HEADER;
+		block->len = mine->len + DEFINITION_HEADER;
 		return;
 	}
-	check = crc_of(table, CRC_16_START, words, &mine->headers, MAX_HEADERS) >> 16;
-	write_head(mine, shuffled(check, mine->generation));
+	check = crc_of(&tables->of16, CRC16_START, words, &mine->headers, MAX_HEADERS) >> 16;
+	write_head(mine, shuffle(check, mine->generation));
 	block->start = ETH_LEN + mine->headers - block->head;
 	block->len = mine->len - mine->headers + block->head;
 }

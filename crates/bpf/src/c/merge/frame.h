@@ -5,23 +5,19 @@
 #ifndef MERGE_FRAME_H
 #define MERGE_FRAME_H
 
+#include "../frames.h"
 #include "maps.h"
 
 /* The most that bpf_skb_adjust_room() pulls away is 4095 bytes. */
 #define MAX_PULL 4000
 
-/* The header of format 2 (RFC 9347, section 6.1.1), and the most blocks behind it that are not
- * cut. */
-#define AGGFRAG_LEN 4
-#define MAX_BLOCKS 127
-
 /* Whether `len` bytes more, the outer header among them, fit into a frame under construction, and
- * may: it is of the stream with this tag. */
+ * may: it is of the stream with this tag. A cut block may come on top. */
 static __always_inline bool has_room(const struct pending *pending, __u32 len,
 				     const struct hop *hop, __u32 tag)
 {
 	return pending->tag == tag && pending->len + len <= hop->max &&
-	       pending->count < (tag ? MAX_BLOCKS : MAX_PACKETS);
+	       pending->count < (tag ? MAX_BLOCKS - 1 : MAX_PACKETS);
 }
 
 /* Whether it is one packet, which leaves as it is. */

@@ -80,7 +80,7 @@ static __always_inline enum joined join(struct joint *joint, struct __sk_buff *s
 		pending->tag = tag;
 		pending->plain = 1;
 		if (tag) {
-			pending->len = AGGFRAG_LEN;
+			pending->len = FRAME_HEADER;
 			queue->begun++;
 			if (!joint->empty)
 				cut_block(queue, block, last, hop->max - header);

@@ -185,7 +185,7 @@ static __always_inline bool is_same(const struct context *a, const struct contex
 }
 
 /* CRC-32 of the constants of `context` under `number`; `bytes` are its template. */
-static __always_inline __u32 name_constants(const struct crc_tables *crc, __u8 *bytes,
+static __always_inline __u32 name_constants(const struct crc_table *crc, __u8 *bytes,
 					    const struct context *context, __u8 number)
 {
 	__u32 start = context->start & 28, sum = CRC32_START;
@@ -203,9 +203,8 @@ static __always_inline __u32 name_constants(const struct crc_tables *crc, __u8 *
 	tail[8] = number;
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < CONSTANTS - 1; i += 4)
-		sum = crc32_steps(crc, sum, *(__u32 *)(bytes + start + i));
-	sum = crc32_step(crc, sum, number);
-	return ~sum;
+		sum = crc_word(crc, sum, *(__u32 *)(bytes + start + i));
+	return crc32_of(crc_byte(crc, sum, number));
 }
 
 /* Reads the context of the definition in hand, whose headers are in `bytes`. */
@@ -267,7 +266,7 @@ static __always_inline void read_context(struct work *work, const struct crc_tab
 #pragma unroll
 	for (int i = 0; i < 8; i++)
 		new->template[i] = ((__u64 *)bytes)[i];
-	new->check = name_constants(crc, bytes, new, head[1]);
+	new->check = name_constants(&crc->of32, bytes, new, head[1]);
 }
 
 /*
@@ -405,14 +404,14 @@ static __always_inline void read_compressed(struct work *work, __u32 at)
 
 /* Goes on with the CRC-16 over headers from `from` to `to`, which are constants: a loop that may
  * end earlier is a branch in every turn. */
-static __always_inline void sum_headers(struct work *work, const struct crc_tables *crc,
+static __always_inline void sum_headers(struct work *work, const struct crc_table *crc,
 					const __u8 *bytes, __u32 from, __u32 to)
 {
-	__u16 sum = work->crc;
+	__u32 sum = work->crc;
 
 #pragma clang loop unroll(disable)
-	for (__u32 i = from; i < to; i += 2)
-		sum = crc16_step(crc, sum, bytes[i], bytes[i + 1]);
+	for (__u32 i = from; i < to; i += 4)
+		sum = crc_word(crc, sum, *(__u32 *)(bytes + i));
 	work->crc = sum;
 }
 
@@ -470,15 +469,15 @@ static __always_inline bool restore(struct work *work, struct stream *stream,
 		put16(bytes + 30, ~fold(context->ip_sum + len + id));
 	} else {
 		put16(bytes + 4, len);
-		sum_headers(work, crc, bytes, 0, V4_AT);
+		sum_headers(work, &crc->of16, bytes, 0, V4_AT);
 	}
 	sum = sum_bytes(work, work->payload, work->payload_len);
 	put16(bytes + 46, udp_checksum(sum + work->udp_sum) & if_odd(bytes[47]));
 
-	sum_headers(work, crc, bytes, V4_AT, RTP_AT);
+	sum_headers(work, &crc->of16, bytes, V4_AT, RTP_AT);
 	if (context->rtp)
-		sum_headers(work, crc, bytes, RTP_AT, RTP_END);
-	if (shuffle(work->crc, context->generation) != work->check)
+		sum_headers(work, &crc->of16, bytes, RTP_AT, RTP_END);
+	if (shuffle(work->crc >> 16, context->generation) != work->check)
 		return false;
 	observe(work, context);
 	return true;

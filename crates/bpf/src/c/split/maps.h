@@ -172,13 +172,6 @@ struct context_name {
 	__u32 number;
 };
 
-/* A counter, and the time stamp of the packet that had it. */
-struct base {
-	__u32 timestamp;
-	__u16 counter;
-	__u16 pad;
-};
-
 /* What the packets of a flow have in common, and where the flow is. */
 struct context {
 	__u64 template[8]; /* headers, with zeros where a field is not constant */
@@ -220,6 +213,8 @@ struct {
 	__type(key, __u32);
 	__type(value, struct made);
 } made_so_far SEC(".maps");
+
+enum item_kind { KNOWN = 1, UNKNOWN = 2, LOST = 3 };
 
 /* A statement for the sender of a stream. */
 struct item {

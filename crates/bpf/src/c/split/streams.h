@@ -74,7 +74,7 @@ static __always_inline struct stream *stream_of(struct work *work, struct split_
 
 /* Joins the part of a block that is in the stream with what the frame at `at` has of it. */
 static __always_inline void join(struct __sk_buff *skb, struct work *work, struct stream *stream,
-				 const struct crc_tables *crc, __u32 at)
+				 const struct crc_table *crc, __u32 at)
 {
 	__u32 have = stream->have, rest = work->offset, sum = CRC32_START;
 	__u64 *to = (__u64 *)(work->bytes + MARGIN), *from = (__u64 *)stream->bytes;
@@ -84,6 +84,9 @@ static __always_inline void join(struct __sk_buff *skb, struct work *work, struc
 	FORGET(rest);
 	if (have >= MAX_FRAME || rest < 1 || rest > MAX_FRAME)
 		return;
+	/* An older verifier forgets that where it moves the number to the stack. */
+	FORGET(have);
+	have &= MAX_FRAME - 1;
 	/* Four words at once, which may go beyond the part. The bounds of loops are in memory: the
 	 * verifier would learn of another number in each turn. */
 	work->limit = have;
@@ -104,16 +107,16 @@ static __always_inline void join(struct __sk_buff *skb, struct work *work, struc
 	for (__u32 i = 0; i < MAX_FRAME; i += 4) {
 		if (i + 4 > work->joined)
 			break;
-		sum = crc32_steps(crc, sum, *(__u32 *)(block + i));
+		sum = crc_word(crc, sum, *(__u32 *)(block + i));
 	}
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < 3; i++) {
 		if (i >= (work->joined & 3))
 			break;
-		sum = crc32_step(crc, sum, *block_at(work, (work->joined & ~3) + i));
+		sum = crc_byte(crc, sum, *block_at(work, (work->joined & ~3) + i));
 	}
 	/* Two frames that are not neighbours look like it once in a while. */
-	if (~sum == stream->check) {
+	if (crc32_of(sum) == stream->check) {
 		work->unjoined = 0;
 		work->cursor = 0;
 	} else {
@@ -439,7 +442,7 @@ static __always_inline int take_frame(struct __sk_buff *skb, struct split_config
 	work->limit = START + FRAME_HEADER + left;
 	if (work->follows && left >= work->offset) {
 		work->unjoined = 1;
-		join(skb, work, stream, crc, at);
+		join(skb, work, stream, &crc->of32, at);
 		work->limit = work->joined ?: START + work->len;
 	}
 	why = check_blocks(work, stream, crc, headers->bytes);
