@@ -471,7 +471,8 @@ emit:
 	/* Not known from before: the verifier would follow all since then once for each. */
 	if (!is_alone(pending)) {
 		if (pending->tag)
-			write_frame_header(frame, queue->key.hop, pending->tag - 1, pending->offset);
+			write_frame_header(frame, queue->key.hop, pending->tag - 1,
+					   pending->offset);
 		write_header(frame, &queue->key, &queue->hop, len);
 		start -= header_len(&queue->hop);
 		size += header_len(&queue->hop);

@@ -257,8 +257,7 @@ static WORDS: Section<Draft> = Section {
                 form(
                     &[literal("compressed", set!(|d| d.format = Some(Format::Compressed)))],
                     "Frames of format 2 with the headers of UDP and RTP compressed, to hosts that \
-                     reply to a probe in it; meta packets to all others, and with the kernel \
-                     engine to everybody. The default.",
+                     reply to a probe in it; meta packets to all others. The default.",
                 ),
                 form(
                     &[literal("frames", set!(|d| d.format = Some(Format::Frames)))],

@@ -61,7 +61,8 @@ static __always_inline void cut_block(struct queue *queue, struct block *block, 
 	struct pending *last = &queue->pending[ring & (RING - 1)];
 	__s32 room = max - last->len;
 
-	if (last->tag != block->tag || last->count >= MAX_BLOCKS - 1 || room < CUT_HEADER + MIN_PART)
+	if (last->tag != block->tag || last->count >= MAX_BLOCKS - 1 ||
+	    room < CUT_HEADER + MIN_PART)
 		return;
 	block->cut = room - CUT_HEADER;
 	block->ring = ring;
@@ -126,7 +127,8 @@ static __always_inline void write_block(struct __sk_buff *skb, struct packing *m
 
 /* Writes the header of format 2 in front of the blocks of `frame`, with the number of the frame in
  * its stream. in_order() lets nobody take the queue's next one before. */
-static __always_inline void write_frame_header(struct frame *frame, __u32 hop, __u32 tag, __u32 offset)
+static __always_inline void write_frame_header(struct frame *frame, __u32 hop, __u32 tag,
+					       __u32 offset)
 {
 	struct stream_key name = { .hop = hop, .tag = tag };
 	/* User space forgets the streams of a next hop that is gone: then the number does not

@@ -370,7 +370,9 @@ static __always_inline bool learn(struct context *context, const struct packing 
 			return false;
 		context->rtp = 1;
 		context->stride = grown;
-		context->id_rule = !has_id || !id ? ID_CONSTANT : id == steps ? ID_FOLLOWS : ID_EXPLICIT;
+		context->id_rule = !has_id || !id ? ID_CONSTANT :
+				   id == steps	  ? ID_FOLLOWS :
+						    ID_EXPLICIT;
 	} else {
 		/* The packet before this one is not known yet. */
 		if (!before->has_id && (after->has_id || (!before->is_rtp && after->is_rtp)))
