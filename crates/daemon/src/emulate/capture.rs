@@ -1,4 +1,4 @@
-//! A capture of every packet that leaves or is dropped, with what happened to it as its comment.
+//! A capture of every packet that leaves or is lost, with what happened to it as its comment.
 //!
 //! Source: draft-ietf-opsawg-pcapng, enhanced packet blocks and their `opt_comment`. A thread of
 //! its own writes, so that a slow disk delays no packet; what it cannot keep up with is counted,
@@ -8,8 +8,9 @@ use super::pcapng::{LinkType, Writer};
 use anyhow::{Context, anyhow};
 use sheaf_emulator::cause::Kind;
 use sheaf_emulator::{Cause, Causes, Direction, Event, Log, Packet};
+use sheaf_medium::{Receivers, Transmission};
 use sheaf_netio::{clock, vnet};
-use sheaf_stage::{Duration, Instant};
+use sheaf_stage::{DropReason, Duration, Instant};
 use std::fs::File;
 use std::io::BufWriter;
 use std::sync::Arc;
@@ -24,10 +25,16 @@ const WAITING: usize = 2048;
 struct Record {
     bytes: Vec<u8>,
     interface: u32,
-    arrived: Instant,
     at: Instant,
-    causes: Causes,
-    dropped: Option<Cause>,
+    fate: Fate,
+}
+
+/// What happened to a packet.
+enum Fate {
+    /// On a link: when it came, and why it was held or dropped.
+    Link { arrived: Instant, causes: Causes, dropped: Option<Cause> },
+    /// On a medium: whether it arrived and where, after how many repetitions.
+    Medium { result: Result<(), DropReason>, receivers: Receivers, began: Instant, retries: u32 },
 }
 
 /// What writes.
@@ -48,12 +55,13 @@ impl Capture {
         for name in names {
             writer.interface(name, kind)?;
         }
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
         let (sender, records) = sync_channel(WAITING);
         let (back, spare) = sync_channel(WAITING);
         let epoch = Duration::from_nanos(clock::epoch());
         let missed = Arc::new(AtomicU64::new(0));
         let (lost, name) = (missed.clone(), file.to_owned());
-        let work = move || match write(writer, &records, &back, epoch) {
+        let work = move || match write(writer, &records, &back, epoch, &names) {
             Ok(()) => {}
             Err(error) => {
                 tracing::error!("the capture {name} ends here: {error:#}; packets go on");
@@ -91,17 +99,36 @@ impl Capture {
         }
     }
 
+    /// A frame that a medium has done with.
+    pub fn transmitted(&self, done: &Transmission<Vec<u8>>) {
+        let mut bytes = self.spare.try_recv().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(&done.frame.payload);
+        let Transmission { receivers, result, started: began, retries, .. } = *done;
+        let fate = Fate::Medium { result, receivers, began, retries };
+        let record = Record { bytes, interface: done.frame.from.0, at: done.ended, fate };
+        if let Some(sender) = &self.sender
+            && sender.try_send(record).is_err()
+        {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Number of packets that are not in the file: the disk was full, or too slow.
     pub fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 
-    /// Writes what waits, and ends the file; returns the number of packets that are not in it. No
-    /// link may report drops any more.
-    pub fn finish(mut self) -> anyhow::Result<u64> {
+    /// Writes what waits, ends the file, and says how many packets are not in it. No link may report
+    /// drops any more.
+    pub fn end(mut self) -> anyhow::Result<()> {
         drop(self.sender.take());
         self.writer.join().map_err(|_| anyhow!("the capture's thread panicked"))?;
-        Ok(self.missed.load(Ordering::Relaxed))
+        let missed = self.missed.load(Ordering::Relaxed);
+        if missed > 0 {
+            tracing::warn!("{missed} packets are not in the capture; write it to a faster disk");
+        }
+        Ok(())
     }
 }
 
@@ -111,20 +138,31 @@ fn record(packet: &Packet, at: Instant, dropped: Option<Cause>, mut bytes: Vec<u
     Record {
         bytes,
         interface: u32::from(packet.direction == Direction::In),
-        arrived: packet.arrived,
         at,
-        causes: packet.causes,
-        dropped,
+        fate: Fate::Link { arrived: packet.arrived, causes: packet.causes, dropped },
     }
 }
 
-/// What stands beside a packet.
-fn comment(record: &Record) -> String {
-    let took = (record.at - record.arrived).as_nanos() as f64 / 1e6;
-    match record.dropped {
-        Some(cause) => format!("dropped: {cause} (after {took:.3} ms)"),
-        None if record.causes.is_empty() => "passed".to_owned(),
-        None => format!("{} ({took:.3} ms)", record.causes),
+/// What stands beside a packet; `names` are those of the interfaces.
+fn comment(record: &Record, names: &[String]) -> String {
+    let since = |begin: Instant| record.at.saturating_since(begin).as_nanos() as f64 / 1e6;
+    match record.fate {
+        Fate::Link { arrived, dropped: Some(cause), .. } => {
+            format!("dropped: {cause} (after {:.3} ms)", since(arrived))
+        }
+        Fate::Link { causes, .. } if causes.is_empty() => "passed".to_owned(),
+        Fate::Link { arrived, causes, .. } => format!("{causes} ({:.3} ms)", since(arrived)),
+        Fate::Medium { result, receivers, began, retries } => {
+            let heard = receivers.iter().filter_map(|radio| names.get(radio.0 as usize));
+            let fate = match result {
+                Ok(()) => {
+                    let heard: Vec<_> = heard.map(String::as_str).collect();
+                    format!("received by {}", heard.join(", "))
+                }
+                Err(reason) => format!("lost: {}", reason.name()),
+            };
+            format!("{fate}, {retries} retries ({:.3} ms)", since(began))
+        }
     }
 }
 
@@ -133,6 +171,7 @@ fn write(
     records: &Receiver<Record>,
     back: &SyncSender<Vec<u8>>,
     epoch: Duration,
+    names: &[String],
 ) -> anyhow::Result<()> {
     loop {
         let record = match records.try_recv() {
@@ -147,7 +186,7 @@ fn write(
                 }
             }
         };
-        let comment = comment(&record);
+        let comment = comment(&record, names);
         let time = epoch + Duration::from_nanos(record.at.as_nanos());
         writer
             .packet(record.interface, time.as_nanos() as u64, &record.bytes, &comment)
