@@ -83,7 +83,7 @@ impl Row {
 
     fn start(&self, words: &str) -> Daemon {
         let line = format!("emulate medium {} {words}", self.file().display());
-        Daemon::start(&self.host, &line, "emulating medium row: dsss-long, ")
+        Daemon::start(&self.host, &line, "emulating medium row of ")
     }
 
     fn at(&self, station: usize) -> &Namespace {
@@ -100,9 +100,9 @@ impl Row {
     }
 
     fn ping(&self, from: usize, to: usize) -> bool {
-        // Ends with the first reply, or when the host itself says that there is no way.
+        // Ends with the reply, or when the host itself says that there is no way.
         let mut command = Command::new("ping");
-        command.args(["-c", "1", "-w", "60", &format!("10.9.0.{}", to + 1)]);
+        command.args(["-c", "1", "-W", "60", &format!("10.9.0.{}", to + 1)]);
         self.at(from).enter(&mut command);
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -168,7 +168,7 @@ impl Drop for Daemon {
 
 #[test]
 fn neighbours_reach_each_other_and_the_ends_of_a_row_only_through_the_middle() {
-    let row = Row::new("row", 3);
+    let row = Row::example();
     let _daemon = row.start("");
     assert!(row.ping(0, 1) && row.ping(1, 2) && row.ping(2, 1));
     assert!(!row.ping(0, 2), "the ends do not hear each other");

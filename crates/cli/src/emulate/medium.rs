@@ -3,7 +3,7 @@
 //!
 //! ```toml
 //! name = "row"                                # sheaf emulate show row; else that of the file
-//! phy = "dsss-long"                           # or dsss-short, erp-dsss, erp-ofdm, ofdm, ht, ht-short
+//! phy = "dsss-long"                           # or dsss-short, erp-dsss, erp-ofdm, ofdm, ht, …
 //! rate = 11                                   # Mbit/s; "auto": the fastest that the signal allows
 //! power = 15                                  # dBm of all transmitters
 //! queue = 50                                  # frames in the queue of a device

@@ -161,8 +161,8 @@ mod tests {
         };
         let expected = "emulating medium row: seed 0 up 2.0s\n  \
              on the air 25.0% of the time\n  \
-             left (radio0 in left) at 0.0 2.5 m: frames 12 arrived 9 lost 1, received 7, queue 2 of \
-             50\n    \
+             left (radio0 in left) at 0.0 2.5 m: frames 12 arrived 9 lost 1, received 7, \
+             queue 2 of 50\n    \
              air 12.5%: transmissions 20 frames 20 repeated 10 collisions 3\n    \
              to nobody 1\n    \
              hears middle -84.7 dBm; to it 5.5 Mbit/s, 1.2% lost\n  \

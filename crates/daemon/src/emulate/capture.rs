@@ -119,8 +119,8 @@ impl Capture {
         self.missed.load(Ordering::Relaxed)
     }
 
-    /// Writes what waits, ends the file, and says how many packets are not in it. No link may report
-    /// drops any more.
+    /// Writes what waits, ends the file, and says how many packets are not in it. No link may
+    /// report drops any more.
     pub fn end(mut self) -> anyhow::Result<()> {
         drop(self.sender.take());
         self.writer.join().map_err(|_| anyhow!("the capture's thread panicked"))?;

@@ -1,7 +1,7 @@
 //! The interface of a station: a TAP interface, in the network namespace that its settings name.
 //!
-//! It goes with the process, however that ends. As long as nobody reads it, frames wait in the host,
-//! `txqueuelen` of them; the kernel drops what comes then, and counts it at the interface.
+//! It goes with the process, however that ends. As long as nobody reads it, frames wait in the
+//! host, `txqueuelen` of them; the kernel drops what comes then, and counts it at the interface.
 
 use super::settings::Station;
 use anyhow::Context;

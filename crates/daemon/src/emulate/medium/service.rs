@@ -90,7 +90,7 @@ impl Radios {
             capture,
             lateness: LatenessMeter::new()?,
             behind: 0,
-            place: format!("emulating medium {}: {phy}, {count} stations", settings.name),
+            place: format!("medium {} of {count} stations ({phy})", settings.name),
             seed: settings.seed,
             started,
             buffer: vec![0; LARGEST],
@@ -99,8 +99,8 @@ impl Radios {
     }
 
     /// The medium, for people.
-    pub fn title(&self) -> &str {
-        &self.place
+    pub fn title(&self) -> String {
+        format!("emulating {}", self.place)
     }
 
     /// Hands over what the channel has done with by `now`.
@@ -124,7 +124,8 @@ impl Radios {
         if late > BEHIND {
             if self.behind == 0 {
                 tracing::warn!(
-                    "{}: behind by {:.1} ms; let the machine do less beside it, or give --fifo 50",
+                    "{} fell behind by {:.1} ms; let the machine do less beside it, or give \
+                     --fifo 50",
                     self.place,
                     late.as_secs_f64() * 1e3
                 );
@@ -170,7 +171,7 @@ impl Radios {
             station.refused_frames = counts.refused;
         }
         Status {
-            place: self.place.clone(),
+            place: self.title(),
             seed: self.seed,
             seconds: now.saturating_since(self.started).as_secs_f64(),
             stations: stations.into_iter().collect(),

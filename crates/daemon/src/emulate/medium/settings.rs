@@ -20,8 +20,8 @@ pub struct Settings {
 /// 10 µs for each, which is 40 ms of those 100 where all of 64 move.
 pub const MOST_STATIONS: usize = 64;
 
-/// The largest packet of a station in bytes: the largest body of a frame (IEEE 802.11-2020, 9.2.4.7)
-/// less the LLC/SNAP header.
+/// The largest packet of a station in bytes: the largest body of a frame (IEEE 802.11-2020,
+/// 9.2.4.7) less the LLC/SNAP header.
 pub const MOST_MTU: u32 = 2304 - 8;
 
 /// What all stations share.
