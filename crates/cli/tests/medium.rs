@@ -40,6 +40,8 @@ impl Named {
         // No frames but those that a test causes.
         let setting = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
         namespace.run(|| std::fs::write(setting, "1")).unwrap();
+        // The host's own errors, as of an address that does not reply, come by it.
+        namespace.run(|| ip::run("link set lo up")).unwrap();
         Named { name, namespace }
     }
 }
@@ -71,10 +73,29 @@ impl Row {
                 40 * index
             );
         }
-        let row =
-            Row { stations, host: Namespace::new().unwrap(), directory: TempDir::new().unwrap() };
+        Row::of(stations, &text)
+    }
+
+    /// With a file of this text.
+    fn of(stations: Vec<Named>, text: &str) -> Row {
+        let (host, directory) = (Namespace::new().unwrap(), TempDir::new().unwrap());
+        let row = Row { stations, host, directory };
         std::fs::write(row.file(), text).unwrap();
         row
+    }
+
+    /// The example that packages install, with stations s0, s1, s2.
+    fn example() -> Row {
+        let mut text = include_str!("../../../packaging/examples/medium-row.toml").to_owned();
+        let mut stations = Vec::new();
+        for (index, name) in ["left", "middle", "right"].into_iter().enumerate() {
+            let station = Named::new("row", index);
+            let named = |key: &str, name: &str| format!("\n{key} = \"{name}\"\n");
+            text = text.replace(&named("namespace", name), &named("namespace", &station.name));
+            text = text.replace(&named("name", name), &named("name", &format!("s{index}")));
+            stations.push(station);
+        }
+        Row::of(stations, &text)
     }
 
     fn file(&self) -> PathBuf {
