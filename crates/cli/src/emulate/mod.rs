@@ -1,10 +1,11 @@
 //! `sheaf emulate`: emulated links on real interfaces, and an emulated 802.11 channel.
 //!
 //! * [`words`]: the command lines; [`files`]: the files that they name; [`rules`]: the file of
-//!   rules and pipes; [`medium`]: the file of a channel and its stations;
+//!   rules and pipes; `medium`: the file of a channel and its stations;
 //! * [`status`]: the report as text.
 
 mod files;
+#[cfg(feature = "medium")]
 mod medium;
 mod rules;
 mod status;
@@ -28,6 +29,7 @@ pub const GRAMMARS: &[&dyn Spelling] = &[
     &words::LINK,
     &words::DEV,
     &words::SHELL,
+    #[cfg(feature = "medium")]
     &words::MEDIUM,
     &words::CHANGE,
     &words::SHOW,
@@ -54,6 +56,7 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
         "link" => return emulate(&words::LINK.parse(rest)?),
         "dev" => return emulate(&words::DEV.parse(rest)?),
         "shell" => return emulate(&words::SHELL.parse(rest)?),
+        #[cfg(feature = "medium")]
         "medium" => {
             let (settings, run) = words::MEDIUM.parse(rest)?;
             return finished(emulate::medium::run(&settings, &run)?, &run, false);

@@ -8,9 +8,8 @@ use super::pcapng::{LinkType, Writer};
 use anyhow::{Context, anyhow};
 use sheaf_emulator::cause::Kind;
 use sheaf_emulator::{Cause, Causes, Direction, Event, Log, Packet};
-use sheaf_medium::{Receivers, Transmission};
 use sheaf_netio::{clock, vnet};
-use sheaf_stage::{DropReason, Duration, Instant};
+use sheaf_stage::{Duration, Instant};
 use std::fs::File;
 use std::io::BufWriter;
 use std::sync::Arc;
@@ -33,8 +32,9 @@ struct Record {
 enum Fate {
     /// On a link: when it came, and why it was held or dropped.
     Link { arrived: Instant, causes: Causes, dropped: Option<Cause> },
-    /// On a medium: whether it arrived and where, after how many repetitions.
-    Medium { result: Result<(), DropReason>, receivers: Receivers, began: Instant, retries: u32 },
+    /// On a medium: the comment.
+    #[cfg(feature = "medium")]
+    Medium(String),
 }
 
 /// What writes.
@@ -55,13 +55,12 @@ impl Capture {
         for name in names {
             writer.interface(name, kind)?;
         }
-        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
         let (sender, records) = sync_channel(WAITING);
         let (back, spare) = sync_channel(WAITING);
         let epoch = Duration::from_nanos(clock::epoch());
         let missed = Arc::new(AtomicU64::new(0));
         let (lost, name) = (missed.clone(), file.to_owned());
-        let work = move || match write(writer, &records, &back, epoch, &names) {
+        let work = move || match write(writer, &records, &back, epoch) {
             Ok(()) => {}
             Err(error) => {
                 tracing::error!("the capture {name} ends here: {error:#}; packets go on");
@@ -99,14 +98,14 @@ impl Capture {
         }
     }
 
-    /// A frame that a medium has done with.
-    pub fn transmitted(&self, done: &Transmission<Vec<u8>>) {
+    /// A frame of station number `interface` with which a medium was done `at` this time, and what
+    /// stands beside it.
+    #[cfg(feature = "medium")]
+    pub fn transmitted(&self, interface: u32, at: Instant, frame: &[u8], comment: String) {
         let mut bytes = self.spare.try_recv().unwrap_or_default();
         bytes.clear();
-        bytes.extend_from_slice(&done.frame.payload);
-        let Transmission { receivers, result, started: began, retries, .. } = *done;
-        let fate = Fate::Medium { result, receivers, began, retries };
-        let record = Record { bytes, interface: done.frame.from.0, at: done.ended, fate };
+        bytes.extend_from_slice(frame);
+        let record = Record { bytes, interface, at, fate: Fate::Medium(comment) };
         if let Some(sender) = &self.sender
             && sender.try_send(record).is_err()
         {
@@ -143,26 +142,17 @@ fn record(packet: &Packet, at: Instant, dropped: Option<Cause>, mut bytes: Vec<u
     }
 }
 
-/// What stands beside a packet; `names` are those of the interfaces.
-fn comment(record: &Record, names: &[String]) -> String {
+/// What stands beside a packet.
+fn comment(record: &Record) -> String {
     let since = |begin: Instant| record.at.saturating_since(begin).as_nanos() as f64 / 1e6;
-    match record.fate {
+    match &record.fate {
         Fate::Link { arrived, dropped: Some(cause), .. } => {
-            format!("dropped: {cause} (after {:.3} ms)", since(arrived))
+            format!("dropped: {cause} (after {:.3} ms)", since(*arrived))
         }
         Fate::Link { causes, .. } if causes.is_empty() => "passed".to_owned(),
-        Fate::Link { arrived, causes, .. } => format!("{causes} ({:.3} ms)", since(arrived)),
-        Fate::Medium { result, receivers, began, retries } => {
-            let heard = receivers.iter().filter_map(|radio| names.get(radio.0 as usize));
-            let fate = match result {
-                Ok(()) => {
-                    let heard: Vec<_> = heard.map(String::as_str).collect();
-                    format!("received by {}", heard.join(", "))
-                }
-                Err(reason) => format!("lost: {}", reason.name()),
-            };
-            format!("{fate}, {retries} retries ({:.3} ms)", since(began))
-        }
+        Fate::Link { arrived, causes, .. } => format!("{causes} ({:.3} ms)", since(*arrived)),
+        #[cfg(feature = "medium")]
+        Fate::Medium(comment) => comment.clone(),
     }
 }
 
@@ -171,7 +161,6 @@ fn write(
     records: &Receiver<Record>,
     back: &SyncSender<Vec<u8>>,
     epoch: Duration,
-    names: &[String],
 ) -> anyhow::Result<()> {
     loop {
         let record = match records.try_recv() {
@@ -186,7 +175,7 @@ fn write(
                 }
             }
         };
-        let comment = comment(&record, names);
+        let comment = comment(&record);
         let time = epoch + Duration::from_nanos(record.at.as_nanos());
         writer
             .packet(record.interface, time.as_nanos() as u64, &record.bytes, &comment)

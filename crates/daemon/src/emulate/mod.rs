@@ -10,6 +10,7 @@ mod capture;
 mod datapath;
 mod describe;
 mod machine;
+#[cfg(feature = "medium")]
 pub mod medium;
 mod pcapng;
 mod place;

@@ -18,6 +18,7 @@ pub struct Draft {
     pub pipe: Option<String>,
     pub rules: Option<String>,
     /// The file of a medium.
+    #[cfg(feature = "medium")]
     pub file: String,
     pub run: RunDraft,
 }

@@ -17,7 +17,7 @@ use anyhow::{bail, ensure};
 use draft::{Draft, RunDraft};
 use link_draft::LinkDraft;
 use sheaf_daemon::emulate::settings::{Mode, Plan, Run, link_header};
-use sheaf_daemon::emulate::{Change, Settings, medium};
+use sheaf_daemon::emulate::{Change, Settings};
 use sheaf_daemon::reactor::{Parse, Parsed};
 use sheaf_netio::clock;
 use std::path::Path;
@@ -167,7 +167,8 @@ pub static SHELL: Grammar<Draft, Settings> = Grammar {
 };
 
 /// `sheaf emulate medium`.
-pub static MEDIUM: Grammar<Draft, (medium::Settings, Run)> = Grammar {
+#[cfg(feature = "medium")]
+pub static MEDIUM: Grammar<Draft, (sheaf_daemon::emulate::medium::Settings, Run)> = Grammar {
     command: "emulate medium",
     about: "stations on an 802.11 channel",
     operands: &[part("FILE", "air.toml", Value::File(set!(|d, file| d.file = file.to_owned())))],

@@ -38,7 +38,9 @@ const BEHIND: Duration = Duration::from_millis(10);
 pub struct Radios {
     air: Air,
     taps: Vec<Tap>,
-    names: Vec<String>,
+    /// Names of the stations, and of their interfaces.
+    stations: Vec<String>,
+    interfaces: Vec<String>,
     /// Whether an interface may have more frames.
     ready: Vec<bool>,
     counts: Vec<Counts>,
@@ -69,11 +71,12 @@ impl Radios {
         for station in &settings.stations {
             taps.push(radio::open(station)?);
         }
-        let names: Vec<_> = settings.stations.iter().map(|one| one.interface.clone()).collect();
+        let interfaces = settings.stations.iter().map(|one| one.interface.clone()).collect();
+        let stations: Vec<_> = settings.stations.iter().map(|one| one.name.clone()).collect();
         let capture = match &run.pcap {
             None => None,
             Some(file) => {
-                let names: Vec<_> = settings.stations.iter().map(|one| one.name.as_str()).collect();
+                let names: Vec<_> = stations.iter().map(String::as_str).collect();
                 Some(Capture::create(file, &names, true)?)
             }
         };
@@ -84,7 +87,8 @@ impl Radios {
             ready: vec![true; count],
             counts: vec![Counts::default(); count],
             taps,
-            names,
+            stations,
+            interfaces,
             numbers: 0..0,
             alarm: Alarm::new(run.spin),
             capture,
@@ -133,7 +137,8 @@ impl Radios {
             self.behind += 1;
         }
         if let Some(capture) = &self.capture {
-            capture.transmitted(done);
+            let comment = comment(done, &self.stations);
+            capture.transmitted(done.frame.from.0, done.ended, &done.frame.payload, comment);
         }
     }
 
@@ -148,7 +153,7 @@ impl Radios {
                     Ok(Some(len)) => self.air.send(index, &self.buffer[..len], now),
                     Ok(None) => self.ready[index] = false,
                     Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
-                        self.gone = Some(self.names[index].clone());
+                        self.gone = Some(self.interfaces[index].clone());
                         return Ok(());
                     }
                     // The interface is down (EIO).
@@ -191,6 +196,20 @@ impl Radios {
         }
         Ok((status, self.gone.map_or(End::Asked, End::Gone)))
     }
+}
+
+/// What stands beside a frame in a capture; `names` are those of the stations.
+fn comment(done: &Done, names: &[String]) -> String {
+    let took = done.ended.saturating_since(done.started).as_secs_f64() * 1e3;
+    let fate = match done.result {
+        Ok(()) => {
+            let heard = done.receivers.iter().filter_map(|radio| names.get(radio.0 as usize));
+            let heard: Vec<_> = heard.map(String::as_str).collect();
+            format!("received by {}", heard.join(", "))
+        }
+        Err(reason) => format!("lost: {}", reason.name()),
+    };
+    format!("{fate}, {} retries ({took:.3} ms)", done.retries)
 }
 
 impl Service for Radios {
