@@ -356,6 +356,28 @@ fn nothing_is_left_of_one_that_was_killed_or_stopped_and_both_can_start_again() 
 }
 
 #[test]
+fn an_interface_that_was_down_and_an_emulation_that_was_stopped_go_on() {
+    let row = Row::new("stop", 2);
+    let daemon = row.start("");
+    assert!(row.ping(0, 1));
+    row.at(1).run(|| ip::run("link set radio0 down")).unwrap();
+    row.introduce(0, 1);
+    let socket = row.socket(0, "0.0.0.0:0");
+    socket.send_to(b"off", "10.9.0.2:5005").unwrap();
+    // The radio acknowledges; its host takes nothing.
+    while row.count(1, "refused_frames") == 0 {}
+    row.at(1).run(|| ip::run("link set radio0 up")).unwrap();
+    assert!(row.ping(0, 1));
+    let signal = |signal| kill(Pid::from_raw(daemon.0.id() as i32), signal).unwrap();
+    signal(Signal::SIGSTOP);
+    // More than the host holds for a radio that does not read.
+    (0..1100).for_each(|_| drop(socket.send_to(b"wait", "10.9.0.2:5005")));
+    signal(Signal::SIGCONT);
+    while row.count(0, "delivered_frames") < 1000 {}
+    assert!(row.ping(0, 1) && row.ping(1, 0));
+}
+
+#[test]
 fn a_capture_says_of_each_frame_who_received_it() {
     let row = Row::new("pcap", 2);
     let file = row.directory.path().join("row.pcapng");

@@ -101,15 +101,17 @@ fn stations(out: &mut String, status: &Status) {
             let words = others.iter().map(|(name, count)| format!("{name} {count}"));
             let _ = writeln!(out, "    {}", words.collect::<Vec<_>>().join(", "));
         }
-        for (other, heard) in &one.heard {
-            let _ = writeln!(
-                out,
-                "    hears {other} {:.1} dBm; to it {} Mbit/s, {:.1}% lost",
+        let heard = one.heard.iter().map(|(other, heard)| {
+            format!(
+                "{other} {:.1} dBm ({} Mbit/s to it, {:.1}% lost)",
                 heard.signal_dbm,
                 heard.rate_bps as f64 / 1e6,
                 heard.loss * 100.0
-            );
-        }
+            )
+        });
+        let heard: Vec<_> = heard.collect();
+        let heard = if heard.is_empty() { "nobody".to_owned() } else { heard.join(", ") };
+        let _ = writeln!(out, "    hears {heard}");
     }
 }
 
@@ -165,7 +167,7 @@ mod tests {
              queue 2 of 50\n    \
              air 12.5%: transmissions 20 frames 20 repeated 10 collisions 3\n    \
              to nobody 1\n    \
-             hears middle -84.7 dBm; to it 5.5 Mbit/s, 1.2% lost\n  \
+             hears middle -84.7 dBm (5.5 Mbit/s to it, 1.2% lost)\n  \
              late by p50 0 us, p99 0 us, p99.9 0 us, at most 0 us (0 pkt)\n  \
              fell behind: 4 frames more than 10 ms late\n";
         assert_eq!(text(&status), expected);
