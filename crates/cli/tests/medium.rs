@@ -166,7 +166,11 @@ impl Daemon {
         let mut command = Command::new(SHEAF);
         command.args(line.split_whitespace());
         namespace.enter(&mut command);
-        let mut daemon = Daemon(command.stdout(Stdio::piped()).spawn().unwrap());
+        Daemon::at_work(command.stdout(Stdio::piped()).spawn().unwrap(), begins)
+    }
+
+    fn at_work(child: Child, begins: &str) -> Daemon {
+        let mut daemon = Daemon(child);
         let mut first = String::new();
         BufReader::new(daemon.0.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
         assert!(first.starts_with(begins), "{first}");
@@ -353,6 +357,27 @@ fn nothing_is_left_of_one_that_was_killed_or_stopped_and_both_can_start_again() 
     let mut daemon = row.start("");
     row.at(0).run(|| ip::run("link del radio0")).unwrap();
     assert_eq!(daemon.end(), Some(2), "an interface went away");
+}
+
+#[test]
+fn it_takes_two_capabilities_and_keeps_none() {
+    let row = Row::new("caps", 2);
+    let start = |rights: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--inh-caps", "-all", "--bounding-set", &format!("-all,{rights}"), SHEAF]);
+        command.arg("emulate").arg("medium").arg(row.file());
+        row.host.enter(&mut command);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let refused = start("+net_admin").wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.starts_with("sheaf: this needs CAP_SYS_ADMIN, which the process lacks"), "{said}");
+    let daemon = Daemon::at_work(start("+net_admin,+sys_admin"), "emulating medium row");
+    assert!(row.ping(0, 1));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.0.id())).unwrap();
+    for set in ["CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "NoNewPrivs:\t1"] {
+        assert!(status.contains(set), "{status}");
+    }
 }
 
 #[test]

@@ -338,6 +338,7 @@ fn differ(stations: &[Station]) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sheaf_fuzz::Fuzzer;
 
     const ONE: &str = "phy = \"dsss-long\"\n[[station]]\nname = \"a\"\nposition = [0, 0]\n";
 
@@ -423,6 +424,22 @@ mod tests {
             .collect();
         let error = parse(&format!("phy = \"ofdm\"\n{many}"), "file").unwrap_err().to_string();
         assert_eq!(error, "65 stations; give at most 64");
+    }
+
+    #[test]
+    fn damaged_files_are_read_or_refused_in_one_line() {
+        let example = files::example(include_str!("medium.rs")).into_bytes();
+        let mut fuzzer = Fuzzer::over(vec![example, ONE.as_bytes().to_vec()], 3_000);
+        fuzzer.try_texts(|text, _| match parse(text, "file") {
+            Ok(settings) => {
+                assert!((1..=MOST_STATIONS).contains(&settings.stations.len()));
+                true
+            }
+            Err(error) => {
+                assert!(!format!("{error:#}").contains('\n'), "{error:#}");
+                false
+            }
+        });
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub fn run(settings: &Settings, run: &Run) -> anyhow::Result<(Status, End)> {
     })?;
     let mut radios = Radios::new(settings, run)?;
     let _awake = become_timely(run)?;
-    capability::keep_only(&rights)?;
+    // Interfaces of ours are not made again.
+    capability::keep_only(&[])?;
     say(&format!("{}; seed {}", radios.title(), settings.seed));
     let refuse = "a medium cannot be changed; stop it, and start it with the other file";
     reactor.run(&mut radios, Arc::new(move |_, _| anyhow::bail!(refuse)))?;
