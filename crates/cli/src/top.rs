@@ -424,6 +424,20 @@ mod tests {
     }
 
     #[test]
+    fn stations_of_a_medium_have_their_frames_a_second_and_their_share_of_the_air() {
+        let report = |frames: u64, air: f64| {
+            let left = json!({"offered_frames": frames, "air_time_ms": air, "queued_frames": 7});
+            json!({"lateness": {"p99_us": 80.0}, "stations": {"left": left}})
+        };
+        let old = sample(10, &[("emulate", "row", report(100, 200.0))]);
+        let new = sample(12, &[("emulate", "row", report(500, 1000.0))]);
+        let shown = texts(Some(&old), &new);
+        assert_eq!(shown[0], "emulate row: late by p99 80us");
+        let station = "  left: sent 200/s received 0/s  repeated 0/s lost 0/s  air 40%  queue 7";
+        assert_eq!(shown[1..], [station]);
+    }
+
+    #[test]
     fn what_is_not_at_work_stands_out() {
         let sections = json!([
             {"section": "window eth0", "at_work": true, "state": "running"},
