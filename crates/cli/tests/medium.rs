@@ -403,6 +403,27 @@ fn an_interface_that_was_down_and_an_emulation_that_was_stopped_go_on() {
 }
 
 #[test]
+fn a_frame_that_no_radio_sends_is_counted_and_the_next_one_goes() {
+    let row = Row::new("size", 2);
+    let _daemon = row.start("");
+    row.at(0).run(|| ip::run("link set radio0 mtu 9000")).unwrap();
+    row.introduce(0, 1);
+    let socket = row.socket(0, "0.0.0.0:0");
+    let receiver = row.socket(1, "0.0.0.0:5005");
+    // 2296 bytes of IP are the most.
+    for payload in [2296 - 28 + 1, 2296 - 28] {
+        socket.send_to(&vec![1; payload], "10.9.0.2:5005").unwrap();
+    }
+    let mut bytes = [0; 4096];
+    assert_eq!(patient(|| receiver.recv(&mut bytes)).unwrap(), 2268);
+    let status = row.show();
+    assert_eq!(
+        (count(&status, 0, "oversized_frames"), count(&status, 0, "offered_frames")),
+        (1, 1)
+    );
+}
+
+#[test]
 fn a_capture_says_of_each_frame_who_received_it() {
     let row = Row::new("pcap", 2);
     let file = row.directory.path().join("row.pcapng");

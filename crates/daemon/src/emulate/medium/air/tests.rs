@@ -220,6 +220,37 @@ fn aggregates_of_ht_share_transmissions() {
 }
 
 #[test]
+fn attempts_announcements_losses_and_capture_are_those_of_the_settings() {
+    let air_time = |change: fn(&mut Channel)| {
+        let mut settings = row(&[0.0, 10.0]);
+        change(&mut settings.channel);
+        let (mut air, start) = air(&settings);
+        air.send(0, &frame(mac(1), 1500), start);
+        until(&mut air, start + SECOND);
+        let station = air.status(start + SECOND).remove(0).1;
+        (station.attempts, (station.air_time_ms * 1e3).round())
+    };
+    let data = 192.0 + 1118.0;
+    assert_eq!(air_time(|_| {}), (1, data));
+    // A request to send of 20 bytes at 2 Mbit/s.
+    assert_eq!(air_time(|channel| channel.rts = Some(1000)), (1, data + 192.0 + 80.0));
+    assert_eq!(air_time(|channel| channel.loss = 1.0), (7, 7.0 * data));
+    let two = |channel: &mut Channel| (channel.loss, channel.attempts) = (1.0, 2);
+    assert_eq!(air_time(two), (2, 2.0 * data));
+    // The outer ones do not hear each other; at the middle one the nearer is 16.7 dB louder.
+    let received = |capture| {
+        let mut settings = row(&[0.0, 60.0, 80.0]);
+        settings.channel.capture = capture;
+        let (mut air, start) = air(&settings);
+        air.send(0, &frame([0xff; 6], 1500), start);
+        air.send(2, &frame([0xff; 6], 98), start + Duration::from_millis(2));
+        let fates = until(&mut air, start + SECOND);
+        fates.iter().filter(|(receivers, _)| receivers.contains(&1)).count()
+    };
+    assert_eq!((received(None), received(Some(10.0))), (0, 1));
+}
+
+#[test]
 fn what_is_no_frame_is_ignored() {
     let (mut air, start) = air(&row(&[0.0, 50.0]));
     for len in [0, 5, 6, 14] {
