@@ -1,5 +1,5 @@
 //! The file of a medium: an 802.11 channel and its stations. Keys that the lab's plans have, too,
-//! mean the same there.
+//! mean the same there; `path` has places here, not distances.
 //!
 //! ```toml
 //! name = "row"                                # sheaf emulate show row; else that of the file
