@@ -76,7 +76,9 @@ install-files: $(BINARY)
 	install -D --mode 755 $(BINARY) $(BIN)/sheaf
 	for page in $(PAGES); do \
 		install -D --mode 644 $$page $(SHARE)/man/man$${page##*.}/$${page##*/} || exit; done
-	install -D --mode 755 --target-directory $(EXAMPLES) packaging/examples/*
+	install -D --mode 755 --target-directory $(EXAMPLES) \
+		$(filter-out %.toml,$(wildcard packaging/examples/*))
+	install -D --mode 644 --target-directory $(EXAMPLES) packaging/examples/*.toml
 	install -d $(dir $(addprefix $(SHARE)/,$(COMPLETIONS)))
 	$(BINARY) completions bash >$(SHARE)/$(word 1,$(COMPLETIONS))
 	$(BINARY) completions zsh >$(SHARE)/$(word 2,$(COMPLETIONS))

@@ -320,6 +320,7 @@ fn window(rows: &mut Vec<Row>, name: &str, report: &Pair<'_>) {
 
 fn emulate(rows: &mut Vec<Row>, name: &str, report: &Pair<'_>) {
     rows.push(Row::head(format!("{name}: late by p99 {:.0}us", report.number("/lateness/p99_us"))));
+    stations(rows, report);
     for (link, pair) in report.members("/links") {
         let dropped: f64 = ["offered", "delivered"]
             .map(|what| pair.number(&format!("/{what}_packets")))
@@ -334,6 +335,23 @@ fn emulate(rows: &mut Vec<Row>, name: &str, report: &Pair<'_>) {
             pair.number("/rate_queue_packets"),
             pair.number("/delay_line_packets"),
             (dropped - held).max(0.0)
+        )));
+    }
+}
+
+/// The stations of a medium.
+fn stations(rows: &mut Vec<Row>, report: &Pair<'_>) {
+    for (name, station) in report.members("/stations") {
+        let per_second = |what: &str| station.rate(&format!("/{what}"));
+        rows.push(Row::plain(format!(
+            "  {name}: sent {:.0}/s received {:.0}/s  repeated {:.0}/s lost {:.0}/s  air {:.0}%  \
+             queue {}",
+            per_second("offered_frames"),
+            per_second("received_frames"),
+            per_second("retries"),
+            per_second("lost_frames"),
+            per_second("air_time_ms") / 10.0,
+            station.number("/queued_frames")
         )));
     }
 }
@@ -403,6 +421,20 @@ mod tests {
         assert!(shown[2].ends_with("sends 1.00Mbit/s"), "{shown:?}");
         assert!(texts(Some(&new), &old)[0].contains("sent 0 pkt/s"));
         assert!(texts(None, &new)[0].contains("sent 0 pkt/s"));
+    }
+
+    #[test]
+    fn stations_of_a_medium_have_their_frames_a_second_and_their_share_of_the_air() {
+        let report = |frames: u64, air: f64| {
+            let left = json!({"offered_frames": frames, "air_time_ms": air, "queued_frames": 7});
+            json!({"lateness": {"p99_us": 80.0}, "stations": {"left": left}})
+        };
+        let old = sample(10, &[("emulate", "row", report(100, 200.0))]);
+        let new = sample(12, &[("emulate", "row", report(500, 1000.0))]);
+        let shown = texts(Some(&old), &new);
+        assert_eq!(shown[0], "emulate row: late by p99 80us");
+        let station = "  left: sent 200/s received 0/s  repeated 0/s lost 0/s  air 40%  queue 7";
+        assert_eq!(shown[1..], [station]);
     }
 
     #[test]

@@ -108,7 +108,8 @@ fn a_word_too_many_or_too_few_is_told() {
         ("show dev", "dev lacks its value; write dev eth0"),
         ("show dev v0 v1", "\"v1\" is one word too many; leave it out"),
         ("emulate dev", "dev lacks IF; write dev eth0"),
-        ("emulate show", "show lacks IF; write show eth0"),
+        ("emulate medium", "medium lacks FILE; write medium air.toml"),
+        ("emulate show", "show lacks IF|NAME; write show eth0"),
         ("emulate change dev", "change lacks IF, such as eth0; add it"),
         ("lab gather", "not provided: <FOLDERS>...; see `sheaf lab gather --help`"),
     ] {

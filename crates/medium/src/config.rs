@@ -52,8 +52,13 @@ pub struct Link {
     pub receive: bool,
     /// The channel is sensed busy.
     pub sense: bool,
+    /// Data rate of frames to this radio alone; where not given, that of their sender.
+    pub rate: Option<Bitrate>,
     /// Bit error rate of frames that can be read, 0..1.
     pub ber: f64,
+    /// The same of frames at basic rates, which are slower: those to groups, responses and requests
+    /// to send. Where not given it is `ber`.
+    pub basic_ber: Option<f64>,
     /// Share of frames that is lost whatever their length, 0..1: interference from elsewhere.
     pub loss: f64,
     /// Signal level in dB, any reference; only differences matter (capture).
@@ -62,10 +67,17 @@ pub struct Link {
 
 impl Link {
     /// A perfect link.
-    pub const PERFECT: Link = Link { receive: true, sense: true, ber: 0.0, loss: 0.0, level: 0.0 };
+    pub const PERFECT: Link = Link {
+        receive: true,
+        sense: true,
+        rate: None,
+        ber: 0.0,
+        basic_ber: None,
+        loss: 0.0,
+        level: 0.0,
+    };
     /// Out of range.
-    pub const NONE: Link =
-        Link { receive: false, sense: false, ber: 0.0, loss: 0.0, level: f32::MIN };
+    pub const NONE: Link = Link { receive: false, sense: false, level: f32::MIN, ..Link::PERFECT };
 }
 
 /// The reception among radios on the same channel.
@@ -142,13 +154,20 @@ impl Config {
             Hearing::Table(links) => {
                 let square = links.len() == radios && links.iter().all(|row| row.len() == radios);
                 let share = |value: f64| (0.0..=1.0).contains(&value);
-                let rates = links.iter().flatten().all(|link| share(link.ber) && share(link.loss));
+                let shares = |link: &Link| {
+                    share(link.ber) && link.basic_ber.is_none_or(share) && share(link.loss)
+                };
+                let unknown = |(radio, links): (usize, &Vec<Link>)| {
+                    let mut rates = links.iter().filter_map(|link| link.rate);
+                    let rate = rates.find(|rate| !self.phy.rates().contains(rate))?;
+                    Some(ConfigError::Rate { radio, rate })
+                };
                 if !square {
                     Err(ConfigError::Table { radios })
-                } else if !rates {
+                } else if !links.iter().flatten().all(shares) {
                     Err(ConfigError::Ber)
                 } else {
-                    Ok(())
+                    links.iter().enumerate().find_map(unknown).map_or(Ok(()), Err)
                 }
             }
             Hearing::Distance { receive_range, sense_range, exponent } => {
@@ -174,9 +193,8 @@ impl Config {
                 Link {
                     receive: distance <= *receive_range,
                     sense: distance <= *sense_range,
-                    ber: 0.0,
-                    loss: 0.0,
                     level: (-10.0 * exponent * libm::log10(distance)) as f32,
+                    ..Link::PERFECT
                 }
             }
         }

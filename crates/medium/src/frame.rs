@@ -81,6 +81,9 @@ pub struct RadioStats {
     pub retries: u64,
     /// Transmissions that carried them; an A-MPDU is one.
     pub transmissions: u64,
+    /// Transmissions of data, or requests to send, that others spoilt at a radio they were meant
+    /// for and that could have read them.
+    pub collisions: u64,
     /// Frames given up.
     pub lost: u64,
     /// Frames refused by a full transmit queue.

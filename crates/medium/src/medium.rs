@@ -294,7 +294,7 @@ impl<P: Clone> Medium<P> {
         let announced = self.config.rts_threshold.is_some_and(|threshold| bytes > threshold);
         match self.queues[id][0].frame.to {
             To::Radio(to) if announced => {
-                let (phy, rate) = (self.phy, self.config.radios[id].rate);
+                let (phy, rate) = (self.phy, self.data_rate(id, to));
                 let cts = phy.frame_time(self.config.response_rate(rate), ACK_BYTES);
                 let data = phy.frame_time(rate, self.data_bytes(id)) + self.response_time(id, rate);
                 let reserves = 3 * phy.sifs() + cts + data;
@@ -304,16 +304,22 @@ impl<P: Clone> Medium<P> {
         }
     }
 
+    /// Rate of data of `id` to one radio.
+    fn data_rate(&self, id: usize, to: RadioId) -> Bitrate {
+        self.links[id][to.0 as usize].rate.unwrap_or(self.config.radios[id].rate)
+    }
+
     /// Chooses the frames of the next exchange of `id`: the first that waits and, within the limits
     /// of an A-MPDU, the others to the same radio.
     fn choose_frames(&mut self, id: usize) {
-        let (queue, frames) = (&self.queues[id], &mut self.exchanges[id]);
-        frames.clear();
-        frames.push(0);
-        let first = &queue[0].frame;
-        let Some(limits) = self.config.ampdu.filter(|_| first.to != To::Broadcast) else { return };
-        let (phy, rate) = (self.phy, self.config.radios[id].rate);
+        self.exchanges[id].clear();
+        self.exchanges[id].push(0);
+        let first = &self.queues[id][0].frame;
+        let (Some(limits), To::Radio(to)) = (self.config.ampdu, first.to) else { return };
+        let (phy, rate) = (self.phy, self.data_rate(id, to));
         let overhead = phy.data_overhead();
+        let (queue, frames) = (&self.queues[id], &mut self.exchanges[id]);
+        let first = &queue[0].frame;
         let mut length = with_subframe(0, overhead + first.bytes);
         let same = queue.iter().enumerate().filter(|(_, entry)| entry.frame.to == first.to);
         // Frames that have ended count, too: the window begins with the first that has not.
@@ -357,7 +363,7 @@ impl<P: Clone> Medium<P> {
         let (to, rate, reserves) = match to {
             To::Broadcast => (None, self.phy.basic_rates()[0], Duration::ZERO),
             To::Radio(to) => {
-                let rate = self.config.radios[id].rate;
+                let rate = self.data_rate(id, to);
                 let response = self.response_time(id, rate);
                 (Some(to.0 as usize), rate, self.phy.sifs() + response)
             }
@@ -471,21 +477,25 @@ impl<P: Clone> Medium<P> {
         if self.active == 0 {
             self.busy += now - self.busy_since;
         }
+        let mut collided = false;
         for other in air.sensed_by.indices() {
             self.stations[other].sensed -= 1;
-            let whole = match self.stations[other].reading {
-                Some((reading, whole)) if reading == index => {
-                    self.stations[other].reading = None;
-                    whole && self.is_read(&air, other)
-                }
-                _ => false,
-            };
+            let undisturbed = self.stations[other].reading == Some((index, true));
+            if self.stations[other].reading.is_some_and(|(reading, _)| reading == index) {
+                self.stations[other].reading = None;
+            }
+            let whole = undisturbed && self.is_read(&air, other);
+            let is_meant = air.to.is_none_or(|to| to == other);
+            collided |= is_meant && !undisturbed && self.links[air.from][other].receive;
             if !self.stations[other].on_air && self.links[air.from][other].receive {
                 self.stations[other].garbled = !whole;
             }
             if whole {
                 self.received(&air, other, now);
             }
+        }
+        if collided && matches!(air.kind, Kind::Data | Kind::Rts) {
+            self.stats[air.from].collisions += 1;
         }
         let sender = &mut self.stations[air.from];
         sender.on_air = false;

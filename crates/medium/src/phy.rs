@@ -1,6 +1,8 @@
 //! Timing of the physical layers (IEEE 802.11-2020, clauses 15 to 19).
 
 use sheaf_stage::{Bitrate, Duration};
+use std::str::FromStr;
+use thiserror::Error;
 
 /// A physical layer in its band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +81,40 @@ const SHORT_SYMBOL: u64 = 3_600;
 /// Service bits before and tail bits behind the payload of an OFDM or HT frame.
 const SERVICE_AND_TAIL: u64 = 16 + 6;
 
+/// A name that no physical layer has.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("phy {name:?} is unknown; give {}", Phy::NAMES.map(|(name, _)| name).join(", "))]
+pub struct UnknownPhy {
+    name: String,
+}
+
+impl FromStr for Phy {
+    type Err = UnknownPhy;
+
+    fn from_str(name: &str) -> Result<Phy, UnknownPhy> {
+        let known = Phy::NAMES.iter().find(|(known, _)| *known == name);
+        known.map(|(_, phy)| *phy).ok_or_else(|| UnknownPhy { name: name.to_owned() })
+    }
+}
+
 impl Phy {
+    /// All of them, by the names that plans and files have for them.
+    pub const NAMES: [(&str, Phy); 7] = [
+        ("dsss-long", Phy::Dsss { short_preamble: false }),
+        ("dsss-short", Phy::Dsss { short_preamble: true }),
+        ("erp-dsss", Phy::ErpDsss),
+        ("erp-ofdm", Phy::ErpOfdm),
+        ("ofdm", Phy::Ofdm),
+        ("ht", Phy::Ht { short_guard: false }),
+        ("ht-short", Phy::Ht { short_guard: true }),
+    ];
+
+    /// The name of this one.
+    pub fn name(self) -> &'static str {
+        let own = Phy::NAMES.iter().find(|(_, phy)| *phy == self);
+        own.expect("each has a name").0
+    }
+
     /// A slot of the back-off.
     pub const fn slot(self) -> Duration {
         match self {
@@ -256,6 +291,15 @@ mod tests {
         for phy in [long, short] {
             assert!(phy.rates().iter().all(|rate| !phy.control_rates().contains(rate)));
         }
+    }
+
+    #[test]
+    fn every_layer_has_a_name_that_leads_back_to_it() {
+        for (name, phy) in Phy::NAMES {
+            assert_eq!((phy.name(), name.parse()), (name, Ok(phy)));
+        }
+        let error = "dsss".parse::<Phy>().unwrap_err().to_string();
+        assert!(error.starts_with("phy \"dsss\" is unknown; give dsss-long, "), "{error}");
     }
 
     #[test]

@@ -310,7 +310,7 @@ fn link() -> impl Strategy<Value = Link> {
     (any::<bool>(), any::<bool>(), 0.0..0.001f64, 0.0..=1.0f64, -40f32..0.0).prop_map(
         |(receive, sense, ber, loss, level)| {
             let sense = sense || receive;
-            Link { receive, sense, ber, loss, level }
+            Link { receive, sense, ber, loss, level, ..Link::PERFECT }
         },
     )
 }

@@ -1,4 +1,4 @@
-//! Anonymous network namespaces.
+//! Network namespaces: anonymous ones, and those that others have given a name.
 //!
 //! A namespace without a name lives as long as a descriptor or a thread refers to it, so it
 //! vanishes with the process, however that ends, and its interfaces with it.
@@ -8,14 +8,17 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
-/// A network namespace of our own.
+/// A network namespace.
 #[derive(Debug)]
 pub struct Namespace {
     file: File,
 }
 
+/// The folder of namespaces with names.
+const NAMED: &str = "/var/run/netns";
 const HERE: &str = "/proc/thread-self/ns/net";
 
 impl Namespace {
@@ -29,6 +32,11 @@ impl Namespace {
         let namespace = Namespace { file };
         namespace.run(|| crate::ip::run("link set lo up"))?;
         Ok(namespace)
+    }
+
+    /// The namespace that ip-netns(8) calls `name`; it stays when this value goes.
+    pub fn named(name: &str) -> io::Result<Namespace> {
+        Ok(Namespace { file: File::open(Path::new(NAMED).join(name))? })
     }
 
     /// The same namespace, for a thread that outlives this value.

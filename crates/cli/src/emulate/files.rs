@@ -1,6 +1,7 @@
 //! The files that the words of `sheaf emulate` name.
 
 use anyhow::{Context, anyhow, ensure};
+use serde::de::DeserializeOwned;
 use sheaf_emulator::Trace;
 use sheaf_emulator::trace::{Opportunities, Steps};
 use std::io::Read;
@@ -41,4 +42,25 @@ pub fn read(file: &str) -> anyhow::Result<String> {
     let len = len.with_context(|| format!("cannot read {file}; give a file of text"))?;
     ensure!((len as u64) < LONGEST, "{file} is too large; give at most {} MB", LONGEST >> 20);
     Ok(text)
+}
+
+/// What the TOML `text` says; an error has its line.
+pub fn toml<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+        anyhow!("line {line}: {}; see `sheaf emulate --help`", error.message().replace('\n', " "))
+    })
+}
+
+/// The example of TOML in the documentation of a module, of which `source` is the text.
+#[cfg(test)]
+pub fn example(source: &str) -> String {
+    let lines = source
+        .lines()
+        .take_while(|line| line.starts_with("//!"))
+        .map(|line| line.trim_start_matches("//!").trim_start())
+        .skip_while(|line| *line != "```toml")
+        .skip(1)
+        .take_while(|line| *line != "```");
+    lines.collect::<Vec<_>>().join("\n")
 }

@@ -1,10 +1,12 @@
-//! `sheaf emulate`: emulated links on real interfaces.
+//! `sheaf emulate`: emulated links on real interfaces, and an emulated 802.11 channel.
 //!
 //! * [`words`]: the command lines; [`files`]: the files that they name; [`rules`]: the file of
-//!   rules and pipes;
+//!   rules and pipes; `medium`: the file of a channel and its stations;
 //! * [`status`]: the report as text.
 
 mod files;
+#[cfg(feature = "medium")]
+mod medium;
 mod rules;
 mod status;
 mod words;
@@ -15,7 +17,7 @@ pub use status::text;
 use crate::output;
 use anyhow::{Context, bail, ensure};
 use sheaf_daemon::control::{self, Error, Kind, Request, ServiceName};
-use sheaf_daemon::emulate::settings::Mode;
+use sheaf_daemon::emulate::settings::{Mode, Run};
 use sheaf_daemon::emulate::{self, End, Settings, Status};
 use sheaf_daemon::say;
 use sheaf_emulator::Distribution;
@@ -27,6 +29,8 @@ pub const GRAMMARS: &[&dyn Spelling] = &[
     &words::LINK,
     &words::DEV,
     &words::SHELL,
+    #[cfg(feature = "medium")]
+    &words::MEDIUM,
     &words::CHANGE,
     &words::SHOW,
     &words::STOP,
@@ -41,7 +45,7 @@ pub fn help() -> String {
 /// `sheaf emulate`: the status that the program ends with.
 pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
     let Some((first, rest)) = words.split_first() else {
-        bail!("nothing to do; write link IF1 IF2, dev IF, or shell");
+        bail!("nothing to do; write link IF1 IF2, dev IF, shell, or medium FILE");
     };
     let own = words.iter().take_while(|word| *word != "--");
     if first == "help" || own.into_iter().any(|word| word == "--help" || word == "-h") {
@@ -52,6 +56,11 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
         "link" => return emulate(&words::LINK.parse(rest)?),
         "dev" => return emulate(&words::DEV.parse(rest)?),
         "shell" => return emulate(&words::SHELL.parse(rest)?),
+        #[cfg(feature = "medium")]
+        "medium" => {
+            let (settings, run) = words::MEDIUM.parse(rest)?;
+            return finished(emulate::medium::run(&settings, &run)?, &run, false);
+        }
         "change" => {
             let (dev, _) = words::CHANGE.parse(rest)?;
             change(&dev, &rest[2..])?;
@@ -71,7 +80,7 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
             dist(&log, out.as_deref())?;
         }
         word => {
-            let known = ["link", "dev", "shell", "change", "show", "stop", "dist"];
+            let known = ["link", "dev", "shell", "medium", "change", "show", "stop", "dist"];
             bail!(crate::words::unknown(word, &known));
         }
     }
@@ -80,22 +89,26 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
 
 /// Emulates until Ctrl-C, or the end of the shell.
 fn emulate(settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (status, end) = emulate::run(settings, words::parse_change(settings))?;
-    let late = settings.audit && status.lateness.p99_us > settings.budget.as_micros() as f64;
-    let quiet = matches!(settings.mode, Mode::Shell { .. }) && !settings.audit;
-    let print = |text: &str| match settings.mode {
-        // The standard output is the command's.
-        Mode::Shell { .. } => _ = writeln!(io::stderr(), "{}", text.trim_end()),
-        Mode::Link(_) | Mode::Dev { .. } => say(text),
+    let ended = emulate::run(settings, words::parse_change(settings))?;
+    finished(ended, &settings.run, matches!(settings.mode, Mode::Shell { .. }))
+}
+
+/// Prints what an emulation did; the status that the program ends with. The standard output of one
+/// around a command is the command's.
+fn finished((status, end): (Status, End), run: &Run, command: bool) -> anyhow::Result<ExitCode> {
+    let late = run.audit && status.lateness.p99_us > run.budget.as_micros() as f64;
+    let print = |text: &str| match command {
+        true => _ = writeln!(io::stderr(), "{}", text.trim_end()),
+        false => say(text),
     };
-    if !quiet {
+    if run.audit || !command {
         print(&status::text(&status));
     }
     if late {
         print(&format!(
             "over budget: p99 of lateness is {:.0} us, more than {} us",
             status.lateness.p99_us,
-            settings.budget.as_micros()
+            run.budget.as_micros()
         ));
     }
     let own = if late { 1 } else { 0 };
@@ -110,7 +123,10 @@ fn emulate(settings: &Settings) -> anyhow::Result<ExitCode> {
 fn ask(dev: &str, request: &Request) -> anyhow::Result<serde_json::Value> {
     control::ask(&ServiceName::new(Kind::Emulate, dev)?, request).map_err(|error| match error {
         Error::NotRunning(_) => {
-            anyhow::anyhow!("nothing emulates on {dev}; start `sheaf emulate dev {dev} LINK`")
+            anyhow::anyhow!(
+                "nothing emulates on {dev}; start `sheaf emulate dev {dev} LINK`, or a medium of \
+                 this name"
+            )
         }
         error => error.into(),
     })

@@ -96,10 +96,7 @@ fn parse(
     interfaces: &[&str],
     directory: &Path,
 ) -> anyhow::Result<RuleSet> {
-    let file: File = toml::from_str(text).map_err(|error| {
-        let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
-        anyhow!("line {line}: {}; see `sheaf emulate --help`", error.message().replace('\n', " "))
-    })?;
+    let file: File = files::toml(text)?;
     let mut pipes = Vec::new();
     for (name, entry) in &file.pipe {
         let pipe = pipe(entry, header, directory).with_context(|| format!("pipe {name}"))?;
@@ -261,16 +258,8 @@ mod tests {
 
     #[test]
     fn the_example_of_the_documentation_is_read() {
-        let source = include_str!("rules.rs");
-        let example: Vec<&str> = source
-            .lines()
-            .take_while(|line| line.starts_with("//!"))
-            .map(|line| line.trim_start_matches("//!").trim_start())
-            .skip_while(|line| *line != "```toml")
-            .skip(1)
-            .take_while(|line| *line != "```")
-            .collect();
-        let rules = parse(&example.join("\n"), 24, &["eth1", "eth2"], Path::new("")).unwrap();
+        let example = files::example(include_str!("rules.rs"));
+        let rules = parse(&example, 24, &["eth1", "eth2"], Path::new("")).unwrap();
         assert_eq!(rules.seed, Some(7));
         assert_eq!(rules.pipes[0].0, "slow");
         assert!(matches!(rules.pipes[0].1.link.queue, QueueConfig::Drr(_)));

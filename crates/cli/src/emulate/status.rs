@@ -36,6 +36,9 @@ pub fn text(status: &Status) -> String {
             let _ = writeln!(out, "    {}", causes.join(", "));
         }
     }
+    if !status.stations.is_empty() {
+        stations(out, status);
+    }
     let late = &status.lateness;
     let _ = writeln!(
         out,
@@ -49,16 +52,73 @@ pub fn text(status: &Status) -> String {
             status.missed, status.memory_full, status.refused, status.denied
         );
     }
+    if status.behind > 0 {
+        let _ = writeln!(out, "  fell behind: {} frames more than 10 ms late", status.behind);
+    }
     if status.uncaptured > 0 {
         let _ = writeln!(out, "  not in the capture {}", status.uncaptured);
     }
     text
 }
 
+/// The channel and the stations of a medium.
+fn stations(out: &mut String, status: &Status) {
+    let share = |ms: f64| if status.seconds > 0.0 { ms / status.seconds / 10.0 } else { 0.0 };
+    let _ = writeln!(out, "  on the air {:.1}% of the time", share(status.busy_ms));
+    for (name, one) in &status.stations {
+        let place = match &one.namespace {
+            Some(namespace) => format!("{} in {namespace}", one.interface),
+            None => one.interface.clone(),
+        };
+        let [x, y] = one.position;
+        let _ = writeln!(
+            out,
+            "  {name} ({place}) at {x:.1} {y:.1} m: frames {} arrived {} lost {}, received {}, \
+             queue {} of {}",
+            one.offered_frames,
+            one.delivered_frames,
+            one.lost_frames,
+            one.received_frames,
+            one.queued_frames,
+            one.queue_limit
+        );
+        let _ = writeln!(
+            out,
+            "    air {:.1}%: transmissions {} frames {} repeated {} collisions {}",
+            one.air_share * 100.0,
+            one.transmissions,
+            one.attempts,
+            one.retries,
+            one.collisions
+        );
+        let others = [
+            ("to nobody", one.unknown_frames),
+            ("too large", one.oversized_frames),
+            ("refused", one.refused_frames),
+        ];
+        let others: Vec<_> = others.iter().filter(|(_, count)| *count > 0).collect();
+        if !others.is_empty() {
+            let words = others.iter().map(|(name, count)| format!("{name} {count}"));
+            let _ = writeln!(out, "    {}", words.collect::<Vec<_>>().join(", "));
+        }
+        let heard = one.heard.iter().map(|(other, heard)| {
+            format!(
+                "{other} {:.1} dBm ({} Mbit/s to it, {:.1}% lost)",
+                heard.signal_dbm,
+                heard.rate_bps as f64 / 1e6,
+                heard.loss * 100.0
+            )
+        });
+        let heard: Vec<_> = heard.collect();
+        let heard = if heard.is_empty() { "nobody".to_owned() } else { heard.join(", ") };
+        let _ = writeln!(out, "    hears {heard}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sheaf_daemon::emulate::{Lateness, LinkSettings, LinkStatus};
+    use sheaf_daemon::emulate::{Heard, Lateness, LinkSettings, LinkStatus, StationStatus};
     use sheaf_emulator::Cause;
 
     #[test]
@@ -69,6 +129,48 @@ mod tests {
         };
         assert!(with(12, 3.214).contains("    stood still 12 times for burst, 3.214 ms lost\n"));
         assert!(!with(0, 0.0).contains("stood still"));
+    }
+
+    #[test]
+    fn a_medium_is_shown_by_station_and_says_where_it_fell_behind() {
+        let heard = Heard { signal_dbm: -84.66, rate_bps: 5_500_000, loss: 0.012 };
+        let left = StationStatus {
+            interface: "radio0".to_owned(),
+            namespace: Some("left".to_owned()),
+            offered_frames: 12,
+            delivered_frames: 9,
+            lost_frames: 1,
+            received_frames: 7,
+            unknown_frames: 1,
+            attempts: 20,
+            retries: 10,
+            transmissions: 20,
+            collisions: 3,
+            queued_frames: 2,
+            queue_limit: 50,
+            air_share: 0.125,
+            position: [0.0, 2.5],
+            heard: [("middle".to_owned(), heard)].into(),
+            ..Default::default()
+        };
+        let status = Status {
+            place: "emulating medium row".to_owned(),
+            seconds: 2.0,
+            stations: [("left".to_owned(), left)].into(),
+            busy_ms: 500.0,
+            behind: 4,
+            ..Default::default()
+        };
+        let expected = "emulating medium row: seed 0 up 2.0s\n  \
+             on the air 25.0% of the time\n  \
+             left (radio0 in left) at 0.0 2.5 m: frames 12 arrived 9 lost 1, received 7, \
+             queue 2 of 50\n    \
+             air 12.5%: transmissions 20 frames 20 repeated 10 collisions 3\n    \
+             to nobody 1\n    \
+             hears middle -84.7 dBm (5.5 Mbit/s to it, 1.2% lost)\n  \
+             late by p50 0 us, p99 0 us, p99.9 0 us, at most 0 us (0 pkt)\n  \
+             fell behind: 4 frames more than 10 ms late\n";
+        assert_eq!(text(&status), expected);
     }
 
     #[test]
@@ -88,7 +190,9 @@ mod tests {
             ..Default::default()
         };
         let settings = serde_json::to_value(settings).unwrap();
-        for key in [status, link, lateness, settings].into_iter().flat_map(object) {
+        let station = serde_json::to_value(StationStatus::default()).unwrap();
+        let heard = serde_json::to_value(Heard::default()).unwrap();
+        for key in [status, link, lateness, settings, station, heard].into_iter().flat_map(object) {
             let known = page.contains(&format!("\\fB{key}\\fR"));
             assert!(known, "man/sheaf-emulate.8 does not explain {key}");
         }

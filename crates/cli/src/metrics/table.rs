@@ -47,6 +47,8 @@ const LINK: &[(&str, &str)] = &[("link", "link")];
 const DIRECTION: &[(&str, &str)] = &[("direction", "direction")];
 const EMULATED: &[(&str, &str)] = &[("link", "")];
 const CAUSE: &[(&str, &str)] = &[("link", ""), ("cause", "")];
+const STATION: &[(&str, &str)] = &[("station", "")];
+const SIGNAL: &[(&str, &str)] = &[("station", ""), ("heard", "")];
 const SECTION: &[(&str, &str)] = &[("section", "section")];
 
 use Moves::{Counter, Gauge};
@@ -206,6 +208,29 @@ pub const METRICS: &[Metric] = metrics! {
         "Time that the link lost in standstills";
     "emulate" "emulate_events" Counter "" "/links/*/causes/*" CAUSE, 1.0,
         "Packets that were dropped, delayed or changed, by cause";
+    "emulate" "emulate_station_offered_frames" Counter "" "/stations/*/offered_frames" STATION, 1.0,
+        "Frames of the host that entered the device queue of the station";
+    "emulate" "emulate_station_delivered_frames" Counter ""
+        "/stations/*/delivered_frames" STATION, 1.0,
+        "Frames of the station that arrived";
+    "emulate" "emulate_station_lost_frames" Counter "" "/stations/*/lost_frames" STATION, 1.0,
+        "Frames of the station that were given up or that nobody heard";
+    "emulate" "emulate_station_received_frames" Counter ""
+        "/stations/*/received_frames" STATION, 1.0,
+        "Frames of others that the station received";
+    "emulate" "emulate_station_retries" Counter "" "/stations/*/retries" STATION, 1.0,
+        "Attempts beyond the first of each frame of the station";
+    "emulate" "emulate_station_collisions" Counter "" "/stations/*/collisions" STATION, 1.0,
+        "Transmissions of the station that others spoilt";
+    "emulate" "emulate_station_air_time_seconds" Counter "seconds"
+        "/stations/*/air_time_ms" STATION, MILLI,
+        "Time that the station was on the air";
+    "emulate" "emulate_station_queued_frames" Gauge "" "/stations/*/queued_frames" STATION, 1.0,
+        "Frames in the device queue of the station";
+    "emulate" "emulate_signal_dbm" Gauge "dbm" "/stations/*/heard/*/signal_dbm" SIGNAL, 1.0,
+        "Signal of another station that the station hears";
+    "emulate" "emulate_behind_frames" Counter "" "/behind" &[], 1.0,
+        "Frames of a medium that were handed over more than 10 ms late";
     "emulate" "emulate_denied_packets" Counter "" "/denied" &[], 1.0,
         "Packets that a rule dropped";
     "emulate" "emulate_missed_packets" Counter "" "/missed" &[], 1.0,

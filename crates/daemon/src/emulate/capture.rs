@@ -1,4 +1,4 @@
-//! A capture of every packet that leaves or is dropped, with what happened to it as its comment.
+//! A capture of every packet that leaves or is lost, with what happened to it as its comment.
 //!
 //! Source: draft-ietf-opsawg-pcapng, enhanced packet blocks and their `opt_comment`. A thread of
 //! its own writes, so that a slow disk delays no packet; what it cannot keep up with is counted,
@@ -24,10 +24,17 @@ const WAITING: usize = 2048;
 struct Record {
     bytes: Vec<u8>,
     interface: u32,
-    arrived: Instant,
     at: Instant,
-    causes: Causes,
-    dropped: Option<Cause>,
+    fate: Fate,
+}
+
+/// What happened to a packet.
+enum Fate {
+    /// On a link: when it came, and why it was held or dropped.
+    Link { arrived: Instant, causes: Causes, dropped: Option<Cause> },
+    /// On a medium: the comment.
+    #[cfg(feature = "medium")]
+    Medium(String),
 }
 
 /// What writes.
@@ -91,17 +98,36 @@ impl Capture {
         }
     }
 
+    /// A frame of station number `interface` with which a medium was done `at` this time, and what
+    /// stands beside it.
+    #[cfg(feature = "medium")]
+    pub fn transmitted(&self, interface: u32, at: Instant, frame: &[u8], comment: String) {
+        let mut bytes = self.spare.try_recv().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(frame);
+        let record = Record { bytes, interface, at, fate: Fate::Medium(comment) };
+        if let Some(sender) = &self.sender
+            && sender.try_send(record).is_err()
+        {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Number of packets that are not in the file: the disk was full, or too slow.
     pub fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 
-    /// Writes what waits, and ends the file; returns the number of packets that are not in it. No
-    /// link may report drops any more.
-    pub fn finish(mut self) -> anyhow::Result<u64> {
+    /// Writes what waits, ends the file, and says how many packets are not in it. No link may
+    /// report drops any more.
+    pub fn end(mut self) -> anyhow::Result<()> {
         drop(self.sender.take());
         self.writer.join().map_err(|_| anyhow!("the capture's thread panicked"))?;
-        Ok(self.missed.load(Ordering::Relaxed))
+        let missed = self.missed.load(Ordering::Relaxed);
+        if missed > 0 {
+            tracing::warn!("{missed} packets are not in the capture; write it to a faster disk");
+        }
+        Ok(())
     }
 }
 
@@ -111,20 +137,22 @@ fn record(packet: &Packet, at: Instant, dropped: Option<Cause>, mut bytes: Vec<u
     Record {
         bytes,
         interface: u32::from(packet.direction == Direction::In),
-        arrived: packet.arrived,
         at,
-        causes: packet.causes,
-        dropped,
+        fate: Fate::Link { arrived: packet.arrived, causes: packet.causes, dropped },
     }
 }
 
 /// What stands beside a packet.
 fn comment(record: &Record) -> String {
-    let took = (record.at - record.arrived).as_nanos() as f64 / 1e6;
-    match record.dropped {
-        Some(cause) => format!("dropped: {cause} (after {took:.3} ms)"),
-        None if record.causes.is_empty() => "passed".to_owned(),
-        None => format!("{} ({took:.3} ms)", record.causes),
+    let since = |begin: Instant| record.at.saturating_since(begin).as_nanos() as f64 / 1e6;
+    match &record.fate {
+        Fate::Link { arrived, dropped: Some(cause), .. } => {
+            format!("dropped: {cause} (after {:.3} ms)", since(*arrived))
+        }
+        Fate::Link { causes, .. } if causes.is_empty() => "passed".to_owned(),
+        Fate::Link { arrived, causes, .. } => format!("{causes} ({:.3} ms)", since(*arrived)),
+        #[cfg(feature = "medium")]
+        Fate::Medium(comment) => comment.clone(),
     }
 }
 

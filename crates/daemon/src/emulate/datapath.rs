@@ -10,10 +10,9 @@ use super::describe;
 use super::machine::{Change, Machine};
 use super::place::{Place, Port, Way};
 use super::settings::Settings;
-use super::status::{Lateness, LinkStatus, Status};
+use super::status::{LatenessMeter, LinkStatus, Status};
 use crate::service::{Next, Service, Stop};
 use anyhow::Context;
-use hdrhistogram::Histogram;
 use serde_json::Value;
 use sheaf_emulator::{Direction, Packet, PipeStats, Segments};
 use sheaf_netio::child::{self, Child};
@@ -50,8 +49,6 @@ const SPARE: usize = 4096;
 const LARGE: usize = 4096;
 /// Turns after which signals and questions are looked at even when packets keep coming.
 const TURNS: u32 = 32;
-/// Latenesses beyond a minute count as one.
-const LATEST: u64 = 60_000_000_000;
 
 /// What carries the packets.
 pub struct Datapath {
@@ -69,7 +66,7 @@ pub struct Datapath {
     /// Packets to be sent, by way.
     leaving: Vec<Vec<Packet>>,
     intake: Intake,
-    lateness: Histogram<u64>,
+    lateness: LatenessMeter,
     refused: u64,
     /// From 1970 to the start of the monotonic clock, in nanoseconds.
     epoch: u64,
@@ -176,7 +173,7 @@ impl Datapath {
         child: Option<Child>,
         settings: &Settings,
     ) -> anyhow::Result<Datapath> {
-        let capture = match &settings.pcap {
+        let capture = match &settings.run.pcap {
             None => None,
             Some(file) => {
                 let mut names = ["out", "in"];
@@ -206,10 +203,10 @@ impl Datapath {
             child_number: None,
             numbers: 0..0,
             capture,
-            alarm: Alarm::new(settings.spin),
+            alarm: Alarm::new(settings.run.spin),
             seed: settings.seed,
             started: now,
-            lateness: Histogram::new_with_bounds(1, LATEST, 3)?,
+            lateness: LatenessMeter::new()?,
             refused: 0,
             epoch: clock::epoch(),
             measure: now,
@@ -346,8 +343,7 @@ impl Datapath {
             self.machine.left(first, sent);
         }
         for packet in packets.drain(..) {
-            let late = (sent - packet.depart).as_nanos() as u64;
-            self.lateness.saturating_record(late.min(LATEST));
+            self.lateness.record(sent - packet.depart);
             if let Some(capture) = &self.capture {
                 capture.leaves(&packet);
             }
@@ -405,7 +401,8 @@ impl Datapath {
             memory_full: self.intake.memory_full,
             refused,
             uncaptured: self.capture.as_ref().map_or(0, Capture::missed),
-            lateness: Lateness::new(&self.lateness),
+            lateness: self.lateness.report(),
+            ..Status::default()
         }
     }
 
@@ -416,12 +413,7 @@ impl Datapath {
         // The links tell the capture of drops.
         drop(self.machine);
         if let Some(capture) = self.capture {
-            let missed = capture.finish()?;
-            if missed > 0 {
-                tracing::warn!(
-                    "{missed} packets are not in the capture; write it to a faster disk"
-                );
-            }
+            capture.end()?;
         }
         let end = match (self.gone, self.child) {
             (Some(dev), _) => End::Gone(dev),

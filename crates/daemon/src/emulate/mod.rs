@@ -1,4 +1,4 @@
-//! Emulated links on real interfaces.
+//! Emulated links on real interfaces, and an emulated 802.11 channel ([`medium`]).
 //!
 //! * [`settings`]: what is to be done;
 //! * `place`: where the link is put: between two interfaces, on one, around a shell;
@@ -10,6 +10,8 @@ mod capture;
 mod datapath;
 mod describe;
 mod machine;
+#[cfg(feature = "medium")]
+pub mod medium;
 mod pcapng;
 mod place;
 pub mod settings;
@@ -19,7 +21,7 @@ pub use datapath::End;
 pub use describe::LinkSettings;
 pub use machine::Change;
 pub use settings::Settings;
-pub use status::{Lateness, LinkStatus, Status};
+pub use status::{Heard, Lateness, LinkStatus, StationStatus, Status};
 
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
@@ -28,7 +30,7 @@ use anyhow::Context;
 use datapath::Datapath;
 use machine::Machine;
 use place::Place;
-use settings::Mode;
+use settings::{Mode, Run};
 use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::scheduling;
 use std::fs::File;
@@ -57,7 +59,7 @@ pub fn run(settings: &Settings, parse: Parse<Change>) -> anyhow::Result<(Status,
     let child = place.start_command(settings)?;
     let mut reactor = reactor(&place)?;
     let mut datapath = Datapath::new(place, machine, child, settings)?;
-    let _awake = become_timely(settings)?;
+    let _awake = become_timely(&settings.run)?;
     // The command inside runs by now, with what it was started with.
     capability::keep_only(rights)?;
     let title = format!("{}; seed {}", datapath.summary(), settings.seed);
@@ -81,11 +83,11 @@ fn reactor(place: &Place) -> anyhow::Result<Reactor> {
     })
 }
 
-/// Makes this thread, which is to carry packets, as timely as `settings` ask. `--awake` lasts
-/// while the returned file is open.
-fn become_timely(settings: &Settings) -> anyhow::Result<Option<File>> {
+/// Makes this thread, which is to carry packets, as timely as `run` asks. `--awake` lasts while the
+/// returned file is open.
+fn become_timely(run: &Run) -> anyhow::Result<Option<File>> {
     scheduling::precise_sleeps()?;
-    if let Some(priority) = settings.fifo {
+    if let Some(priority) = run.fifo {
         scheduling::fifo(priority).map_err(|error| {
             anyhow::anyhow!(
                 "--fifo {priority} is refused ({error}); give this process CAP_SYS_NICE, or leave \
@@ -99,5 +101,5 @@ fn become_timely(settings: &Settings) -> anyhow::Result<Option<File>> {
             format!("cannot set {device}; leave out --awake where the kernel has no idle states")
         })
     };
-    settings.awake.then(awake).transpose()
+    run.awake.then(awake).transpose()
 }

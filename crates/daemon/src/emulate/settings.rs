@@ -62,6 +62,13 @@ pub struct Settings {
     pub plan: Plan,
     /// The seed of all chances, drawn where none was given.
     pub seed: u64,
+    /// How it runs.
+    pub run: Run,
+}
+
+/// Settings of the program, whatever it emulates.
+#[derive(Clone, Debug)]
+pub struct Run {
     /// `--audit`.
     pub audit: bool,
     /// `--budget`.

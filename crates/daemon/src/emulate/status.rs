@@ -4,6 +4,7 @@ use super::describe::{self, LinkSettings};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use sheaf_emulator::{Cause, LinkConfig, PipeStats};
+use sheaf_stage::Duration;
 use std::collections::BTreeMap;
 
 /// Everything known of a running emulation.
@@ -28,6 +29,15 @@ pub struct Status {
     /// Packets that are not in the capture: its disk was full, or too slow.
     #[serde(default)]
     pub uncaptured: u64,
+    /// Stations of a medium.
+    #[serde(default)]
+    pub stations: BTreeMap<String, StationStatus>,
+    /// Time during which something was on the air, in ms.
+    #[serde(default)]
+    pub busy_ms: f64,
+    /// Frames of a medium that were handed over more than 10 ms late.
+    #[serde(default)]
+    pub behind: u64,
     /// Lateness of the packets that left.
     pub lateness: Lateness,
 }
@@ -90,6 +100,62 @@ impl LinkStatus {
     }
 }
 
+/// One station of a medium.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct StationStatus {
+    /// Its interface.
+    pub interface: String,
+    /// The namespace of that; none for the one of the process.
+    pub namespace: Option<String>,
+    /// Frames of the host that entered the device queue.
+    pub offered_frames: u64,
+    /// Those that arrived: acknowledged, or heard by a station where they were for a group.
+    pub delivered_frames: u64,
+    /// Those that were given up, or that nobody heard.
+    pub lost_frames: u64,
+    /// Those to addresses of no station.
+    pub unknown_frames: u64,
+    /// Frames of others that it received.
+    pub received_frames: u64,
+    /// Frames of the host that no radio sends, because they are too large.
+    pub oversized_frames: u64,
+    /// Received frames that the interface did not take, because it is down.
+    pub refused_frames: u64,
+    /// Frames put on the air, repetitions included.
+    pub attempts: u64,
+    /// Attempts beyond the first of each frame.
+    pub retries: u64,
+    /// Transmissions that carried them.
+    pub transmissions: u64,
+    /// Transmissions that others spoilt where they were to be received.
+    pub collisions: u64,
+    /// Frames in the device queue now.
+    pub queued_frames: u64,
+    /// The most that it holds.
+    pub queue_limit: u64,
+    /// Time on the air, responses included, in ms.
+    pub air_time_ms: f64,
+    /// The same as a share of the time since the start.
+    pub air_share: f64,
+    /// Time during which its device queue had frames, in ms of the channel.
+    pub backlog_ms: f64,
+    /// Its position in metres.
+    pub position: [f64; 2],
+    /// The stations that it hears.
+    pub heard: BTreeMap<String, Heard>,
+}
+
+/// A station that another one hears.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Heard {
+    /// Signal of the one that is heard, in dBm.
+    pub signal_dbm: f64,
+    /// Rate of frames to it, bit/s.
+    pub rate_bps: u64,
+    /// Share of full frames to it that are lost without collisions, 0 to 1.
+    pub loss: f64,
+}
+
 /// From when packets should have left to when they had left, in microseconds.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Lateness {
@@ -105,9 +171,34 @@ pub struct Lateness {
     pub max_us: f64,
 }
 
+/// Measures lateness, in nanoseconds.
+#[derive(Debug)]
+pub struct LatenessMeter(Histogram<u64>);
+
+impl LatenessMeter {
+    /// Latenesses beyond a minute count as one.
+    const LATEST: u64 = 60_000_000_000;
+
+    /// Nothing has left so far.
+    pub fn new() -> anyhow::Result<LatenessMeter> {
+        Ok(LatenessMeter(Histogram::new_with_bounds(1, Self::LATEST, 3)?))
+    }
+
+    /// A packet left so `late`.
+    pub fn record(&mut self, late: Duration) {
+        let nanos = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
+        self.0.saturating_record(nanos.min(Self::LATEST));
+    }
+
+    /// The report.
+    pub fn report(&self) -> Lateness {
+        Lateness::new(&self.0)
+    }
+}
+
 impl Lateness {
     /// From a histogram of nanoseconds.
-    pub fn new(histogram: &Histogram<u64>) -> Lateness {
+    fn new(histogram: &Histogram<u64>) -> Lateness {
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
         Lateness {
             packets: histogram.len(),

@@ -9,6 +9,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use sheaf_aggregate::{Format, Threshold};
 use sheaf_baseline::kau;
+use sheaf_medium::phy::UnknownPhy;
 use sheaf_medium::{Ampdu, Hearing, Link, Phy};
 use sheaf_quality::Modulation;
 use sheaf_stage::{Bitrate, Duration, Instant};
@@ -113,24 +114,23 @@ fn no_bytes(bytes: &u32) -> bool {
     *bytes == 0
 }
 
-/// A physical layer.
+/// A physical layer, by its name.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PhyName {
-    /// DSSS/CCK with the long preamble.
-    DsssLong,
-    /// DSSS/CCK with the short preamble.
-    DsssShort,
-    /// DSSS/CCK with the short preamble, short slots and contention window of 802.11g.
-    ErpDsss,
-    /// ERP-OFDM in 2.4 GHz.
-    ErpOfdm,
-    /// OFDM in 5 GHz.
-    Ofdm,
-    /// HT in 5 GHz, 20 MHz, one stream, with the long guard interval.
-    Ht,
-    /// The same with the short guard interval.
-    HtShort,
+#[serde(try_from = "String", into = "String")]
+pub struct PhyName(Phy);
+
+impl TryFrom<String> for PhyName {
+    type Error = UnknownPhy;
+
+    fn try_from(name: String) -> Result<PhyName, UnknownPhy> {
+        name.parse().map(PhyName)
+    }
+}
+
+impl From<PhyName> for String {
+    fn from(phy: PhyName) -> String {
+        phy.0.name().to_owned()
+    }
 }
 
 /// The pairs of nodes that hear each other.
@@ -501,7 +501,7 @@ impl Scenario {
     pub(super) fn is_virtual(&self) -> bool {
         let of_radio = self.device.is_some() || self.encapsulation > 0;
         let of_senders = self.socket.is_some() || self.interval.is_some();
-        let is_ht = matches!(self.phy, PhyName::Ht | PhyName::HtShort);
+        let is_ht = matches!(self.phy.0, Phy::Ht { .. });
         of_radio
             || of_senders
             || is_ht
@@ -724,17 +724,8 @@ impl<'a> Topology<'a> {
     }
 
     fn medium(&self, scenario: &Scenario) -> sheaf_medium::Config {
-        let phy = match scenario.phy {
-            PhyName::DsssLong => Phy::Dsss { short_preamble: false },
-            PhyName::DsssShort => Phy::Dsss { short_preamble: true },
-            PhyName::ErpDsss => Phy::ErpDsss,
-            PhyName::ErpOfdm => Phy::ErpOfdm,
-            PhyName::Ofdm => Phy::Ofdm,
-            PhyName::Ht => Phy::Ht { short_guard: false },
-            PhyName::HtShort => Phy::Ht { short_guard: true },
-        };
         let rate = scenario.bitrate();
-        let mut config = sheaf_medium::Config::new(phy, self.nodes.len(), rate);
+        let mut config = sheaf_medium::Config::new(scenario.phy.0, self.nodes.len(), rate);
         config.retry_limit = scenario.attempts.unwrap_or(config.retry_limit);
         let in_range =
             Link { loss: scenario.loss / 100.0, ber: scenario.ber / 1e6, ..Link::PERFECT };

@@ -12,9 +12,11 @@ use sheaf_stage::{DropReason, Duration, Instant};
 use std::cmp::Reverse;
 
 impl<P: Clone> Medium<P> {
-    /// Draws whether a frame of `bytes` comes through the bit errors and losses of the link.
-    pub(super) fn survives(&mut self, from: usize, to: usize, bytes: u32) -> bool {
-        let Link { ber, loss, .. } = self.links[from][to];
+    /// Draws whether `bytes` of a transmission come through the bit errors and losses of the link.
+    fn survives(&mut self, air: &OnAir, to: usize, bytes: u32) -> bool {
+        let Link { ber, basic_ber, loss, .. } = self.links[air.from][to];
+        let is_data = air.kind == Kind::Data && air.to.is_some();
+        let ber = if is_data { ber } else { basic_ber.unwrap_or(ber) };
         // A perfect link draws nothing, so that its back-offs do not depend on this feature.
         let whole = || (1.0 - loss) * libm::pow(1.0 - ber, f64::from(bytes) * 8.0);
         (ber == 0.0 && loss == 0.0) || self.rng.random::<f64>() < whole()
@@ -25,14 +27,14 @@ impl<P: Clone> Medium<P> {
     pub(super) fn is_read(&mut self, air: &OnAir, id: usize) -> bool {
         let frames = self.exchanges[air.from].len();
         if air.kind != Kind::Data || frames == 1 {
-            return self.survives(air.from, id, air.bytes);
+            return self.survives(air, id, air.bytes);
         }
         let overhead = DELIMITER + self.phy.data_overhead();
         let mut is_read = false;
         for frame in 0..frames {
             let place = self.exchanges[air.from][frame] as usize;
             let bytes = overhead + self.queues[air.from][place].frame.bytes;
-            if self.survives(air.from, id, bytes) {
+            if self.survives(air, id, bytes) {
                 is_read = true;
                 if air.to != Some(id) {
                     break;

@@ -16,19 +16,22 @@ pub struct Draft {
     pub reverse: bool,
     pub seed: Option<u64>,
     pub pipe: Option<String>,
-    pub run: Run,
+    pub rules: Option<String>,
+    /// The file of a medium.
+    #[cfg(feature = "medium")]
+    pub file: String,
+    pub run: RunDraft,
 }
 
 /// Settings of the program, not of the link.
 #[derive(Default)]
-pub struct Run {
+pub struct RunDraft {
     pub audit: bool,
     pub budget: Option<Duration>,
     pub spin: Option<Duration>,
     pub awake: bool,
     pub fifo: Option<u8>,
     pub pcap: Option<String>,
-    pub rules: Option<String>,
 }
 
 impl Draft {

@@ -14,9 +14,9 @@ mod queue_draft;
 use super::rules;
 use crate::words::{Entry, Grammar, Section, Value, flag, form, optional, part, set};
 use anyhow::{bail, ensure};
-use draft::Draft;
+use draft::{Draft, RunDraft};
 use link_draft::LinkDraft;
-use sheaf_daemon::emulate::settings::{Mode, Plan, link_header};
+use sheaf_daemon::emulate::settings::{Mode, Plan, Run, link_header};
 use sheaf_daemon::emulate::{Change, Settings};
 use sheaf_daemon::reactor::{Parse, Parsed};
 use sheaf_netio::clock;
@@ -33,11 +33,24 @@ const SPIN: Duration = Duration::from_micros(200);
 /// The least and the greatest priority of SCHED_FIFO (sched(7)).
 const PRIORITIES: std::ops::RangeInclusive<u64> = 1..=99;
 
+impl RunDraft {
+    fn settings(self) -> Run {
+        Run {
+            audit: self.audit,
+            budget: self.budget.unwrap_or(BUDGET),
+            spin: self.spin.unwrap_or(SPIN),
+            awake: self.awake,
+            fifo: self.fifo,
+            pcap: self.pcap,
+        }
+    }
+}
+
 impl Draft {
     fn settings(mut self, mode: Mode) -> anyhow::Result<Settings> {
         let run = std::mem::take(&mut self.run);
         let header = link_header(&mode);
-        let (plan, seed) = match &run.rules {
+        let (plan, seed) = match &self.rules {
             Some(file) => {
                 let plain = !self.reverse && self.links.iter().all(LinkDraft::is_empty);
                 ensure!(plain, "--rules and a LINK are two plans; give one");
@@ -50,22 +63,13 @@ impl Draft {
                 (Plan::Links(Box::new(self.both(header, Path::new(""))?)), seed)
             }
         };
-        Ok(Settings {
-            mode,
-            plan,
-            seed: seed.unwrap_or_else(drawn),
-            audit: run.audit,
-            budget: run.budget.unwrap_or(BUDGET),
-            spin: run.spin.unwrap_or(SPIN),
-            awake: run.awake,
-            fifo: run.fifo,
-            pcap: run.pcap,
-        })
+        let seed = seed.unwrap_or_else(drawn);
+        Ok(Settings { mode, plan, seed, run: run.settings() })
     }
 }
 
 /// A seed that nobody chose, short enough to be typed again.
-fn drawn() -> u64 {
+pub fn drawn() -> u64 {
     clock::now().as_nanos() % 1_000_000
 }
 
@@ -79,6 +83,12 @@ pub const NOTES: &[&str] = &[
     "  [[rule]]     protocol, source, destination, source_ports, destination_ports, dscp,",
     "               direction = \"out\"|\"in\"  interface = \"IF\"  probability = 0.5",
     "               pipes = [\"NAME\", \"NAME:QUEUE\"] | action = \"pass\"|\"deny\"",
+    "The file of a medium (TOML) has its channel, and stations with a TAP interface each:",
+    "  phy = \"dsss-long\"|\"dsss-short\"|\"erp-dsss\"|\"erp-ofdm\"|\"ofdm\"|\"ht\"|\"ht-short\"",
+    "  name, seed, exponent, first_metre, noise, sense, loss, attempts, ampdu, rts, capture;",
+    "  rate = MBPS|\"auto\"  power, queue, txqueuelen, mtu: of all stations, or of one",
+    "  [[station]]  name, interface, namespace, mac, address, channel, and where it is:",
+    "               position = [X, Y] | path = [[SECONDS, X, Y], …]",
 ];
 
 /// Examples for `--help`.
@@ -86,6 +96,7 @@ pub const EXAMPLES: &[&str] = &[
     "sheaf emulate link eth1 eth2 rate 10mbit delay 20ms limit 100",
     "sheaf emulate dev eth0 rate 2mbit sched wf2q+ queue 0 weight 1 queue 1 weight 4 dscp ef",
     "sheaf emulate shell rate 2mbit delay 50ms -- curl http://100.64.0.1/",
+    "sheaf emulate medium air.toml --pcap air.pcapng",
 ];
 
 /// `sheaf emulate link`.
@@ -98,7 +109,7 @@ pub static LINK: Grammar<Draft, Settings> = Grammar {
     ],
     operand_help: "",
     operand_about: "",
-    sections: &[&link::SECTION, &queue::SECTION, &REVERSE, &RUN],
+    sections: &[&link::SECTION, &queue::SECTION, &REVERSE, &RULES, &RUN],
     tail: None,
     finish: |draft| {
         let [one, two] = draft.interfaces.as_slice() else { bail!("link takes two interfaces") };
@@ -126,7 +137,7 @@ pub static DEV: Grammar<Draft, Settings> = Grammar {
     ],
     operand_help: "",
     operand_about: "",
-    sections: &[&link::SECTION, &queue::SECTION, &REVERSE, &RUN],
+    sections: &[&link::SECTION, &queue::SECTION, &REVERSE, &RULES, &RUN],
     tail: None,
     finish: |mut draft| {
         let Some(dev) = draft.interfaces.pop() else { bail!("dev takes an interface") };
@@ -147,12 +158,25 @@ pub static SHELL: Grammar<Draft, Settings> = Grammar {
     operands: &[],
     operand_help: "",
     operand_about: "",
-    sections: &[&link::SECTION, &queue::SECTION, &REVERSE, &RUN],
+    sections: &[&link::SECTION, &queue::SECTION, &REVERSE, &RULES, &RUN],
     tail: Some(set!(|d, command| d.command = command.to_vec())),
     finish: |mut draft| {
         let command = std::mem::take(&mut draft.command);
         draft.settings(Mode::Shell { command })
     },
+};
+
+/// `sheaf emulate medium`.
+#[cfg(feature = "medium")]
+pub static MEDIUM: Grammar<Draft, (sheaf_daemon::emulate::medium::Settings, Run)> = Grammar {
+    command: "emulate medium",
+    about: "stations on an 802.11 channel",
+    operands: &[part("FILE", "air.toml", Value::File(set!(|d, file| d.file = file.to_owned())))],
+    operand_help: "",
+    operand_about: "",
+    sections: &[&RUN],
+    tail: None,
+    finish: |draft| Ok((super::medium::read(&draft.file)?, draft.run.settings())),
 };
 
 /// `sheaf emulate change`.
@@ -223,7 +247,7 @@ pub struct Show {
 pub static SHOW: Grammar<Show, Show> = Grammar {
     command: "emulate show",
     about: "what it did so far",
-    operands: &[part("IF", "eth0", Value::Interface(set!(|d, dev| d.dev = dev.to_owned())))],
+    operands: &[part("IF|NAME", "eth0", Value::Interface(set!(|d, dev| d.dev = dev.to_owned())))],
     operand_help: "",
     operand_about: "",
     sections: &[&Section {
@@ -246,7 +270,11 @@ pub static SHOW: Grammar<Show, Show> = Grammar {
 pub static STOP: Grammar<String, String> = Grammar {
     command: "emulate stop",
     about: "ends it as Ctrl-C does",
-    operands: &[part("IF", "eth0", Value::Interface(set!(|dev, word| *dev = word.to_owned())))],
+    operands: &[part(
+        "IF|NAME",
+        "eth0",
+        Value::Interface(set!(|dev, word| *dev = word.to_owned())),
+    )],
     operand_help: "",
     operand_about: "",
     sections: &[],
@@ -323,25 +351,31 @@ static REVERSE: Section<Draft> = Section {
     }],
 };
 
+static RULES: Section<Draft> = Section {
+    title: "Several links",
+    about: "",
+    name: "",
+    entries: &[Entry {
+        name: "--rules",
+        help: "rules and pipes (TOML) in place of LINK",
+        about: "Rules and pipes in place of <LINK> (RULES).",
+        forms: &[form(
+            &[part(
+                "FILE",
+                "rules.toml",
+                Value::File(set!(|d, file| d.rules = Some(file.to_owned()))),
+            )],
+            "",
+        )],
+        ..Entry::ONCE
+    }],
+};
+
 static RUN: Section<Draft> = Section {
     title: "The run",
     about: "",
     name: "RUN",
     entries: &[
-        Entry {
-            name: "--rules",
-            help: "rules and pipes (TOML) in place of LINK",
-            about: "Rules and pipes in place of <LINK> (RULES).",
-            forms: &[form(
-                &[part(
-                    "FILE",
-                    "rules.toml",
-                    Value::File(set!(|d, file| d.run.rules = Some(file.to_owned()))),
-                )],
-                "",
-            )],
-            ..Entry::ONCE
-        },
         Entry {
             name: "--pcap",
             help: "a capture (pcapng); what happened to each packet is its comment",

@@ -308,8 +308,8 @@ fn flags_stand_anywhere_and_a_command_keeps_its_own() {
     let arguments =
         parse("shell delay 1ms --audit rate 1mbit --budget 2ms seed 7 -- ls --audit").unwrap();
     assert_eq!(arguments.mode, Mode::Shell { command: vec!["ls".into(), "--audit".into()] });
-    assert!(arguments.audit);
-    assert_eq!((arguments.seed, arguments.budget), (7, Duration::from_millis(2)));
+    assert!(arguments.run.audit);
+    assert_eq!((arguments.seed, arguments.run.budget), (7, Duration::from_millis(2)));
     let Plan::Links(links) = arguments.plan else { panic!("no rules were given") };
     assert_eq!(links[0].link_header, vnet::LEN);
     assert_eq!(links[0].overhead.packet, -(vnet::LEN as i32));

@@ -1,0 +1,252 @@
+//! The channel with the frames that are on their way, as stations see it: a stage without I/O.
+//!
+//! Frames are Ethernet frames. One to a link address of a station goes to that station and is
+//! acknowledged; one to a group goes once to all that hear it; one to any other address is sent as
+//! often as one that nobody acknowledges.
+
+use super::settings::{Channel, MOST_MTU, Rate, Settings, Station};
+use super::signal::Links;
+use crate::emulate::status::{Heard, StationStatus};
+use sheaf_medium::{
+    Ampdu, Config, ConfigError, Frame, Hearing, Medium, Radio, RadioId, To, Transmission,
+};
+use sheaf_stage::{Duration, Instant, Stage};
+use sheaf_wire::ethernet::HEADER_LEN;
+use std::collections::HashMap;
+
+/// Time between two steps of stations that move: at 30 m/s, a train, 3 metres.
+const STEP: Duration = Duration::from_millis(100);
+/// Frame bodies kept for frames to come.
+const SPARE: usize = 256;
+/// The bit of a link address that says it is a group's.
+const GROUP: u8 = 1;
+
+/// A frame that is done with: delivered or lost.
+pub type Done = Transmission<Vec<u8>>;
+
+/// The channel and its stations.
+pub struct Air {
+    medium: Medium<Vec<u8>>,
+    stations: Vec<Station>,
+    counts: Vec<Counts>,
+    addresses: HashMap<[u8; 6], RadioId>,
+    links: Links,
+    start: Instant,
+    next_step: Instant,
+    spare: Vec<Vec<u8>>,
+}
+
+/// Books of a station beyond those of its radio.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    offered: u64,
+    delivered: u64,
+    received: u64,
+    unknown: u64,
+    /// Time since which it has frames to send, the end of the last one, and the sum of such times.
+    since: Option<Instant>,
+    ended: Instant,
+    backlog: Duration,
+}
+
+impl Air {
+    /// A silent channel, on which stations begin their paths at `start`.
+    ///
+    /// # Errors
+    /// Fails where the channel cannot exist.
+    pub fn new(settings: &Settings, start: Instant) -> Result<Air, ConfigError> {
+        let stations = settings.stations.clone();
+        let links = Links::new(settings);
+        let radio = |(index, station): (u32, &Station)| (station.mac, RadioId(index));
+        let mut air = Air {
+            medium: Medium::new(config(&settings.channel, &stations, &links), settings.seed)?,
+            counts: vec![Counts::default(); stations.len()],
+            addresses: (0..).zip(&stations).map(radio).collect(),
+            links,
+            start,
+            next_step: Instant::MAX,
+            spare: Vec::new(),
+            stations,
+        };
+        air.plan_step(start);
+        Ok(air)
+    }
+
+    /// Whether a radio sends a frame of `len` bytes, Ethernet's header included.
+    pub fn fits(len: usize) -> bool {
+        len <= HEADER_LEN + MOST_MTU as usize
+    }
+
+    /// Whether the device queue of a station takes another frame.
+    pub fn has_room(&self, station: usize) -> bool {
+        let radio = RadioId(station as u32);
+        self.medium.waiting(radio) < self.medium.limit(radio)
+    }
+
+    /// Puts an Ethernet frame into the device queue of a station, which has room; what is too short
+    /// for one is ignored.
+    pub fn send(&mut self, station: usize, frame: &[u8], now: Instant) {
+        let Some((to, _)) = frame.split_first_chunk::<6>().filter(|_| frame.len() > HEADER_LEN)
+        else {
+            return;
+        };
+        self.step(now);
+        let from = RadioId(station as u32);
+        let counts = &mut self.counts[station];
+        let to = match self.addresses.get(to) {
+            _ if to[0] & GROUP != 0 => To::Broadcast,
+            Some(to) if *to != from => To::Radio(*to),
+            _ => {
+                counts.unknown += 1;
+                To::Radio(RadioId(self.stations.len() as u32))
+            }
+        };
+        let mut payload = self.spare.pop().unwrap_or_default();
+        payload.clear();
+        payload.extend_from_slice(frame);
+        let bytes = (frame.len() - HEADER_LEN) as u32;
+        if self.medium.waiting(from) == 0 {
+            counts.settle();
+            counts.since = Some(now);
+        }
+        // There is room, and both ends exist.
+        if self.medium.enqueue(Frame { from, to, bytes, payload }, now).is_ok() {
+            counts.offered += 1;
+        }
+    }
+
+    /// The next frame that was done with by `now`. Whoever has handed it to its receivers gives it
+    /// back to [`recycle`](Air::recycle).
+    pub fn next(&mut self, now: Instant) -> Option<Done> {
+        self.step(now);
+        let Some(done) = self.medium.dequeue(now) else {
+            for (index, counts) in (0..).zip(&mut self.counts) {
+                if self.medium.waiting(RadioId(index)) == 0 {
+                    counts.settle();
+                }
+            }
+            return None;
+        };
+        let counts = &mut self.counts[done.frame.from.0 as usize];
+        counts.delivered += u64::from(done.result.is_ok());
+        counts.ended = done.ended;
+        for receiver in done.receivers.iter() {
+            self.counts[receiver.0 as usize].received += 1;
+        }
+        Some(done)
+    }
+
+    /// Keeps the body of a frame for another.
+    pub fn recycle(&mut self, done: Done) {
+        if self.spare.len() < SPARE {
+            self.spare.push(done.frame.payload);
+        }
+    }
+
+    /// Time of the next event of the channel; frames that are done with are taken before.
+    pub fn next_deadline(&self) -> Instant {
+        self.medium.next_deadline().map_or(self.next_step, |at| at.min(self.next_step))
+    }
+
+    /// Time during which something was on the air.
+    pub fn busy(&self) -> Duration {
+        self.medium.busy()
+    }
+
+    /// The reports of all stations, at a time up to which [`next`](Air::next) has returned all.
+    pub fn status(&self, now: Instant) -> Vec<(String, StationStatus)> {
+        let status =
+            |index: usize| (self.stations[index].name.clone(), self.of_station(index, now));
+        (0..self.stations.len()).map(status).collect()
+    }
+
+    fn of_station(&self, index: usize, now: Instant) -> StationStatus {
+        let (radio, station) = (RadioId(index as u32), &self.stations[index]);
+        let (stats, counts) = (self.medium.stats(radio), self.counts[index]);
+        let running = counts.since.map_or(Duration::ZERO, |since| now.saturating_since(since));
+        let lasted = now.saturating_since(self.start).as_secs_f64();
+        let air_time = stats.air_time.as_secs_f64();
+        let (x, y) = self.links.position(index);
+        let hears = |from: &usize| self.links.table[*from][index].receive;
+        let heard = |from: usize| {
+            let towards = self.links.table[index][from];
+            let heard = Heard {
+                signal_dbm: self.links.signals[from][index],
+                rate_bps: towards.rate.map_or(0, |rate| rate.as_bps()),
+                loss: self.links.losses(index, from),
+            };
+            (self.stations[from].name.clone(), heard)
+        };
+        StationStatus {
+            interface: station.interface.clone(),
+            namespace: station.namespace.clone(),
+            offered_frames: counts.offered,
+            delivered_frames: counts.delivered,
+            lost_frames: stats.lost,
+            unknown_frames: counts.unknown,
+            received_frames: counts.received,
+            attempts: stats.attempts,
+            retries: stats.retries,
+            transmissions: stats.transmissions,
+            collisions: stats.collisions,
+            queued_frames: u64::from(self.medium.waiting(radio)),
+            queue_limit: u64::from(self.medium.limit(radio)),
+            air_time_ms: air_time * 1e3,
+            air_share: if lasted > 0.0 { air_time / lasted } else { 0.0 },
+            backlog_ms: (counts.backlog + running).as_secs_f64() * 1e3,
+            position: [x, y],
+            heard: (0..self.stations.len()).filter(hears).map(heard).collect(),
+            ..StationStatus::default()
+        }
+    }
+
+    /// Moves stations to where they are by `now`, each step at its own time.
+    fn step(&mut self, now: Instant) {
+        while self.next_step <= now {
+            let at = self.next_step;
+            self.links.update(&self.stations, (at - self.start).as_secs_f64());
+            let table = Hearing::Table(self.links.table.clone());
+            self.medium.set_hearing(table, at).expect("links are square and have known rates");
+            self.plan_step(at);
+        }
+    }
+
+    /// Plans the step after the one at `at`.
+    fn plan_step(&mut self, at: Instant) {
+        let seconds = (at - self.start).as_secs_f64();
+        let moves = self.stations.iter().any(|station| station.moves_after(seconds));
+        self.next_step = if moves { at + STEP } else { Instant::MAX };
+    }
+}
+
+impl Counts {
+    /// Closes the time during which there were frames to send.
+    fn settle(&mut self) {
+        if let Some(since) = self.since.take() {
+            self.backlog += self.ended.saturating_since(since);
+        }
+    }
+}
+
+/// The medium of a channel. The last radio is nobody.
+fn config(channel: &Channel, stations: &[Station], links: &Links) -> Config {
+    let slowest = channel.phy.rates()[0];
+    let mut config = Config::new(channel.phy, stations.len() + 1, slowest);
+    config.retry_limit = channel.attempts;
+    config.ampdu = channel.ampdu.then(Ampdu::default);
+    config.rts_threshold = channel.rts;
+    config.capture = channel.capture;
+    config.hearing = Hearing::Table(links.table.clone());
+    for (radio, station) in config.radios.iter_mut().zip(stations) {
+        let rate = match station.rate {
+            Rate::Fixed(rate) => rate,
+            Rate::Auto => slowest,
+        };
+        // Stations on other channels do not hear each other by their links.
+        *radio = Radio { rate, queue_limit: station.queue, ..radio.clone() };
+    }
+    config
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+//! The interface of a station: a TAP interface, in the network namespace that its settings name.
+//!
+//! It goes with the process, however that ends. As long as nobody reads it, frames wait in the
+//! host, `txqueuelen` of them; the kernel drops what comes then, and counts it at the interface.
+
+use super::settings::Station;
+use anyhow::Context;
+use nix::libc;
+use sheaf_netio::ip;
+use sheaf_netio::netns::Namespace;
+use sheaf_netio::tap::Tap;
+use std::io;
+
+/// Makes the interface of `station` and sets it up.
+///
+/// # Errors
+/// Fails where the namespace does not exist, or where it has an interface of the name.
+pub fn open(station: &Station) -> anyhow::Result<Tap> {
+    let made = match &station.namespace {
+        None => make(station),
+        Some(name) => {
+            let namespace = Namespace::named(name).with_context(|| {
+                format!(
+                    "station {}: cannot open namespace {name}; make it with `ip netns add {name}`",
+                    station.name
+                )
+            })?;
+            namespace.run(|| make(station))
+        }
+    };
+    made.with_context(|| format!("station {}: cannot make {}", station.name, station.interface))
+}
+
+fn make(station: &Station) -> io::Result<Tap> {
+    let Station { interface, mac, txqueuelen, mtu, addresses, .. } = station;
+    // A TAP interface that somebody keeps would be taken over, and would stay.
+    if ip::names()?.contains(interface) {
+        return Err(io::Error::other("it exists already; give another interface"));
+    }
+    let tap = Tap::open(interface).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+            io::Error::other(format!("{error}; load the module tun"))
+        }
+        _ => error,
+    })?;
+    let mac = ip::mac_text(*mac);
+    ip::run(&format!("link set {interface} address {mac} mtu {mtu} txqueuelen {txqueuelen}"))?;
+    for address in addresses {
+        ip::run(&format!("addr add {address} dev {interface}"))?;
+    }
+    ip::run(&format!("link set {interface} up"))?;
+    Ok(tap)
+}
