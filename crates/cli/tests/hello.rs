@@ -203,7 +203,7 @@ fn routers_without_a_word_about_each_other_share_frames_and_a_host_without_sheaf
     assert_eq!((&one["addresses"][0], &one["largest"]), (&"10.7.0.2".into(), &1500.into()));
     let text = run(&link.hosts[0], "show neighbours dev eth0").stdout;
     let text = String::from_utf8(text).unwrap();
-    assert!(text.contains("10.7.0.2") && text.contains("splits 1 max 1500"), "{text}");
+    assert!(text.contains("10.7.0.2") && text.contains("splits 1,2 max 1500"), "{text}");
     // At the goodbye it is over, although the splitter stays.
     assert!(second.end().contains("HELLO sent"));
     first.says("10.7.0.2 says goodbye; its packets pass as they are");
