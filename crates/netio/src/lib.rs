@@ -29,8 +29,9 @@
 //! * [`scheduling`]: how soon the kernel lets a thread run;
 //! * [`segment`]: super-packets from the host cut to TCP segments;
 //! * [`socket`]: what several kinds of descriptors ask of the kernel alike;
+//! * [`stamps`]: when packets came, by the kernel's stamps;
 //! * [`tap`]: interfaces whose other end is ours;
-//! * [`timer`]: waits to the microsecond;
+//! * [`timer`]: waits to the microsecond; [`lead`]: how long before the moment its sleep ends;
 //! * [`tun`]: the same for IP packets, with super-packets;
 //! * [`vnet`], [`vnet_packet`], [`vnet_tun`]: packets with virtio headers, so that offloads
 //!   survive.
@@ -56,6 +57,7 @@ pub mod generic;
 pub mod gso;
 pub mod icmp;
 pub mod ip;
+pub mod lead;
 pub mod link_group;
 pub mod linkdown;
 pub mod monitor;
@@ -72,6 +74,7 @@ pub mod raw_batch;
 pub mod scheduling;
 pub mod segment;
 pub mod socket;
+pub mod stamps;
 pub mod tap;
 pub mod timer;
 mod traffic_control;

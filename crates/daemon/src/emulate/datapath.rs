@@ -19,6 +19,7 @@ use sheaf_emulator::{Direction, Packet, PipeStats, Segments};
 use sheaf_netio::child::{self, Child};
 use sheaf_netio::gso::{Gso, Headers};
 use sheaf_netio::poller::Poller;
+use sheaf_netio::stamps::Stamps;
 use sheaf_netio::timer::Alarm;
 use sheaf_netio::vnet_packet::{BATCH, State};
 use sheaf_netio::{clock, ip, vnet};
@@ -71,8 +72,7 @@ pub struct Datapath {
     intake: Intake,
     lateness: Histogram<u64>,
     refused: u64,
-    /// From 1970 to the start of the monotonic clock, in nanoseconds.
-    epoch: u64,
+    stamps: Stamps,
     /// Time at which what is held is added up next, and when interfaces are looked for.
     measure: Instant,
     look: Instant,
@@ -113,7 +113,6 @@ impl Service for Datapath {
         if now >= self.measure {
             self.measure();
             self.measure = now + MEASURE;
-            self.epoch = clock::epoch();
         }
         if now >= self.look {
             if let Some(gone) = self.gone() {
@@ -211,7 +210,7 @@ impl Datapath {
             started: now,
             lateness: Histogram::new_with_bounds(1, LATEST, 3)?,
             refused: 0,
-            epoch: clock::epoch(),
+            stamps: Stamps::new()?,
             measure: now,
             look: now + LOOK,
             turns: 0,
@@ -258,14 +257,19 @@ impl Datapath {
                 continue;
             }
             let before = clock::now();
-            let (epoch, ethernet) = (self.epoch, self.place.ethernet);
+            let ethernet = self.place.ethernet;
             let (machine, intake) = (&mut self.machine, &mut self.intake);
-            let earliest = intake.empty_at[from];
+            let empty = intake.empty_at[from];
             let got = match &mut self.place.ports[from] {
-                Port::Packet(socket) => socket.receive(|bytes, stamp| {
-                    let arrived = clock::stamped(stamp, epoch, earliest, before);
-                    intake.take(machine, bytes, ethernet, origin, arrived, before);
-                }),
+                Port::Packet(socket) => {
+                    let (stamps, mut offset) = (&mut self.stamps, None);
+                    socket.receive(|bytes, stamp| {
+                        // Only now the batch is read: a clock that was set by now is noticed.
+                        let offset = offset.get_or_insert_with(|| stamps.offset());
+                        let arrived = offset.arrival(stamp, empty, before);
+                        intake.take(machine, bytes, ethernet, origin, arrived, before);
+                    })
+                }
                 Port::Tun(tun) => {
                     let mut buffer = std::mem::take(&mut intake.buffer);
                     let mut got = 0;
