@@ -12,7 +12,7 @@
 //! it can afford is a credit that grows by [`SHARE`] of the time. So sparse departures, where every
 //! one counts, get all the looking that helps, and dense ones only what is cheap. Where sleeps wait
 //! for a busy processor, looking does not free it: the credit grows more slowly there, and not at
-//! all where one of [`CALM`] sleeps does.
+//! all where one of twenty sleeps does.
 
 use sheaf_stage::{Duration, Instant};
 

@@ -96,8 +96,8 @@ impl Kind {
 }
 
 /// The words of `sheaf emulate` that begin with two dashes.
-const FLAGS: [&str; 9] =
-    ["audit", "awake", "budget", "fifo", "once", "pcap", "rules", "spin", "trace"];
+const FLAGS: [&str; 10] =
+    ["arm", "audit", "awake", "budget", "fifo", "once", "pcap", "rules", "spin", "trace"];
 
 /// Kind and name: what makes a section the same one after a reload.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -53,6 +53,8 @@ const LARGE: usize = 4096;
 const TURNS: u32 = 32;
 /// Latenesses beyond a minute count as one.
 const LATEST: u64 = 60_000_000_000;
+/// Digits to which latenesses are kept: to a hundredth. One more takes 200 KiB.
+const DIGITS: u8 = 2;
 
 /// What carries the packets.
 pub struct Datapath {
@@ -208,7 +210,7 @@ impl Datapath {
             alarm: Alarm::new(settings.spin),
             seed: settings.seed,
             started: now,
-            lateness: Histogram::new_with_bounds(1, LATEST, 3)?,
+            lateness: Histogram::new_with_bounds(1, LATEST, DIGITS)?,
             refused: 0,
             stamps: Stamps::new()?,
             measure: now,

@@ -30,7 +30,7 @@ use machine::Machine;
 use place::Place;
 use settings::Mode;
 use sheaf_netio::capability::{self, Capability};
-use sheaf_netio::scheduling;
+use sheaf_netio::{clock, scheduling};
 use std::fs::File;
 
 /// Capabilities that emulation in this place takes.
@@ -51,7 +51,7 @@ pub fn run(settings: &Settings, parse: Parse<Change>) -> anyhow::Result<(Status,
     let rights = rights(&settings.mode);
     capability::require(rights)?;
     let place = Place::open(&settings.mode)?;
-    let machine = Machine::new(&settings.plan, place.ethernet, settings.seed)?;
+    let machine = Machine::new(&settings.plan, place.ethernet, settings.seed, clock::now())?;
     // In this order: the command would inherit blocked signals, and threads that did not would die
     // of them.
     let child = place.start_command(settings)?;

@@ -62,6 +62,12 @@ pub struct LinkStatus {
     /// Links taken back from flows that had gone.
     #[serde(default)]
     pub expired_flows: u64,
+    /// Links that the longest idle flow gave up for a new one, as there were no more.
+    #[serde(default)]
+    pub reused_flows: u64,
+    /// Packets of flows for which no link was left, and which share one.
+    #[serde(default)]
+    pub crowded_packets: u64,
     /// Counters.
     pub causes: BTreeMap<String, u64>,
 }
@@ -69,7 +75,7 @@ pub struct LinkStatus {
 impl LinkStatus {
     /// From the books of a link or pipe.
     pub fn new(
-        PipeStats { links: stats, flows, expired, .. }: &PipeStats,
+        PipeStats { links: stats, flows, expired, reused, crowded }: &PipeStats,
         config: &LinkConfig,
     ) -> LinkStatus {
         let count = |cause: &Cause| (cause.name().to_owned(), stats.count(*cause));
@@ -85,6 +91,8 @@ impl LinkStatus {
             stood_still_ms: stats.stood_still.as_secs_f64() * 1e3,
             flows: *flows,
             expired_flows: *expired,
+            reused_flows: *reused,
+            crowded_packets: *crowded,
             causes: Cause::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect(),
         }
     }
