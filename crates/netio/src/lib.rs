@@ -14,6 +14,7 @@
 //! * [`generic`]: questions to families of generic netlink;
 //! * [`gso`]: super-packets, taken apart into their segments;
 //! * [`icmp`]: errors about what was sent, and echoes;
+//! * [`memory`]: what a process no longer needs;
 //! * [`monitor`]: interfaces with their addresses, and news of changes;
 //! * [`netns`]: anonymous network namespaces, which vanish with the process;
 //! * [`neigh`]: the neighbour table;
@@ -60,6 +61,7 @@ pub mod ip;
 pub mod lead;
 pub mod link_group;
 pub mod linkdown;
+pub mod memory;
 pub mod monitor;
 pub mod neigh;
 pub mod netlink;

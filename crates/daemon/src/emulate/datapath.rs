@@ -10,6 +10,7 @@ use super::describe;
 use super::machine::{Change, Machine};
 use super::place::{Place, Port, Way};
 use super::settings::Settings;
+use super::spare::Spare;
 use super::status::{Lateness, LinkStatus, Status};
 use crate::service::{Next, Service, Stop};
 use anyhow::Context;
@@ -43,12 +44,9 @@ pub enum End {
 const MEMORY: u64 = 1 << 30;
 /// How often what is held is added up.
 const MEASURE: Duration = Duration::from_millis(10);
-/// How often interfaces are looked for, in case nobody told that they went.
+/// How often interfaces are looked for, in case nobody told that they went, and buffers given back
+/// that were not needed.
 const LOOK: Duration = Duration::from_secs(1);
-/// Buffers kept for packets to come.
-const SPARE: usize = 4096;
-/// Bytes of a buffer that is kept more sparingly.
-const LARGE: usize = 4096;
 /// Turns after which signals and questions are looked at even when packets keep coming.
 const TURNS: u32 = 32;
 /// Latenesses beyond a minute count as one.
@@ -91,7 +89,8 @@ struct Intake {
     /// cannot have come before.
     ready: Vec<bool>,
     empty_at: Vec<Instant>,
-    spare: Vec<Vec<u8>>,
+    spare: Spare,
+    /// Room for a packet of a TUN or TAP interface, where there is one.
     buffer: Vec<u8>,
     full: bool,
     memory_full: u64,
@@ -122,6 +121,7 @@ impl Service for Datapath {
                 return Ok(Next::End);
             }
             self.place.raise_detours();
+            self.intake.spare.rest();
             self.look = now + LOOK;
         }
         if self.take_in(now)? == State::Down {
@@ -191,12 +191,13 @@ impl Datapath {
         };
         let now = clock::now();
         let ports = place.ports.len();
+        let has_tun = place.ports.iter().any(|port| matches!(port, Port::Tun(_)));
         Ok(Datapath {
             intake: Intake {
                 ready: vec![false; ports],
                 empty_at: vec![now; ports],
-                spare: Vec::new(),
-                buffer: vec![0; vnet::LEN + vnet::LONGEST],
+                spare: Spare::default(),
+                buffer: vec![0; if has_tun { vnet::LEN + vnet::LONGEST } else { 0 }],
                 full: false,
                 memory_full: 0,
             },
@@ -357,7 +358,7 @@ impl Datapath {
             if let Some(capture) = &self.capture {
                 capture.leaves(&packet);
             }
-            self.intake.recycle(packet.bytes);
+            self.intake.spare.give(packet.bytes);
         }
     }
 
@@ -487,14 +488,6 @@ impl Intake {
     }
 
     fn buffer(&mut self, machine: &mut Machine) -> Vec<u8> {
-        self.spare.pop().or_else(|| machine.buffer()).unwrap_or_default()
-    }
-
-    fn recycle(&mut self, buffer: Vec<u8>) {
-        // Those of super-packets hold much more than their share.
-        let most = if buffer.capacity() > LARGE { SPARE / 16 } else { SPARE };
-        if self.spare.len() < most {
-            self.spare.push(buffer);
-        }
+        self.spare.take().or_else(|| machine.buffer()).unwrap_or_default()
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! * [`settings`]: what is to be done;
 //! * `place`: where the link is put: between two interfaces, on one, around a shell;
-//! * `datapath`: carries the packets, in time; `machine`: the links themselves;
+//! * `datapath`: carries the packets, in time; `spare`: their buffers; `machine`: the links
+//!   themselves;
 //! * `status`: the report; `describe`: what a link is set to, in words;
 //! * `capture`: packets with what happened to them; `pcapng`: its file.
 
@@ -13,6 +14,7 @@ mod machine;
 mod pcapng;
 mod place;
 pub mod settings;
+mod spare;
 mod status;
 
 pub use datapath::End;
