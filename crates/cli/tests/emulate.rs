@@ -239,6 +239,49 @@ fn with_a_loss_of_100_percent_nothing_arrives_and_all_is_counted() {
 }
 
 #[test]
+fn the_packets_of_a_pattern_are_lost_and_no_others() {
+    let row = Row::new(true);
+    let _daemon = Daemon::start(&row.middle, "link near far loss pattern 3,7-8 10");
+    let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    send(&from, 1..21);
+    let expected = [1, 2, 4, 5, 6, 9, 10, 11, 12, 14, 15, 16, 19, 20];
+    assert_eq!(numbers(&to, expected.len() as u32), expected);
+    assert_eq!(count(&show(&row.middle, "near"), "near to far", "loss-pattern"), 6);
+}
+
+#[test]
+fn traces_that_are_armed_begin_both_ways_with_the_first_packet() {
+    let row = Row::new(true);
+    let file = std::env::temp_dir().join(format!("sheaf-armed-{}.csv", std::process::id()));
+    // No packet passes once the trace has begun, however soon the second one comes.
+    std::fs::write(&file, "time,loss\n0,0\n0.001,100\n").unwrap();
+    let trace = format!("--trace {} --once --arm", file.display());
+    let _daemon = Daemon::start(&row.middle, &format!("link near far {trace}"));
+    std::fs::remove_file(file).unwrap();
+    let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    send(&from, 0..1);
+    assert_eq!(numbers(&to, 1), [0]);
+    let (begun, row_of_losses) = (clock::now(), Duration::from_millis(1));
+    while clock::now() - begun < row_of_losses {}
+    to.send_to(&[0; 4], ("10.9.0.1", from.local_addr().unwrap().port())).unwrap();
+    shown(&row.middle, "near", |status| count(status, "far to near", "loss-trace") == 1);
+}
+
+#[test]
+fn an_address_that_every_interface_has_is_no_reason_for_a_warning() {
+    let row = Row::new(true);
+    let warned = |line: &str| {
+        row.middle.run(|| ip::run(line)).unwrap();
+        let mut daemon = Daemon::start(&row.middle, "link near far");
+        daemon.signal(Signal::SIGTERM);
+        daemon.end().2.contains("near has addresses")
+    };
+    row.middle.run(|| std::fs::write("/proc/sys/net/ipv6/conf/near/disable_ipv6", "0")).unwrap();
+    assert!(!warned("addr add fe80::7/64 dev near nodad"));
+    assert!(warned("addr add 10.9.0.9/24 dev near"));
+}
+
+#[test]
 fn a_change_keeps_what_is_queued() {
     let row = Row::new(true);
     let _daemon = Daemon::start(&row.middle, "link near far rate 100bit limit 100");
@@ -363,7 +406,7 @@ fn rules_ask_about_interfaces_and_masks_give_each_source_a_link() {
     );
     assert_eq!(count(&status, "pipe back", "offered_packets"), 1, "{status}");
     daemon.signal(Signal::SIGTERM);
-    assert!(daemon.end().1.contains("flows 2, gone 0"));
+    assert!(daemon.end().1.contains("flows 2, gone 0, gave way 1, without a link 0 pkt"));
 }
 
 #[test]

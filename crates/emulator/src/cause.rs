@@ -35,6 +35,8 @@ pub enum Cause {
     LossGemodel,
     /// Lost by the loss column of a trace.
     LossTrace,
+    /// Lost by a given pattern.
+    LossPattern,
     /// Dropped: the delay line's bound was reached.
     DelayLineFull,
     /// Dropped by a rule.
@@ -72,7 +74,7 @@ pub enum Kind {
 
 impl Cause {
     /// Every cause, in the order of their discriminants.
-    pub const ALL: [Cause; 23] = [
+    pub const ALL: [Cause; 24] = [
         Cause::RateQueueFull,
         Cause::HeadDrop,
         Cause::Red,
@@ -85,6 +87,7 @@ impl Cause {
         Cause::LossState,
         Cause::LossGemodel,
         Cause::LossTrace,
+        Cause::LossPattern,
         Cause::DelayLineFull,
         Cause::Denied,
         Cause::Marked,
@@ -113,6 +116,7 @@ impl Cause {
             Cause::LossState => "loss-state",
             Cause::LossGemodel => "loss-gemodel",
             Cause::LossTrace => "loss-trace",
+            Cause::LossPattern => "loss-pattern",
             Cause::DelayLineFull => "delay-line-full",
             Cause::Denied => "denied",
             Cause::Marked => "marked",
@@ -136,9 +140,11 @@ impl Cause {
             Cause::Red | Cause::Gred | Cause::Codel | Cause::Pie | Cause::DualPi2 => {
                 Some(DropReason::QueueManagement)
             }
-            Cause::LossRandom | Cause::LossState | Cause::LossGemodel | Cause::LossTrace => {
-                Some(DropReason::LossModel)
-            }
+            Cause::LossRandom
+            | Cause::LossState
+            | Cause::LossGemodel
+            | Cause::LossTrace
+            | Cause::LossPattern => Some(DropReason::LossModel),
             Cause::DelayLineFull => Some(DropReason::TotalFull),
             Cause::Denied => Some(DropReason::Denied),
             _ => None,

@@ -40,7 +40,7 @@ pub struct LinkConfig {
     /// One queue for both kinds, as NetEm has it: packets on the delay line count against the
     /// queue's bound, too. Only of a first-in-first-out queue.
     pub single: bool,
-    /// Rate, and for a CSV trace delay and loss, over time; goes before `rate`.
+    /// Rate, and for a CSV trace delay, loss and more, over time; goes before `rate`.
     pub trace: Option<TraceConfig>,
     /// Delay of the delay line.
     pub delay: Delay,
@@ -199,7 +199,9 @@ impl LinkConfig {
                 Trace::Opportunities(_) => "delivery opportunities",
                 Trace::Steps(_) => "CSV",
             };
-            push(out, &format!("--trace ({kind}){}", if trace.looped { "" } else { " --once" }));
+            let once = if trace.looped { "" } else { " --once" };
+            let armed = if trace.start.is_none() { " --arm" } else { "" };
+            push(out, &format!("--trace ({kind}){once}{armed}"));
         }
         delay(out, &self.delay);
         if self.ordered {
@@ -266,6 +268,7 @@ fn loss(out: &mut String, loss: &Loss) {
         Loss::Gemodel(it) => {
             push(out, &shares("gemodel", &[it.p, it.r, it.bad_loss, it.good_loss]));
         }
+        Loss::Pattern(pattern) => push(out, &format!("loss pattern {}", pattern.words())),
     }
 }
 

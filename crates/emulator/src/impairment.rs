@@ -45,14 +45,17 @@ struct Chains {
     reordered: Chain,
     /// Packets since the last one that skipped the delay.
     since: u32,
+    /// Packets that arrived.
+    arrived: u64,
 }
 
 impl Impairments {
     pub fn new(config: &LinkConfig) -> Self {
         let delay = &config.delay;
-        let varies = !delay.jitter.is_zero();
+        let by_trace = config.trace.as_ref().is_some_and(|trace| trace.trace.varies());
+        let varies = !delay.jitter.is_zero() || by_trace;
         Impairments {
-            loss: config.loss,
+            loss: config.loss.clone(),
             duplicate: config.duplicate,
             corrupt: config.corrupt,
             reorder: config.reorder,
@@ -81,6 +84,7 @@ impl Impairments {
 
     /// Decides what happens to packet `number`.
     pub fn decide(&mut self, dice: Dice, number: u64) -> Fate {
+        self.chains.arrived += 1;
         let mut fate = Fate { lost: self.loses(dice, number), ..Fate::default() };
         let chains = &mut self.chains;
         let happens = |chain: &mut Chain, chance: Chance, purpose| {
@@ -106,6 +110,9 @@ impl Impairments {
         let chains = &mut self.chains;
         match self.loss {
             Loss::None => None,
+            Loss::Pattern(ref pattern) => {
+                pattern.loses(chains.arrived).then_some(Cause::LossPattern)
+            }
             Loss::Random(chance) => chains
                 .lost
                 .next(chance, dice.unit(Purpose::Loss, number))

@@ -7,7 +7,7 @@
 //! * [`link`]: the stage ([`Link`]), its [`config`], and a [`packet`] on its way through;
 //! * [`queue`]: the rate queue and its management;
 //! * [`overhead`]: bytes that packets cost on the wire;
-//! * [`loss`]: loss models; `impairment`: all random decisions about a packet;
+//! * [`loss`], [`loss_pattern`]: loss models; `impairment`: all random decisions about a packet;
 //! * [`distribution`]: shapes of random delays, `.dist` files, ping logs;
 //! * [`trace`]: recorded links;
 //! * [`classify`], [`mask`], [`pipes`]: many links ([`Pipes`]), rules that send packets through
@@ -44,6 +44,7 @@ mod impairment;
 mod jitter;
 pub mod link;
 pub mod loss;
+pub mod loss_pattern;
 pub mod mask;
 mod normal;
 pub mod overhead;
@@ -63,6 +64,7 @@ pub use distribution::{DistError, Distribution};
 pub use error::ConfigError;
 pub use link::Link;
 pub use loss::{FourState, Gemodel, Loss};
+pub use loss_pattern::{LossPattern, LossPatternError};
 pub use mask::{Bits, Mask};
 pub use overhead::Overhead;
 pub use packet::{Direction, Packet, Segments, Target};

@@ -20,14 +20,16 @@ use crate::impairment::Impairments;
 use crate::packet::Packet;
 use crate::queue::{AnyQueue, QueueContext};
 use crate::random::{Dice, Purpose};
-use crate::trace::{Row, Trace};
+use crate::trace::mahimahi::PACKET_INFORMATION;
+use crate::trace::{Row, Trace, TraceConfig};
 use crate::transmitter::{Pace, Transmitter};
 use sheaf_stage::{Counters, DropReason, Duration, Instant, Stage};
+use std::sync::Arc;
 
 /// An emulated link in one direction.
 #[derive(Debug)]
 pub struct Link {
-    config: LinkConfig,
+    config: Arc<LinkConfig>,
     dice: Dice,
     queue: AnyQueue,
     transmitter: Transmitter,
@@ -37,10 +39,13 @@ pub struct Link {
     /// The logical time up to which everything is worked out.
     clock: Instant,
     last_arrival: Instant,
-    /// The latest departure from the delay line that was planned, for links that keep the order.
-    last_ready: Instant,
+    /// The latest departure from the delay line that was planned, where packets keep their order:
+    /// of all, or of each route of a CSV trace.
+    last_ready: Vec<Instant>,
     /// Time at which the last standstill ended.
     stood_until: Instant,
+    /// Start of the trace, where there is one and it does not wait for the first packet.
+    trace_start: Option<Instant>,
     /// The row of a CSV trace in force, and when the next one comes.
     row: Row,
     next_row: Option<Instant>,
@@ -64,17 +69,24 @@ impl Link {
     pub fn new(config: LinkConfig, seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
         let impairments = Impairments::new(&config);
-        Ok(Self::with_impairments(config, impairments, seed))
+        let start = config.trace.as_ref().and_then(|trace| trace.start);
+        Ok(Self::with_impairments(config.into(), impairments, start, seed))
     }
 
     /// A link of the same kind with a seed of its own, that has seen no packet.
     pub(crate) fn like(&self, seed: u64) -> Self {
-        let mut link = Self::with_impairments(self.config.clone(), self.impairments.anew(), seed);
+        let (config, impairments) = (self.config.clone(), self.impairments.anew());
+        let mut link = Self::with_impairments(config, impairments, self.trace_start, seed);
         link.accounting.log.clone_from(&self.accounting.log);
         link
     }
 
-    fn with_impairments(config: LinkConfig, impairments: Impairments, seed: u64) -> Self {
+    fn with_impairments(
+        config: Arc<LinkConfig>,
+        impairments: Impairments,
+        trace_start: Option<Instant>,
+        seed: u64,
+    ) -> Self {
         let dice = Dice::new(seed);
         let mut link = Link {
             dice,
@@ -85,8 +97,9 @@ impl Link {
             accounting: Accounting::default(),
             clock: Instant::ZERO,
             last_arrival: Instant::ZERO,
-            last_ready: Instant::ZERO,
+            last_ready: Vec::new(),
             stood_until: Instant::ZERO,
+            trace_start,
             row: Row::default(),
             next_row: None,
             config,
@@ -105,6 +118,12 @@ impl Link {
     /// delay line from now on, new chances to packets that arrive from now on. Drain afterwards.
     pub fn change(&mut self, config: LinkConfig, now: Instant) -> Result<(), ConfigError> {
         config.check()?;
+        self.adopt(config.into(), now);
+        Ok(())
+    }
+
+    /// The same with a configuration that was checked, and that other links may share.
+    pub(crate) fn adopt(&mut self, config: Arc<LinkConfig>, now: Instant) {
         self.stand_still(now, now);
         self.advance(now);
         self.clock = self.clock.max(now);
@@ -113,9 +132,25 @@ impl Link {
         if self.config.queue != config.queue {
             self.queue.change(&config.queue, context!(self));
         }
+        self.trace_start = config.trace.as_ref().and_then(|trace| trace.start);
         self.config = config;
         self.enter_row(self.clock);
-        Ok(())
+    }
+
+    /// Whether a trace waits for the first packet.
+    pub fn is_armed(&self) -> bool {
+        self.trace_start.is_none() && self.config.trace.is_some()
+    }
+
+    /// Begins a trace that waits for the first packet at `at`, as that packet would: for links that
+    /// begin with the first packet of any of them.
+    pub fn start_trace(&mut self, at: Instant) {
+        if self.is_armed() {
+            self.advance(at);
+            self.clock = self.clock.max(at);
+            self.trace_start = Some(at);
+            self.enter_row(self.clock);
+        }
     }
 
     /// Counts by cause, and the contents.
@@ -203,7 +238,7 @@ impl Link {
         }
         self.transmitter.stand_still(lost);
         self.line.stand_still(lost);
-        self.last_ready += lost;
+        self.last_ready.iter_mut().for_each(|ready| *ready += lost);
         // A second call that finds the same packet still waiting goes on with the same standstill.
         let stats = &mut self.accounting.stats;
         stats.standstills += u64::from(due > self.stood_until);
@@ -232,28 +267,36 @@ impl Link {
             if self.next_row.is_some_and(|change| change <= self.clock) {
                 self.enter_row(self.clock);
             }
-            let bytes = packet.wire_len(self.config.overhead);
+            let bytes = self.wire_len(&packet);
             self.transmitter.start(packet, bytes);
         }
+    }
+
+    /// Bytes of a packet as the link's pace counts them.
+    fn wire_len(&self, packet: &Packet) -> u64 {
+        let Some(TraceConfig { trace: Trace::Opportunities(_), .. }) = self.config.trace else {
+            return packet.wire_len(self.config.overhead);
+        };
+        packet.after_link(self.config.link_header).len() as u64 + PACKET_INFORMATION
     }
 
     /// Sets the pace, by the row of a CSV trace that holds at `at` where there is one.
     fn enter_row(&mut self, at: Instant) {
         (self.row, self.next_row) = (Row::default(), None);
-        let pace = match &self.config.trace {
-            Some(config) => match &config.trace {
-                Trace::Opportunities(trace) => Pace::Opportunities {
-                    trace: trace.clone(),
-                    start: config.start,
-                    looped: config.looped,
-                },
+        let configured = self.config.rate.map_or(Pace::Unlimited, Pace::Rate);
+        let pace = match (&self.config.trace, self.trace_start) {
+            (Some(TraceConfig { trace, looped, .. }), Some(start)) => match trace {
+                Trace::Opportunities(trace) => {
+                    Pace::Opportunities { trace: trace.clone(), start, looped: *looped }
+                }
                 Trace::Steps(steps) => {
-                    (self.row, self.next_row) = steps.at(config.start, config.looped, at);
-                    self.row.rate.or(self.config.rate).map_or(Pace::Unlimited, Pace::Rate)
+                    (self.row, self.next_row) = steps.at(start, *looped, at);
+                    self.row.rate.map_or(configured, Pace::Rate)
                 }
             },
-            None => self.config.rate.map_or(Pace::Unlimited, Pace::Rate),
+            _ => configured,
         };
+        self.queue.set_limit(&self.config.queue, self.row.limit);
         self.transmitter.change(pace, at);
     }
 
@@ -281,13 +324,15 @@ impl Link {
                 return;
             }
         }
-        let copy = fate.duplicated.then(|| self.copy(&mut packet, at));
+        let share = self.row.duplicate.unwrap_or(0.0);
+        let by_trace = self.dice.happens(Purpose::DuplicateTrace, packet.number, share);
+        let copy = (fate.duplicated || by_trace).then(|| self.copy(&mut packet, at));
         if fate.corrupted {
             self.corrupt(&mut packet, at);
         }
-        self.put_on_line(packet, at);
+        self.put_on_line(packet, at, Duration::ZERO);
         if let Some(copy) = copy {
-            self.put_on_line(copy, at);
+            self.put_on_line(copy, at, self.row.duplicate_delay.unwrap_or_default());
         }
     }
 
@@ -312,13 +357,14 @@ impl Link {
         }
     }
 
-    fn put_on_line(&mut self, mut packet: Packet, at: Instant) {
+    /// `behind`: time that the packet takes beyond the link's delay.
+    fn put_on_line(&mut self, mut packet: Packet, at: Instant, behind: Duration) {
         if self.line.backlog().packets >= self.config.delay_limit as u64 {
             self.accounting.drop(packet, Cause::DelayLineFull, at);
             return;
         }
         let mean = self.row.delay.unwrap_or(self.config.delay.time);
-        let jitter = self.config.delay.jitter;
+        let jitter = self.row.jitter.unwrap_or(self.config.delay.jitter);
         let delay = if packet.fate.reordered {
             self.accounting.note(&mut packet, Cause::Reordered, at);
             Duration::ZERO
@@ -333,17 +379,34 @@ impl Link {
         if !delay.is_zero() {
             self.accounting.note(&mut packet, Cause::Delay, at);
         }
-        let mut ready = at + delay;
-        if self.config.ordered && !packet.fate.reordered {
-            ready = ready.max(self.last_ready);
-            self.last_ready = ready;
+        let mut ready = at + delay + behind;
+        let keeps_order = !packet.fate.reordered && behind.is_zero();
+        if let Some(last) = self.last_ready().filter(|_| keeps_order) {
+            ready = ready.max(*last);
+            *last = ready;
         }
         self.line.push(packet, ready);
     }
 
+    /// The latest departure planned of those that packets may not overtake now.
+    fn last_ready(&mut self) -> Option<&mut Instant> {
+        let route = usize::from(self.row.route.unwrap_or(0));
+        // The first place is that of links that keep the order of all.
+        let place = match self.config.ordered {
+            true => 0,
+            false if route == 0 => return None,
+            false => route,
+        };
+        if self.last_ready.len() <= place {
+            self.last_ready.resize(place + 1, Instant::ZERO);
+        }
+        self.last_ready.get_mut(place)
+    }
+
     /// The least time between rate queue and departure: no wake-up is needed before.
     fn least_delay(&self) -> Duration {
-        match self.config.delay.jitter.is_zero() && self.config.reorder.is_none() {
+        let jitter = self.row.jitter.unwrap_or(self.config.delay.jitter);
+        match jitter.is_zero() && self.config.reorder.is_none() {
             true => self.row.delay.unwrap_or(self.config.delay.time),
             false => Duration::ZERO,
         }
@@ -372,6 +435,10 @@ impl Stage for Link {
         if self.config.single {
             // A packet that has left by now takes no place, even if nobody was woken to fetch it.
             self.line.settle(packet.arrived);
+        }
+        self.start_trace(packet.arrived);
+        if self.next_row.is_some_and(|change| change <= self.clock) {
+            self.enter_row(self.clock);
         }
         packet.fate = self.impairments.decide(self.dice, packet.number);
         self.queue.enqueue(packet, context!(self))?;

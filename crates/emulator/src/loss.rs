@@ -5,10 +5,12 @@
 //! module" (2012), for the four states; E. N. Gilbert (1960) and E. O. Elliott (1963).
 
 use crate::error::ConfigError;
+use crate::loss_pattern::LossPattern;
 use crate::random::{Chance, probability};
+use std::sync::Arc;
 
 /// A loss model. All probabilities are 0..=1.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Loss {
     /// None.
     #[default]
@@ -19,6 +21,8 @@ pub enum Loss {
     State(FourState),
     /// `loss gemodel P [R [1-H [1-K]]]`.
     Gemodel(Gemodel),
+    /// `loss pattern LIST|FILE [PERIOD]`. Cheap to clone.
+    Pattern(Arc<LossPattern>),
 }
 
 /// Four states: 1 received in a gap, 2 received within a burst, 3 lost within a burst, 4 lost
@@ -65,14 +69,14 @@ impl Gemodel {
 }
 
 impl Loss {
-    pub(crate) fn check(self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let each = |option, values: &[f64]| values.iter().try_for_each(|v| probability(option, *v));
         let sum = |option, sum: f64| match sum <= 1.0 + 1e-12 {
             true => Ok(()),
             false => Err(ConfigError::Sum { option, sum }),
         };
-        match self {
-            Loss::None => Ok(()),
+        match *self {
+            Loss::None | Loss::Pattern(_) => Ok(()),
             Loss::Random(chance) => chance.check("loss random"),
             Loss::State(FourState { p13, p31, p32, p23, p14 }) => {
                 each("loss state", &[p13, p31, p32, p23, p14])?;

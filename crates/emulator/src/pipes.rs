@@ -19,6 +19,7 @@ use crate::random::{Dice, Purpose};
 use sheaf_stage::{Counters, DropReason, Duration, IndexedHeap, Instant, Stage};
 use sheaf_wire::flow::fold;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 /// A pipe, or one for each flow.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,6 +83,8 @@ pub struct Pipes {
     leaving: VecDeque<Packet>,
     accounting: Accounting,
     last_arrival: Instant,
+    /// A trace of any link waits for the first packet that enters a link.
+    armed: bool,
 }
 
 #[derive(Debug)]
@@ -126,6 +129,7 @@ impl Pipes {
             leaving: VecDeque::new(),
             accounting: Accounting::default(),
             last_arrival: Instant::ZERO,
+            armed: false,
         }
     }
 
@@ -138,6 +142,7 @@ impl Pipes {
         let seed = self.dice.word(Purpose::Pipe, number as u64);
         let mut link = Link::new(config.link.clone(), seed)?;
         link.set_log(self.accounting.log.clone());
+        self.armed |= link.is_armed();
         let shared = self.links.len() as u32;
         self.links.push(Entry { link, pipe: number, flow: None, used: Instant::ZERO });
         self.pipes.push(Pipe {
@@ -177,10 +182,12 @@ impl Pipes {
         self.advance(now, now);
         let mut indices = self.pipes[pipe].flows.clone();
         indices.push(self.pipes[pipe].shared);
+        let shared = Arc::new(config.clone());
         for index in indices {
-            self.links[index as usize].link.change(config.clone(), now)?;
+            self.links[index as usize].link.adopt(shared.clone(), now);
             self.settle(index);
         }
+        self.armed |= self.links[self.pipes[pipe].shared as usize].link.is_armed();
         self.pipes[pipe].config.link = config;
         Ok(())
     }
@@ -242,6 +249,9 @@ impl Pipes {
             self.leaving.push_back(packet);
             return Ok(());
         };
+        if self.armed {
+            self.start_traces(at);
+        }
         packet.arrived = packet.depart;
         packet.queue = queue.unwrap_or(packet.queue);
         self.expire(pipe, at);
@@ -251,6 +261,15 @@ impl Pipes {
         let result = entry.link.enqueue(packet, at);
         self.settle(index);
         result
+    }
+
+    /// Begins at `at` the traces of all links that wait for it.
+    fn start_traces(&mut self, at: Instant) {
+        for index in 0..self.links.len() {
+            self.links[index].link.start_trace(at);
+            self.settle(index as u32);
+        }
+        self.armed = false;
     }
 
     /// The link of the packet's flow, made or taken over where it has none.

@@ -28,6 +28,7 @@ pub(crate) enum Purpose {
     Rule,
     FlowHash,
     Pipe,
+    DuplicateTrace,
 }
 
 /// A seeded source of draws.

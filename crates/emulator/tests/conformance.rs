@@ -10,8 +10,8 @@ use sheaf_emulator::queue::pie::PieConfig;
 use sheaf_emulator::queue::red::{RedConfig, RedCurve};
 use sheaf_emulator::queue::weighted::WeightedConfig;
 use sheaf_emulator::{
-    Chance, Delay, Distribution, FourState, Gemodel, Limit, Link, LinkConfig, Loss, Packet,
-    QueueConfig, Reorder, Slot, SlotWait, Trace, TraceConfig,
+    Chance, Delay, Distribution, FourState, Gemodel, Limit, Link, LinkConfig, Loss, LossPattern,
+    Packet, QueueConfig, Reorder, Slot, SlotWait, Trace, TraceConfig,
 };
 use sheaf_stage::conformance::{self, Op};
 use sheaf_stage::{Bitrate, Duration, Instant, Stage};
@@ -115,19 +115,22 @@ fn loss() -> impl Strategy<Value = Loss> {
         (0.0..1.0, 0.0..1.0, 0.0..1.0, 0.0..1.0).prop_map(|(p, r, bad_loss, good_loss)| {
             Loss::Gemodel(Gemodel { p, r, bad_loss, good_loss })
         }),
+        Just(Loss::Pattern(LossPattern::parse("2,5-7", Some(9)).unwrap().into())),
     ]
 }
 
 fn trace() -> impl Strategy<Value = Option<TraceConfig>> {
     let opportunities = "3\n3\n10\n40\n".to_string();
-    let steps = "time,rate,delay,loss\n0,1mbit,5,0\n0.01,0,,50\n0.03,,20,\n0.05,10mbit,,\n";
+    let steps = "time,rate,delay,loss,jitter,limit,duplicate,duplicate_delay,route\n\
+                 0,1mbit,5,0,,3,20,4,1\n0.01,0,,50,2,,,,2\n0.03,,20,,,1,50,,1\n\
+                 0.05,10mbit,,,1,,,,\n";
     let traces = [
         Trace::Opportunities(std::sync::Arc::new(
             sheaf_emulator::trace::Opportunities::parse(&opportunities).unwrap(),
         )),
         Trace::Steps(std::sync::Arc::new(sheaf_emulator::trace::Steps::parse(steps).unwrap())),
     ];
-    let start = (0u64..30_000_000).prop_map(Instant::from_nanos);
+    let start = proptest::option::of((0u64..30_000_000).prop_map(Instant::from_nanos));
     let config = (proptest::sample::select(traces.to_vec()), start, any::<bool>())
         .prop_map(|(trace, start, looped)| TraceConfig { trace, start, looped });
     proptest::option::of(config)

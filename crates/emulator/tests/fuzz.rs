@@ -28,7 +28,8 @@ fn damaged_traces_are_refused_with_their_line_or_played() {
         for trace in traces {
             match trace {
                 Ok(trace) => {
-                    let (start, looped) = (Instant::from_millis(7), rng.random());
+                    let start = rng.random::<bool>().then_some(Instant::from_millis(7));
+                    let looped = rng.random();
                     let trace = Some(TraceConfig { trace, start, looped });
                     let config = LinkConfig { trace, ..LinkConfig::default() };
                     let _ = Link::new(config, 1).map(|link| play(link, rng, Packet::new));

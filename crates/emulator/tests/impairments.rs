@@ -3,8 +3,8 @@
 //! series are judged fairly). Seeds are fixed: a test that passes keeps passing.
 
 use sheaf_emulator::{
-    Cause, Chance, Delay, Distribution, FourState, Gemodel, Link, LinkConfig, Loss, Packet,
-    Reorder, Slot, SlotWait,
+    Cause, Chance, Delay, Distribution, FourState, Gemodel, Link, LinkConfig, Loss, LossPattern,
+    Packet, Reorder, Slot, SlotWait,
 };
 use sheaf_stage::{Bitrate, Duration, Instant, Stage};
 use sheaf_wire::ecn::Ecn;
@@ -214,6 +214,14 @@ fn slots_are_as_far_away_as_their_distribution_says() {
         let squares: Vec<f64> = taken.iter().map(|t| (t - mean) * (t - mean)).collect();
         check_mean("variance", &squares, variance);
     }
+}
+
+#[test]
+fn a_pattern_loses_the_packets_that_it_names_and_begins_again() {
+    let pattern = LossPattern::parse("3,7,9-10", Some(12)).unwrap();
+    let lost = losses(Loss::Pattern(pattern.into()));
+    let named = |number: usize| [3, 7, 9, 10].contains(&(number % 12 + 1));
+    assert!(lost.iter().enumerate().all(|(number, lost)| *lost == named(number)));
 }
 
 #[test]

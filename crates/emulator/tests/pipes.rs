@@ -1,9 +1,10 @@
 //! Rules, rows of pipes, and pipes for flows.
 
 use proptest::prelude::*;
+use sheaf_emulator::trace::Steps;
 use sheaf_emulator::{
     Action, Bits, Cause, Chance, Delay, Direction, Link, LinkConfig, Loss, Mask, Packet,
-    PipeConfig, Pipes, Rule, Target,
+    PipeConfig, Pipes, Rule, Target, Trace, TraceConfig,
 };
 use sheaf_stage::conformance::{self, Op};
 use sheaf_stage::{Bitrate, DropReason, Duration, Instant, Stage};
@@ -290,7 +291,7 @@ fn a_flow_has_the_same_fate_whoever_came_before_it() {
     let loss = Loss::Random(Chance { probability: 0.5, correlation: 0.5 });
     let run = |others: u16| {
         let mut pipes = Pipes::new(0, 3);
-        let link = LinkConfig { loss, ..LinkConfig::default() };
+        let link = LinkConfig { loss: loss.clone(), ..LinkConfig::default() };
         pipes.add(PipeConfig::per_flow(link, Mask::FLOW)).unwrap();
         pipes.set_rules(vec![Rule { action: through(&[0]), ..Rule::default() }]).unwrap();
         (0..others).for_each(|n| pipes.enqueue(flow(n, 1000), Instant::ZERO).unwrap());
@@ -366,6 +367,32 @@ proptest! {
             |packet| (packet.number, packet.depart, packet.causes),
         );
     }
+}
+
+#[test]
+fn traces_of_all_links_begin_together_with_the_first_packet_of_any() {
+    let steps = Steps::parse("time,delay\n0,10\n0.1,20\n").unwrap();
+    let trace = Some(TraceConfig { trace: Trace::Steps(steps.into()), start: None, looped: false });
+    let traced = LinkConfig { trace, ..LinkConfig::default() };
+    let mut pipes = Pipes::new(0, 1);
+    pipes.add(PipeConfig::per_flow(traced.clone(), Mask::FLOW)).unwrap();
+    pipes.add(PipeConfig::shared(traced)).unwrap();
+    let other = Rule { destination_ports: 53..=53, action: through(&[1]), ..Rule::default() };
+    let pass = Rule { destination_ports: 1..=1, action: Action::Pass, ..Rule::default() };
+    let rest = Rule { action: through(&[0]), ..Rule::default() };
+    pipes.set_rules(vec![other, pass, rest]).unwrap();
+    let mut send = |ports, ms| {
+        let now = Instant::from_millis(ms);
+        let mut packet = udp([10, 0, 0, 1], [10, 0, 0, 2], ports, ms);
+        packet.arrived = now;
+        pipes.enqueue(packet, now).unwrap();
+        drain(&mut pipes)[0].1 - ms
+    };
+    // What passes by the links begins nothing.
+    assert_eq!(send((1, 1), 400), 0);
+    assert_eq!([send((1, 80), 500), send((2, 80), 550)], [10, 10]);
+    // A link that is new to its flow, and one that had no packet, are where the first is.
+    assert_eq!([send((3, 80), 610), send((1, 53), 620)], [20, 20]);
 }
 
 #[test]

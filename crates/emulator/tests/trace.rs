@@ -1,25 +1,30 @@
 //! Recorded links: parsed, played, and held against what they say.
 
 use proptest::prelude::*;
-use sheaf_emulator::trace::mahimahi::MTU;
+use sheaf_emulator::trace::mahimahi::{MTU, PACKET_INFORMATION};
 use sheaf_emulator::trace::{Opportunities, Steps, TraceError, TraceProblem};
-use sheaf_emulator::{Cause, Delay, Link, LinkConfig, Packet, Trace, TraceConfig};
+use sheaf_emulator::{Cause, Delay, Link, LinkConfig, Overhead, Packet, Trace, TraceConfig};
 use sheaf_stage::{Bitrate, Duration, Instant, Stage};
 
 fn opportunities(text: &str, start: Instant, looped: bool) -> Link {
     let trace = Trace::Opportunities(Opportunities::parse(text).unwrap().into());
-    let trace = Some(TraceConfig { trace, start, looped });
+    let trace = Some(TraceConfig { trace, start: Some(start), looped });
     Link::new(LinkConfig { trace, ..LinkConfig::default() }, 1).unwrap()
 }
 
 fn steps(text: &str, looped: bool) -> LinkConfig {
     let trace = Trace::Steps(Steps::parse(text).unwrap().into());
-    let trace = Some(TraceConfig { trace, start: Instant::ZERO, looped });
+    let trace = Some(TraceConfig { trace, start: Some(Instant::ZERO), looped });
     LinkConfig { trace, ..LinkConfig::default() }
 }
 
 fn send(link: &mut Link, number: u64, len: usize, at: Instant) {
     link.enqueue(Packet::new(vec![0; len], at, number), at).unwrap();
+}
+
+/// Sends a packet that takes `len` bytes of opportunities.
+fn fill(link: &mut Link, number: u64, len: usize, at: Instant) {
+    send(link, number, len - PACKET_INFORMATION as usize, at);
 }
 
 /// Departures in milliseconds until `end`.
@@ -37,8 +42,8 @@ fn departs(link: &mut Link, end: Instant) -> Vec<f64> {
 #[test]
 fn large_packets_take_several_opportunities_and_small_ones_share_one() {
     let mut link = opportunities("10\n20\n20\n30\n40\n", Instant::ZERO, false);
-    for (n, len) in [(0, 700), (1, 804), (2, 1505), (3, 1503), (4, 1)] {
-        send(&mut link, n, len, Instant::ZERO);
+    for (n, len) in [(0, 700), (1, 804), (2, 1505), (3, 1503), (4, 5)] {
+        fill(&mut link, n, len, Instant::ZERO);
     }
     // 1504 bytes leave at 10 ms; 1505 need both of 20 ms; what that leaves is used at 20 ms.
     assert_eq!(departs(&mut link, Instant::MAX), [10.0, 10.0, 20.0, 20.0, 30.0]);
@@ -62,15 +67,123 @@ fn a_looped_trace_begins_again_after_its_last_line() {
     let start = Instant::from_millis(100);
     let mut link = opportunities("0\n5\n10\n", start, true);
     for n in 0..8 {
-        send(&mut link, n, 1504, Instant::ZERO);
+        fill(&mut link, n, 1504, Instant::ZERO);
     }
     let times = [100.0, 105.0, 110.0, 110.0, 115.0, 120.0, 120.0, 125.0];
     assert_eq!(departs(&mut link, Instant::MAX), times);
     // After a long idle time the place is found without walking there.
     let later = start + Duration::from_secs(1_000_000) + Duration::from_millis(3);
-    send(&mut link, 9, 1504, later);
+    fill(&mut link, 9, 1504, later);
     let expected = (later - Instant::ZERO).as_nanos() as f64 / 1e6 + 2.0;
     assert_eq!(departs(&mut link, Instant::MAX), [expected]);
+}
+
+#[test]
+fn a_packet_of_1500_bytes_fills_an_opportunity_as_in_mahimahi_whatever_stands_before_it() {
+    // An Ethernet frame behind a virtio header, with the overhead of a cable.
+    const BEFORE: usize = 10 + 14;
+    let trace = Trace::Opportunities(Opportunities::parse("1\n2\n3\n4\n").unwrap().into());
+    let trace = Some(TraceConfig { trace, start: Some(Instant::ZERO), looped: false });
+    let overhead = Overhead { packet: 24 - 10, ..Overhead::default() };
+    let config = LinkConfig { trace, overhead, link_header: BEFORE, ..LinkConfig::default() };
+    let mut link = Link::new(config, 1).unwrap();
+    // Two of 748 bytes share one, two of 749 do not.
+    for (n, len) in [(0, 1500), (1, 748), (2, 748), (3, 749), (4, 749)] {
+        send(&mut link, n, BEFORE + len, Instant::ZERO);
+    }
+    assert_eq!(departs(&mut link, Instant::MAX), [1.0, 2.0, 2.0, 3.0, 4.0]);
+}
+
+#[test]
+fn a_trace_that_is_armed_begins_with_the_first_packet() {
+    let ms = Instant::from_millis;
+    let armed = |text: &str| {
+        let trace = Trace::Steps(Steps::parse(text).unwrap().into());
+        let trace = Some(TraceConfig { trace, start: None, looped: false });
+        Link::new(LinkConfig { trace, ..LinkConfig::default() }, 1).unwrap()
+    };
+    let mut link = armed("time,delay\n0,10\n0.1,20\n");
+    assert!(link.is_armed());
+    let mut out = Vec::new();
+    for (n, at) in [(0, 5000), (1, 5099), (2, 5100)] {
+        send(&mut link, n, 100, ms(at));
+        out.extend(departs(&mut link, ms(at + 50)));
+    }
+    assert_eq!(out, [5010.0, 5109.0, 5120.0]);
+    // Or with the first packet of another link.
+    let mut link = armed("time,delay\n0,10\n0.1,20\n");
+    link.start_trace(ms(950));
+    send(&mut link, 0, 100, ms(1050));
+    assert_eq!(departs(&mut link, Instant::MAX), [1070.0]);
+    // A trace that has begun does not begin again.
+    link.start_trace(ms(1100));
+    send(&mut link, 1, 100, ms(1110));
+    assert_eq!(departs(&mut link, Instant::MAX), [1130.0]);
+}
+
+#[test]
+fn a_table_bounds_the_queue_and_duplicates() {
+    let text = "time,rate,limit,duplicate,duplicate_delay\n0,8mbit,,,\n0.1,,2,,\n0.2,,,100,5\n";
+    let rate = Some(Bitrate::from_mbps(8));
+    let mut link = Link::new(LinkConfig { rate, ..steps(text, false) }, 1).unwrap();
+    let offer = |link: &mut Link, at: u64| {
+        let now = Instant::from_millis(at);
+        let taken =
+            (0..5).filter(|n| link.enqueue(Packet::new(vec![0; 1000], now, at + n), now).is_ok());
+        let taken = taken.count();
+        let out = departs(link, now + Duration::from_millis(50));
+        (taken, out.iter().map(|ms| ms - at as f64).collect::<Vec<_>>())
+    };
+    assert_eq!(offer(&mut link, 0), (5, vec![1.0, 2.0, 3.0, 4.0, 5.0]));
+    assert_eq!(offer(&mut link, 100), (2, vec![1.0, 2.0]));
+    let doubled = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0];
+    assert_eq!(offer(&mut link, 200), (5, doubled));
+}
+
+#[test]
+fn a_limit_that_shrinks_drops_nothing_that_waits() {
+    let mut link = Link::new(steps("time,rate,limit\n0,1mbit,10\n0.05,1mbit,1\n", false), 1);
+    let link = link.as_mut().unwrap();
+    (0..10).for_each(|n| send(link, n, 1250, Instant::ZERO));
+    let now = Instant::from_millis(55);
+    assert!(link.enqueue(Packet::new(vec![0; 100], now, 10), now).is_err());
+    assert_eq!(departs(link, Instant::MAX).len(), 10);
+}
+
+#[test]
+fn a_table_varies_the_delay_by_its_jitter() {
+    let text = "time,delay,jitter\n0,10,\n1,10,2\n";
+    let mut link = Link::new(steps(text, false), 1).unwrap();
+    let mut delays = |from: u64| -> Vec<f64> {
+        let delay = |n: u64| {
+            let now = Instant::from_millis(from + n * 30);
+            send(&mut link, from + n, 100, now);
+            departs(&mut link, now + Duration::from_millis(29))[0] - (from + n * 30) as f64
+        };
+        (0..30).map(delay).collect()
+    };
+    assert!(delays(0).iter().all(|delay| *delay == 10.0));
+    let varied = delays(1000);
+    let mean = varied.iter().sum::<f64>() / varied.len() as f64;
+    let square = varied.iter().map(|delay| (delay - mean) * (delay - mean)).sum::<f64>();
+    let deviation = (square / varied.len() as f64).sqrt();
+    // Four deviations of the estimates from 30 uniform draws.
+    assert!((mean - 10.0).abs() < 1.5 && (deviation - 2.0).abs() < 0.7, "{mean} {deviation}");
+}
+
+#[test]
+fn packets_overtake_those_of_another_route_alone() {
+    let text = "time,delay,route\n0,50,1\n0.01,20,1\n0.02,20,2\n0.03,5,0\n";
+    let mut link = Link::new(steps(text, false), 1).unwrap();
+    for n in 0..4 {
+        send(&mut link, n, 100, Instant::from_millis(n * 10));
+    }
+    let mut order = Vec::new();
+    while let Some(at) = link.next_deadline() {
+        order.extend(link.dequeue(at).map(|packet| (packet.number, at.as_nanos() / 1_000_000)));
+    }
+    // The second has a shorter delay, but takes the route of the first.
+    assert_eq!(order, [(3, 35), (2, 40), (0, 50), (1, 50)]);
 }
 
 #[test]
@@ -98,6 +211,10 @@ fn trace_errors_carry_their_line() {
     assert_eq!(csv("time,loss\n0,101\n"), wrong(2, TraceProblem::Field("loss")));
     assert_eq!(csv("time,rate\n1,1\n1.0005,1\n"), wrong(3, TraceProblem::Order));
     assert_eq!(csv("time,rate\n0,x").to_string(), "line 2: no rate that can be read");
+    assert_eq!(csv("time,limit\n0,0\n"), wrong(2, TraceProblem::Field("limit")));
+    assert_eq!(csv("time,route\n0,256\n"), wrong(2, TraceProblem::Field("route")));
+    let columns = csv("time,speed\n").to_string();
+    assert!(columns.contains("duplicate, duplicate_delay, route, or time"), "{columns}");
 }
 
 #[test]
@@ -147,13 +264,15 @@ fn a_looped_table_repeats_and_its_last_line_is_only_the_end() {
 proptest! {
     #[test]
     fn no_text_panics_and_what_is_read_can_be_played(
-        text in "(time,rate,delay,loss\n)?([0-9., ]{0,6}\n){0,6}", looped in any::<bool>(),
+        text in "(time,rate,delay,loss\n|time,limit,jitter,route\n)?([0-9., ]{0,6}\n){0,6}",
+        looped in any::<bool>(),
         gaps in proptest::collection::vec(0u64..50_000_000_000, 1..6),
     ) {
         let mahimahi = Opportunities::parse(&text).ok().map(|t| Trace::Opportunities(t.into()));
         let csv = Steps::parse(&text).ok().map(|t| Trace::Steps(t.into()));
         for trace in [mahimahi, csv].into_iter().flatten() {
-            let trace = Some(TraceConfig { trace, start: Instant::from_millis(7), looped });
+            let start = Some(Instant::from_millis(7));
+            let trace = Some(TraceConfig { trace, start, looped });
             let mut link = Link::new(LinkConfig { trace, ..LinkConfig::default() }, 1).unwrap();
             let mut now = Instant::ZERO;
             for (n, gap) in (0..).zip(&gaps) {
@@ -170,14 +289,14 @@ proptest! {
     #[test]
     fn a_busy_link_uses_every_opportunity(
         gaps in proptest::collection::vec(0u32..5, 1..40),
-        lens in proptest::collection::vec(1usize..5000, 1..40),
+        lens in proptest::collection::vec(5usize..5000, 1..40),
         first in 1u32..5,
     ) {
         let times: Vec<u32> = gaps.iter().scan(first, |t, gap| { *t += gap; Some(*t) }).collect();
         let text: String = times.iter().map(|t| format!("{t}\n")).collect();
         let mut link = opportunities(&text, Instant::ZERO, false);
         for (n, len) in lens.iter().enumerate() {
-            send(&mut link, n as u64, *len, Instant::ZERO);
+            fill(&mut link, n as u64, *len, Instant::ZERO);
         }
         let out = departs(&mut link, Instant::MAX);
         // The n-th packet leaves with the opportunity in which the sum of all bytes so far ends.

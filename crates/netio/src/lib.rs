@@ -14,6 +14,7 @@
 //! * [`generic`]: questions to families of generic netlink;
 //! * [`gso`]: super-packets, taken apart into their segments;
 //! * [`icmp`]: errors about what was sent, and echoes;
+//! * [`memory`]: what a process no longer needs;
 //! * [`monitor`]: interfaces with their addresses, and news of changes;
 //! * [`netns`]: anonymous network namespaces, which vanish with the process;
 //! * [`neigh`]: the neighbour table;
@@ -29,8 +30,9 @@
 //! * [`scheduling`]: how soon the kernel lets a thread run;
 //! * [`segment`]: super-packets from the host cut to TCP segments;
 //! * [`socket`]: what several kinds of descriptors ask of the kernel alike;
+//! * [`stamps`]: when packets came, by the kernel's stamps;
 //! * [`tap`]: interfaces whose other end is ours;
-//! * [`timer`]: waits to the microsecond;
+//! * [`timer`]: waits to the microsecond; [`lead`]: how long before the moment its sleep ends;
 //! * [`tun`]: the same for IP packets, with super-packets;
 //! * [`vnet`], [`vnet_packet`], [`vnet_tun`]: packets with virtio headers, so that offloads
 //!   survive.
@@ -56,8 +58,10 @@ pub mod generic;
 pub mod gso;
 pub mod icmp;
 pub mod ip;
+pub mod lead;
 pub mod link_group;
 pub mod linkdown;
+pub mod memory;
 pub mod monitor;
 pub mod neigh;
 pub mod netlink;
@@ -72,6 +76,7 @@ pub mod raw_batch;
 pub mod scheduling;
 pub mod segment;
 pub mod socket;
+pub mod stamps;
 pub mod tap;
 pub mod timer;
 mod traffic_control;

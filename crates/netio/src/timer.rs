@@ -1,16 +1,12 @@
 //! Waits for a moment to the microsecond: sleep first, then look again and again.
 //!
-//! Principle: the kernel wakes a sleeper late by what it takes to wake a processor and a thread,
-//! 15 µs and more; so the sleep ends a little before the moment, and the rest is spent asking
-//! descriptors without sleeping. A descriptor that becomes readable ends either part.
-//!
-//! How long before is a matter of the machine and of the hour, and of how long it slept: after
-//! 10 ms a processor of a virtual machine takes 70 µs to wake, now and then 160, after 1 ms half of
-//! that. So [`Alarm`] learns it: the percentile 99.8 of how late recent sleeps ended, by stochastic
-//! approximation (Robbins and Monro, "A stochastic approximation method", 1951): up by a step where
-//! a sleep was later, down by 1/500 of it where it was not.
+//! Principle: the kernel wakes a sleeper late by what it takes to wake a processor and a thread; so
+//! the sleep ends a little before the moment, and the rest is spent asking descriptors without
+//! sleeping. A descriptor that becomes readable ends either part. [`wait`] is told how long before,
+//! [`Alarm`] learns it ([`crate::lead`]).
 
 use crate::clock;
+use crate::lead::{Lead, Spin};
 use crate::poller::Poller;
 use sheaf_stage::{Duration, Instant};
 use std::io;
@@ -33,23 +29,16 @@ pub fn wait(
     }
 }
 
-/// Waits like [`wait`], and learns how long before the moment sleep has to end.
+/// Waits like [`wait`], with a [`Lead`] that is learnt.
 #[derive(Debug)]
 pub struct Alarm {
-    most: Duration,
-    short: Ahead,
-    long: Ahead,
+    lead: Lead,
 }
 
-/// From here on a sleep is a long one: the kernel's tick (at 250 Hz) has been stopped, and whatever
-/// the processor remembered is gone.
-const LONG: Duration = Duration::from_millis(4);
-
 impl Alarm {
-    /// Looks for no longer than `most` before a moment; zero for never.
-    pub fn new(most: Duration) -> Alarm {
-        let ahead = Ahead::new(most);
-        Alarm { most, short: ahead, long: ahead }
+    /// Looks before a moment as `spin` says.
+    pub fn new(spin: Spin) -> Alarm {
+        Alarm { lead: Lead::new(spin) }
     }
 
     /// As [`wait`].
@@ -59,56 +48,22 @@ impl Alarm {
         descriptors: usize,
         until: Instant,
     ) -> io::Result<()> {
-        let left = until.saturating_since(clock::now());
-        let ahead = if left < LONG { &mut self.short } else { &mut self.long };
-        if left > ahead.time() {
-            poller.wait(Some(left.saturating_sub(ahead.time())))?;
+        let mut now = clock::now();
+        let sleep = self.lead.sleep(until - now, now);
+        if !sleep.is_zero() {
+            poller.wait(Some(sleep))?;
             if (0..descriptors).any(|index| poller.readable(index)) {
                 return Ok(());
             }
             // Where nothing was readable the sleep ended by itself (or by a signal, which is
             // early).
-            ahead.learn(clock::now().saturating_since(until - ahead.time()));
+            let ends = now + sleep;
+            now = clock::now();
+            self.lead.woke(sleep, now - ends);
         }
-        wait(poller, descriptors, until, self.most)
-    }
-}
-
-/// How long before a moment sleep should end.
-#[derive(Clone, Copy, Debug)]
-struct Ahead {
-    nanos: u64,
-    most: u64,
-}
-
-impl Ahead {
-    /// Up by so much for each sleep that ended later, in nanoseconds.
-    const UP: u64 = 20_000;
-    /// Down for each other: so one of 501 is later. A round trip has two sleeps, so that this is
-    /// 0.4 % of round trips.
-    const DOWN: u64 = Self::UP / 500;
-
-    /// On the safe side as long as nothing is known.
-    fn new(most: Duration) -> Ahead {
-        let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
-        Ahead { nanos: most, most }
-    }
-
-    fn time(self) -> Duration {
-        Duration::from_nanos(self.nanos)
-    }
-
-    /// A sleep ended so `late`. Whoever was later than is ever looked waited for a processor, not
-    /// for its waking up, and looking sooner would have taken even more from whoever had it.
-    fn learn(&mut self, late: Duration) {
-        let late = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
-        if late > self.most {
-            return;
-        }
-        self.nanos = match late > self.nanos {
-            true => self.nanos.saturating_add(Self::UP).min(self.most),
-            false => self.nanos.saturating_sub(Self::DOWN),
-        };
+        wait(poller, descriptors, until, Duration::MAX)?;
+        self.lead.looked(clock::now().min(until) - now);
+        Ok(())
     }
 }
 
@@ -130,7 +85,7 @@ mod tests {
             assert!(clock::now() >= until);
             assert!(!poller.readable(index));
         }
-        let mut alarm = Alarm::new(Duration::from_micros(200));
+        let mut alarm = Alarm::new(Spin::Frugal);
         for milliseconds in [1, 1, 5, 0] {
             let until = clock::now() + Duration::from_millis(milliseconds);
             alarm.wait(&mut poller, 1, until).unwrap();
@@ -142,27 +97,5 @@ mod tests {
         assert!(poller.readable(index));
         alarm.wait(&mut poller, 1, Instant::MAX).unwrap();
         assert!(poller.readable(index));
-    }
-
-    /// After `count` sleeps that end late by `late(n)` microseconds.
-    fn learnt(count: u64, late: impl Fn(u64) -> u64) -> u64 {
-        let mut ahead = Ahead::new(Duration::from_micros(200));
-        (0..count).for_each(|n| ahead.learn(Duration::from_micros(late(n))));
-        ahead.time().as_micros() as u64
-    }
-
-    #[test]
-    fn looking_begins_as_long_before_as_all_but_a_five_hundredth_of_the_sleeps_are_late() {
-        assert_eq!(learnt(0, |_| 0), 200, "nothing is known");
-        assert!((39..=60).contains(&learnt(9000, |_| 40)));
-        // A fiftieth is late by 120 us, so that is what must be covered; one of 3000 is not.
-        assert!((118..=140).contains(&learnt(9000, |n| if n % 50 == 0 { 120 } else { 30 })));
-        assert!((29..=70).contains(&learnt(9000, |n| if n % 3000 == 0 { 120 } else { 30 })));
-    }
-
-    #[test]
-    fn who_waited_for_a_busy_processor_is_no_reason_to_look_for_longer() {
-        assert!(learnt(9000, |n| if n % 3 == 0 { 5000 } else { 30 }) <= 60);
-        assert_eq!(Ahead::new(Duration::ZERO).time(), Duration::ZERO);
     }
 }

@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(offered("emulate dev eth0 in"), ["ingress"]);
         assert_eq!(offered("emulate dev eth0 queue fq"), ["fq_codel"]);
         assert_eq!(offered("emulate dev eth0 queue fq_codel no"), ["noecn"]);
-        assert_eq!(offered("emulate dev eth0 loss "), ["random", "state", "gemodel"]);
+        assert_eq!(offered("emulate dev eth0 loss "), ["random", "state", "gemodel", "pattern"]);
         assert_eq!(offered("emulate dev eth0 --pc"), ["--pcap"]);
         assert_eq!(offered("emulate dev eth0 --pcap "), [":file"]);
         assert_eq!(offered("aggregate dev wlan0 match proto ud"), ["udp"]);

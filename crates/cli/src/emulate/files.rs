@@ -2,8 +2,8 @@
 
 use anyhow::{Context, anyhow, ensure};
 use serde::de::DeserializeOwned;
-use sheaf_emulator::Trace;
 use sheaf_emulator::trace::{Opportunities, Steps};
+use sheaf_emulator::{LossPattern, Trace};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +31,21 @@ pub fn trace(file: &str, directory: &Path) -> anyhow::Result<Trace> {
         None => Steps::parse(&text).map(|trace| Trace::Steps(Arc::new(trace))),
     };
     trace.map_err(|error| anyhow!("{file}, {error}; give Mahimahi's form or CSV"))
+}
+
+/// Reads a pattern of losses: `list` itself, or the file of that name.
+pub fn loss_pattern(
+    list: &str,
+    period: Option<u64>,
+    directory: &Path,
+) -> anyhow::Result<LossPattern> {
+    let is_list = list.bytes().all(|byte| byte.is_ascii_digit() || b",-".contains(&byte));
+    let (text, named) = match is_list {
+        true => (list.to_owned(), String::new()),
+        false => (read(&directory.join(list).to_string_lossy())?, format!("{list}, ")),
+    };
+    LossPattern::parse(&text, period)
+        .map_err(|error| anyhow!("loss pattern: {named}{error}; write it like 3,7,100-110"))
 }
 
 /// Returns the text of a file.

@@ -28,7 +28,11 @@ pub fn text(status: &Status) -> String {
             );
         }
         if link.flows > 0 || link.expired_flows > 0 {
-            let _ = writeln!(out, "    flows {}, gone {}", link.flows, link.expired_flows);
+            let _ = writeln!(
+                out,
+                "    flows {}, gone {}, gave way {}, without a link {} pkt",
+                link.flows, link.expired_flows, link.reused_flows, link.crowded_packets
+            );
         }
         let causes: Vec<_> =
             link.causes.iter().map(|(cause, count)| format!("{cause} {count}")).collect();

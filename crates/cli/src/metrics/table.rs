@@ -206,6 +206,14 @@ pub const METRICS: &[Metric] = metrics! {
     "emulate" "emulate_standstill_seconds" Counter "seconds" "/links/*/stood_still_ms" EMULATED,
         MILLI,
         "Time that the link lost in standstills";
+    "emulate" "emulate_flows" Gauge "" "/links/*/flows" EMULATED, 1.0,
+        "Flows that have a link of their own";
+    "emulate" "emulate_expired_flows" Counter "" "/links/*/expired_flows" EMULATED, 1.0,
+        "Links taken back from flows that had gone";
+    "emulate" "emulate_reused_flows" Counter "" "/links/*/reused_flows" EMULATED, 1.0,
+        "Links that the longest idle flow gave up for a new one";
+    "emulate" "emulate_crowded_packets" Counter "" "/links/*/crowded_packets" EMULATED, 1.0,
+        "Packets of flows for which no link was left";
     "emulate" "emulate_events" Counter "" "/links/*/causes/*" CAUSE, 1.0,
         "Packets that were dropped, delayed or changed, by cause";
     "emulate" "emulate_station_offered_frames" Counter "" "/stations/*/offered_frames" STATION, 1.0,

@@ -96,8 +96,10 @@ impl Kind {
 }
 
 /// The words of `sheaf emulate` that begin with two dashes.
-const FLAGS: [&str; 9] =
-    ["audit", "awake", "budget", "fifo", "once", "pcap", "rules", "spin", "trace"];
+const FLAGS: [&str; 10] =
+    ["arm", "audit", "awake", "budget", "fifo", "once", "pcap", "rules", "spin", "trace"];
+/// Those of them that are part of the link, and change with it.
+const LINK_FLAGS: [&str; 3] = ["arm", "once", "trace"];
 
 /// Kind and name: what makes a section the same one after a reload.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -301,8 +303,8 @@ impl Section {
     /// An emulated link is changed as a whole; what is not the link's needs a new process.
     fn other_link(&self, new: &Section) -> Difference {
         let is_link = |entry: &&Entry| {
-            let flag =
-                FLAGS.contains(&entry.key.as_str()) && entry.key != "trace" && entry.key != "once";
+            let key = entry.key.as_str();
+            let flag = FLAGS.contains(&key) && !LINK_FLAGS.contains(&key);
             !flag && self.key.kind.rank(&entry.key) > 1 && entry.key != "seed"
         };
         let words = |section: &Section, link: bool| -> Vec<String> {
@@ -363,6 +365,9 @@ mod tests {
         let new = [dev, flag, ("rate", "rate 2mbit")];
         assert_eq!(difference(Kind::Emulate, &old, &new).as_deref(), Some("rate 2mbit"));
         assert_eq!(difference(Kind::Emulate, &old, &[dev, ("rate", "rate 2mbit")]), None);
+        let traced = [dev, flag, ("trace", "--trace a"), ("arm", "--arm")];
+        let words = difference(Kind::Emulate, &old, &traced);
+        assert_eq!(words.as_deref(), Some("--trace a --arm"));
         let both = [dev, ("both", "both"), flag, ("rate", "rate 1mbit"), ("delay", "delay 5ms")];
         assert_eq!(difference(Kind::Emulate, &old, &both), None, "another place");
     }

@@ -10,6 +10,7 @@ use super::describe;
 use super::machine::{Change, Machine};
 use super::place::{Place, Port, Way};
 use super::settings::Settings;
+use super::spare::Spare;
 use super::status::{LatenessMeter, LinkStatus, Status};
 use crate::service::{Next, Service, Stop};
 use anyhow::Context;
@@ -18,6 +19,7 @@ use sheaf_emulator::{Direction, Packet, PipeStats, Segments};
 use sheaf_netio::child::{self, Child};
 use sheaf_netio::gso::{Gso, Headers};
 use sheaf_netio::poller::Poller;
+use sheaf_netio::stamps::Stamps;
 use sheaf_netio::timer::Alarm;
 use sheaf_netio::vnet_packet::{BATCH, State};
 use sheaf_netio::{clock, ip, vnet};
@@ -41,12 +43,9 @@ pub enum End {
 const MEMORY: u64 = 1 << 30;
 /// How often what is held is added up.
 const MEASURE: Duration = Duration::from_millis(10);
-/// How often interfaces are looked for, in case nobody told that they went.
+/// How often interfaces are looked for, in case nobody told that they went, and buffers given back
+/// that were not needed.
 const LOOK: Duration = Duration::from_secs(1);
-/// Buffers kept for packets to come.
-const SPARE: usize = 4096;
-/// Bytes of a buffer that is kept more sparingly.
-const LARGE: usize = 4096;
 /// Turns after which signals and questions are looked at even when packets keep coming.
 const TURNS: u32 = 32;
 
@@ -68,8 +67,7 @@ pub struct Datapath {
     intake: Intake,
     lateness: LatenessMeter,
     refused: u64,
-    /// From 1970 to the start of the monotonic clock, in nanoseconds.
-    epoch: u64,
+    stamps: Stamps,
     /// Time at which what is held is added up next, and when interfaces are looked for.
     measure: Instant,
     look: Instant,
@@ -86,7 +84,8 @@ struct Intake {
     /// cannot have come before.
     ready: Vec<bool>,
     empty_at: Vec<Instant>,
-    spare: Vec<Vec<u8>>,
+    spare: Spare,
+    /// Room for a packet of a TUN or TAP interface, where there is one.
     buffer: Vec<u8>,
     full: bool,
     memory_full: u64,
@@ -110,7 +109,6 @@ impl Service for Datapath {
         if now >= self.measure {
             self.measure();
             self.measure = now + MEASURE;
-            self.epoch = clock::epoch();
         }
         if now >= self.look {
             if let Some(gone) = self.gone() {
@@ -118,6 +116,7 @@ impl Service for Datapath {
                 return Ok(Next::End);
             }
             self.place.raise_detours();
+            self.intake.spare.rest();
             self.look = now + LOOK;
         }
         if self.take_in(now)? == State::Down {
@@ -187,12 +186,13 @@ impl Datapath {
         };
         let now = clock::now();
         let ports = place.ports.len();
+        let has_tun = place.ports.iter().any(|port| matches!(port, Port::Tun(_)));
         Ok(Datapath {
             intake: Intake {
                 ready: vec![false; ports],
                 empty_at: vec![now; ports],
-                spare: Vec::new(),
-                buffer: vec![0; vnet::LEN + vnet::LONGEST],
+                spare: Spare::default(),
+                buffer: vec![0; if has_tun { vnet::LEN + vnet::LONGEST } else { 0 }],
                 full: false,
                 memory_full: 0,
             },
@@ -208,7 +208,7 @@ impl Datapath {
             started: now,
             lateness: LatenessMeter::new()?,
             refused: 0,
-            epoch: clock::epoch(),
+            stamps: Stamps::new()?,
             measure: now,
             look: now + LOOK,
             turns: 0,
@@ -255,14 +255,19 @@ impl Datapath {
                 continue;
             }
             let before = clock::now();
-            let (epoch, ethernet) = (self.epoch, self.place.ethernet);
+            let ethernet = self.place.ethernet;
             let (machine, intake) = (&mut self.machine, &mut self.intake);
-            let earliest = intake.empty_at[from];
+            let empty = intake.empty_at[from];
             let got = match &mut self.place.ports[from] {
-                Port::Packet(socket) => socket.receive(|bytes, stamp| {
-                    let arrived = clock::stamped(stamp, epoch, earliest, before);
-                    intake.take(machine, bytes, ethernet, origin, arrived, before);
-                }),
+                Port::Packet(socket) => {
+                    let (stamps, mut offset) = (&mut self.stamps, None);
+                    socket.receive(|bytes, stamp| {
+                        // Only now the batch is read: a clock that was set by now is noticed.
+                        let offset = offset.get_or_insert_with(|| stamps.offset());
+                        let arrived = offset.arrival(stamp, empty, before);
+                        intake.take(machine, bytes, ethernet, origin, arrived, before);
+                    })
+                }
                 Port::Tun(tun) => {
                     let mut buffer = std::mem::take(&mut intake.buffer);
                     let mut got = 0;
@@ -347,7 +352,7 @@ impl Datapath {
             if let Some(capture) = &self.capture {
                 capture.leaves(&packet);
             }
-            self.intake.recycle(packet.bytes);
+            self.intake.spare.give(packet.bytes);
         }
     }
 
@@ -473,14 +478,6 @@ impl Intake {
     }
 
     fn buffer(&mut self, machine: &mut Machine) -> Vec<u8> {
-        self.spare.pop().or_else(|| machine.buffer()).unwrap_or_default()
-    }
-
-    fn recycle(&mut self, buffer: Vec<u8>) {
-        // Those of super-packets hold much more than their share.
-        let most = if buffer.capacity() > LARGE { SPARE / 16 } else { SPARE };
-        if self.spare.len() < most {
-            self.spare.push(buffer);
-        }
+        self.spare.take().or_else(|| machine.buffer()).unwrap_or_default()
     }
 }

@@ -2,7 +2,9 @@
 
 use super::settings::Plan;
 use anyhow::anyhow;
-use sheaf_emulator::{Direction, Link, LinkConfig, Log, Loss, Packet, PipeStats, Pipes};
+use sheaf_emulator::{
+    Direction, Link, LinkConfig, Log, Loss, Packet, PipeConfig, PipeStats, Pipes,
+};
 use sheaf_netio::vnet;
 use sheaf_stage::{Instant, Stage};
 
@@ -27,6 +29,8 @@ pub struct Machine {
     whole: bool,
     finish: bool,
     capture: bool,
+    /// The trace of a direction waits for the first packet.
+    armed: bool,
 }
 
 enum Links {
@@ -40,21 +44,22 @@ fn index(direction: Direction) -> usize {
 }
 
 impl Machine {
-    /// The links of `plan`, for Ethernet frames or IP packets.
-    pub fn new(plan: &Plan, ethernet: bool, seed: u64) -> anyhow::Result<Self> {
+    /// The links of `plan`, for Ethernet frames or IP packets. Their traces begin together: at
+    /// `now`, or with the first packet of any of them.
+    pub fn new(plan: &Plan, ethernet: bool, seed: u64, now: Instant) -> anyhow::Result<Self> {
         let wrong = |error| anyhow!("{error}; change the link's options");
         let links = match plan {
             Plan::Links(configs) => {
                 let [out, back] = &**configs;
-                let link =
-                    |config: &LinkConfig, seed| Link::new(config.clone(), seed).map_err(wrong);
+                let link = |config, seed| Link::new(beginning(config, now), seed).map_err(wrong);
                 Links::Each(Box::new([link(out, seed)?, link(back, seed.wrapping_add(1))?]))
             }
             Plan::Rules(set) => {
                 let header = vnet::LEN + if ethernet { 14 } else { 0 };
                 let mut pipes = Pipes::new(header, seed);
                 for (_, pipe) in &set.pipes {
-                    pipes.add(pipe.clone()).map_err(wrong)?;
+                    let link = beginning(&pipe.link, now);
+                    pipes.add(PipeConfig { link, ..pipe.clone() }).map_err(wrong)?;
                 }
                 pipes.set_rules(set.rules.clone()).map_err(wrong)?;
                 Links::Pipes {
@@ -64,8 +69,14 @@ impl Machine {
                 }
             }
         };
-        let mut machine =
-            Machine { links, numbers: [0; 2], whole: false, finish: false, capture: false };
+        let mut machine = Machine {
+            links,
+            numbers: [0; 2],
+            whole: false,
+            finish: false,
+            capture: false,
+            armed: false,
+        };
         machine.settle();
         Ok(machine)
     }
@@ -81,7 +92,8 @@ impl Machine {
         self.finish
     }
 
-    /// Makes the links other ones. Nothing queued is lost.
+    /// Makes the links other ones; their traces begin together, as in [`Machine::new`]. Nothing
+    /// queued is lost.
     pub fn change(&mut self, change: &Change, now: Instant) -> anyhow::Result<()> {
         let wrong = |error| anyhow!("{error}; change the link's options");
         match (&mut self.links, change) {
@@ -89,7 +101,7 @@ impl Machine {
                 // Both before either: a change that is refused changes nothing.
                 configs.iter().try_for_each(LinkConfig::check).map_err(wrong)?;
                 for (link, config) in links.iter_mut().zip(configs.iter()) {
-                    link.change(config.clone(), now).map_err(wrong)?;
+                    link.change(beginning(config, now), now).map_err(wrong)?;
                 }
             }
             (Links::Pipes { pipes, names, configs }, Change::Pipe(name, config)) => {
@@ -98,7 +110,7 @@ impl Machine {
                     .iter()
                     .position(|known| known == name)
                     .ok_or_else(|| anyhow!("there is no pipe {name}; there are {}", known()))?;
-                pipes.change(number, (**config).clone(), now).map_err(wrong)?;
+                pipes.change(number, beginning(config, now), now).map_err(wrong)?;
                 configs[number].clone_from(config);
             }
             (Links::Each(_), Change::Pipe(..)) => {
@@ -121,6 +133,11 @@ impl Machine {
         self.whole = configs.iter().all(|config| treats_alike(config));
         let corrupts = configs.iter().any(|config| config.corrupt.probability > 0.0);
         self.finish = corrupts || self.capture;
+        self.armed = match &self.links {
+            Links::Each(links) => links.iter().any(Link::is_armed),
+            // Pipes see to it themselves: a packet may pass by all of them.
+            Links::Pipes { .. } => false,
+        };
     }
 
     /// Takes in what came at `arrived` by interface number `interface`: a virtio header and a
@@ -144,6 +161,10 @@ impl Machine {
         // What the links drop is counted there by its cause.
         let _ = match &mut self.links {
             Links::Each(links) => {
+                if self.armed {
+                    links.iter_mut().for_each(|link| link.start_trace(arrived));
+                    self.armed = false;
+                }
                 packet.number >>= 1;
                 links[index(direction)].enqueue(packet, now)
             }
@@ -223,6 +244,15 @@ impl Machine {
     }
 }
 
+/// `config` with a trace that begins at `now`, unless it waits for the first packet.
+fn beginning(config: &LinkConfig, now: Instant) -> LinkConfig {
+    let mut config = config.clone();
+    if let Some(start) = config.trace.as_mut().and_then(|trace| trace.start.as_mut()) {
+        *start = now;
+    }
+    config
+}
+
 /// Whether a link does to a super-packet what it would do to its segments, to within the precision
 /// of a wake-up.
 fn treats_alike(config: &LinkConfig) -> bool {
@@ -242,8 +272,47 @@ fn treats_alike(config: &LinkConfig) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sheaf_emulator::{Chance, Delay, Reorder, Slot, SlotWait};
+    use sheaf_emulator::trace::Steps;
+    use sheaf_emulator::{Chance, Delay, Reorder, Slot, SlotWait, Trace, TraceConfig};
     use sheaf_stage::{Bitrate, Duration};
+
+    /// Delays in milliseconds of packets that come this way at these times, in milliseconds.
+    fn delays(machine: &mut Machine, packets: &[(Direction, u64)]) -> Vec<u64> {
+        let mut delay = |(way, ms)| {
+            let at = Instant::from_millis(ms);
+            machine.enqueue(vec![0; 100], None, (way, 0), at, at);
+            // A row of the trace that begins meanwhile is a deadline, too.
+            let left = std::iter::repeat_with(|| machine.dequeue(machine.next_deadline()));
+            let left = left.take(3).flatten().next().unwrap().depart;
+            (left - at).as_nanos() as u64 / 1_000_000
+        };
+        packets.iter().copied().map(&mut delay).collect()
+    }
+
+    #[test]
+    fn traces_of_both_directions_begin_together_whenever_their_words_were_read() {
+        let steps = Steps::parse("time,delay\n0,10\n0.1,20\n0.2,30\n").unwrap();
+        let traced = |start: Option<u64>| {
+            let start = start.map(Instant::from_millis);
+            let trace = Trace::Steps(steps.clone().into());
+            let trace = Some(TraceConfig { trace, start, looped: false });
+            LinkConfig { trace, ..LinkConfig::default() }
+        };
+        let machine = |configs: [LinkConfig; 2]| {
+            let plan = Plan::Links(Box::new(configs));
+            Machine::new(&plan, true, 1, Instant::from_millis(1000)).unwrap()
+        };
+        let (out, back) = (Direction::Out, Direction::In);
+        let mut now = machine([traced(Some(950)), traced(Some(999))]);
+        assert_eq!(delays(&mut now, &[(out, 1090), (back, 1095), (back, 1105)]), [10, 10, 20]);
+        let mut armed = machine([traced(None), traced(None)]);
+        let packets = [(back, 5000), (out, 5090), (out, 5150), (back, 5210)];
+        assert_eq!(delays(&mut armed, &packets), [10, 10, 20, 30]);
+        // A change arms again.
+        let change = Change::Links(Box::new([traced(None), traced(Some(0))]));
+        armed.change(&change, Instant::from_millis(6000)).unwrap();
+        assert_eq!(delays(&mut armed, &[(back, 6150), (out, 6190), (out, 6260)]), [20, 10, 20]);
+    }
 
     #[test]
     fn super_packets_pass_whole_only_where_no_segment_could_tell() {

@@ -2,7 +2,8 @@
 //!
 //! * [`settings`]: what is to be done;
 //! * `place`: where the link is put: between two interfaces, on one, around a shell;
-//! * `datapath`: carries the packets, in time; `machine`: the links themselves;
+//! * `datapath`: carries the packets, in time; `spare`: their buffers; `machine`: the links
+//!   themselves;
 //! * `status`: the report; `describe`: what a link is set to, in words;
 //! * `capture`: packets with what happened to them; `pcapng`: its file.
 
@@ -15,6 +16,7 @@ pub mod medium;
 mod pcapng;
 mod place;
 pub mod settings;
+mod spare;
 mod status;
 
 pub use datapath::End;
@@ -32,7 +34,7 @@ use machine::Machine;
 use place::Place;
 use settings::{Mode, Run};
 use sheaf_netio::capability::{self, Capability};
-use sheaf_netio::scheduling;
+use sheaf_netio::{clock, scheduling};
 use std::fs::File;
 
 /// Capabilities that emulation in this place takes.
@@ -53,7 +55,7 @@ pub fn run(settings: &Settings, parse: Parse<Change>) -> anyhow::Result<(Status,
     let rights = rights(&settings.mode);
     capability::require(rights)?;
     let place = Place::open(&settings.mode)?;
-    let machine = Machine::new(&settings.plan, place.ethernet, settings.seed)?;
+    let machine = Machine::new(&settings.plan, place.ethernet, settings.seed, clock::now())?;
     // In this order: the command would inherit blocked signals, and threads that did not would die
     // of them.
     let child = place.start_command(settings)?;

@@ -135,7 +135,7 @@ fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
     let indices = [ip::index(&ends[0])?, ip::index(&ends[1])?];
     for (dev, ifindex) in ends.iter().zip(indices) {
         ip::mac(dev)?;
-        if !ip::addresses(dev)?.is_empty() {
+        if ip::addresses(dev)?.iter().any(is_of_a_host) {
             tracing::warn!(
                 "{dev} has addresses, so this host answers beside the link; take them off"
             );
@@ -211,6 +211,12 @@ fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
         detours,
         shell: None,
     })
+}
+
+/// Whether somebody gave this address to an interface. Every interface that is up has a link-local
+/// one of IPv6 (RFC 4862, section 5.3).
+fn is_of_a_host(address: &IpAddr) -> bool {
+    !matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 /// A TAP interface for one direction of `dev`: its index, and our end.
@@ -311,4 +317,16 @@ fn set_up(dev: &str, own: &str, peer: &str) -> std::io::Result<()> {
     ip::run(&format!("link set {dev} txqueuelen {TUN_QUEUE} addrgenmode none"))?;
     ip::run(&format!("addr add {own} peer {peer} dev {dev}"))?;
     ip::run(&format!("link set {dev} up"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_that_every_interface_has_is_nobodys() {
+        let of_a_host = |text: &str| is_of_a_host(&text.parse().unwrap());
+        assert!(!of_a_host("fe80::fc54:ff:fe12:3456"));
+        assert!(of_a_host("10.0.0.1") && of_a_host("169.254.1.2") && of_a_host("fd09::1"));
+    }
 }

@@ -1,6 +1,7 @@
 //! Settings of `sheaf emulate`.
 
 use sheaf_emulator::{LinkConfig, PipeConfig, Rule};
+use sheaf_netio::lead::Spin;
 use sheaf_netio::vnet;
 use sheaf_stage::Duration;
 
@@ -74,7 +75,7 @@ pub struct Run {
     /// `--budget`.
     pub budget: Duration,
     /// `--spin`.
-    pub spin: Duration,
+    pub spin: Spin,
     /// `--awake`.
     pub awake: bool,
     /// `--fifo`.

@@ -72,6 +72,12 @@ pub struct LinkStatus {
     /// Links taken back from flows that had gone.
     #[serde(default)]
     pub expired_flows: u64,
+    /// Links that the longest idle flow gave up for a new one, as there were no more.
+    #[serde(default)]
+    pub reused_flows: u64,
+    /// Packets of flows for which no link was left, and which share one.
+    #[serde(default)]
+    pub crowded_packets: u64,
     /// Counters.
     pub causes: BTreeMap<String, u64>,
 }
@@ -79,7 +85,7 @@ pub struct LinkStatus {
 impl LinkStatus {
     /// From the books of a link or pipe.
     pub fn new(
-        PipeStats { links: stats, flows, expired, .. }: &PipeStats,
+        PipeStats { links: stats, flows, expired, reused, crowded }: &PipeStats,
         config: &LinkConfig,
     ) -> LinkStatus {
         let count = |cause: &Cause| (cause.name().to_owned(), stats.count(*cause));
@@ -95,6 +101,8 @@ impl LinkStatus {
             stood_still_ms: stats.stood_still.as_secs_f64() * 1e3,
             flows: *flows,
             expired_flows: *expired,
+            reused_flows: *reused,
+            crowded_packets: *crowded,
             causes: Cause::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect(),
         }
     }
@@ -178,10 +186,12 @@ pub struct LatenessMeter(Histogram<u64>);
 impl LatenessMeter {
     /// Latenesses beyond a minute count as one.
     const LATEST: u64 = 60_000_000_000;
+    /// Digits to which they are kept: to a hundredth. One more takes 200 KiB.
+    const DIGITS: u8 = 2;
 
     /// Nothing has left so far.
     pub fn new() -> anyhow::Result<LatenessMeter> {
-        Ok(LatenessMeter(Histogram::new_with_bounds(1, Self::LATEST, 3)?))
+        Ok(LatenessMeter(Histogram::new_with_bounds(1, Self::LATEST, Self::DIGITS)?))
     }
 
     /// A packet left so `late`.

@@ -178,6 +178,17 @@ impl AnyQueue {
         each!(self, queue => queue.dequeue(context))
     }
 
+    /// Takes the bound `limit` in place of that of `config`, in its unit; `None`: that of `config`.
+    /// What waits already stays.
+    pub fn set_limit(&mut self, config: &QueueConfig, limit: Option<u64>) {
+        let limit = match (config.limit(), limit) {
+            (configured, None) => configured,
+            (Limit::Packets(_), Some(limit)) => Limit::Packets(limit),
+            (Limit::Bytes(_), Some(limit)) => Limit::Bytes(limit),
+        };
+        each!(self, queue => queue.set_limit(limit));
+    }
+
     pub fn backlog(&self) -> Backlog {
         each!(self, queue => queue.backlog())
     }

@@ -6,7 +6,7 @@
 //! packet.
 
 use super::weighted::{Classes, WeightedConfig};
-use super::{Queue, QueueContext};
+use super::{Limit, Queue, QueueContext};
 use crate::accounting::Backlog;
 use crate::packet::Packet;
 use sheaf_stage::DropReason;
@@ -83,5 +83,9 @@ impl Queue for Drr {
 
     fn backlog(&self) -> Backlog {
         self.classes.backlog
+    }
+
+    fn set_limit(&mut self, limit: Limit) {
+        self.classes.config.limit = limit;
     }
 }

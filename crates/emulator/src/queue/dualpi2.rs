@@ -233,4 +233,8 @@ impl Queue for DualPi2 {
         let (classic, l4s) = (self.classic.row.backlog(), self.l4s.row.backlog());
         Backlog { packets: classic.packets + l4s.packets, bytes: classic.bytes + l4s.bytes }
     }
+
+    fn set_limit(&mut self, limit: Limit) {
+        self.config.limit = limit;
+    }
 }

@@ -3,10 +3,11 @@
 //! Source: RFC 8290, sections 4.1 (enqueue) and 4.2 (dequeue). Packets are spread over queues by a
 //! seeded hash of their 5-tuple; deficit round robin serves them, first those that were empty a
 //! moment ago. When all together reach the limit, the head of the fattest queue is dropped. (Linux
-//! finds it by a search over all queues, this code by a heap.)
+//! finds it by a search over all queues, this code by a heap.) A queue takes memory from its first
+//! packet on.
 
 use super::codel::{Codel, CodelParams};
-use super::{Queue, QueueContext, Row};
+use super::{Limit, Queue, QueueContext, Row};
 use crate::accounting::Backlog;
 use crate::cause::Cause;
 use crate::error::ConfigError;
@@ -14,7 +15,7 @@ use crate::flow::flow_hash;
 use crate::packet::Packet;
 use sheaf_stage::{DropReason, IndexedHeap};
 use std::cmp::Reverse;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// An FQ-CoDel queue; the defaults are those of the RFC and Linux.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,7 +75,9 @@ struct Flow {
 #[derive(Debug)]
 pub(crate) struct FqCodel {
     config: FqCodelConfig,
+    /// Those that have had a packet, and where they stand here, by number.
     flows: Vec<Flow>,
+    places: HashMap<u32, u32>,
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     by_bytes: IndexedHeap<Reverse<u64>>,
@@ -83,10 +86,10 @@ pub(crate) struct FqCodel {
 
 impl FqCodel {
     pub fn new(config: FqCodelConfig) -> Self {
-        let flows = (0..config.flows).map(|_| Flow::default()).collect();
         FqCodel {
             config,
-            flows,
+            flows: Vec::new(),
+            places: HashMap::new(),
             new: VecDeque::new(),
             old: VecDeque::new(),
             by_bytes: IndexedHeap::default(),
@@ -94,10 +97,17 @@ impl FqCodel {
         }
     }
 
-    fn index(&self, packet: &Packet, context: &QueueContext<'_>) -> u32 {
+    /// The place of the packet's queue.
+    fn place(&mut self, packet: &Packet, context: &QueueContext<'_>) -> u32 {
         let hash = flow_hash(packet, context.ip, context.dice);
         // The high half of the product spreads the hash evenly over any number of flows.
-        ((u128::from(hash) * u128::from(self.config.flows)) >> 64) as u32
+        let number = ((u128::from(hash) * u128::from(self.config.flows)) >> 64) as u32;
+        let next = self.flows.len() as u32;
+        let place = *self.places.entry(number).or_insert(next);
+        if place == next {
+            self.flows.push(Flow::default());
+        }
+        place
     }
 
     fn push(&mut self, packet: Packet, index: u32) {
@@ -134,7 +144,7 @@ impl Queue for FqCodel {
         packet: Packet,
         context: &mut QueueContext<'_>,
     ) -> Result<(), DropReason> {
-        let index = self.index(&packet, context);
+        let index = self.place(&packet, context);
         self.push(packet, index);
         while self.backlog.packets > self.config.limit || self.backlog.bytes > self.config.memory {
             let Some((reason, from)) = self.drop_fattest(context) else { break };
@@ -185,7 +195,7 @@ impl Queue for FqCodel {
     }
 
     fn admit(&mut self, packet: Packet, context: &mut QueueContext<'_>) {
-        let index = self.index(&packet, context);
+        let index = self.place(&packet, context);
         self.push(packet, index);
     }
 
@@ -199,5 +209,11 @@ impl Queue for FqCodel {
 
     fn backlog(&self) -> Backlog {
         self.backlog
+    }
+
+    fn set_limit(&mut self, limit: Limit) {
+        self.config.limit = match limit {
+            Limit::Packets(limit) | Limit::Bytes(limit) => limit,
+        };
     }
 }

@@ -131,4 +131,8 @@ impl Queue for Gred {
     fn backlog(&self) -> Backlog {
         self.row.backlog()
     }
+
+    fn set_limit(&mut self, limit: Limit) {
+        self.config.limit = limit;
+    }
 }

@@ -101,6 +101,8 @@ pub(crate) trait Queue {
     fn take(&mut self) -> Option<Packet>;
     /// The packets that wait.
     fn backlog(&self) -> Backlog;
+    /// Takes another bound. What waits already stays.
+    fn set_limit(&mut self, limit: Limit);
 }
 
 /// Operations that are the same for every queue of one row, whatever its management.
@@ -116,6 +118,10 @@ macro_rules! one_row {
 
         fn backlog(&self) -> Backlog {
             self.row.backlog()
+        }
+
+        fn set_limit(&mut self, limit: Limit) {
+            self.config.limit = limit;
         }
     };
 }

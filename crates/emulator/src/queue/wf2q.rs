@@ -7,7 +7,7 @@
 //! never lags behind the earliest start. O(log queues) a packet.
 
 use super::weighted::{Classes, WeightedConfig};
-use super::{Queue, QueueContext};
+use super::{Limit, Queue, QueueContext};
 use crate::accounting::Backlog;
 use crate::packet::Packet;
 use sheaf_stage::{DropReason, IndexedHeap};
@@ -117,5 +117,9 @@ impl Queue for Wf2q {
 
     fn backlog(&self) -> Backlog {
         self.classes.backlog
+    }
+
+    fn set_limit(&mut self, limit: Limit) {
+        self.classes.config.limit = limit;
     }
 }

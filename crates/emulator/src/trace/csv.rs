@@ -1,12 +1,16 @@
-//! A table of how a link changes: `time,rate,delay,loss`.
+//! A table of how a link changes: `time,rate,delay,loss` and more ([`COLUMNS`]).
 //!
 //! The first line names the columns, in any order; only `time` is required. Each further line
 //! holds from its time until the next line's. Without a unit, time is in seconds, rate in bit/s,
-//! delay in milliseconds, loss in percent; units are those of tc. An empty field leaves what the
-//! link is configured to. Before the first line's time the configuration holds. Looped, the last
-//! line only says when the table begins again. `#` begins a comment line.
+//! delay, jitter and the delay of duplicates in milliseconds, loss and duplicates in percent; units
+//! are those of tc. An empty field leaves what the link is configured to. Before the first line's
+//! time the configuration holds. Looped, the last line only says when the table begins again. `#`
+//! begins a comment line.
+//!
+//! The columns are those of TheaterQ's traces (M. Ottens, K.-S. Hielscher, R. German, "TheaterQ: a
+//! qdisc for dynamic network emulation", 2025), with times from the start in place of durations.
 
-use super::{MOST, TraceError, TraceProblem, nanos, wrap};
+use super::{COLUMNS, MOST, TraceError, TraceProblem, nanos, wrap};
 use crate::units;
 use sheaf_stage::{Bitrate, Duration, Instant};
 
@@ -19,8 +23,20 @@ pub struct Row {
     pub rate: Option<Bitrate>,
     /// The mean delay.
     pub delay: Option<Duration>,
+    /// The standard deviation of the delay.
+    pub jitter: Option<Duration>,
     /// The share of packets lost, 0..=1, in addition to the loss model.
     pub loss: Option<f64>,
+    /// The bound of the rate queue, in packets or bytes as it is configured; from 1. What waits
+    /// already is not dropped for it.
+    pub limit: Option<u64>,
+    /// The share of packets that arrive twice, 0..=1, in addition to those configured.
+    pub duplicate: Option<f64>,
+    /// Time by which a duplicate is later than its original would be.
+    pub duplicate_delay: Option<Duration>,
+    /// The way through the network: packets of the same one leave in the order they came, whatever
+    /// their delays, but may overtake those of another. 0: all may overtake.
+    pub route: Option<u8>,
 }
 
 /// Rows in order of time.
@@ -42,8 +58,7 @@ impl Steps {
         let empty = |line| TraceError { line, problem: TraceProblem::Empty };
         let (line, header) = lines.next().ok_or(empty(1))?;
         let columns: Vec<&str> = header.split(',').map(str::trim).collect();
-        let known = |name: &&str| ["time", "rate", "delay", "loss"].contains(name);
-        if !columns.iter().all(known) || !columns.contains(&"time") {
+        if !columns.iter().all(|name| COLUMNS.contains(name)) || !columns.contains(&"time") {
             return Err(TraceError { line, problem: TraceProblem::Header });
         }
         let mut rows: Vec<Row> = Vec::new();
@@ -69,6 +84,11 @@ impl Steps {
         self.rows.len()
     }
 
+    /// Whether any row has a jitter.
+    pub(crate) fn varies(&self) -> bool {
+        self.rows.iter().any(|row| row.jitter.is_some_and(|jitter| !jitter.is_zero()))
+    }
+
     /// The row in force at `at` when the table was started at `start`, and the time of the next.
     pub(crate) fn at(&self, start: Instant, looped: bool, at: Instant) -> (Row, Option<Instant>) {
         let last = self.rows[self.rows.len() - 1].time;
@@ -90,19 +110,29 @@ fn row(columns: &[&str], text: &str) -> Result<Row, TraceProblem> {
     }
     let mut row = Row::default();
     for (column, field) in columns.iter().zip(text.split(',').map(str::trim)) {
-        if *column == "time" {
-            row.time =
-                units::time(field, Duration::from_secs(1)).ok_or(TraceProblem::Field("time"))?;
+        let name = COLUMNS.into_iter().find(|name| name == column).unwrap_or_default();
+        let wrong = TraceProblem::Field(name);
+        if name == "time" {
+            row.time = units::time(field, Duration::from_secs(1)).ok_or(wrong)?;
         } else if !field.is_empty() {
-            match *column {
-                "rate" => row.rate = Some(units::rate(field).ok_or(TraceProblem::Field("rate"))?),
-                "delay" => {
-                    let delay = units::time(field, Duration::from_millis(1));
-                    row.delay = Some(delay.ok_or(TraceProblem::Field("delay"))?);
-                }
-                _ => row.loss = Some(units::percent(field).ok_or(TraceProblem::Field("loss"))?),
-            }
+            set(&mut row, name, field).ok_or(wrong)?;
         }
     }
     Ok(row)
+}
+
+/// Sets what column `name` says; `None` where it cannot be read.
+fn set(row: &mut Row, name: &str, field: &str) -> Option<()> {
+    let time = || units::time(field, Duration::from_millis(1));
+    match name {
+        "rate" => row.rate = Some(units::rate(field)?),
+        "delay" => row.delay = Some(time()?),
+        "jitter" => row.jitter = Some(time()?),
+        "loss" => row.loss = Some(units::percent(field)?),
+        "limit" => row.limit = Some(field.parse().ok().filter(|limit| *limit > 0)?),
+        "duplicate" => row.duplicate = Some(units::percent(field)?),
+        "duplicate_delay" => row.duplicate_delay = Some(time()?),
+        _ => row.route = Some(field.parse().ok()?),
+    }
+    Some(())
 }

@@ -5,12 +5,18 @@
 //! mm-link(1). Several lines with the same number are several opportunities; what an opportunity
 //! finds no packet for is lost; several small packets share one, a large packet takes several.
 //! Looped, the trace begins again after its last line.
+//!
+//! Its link carries IP packets as a TUN interface hands them over, with four bytes of packet
+//! information before each, and counts both: a packet of 1500 bytes fills an opportunity. So does
+//! one here, whatever stands before its IP header and whatever the link's overhead.
 
 use super::{MOST, TraceError, TraceProblem, wrap};
 use sheaf_stage::{Duration, Instant};
 
 /// Bytes that an opportunity delivers.
 pub const MTU: u64 = 1504;
+/// Bytes of packet information that a TUN interface puts before each IP packet (`struct tun_pi`).
+pub const PACKET_INFORMATION: u64 = 4;
 
 /// Delivery opportunities in order.
 #[derive(Clone, Debug, PartialEq, Eq)]

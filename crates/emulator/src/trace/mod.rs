@@ -1,5 +1,5 @@
 //! Links that change over time, as recorded: [`mahimahi`] delivery opportunities, or [`csv`] rows
-//! of rate, delay and loss.
+//! of rate, delay, loss and more.
 
 pub mod csv;
 pub mod mahimahi;
@@ -16,8 +16,9 @@ use thiserror::Error;
 pub struct TraceConfig {
     /// The trace. Cheap to clone.
     pub trace: Trace,
-    /// Time at which it begins.
-    pub start: Instant,
+    /// Time at which it begins; `None`: with the first packet. Until then the link is as
+    /// configured otherwise.
+    pub start: Option<Instant>,
     /// Start over at its end. Otherwise no opportunity comes after the last, and the last row of a
     /// CSV trace stays in force.
     pub looped: bool,
@@ -28,8 +29,15 @@ pub struct TraceConfig {
 pub enum Trace {
     /// Times at which the link could deliver.
     Opportunities(Arc<Opportunities>),
-    /// Rate, delay and loss from time to time.
+    /// Rate, delay, loss and more from time to time.
     Steps(Arc<Steps>),
+}
+
+impl Trace {
+    /// Whether it says that the delay varies.
+    pub(crate) fn varies(&self) -> bool {
+        matches!(self, Trace::Steps(steps) if steps.varies())
+    }
 }
 
 /// Error in the text of a trace.
@@ -50,7 +58,7 @@ pub enum TraceProblem {
     #[error("no whole number of milliseconds")]
     Milliseconds,
     /// The first line does not name the columns.
-    #[error("the columns are not among time, rate, delay, loss, or time is missing")]
+    #[error("the columns are not among {}, or time is missing", COLUMNS.join(", "))]
     Header,
     /// More or fewer fields than columns.
     #[error("not as many fields as columns")]
@@ -68,6 +76,10 @@ pub enum TraceProblem {
     #[error("more than {MOST} lines")]
     TooMany,
 }
+
+/// The columns of a CSV trace.
+pub const COLUMNS: [&str; 9] =
+    ["time", "rate", "delay", "jitter", "loss", "limit", "duplicate", "duplicate_delay", "route"];
 
 /// Most lines of a trace that is read.
 pub const MOST: usize = 10_000_000;

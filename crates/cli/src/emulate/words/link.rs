@@ -9,6 +9,7 @@ use sheaf_emulator::{
 };
 use sheaf_stage::Duration;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 /// Any whole number.
 const ANY: RangeInclusive<u64> = 0..=u64::MAX;
@@ -115,7 +116,8 @@ pub static SECTION: Section<Draft> = Section {
             name: "loss",
             aliases: &["drop"],
             live: true,
-            help: "packets that are lost: at random, by four states, or by Gilbert and Elliott",
+            help: "packets that are lost: at random, by four states, by Gilbert and Elliott, or \
+                   those of a list",
             forms: &[
                 form(
                     &[
@@ -182,6 +184,23 @@ pub static SECTION: Section<Draft> = Section {
                     ],
                     "Gilbert and Elliott: from the good state to the bad (P), back (R, default 1 - \
                      P), loss in the bad state (1-H, 100%) and in the good (1-K, 0).",
+                ),
+                form(
+                    &[
+                        literal("pattern", |_| Ok(())),
+                        part("LIST|FILE", "3,7,100-110", Value::File(pattern)),
+                        optional(
+                            "PERIOD",
+                            "1000",
+                            Value::Number(
+                                1..=u64::MAX,
+                                set!(|d, packets| d.link().pattern.1 = Some(packets)),
+                            ),
+                        ),
+                    ],
+                    "These packets, numbered from 1 as they arrive in this direction: numbers and \
+                     ranges between commas, or a file of them, `#` before comments. After PERIOD \
+                     packets the pattern begins again.",
                 ),
             ],
             ..Entry::LAST
@@ -392,12 +411,17 @@ pub static SECTION: Section<Draft> = Section {
         Entry {
             name: "--trace",
             live: true,
-            help: "Mahimahi's delivery opportunities, or CSV: time,rate,delay,loss",
+            help: "Mahimahi's delivery opportunities, or CSV: time,rate,delay,loss and more",
             about: "A recorded link, which goes before `rate`. Mahimahi's form: a line for each \
-                    millisecond at which 1504 bytes can leave. Or CSV: a first line that names \
-                    `time` and some of `rate,delay,loss`, then rows at least 1 ms apart; bare \
-                    numbers are seconds, bit/s, milliseconds and percent. It begins again at its \
-                    end.",
+                    millisecond at which 1504 bytes can leave. Counted are IP packets and 4 bytes \
+                    for each, as there: a packet of 1500 bytes fills one line, whatever overhead \
+                    `rate` has. Or CSV: a first line that names `time` and some of `rate`, \
+                    `delay`, `jitter`, `loss`, `limit` (of the rate queue, in its unit), \
+                    `duplicate` (share), `duplicate_delay` (by which the copy is later) and \
+                    `route` (1 to 255: packets of the same one do not overtake each other; 0: \
+                    all may), then rows at least 1 ms apart; bare numbers are seconds, bit/s, \
+                    milliseconds and percent, and an empty field is what the other words say. \
+                    Traces of all links begin together, and again at their end.",
             forms: &[form(
                 &[part(
                     "FILE",
@@ -415,6 +439,15 @@ pub static SECTION: Section<Draft> = Section {
             about: "It does not. The last row of a CSV trace holds on; after the last line of \
                     Mahimahi's form nothing leaves.",
             forms: &[flag(set!(|d| d.link().once = true), "")],
+            ..Entry::LAST
+        },
+        Entry {
+            name: "--arm",
+            live: true,
+            help: "the trace begins with the first packet of any link, not at once",
+            about: "The trace begins with the first packet that comes to any of the links, and \
+                    those of all links with it. Until then they are as the other words say.",
+            forms: &[flag(set!(|d| d.link().arm = true), "")],
             ..Entry::LAST
         },
     ],
@@ -514,6 +547,14 @@ fn delay(draft: &mut Draft, time: Duration) -> anyhow::Result<()> {
 
 fn loss(draft: &mut Draft, share: f64) -> anyhow::Result<()> {
     draft.link().config.loss = Loss::Random(Chance::of(share));
+    Ok(())
+}
+
+fn pattern(draft: &mut Draft, list: &str) -> anyhow::Result<()> {
+    let link = draft.link();
+    // What it says is read when all words are known.
+    link.config.loss = Loss::Pattern(Arc::default());
+    link.pattern = (list.to_owned(), None);
     Ok(())
 }
 

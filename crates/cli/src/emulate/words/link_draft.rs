@@ -4,7 +4,7 @@ use super::queue_draft::QueueDraft;
 use crate::emulate::files;
 use anyhow::{Context, anyhow, ensure};
 use sheaf_emulator::{
-    Chance, ConfigError, Distribution, LinkConfig, Reorder, SlotWait, TraceConfig,
+    Chance, ConfigError, Distribution, LinkConfig, Loss, Reorder, SlotWait, TraceConfig,
 };
 use sheaf_netio::{clock, vnet};
 use std::path::Path;
@@ -24,6 +24,9 @@ pub struct LinkDraft {
     pub queue: QueueDraft,
     pub trace: Option<String>,
     pub once: bool,
+    pub arm: bool,
+    /// Numbers of lost packets, or a file of them, and after how many packets they begin again.
+    pub pattern: (String, Option<u64>),
 }
 
 /// A distribution by its name, or a file.
@@ -67,7 +70,18 @@ impl LinkDraft {
     /// The link, for packets whose IP header begins at byte `header`; files are looked for in
     /// `directory`.
     pub fn finish(self, header: usize, directory: &Path) -> anyhow::Result<LinkConfig> {
-        let LinkDraft { mut config, shape, slot_shape, limit, gap, queue, trace, once } = self;
+        let LinkDraft {
+            mut config,
+            shape,
+            slot_shape,
+            limit,
+            gap,
+            queue,
+            trace,
+            once,
+            arm,
+            pattern,
+        } = self;
         if let Some(shape) = shape {
             config.delay.distribution = shape.load(directory)?;
         }
@@ -87,9 +101,15 @@ impl LinkDraft {
         // The virtio header is not on any wire.
         config.overhead.packet = config.overhead.packet.saturating_sub(vnet::LEN as i32);
         ensure!(!once || trace.is_some(), "--once without a trace; add --trace FILE");
+        ensure!(!arm || trace.is_some(), "--arm without a trace; add --trace FILE");
         if let Some(file) = trace {
             let trace = files::trace(&file, directory)?;
-            config.trace = Some(TraceConfig { trace, start: clock::now(), looped: !once });
+            let start = (!arm).then(clock::now);
+            config.trace = Some(TraceConfig { trace, start, looped: !once });
+        }
+        if let Loss::Pattern(given) = &mut config.loss {
+            let (list, period) = pattern;
+            *given = files::loss_pattern(&list, period, directory)?.into();
         }
         config.check().map_err(|error| match error {
             ConfigError::Single => {

@@ -20,6 +20,7 @@ use sheaf_daemon::emulate::settings::{Mode, Plan, Run, link_header};
 use sheaf_daemon::emulate::{Change, Settings};
 use sheaf_daemon::reactor::{Parse, Parsed};
 use sheaf_netio::clock;
+use sheaf_netio::lead::Spin;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,9 +28,6 @@ use std::time::Duration;
 /// Lateness that is allowed at the 99th percentile where `--budget` is not given.
 const BUDGET: Duration = Duration::from_millis(1);
 
-/// Longer before a departure nobody looks without sleeping: what covers 99 of 100 wake-ups of a
-/// virtual machine's processor (decision 6).
-const SPIN: Duration = Duration::from_micros(200);
 /// The least and the greatest priority of SCHED_FIFO (sched(7)).
 const PRIORITIES: std::ops::RangeInclusive<u64> = 1..=99;
 
@@ -38,7 +36,7 @@ impl RunDraft {
         Run {
             audit: self.audit,
             budget: self.budget.unwrap_or(BUDGET),
-            spin: self.spin.unwrap_or(SPIN),
+            spin: self.spin.map_or(Spin::Frugal, Spin::UpTo),
             awake: self.awake,
             fifo: self.fifo,
             pcap: self.pcap,
@@ -412,10 +410,13 @@ static RUN: Section<Draft> = Section {
         Entry {
             name: "--spin",
             help: "look, not sleep, before a departure, for as long as waking up takes here (which \
-                   is learnt), but no longer than this (200us); 0 for never",
-            about: "At most so long before a departure it looks in place of sleeping; how long is \
-                    learnt from how late the machine wakes it. Default 200us; 0 for never. Costs \
-                    processor time.",
+                   is learnt), up to this, whatever it costs; 0 for never (2% of a processor)",
+            about: "Sleeps end late by what it takes to wake a processor, so they end sooner, and \
+                    the rest of the time it looks in place of sleeping. How much sooner is learnt \
+                    from how late the machine wakes it. Without this word looking takes 2% of a \
+                    processor at most, and less where processors are busy: sparse departures get \
+                    all that helps, dense ones what is cheap. With it, up to <TIME> before each \
+                    departure, whatever it costs; 0 for never.",
             forms: &[form(
                 &[part("TIME", "200us", Value::Time(set!(|d, time| d.run.spin = Some(time))))],
                 "",

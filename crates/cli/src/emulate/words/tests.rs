@@ -6,8 +6,8 @@ use crate::words::WordError;
 use proptest::prelude::*;
 use sheaf_emulator::queue::fifo::FifoConfig;
 use sheaf_emulator::{
-    Chance, Delay, Distribution, FourState, Gemodel, Limit, Link, LinkConfig, Loss, Overhead,
-    Packet, QueueConfig, Reorder, Slot, SlotWait,
+    Chance, Delay, Distribution, FourState, Gemodel, Limit, Link, LinkConfig, Loss, LossPattern,
+    Overhead, Packet, QueueConfig, Reorder, Slot, SlotWait,
 };
 use sheaf_fuzz::{Fuzzer, NUMBERS, play};
 use sheaf_netio::vnet;
@@ -59,6 +59,10 @@ fn the_examples_of_the_manual_mean_what_it_says() {
     let rate = Some(Bitrate::from_mbps(100));
     gives("rate 100mbit burst 3k", LinkConfig { rate, burst: Some(3072), ..base() });
     gives("rate 1mbit burst 3k rate 100mbit", LinkConfig { rate, ..base() });
+    let pattern = LossPattern::parse("3,7,100-110", Some(1000)).unwrap();
+    let loss = Loss::Pattern(pattern.into());
+    gives("loss pattern 3,7,100-110 1000", LinkConfig { loss, ..base() });
+    gives("loss pattern 3 loss 0.3% 25%", LinkConfig { loss: Loss::Random(half), ..base() });
     gives("duplicate 1%", LinkConfig { duplicate: Chance::of(0.01), ..base() });
     gives("corrupt 0.1%", LinkConfig { corrupt: Chance::of(0.001), ..base() });
     let reorder = Reorder { chance: Chance { probability: 0.25, correlation: 0.5 }, gap: 5 };
@@ -235,6 +239,10 @@ fn errors_name_the_option_and_the_word() {
         ("rate 1mbit burst", "burst lacks its value; write burst 3028"),
         ("rate 1mbit burst much", "burst \"much\" is not a size in bytes; write it like 3028"),
         ("gap 0", "gap 0 is too small; give 1 or more"),
+        ("loss pattern", "loss lacks LIST|FILE, such as 3,7,100-110; add it"),
+        ("loss pattern 3,0", "loss pattern: \"0\" is not a packet's number from 1, or a range"),
+        ("loss pattern 9 8", "loss pattern: packet 9 is beyond the 8 packets after which"),
+        ("loss pattern yours", "cannot read"),
     ] {
         let error = read(line).unwrap_err().to_string();
         assert!(error.starts_with(message) && !error.contains('\n'), "{line}: {error}");
@@ -333,6 +341,7 @@ fn what_is_wrong_is_told_with_its_remedy() {
         ("link a b --budget", "--budget lacks its value"),
         ("link a b --trace /nonexistent", "cannot read /nonexistent"),
         ("link a b --once", "add --trace FILE"),
+        ("link a b --arm", "add --trace FILE"),
         ("link a b packets 3", "packets stands behind slot; write slot 800us packets"),
         ("link a b reverse reverse", "give it once"),
         ("link a b -- ls", "link takes no command; leave out"),
