@@ -35,6 +35,7 @@ use sheaf_netio::monitor::{self, Monitor};
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::segment;
+use sheaf_netio::stamps::Stamps;
 use sheaf_netio::tun::{Offload, Tun};
 use sheaf_netio::{clock, ip, random};
 use sheaf_stage::{Duration, Instant};
@@ -89,6 +90,7 @@ struct Daemon {
     tun: Tun,
     coalescer: Coalescer,
     inbox: Inbox,
+    stamps: Stamps,
     netlink: Netlink,
     /// Buffer for a packet from the host.
     packet: Vec<u8>,
@@ -202,6 +204,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Trunk> 
         tun,
         coalescer: Coalescer::default(),
         inbox: Inbox::new(),
+        stamps: Stamps::new().context("cannot measure the kernel's clock")?,
         netlink,
         packet: vec![0; LARGEST_PACKET],
         frame: Vec::new(),
@@ -438,15 +441,16 @@ impl Daemon {
 
     /// Takes frames from socket `index`.
     fn receive(&mut self, index: usize) {
-        let Daemon { endpoint, members, sockets, inbox, .. } = self;
+        let Daemon { endpoint, members, sockets, inbox, stamps, .. } = self;
         let Socket { carrier, id, learns, emptied, .. } = &mut sockets[index];
         let Some(open) = carrier else { return };
-        let (now, epoch) = (clock::now(), clock::epoch());
+        let (now, mut offset) = (clock::now(), None);
         // The endpoint counts refused frames by their reason.
         let each = |from: &Address, frame: &[u8], stamp| {
             // A link with a quota shares its socket with none, so what is refused counts, too.
             members[usize::from(id.0)].count(frame.len());
-            let at = clock::stamped(stamp, epoch, *emptied, now);
+            let offset = offset.get_or_insert_with(|| stamps.offset());
+            let at = offset.arrival(stamp, *emptied, now);
             let received = endpoint.handle_frame_at(*id, End::of(from, *learns), frame, at, now);
             if let Received::Accepted { link, new_address: Some(end), .. } = received {
                 members[usize::from(link.0)].moved = Some(end);
