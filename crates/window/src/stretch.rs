@@ -14,10 +14,6 @@ const IDLE: f64 = 0.985;
 const FULL: f64 = 0.995;
 /// By how much the factor changes in a second.
 const PER_SECOND: f64 = 0.05;
-/// Part of the capacity below which much of it is idle, and by how much the factor then rises in a
-/// second: many flows with two segments each wait for delayed acknowledgements all the time.
-const MOSTLY_IDLE: f64 = 0.9;
-const FAST: f64 = 0.2;
 /// Time constant of the mean of what passes, seconds; shorter than the factor takes.
 const MEAN: f64 = 0.3;
 
@@ -42,7 +38,6 @@ impl Stretch {
         self.used += (used - self.used) * (1.0 - libm::exp(-seconds / MEAN));
         let change = PER_SECOND * seconds;
         self.factor = match is_limited {
-            true if self.used < MOSTLY_IDLE => self.factor + FAST * seconds,
             true if self.used < IDLE => self.factor + change,
             true if self.used <= FULL => self.factor,
             _ => self.factor - change,
