@@ -14,8 +14,8 @@ const AVERAGED_SECONDS: f64 = 0.3;
 /// with ten segments doubles them in each.
 const YOUNG: Duration = Duration::from_millis(300);
 const YOUNG_RTTS: u32 = 3;
-/// Segments in the second round of a sender that begins with ten.
-const SECOND_ROUND: f64 = 20.0;
+/// Segments of a round that it counts for: with ten (RFC 6928) a page costs a download a tenth.
+const FIRST_ROUND: f64 = 5.0;
 /// Bytes that time stamps take of each segment (RFC 7323, appendix A).
 const TIMESTAMPS: u32 = 12;
 /// Bytes on the wire for each byte of data before any were counted: headers of 66 in 1448 bytes.
@@ -250,11 +250,11 @@ impl Flow {
         self.last == Instant::ZERO && self.is_young(self.born, now)
     }
 
-    /// Rate in bit/s that it counts for at least because it has just begun: what a sender reaches
-    /// in its second round. If many that begin together counted for what they have so far, each
+    /// Rate in bit/s that it counts for at least because it has just begun: what a sender sends
+    /// in its first round. If many that begin together counted for what they have so far, each
     /// would be given all that is free.
     pub fn beginning(&self, now: Instant) -> f64 {
-        let bits = SECOND_ROUND * f64::from(self.segment) * self.overhead() * 8.0;
+        let bits = FIRST_ROUND * f64::from(self.segment) * self.overhead() * 8.0;
         match self.rtt {
             Some(rtt) if self.is_young(self.began, now) => bits / rtt.as_secs_f64().max(1e-3),
             _ => 0.0,
