@@ -29,6 +29,9 @@ pub const QUIC_FLOWS: usize = 4096;
 pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Segments that a sender begins with (RFC 6928): a larger window is of no use in the first round.
 pub const INITIAL_SEGMENTS: u32 = 10;
+/// The least segments of a first window: Linux sends none larger than half of it, ever
+/// (tcp_bound_to_half_wnd).
+pub const LEAST_SEGMENTS: u32 = 2;
 /// The third packet of a handshake acknowledges the SYN-ACK and at most this much data (RFC 7413).
 pub const THIRD_ACK: u32 = 65535;
 
@@ -163,7 +166,7 @@ impl Rewriter {
 
     /// New flows whose data goes in `direction` begin with at most `window` bytes; 0 leaves them
     /// alone. Those that begin before the next sign of life have `spare` bytes together: the first
-    /// ones as much as a sender begins with, and one segment each when nothing is left.
+    /// ones as much as a sender begins with, and two segments each when nothing is left.
     pub fn set_initial(&mut self, direction: Direction, window: u32, spare: u32) {
         self.initial[direction.index()] = window;
         self.spare[direction.index()] = spare;
@@ -333,7 +336,7 @@ impl Rewriter {
             let mss = u32::from(syn.mss);
             let limit = match initial {
                 0 => 0,
-                _ => left.min(mss * INITIAL_SEGMENTS).min(initial).max(mss),
+                _ => left.min(mss * INITIAL_SEGMENTS).min(initial).max(mss * LEAST_SEGMENTS),
             };
             if before.is_some() {
                 syn.since = Instant::ZERO;

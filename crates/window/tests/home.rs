@@ -97,7 +97,7 @@ fn data_both_ways_at_once_fills_both_ways() {
 
 #[test]
 fn transfers_that_begin_together_do_not_fill_the_queue() {
-    for (count, direction, most) in [(1, In, 45.0), (8, In, 45.0), (32, In, 50.0), (100, In, 140.0)]
+    for (count, direction, most) in [(1, In, 45.0), (8, In, 45.0), (32, In, 80.0), (100, In, 160.0)]
     {
         for controllers in [given(), auto()] {
             let mut rig = home(controllers, 1);

@@ -227,10 +227,10 @@ fn the_window_of_a_syn_and_of_its_answer_is_lowered_for_the_first_flight() {
 }
 
 #[test]
-fn a_syn_is_never_raised_and_has_room_for_one_segment() {
+fn a_syn_is_never_raised_and_has_room_for_two_segments() {
     assert_eq!(syn(&mut fresh(20_000), Direction::Out, 0, 1460, 9_000), 9_000);
     assert_eq!(syn(&mut fresh(20_000), Direction::Out, 0, 1460, 0), 0);
-    assert_eq!(syn(&mut fresh(100), Direction::Out, 0, 1460, 64_240), 1460);
+    assert_eq!(syn(&mut fresh(100), Direction::Out, 0, 1460, 64_240), 2920);
     assert_eq!(syn(&mut fresh(0), Direction::Out, 0, 1460, 64_240), 64_240, "hands off");
     let mut silent = fresh(20_000);
     silent.now += Duration::from_millis(2_001);
@@ -274,10 +274,10 @@ fn connections_that_begin_together_share_what_there_is_for_all_of_them() {
     let windows: Vec<u16> = (0..100).map(|port| syn_of(&mut rewriter, 2000 + port, now)).collect();
     assert_eq!(windows[..6], [14_600; 6], "as much as a sender begins with");
     assert_eq!(windows[6], 12_400, "what is left");
-    assert!(windows[7..].iter().all(|window| *window == 1460), "one segment: {windows:?}");
+    assert!(windows[7..].iter().all(|window| *window == 2920), "two segments: {windows:?}");
     let late = now + Duration::from_millis(100);
     rewriter.beat(late);
-    assert_eq!(syn_of(&mut rewriter, 3000, late), 1460, "those are still in their handshakes");
+    assert_eq!(syn_of(&mut rewriter, 3000, late), 2920, "those are still in their handshakes");
     rewriter.beat(late + Duration::from_millis(100));
     assert_eq!(syn_of(&mut rewriter, 3001, late), 14_600);
 }

@@ -9,6 +9,9 @@
 
 /* Segments that a sender begins with (RFC 6928). */
 #define INITIAL_SEGMENTS 10
+/* The least of a first window: Linux sends no segments larger than half of it, ever
+ * (tcp_bound_to_half_wnd). */
+#define LEAST_SEGMENTS 2
 
 /* What flows with data of this direction were given of late. A handshake takes longer than the time
  * between two signs of life, so the time before counts, too. */
@@ -44,14 +47,14 @@ static __always_inline __u32 begin_with(struct control *settings, __u32 way, __u
 	__u32 limit;
 
 	if (!begun)
-		return mss;
+		return mss * LEAST_SEGMENTS;
 	limit = left_of(settings, begun, way);
 	if (limit > mss * INITIAL_SEGMENTS)
 		limit = mss * INITIAL_SEGMENTS;
 	if (limit > settings->initial[way & 1])
 		limit = settings->initial[way & 1];
-	if (limit < mss)
-		limit = mss;
+	if (limit < mss * LEAST_SEGMENTS)
+		limit = mss * LEAST_SEGMENTS;
 	if (!again)
 		__sync_fetch_and_add(&begun->given, limit);
 	return limit;
