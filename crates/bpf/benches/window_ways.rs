@@ -159,7 +159,7 @@ fn in_kernel() -> Run {
     let router = Router::new();
     let attach = || Window::attach("wan").map_err(io::Error::other);
     let mut window = router.router.run(attach).expect("the kernel takes the programs");
-    window.set_initial(Direction::In, LIMIT);
+    window.set_initial(Direction::In, LIMIT, u32::MAX);
     window.beat(clock::now()).expect("the map is there");
     let mut out = [0; 256];
     for packet in opening() {
@@ -198,7 +198,7 @@ fn in_user_space() -> io::Result<Run> {
     let count = done.clone();
     std::thread::spawn(move || {
         let mut model = Rewriter::new();
-        model.set_initial(Direction::In, LIMIT);
+        model.set_initial(Direction::In, LIMIT, u32::MAX);
         model.beat(clock::now());
         for packet in opening() {
             let mut frame = packet.frame();

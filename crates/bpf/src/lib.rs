@@ -70,6 +70,15 @@ pub enum Error {
         /// What the verifier had against it.
         log: String,
     },
+    /// The kernel has checked the program, but it cannot run it.
+    #[error(
+        "the kernel cannot compile the program {name}; sysctl net.core.bpf_jit_enable=1, or use a \
+         kernel with CONFIG_BPF_JIT"
+    )]
+    NoJit {
+        /// The program.
+        name: &'static str,
+    },
     /// Attaching or running failed.
     #[error("the kernel refuses the program: {}", program(.0))]
     Program(aya::programs::ProgramError),
@@ -101,10 +110,18 @@ impl Error {
     fn refused(name: &'static str, error: aya::programs::ProgramError) -> Error {
         match error {
             aya::programs::ProgramError::LoadError { io_error: reason, verifier_log } => {
-                Error::Refused { name, reason, log: verifier_log.to_string() }
+                Error::not_loaded(name, reason, verifier_log.to_string())
             }
             error => Error::Program(error),
         }
+    }
+
+    /// The same by the system call's error and the verifier's log.
+    fn not_loaded(name: &'static str, reason: std::io::Error, log: String) -> Error {
+        if reason.raw_os_error() == Some(ENOTSUPP) || log.contains(NON_JITED) {
+            return Error::NoJit { name };
+        }
+        Error::Refused { name, reason, log }
     }
 
     /// What the kernel's verifier had against a program: many lines, for developers.
@@ -121,6 +138,13 @@ impl From<aya::programs::ProgramError> for Error {
         Error::refused("of Sheaf", error)
     }
 }
+
+/// ENOTSUPP of linux/errno.h, which no manual page has: the kernel returns it where its verifier
+/// has passed a program that the JIT then did not compile, and that no interpreter runs
+/// (`bpf_prog_select_runtime`).
+const ENOTSUPP: i32 = 524;
+/// In the verifier's log where a program has what only the JIT can do (`fixup_call_args`).
+const NON_JITED: &str = "non-JITed";
 
 /// The name of an error number, as in manual pages.
 fn errno(error: &std::io::Error) -> String {
@@ -153,6 +177,20 @@ fn program(error: &aya::programs::ProgramError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_is_not_compiled_has_a_remedy_of_its_own() {
+        let refused = |number, log: &str| {
+            let reason = std::io::Error::from_raw_os_error(number);
+            Error::not_loaded("sheaf_in", reason, log.to_owned()).to_string()
+        };
+        let remedy = "the kernel cannot compile the program sheaf_in; sysctl \
+                      net.core.bpf_jit_enable=1, or use a kernel with CONFIG_BPF_JIT";
+        assert_eq!(refused(524, ""), remedy);
+        let log = "processed 9 insns\ncallbacks are not allowed in non-JITed programs\n";
+        assert_eq!(refused(nix::libc::EINVAL, log), remedy);
+        assert!(refused(nix::libc::EINVAL, "R1 invalid").contains("EINVAL"));
+    }
 
     #[test]
     fn a_refused_program_is_one_line_and_its_log_is_kept() {

@@ -106,13 +106,16 @@ impl Window {
     /// Shows the programs that the controller is alive at `now`, by CLOCK_MONOTONIC.
     pub fn beat(&mut self, now: Instant) -> Result<(), Error> {
         self.settings.heartbeat = now.as_nanos();
+        self.settings.beats = self.settings.beats.wrapping_add(1);
         Ok(self.control.set(0, Plain(self.settings), 0)?)
     }
 
     /// Sets the first window of new flows whose data goes in `direction`, in bytes; with 0 it is
-    /// not lowered. In force from the next [beat](Window::beat) on.
-    pub fn set_initial(&mut self, direction: Direction, window: u32) {
+    /// not lowered. Those that begin before the next beat have `spare` bytes together, and one
+    /// segment each when nothing is left. In force from the next [beat](Window::beat) on.
+    pub fn set_initial(&mut self, direction: Direction, window: u32, spare: u32) {
         self.settings.initial[direction.index()] = window;
+        self.settings.spare[direction.index()] = spare;
     }
 
     /// Sets whether segments of flows with a window get the flag PSH, so that the receiver
@@ -188,8 +191,13 @@ impl Window {
             self.show_flows(controllers)?;
         }
         let told = self.settings;
+        let loads = Direction::BOTH.map(|direction| {
+            let one = controllers.iter().find(|controller| controller.direction() == direction);
+            one.map(Controller::load).unwrap_or_default()
+        });
         for controller in controllers {
             let direction = controller.direction();
+            controller.observe_other(loads[direction.reverse().index()]);
             // The tables have what passed while they were read.
             let totals = if rests { passed[direction.index()] } else { self.totals(direction)? };
             controller.observe_totals(totals);
@@ -197,7 +205,7 @@ impl Window {
             self.set_all(windows.map(|decision| (decision.flow, decision.value)))?;
             let marks = controller.marks().iter();
             self.mark_all(marks.map(|decision| (decision.flow, decision.value)))?;
-            self.set_initial(direction, controller.initial());
+            self.set_initial(direction, controller.initial(), controller.spare());
             self.set_push(direction, controller.push());
         }
         if rests && self.settings == told && now - self.last_beat() < REST {

@@ -25,12 +25,16 @@ pub struct Control {
     pub heartbeat: u64,
     /// Window of new flows in bytes, by direction of the data; 0 for hands off.
     pub initial: [u32; 2],
+    /// Bytes of all flows together that begin before the next sign of life, likewise.
+    pub spare: [u32; 2],
     /// Bytes of link header.
     pub link: u32,
+    /// Signs of life so far.
+    pub beats: u32,
     /// Whether data is pushed, by its direction.
     pub push: [u8; 2],
     /// Padding.
-    pub pad: [u8; 2],
+    pub pad: [u8; 6],
     /// Of the table's hash.
     pub seed: [u64; 4],
 }
@@ -275,7 +279,11 @@ mod tests {
     #[test]
     fn structures_are_laid_out_as_in_c() {
         let window = structures(include_bytes!(concat!(env!("OUT_DIR"), "/window.bpf.o")));
-        same!(window, "control", Control { heartbeat, initial, link, push, pad, seed });
+        same!(
+            window,
+            "control",
+            Control { heartbeat, initial, spare, link, beats, push, pad, seed }
+        );
         same!(window, "key", Key { outside, inside, outside_port, inside_port });
         same!(window, "rtt", Rtt { min, old_min, since, sum, count, pad });
         same!(

@@ -227,8 +227,8 @@ fn the_program_and_the_model_leave_the_same_bytes_and_counters() {
     proptest!(config, |(v6 in any::<bool>(), steps in proptest::collection::vec(step(), 1..150))| {
         let mut twins = Twins::new();
         for direction in Direction::BOTH {
-            twins.program.set_initial(direction, 5_000);
-            twins.model.set_initial(direction, 5_000);
+            twins.program.set_initial(direction, 5_000, 12_000);
+            twins.model.set_initial(direction, 5_000, 12_000);
         }
         twins.beat(clock::now());
         for mut step in steps {
@@ -259,8 +259,8 @@ fn the_program_and_the_model_leave_the_same_bytes_and_counters() {
                     twins.set(FlowId { key: common::key(v6, port), direction }, window);
                 }
                 Step::Initial(direction, window) => {
-                    twins.program.set_initial(direction, window);
-                    twins.model.set_initial(direction, window);
+                    twins.program.set_initial(direction, window, window.saturating_mul(2));
+                    twins.model.set_initial(direction, window, window.saturating_mul(2));
                     twins.beat(clock::now());
                 }
                 Step::Mark(port, direction, every) => {
@@ -291,8 +291,8 @@ fn the_program_and_the_model_leave_the_same_bytes_and_counters() {
 fn clamped(twins: &mut Twins, layout: Layout, scale: u8, window: u32) -> Key {
     let options = || vec![2, 4, 5, 180, 3, 3, scale, 1];
     // From the first packet on: a larger window that was advertised could not be taken back.
-    twins.program.set_initial(Direction::In, window);
-    twins.model.set_initial(Direction::In, window);
+    twins.program.set_initial(Direction::In, window, u32::MAX);
+    twins.model.set_initial(Direction::In, window, u32::MAX);
     twins.beat(clock::now());
     for packet in handshake(layout, Direction::Out, &[options(), options()], [65535; 2]) {
         twins.send(&packet);
@@ -322,7 +322,7 @@ fn a_flood_of_a_million_syns_takes_nothing_from_established_flows() {
     let mut twins = Twins::new();
     let options = || vec![2, 4, 5, 180, 3, 3, 7, 1];
     for direction in Direction::BOTH {
-        twins.program.set_initial(direction, 20_000);
+        twins.program.set_initial(direction, 20_000, u32::MAX);
     }
     twins.beat(clock::now());
     let mut out = [0; 256];

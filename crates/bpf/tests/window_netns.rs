@@ -25,7 +25,7 @@ impl Pair {
     fn attach(&self, direction: Direction) -> Window {
         let attach = || Window::attach("eth0").map_err(io::Error::other);
         let mut window = self.a.run(attach).unwrap();
-        window.set_initial(direction, LIMIT);
+        window.set_initial(direction, LIMIT, u32::MAX);
         window.beat(clock::now()).unwrap();
         window
     }
@@ -295,7 +295,7 @@ fn finished_and_unfinished_checksums_both_stay_right_as_in_the_model() {
     let pair = Pair::new();
     let mut window = pair.attach(Direction::In);
     let mut model = Rewriter::new();
-    model.set_initial(Direction::In, LIMIT);
+    model.set_initial(Direction::In, LIMIT, u32::MAX);
     model.beat(clock::now());
     let (sender, receiver) =
         (pair.a.run(Offloading::open).unwrap(), pair.b.run(Offloading::open).unwrap());
@@ -360,7 +360,7 @@ fn a_controller_gives_the_flow_its_window_and_new_flows_theirs() {
 fn a_new_flow_begins_with_the_windows_that_were_lowered_in_its_handshake() {
     let pair = Pair::new();
     let mut window = pair.attach(Direction::In);
-    window.set_initial(Direction::In, 5_000);
+    window.set_initial(Direction::In, 5_000, u32::MAX);
     window.beat(clock::now()).unwrap();
     let (near, far, key) = pair.connect();
     let half = *flow(&window, &key).half(Direction::In);

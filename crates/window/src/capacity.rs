@@ -7,6 +7,8 @@
 //! faster as long as nothing happens. When the queue shows, the delivery rate becomes the estimate,
 //! and the queue is left to run empty. No packet is sent for it. (As in BBR, Cardwell et al. 2016:
 //! the two edges are seen at different times, the rate with a queue and the RTT without.)
+//!
+//! Requests and acknowledgements alone do not fill a link, so without bulk data the estimate stays.
 
 use sheaf_stage::{Bitrate, Duration, Instant};
 use std::collections::VecDeque;
@@ -16,11 +18,42 @@ use std::collections::VecDeque;
 pub enum Source {
     /// The user gives it, link headers included.
     Given(Bitrate),
-    /// The controller finds it; the search begins with this.
+    /// The controller finds it between two bounds.
     Auto {
-        /// First assumption.
+        /// First assumption; the nearest bound where it is outside of them.
         start: Bitrate,
+        /// It is never taken to be less.
+        least: Bitrate,
+        /// It is never taken to be more.
+        most: Bitrate,
     },
+}
+
+impl Source {
+    /// A capacity that is found, without bounds that matter: a search from 10 Mbit/s.
+    pub const AUTO: Source = Source::Auto {
+        start: Bitrate::from_mbps(10),
+        // A modem's rate: below it a full packet takes longer than a step of the controller.
+        least: Bitrate::from_kbps(100),
+        // Above any interface's.
+        most: Bitrate::from_mbps(1_000_000),
+    };
+
+    /// The same between these bounds, where they are given and it is found.
+    pub fn within(self, lower: Option<Bitrate>, upper: Option<Bitrate>) -> Source {
+        match self {
+            Source::Auto { start, least, most } => {
+                // A bound alone takes the other one along where that excludes it.
+                let (lower, upper) = match (lower, upper) {
+                    (Some(lower), None) => (lower, most.max(lower)),
+                    (None, Some(upper)) => (least.min(upper), upper),
+                    (lower, upper) => (lower.unwrap_or(least), upper.unwrap_or(most)),
+                };
+                Source::Auto { start, least: lower, most: upper }
+            }
+            given => given,
+        }
+    }
 }
 
 /// The observations of one step.
@@ -40,26 +73,49 @@ pub struct Observation {
     pub longest: Duration,
     /// Whether windows limit the flows.
     pub limited: bool,
+    /// Whether bulk data goes the other way, too: data and acknowledgements come in clusters then
+    /// of up to a round trip, which are no queue that stands.
+    pub both: bool,
+    /// Whether flows with data made what is seen: requests and acknowledgements do not fill a link.
+    pub loaded: bool,
     /// Whether there were flows to observe.
     pub seen: bool,
 }
 
 /// Time after the longest round-trip time for which the effect of a change is watched.
 const ROUND: Duration = Duration::from_millis(200);
+/// The same while nothing was found yet: a step of the controller, or a fast path would be held
+/// back for seconds.
+const SEARCH_ROUND: Duration = Duration::from_millis(100);
+/// Part of the assumption that must arrive for that, or it is several times as long.
+const USED: f64 = 0.75;
+const UNUSED_ROUNDS: u32 = 4;
 /// Shortest time over which a rate is measured: two steps of the controller.
 const MEASURE: Duration = Duration::from_millis(200);
-/// Time for which the estimate rests before it is tried again.
+/// Time for which the estimate rests before it is tried again, and the same where the last try
+/// found another one: a link that changes goes on changing.
 const REST: Duration = Duration::from_millis(600);
+const SHORT_REST: Duration = Duration::from_millis(100);
+/// Part of the estimate by which it must differ from the one before to count as another.
+const CHANGE: f64 = 0.1;
+/// Part of the assumption that must arrive before more is tried while bulk data goes both ways.
+const COMES: f64 = 0.85;
 /// First raise, and by how much each raise is larger than the one before.
 const RAISE: f64 = 0.04;
 const FASTER: f64 = 3.0;
 const MAX_RAISE: f64 = 0.5;
-/// Each raise while nothing was found yet.
-const SEARCH_RAISE: f64 = 1.0;
+/// Each raise while nothing was found yet: a fast path would be held back for seconds with less,
+/// and with more a slow one has a queue of several round trips for a moment.
+const SEARCH_RAISE: f64 = 2.0;
 /// While the queue runs empty, this part of what windows govern is left unused.
 const DRAIN: f64 = 0.08;
 /// Part of the estimate from which a try in vain is distinguished from the noise of a measurement.
 const PLATEAU: f64 = 0.1;
+/// Part of the estimate that counts as governed at least. With less, a try beside UDP would be too
+/// small to be felt, and the search would stand still.
+const LEAST_GOVERNED: f64 = 0.25;
+/// Packets by which a rate is known to about 2 %.
+const MEASURED: f64 = 80.0;
 /// Bits of a full packet, to express a queue as packets.
 const PACKET_BITS: f64 = 1514.0 * 8.0;
 
@@ -89,6 +145,8 @@ pub struct Capacity {
     is_found: bool,
     phase: Phase,
     since: Instant,
+    /// Time for which it rests now.
+    rest: Duration,
     /// Time for which packets wait for each other while nothing is tried: bursts, not a queue.
     noise: Duration,
     /// Time since which there is a queue without a break.
@@ -103,8 +161,10 @@ impl Capacity {
     /// A capacity from `source`.
     pub fn new(source: Source) -> Capacity {
         let rate = match source {
-            Source::Given(rate) | Source::Auto { start: rate } => (rate.as_bps() as f64).max(1.0),
+            Source::Given(rate) => rate,
+            Source::Auto { start, least, most } => start.min(most).max(least),
         };
+        let rate = (rate.as_bps() as f64).max(1.0);
         Capacity {
             source,
             estimate: rate,
@@ -113,6 +173,7 @@ impl Capacity {
             is_found: false,
             phase: Phase::Raised,
             since: Instant::ZERO,
+            rest: REST,
             noise: Duration::ZERO,
             full_since: None,
             history: VecDeque::new(),
@@ -150,8 +211,10 @@ impl Capacity {
         // While nothing is tried, only a queue that is not a burst shows that the link became
         // slower.
         let sure = if self.phase == Phase::Resting { 2 } else { 1 };
-        let full = seen.queue > self.visible(seen.rtt) + self.threshold(seen.rtt) * (sure - 1);
-        if self.phase == Phase::Resting && !full {
+        let clusters = if seen.both { seen.rtt / 2 } else { Duration::ZERO };
+        let least = self.visible(seen.rtt) + self.threshold(seen.rtt) * (sure - 1);
+        let full = seen.queue > least + clusters;
+        if self.phase == Phase::Resting && !full && !seen.both {
             let most = seen.rtt / 8 + self.packets(BURST);
             // An average over about five steps, so that a single burst moves it little.
             self.noise = (self.noise * 4 + seen.queue.min(most)) / 5;
@@ -166,11 +229,32 @@ impl Capacity {
         // Acknowledgements report the past: when the queue has stood for the longest round-trip
         // time, all of them come from packets that went through it.
         let standing = self.full_since.map_or(Duration::ZERO, |since| now - since);
-        let measured = full && standing >= seen.longest + measure;
+        let is_long = seen.queue > least + clusters + seen.rtt / 2;
+        let quick = MEASURE.max(self.packets(MEASURED)).max(seen.longest);
+        let wait = if is_long { quick } else { seen.longest + measure };
+        let measured = full && seen.loaded && standing >= wait;
+        if let Some(since) = self.full_since.filter(|_| measured && is_long) {
+            // What came before the queue was not the link's rate.
+            self.history.retain(|(at, ..)| *at > since);
+        }
+        // Where data and acknowledgements hold each other up, larger windows make more of that,
+        // unless what they allow arrives.
+        let comes = !seen.both || self.delivered() >= COMES * self.assumed;
         let elapsed = now - self.since;
+        // Senders that still grow do not use the last raise yet. Those that wait for delayed
+        // acknowledgements never will.
+        let arrives = seen.delivered.max(seen.passed) >= USED * self.assumed;
+        let round = match (self.is_found, arrives) {
+            (true, _) => ROUND,
+            (false, true) => SEARCH_ROUND,
+            (false, false) => SEARCH_ROUND * UNUSED_ROUNDS,
+        };
         match self.phase {
             Phase::Raised | Phase::Resting if measured => self.found(seen.usage, now),
-            Phase::Raised if elapsed >= seen.longest + ROUND && seen.limited && !full => {
+            Phase::Raised if !comes && self.is_found && elapsed >= seen.longest + measure => {
+                self.enter(Phase::Resting, self.estimate, now);
+            }
+            Phase::Raised if elapsed >= seen.longest + round && seen.limited && comes && !full => {
                 let (tried, came) =
                     (self.assumed - self.estimate, self.delivered() - self.estimate);
                 let extra = tried * seen.rtt.as_secs_f64();
@@ -179,7 +263,7 @@ impl Capacity {
                 let hides = extra <= self.estimate * self.visible(seen.rtt).as_secs_f64();
                 if !self.is_found || !is_felt || !hides || came >= tried / 4.0 {
                     // The try got through, so the link has at least the rate delivered.
-                    self.estimate = self.estimate.max(self.delivered());
+                    self.estimate = self.bounded(self.estimate.max(self.delivered()));
                     self.raise(seen.usage, now);
                 } else if elapsed >= seen.longest + measure {
                     // The added data did not arrive: it stands in a queue too short to be seen.
@@ -189,8 +273,16 @@ impl Capacity {
             Phase::Draining if !full || elapsed >= seen.longest * 2 + ROUND => {
                 self.enter(Phase::Resting, self.estimate, now);
             }
-            Phase::Resting if elapsed >= REST && seen.limited && !full => {
-                self.raise = RAISE;
+            Phase::Resting if elapsed >= self.rest && seen.limited && comes && !full => {
+                // Where rounds are late by themselves, a try has to be felt in spite of that.
+                let is_noisy = self.noise > self.threshold(seen.rtt);
+                let hidden = self.noise.as_secs_f64() / seen.rtt.as_secs_f64().max(1e-3);
+                self.raise = match self.rest {
+                    // What has just become slower soon becomes faster.
+                    SHORT_REST => RAISE * FASTER,
+                    _ if is_noisy => hidden.clamp(RAISE, MAX_RAISE),
+                    _ => RAISE,
+                };
                 self.raise(seen.usage, now);
             }
             _ => {}
@@ -199,7 +291,7 @@ impl Capacity {
 
     fn raise(&mut self, usage: f64, now: Instant) {
         let base = self.assumed.max(self.estimate);
-        let assumed = base + governed(base, usage) * self.raise;
+        let assumed = self.bounded(base + governed(base, usage) * self.raise);
         let most = if self.is_found { MAX_RAISE } else { SEARCH_RAISE };
         self.raise = (self.raise * FASTER).min(most);
         self.enter(Phase::Raised, assumed, now);
@@ -207,7 +299,10 @@ impl Capacity {
 
     /// Takes the delivery rate while a queue stands for the capacity of the link.
     fn found(&mut self, usage: f64, now: Instant) {
-        self.estimate = self.delivered().max(1.0);
+        let before = self.estimate;
+        self.estimate = self.bounded(self.delivered().max(1.0));
+        let has_changed = (self.estimate / before - 1.0).abs() > CHANGE;
+        self.rest = if has_changed && self.is_found { SHORT_REST } else { REST };
         self.is_found = true;
         self.drain(usage, now);
     }
@@ -223,6 +318,16 @@ impl Capacity {
         self.since = now;
         // An older queue is not an effect of the present assumption.
         self.full_since = None;
+    }
+
+    /// `rate` within the bounds.
+    fn bounded(&self, rate: f64) -> f64 {
+        match self.source {
+            Source::Given(_) => rate,
+            Source::Auto { least, most, .. } => {
+                rate.min(most.as_bps() as f64).max(least.as_bps() as f64)
+            }
+        }
     }
 
     /// The excess that counts as a queue: 3 % of the round-trip time, but at least three packets
@@ -246,7 +351,8 @@ impl Capacity {
     /// packets pass in bursts. The steadier of the two is nearer to the truth.
     fn delivered(&self) -> f64 {
         let measure = |which: usize| {
-            let sum = |(time, bits, squares), (_, seconds, rates): &(Instant, f64, [f64; 2])| {
+            let sum = |(time, bits, squares): (f64, f64, f64),
+                       (_, seconds, rates): &(Instant, f64, [f64; 2])| {
                 let bits_now = rates[which] * seconds;
                 (time + seconds, bits + bits_now, squares + bits_now * rates[which])
             };
@@ -254,7 +360,7 @@ impl Capacity {
             if time <= 0.0 {
                 return (0.0, 0.0);
             }
-            let mean: f64 = bits / time;
+            let mean = bits / time;
             (mean, squares / time - mean * mean)
         };
         let (acknowledged, passed) = (measure(0), measure(1));
@@ -264,5 +370,5 @@ impl Capacity {
 
 /// Part of `rate` that windows govern. A try is a part of that, because windows grow by it.
 fn governed(rate: f64, usage: f64) -> f64 {
-    (rate - usage).max(rate / 20.0)
+    (rate - usage).max(rate * LEAST_GOVERNED)
 }

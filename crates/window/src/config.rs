@@ -48,7 +48,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             formula: Formula::MaxMin,
-            capacity: Source::Auto { start: Bitrate::from_mbps(10) },
+            capacity: Source::AUTO,
             quic: Policy::default(),
             push: Push::default(),
             idle: Duration::from_secs(1),
@@ -66,6 +66,14 @@ pub enum ConfigError {
     /// The capacity is zero.
     #[error("a capacity of 0 leaves nothing to divide; give the link's rate, or auto")]
     NoCapacity,
+    /// The bounds of a capacity that is found exclude each other.
+    #[error("capacity auto has min {least} above max {most}; exchange them")]
+    Bounds {
+        /// The lower one that was given.
+        least: Bitrate,
+        /// The upper one that was given.
+        most: Bitrate,
+    },
     /// A flow would count too shortly or for ever.
     #[error("idle is {idle:?}; choose 0.1 s to 60 s")]
     Idle {
@@ -89,7 +97,15 @@ pub enum ConfigError {
 impl Config {
     /// Checks the parameters.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let (Source::Given(rate) | Source::Auto { start: rate }) = self.capacity;
+        let rate = match self.capacity {
+            Source::Given(rate) => rate,
+            Source::Auto { start, least, most } => {
+                if least > most {
+                    return Err(ConfigError::Bounds { least, most });
+                }
+                start.min(least)
+            }
+        };
         if rate.as_bps() == 0 {
             return Err(ConfigError::NoCapacity);
         }

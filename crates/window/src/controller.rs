@@ -12,6 +12,7 @@ use crate::config::{Config, ConfigError, Push};
 use crate::flow::{Connection, MAX_WINDOW};
 use crate::gauge::Flow;
 use crate::key::{Direction, FlowId, Key};
+use crate::responsiveness::Responsiveness;
 use crate::rewrite::{Quic, Totals};
 use crate::rounding::Rounding;
 use crate::shares::{self, Claim, Formula};
@@ -42,6 +43,8 @@ pub struct Status {
     pub flows: usize,
     /// By how much round-trip times are above their floor.
     pub queue: Duration,
+    /// Round trips while bulk data is under way, in the mean of some seconds.
+    pub responsiveness: Responsiveness,
 }
 
 /// The controller's state of one flow, for reports.
@@ -53,6 +56,15 @@ pub struct FlowStatus {
     pub rtt: Option<Duration>,
     /// Whether its window limits it.
     pub is_held: bool,
+}
+
+/// Load of one direction, for the controller of the other one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// Whether bulk data goes in it.
+    pub is_bulk: bool,
+    /// Wait in its queue.
+    pub queue: Duration,
 }
 
 /// Governs the flows of one direction.
@@ -73,10 +85,17 @@ pub struct Controller {
     steps: u64,
     status: Status,
     initial: u32,
+    spare: u32,
+    /// Load of the other direction, and of its own.
+    other: Load,
+    load: Load,
+    /// Wait in the queue of the other direction.
+    elsewhere: Duration,
     /// Some window can only shrink by acknowledgements of pairs.
     pairs: bool,
     /// Round-trip time assumed of a new flow: the mean of earlier flows.
     new_rtt: Duration,
+    has_rtt: bool,
     decisions: Vec<Decision>,
     marks: Vec<Decision>,
     claims: Vec<Claim>,
@@ -92,6 +111,7 @@ impl Controller {
         Ok(Controller {
             capacity: Capacity::new(config.capacity),
             new_rtt: config.default_rtt,
+            has_rtt: false,
             config,
             direction,
             usage: Usage::default(),
@@ -105,6 +125,10 @@ impl Controller {
             steps: 0,
             status: Status::default(),
             initial: 0,
+            spare: 0,
+            other: Load::default(),
+            load: Load::default(),
+            elsewhere: Duration::ZERO,
             pairs: false,
             decisions: Vec::new(),
             marks: Vec::new(),
@@ -113,6 +137,17 @@ impl Controller {
             rounding: Rounding::default(),
             queues: Vec::new(),
         })
+    }
+
+    /// Takes in what the controller of the other direction [has to show](Controller::load), so that
+    /// waits in the other queue are not taken for waits in this one.
+    pub fn observe_other(&mut self, other: Load) {
+        self.other = other;
+    }
+
+    /// The load of its direction in the last step.
+    pub fn load(&self) -> Load {
+        self.load
     }
 
     /// The direction that it governs.
@@ -190,7 +225,8 @@ impl Controller {
         self.owed = raw.min(0.0).max(-self.capacity.assumed() * seconds);
         self.usage.add(others, seconds);
         let delivered = tcp.delivered / seconds + quic_rate + others / seconds;
-        let is_limited = self.estimate(delivered, all / seconds, now);
+        let is_limited =
+            self.estimate(delivered, tcp.delivered / seconds, all / seconds, seconds, now);
         // The search for the capacity stretches windows itself. The plain formulas leave idle on
         // purpose what one flow does not use of its share.
         let is_limited = match self.config.formula {
@@ -216,6 +252,12 @@ impl Controller {
     /// The window in bytes for flows that begin now; 0 for none.
     pub fn initial(&self) -> u32 {
         self.initial
+    }
+
+    /// Bytes that all flows which begin before the next step may be given together, beside one
+    /// segment each.
+    pub fn spare(&self) -> u32 {
+        self.spare
     }
 
     /// Whether segments are to be pushed now: not while a window can only shrink by pairs.
@@ -274,14 +316,22 @@ impl Controller {
     }
 
     /// Estimates the capacity from the round-trip times. Returns whether windows limit the flows.
-    fn estimate(&mut self, delivered: f64, passed: f64, now: Instant) -> bool {
+    fn estimate(
+        &mut self,
+        delivered: f64,
+        tcp: f64,
+        passed: f64,
+        seconds: f64,
+        now: Instant,
+    ) -> bool {
         self.queues.clear();
-        let (mut held, mut all) = (0.0, 0.0);
+        let (mut held, mut all, mut flight) = (0.0, 0.0, 0.0);
         for flow in self.flows.values() {
             if !flow.has_arrived() {
                 continue;
             }
             if let Some((floor, recent)) = flow.rtt.zip(flow.recent) {
+                flight += flow.rate * recent.as_secs_f64();
                 self.queues.push((recent.saturating_sub(floor), flow.rate, floor));
             }
             all += flow.rate;
@@ -289,23 +339,63 @@ impl Controller {
                 held += flow.rate;
             }
         }
-        // The median of the bytes, because one flow with a slow receiver is no sign of a queue.
-        self.queues.sort_unstable_by_key(|(queue, ..)| *queue);
-        let half = self.queues.iter().map(|(_, rate, _)| rate).sum::<f64>() / 2.0;
-        let mut sum = 0.0;
-        let median = self.queues.iter().find(|(_, rate, _)| {
-            sum += rate;
-            sum >= half
-        });
-        let (queue, rtt) = median.map_or((Duration::ZERO, Duration::ZERO), |m| (m.0, m.2));
+        let median = median(&mut self.queues);
+        let (total, rtt) = median.map_or((Duration::ZERO, Duration::ZERO), |m| (m.0, m.2));
         let longest =
             self.queues.iter().map(|(queue, _, floor)| *queue + *floor).max().unwrap_or_default();
         let (limited, seen) = (held > all / 2.0, all > 0.0);
+        let is_bulk = flight >= BULK_FRAMES * FULL_FRAME_BITS && tcp >= delivered * BULK_PART;
+        let loaded = limited || is_bulk;
         let usage = self.usage.rate();
-        let seen = Observation { delivered, passed, usage, queue, rtt, longest, limited, seen };
+        let (own, queue, elsewhere) = self.attribute(total);
+        let part = 1.0 - libm::exp(-seconds / ELSEWHERE);
+        self.elsewhere = Duration::from_secs_f64(
+            self.elsewhere.as_secs_f64() * (1.0 - part) + elsewhere.as_secs_f64() * part,
+        );
+        let is_bulk = loaded && tcp >= delivered * BULK_PART && all > 0.0;
+        self.load = Load { is_bulk, queue: own };
+        self.status.queue = total;
+        if self.load.is_bulk {
+            self.status.responsiveness.add(rtt + total, total, seconds);
+        }
+        let seen = Observation {
+            delivered,
+            passed,
+            usage,
+            queue,
+            rtt,
+            longest,
+            limited,
+            both: self.other.is_bulk,
+            loaded,
+            seen,
+        };
         self.capacity.step(seen, now);
-        self.status.queue = queue;
         limited
+    }
+
+    /// Divides a wait between the queue of this direction and that of the other one. Round trips
+    /// have both; the time stamps of downloads show how long data took to come here alone. Returns
+    /// the wait here, the part of it that stands, and the wait there.
+    fn attribute(&mut self, queue: Duration) -> (Duration, Duration, Duration) {
+        if !self.other.is_bulk {
+            return (queue, queue, Duration::ZERO);
+        }
+        let (own, stands) = match self.direction {
+            Direction::Out => [queue.saturating_sub(self.other.queue); 2].into(),
+            Direction::In => {
+                self.queues.clear();
+                let arrived = self.flows.values().filter(|flow| flow.has_arrived());
+                let late = arrived.filter_map(|flow| {
+                    let [mean, least] = flow.late()?;
+                    Some((mean, flow.rate, least))
+                });
+                self.queues.extend(late);
+                median(&mut self.queues)
+                    .map_or((queue, queue), |(mean, _, least)| (mean.min(queue), least.min(queue)))
+            }
+        };
+        (own, stands, (queue - own).min(MOST_ELSEWHERE))
     }
 
     /// Divides what is free.
@@ -314,6 +404,7 @@ impl Controller {
         // A flood of UDP must not end all TCP.
         let free = (capacity - self.usage.rate()).max(capacity * LEAST_FREE);
         let (idle, default_rtt) = (self.config.idle, self.config.default_rtt);
+        self.flows.values_mut().for_each(|flow| flow.grow_older(now));
         let is_active = |flow: &Flow| flow.last != Instant::ZERO && now - flow.last < idle;
         let max_min = self.config.formula == Formula::MaxMin;
         // Segments come in pairs, as every second one is acknowledged (RFC 9293 3.8.6.3): even with
@@ -323,13 +414,14 @@ impl Controller {
             true => pair,
             false => self.config.slack.max(pair),
         };
+        let elsewhere = self.elsewhere;
         self.claims.clear();
         self.claims.extend(self.flows.values().map(|flow| Claim {
-            rtt: flow.rtt.unwrap_or(default_rtt) + slack,
+            rtt: flow.rtt.unwrap_or(default_rtt) + slack + elsewhere,
             demand: match (is_active(flow), max_min && !flow.is_held()) {
                 (false, _) => 0.0,
                 (true, false) => f64::INFINITY,
-                (true, true) => (flow.rate * TCP_ROOM).max(1.0),
+                (true, true) => (flow.rate * TCP_ROOM).max(flow.beginning(now)).max(1.0),
             },
         }));
         let limit = self.config.quic == Policy::Limit;
@@ -345,9 +437,13 @@ impl Controller {
 
         self.rounding.begin();
         let least = f64::from(self.config.min_segments);
+        // Flows that have sent nothing yet take nothing from others, but many may begin at once.
+        let beginners = self.flows.values().filter(|flow| flow.is_beginner(now)).count();
+        let part = active.max(1) as f64 / (active.max(1) + beginners) as f64;
         for ((flow, window), claim) in self.flows.values_mut().zip(&self.windows).zip(&self.claims)
         {
-            let wish = flow.segments(*window * self.stretch.factor());
+            let part = if flow.is_beginner(now) { part } else { 1.0 };
+            let wish = flow.segments(*window * self.stretch.factor() * part);
             self.rounding.wish(&mut flow.rounding, wish, least, claim.demand > 0.0);
         }
         self.rounding.divide();
@@ -372,14 +468,18 @@ impl Controller {
         if !self.claims.is_empty() {
             let sum: f64 = self.claims.iter().map(|claim| claim.rtt.as_secs_f64()).sum();
             self.new_rtt = Duration::from_secs_f64(sum / self.claims.len() as f64);
+            self.has_rtt = true;
         }
-        self.initial = match self.config.formula {
-            Formula::Fixed(window) => window,
+        (self.initial, self.spare) = match self.config.formula {
+            Formula::Fixed(window) => (window, u32::MAX),
             // A share of one flow more. It is in the SYN already, so it holds from the first flight
             // on, where ten segments would leave at once otherwise (RFC 6928).
             _ => {
-                let share = free / (active + 1) as f64 * self.new_rtt.as_secs_f64() / 8.0;
-                (share as u32).clamp(self.config.min_segments * FULL_SEGMENT, MAX_WINDOW)
+                let rate = free / (active + 1) as f64;
+                let bytes = |rtt: Duration| (rate * rtt.as_secs_f64() / 8.0) as u32;
+                let least = self.config.min_segments * FULL_SEGMENT;
+                let rtt = if self.has_rtt { self.new_rtt } else { self.new_rtt.min(FIRST_RTT) };
+                (bytes(self.new_rtt).clamp(least, MAX_WINDOW), bytes(rtt).max(least))
             }
         };
         self.status.capacity = self.capacity.estimate().as_bps() as f64;
@@ -407,6 +507,14 @@ const LEAST_FREE: f64 = 1.0 / 20.0;
 const TCP_ROOM: f64 = 1.05;
 /// The same of a QUIC flow, whose own control reacts to marks alone.
 const QUIC_ROOM: f64 = 1.25;
+/// Full frames in flight, and part of all traffic, from which data that no window limits can have
+/// filled the link. Requests of a browser have less, and where acknowledgements of downloads are
+/// most of what passes, their rate is not the link's.
+const BULK_FRAMES: f64 = 8.0;
+const BULK_PART: f64 = 0.25;
+/// Round-trip time for which flows that begin together share the link while none is known: that of
+/// near servers, where what is too much arrives at once. Alone, each has the default.
+const FIRST_RTT: Duration = Duration::from_millis(30);
 /// Data of a full segment, bytes.
 const FULL_SEGMENT: u32 = 1460;
 /// Bits of a full frame.
@@ -415,6 +523,25 @@ const FULL_FRAME_BITS: f64 = 1514.0 * 8.0;
 /// Seconds that a full frame takes, from which on a pair of them delays others noticeably: that of
 /// 12 Mbit/s.
 const PAIRS_ARE_FELT: f64 = 1e-3;
+
+/// Time constant of the mean wait in the other direction's queue, seconds: some of its bursts.
+const ELSEWHERE: f64 = 0.5;
+/// Longest wait in the other queue that windows make up for. More would be a queue here as soon as
+/// the other one is gone.
+const MOST_ELSEWHERE: Duration = Duration::from_millis(15);
+
+/// The entry in the middle of the bytes, because one flow with a slow receiver is no sign of a
+/// queue.
+fn median(queues: &mut [(Duration, f64, Duration)]) -> Option<(Duration, f64, Duration)> {
+    queues.sort_unstable_by_key(|(queue, ..)| *queue);
+    let half = queues.iter().map(|(_, rate, _)| rate).sum::<f64>() / 2.0;
+    let mut sum = 0.0;
+    let mut all = queues.iter().copied();
+    all.find(|(_, rate, _)| {
+        sum += rate;
+        sum >= half
+    })
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Measured {

@@ -269,9 +269,10 @@ pub struct PendingFlow {
 }
 
 impl PendingFlow {
-    /// The connection, when its third packet passes at `now`. `initial` are the windows it begins
-    /// with.
-    pub(crate) fn grow(&self, initial: [u32; 2], now: Instant) -> Option<Connection> {
+    /// The connection, when its third packet passes at `now`. `initial` is, by direction of the
+    /// data, the most that it begins with, and what is left for flows that begin. It has at least
+    /// the window of its SYN.
+    pub(crate) fn grow(&self, initial: [(u32, u32); 2], now: Instant) -> Option<Connection> {
         let syn_ack = self.syn_ack?;
         let (i, r) = (self.initiator.index(), self.initiator.reverse().index());
         // Data of direction `i` was announced by the SYN of direction `i`, its windows by the
@@ -283,7 +284,7 @@ impl PendingFlow {
         let half = |of: usize| {
             let (sender, receiver) = (syns[of], syns[1 - of]);
             Half {
-                window: initial[of],
+                window: initial[of].0.min(initial[of].1.max(receiver.window.into())),
                 edge: sender.first.wrapping_add(u32::from(receiver.window)),
                 ack: sender.first,
                 seen: match sender.timestamp {

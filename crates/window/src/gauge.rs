@@ -1,7 +1,7 @@
 //! One flow as the controller sees it: the difference between two readings of its counters, and the
 //! window that makes a share.
 
-use crate::flow::{Connection, MAX_WINDOW};
+use crate::flow::{Connection, MAX_WINDOW, RTT_AGE};
 use crate::key::Direction;
 use crate::rounding;
 use sheaf_stage::{Duration, Instant};
@@ -10,6 +10,12 @@ use sheaf_stage::{Duration, Instant};
 const AVERAGED_RTTS: f64 = 3.0;
 /// Seconds over which a rate is averaged, at least: three steps of the controller.
 const AVERAGED_SECONDS: f64 = 0.3;
+/// Time, and round trips, in which a flow that begins may reach its share: a sender that begins
+/// with ten segments doubles them in each.
+const YOUNG: Duration = Duration::from_millis(300);
+const YOUNG_RTTS: u32 = 3;
+/// Segments of a round that it counts for: with ten (RFC 6928) a page costs a download a tenth.
+const FIRST_ROUND: f64 = 5.0;
 /// Bytes that time stamps take of each segment (RFC 7323, appendix A).
 const TIMESTAMPS: u32 = 12;
 /// Bytes on the wire for each byte of data before any were counted: headers of 66 in 1448 bytes.
@@ -29,6 +35,8 @@ pub(crate) struct Flow {
     pub rtt: Option<Duration>,
     /// Mean round-trip time of late.
     pub recent: Option<Duration>,
+    /// Time stamps of its data.
+    stamps: Stamps,
     /// Data of a full segment, bytes.
     segment: u32,
     scale: u8,
@@ -43,10 +51,81 @@ pub(crate) struct Flow {
     pub rate: f64,
     /// Time at which its data passed last.
     pub last: Instant,
+    /// Time of the first step with it, and of that with its first data; [`Instant::ZERO`] before.
+    born: Instant,
+    began: Instant,
     /// State of rounding its window to whole segments.
     pub rounding: rounding::State,
     /// The step in which it was seen last.
     pub seen: u64,
+}
+
+/// Delays of one way by the time stamps of a sender whose clock counts milliseconds, as Linux's
+/// (RFC 7323 5.4: 1 ms to 1 s). The clocks differ by a constant, and drift by less than a
+/// millisecond in ten seconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stamps {
+    /// Time stamp of the first sample, and when its packet passed.
+    first: Option<(u32, Instant)>,
+    /// Shortest way of this age and of the one before, ms with the difference of the clocks; and
+    /// the beginning of this age.
+    least: [Option<i32>; 2],
+    since: Instant,
+    /// Mean of late, and the last samples, ms with the difference of the clocks.
+    mean: f64,
+    latest: [i32; LATEST],
+    /// Whether the clock counts milliseconds; `None` before that was compared.
+    fits: Option<bool>,
+}
+
+/// Time after which a clock is compared with ours, and its ticks in a millisecond. A queue that
+/// grows meanwhile makes it seem slow; other clocks tick every 10 ms or every microsecond.
+const COMPARED: Duration = Duration::from_millis(200);
+const TICKS: std::ops::RangeInclusive<f64> = 0.4..=2.5;
+/// Part of a new sample in the mean: there is one in a step, of a queue that trembles.
+const LATE_PART: f64 = 0.4;
+/// Samples of which the least is a queue that stands. Bursts leave the link idle in between.
+const LATEST: usize = 4;
+
+impl Stamps {
+    /// A packet with time stamp `value` passed at `now`.
+    fn sample(&mut self, value: u32, now: Instant) {
+        let millis = (now.as_nanos() / 1_000_000) as u32;
+        let Some((first, at)) = self.first else {
+            self.first = Some((value, now));
+            return;
+        };
+        if now - at >= COMPARED {
+            let ticks = f64::from(value.wrapping_sub(first));
+            self.fits = Some(TICKS.contains(&(ticks / ((now - at).as_secs_f64() * 1e3))));
+        }
+        // Relative to the first one, so that it does not wrap around.
+        let began = (at.as_nanos() / 1_000_000) as u32;
+        let way = millis.wrapping_sub(began).wrapping_sub(value.wrapping_sub(first)) as i32;
+        if self.least[0].is_none() || now - self.since >= RTT_AGE {
+            self.least = [Some(way), self.least[0]];
+            self.since = now;
+            if self.least[1].is_none() {
+                self.mean = f64::from(way);
+            }
+        }
+        self.least[0] = self.least[0].map(|least| least.min(way));
+        self.mean += (f64::from(way) - self.mean) * LATE_PART;
+        self.latest.rotate_right(1);
+        self.latest[0] = way;
+    }
+
+    /// The mean and the least of late above the shortest; zero before the clock was compared.
+    fn late(&self) -> Option<[Duration; 2]> {
+        let least = self.least.into_iter().flatten().min()?;
+        let late = self.latest.into_iter().min().unwrap_or(least);
+        let above = |way: f64| Duration::from_secs_f64((way - f64::from(least)).max(0.0) / 1e3);
+        match self.fits {
+            None => Some([Duration::ZERO; 2]),
+            Some(true) => Some([above(self.mean), above(f64::from(late))]),
+            Some(false) => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,6 +145,7 @@ impl Flow {
             after: counters,
             rtt: None,
             recent: None,
+            stamps: Stamps::default(),
             segment: 1,
             scale: 0,
             set: 0,
@@ -73,6 +153,8 @@ impl Flow {
             limit: 0.0,
             rate: 0.0,
             last: Instant::ZERO,
+            born: Instant::ZERO,
+            began: Instant::ZERO,
             rounding: rounding::State::default(),
             seen: 0,
         }
@@ -92,6 +174,9 @@ impl Flow {
         let options = if connection.timestamps { TIMESTAMPS } else { 0 };
         self.segment = u32::from(half.mss).saturating_sub(options).max(1);
         self.scale = half.scale;
+        if connection.timestamps && half.last > self.last {
+            self.stamps.sample(half.seen, half.last);
+        }
         (self.set, self.written, self.last) = (half.window, half.written, half.last);
     }
 
@@ -110,6 +195,12 @@ impl Flow {
         self.limit = set.min(self.limit + (set - self.limit) * part);
         self.recent = recent(&before, &after).or(self.recent);
         (acked, passed)
+    }
+
+    /// By how much its data came later than it could, in the mean and at least; `None` where time
+    /// stamps do not show it.
+    pub fn late(&self) -> Option<[Duration; 2]> {
+        self.stamps.late()
     }
 
     /// Whether data passed since the last time.
@@ -142,6 +233,36 @@ impl Flow {
         let Some(rtt) = self.recent.or(self.rtt) else { return false };
         let flight = self.rate / self.overhead() * rtt.as_secs_f64() / 8.0;
         self.set > 0 && flight >= HELD * self.limit
+    }
+
+    /// Takes note of its beginning.
+    pub fn grow_older(&mut self, now: Instant) {
+        if self.born == Instant::ZERO {
+            self.born = now;
+        }
+        if self.began == Instant::ZERO && self.last != Instant::ZERO {
+            self.began = now;
+        }
+    }
+
+    /// Whether it has sent nothing, and was not there long ago.
+    pub fn is_beginner(&self, now: Instant) -> bool {
+        self.last == Instant::ZERO && self.is_young(self.born, now)
+    }
+
+    /// Rate in bit/s that it counts for at least because it has just begun: what a sender sends
+    /// in its first round. If many that begin together counted for what they have so far, each
+    /// would be given all that is free.
+    pub fn beginning(&self, now: Instant) -> f64 {
+        let bits = FIRST_ROUND * f64::from(self.segment) * self.overhead() * 8.0;
+        match self.rtt {
+            Some(rtt) if self.is_young(self.began, now) => bits / rtt.as_secs_f64().max(1e-3),
+            _ => 0.0,
+        }
+    }
+
+    fn is_young(&self, since: Instant, now: Instant) -> bool {
+        now.saturating_since(since) < YOUNG.max(self.rtt.unwrap_or_default() * YOUNG_RTTS)
     }
 
     /// Whether its window is above what it was given and stays there while every segment is

@@ -14,6 +14,7 @@
 //! * `rounding`: shares in whole segments;
 //! * [`stretch`]: a little more where shares leave the link idle;
 //! * [`capacity`]: the bottleneck's rate, given or found;
+//! * [`responsiveness`]: round trips per minute under load, and the grade of bufferbloat;
 //! * [`udp`]: traffic that windows cannot govern, and QUIC.
 //!
 //! ```
@@ -36,7 +37,7 @@
 //!     for decision in controller.step(now) {
 //!         rewriter.set(decision.flow, decision.value);
 //!     }
-//!     rewriter.set_initial(Direction::In, controller.initial());
+//!     rewriter.set_initial(Direction::In, controller.initial(), controller.spare());
 //!     rewriter.beat(now);
 //! }
 //! assert_eq!(controller.status().capacity, 20e6);
@@ -50,6 +51,7 @@ pub mod flow;
 mod gauge;
 pub mod key;
 pub mod lru;
+pub mod responsiveness;
 pub mod rewrite;
 mod rounding;
 pub mod segment;
@@ -59,9 +61,10 @@ pub mod udp;
 
 pub use capacity::Source;
 pub use config::{Config, ConfigError, Push};
-pub use controller::{Controller, Decision, Status};
+pub use controller::{Controller, Decision, Load, Status};
 pub use flow::{Connection, Half};
 pub use key::{Direction, FlowId, Key};
+pub use responsiveness::Responsiveness;
 pub use rewrite::{Outcome, Passing, Quic, Rewriter, Totals};
 pub use shares::Formula;
 pub use udp::Policy;

@@ -27,6 +27,11 @@ pub const EMBRYOS: usize = 4096;
 pub const QUIC_FLOWS: usize = 4096;
 /// Time for which windows are lowered after the controller's last sign of life.
 pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Segments that a sender begins with (RFC 6928): a larger window is of no use in the first round.
+pub const INITIAL_SEGMENTS: u32 = 10;
+/// The least segments of a first window: Linux sends none larger than half of it, ever
+/// (tcp_bound_to_half_wnd).
+pub const LEAST_SEGMENTS: u32 = 2;
 /// The third packet of a handshake acknowledges the SYN-ACK and at most this much data (RFC 7413).
 pub const THIRD_ACK: u32 = 65535;
 
@@ -119,6 +124,10 @@ pub struct Rewriter {
     totals: [Totals; 2],
     heartbeat: Option<Instant>,
     initial: [u32; 2],
+    /// Bytes that flows which begin may be given together until the next sign of life.
+    spare: [u32; 2],
+    /// Bytes that flows were given since the last sign of life, and in the time before.
+    given: [[u32; 2]; 2],
     push: [bool; 2],
 }
 
@@ -143,6 +152,8 @@ impl Rewriter {
             totals: [Totals::default(); 2],
             heartbeat: None,
             initial: [0; 2],
+            spare: [0; 2],
+            given: [[0; 2]; 2],
             push: [false; 2],
         }
     }
@@ -150,11 +161,15 @@ impl Rewriter {
     /// Takes a sign of life of the controller at `now`.
     pub fn beat(&mut self, now: Instant) {
         self.heartbeat = Some(now);
+        self.given = self.given.map(|[now, _]| [0, now]);
     }
 
-    /// New flows whose data goes in `direction` begin with `window` bytes; 0 leaves them alone.
-    pub fn set_initial(&mut self, direction: Direction, window: u32) {
+    /// New flows whose data goes in `direction` begin with at most `window` bytes; 0 leaves them
+    /// alone. Those that begin before the next sign of life have `spare` bytes together: the first
+    /// ones as much as a sender begins with, and two segments each when nothing is left.
+    pub fn set_initial(&mut self, direction: Direction, window: u32, spare: u32) {
         self.initial[direction.index()] = window;
+        self.spare[direction.index()] = spare;
     }
 
     /// Whether segments of data that goes in `direction` and has a window are pushed (PSH, RFC 9293
@@ -294,6 +309,13 @@ impl Rewriter {
         ((field != segment.window()).then_some(field), push)
     }
 
+    /// Bytes that flows whose data goes in direction number `way` may still be given. A handshake
+    /// takes longer than the time between two signs of life, so the time before counts, too.
+    fn left(&self, way: usize) -> u32 {
+        let [now, before] = self.given[way];
+        self.spare[way].saturating_sub(now).saturating_sub(before)
+    }
+
     /// A SYN or a SYN-ACK; returns the window field that it shall have.
     fn handshake(
         &mut self,
@@ -303,13 +325,23 @@ impl Rewriter {
         direction: Direction,
         live: bool,
     ) -> u16 {
-        let limit = if live { self.initial[direction.reverse().index()] } else { 0 };
+        let way = direction.reverse().index();
+        let initial = if live { self.initial[way] } else { 0 };
+        let left = self.left(way);
+        let mut given = 0;
         // Sent again: the SYN-ACK may reply to either one, so the round trip is not measured
-        // (Karn).
+        // (Karn). It has had its window.
         let mut prepare = |before: Option<Syn>| {
             let before = before.filter(|before| before.first == syn.first);
+            let mss = u32::from(syn.mss);
+            let limit = match initial {
+                0 => 0,
+                _ => left.min(mss * INITIAL_SEGMENTS).min(initial).max(mss * LEAST_SEGMENTS),
+            };
             if before.is_some() {
                 syn.since = Instant::ZERO;
+            } else {
+                given = limit;
             }
             syn.lower(limit, before.map(|before| before.window));
             syn
@@ -318,6 +350,7 @@ impl Rewriter {
             let old =
                 self.pending.peek(&key).filter(|pending_flow| pending_flow.initiator == direction);
             let syn = prepare(old.map(|pending_flow| pending_flow.syn));
+            self.given[way][0] = self.given[way][0].saturating_add(given);
             self.pending.insert(key, PendingFlow { initiator: direction, syn, syn_ack: None });
             return syn.window;
         }
@@ -329,6 +362,7 @@ impl Rewriter {
         }
         let syn = prepare(pending_flow.syn_ack);
         pending_flow.syn_ack = Some(syn);
+        self.given[way][0] = self.given[way][0].saturating_add(given);
         // A SYN begins a new connection, so the one under this key has ended.
         self.flows.remove(&key);
         syn.window
@@ -336,12 +370,14 @@ impl Rewriter {
 
     /// Makes a flow of a handshake on its third packet.
     fn establish(&mut self, key: Key, ack: u32, direction: Direction, now: Instant) -> Option<()> {
+        // What nobody else began with is for those that are here.
+        let initial = [0, 1].map(|way| (self.initial[way], self.left(way)));
         let pending_flow = self.pending.get(&key)?;
         let syn_ack = pending_flow.syn_ack?;
         if pending_flow.initiator != direction || ack.wrapping_sub(syn_ack.first) > THIRD_ACK {
             return None;
         }
-        let connection = pending_flow.grow(self.initial, now)?;
+        let connection = pending_flow.grow(initial, now)?;
         self.pending.remove(&key);
         self.flows.insert(key, connection);
         Some(())

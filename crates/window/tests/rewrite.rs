@@ -64,7 +64,7 @@ impl Download {
         let mut rewriter = Rewriter::new();
         let now = Instant::from_millis(1);
         rewriter.beat(now);
-        rewriter.set_initial(Direction::In, limit);
+        rewriter.set_initial(Direction::In, limit, u32::MAX);
         let mut download = Download { rewriter, now, scale };
         let options = [Opt::MaximumSegmentSize(1460), Opt::WindowScale(scale)];
         download.pass(
@@ -143,7 +143,7 @@ fn a_connection_whose_syns_did_not_pass_is_left_alone() {
     let mut flow = Download::new(7, 20_000);
     flow.rewriter = Rewriter::new();
     flow.rewriter.beat(flow.now);
-    flow.rewriter.set_initial(Direction::In, 20_000);
+    flow.rewriter.set_initial(Direction::In, 20_000, u32::MAX);
     assert_eq!(flow.ack(100_000, 1_000_000), 1_000_000 / 128 * 128);
     assert_eq!(flow.rewriter.flows().count(), 0);
 }
@@ -209,26 +209,28 @@ fn fresh(limit: u32) -> Download {
     let mut rewriter = Rewriter::new();
     let now = Instant::from_millis(1);
     rewriter.beat(now);
-    Direction::BOTH.into_iter().for_each(|direction| rewriter.set_initial(direction, limit));
+    Direction::BOTH
+        .into_iter()
+        .for_each(|direction| rewriter.set_initial(direction, limit, u32::MAX));
     Download { rewriter, now, scale: 7 }
 }
 
 #[test]
 fn the_window_of_a_syn_and_of_its_answer_is_lowered_for_the_first_flight() {
-    let mut flow = fresh(20_000);
-    assert_eq!(syn(&mut flow, Direction::Out, 0, 1460, 64_240), 20_000);
-    assert_eq!(syn(&mut flow, Direction::In, 1, 1460, 65_160), 20_000);
+    let mut flow = fresh(12_000);
+    assert_eq!(syn(&mut flow, Direction::Out, 0, 1460, 64_240), 12_000);
+    assert_eq!(syn(&mut flow, Direction::In, 1, 1460, 65_160), 12_000);
     // The scale counts from the third packet on.
-    assert_eq!(flow.ack(1, 64_256), 20_096, "the first edge is kept, in units of 128");
+    assert_eq!(flow.ack(1, 64_256), 12_032, "the first edge is kept, in units of 128");
     let half = *flow.rewriter.flow(&key()).unwrap().half(Direction::In);
     assert_eq!((half.clamped, half.ack), (2, 1));
 }
 
 #[test]
-fn a_syn_is_never_raised_and_has_room_for_one_segment() {
+fn a_syn_is_never_raised_and_has_room_for_two_segments() {
     assert_eq!(syn(&mut fresh(20_000), Direction::Out, 0, 1460, 9_000), 9_000);
     assert_eq!(syn(&mut fresh(20_000), Direction::Out, 0, 1460, 0), 0);
-    assert_eq!(syn(&mut fresh(100), Direction::Out, 0, 1460, 64_240), 1460);
+    assert_eq!(syn(&mut fresh(100), Direction::Out, 0, 1460, 64_240), 2920);
     assert_eq!(syn(&mut fresh(0), Direction::Out, 0, 1460, 64_240), 64_240, "hands off");
     let mut silent = fresh(20_000);
     silent.now += Duration::from_millis(2_001);
@@ -237,15 +239,47 @@ fn a_syn_is_never_raised_and_has_room_for_one_segment() {
 
 #[test]
 fn a_syn_that_is_sent_again_takes_nothing_back() {
-    let mut flow = fresh(20_000);
-    assert_eq!(syn(&mut flow, Direction::Out, 0, 1460, 64_240), 20_000);
-    flow.rewriter.set_initial(Direction::In, 5_000);
-    assert_eq!(syn(&mut flow, Direction::Out, 0, 1460, 64_240), 20_000);
-    flow.rewriter.set_initial(Direction::In, 30_000);
-    assert_eq!(syn(&mut flow, Direction::Out, 0, 1460, 64_240), 30_000, "more is no harm");
-    assert_eq!(syn(&mut flow, Direction::In, 1, 1460, 64_240), 20_000);
-    flow.rewriter.set_initial(Direction::Out, 5_000);
-    assert_eq!(syn(&mut flow, Direction::In, 1, 1460, 64_240), 20_000);
+    let mut flow = fresh(12_000);
+    assert_eq!(syn(&mut flow, Direction::Out, 0, 1460, 64_240), 12_000);
+    flow.rewriter.set_initial(Direction::In, 5_000, u32::MAX);
+    assert_eq!(syn(&mut flow, Direction::Out, 0, 1460, 64_240), 12_000);
+    flow.rewriter.set_initial(Direction::In, 13_000, u32::MAX);
+    assert_eq!(syn(&mut flow, Direction::Out, 0, 1460, 64_240), 13_000, "more is no harm");
+    assert_eq!(syn(&mut flow, Direction::In, 1, 1460, 64_240), 12_000);
+    flow.rewriter.set_initial(Direction::Out, 5_000, u32::MAX);
+    assert_eq!(syn(&mut flow, Direction::In, 1, 1460, 64_240), 12_000);
+}
+
+/// The window in the SYN of connection number `port`, whose client comes in by `way`.
+fn syn_of(rewriter: &mut Rewriter, port: u16, now: Instant) -> u16 {
+    let (client, server) = (([10, 0, 0, 1], port), ([192, 0, 2, 1], 80));
+    let mut packet = Vec::new();
+    PacketBuilder::ipv4(client.0, server.0, 64)
+        .tcp(client.1, server.1, 0, 64_240)
+        .syn()
+        .options(&[Opt::MaximumSegmentSize(1460)])
+        .unwrap()
+        .write(&mut packet, &[])
+        .unwrap();
+    rewriter.rewrite(&mut packet, Passing::plain(Direction::Out), now);
+    window(&packet)
+}
+
+#[test]
+fn connections_that_begin_together_share_what_there_is_for_all_of_them() {
+    let mut rewriter = Rewriter::new();
+    let now = Instant::from_millis(1);
+    rewriter.beat(now);
+    rewriter.set_initial(Direction::In, 100_000, 100_000);
+    let windows: Vec<u16> = (0..100).map(|port| syn_of(&mut rewriter, 2000 + port, now)).collect();
+    assert_eq!(windows[..6], [14_600; 6], "as much as a sender begins with");
+    assert_eq!(windows[6], 12_400, "what is left");
+    assert!(windows[7..].iter().all(|window| *window == 2920), "two segments: {windows:?}");
+    let late = now + Duration::from_millis(100);
+    rewriter.beat(late);
+    assert_eq!(syn_of(&mut rewriter, 3000, late), 2920, "those are still in their handshakes");
+    rewriter.beat(late + Duration::from_millis(100));
+    assert_eq!(syn_of(&mut rewriter, 3001, late), 14_600);
 }
 
 #[test]

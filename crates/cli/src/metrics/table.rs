@@ -179,6 +179,10 @@ pub const METRICS: &[Metric] = metrics! {
         "Flows that share the capacity";
     "window" "window_queue_seconds" Gauge "seconds" "/totals/*/queue_ms" DIRECTION, MILLI,
         "Round-trip times above their floor";
+    "window" "window_responsiveness_rpm" Gauge "" "/totals/*/rpm" DIRECTION, 1.0,
+        "Round trips per minute while bulk data was under way last";
+    "window" "window_added_latency_seconds" Gauge "seconds" "/totals/*/added_ms" DIRECTION, MILLI,
+        "Round-trip times above their floor while bulk data was under way last";
     "window" "window_passed_packets" Counter "" "/totals/*/packets" DIRECTION, 1.0,
         "Packets that passed";
     "window" "window_passed_bytes" Counter "bytes" "/totals/*/bytes" DIRECTION, 1.0,

@@ -1,6 +1,6 @@
 //! The report of window control as text.
 
-use sheaf_daemon::window::report::{LISTED, Report};
+use sheaf_daemon::window::report::{LISTED, Report, Total};
 use std::fmt::Write;
 
 /// The report on interface `dev` in the manner of `tc -s`.
@@ -12,14 +12,15 @@ pub fn text(dev: &str, report: &Report) -> String {
     for total in &report.totals {
         let _ = writeln!(
             out,
-            "  {}: capacity {} ({}) not governed {} active {} of {} flows, queue {:.1}ms",
+            "  {}: capacity {} ({}) not governed {} active {} of {} flows, queue {:.1}ms{}",
             total.direction,
             rate(total.capacity),
             total.source,
             rate(total.usage),
             total.active,
             total.flows,
-            total.queue_ms
+            total.queue_ms,
+            responsiveness(total)
         );
         let _ = writeln!(
             out,
@@ -47,6 +48,15 @@ pub fn text(dev: &str, report: &Report) -> String {
         let _ = writeln!(out, "  … and slower flows");
     }
     text
+}
+
+/// Round trips per minute under load and the grade of the latency that load adds, where there was
+/// any load.
+fn responsiveness(total: &Total) -> String {
+    match (total.rpm, &total.grade) {
+        (Some(rpm), Some(grade)) => format!(" rpm {rpm:.0} grade {grade}"),
+        _ => String::new(),
+    }
 }
 
 /// `bits` per second as `tc` writes it, with two digits behind the point.
@@ -81,6 +91,15 @@ mod tests {
         let line = "  download 10.0.0.1:80 > [fd00::1]:4000: rate 2.16Mbit rtt 60.2ms share 30000 \
                     asked 60000 written 29952 lowered 0";
         assert!(text.lines().any(|one| one == line), "{text}");
+    }
+
+    #[test]
+    fn a_direction_that_was_loaded_shows_its_responsiveness_and_another_does_not() {
+        let loaded = Total { rpm: Some(1432.4), grade: Some("A+".to_owned()), ..Total::default() };
+        let report = Report { totals: vec![loaded, Total::default()], ..Report::default() };
+        let text = text("eth0", &report);
+        assert!(text.contains("queue 0.0ms rpm 1432 grade A+\n"), "{text}");
+        assert!(text.contains("queue 0.0ms\n"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The words of `sheaf window`.
 
-use crate::words::{Entry, Grammar, Section, Value, form, literal, part, set};
+use crate::words::{Entry, Form, Grammar, Section, Value, form, literal, part, set};
 use anyhow::{Context, ensure};
 use sheaf_daemon::window::settings::{Capacity, Settings};
 use sheaf_stage::Bitrate;
@@ -64,12 +64,41 @@ static WORDS: Section<Draft> = Section {
                      needed. Give a little less than is bought: what is promised beyond what there \
                      is stands in the queue.",
                 ),
-                form(
-                    &[literal("auto", set!(|d| d.download = Some(Capacity::Auto)))],
-                    "It is found: raised a little from time to time, until round-trip times leave \
-                     their floor. The search starts at 10 Mbit/s, sends no packets of its own, and \
-                     costs some delay each time.",
-                ),
+                Form {
+                    parts: &[literal("auto", set!(|d| d.download = Some(Capacity::AUTO)))],
+                    group: &[
+                        Entry {
+                            name: "min",
+                            forms: &[form(
+                                &[part(
+                                    "R",
+                                    "2mbit",
+                                    Value::Rate(|d, rate| least(&mut d.download, rate)),
+                                )],
+                                "",
+                            )],
+                            ..Entry::ONCE
+                        },
+                        Entry {
+                            name: "max",
+                            forms: &[form(
+                                &[part(
+                                    "R",
+                                    "50mbit",
+                                    Value::Rate(|d, rate| most(&mut d.download, rate)),
+                                )],
+                                "",
+                            )],
+                            ..Entry::ONCE
+                        },
+                    ],
+                    about: "It is found: raised a little from time to time, until round-trip times \
+                            leave their floor. The search starts at 10 Mbit/s, or at the nearest \
+                            of the bounds `min` and `max`, sends no packets of its own, and costs \
+                            some delay each time. Each direction has a capacity of its own, which \
+                            is kept while there is no data.",
+                    ..Form::EMPTY
+                },
                 form(
                     &[literal("link", set!(|d| d.download = Some(Capacity::Link)))],
                     "The speed that the interface says it has (`ethtool`(8)), read once at the \
@@ -88,7 +117,36 @@ static WORDS: Section<Draft> = Section {
                     &[part("RATE", "4mbit", Value::Rate(set!(|d, rate| d.upload = given(rate))))],
                     "",
                 ),
-                form(&[literal("auto", set!(|d| d.upload = Some(Capacity::Auto)))], ""),
+                Form {
+                    parts: &[literal("auto", set!(|d| d.upload = Some(Capacity::AUTO)))],
+                    group: &[
+                        Entry {
+                            name: "min",
+                            forms: &[form(
+                                &[part(
+                                    "R",
+                                    "1mbit",
+                                    Value::Rate(|d, rate| least(&mut d.upload, rate)),
+                                )],
+                                "",
+                            )],
+                            ..Entry::ONCE
+                        },
+                        Entry {
+                            name: "max",
+                            forms: &[form(
+                                &[part(
+                                    "R",
+                                    "10mbit",
+                                    Value::Rate(|d, rate| most(&mut d.upload, rate)),
+                                )],
+                                "",
+                            )],
+                            ..Entry::ONCE
+                        },
+                    ],
+                    ..Form::EMPTY
+                },
                 form(&[literal("link", set!(|d| d.upload = Some(Capacity::Link)))], ""),
             ],
             ..Entry::ONCE
@@ -223,6 +281,24 @@ static WORDS: Section<Draft> = Section {
     ],
 };
 
+/// The lower bound of a capacity that is found.
+fn least(capacity: &mut Option<Capacity>, rate: Bitrate) -> anyhow::Result<()> {
+    ensure!(rate.as_bps() > 0, "min 0 is not a bound; leave it out");
+    if let Some(Capacity::Auto { least, .. }) = capacity {
+        *least = Some(rate);
+    }
+    Ok(())
+}
+
+/// The upper bound of a capacity that is found.
+fn most(capacity: &mut Option<Capacity>, rate: Bitrate) -> anyhow::Result<()> {
+    ensure!(rate.as_bps() > 0, "max 0 leaves nothing; give a rate, such as 50mbit");
+    if let Some(Capacity::Auto { most, .. }) = capacity {
+        *most = Some(rate);
+    }
+    Ok(())
+}
+
 fn given(rate: Bitrate) -> Option<Capacity> {
     Some(Capacity::Given(rate))
 }
@@ -252,7 +328,7 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
     );
     let download = match (download, formula) {
         (Some(capacity), _) => capacity,
-        (None, Some(Formula::Fixed(_))) => Capacity::Auto,
+        (None, Some(Formula::Fixed(_))) => Capacity::AUTO,
         (None, _) => upload.filter(|_| directions == [Direction::Out]).context(
             "the bottleneck's capacity is missing; write capacity 20mbit, auto, or link",
         )?,
@@ -281,6 +357,27 @@ mod tests {
     fn parse(line: &str) -> Result<Settings, WordError> {
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
         GRAMMAR.parse(&words)
+    }
+
+    #[test]
+    fn a_capacity_that_is_found_has_bounds_of_its_own_in_each_direction() {
+        let bounds = |line| {
+            let settings: Settings = parse(line).unwrap();
+            Direction::BOTH.map(|direction| match settings.config(direction, None).capacity {
+                Source::Auto { least, most, .. } => (least.as_bps(), most.as_bps()),
+                Source::Given(rate) => (rate.as_bps(), rate.as_bps()),
+            })
+        };
+        let [down, up] =
+            bounds("dev eth0 capacity auto min 2mbit max 50mbit upload auto max 9mbit");
+        assert_eq!(down, (2_000_000, 50_000_000));
+        assert_eq!(up, (100_000, 9_000_000));
+        assert_eq!(bounds("dev eth0 capacity auto max 50mbit")[1].1, 50_000_000, "as downloads");
+        let error = parse("dev eth0 capacity auto min 3mbit max 2mbit").unwrap_err().to_string();
+        assert!(error.contains("min 3Mbit above max 2Mbit"), "{error}");
+        let error = parse("dev eth0 capacity auto max 0").unwrap_err().to_string();
+        assert!(error.contains("max 0 leaves nothing"), "{error}");
+        assert!(parse("dev eth0 capacity 20mbit min 2mbit").is_err());
     }
 
     #[test]

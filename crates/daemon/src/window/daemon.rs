@@ -115,7 +115,8 @@ fn trunk_slack(settings: &Settings) -> Option<Duration> {
     // Who cannot look takes it for another interface.
     let name = ServiceName::new(Kind::Trunk, dev).ok()?;
     control::services().ok()?.contains(&name).then(|| {
-        let finds = |direction: &Direction| settings.capacity(*direction) == Capacity::Auto;
+        let finds =
+            |direction: &Direction| matches!(settings.capacity(*direction), Capacity::Auto { .. });
         if settings.directions.iter().any(finds) {
             tracing::warn!(
                 "{dev} is a trunk, of which capacity auto finds about four fifths; give a RATE"
@@ -255,6 +256,9 @@ impl Daemon {
             active: status.active,
             flows: status.flows,
             queue_ms: status.queue.as_secs_f64() * 1e3,
+            rpm: status.responsiveness.rpm(),
+            added_ms: status.responsiveness.added().map(|added| added.as_secs_f64() * 1e3),
+            grade: status.responsiveness.grade().map(str::to_owned),
             packets: passed.packets,
             bytes: passed.wire,
             clamped: 0,

@@ -40,6 +40,12 @@ pub struct Total {
     pub flows: usize,
     /// By how much round-trip times are above their floor, ms.
     pub queue_ms: f64,
+    /// Round trips per minute while bulk data was under way last; none before.
+    pub rpm: Option<f64>,
+    /// By how much round trips were longer then than without a queue, ms.
+    pub added_ms: Option<f64>,
+    /// The grade of that: `A+`, `A`, `B`, `C`, `D` or `F`.
+    pub grade: Option<String>,
     /// Packets that passed since the start.
     pub packets: u64,
     /// Bytes on the wire since the start.

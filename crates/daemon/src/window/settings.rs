@@ -9,17 +9,25 @@ pub enum Capacity {
     /// It is known.
     Given(Bitrate),
     /// It is found.
-    Auto,
+    Auto {
+        /// It is never taken to be less; `None` for the default.
+        least: Option<Bitrate>,
+        /// It is never taken to be more; `None` for the default.
+        most: Option<Bitrate>,
+    },
     /// It is the interface's speed.
     Link,
 }
 
 impl Capacity {
+    /// It is found, without bounds.
+    pub const AUTO: Capacity = Capacity::Auto { least: None, most: None };
+
     /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Capacity::Given(_) => "given",
-            Capacity::Auto => "auto",
+            Capacity::Auto { .. } => "auto",
             Capacity::Link => "link",
         }
     }
@@ -60,7 +68,10 @@ impl Settings {
         match (self.capacity(direction), speed) {
             (Capacity::Given(rate), _) => config.capacity = Source::Given(rate),
             (Capacity::Link, Some(speed)) => config.capacity = Source::Given(speed),
-            (Capacity::Auto | Capacity::Link, _) => {}
+            (Capacity::Auto { least, most }, _) => {
+                config.capacity = Source::AUTO.within(least, most);
+            }
+            (Capacity::Link, None) => {}
         }
         config
     }

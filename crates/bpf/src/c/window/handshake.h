@@ -7,6 +7,59 @@
 
 #define THIRD_ACK 65535
 
+/* Segments that a sender begins with (RFC 6928). */
+#define INITIAL_SEGMENTS 10
+/* The least of a first window: Linux sends no segments larger than half of it, ever
+ * (tcp_bound_to_half_wnd). */
+#define LEAST_SEGMENTS 2
+
+/* What flows with data of this direction were given of late. A handshake takes longer than the time
+ * between two signs of life, so the time before counts, too. */
+static __always_inline struct begun *begun_of(struct control *settings, __u32 way)
+{
+	__u32 index = way & 1, passed;
+	struct begun *begun = bpf_map_lookup_elem(&beginnings, &index);
+
+	if (!begun)
+		return 0;
+	passed = settings->beats - begun->beats;
+	if (passed) {
+		begun->before = passed == 1 ? begun->given : 0;
+		begun->given = 0;
+		begun->beats = settings->beats;
+	}
+	return begun;
+}
+
+/* What they may still be given. */
+static __always_inline __u32 left_of(struct control *settings, struct begun *begun, __u32 way)
+{
+	__u32 left = settings->spare[way & 1];
+
+	left = left > begun->given ? left - begun->given : 0;
+	return left > begun->before ? left - begun->before : 0;
+}
+
+/* The window that a flow begins with which is alone, or with others. */
+static __always_inline __u32 begin_with(struct control *settings, __u32 way, __u32 mss, bool again)
+{
+	struct begun *begun = begun_of(settings, way);
+	__u32 limit;
+
+	if (!begun)
+		return mss * LEAST_SEGMENTS;
+	limit = left_of(settings, begun, way);
+	if (limit > mss * INITIAL_SEGMENTS)
+		limit = mss * INITIAL_SEGMENTS;
+	if (limit > settings->initial[way & 1])
+		limit = settings->initial[way & 1];
+	if (limit < mss * LEAST_SEGMENTS)
+		limit = mss * LEAST_SEGMENTS;
+	if (!again)
+		__sync_fetch_and_add(&begun->given, limit);
+	return limit;
+}
+
 /* A SYN or the answer to one; the window field that it shall have. Its window is the first that the
  * other end hears of, so that nothing is taken back; sent again, it is not smaller than before. */
 static __always_inline __u16 handshake(struct scratch *room, struct control *settings,
@@ -35,11 +88,9 @@ static __always_inline __u16 handshake(struct scratch *room, struct control *set
 	} else if (old && old->initiator == direction && old->syn.first == syn.first) {
 		before = &old->syn;
 	}
-	limit = settings->initial[~direction & 1];
-	if (!live || !limit)
-		limit = 65535;
-	if (limit < syn.mss)
-		limit = syn.mss;
+	limit = 65535;
+	if (live && settings->initial[~direction & 1])
+		limit = begin_with(settings, ~direction & 1, syn.mss, before);
 	if (before && limit < before->window)
 		limit = before->window;
 	syn.window = limit < packet->field ? limit : packet->field;
@@ -55,6 +106,9 @@ static __always_inline __u16 handshake(struct scratch *room, struct control *set
 		bpf_map_update_elem(&embryos, &packet->key, embryo, BPF_ANY);
 		return syn.window;
 	}
+	/* It was there above; the verifier reads the flags anew. */
+	if (!old)
+		return syn.window;
 	old->answer = syn;
 	old->answered = 1;
 	/* Both ends begin anew: what was known under this key was another connection. Where it was
@@ -81,6 +135,18 @@ static __always_inline void grow(struct side *own, struct side *other, struct sy
 	other->timestamps = timestamps;
 }
 
+/* The window of a flow that begins now, at least that of its SYN. What nobody else began with is
+ * for those that are here. */
+static __always_inline __u32 window_of(struct control *settings, __u32 way, struct syn *receiver)
+{
+	struct begun *begun = begun_of(settings, way);
+	__u32 left = begun ? left_of(settings, begun, way) : 0;
+
+	if (left < receiver->window)
+		left = receiver->window;
+	return left < settings->initial[way & 1] ? left : settings->initial[way & 1];
+}
+
 /* Fills a claimed place with what the handshake said; `direction` is its initiator's. */
 static __always_inline bool fill(__u32 index, __u32 direction, const struct key *key,
 				 struct embryo *embryo, struct control *settings, __u64 now)
@@ -101,8 +167,8 @@ static __always_inline bool fill(__u32 index, __u32 direction, const struct key 
 	flow->first[!way] = answer->first;
 	scaled = syn->scale != NO_SCALE && answer->scale != NO_SCALE;
 	timestamps = syn->timestamps && answer->timestamps;
-	grow(own, other, syn, answer, scaled, timestamps, settings->initial[way]);
-	grow(other, own, answer, syn, scaled, timestamps, settings->initial[!way]);
+	grow(own, other, syn, answer, scaled, timestamps, window_of(settings, way, answer));
+	grow(other, own, answer, syn, scaled, timestamps, window_of(settings, !way, syn));
 	if (answer->since) {
 		if (syn->since)
 			sample(&flow->rtt[way], answer->since - syn->since, now);

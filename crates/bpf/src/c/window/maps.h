@@ -20,9 +20,11 @@ enum { IN, OUT };
 struct control {
 	__u64 heartbeat;   /* ns: its last sign of life; 0: none yet */
 	__u32 initial[2];  /* bytes: window of new flows, by direction of the data; 0: hands off */
+	__u32 spare[2];    /* bytes: of all that begin before the next sign of life together */
 	__u32 link;        /* bytes of link header: 14, or 0 where there is none */
+	__u32 beats;       /* signs of life so far */
 	__u8 push[2];      /* whether data is pushed, by its direction */
-	__u8 pad[2];
+	__u8 pad[6];
 	__u64 seed[4];     /* of the table's hash, so that nobody can choose who shares a place */
 };
 
@@ -32,6 +34,21 @@ struct {
 	__type(key, __u32);
 	__type(value, struct control);
 } control SEC(".maps");
+
+/* Bytes that flows which begin were given, by direction of the data. */
+struct begun {
+	__u32 beats;       /* signs of life when this was counted */
+	__u32 given;       /* since the last of them */
+	__u32 before;      /* in the time before that */
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct begun);
+} beginnings SEC(".maps");
 
 /* IPv6, or IPv4 mapped into it; ports in host order. */
 struct key {

@@ -115,7 +115,7 @@ impl Window {
         for mark in controller.marks() {
             rewriter.set_mark(mark.flow, mark.value);
         }
-        rewriter.set_initial(direction, controller.initial());
+        rewriter.set_initial(direction, controller.initial(), controller.spare());
         rewriter.set_push(direction, controller.push());
         rewriter.beat(now);
     }

@@ -1,0 +1,213 @@
+//! A home behind a slow link that is not ours, with Linux's TCP: window control in a closed loop,
+//! under virtual time. 20 Mbit/s down and 4 up, 40 ms, queues of 300 ms, where nothing else stands.
+
+use sheaf_stage::Bitrate;
+use sheaf_tcp::Algorithm::{Bbr, Cubic};
+use sheaf_window::Direction::{In, Out};
+use sheaf_window::{Config, Controller, Direction, Source};
+
+mod home_rig;
+use home_rig::{Rig, Trace, cable, lte, satellite};
+
+const DOWN: f64 = 20e6;
+const UP: f64 = 4e6;
+const SEEDS: u64 = 4;
+
+fn auto() -> Vec<Controller> {
+    with([Source::AUTO; 2])
+}
+
+fn given() -> Vec<Controller> {
+    with([DOWN, UP].map(|rate| Source::Given(Bitrate::from_bps(rate as u64))))
+}
+
+fn with(sources: [Source; 2]) -> Vec<Controller> {
+    let make = |(direction, capacity): (Direction, Source)| {
+        Controller::new(Config { capacity, ..Config::default() }, direction).unwrap()
+    };
+    Direction::BOTH.into_iter().zip(sources).map(make).collect()
+}
+
+fn home(controllers: Vec<Controller>, seed: u64) -> Rig {
+    Rig::new(controllers, [vec![(0.0, DOWN)], vec![(0.0, UP)]], 40.0, 300.0, seed)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[test]
+fn a_search_beside_udp_leaves_tcp_what_udp_does_not_use() {
+    for seed in 0..SEEDS {
+        let mut rig = home(auto(), seed);
+        rig.slow[0].udp = vec![(0.5, 12e6)];
+        rig.transfer(In, Cubic, 2.0, None);
+        rig.run(22.0);
+        let carried = rig.carried(In, 5.0, 22.0);
+        assert!(carried >= 0.93 * (DOWN - 12e6), "seed {seed}: {carried}");
+        assert!(rig.ping(5.0, 22.0, 0.95) < 20.0, "seed {seed}: {}", rig.ping(5.0, 22.0, 0.95));
+    }
+}
+
+#[test]
+fn one_download_or_upload_has_what_it_has_without_control_and_leaves_no_queue() {
+    for control in [Cubic, Bbr] {
+        for direction in Direction::BOTH {
+            let run = |controllers| {
+                let mut rig = home(controllers, 1);
+                rig.transfer(direction, control, 2.0, None);
+                rig.run(22.0);
+                (rig.carried(direction, 5.0, 22.0), rig.ping(5.0, 22.0, 0.99))
+            };
+            let (nothing, _) = run(Vec::new());
+            for (way, controllers, most) in [("given", given(), 5.0), ("auto", auto(), 22.0)] {
+                let (carried, ping) = run(controllers);
+                let what = format!("{control:?} {direction:?} {way}");
+                assert!(carried >= 0.97 * nothing, "{what}: {carried} of {nothing}");
+                assert!(ping <= most, "{what}: {ping} ms");
+            }
+        }
+    }
+}
+
+#[test]
+fn data_both_ways_at_once_fills_both_ways() {
+    for (controllers, least) in [
+        (given as fn() -> Vec<Controller>, [(17e6, 2.9e6), (18.5e6, 3.3e6)]),
+        (auto, [(14e6, 2.9e6), (16.5e6, 3.2e6)]),
+    ] {
+        for (control, count, (down, up)) in [(Cubic, 4, least[0]), (Bbr, 1, least[1])] {
+            let (mut downs, mut ups) = (Vec::new(), Vec::new());
+            for seed in 0..SEEDS {
+                let mut rig = home(controllers(), seed);
+                for _ in 0..count {
+                    rig.transfer(In, control, 2.0, None);
+                    rig.transfer(Out, control, 2.0, None);
+                }
+                rig.run(22.0);
+                downs.push(rig.carried(In, 7.0, 22.0));
+                ups.push(rig.carried(Out, 7.0, 22.0));
+            }
+            let what = format!("{control:?} {count}: {downs:?} {ups:?}");
+            assert!(median(downs) >= down && median(ups) >= up, "{what}");
+        }
+    }
+}
+
+#[test]
+fn transfers_that_begin_together_do_not_fill_the_queue() {
+    for (count, direction, most) in [(1, In, 45.0), (8, In, 45.0), (32, In, 80.0), (100, In, 160.0)]
+    {
+        for controllers in [given(), auto()] {
+            let mut rig = home(controllers, 1);
+            for _ in 0..count {
+                rig.transfer(direction, Cubic, 2.0, None);
+            }
+            rig.run(4.0);
+            let ping = rig.ping(2.0, 4.0, 0.99);
+            assert_eq!(rig.slow[0].drops, 0, "{count}");
+            assert!(ping <= most, "{count}: {ping} ms");
+        }
+    }
+    let mut rig = home(given(), 1);
+    (0..32).for_each(|_| rig.transfer(Out, Cubic, 2.0, None));
+    rig.run(4.0);
+    assert_eq!(rig.slow[1].drops, 0);
+}
+
+#[test]
+fn the_capacity_of_uploads_outlives_downloads_and_requests() {
+    let mut rig = home(auto(), 1);
+    rig.transfer(Out, Cubic, 1.0, Some(3_000_000));
+    rig.transfer(In, Cubic, 11.0, Some(60_000_000));
+    // Requests of 3 kB.
+    (0..60).for_each(|one| rig.transfer(Out, Cubic, 12.0 + f64::from(one) / 2.0, Some(3000)));
+    rig.run(42.0);
+    let carried = rig.carried(In, 13.0, 33.0);
+    assert!(carried >= 0.95 * DOWN, "requests are no uploads: {carried}");
+    let found = rig.controllers[1].status().capacity;
+    assert!((found / UP - 1.0).abs() < 0.1, "{found}");
+    rig.transfer(Out, Cubic, 43.0, None);
+    rig.run(46.0);
+    let carried = rig.carried(Out, 44.0, 46.0);
+    assert!(carried >= 0.93 * UP, "{carried} in the second second");
+}
+
+#[test]
+fn a_path_without_a_bottleneck_is_not_held_back_for_long() {
+    let rates = [vec![(0.0, 500e6)], vec![(0.0, 500e6)]];
+    let run = |controllers| {
+        let mut rig = Rig::new(controllers, rates.clone(), 20.0, 50.0, 1);
+        rig.transfer(In, Cubic, 0.5, None);
+        rig.run(3.0);
+        (rig.carried(In, 0.5, 1.5), rig.carried(In, 1.5, 3.0))
+    };
+    let (nothing, held) = (run(Vec::new()), run(auto()));
+    assert!(held.0 >= 0.3 * nothing.0, "in the first second {held:?} of {nothing:?}");
+    assert!(held.1 >= 0.9 * nothing.1, "after it {held:?} of {nothing:?}");
+}
+
+#[test]
+fn a_search_stays_between_its_bounds_and_begins_at_them() {
+    let mbps = |rate| Some(Bitrate::from_mbps(rate));
+    let mut rig = home(with([Source::AUTO.within(None, mbps(5)), Source::AUTO]), 1);
+    rig.transfer(In, Cubic, 2.0, None);
+    rig.run(10.0);
+    let carried = rig.carried(In, 4.0, 10.0);
+    assert!((4.6e6..5.05e6).contains(&carried), "{carried}");
+    // What is more than there is stands in the queue.
+    let mut rig = home(with([Source::AUTO.within(mbps(30), None), Source::AUTO]), 1);
+    rig.transfer(In, Cubic, 2.0, None);
+    rig.run(10.0);
+    assert!(rig.ping(5.0, 10.0, 0.5) > 12.0, "{}", rig.ping(5.0, 10.0, 0.5));
+    let start = |most| {
+        let mut rig = home(with([Source::AUTO, Source::AUTO.within(None, most)]), 1);
+        rig.transfer(Out, Cubic, 2.0, None);
+        rig.run(3.0);
+        rig.ping(2.0, 3.0, 0.99)
+    };
+    assert!(start(mbps(5)) < 0.7 * start(None), "{} {}", start(mbps(5)), start(None));
+}
+
+#[test]
+fn a_search_follows_a_phone_that_walks_satellites_that_change_and_a_cable_in_the_evening() {
+    type Shape = fn(u64, f64) -> Trace;
+    let shapes: [(&str, Shape); 3] = [("lte", lte), ("satellite", satellite), ("cable", cable)];
+    for (name, shape) in shapes {
+        for (control, count) in [(Cubic, 1), (Cubic, 4), (Bbr, 1)] {
+            let (mut parts, mut waits) = (Vec::new(), Vec::new());
+            for seed in 1..=SEEDS {
+                let traces = [shape(seed, 46.0), vec![(0.0, 10e6)]];
+                let mut rig = Rig::new(auto(), traces, 40.0, 300.0, seed);
+                (0..count).for_each(|_| rig.transfer(In, control, 1.0, None));
+                rig.run(46.0);
+                parts.push(rig.carried(In, 5.0, 46.0) / rig.slow[0].capacity(5.0, 46.0));
+                waits.push(rig.waited(In, 5.0, 46.0, 0.95));
+            }
+            let what = format!("{name}, {control:?} {count}: {parts:?} {waits:?}");
+            assert!(parts.iter().all(|part| *part >= 0.9), "{what}");
+            assert!(median(waits) <= 30.0, "{what}");
+        }
+    }
+}
+
+#[test]
+fn responsiveness_is_what_the_link_has_under_load() {
+    let responsiveness = |controllers: Vec<Controller>| {
+        let mut rig = home(controllers, 1);
+        rig.transfer(In, Cubic, 2.0, None);
+        rig.run(15.0);
+        rig.controllers[0].status().responsiveness
+    };
+    let good = responsiveness(given());
+    // 60 s of 40 ms, and a packet's time.
+    assert!((1350.0..1500.0).contains(&good.rpm().unwrap()), "{good:?}");
+    assert_eq!(good.grade(), Some("A+"));
+    // A capacity that is twice what there is leaves windows of two round trips.
+    let twice = Source::Given(Bitrate::from_bps(2 * DOWN as u64));
+    let bad = responsiveness(with([twice, twice]));
+    assert!((550.0..850.0).contains(&bad.rpm().unwrap()), "{bad:?}");
+    assert_eq!(bad.grade(), Some("B"));
+    assert_eq!(home(auto(), 1).controllers[0].status().responsiveness.grade(), None);
+}
