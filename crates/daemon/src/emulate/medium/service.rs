@@ -43,7 +43,8 @@ pub struct Radios {
     interfaces: Vec<String>,
     /// Whether an interface may have more frames.
     ready: Vec<bool>,
-    counts: Vec<Counts>,
+    /// Frames that an interface did not take.
+    refused: Vec<u64>,
     /// Numbers of the interfaces' descriptors.
     numbers: Range<usize>,
     alarm: Alarm,
@@ -55,13 +56,6 @@ pub struct Radios {
     started: Instant,
     buffer: Vec<u8>,
     gone: Option<String>,
-}
-
-/// Frames that the channel did not see, or an interface did not take.
-#[derive(Clone, Copy, Default)]
-struct Counts {
-    oversized: u64,
-    refused: u64,
 }
 
 impl Radios {
@@ -85,7 +79,7 @@ impl Radios {
         Ok(Radios {
             air: Air::new(settings, started).context("the channel cannot exist")?,
             ready: vec![true; count],
-            counts: vec![Counts::default(); count],
+            refused: vec![0; count],
             taps,
             stations,
             interfaces,
@@ -114,7 +108,7 @@ impl Radios {
                 let receiver = receiver.0 as usize;
                 // An interface that is down takes nothing, as a radio that is off.
                 if self.taps[receiver].send(&done.frame.payload).is_err() {
-                    self.counts[receiver].refused += 1;
+                    self.refused[receiver] += 1;
                 }
             }
             self.take_note(&done);
@@ -144,25 +138,22 @@ impl Radios {
 
     /// Fills the device queues.
     fn fill(&mut self, now: Instant) -> io::Result<()> {
-        for index in 0..self.taps.len() {
-            while self.ready[index] && self.air.has_room(index) {
-                let received = self.taps[index].receive(&mut self.buffer);
-                match received {
-                    // What an interface had before its MTU was lowered, or after it was raised.
-                    Ok(Some(len)) if !Air::fits(len) => self.counts[index].oversized += 1,
-                    Ok(Some(len)) => self.air.send(index, &self.buffer[..len], now),
-                    Ok(None) => self.ready[index] = false,
-                    Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
-                        self.gone = Some(self.interfaces[index].clone());
-                        return Ok(());
-                    }
-                    // The interface is down (EIO).
-                    Err(error) if error.raw_os_error() == Some(libc::EIO) => {
-                        self.ready[index] = false;
-                    }
-                    Err(error) => return Err(error),
-                }
+        for (index, tap) in self.taps.iter().enumerate() {
+            if !self.ready[index] {
+                continue;
             }
+            let receive = |buffer: &mut [u8]| tap.receive(buffer);
+            let filled = self.air.fill(index, &mut self.buffer, now, receive);
+            self.ready[index] = match filled {
+                Ok(more) => more,
+                Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
+                    self.gone = Some(self.interfaces[index].clone());
+                    return Ok(());
+                }
+                // The interface is down.
+                Err(error) if error.raw_os_error() == Some(libc::EIO) => false,
+                Err(error) => return Err(error),
+            };
         }
         Ok(())
     }
@@ -171,9 +162,8 @@ impl Radios {
         let now = clock::now();
         self.deliver(now);
         let mut stations: Vec<_> = self.air.status(now);
-        for ((_, station), counts) in stations.iter_mut().zip(&self.counts) {
-            station.oversized_frames = counts.oversized;
-            station.refused_frames = counts.refused;
+        for ((_, station), refused) in stations.iter_mut().zip(&self.refused) {
+            station.refused_frames = *refused;
         }
         Status {
             place: self.title(),
