@@ -424,6 +424,19 @@ fn a_frame_that_no_radio_sends_is_counted_and_the_next_one_goes() {
 }
 
 #[test]
+fn an_interface_may_be_called_like_a_word_of_ip() {
+    let row = Row::new("word", 1);
+    for name in ["up", "dev"] {
+        let text = std::fs::read_to_string(row.file()).unwrap().replace("radio0", name);
+        let file = row.directory.path().join("row2.toml");
+        std::fs::write(&file, text).unwrap();
+        let line = format!("emulate medium {}", file.display());
+        let _daemon = Daemon::start(&row.host, &line, "emulating medium row2 of ");
+        assert!(row.at(0).run(ip::names).unwrap().contains(&name.to_owned()));
+    }
+}
+
+#[test]
 fn a_capture_says_of_each_frame_who_received_it() {
     let row = Row::new("pcap", 2);
     let file = row.directory.path().join("row.pcapng");
