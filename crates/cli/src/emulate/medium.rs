@@ -213,7 +213,7 @@ fn station(number: u8, entry: &Entry, file: &File, channel: &Channel) -> anyhow:
     ensure!(!entry.name.trim().is_empty(), "a name is missing; add name = \"left\"");
     ensure!(
         entry.name.len() <= NAME && !entry.name.contains(char::is_control),
-        "{:?} is no name of a station; give one line of at most {NAME} characters",
+        "{:?} is no name of a station; give one line of at most {NAME} bytes",
         entry.name
     );
     let interface = entry.interface.as_ref().unwrap_or(&entry.name);
@@ -421,7 +421,7 @@ mod tests {
             (its("interface = \"a/b\""), "\"a/b\" is no name of an interface"),
             (its("interface = \"wlan%d\""), "\"wlan%d\" is no name of an interface"),
             (ONE.replace("\"a\"", "\"a\\nb\""), "\"a\\nb\" is no name of a station"),
-            (ONE.replace("\"a\"", &format!("{:?}", "a".repeat(33))), "at most 32 characters"),
+            (ONE.replace("\"a\"", &format!("{:?}", "a".repeat(33))), "at most 32 bytes"),
             (its("namespace = \"a\\nb\""), "give a name that `ip netns` lists"),
             (
                 its("mtu = 1279\naddress = \"fd00::1/64\""),

@@ -55,7 +55,7 @@ pub struct Radios {
     seed: u64,
     started: Instant,
     buffer: Vec<u8>,
-    gone: Option<String>,
+    deleted: Option<String>,
 }
 
 impl Radios {
@@ -92,7 +92,7 @@ impl Radios {
             seed: settings.seed,
             started,
             buffer: vec![0; LARGEST],
-            gone: None,
+            deleted: None,
         })
     }
 
@@ -147,7 +147,8 @@ impl Radios {
             self.ready[index] = match filled {
                 Ok(more) => more,
                 Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
-                    self.gone = Some(self.interfaces[index].clone());
+                    let (interface, station) = (&self.interfaces[index], &self.stations[index]);
+                    self.deleted = Some(format!("{interface} of station {station}"));
                     return Ok(());
                 }
                 // The interface is down.
@@ -184,7 +185,7 @@ impl Radios {
         if let Some(capture) = self.capture {
             capture.end()?;
         }
-        Ok((status, self.gone.map_or(End::Asked, End::Gone)))
+        Ok((status, self.deleted.map_or(End::Asked, End::Deleted)))
     }
 }
 
@@ -215,7 +216,7 @@ impl Service for Radios {
         self.deliver(now);
         let now = clock::now();
         self.fill(now).context("cannot read an interface; start again")?;
-        if self.gone.is_some() {
+        if self.deleted.is_some() {
             return Ok(Next::End);
         }
         // Frames that ended while the queues were filled have no deadline any more.
