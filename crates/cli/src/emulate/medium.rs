@@ -162,7 +162,9 @@ fn parse(text: &str, stem: &str) -> anyhow::Result<Settings> {
     let file: File = files::toml(text)?;
     let name = file.name.clone().unwrap_or_else(|| stem.to_owned());
     ServiceName::new(Kind::Emulate, &name).map_err(|_| {
-        anyhow!("{name:?} is no name to show it by; add name = \"air\", of at most 15 characters")
+        anyhow!(
+            "{name:?} is not a name to show it by; add name = \"air\", of at most 15 characters"
+        )
     })?;
     let channel = channel(&file)?;
     let count = file.station.len();
@@ -213,7 +215,7 @@ fn station(number: u8, entry: &Entry, file: &File, channel: &Channel) -> anyhow:
     ensure!(!entry.name.trim().is_empty(), "a name is missing; add name = \"left\"");
     ensure!(
         entry.name.len() <= NAME && !entry.name.contains(char::is_control),
-        "{:?} is no name of a station; give one line of at most {NAME} bytes",
+        "{:?} is not a name of a station; give one line of at most {NAME} bytes",
         entry.name
     );
     let interface = entry.interface.as_ref().unwrap_or(&entry.name);
@@ -224,7 +226,7 @@ fn station(number: u8, entry: &Entry, file: &File, channel: &Channel) -> anyhow:
         && interface.chars().all(is_name);
     ensure!(
         sound,
-        "{interface:?} is no name of an interface; add interface = \"radio0\", of at most \
+        "{interface:?} is not a name of an interface; add interface = \"radio0\", of at most \
          {INTERFACE} characters"
     );
     if let Some(namespace) = &entry.namespace {
@@ -240,7 +242,8 @@ fn station(number: u8, entry: &Entry, file: &File, channel: &Channel) -> anyhow:
             .filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6])
             .with_context(|| {
                 format!(
-                    "mac = {text:?} is no address of one station; give one like 02:00:00:00:00:01"
+                    "mac = {text:?} is not the address of one station; give one like \
+                     02:00:00:00:00:01"
                 )
             })?,
     };
@@ -410,7 +413,7 @@ mod tests {
                 "station a: rate = 6; give \"auto\" or Mbit/s of dsss-long: 1, 2, 5.5",
             ),
             (with("rate = \"fast\""), "rate = \"fast\"; give \"auto\""),
-            (with("name = \"a b\""), "\"a b\" is no name to show it by; add name = "),
+            (with("name = \"a b\""), "\"a b\" is not a name to show it by; add name = "),
             (its("queue = 0"), "station a: queue = 0; give 1 to 10000"),
             (its("mtu = 9000"), "mtu = 9000; give 68 to 2296"),
             (its("txqueuelen = 0"), "txqueuelen = 0; give 1 to 100000"),
@@ -418,9 +421,9 @@ mod tests {
             (its("mac = \"ff:ff:ff:ff:ff:ff\""), "give one like 02:00:00:00:00:01"),
             (its("address = \"10.9.0.1\""), "write it like 10.9.0.1/24"),
             (its("address = 3"), "address needs one like"),
-            (its("interface = \"a/b\""), "\"a/b\" is no name of an interface"),
-            (its("interface = \"wlan%d\""), "\"wlan%d\" is no name of an interface"),
-            (ONE.replace("\"a\"", "\"a\\nb\""), "\"a\\nb\" is no name of a station"),
+            (its("interface = \"a/b\""), "\"a/b\" is not a name of an interface"),
+            (its("interface = \"wlan%d\""), "\"wlan%d\" is not a name of an interface"),
+            (ONE.replace("\"a\"", "\"a\\nb\""), "\"a\\nb\" is not a name of a station"),
             (ONE.replace("\"a\"", &format!("{:?}", "a".repeat(33))), "at most 32 bytes"),
             (its("namespace = \"a\\nb\""), "give a name that `ip netns` lists"),
             (

@@ -189,7 +189,7 @@ impl Radios {
     }
 }
 
-/// What stands beside a frame in a capture; `names` are those of the stations.
+/// Comment of a frame in a capture; `names` are those of the stations.
 fn comment(done: &Done, names: &[String]) -> String {
     let took = done.ended.saturating_since(done.started).as_secs_f64() * 1e3;
     let fate = match done.result {

@@ -251,7 +251,7 @@ fn attempts_announcements_losses_and_capture_are_those_of_the_settings() {
 }
 
 #[test]
-fn what_is_no_frame_is_ignored() {
+fn bytes_without_a_whole_header_are_ignored() {
     let (mut air, start) = air(&row(&[0.0, 50.0]));
     for len in [0, 5, 6, 13] {
         air.send(0, &vec![0xff; len], start);
