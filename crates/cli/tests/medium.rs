@@ -354,9 +354,24 @@ fn nothing_is_left_of_one_that_was_killed_or_stopped_and_both_can_start_again() 
     assert!(run(&row.host, "emulate stop row").status.success());
     assert_eq!(daemon.end(), Some(0));
     assert_eq!(interfaces(), [false, false]);
-    let mut daemon = row.start("");
-    row.at(0).run(|| ip::run("link del radio0")).unwrap();
-    assert_eq!(daemon.end(), Some(2), "an interface went away");
+}
+
+#[test]
+fn a_medium_whose_interface_somebody_deletes_ends_and_names_it() {
+    let row = Row::new("del", 2);
+    let mut command = Command::new(SHEAF);
+    command.arg("emulate").arg("medium").arg(row.file());
+    row.host.enter(&mut command);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut daemon = Daemon::at_work(child, "emulating medium row of ");
+    row.at(1).run(|| ip::run("link del radio0")).unwrap();
+    assert_eq!(daemon.end(), Some(2));
+    let mut said = String::new();
+    daemon.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(
+        said,
+        "sheaf: somebody deleted interface radio0 of station s1; start the medium again\n"
+    );
 }
 
 #[test]
@@ -421,6 +436,19 @@ fn a_frame_that_no_radio_sends_is_counted_and_the_next_one_goes() {
         (count(&status, 0, "oversized_frames"), count(&status, 0, "offered_frames")),
         (1, 1)
     );
+}
+
+#[test]
+fn an_interface_may_be_called_like_a_word_of_ip() {
+    let row = Row::new("word", 1);
+    for name in ["up", "dev"] {
+        let text = std::fs::read_to_string(row.file()).unwrap().replace("radio0", name);
+        let file = row.directory.path().join("row2.toml");
+        std::fs::write(&file, text).unwrap();
+        let line = format!("emulate medium {}", file.display());
+        let _daemon = Daemon::start(&row.host, &line, "emulating medium row2 of ");
+        assert!(row.at(0).run(ip::names).unwrap().contains(&name.to_owned()));
+    }
 }
 
 #[test]

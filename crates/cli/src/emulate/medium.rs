@@ -87,6 +87,11 @@ const EXPONENTS: RangeInclusive<f64> = 0.1..=10.0;
 const CORNERS: usize = 1000;
 /// Longest name of an interface in bytes (IFNAMSIZ without its final zero).
 const INTERFACE: usize = 15;
+/// Longest name of a station in bytes: one in each of 64 places fits into the comment of a capture
+/// and into a line that people read.
+const NAME: usize = 32;
+/// Smallest MTU of an interface with an address of IPv6 (RFC 8200, section 5).
+const IPV6_MTU: u32 = 1280;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -157,7 +162,9 @@ fn parse(text: &str, stem: &str) -> anyhow::Result<Settings> {
     let file: File = files::toml(text)?;
     let name = file.name.clone().unwrap_or_else(|| stem.to_owned());
     ServiceName::new(Kind::Emulate, &name).map_err(|_| {
-        anyhow!("{name:?} is no name to show it by; add name = \"air\", of at most 15 characters")
+        anyhow!(
+            "{name:?} is not a name to show it by; add name = \"air\", of at most 15 characters"
+        )
     })?;
     let channel = channel(&file)?;
     let count = file.station.len();
@@ -166,10 +173,16 @@ fn parse(text: &str, stem: &str) -> anyhow::Result<Settings> {
     let mut stations = Vec::new();
     for (number, entry) in (1..).zip(&file.station) {
         let station = station(number, entry, &file, &channel);
-        stations.push(station.with_context(|| format!("station {}", entry.name))?);
+        stations.push(station.with_context(|| format!("station {}", shown(&entry.name)))?);
     }
     differ(&stations)?;
     Ok(Settings { name, seed: file.seed.unwrap_or_else(drawn), channel, stations })
+}
+
+/// A name as errors show it: in one line, whatever is in it.
+fn shown(name: &str) -> String {
+    let escaped = name.escape_debug().to_string();
+    escaped.chars().take(NAME).collect()
 }
 
 fn channel(file: &File) -> anyhow::Result<Channel> {
@@ -200,19 +213,26 @@ fn channel(file: &File) -> anyhow::Result<Channel> {
 
 fn station(number: u8, entry: &Entry, file: &File, channel: &Channel) -> anyhow::Result<Station> {
     ensure!(!entry.name.trim().is_empty(), "a name is missing; add name = \"left\"");
+    ensure!(
+        entry.name.len() <= NAME && !entry.name.contains(char::is_control),
+        "{:?} is not a name of a station; give one line of at most {NAME} bytes",
+        entry.name
+    );
     let interface = entry.interface.as_ref().unwrap_or(&entry.name);
-    let is_name = |c: char| !(c == '/' || c == ':' || c.is_control() || c.is_whitespace());
+    // The kernel puts a number in place of %d.
+    let is_name = |c: char| !("/:%".contains(c) || c.is_control() || c.is_whitespace());
     let sound = (1..=INTERFACE).contains(&interface.len())
         && !interface.starts_with('.')
         && interface.chars().all(is_name);
     ensure!(
         sound,
-        "{interface:?} is no name of an interface; add interface = \"radio0\", of at most \
+        "{interface:?} is not a name of an interface; add interface = \"radio0\", of at most \
          {INTERFACE} characters"
     );
     if let Some(namespace) = &entry.namespace {
+        let is_no_name = |c: char| c == '/' || c.is_control();
         let sound =
-            !namespace.is_empty() && !namespace.starts_with('.') && !namespace.contains('/');
+            !namespace.is_empty() && !namespace.starts_with('.') && !namespace.contains(is_no_name);
         ensure!(sound, "namespace = {namespace:?}; give a name that `ip netns` lists");
     }
     let mac = match &entry.mac {
@@ -222,7 +242,8 @@ fn station(number: u8, entry: &Entry, file: &File, channel: &Channel) -> anyhow:
             .filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6])
             .with_context(|| {
                 format!(
-                    "mac = {text:?} is no address of one station; give one like 02:00:00:00:00:01"
+                    "mac = {text:?} is not the address of one station; give one like \
+                     02:00:00:00:00:01"
                 )
             })?,
     };
@@ -236,6 +257,11 @@ fn station(number: u8, entry: &Entry, file: &File, channel: &Channel) -> anyhow:
     }
     let (power, queue) = (entry.power.or(file.power), entry.queue.or(file.queue));
     let (txqueuelen, mtu) = (entry.txqueuelen.or(file.txqueuelen), entry.mtu.or(file.mtu));
+    let mtu = within("mtu", mtu.unwrap_or(MTU), &MTUS)? as u32;
+    let small = addresses.iter().find(|address| address.contains(':') && mtu < IPV6_MTU);
+    if let Some(address) = small {
+        anyhow::bail!("mtu = {mtu} is too small for {address}; give {IPV6_MTU} to {MOST_MTU}");
+    }
     Ok(Station {
         name: entry.name.clone(),
         interface: interface.clone(),
@@ -247,7 +273,7 @@ fn station(number: u8, entry: &Entry, file: &File, channel: &Channel) -> anyhow:
         rate: rate(entry.rate.as_ref().or(file.rate.as_ref()), channel.phy)?,
         queue: within("queue", queue.unwrap_or(QUEUE), &QUEUES)? as usize,
         txqueuelen: within("txqueuelen", txqueuelen.unwrap_or(TXQUEUELEN), &TXQUEUELENS)? as u32,
-        mtu: within("mtu", mtu.unwrap_or(MTU), &MTUS)? as u32,
+        mtu,
         channel: entry.channel.unwrap_or(1),
     })
 }
@@ -387,7 +413,7 @@ mod tests {
                 "station a: rate = 6; give \"auto\" or Mbit/s of dsss-long: 1, 2, 5.5",
             ),
             (with("rate = \"fast\""), "rate = \"fast\"; give \"auto\""),
-            (with("name = \"a b\""), "\"a b\" is no name to show it by; add name = "),
+            (with("name = \"a b\""), "\"a b\" is not a name to show it by; add name = "),
             (its("queue = 0"), "station a: queue = 0; give 1 to 10000"),
             (its("mtu = 9000"), "mtu = 9000; give 68 to 2296"),
             (its("txqueuelen = 0"), "txqueuelen = 0; give 1 to 100000"),
@@ -395,7 +421,15 @@ mod tests {
             (its("mac = \"ff:ff:ff:ff:ff:ff\""), "give one like 02:00:00:00:00:01"),
             (its("address = \"10.9.0.1\""), "write it like 10.9.0.1/24"),
             (its("address = 3"), "address needs one like"),
-            (its("interface = \"a/b\""), "\"a/b\" is no name of an interface"),
+            (its("interface = \"a/b\""), "\"a/b\" is not a name of an interface"),
+            (its("interface = \"wlan%d\""), "\"wlan%d\" is not a name of an interface"),
+            (ONE.replace("\"a\"", "\"a\\nb\""), "\"a\\nb\" is not a name of a station"),
+            (ONE.replace("\"a\"", &format!("{:?}", "a".repeat(33))), "at most 32 bytes"),
+            (its("namespace = \"a\\nb\""), "give a name that `ip netns` lists"),
+            (
+                its("mtu = 1279\naddress = \"fd00::1/64\""),
+                "mtu = 1279 is too small for fd00::1/64; give 1280 to 2296",
+            ),
             (its("namespace = \"../x\""), "give a name that `ip netns` lists"),
             (its("path = [[0, 0, 0]]"), "it has position and path; give one of them"),
             (ONE.replace("position = [0, 0]", ""), "it is nowhere; add position = [0, 0]"),

@@ -114,6 +114,8 @@ fn finished((status, end): (Status, End), run: &Run, command: bool) -> anyhow::R
     let own = if late { 1 } else { 0 };
     match end {
         End::Gone(dev) => bail!("interface {dev} went away; put it back and start again"),
+        #[cfg(feature = "medium")]
+        End::Deleted(dev) => bail!("somebody deleted interface {dev}; start the medium again"),
         End::Command(status) => Ok(ExitCode::from(status.max(own))),
         End::Asked => Ok(ExitCode::from(own)),
     }

@@ -37,6 +37,9 @@ pub enum End {
     Command(u8),
     /// This interface went away.
     Gone(String),
+    /// Somebody deleted this interface, which the emulation had made.
+    #[cfg(feature = "medium")]
+    Deleted(String),
 }
 
 /// Most bytes that all links hold together. Beyond, packets are dropped before the link.

@@ -16,8 +16,14 @@ use std::collections::HashMap;
 
 /// Time between two steps of stations that move: at 30 m/s, a train, 3 metres.
 const STEP: Duration = Duration::from_millis(100);
+/// Frames that are read from a host before the other stations have their turn. A host that sends
+/// frames which no radio sends fills no queue, so nothing else would end its turn; 64 stations with
+/// so many frames each take a few milliseconds.
+const TURN: usize = 64;
 /// Frame bodies kept for frames to come.
 const SPARE: usize = 256;
+/// Largest Ethernet frame that a radio sends, in bytes.
+const LARGEST: usize = HEADER_LEN + MOST_MTU as usize;
 /// The bit of a link address that says it is a group's.
 const GROUP: u8 = 1;
 
@@ -43,6 +49,7 @@ struct Counts {
     delivered: u64,
     received: u64,
     unknown: u64,
+    oversized: u64,
     /// Time since which it has frames to send, the end of the last one, and the sum of such times.
     since: Option<Instant>,
     ended: Instant,
@@ -72,21 +79,43 @@ impl Air {
         Ok(air)
     }
 
-    /// Whether a radio sends a frame of `len` bytes, Ethernet's header included.
-    pub fn fits(len: usize) -> bool {
-        len <= HEADER_LEN + MOST_MTU as usize
-    }
-
     /// Whether the device queue of a station takes another frame.
     pub fn has_room(&self, station: usize) -> bool {
         let radio = RadioId(station as u32);
         self.medium.waiting(radio) < self.medium.limit(radio)
     }
 
-    /// Puts an Ethernet frame into the device queue of a station, which has room; what is too short
-    /// for one is ignored.
+    /// Moves frames from the host of a station to its device queue, until the host has no more, the
+    /// queue is full, or its turn is over. `receive` reads a frame into `buffer` and returns its
+    /// length, or `None` where there is none. Returns whether the host may have more.
+    ///
+    /// # Errors
+    /// Those of `receive`.
+    pub fn fill<E>(
+        &mut self,
+        station: usize,
+        buffer: &mut [u8],
+        now: Instant,
+        mut receive: impl FnMut(&mut [u8]) -> Result<Option<usize>, E>,
+    ) -> Result<bool, E> {
+        for _ in 0..TURN {
+            if !self.has_room(station) {
+                break;
+            }
+            match receive(buffer)? {
+                None => return Ok(false),
+                // What an interface had before its MTU was lowered, or after it was raised.
+                Some(len) if len > LARGEST => self.counts[station].oversized += 1,
+                Some(len) => self.send(station, &buffer[..len], now),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Puts an Ethernet frame into the device queue of a station, which has room. One without a
+    /// whole header is ignored; the kernel makes none.
     pub fn send(&mut self, station: usize, frame: &[u8], now: Instant) {
-        let Some((to, _)) = frame.split_first_chunk::<6>().filter(|_| frame.len() > HEADER_LEN)
+        let Some((to, _)) = frame.split_first_chunk::<6>().filter(|_| frame.len() >= HEADER_LEN)
         else {
             return;
         };
@@ -184,6 +213,7 @@ impl Air {
             delivered_frames: counts.delivered,
             lost_frames: stats.lost,
             unknown_frames: counts.unknown,
+            oversized_frames: counts.oversized,
             received_frames: counts.received,
             attempts: stats.attempts,
             retries: stats.retries,
@@ -200,10 +230,15 @@ impl Air {
         }
     }
 
-    /// Moves stations to where they are by `now`, each step at its own time.
+    /// Moves stations to where they are by `now`, each step at its own time. Steps between which
+    /// nothing happens on the channel are taken as one, so that a process which was stopped for an
+    /// hour does not catch up on 36,000.
     fn step(&mut self, now: Instant) {
         while self.next_step <= now {
-            let at = self.next_step;
+            let event = self.medium.next_deadline().map_or(now, |at| at.min(now));
+            let idle = event.saturating_since(self.next_step).as_nanos();
+            let whole = idle - idle % STEP.as_nanos();
+            let at = self.next_step + Duration::from_nanos(whole as u64);
             self.links.update(&self.stations, (at - self.start).as_secs_f64());
             let table = Hearing::Table(self.links.table.clone());
             self.medium.set_hearing(table, at).expect("links are square and have known rates");

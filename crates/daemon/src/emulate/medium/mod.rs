@@ -1,7 +1,7 @@
 //! Stations on an emulated 802.11 channel, each a TAP interface, in real time.
 //!
 //! * [`settings`]: the channel and the stations;
-//! * `signal`: who hears whom, how well and at which rate;
+//! * `signal`: links among stations: signals, losses and rates;
 //! * `air`: the channel with all that is on its way, a stage without I/O;
 //! * `radio`: the interface of a station;
 //! * `service`: moves frames between interfaces and channel, in time.

@@ -25,7 +25,13 @@ pub fn open(station: &Station) -> anyhow::Result<Tap> {
                     station.name
                 )
             })?;
-            namespace.run(|| make(station))
+            namespace.run(|| make(station)).map_err(|error| match error.raw_os_error() {
+                Some(libc::EPERM) => io::Error::other(format!(
+                    "{error}; namespace {name} is another user's: run this with sudo, or make the \
+                     namespace as this user"
+                )),
+                _ => error,
+            })
         }
     };
     made.with_context(|| format!("station {}: cannot make {}", station.name, station.interface))
@@ -44,10 +50,10 @@ fn make(station: &Station) -> io::Result<Tap> {
         _ => error,
     })?;
     let mac = ip::mac_text(*mac);
-    ip::run(&format!("link set {interface} address {mac} mtu {mtu} txqueuelen {txqueuelen}"))?;
+    ip::run(&format!("link set dev {interface} address {mac} mtu {mtu} txqueuelen {txqueuelen}"))?;
     for address in addresses {
         ip::run(&format!("addr add {address} dev {interface}"))?;
     }
-    ip::run(&format!("link set {interface} up"))?;
+    ip::run(&format!("link set dev {interface} up"))?;
     Ok(tap)
 }

@@ -43,7 +43,8 @@ pub struct Radios {
     interfaces: Vec<String>,
     /// Whether an interface may have more frames.
     ready: Vec<bool>,
-    counts: Vec<Counts>,
+    /// Frames that an interface did not take.
+    refused: Vec<u64>,
     /// Numbers of the interfaces' descriptors.
     numbers: Range<usize>,
     alarm: Alarm,
@@ -54,14 +55,7 @@ pub struct Radios {
     seed: u64,
     started: Instant,
     buffer: Vec<u8>,
-    gone: Option<String>,
-}
-
-/// Frames that the channel did not see, or an interface did not take.
-#[derive(Clone, Copy, Default)]
-struct Counts {
-    oversized: u64,
-    refused: u64,
+    deleted: Option<String>,
 }
 
 impl Radios {
@@ -85,7 +79,7 @@ impl Radios {
         Ok(Radios {
             air: Air::new(settings, started).context("the channel cannot exist")?,
             ready: vec![true; count],
-            counts: vec![Counts::default(); count],
+            refused: vec![0; count],
             taps,
             stations,
             interfaces,
@@ -98,7 +92,7 @@ impl Radios {
             seed: settings.seed,
             started,
             buffer: vec![0; LARGEST],
-            gone: None,
+            deleted: None,
         })
     }
 
@@ -114,7 +108,7 @@ impl Radios {
                 let receiver = receiver.0 as usize;
                 // An interface that is down takes nothing, as a radio that is off.
                 if self.taps[receiver].send(&done.frame.payload).is_err() {
-                    self.counts[receiver].refused += 1;
+                    self.refused[receiver] += 1;
                 }
             }
             self.take_note(&done);
@@ -144,25 +138,23 @@ impl Radios {
 
     /// Fills the device queues.
     fn fill(&mut self, now: Instant) -> io::Result<()> {
-        for index in 0..self.taps.len() {
-            while self.ready[index] && self.air.has_room(index) {
-                let received = self.taps[index].receive(&mut self.buffer);
-                match received {
-                    // What an interface had before its MTU was lowered, or after it was raised.
-                    Ok(Some(len)) if !Air::fits(len) => self.counts[index].oversized += 1,
-                    Ok(Some(len)) => self.air.send(index, &self.buffer[..len], now),
-                    Ok(None) => self.ready[index] = false,
-                    Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
-                        self.gone = Some(self.interfaces[index].clone());
-                        return Ok(());
-                    }
-                    // The interface is down (EIO).
-                    Err(error) if error.raw_os_error() == Some(libc::EIO) => {
-                        self.ready[index] = false;
-                    }
-                    Err(error) => return Err(error),
-                }
+        for (index, tap) in self.taps.iter().enumerate() {
+            if !self.ready[index] {
+                continue;
             }
+            let receive = |buffer: &mut [u8]| tap.receive(buffer);
+            let filled = self.air.fill(index, &mut self.buffer, now, receive);
+            self.ready[index] = match filled {
+                Ok(more) => more,
+                Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
+                    let (interface, station) = (&self.interfaces[index], &self.stations[index]);
+                    self.deleted = Some(format!("{interface} of station {station}"));
+                    return Ok(());
+                }
+                // The interface is down.
+                Err(error) if error.raw_os_error() == Some(libc::EIO) => false,
+                Err(error) => return Err(error),
+            };
         }
         Ok(())
     }
@@ -171,9 +163,8 @@ impl Radios {
         let now = clock::now();
         self.deliver(now);
         let mut stations: Vec<_> = self.air.status(now);
-        for ((_, station), counts) in stations.iter_mut().zip(&self.counts) {
-            station.oversized_frames = counts.oversized;
-            station.refused_frames = counts.refused;
+        for ((_, station), refused) in stations.iter_mut().zip(&self.refused) {
+            station.refused_frames = *refused;
         }
         Status {
             place: self.title(),
@@ -194,11 +185,11 @@ impl Radios {
         if let Some(capture) = self.capture {
             capture.end()?;
         }
-        Ok((status, self.gone.map_or(End::Asked, End::Gone)))
+        Ok((status, self.deleted.map_or(End::Asked, End::Deleted)))
     }
 }
 
-/// What stands beside a frame in a capture; `names` are those of the stations.
+/// Comment of a frame in a capture; `names` are those of the stations.
 fn comment(done: &Done, names: &[String]) -> String {
     let took = done.ended.saturating_since(done.started).as_secs_f64() * 1e3;
     let fate = match done.result {
@@ -225,7 +216,7 @@ impl Service for Radios {
         self.deliver(now);
         let now = clock::now();
         self.fill(now).context("cannot read an interface; start again")?;
-        if self.gone.is_some() {
+        if self.deleted.is_some() {
             return Ok(Next::End);
         }
         // Frames that ended while the queues were filled have no deadline any more.

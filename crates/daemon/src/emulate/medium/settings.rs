@@ -1,4 +1,4 @@
-//! Settings of `sheaf emulate medium`. Who makes them has checked them.
+//! Settings of `sheaf emulate medium`. The reader of the file has checked them.
 
 use sheaf_medium::Phy;
 use sheaf_stage::Bitrate;
@@ -24,7 +24,7 @@ pub const MOST_STATIONS: usize = 64;
 /// 9.2.4.7) less the LLC/SNAP header.
 pub const MOST_MTU: u32 = 2304 - 8;
 
-/// What all stations share.
+/// Properties that all stations share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Channel {
     /// Physical layer.

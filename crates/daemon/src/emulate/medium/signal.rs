@@ -1,4 +1,4 @@
-//! Who hears whom: links by distance, power and noise.
+//! Links among stations, by distance, power and noise.
 //!
 //! Principle: log-distance path loss (Rappaport, "Wireless Communications", section 4.9) gives the
 //! signal, signal and noise give the bit error rate of each modulation (`sheaf_quality`). There is

@@ -251,11 +251,48 @@ fn attempts_announcements_losses_and_capture_are_those_of_the_settings() {
 }
 
 #[test]
-fn what_is_no_frame_is_ignored() {
+fn bytes_without_a_whole_header_are_ignored() {
     let (mut air, start) = air(&row(&[0.0, 50.0]));
-    for len in [0, 5, 6, 14] {
+    for len in [0, 5, 6, 13] {
         air.send(0, &vec![0xff; len], start);
     }
     assert_eq!(air.next_deadline(), Instant::MAX);
     assert_eq!(air.status(start)[0].1.offered_frames, 0);
+}
+
+#[test]
+fn a_host_with_frames_that_no_radio_sends_does_not_keep_the_others_from_their_turn() {
+    let (mut air, start) = air(&row(&[0.0, 50.0]));
+    let (mut buffer, mut reads) = (vec![0; 9000], 0);
+    let more = air.fill(0, &mut buffer, start, |_| {
+        reads += 1;
+        assert!(reads <= 1000, "its turn does not end");
+        Ok::<_, ()>(Some(9000))
+    });
+    assert_eq!(more, Ok(true), "it is read again in the next turn");
+    let status = air.status(start + SECOND);
+    assert_eq!((status[0].1.oversized_frames, status[0].1.offered_frames), (reads, 0));
+}
+
+#[test]
+fn a_frame_of_a_header_alone_is_sent_and_counted() {
+    let (mut air, start) = air(&row(&[0.0, 50.0]));
+    air.send(0, &frame(mac(1), 0), start);
+    assert_eq!(until(&mut air, start + SECOND), [(vec![1], None)]);
+    assert_eq!(air.status(start + SECOND)[0].1.offered_frames, 1);
+}
+
+#[test]
+fn a_process_that_was_stopped_for_a_year_goes_on_where_the_stations_are() {
+    const YEAR: u32 = 365 * 86_400;
+    let mut settings = row(&[0.0, 0.0]);
+    let corner = |at, metres| Corner { at, position: (metres, 0.0) };
+    settings.stations[1].path = vec![corner(0.0, 0.0), corner(2.0 * f64::from(YEAR), 20.0)];
+    let (mut air, start) = air(&settings);
+    air.send(0, &frame(mac(1), 98), start);
+    let now = start + SECOND * YEAR;
+    // Each of 315 million steps by itself would take minutes.
+    assert_eq!(until(&mut air, now), [(vec![1], None)]);
+    assert_eq!(air.status(now)[1].1.position, [10.0, 0.0]);
+    assert!(air.next_deadline() > now);
 }
