@@ -647,7 +647,12 @@ fn a_ping_log_becomes_a_distribution_that_a_link_takes() {
 #[test]
 fn wrong_input_is_one_line_with_a_remedy() {
     let row = Row::new(true);
+    let pipe = std::env::temp_dir().join(format!("sheaf-{}.pipe", std::process::id()));
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR)
+        .unwrap();
+    let unread = format!("link near far --pcap {}", pipe.display());
     for (line, expected) in [
+        (unread.as_str(), "start its reader before"),
         ("link near", "link lacks IF2, such as eth2; add it"),
         ("link near wlan9", "no interface \"wlan9\"; there are"),
         ("link near lo", "lo is no Ethernet interface; give one that is"),
@@ -669,4 +674,5 @@ fn wrong_input_is_one_line_with_a_remedy() {
         assert!(said.contains(expected) && said.lines().count() == 1, "{line}: {said}");
         assert!(output.stdout.is_empty(), "{line}");
     }
+    std::fs::remove_file(pipe).unwrap();
 }

@@ -6,12 +6,15 @@
 
 use super::pcapng::{LinkType, Writer};
 use anyhow::{Context, anyhow};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::libc;
 use sheaf_emulator::cause::Kind;
 use sheaf_emulator::{Cause, Causes, Direction, Event, Log, Packet};
 use sheaf_netio::{clock, vnet};
 use sheaf_stage::{Duration, Instant};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::BufWriter;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -37,6 +40,26 @@ enum Fate {
     Medium(String),
 }
 
+/// Opens the file to be written. A named pipe that nobody reads would be waited for, and signals
+/// would not end that.
+fn open(file: &str) -> anyhow::Result<File> {
+    let opened = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(file)
+        .with_context(|| {
+            match std::fs::metadata(file).map(|there| there.file_type().is_fifo()) {
+                Ok(true) => format!("nobody reads the pipe {file}; start its reader before"),
+                _ => format!("cannot write {file}; give another file to --pcap"),
+            }
+        })?;
+    // From now on a slow reader is waited for, by the thread that writes.
+    fcntl(&opened, FcntlArg::F_SETFL(OFlag::empty()))?;
+    Ok(opened)
+}
+
 /// What writes.
 pub struct Capture {
     sender: Option<SyncSender<Record>>,
@@ -48,8 +71,7 @@ pub struct Capture {
 impl Capture {
     /// Begins `file`, with an interface for each of `names`.
     pub fn create(file: &str, names: &[&str], ethernet: bool) -> anyhow::Result<Capture> {
-        let opened = File::create(file)
-            .with_context(|| format!("cannot write {file}; give another file to --pcap"))?;
+        let opened = open(file)?;
         let mut writer = Writer::new(BufWriter::new(opened))?;
         let kind = if ethernet { LinkType::Ethernet } else { LinkType::Raw };
         for name in names {
