@@ -352,10 +352,12 @@ mod tests {
     #[test]
     fn frames_of_all_lengths_arrive_whole_and_in_order_however_they_travel() {
         let namespace = Namespace::new().unwrap();
-        for segments in [true, false] {
+        // Not one port twice: a child that another test has just forked has the first socket open
+        // until it executes its program.
+        for (segments, port) in [(true, 7431), (false, 7432)] {
             let passed = namespace.run(|| {
-                let (here, there) = ("127.0.0.1:7431".parse().unwrap(), "127.0.0.2:7431");
-                let there = there.parse().unwrap();
+                let at = |host| SocketAddr::from(([127, 0, 0, host], port));
+                let (here, there) = (at(1), at(2));
                 let mut from = Carrier::udp(here, Some("lo"))?;
                 let to = Carrier::udp(there, None)?;
                 from.segments = segments;
