@@ -15,6 +15,7 @@ local sheaf = Proto("sheaf", "Sheaf")
 local HEADER = 4
 local CUT_HEADER = 6
 local DEFINITION_HEADER = 4
+local ETHERNET_HEADER = 4
 local UDP_HEADER = 8
 local RTP_HEADER = 12
 local PROTOCOL = 253
@@ -31,6 +32,7 @@ local f = {
     offset = ProtoField.uint16("sheaf.offset", "Block offset", base.DEC, nil, 0x0fff),
     continuation = ProtoField.bytes("sheaf.continuation", "Rest of the block before"),
     joined = ProtoField.bytes("sheaf.joined", "Block joined from several frames"),
+    ethertype = ProtoField.uint16("sheaf.ethertype", "EtherType", base.HEX),
     pad = ProtoField.bytes("sheaf.pad", "Pad"),
     rest = ProtoField.bytes("sheaf.rest", "Bytes that cannot be told apart"),
     cut_len = ProtoField.uint16("sheaf.cut.len", "Length", base.DEC, nil, 0x0fff),
@@ -140,6 +142,17 @@ local function block(tvb, pinfo, tree, stream)
         end
         show_packet(tvb(0, len), pinfo, tree:add(sheaf, tvb(0, len), "Packet"))
         return len, true
+    elseif kind == 2 then
+        local len = tvb:len() >= ETHERNET_HEADER and tvb(0, 2):bitfield(4, 12)
+        if not len or tvb:len() < ETHERNET_HEADER + len then
+            tree:add_proto_expert_info(e.malformed)
+            return nil
+        end
+        local sub = tree:add(sheaf, tvb(0, ETHERNET_HEADER + len), "Ethernet payload")
+        sub:add(f.ethertype, tvb(2, 2))
+        local range = tvb(ETHERNET_HEADER, len)
+        DissectorTable.get("ethertype"):try(tvb(2, 2):uint(), range:tvb(), pinfo, sub)
+        return ETHERNET_HEADER + len, true
     elseif kind == 9 then
         local header = DEFINITION_HEADER
         local len, ip = nil, nil

@@ -14,10 +14,13 @@ use crate::queue::{Arrival, Key, Layout, Left, Queue};
 use crate::stats::{Cause, Stats};
 use crate::streams::Streams;
 use sheaf_stage::{Counters, DropReason, IndexedHeap, Instant, Stage};
-use sheaf_wire::aggfrag;
+use sheaf_wire::aggfrag::{self, ETHERNET_HEADER, Payload};
+use sheaf_wire::batman;
 use sheaf_wire::checksum;
 use sheaf_wire::compress::Definition;
 use sheaf_wire::compress::feedback::Feedback;
+use sheaf_wire::ecn::Ecn;
+use sheaf_wire::ethernet;
 use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{HOP_LIMIT_FAR, HOP_LIMIT_NEIGHBOUR, MAX_LEN, Outer, Repr};
 use std::cmp::Reverse;
@@ -62,12 +65,20 @@ pub struct Hop {
     pub hop_limit: u8,
     /// Format of what is sent there.
     pub format: Format,
+    /// Whether its frames of format 2 may have Ethernet payloads of other protocols than IP.
+    pub payloads: bool,
 }
 
 impl Hop {
     /// A neighbour, with the configured largest meta packet and [`Format::Meta`].
     pub fn neighbour(outer: Outer) -> Hop {
-        Hop { outer, max: None, hop_limit: HOP_LIMIT_NEIGHBOUR, format: Format::Meta }
+        Hop {
+            outer,
+            max: None,
+            hop_limit: HOP_LIMIT_NEIGHBOUR,
+            format: Format::Meta,
+            payloads: false,
+        }
     }
 
     /// A far end behind routers, with the configured largest meta packet and [`Format::Meta`].
@@ -87,12 +98,27 @@ pub struct Outbound {
     pub packet: Vec<u8>,
 }
 
+/// A frame of batman-adv on its way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeshFrame {
+    /// Its next hop, a neighbour.
+    pub hop: HopId,
+    /// Its firewall mark.
+    pub mark: u32,
+    /// Its priority by IEEE 802.1D, 0..=7; frames of different ones do not wait for each other.
+    pub priority: u8,
+    /// Bytes behind the Ethernet header.
+    pub bytes: Vec<u8>,
+}
+
 /// A frame to send: a meta packet, a frame of format 2, or a single packet as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Its next hop.
     pub hop: HopId,
-    /// The IP packet.
+    /// EtherType of its bytes.
+    pub ethertype: u16,
+    /// The IP packet, or the mesh frame.
     pub bytes: Vec<u8>,
     /// Number of packets that it carries.
     pub packets: u32,
@@ -120,6 +146,17 @@ struct Known {
     hop: Hop,
     stats: Stats,
     streams: Streams,
+}
+
+/// Way in which a packet travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// As it is.
+    Packet,
+    /// As an Ethernet payload.
+    Payload,
+    /// With compressed headers, or defining these.
+    Compressed,
 }
 
 /// Content of a frame that was sent.
@@ -259,14 +296,76 @@ impl Aggregator {
         buffer(&mut self.spare)
     }
 
-    /// Puts a packet in its queue. Over the bound, the queue's oldest frame leaves.
+    /// Gathers a frame of batman-adv or lets it pass. Its class and flow are those of the packet of
+    /// UDP or TCP in it. One for an unknown hop is dropped as malformed.
+    pub fn enqueue_mesh(&mut self, frame: MeshFrame, now: Instant) -> Result<(), DropReason> {
+        let MeshFrame { hop, mark, priority, bytes } = frame;
+        self.counters.packets_in += 1;
+        let Some(Known { hop: Hop { payloads, .. }, .. }) = self.hops.get(hop.0 as usize) else {
+            self.recycle(bytes);
+            return Err(self.counters.refuse(DropReason::Malformed));
+        };
+        // As DSCP, the priority is a class selector (RFC 2474, section 4.2.2).
+        let key = Key { hop: hop.0, dscp: priority << 3, ecn: Ecn::NotEct };
+        let fits = self.fits(hop, ETHERNET_HEADER + bytes.len());
+        let inner = batman::inner(&bytes);
+        let verdict = inner.map(|inner| self.config.rules.classify(&inner, mark));
+        let flow = FlowBits::of_mesh(inner.as_ref());
+        let gathers = *payloads && fits && verdict == Some(Verdict::Gather);
+        if gathers && let Some(layout) = self.tagged(hop, key, now) {
+            self.block.clear();
+            self.block.extend(Payload::header(ethernet::BATMAN, bytes.len()));
+            self.block.extend_from_slice(&bytes);
+            self.join(hop, bytes, key, (layout, Form::Payload), flow, now);
+            return Ok(());
+        }
+        self.pass(hop, bytes, ethernet::BATMAN, (key, flow), now);
+        Ok(())
+    }
+
+    /// Lets a packet pass. Held packets of its flow leave first, and with them the frames before
+    /// these.
+    fn pass(
+        &mut self,
+        hop: HopId,
+        bytes: Vec<u8>,
+        ethertype: u16,
+        (key, flow): (Key, FlowBits),
+        now: Instant,
+    ) {
+        let slot = self.index.get(&key).copied();
+        if let Some(slot) = slot.filter(|slot| self.slots[*slot as usize].1.holds(flow)) {
+            while self.slots[slot as usize].1.frames() > 0 {
+                self.let_go(slot, Cause::Ready);
+            }
+            self.settle(slot);
+        }
+        self.passing.push_back(Frame { hop, ethertype, bytes, packets: 1, oldest: now });
+    }
+
+    /// Puts a packet in its queue.
     fn gather(&mut self, hop: HopId, mut packet: Vec<u8>, key: Key, flow: FlowBits, now: Instant) {
         checksum::finish(&mut packet);
+        let laid_out = self.lay_out(hop, &packet, key, now);
+        self.join(hop, packet, key, laid_out, flow, now);
+    }
+
+    /// Puts a packet, or the block that stands for it, in its queue. Over the bound, the queue's
+    /// oldest frame leaves.
+    fn join(
+        &mut self,
+        hop: HopId,
+        packet: Vec<u8>,
+        key: Key,
+        (layout, form): (Layout, Form),
+        flow: FlowBits,
+        now: Instant,
+    ) {
         let (header, max) = (self.header_len(hop), self.max(hop));
-        let (layout, plain) = self.lay_out(hop, &packet, key, now);
         let slot = self.slot(key);
         let queue = &mut self.slots[slot as usize].1;
-        let block = if plain { &packet } else { &self.block };
+        let block = if form == Form::Packet { &packet } else { &self.block };
+        let plain = form != Form::Compressed;
         let arrival = Arrival { block, plain, len: packet.len(), flow, now };
         let begun = queue.push(arrival, (layout, header), max, || buffer(&mut self.spare));
         self.frames += begun;
@@ -282,19 +381,30 @@ impl Aggregator {
         self.recycle(packet);
     }
 
-    /// Packs a packet for its stream. Unless it travels as it is, its block is in `self.block`.
-    fn lay_out(&mut self, hop: HopId, packet: &[u8], key: Key, now: Instant) -> (Layout, bool) {
+    /// The layout of a frame of format 2 for the stream of this queue; `None` where there are more
+    /// streams than tags.
+    fn tagged(&mut self, hop: HopId, key: Key, now: Instant) -> Option<Layout> {
         let Known { hop, streams, .. } = &mut self.hops[hop.0 as usize];
         if hop.format == Format::Meta {
-            return (Layout::Meta, true);
+            return None;
         }
-        // More streams than tags: the others do without.
-        let Some(tag) = streams.tag(key.dscp, key.ecn, self.config.hold, now) else {
-            return (Layout::Meta, true);
+        let tag = streams.tag(key.dscp, key.ecn, self.config.hold, now)?;
+        Some(Layout::Frame { tag })
+    }
+
+    /// Packs a packet for its stream. Unless it travels as it is, its block is in `self.block`.
+    fn lay_out(&mut self, hop: HopId, packet: &[u8], key: Key, now: Instant) -> (Layout, Form) {
+        let Some(layout) = self.tagged(hop, key, now) else { return (Layout::Meta, Form::Packet) };
+        let Known { hop, streams, .. } = &mut self.hops[hop.0 as usize];
+        let form = match (hop.format, layout) {
+            (Format::Compressed, Layout::Frame { tag })
+                if !streams.compress(tag, packet, now, &mut self.block) =>
+            {
+                Form::Compressed
+            }
+            _ => Form::Packet,
         };
-        let plain =
-            hop.format == Format::Frames || streams.compress(tag, packet, now, &mut self.block);
-        (Layout::Frame { tag }, plain)
+        (layout, form)
     }
 
     /// Takes the oldest frame of queue `slot`, which has one. Settle the queue afterwards.
@@ -304,11 +414,11 @@ impl Aggregator {
             &mut self.hops[key.hop as usize];
         let repr = Repr { outer: *outer, dscp: key.dscp, ecn: key.ecn, hop_limit: *hop_limit };
         let left = queue.pop(&repr, |tag| streams.next_sequence(tag));
-        let Left { bytes, packets, payload, alone, oldest } =
+        let Left { ethertype, bytes, packets, payload, alone, oldest } =
             left.expect("a queue that leaves has a frame");
         stats.count(packets, u64::from(payload), (!alone).then_some(bytes.len() as u64), cause);
         self.frames -= 1;
-        Frame { hop: HopId(key.hop), bytes, packets, oldest }
+        Frame { hop: HopId(key.hop), ethertype, bytes, packets, oldest }
     }
 
     /// Lets the oldest frame of queue `slot` go to the device, busy or not, which then decides what
@@ -455,15 +565,8 @@ impl Stage for Aggregator {
             self.gather(hop, packet, key, flow, now);
             return Ok(());
         }
-        // Held packets of its flow leave first, and with them the frames before these.
-        let slot = self.index.get(&key).copied();
-        if let Some(slot) = slot.filter(|slot| self.slots[*slot as usize].1.holds(flow)) {
-            while self.slots[slot as usize].1.frames() > 0 {
-                self.let_go(slot, Cause::Ready);
-            }
-            self.settle(slot);
-        }
-        self.passing.push_back(Frame { hop, bytes: packet, packets: 1, oldest: now });
+        let ethertype = ethernet::of_ip(&packet);
+        self.pass(hop, packet, ethertype, (key, flow), now);
         Ok(())
     }
 

@@ -134,6 +134,13 @@ impl FlowBits {
         FlowBits { tuples: bit(packet, u64::from(packet.protocol().0) << 32 | ports), pairs }
     }
 
+    /// The flow of the packet in a mesh frame, if one is seen there. All frames count as one pair
+    /// of addresses, as parts of packets are among them.
+    pub fn of_mesh(inner: Option<&Ip<'_>>) -> FlowBits {
+        let tuples = inner.map_or(0, |inner| FlowBits::of(inner).tuples);
+        FlowBits { tuples, pairs: 1 }
+    }
+
     /// Adds the flow of another packet.
     pub fn add(&mut self, other: FlowBits) {
         self.tuples |= other.tuples;

@@ -42,7 +42,7 @@
 //!
 //! let mut splitter = Splitter::accepting_any();
 //! let mut packets = 0;
-//! splitter.split(&mut frame.bytes, |_packet| packets += 1)?;
+//! splitter.split(&mut frame.bytes, |_inner| packets += 1)?;
 //! assert_eq!(packets, 3);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -53,6 +53,7 @@ pub mod classify;
 mod compressor;
 pub mod config;
 mod decompressor;
+pub mod inner;
 pub mod queue;
 pub mod receiver;
 mod sequence;
@@ -60,10 +61,11 @@ pub mod splitter;
 pub mod stats;
 mod streams;
 
-pub use aggregator::{Aggregator, Device, Format, Frame, Hop, HopId, Outbound};
+pub use aggregator::{Aggregator, Device, Format, Frame, Hop, HopId, MeshFrame, Outbound};
 pub use backoff::Backoff;
 pub use classify::{Rule, Rules, Verdict};
 pub use config::{Config, ConfigError, Policy, Threshold};
+pub use inner::Inner;
 pub use receiver::Received;
 pub use splitter::{Refused, Senders, Split, Splitter};
 pub use stats::Stats;

@@ -7,8 +7,9 @@
 
 use crate::classify::FlowBits;
 use sheaf_stage::Instant;
-use sheaf_wire::aggfrag::{self, CUT_HEADER, Cut, Header, MAX_BLOCKS};
+use sheaf_wire::aggfrag::{self, CUT_HEADER, Cut, ETHERNET_HEADER, Header, MAX_BLOCKS, Payload};
 use sheaf_wire::ecn::Ecn;
+use sheaf_wire::ethernet;
 use sheaf_wire::meta::{MAX_PACKETS, Repr};
 use std::collections::VecDeque;
 
@@ -90,6 +91,7 @@ pub(crate) struct Queue {
 
 /// A frame that left its queue.
 pub(crate) struct Left {
+    pub ethertype: u16,
     pub bytes: Vec<u8>,
     pub packets: u32,
     /// Bytes of the packets that end in it.
@@ -188,16 +190,22 @@ impl Queue {
             self.flows = FlowBits::default();
         }
         let alone = packets == 1 && plain;
-        if alone {
-            bytes.drain(..header);
+        let ethertype = if alone {
+            let (ethertype, skipped) = match Payload::parse(&bytes[header..]) {
+                Ok(payload) => (payload.ethertype, header + ETHERNET_HEADER),
+                Err(_) => (ethernet::of_ip(&bytes[header..]), header),
+            };
+            bytes.drain(..skipped);
+            ethertype
         } else {
             if let Layout::Frame { tag } = layout {
                 let inner = Header { tag, sequence: sequence(tag), offset };
                 bytes[repr.header_len()..header].copy_from_slice(&inner.emit());
             }
             repr.emit(bytes.len(), &mut bytes);
-        }
-        Some(Left { bytes, packets, payload, alone, oldest })
+            ethernet::of_ip(&bytes)
+        };
+        Some(Left { ethertype, bytes, packets, payload, alone, oldest })
     }
 }
 

@@ -10,6 +10,7 @@
 //! neighbour that invents senders, where every neighbour is accepted, stops no named one.
 
 use crate::decompressor::Decompressor;
+use crate::inner::Inner;
 use crate::sequence::{Place, Sequence};
 use sheaf_wire::aggfrag::{Block, Cut, Frame, Header, MAX_LEN, Refusal};
 use sheaf_wire::compress::feedback::Feedback;
@@ -103,13 +104,13 @@ impl Receiver {
         self.received
     }
 
-    /// Takes the frame `payload` apart, hands each packet to `deliver` with the ECN field that it
+    /// Takes the frame `payload` apart, hands what is in it to `deliver` with the ECN field that it
     /// travelled under, and returns what its sender is to be told.
     pub fn receive(
         &mut self,
         carrier: Carrier,
         payload: &[u8],
-        mut deliver: impl FnMut(&mut [u8], Ecn),
+        mut deliver: impl FnMut(Inner<'_>, Ecn),
     ) -> Result<Feedback, Refusal> {
         let Carrier { source, destination, ecn, named } = carrier;
         let (Header { tag, sequence, .. }, _) = Header::parse(payload)?;
@@ -183,7 +184,7 @@ impl Blocks<'_> {
         partial: Option<Partial>,
         frame: &Frame<'_>,
         (place, ecn): (Place, Ecn),
-        deliver: &mut impl FnMut(&mut [u8], Ecn),
+        deliver: &mut impl FnMut(Inner<'_>, Ecn),
     ) -> Option<Partial> {
         let (rest, continuation) = (usize::from(frame.header().offset), frame.continuation());
         let Some(mut partial) = partial
@@ -225,7 +226,7 @@ impl Blocks<'_> {
         &mut self,
         frame: &Frame<'_>,
         ecn: Ecn,
-        deliver: &mut impl FnMut(&mut [u8], Ecn),
+        deliver: &mut impl FnMut(Inner<'_>, Ecn),
     ) -> bool {
         // Contexts that were missed since the last compressed packet that was restored.
         let mut doubt: Option<Feedback> = None;
@@ -261,10 +262,15 @@ impl Blocks<'_> {
         &mut self,
         block: Block<'_>,
         ecn: Ecn,
-        deliver: &mut impl FnMut(&mut [u8], Ecn),
+        deliver: &mut impl FnMut(Inner<'_>, Ecn),
     ) -> Result<(), u8> {
         match block {
             Block::Packet(bytes) => self.copy(bytes),
+            Block::Ethernet(payload) => {
+                self.copy(payload.bytes);
+                deliver(Inner { ethertype: payload.ethertype, bytes: self.packet }, ecn);
+                return Ok(());
+            }
             Block::Definition(definition) => {
                 let draw = || self.generations.draw();
                 self.decompressor.define((self.tag, &definition), draw, self.feedback);
@@ -276,7 +282,7 @@ impl Blocks<'_> {
                 }
             }
         }
-        deliver(self.packet, ecn);
+        deliver(Inner::ip(self.packet), ecn);
         Ok(())
     }
 

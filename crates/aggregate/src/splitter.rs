@@ -9,10 +9,12 @@
 //! discovery (RFC 4861), a hop limit of 255, link-local and multicast addresses. Such inner packets
 //! are dropped one by one.
 
+use crate::inner::Inner;
 use crate::receiver::{Carrier, Received, Receiver};
 use sheaf_wire::aggfrag::{self, FEEDBACK};
 use sheaf_wire::compress::feedback::Feedback;
 use sheaf_wire::ecn::Ecn;
+use sheaf_wire::ethernet;
 use sheaf_wire::header::set_ecn;
 use sheaf_wire::ip::{Ip, Protocol, Version};
 use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Meta, Refusal, Repr};
@@ -154,13 +156,13 @@ impl Splitter {
         Splitter::new(Senders::any())
     }
 
-    /// Splits the meta packet `bytes` and hands each inner packet to `deliver`, in order.
+    /// Splits the meta packet `bytes` and hands what is in it to `deliver`, in order.
     ///
     /// An inner packet whose ECN field changes is changed in place, its checksum with it.
     pub fn split(
         &mut self,
         bytes: &mut [u8],
-        deliver: impl FnMut(&mut [u8]),
+        deliver: impl FnMut(Inner<'_>),
     ) -> Result<Split, Refused> {
         let result = self.take_apart(bytes, deliver);
         match result {
@@ -174,7 +176,7 @@ impl Splitter {
     fn take_apart(
         &mut self,
         bytes: &mut [u8],
-        mut deliver: impl FnMut(&mut [u8]),
+        mut deliver: impl FnMut(Inner<'_>),
     ) -> Result<Split, Refused> {
         // The sender first, so that a stranger's flood costs no walk over the inner packets.
         let (repr, payload) = Repr::with_payload(bytes)?;
@@ -188,8 +190,8 @@ impl Splitter {
             let named = self.senders.names(source);
             let destination = repr.outer.destination();
             let carrier = Carrier { source, destination, ecn: repr.ecn, named };
-            let feedback = receiver.receive(carrier, payload, |packet, ecn| {
-                counts.deliver(packet, (origin, ecn), &mut deliver);
+            let feedback = receiver.receive(carrier, payload, |inner, ecn| {
+                counts.deliver(inner, (origin, ecn), &mut deliver);
             })?;
             counts.meta_packets += 1;
             return Ok(Split::Delivered(feedback));
@@ -200,7 +202,7 @@ impl Splitter {
         for _ in 0..count {
             let Ok(view) = Ip::parse(&bytes[at..]) else { break };
             let len = view.bytes().len();
-            counts.deliver(&mut bytes[at..at + len], (origin, repr.ecn), &mut deliver);
+            counts.deliver(Inner::ip(&mut bytes[at..at + len]), (origin, repr.ecn), &mut deliver);
             at += len;
         }
         Ok(Split::Delivered(Feedback::default()))
@@ -244,25 +246,36 @@ impl Splitter {
 
 impl Counts {
     /// Delivers one inner packet, unless its sender may not send it or it met congestion that it
-    /// cannot be marked with.
+    /// cannot be marked with; or an Ethernet payload, which only a neighbour may send.
     fn deliver(
         &mut self,
-        packet: &mut [u8],
+        inner: Inner<'_>,
         (origin, outer): (Origin, Ecn),
-        deliver: &mut impl FnMut(&mut [u8]),
+        deliver: &mut impl FnMut(Inner<'_>),
     ) {
+        if !ethernet::is_ip(inner.ethertype) {
+            match origin {
+                Origin::Neighbour => {
+                    self.packets += 1;
+                    deliver(inner);
+                }
+                Origin::Anywhere => self.only_neighbours_say += 1,
+            }
+            return;
+        }
+        let packet = inner.bytes;
         let Ok(view) = Ip::parse(packet) else { return };
-        let inner = view.ecn();
+        let before = view.ecn();
         let believed = origin == Origin::Neighbour || !only_neighbours_say(&view);
-        match inner.decapsulate(outer) {
+        match before.decapsulate(outer) {
             _ if !believed => self.only_neighbours_say += 1,
             None => self.not_capable += 1,
             Some(ecn) => {
-                if ecn != inner {
+                if ecn != before {
                     set_ecn(packet, ecn);
                 }
                 self.packets += 1;
-                deliver(packet);
+                deliver(Inner::ip(packet));
             }
         }
     }

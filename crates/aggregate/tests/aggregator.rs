@@ -313,6 +313,7 @@ fn a_congestion_mark_on_the_outer_header_reaches_the_capable_inner_packets() {
     let mut splitter = Splitter::accepting(["10.0.0.1".parse().unwrap()]);
     splitter
         .split(&mut frame.bytes, |inner| {
+            let inner = inner.bytes;
             let view = Ip::parse(inner).unwrap();
             assert_eq!(view.ecn(), Ecn::Ce);
             assert_eq!(sheaf_wire::checksum::ipv4_header(&inner[..20]), 0);
@@ -408,7 +409,7 @@ proptest! {
                 out.push(frame.bytes);
             } else {
                 assert!(frame.bytes.len() <= usize::from(max));
-                splitter.split(&mut frame.bytes, |inner| out.push(inner.to_vec())).unwrap();
+                splitter.split(&mut frame.bytes, |inner| out.push(inner.bytes.to_vec())).unwrap();
             }
         };
         let mut offered = Vec::new();

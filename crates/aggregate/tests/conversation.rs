@@ -39,7 +39,8 @@ fn conversation() -> BTreeMap<String, Vec<u8>> {
             let payload = Repr::with_payload(&frame.bytes).unwrap().1.to_vec();
             let number = said.keys().filter(|name| name.starts_with("frames/")).count();
             said.insert(format!("frames/{number:02}"), payload);
-            let split = splitter.split(&mut frame.bytes, |packet| delivered.push(packet.to_vec()));
+            let split =
+                splitter.split(&mut frame.bytes, |inner| delivered.push(inner.bytes.to_vec()));
             let Split::Delivered(feedback) = split.unwrap() else { panic!("a frame") };
             if !feedback.items().is_empty() {
                 said.insert(format!("feedback/after-{number:02}"), message(&feedback));

@@ -40,8 +40,9 @@ fn check_split(splitter: &mut Splitter, bytes: &mut [u8]) {
     let before = handled(splitter);
     let expected = Meta::parse(bytes).map(|meta| meta.len() as u64);
     let mut delivered = 0;
-    let result = splitter.split(bytes, |packet| {
+    let result = splitter.split(bytes, |inner| {
         delivered += 1;
+        let packet = inner.bytes;
         let view = Ip::parse(packet).expect("only whole packets are delivered");
         assert_eq!(view.bytes().len(), packet.len());
         assert_ne!(view.protocol().0, 253, "a nested meta packet was delivered");

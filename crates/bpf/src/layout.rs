@@ -179,7 +179,8 @@ pub struct Hop {
     src: [u8; 16],
     dst: [u8; 16],
     format: u8,
-    pad: [u8; 3],
+    mesh: u8,
+    pad: [u8; 2],
 }
 
 impl Device {
@@ -206,7 +207,8 @@ impl Hop {
                 6
             }
         };
-        Hop { id, min, max, family, ttl: NEIGHBOUR_TTL, src, dst, format: 0, pad: [0; 3] }
+        let (ttl, format, mesh, pad) = (NEIGHBOUR_TTL, 0, 0, [0; 2]);
+        Hop { id, min, max, family, ttl, src, dst, format, mesh, pad }
     }
 
     /// The same for a far end, which is reached over routers.
@@ -222,6 +224,12 @@ impl Hop {
             Format::Compressed => 2,
         };
         Hop { format, ..self }
+    }
+
+    /// The same, whose frames of format 2 may have Ethernet payloads or not; [`Hop::new`] says that
+    /// they may not.
+    pub fn with_payloads(self, payloads: bool) -> Hop {
+        Hop { mesh: payloads.into(), ..self }
     }
 
     /// Whether it gets frames of format 2.
@@ -470,7 +478,7 @@ mod tests {
                 before,
             }
         );
-        same!(merge, "hop", Hop { id, min, max, family, ttl, src, dst, format, pad });
+        same!(merge, "hop", Hop { id, min, max, family, ttl, src, dst, format, mesh, pad });
         same!(merge, "mac", Mac { bytes, pad });
         same!(merge, "queue_key", QueueKey { mac, dscp, ecn, hop, pad });
         same!(

@@ -110,26 +110,7 @@ impl Split {
         senders: &Senders,
         frames: Option<u64>,
     ) -> Result<Split, Error> {
-        let mut loaded = Split::load(senders, frames)?;
-        let tag = loaded.program()?.info()?.tag();
-        let old = match at_work(ifindex) {
-            // Which program it is cannot be seen; the new one takes its place without loss.
-            Err(Error::Hidden) => None,
-            old => old?,
-        };
-        if let Some(info) = old
-            && info.tag() == tag
-        {
-            let mut old = Split::from_program(&info)?;
-            // Its maps may be too small for streams, or for old and new senders together; then the
-            // new one comes.
-            let takes = frames.is_none() || old.takes_frames;
-            if takes && old.accept(senders).is_ok() {
-                old.set_frames(frames)?;
-                return Ok(old);
-            }
-        }
-        loaded.replace(interface, ifindex)
+        Split::load(senders, frames)?.attach(interface, ifindex, senders, frames)
     }
 
     /// Loads a splitter for `senders`. With `frames` it takes format 2, too, and draws the
@@ -306,6 +287,36 @@ impl Split {
 }
 
 impl Loaded {
+    /// Puts it on `interface`, or takes over the one that is there, as [`Split::attach`] does, for
+    /// what it was loaded with.
+    pub fn attach(
+        mut self,
+        interface: &str,
+        ifindex: u32,
+        senders: &Senders,
+        frames: Option<u64>,
+    ) -> Result<Split, Error> {
+        let tag = self.program()?.info()?.tag();
+        let old = match at_work(ifindex) {
+            // Which program it is cannot be seen; the new one takes its place without loss.
+            Err(Error::Hidden) => None,
+            old => old?,
+        };
+        if let Some(info) = old
+            && info.tag() == tag
+        {
+            let mut old = Split::from_program(&info)?;
+            // Its maps may be too small for streams, or for old and new senders together; then the
+            // new one comes.
+            let takes = frames.is_none() || old.takes_frames;
+            if takes && old.accept(senders).is_ok() {
+                old.set_frames(frames)?;
+                return Ok(old);
+            }
+        }
+        self.replace(interface, ifindex)
+    }
+
     /// Puts it on `interface` (number `ifindex`) of this thread's network namespace: in place of
     /// the splitter that is there, in one step, or as the first one.
     pub fn replace(mut self, interface: &str, ifindex: u32) -> Result<Split, Error> {

@@ -7,14 +7,14 @@
 use crate::attach::{self, Hook, Link};
 use crate::layout::Plain;
 use crate::table::Table;
-use crate::window_layout::{Control, Key, QuicPair, SETTINGS, Setting, Totals};
+use crate::window_layout::{Control, RestKey, RestPair, SETTINGS, Setting, Totals};
 use crate::{Error, batch};
 use aya::Ebpf;
 use aya::maps::{Array, Map, MapData, PerCpuArray};
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 use sheaf_netio::ip;
 use sheaf_stage::{Duration, Instant};
-use sheaf_window::{Controller, Direction, FlowId};
+use sheaf_window::{Controller, Direction, FlowId, RestSetting};
 use sheaf_wire::ethernet::HEADER_LEN;
 use std::hash::{BuildHasher, RandomState};
 
@@ -29,17 +29,20 @@ const GSO_SEGS: usize = 164;
 /// Offset of its field `gso_size`: bytes of each of them.
 const GSO_SIZE: usize = 176;
 
+/// Result of a program that drops its packet: TC_ACT_SHOT (linux/pkt_cls.h).
+const DROPPED: u32 = 2;
+
 /// Time between two heartbeats while nothing changes; each counts for two seconds.
 const REST: Duration = Duration::from_millis(500);
 
 /// The programs on one interface.
 pub struct Window {
     table: Table,
-    quic: Map,
+    rest: Map,
     totals: PerCpuArray<MapData, Plain<Totals>>,
     control: Array<MapData, Plain<Control>>,
     settings: Control,
-    quic_buffer: batch::Buffer<Key, QuicPair>,
+    rest_buffer: batch::Buffer<RestKey, RestPair>,
     frame: Vec<u8>,
     /// Totals of each direction before the last step.
     passed: [sheaf_window::Totals; 2],
@@ -78,7 +81,7 @@ impl Window {
         };
         let table = Table::new(array("buckets")?, array("sides")?, array("flows")?)?;
         let mut map = |name| ebpf.take_map(name).ok_or(Error::Missing(name));
-        let quic = map("quic")?;
+        let rest = map("rest")?;
         let totals = map("totals")?.try_into()?;
         let mut control: Array<_, _> = map("control")?.try_into()?;
         // Random, so that a sender cannot choose flows that share a bucket.
@@ -90,11 +93,11 @@ impl Window {
         }
         Ok(Window {
             table,
-            quic,
+            rest,
             totals,
             control,
             settings,
-            quic_buffer: batch::Buffer::default(),
+            rest_buffer: batch::Buffer::default(),
             frame: Vec::new(),
             passed: Default::default(),
             silent: 0,
@@ -125,6 +128,21 @@ impl Window {
         self.settings.push[direction.index()] = push.into();
     }
 
+    /// Sets what becomes of packets that windows do not govern and that go in `direction`. In force
+    /// from the next [beat](Window::beat) on.
+    pub fn set_rest(&mut self, direction: Direction, setting: RestSetting) {
+        let way = direction.index();
+        self.settings.cost[way] = setting.cost;
+        self.settings.drops[way] = setting.drops.into();
+        self.settings.voice[way] = setting.voice.into();
+    }
+
+    /// Sets the clock by which such packets are judged, for packets that [`Window::run`] gives.
+    /// In force from the next [beat](Window::beat) on.
+    pub fn set_clock(&mut self, now: Instant) {
+        self.settings.clock = now.as_nanos();
+    }
+
     /// Limits `flow` to `window` bytes; 0 ends the limit. Returns whether the flow is in the table.
     pub fn set(&mut self, flow: FlowId, window: u32) -> Result<bool, Error> {
         Ok(self.set_all([(flow, window)])? == 1)
@@ -135,16 +153,7 @@ impl Window {
         &mut self,
         windows: impl IntoIterator<Item = (FlowId, u32)>,
     ) -> Result<u64, Error> {
-        self.settings(windows.into_iter().map(|(flow, value)| Setting::new(flow, value, false)))
-    }
-
-    /// Sets for each QUIC flow that one of so many packets is marked, with 0 none of them. Returns
-    /// how many of the flows are in the table.
-    pub fn mark_all(
-        &mut self,
-        flows: impl IntoIterator<Item = (FlowId, u32)>,
-    ) -> Result<u64, Error> {
-        self.settings(flows.into_iter().map(|(flow, value)| Setting::new(flow, value, true)))
+        self.settings(windows.into_iter().map(|(flow, value)| Setting::new(flow, value)))
     }
 
     /// All connections in their present state, in no order.
@@ -155,12 +164,13 @@ impl Window {
         self.table.iter().map(move |flow| (flow.cold.key.into(), flow.connection(about)))
     }
 
-    /// All UDP flows from or to port 443 in their present state, in no order.
-    pub fn quic(
+    /// All flows that windows do not govern in their present state, in no order; none while they
+    /// are left alone.
+    pub fn rest(
         &mut self,
-    ) -> Result<impl Iterator<Item = (sheaf_window::Key, [sheaf_window::Quic; 2])> + '_, Error>
+    ) -> Result<impl Iterator<Item = (sheaf_window::RestKey, [sheaf_window::Rest; 2])> + '_, Error>
     {
-        let entries = self.quic_buffer.read(data(&self.quic)?)?;
+        let entries = self.rest_buffer.read(data(&self.rest)?)?;
         Ok(entries.map(|(key, pair)| ((*key).into(), (*pair).into())))
     }
 
@@ -176,7 +186,7 @@ impl Window {
     }
 
     /// Runs one step of each controller at `now`, by CLOCK_MONOTONIC: gives it all counters, sets
-    /// the windows and marks that it decides on, and beats. Call it ten times a second, and half as
+    /// the windows that it decides on, and beats. Call it ten times a second, and half as
     /// often at least while the interface is silent.
     pub fn step(&mut self, controllers: &mut [Controller], now: Instant) -> Result<(), Error> {
         let passed = [self.totals(Direction::In)?, self.totals(Direction::Out)?];
@@ -203,10 +213,9 @@ impl Window {
             controller.observe_totals(totals);
             let windows = controller.step(now).iter();
             self.set_all(windows.map(|decision| (decision.flow, decision.value)))?;
-            let marks = controller.marks().iter();
-            self.mark_all(marks.map(|decision| (decision.flow, decision.value)))?;
             self.set_initial(direction, controller.initial(), controller.spare());
             self.set_push(direction, controller.push());
+            self.set_rest(direction, controller.rest());
         }
         if rests && self.settings == told && now - self.last_beat() < REST {
             return Ok(());
@@ -223,15 +232,18 @@ impl Window {
         for (key, connection) in self.flows() {
             controllers.iter_mut().for_each(|one| one.observe(key, &connection));
         }
-        for (key, both) in self.quic()? {
-            controllers.iter_mut().for_each(|one| one.observe_quic(key, &both));
+        // The program keeps none of these where nobody holds them to a share.
+        if self.settings.cost != [0; 2] {
+            for (key, both) in self.rest()? {
+                controllers.iter_mut().for_each(|one| one.observe_rest(key, &both));
+            }
         }
         Ok(())
     }
 
     /// Runs the program of `direction` on `frame`, `repeat` times; with more than one of `segments`
     /// the frame is a super-packet. Writes the frame that the program leaves into `out`, and
-    /// returns its length and the mean time of a run.
+    /// returns its length, 0 where it is to be dropped, and the mean time of a run.
     pub fn run(
         &self,
         direction: Direction,
@@ -256,7 +268,8 @@ impl Window {
             repeat,
             ..TestRunOptions::new()
         })?;
-        Ok((result.data_size_out as usize, result.duration))
+        let is_dropped = result.return_value == DROPPED;
+        Ok((if is_dropped { 0 } else { result.data_size_out as usize }, result.duration))
     }
 
     /// Time of all runs of the program of `direction`, and their number. The kernel counts only

@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use sheaf_stage::Instant;
 use sheaf_window::flow::Rtt as ModelRtt;
 use sheaf_window::{Connection as ModelConnection, Half as ModelHalf, Key as ModelKey};
-use sheaf_window::{FlowId, Quic as ModelQuic, Totals as ModelTotals};
+use sheaf_window::{FlowId, Rest as ModelRest, RestKey as ModelRestKey, Totals as ModelTotals};
 
 /// Settings that one run of `sheaf_set` takes.
 pub const SETTINGS: usize = 64;
@@ -31,10 +31,18 @@ pub struct Control {
     pub link: u32,
     /// Signs of life so far.
     pub beats: u32,
+    /// Time of a byte of the rest at its share, 2⁻¹⁶ ns, by direction; 0 for hands off.
+    pub cost: [u32; 2],
     /// Whether data is pushed, by its direction.
     pub push: [u8; 2],
+    /// Whether the rest is dropped where it cannot be marked, likewise.
+    pub drops: [u8; 2],
+    /// Whether voice among the rest is never touched, likewise.
+    pub voice: [u8; 2],
     /// Padding.
-    pub pad: [u8; 6],
+    pub pad: [u8; 2],
+    /// Time at which the rest is judged, ns; 0 for now.
+    pub clock: u64,
     /// Of the table's hash.
     pub seed: [u64; 4],
 }
@@ -199,31 +207,55 @@ impl Flow {
     }
 }
 
+/// `struct rest_key`.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
-struct Quic {
+pub struct RestKey {
+    key: Key,
+    protocol: u8,
+    pad: [u8; 3],
+}
+
+impl From<RestKey> for ModelRestKey {
+    fn from(key: RestKey) -> ModelRestKey {
+        ModelRestKey { ends: key.key.into(), protocol: key.protocol }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+struct Rest {
     wire: u64,
+    due: u64,
+    above: u64,
+    next: u64,
     capable: u32,
-    marked: u32,
-    every: u32,
-    since: u32,
+    count: u32,
+    first: u32,
+    inverse: u16,
+    signals: u8,
+    pad: u8,
 }
 
-/// `struct quic_pair`.
+/// `struct rest_pair`.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
-pub struct QuicPair {
-    direction: [Quic; 2],
+pub struct RestPair {
+    direction: [Rest; 2],
 }
 
-impl From<QuicPair> for [ModelQuic; 2] {
-    fn from(pair: QuicPair) -> [ModelQuic; 2] {
-        pair.direction.map(|quic| ModelQuic {
-            wire: quic.wire,
-            capable: quic.capable,
-            marked: quic.marked,
-            every: quic.every,
-            since: quic.since,
+impl From<RestPair> for [ModelRest; 2] {
+    fn from(pair: RestPair) -> [ModelRest; 2] {
+        pair.direction.map(|rest| ModelRest {
+            wire: rest.wire,
+            capable: rest.capable,
+            due: Instant::from_nanos(rest.due),
+            above: Instant::from_nanos(rest.above),
+            next: Instant::from_nanos(rest.next),
+            count: rest.count,
+            first: rest.first,
+            inverse: rest.inverse,
+            signals: rest.signals != 0,
         })
     }
 }
@@ -234,6 +266,9 @@ impl From<QuicPair> for [ModelQuic; 2] {
 pub struct Totals {
     wire: u64,
     packets: u64,
+    voice: u64,
+    marked: u64,
+    dropped: u64,
 }
 
 impl Totals {
@@ -242,6 +277,9 @@ impl Totals {
         each.into_iter().fold(ModelTotals::default(), |sum, one| ModelTotals {
             wire: sum.wire + one.wire,
             packets: sum.packets + one.packets,
+            voice: sum.voice + one.voice,
+            marked: sum.marked + one.marked,
+            dropped: sum.dropped + one.dropped,
         })
     }
 }
@@ -253,15 +291,14 @@ pub struct Setting {
     key: Key,
     value: u32,
     direction: u8,
-    quic: u8,
-    pad: [u8; 2],
+    pad: [u8; 3],
 }
 
 impl Setting {
-    /// A flow's window in bytes, or (`quic`) how many packets share a mark.
-    pub fn new(flow: FlowId, value: u32, quic: bool) -> Setting {
+    /// A flow's window, bytes.
+    pub fn new(flow: FlowId, value: u32) -> Setting {
         let direction = flow.direction.index() as u8;
-        Setting { key: flow.key.into(), value, direction, quic: quic.into(), pad: [0; 2] }
+        Setting { key: flow.key.into(), value, direction, pad: [0; 3] }
     }
 
     /// Its bytes.
@@ -282,7 +319,20 @@ mod tests {
         same!(
             window,
             "control",
-            Control { heartbeat, initial, spare, link, beats, push, pad, seed }
+            Control {
+                heartbeat,
+                initial,
+                spare,
+                link,
+                beats,
+                cost,
+                push,
+                drops,
+                voice,
+                pad,
+                clock,
+                seed,
+            }
         );
         same!(window, "key", Key { outside, inside, outside_port, inside_port });
         same!(window, "rtt", Rtt { min, old_min, since, sum, count, pad });
@@ -312,13 +362,17 @@ mod tests {
         );
         same!(window, "bucket", Bucket { place });
         same!(window, "flow", Cold { key, first, pad, rtt });
-        same!(window, "quic", Quic { wire, capable, marked, every, since });
-        same!(window, "quic_pair", QuicPair { direction });
-        same!(window, "totals", Totals { wire, packets });
+        same!(window, "rest_key", RestKey { key, protocol, pad });
+        same!(
+            window,
+            "rest",
+            Rest { wire, due, above, next, capable, count, first, inverse, signals, pad }
+        );
+        same!(window, "rest_pair", RestPair { direction });
+        same!(window, "totals", Totals { wire, packets, voice, marked, dropped });
         // Not in the object; settings.h asserts the same.
         assert_eq!(size_of::<Setting>(), 44);
-        let places = [offset_of!(Setting, value), offset_of!(Setting, direction)];
-        assert_eq!((places, offset_of!(Setting, quic)), ([36, 40], 41));
+        assert_eq!([offset_of!(Setting, value), offset_of!(Setting, direction)], [36, 40]);
     }
 
     #[test]

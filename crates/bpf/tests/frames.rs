@@ -3,10 +3,12 @@
 mod pair;
 
 use pair::A;
+use pair::in_mesh;
 use pair::wire::{A6, V4, V6, Wire, framed};
 use proptest::prelude::*;
 use sheaf_aggregate::{
-    Aggregator, Config, Device, Format, Hop, HopId, Outbound, Senders, Splitter, Threshold,
+    Aggregator, Config, Device, Format, Hop, HopId, Inner, MeshFrame, Outbound, Senders, Splitter,
+    Threshold,
 };
 use sheaf_bpf::{Direction, Message, Messages, Split};
 use sheaf_netio::clock;
@@ -15,6 +17,7 @@ use sheaf_wire::aggfrag;
 use sheaf_wire::checksum;
 use sheaf_wire::compress::feedback::Feedback;
 use sheaf_wire::ecn::Ecn;
+use sheaf_wire::ethernet;
 use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Outer, Refusal, Repr};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, UdpSocket};
@@ -45,8 +48,7 @@ impl Twins<'_> {
     /// Passes a packet to both and returns what the model says, once they agree.
     fn pass(&mut self, packet: &[u8]) -> Result<Feedback, TestCaseError> {
         let mut expected = Vec::new();
-        let result =
-            self.model.split(&mut packet.to_vec(), |packet| expected.push(packet.to_vec()));
+        let result = self.model.split(&mut packet.to_vec(), |inner| expected.push(whole(&inner)));
         let heard = self.wire.split(packet);
         prop_assert_eq!(hex(&heard), hex(&expected), "{:?}", self.counted());
         let said: Vec<_> = self.messages.by_ref().collect();
@@ -78,6 +80,14 @@ impl Twins<'_> {
             |(name, count): (&'static str, u64)| (name.to_owned(), count - self.before[name]);
         let counters = self.split.counters().unwrap().into_iter().map(change);
         counters.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+/// What is delivered: an IP packet, or another payload behind its EtherType.
+fn whole(inner: &Inner<'_>) -> Vec<u8> {
+    match ethernet::is_ip(inner.ethertype) {
+        true => inner.bytes.to_vec(),
+        false => [&inner.ethertype.to_be_bytes(), &*inner.bytes].concat(),
     }
 }
 
@@ -165,6 +175,8 @@ struct Spec {
     dscp: u8,
     marker: bool,
     hop_limit: u8,
+    /// It is in a frame of batman-adv.
+    mesh: bool,
 }
 
 fn spec() -> impl Strategy<Value = Spec> {
@@ -174,8 +186,9 @@ fn spec() -> impl Strategy<Value = Spec> {
     let hop_limit = prop_oneof![8 => Just(63u8), 1 => Just(255u8)];
     let class = prop_oneof![5 => Just(46u8), 1 => Just(0u8)];
     let v6 = prop::bool::weighted(0.3);
-    ((v6, 0..6u16, kind, len), (ecn, class, prop::bool::weighted(0.1), hop_limit)).prop_map(
-        |((v6, flow, kind, len), (ecn, dscp, marker, hop_limit))| Spec {
+    let rare = prop::bool::weighted(0.1);
+    ((v6, 0..6u16, kind, len), (ecn, class, rare, hop_limit, rare)).prop_map(
+        |((v6, flow, kind, len), (ecn, dscp, marker, hop_limit, mesh))| Spec {
             v6,
             flow,
             kind,
@@ -184,6 +197,7 @@ fn spec() -> impl Strategy<Value = Spec> {
             dscp,
             marker,
             hop_limit,
+            mesh,
         },
     )
 }
@@ -303,6 +317,7 @@ impl Sender {
     fn frames(&mut self) -> Vec<Vec<u8>> {
         let frames = std::iter::from_fn(|| self.aggregator.dequeue(self.now));
         // What leaves alone is no frame.
+        let frames = frames.filter(|frame| ethernet::is_ip(frame.ethertype));
         frames.map(|frame| frame.bytes).filter(|bytes| protocol(bytes) == 253).collect()
     }
 
@@ -313,9 +328,14 @@ impl Sender {
                     let flow = (spec.v6, spec.kind, spec.flow);
                     let sequence = self.sequences.entry(flow).or_default();
                     *sequence = sequence.wrapping_add(1);
-                    let outbound =
-                        Outbound { hop: self.hop, mark: 0, packet: spec.packet(*sequence) };
-                    let _ = self.aggregator.enqueue(outbound, self.now);
+                    let (hop, mark, packet) = (self.hop, 0, spec.packet(*sequence));
+                    let _ = if spec.mesh {
+                        let (bytes, priority) = (in_mesh(&packet), 0);
+                        let frame = MeshFrame { hop, mark, priority, bytes };
+                        self.aggregator.enqueue_mesh(frame, self.now)
+                    } else {
+                        self.aggregator.enqueue(Outbound { hop, mark, packet }, self.now)
+                    };
                     for frame in self.frames() {
                         self.arrive(&frame, twins)?;
                     }
@@ -560,6 +580,7 @@ fn first_frame(source: IpAddr, tag: u8) -> Vec<u8> {
         dscp: 0,
         marker: false,
         hop_limit: 63,
+        mesh: false,
     };
     let mut payload = aggfrag::Header { tag, sequence: 0, offset: 0 }.emit().to_vec();
     payload.extend([0x91, 0, 0, 0]);
@@ -618,6 +639,7 @@ fn another_process_that_takes_the_splitter_over_finds_its_streams_and_hears_what
         dscp: 46,
         marker: false,
         hop_limit: 63,
+        mesh: false,
     };
     let specs: Vec<_> = (0..4).map(|flow| Spec { flow, ..spec.clone() }).collect();
     for round in 0..6 {

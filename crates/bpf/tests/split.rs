@@ -182,7 +182,7 @@ fn the_splitting_program_delivers_and_refuses_what_its_model_does() {
         let heard = wire.split(&packet);
         let after = split.counters().unwrap();
         let mut expected = Vec::new();
-        let _ = model.split(&mut packet, |inner| expected.push(inner.to_vec()));
+        let _ = model.split(&mut packet, |inner| expected.push(inner.bytes.to_vec()));
         prop_assert_eq!(heard, expected);
         let refused = |refusal: &Refusal| (refusal.name(), model.refused(*refusal));
         let counts = [

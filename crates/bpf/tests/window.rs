@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use sheaf_bpf::Window;
 use sheaf_netio::clock;
 use sheaf_stage::{Duration, Instant};
-use sheaf_window::{Connection, Direction, FlowId, Key, Outcome, Passing, Rewriter};
+use sheaf_window::{Connection, Direction, FlowId, Key, Outcome, Passing, RestSetting, Rewriter};
 
 mod common;
 use common::{Layout, Packet, handshake};
@@ -14,8 +14,12 @@ use common::{Layout, Packet, handshake};
 struct Twins {
     program: Window,
     model: Rewriter,
+    /// Time of the model, and that by which both judge the rest.
+    now: Instant,
     lowered: u32,
     pushed: u32,
+    marked: u32,
+    dropped: u32,
 }
 
 impl Twins {
@@ -23,16 +27,27 @@ impl Twins {
         let mut twins = Twins {
             program: Window::load(14).unwrap(),
             model: Rewriter::new(),
+            now: clock::now(),
             lowered: 0,
             pushed: 0,
+            marked: 0,
+            dropped: 0,
         };
-        twins.beat(clock::now());
+        twins.beat(Duration::ZERO);
         twins
     }
 
-    fn beat(&mut self, now: Instant) {
-        self.program.beat(now).unwrap();
-        self.model.beat(now);
+    /// The controller's last sign of life was `age` ago.
+    fn beat(&mut self, age: Duration) {
+        self.program.set_clock(self.now);
+        self.program.beat(clock::now() - age).unwrap();
+        self.model.beat(self.now - age);
+    }
+
+    fn set_rest(&mut self, direction: Direction, setting: RestSetting) {
+        self.program.set_rest(direction, setting);
+        self.model.set_rest(direction, setting);
+        self.beat(Duration::ZERO);
     }
 
     fn set(&mut self, flow: FlowId, window: u32) {
@@ -45,9 +60,14 @@ impl Twins {
         let (len, _) = self.program.run(direction, frame, segments, &mut out, 1).unwrap();
         let mut expected = frame.to_vec();
         let passing = Passing { segments, link: link as u32, ..Passing::plain(direction) };
-        let outcome = self.model.rewrite(&mut expected[link..], passing, clock::now());
+        let outcome = self.model.rewrite(&mut expected[link..], passing, self.now);
         self.lowered += u32::from(matches!(outcome, Outcome::Clamped { .. }));
         self.pushed += u32::from(outcome == Outcome::Pushed);
+        self.marked += u32::from(outcome == Outcome::Marked);
+        self.dropped += u32::from(outcome == Outcome::Dropped);
+        if outcome == Outcome::Dropped {
+            expected.clear();
+        }
         assert_eq!(len, expected.len());
         let other = |at: &usize| out[*at] != expected[*at];
         let differs: Vec<_> =
@@ -69,8 +89,8 @@ impl Twins {
         program.sort_by_key(|(key, _)| *key);
         model.sort_by_key(|(key, _)| *key);
         assert_eq!(program, model);
-        let mut program: Vec<_> = self.program.quic().unwrap().collect();
-        let mut model: Vec<_> = self.model.quic().map(|(key, pair)| (*key, *pair)).collect();
+        let mut program: Vec<_> = self.program.rest().unwrap().collect();
+        let mut model: Vec<_> = self.model.rest().map(|(key, pair)| (*key, *pair)).collect();
         program.sort_by_key(|(key, _)| *key);
         model.sort_by_key(|(key, _)| *key);
         assert_eq!(program, model);
@@ -122,12 +142,28 @@ fn options() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// Classes of all kinds of ECN; voice among them.
+fn class() -> impl Strategy<Value = u8> {
+    prop_oneof![6 => 0u8..4, 1 => (46u8 << 2)..=(48 << 2 | 3), 1 => any::<u8>()]
+}
+
+fn rest_setting() -> impl Strategy<Value = RestSetting> {
+    // At 125 kbit/s a byte takes 64 µs, and a packet up to 100 ms.
+    let rate = prop_oneof![4 => 1.25e5..4e6f64, 1 => 4e6..1e9f64];
+    let cost = prop_oneof![1 => Just(0), 6 => rate.prop_map(RestSetting::cost)];
+    (cost, any::<bool>(), any::<bool>()).prop_map(|(cost, drops, voice)| RestSetting {
+        cost,
+        drops,
+        voice,
+    })
+}
+
 fn layout() -> impl Strategy<Value = Layout> {
-    (any::<bool>(), 0usize..3, 0usize..=10, 0u8..4).prop_map(|(v6, tags, words, ecn)| Layout {
+    (any::<bool>(), 0usize..3, 0usize..=10, class()).prop_map(|(v6, tags, words, class)| Layout {
         v6,
         tags,
         ip_options: if v6 || words > 4 { 0 } else { words * 4 },
-        ecn,
+        class,
     })
 }
 
@@ -145,7 +181,7 @@ enum Step {
     },
     Set(u16, Direction, u32),
     Initial(Direction, u32),
-    Mark(u16, Direction, u32),
+    Rest(Direction, RestSetting),
     Beat(bool),
     Push(Direction, bool),
 }
@@ -214,7 +250,7 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         3 => (0u16..2, direction(), bytes.clone()).prop_map(|(p, d, w)| Step::Set(1000 + p, d, w)),
         1 => (direction(), bytes).prop_map(|(d, w)| Step::Initial(d, w)),
-        1 => (0u16..2, direction(), 0u32..4).prop_map(|(p, d, e)| Step::Mark(1000 + p, d, e)),
+        2 => (direction(), rest_setting()).prop_map(|(d, setting)| Step::Rest(d, setting)),
         1 => any::<bool>().prop_map(Step::Beat),
         2 => (direction(), any::<bool>()).prop_map(|(d, push)| Step::Push(d, push)),
     ]
@@ -230,7 +266,7 @@ fn the_program_and_the_model_leave_the_same_bytes_and_counters() {
             twins.program.set_initial(direction, 5_000, 12_000);
             twins.model.set_initial(direction, 5_000, 12_000);
         }
-        twins.beat(clock::now());
+        twins.beat(Duration::ZERO);
         for mut step in steps {
             step.use_version(v6);
             match step {
@@ -261,21 +297,17 @@ fn the_program_and_the_model_leave_the_same_bytes_and_counters() {
                 Step::Initial(direction, window) => {
                     twins.program.set_initial(direction, window, window.saturating_mul(2));
                     twins.model.set_initial(direction, window, window.saturating_mul(2));
-                    twins.beat(clock::now());
+                    twins.beat(Duration::ZERO);
                 }
-                Step::Mark(port, direction, every) => {
-                    let flow = FlowId { key: common::quic_key(v6, port), direction };
-                    let known = twins.program.mark_all([(flow, every)]).unwrap() == 1;
-                    prop_assert_eq!(known, twins.model.set_mark(flow, every));
-                }
+                Step::Rest(direction, setting) => twins.set_rest(direction, setting),
                 Step::Push(direction, push) => {
                     twins.program.set_push(direction, push);
                     twins.model.set_push(direction, push);
-                    twins.beat(clock::now());
+                    twins.beat(Duration::ZERO);
                 }
                 Step::Beat(alive) => {
                     let age = Duration::from_secs(if alive { 0 } else { 3 });
-                    twins.beat(clock::now() - age);
+                    twins.beat(age);
                 }
             }
         }
@@ -287,13 +319,55 @@ fn the_program_and_the_model_leave_the_same_bytes_and_counters() {
     assert!(pushed.get() > 30, "the cases push segments: {}", pushed.get());
 }
 
+/// A packet of the rest after a gap: UDP, or TCP that began unseen, from one of two senders.
+fn rest_packet() -> impl Strategy<Value = (Duration, Packet)> {
+    let gap = prop_oneof![40 => 0u64..3_000, 10 => 0u64..15_000, 1 => 0u64..300_000];
+    let direction = prop_oneof![8 => Just(Direction::In), 1 => Just(Direction::Out)];
+    let udp = prop_oneof![8 => Just(true), 1 => Just(false)];
+    let payload = prop_oneof![1 => Just(0usize), 6 => 700usize..1400];
+    let port = prop_oneof![8 => Just(0u16), 1 => Just(1)];
+    (gap, direction, class(), udp, port, payload).prop_map(
+        |(gap, direction, class, udp, port, payload)| {
+            let layout = Layout { class, ..Layout::default() };
+            let packet =
+                Packet { udp, port: 1000 + port, payload, ..Packet::ack(layout, direction) };
+            (Duration::from_micros(gap), packet)
+        },
+    )
+}
+
+#[test]
+fn the_program_and_the_model_mark_and_drop_the_same_packets_of_the_rest() {
+    let (marked, dropped) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    let config = ProptestConfig { cases: 40, failure_persistence: None, ..Default::default() };
+    let phase = || (rest_setting(), proptest::collection::vec(rest_packet(), 200..600));
+    proptest!(config, |(phases in proptest::collection::vec(phase(), 1..5))| {
+        let mut twins = Twins::new();
+        for (setting, packets) in phases {
+            for direction in Direction::BOTH {
+                twins.set_rest(direction, setting);
+            }
+            for (gap, packet) in packets {
+                twins.now += gap;
+                twins.beat(Duration::ZERO);
+                twins.send(&packet);
+            }
+            twins.compare();
+        }
+        marked.set(marked.get() + twins.marked);
+        dropped.set(dropped.get() + twins.dropped);
+    });
+    assert!(marked.get() > 100, "the cases mark packets: {}", marked.get());
+    assert!(dropped.get() > 100, "the cases drop packets: {}", dropped.get());
+}
+
 /// A flow with a window of `window` bytes for the data that comes in.
 fn clamped(twins: &mut Twins, layout: Layout, scale: u8, window: u32) -> Key {
     let options = || vec![2, 4, 5, 180, 3, 3, scale, 1];
     // From the first packet on: a larger window that was advertised could not be taken back.
     twins.program.set_initial(Direction::In, window, u32::MAX);
     twins.model.set_initial(Direction::In, window, u32::MAX);
-    twins.beat(clock::now());
+    twins.beat(Duration::ZERO);
     for packet in handshake(layout, Direction::Out, &[options(), options()], [65535; 2]) {
         twins.send(&packet);
     }
@@ -307,9 +381,9 @@ fn without_a_heartbeat_for_two_seconds_windows_pass_as_they_are() {
     clamped(&mut twins, layout, 7, 20_000);
     let ack = Packet { ack: 300_000, window: 60_000, ..Packet::ack(layout, Direction::Out) };
     assert_ne!(twins.send(&ack), ack.frame(), "it is lowered while the controller lives");
-    twins.beat(clock::now() - Duration::from_millis(2010));
+    twins.beat(Duration::from_millis(2010));
     assert_eq!(twins.send(&ack), ack.frame());
-    twins.beat(clock::now());
+    twins.beat(Duration::ZERO);
     let later = Packet { ack: 300_000 + (60_000 << 7), ..ack };
     assert_ne!(twins.send(&later), later.frame());
 }
@@ -324,7 +398,7 @@ fn a_flood_of_a_million_syns_takes_nothing_from_established_flows() {
     for direction in Direction::BOTH {
         twins.program.set_initial(direction, 20_000, u32::MAX);
     }
-    twins.beat(clock::now());
+    twins.beat(Duration::ZERO);
     let mut out = [0; 256];
     let mut send = |program: &Window, packet: Packet| {
         program.run(packet.direction, &packet.frame(), 1, &mut out, 1).unwrap();
@@ -356,7 +430,7 @@ fn a_flood_of_a_million_syns_takes_nothing_from_established_flows() {
     }
     assert_eq!(known(&twins.program), before, "and no SYN alone made a flow");
     // They are governed as before, and new ones begin.
-    twins.beat(clock::now());
+    twins.beat(Duration::ZERO);
     for port in 1..=FLOWS {
         let ack = Packet { port, ack: 300_000, window: 60_000, ..base(Direction::Out) };
         send(&twins.program, Packet { port, seq: 1, ..ack });
@@ -415,7 +489,7 @@ fn a_checksum_that_only_looks_unfinished_is_mended() {
     let passing = Passing { partial: true, ..Passing::plain(Direction::Out) };
     let left = twins.send(&ack);
     assert_ne!(left[14 + 36..14 + 38], ack.frame()[14 + 36..14 + 38]);
-    let outcome = twins.model.rewrite(&mut model_only, passing, clock::now());
+    let outcome = twins.model.rewrite(&mut model_only, passing, twins.now);
     assert!(matches!(outcome, Outcome::Clamped { .. }));
     assert_eq!(model_only[36..38], ack.frame()[14 + 36..14 + 38], "an unfinished one stays");
 }

@@ -3,6 +3,7 @@
 mod patient;
 mod voice;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::poller::Poller;
@@ -203,7 +204,7 @@ fn routers_without_a_word_about_each_other_share_frames_and_a_host_without_sheaf
     assert_eq!((&one["addresses"][0], &one["largest"]), (&"10.7.0.2".into(), &1500.into()));
     let text = run(&link.hosts[0], "show neighbours dev eth0").stdout;
     let text = String::from_utf8(text).unwrap();
-    assert!(text.contains("10.7.0.2") && text.contains("splits 1,2 max 1500"), "{text}");
+    assert!(text.contains("10.7.0.2") && text.contains("splits 1,2,3 max 1500"), "{text}");
     // At the goodbye it is over, although the splitter stays.
     assert!(second.end().contains("HELLO sent"));
     first.says("10.7.0.2 says goodbye; its packets pass as they are");
@@ -386,6 +387,62 @@ fn compresses(engine: &str) {
     assert!(again < 35.0, "{again} bytes a packet");
     let text = String::from_utf8(run(&link.hosts[0], "show").stdout).unwrap();
     assert!(text.contains("to 10.7.0.2: splits yes max 1500 format compressed"), "{text}");
+}
+
+/// A unicast frame of batman-adv from `from` to `to` with packet `number` of a call in it.
+fn mesh_frame(from: [u8; 6], to: [u8; 6], number: u16) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let builder = etherparse::PacketBuilder::ipv4([10, 8, 0, 1], [10, 8, 0, 2], 64);
+    builder.udp(4000, 5004).write(&mut packet, &number.to_be_bytes()).unwrap();
+    let link = [&to[..], &from, &[0x43, 0x05]].concat();
+    let unicast = [&[0x40, 15, 50, 1][..], &to].concat();
+    [&link[..], &unicast, &to, &from, &[8, 0], &packet].concat()
+}
+
+#[test]
+fn frames_of_a_mesh_share_frames_and_arrive_as_they_were() {
+    let link = Link::new(2);
+    let mut services: Vec<_> =
+        link.hosts.iter().map(|host| Service::start(host, GATHERS)).collect();
+    assert_eq!((link.call(1, 2, 10), link.call(2, 1, 10)), (10, 10));
+    services[0].says("10.7.0.2 splits");
+    let hop = || shown(&link.hosts[0], "show dev eth0")[0]["hops"]["10.7.0.2"].clone();
+    while hop()["format"] != "compressed" {
+        std::thread::yield_now();
+    }
+    let [from, to] = [0, 1].map(|host| Capture::new(&link.hosts[host]));
+    // Nobody reads while they are sent.
+    setsockopt(&to.socket, sockopt::RcvBufForce, &(16 << 20)).unwrap();
+    let frames: Vec<_> = (0..300).map(|number| mesh_frame(from.mac, to.mac, number)).collect();
+    // What arrives, and the frames with others in them on the way.
+    let sent = || {
+        to.received();
+        frames.iter().for_each(|frame| from.socket.send(frame).unwrap());
+        let (mut poller, mut bytes) = (Poller::default(), [0; 2048]);
+        poller.add(&to.socket);
+        let give_up = clock::now() + sheaf_stage::Duration::from_secs(10);
+        let (mut arrived, mut shared) = (Vec::new(), 0);
+        while arrived.len() < frames.len() {
+            let Some(len) = to.socket.receive(&mut bytes).unwrap() else {
+                poller.wait(Some(give_up.saturating_since(clock::now()))).unwrap();
+                assert!(clock::now() < give_up, "{} frames arrived", arrived.len());
+                continue;
+            };
+            let frame = &bytes[..len];
+            match frame[12..14] {
+                [0x43, 0x05] if frame[..6] == to.mac => arrived.push(frame.to_vec()),
+                [8, 0] if frame[..6] == to.mac => shared += usize::from(frame[23] == META),
+                _ => {}
+            }
+        }
+        (arrived == frames, shared)
+    };
+    let (same, shared) = sent();
+    assert!(same && (3..100).contains(&shared), "{shared} frames shared");
+    let changed = run(&link.hosts[0], "change aggregate eth0 format meta");
+    assert!(changed.status.success(), "{}", String::from_utf8_lossy(&changed.stderr));
+    let (same, shared) = sent();
+    assert!(same && shared < 10, "{shared} frames shared by meta packets");
 }
 
 #[test]

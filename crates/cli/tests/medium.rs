@@ -494,6 +494,10 @@ fn what_is_not_there_is_named_with_what_helps() {
     assert!(said.contains("cannot make lo: it exists already; give another interface"), "{said}");
     let said = refused(&|text| text.replace("sense = -90", "sense = \"far\""));
     assert!(said.contains("wrong.toml: line 3: invalid type"), "{said}");
+    // Of a group that documentation has (RFC 7042), so no machine has it, nor mac80211_hwsim.
+    let radio = "radio = \"02:00:5e:00:53:01\"\nposition = [0, 0]\n";
+    let said = refused(&|_| format!("{CHANNEL}[[station]]\nname = \"s0\"\n{radio}"));
+    assert!(said.contains("`modprobe mac80211_hwsim radios=N`"), "{said}");
     let missing = run(&row.host, "emulate medium /nowhere/air.toml");
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();
     assert!(said.contains("cannot read /nowhere/air.toml; give a file that is there"), "{said}");

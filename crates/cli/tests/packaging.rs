@@ -98,6 +98,7 @@ fn make_installs_what_runs_and_takes_away_all_but_the_configuration() {
         "opt/share/bash-completion/completions/sheaf",
         "opt/share/doc/sheaf/examples/lab-slurm",
         "opt/share/doc/sheaf/examples/lab.smk",
+        "opt/share/doc/sheaf/examples/medium-hwsim.toml",
         "opt/share/doc/sheaf/examples/medium-row.toml",
         "opt/share/doc/sheaf/examples/trunk-home",
         "opt/share/doc/sheaf/examples/trunk-server",

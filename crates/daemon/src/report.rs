@@ -72,7 +72,8 @@ pub struct Neighbour {
     pub addresses: Vec<String>,
     /// The run of its service.
     pub node: String,
-    /// Wire formats that it takes apart; none without a splitter.
+    /// Wire formats that it takes apart, 3 for frames of batman-adv in those of format 2; none
+    /// without a splitter.
     pub formats: Vec<u8>,
     /// Largest frame that it wants, in bytes; none where its word does not count.
     pub largest: Option<u16>,

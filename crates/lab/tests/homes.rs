@@ -191,6 +191,23 @@ fn what_a_limited_application_leaves_is_for_the_others_under_max_min_alone() {
 }
 
 #[test]
+fn downloads_that_begin_unseen_are_policed_to_their_share_and_the_queue_is_short() {
+    let mut plan = home("home-many");
+    let scenario = plan.scenarios.iter_mut().find(|one| one.name == "app-limited").unwrap();
+    (scenario.limited, scenario.unseen, scenario.rtts) = (None, Some(2), vec![40.0]);
+    let at = |plan: &home::Plan| point(plan, "app-limited", "maxmin", 4.0, 30.0);
+    let left = at(&plan);
+    assert!(number(&left, "jain") < 0.6 && number(&left, "drops") > 0.0, "{:?}", left.metrics);
+    let maxmin = plan.treatments.iter_mut().find(|one| one.name == "maxmin").unwrap();
+    maxmin.window = Some("formula maxmin rest police".to_owned());
+    let held = at(&plan);
+    assert!(number(&held, "jain") > 0.95 && number(&held, "rate") > 17.0, "{:?}", held.metrics);
+    assert_eq!(number(&held, "drops"), 0.0);
+    let error = plan.ready(Engine::Netns, &tools()).unwrap_err().to_string();
+    assert!(error.contains("unseen in scenario app-limited exists in virtual time alone"));
+}
+
+#[test]
 fn uploads_go_through_the_bottleneck_and_are_governed_like_downloads() {
     let plan = home("home-many");
     let at = |treatment| point(&plan, "upload-cubic", treatment, 10.0, 20.0);

@@ -10,10 +10,15 @@
 
 use crate::attribute::{Attributes, Value, put};
 use crate::generic::Generic;
+use crate::netlink::{Link, Netlink, Object};
+use nix::libc;
 use sheaf_stage::{Bitrate, Duration};
 use std::io;
 
+/// Name of the family, and of the kind of interface.
 const FAMILY: &str = "batadv";
+/// Kind of the interface that has another one as a part (linux/if_link.h).
+const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const BATADV_CMD_GET_HARDIF: u8 = 5;
 const BATADV_CMD_GET_TRANSTABLE_GLOBAL: u8 = 7;
 const BATADV_CMD_GET_ORIGINATORS: u8 = 8;
@@ -98,6 +103,29 @@ pub struct Client {
     pub vlan: Option<u16>,
     /// Whether this node is taken, where several have the host.
     pub best: bool,
+}
+
+/// Number of the mesh interface of which interface `ifindex` is a hard interface, if it is one.
+/// Asks the kernel's list of interfaces, so that batman-adv is not loaded for it.
+pub fn mesh_of(netlink: &mut Netlink, ifindex: u32) -> io::Result<Option<u32>> {
+    let mut mesh = None;
+    let question = Link { index: ifindex, attributes: Vec::new() };
+    netlink.ask(Object::GetLink(question), |object| {
+        if let Object::NewLink(link) = object {
+            mesh = mesh_in(&link.attributes);
+        }
+    })?;
+    Ok(mesh)
+}
+
+/// Number of the mesh interface that the attributes of a hard interface name.
+fn mesh_in(attributes: &[u8]) -> Option<u32> {
+    let value = |bytes, wanted| {
+        Attributes::of(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
+    };
+    let kind = value(value(attributes, libc::IFLA_LINKINFO)?, IFLA_INFO_SLAVE_KIND)?;
+    let is_mesh = kind.strip_suffix(b"\0").unwrap_or(kind) == FAMILY.as_bytes();
+    u32::of(value(attributes, libc::IFLA_MASTER)?).filter(|_| is_mesh)
 }
 
 /// The ways to the nodes of mesh interface `ifindex`.
@@ -223,5 +251,44 @@ impl Client {
             vlan: vlan.filter(|vlan| vlan & HAS_TAG != 0).map(|vlan| vlan & VLAN),
             best: find(reply, attr::FLAG_BEST).is_some(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attribute::put;
+    use crate::ip;
+    use crate::netns::Namespace;
+
+    #[test]
+    fn the_interface_above_counts_as_a_mesh_by_its_kind() {
+        let link = |kind: &[u8]| {
+            let (mut attributes, mut info) = (Vec::new(), Vec::new());
+            put(&mut attributes, libc::IFLA_MASTER, &7u32.to_ne_bytes());
+            put(&mut info, IFLA_INFO_SLAVE_KIND, kind);
+            put(&mut attributes, libc::IFLA_LINKINFO, &info);
+            mesh_in(&attributes)
+        };
+        assert_eq!(
+            (link(b"batadv\0"), link(b"batadv"), link(b"bridge\0")),
+            (Some(7), Some(7), None)
+        );
+        assert_eq!(mesh_in(&[]), None);
+    }
+
+    #[test]
+    fn a_part_of_a_bridge_and_an_interface_by_itself_carry_no_mesh() {
+        let namespace = Namespace::new().unwrap();
+        let found = namespace.run(|| {
+            ip::run("link add eth0 type veth peer name eth1")?;
+            ip::run("link add br0 type bridge")?;
+            ip::run("link set eth0 master br0")?;
+            let mut netlink = Netlink::open()?;
+            let mut mesh_of = |name: &str| mesh_of(&mut netlink, ip::index(name)?);
+            assert!(mesh_of("lo").is_ok());
+            Ok((mesh_of("eth0")?, mesh_of("eth1")?))
+        });
+        assert_eq!(found.unwrap(), (None, None));
     }
 }

@@ -103,7 +103,11 @@ impl Generic {
         result
     }
 
-    fn number(&mut self, name: &'static str) -> io::Result<u16> {
+    /// Number of the family `name`.
+    ///
+    /// # Errors
+    /// `NotFound` where the kernel has no such family.
+    pub(crate) fn number(&mut self, name: &'static str) -> io::Result<u16> {
         if let Some((_, number)) = self.known.iter().find(|(known, _)| *known == name) {
             return Ok(*number);
         }

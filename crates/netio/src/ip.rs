@@ -2,7 +2,10 @@
 //! `ip` command of iproute2; numbers, link addresses and MTUs from the kernel itself.
 
 use crate::socket::request;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, setsockopt, socket, sockopt,
+};
 use sheaf_wire::ethernet::HEADER_LEN;
 use std::ffi::OsString;
 use std::io;
@@ -206,6 +209,18 @@ pub fn way_over(dev: &str, address: IpAddr) -> io::Result<Way> {
         return Err(io::Error::last_os_error());
     }
     Ok(Way { source: socket.local_addr()?.ip(), mtu })
+}
+
+/// Whether `address` is one of interface `name` itself.
+pub fn has_address(name: &str, address: IpAddr) -> io::Result<bool> {
+    let of = |part: &SockaddrStorage| match (part.as_sockaddr_in(), part.as_sockaddr_in6()) {
+        (Some(v4), _) => Some(IpAddr::from(v4.ip())),
+        (None, v6) => v6.map(|v6| v6.ip().into()),
+    };
+    let is_it = |part: InterfaceAddress| {
+        part.interface_name == name && part.address.as_ref().and_then(of) == Some(address)
+    };
+    Ok(getifaddrs()?.any(is_it))
 }
 
 /// A link address as `ip link` prints it.

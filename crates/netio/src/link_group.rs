@@ -97,18 +97,18 @@ impl LinkGroup {
     }
 
     /// Hands what others sent to the group, up to [`TURN`] packets of each family, to `each` with
-    /// the link address of the sender; returns their number.
-    pub fn receive(&self, mut each: impl FnMut([u8; 6], &[u8])) -> io::Result<usize> {
+    /// the link and IP address of the sender; returns their number.
+    pub fn receive(&self, mut each: impl FnMut(([u8; 6], IpAddr), &[u8])) -> io::Result<usize> {
         let mut count = 0;
         for (socket, payload) in
-            [(&self.v4, payload_v4 as fn(&[u8]) -> Option<&[u8]>), (&self.v6, payload_v6)]
+            [(&self.v4, payload_v4 as fn(&[u8]) -> Option<Datagram<'_>>), (&self.v6, payload_v6)]
         {
             for _ in 0..TURN {
                 let mut bytes = [0; LONGEST];
                 let Some((from, len)) = read(socket, &mut bytes)? else { break };
                 count += 1;
-                if let (Some(from), Some(payload)) = (from, payload(&bytes[..len])) {
-                    each(from, payload);
+                if let (Some(from), Some((source, payload))) = (from, payload(&bytes[..len])) {
+                    each((from, source), payload);
                 }
             }
         }
@@ -270,19 +270,25 @@ fn filter_v6(group: Group) -> Vec<libc::sock_filter> {
 }
 
 /// The payload of a packet that passed the filter; `None` where lengths or sums are wrong.
-fn payload_v4(packet: &[u8]) -> Option<&[u8]> {
+/// Source and payload of a UDP datagram.
+type Datagram<'a> = (IpAddr, &'a [u8]);
+
+fn payload_v4(packet: &[u8]) -> Option<Datagram<'_>> {
     let header = packet.get(..V4_HEADER)?;
     // Ethernet pads short frames.
     let packet = packet.get(..usize::from(u16::from_be_bytes([header[2], header[3]])))?;
     let pseudo = sum(&header[12..20], u32::from(UDP));
-    udp(packet.get(V4_HEADER..)?, pseudo).filter(|_| ipv4_header_is_right(header))
+    let source = Ipv4Addr::from(*header[12..].first_chunk()?);
+    let payload = udp(packet.get(V4_HEADER..)?, pseudo)?;
+    ipv4_header_is_right(header).then_some((source.into(), payload))
 }
 
-fn payload_v6(packet: &[u8]) -> Option<&[u8]> {
+fn payload_v6(packet: &[u8]) -> Option<Datagram<'_>> {
     let header = packet.get(..V6_HEADER)?;
     let len = V6_HEADER + usize::from(u16::from_be_bytes([header[4], header[5]]));
     let pseudo = sum(&header[8..40], u32::from(UDP));
-    udp(packet.get(..len)?.get(V6_HEADER..)?, pseudo)
+    let source = Ipv6Addr::from(*header[8..].first_chunk()?);
+    Some((source.into(), udp(packet.get(..len)?.get(V6_HEADER..)?, pseudo)?))
 }
 
 fn ipv4_header_is_right(header: &[u8]) -> bool {
@@ -358,7 +364,7 @@ mod tests {
     }
 
     /// The next message that `member` hears.
-    fn next(member: &LinkGroup) -> ([u8; 6], Vec<u8>) {
+    fn next(member: &LinkGroup) -> (([u8; 6], IpAddr), Vec<u8>) {
         let mut poller = Poller::default();
         member.descriptors().iter().for_each(|descriptor| {
             poller.add(descriptor);
@@ -381,7 +387,7 @@ mod tests {
         for (number, source) in sources.into_iter().enumerate() {
             let payload = vec![number as u8; 3 + 100 * number];
             from.send(source, &payload).unwrap();
-            assert_eq!(next(&to), (mac, payload));
+            assert_eq!(next(&to), ((mac, source), payload));
         }
         let mut own = 0;
         from.receive(|_, _| own += 1).unwrap();
@@ -414,7 +420,7 @@ mod tests {
         }
         // A short frame is padded; its payload is not.
         send(&[right.as_slice(), &[0; 20]].concat());
-        assert_eq!(next(&to), (ours, b"hello".to_vec()));
+        assert_eq!(next(&to), ((ours, OURS.into()), b"hello".to_vec()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! them over (`ignore_routes_with_linkdown`).
 
 use crate::attribute::put;
-use crate::netlink::{LinkChange, Netlink, Object};
+use crate::netlink::{Link, Netlink, Object};
 use nix::libc;
 use std::{fs, io};
 
@@ -27,7 +27,7 @@ pub fn pass_over_ipv4(netlink: &mut Netlink, index: u32) -> io::Result<()> {
         put(&mut outer, kind, &inner);
         outer
     });
-    netlink.request(Object::SetLink(LinkChange { index, attributes }), 0)
+    netlink.request(Object::SetLink(Link { index, attributes }), 0)
 }
 
 /// The same for IPv6, for which there is /proc/sys alone.

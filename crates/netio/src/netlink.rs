@@ -4,9 +4,8 @@
 use crate::traffic_control::TcMessage;
 use netlink_packet_core::{
     DecodeError, Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable,
-    NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable, Parseable,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
 };
-use netlink_packet_route::neighbour::NeighbourMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::libc;
 use std::fmt;
@@ -18,14 +17,13 @@ const ANSWER: usize = 1 << 16;
 
 /// A message about an object of the routing family, of the kinds that this crate uses.
 ///
-/// `netlink_packet_route::RouteNetlinkMessage` has all kinds, and with them the parsers of all
-/// attributes of links and routes: 300 KB, a tenth of the binary for routers.
+/// Parsers of all kinds, and of all their attributes, would be a tenth of the binary for routers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
     /// RTM_NEWNEIGH
-    NewNeighbour(NeighbourMessage),
+    NewNeighbour(Entry),
     /// RTM_GETNEIGH
-    GetNeighbour(NeighbourMessage),
+    GetNeighbour(Entry),
     /// RTM_NEWQDISC
     NewQueueDiscipline(TcMessage),
     /// RTM_GETQDISC
@@ -36,26 +34,76 @@ pub enum Object {
     DelTrafficFilter(TcMessage),
     /// RTM_GETTFILTER
     GetTrafficFilter(TcMessage),
+    /// RTM_NEWLINK
+    NewLink(Link),
+    /// RTM_GETLINK
+    GetLink(Link),
     /// RTM_SETLINK
-    SetLink(LinkChange),
+    SetLink(Link),
     /// Of another kind.
     Other,
 }
 
-/// A change of an interface.
+/// An interface, as much of it as a message says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkChange {
+pub struct Link {
     /// The interface's number.
     pub index: u32,
-    /// The attributes to change, in the form in which the kernel reads them.
+    /// Its attributes, in the form in which the kernel reads and writes them.
     pub attributes: Vec<u8>,
+}
+
+/// An entry of the neighbour table, as much of it as a message says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Family of its address.
+    pub family: u8,
+    /// Number of its interface.
+    pub index: u32,
+    /// Its state (NUD_REACHABLE and others).
+    pub state: u16,
+    /// Flags (NTF_USE and others).
+    pub flags: u8,
+    /// Its attributes, in the form in which the kernel reads and writes them.
+    pub attributes: Vec<u8>,
+}
+
+/// Bytes of `struct ndmsg`.
+const ENTRY: usize = 12;
+
+impl Entry {
+    fn parse(bytes: &[u8]) -> Option<Entry> {
+        let (head, attributes) = bytes.split_first_chunk::<ENTRY>()?;
+        let [family, _, _, _, a, b, c, d, state, high, flags, _] = *head;
+        Some(Entry {
+            family,
+            index: u32::from_ne_bytes([a, b, c, d]),
+            state: u16::from_ne_bytes([state, high]),
+            flags,
+            attributes: attributes.to_vec(),
+        })
+    }
+}
+
+impl Emitable for Entry {
+    fn buffer_len(&self) -> usize {
+        ENTRY + self.attributes.len()
+    }
+
+    fn emit(&self, buffer: &mut [u8]) {
+        let ([a, b, c, d], [state, high]) = (self.index.to_ne_bytes(), self.state.to_ne_bytes());
+        let head = [self.family, 0, 0, 0, a, b, c, d, state, high, self.flags, 0];
+        let (info, attributes) = buffer.split_at_mut(ENTRY);
+        info.copy_from_slice(&head);
+        attributes.copy_from_slice(&self.attributes);
+    }
 }
 
 /// Bytes of `struct ifinfomsg`, and where the interface's number is in it.
 const LINK_INFO: usize = 16;
 const LINK_INDEX: std::ops::Range<usize> = 4..8;
 
-impl Emitable for LinkChange {
+impl Emitable for Link {
     fn buffer_len(&self) -> usize {
         LINK_INFO + self.attributes.len()
     }
@@ -77,7 +125,9 @@ impl Object {
             | Object::NewTrafficFilter(message)
             | Object::DelTrafficFilter(message)
             | Object::GetTrafficFilter(message) => Some(message),
-            Object::SetLink(message) => Some(message),
+            Object::NewLink(message) | Object::GetLink(message) | Object::SetLink(message) => {
+                Some(message)
+            }
             Object::Other => None,
         }
     }
@@ -93,6 +143,8 @@ impl NetlinkSerializable for Object {
             Object::NewTrafficFilter(_) => libc::RTM_NEWTFILTER,
             Object::DelTrafficFilter(_) => libc::RTM_DELTFILTER,
             Object::GetTrafficFilter(_) => libc::RTM_GETTFILTER,
+            Object::NewLink(_) => libc::RTM_NEWLINK,
+            Object::GetLink(_) => libc::RTM_GETLINK,
             Object::SetLink(_) => libc::RTM_SETLINK,
             Object::Other => libc::NLMSG_NOOP as u16,
         }
@@ -109,22 +161,26 @@ impl NetlinkSerializable for Object {
     }
 }
 
-/// Reads a message about traffic control.
-fn traffic(payload: &[u8]) -> Result<TcMessage, DecodeError> {
-    TcMessage::parse(payload)
-        .ok_or_else(|| DecodeError::from("a message about traffic control is too short"))
+impl Link {
+    fn parse(bytes: &[u8]) -> Option<Link> {
+        let (info, attributes) = bytes.split_first_chunk::<LINK_INFO>()?;
+        let index = info[LINK_INDEX].try_into().expect("four bytes");
+        Some(Link { index: u32::from_ne_bytes(index), attributes: attributes.to_vec() })
+    }
 }
 
 impl NetlinkDeserializable for Object {
     type Error = DecodeError;
 
     fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Object, DecodeError> {
-        Ok(match header.message_type {
-            libc::RTM_NEWNEIGH => Object::NewNeighbour(Parseable::parse(payload)?),
-            libc::RTM_NEWQDISC => Object::NewQueueDiscipline(traffic(payload)?),
-            libc::RTM_NEWTFILTER => Object::NewTrafficFilter(traffic(payload)?),
-            _ => Object::Other,
-        })
+        let object = match header.message_type {
+            libc::RTM_NEWNEIGH => Entry::parse(payload).map(Object::NewNeighbour),
+            libc::RTM_NEWLINK => Link::parse(payload).map(Object::NewLink),
+            libc::RTM_NEWQDISC => TcMessage::parse(payload).map(Object::NewQueueDiscipline),
+            libc::RTM_NEWTFILTER => TcMessage::parse(payload).map(Object::NewTrafficFilter),
+            _ => Some(Object::Other),
+        };
+        object.ok_or_else(|| DecodeError::from("a message of the kernel is too short"))
     }
 }
 

@@ -4,9 +4,11 @@
 //! vanishes with the process, however that ends, and its interfaces with it.
 
 use nix::sched::{CloneFlags, setns, unshare};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -37,6 +39,21 @@ impl Namespace {
     /// The namespace that ip-netns(8) calls `name`; it stays when this value goes.
     pub fn named(name: &str) -> io::Result<Namespace> {
         Ok(Namespace { file: File::open(Path::new(NAMED).join(name))? })
+    }
+
+    /// Every namespace that has a name or a process, once, as far as this process may see them.
+    pub fn all() -> Vec<Namespace> {
+        let entries = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let named = entries(NAMED).map(|entry| entry.path());
+        let of_processes = entries("/proc").map(|entry| entry.path().join("ns/net"));
+        let mut seen = BTreeSet::new();
+        let opened = named.chain(of_processes).filter_map(|path| {
+            // A process may have gone meanwhile, and most entries of /proc are not one.
+            let file = File::open(path).ok()?;
+            let meta = file.metadata().ok()?;
+            seen.insert((meta.dev(), meta.ino())).then_some(Namespace { file })
+        });
+        opened.collect()
     }
 
     /// The same namespace, for a thread that outlives this value.

@@ -9,12 +9,15 @@ use sheaf_stage::{Bitrate, Duration};
 use std::io;
 
 const FAMILY: &str = "nl80211";
+const NL80211_CMD_GET_WIPHY: u8 = 1;
 const NL80211_CMD_GET_STATION: u8 = 17;
 const NL80211_CMD_GET_SURVEY: u8 = 50;
 const NL80211_ATTR_IFINDEX: u16 = 3;
 const NL80211_ATTR_MAC: u16 = 6;
 const NL80211_ATTR_STA_INFO: u16 = 21;
 const NL80211_ATTR_SURVEY_INFO: u16 = 84;
+const NL80211_ATTR_MAC_ADDRS: u16 = 166;
+const NL80211_ATTR_SPLIT_WIPHY_DUMP: u16 = 174;
 /// Stations that are read at most: mac80211 has numbers for 2007 at an access point.
 const MOST_STATIONS: usize = 2048;
 
@@ -149,6 +152,29 @@ pub fn noise_dbm(generic: &mut Generic, ifindex: u32) -> io::Result<Option<i8>> 
     Ok(noise)
 }
 
+/// The addresses of each radio in the network namespace of `generic`, in the order of its driver.
+/// Of a radio with a single address nothing is returned.
+///
+/// # Errors
+/// `NotFound` where the kernel does not have wireless LAN.
+pub fn radios(generic: &mut Generic) -> io::Result<Vec<Vec<[u8; 6]>>> {
+    let (mut attributes, mut radios) = (Vec::new(), Vec::new());
+    // In one message a radio with many features does not fit.
+    put(&mut attributes, NL80211_ATTR_SPLIT_WIPHY_DUMP, &[]);
+    generic.dump(FAMILY, NL80211_CMD_GET_WIPHY, attributes, |reply| {
+        if radios.len() < MOST_STATIONS {
+            radios.extend(addresses(reply));
+        }
+    })?;
+    Ok(radios)
+}
+
+/// The addresses in a part of the reply to NL80211_CMD_GET_WIPHY; `None` where there are none.
+fn addresses(reply: &[u8]) -> Option<Vec<[u8; 6]>> {
+    let (_, list) = Attributes::of(reply).find(|(kind, _)| *kind == NL80211_ATTR_MAC_ADDRS)?;
+    Some(Attributes::of(list).filter_map(|(_, address)| Value::of(address)).collect())
+}
+
 fn of_interface(ifindex: u32) -> Vec<u8> {
     let mut attributes = Vec::new();
     put(&mut attributes, NL80211_ATTR_IFINDEX, &ifindex.to_ne_bytes());
@@ -240,5 +266,25 @@ impl Survey {
             }
         }
         Some(survey)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_a_radio_are_in_the_order_of_its_driver_and_other_parts_have_none() {
+        let all = [[2, 0, 0, 0, 1, 0], [0x42, 0, 0, 0, 1, 0], [0x52, 0, 0, 0, 1, 0]];
+        let (mut list, mut reply) = (Vec::new(), Vec::new());
+        for (number, address) in (1..).zip(&all) {
+            put(&mut list, number, address);
+        }
+        put(&mut reply, NL80211_ATTR_MAC, &all[0]);
+        assert_eq!(addresses(&reply), None);
+        put(&mut reply, NL80211_ATTR_MAC_ADDRS, &list);
+        assert_eq!(addresses(&reply), Some(all.to_vec()));
+        // The last one is cut off.
+        assert_eq!(addresses(&reply[..reply.len() - 4]), None, "so is the list");
     }
 }

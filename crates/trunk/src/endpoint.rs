@@ -36,14 +36,14 @@ mod repair;
 mod session;
 
 use crate::config::{ConfigError, EndpointConfig};
-use crate::flow::Flow;
+use crate::flow::{DeliveryMode, Flow};
 use crate::inbound::{Came, Inbound, micros};
 use crate::link::{Fill, LinkConfig, LinkStats};
 use crate::order::Order;
 use crate::resequencer::{Arrival, Delivery, ReorderStats};
 use crate::secure::{Guard, Key, Opened, Seal};
 use crate::seed::Seed;
-use crate::sender::{DeliveryMode, LinkId, Sender};
+use crate::sender::{LinkId, Sender};
 use challenge::Challenges;
 use claims::{Claims, Sent};
 use outcome::{FrameKind, Received, Refusal, Transmit};
@@ -266,7 +266,11 @@ impl<A: Address> Endpoint<A> {
         }
         Ok(Endpoint {
             // The numbers start anywhere, so that a guess at them is one in 2³².
-            sender: Sender::new(config.sender.clone(), session as u32)?,
+            sender: Sender::new(
+                config.sender.clone(),
+                session as u32,
+                seed.random(b"flow queues").number(),
+            )?,
             order: Order::new(config.sender.scheduler, &config.reorder)?,
             config,
             session,

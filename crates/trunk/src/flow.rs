@@ -11,6 +11,18 @@ use sheaf_wire::ip::Ip;
 /// Buckets of the hash.
 pub const BUCKETS: usize = 1024;
 
+/// The way in which a packet has to be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum DeliveryMode {
+    /// In the order of its flow.
+    #[default]
+    Order,
+    /// In any order: its flow tolerates reordering, so it never waits at the receiver.
+    Loose,
+    /// As a copy on every link, in the order of its flow: for voice.
+    Copies,
+}
+
 /// A bucket of flows, below [`BUCKETS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Flow(u16);

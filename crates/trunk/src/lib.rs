@@ -11,6 +11,7 @@
 //!   * [`schedule`]: the choice of a link for a packet, one file per scheduler;
 //!   * [`rate`]: the rate of a link, learned;
 //!   * [`link`]: a link's queue, urgent frames first, and its state by the reports;
+//!   * `flow_queues`: packets that wait for a link, in turns by flows;
 //!   * `codel_gate`: single packets are dropped before the queues are full;
 //!   * `fallback`: never worse than the best single link;
 //! * [`resequencer`]: order, per flow ([`Resequencer`], a [`Stage`](sheaf_stage::Stage));
@@ -78,10 +79,10 @@ pub use config::{ConfigError, EndpointConfig, ReorderConfig, Scheduler, SenderCo
 pub use endpoint::outcome::{FrameKind, Received, Refusal, Transmit};
 pub use endpoint::remote::{Address, Remote};
 pub use endpoint::{Endpoint, EndpointStats, LinkReceived};
-pub use flow::Flow;
+pub use flow::{DeliveryMode, Flow};
 pub use link::{Fill, LinkConfig, LinkStats};
 pub use quota::Quota;
 pub use resequencer::{Arrival, Delivery, ReorderStats, Resequencer};
 pub use secure::{Key, KeyError};
 pub use seed::Seed;
-pub use sender::{DeliveryMode, LinkId, Sender};
+pub use sender::{LinkId, Sender};

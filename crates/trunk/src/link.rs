@@ -327,6 +327,11 @@ impl Link {
         self.rate.time_for(self.queue.bytes())
     }
 
+    /// Time that the frames take that leave before one that is queued now.
+    pub fn queued_time(&self, precedence: Precedence) -> Duration {
+        self.rate.time_for(self.queue.before(precedence).1)
+    }
+
     /// Time until a packet of `len` bytes would arrive, counted from the shortest delay of all
     /// links, whose base is `reference`. The repair of a loss is part of it, by the chance of one.
     pub fn arrival(
@@ -402,8 +407,12 @@ impl Link {
         // Where the carrier reports its queue, reports of the other end are rare.
         let awake = self.is_passed_over() && self.carrier.is_none();
         let patience = if awake { SUSPECT_AWAKE } else { SUSPECT };
-        let varied = JITTER_FACTOR * self.jitter.min(SUSPECT);
-        Some(self.report_due_since? + self.round_trip + patience + varied)
+        Some(self.report_due_since? + self.round_trip + patience + self.varied())
+    }
+
+    /// Time by which nearly all delays are within each other.
+    pub fn varied(&self) -> Duration {
+        JITTER_FACTOR * self.jitter.min(SUSPECT)
     }
 
     /// Starts over, because the link or the other end did.

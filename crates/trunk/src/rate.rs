@@ -303,6 +303,11 @@ impl RateControl {
         nanos(bytes as f64 / self.rate)
     }
 
+    /// The bytes that the learned rate carries in `time`.
+    pub fn bytes_in(&self, time: Duration) -> u64 {
+        (self.rate * time.as_secs_f64()) as u64
+    }
+
     /// The time until the pace lets more follow `bytes` bytes.
     pub fn pause_after(&self, bytes: u64) -> Duration {
         nanos(bytes as f64 / self.pace)

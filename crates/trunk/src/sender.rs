@@ -4,30 +4,33 @@
 //! which has a queue. Added:
 //! * The scheduler makes the choice ([`Scheduler`]).
 //! * Packets wait here, paced at the rate learned of each link ([`rate`](crate::rate)), not in the
-//!   links, where they could not be taken back. When a link fails or its rate changes, the waiting
-//!   packets are dealt out again.
-//! * Urgent packets (EF, CS6) go first, then those of flows of which nothing waits.
+//!   links, where they could not be taken back: without a number in a queue of their flow
+//!   (`flow_queues`), and numbered in the queue of a link, which is short. When a link fails or its
+//!   rate changes, what waits there is dealt out again.
+//! * Urgent packets (EF, CS6) go first, then those of new flows; the others take turns by flows.
 //! * A link that loses much, or makes the whole worse than its best link alone (`fallback`), is
 //!   left out.
-//! * When packets wait for long, single ones are dropped (`codel_gate`).
+//! * When the packets of a flow wait for long, single ones are dropped (`codel_gate`).
 //! * Frames that the other end misses are sent again, on the link where they arrive first
 //!   (`repair`).
 //! * Small packets that wait share a frame.
 
 mod deal;
+mod flow_queues;
+mod join;
 mod repair;
+mod turns;
 
 use crate::codel_gate::CodelGate;
 use crate::config::{ConfigError, Scheduler, SenderConfig};
 use crate::fallback::Fallback;
-use crate::flow::{BUCKETS, Flow};
+use crate::flow::{BUCKETS, DeliveryMode, Flow};
 use crate::link::{Fill, Link, LinkConfig, LinkStats, Precedence, Queued};
 use crate::schedule::State;
+use flow_queues::{FlowQueues, Next, Waiting};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::ip::Ip;
-use sheaf_wire::trunk::{
-    HEADER_LEN, MAX_LINKS, MIN_OPAQUE, Marker, Packing, Predecessor, Report, Repr, push,
-};
+use sheaf_wire::trunk::{HEADER_LEN, MAX_LINKS, Marker, Packing, Predecessor, Report, Repr, push};
 use sheaf_wire::{dscp, ethernet, header};
 
 /// A link of a trunk, by the number [`Sender::add_link`] gave; below 16.
@@ -40,23 +43,11 @@ impl LinkId {
     }
 }
 
-/// The way in which a packet has to be delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum DeliveryMode {
-    /// In the order of its flow.
-    #[default]
-    Order,
-    /// In any order: its flow tolerates reordering, so it never waits at the receiver.
-    Loose,
-    /// As a copy on every link, in the order of its flow: for voice.
-    Copies,
-}
-
 /// Distance in numbers from which on a predecessor has surely been settled: the receiver's window
 /// (`ReorderConfig::window`).
 const FORGOTTEN: u32 = 4096;
-/// Time after which a packet that left first has arrived or is lost: the longest spread of delays
-/// that is filled, and as much for its repair.
+/// Time after which a packet that left first has arrived or is lost, at most: the longest spread of
+/// delays that is filled, and as much for its repair or what varies.
 const SURELY_ARRIVED: Duration = Duration::from_millis(200);
 /// Buffers kept for reuse, so that steady traffic allocates none: as many as can wait for a link.
 const SPARE: usize = 4096;
@@ -68,13 +59,18 @@ pub struct Sender {
     links: Vec<Option<Link>>,
     state: State,
     fallback: Fallback,
+    /// Packets that wait for a link to have room.
+    flows: FlowQueues,
+    /// No link has room for the packet whose turn it is.
+    blocked: bool,
+    /// For schedulers that deal out packets as they come.
     gate: CodelGate,
     next_seq: u32,
     /// The last number of each flow.
     last: Vec<Option<u32>>,
     /// Time at which the last packet of each flow was numbered.
     last_at: Vec<Instant>,
-    /// Frames of each flow that wait.
+    /// Frames of each flow that wait for a link.
     waiting: Vec<u16>,
     /// The link that has the newest frame, alone, at the end of its queue; that of those going
     /// before others.
@@ -89,10 +85,13 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender without links whose first frame has number `first`.
-    pub fn new(config: SenderConfig, first: u32) -> Result<Self, ConfigError> {
+    /// A sender without links whose first frame has number `first`. `seed`: a number that others
+    /// do not know, on which it depends which flows share a queue.
+    pub fn new(config: SenderConfig, first: u32, seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Sender {
+            flows: FlowQueues::new(config.frame, seed),
+            blocked: false,
             config,
             links: Vec::new(),
             state: State::new(),
@@ -140,6 +139,7 @@ impl Sender {
         link.up = up;
         if up {
             link.restart();
+            self.blocked = false;
         } else {
             self.send_unheard_again(id.index(), now);
             self.deal_again(now);
@@ -151,6 +151,7 @@ impl Sender {
     pub fn set_queue(&mut self, id: LinkId, fill: Option<Fill>) {
         if let Some(link) = self.link_mut(id) {
             link.set_carrier(fill);
+            self.blocked = false;
         }
     }
 
@@ -169,7 +170,8 @@ impl Sender {
         link.is_some_and(Link::has_queue_report)
     }
 
-    /// Numbers a packet and puts it in the queue of a link, or drops it with a reason.
+    /// Puts a packet in the queue of its flow, or of a link, or drops it with a reason. While it
+    /// waits it can still be dropped, by CoDel or for a packet of another flow; this is counted.
     ///
     /// `packet`: an IP packet (bytes after its own length are cut off) or, if so configured, an
     /// Ethernet frame.
@@ -191,10 +193,12 @@ impl Sender {
     /// Writes the next frame that may leave at `now` over `out`, and returns its link.
     pub fn poll_transmit(&mut self, tag: u8, now: Instant, out: &mut Vec<u8>) -> Option<LinkId> {
         self.check_responding(now);
+        self.deal_out(now);
         let ready = self.links().filter(|(_, link)| link.ready(&self.config, now));
         let (index, _) = ready.min_by_key(|(_, link)| link.next_send())?;
         let link = self.links[index].as_mut()?;
         let (mut queued, overtakes) = link.pop(now)?;
+        self.blocked = false;
         let number = link.number(queued.bytes.len());
         let link_seq = number as u16;
         let gone = |newest: Option<usize>, queue| {
@@ -250,6 +254,7 @@ impl Sender {
     /// Learns from a report about link `id`. `micros`: this end's clock, in µs modulo 2³².
     pub fn report(&mut self, id: LinkId, report: &Report, micros: u32, now: Instant) {
         let percent = self.config.max_loss_percent;
+        self.blocked = false;
         let Some(link) = self.link_mut(id) else { return };
         let (was_lossy, report_due) = (link.lossy, link.is_report_due());
         let rate_changed = link.report(report, micros, percent, now);
@@ -319,40 +324,85 @@ impl Sender {
         if len > usize::from(self.config.frame) {
             return Err(DropReason::TooBig);
         }
-        let precedence = self.precedence(packet, flow, mode);
-        let ordinary = precedence == Precedence::None;
-        if mode != DeliveryMode::Copies && ordinary && self.gate_drops(now) {
+        let urgent = !self.config.scheduler.strict() && is_urgent(packet, self.config.ip);
+        let takes_turns =
+            matches!(self.config.scheduler, Scheduler::Earliest | Scheduler::Redundant);
+        if !urgent && takes_turns {
+            return self.wait(packet, packing, flow, mode, now);
+        }
+        let precedence = if urgent { Precedence::Urgent } else { Precedence::None };
+        if mode != DeliveryMode::Copies && !urgent && self.gate_drops(now) {
             return Err(DropReason::QueueManagement);
         }
-        let (shared, own) = (Precedence::None, Precedence::Sparse);
-        if precedence != Precedence::Urgent
-            && [shared, own].iter().any(|queue| self.join(packet, flow, mode, (precedence, *queue)))
-        {
-            return Ok(());
+        let next = Next { len, packing, flow, mode, is_new: false };
+        let joined = if urgent { None } else { self.joined(&next, precedence) };
+        let chosen = if joined.is_some() { 0 } else { self.choose(mode, len, precedence, now) };
+        if joined.is_none() && chosen == 0 {
+            let any = self.usable(now) != 0;
+            return Err(if any { DropReason::QueueFull } else { DropReason::Unreachable });
         }
-        let scheduler = match mode {
+        let bytes = self.framed(packet, packing);
+        let waiting = Waiting { bytes, packing, flow, mode, at: now };
+        match joined {
+            Some(joined) => self.join(waiting, joined),
+            None => self.give(waiting, precedence, chosen, now),
+        }
+        Ok(())
+    }
+
+    /// A frame with a packet and room for the header.
+    fn framed(&mut self, packet: &[u8], packing: Packing) -> Vec<u8> {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.resize(HEADER_LEN, 0);
+        push(packing, packet, &mut bytes);
+        bytes
+    }
+
+    /// The rule by which a packet of this mode gets its links.
+    fn scheduler(&self, mode: DeliveryMode) -> Scheduler {
+        match mode {
             DeliveryMode::Copies if !self.config.scheduler.strict() => Scheduler::Redundant,
             _ => self.config.scheduler,
-        };
+        }
+    }
+
+    /// The links that take a packet whose frame has `len` bytes, as bits; 0: none has room.
+    fn choose(
+        &mut self,
+        mode: DeliveryMode,
+        len: usize,
+        precedence: Precedence,
+        now: Instant,
+    ) -> u16 {
+        let scheduler = self.scheduler(mode);
         let usable = match scheduler {
             Scheduler::Redundant => self.usable_for_copies(now),
             _ => self.usable(now),
         };
         let candidates = self.candidates(usable, len, precedence, now);
-        let chosen = self.state.pick(scheduler, &candidates, packet.len());
-        if chosen == 0 {
-            let any = candidates.iter().any(|link| link.usable);
-            return Err(if any { DropReason::QueueFull } else { DropReason::Unreachable });
-        }
+        self.state.pick(scheduler, &candidates, len - HEADER_LEN)
+    }
+
+    /// Numbers a frame and puts it in the queues of the links in `chosen`, which is not 0.
+    fn give(&mut self, waiting: Waiting, precedence: Precedence, chosen: u16, now: Instant) {
+        let Waiting { mut bytes, packing, flow, mode, .. } = waiting;
         let seq = self.next_seq;
         self.next_seq = seq.wrapping_add(1);
-        let predecessor = self.predecessor(seq, flow, mode, now);
+        let predecessor = self.predecessor(seq, flow, mode, bytes.len(), now);
+        let alone = chosen.is_power_of_two();
+        let copy = self.scheduler(mode) == Scheduler::Redundant && !alone;
+        let last = chosen.ilog2() as usize;
         for index in bits(chosen) {
-            let mut bytes = self.spare.pop().unwrap_or_default();
-            bytes.clear();
-            bytes.resize(HEADER_LEN, 0);
-            push(packing, packet, &mut bytes);
-            let copy = scheduler == Scheduler::Redundant && !chosen.is_power_of_two();
+            let bytes = match index == last {
+                true => std::mem::take(&mut bytes),
+                false => {
+                    let mut copied = self.spare.pop().unwrap_or_default();
+                    copied.clear();
+                    copied.extend_from_slice(&bytes);
+                    copied
+                }
+            };
             let (packets, mark, transmissions) = (1, None, 0);
             let queued = Queued {
                 seq,
@@ -371,26 +421,13 @@ impl Sender {
         }
         // A copy is not a packet that came in; it counts as one so that the balance holds.
         self.counters.packets_in += u64::from(chosen.count_ones()) - 1;
-        let alone = chosen.is_power_of_two() && !scheduler.strict();
-        let newest = alone.then_some(chosen.trailing_zeros() as usize);
+        let newest = (alone && !self.config.scheduler.strict()).then_some(last);
         match precedence {
             Precedence::Urgent => {}
             Precedence::Sparse => self.newest_sparse = newest,
             Precedence::None => self.newest = newest,
         }
         self.mark_rounds();
-        Ok(())
-    }
-
-    /// The precedence of a packet over those that wait.
-    fn precedence(&self, packet: &[u8], flow: Flow, mode: DeliveryMode) -> Precedence {
-        let alone = self.waiting[flow.index()] == 0 && mode != DeliveryMode::Copies;
-        match self.config.scheduler {
-            scheduler if scheduler.strict() => Precedence::None,
-            _ if is_urgent(packet, self.config.ip) => Precedence::Urgent,
-            Scheduler::Earliest if alone => Precedence::Sparse,
-            _ => Precedence::None,
-        }
     }
 
     /// The frame that has to be handed up before number `seq`, the next one of its flow.
@@ -399,6 +436,7 @@ impl Sender {
         seq: u32,
         flow: Flow,
         mode: DeliveryMode,
+        len: usize,
         now: Instant,
     ) -> Predecessor {
         let last_at = std::mem::replace(&mut self.last_at[flow.index()], now);
@@ -406,13 +444,32 @@ impl Sender {
         let Some(distance) = last.map(|last| seq.wrapping_sub(last)) else {
             return Predecessor::Free;
         };
-        // One that is too far back to be named would make the packet wait for all other flows.
-        let arrived = now - last_at > SURELY_ARRIVED && self.waiting[flow.index()] == 0;
         match Predecessor::at(distance) {
             _ if mode == DeliveryMode::Loose || distance >= FORGOTTEN => Predecessor::Free,
-            Predecessor::Far if arrived => Predecessor::Free,
+            Predecessor::Far if self.is_behind(flow, mode, len, now - last_at) => Predecessor::Free,
             predecessor => predecessor,
         }
+    }
+
+    /// Whether a frame of `len` bytes need not wait for the last one of its flow, which was
+    /// numbered `ago`: that arrives before it, if it is not lost. Its number is too far back to be
+    /// named, so to wait for it is to wait for every loss of all other flows.
+    fn is_behind(&self, flow: Flow, mode: DeliveryMode, len: usize, ago: Duration) -> bool {
+        if self.waiting[flow.index()] > 0 {
+            return false;
+        }
+        // Copies arrive by the quickest link, wherever the others are.
+        if mode == DeliveryMode::Copies {
+            return true;
+        }
+        // A full packet begins a burst of TCP or QUIC, which takes disorder for a loss; a short one
+        // is of a game, a question or an answer, which waiting costs more.
+        if 2 * len >= usize::from(self.config.frame) {
+            return ago > SURELY_ARRIVED;
+        }
+        let usable = self.usable_of(self.responding);
+        let varied = self.among(usable).map(|(_, link)| link.varied()).max().unwrap_or_default();
+        ago > (self.spread(usable) + varied).min(SURELY_ARRIVED)
     }
 
     /// Whether the CoDel gate drops a packet now.
@@ -420,69 +477,6 @@ impl Sender {
         let usable = self.usable(now);
         let wait = self.among(usable).map(|(_, link)| link.wait()).min().unwrap_or_default();
         self.gate.drops(wait, self.config.target() + self.spread(usable), now)
-    }
-
-    fn packing(&self, len: usize) -> Packing {
-        let small = 2 * len < usize::from(self.config.frame) && self.config.aggregate;
-        match self.config.ip {
-            true if len < MIN_OPAQUE => Packing::Ip,
-            false if len < MIN_OPAQUE || small => Packing::Length,
-            _ => Packing::One,
-        }
-    }
-
-    /// Puts a packet in the newest frame of a queue, if that still waits and has room. A frame that
-    /// goes before others takes packets of its own flow: those of a full frame are what a flow may
-    /// send first, as the quantum of FQ-CoDel. A packet that could go first by itself shares the
-    /// frame that is the next to leave a radio, where a short frame takes as long as half a packet.
-    fn join(
-        &mut self,
-        packet: &[u8],
-        flow: Flow,
-        mode: DeliveryMode,
-        (precedence, queue): (Precedence, Precedence),
-    ) -> bool {
-        let newest = if queue == Precedence::Sparse { self.newest_sparse } else { self.newest };
-        let Some(index) = newest.filter(|_| self.config.aggregate && mode != DeliveryMode::Copies)
-        else {
-            return false;
-        };
-        let Some(link) = self.links[index].as_mut() else { return false };
-        let leaves_next = link.has_queue_report() && link.queue.len() == 1;
-        let Some(queued) = link.queue.last_mut(queue).filter(|queued| queued.mark.is_none()) else {
-            return false;
-        };
-        let shares = match (precedence, queue) {
-            (Precedence::None, Precedence::None) => true,
-            (Precedence::None, _) => queued.flow == flow,
-            _ => leaves_next,
-        };
-        // An urgent packet of the flow may have been numbered since.
-        let is_older = |last: u32| last.wrapping_sub(queued.seq).cast_signed() > 0;
-        if !shares || self.last[flow.index()].is_some_and(is_older) {
-            return false;
-        }
-        let (packing, extra) = match (self.config.ip, queued.packing) {
-            (true, _) => (Packing::Ip, 0),
-            (false, Packing::Length) => (Packing::Length, 2),
-            (false, _) => return false,
-        };
-        let grown = packet.len() + extra;
-        if queued.bytes.len() + grown > usize::from(self.config.frame) {
-            return false;
-        }
-        queued.predecessor = match queued.predecessor {
-            Predecessor::Free if mode == DeliveryMode::Loose => Predecessor::Free,
-            same if flow == queued.flow => same,
-            _ => Predecessor::All,
-        };
-        queued.packing = packing;
-        push(packing, packet, &mut queued.bytes);
-        queued.packets += 1;
-        self.last[flow.index()] = Some(queued.seq);
-        link.queue.grew(queue, grown);
-        self.held += 1;
-        true
     }
 
     /// Queues the marks that the baselines send.

@@ -92,12 +92,17 @@ fn a_link_that_loses_reports_gets_no_lone_packets() {
 
 #[test]
 fn a_link_that_loses_reports_and_no_data_does_not_have_its_frames_sent_again_and_again() {
-    let mut world = telling(Scheduler::Earliest, &[radio(5), radio(5)]);
-    world.pipes[1][0].loss = 0.5;
-    world.offer(6.0, PACKET, 1);
-    world.run(20 * SECOND);
-    let again = world.ends[1].stats().duplicates;
-    assert!(again * 20 < world.seen[0].packets, "{again} of {}", world.seen[0].packets);
+    // Which reports are lost decides: 2.3 to 5.5 % of the packets come twice.
+    let runs = (0..10).map(|start| {
+        let mut world = telling(Scheduler::Earliest, &[radio(5), radio(5)]);
+        world.pipes[1][0].loss = 0.5;
+        world.run(37 * start * MS);
+        world.offer(6.0, PACKET, 1);
+        world.run(20 * SECOND);
+        (world.ends[1].stats().duplicates, world.seen[0].packets)
+    });
+    let (again, packets) = runs.fold((0, 0), |sum, run| (sum.0 + run.0, sum.1 + run.1));
+    assert!(again * 20 < packets, "{again} of {packets}");
 }
 
 #[test]
@@ -116,7 +121,7 @@ fn nothing_is_sent_again_because_the_first_reports_are_late_on_all_links() {
 #[test]
 fn small_packets_that_wait_for_a_radio_leave_in_one_frame_whether_of_one_flow_or_of_three() {
     for flows in [1, 3] {
-        let mut sender = Sender::new(SenderConfig::default(), 0).unwrap();
+        let mut sender = Sender::new(SenderConfig::default(), 0, 1).unwrap();
         let radio = sender.add_link(LinkConfig::default()).unwrap();
         sender.set_up(radio, true, Instant::ZERO);
         let limit = QUEUE as u64;

@@ -5,8 +5,9 @@
 mod mix;
 
 use mix::link::{LinkSpec, link};
+use mix::list::{Mix, mixes};
 use mix::tcp::Control;
-use mix::{Load, PACKET, Rig, Way};
+use mix::{Load, PACKET, Rig, Way, median};
 use sheaf_stage::Duration;
 use sheaf_trunk::{DeliveryMode, LinkId};
 
@@ -16,54 +17,6 @@ const PAYLOAD: f64 = PACKET as f64 / (PACKET + 8 + 42) as f64;
 const SEEDS: [u64; 3] = [1, 2, 3];
 /// Seeds where single losses decide.
 const MANY_SEEDS: [u64; 10] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
-
-struct Mix {
-    name: &'static str,
-    links: Vec<LinkSpec>,
-}
-
-fn mixes() -> Vec<Mix> {
-    let mix = |name, links: &[LinkSpec]| Mix { name, links: links.to_vec() };
-    vec![
-        mix("20 2% | 20", &[link(20.0, 10.0).loss(2.0), link(20.0, 10.0)]),
-        mix("20 0.5% | 20", &[link(20.0, 10.0).loss(0.5), link(20.0, 10.0)]),
-        mix("20±9 | 20", &[link(20.0, 10.0).jitter(9.0), link(20.0, 10.0)]),
-        mix("LTE 20 50ms | DSL 20 10ms", &[link(20.0, 50.0), link(20.0, 10.0)]),
-        mix("100 | 1", &[link(100.0, 10.0), link(1.0, 10.0)]),
-        mix("GEO 10 300ms | 20", &[link(10.0, 300.0), link(20.0, 10.0)]),
-        mix("base 50 | 50", &[link(50.0, 20.0), link(50.0, 20.0)]),
-        mix("50 | 50 40ms", &[link(50.0, 20.0), link(50.0, 40.0)]),
-        mix("50 | 50 70ms", &[link(50.0, 20.0), link(50.0, 70.0)]),
-        mix("50 | 50 120ms", &[link(50.0, 20.0), link(50.0, 120.0)]),
-        mix("50 | 50 320ms", &[link(50.0, 20.0), link(50.0, 320.0)]),
-        mix("50±5 | 50±5", &[link(50.0, 20.0).jitter(5.0); 2]),
-        mix("50±20 | 50±20", &[link(50.0, 20.0).jitter(20.0); 2]),
-        mix("50 .5% | 50 .5%", &[link(50.0, 20.0).loss(0.5); 2]),
-        mix("50 2% | 50 2%", &[link(50.0, 20.0).loss(2.0); 2]),
-        mix("50 | 12", &[link(50.0, 20.0), link(12.0, 20.0)]),
-        mix("100 | 10", &[link(100.0, 20.0), link(10.0, 20.0)]),
-        mix(
-            "30±5 40 .5% | 45±8 25 .5%",
-            &[link(40.0, 30.0).jitter(5.0).loss(0.5), link(25.0, 45.0).jitter(8.0).loss(0.5)],
-        ),
-        mix("300 8ms | 30 40±8 .5%", &[link(300.0, 8.0), link(30.0, 40.0).jitter(8.0).loss(0.5)]),
-        mix(
-            "40 35±8 | 100 50±25 1%",
-            &[link(40.0, 35.0).jitter(8.0), link(100.0, 50.0).jitter(25.0).loss(1.0)],
-        ),
-        mix("40 35 | 20 320±20 .5%", &[link(40.0, 35.0), link(20.0, 320.0).jitter(20.0).loss(0.5)]),
-        mix(
-            "20 50±20 2% | 15 60±25 2%",
-            &[link(20.0, 50.0).jitter(20.0).loss(2.0), link(15.0, 60.0).jitter(25.0).loss(2.0)],
-        ),
-    ]
-}
-
-/// The middle one.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
 
 /// Mbit/s over `time`, from the start of the flows but for the first `warm`.
 fn goodput_once(
@@ -82,8 +35,8 @@ fn goodput_once(
 /// Goodput of the trunk, and of the best of its links alone, with one CUBIC flow; medians.
 fn compared(links: &[LinkSpec], warm: Duration, time: Duration) -> (f64, f64) {
     let load = Load { tcp: 1, ..Load::default() };
-    let goodput =
-        |way| median(SEEDS.map(|seed| goodput_once(way, links, load, warm, time, seed)).to_vec());
+    let once = |way, seed| goodput_once(way, links, load, warm, time, seed);
+    let goodput = |way| median(MANY_SEEDS.map(|seed| once(way, seed)).to_vec());
     let single = (0..links.len()).map(|link| goodput(Way::Single(link))).fold(0.0, f64::max);
     (goodput(Way::Trunk), single)
 }
@@ -172,7 +125,7 @@ fn table_of_mixes() {
         for (tcp, control) in [(1, Control::Cubic), (4, Control::Cubic), (1, Control::Bbr)] {
             let load = Load { tcp, control, ..Load::default() };
             let runs = |way| {
-                let each = SEEDS[..seeds].iter();
+                let each = MANY_SEEDS[..seeds].iter();
                 median(each.map(|seed| goodput_once(way, links, load, warm, time, *seed)).collect())
             };
             let single = (0..links.len()).map(|link| runs(Way::Single(link))).fold(0.0, f64::max);

@@ -61,11 +61,10 @@ fn unequal_links_are_filled_without_being_told_their_rates() {
     for second in [10, 5, 10] {
         world.set_rate(1, second);
         world.run(2 * SECOND);
-        assert!(world.disordered() < 300, "while it adapts: {}", world.disordered());
+        assert_eq!(world.disordered(), 0, "while it adapts to 20 + {second}");
         let share = share(&mut world);
         assert!(share >= NEARLY_ALL, "20 + {second}: {share:.4}");
-        // A rate that is found anew deals out again what waits; single frames may then be late.
-        assert!(world.disordered() < 10, "{}", world.disordered());
+        assert_eq!(world.disordered(), 0);
     }
 }
 
@@ -75,7 +74,7 @@ fn links_far_apart_in_rate_and_delay_add_up() {
         let mut world = saturated(Scheduler::Earliest, &[pipe(a.0, a.1), pipe(b.0, b.1)]);
         world.run(3 * SECOND);
         let share = share(&mut world);
-        assert!(share >= 0.95, "{share:.3}");
+        assert!(share >= 0.98, "{share:.3}");
         assert_eq!(world.disordered(), 0);
     }
 }
@@ -91,9 +90,9 @@ fn a_link_that_is_pulled_costs_what_was_on_it() {
     world.run(SECOND);
     trace(&world);
     let gap = world.longest_gap();
-    assert!(gap <= 100 * MS, "{gap:?}");
-    // 5 ms on the way and a queue of a few milliseconds.
-    assert!(world.pipes[0][2].cut <= 25, "{}", world.pipes[0][2].cut);
+    assert!(gap <= 50 * MS, "{gap:?}");
+    // 5 ms on the way and a queue of 4 ms, of 1.2 ms a frame, and what leaves while it is noticed.
+    assert!(world.pipes[0][2].cut <= 12, "{}", world.pipes[0][2].cut);
     let share = world.measure(2 * SECOND) / world.ideal();
     assert!(share >= 0.97 * 2.0 / 3.0, "{share:.3}");
 
@@ -159,10 +158,10 @@ fn a_loss_below_the_limit_costs_its_share_and_nothing_else() {
     world.forget();
     let share = world.measure(5 * SECOND) / world.ideal();
     trace(&world);
-    assert!(share >= 0.97 * 0.995, "{share:.3}");
+    assert!(share >= 0.98, "{share:.3}");
     assert_eq!(world.disordered(), 0);
     let delay = world.seen.iter().map(|seen| seen.longest_delay).max().unwrap();
-    assert!(delay < 160 * MS, "a loss is known by the other link, not by a timer: {delay:?}");
+    assert!(delay < 120 * MS, "a loss is known by the other link, not by a timer: {delay:?}");
 }
 
 #[test]
@@ -183,7 +182,8 @@ fn with_a_source_like_tcp_the_trunk_is_not_worse_than_its_best_link() {
     let both = world.measure(20 * SECOND);
     trace(&world);
     println!("alone {alone:.2}, with a bad link {both:.2}");
-    assert!(both >= 0.95 * alone, "{both:.2} with a bad link, {alone:.2} without it");
+    // What the bad link loses is repaired, so that it adds its rate.
+    assert!(both >= 1.4 * alone, "{both:.2} with a bad link, {alone:.2} without it");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_source_like_tcp_gets_the_sum_of_clean_links_however_unequal() {
         world.run(10 * SECOND);
         let share = world.measure(20 * SECOND) / world.ideal();
         trace(&world);
-        assert!(share >= 0.95, "{a:?} and {b:?}: {share:.3}");
+        assert!(share >= 0.98, "{a:?} and {b:?}: {share:.3}");
         assert_eq!(world.ends[0].sender().fallen_back_to(), None);
     }
 }
@@ -208,7 +208,7 @@ fn links_that_jitter_add_up_in_order() {
     let mut world = saturated(Scheduler::Earliest, &pipes);
     world.run(3 * SECOND);
     let share = share(&mut world);
-    assert!(share >= 0.95, "{share:.3}");
+    assert!(share >= 0.98, "{share:.3}");
     assert_eq!(world.disordered(), 0);
 }
 
@@ -264,8 +264,7 @@ fn srr_falls_into_disorder_when_packets_and_markers_are_lost() {
     println!("disordered with markers {with:.4}, without {without:.4}");
     assert!(with > 0.0 && with < 0.2);
     assert!(without > 2.0 * with);
-    // A loss whose repair is lost, too, may come too late.
-    assert!(disorder(Scheduler::Earliest, false) < 0.0002);
+    assert_eq!(disorder(Scheduler::Earliest, false), 0.0);
 }
 
 #[test]
@@ -277,8 +276,9 @@ fn trr_goes_on_when_triggers_are_lost() {
     let rate = world.measure(5 * SECOND);
     trace(&world);
     println!("{rate:.2} of {:.2}, disordered {}", world.ideal(), world.disordered());
-    assert!(rate > 0.5 * world.ideal());
-    assert!(world.disordered() < 200);
+    assert!(rate > 0.95 * world.ideal());
+    // A lost trigger costs order until the next one; nothing is repaired for a follower of rounds.
+    assert!(world.disordered() < 50);
 }
 
 #[test]
@@ -296,9 +296,7 @@ fn a_carrier_that_tells_its_queue_is_filled_to_a_quarter() {
         trace(&world);
         assert!(share >= 0.97, "{scheduler:?}: {share:.3}");
         assert!(world.pipes[0].iter().all(|pipe| pipe.fullest < 0.3), "{:?}", world.pipes[0]);
-        // Round robin drops in turn, so its queues stand apart until the timer has grown.
-        let allowed = if scheduler == Scheduler::Earliest { 0 } else { 300 };
-        assert!(world.disordered() <= allowed, "{scheduler:?}: {}", world.disordered());
+        assert_eq!(world.disordered(), 0, "{scheduler:?}");
     }
 }
 
@@ -318,8 +316,8 @@ fn links_that_drop_instead_of_queueing_are_filled_and_lose_little() {
     let lost = world.pipes[0].iter().map(|pipe| pipe.dropped).sum::<u64>() - before;
     let lost = lost as f64 / (world.ends[0].sent().packets_out - sent) as f64;
     println!("{share:.3}, lost {lost:.4}");
-    assert!(share >= 0.93, "{share:.3}");
-    assert!(lost < 0.02, "{lost:.4}");
+    assert!(share >= 0.98, "{share:.3}");
+    assert!(lost < 0.01, "{lost:.4}");
 }
 
 #[test]
@@ -333,5 +331,5 @@ fn a_policed_link_that_becomes_slower_is_found_and_used_at_its_rate() {
     let share = world.measure(20 * SECOND) / world.ideal();
     trace(&world);
     println!("{share:.3}");
-    assert!(share >= 0.9, "{share:.3}");
+    assert!(share >= 0.98, "{share:.3}");
 }

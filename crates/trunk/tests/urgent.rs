@@ -20,7 +20,7 @@ fn voice(payload: usize) -> Vec<u8> {
 
 /// A sender with three links that are up.
 fn sender() -> Sender {
-    let mut sender = Sender::new(SenderConfig::default(), 0).unwrap();
+    let mut sender = Sender::new(SenderConfig::default(), 0, 1).unwrap();
     for _ in 0..3 {
         let id = sender.add_link(LinkConfig::default()).unwrap();
         sender.set_up(id, true, Instant::ZERO);
@@ -30,11 +30,17 @@ fn sender() -> Sender {
 
 /// All that leaves until `until`: link, number.
 fn drained(sender: &mut Sender, from: Instant, until: Instant) -> Vec<(u8, u32)> {
+    let frames = drained_frames(sender, from, until).into_iter();
+    frames.map(|(link, number, _)| (link, number)).collect()
+}
+
+/// All that leaves until `until`: link, number, whether its first packet is of class EF.
+fn drained_frames(sender: &mut Sender, from: Instant, until: Instant) -> Vec<(u8, u32, bool)> {
     let (mut now, mut frame, mut sent) = (from, Vec::new(), Vec::new());
     loop {
         while let Some(link) = sender.poll_transmit(0, now, &mut frame) {
-            if let Ok(Frame::Data(Data { repr, .. })) = Frame::parse(&frame) {
-                sent.push((link.0, repr.seq));
+            if let Ok(Frame::Data(Data { repr, payload })) = Frame::parse(&frame) {
+                sent.push((link.0, repr.seq, payload[1] == 46 << 2));
             }
         }
         match sender.next_deadline() {
@@ -88,7 +94,7 @@ fn a_burst_of_small_packets_finds_room_on_links_that_are_taken_to_be_slow() {
     let first_rate = Bitrate::from_kbps(300);
     for mode in [DeliveryMode::Order, DeliveryMode::Loose, DeliveryMode::Copies] {
         let mut sender =
-            Sender::new(SenderConfig { first_rate, ..SenderConfig::default() }, 0).unwrap();
+            Sender::new(SenderConfig { first_rate, ..SenderConfig::default() }, 0, 1).unwrap();
         for _ in 0..2 {
             let id = sender.add_link(LinkConfig::default()).unwrap();
             sender.set_up(id, true, Instant::ZERO);
@@ -110,17 +116,16 @@ fn urgent_packets_leave_before_bulk_that_waits_and_bulk_keeps_half() {
     for _ in 0..60 {
         sender.send(&voice(1_400), Flow::of_hash(1), DeliveryMode::Order, Instant::ZERO).unwrap();
     }
-    let sent = drained(&mut sender, Instant::ZERO, Instant::from_millis(200));
+    let sent = drained_frames(&mut sender, Instant::ZERO, Instant::from_millis(200));
     assert_eq!(sent.len(), 120);
-    let urgent = |sent: &[(u8, u32)]| sent.iter().filter(|(_, seq)| *seq >= 60).count();
+    let urgent = |sent: &[(u8, u32, bool)]| sent.iter().filter(|(.., urgent)| *urgent).count();
     assert!(urgent(&sent[..12]) == 12, "first in line: {sent:?}");
     let half = urgent(&sent[15..75]);
     assert!((25..=35).contains(&half), "and then half: {half}");
     for link in 0..3 {
         let of = |urgent: bool| {
-            let numbers =
-                sent.iter().filter(move |(on, seq)| *on == link && (*seq >= 60) == urgent);
-            numbers.map(|(_, seq)| *seq).collect::<Vec<_>>()
+            let numbers = sent.iter().filter(move |(on, _, class)| *on == link && *class == urgent);
+            numbers.map(|(_, seq, _)| *seq).collect::<Vec<_>>()
         };
         assert!(of(true).is_sorted() && of(false).is_sorted(), "in order each");
     }
@@ -196,7 +201,7 @@ fn ef_and_cs6_of_either_version_overtake_and_no_other_class_does() {
     };
     for class in 0..64u8 {
         for packet in [ipv4(class << 2), ipv6(class << 2 | 3)] {
-            let mut sender = Sender::new(SenderConfig::default(), 0).unwrap();
+            let mut sender = Sender::new(SenderConfig::default(), 0, 1).unwrap();
             let id = sender.add_link(LinkConfig::default()).unwrap();
             sender.set_up(id, true, Instant::ZERO);
             let bulk = example_udp(&[0; 1_400]);

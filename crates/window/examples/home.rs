@@ -6,11 +6,12 @@
 use sheaf_stage::Bitrate;
 use sheaf_tcp::Algorithm::{self, Bbr, Cubic};
 use sheaf_window::Direction::{In, Out};
-use sheaf_window::{Config, Controller, Direction, Source};
+use sheaf_window::{Config, Controller, Direction, Policy, Source};
 
 #[path = "../tests/home_rig/mod.rs"]
 mod home_rig;
-use home_rig::{Rig, Trace, cable, lte, satellite};
+use home_rig::Carrier::{Quic, Tcp, Unseen};
+use home_rig::{Carrier, Rig, Trace, cable, lte, satellite};
 
 const DOWN: f64 = 20e6;
 const UP: f64 = 4e6;
@@ -44,10 +45,31 @@ const SCENARIOS: &[(&str, Set)] = &[
     ("begin-100", |rig| add(rig, In, Cubic, 100)),
     ("begin-32-up", |rig| add(rig, Out, Cubic, 32)),
 ];
+/// Half of the traffic is not governed by windows.
+const MIXES: &[(&str, Set)] = &[
+    ("rest-1-1", |rig| mix(rig, In, Cubic, [(Tcp, 1), (Quic, 1)])),
+    ("rest-1-1-bbr", |rig| mix(rig, In, Bbr, [(Tcp, 1), (Quic, 1)])),
+    ("rest-4-4", |rig| mix(rig, In, Cubic, [(Tcp, 4), (Quic, 4)])),
+    ("rest-1-1-unseen", |rig| mix(rig, In, Cubic, [(Tcp, 1), (Unseen, 1)])),
+    ("rest-0-1", |rig| mix(rig, In, Cubic, [(Tcp, 0), (Quic, 1)])),
+    ("rest-0-1-bbr", |rig| mix(rig, In, Bbr, [(Tcp, 0), (Quic, 1)])),
+    ("rest-1-1-up", |rig| mix(rig, Out, Cubic, [(Tcp, 1), (Quic, 1)])),
+    ("rest-0-1-up", |rig| mix(rig, Out, Cubic, [(Tcp, 0), (Quic, 1)])),
+    ("rest-udp-up", |rig| {
+        rig.slow[1].udp = vec![(BEGIN, 6e6)];
+        add(rig, Out, Cubic, 1);
+    }),
+];
 const SHAPES: &[(&str, Shape)] = &[("lte", lte), ("satellite", satellite), ("cable", cable)];
 
 fn add(rig: &mut Rig, direction: Direction, control: Algorithm, count: usize) {
     (0..count).for_each(|_| rig.transfer(direction, control, BEGIN, None));
+}
+
+fn mix(rig: &mut Rig, direction: Direction, control: Algorithm, all: [(Carrier, usize); 2]) {
+    for (carrier, count) in all {
+        (0..count).for_each(|_| rig.transfer_by(carrier, direction, control, BEGIN, None));
+    }
 }
 
 fn both(rig: &mut Rig, control: Algorithm, count: usize) {
@@ -55,12 +77,14 @@ fn both(rig: &mut Rig, control: Algorithm, count: usize) {
     add(rig, Out, control, count);
 }
 
-/// The controllers of `way`: none, one for each direction that knows its rate, or that finds it.
+/// The controllers of `way`: none, one for each direction that knows its rate, or that finds it;
+/// with `police` they hold the rest to its share, too.
 fn controllers(way: &str) -> Vec<Controller> {
     let make = |(direction, rate): (Direction, f64)| {
         let given = Source::Given(Bitrate::from_bps(rate as u64));
-        let capacity = if way == "given" { given } else { Source::AUTO };
-        Controller::new(Config { capacity, ..Config::default() }, direction)
+        let capacity = if way.starts_with("given") { given } else { Source::AUTO };
+        let rest = if way.ends_with("police") { Policy::Police } else { Policy::Leave };
+        Controller::new(Config { capacity, rest, ..Config::default() }, direction)
     };
     let rates = Direction::BOTH.into_iter().zip([DOWN, UP]);
     let all = rates.map(make).collect::<Result<_, _>>().expect("the parameters are in range");
@@ -75,7 +99,7 @@ fn print<const COLUMNS: usize>(what: &str, way: &str, rows: &[[f64; COLUMNS]]) {
         format!("{mid:7.2} ({low:.2} to {high:.2})")
     };
     let columns: Vec<_> = (0..COLUMNS).map(column).collect();
-    println!("{what:20} {way:8} {}", columns.join(" "));
+    println!("{what:20} {way:12} {}", columns.join(" "));
 }
 
 fn main() {
@@ -96,6 +120,31 @@ fn main() {
                     rig.ping(BEGIN, FIRST, 0.99),
                     rig.ping(FIRST, END, 0.99),
                     rig.slow.iter().map(|slow| slow.drops as f64).sum(),
+                ]
+            };
+            print(name, way, &(0..seeds).map(run).collect::<Vec<_>>());
+        }
+    }
+    println!("Mbit/s of TCP, of the rest; ping likewise; pings lost; packets dropped by the stage");
+    for (name, set) in MIXES.iter().filter(|(name, _)| name.starts_with(&wanted)) {
+        for way in ["nothing", "given", "given police", "auto", "auto police"] {
+            let run = |seed| {
+                let traces = [vec![(0.0, DOWN)], vec![(0.0, UP)]];
+                let mut rig = Rig::new(controllers(way), traces, 40.0, 300.0, seed);
+                set(&mut rig);
+                rig.run(END);
+                let carried = |carrier| {
+                    let ways =
+                        Direction::BOTH.map(|way| rig.carried_by(carrier, way, SETTLED, END));
+                    ways.into_iter().sum::<f64>() / 1e6
+                };
+                [
+                    carried(Tcp),
+                    carried(Quic) + carried(Unseen),
+                    rig.ping(BEGIN, FIRST, 0.99),
+                    rig.ping(FIRST, END, 0.99),
+                    rig.lost_pings as f64,
+                    rig.policed as f64,
                 ]
             };
             print(name, way, &(0..seeds).map(run).collect::<Vec<_>>());

@@ -196,6 +196,11 @@ impl Capacity {
         matches!(self.source, Source::Auto { .. })
     }
 
+    /// Whether the capacity was reached once; a given one counts as found.
+    pub fn is_found(&self) -> bool {
+        self.is_found || !self.is_auto()
+    }
+
     /// Whether nothing is tried: the assumption is the best estimate.
     pub fn is_resting(&self) -> bool {
         !self.is_auto() || self.phase == Phase::Resting

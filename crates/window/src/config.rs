@@ -1,8 +1,8 @@
 //! Parameters of the controller.
 
 use crate::capacity::Source;
+use crate::rest::Policy;
 use crate::shares::Formula;
-use crate::udp::Policy;
 use sheaf_stage::{Bitrate, Duration};
 use thiserror::Error;
 
@@ -11,7 +11,8 @@ use thiserror::Error;
 /// the acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Push {
-    /// While a full frame takes 1 ms or more, so that a pair delays others noticeably.
+    /// While a full frame takes 1 ms or more, so that a pair delays others noticeably, and no
+    /// acknowledgement takes the air of a radio.
     #[default]
     Auto,
     /// Always.
@@ -27,8 +28,8 @@ pub struct Config {
     pub formula: Formula,
     /// Source of the capacity; auto, from 10 Mbit/s.
     pub capacity: Source,
-    /// Treatment of bulk QUIC; leave.
-    pub quic: Policy,
+    /// Treatment of bulk data that windows do not govern; leave.
+    pub rest: Policy,
     /// Use of the push flag; auto.
     pub push: Push,
     /// A flow without data for so long does not count, 0.1..=60 s; 1 s.
@@ -49,7 +50,7 @@ impl Default for Config {
         Config {
             formula: Formula::MaxMin,
             capacity: Source::AUTO,
-            quic: Policy::default(),
+            rest: Policy::default(),
             push: Push::default(),
             idle: Duration::from_secs(1),
             min_segments: 2,

@@ -13,11 +13,12 @@ use crate::flow::{Connection, MAX_WINDOW};
 use crate::gauge::Flow;
 use crate::key::{Direction, FlowId, Key};
 use crate::responsiveness::Responsiveness;
-use crate::rewrite::{Quic, Totals};
+use crate::rest::{self, Policy, Rest, RestKey, RestSetting};
+use crate::rewrite::Totals;
 use crate::rounding::Rounding;
 use crate::shares::{self, Claim, Formula};
 use crate::stretch::Stretch;
-use crate::udp::{Elastic, Policy, Usage};
+use crate::usage::Usage;
 use sheaf_stage::{Bitrate, Duration, Instant};
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ use std::collections::BTreeMap;
 pub struct Decision {
     /// The flow.
     pub flow: FlowId,
-    /// Its window in bytes; of a QUIC flow N, to mark one of N packets (0: none).
+    /// Its window, bytes.
     pub value: u32,
 }
 
@@ -41,6 +42,8 @@ pub struct Status {
     pub active: usize,
     /// Flows in the table.
     pub flows: usize,
+    /// Rate that a flow of the rest is held to, bit/s; `None` while the rest is left alone.
+    pub rest_share: Option<f64>,
     /// By how much round-trip times are above their floor.
     pub queue: Duration,
     /// Round trips while bulk data is under way, in the mean of some seconds.
@@ -78,7 +81,14 @@ pub struct Controller {
     /// Excess of U(t) so far in bits, as a number of at most 0.
     owed: f64,
     flows: BTreeMap<Key, Flow>,
-    quic: BTreeMap<Key, (Quic, Quic, Elastic, u64)>,
+    rest: BTreeMap<RestKey, Elastic>,
+    /// U(t) without the flows that are held to a share.
+    sparse: Usage,
+    /// Voice among it.
+    voice: Usage,
+    /// Whether the capacity is known well enough to hold the rest to a part of it.
+    is_sure: bool,
+    rest_setting: RestSetting,
     totals: [Totals; 2],
     seen_totals: bool,
     last: Option<Instant>,
@@ -86,6 +96,8 @@ pub struct Controller {
     status: Status,
     initial: u32,
     spare: u32,
+    /// Acknowledgements take the air of a radio.
+    shares_air: bool,
     /// Load of the other direction, and of its own.
     other: Load,
     load: Load,
@@ -97,7 +109,6 @@ pub struct Controller {
     new_rtt: Duration,
     has_rtt: bool,
     decisions: Vec<Decision>,
-    marks: Vec<Decision>,
     claims: Vec<Claim>,
     windows: Vec<f64>,
     rounding: Rounding,
@@ -118,7 +129,11 @@ impl Controller {
             stretch: Stretch::default(),
             owed: 0.0,
             flows: BTreeMap::new(),
-            quic: BTreeMap::new(),
+            rest: BTreeMap::new(),
+            sparse: Usage::default(),
+            voice: Usage::default(),
+            is_sure: false,
+            rest_setting: RestSetting::default(),
             totals: [Totals::default(); 2],
             seen_totals: false,
             last: None,
@@ -126,12 +141,12 @@ impl Controller {
             status: Status::default(),
             initial: 0,
             spare: 0,
+            shares_air: false,
             other: Load::default(),
             load: Load::default(),
             elsewhere: Duration::ZERO,
             pairs: false,
             decisions: Vec::new(),
-            marks: Vec::new(),
             claims: Vec::new(),
             windows: Vec::new(),
             rounding: Rounding::default(),
@@ -143,6 +158,12 @@ impl Controller {
     /// waits in the other queue are not taken for waits in this one.
     pub fn observe_other(&mut self, other: Load) {
         self.other = other;
+    }
+
+    /// Takes in whether acknowledgements take the air of a radio, on which one of them costs about
+    /// as much as half a full segment. Then [`Push::Auto`] does not ask for more of them.
+    pub fn observe_air(&mut self, is_shared: bool) {
+        self.shares_air = is_shared;
     }
 
     /// The load of its direction in the last step.
@@ -163,14 +184,13 @@ impl Controller {
         flow.seen = self.steps;
     }
 
-    /// Takes in a QUIC flow's counters. A step forgets flows that were not observed since the last.
-    pub fn observe_quic(&mut self, key: Key, both: &[Quic; 2]) {
-        let now = both[self.direction.index()];
-        let entry = self.quic.entry(key).or_insert((now, now, Elastic::default(), 0));
-        if now.wire < entry.1.wire {
-            entry.0 = Quic::default();
-        }
-        (entry.1, entry.3) = (now, self.steps);
+    /// Takes in the counters of a flow of the rest. A step forgets flows that were not observed
+    /// since the last.
+    pub fn observe_rest(&mut self, key: RestKey, both: &[Rest; 2]) {
+        let now = &both[self.direction.index()];
+        let flow = self.rest.entry(key).or_insert_with(|| Elastic::new(now));
+        flow.observe(now);
+        flow.seen = self.steps;
     }
 
     /// Takes in that no packet passed since the last step, in no direction: every connection and
@@ -178,13 +198,13 @@ impl Controller {
     pub fn observe_silence(&mut self) {
         let steps = self.steps;
         self.flows.values_mut().for_each(|flow| flow.seen = steps);
-        self.quic.values_mut().for_each(|entry| entry.3 = steps);
+        self.rest.values_mut().for_each(|flow| flow.seen = steps);
     }
 
-    /// Whether the last step changed no window and no mark, so that without packets the next
-    /// observations are those of the last step.
+    /// Whether the last step changed no window, so that without packets the next observations are
+    /// those of the last step.
     pub fn is_settled(&self) -> bool {
-        self.steps > 0 && self.decisions.is_empty() && self.marks.is_empty()
+        self.steps > 0 && self.decisions.is_empty()
     }
 
     /// Takes in the counters of all packets in its direction.
@@ -200,12 +220,11 @@ impl Controller {
     /// ten times a second; a call at the same instant as the last changes nothing.
     pub fn step(&mut self, now: Instant) -> &[Decision] {
         self.decisions.clear();
-        self.marks.clear();
         let last = self.last.replace(now);
         let seconds = last.map_or(0.0, |last| (now - last).as_secs_f64());
         let steps = self.steps;
         self.flows.retain(|_, flow| flow.seen == steps);
-        self.quic.retain(|_, entry| entry.3 == steps);
+        self.rest.retain(|_, flow| flow.seen == steps);
         self.steps += 1;
         if seconds <= 0.0 {
             if last.is_none() {
@@ -216,15 +235,18 @@ impl Controller {
             return &self.decisions;
         }
         let tcp = self.measure_flows(seconds);
-        let (quic_rate, quic_bits) = self.measure_quic(seconds, now);
+        let elastic = self.measure_rest(seconds);
         let all = self.totals[1].wire.saturating_sub(self.totals[0].wire) as f64 * 8.0;
         // The counters are not all read at the same instant: what is missing in this step was
         // counted too much in the last one.
-        let raw = all - tcp.passed - quic_bits + self.owed;
+        let raw = all - tcp.passed + self.owed;
         let others = raw.max(0.0);
         self.owed = raw.min(0.0).max(-self.capacity.assumed() * seconds);
         self.usage.add(others, seconds);
-        let delivered = tcp.delivered / seconds + quic_rate + others / seconds;
+        self.sparse.add((others - elastic).max(0.0), seconds);
+        let voice = self.totals[1].voice.saturating_sub(self.totals[0].voice);
+        self.voice.add(voice as f64 * 8.0, seconds);
+        let delivered = tcp.delivered / seconds + others / seconds;
         let is_limited =
             self.estimate(delivered, tcp.delivered / seconds, all / seconds, seconds, now);
         // The search for the capacity stretches windows itself. The plain formulas leave idle on
@@ -244,9 +266,9 @@ impl Controller {
         &self.decisions
     }
 
-    /// The marks on QUIC flows that the last step changed.
-    pub fn marks(&self) -> &[Decision] {
-        &self.marks
+    /// The treatment of the rest now.
+    pub fn rest(&self) -> RestSetting {
+        self.rest_setting
     }
 
     /// The window in bytes for flows that begin now; 0 for none.
@@ -263,7 +285,10 @@ impl Controller {
     /// Whether segments are to be pushed now: not while a window can only shrink by pairs.
     pub fn push(&self) -> bool {
         let wanted = match self.config.push {
-            Push::Auto => FULL_FRAME_BITS / self.capacity.assumed().max(1.0) >= PAIRS_ARE_FELT,
+            Push::Auto => {
+                let frame = FULL_FRAME_BITS / self.capacity.assumed().max(1.0);
+                frame >= PAIRS_ARE_FELT && !self.shares_air
+            }
             Push::On => true,
             Push::Off => false,
         };
@@ -300,19 +325,23 @@ impl Controller {
         sum
     }
 
-    /// Brings each QUIC flow's rate up to date. Returns the rate and the bits of those governed.
-    fn measure_quic(&mut self, seconds: f64, now: Instant) -> (f64, f64) {
-        let (mut rate, mut sum) = (0.0, 0.0);
-        for (before, after, flow, _) in self.quic.values_mut() {
-            let bits = after.wire.saturating_sub(before.wire) as f64 * 8.0;
-            let capable = after.capable.wrapping_sub(before.capable);
-            flow.add(bits, capable, seconds, now);
-            if self.config.quic == Policy::Limit && flow.is_governed(now) {
-                rate += bits / seconds;
+    /// Brings the rate of each flow of the rest up to date. Returns the bits of those that are held
+    /// to a share.
+    fn measure_rest(&mut self, seconds: f64) -> f64 {
+        let (least, policy) = (self.sparse_rate(), self.config.rest);
+        let mut sum = 0.0;
+        for flow in self.rest.values_mut() {
+            let bits = flow.measure(seconds);
+            if flow.is_bulk(least, policy) {
                 sum += bits;
             }
         }
-        (rate, sum)
+        sum
+    }
+
+    /// Rate below which a flow of the rest is never touched, bit/s.
+    fn sparse_rate(&self) -> f64 {
+        rest::SPARSE.min(self.capacity.assumed() * SPARSE_PART)
     }
 
     /// Estimates the capacity from the round-trip times. Returns whether windows limit the flows.
@@ -352,6 +381,8 @@ impl Controller {
         self.elsewhere = Duration::from_secs_f64(
             self.elsewhere.as_secs_f64() * (1.0 - part) + elsewhere.as_secs_f64() * part,
         );
+        // What a search has found is true while TCP goes on to show it.
+        self.is_sure = self.capacity.is_found() && (loaded || !self.capacity.is_auto());
         let is_bulk = loaded && tcp >= delivered * BULK_PART && all > 0.0;
         self.load = Load { is_bulk, queue: own };
         self.status.queue = total;
@@ -424,15 +455,8 @@ impl Controller {
                 (true, true) => (flow.rate * TCP_ROOM).max(flow.beginning(now)).max(1.0),
             },
         }));
-        let limit = self.config.quic == Policy::Limit;
-        let governed = self.quic.values().filter(|entry| limit && entry.2.is_governed(now));
-        self.claims.extend(governed.map(|(_, _, flow, _)| Claim {
-            rtt: default_rtt,
-            demand: if max_min { flow.rate() * QUIC_ROOM } else { f64::INFINITY },
-        }));
         shares::divide(self.config.formula, free, &self.claims, &mut self.windows);
         let active = self.claims.iter().filter(|claim| claim.demand > 0.0).count();
-        let fair = shares::level(free, &self.claims);
         let fixed = matches!(self.config.formula, Formula::Fixed(_));
 
         self.rounding.begin();
@@ -455,16 +479,6 @@ impl Controller {
                 self.decisions.push(Decision { flow, value: window });
             }
         }
-        for (key, (_, after, flow, _)) in &mut self.quic {
-            let every = if limit && flow.is_governed(now) { flow.steer(fair) } else { 0 };
-            if every == 0 {
-                flow.release();
-            }
-            if every != after.every {
-                let flow = FlowId { key: *key, direction: self.direction };
-                self.marks.push(Decision { flow, value: every });
-            }
-        }
         if !self.claims.is_empty() {
             let sum: f64 = self.claims.iter().map(|claim| claim.rtt.as_secs_f64()).sum();
             self.new_rtt = Duration::from_secs_f64(sum / self.claims.len() as f64);
@@ -482,19 +496,43 @@ impl Controller {
                 (bytes(self.new_rtt).clamp(least, MAX_WINDOW), bytes(rtt).max(least))
             }
         };
+        self.divide_rest();
         self.status.capacity = self.capacity.estimate().as_bps() as f64;
         self.status.usage = self.usage.rate();
         self.status.active = active;
         self.status.flows = self.flows.len();
     }
 
+    /// Gives the flows of the rest the share of a flow that wants all it can get, beside TCP, whose
+    /// claims stand. TCP itself has what the rest leaves, until that is down to its share.
+    fn divide_rest(&mut self) {
+        let policy = self.config.rest;
+        if policy == Policy::Leave {
+            return;
+        }
+        let (capacity, least) = (self.capacity.assumed(), self.sparse_rate());
+        let free = (capacity - self.sparse.rate()).max(capacity * LEAST_FREE);
+        let bulk = self.rest.values().filter(|flow| flow.is_bulk(least, policy));
+        self.claims.extend(bulk.map(|flow| Claim {
+            rtt: self.config.default_rtt,
+            demand: flow.usage.rate() * REST_ROOM,
+        }));
+        let level = match self.is_sure {
+            true => (shares::level(free, &self.claims) * rest::DRAIN).max(least),
+            false => f64::INFINITY,
+        };
+        self.rest_setting = RestSetting {
+            cost: RestSetting::cost(level),
+            drops: policy == Policy::Police,
+            voice: self.voice.rate() <= capacity * rest::VOICE,
+        };
+        self.status.rest_share = self.is_sure.then_some(level);
+    }
+
     /// Ends a step: the present counters become those of the last step.
     fn settle(&mut self) {
         for flow in self.flows.values_mut() {
             flow.settle();
-        }
-        for (before, after, ..) in self.quic.values_mut() {
-            *before = *after;
         }
         self.totals[0] = self.totals[1];
     }
@@ -505,8 +543,10 @@ const LEAST_FREE: f64 = 1.0 / 20.0;
 /// Demand of a flow that its window does not limit, as a multiple of its rate: room to speed up
 /// until the next step.
 const TCP_ROOM: f64 = 1.05;
-/// The same of a QUIC flow, whose own control reacts to marks alone.
-const QUIC_ROOM: f64 = 1.25;
+/// The same of a flow of the rest, which no window limits.
+const REST_ROOM: f64 = 1.25;
+/// Part of the capacity below which a flow of the rest is sparse at any rate.
+const SPARSE_PART: f64 = 0.25;
 /// Full frames in flight, and part of all traffic, from which data that no window limits can have
 /// filled the link. Requests of a browser have less, and where acknowledgements of downloads are
 /// most of what passes, their rate is not the link's.
@@ -541,6 +581,49 @@ fn median(queues: &mut [(Duration, f64, Duration)]) -> Option<(Duration, f64, Du
         sum += rate;
         sum >= half
     })
+}
+
+/// A flow of the rest between two steps.
+#[derive(Clone, Copy, Debug)]
+struct Elastic {
+    /// Bytes and packets that can carry a mark at the last step, and now.
+    before: (u64, u32),
+    after: (u64, u32),
+    usage: Usage,
+    is_capable: bool,
+    seen: u64,
+}
+
+impl Elastic {
+    fn new(now: &Rest) -> Elastic {
+        let counters = (now.wire, now.capable);
+        let usage = Usage::default();
+        Elastic { before: counters, after: counters, usage, is_capable: false, seen: 0 }
+    }
+
+    fn observe(&mut self, now: &Rest) {
+        self.after = (now.wire, now.capable);
+        // Its place in the table went to others meanwhile.
+        if self.after.0 < self.before.0 {
+            self.before = (0, 0);
+        }
+    }
+
+    /// Brings the rate up to date; returns the bits since the last step.
+    fn measure(&mut self, seconds: f64) -> f64 {
+        let bits = (self.after.0 - self.before.0) as f64 * 8.0;
+        self.usage.add(bits, seconds);
+        if bits > 0.0 {
+            self.is_capable = self.after.1 != self.before.1;
+        }
+        self.before = self.after;
+        bits
+    }
+
+    /// Whether it is held to a share by `policy`, if it has more than `least` bit/s.
+    fn is_bulk(&self, least: f64, policy: Policy) -> bool {
+        self.usage.rate() >= least && (self.is_capable || policy == Policy::Police)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]

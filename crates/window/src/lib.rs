@@ -15,7 +15,8 @@
 //! * [`stretch`]: a little more where shares leave the link idle;
 //! * [`capacity`]: the bottleneck's rate, given or found;
 //! * [`responsiveness`]: round trips per minute under load, and the grade of bufferbloat;
-//! * [`udp`]: traffic that windows cannot govern, and QUIC.
+//! * [`usage`]: the rate of all that windows do not govern;
+//! * [`rest`]: bulk data among that, held to its share by marks and drops.
 //!
 //! ```
 //! use sheaf_stage::{Bitrate, Instant};
@@ -38,6 +39,7 @@
 //!         rewriter.set(decision.flow, decision.value);
 //!     }
 //!     rewriter.set_initial(Direction::In, controller.initial(), controller.spare());
+//!     rewriter.set_rest(Direction::In, controller.rest());
 //!     rewriter.beat(now);
 //! }
 //! assert_eq!(controller.status().capacity, 20e6);
@@ -52,12 +54,13 @@ mod gauge;
 pub mod key;
 pub mod lru;
 pub mod responsiveness;
+pub mod rest;
 pub mod rewrite;
 mod rounding;
 pub mod segment;
 pub mod shares;
 pub mod stretch;
-pub mod udp;
+pub mod usage;
 
 pub use capacity::Source;
 pub use config::{Config, ConfigError, Push};
@@ -65,6 +68,6 @@ pub use controller::{Controller, Decision, Load, Status};
 pub use flow::{Connection, Half};
 pub use key::{Direction, FlowId, Key};
 pub use responsiveness::Responsiveness;
-pub use rewrite::{Outcome, Passing, Quic, Rewriter, Totals};
+pub use rest::{Policy, Rest, RestKey, RestSetting};
+pub use rewrite::{Outcome, Passing, Rewriter, Totals};
 pub use shares::Formula;
-pub use udp::Policy;

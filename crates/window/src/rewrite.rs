@@ -12,9 +12,11 @@
 use crate::flow::{Connection, Half, PendingFlow, Syn};
 use crate::key::{Direction, FlowId, Key};
 use crate::lru::Lru;
+use crate::rest::{Rest, RestKey, RestSetting, Verdict};
 use crate::segment::{Segment, flag};
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::checksum::adjust;
+use sheaf_wire::dscp;
 use sheaf_wire::ethernet::HEADER_LEN;
 use sheaf_wire::header::set_ce;
 use sheaf_wire::ip::{Ip, Protocol, Version};
@@ -23,8 +25,8 @@ use sheaf_wire::ip::{Ip, Protocol, Version};
 pub const FLOWS: usize = 16384;
 /// Handshakes that the tables hold.
 pub const EMBRYOS: usize = 4096;
-/// UDP flows from or to port 443 that the tables hold.
-pub const QUIC_FLOWS: usize = 4096;
+/// Flows of the rest that the tables hold.
+pub const REST_FLOWS: usize = 4096;
 /// Time for which windows are lowered after the controller's last sign of life.
 pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Segments that a sender begins with (RFC 6928): a larger window is of no use in the first round.
@@ -72,6 +74,8 @@ pub enum Outcome {
     Pushed,
     /// The packet was marked: congestion experienced.
     Marked,
+    /// The packet is to be dropped.
+    Dropped,
 }
 
 /// Everything that passed in one direction.
@@ -81,21 +85,12 @@ pub struct Totals {
     pub wire: u64,
     /// Packets; a super-packet counts as the frames that it stands for.
     pub packets: u64,
-}
-
-/// A UDP flow from or to port 443, one direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Quic {
-    /// Bytes on the wire.
-    pub wire: u64,
-    /// Packets that can carry a mark.
-    pub capable: u32,
-    /// Packets that were marked.
-    pub marked: u32,
-    /// One of this number of packets is marked; 0 for none.
-    pub every: u32,
-    /// Packets since the last mark.
-    pub since: u32,
+    /// Bytes of voice that windows do not govern: packets of class EF or CS6.
+    pub voice: u64,
+    /// Packets of the rest that were marked.
+    pub marked: u64,
+    /// Packets of the rest that were dropped.
+    pub dropped: u64,
 }
 
 /// The model of the program on one interface.
@@ -120,7 +115,7 @@ pub struct Quic {
 pub struct Rewriter {
     flows: Lru<Key, Connection>,
     pending: Lru<Key, PendingFlow>,
-    quic: Lru<Key, [Quic; 2]>,
+    rest: Lru<RestKey, [Rest; 2]>,
     totals: [Totals; 2],
     heartbeat: Option<Instant>,
     initial: [u32; 2],
@@ -129,6 +124,7 @@ pub struct Rewriter {
     /// Bytes that flows were given since the last sign of life, and in the time before.
     given: [[u32; 2]; 2],
     push: [bool; 2],
+    rest_setting: [RestSetting; 2],
 }
 
 impl Default for Rewriter {
@@ -148,13 +144,14 @@ impl Rewriter {
         Rewriter {
             flows: Lru::new(flows),
             pending: Lru::new(pending),
-            quic: Lru::new(QUIC_FLOWS),
+            rest: Lru::new(REST_FLOWS),
             totals: [Totals::default(); 2],
             heartbeat: None,
             initial: [0; 2],
             spare: [0; 2],
             given: [[0; 2]; 2],
             push: [false; 2],
+            rest_setting: [RestSetting::default(); 2],
         }
     }
 
@@ -178,19 +175,16 @@ impl Rewriter {
         self.push[direction.index()] = push;
     }
 
+    /// Treats the rest whose packets go in `direction` by `setting`.
+    pub fn set_rest(&mut self, direction: Direction, setting: RestSetting) {
+        self.rest_setting[direction.index()] = setting;
+    }
+
     /// Holds `flow` to `window` bytes from its next acknowledgement on; 0 leaves it alone. Returns
     /// whether the table has the flow.
     pub fn set(&mut self, flow: FlowId, window: u32) -> bool {
         let Some(connection) = self.flows.peek_mut(&flow.key) else { return false };
         connection.half[flow.direction.index()].window = window;
-        true
-    }
-
-    /// Marks one of `every` packets of a QUIC flow that can carry a mark; 0 for none. Returns
-    /// whether the table has the flow.
-    pub fn set_mark(&mut self, flow: FlowId, every: u32) -> bool {
-        let Some(both) = self.quic.peek_mut(&flow.key) else { return false };
-        both[flow.direction.index()].every = every;
         true
     }
 
@@ -209,9 +203,9 @@ impl Rewriter {
         self.pending.len()
     }
 
-    /// All UDP flows from or to port 443, the last used first.
-    pub fn quic(&self) -> impl Iterator<Item = (&Key, &[Quic; 2])> {
-        self.quic.iter()
+    /// All flows of the rest, the last used first; none while the rest is left alone.
+    pub fn rest(&self) -> impl Iterator<Item = (&RestKey, &[Rest; 2])> {
+        self.rest.iter()
     }
 
     /// Everything that passed in `direction`.
@@ -233,7 +227,15 @@ impl Rewriter {
             let headers = passing.link + length - segment.payload;
             let wire = passing.link + length + (passing.segments.max(1) - 1) * headers;
             totals.wire += u64::from(wire);
-            let (to, push) = self.segment(&view, &segment, wire, passing.direction, now);
+            let change = self.segment(&view, &segment, wire, passing.direction, now);
+            let Some((to, push)) = change else {
+                // Acknowledgements are no load, and their loss slows nobody down.
+                if segment.payload == 0 {
+                    return Outcome::Kept;
+                }
+                let verdict = self.rest_passes(&view, wire, passing.direction, now);
+                return treat(packet, verdict);
+            };
             let (from, offset, lead) = (segment.window(), segment.offset, segment.lead());
             if push {
                 let lead = lead | u16::from(flag::PSH);
@@ -247,11 +249,11 @@ impl Rewriter {
         }
         let wire = passing.link + length;
         totals.wire += u64::from(wire);
-        if self.marks(&view, wire, passing.direction, self.is_live(now)) {
-            set_ce(packet);
-            return Outcome::Marked;
+        if view.protocol() != Protocol::UDP {
+            return Outcome::Kept;
         }
-        Outcome::Kept
+        let verdict = self.rest_passes(&view, wire, passing.direction, now);
+        treat(packet, verdict)
     }
 
     /// Whether the controller gave a sign of life recently.
@@ -260,7 +262,7 @@ impl Rewriter {
     }
 
     /// Counts a TCP segment. Returns its new window field, if that changes, and whether it shall be
-    /// pushed.
+    /// pushed; `None` for a connection that is not known.
     fn segment(
         &mut self,
         view: &Ip<'_>,
@@ -268,29 +270,30 @@ impl Rewriter {
         wire: u32,
         direction: Direction,
         now: Instant,
-    ) -> (Option<u16>, bool) {
+    ) -> Option<(Option<u16>, bool)> {
         let flags = segment.flags();
-        let Some(key) = Key::of(view, direction) else { return (None, false) };
+        const KEPT: Option<(Option<u16>, bool)> = Some((None, false));
+        let Some(key) = Key::of(view, direction) else { return KEPT };
         if flags & flag::RST != 0 {
-            return (None, false);
+            return KEPT;
         }
         if flags & flag::SYN != 0 {
             if flags & flag::FIN == 0 {
                 let syn = Syn::read(segment, view.version() == Version::V6, now);
                 let live = self.is_live(now);
                 let field = self.handshake(key, syn, segment, direction, live);
-                return ((field < segment.window()).then_some(field), false);
+                return Some(((field < segment.window()).then_some(field), false));
             }
-            return (None, false);
+            return KEPT;
         }
         if flags & flag::ACK == 0 {
-            return (None, false);
+            return KEPT;
         }
         if self.flows.peek(&key).is_none() {
             self.establish(key, segment.ack(), direction, now);
         }
         let live = self.is_live(now);
-        let Some(connection) = self.flows.get(&key) else { return (None, false) };
+        let connection = self.flows.get(&key)?;
         let timestamps = if connection.timestamps { segment.options().timestamps } else { None };
         let [data, reverse] = [direction.index(), direction.reverse().index()];
         if !connection.timestamps || timestamps.is_some() {
@@ -306,7 +309,7 @@ impl Rewriter {
             && connection.half[data].window > 0
             && segment.payload > 0
             && flags & flag::PSH == 0;
-        ((field != segment.window()).then_some(field), push)
+        Some(((field != segment.window()).then_some(field), push))
     }
 
     /// Bytes that flows whose data goes in direction number `way` may still be given. A handshake
@@ -383,34 +386,58 @@ impl Rewriter {
         Some(())
     }
 
-    /// Counts a QUIC packet. Returns whether it is to be marked.
-    fn marks(&mut self, view: &Ip<'_>, wire: u32, direction: Direction, live: bool) -> bool {
-        if view.protocol() != Protocol::UDP {
-            return false;
+    /// Counts a packet of the rest. Returns what is to become of it.
+    fn rest_passes(
+        &mut self,
+        view: &Ip<'_>,
+        wire: u32,
+        direction: Direction,
+        now: Instant,
+    ) -> Verdict {
+        let setting = self.rest_setting[direction.index()];
+        if setting.cost == 0 || !self.is_live(now) {
+            return Verdict::Pass;
         }
-        let Some(key) = Key::of(view, direction) else { return false };
-        if key.outside_port != 443 && key.inside_port != 443 {
-            return false;
+        let Some(ends) = Key::of(view, direction) else { return Verdict::Pass };
+        let totals = &mut self.totals[direction.index()];
+        if matches!(view.dscp(), dscp::EF | dscp::CS6) {
+            totals.voice += u64::from(wire);
+            if setting.voice {
+                return Verdict::Pass;
+            }
         }
-        if self.quic.peek(&key).is_none() {
-            self.quic.insert(key, [Quic::default(); 2]);
+        let key = RestKey { ends, protocol: view.protocol().0 };
+        if self.rest.peek(&key).is_none() {
+            self.rest.insert(key, [Rest::default(); 2]);
         }
-        let Some(both) = self.quic.get(&key) else { return false };
-        let flow: &mut Quic = &mut both[direction.index()];
-        flow.wire += u64::from(wire);
+        let Some(both) = self.rest.get(&key) else { return Verdict::Pass };
         let ecn = view.traffic_class() & 3;
-        if ecn == 0 {
-            return false;
+        let flow = &mut both[direction.index()];
+        let verdict = flow.pass(wire, ecn, setting, now);
+        match verdict {
+            Verdict::Pass => {}
+            Verdict::Mark => totals.marked += 1,
+            Verdict::Drop => totals.dropped += 1,
         }
-        flow.capable = flow.capable.wrapping_add(1);
-        flow.since = flow.since.wrapping_add(1);
-        let due = live && flow.every > 0 && flow.since >= flow.every;
-        if !due || ecn == 3 {
-            return false;
+        // What is dropped on its way out takes nothing of the bottleneck.
+        if verdict == Verdict::Drop && direction == Direction::Out {
+            totals.wire -= u64::from(wire);
+        } else {
+            flow.wire += u64::from(wire);
         }
-        flow.since = 0;
-        flow.marked = flow.marked.wrapping_add(1);
-        true
+        verdict
+    }
+}
+
+/// Does to `packet` what was decided.
+fn treat(packet: &mut [u8], verdict: Verdict) -> Outcome {
+    match verdict {
+        Verdict::Pass => Outcome::Kept,
+        Verdict::Mark => {
+            set_ce(packet);
+            Outcome::Marked
+        }
+        Verdict::Drop => Outcome::Dropped,
     }
 }
 

@@ -153,51 +153,6 @@ fn once_found_the_capacity_stays_within_5_percent_and_the_link_stays_full() {
 }
 
 #[test]
-fn bulk_quic_that_understands_marks_is_marked_down_to_its_share_and_a_call_is_not() {
-    use sheaf_stage::Instant;
-    use sheaf_window::{Key, Policy, Quic, Totals};
-    let config = Config {
-        capacity: Source::Given(Bitrate::from_mbps(10)),
-        quic: Policy::Limit,
-        ..Config::default()
-    };
-    let mut controller = Controller::new(config, Direction::In).unwrap();
-    let address = std::net::IpAddr::from([192, 0, 2, 1]);
-    let key = |port| Key::new((address, 443), (address, port));
-    let (mut bulk, mut call, mut rate) = (Quic::default(), Quic::default(), 16e6);
-    let mut wire = 0;
-    let mut rates = Vec::new();
-    for step in 1..=600 {
-        // A sender that grows by 2 % in 100 ms and falls by 30 % with a mark, like CUBIC (RFC
-        // 9438).
-        let packets = (rate / 8.0 / 10.0 / 1280.0) as u32;
-        if bulk.every > 0 && (bulk.since + packets) / bulk.every > 0 {
-            rate *= 0.7;
-            bulk.since = 0;
-        } else {
-            bulk.since += packets;
-            rate *= 1.02;
-        }
-        (bulk.wire, bulk.capable) = (bulk.wire + u64::from(packets) * 1280, bulk.capable + packets);
-        (call.wire, call.capable) = (call.wire + 800, call.capable + 5);
-        wire += u64::from(packets) * 1280 + 800;
-        controller.observe_quic(key(1), &[bulk, Quic::default()]);
-        controller.observe_quic(key(2), &[call, Quic::default()]);
-        controller.observe_totals(Totals { wire, packets: 0 });
-        controller.step(Instant::from_millis(100 * step));
-        for mark in controller.marks() {
-            assert_eq!(mark.flow.key, key(1), "the call is left alone");
-            bulk.every = mark.value;
-        }
-        rates.push(rate);
-    }
-    let late = &rates[300..];
-    let mean = late.iter().sum::<f64>() / late.len() as f64;
-    assert!((5e6..=10.5e6).contains(&mean), "it has about its share of 10 Mbit/s: {mean}");
-    assert!(controller.status().usage < 0.2e6, "what is governed is no U(t)");
-}
-
-#[test]
 fn a_controller_refuses_parameters_that_cannot_work() {
     let cases = [
         Config { capacity: Source::Given(Bitrate::from_bps(0)), ..Config::default() },
@@ -403,6 +358,20 @@ fn nothing_is_pushed_while_a_window_can_shrink_by_pairs_alone() {
     assert!(!after_a_step(10, 27_648).push(), "each 1000 bytes are rounded up to 1024");
     assert!(after_a_step(10, 16_384).push(), "it has shrunk");
     assert!(after_a_step(7, 27_648).push(), "it shrinks by every acknowledgement");
+}
+
+#[test]
+fn acknowledgements_that_take_the_air_of_a_radio_are_doubled_only_on_request() {
+    let push = |push, is_shared| {
+        let capacity = Source::Given(Bitrate::from_mbps(4));
+        let config = Config { capacity, push, ..Config::default() };
+        let mut controller = Controller::new(config, Direction::In).unwrap();
+        controller.observe_air(is_shared);
+        controller.push()
+    };
+    assert!(push(Push::Auto, false));
+    assert!(!push(Push::Auto, true));
+    assert!(push(Push::On, true));
 }
 
 #[test]

@@ -4,10 +4,10 @@
 use sheaf_stage::Bitrate;
 use sheaf_tcp::Algorithm::{Bbr, Cubic};
 use sheaf_window::Direction::{In, Out};
-use sheaf_window::{Config, Controller, Direction, Source};
+use sheaf_window::{Config, Controller, Direction, Policy, Source};
 
 mod home_rig;
-use home_rig::{Rig, Trace, cable, lte, satellite};
+use home_rig::{Carrier, Rig, Trace, cable, lte, satellite};
 
 const DOWN: f64 = 20e6;
 const UP: f64 = 4e6;
@@ -26,6 +26,15 @@ fn with(sources: [Source; 2]) -> Vec<Controller> {
         Controller::new(Config { capacity, ..Config::default() }, direction).unwrap()
     };
     Direction::BOTH.into_iter().zip(sources).map(make).collect()
+}
+
+/// Controllers of a given capacity that treat the rest by `rest`.
+fn treating(rest: Policy) -> Vec<Controller> {
+    let make = |(direction, rate): (Direction, f64)| {
+        let capacity = Source::Given(Bitrate::from_bps(rate as u64));
+        Controller::new(Config { capacity, rest, ..Config::default() }, direction).unwrap()
+    };
+    Direction::BOTH.into_iter().zip([DOWN, UP]).map(make).collect()
 }
 
 fn home(controllers: Vec<Controller>, seed: u64) -> Rig {
@@ -210,4 +219,75 @@ fn responsiveness_is_what_the_link_has_under_load() {
     assert!((550.0..850.0).contains(&bad.rpm().unwrap()), "{bad:?}");
     assert_eq!(bad.grade(), Some("B"));
     assert_eq!(home(auto(), 1).controllers[0].status().responsiveness.grade(), None);
+}
+
+#[test]
+fn what_windows_do_not_govern_is_held_to_its_share_and_nobody_else_loses_a_packet() {
+    for (carrier, control) in
+        [(Carrier::Quic, Cubic), (Carrier::Unseen, Cubic), (Carrier::Quic, Bbr)]
+    {
+        for (direction, rate, most) in [(In, DOWN, 30.0), (Out, UP, 60.0)] {
+            let run = |rest| {
+                let mut rig = home(treating(rest), 1);
+                rig.transfer(direction, control, 2.0, None);
+                rig.transfer_by(carrier, direction, control, 2.0, None);
+                rig.run(22.0);
+                rig
+            };
+            let what = format!("{carrier:?} {control:?} {direction:?}");
+            let left = run(Policy::Leave);
+            assert_eq!((left.policed, left.marked), (0, 0), "{what}");
+            assert!(left.carried_by(Carrier::Tcp, direction, 7.0, 22.0) < 0.1 * rate, "{what}");
+            let held = run(Policy::Police);
+            let tcp = held.carried_by(Carrier::Tcp, direction, 7.0, 22.0);
+            let rest = held.carried_by(carrier, direction, 7.0, 22.0);
+            assert!(tcp + rest >= 0.9 * rate, "{what}: {tcp} + {rest}");
+            assert!(tcp.min(rest) >= 0.35 * rate, "{what}: {tcp} + {rest}");
+            let ping = held.ping(4.0, 22.0, 0.99);
+            assert!(ping <= most, "{what}: {ping} ms");
+            assert_eq!(held.lost_pings, 0, "{what}");
+        }
+    }
+}
+
+#[test]
+fn who_stays_below_its_share_is_not_touched_by_the_police() {
+    let mut rig = home(treating(Policy::Police), 1);
+    // A stream of 8 Mbit/s, pings of 67 kbit/s, and the acknowledgements of all.
+    rig.slow[0].udp = vec![(0.5, 8e6)];
+    rig.transfer(In, Cubic, 2.0, None);
+    rig.run(22.0);
+    assert_eq!((rig.policed, rig.marked, rig.lost_pings), (0, 0, 0));
+    assert!(rig.carried(In, 7.0, 22.0) > 0.95 * (DOWN - 8e6));
+}
+
+#[test]
+fn a_flood_of_udp_has_its_share_and_the_queue_is_short() {
+    let mut rig = home(treating(Policy::Police), 1);
+    rig.slow[1].udp = vec![(2.0, 6e6)];
+    rig.transfer(Out, Cubic, 2.0, None);
+    rig.run(22.0);
+    assert_eq!(rig.lost_pings, 0);
+    let tcp = rig.carried(Out, 7.0, 22.0);
+    assert!(tcp >= 0.35 * UP, "{tcp}");
+    assert!(rig.ping(4.0, 22.0, 0.99) <= 80.0, "{} ms", rig.ping(4.0, 22.0, 0.99));
+}
+
+#[test]
+fn a_search_holds_the_rest_once_tcp_has_shown_what_there_is() {
+    let make = |direction| {
+        let config = Config { capacity: Source::AUTO, rest: Policy::Police, ..Config::default() };
+        Controller::new(config, direction).unwrap()
+    };
+    let mut rig = home(Direction::BOTH.map(make).into(), 1);
+    rig.transfer(In, Cubic, 2.0, None);
+    rig.transfer_by(Carrier::Quic, In, Cubic, 4.0, None);
+    rig.run(22.0);
+    let rest = rig.carried_by(Carrier::Quic, In, 9.0, 22.0);
+    assert!((0.3 * DOWN..0.6 * DOWN).contains(&rest), "{rest}");
+    // Without TCP nothing shows the capacity, and nothing is held to a part of it.
+    let mut rig = home(Direction::BOTH.map(make).into(), 1);
+    rig.transfer_by(Carrier::Quic, In, Cubic, 2.0, None);
+    rig.run(12.0);
+    assert_eq!(rig.policed, 0);
 }

@@ -4,7 +4,7 @@ use etherparse::{PacketBuilder, TcpHeader, TcpHeaderSlice, TcpOptionElement as O
 use proptest::prelude::*;
 use sheaf_stage::{Duration, Instant};
 use sheaf_window::flow::RTT_AGE;
-use sheaf_window::{Direction, FlowId, Key, Outcome, Passing, Rewriter};
+use sheaf_window::{Direction, FlowId, Key, Outcome, Passing, RestSetting, Rewriter};
 use std::net::Ipv4Addr;
 
 const SERVER: [u8; 4] = [192, 0, 2, 1];
@@ -460,4 +460,51 @@ proptest! {
         flow.pass(Direction::In, &mut bytes);
         prop_assert_eq!(bytes, before);
     }
+}
+
+/// UDP of 1200 bytes of data with this traffic class.
+fn datagram(class: u8) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let builder = PacketBuilder::ipv4(SERVER, CLIENT, 64).udp(443, 2000);
+    builder.write(&mut packet, &[7; 1200]).unwrap();
+    packet[1] = class;
+    packet
+}
+
+#[test]
+fn voice_passes_untouched_where_it_may_and_its_bytes_are_counted() {
+    const EF: u8 = 46 << 2;
+    let passed = |class, voice| {
+        let mut rewriter = Rewriter::new();
+        let cost = RestSetting::cost(500e3);
+        rewriter.set_rest(Direction::In, RestSetting { cost, drops: true, voice });
+        let at = |number: u64| Instant::from_millis(1 + number);
+        (0..1000).for_each(|number| {
+            rewriter.beat(at(number));
+            let passing = Passing::plain(Direction::In);
+            rewriter.rewrite(&mut datagram(class), passing, at(number));
+        });
+        rewriter.totals(Direction::In)
+    };
+    let voice = passed(EF, true);
+    assert_eq!((voice.dropped, voice.voice), (0, 1000 * 1242));
+    assert!(passed(EF, false).dropped > 800, "too much of it is no voice");
+    let other = passed(0, true);
+    assert!(other.dropped > 800);
+    assert_eq!(other.voice, 0);
+}
+
+#[test]
+fn without_a_controller_the_rest_passes_as_it_is() {
+    let mut rewriter = Rewriter::new();
+    let setting = RestSetting { cost: u32::MAX, drops: true, voice: false };
+    rewriter.set_rest(Direction::In, setting);
+    rewriter.beat(Instant::from_millis(1));
+    let mut pass = |millis| {
+        let passing = Passing::plain(Direction::In);
+        rewriter.rewrite(&mut datagram(0), passing, Instant::from_millis(millis))
+    };
+    let held: Vec<_> = (0..100).map(|number| pass(1000 + number)).collect();
+    assert!(held.contains(&Outcome::Dropped));
+    assert!((0..100).all(|number| pass(2002 + number) == Outcome::Kept));
 }

@@ -106,6 +106,8 @@ impl Formats {
     pub const META: Formats = Formats(1);
     /// Format 2: [`crate::aggfrag`], with headers compressed or not.
     pub const FRAMES: Formats = Formats(2);
+    /// Frames of format 2 with Ethernet payloads in them: those of batman-adv.
+    pub const PAYLOADS: Formats = Formats(4);
 
     /// Whether all of `others` are among them.
     pub fn contain(self, others: Formats) -> bool {

@@ -38,6 +38,7 @@
 //! ```
 
 pub mod aggfrag;
+pub mod batman;
 pub mod checksum;
 pub mod compress;
 pub mod crc;

@@ -113,7 +113,7 @@ impl Link {
             return Ok(Feedback::default());
         }
         let out = &mut self.out;
-        match self.splitter.split(&mut frame.to_vec(), |packet| out.push(packet.to_vec()))? {
+        match self.splitter.split(&mut frame.to_vec(), |inner| out.push(inner.bytes.to_vec()))? {
             Split::Delivered(feedback) => Ok(feedback),
             Split::Heard(_) => panic!("the aggregator sends no feedback"),
         }

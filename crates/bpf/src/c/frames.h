@@ -16,12 +16,16 @@
 #define FRAME_HEADER 4
 #define CUT_HEADER 6
 #define DEFINITION_HEADER 4
+/* Bytes before an Ethernet payload: the length, and its EtherType. */
+#define ETHERNET_HEADER 4
+/* Below it a type field is a length (IEEE 802.3, clause 3.2.6). */
+#define LEAST_TYPE 0x600
 /* Bytes of compressed headers, without the fields that the flags of the long form announce. */
 #define COMPACT_HEADER 4
 #define LONG_HEADER 5
 
 /* First nibbles of blocks; 4 and 6 are packets, and from COMPACT on all are compact. */
-enum block_kind { PAD = 0, CUT = 8, DEFINITION = 9, LONG = 10, COMPACT = 12 };
+enum block_kind { PAD = 0, ETHERNET = 2, CUT = 8, DEFINITION = 9, LONG = 10, COMPACT = 12 };
 
 /* Kinds as a set of bits, asked for by one branch. */
 #define IS_PACKET(kind) (0x0050 >> (kind) & 1)

@@ -28,6 +28,9 @@
  * frames of gathered packets bear one hash, and so do other packets of the same flows until the
  * frames have left. A sparse flow whose packets leave in place keeps its own (place_of()).
  *
+ * Below IP: small frames of batman-adv are gathered as Ethernet payloads, towards next hops that
+ * say that they take them apart.
+ *
  * Format 2: a packet to a next hop that takes frames of it is found to be gathered here, as any
  * other, and then goes on in a second program, which packs it. When a frame is to leave with it, it
  * comes back.
@@ -54,6 +57,14 @@ static __always_inline __u32 fill(struct device *device)
 	__s64 waiting = device->sent - device->done;
 
 	return device->told && waiting > 0 ? waiting : 0;
+}
+
+/* A mesh frame becomes a carrier without more ado: nothing of it was left to the device, as the
+ * mesh interface can do nothing of the kind for its packets. But it cannot be cut short of where
+ * the kernel has noted a transport header in it, for which PADDED is enough. */
+static __always_inline bool is_mesh(struct __sk_buff *skb)
+{
+	return skb->protocol == bpf_htons(ETH_P_MESH);
 }
 
 /* Lets the oldest frame of the queue in `slot` leave in a copy of the packet in hand, which passes
@@ -151,7 +162,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	kind = read_packet(skb, packet);
 	if (kind == OPAQUE)
 		goto stranger;
-	hop = bpf_map_lookup_elem(&far_ends, &packet->to);
+	hop = packet->mesh ? NULL : bpf_map_lookup_elem(&far_ends, &packet->to);
 	if (!hop)
 		hop = bpf_map_lookup_elem(&hops, &packet->mac);
 	if (!hop || !hop->max)
@@ -162,14 +173,15 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (verdict == PASS)
 		verdict = ALONE;
 	len = packet->len;
-	most = header_len(hop) + format_len(hop) + len;
-	if (verdict == GATHER && (len < V4_LEN || most > hop->max || most > MAX_META))
+	most = header_len(hop) + format_len(hop, packet) + len;
+	if (verdict == GATHER && (len < V4_LEN || most > hop->max || most > MAX_META ||
+				  (packet->mesh && !(hop->mesh && hop->format))))
 		verdict = ALONE;
 	portless = kind == PORTLESS;
 	flow = portless ? packet->pair : packet->flow;
 
 	__builtin_memcpy(key->mac, packet->mac.bytes, 6);
-	key->dscp = packet->dscp;
+	key->dscp = packet->class;
 	key->ecn = packet->ecn;
 	key->hop = hop->id;
 	if (verdict == ALONE) {
@@ -293,6 +305,8 @@ int sheaf_merge(struct __sk_buff *skb)
 		mine->dense = place == DENSE;
 		bpf_tail_call(skb, &programs, SECOND_PROGRAM);
 		/* A kernel that does not take it gets meta packets. */
+		if (packet->mesh)
+			goto stranger;
 	}
 	if (packet->unfinished) {
 		/* A copy: one that lives on is kept on the stack, where older verifiers lose the
@@ -393,8 +407,10 @@ emit:
 	if (size > MAX_META)
 		return TCX_DROP;
 	if (!in_order(dev, queue, owner, owner_gen, owner_time, cpu, slot) ||
-	    (ticked ? bpf_skb_change_tail(skb, ETH_LEN + size, 0) :
-		      clear(skb, nested ? MAX_PULL - ETH_LEN : packet->len, size))) {
+	    (!ticked && is_mesh(skb) && bpf_skb_change_tail(skb, PADDED, 0)) ||
+	    (ticked || is_mesh(skb) ?
+		     bpf_skb_change_tail(skb, ETH_LEN + size, 0) :
+		     clear(skb, nested ? MAX_PULL - ETH_LEN : packet->len, size))) {
 		if (ticked || nested)
 			return TCX_DROP;
 		tell_carrier(dev, queue, slot);
@@ -484,11 +500,24 @@ emit:
 		}
 		type = frame->bytes[start] >> 4 == 4 ? bpf_htons(ETH_P_IP) :
 						       bpf_htons(ETH_P_IPV6);
+		if (pending->plain == PLAIN_MESH) {
+			start += ETHERNET_HEADER;
+			size -= ETHERNET_HEADER;
+			type = bpf_htons(ETH_P_MESH);
+		}
 	}
 	FORGET(start);
 	FORGET(size);
-	if (start > HEADROOM + FRAME_HEADER || bpf_skb_change_tail(skb, ETH_LEN + size, 0)) {
-		/* It is longer than that already, so this does not happen. */
+	if (bpf_skb_change_tail(skb, ETH_LEN + size, 0)) {
+		/* Zeros behind a packet are Ethernet's padding, of which nobody takes note. */
+		at = start + size;
+		FORGET(at);
+		__builtin_memset(frame->bytes + (at & 0xff), 0, PADDED - ETH_LEN);
+		size = PADDED - ETH_LEN;
+		bpf_skb_change_tail(skb, PADDED, 0);
+	}
+	if (start > HEADROOM + FRAME_HEADER + ETHERNET_HEADER) {
+		/* It is not, so this does not happen. */
 		pending->taken = 0;
 		return TCX_DROP;
 	}
@@ -555,8 +584,8 @@ int sheaf_pack(struct __sk_buff *skb)
 	gate = gate_of(dev, slot);
 	if (!queue || !gate)
 		goto stranger;
-	if (packet->unfinished ||
-	    (hop->format == SHORT_HEADERS && packet->protocol == PROTO_UDP)) {
+	if (packet->unfinished || (hop->format == SHORT_HEADERS && !packet->mesh &&
+				   packet->protocol == PROTO_UDP)) {
 		size = packet->len;
 		FORGET(size);
 		if (size < V4_LEN || size > MAX_META ||
@@ -570,6 +599,8 @@ int sheaf_pack(struct __sk_buff *skb)
 	}
 	pack(packing, queue, hop, &mine->key, packet, &mine->copy, summed,
 	     dev->clock ?: mine->now, config->wait);
+	if (packet->mesh && !packing->block.tag)
+		goto stranger;
 	fair = has_fair_queues(dev);
 	hash = fair ? bpf_get_hash_recalc(skb) : 0;
 	switch (join(joint, skb, config, dev, queue, hop, &mine->key, packet, &packing->block,

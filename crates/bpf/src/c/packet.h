@@ -24,21 +24,31 @@ struct prefix {
 	__u32 address[4]; /* as on the cable */
 };
 
+/* Unicast frames of batman-adv (linux/batadv_packet.h): their type and version, bytes with the
+ * Ethernet header inside, and what the mesh adds to priorities of 802.1D. */
+#define MESH_UNICAST 0x40
+#define MESH_VERSION 15
+#define MESH_LEN (10 + ETH_LEN)
+#define MESH_PRIORITIES 256
+
 /* What may happen to a packet. */
 enum kind {
-	OPAQUE,   /* Not unicast IP: never ours. */
-	PORTLESS, /* A fragment, a meta packet, IPv4 options, IPv6 extension headers: compared by
-		   * its addresses. */
+	OPAQUE,   /* Neither unicast IP nor a mesh frame: never ours. */
+	PORTLESS, /* A fragment, a meta packet, IPv4 options, IPv6 extension headers, a mesh frame
+		   * without UDP or TCP in it: compared by its addresses. */
 	LARGE,    /* A super-packet (GSO): never gathered, but it has ports. */
 	WHOLE,    /* May be gathered. */
 };
 
 /* The packet in hand. */
 struct packet {
-	__u32 len; /* IP bytes */
+	__u32 len; /* bytes behind the Ethernet header */
+	__u32 size; /* of the IP packet */
 	__u32 transport;
 	__u16 sport, dport;
 	__u8 v6, protocol, dscp, ecn;
+	__u8 class; /* of its queue: its DSCP, or that of a mesh frame's priority */
+	bool mesh;  /* a frame of batman-adv, with an IP packet in it or without */
 	bool unfinished; /* its checksum is left to the device */
 	bool pure_ack;
 	__u64 flow; /* hash of addresses, protocol and ports */
@@ -88,6 +98,91 @@ static __always_inline bool is_extension(__u8 protocol)
 {
 	return protocol == 0 || protocol == 43 || protocol == 44 || protocol == 60 ||
 	       protocol == 135 || protocol == 139 || protocol == 140;
+}
+
+/* Hashes a flow and its pair of addresses, of which there are so many words. */
+static __always_inline void hash_flow(struct packet *packet, const __u32 *words, __u32 addresses)
+{
+	packet->flow = (__u64)packet->protocol << 32 | (__u32)packet->sport << 16 | packet->dport;
+#pragma unroll
+	for (__u32 i = 0; i < 8; i++) {
+		if (i < addresses) {
+			packet->flow = (packet->flow ^ bpf_ntohl(words[i])) * GOLDEN;
+			packet->pair = (packet->pair ^ bpf_ntohl(words[i])) * GOLDEN;
+		}
+	}
+}
+
+/*
+ * Reads the headers of a frame of batman-adv: those of the mesh, and of a packet of UDP or TCP in
+ * it, whose flow and class it has.
+ *
+ * All frames to one neighbour count as one pair of addresses, because parts of packets are among
+ * them that do not show their flow.
+ */
+static __always_inline enum kind read_mesh(struct __sk_buff *skb, struct packet *packet)
+{
+	__u32 words[8] = {}, addresses, priority = skb->priority - MESH_PRIORITIES, ports;
+	const __u8 *head = bytes_at(skb, ETH_LEN, MESH_LEN + V4_LEN + 4), *transport;
+	__u8 class;
+
+	packet->mesh = true;
+	packet->len = skb->len - ETH_LEN;
+	packet->class = priority < 8 ? priority << 3 : 0;
+	if (!head || head[0] != MESH_UNICAST || head[1] != MESH_VERSION)
+		return PORTLESS;
+	if (be16(head + MESH_LEN - 2) == ETH_P_IP) {
+		const struct iphdr *ip = (void *)(head + MESH_LEN);
+
+		if (*(__u8 *)ip != 0x45 || ip->frag_off & bpf_htons(0x3fff))
+			return PORTLESS;
+		packet->protocol = ip->protocol;
+		class = ip->tos;
+		packet->size = bpf_ntohs(ip->tot_len);
+		packet->transport = MESH_LEN + V4_LEN;
+		words[0] = ip->saddr;
+		words[1] = ip->daddr;
+		addresses = 2;
+		transport = head + MESH_LEN + V4_LEN;
+	} else if (be16(head + MESH_LEN - 2) == ETH_P_IPV6) {
+		const __u32 *ip;
+
+		head = bytes_at(skb, ETH_LEN, MESH_LEN + V6_LEN + 4);
+		if (!head || head[MESH_LEN] >> 4 != 6)
+			return PORTLESS;
+		ip = (void *)(head + MESH_LEN);
+		packet->protocol = ((struct ipv6hdr *)ip)->nexthdr;
+		class = bpf_ntohl(ip[0]) >> 20;
+		packet->size = V6_LEN + bpf_ntohs(((struct ipv6hdr *)ip)->payload_len);
+		packet->transport = MESH_LEN + V6_LEN;
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			words[i] = ip[2 + i];
+		addresses = 8;
+		transport = head + MESH_LEN + V6_LEN;
+	} else {
+		return PORTLESS;
+	}
+	if (packet->protocol != PROTO_UDP && packet->protocol != PROTO_TCP)
+		return PORTLESS;
+	if (MESH_LEN + packet->size > packet->len ||
+	    MESH_LEN + packet->size < packet->transport + sizeof(struct udphdr))
+		return PORTLESS;
+	ports = *(__u32 *)transport;
+	packet->sport = bpf_ntohs(ports);
+	packet->dport = bpf_ntohs(ports >> 16);
+	packet->dscp = class >> 2;
+	hash_flow(packet, words, addresses);
+	packet->pair = 0;
+	if (packet->protocol == PROTO_TCP) {
+		const struct tcphdr *tcp = addresses == 2 ?
+			bytes_at(skb, ETH_LEN + MESH_LEN + V4_LEN, 20) :
+			bytes_at(skb, ETH_LEN + MESH_LEN + V6_LEN, 20);
+
+		packet->pure_ack = tcp && ((__u8 *)tcp)[13] == 0x10 &&
+				   packet->transport + tcp->doff * 4 == MESH_LEN + packet->size;
+	}
+	return WHOLE;
 }
 
 /* Reads the headers into `packet`. */
@@ -145,6 +240,8 @@ static __always_inline enum kind read_packet(struct __sk_buff *skb, struct packe
 		for (int i = 0; i < 4; i++)
 			packet->to.address[i] = words[4 + i];
 		addresses = 8;
+	} else if (skb->protocol == bpf_htons(ETH_P_MESH) && kind == WHOLE) {
+		return read_mesh(skb, packet);
 	} else {
 		return OPAQUE;
 	}
@@ -154,7 +251,9 @@ static __always_inline enum kind read_packet(struct __sk_buff *skb, struct packe
 	if (kind == WHOLE &&
 	    (packet->len < packet->transport || packet->len > skb->len - ETH_LEN))
 		return OPAQUE;
+	packet->size = packet->len;
 	packet->dscp = class >> 2;
+	packet->class = packet->dscp;
 	packet->ecn = class & 3;
 	/* A marked packet travels under ECT(0): its own mark is kept inside. */
 	if (packet->ecn == 3)
@@ -198,18 +297,13 @@ static __always_inline enum kind read_packet(struct __sk_buff *skb, struct packe
 		if (!sctp || !sctp[2])
 			kind = PORTLESS;
 	}
-	packet->flow = (__u64)packet->protocol << 32 | (__u32)packet->sport << 16 | packet->dport;
-#pragma unroll
-	for (__u32 i = 0; i < 8; i++) {
-		if (i < addresses) {
-			packet->flow = (packet->flow ^ bpf_ntohl(words[i])) * GOLDEN;
-			packet->pair = (packet->pair ^ bpf_ntohl(words[i])) * GOLDEN;
-			sum += words[i];
-		}
-	}
+	hash_flow(packet, words, addresses);
 	if (!ports || kind == LARGE)
 		return kind;
 	/* The folded sum of the pseudo header in the field: the device was to finish it. */
+#pragma unroll
+	for (__u32 i = 0; i < 8; i++)
+		sum += words[i];
 	sum += bpf_htonl(packet->len - packet->transport);
 	sum += bpf_htonl(packet->protocol);
 	sum = (sum & 0xffffffff) + (sum >> 32);

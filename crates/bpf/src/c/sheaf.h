@@ -12,6 +12,7 @@
 #define ETH_LEN 14
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86DD
+#define ETH_P_MESH 0x4305 /* batman-adv */
 #define PROTO_TCP 6
 #define PROTO_UDP 17
 #define PROTO_SCTP 132

@@ -142,6 +142,8 @@ int sheaf_split(struct __sk_buff *skb)
 		header = V6_LEN;
 		len = V6_LEN + be16(head + 4);
 		outer_ecn = head[1] >> 4 & 3;
+	} else if (skb->protocol == bpf_htons(ETH_P_MESH)) {
+		return go_on(skb);
 	} else {
 		return TC_ACT_UNSPEC;
 	}

@@ -26,7 +26,7 @@
  * window/rtt.h        round-trip times
  * window/rewrite.h    windows
  * window/handshake.h  how flows begin
- * window/udp.h        QUIC
+ * window/rest.h       what windows do not govern
  * window/settings.h   what user space sets
  *
  * Source: "An OpenWRT solution for future wireless homes" (2010); RFC 9293 3.8.6, RFC 7323, RFC
@@ -34,15 +34,16 @@
  */
 #include "detour.h"
 #include "window/handshake.h"
+#include "window/rest.h"
 #include "window/settings.h"
-#include "window/udp.h"
 
 /* tcx: on to the next program, as if this one were not there. */
 #define NEXT -1
 #define HEARTBEAT_TIMEOUT (2 * SECOND)
 
-/* A packet of a connection that is established, or that becomes so with it. */
-static __always_inline void control_flow(struct __sk_buff *skb, struct packet *packet,
+/* A packet of a connection that is established, or that becomes so with it; false for one of which
+ * nothing is known. */
+static __always_inline bool control_flow(struct __sk_buff *skb, struct packet *packet,
 					 struct control *settings, __u32 direction, __u64 now,
 					 bool live)
 {
@@ -52,13 +53,13 @@ static __always_inline void control_flow(struct __sk_buff *skb, struct packet *p
 	__u16 field, *stamp;
 
 	if (!find(hash, &place) && !establish(packet, settings, direction, hash, &place))
-		return;
+		return false;
 	stamp = stamp_at(&place.bucket->place[place.way]);
 	if (*stamp != stamp_of(now))
 		*stamp = stamp_of(now);
 	side = side_at(place.flow, direction);
 	if (!side)
-		return;
+		return true;
 	side->wire += packet->wire;
 	if (!side->timestamps || packet->timestamps) {
 		packet->timestamps = side->timestamps;
@@ -70,6 +71,7 @@ static __always_inline void control_flow(struct __sk_buff *skb, struct packet *p
 		write_push(skb, packet);
 	if (field != packet->field)
 		write_window(skb, packet, field);
+	return true;
 }
 
 static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
@@ -100,11 +102,8 @@ static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 	now = bpf_ktime_get_coarse_ns();
 	live = settings->heartbeat &&
 	       (__s64)(now - settings->heartbeat) <= (__s64)HEARTBEAT_TIMEOUT;
-	if (packet->protocol == PROTO_UDP) {
-		if (packet->key.outside_port == QUIC_PORT || packet->key.inside_port == QUIC_PORT)
-			count_quic(skb, room, direction, live);
-		return NEXT;
-	}
+	if (packet->protocol == PROTO_UDP)
+		goto rest;
 	if (packet->flags & RST)
 		return NEXT;
 	if (packet->doff > TCP_LEN && !packet->timestamps)
@@ -118,9 +117,13 @@ static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 		if (field < packet->field)
 			write_window(skb, packet, field);
 	} else if (packet->flags & ACK) {
-		control_flow(skb, packet, settings, direction, now, live);
+		/* Acknowledgements are no load, and their loss slows nobody down. */
+		if (!control_flow(skb, packet, settings, direction, now, live) && packet->payload)
+			goto rest;
 	}
 	return NEXT;
+rest:
+	return rest_passes(skb, room, settings, total, direction, live) ? TC_ACT_SHOT : NEXT;
 }
 
 SEC("classifier")

@@ -16,7 +16,8 @@ pub struct Layout {
     pub tags: usize,
     /// Bytes.
     pub ip_options: usize,
-    pub ecn: u8,
+    /// DSCP and ECN.
+    pub class: u8,
 }
 
 impl Layout {
@@ -58,11 +59,6 @@ fn ends(v6: bool) -> (&'static [u8], &'static [u8]) {
 pub fn key(v6: bool, port: u16) -> Key {
     let (outside, inside) = ends(v6);
     Key::new((address(outside), 80), (address(inside), port))
-}
-
-pub fn quic_key(v6: bool, port: u16) -> Key {
-    let (outside, inside) = ends(v6);
-    Key::new((address(outside), 443), (address(inside), port))
 }
 
 impl Packet {
@@ -108,7 +104,12 @@ impl Packet {
         let mut header = Vec::new();
         if self.layout.v6 {
             frame.extend_from_slice(&[0x86, 0xdd]);
-            header.extend_from_slice(&[0x60, self.layout.ecn << 4, 0, 0]);
+            header.extend_from_slice(&[
+                0x60 | self.layout.class >> 4,
+                self.layout.class << 4,
+                0,
+                0,
+            ]);
             header.extend_from_slice(&(transport.len() as u16).to_be_bytes());
             header.extend_from_slice(&[if self.fragment { 44 } else { protocol }, 64]);
             header.extend_from_slice(source);
@@ -116,7 +117,7 @@ impl Packet {
         } else {
             frame.extend_from_slice(&[8, 0]);
             let length = 20 + self.layout.ip_options;
-            header.extend_from_slice(&[0x40 | (length / 4) as u8, self.layout.ecn]);
+            header.extend_from_slice(&[0x40 | (length / 4) as u8, self.layout.class]);
             header.extend_from_slice(&((length + transport.len()) as u16).to_be_bytes());
             header.extend_from_slice(&[0, 1, if self.fragment { 0x20 } else { 0x40 }, 0]);
             header.extend_from_slice(&[64, protocol, 0, 0]);

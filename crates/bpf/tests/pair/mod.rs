@@ -99,3 +99,15 @@ impl Pair {
         (a, b)
     }
 }
+
+/// The packet in a unicast frame of batman-adv (struct batadv_unicast_packet), without the Ethernet
+/// header in front.
+pub fn in_mesh(packet: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0x40, 15, 50, 1];
+    frame.extend_from_slice(&MAC_B);
+    frame.extend_from_slice(&[2, 0, 0, 0, 7, 2]);
+    frame.extend_from_slice(&[2, 0, 0, 0, 7, 1]);
+    frame.extend_from_slice(&if packet[0] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] });
+    frame.extend_from_slice(packet);
+    frame
+}

@@ -6,6 +6,7 @@ use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, ip};
 use sheaf_stage::Duration;
+use sheaf_wire::ethernet;
 use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::Outer;
 use std::net::Ipv6Addr;
@@ -51,7 +52,8 @@ impl Wire {
         Wire { pair, from, to }
     }
 
-    /// Sends `packet` from A to B; returns what came out of it, in order.
+    /// Sends `packet` from A to B; returns what came out of it, in order: IP packets, and other
+    /// payloads behind their EtherTypes.
     pub fn split(&self, packet: &[u8]) -> Vec<Vec<u8>> {
         let frame = framed(packet);
         self.from.send(&frame).unwrap();
@@ -63,8 +65,12 @@ impl Wire {
             self.hear_until(&marker, |bytes| {
                 // Not what the hosts' stacks send (neighbour discovery), and not the meta packet.
                 if bytes[..6] == MAC_B && bytes[6..12] == MAC_A && *bytes != frame[..] {
+                    let ethertype = u16::from_be_bytes([bytes[12], bytes[13]]);
                     // The IP layer cuts off what follows the packet.
-                    heard.push(Ip::parse(&bytes[14..]).unwrap().bytes().to_vec());
+                    heard.push(match ethernet::is_ip(ethertype) {
+                        true => Ip::parse(&bytes[14..]).unwrap().bytes().to_vec(),
+                        false => bytes[12..].to_vec(),
+                    });
                 }
             });
         }

@@ -34,6 +34,15 @@
 //! path = [[0, 50, 0], [40, 100, 0]]           # seconds since the start, and metres
 //! channel = 1                                 # the number of its channel
 //! ```
+//!
+//! In place of an interface a station may be a radio of mac80211_hwsim, if all of them are:
+//!
+//! ```toml
+//! [[station]]
+//! name = "left"
+//! radio = "02:00:00:00:00:00"                 # as modprobe makes them: 02:00:00:00:01:00, …
+//! position = [0, 0]
+//! ```
 
 use super::files;
 use super::words::drawn;
@@ -41,7 +50,8 @@ use anyhow::{Context, anyhow, ensure};
 use serde::Deserialize;
 use sheaf_daemon::control::{Kind, ServiceName};
 use sheaf_daemon::emulate::medium::settings::{
-    Channel, Corner, MOST_MTU, MOST_STATIONS, Rate, Settings, Station,
+    Channel, Corner, Host, Interface, MOST_MTU, MOST_OF_RADIO, MOST_STATIONS, Rate, Settings,
+    Station,
 };
 use sheaf_medium::Phy;
 use sheaf_netio::ip;
@@ -68,6 +78,9 @@ const SENSE_OFDM: f64 = 4.0;
 /// Default of `queue`, and its bounds.
 const QUEUE: u64 = 50;
 const QUEUES: RangeInclusive<u64> = 1..=10_000;
+/// Default of `queue` of a radio, and its bounds: nothing else holds frames there.
+const RADIO_QUEUE: u64 = 100;
+const RADIO_QUEUES: RangeInclusive<u64> = 1..=MOST_OF_RADIO as u64;
 /// Default of `txqueuelen`, and its bounds: the kernel keeps a place for each.
 const TXQUEUELEN: u64 = 1000;
 const TXQUEUELENS: RangeInclusive<u64> = 1..=100_000;
@@ -122,6 +135,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Entry {
     name: String,
+    radio: Option<String>,
     interface: Option<String>,
     namespace: Option<String>,
     mac: Option<String>,
@@ -218,15 +232,64 @@ fn station(number: u8, entry: &Entry, file: &File, channel: &Channel) -> anyhow:
         "{:?} is not a name of a station; give one line of at most {NAME} bytes",
         entry.name
     );
-    let interface = entry.interface.as_ref().unwrap_or(&entry.name);
+    let host = match &entry.radio {
+        None => Host::Interface(interface(number, entry, file)?),
+        Some(address) => Host::Radio(radio(address, entry, file)?),
+    };
+    let queue = entry.queue.or(file.queue);
+    let queue = match host {
+        Host::Interface(_) => within("queue", queue.unwrap_or(QUEUE), &QUEUES)?,
+        Host::Radio(_) => within("queue", queue.unwrap_or(RADIO_QUEUE), &RADIO_QUEUES)?,
+    };
+    // Of a radio it is where mac80211 tunes it to, which is not known so far.
+    let channel_number = if entry.radio.is_some() { 0 } else { entry.channel.unwrap_or(1) };
+    Ok(Station {
+        name: entry.name.clone(),
+        host,
+        path: path(entry)?,
+        power: within("power", entry.power.or(file.power).unwrap_or(POWER), &DECIBELS)?,
+        rate: rate(entry.rate.as_ref().or(file.rate.as_ref()), channel.phy)?,
+        queue: queue as usize,
+        channel: channel_number,
+    })
+}
+
+/// The address of a radio. What the interfaces of a radio are is said to `iw` and `ip`.
+fn radio(address: &str, entry: &Entry, file: &File) -> anyhow::Result<[u8; 6]> {
+    let keys = [
+        ("interface", entry.interface.is_some()),
+        ("namespace", entry.namespace.is_some()),
+        ("mac", entry.mac.is_some()),
+        ("address", entry.address.is_some()),
+        ("channel", entry.channel.is_some()),
+        ("txqueuelen", entry.txqueuelen.or(file.txqueuelen).is_some()),
+        ("mtu", entry.mtu.or(file.mtu).is_some()),
+    ];
+    if let Some((key, _)) = keys.iter().find(|(_, is_given)| *is_given) {
+        anyhow::bail!(
+            "{key} is for stations without a radio; remove it, and set up the radio by iw"
+        );
+    }
+    link_address("radio", address, "02:00:00:00:00:00")
+}
+
+fn link_address(key: &str, text: &str, example: &str) -> anyhow::Result<[u8; 6]> {
+    let mac = ip::parse_mac(text).filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6]);
+    mac.with_context(|| {
+        format!("{key} = {text:?} is not the address of one station; give one like {example}")
+    })
+}
+
+fn interface(number: u8, entry: &Entry, file: &File) -> anyhow::Result<Interface> {
+    let name = entry.interface.as_ref().unwrap_or(&entry.name);
     // The kernel puts a number in place of %d.
     let is_name = |c: char| !("/:%".contains(c) || c.is_control() || c.is_whitespace());
-    let sound = (1..=INTERFACE).contains(&interface.len())
-        && !interface.starts_with('.')
-        && interface.chars().all(is_name);
+    let sound = (1..=INTERFACE).contains(&name.len())
+        && !name.starts_with('.')
+        && name.chars().all(is_name);
     ensure!(
         sound,
-        "{interface:?} is not a name of an interface; add interface = \"radio0\", of at most \
+        "{name:?} is not a name of an interface; add interface = \"radio0\", of at most \
          {INTERFACE} characters"
     );
     if let Some(namespace) = &entry.namespace {
@@ -238,14 +301,7 @@ fn station(number: u8, entry: &Entry, file: &File, channel: &Channel) -> anyhow:
     let mac = match &entry.mac {
         // Of no maker (IEEE 802, section 8.4), and different for each station.
         None => [2, 0, 0, 0, 0, number],
-        Some(text) => ip::parse_mac(text)
-            .filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6])
-            .with_context(|| {
-                format!(
-                    "mac = {text:?} is not the address of one station; give one like \
-                     02:00:00:00:00:01"
-                )
-            })?,
+        Some(text) => link_address("mac", text, "02:00:00:00:00:01")?,
     };
     let addresses = match &entry.address {
         None => Vec::new(),
@@ -255,26 +311,19 @@ fn station(number: u8, entry: &Entry, file: &File, channel: &Channel) -> anyhow:
     for address in &addresses {
         ensure!(is_address(address), "address = {address:?}; write it like 10.9.0.1/24");
     }
-    let (power, queue) = (entry.power.or(file.power), entry.queue.or(file.queue));
     let (txqueuelen, mtu) = (entry.txqueuelen.or(file.txqueuelen), entry.mtu.or(file.mtu));
     let mtu = within("mtu", mtu.unwrap_or(MTU), &MTUS)? as u32;
     let small = addresses.iter().find(|address| address.contains(':') && mtu < IPV6_MTU);
     if let Some(address) = small {
         anyhow::bail!("mtu = {mtu} is too small for {address}; give {IPV6_MTU} to {MOST_MTU}");
     }
-    Ok(Station {
-        name: entry.name.clone(),
-        interface: interface.clone(),
+    Ok(Interface {
+        name: name.clone(),
         namespace: entry.namespace.clone(),
         mac,
         addresses,
-        path: path(entry)?,
-        power: within("power", power.unwrap_or(POWER), &DECIBELS)?,
-        rate: rate(entry.rate.as_ref().or(file.rate.as_ref()), channel.phy)?,
-        queue: within("queue", queue.unwrap_or(QUEUE), &QUEUES)? as usize,
         txqueuelen: within("txqueuelen", txqueuelen.unwrap_or(TXQUEUELEN), &TXQUEUELENS)? as u32,
         mtu,
-        channel: entry.channel.unwrap_or(1),
     })
 }
 
@@ -344,19 +393,32 @@ fn is_address(text: &str) -> bool {
     len.parse::<u8>().is_ok_and(|len| len <= most)
 }
 
-/// Checks that no two stations have the same name, interface or link address.
+/// Checks that no two stations have the same name, interface or link address, and that all have
+/// the same kind of host.
 fn differ(stations: &[Station]) -> anyhow::Result<()> {
     let (mut names, mut interfaces, mut macs) =
         <(BTreeSet<_>, BTreeSet<_>, BTreeSet<_>)>::default();
-    for Station { name, interface, namespace, mac, .. } in stations {
+    let first = stations.first().map(|station| station.interface().is_some());
+    for station in stations {
+        let name = &station.name;
         ensure!(names.insert(name), "two stations are called {name}; rename one");
         ensure!(
-            interfaces.insert((namespace, interface)),
-            "station {name}: another one has interface {interface} in the same namespace; give it \
-             another"
+            first == Some(station.interface().is_some()),
+            "station {name}: the one before is of another kind; give all of them a radio, or none"
         );
+        let (key, mac) = match &station.host {
+            Host::Interface(Interface { name: interface, namespace, mac, .. }) => {
+                ensure!(
+                    interfaces.insert((namespace, interface)),
+                    "station {name}: another one has interface {interface} in the same namespace; \
+                     give it another"
+                );
+                ("mac", mac)
+            }
+            Host::Radio(address) => ("radio", address),
+        };
         let text = ip::mac_text(*mac);
-        ensure!(macs.insert(mac), "station {name}: another one has mac {text}; give it another");
+        ensure!(macs.insert(mac), "station {name}: another one has {key} {text}; give it another");
     }
     Ok(())
 }
@@ -365,6 +427,11 @@ fn differ(stations: &[Station]) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use sheaf_fuzz::Fuzzer;
+
+    /// A medium of one radio, with further lines about it.
+    fn of_radio(lines: &str) -> String {
+        format!("{ONE}radio = \"02:00:00:00:01:00\"\n{lines}\n")
+    }
 
     const ONE: &str = "phy = \"dsss-long\"\n[[station]]\nname = \"a\"\nposition = [0, 0]\n";
 
@@ -376,9 +443,10 @@ mod tests {
         assert_eq!((channel.sense, channel.rts, channel.capture), (-90.0, Some(500), Some(10.0)));
         let [left, walker] = &stations[..] else { panic!("there are two") };
         assert_eq!(left.rate, Rate::Fixed(Bitrate::from_mbps(11)));
-        assert_eq!((left.interface.as_str(), left.mac[5]), ("radio0", 1));
-        assert_eq!((walker.rate, walker.mac[5]), (Rate::Auto, 2));
-        assert_eq!(walker.interface, "walker");
+        let of = |station: &Station| station.interface().cloned().expect("it has one");
+        assert_eq!((of(left).name.as_str(), of(left).mac[5]), ("radio0", 1));
+        assert_eq!((walker.rate, of(walker).mac[5]), (Rate::Auto, 2));
+        assert_eq!(of(walker).name, "walker");
         assert_eq!(walker.position(20.0), (75.0, 0.0));
         assert!(walker.moves_after(39.0) && !walker.moves_after(40.0));
     }
@@ -389,7 +457,48 @@ mod tests {
         let (channel, station) = (&settings.channel, &settings.stations[0]);
         assert_eq!((settings.name.as_str(), channel.attempts, channel.ampdu), ("air", 7, false));
         assert_eq!((channel.noise, channel.sense), (-95.0, -98.5));
-        assert_eq!((station.rate, station.queue, station.mtu), (Rate::Auto, 50, 1500));
+        assert_eq!((station.rate, station.queue), (Rate::Auto, 50));
+        assert_eq!(station.interface().map(|interface| interface.mtu), Some(1500));
+    }
+
+    #[test]
+    fn a_station_may_be_a_radio_by_the_address_that_the_driver_gave_it() {
+        let settings = parse(&of_radio(""), "air").unwrap();
+        let station = &settings.stations[0];
+        assert_eq!(station.host, Host::Radio([2, 0, 0, 0, 1, 0]));
+        assert_eq!((station.queue, station.channel), (100, 0));
+        let settings = parse(&of_radio("queue = 7\npower = 20"), "air").unwrap();
+        assert_eq!((settings.stations[0].queue, settings.stations[0].power), (7, 20.0));
+    }
+
+    #[test]
+    fn what_a_radio_has_by_itself_and_what_does_not_fit_is_refused_in_one_line() {
+        let two = |lines: &str| {
+            format!("{}[[station]]\nname = \"b\"\nposition = [1, 0]\n{lines}", of_radio(""))
+        };
+        let cases = [
+            (of_radio("mac = \"02:00:00:00:00:01\""), "station a: mac is for stations without a"),
+            (of_radio("namespace = \"n\""), "namespace is for stations without a radio; remove it"),
+            (of_radio("mtu = 1500"), "mtu is for stations without a radio"),
+            (of_radio("channel = 6"), "channel is for stations without a radio"),
+            (format!("txqueuelen = 9\n{}", of_radio("")), "txqueuelen is for stations without a"),
+            (of_radio("queue = 151"), "queue = 151; give 1 to 150"),
+            (
+                of_radio("").replace("02:", "phy:"),
+                "radio = \"phy:00:00:00:01:00\" is not the address of one station; give one like \
+                 02:00:00:00:00:00",
+            ),
+            (two(""), "station b: the one before is of another kind; give all of them a radio"),
+            (
+                two("radio = \"02:00:00:00:01:00\""),
+                "station b: another one has radio 02:00:00:00:01:00; give it another",
+            ),
+        ];
+        for (text, told) in cases {
+            let error = format!("{:#}", parse(&text, "file").unwrap_err());
+            assert!(error.contains(told), "{text}: {error}");
+            assert!(!error.contains('\n'), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -70,9 +70,10 @@ fn stations(out: &mut String, status: &Status) {
     let share = |ms: f64| if status.seconds > 0.0 { ms / status.seconds / 10.0 } else { 0.0 };
     let _ = writeln!(out, "  on the air {:.1}% of the time", share(status.busy_ms));
     for (name, one) in &status.stations {
+        let host = one.interface.as_ref().or(one.radio.as_ref()).map_or("", String::as_str);
         let place = match &one.namespace {
-            Some(namespace) => format!("{} in {namespace}", one.interface),
-            None => one.interface.clone(),
+            Some(namespace) => format!("{host} in {namespace}"),
+            None => host.to_owned(),
         };
         let [x, y] = one.position;
         let _ = writeln!(
@@ -99,6 +100,8 @@ fn stations(out: &mut String, status: &Status) {
             ("to nobody", one.unknown_frames),
             ("too large", one.oversized_frames),
             ("refused", one.refused_frames),
+            ("queue full", one.dropped_frames),
+            ("missed", one.missed_frames),
         ];
         let others: Vec<_> = others.iter().filter(|(_, count)| *count > 0).collect();
         if !others.is_empty() {
@@ -139,7 +142,7 @@ mod tests {
     fn a_medium_is_shown_by_station_and_says_where_it_fell_behind() {
         let heard = Heard { signal_dbm: -84.66, rate_bps: 5_500_000, loss: 0.012 };
         let left = StationStatus {
-            interface: "radio0".to_owned(),
+            interface: Some("radio0".to_owned()),
             namespace: Some("left".to_owned()),
             offered_frames: 12,
             delivered_frames: 9,

@@ -189,8 +189,13 @@ pub const METRICS: &[Metric] = metrics! {
         "Bytes that passed";
     "window" "window_lowered_packets" Gauge "" "/totals/*/clamped" DIRECTION, 1.0,
         "Acknowledgements with a lowered window, of the flows in the table";
-    "window" "window_marked_packets" Gauge "" "/totals/*/marked" DIRECTION, 1.0,
-        "QUIC packets that were marked, of the flows in the table";
+    "window" "window_rest_share_bytes_per_second" Gauge "bytes_per_second"
+        "/totals/*/rest_share" DIRECTION, BITS,
+        "Rate that a flow which windows do not govern is held to";
+    "window" "window_rest_marked_packets" Counter "" "/totals/*/marked" DIRECTION, 1.0,
+        "Packets of such flows that were marked";
+    "window" "window_rest_policed_packets" Counter "" "/totals/*/policed" DIRECTION, 1.0,
+        "Packets of such flows that were dropped";
     "emulate" "emulate_uptime_seconds" Gauge "seconds" "/seconds" &[], 1.0,
         "Time since the start";
     "emulate" "emulate_offered_packets" Counter "" "/links/*/offered_packets" EMULATED, 1.0,
@@ -239,6 +244,10 @@ pub const METRICS: &[Metric] = metrics! {
         "Time that the station was on the air";
     "emulate" "emulate_station_queued_frames" Gauge "" "/stations/*/queued_frames" STATION, 1.0,
         "Frames in the device queue of the station";
+    "emulate" "emulate_station_dropped_frames" Counter "" "/stations/*/dropped_frames" STATION, 1.0,
+        "Frames of the station's radio that its full queue refused";
+    "emulate" "emulate_station_missed_frames" Counter "" "/stations/*/missed_frames" STATION, 1.0,
+        "Frames of the station's radio that its driver dropped before the medium";
     "emulate" "emulate_signal_dbm" Gauge "dbm" "/stations/*/heard/*/signal_dbm" SIGNAL, 1.0,
         "Signal of another station that the station hears";
     "emulate" "emulate_behind_frames" Counter "" "/behind" &[], 1.0,

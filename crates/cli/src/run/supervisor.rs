@@ -538,7 +538,7 @@ mod tests {
         let (mut supervisor, _) = loaded(WINDOW);
         let window = key(WINDOW);
         supervisor.ready(&window);
-        let changed = format!("{WINDOW}quic = \"limit\"\n");
+        let changed = format!("{WINDOW}rest = \"mark\"\n");
         supervisor.load(sections(&changed), at(1));
         assert_eq!(supervisor.changed(&window, false, at(2)), [Action::Terminate(window.clone())]);
         assert_eq!(supervisor.ended(&window, true, at(3)), [start(&changed)]);
@@ -551,7 +551,7 @@ mod tests {
     #[test]
     fn a_service_that_is_not_at_work_yet_is_not_asked_to_change() {
         let (mut supervisor, _) = loaded(WINDOW);
-        let (actions, _) = supervisor.load(sections(&format!("{WINDOW}quic = \"limit\"\n")), at(1));
+        let (actions, _) = supervisor.load(sections(&format!("{WINDOW}rest = \"mark\"\n")), at(1));
         assert_eq!(actions, [Action::Terminate(key(WINDOW))]);
     }
 

@@ -24,8 +24,14 @@ pub fn text(dev: &str, report: &Report) -> String {
         );
         let _ = writeln!(
             out,
-            "    passed {} pkt {} bytes, windows lowered {} QUIC packets marked {}",
-            total.packets, total.bytes, total.clamped, total.marked
+            "    passed {} pkt {} bytes, windows lowered {}, rest {}{} marked {} policed {}",
+            total.packets,
+            total.bytes,
+            total.clamped,
+            total.rest,
+            total.rest_share.map_or(String::new(), |share| format!(" to {}", rate(share))),
+            total.marked,
+            total.policed
         );
     }
     for flow in &report.flows {
@@ -100,6 +106,22 @@ mod tests {
         let text = text("eth0", &report);
         assert!(text.contains("queue 0.0ms rpm 1432 grade A+\n"), "{text}");
         assert!(text.contains("queue 0.0ms\n"), "{text}");
+    }
+
+    #[test]
+    fn the_rest_is_shown_with_the_share_that_it_is_held_to() {
+        let held = Total {
+            rest: "police".to_owned(),
+            rest_share: Some(9.5e6),
+            marked: 3,
+            policed: 12,
+            ..Total::default()
+        };
+        let left = Total { rest: "leave".to_owned(), ..Total::default() };
+        let text = text("eth0", &Report { totals: vec![held, left], ..Report::default() });
+        let held = "windows lowered 0, rest police to 9.50Mbit marked 3 policed 12\n";
+        assert!(text.contains(held), "{text}");
+        assert!(text.contains("windows lowered 0, rest leave marked 0 policed 0\n"), "{text}");
     }
 
     #[test]

@@ -33,6 +33,26 @@ pub static GRAMMAR: Grammar<Draft, Settings> = Grammar {
     finish,
 };
 
+/// The bounds of the search for the capacity of one direction, with examples.
+macro_rules! bounds {
+    ($capacity:ident, $least:literal, $most:literal) => {
+        &[
+            bound!("min", $least, |d, rate| least(&mut d.$capacity, rate)),
+            bound!("max", $most, |d, rate| most(&mut d.$capacity, rate)),
+        ]
+    };
+}
+
+macro_rules! bound {
+    ($name:literal, $example:literal, $set:expr) => {
+        Entry {
+            name: $name,
+            forms: &[form(&[part("R", $example, Value::Rate($set))], "")],
+            ..Entry::ONCE
+        }
+    };
+}
+
 static WORDS: Section<Draft> = Section {
     title: "",
     about: "",
@@ -66,32 +86,7 @@ static WORDS: Section<Draft> = Section {
                 ),
                 Form {
                     parts: &[literal("auto", set!(|d| d.download = Some(Capacity::AUTO)))],
-                    group: &[
-                        Entry {
-                            name: "min",
-                            forms: &[form(
-                                &[part(
-                                    "R",
-                                    "2mbit",
-                                    Value::Rate(|d, rate| least(&mut d.download, rate)),
-                                )],
-                                "",
-                            )],
-                            ..Entry::ONCE
-                        },
-                        Entry {
-                            name: "max",
-                            forms: &[form(
-                                &[part(
-                                    "R",
-                                    "50mbit",
-                                    Value::Rate(|d, rate| most(&mut d.download, rate)),
-                                )],
-                                "",
-                            )],
-                            ..Entry::ONCE
-                        },
-                    ],
+                    group: bounds!(download, "2mbit", "50mbit"),
                     about: "It is found: raised a little from time to time, until round-trip times \
                             leave their floor. The search starts at 10 Mbit/s, or at the nearest \
                             of the bounds `min` and `max`, sends no packets of its own, and costs \
@@ -119,32 +114,7 @@ static WORDS: Section<Draft> = Section {
                 ),
                 Form {
                     parts: &[literal("auto", set!(|d| d.upload = Some(Capacity::AUTO)))],
-                    group: &[
-                        Entry {
-                            name: "min",
-                            forms: &[form(
-                                &[part(
-                                    "R",
-                                    "1mbit",
-                                    Value::Rate(|d, rate| least(&mut d.upload, rate)),
-                                )],
-                                "",
-                            )],
-                            ..Entry::ONCE
-                        },
-                        Entry {
-                            name: "max",
-                            forms: &[form(
-                                &[part(
-                                    "R",
-                                    "10mbit",
-                                    Value::Rate(|d, rate| most(&mut d.upload, rate)),
-                                )],
-                                "",
-                            )],
-                            ..Entry::ONCE
-                        },
-                    ],
+                    group: bounds!(upload, "1mbit", "10mbit"),
                     ..Form::EMPTY
                 },
                 form(&[literal("link", set!(|d| d.upload = Some(Capacity::Link)))], ""),
@@ -206,20 +176,31 @@ static WORDS: Section<Draft> = Section {
             ..Entry::ONCE
         },
         Entry {
-            name: "quic",
+            name: "rest",
             live: true,
-            help: "limit: hold bulk QUIC that understands ECN to its share; leave: do not \
-                   (default)",
+            help: "bulk data that windows do not govern (QUIC, other UDP, TCP that began unseen): \
+                   leave (default); mark: ECN marks above its share; police: and drops",
             forms: &[
                 form(
-                    &[literal("leave", set!(|d| d.config.quic = Policy::Leave))],
-                    "QUIC counts as what TCP leaves room for; the default.",
+                    &[literal("leave", set!(|d| d.config.rest = Policy::Leave))],
+                    "What windows do not govern is left alone, and TCP has what it leaves; the \
+                     default.",
                 ),
                 form(
-                    &[literal("limit", set!(|d| d.config.quic = Policy::Limit))],
-                    "A QUIC flow (UDP from or to port 443) above 500 kbit/s for a second is held \
-                     to a share like those of TCP by ECN marks, where it says that it understands \
-                     them. Others are left alone.",
+                    &[literal("mark", set!(|d| d.config.rest = Policy::Mark))],
+                    "Bulk data that windows do not govern is held to a share like those of TCP: \
+                     QUIC, other UDP, and TCP that began before `sheaf window` or past it. Each \
+                     flow has a virtual queue that drains at its share, and CoDel (RFC 8289) marks \
+                     packets by the wait in it, where they understand ECN (RFC 3168). A flow below \
+                     its share, or below 500 kbit/s, is never touched; nor is voice (EF, CS6) up \
+                     to a quarter of the capacity.",
+                ),
+                form(
+                    &[literal("police", set!(|d| d.config.rest = Policy::Police))],
+                    "The same, and packets that do not understand ECN are dropped, as are those \
+                     of a flow that has 200 ms more than its share. What cannot slow down, such as \
+                     television by UDP above its share, is damaged. All that is inside of a VPN is \
+                     one flow. With `capacity auto` only while TCP shows what there is.",
                 ),
             ],
             ..Entry::ONCE
@@ -238,7 +219,9 @@ static WORDS: Section<Draft> = Section {
                      receiver acknowledges each at once (Linux from 6.6) and no two come together: \
                      a game beside a download waits for one segment, not for two. That is twice \
                      the acknowledgements. It is left out while a window has to shrink that can \
-                     only do so by acknowledgements of pairs.",
+                     only do so by acknowledgements of pairs, and where acknowledgements take the \
+                     air of a radio: <IF> leads to one, or another one of this host has a \
+                     carrier.",
                 ),
                 form(
                     &[literal("on", set!(|d| d.config.push = Push::On))],
@@ -383,11 +366,11 @@ mod tests {
     #[test]
     fn keywords_stand_in_any_order() {
         let a = parse(
-            "dev eth0 capacity 20mbit upload 1.5mbit formula 2 direction both quic limit \
+            "dev eth0 capacity 20mbit upload 1.5mbit formula 2 direction both rest mark \
              slack 2ms push on segments 3",
         );
         let b = parse(
-            "segments 3 slack 2000us push on quic limit direction both formula 2 upload 1500kbit \
+            "segments 3 slack 2000us push on rest mark direction both formula 2 upload 1500kbit \
              capacity 20000kbit dev eth0",
         );
         let (a, b) = (a.unwrap(), b.unwrap());
@@ -395,7 +378,7 @@ mod tests {
         let [download, upload] = Direction::BOTH.map(|direction| a.config(direction, None));
         assert_eq!(download.capacity, Source::Given(Bitrate::from_mbps(20)));
         assert_eq!(upload.capacity, Source::Given(Bitrate::from_kbps(1500)));
-        assert_eq!((upload.formula, upload.quic), (Formula::EqualRate, Policy::Limit));
+        assert_eq!((upload.formula, upload.rest), (Formula::EqualRate, Policy::Mark));
         assert_eq!(upload.push, Push::On);
         assert_eq!((upload.slack, upload.min_segments), (Duration::from_millis(2), 3));
     }
@@ -448,7 +431,8 @@ mod tests {
             ("dev x fixed 2000m", "out of range"),
             ("dev x capacity auto direction up", "give download, upload or both"),
             ("dev x capacity auto direction download upload 1mbit", "only downloads are governed"),
-            ("dev x capacity auto quic drop", "give leave or limit"),
+            ("dev x capacity auto rest drop", "give leave, mark or police"),
+            ("dev x capacity auto quic limit", "quic is called rest now; write rest mark"),
             ("dev x capacity auto push now", "give auto, on or off"),
             ("dev x capacity auto slack 5", "write 5ms or 5us"),
             ("dev x capacity auto slack 200ms", "choose at most 100 ms"),

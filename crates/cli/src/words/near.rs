@@ -10,8 +10,15 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     (slips(nearest) * 2 <= word.chars().count().max(4)).then_some(nearest)
 }
 
+/// Words that have another name now, and what to write in their place.
+const RENAMED: [(&str, &str, &str); 1] = [("quic", "rest", "rest mark")];
+
 /// The error for a word that is not one of `known`.
 pub fn unknown(word: &str, known: &[&str]) -> String {
+    let renamed = RENAMED.iter().find(|(old, new, _)| *old == word && known.contains(new));
+    if let Some((old, new, instead)) = renamed {
+        return format!("{old} is called {new} now; write {instead} in place of it");
+    }
     match nearest(word, known) {
         Some(nearest) => format!("unknown keyword {word:?}; did you mean {nearest:?}?"),
         None if known.is_empty() => format!("{word:?} is one word too many; leave it out"),
@@ -46,6 +53,8 @@ mod tests {
             assert_eq!(error, format!("unknown keyword {word:?}; did you mean {nearest:?}?"));
         }
         assert!(unknown("xyzzy", &known).ends_with("give one of timeout, hold, policy, peer"));
+        assert!(unknown("quic", &["rest"]).contains("write rest mark"));
+        assert!(!unknown("quic", &known).contains("rest mark"), "another command's word");
         assert_eq!(unknown("v1", &[]), "\"v1\" is one word too many; leave it out");
     }
 

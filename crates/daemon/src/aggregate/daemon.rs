@@ -27,7 +27,7 @@ use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::neigh::{self, Neighbour};
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::poller::Poller;
-use sheaf_netio::{clock, ip};
+use sheaf_netio::{batman, clock, ip};
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::hello::Formats;
 use sheaf_wire::meta::Outer;
@@ -38,6 +38,9 @@ use std::ops::Range;
 
 /// Least time between two looks, when neighbours say something new.
 const LEAST_LOOK: Duration = Duration::from_millis(50);
+/// Period in which an interface that is away is looked for: to load the programs takes most of the
+/// 2 s within which its packets are to be gathered again.
+const ABSENT: Duration = Duration::from_millis(100);
 /// Time that the first probes may take before the command says that it is at work: two of them.
 const FIRST: Duration = Duration::from_millis(600);
 /// Turns in a row that wait for nothing and find nothing to read, before one waits all the same: a
@@ -74,6 +77,8 @@ struct Attached {
     config: Config,
     engine: Box<dyn Engine>,
     order: Order,
+    /// Number of the mesh interface of batman-adv whose frames the interface carries.
+    mesh: Option<u32>,
     hops: Hops,
     /// HELLOs, with `peer auto`.
     hello: Option<Hello>,
@@ -301,8 +306,8 @@ fn peers_among(
     let peer = |one: &Neighbour| {
         let says = hello.and_then(|hello| hello.wants(one.mac, settings.follow, now));
         let is_peer = says.is_some() || settings.peers.contains(one.address);
-        let Wants { max, format } = says.unwrap_or(Wants::any(richest));
-        let wants = Wants { max, format: format.min(richest) };
+        let wants = says.unwrap_or(Wants::any(richest));
+        let wants = Wants { format: wants.format.min(richest), ..wants };
         is_peer.then_some(((one.mac, one.address), wants))
     };
     neighbours.iter().filter_map(peer).collect()
@@ -346,6 +351,7 @@ impl Daemon {
         let Place { ifindex, mac, mtu, .. } = place;
         let config = self.settings.fitted(mtu)?;
         let order = Order::of(&mut self.netlink, dev, ifindex)?;
+        let mesh = batman::mesh_of(&mut self.netlink, ifindex)?;
         // Before the splitter that may be there has other senders: a key may not be readable.
         let hello = say_hello(&self.settings, &place, clock::now())?;
         let peers = senders(&self.settings, &BTreeSet::new());
@@ -377,7 +383,7 @@ impl Daemon {
         let hops =
             find_hops(&self.settings, (config.max, richest(&self.settings, engine.as_ref())), now)?;
         let (icmp, announce) = (0..0, Some(now + FIRST));
-        Ok(Attached { place, config, engine, order, hops, hello, icmp, announce })
+        Ok(Attached { place, config, engine, order, mesh, hops, hello, icmp, announce })
     }
 
     /// Puts an engine on the interface once that is there and up.
@@ -385,12 +391,15 @@ impl Daemon {
         if now < self.look {
             return Next::Wait(self.look);
         }
-        self.look = now + LOOK;
         if !ip::is_up(&self.settings.dev).unwrap_or(false) {
+            self.look = now + ABSENT;
             return Next::Wait(self.look);
         }
+        self.look = now + LOOK;
         match self.attach() {
-            Ok(attached) => {
+            Ok(mut attached) => {
+                // Whoever waits for the line knows its neighbours from before.
+                attached.announce = Some(now);
                 (self.attached, self.failed) = (Some(attached), None);
                 self.look = now;
                 Next::Refresh
@@ -471,7 +480,7 @@ impl Daemon {
 
     /// Reads who is there and who had frames.
     fn look(&mut self, attached: &mut Attached, now: Instant) -> anyhow::Result<()> {
-        let Attached { engine, hops, place, order, hello, .. } = attached;
+        let Attached { engine, hops, place, order, hello, mesh, .. } = attached;
         // Disciplines change while we run, too.
         *order = Order::of(&mut self.netlink, &self.settings.dev, place.ifindex)?;
         engine.order(*order)?;
@@ -490,6 +499,13 @@ impl Daemon {
                 &neighbours,
                 now,
             );
+            *mesh = batman::mesh_of(&mut self.netlink, place.ifindex)?;
+            if mesh.is_some() {
+                for address in hello.unresolved() {
+                    // Where it fails, the next look tries again.
+                    let _ = neigh::resolve(&mut self.netlink, place.ifindex, address);
+                }
+            }
         }
         hops.set_neighbours(
             &peers_among(
@@ -579,7 +595,15 @@ impl Daemon {
         let (dev, why) = (&self.settings.dev, &self.why);
         let (name, policy) = (attached.engine.name(), policy_name(attached.config.policy));
         let order = attached.order;
-        format!("aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}")
+        let engine = attached.engine.as_ref();
+        let shares = engine.takes().contain(Formats::PAYLOADS)
+            && richest(&self.settings, engine) > Format::Meta;
+        let mesh = match attached.mesh {
+            Some(_) if shares => "; small frames of batman-adv share frames, too",
+            Some(_) => "; frames of batman-adv pass as they are",
+            None => "",
+        };
+        format!("aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}{mesh}")
     }
 
     /// Keeps the counters of an engine that goes.

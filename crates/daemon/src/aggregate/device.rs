@@ -8,8 +8,8 @@
 
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::qdisc::{self, Discipline};
+use sheaf_netio::sysfs::Interfaces;
 use std::fmt;
-use std::path::Path;
 
 /// Disciplines that serve flows in turn, by the flow hash of their frames.
 const FAIR: [&str; 6] = ["fq_codel", "cake", "cake_mq", "fq", "fq_pie", "sfq"];
@@ -45,12 +45,13 @@ impl Order {
         if queues {
             return Ok(order(&disciplines));
         }
+        let interfaces = Interfaces::default();
         // mac80211 has no discipline but queues of its own for each station and class.
-        if Path::new(&format!("/sys/class/net/{dev}/phy80211")).exists() {
+        if interfaces.is_radio(dev) {
             return Ok(Order::Fair);
         }
         // A device on top of others (VLAN, bridge, bat0) is what they are.
-        let lower = lower(dev);
+        let lower = interfaces.lower(dev);
         if lower.is_empty() || depth == 0 {
             return Ok(Order::Fifo);
         }
@@ -85,15 +86,6 @@ fn order(disciplines: &[Discipline]) -> Order {
         true => Order::Fair,
         false => Order::Fifo,
     }
-}
-
-/// The interfaces directly below `dev`.
-fn lower(dev: &str) -> Vec<String> {
-    let Ok(folder) = std::fs::read_dir(format!("/sys/class/net/{dev}")) else { return Vec::new() };
-    let name = |entry: std::fs::DirEntry| {
-        entry.file_name().to_str()?.strip_prefix("lower_").map(str::to_owned)
-    };
-    folder.flatten().filter_map(name).collect()
 }
 
 #[cfg(test)]

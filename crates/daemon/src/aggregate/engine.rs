@@ -20,6 +20,8 @@ pub struct Shape {
     pub max: u16,
     /// Wire format.
     pub format: Format,
+    /// Whether frames of format 2 may have Ethernet payloads.
+    pub payloads: bool,
 }
 
 /// Carries packets: gathers towards the next hops it was told, splits what they send.

@@ -45,6 +45,8 @@ pub struct Hello {
     accepted: BTreeSet<IpAddr>,
     /// Meta packets that the splitter had taken apart then.
     taken: u64,
+    /// IP addresses that the neighbours' HELLOs came from.
+    sources: BTreeMap<LinkAddress, IpAddr>,
 }
 
 /// Counters of HELLOs.
@@ -94,6 +96,7 @@ impl Hello {
             present: BTreeSet::new(),
             accepted: BTreeSet::new(),
             taken: 0,
+            sources: BTreeMap::new(),
         })
     }
 
@@ -111,7 +114,7 @@ impl Hello {
         let size = self.radio.size(address, now).unwrap_or(u16::MAX);
         let least = meta::MIN_MAX_LEN as u16;
         let max = if follow { asked.min(size).max(least) } else { splits.largest };
-        Some(Wants { max, format })
+        Some(Wants { max, format, payloads: splits.formats.contain(Formats::PAYLOADS) })
     }
 
     /// Takes note of what the service found: its splitter, where there is one, with the meta
@@ -150,6 +153,15 @@ impl Hello {
     /// With a key: the addresses of its holders at the last look.
     pub fn accepted(&self) -> &BTreeSet<IpAddr> {
         &self.accepted
+    }
+
+    /// Addresses of neighbours that split and are not in the kernel's neighbour table: on an
+    /// interface whose packets are not of IP nobody has asked for them.
+    pub fn unresolved(&self) -> impl Iterator<Item = IpAddr> {
+        let is_present = |mac: &LinkAddress| self.present.iter().any(|(present, _)| present == mac);
+        let splits = |mac: &LinkAddress| self.neighbourhood.splits(*mac).is_some();
+        let wanted = self.sources.iter().filter(move |(mac, _)| splits(mac) && !is_present(mac));
+        wanted.map(|(_, address)| *address).filter(|address| !address.is_unspecified())
     }
 
     /// Adds what is to be waited for.
@@ -199,8 +211,11 @@ impl Hello {
             self.counters.dropped += u64::from(dropped);
             self.neighbourhood.missed(now);
         }
-        self.neighbourhood
-            .expire(now, |address, _| each(News { address, gone: Some("nothing any more") }));
+        let sources = &mut self.sources;
+        self.neighbourhood.expire(now, |address, _| {
+            sources.remove(&address);
+            each(News { address, gone: Some("nothing any more") });
+        });
         if self.neighbourhood.dequeue(now, &mut self.message) {
             self.send();
         }
@@ -208,8 +223,16 @@ impl Hello {
 
     fn hear(&mut self, now: Instant, each: &mut impl FnMut(News)) {
         let (neighbourhood, counters) = (&mut self.neighbourhood, &mut self.counters);
-        let read = self.socket.receive(|from, message| {
-            let gone = match neighbourhood.hear(from, message, now) {
+        let sources = &mut self.sources;
+        let read = self.socket.receive(|(from, source), message| {
+            let heard = neighbourhood.hear(from, message, now);
+            // No more of them than the neighbourhood has room for.
+            match neighbourhood.get(from) {
+                Some(_) if heard.is_ok() => drop(sources.insert(from, source)),
+                Some(_) => {}
+                None => drop(sources.remove(&from)),
+            }
+            let gone = match heard {
                 Ok(Heard::Same) => None,
                 Ok(Heard::Left) => Some(Some("goodbye")),
                 Ok(Heard::Appeared | Heard::Restarted | Heard::Changed) => {
@@ -294,10 +317,12 @@ impl Hello {
     }
 }
 
-/// The address that HELLOs leave from. Neighbours do not use it; it makes the packet one of the
-/// interface.
+/// The address that HELLOs leave from: one of the interface itself, by which it can be reached
+/// there, before one that the host has elsewhere.
 fn source(dev: &str) -> IpAddr {
     let way = |group: IpAddr| ip::way_over(dev, group).ok().map(|way| way.source);
     let v4 = way(GROUP_V4.into()).filter(|source| !source.is_unspecified());
-    v4.or_else(|| way(GROUP_V6.into())).unwrap_or(Ipv4Addr::UNSPECIFIED.into())
+    let is_own = |source: &IpAddr| ip::has_address(dev, *source).unwrap_or(false);
+    let own = v4.filter(is_own).or_else(|| way(GROUP_V6.into())).or(v4);
+    own.unwrap_or(Ipv4Addr::UNSPECIFIED.into())
 }

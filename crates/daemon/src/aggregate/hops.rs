@@ -52,13 +52,15 @@ pub struct Wants {
     pub max: u16,
     /// The richest format.
     pub format: Format,
+    /// Whether frames of format 2 may have Ethernet payloads.
+    pub payloads: bool,
 }
 
 impl Wants {
     /// Wants of a host that says nothing of itself: frames of any size, and of any format up to
     /// `format`.
     pub fn any(format: Format) -> Wants {
-        Wants { max: u16::MAX, format }
+        Wants { max: u16::MAX, format, payloads: false }
     }
 }
 
@@ -359,11 +361,13 @@ impl Hops {
         }
         self.left_out = left_out;
         let none = (BTreeSet::new(), Wants::any(Format::Meta));
+        let mut left = BTreeSet::new();
         for hop in self.hops.values_mut().filter(|hop| !hop.far) {
             let (here, _) = names.get(&hop.address).unwrap_or(&none);
             let gone: Vec<_> = hop.neighbours.difference(here).copied().collect();
             for (mac, address) in gone {
                 hop.neighbours.remove(&(mac, address));
+                left.insert(mac);
                 if hop.joined.is_some() {
                     // What is not there any more needs no leave.
                     let _ = engine.leave(Neighbour { address, mac });
@@ -379,9 +383,9 @@ impl Hops {
                     shape.max = 0;
                 }
             }
-            if hop.neighbours != here {
+            // Others of a link address have gone from the engine with one of it that left.
+            if hop.neighbours != here || here.iter().any(|(mac, _)| left.contains(mac)) {
                 hop.neighbours = here;
-                // Others of the same link address may have gone with one that left.
                 rejoin(hop, engine);
             }
         }
@@ -506,7 +510,7 @@ impl Hops {
             }
             let Some(outer) = hop.outer else { continue };
             let max = hop.largest(self.max, now);
-            let shape = Shape { outer, max, format: hop.format() };
+            let shape = Shape { outer, max, format: hop.format(), payloads: hop.wants.payloads };
             let number = match hop.joined {
                 Some((_, there)) if there == shape => continue,
                 Some((number, _)) => number,
@@ -586,5 +590,116 @@ fn heard(hops: &mut BTreeMap<IpAddr, Hop>, message: Message, now: Instant) -> bo
             }
             true
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::device::Order;
+    use super::super::settings::Peers;
+    use super::*;
+    use sheaf_aggregate::{Config, Stats};
+    use sheaf_netio::netns::Namespace;
+    use sheaf_netio::poller::Poller;
+    use sheaf_wire::hello::Formats;
+
+    /// An engine that knows its next hops by link address and nothing else.
+    #[derive(Default)]
+    struct Table(BTreeMap<[u8; 6], Shape>);
+
+    impl Engine for Table {
+        fn join(&mut self, _: u32, neighbour: Neighbour, shape: Shape) -> anyhow::Result<()> {
+            self.0.insert(neighbour.mac, shape);
+            Ok(())
+        }
+
+        fn leave(&mut self, neighbour: Neighbour) -> anyhow::Result<()> {
+            self.0.remove(&neighbour.mac);
+            Ok(())
+        }
+
+        fn name(&self) -> String {
+            unreachable!()
+        }
+
+        fn takes(&self) -> Formats {
+            unreachable!()
+        }
+
+        fn sends(&self) -> Format {
+            unreachable!()
+        }
+
+        fn far_end(&mut self, _: u32, _: Prefix, _: Shape) -> anyhow::Result<()> {
+            unreachable!()
+        }
+
+        fn order(&mut self, _: Order) -> anyhow::Result<()> {
+            unreachable!()
+        }
+
+        fn run(&mut self, _: Instant, _: &mut Poller) -> anyhow::Result<Option<Instant>> {
+            unreachable!()
+        }
+
+        fn wait_for(&mut self, _: &mut Poller) {}
+
+        fn held(&self) -> u32 {
+            unreachable!()
+        }
+
+        fn passed(&self) -> u32 {
+            unreachable!()
+        }
+
+        fn stats(&self) -> anyhow::Result<Vec<(u32, Stats)>> {
+            unreachable!()
+        }
+
+        fn split(&self) -> anyhow::Result<Option<BTreeMap<String, u64>>> {
+            unreachable!()
+        }
+
+        fn change(&mut self, _: &Config) -> anyhow::Result<()> {
+            unreachable!()
+        }
+
+        fn accept(&mut self, _: &Peers) -> anyhow::Result<()> {
+            unreachable!()
+        }
+
+        fn forget(&mut self) -> anyhow::Result<()> {
+            unreachable!()
+        }
+
+        fn flush(&mut self) -> anyhow::Result<()> {
+            unreachable!()
+        }
+    }
+
+    #[test]
+    fn a_neighbour_that_loses_one_of_its_addresses_stays_a_next_hop() {
+        let namespace = Namespace::new().unwrap();
+        let left = namespace.run(|| {
+            ip::run("link add eth0 type veth peer name eth1")?;
+            ip::run("addr add 10.0.0.1/24 dev eth0")?;
+            ip::run("link set eth1 up")?;
+            ip::run("link set eth0 up")?;
+            let now = Instant::ZERO;
+            let any = (1500, Format::Frames);
+            let mut hops = Hops::new("eth0", any, true, &[], &[], now).unwrap();
+            let (mac, mut engine) = ([2, 0, 0, 0, 0, 2], Table::default());
+            let [first, other]: [IpAddr; 2] =
+                ["10.0.0.2", "fd00::2"].map(|one| one.parse().unwrap());
+            let seen = |addresses: &[IpAddr]| -> BTreeMap<_, _> {
+                let wants = Wants::any(Format::Frames);
+                addresses.iter().map(|address| ((mac, *address), wants)).collect()
+            };
+            hops.set_neighbours(&seen(&[first, other]), &mut engine, now);
+            assert!(engine.0.contains_key(&mac));
+            hops.set_neighbours(&seen(&[first]), &mut engine, now);
+            Ok(engine.0)
+        });
+        assert_eq!(left.unwrap().into_keys().collect::<Vec<_>>(), [[2, 0, 0, 0, 0, 2]]);
     }
 }

@@ -17,6 +17,7 @@ use sheaf_wire::hello::Formats;
 use sheaf_wire::prefix::Prefix;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::thread;
 
 pub struct Kernel {
     ifindex: u32,
@@ -39,9 +40,15 @@ impl Kernel {
         peers: &Peers,
     ) -> anyhow::Result<Kernel> {
         let cookie = u64::from_ne_bytes(random::unguessable()?);
+        // The kernel takes its time to look at each program: on two processors, at the same time.
+        let (controller, split) = thread::scope(|scope| {
+            let loading = scope.spawn(|| super::load_split(peers, true));
+            let controller = Controller::attach(dev, ifindex, mac, config, cookie);
+            (controller, loading.join().expect("loading does not panic"))
+        });
         // In this order: the splitter stays, and must not where the engine cannot.
-        let controller = Controller::attach(dev, ifindex, mac, config, cookie)?;
-        let split = super::attach_split(dev, ifindex, peers, true)?;
+        let controller = controller?;
+        let split = split?.attach(dev, ifindex)?;
         let contexts = Contexts::open(dev, &split, clock::now())?;
         // A tick that comes late finds a full queue.
         scheduling::realtime_if_allowed();
@@ -50,10 +57,10 @@ impl Kernel {
     }
 
     fn hop(&mut self, id: u32, shape: Shape) -> Hop {
-        let Shape { outer, max, format } = shape;
+        let Shape { outer, max, format, payloads } = shape;
         self.by_address.insert(outer.destination(), id);
         let min = self.config.min.of(max).min(max.into());
-        Hop::new(id, outer, min, max).with_format(format)
+        Hop::new(id, outer, min, max).with_format(format).with_payloads(payloads)
     }
 }
 

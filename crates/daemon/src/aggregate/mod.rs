@@ -34,6 +34,7 @@ pub use splitter::run as run_splitter;
 use crate::descriptors;
 use place::Place;
 use settings::Peers;
+use sheaf_aggregate::Senders;
 use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::{ip, random};
 use sheaf_stage::Duration;
@@ -87,20 +88,42 @@ fn attach_split(
     peers: &Peers,
     frames: bool,
 ) -> anyhow::Result<sheaf_bpf::Split> {
+    load_split(peers, frames)?.attach(dev, ifindex)
+}
+
+/// A splitter that is loaded, and is on no interface yet.
+struct LoadedSplit {
+    loaded: sheaf_bpf::Loaded,
+    senders: Senders,
+    secret: Option<u64>,
+}
+
+/// Loads a splitter; with `frames` it takes format 2, where the kernel can.
+fn load_split(peers: &Peers, frames: bool) -> anyhow::Result<LoadedSplit> {
     let senders = peers.senders();
-    let secret = frames.then(random::unguessable).transpose()?.map(u64::from_ne_bytes);
-    match sheaf_bpf::Split::attach(dev, ifindex, &senders, secret) {
+    let mut secret = frames.then(random::unguessable).transpose()?.map(u64::from_ne_bytes);
+    let loaded = match sheaf_bpf::Split::load(&senders, secret) {
         // An older kernel may not take what format 2 needs.
         Err(error @ (sheaf_bpf::Error::Refused { .. } | sheaf_bpf::Error::Load(_))) if frames => {
             tracing::debug!("{error}; without format 2");
-            Ok(sheaf_bpf::Split::attach(dev, ifindex, &senders, None)?)
+            secret = None;
+            sheaf_bpf::Split::load(&senders, None)?
         }
-        attached => Ok(attached?),
+        loaded => loaded?,
+    };
+    Ok(LoadedSplit { loaded, senders, secret })
+}
+
+impl LoadedSplit {
+    /// Puts it on the interface, or takes over the one that is there.
+    fn attach(self, dev: &str, ifindex: u32) -> anyhow::Result<sheaf_bpf::Split> {
+        let LoadedSplit { loaded, senders, secret } = self;
+        Ok(loaded.attach(dev, ifindex, &senders, secret)?)
     }
 }
 
 /// Wire formats that `split` takes apart.
 fn formats(split: &sheaf_bpf::Split) -> Formats {
-    let frames = if split.takes_frames() { Formats::FRAMES.0 } else { 0 };
-    Formats(Formats::META.0 | frames)
+    let frames = Formats::FRAMES.0 | Formats::PAYLOADS.0;
+    Formats(Formats::META.0 | if split.takes_frames() { frames } else { 0 })
 }

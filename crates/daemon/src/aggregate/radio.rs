@@ -8,11 +8,11 @@
 use sheaf_neighbour::{LinkAddress, Neighbourhood};
 use sheaf_netio::generic::Generic;
 use sheaf_netio::nl80211::{self, Rate, Scheme, Station};
+use sheaf_netio::sysfs::Interfaces;
 use sheaf_quality::{Config, Modulation, Origin, Quality, Sample, Source, Transmitted};
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::hello::UNLIMITED;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 /// Time between two questions to the driver: as often as HELLOs leave at work.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -92,8 +92,8 @@ impl Radio {
     pub fn open(dev: &str, ifindex: u32, mtu: u32, now: Instant) -> Radio {
         // The first question to a family may load its module, which a host without radios does not
         // need. In another network namespace than that of /sys the interface is not there.
-        let known = Path::new("/sys/class/net").join(dev);
-        let may_be = !known.exists() || known.join("phy80211").exists();
+        let interfaces = Interfaces::default();
+        let may_be = !interfaces.contains(dev) || interfaces.is_radio(dev);
         let driver = if may_be { Generic::open().ok() } else { None };
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
         let config = Config { mtu, ..Config::default() };

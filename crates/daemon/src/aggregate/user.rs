@@ -333,13 +333,12 @@ impl User {
             let (aggregator, by_address) = (&mut self.aggregator, &self.by_address);
             let leaving = &mut self.leaving;
             let got = self.inbox.receive(raw, |bytes| {
-                let split = splitter.split(bytes, |packet| {
+                let split = splitter.split(bytes, |inner| {
                     let mut header = [0; ETHERNET];
-                    let kind: [u8; 2] = if packet[0] >> 4 == 4 { [8, 0] } else { [0x86, 0xdd] };
                     header[..6].copy_from_slice(&mac);
-                    header[12..].copy_from_slice(&kind);
+                    header[12..].copy_from_slice(&inner.ethertype.to_be_bytes());
                     // A full ring drops, as a full backlog would.
-                    let _ = tap.send_parts(&header, packet);
+                    let _ = tap.send_parts(&header, inner.bytes);
                 });
                 // A refusal is counted by the splitter; there is nobody to tell.
                 let (Ok(split), Ok((repr, _))) = (split, Repr::with_payload(bytes)) else { return };
@@ -405,7 +404,7 @@ impl Engine for User {
     }
 
     fn join(&mut self, hop: u32, neighbour: Neighbour, shape: Shape) -> anyhow::Result<()> {
-        let Shape { outer, max, format } = shape;
+        let Shape { outer, max, format, .. } = shape;
         let hop = self.hop(hop, Hop { max: Some(max), format, ..Hop::neighbour(outer) });
         let Neighbour { address, mac } = neighbour;
         self.neighbours.insert(mac, hop);
@@ -439,7 +438,7 @@ impl Engine for User {
     }
 
     fn far_end(&mut self, hop: u32, prefix: Prefix, shape: Shape) -> anyhow::Result<()> {
-        let Shape { outer, max, format } = shape;
+        let Shape { outer, max, format, .. } = shape;
         let hop = self.hop(hop, Hop { max: Some(max), format, ..Hop::far(outer) });
         self.far_ends.insert(prefix, hop);
         let source = format!(" src {}", outer.source());

@@ -69,11 +69,10 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins `file`, with an interface for each of `names`.
-    pub fn create(file: &str, names: &[&str], ethernet: bool) -> anyhow::Result<Capture> {
+    /// Begins `file`, with an interface of this kind for each of `names`.
+    pub fn create(file: &str, names: &[&str], kind: LinkType) -> anyhow::Result<Capture> {
         let opened = open(file)?;
         let mut writer = Writer::new(BufWriter::new(opened))?;
-        let kind = if ethernet { LinkType::Ethernet } else { LinkType::Raw };
         for name in names {
             writer.interface(name, kind)?;
         }

@@ -8,6 +8,7 @@
 use super::capture::Capture;
 use super::describe;
 use super::machine::{Change, Machine};
+use super::pcapng::LinkType;
 use super::place::{Place, Port, Way};
 use super::settings::Settings;
 use super::spare::Spare;
@@ -182,7 +183,8 @@ impl Datapath {
                 for way in &place.ways {
                     names[usize::from(way.direction == Direction::In)] = &way.name;
                 }
-                let capture = Capture::create(file, &names, place.ethernet)?;
+                let kind = if place.ethernet { LinkType::Ethernet } else { LinkType::Raw };
+                let capture = Capture::create(file, &names, kind)?;
                 machine.set_log(capture.log());
                 Some(capture)
             }

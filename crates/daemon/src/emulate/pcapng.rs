@@ -31,6 +31,9 @@ pub enum LinkType {
     Ethernet = 1,
     /// IP packets.
     Raw = 101,
+    /// Frames of 802.11.
+    #[cfg(feature = "medium")]
+    Ieee80211 = 105,
 }
 
 /// A file that is being written, in the byte order of the machine.

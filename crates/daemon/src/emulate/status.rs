@@ -111,10 +111,13 @@ impl LinkStatus {
 /// One station of a medium.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct StationStatus {
-    /// Its interface.
-    pub interface: String,
+    /// Its interface, where it has one.
+    pub interface: Option<String>,
     /// The namespace of that; none for the one of the process.
     pub namespace: Option<String>,
+    /// Address of its radio of mac80211_hwsim, in place of an interface.
+    #[serde(default)]
+    pub radio: Option<String>,
     /// Frames of the host that entered the device queue.
     pub offered_frames: u64,
     /// Those that arrived: acknowledged, or heard by a station where they were for a group.
@@ -127,8 +130,15 @@ pub struct StationStatus {
     pub received_frames: u64,
     /// Frames of the host that no radio sends, because they are too large.
     pub oversized_frames: u64,
-    /// Received frames that the interface did not take, because it is down.
+    /// Received frames that the interface or the radio did not take, because it is down, or the
+    /// radio on another channel.
     pub refused_frames: u64,
+    /// Frames of a radio that its full device queue did not take.
+    #[serde(default)]
+    pub dropped_frames: u64,
+    /// Frames of a radio that mac80211_hwsim dropped, as this program was too slow to take them.
+    #[serde(default)]
+    pub missed_frames: u64,
     /// Frames put on the air, repetitions included.
     pub attempts: u64,
     /// Attempts beyond the first of each frame.

@@ -4,6 +4,7 @@
 //! When this process ends, however it ends, the programs leave the interface and every connection
 //! has its receiver's own windows again (sheaf_bpf::window).
 
+use super::air::Air;
 use super::report::{self, Flow, LISTED, Report, Total};
 use super::settings::{Capacity, Settings};
 use crate::control::{self, Kind, ServiceName};
@@ -15,9 +16,10 @@ use serde_json::Value;
 use sheaf_bpf::Window;
 use sheaf_netio::monitor::Monitor;
 use sheaf_netio::poller::Poller;
+use sheaf_netio::sysfs::Interfaces;
 use sheaf_netio::{capability, clock, ethtool, ip};
 use sheaf_stage::{Bitrate, Duration, Instant};
-use sheaf_window::{Controller, Direction, Totals};
+use sheaf_window::{Controller, Direction, Push, Totals};
 
 /// Period in which windows are set.
 const STEP: Duration = Duration::from_millis(100);
@@ -40,6 +42,10 @@ struct Daemon {
     /// Queue that may stand, where the interface is a trunk's.
     trunk_slack: Option<Duration>,
     ifindex: u32,
+    air: Air,
+    /// Time of the last look at it, and whether there was news since.
+    air_looked_at: Instant,
+    air_news: bool,
     window: Window,
     controllers: Vec<Controller>,
     started: Instant,
@@ -74,6 +80,9 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Report>
         settings,
         trunk_slack,
         ifindex,
+        air: Air::look(&Interfaces::default(), &dev, ifindex),
+        air_looked_at: started,
+        air_news: false,
         window,
         controllers,
         started,
@@ -83,10 +92,17 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Report>
         news: 0,
         blind: false,
     };
+    daemon.show_air();
     daemon.window.step(&mut daemon.controllers, started)?;
     // The maps are read and written by bpf(2) as long as windows are controlled.
     capability::keep_only(&sheaf_bpf::support::CAPABILITIES)?;
     say(&format!("controlling windows on {dev}: {}", daemon.summary()));
+    if daemon.air.is_fair() {
+        say(&format!(
+            "{dev} is a radio with fair queues of its own: there is nothing to win for what waits \
+             in them, only for a slower link behind it and for what comes in"
+        ));
+    }
     reactor.run(&mut daemon, parse)?;
     daemon.full_report(clock::now())
 }
@@ -153,6 +169,14 @@ impl Service for Daemon {
             self.looked_at = now;
             self.look()?;
         }
+        // A radio may have come or gone. Most news are of neighbours, so they are not followed at
+        // once.
+        self.air_news |= news;
+        if self.air_news && now - self.air_looked_at >= LOOK {
+            (self.air_news, self.air_looked_at) = (false, now);
+            self.air = Air::look(&Interfaces::default(), &self.settings.dev, self.ifindex);
+            self.show_air();
+        }
         if now >= self.next {
             self.window.step(&mut self.controllers, now)?;
             // Rates are measured from step to step; two in a row would measure nothing.
@@ -177,6 +201,7 @@ impl Service for Daemon {
         ensure!(same, "direction: cannot change while running; restart");
         let trunk_slack = trunk_slack(&settings);
         self.controllers = controllers(&settings, trunk_slack)?;
+        self.show_air();
         (self.settings, self.trunk_slack) = (settings, trunk_slack);
         tracing::info!("{}: {}", self.settings.dev, self.summary());
         Ok(())
@@ -184,6 +209,12 @@ impl Service for Daemon {
 }
 
 impl Daemon {
+    /// Shows the controllers whether acknowledgements take the air of a radio.
+    fn show_air(&mut self) {
+        let is_shared = self.air.is_shared();
+        self.controllers.iter_mut().for_each(|controller| controller.observe_air(is_shared));
+    }
+
     fn look(&mut self) -> anyhow::Result<()> {
         let dev = &self.settings.dev;
         let ifindex = ip::index(dev);
@@ -213,7 +244,9 @@ impl Daemon {
         let all: Vec<_> = self.controllers.iter().map(capacity).collect();
         let slack = self.trunk_slack.map(|slack| format!("slack {slack:?} on a trunk, "));
         let (formula, slack) = (self.settings.formula(), slack.unwrap_or_default());
-        format!("formula {formula}, {slack}{}", all.join(", "))
+        let is_left_out = self.settings.config.push == Push::Auto && self.air.is_shared();
+        let push = if is_left_out { ", no push beside a radio" } else { "" };
+        format!("formula {formula}, {slack}{}{push}", all.join(", "))
     }
 
     fn full_report(&mut self, now: Instant) -> anyhow::Result<Report> {
@@ -233,11 +266,6 @@ impl Daemon {
                 if half.bytes > 0 {
                     flows.push(Flow::new(&key, direction, half, status));
                 }
-            }
-        }
-        for (_, both) in self.window.quic()? {
-            for (controller, total) in self.controllers.iter().zip(&mut totals) {
-                total.marked += u64::from(both[controller.direction().index()].marked);
             }
         }
         flows.sort_unstable_by(|a, b| b.rate.total_cmp(&a.rate).then_with(|| a.from.cmp(&b.from)));
@@ -262,7 +290,10 @@ impl Daemon {
             packets: passed.packets,
             bytes: passed.wire,
             clamped: 0,
-            marked: 0,
+            rest: self.settings.config.rest.name().to_owned(),
+            rest_share: status.rest_share,
+            marked: passed.marked,
+            policed: passed.dropped,
         }
     }
 }

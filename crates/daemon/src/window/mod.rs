@@ -1,9 +1,11 @@
 //! Window control on one interface.
 //!
 //! * [`settings`]: what is to be done;
+//! * `air`: radios on the way;
 //! * `daemon`: keeps time for program and controllers;
 //! * [`report`]: what `sheaf show` prints.
 
+mod air;
 mod daemon;
 pub mod report;
 pub mod settings;

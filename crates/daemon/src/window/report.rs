@@ -52,8 +52,14 @@ pub struct Total {
     pub bytes: u64,
     /// Acknowledgements whose window was lowered, of the flows in the table.
     pub clamped: u64,
-    /// QUIC packets that were marked, of the flows in the table.
+    /// Treatment of bulk data that windows do not govern: `leave`, `mark` or `police`.
+    pub rest: String,
+    /// Rate that each flow of it is held to, bit/s; none while it is left alone.
+    pub rest_share: Option<f64>,
+    /// Packets of it that were marked since the start.
     pub marked: u64,
+    /// Packets of it that were dropped since the start.
+    pub policed: u64,
 }
 
 /// The data of one direction of one connection.

@@ -3,7 +3,7 @@
 use super::plan::{CapacityName, Scenario, Treatment};
 use anyhow::{Context, bail};
 use sheaf_stage::Bitrate;
-use sheaf_window::{Config, Formula, Push, Source};
+use sheaf_window::{Config, Formula, Policy, Push, Source};
 
 /// The parameters of window control at `scenario` under `treatment`, which has `words`: those that
 /// the program itself has with the same words.
@@ -27,10 +27,13 @@ pub(super) fn config(
             ("push", "auto") => config.push = Push::Auto,
             ("push", "on") => config.push = Push::On,
             ("push", "off") => config.push = Push::Off,
+            ("rest", "leave") => config.rest = Policy::Leave,
+            ("rest", "mark") => config.rest = Policy::Mark,
+            ("rest", "police") => config.rest = Policy::Police,
             ("segments", count) => config.min_segments = number(count)?,
             _ => bail!(
                 "{word} {value} does not exist in virtual time, which has formula, fixed (in \
-                 bytes), push and segments; remove it, or give --engine netns"
+                 bytes), push, rest and segments; remove it, or give --engine netns"
             ),
         }
     }

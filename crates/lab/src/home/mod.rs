@@ -26,7 +26,7 @@ use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
 use crate::measured::{Measured, Row, SweepPoint, key, treatments, whole_scenarios};
 use crate::view::{Axis, Chart, Metric, View};
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use change::KNOWN_ERROR;
 use outcome::{DELAY_P99, DROPS, GAP_P99, JAIN, Outcome, PAGE_P95, RATE, TRIP_P99};
 use plan::Stream;
@@ -129,6 +129,10 @@ impl Experiment for Plan {
         self.ready_to_replay()?;
         if engine == Engine::Virtual {
             return self.ready_for_virtual_time();
+        }
+        if let Some(scenario) = self.scenarios.iter().find(|one| one.unseen.is_some()) {
+            let name = &scenario.name;
+            bail!("unseen in scenario {name} exists in virtual time alone; remove it");
         }
         sheaf_bpf::support()?;
         ensure!(tools.sheaf.exists(), "{} is missing; build it", tools.sheaf.display());

@@ -43,6 +43,10 @@ pub struct Scenario {
     /// what they get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited: Option<f64>,
+    /// Handshakes of so many transfers, the first ones, do not pass window control, so that it does
+    /// not govern them; in virtual time alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unseen: Option<u32>,
     /// Rates that the bottleneck gets later.
     #[serde(rename = "change", default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,

@@ -101,14 +101,15 @@ impl Carrier {
         }
     }
 
-    /// Whether another packet finds `room`. Ours holds packets until a link has room, so any does.
-    pub fn has_room(&self, radios: &Radios, room: Room) -> bool {
+    /// Whether another packet finds `room`. Ours holds packets until a link has room, so any does,
+    /// as long as what it holds is not dropped for it.
+    pub fn has_room(&self, radios: &Radios, room: Room, now: Instant) -> bool {
         let any = |held: u64| {
             radios.waiting.iter().sum::<u64>() + held < radios.limit * radios.len() as u64
         };
         match (self, room) {
             (Carrier::Plain, _) => any(0),
-            (Carrier::Trunk(end), _) => any(end.sender().held()),
+            (Carrier::Trunk(end), _) => any(end.sender().held()) && end.sender().has_room(now),
             (Carrier::Published(end), Room::Any) => any(end.held()),
             (Carrier::Published(end), Room::Next) => end.has_room(&radios.waiting, radios.limit),
         }

@@ -267,7 +267,7 @@ impl Station {
             traffic.receive(packet, meter, now);
         }
         loop {
-            let room = traffic.room().is_some_and(|room| carrier.has_room(radios, room));
+            let room = traffic.room().is_some_and(|room| carrier.has_room(radios, room, now));
             let send = |packet| carrier.send(packet, radios, now, out);
             let more = traffic.poll(meter, now, room, send);
             carrier.transmit(radios, frame, now, out);

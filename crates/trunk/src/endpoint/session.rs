@@ -31,10 +31,11 @@ const FOLLOWING_PERCENT: u32 = 125;
 /// The unit of pauses on the wire.
 const PAUSE_UNIT: Duration = Duration::from_millis(100);
 
-/// Time for which the other end has to be silent before another session may take its place. Short
-/// enough that traffic flows again 2 s after a restart; far longer than any pause of an end that
-/// lives, which sends ten frames a second on some link.
-const TAKEOVER: Duration = Duration::from_secs(1);
+/// Time for which the other end has to be silent before another session may take its place. TCP,
+/// whose pauses double, goes on after up to 7/3 of an outage (two retransmissions, and the third):
+/// that is to be less than 2 s after a restart. Five times the longest pause of an end that lives,
+/// which sends ten frames a second on some link.
+const TAKEOVER: Duration = Duration::from_millis(500);
 /// Time for which the other end's numbers have to be out of the receiver's reach, and no other
 /// number comes, before the receiver follows them: one frame may be damaged or forged.
 const ASTRAY: Duration = Duration::from_millis(100);

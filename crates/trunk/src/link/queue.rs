@@ -1,11 +1,12 @@
-//! The frames that wait for a link, in four queues: urgent frames go first, then those of flows of
-//! which nothing else waits, then those that are sent again, because the receiver waits for them.
+//! The frames that wait for a link, in four queues: urgent frames go first, then those of new flows
+//! of which nothing else waits, then those that are sent again, because the receiver waits for
+//! them.
 //!
 //! Principle: a strict priority that is bounded, as a priority queue with a policer (RFC 3246,
 //! section 2): urgent frames go first until they are a few frames ahead of those that wait behind
-//! them; beyond that they and the others take turns, so that neither starves. A flow of which
-//! nothing waits goes before those that have a queue of their own making, as the new flows of
-//! FQ-CoDel do (RFC 8290, section 4.2), within the same bound.
+//! them; beyond that they and the others take turns, so that neither starves. Frames of a new flow
+//! (`flow_queues`) go before what was dealt out earlier, which is as much as links differ in delay,
+//! within the same bound.
 
 use crate::flow::Flow;
 use sheaf_wire::trunk::{Packing, Predecessor};
@@ -49,9 +50,9 @@ impl Queued {
 pub(crate) enum Precedence {
     /// Of class EF or CS6, or sent again.
     Urgent,
-    /// Nothing else of its flow waits.
+    /// Of a new flow, and nothing else of it waits for a link.
     Sparse,
-    /// In the order of coming.
+    /// In the order of numbers.
     None,
 }
 
@@ -98,6 +99,15 @@ impl PriorityQueues {
     }
 
     /// The last frame of a precedence that others can join.
+    pub fn last(&self, precedence: Precedence) -> Option<&Queued> {
+        match precedence {
+            Precedence::Urgent => None,
+            Precedence::Sparse => self.sparse.back(),
+            Precedence::None => self.other.back(),
+        }
+    }
+
+    /// The same, to be changed.
     pub fn last_mut(&mut self, precedence: Precedence) -> Option<&mut Queued> {
         match precedence {
             Precedence::Urgent => None,
@@ -155,6 +165,15 @@ impl PriorityQueues {
     /// Frames that wait.
     pub fn len(&self) -> usize {
         self.urgent.len() + self.sparse.len() + self.repairs.len() + self.other.len()
+    }
+
+    /// Frames of a precedence that wait.
+    pub fn len_of(&self, precedence: Precedence) -> usize {
+        match precedence {
+            Precedence::Urgent => self.urgent.len(),
+            Precedence::Sparse => self.sparse.len(),
+            Precedence::None => self.repairs.len() + self.other.len(),
+        }
     }
 
     /// Whether no frame waits.

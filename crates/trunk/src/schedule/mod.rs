@@ -11,6 +11,7 @@ pub mod trr;
 use sheaf_stage::Duration;
 use sheaf_wire::trunk::MAX_LINKS;
 
+pub(crate) use earliest::TOO_LATE;
 pub(crate) use state::State;
 
 /// State of a link, as schedulers see it.

@@ -45,7 +45,7 @@ impl Sender {
     }
 
     /// The links that take packets where those in `responding` respond.
-    fn usable_of(&self, responding: u16) -> u16 {
+    pub(super) fn usable_of(&self, responding: u16) -> u16 {
         let set = |wanted: &dyn Fn(usize, &Link) -> bool| {
             set_of(self.links().filter(|(index, link)| link.up && wanted(*index, link)))
         };
@@ -119,10 +119,7 @@ impl Sender {
     ) -> Candidates {
         let usable = self.affordable(usable, precedence, now);
         let spread = self.spread(usable);
-        let reference = self
-            .among(usable)
-            .filter_map(|(_, link)| link.rate.delay())
-            .reduce(|a, b| if crate::rate::later(b, a) < 0 { b } else { a });
+        let reference = self.reference(usable);
         let mut candidates = Candidates::default();
         for (index, link) in self.among(usable) {
             let candidate = &mut candidates[index];
@@ -137,6 +134,12 @@ impl Sender {
             }
         }
         candidates
+    }
+
+    /// The shortest delay of the links in a set, on the other end's clock.
+    pub(super) fn reference(&self, usable: u16) -> Option<u32> {
+        let delays = self.among(usable).filter_map(|(_, link)| link.rate.delay());
+        delays.reduce(|a, b| if crate::rate::later(b, a) < 0 { b } else { a })
     }
 
     /// Deals out again what waits for links that stopped responding.
@@ -187,6 +190,7 @@ impl Sender {
             }
         }
         self.dealing = dealing;
+        self.blocked = false;
     }
 
     /// The link that takes a packet which has been numbered before.

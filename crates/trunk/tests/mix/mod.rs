@@ -4,6 +4,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 pub mod link;
+pub mod list;
 pub mod tcp;
 
 use link::{LinkSpec, Pipe};
@@ -27,6 +28,8 @@ const CALLS: u16 = 100;
 /// Time between packets of a call, and their bytes.
 const CALL_GAP: Duration = Duration::from_millis(20);
 const CALL_LEN: usize = 200;
+/// Bytes of the packets of a stream.
+const STREAM_LEN: usize = 1_250;
 
 /// The way between the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,13 +54,18 @@ pub struct Load {
     pub call: Option<DeliveryMode>,
     /// Whether there is a ping: a small packet of another flow every 20 ms.
     pub ping: bool,
+    /// A stream of UDP that is paced, in Mbit/s.
+    pub stream: f64,
 }
 
-/// Measurements of a call or ping.
+/// Measurements of a call, a ping or a stream.
 #[derive(Clone, Debug, Default)]
 pub struct Probe {
     pub sent: u64,
     pub delays: Vec<Duration>,
+    last_at: Option<Instant>,
+    /// The longest time from one to the next.
+    pub longest_gap: Duration,
 }
 
 impl Probe {
@@ -75,10 +83,28 @@ impl Probe {
     }
 }
 
+/// The middle one.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
 type Event = (Instant, u64, usize, usize, Vec<u8>);
+
+/// An end with `links` links that knows what their carrier adds.
+fn new_end(config: &EndpointConfig, links: usize, session: u64) -> Endpoint {
+    let mut end = Endpoint::new(config.clone(), session).unwrap();
+    for _ in 0..links {
+        let overhead = (OUTER + ETHERNET) as u16;
+        end.add_link(LinkConfig { overhead, ..LinkConfig::default() }).unwrap();
+    }
+    end
+}
 
 /// The rig.
 pub struct Rig {
+    config: EndpointConfig,
+    restarts: u64,
     pub way: Way,
     pub now: Instant,
     pub ends: [Endpoint; 2],
@@ -93,8 +119,10 @@ pub struct Rig {
     pub receivers: [Vec<Receiver>; 2],
     next_udp: Instant,
     next_probe: Instant,
+    next_stream: Instant,
     pub probe: Probe,
     pub ping: Probe,
+    pub stream: Probe,
     /// Bytes of packets delivered at each host.
     pub delivered: [u64; 2],
     /// Data frames that left host 0, repeated ones included.
@@ -115,21 +143,16 @@ impl Rig {
         load: Load,
         seed: u64,
     ) -> Rig {
-        let end = |session| {
-            let mut end = Endpoint::new(config.clone(), session).unwrap();
-            for _ in links {
-                let overhead = (OUTER + ETHERNET) as u16;
-                end.add_link(LinkConfig { overhead, ..LinkConfig::default() }).unwrap();
-            }
-            end
-        };
+        let end = |session| new_end(&config, links.len(), session);
         let pipes = || links.iter().map(|link| Pipe::new(*link)).collect::<Vec<_>>();
         let flows = |count: u16| (0..count).map(|_| Sender::new(load.control)).collect();
         let sinks = |count: u16| (0..count).map(|_| Receiver::default()).collect();
         let mut rig = Rig {
+            restarts: 0,
             way,
             now: Instant::ZERO,
             ends: [end(0xffff_ff00), end(0x1_0000_0002)],
+            config: config.clone(),
             pipes: [pipes(), pipes()],
             events: BinaryHeap::new(),
             count: 0,
@@ -139,8 +162,10 @@ impl Rig {
             receivers: [sinks(load.tcp), sinks(load.back)],
             next_udp: Instant::MAX,
             next_probe: Instant::MAX,
+            next_stream: Instant::MAX,
             probe: Probe::default(),
             ping: Probe::default(),
+            stream: Probe::default(),
             delivered: [0; 2],
             carried_data: 0,
             frame: Vec::new(),
@@ -156,7 +181,24 @@ impl Rig {
         if load.call.is_some() || load.ping {
             rig.next_probe = rig.now;
         }
+        if load.stream > 0.0 {
+            rig.next_stream = rig.now;
+        }
         rig
+    }
+
+    /// Starts an end anew, as after a crash.
+    pub fn restart(&mut self, end: usize) {
+        self.restarts += 1;
+        let session = 0x2_0000_0000 + self.restarts;
+        self.ends[end] = new_end(&self.config, self.pipes[0].len(), session);
+    }
+
+    /// Begins another TCP flow from host 0 to host 1; returns its number.
+    pub fn begin(&mut self, control: Control) -> usize {
+        self.senders[0].push(Sender::new(control));
+        self.receivers[0].push(Receiver::default());
+        self.senders[0].len() - 1
     }
 
     /// Everything that happens in the next `time`.
@@ -179,9 +221,9 @@ impl Rig {
         (self.delivered[to] - before) as f64 * 8e-6 / time.as_secs_f64()
     }
 
-    /// Calls and pings end.
+    /// Calls, pings and streams end.
     pub fn end_calls(&mut self) {
-        self.next_probe = Instant::MAX;
+        (self.next_probe, self.next_stream) = (Instant::MAX, Instant::MAX);
     }
 
     fn next(&self) -> Option<Instant> {
@@ -189,7 +231,9 @@ impl Rig {
         let ends = ends.filter_map(|end| end.next_deadline());
         let flows = self.senders.iter().flatten().filter_map(Sender::next_deadline);
         let event = self.events.peek().map(|Reverse((at, ..))| *at);
-        let own = [self.next_udp, self.next_probe].into_iter().filter(|at| *at < Instant::MAX);
+        let own = [self.next_udp, self.next_probe, self.next_stream]
+            .into_iter()
+            .filter(|at| *at < Instant::MAX);
         ends.chain(flows).chain(event).chain(own).min()
     }
 
@@ -215,21 +259,30 @@ impl Rig {
             self.send(0, packet, DeliveryMode::Order);
             self.next_udp += Duration::from_secs_f64(PACKET as f64 * 8e-6 / self.load.udp);
         }
+        if self.next_stream <= self.now {
+            self.next_stream +=
+                Duration::from_secs_f64(STREAM_LEN as f64 * 8e-6 / self.load.stream);
+            self.stream.sent += 1;
+            self.send_stamped(CALLS + 2, STREAM_LEN, 0, DeliveryMode::Order);
+        }
         if self.next_probe <= self.now {
             self.next_probe += CALL_GAP;
             if let Some(mode) = self.load.call {
-                let mut packet = tcp::packet(CALLS, CALL_LEN, 46 << 2);
-                packet[32..40].copy_from_slice(&self.now.as_nanos().to_be_bytes());
                 self.probe.sent += 1;
-                self.send(0, packet, mode);
+                self.send_stamped(CALLS, CALL_LEN, 46 << 2, mode);
             }
             if self.load.ping {
-                let mut packet = tcp::packet(CALLS + 1, 84, 0);
-                packet[32..40].copy_from_slice(&self.now.as_nanos().to_be_bytes());
                 self.ping.sent += 1;
-                self.send(0, packet, DeliveryMode::Order);
+                self.send_stamped(CALLS + 1, 84, 0, DeliveryMode::Order);
             }
         }
+    }
+
+    /// Host 0 sends a packet of a flow that is not TCP, with the time in it.
+    fn send_stamped(&mut self, flow: u16, len: usize, class: u8, mode: DeliveryMode) {
+        let mut packet = tcp::packet(flow, len, class);
+        packet[32..40].copy_from_slice(&self.now.as_nanos().to_be_bytes());
+        self.send(0, packet, mode);
     }
 
     /// Sends whatever may leave now.
@@ -276,8 +329,14 @@ impl Rig {
         let (flow, back, is_ack) = tcp::kind(packet);
         if flow >= CALLS {
             let at = u64::from_be_bytes(packet[32..40].try_into().unwrap());
-            let probe = if flow == CALLS { &mut self.probe } else { &mut self.ping };
+            let probe = match flow - CALLS {
+                0 => &mut self.probe,
+                1 => &mut self.ping,
+                _ => &mut self.stream,
+            };
             probe.delays.push(now - Instant::from_nanos(at));
+            let gap = probe.last_at.replace(now).map_or(Duration::ZERO, |last| now - last);
+            probe.longest_gap = probe.longest_gap.max(gap);
             return;
         }
         if !is_ack {

@@ -41,6 +41,11 @@ pub struct Receiver {
 }
 
 impl Receiver {
+    /// Packets that arrived without a gap.
+    pub fn next(&self) -> u32 {
+        self.next
+    }
+
     /// A packet arrived; returns an acknowledgement that is due.
     pub fn arrive(&mut self, number: u32, sent: Instant) -> Option<Ack> {
         let in_order = number == self.next;
@@ -103,6 +108,8 @@ pub struct Sender {
     next: u32,
     flight: VecDeque<Segment>,
     in_flight: u32,
+    /// Segments in `flight` that were delivered, behind one that was not.
+    ahead: u32,
     lost: u32,
     window: f64,
     threshold: f64,
@@ -149,7 +156,7 @@ struct Cubic {
 
 #[derive(Clone, Debug)]
 struct Bbr {
-    /// Rates (packets a second) by round.
+    /// Rates (packets a second) by round, each lower than the one before it.
     rates: VecDeque<(u64, f64)>,
     round: u64,
     round_end: u64,
@@ -177,7 +184,7 @@ const HIGH_GAIN: f64 = 2.885;
 
 impl Bbr {
     fn rate(&self) -> f64 {
-        self.rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max)
+        self.rates.front().map_or(0.0, |(_, rate)| *rate)
     }
 
     fn gain(&self) -> f64 {
@@ -217,6 +224,10 @@ impl Bbr {
         if limited && rate < self.rate() {
             return;
         }
+        // What is lower and older is never the highest any more.
+        while self.rates.back().is_some_and(|(_, older)| *older <= rate) {
+            self.rates.pop_back();
+        }
         self.rates.push_back((self.round, rate));
         while self.rates.front().is_some_and(|(round, _)| self.round - round >= 10) {
             self.rates.pop_front();
@@ -252,6 +263,7 @@ impl Sender {
             next: 0,
             flight: VecDeque::new(),
             in_flight: 0,
+            ahead: 0,
             lost: 0,
             window: FIRST_WINDOW,
             threshold: f64::MAX,
@@ -438,6 +450,7 @@ impl Sender {
             }
             let segment = *segment;
             news += 1;
+            sender.ahead += 1;
             if segment.lost {
                 sender.lost -= 1;
             } else {
@@ -465,6 +478,7 @@ impl Sender {
         }
         while self.flight.front().is_some_and(|one| one.delivered) {
             self.flight.pop_front();
+            self.ahead -= 1;
             self.first += 1;
         }
         if news == 0 {
@@ -529,8 +543,7 @@ impl Sender {
         } else {
             Duration::ZERO
         };
-        let ahead = self.flight.iter().filter(|one| one.delivered).count();
-        if !self.reordering && ahead < 3 && !self.recovering {
+        if !self.reordering && self.ahead < 3 && !self.recovering {
             return;
         }
         let (mut losses, mut wait) = (0, None::<Instant>);

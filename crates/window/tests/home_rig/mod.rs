@@ -13,7 +13,7 @@
 use etherparse::PacketBuilder;
 use sheaf_stage::{Duration, Instant};
 use sheaf_tcp::{Algorithm, Config as Tcp, Host};
-use sheaf_window::{Controller, Direction, Passing, Rewriter};
+use sheaf_window::{Controller, Direction, Outcome, Passing, Rewriter};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 
@@ -26,6 +26,12 @@ const PING: Duration = Duration::from_millis(10);
 const PING_BYTES: usize = 84;
 /// Bytes of each packet of UDP streams, as IP packets.
 const UDP_BYTES: usize = 1200;
+/// Ports of pings, UDP streams and QUIC.
+const PING_PORT: u16 = 7;
+const UDP_PORT: u16 = 9000;
+const QUIC_PORT: u16 = 443;
+/// Flag of byte 13 of the TCP header.
+const SYN: u8 = 2;
 /// Address of all servers.
 const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// Address of the clients' UDP.
@@ -46,8 +52,8 @@ pub struct Slow {
     pub udp: Vec<(f64, f64)>,
     /// Packets that found the queue full.
     pub drops: usize,
-    /// Time at which each packet left, how long it had waited, bits of TCP data's packets.
-    left: Vec<(Instant, Duration, f64)>,
+    /// Time at which each packet left, how long it had waited, bits of data's packets, and whose.
+    left: Vec<(Instant, Duration, f64, Carrier)>,
 }
 
 impl Slow {
@@ -86,6 +92,17 @@ enum Owner {
     Udp,
 }
 
+/// What carries a transfer, as the access point sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// TCP that it governs.
+    Tcp,
+    /// TCP whose handshake went another way.
+    Unseen,
+    /// UDP whose ends do as TCP's do, like QUIC's (RFC 9002).
+    Quic,
+}
+
 enum Event {
     Begin(usize),
     Wake(usize),
@@ -101,6 +118,7 @@ enum Event {
 /// One TCP connection.
 struct Transfer {
     direction: Direction,
+    carrier: Carrier,
     inside: Host,
     outside: Host,
     delay: Duration,
@@ -117,6 +135,11 @@ pub struct Rig {
     transfers: Vec<Transfer>,
     /// Time of each ping's return, and its round trip.
     pings: Vec<(Instant, Duration)>,
+    /// Pings that were dropped, wherever.
+    pub lost_pings: usize,
+    /// Packets that the access point dropped and marked.
+    pub policed: usize,
+    pub marked: usize,
     rewriter: Rewriter,
     delay: Duration,
     events: BTreeMap<(Instant, u64), Event>,
@@ -150,6 +173,9 @@ impl Rig {
             slow: [slow(down), slow(up)],
             transfers: Vec::new(),
             pings: Vec::new(),
+            lost_pings: 0,
+            policed: 0,
+            marked: 0,
             rewriter: Rewriter::new(),
             delay: Duration::from_secs_f64(rtt / 2e3),
             events: BTreeMap::new(),
@@ -179,6 +205,18 @@ impl Rig {
         start: f64,
         bytes: Option<u64>,
     ) {
+        self.transfer_by(Carrier::Tcp, direction, control, start, bytes);
+    }
+
+    /// The same with another carrier.
+    pub fn transfer_by(
+        &mut self,
+        carrier: Carrier,
+        direction: Direction,
+        control: Algorithm,
+        start: f64,
+        bytes: Option<u64>,
+    ) {
         let number = self.transfers.len();
         let client = Ipv4Addr::new(10, 0, (number >> 8) as u8, number as u8);
         let config = Tcp { control, bytes, ..Tcp::default() };
@@ -195,7 +233,15 @@ impl Rig {
         };
         let delay = self.delay;
         let (has_begun, wake) = (false, None);
-        self.transfers.push(Transfer { direction, inside, outside, delay, has_begun, wake });
+        self.transfers.push(Transfer {
+            direction,
+            carrier,
+            inside,
+            outside,
+            delay,
+            has_begun,
+            wake,
+        });
         let jitter = Duration::from_micros(self.dice(1000));
         self.push(seconds(start).max(self.now) + jitter, Event::Begin(number));
     }
@@ -231,9 +277,14 @@ impl Rig {
                 }
             }
             Event::Access(direction, mut packet) => {
-                let passing = Passing::plain(direction);
-                if !self.controllers.is_empty() {
-                    self.rewriter.rewrite(&mut packet.bytes, passing, now);
+                match self.access(direction, &mut packet) {
+                    Outcome::Dropped => {
+                        self.policed += 1;
+                        self.lost_pings += usize::from(matches!(packet.owner, Owner::Ping(_)));
+                        return;
+                    }
+                    Outcome::Marked => self.marked += 1,
+                    _ => {}
                 }
                 match direction {
                     Direction::Out => self.wait(Direction::Out, packet),
@@ -247,7 +298,7 @@ impl Rig {
                     self.drain(number);
                 }
                 Owner::Ping(sent) => {
-                    let bytes = udp(SERVER, CLIENT, PING_BYTES);
+                    let bytes = udp(SERVER, CLIENT, PING_PORT, PING_BYTES);
                     self.wait(Direction::In, Packet { bytes, owner: Owner::Ping(sent) });
                 }
                 Owner::Udp => {}
@@ -257,7 +308,7 @@ impl Rig {
                 self.push(now + STEP, Event::Step);
             }
             Event::Ping => {
-                let bytes = udp(CLIENT, SERVER, PING_BYTES);
+                let bytes = udp(CLIENT, SERVER, PING_PORT, PING_BYTES);
                 let packet = Packet { bytes, owner: Owner::Ping(now) };
                 self.push(now, Event::Access(Direction::Out, packet));
                 self.push(now + PING, Event::Ping);
@@ -269,7 +320,7 @@ impl Rig {
                         Direction::In => (SERVER, CLIENT),
                         Direction::Out => (CLIENT, SERVER),
                     };
-                    let bytes = udp(from, to, UDP_BYTES);
+                    let bytes = udp(from, to, UDP_PORT, UDP_BYTES);
                     let packet = Packet { bytes, owner: Owner::Udp };
                     match direction {
                         Direction::In => self.wait(Direction::In, packet),
@@ -283,6 +334,29 @@ impl Rig {
                 } else {
                     self.push(now + Duration::from_millis(1), Event::Udp(direction));
                 }
+            }
+        }
+    }
+
+    /// What the access point does to a packet.
+    fn access(&mut self, direction: Direction, packet: &mut Packet) -> Outcome {
+        if self.controllers.is_empty() {
+            return Outcome::Kept;
+        }
+        let carrier = match packet.owner {
+            Owner::Transfer(number) => self.transfers[number].carrier,
+            Owner::Ping(_) | Owner::Udp => Carrier::Tcp,
+        };
+        let (passing, now) = (Passing::plain(direction), self.now);
+        let bytes = &mut packet.bytes;
+        match carrier {
+            Carrier::Tcp => self.rewriter.rewrite(bytes, passing, now),
+            Carrier::Unseen if bytes[33] & SYN != 0 => Outcome::Kept,
+            Carrier::Unseen => self.rewriter.rewrite(bytes, passing, now),
+            Carrier::Quic => {
+                let address = |at: usize| Ipv4Addr::from([0, 1, 2, 3].map(|byte| bytes[at + byte]));
+                let mut shown = udp(address(12), address(16), QUIC_PORT, bytes.len());
+                self.rewriter.rewrite(&mut shown, passing, now)
             }
         }
     }
@@ -329,6 +403,7 @@ impl Rig {
         let bytes = packet.bytes.len() + LINK_HEADER;
         if slow.bytes + bytes > slow.limit {
             slow.drops += 1;
+            self.lost_pings += usize::from(matches!(packet.owner, Owner::Ping(_)));
             return;
         }
         slow.bytes += bytes;
@@ -358,15 +433,15 @@ impl Rig {
         let bytes = packet.bytes.len() + LINK_HEADER;
         slow.bytes -= bytes;
         let mut delay = self.delay;
-        let mut bits = 0.0;
+        let (mut bits, mut carrier) = (0.0, Carrier::Tcp);
         if let Owner::Transfer(number) = packet.owner {
             let transfer = &self.transfers[number];
-            delay = transfer.delay;
+            (delay, carrier) = (transfer.delay, transfer.carrier);
             if transfer.direction == direction {
                 bits = (bytes * 8) as f64;
             }
         }
-        slow.left.push((now, now - since, bits));
+        slow.left.push((now, now - since, bits, carrier));
         match direction {
             Direction::In => self.push(now + delay, Event::Access(direction, packet)),
             Direction::Out => self.push(now + delay, Event::Outside(packet)),
@@ -381,6 +456,9 @@ impl Rig {
             for (key, connection) in rewriter.flows() {
                 controller.observe(*key, connection);
             }
+            for (key, both) in rewriter.rest() {
+                controller.observe_rest(*key, both);
+            }
         }
         // What one direction showed in the last step, the other one takes in.
         let loads: Vec<_> = controllers.iter().map(Controller::load).collect();
@@ -393,15 +471,24 @@ impl Rig {
             }
             rewriter.set_initial(direction, controller.initial(), controller.spare());
             rewriter.set_push(direction, controller.push());
+            rewriter.set_rest(direction, controller.rest());
         }
         rewriter.beat(*now);
     }
 
     /// bit/s on the wire of the data of transfers in `direction`, between two times in seconds.
     pub fn carried(&self, direction: Direction, from: f64, to: f64) -> f64 {
+        let each = [Carrier::Tcp, Carrier::Unseen, Carrier::Quic];
+        each.map(|carrier| self.carried_by(carrier, direction, from, to)).into_iter().sum()
+    }
+
+    /// The same of the transfers with one carrier.
+    pub fn carried_by(&self, carrier: Carrier, direction: Direction, from: f64, to: f64) -> f64 {
         let within = self.slow[direction.index()].left.iter();
-        let bits = within.filter(|(at, ..)| (seconds(from)..seconds(to)).contains(at));
-        bits.map(|(.., bits)| bits).sum::<f64>() / (to - from)
+        let bits = within.filter(|(at, .., whose)| {
+            (seconds(from)..seconds(to)).contains(at) && *whose == carrier
+        });
+        bits.map(|(.., bits, _)| bits).sum::<f64>() / (to - from)
     }
 
     /// By how many ms the pings that return between two times are above a ping of an idle link:
@@ -419,19 +506,19 @@ impl Rig {
     pub fn waited(&self, direction: Direction, from: f64, to: f64, part: f64) -> f64 {
         let left = self.slow[direction.index()].left.iter();
         let within = left.filter(|(at, ..)| (seconds(from)..seconds(to)).contains(at));
-        let mut waits: Vec<f64> = within.map(|(_, wait, _)| wait.as_secs_f64() * 1e3).collect();
+        let mut waits: Vec<f64> = within.map(|(_, wait, ..)| wait.as_secs_f64() * 1e3).collect();
         waits.sort_unstable_by(f64::total_cmp);
         *waits.get((waits.len() as f64 * part) as usize).or(waits.last()).unwrap_or(&f64::NAN)
     }
 }
 
-/// An IP packet of so many bytes that is not TCP.
-fn udp(from: Ipv4Addr, to: Ipv4Addr, bytes: usize) -> Vec<u8> {
+/// An IP packet of so many bytes of UDP between these ports.
+fn udp(from: Ipv4Addr, to: Ipv4Addr, port: u16, bytes: usize) -> Vec<u8> {
     let mut packet = Vec::with_capacity(bytes);
     // IP and UDP headers.
     let data = vec![0; bytes - 28];
     PacketBuilder::ipv4(from.octets(), to.octets(), 64)
-        .udp(9000, 9000)
+        .udp(port, port)
         .write(&mut packet, &data)
         .expect("a Vec takes all");
     packet

@@ -2,12 +2,17 @@
 
 use super::{MAX_LEN, Refusal};
 use crate::compress::{Compressed, Definition, Headers};
+use crate::ethernet;
 use crate::ip::{Ip, IpError, Protocol};
 
 /// Bytes before the part of a block that is cut.
 pub const CUT_HEADER: usize = 6;
 
+/// Bytes before an Ethernet payload.
+pub const ETHERNET_HEADER: usize = 4;
+
 /// First nibbles of the blocks that RFC 9347 does not have.
+const ETHERNET: u8 = 2;
 const CUT: u8 = 8;
 const DEFINITION: u8 = 9;
 const LONG: u8 = 10;
@@ -18,10 +23,50 @@ const COMPACT: u8 = 12;
 pub enum Block<'a> {
     /// A packet as it is.
     Packet(&'a [u8]),
+    /// Payload of an Ethernet frame.
+    Ethernet(Payload<'a>),
     /// A definition of a context, and the packet that defines it.
     Definition(Definition<'a>),
     /// A compressed packet: its header and its payload.
     Compressed(Compressed, &'a [u8]),
+}
+
+/// Payload of an Ethernet frame that is not of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payload<'a> {
+    /// Its EtherType.
+    pub ethertype: u16,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Payload<'a> {
+    /// The header of a block with `len` bytes of payload.
+    ///
+    /// # Panics
+    /// If that is more than a frame has room for.
+    pub fn header(ethertype: u16, len: usize) -> [u8; ETHERNET_HEADER] {
+        assert!(len <= MAX_LEN, "a payload of {len} bytes");
+        let [high, low] = (u16::from(ETHERNET) << 12 | len as u16).to_be_bytes();
+        let [a, b] = ethertype.to_be_bytes();
+        [high, low, a, b]
+    }
+
+    /// Reads the block at the start of `bytes`, if it is of this kind.
+    pub fn parse(bytes: &'a [u8]) -> Result<Payload<'a>, Refusal> {
+        let (header, rest) =
+            bytes.split_first_chunk::<ETHERNET_HEADER>().ok_or(Refusal::Truncated)?;
+        let [high, low, a, b] = *header;
+        if high >> 4 != ETHERNET {
+            return Err(Refusal::UnknownBlock);
+        }
+        let ethertype = u16::from_be_bytes([a, b]);
+        if ethertype < ethernet::LEAST_TYPE || ethernet::is_ip(ethertype) {
+            return Err(Refusal::BadPacket);
+        }
+        let len = usize::from(u16::from_be_bytes([high, low]) & 0x0fff);
+        Ok(Payload { ethertype, bytes: rest.get(..len).ok_or(Refusal::Truncated)? })
+    }
 }
 
 /// Beginning of a block that continues in the next frame.
@@ -80,6 +125,7 @@ pub(super) fn next<'a>(
         0 if bytes.iter().all(|byte| *byte == 0) => Ok(Next::Pad),
         0 => Err(Refusal::Padding),
         4 | 6 => Ok(Next::Block(packet_len(bytes)?)),
+        ETHERNET => Ok(Next::Block(ETHERNET_HEADER + Payload::parse(bytes)?.bytes.len())),
         CUT => Cut::parse(bytes).map(Next::Cut),
         DEFINITION => {
             let (head, packet) =
@@ -127,6 +173,7 @@ impl<'a> Block<'a> {
     /// The block that is exactly `bytes`, of which [`next`] has found the end.
     pub(super) fn checked(bytes: &'a [u8]) -> Block<'a> {
         match bytes[0] >> 4 {
+            ETHERNET => Block::Ethernet(Payload::parse(bytes).expect("seen to be whole")),
             DEFINITION => {
                 let (head, packet) = bytes.split_first_chunk().expect("seen to be whole");
                 Block::Definition(Definition::parse(head, packet).expect("seen to be right"))

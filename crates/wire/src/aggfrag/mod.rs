@@ -27,6 +27,7 @@
 //!
 //! ```text
 //!  0     pad: zeros to the end of the frame
+//!  2     Ethernet payload: its length (12 bits), its EtherType, its bytes
 //!  4, 6  an IPv4 or IPv6 packet, complete
 //!  8     cut: length of the block (12 bits), CRC-32 of the block, then as much of the block as
 //!        the frame has room for; always the last of its frame
@@ -35,8 +36,12 @@
 //! 12–15  compressed packet, compact form
 //! ```
 //!
-//! Kinds 9 to 15 are described in [`compress`](crate::compress). Kinds 1–3, 5, 7 and 11 are
+//! Kinds 9 to 15 are described in [`compress`](crate::compress). Kinds 1, 3, 5, 7 and 11 are
 //! refused.
+//!
+//! An Ethernet payload is a frame between the same two stations, of another protocol than IP:
+//! batman-adv's. It is taken from neighbours only, who could send it in a frame of its own. An
+//! EtherType of IP, or a length in its place, is refused ([`Refusal::BadPacket`]).
 //!
 //! A compressed packet in compact form has the length that its context says. Who does not know the
 //! context cannot find the blocks behind it, and who knows another one finds wrong blocks, perhaps
@@ -72,7 +77,7 @@ mod block;
 mod header;
 mod view;
 
-pub use block::{Block, CUT_HEADER, Cut};
+pub use block::{Block, CUT_HEADER, Cut, ETHERNET_HEADER, Payload};
 pub use header::{Header, MAX_TAG, PROBES_TAG};
 pub use view::{Frame, MAX_BLOCKS};
 
@@ -110,7 +115,8 @@ pub enum Refusal {
     /// A block of a kind that does not exist.
     #[error("unknown block")]
     UnknownBlock,
-    /// An inner packet with an impossible header.
+    /// An inner packet with an impossible header, or an Ethernet payload with an EtherType that
+    /// it may not have.
     #[error("bad packet")]
     BadPacket,
     /// A frame or meta packet inside a frame.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::compress::{Definition, IdRule, Rules};
+use crate::ethernet;
 use crate::ip::{example_udp, example_v4};
 use proptest::prelude::*;
 
@@ -48,6 +49,25 @@ fn blocks_of_all_kinds_are_found_and_an_unknown_length_ends_the_view() {
     assert!(matches!(blocks[3], Block::Compressed(one, [6, 6]) if one.number == 9));
 }
 
+fn payload(ethertype: u16, len: usize) -> Vec<u8> {
+    [&Payload::header(ethertype, len)[..], &vec![4; len]].concat()
+}
+
+#[test]
+fn an_ethernet_payload_has_its_length_and_type_and_is_never_of_ip() {
+    let bytes = frame(0, 0, 0, &[&payload(ethernet::BATMAN, 5), &example_v4(), &[0; 3]]);
+    assert_eq!(bytes[4..8], [0x20, 5, 0x43, 0x05]);
+    let view = parse(&bytes).unwrap();
+    let expected = Payload { ethertype: 0x4305, bytes: &[4; 5] };
+    assert!(matches!(view.blocks().next(), Some(Block::Ethernet(found)) if found == expected));
+    assert_eq!(view.len(), 2);
+    for ethertype in [0x0800, 0x86dd, 0x05ff] {
+        let bytes = frame(0, 0, 0, &[&payload(ethertype, 5)]);
+        assert_eq!(parse(&bytes).unwrap_err(), Refusal::BadPacket, "{ethertype:x}");
+    }
+    assert_eq!(parse(&bytes[..12]).unwrap_err(), Refusal::Truncated);
+}
+
 #[test]
 fn a_cut_block_ends_its_frame_and_says_how_long_it_is() {
     let udp = example_udp(&[3; 200]);
@@ -73,7 +93,7 @@ fn each_fault_has_its_own_reason() {
     assert_eq!(refusal(&[&udp, &udp[..47]]), Refusal::Truncated);
     assert_eq!(refusal(&[&[0xc0, 0x40, 0, 0], &[0; 19]]), Refusal::Truncated);
     assert_eq!(refusal(&[&udp, &[0, 0, 1]]), Refusal::Padding);
-    for kind in [1u8, 2, 3, 5, 7, 11] {
+    for kind in [1u8, 3, 5, 7, 11] {
         assert_eq!(refusal(&[&udp, &[kind << 4; 40]]), Refusal::UnknownBlock);
     }
     assert_eq!(refusal(&[&[0x41; 40]]), Refusal::BadPacket);
@@ -106,14 +126,16 @@ proptest! {
     ) {
         let udp = example_udp(&[1; 20]);
         let compact = [&[0xc0, 0x40, 1, 2][..], &[5; 20]].concat();
+        let mesh = payload(ethernet::BATMAN, 9);
         let mut bytes =
-            frame(0, 0, 4, &[&[1; 4], &udp, &compact, &defined(&udp), &Cut::header(&udp)]);
+            frame(0, 0, 4, &[&[1; 4], &mesh, &udp, &compact, &defined(&udp), &Cut::header(&udp)]);
         let index = at.index(bytes.len());
         bytes[index] = value;
         bytes.truncate(bytes.len() - cut);
         if let Ok(view) = parse(&bytes) {
             let blocks: usize = view.blocks().map(|block| match block {
                 Block::Packet(bytes) => bytes.len(),
+                Block::Ethernet(payload) => ETHERNET_HEADER + payload.bytes.len(),
                 Block::Definition(one) => 4 + one.headers.packet().len(),
                 Block::Compressed(_, payload) => 4 + payload.len(),
             }).sum();

@@ -18,16 +18,18 @@
 /* A frame takes at least so many bytes of a block: fewer do not pay for the header of the cut. */
 #define MIN_PART (CUT_HEADER + 2)
 
-/* Bytes that a frame to this hop may need besides a packet and the outer header. */
-static __always_inline __u32 format_len(const struct hop *hop)
+/* Bytes that a frame to this hop may need besides the packet and the outer header. */
+static __always_inline __u32 format_len(const struct hop *hop, const struct packet *packet)
 {
 	if (hop->format == META)
 		return 0;
+	if (packet->mesh)
+		return FRAME_HEADER + ETHERNET_HEADER;
 	return hop->format == FRAMES ? FRAME_HEADER : FRAME_HEADER + DEFINITION_HEADER;
 }
 
 /* Packs the packet in hand, of which `copy` and `summed` are known where they are needed, for its
- * queue's stream. Where that has no tag it goes into a meta packet. */
+ * queue's stream. Where that has no tag it goes into a meta packet, if it is of IP. */
 static __always_inline void pack(struct packing *mine, struct queue *queue,
 				 const struct hop *hop, const struct queue_key *key,
 				 const struct packet *packet, struct frame *copy, __s64 summed,
@@ -40,7 +42,7 @@ static __always_inline void pack(struct packing *mine, struct queue *queue,
 	block->len = packet->len;
 	block->start = ETH_LEN;
 	block->head = 0;
-	block->plain = 1;
+	block->plain = PLAIN_IP;
 	block->cut = 0;
 	if (packet->unfinished)
 		block->checksum = finished(summed, packet);
@@ -49,8 +51,16 @@ static __always_inline void pack(struct packing *mine, struct queue *queue,
 	/* Of two CPUs both write the same. */
 	queue->tag = mine->name.tag + 1;
 	block->tag = mine->name.tag + 1;
-	if (hop->format == SHORT_HEADERS)
+	if (packet->mesh) {
+		/* Its length goes over the link addresses, right before its EtherType. */
+		block->len = packet->len + ETHERNET_HEADER;
+		block->start = ETH_LEN - ETHERNET_HEADER;
+		block->head = sizeof(__u16);
+		put16(block->bytes, ETHERNET << 12 | packet->len);
+		block->plain = PLAIN_MESH;
+	} else if (hop->format == SHORT_HEADERS) {
 		compress(mine, stream, packet, copy, summed, queue->begun, now);
+	}
 }
 
 /* Cuts, under the queue's lock, a block that does not fit: its first bytes fill the last frame, of
@@ -68,7 +78,7 @@ static __always_inline void cut_block(struct queue *queue, struct block *block, 
 	block->ring = ring;
 	block->at = last->len;
 	last->len += room;
-	last->plain = 0;
+	last->plain = NOT_PLAIN;
 	queue->bytes += room;
 	__sync_fetch_and_add(&last->writers, 1);
 }

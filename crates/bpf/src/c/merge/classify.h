@@ -35,7 +35,7 @@ static __always_inline enum verdict classify(struct __sk_buff *skb, struct merge
 		if (!any && (packet->sport < rule->sport_min || packet->sport > rule->sport_max ||
 			     packet->dport < rule->dport_min || packet->dport > rule->dport_max))
 			continue;
-		if (!large && packet->len <= rule->max_len)
+		if (!large && packet->size <= rule->max_len)
 			return GATHER;
 		verdict = ALONE;
 	}

@@ -122,7 +122,7 @@ struct block {
 	__u32 len;   /* bytes */
 	__u32 start; /* place in the buffer, where its head is written over what is not needed */
 	__u32 head;  /* bytes of its own in front of the packet's */
-	__u32 plain; /* it is the packet as it is */
+	__u32 plain; /* whether it is the packet as it is: enum plain */
 	__u32 cut;   /* bytes in the frame before; 0: it is whole */
 	__u32 ring, at; /* place of these */
 	__u8 bytes[16]; /* the head */

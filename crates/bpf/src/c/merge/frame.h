@@ -8,6 +8,10 @@
 #include "../frames.h"
 #include "maps.h"
 
+/* Bytes of a frame that is too short for the packet that carries it: of IPv6 in a frame of a mesh
+ * the transport header stands at 78, with a VLAN at 82. */
+#define PADDED 128
+
 /* The most that bpf_skb_adjust_room() pulls away is 4095 bytes. */
 #define MAX_PULL 4000
 

@@ -78,7 +78,7 @@ static __always_inline enum joined join(struct joint *joint, struct __sk_buff *s
 		pending->payload = 0;
 		pending->offset = 0;
 		pending->tag = tag;
-		pending->plain = 1;
+		pending->plain = ANY_PLAIN;
 		if (tag) {
 			pending->len = FRAME_HEADER;
 			queue->begun++;
@@ -87,7 +87,7 @@ static __always_inline enum joined join(struct joint *joint, struct __sk_buff *s
 			if (block->cut) {
 				bytes -= block->cut;
 				pending->offset = bytes;
-				pending->plain = 0;
+				pending->plain = NOT_PLAIN;
 			}
 		}
 		queue->tail++;

@@ -160,7 +160,8 @@ struct hop {
 	__u8 src[16];
 	__u8 dst[16];
 	__u8 format; /* META, FRAMES or SHORT_HEADERS */
-	__u8 pad[3];
+	__u8 mesh;   /* its frames may have Ethernet payloads */
+	__u8 pad[2];
 };
 
 struct {
@@ -209,6 +210,9 @@ struct stats {
 	__u64 over_bound; /* frames let go because the queue was at its bound */
 };
 
+/* A single packet that is as it was: of IP, or a mesh frame in its block. */
+enum plain { NOT_PLAIN = 0, PLAIN_IP = 1, PLAIN_MESH = 2, ANY_PLAIN = PLAIN_IP | PLAIN_MESH };
+
 /* One frame under construction, but for its bytes. */
 struct pending {
 	__u64 oldest;
@@ -219,7 +223,7 @@ struct pending {
 	__u32 payload; /* and their bytes */
 	__u16 offset; /* bytes that continue the last packet of the frame before */
 	__u8 tag;	/* of the stream, plus 1; 0: a meta packet */
-	__u8 plain;	/* it has nothing but packets as they are */
+	__u8 plain;	/* it has nothing but packets as they are: enum plain */
 	__u32 writers; /* packets whose bytes are still being copied */
 	__u32 taken;   /* its bytes are being read */
 };

@@ -104,6 +104,18 @@ static __always_inline __s32 next_block(struct work *work, struct stream *stream
 		work->ended = kind + 1;
 		return 0;
 	}
+	if (kind == ETHERNET) {
+		__u32 type;
+
+		if (left < ETHERNET_HEADER)
+			return -FRAME_TRUNCATED;
+		len = ETHERNET_HEADER + (be16(block) & 0xfff);
+		type = be16(block + 2);
+		/* What IP says of itself is not looked for here. */
+		if (type < LEAST_TYPE || type == ETH_P_IP || type == ETH_P_IPV6)
+			return -FRAME_BAD_PACKET;
+		return len > left ? -FRAME_TRUNCATED : len;
+	}
 	if (!IS_PACKET(kind))
 		return -FRAME_UNKNOWN_BLOCK;
 	return packet_len(block, left);

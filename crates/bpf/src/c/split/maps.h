@@ -280,6 +280,7 @@ struct work {
 	volatile __u32 doubt, doubt_from; /* behind a packet that was not restored; its item */
 	volatile __u32 doubtful; /* the frame, for a fault behind a packet of implied length */
 	volatile __u32 payload, payload_len; /* of the packet in hand, behind its headers */
+	volatile __u32 ethernet; /* it is not of IP */
 	volatile __u32 start, header_len; /* of its restored headers */
 	volatile __u32 far, named, ecn, ecn_joined;
 	volatile __u32 len, offset, sequence, print; /* of the frame */

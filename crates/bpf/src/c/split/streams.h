@@ -295,6 +295,25 @@ static __always_inline __u32 payload_of(struct work *work)
 	return len;
 }
 
+/* Delivers the Ethernet payload that is the packet in hand already: of a neighbour only, who could
+ * also send it in a frame of its own. */
+static __always_inline void deliver_ethernet(struct __sk_buff *skb, struct work *work,
+					     struct line *line)
+{
+	if (work->far) {
+		work->not_believed++;
+		return;
+	}
+	/* Its type is the end of its block's header. */
+	work->result |= bpf_skb_store_bytes(skb, ETH_LEN - sizeof(__u16),
+					    block_at(work, work->payload - sizeof(__u16)),
+					    sizeof(__u16), 0);
+	if (work->result || put_in_line(skb, line))
+		work->failed++;
+	else
+		work->packets++;
+}
+
 /* Delivers the packet whose restored headers, if it has any, are in `bytes`. */
 static __always_inline void deliver_packet(struct __sk_buff *skb, struct work *work,
 					   struct line *line, const __u8 *bytes)
@@ -314,6 +333,10 @@ static __always_inline void deliver_packet(struct __sk_buff *skb, struct work *w
 		work->result |= bpf_skb_store_bytes(skb, ETH_LEN + header_of(work),
 						    block_at(work, work->payload),
 						    LENGTH(len, 2 * MAX_FRAME), 0);
+	if (work->ethernet) {
+		deliver_ethernet(skb, work, line);
+		return;
+	}
 	work->result |= bpf_skb_load_bytes(skb, ETH_LEN, work->head, V4_LEN);
 	/* That of a joined block may be another one. */
 	joined = if_negative(work->block - START);
@@ -356,8 +379,12 @@ static __always_inline void deliver_blocks(struct __sk_buff *skb, struct work *w
 				continue;
 			}
 			work->doubt = 0;
+			work->ethernet = 0;
 		} else {
 			work->payload = work->block;
+			work->ethernet = kind == ETHERNET;
+			if (kind == ETHERNET)
+				work->payload += ETHERNET_HEADER;
 			if (kind == DEFINITION) {
 				work->payload += DEFINITION_HEADER;
 				work->next_definition++;

@@ -12,7 +12,7 @@
 #endif
 #define FLOWS (BUCKETS * WAYS)
 #define EMBRYOS 4096
-#define QUIC_FLOWS 4096
+#define REST_FLOWS 4096
 
 enum { IN, OUT };
 
@@ -23,8 +23,12 @@ struct control {
 	__u32 spare[2];    /* bytes: of all that begin before the next sign of life together */
 	__u32 link;        /* bytes of link header: 14, or 0 where there is none */
 	__u32 beats;       /* signs of life so far */
+	__u32 cost[2];     /* 2^-16 ns: of a byte of the rest at its share; 0: hands off */
 	__u8 push[2];      /* whether data is pushed, by its direction */
-	__u8 pad[6];
+	__u8 drops[2];     /* whether the rest is dropped where it cannot be marked */
+	__u8 voice[2];     /* whether voice among the rest is never touched */
+	__u8 pad[2];
+	__u64 clock;       /* ns: time at which the rest is judged; 0: now. Tests set it. */
 	__u64 seed[4];     /* of the table's hash, so that nobody can choose who shares a place */
 };
 
@@ -127,21 +131,37 @@ struct embryo {
 	__u8 pad[6];
 };
 
-struct quic {
-	__u64 wire;
-	__u32 capable;
-	__u32 marked;
-	__u32 every;
-	__u32 since;
+/* A flow of the rest: the key above is of TCP alone. */
+struct rest_key {
+	struct key key;
+	__u8 protocol;
+	__u8 pad[3];
 };
 
-struct quic_pair {
-	struct quic direction[2];
+/* One direction of it, as rest.rs has it. */
+struct rest {
+	__u64 wire;
+	__u64 due;
+	__u64 above;
+	__u64 next;
+	__u32 capable;
+	__u32 count;
+	__u32 first;
+	__u16 inverse;
+	__u8 signals;
+	__u8 pad;
+};
+
+struct rest_pair {
+	struct rest direction[2];
 };
 
 struct totals {
 	__u64 wire;
 	__u64 packets;
+	__u64 voice;
+	__u64 marked;
+	__u64 dropped;
 };
 
 /* A cache line of the table of flows (table.h): of each place the tag, in the upper 48 bits, and
@@ -186,10 +206,10 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, QUIC_FLOWS);
-	__type(key, struct key);
-	__type(value, struct quic_pair);
-} quic SEC(".maps");
+	__uint(max_entries, REST_FLOWS);
+	__type(key, struct rest_key);
+	__type(value, struct rest_pair);
+} rest SEC(".maps");
 
 /* By direction. */
 struct {
@@ -219,6 +239,7 @@ struct packet {
 	 * wait. */
 	union {
 		struct key key;
+		struct rest_key rest;
 		__u64 words[5];
 	};
 	__u32 ip;      /* where the IP header begins */
@@ -238,7 +259,7 @@ struct packet {
 	__u8 protocol;
 	__u8 has_mss;
 	__u8 v6;
-	__u8 ecn;
+	__u8 class;    /* DSCP and ECN */
 };
 
 /*
@@ -250,7 +271,7 @@ struct packet {
 struct scratch {
 	struct packet packet;
 	struct embryo embryo;
-	struct quic_pair quic;
+	struct rest_pair rest;
 	struct options options;
 	__u64 known;
 };

@@ -139,7 +139,7 @@ static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *pa
 			return false;
 		packet->len = word16(head + 2);
 		packet->protocol = head[9];
-		packet->ecn = head[1] & 3;
+		packet->class = head[1];
 		if (*(__u16 *)(head + 6) & bpf_htons(0x3fff))
 			packet->protocol = 0;
 		packet->words[source + 1] = JOIN(bpf_htonl(0xffff), *(__u32 *)(head + 12));
@@ -151,7 +151,7 @@ static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *pa
 		packet->v6 = 1;
 		packet->len = V6_LEN + word16(head + 4);
 		packet->protocol = head[6];
-		packet->ecn = head[1] >> 4 & 3;
+		packet->class = head[0] << 4 | head[1] >> 4;
 		packet->words[source] = address_word((void *)(head + 8));
 		packet->words[source + 1] = address_word((void *)(head + 16));
 		packet->words[destination] = address_word((void *)(head + 24));

@@ -15,8 +15,7 @@ struct setting {
 	struct key key;
 	__u32 value;
 	__u8 direction;
-	__u8 quic;
-	__u8 pad[2];
+	__u8 pad[3];
 };
 
 /* No map has this structure, so its type is not in the object, where a test of user space would
@@ -24,7 +23,6 @@ struct setting {
 _Static_assert(sizeof(struct setting) == 44, "as in window_layout.rs");
 _Static_assert(__builtin_offsetof(struct setting, value) == 36, "as in window_layout.rs");
 _Static_assert(__builtin_offsetof(struct setting, direction) == 40, "as in window_layout.rs");
-_Static_assert(__builtin_offsetof(struct setting, quic) == 41, "as in window_layout.rs");
 
 /* Whether the flow is known. */
 static __always_inline bool set_window(const struct setting *setting,
@@ -47,16 +45,6 @@ static __always_inline bool set_window(const struct setting *setting,
 	return true;
 }
 
-static __always_inline bool set_mark(const struct setting *setting)
-{
-	struct quic_pair *both = bpf_map_lookup_elem(&quic, &setting->key);
-
-	if (!both)
-		return false;
-	both->direction[setting->direction & 1].every = setting->value;
-	return true;
-}
-
 SEC("classifier")
 int sheaf_set(struct __sk_buff *skb)
 {
@@ -74,7 +62,7 @@ int sheaf_set(struct __sk_buff *skb)
 		if (bpf_skb_load_bytes(skb, ETH_LEN + i * sizeof(setting), &setting,
 				       sizeof(setting)))
 			break;
-		if (setting.quic ? set_mark(&setting) : set_window(&setting, settings))
+		if (set_window(&setting, settings))
 			room->known++;
 	}
 	return room->known;

@@ -24,6 +24,10 @@ pub const MOST_STATIONS: usize = 64;
 /// 9.2.4.7) less the LLC/SNAP header.
 pub const MOST_MTU: u32 = 2304 - 8;
 
+/// The most frames that a radio of mac80211_hwsim has in its queue. From 200 on that are not
+/// reported as sent the driver drops half of them; some may not have been read yet.
+pub const MOST_OF_RADIO: usize = 150;
+
 /// Properties that all stations share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Channel {
@@ -54,29 +58,47 @@ pub struct Channel {
 pub struct Station {
     /// Its name.
     pub name: String,
-    /// Name of its interface.
-    pub interface: String,
-    /// Network namespace of the interface, by the name that ip-netns(8) has for it; `None` for the
-    /// one of the process.
-    pub namespace: Option<String>,
-    /// Link address, of one station.
-    pub mac: [u8; 6],
-    /// Addresses with their prefix lengths, as ip-address(8) takes them.
-    pub addresses: Vec<String>,
+    /// Its connection to a host.
+    pub host: Host,
     /// Corners of its path in the order of their times; one, where it stands.
     pub path: Vec<Corner>,
     /// Power of its transmitter, in dBm.
     pub power: f64,
     /// Rate of frames to one station.
     pub rate: Rate,
-    /// Frames in its device queue, the one on the air included; from 1.
+    /// Frames in its device queue, the one on the air included; from 1, and up to
+    /// [`MOST_OF_RADIO`] for a radio.
     pub queue: usize,
+    /// Number of its channel; stations on others do not hear it. That of a radio is the frequency
+    /// of its last frame in MHz, 0 until it has sent one, where it hears all.
+    pub channel: u32,
+}
+
+/// A connection of a station to a host. All stations of a medium have the same kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Host {
+    /// A TAP interface, of Ethernet frames.
+    Interface(Interface),
+    /// The radio of mac80211_hwsim with this address, of 802.11 frames.
+    Radio([u8; 6]),
+}
+
+/// The interface of a station.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its network namespace, by the name that ip-netns(8) has for it; `None` for the one of the
+    /// process.
+    pub namespace: Option<String>,
+    /// Link address, of one station.
+    pub mac: [u8; 6],
+    /// Addresses with their prefix lengths, as ip-address(8) takes them.
+    pub addresses: Vec<String>,
     /// Frames that wait in the host while the device queue is full; from 1.
     pub txqueuelen: u32,
-    /// Largest packet of the interface in bytes.
+    /// Largest packet in bytes.
     pub mtu: u32,
-    /// Number of its channel; stations on others do not hear it.
-    pub channel: u32,
 }
 
 /// A place on a path.
@@ -98,6 +120,21 @@ pub enum Rate {
 }
 
 impl Station {
+    /// Its interface, where it has one.
+    pub fn interface(&self) -> Option<&Interface> {
+        match &self.host {
+            Host::Interface(interface) => Some(interface),
+            Host::Radio(_) => None,
+        }
+    }
+
+    /// Whether it is on another channel.
+    pub fn is_apart_from(&self, other: &Station) -> bool {
+        // A radio that has sent nothing listens on a channel that nobody knows.
+        let is_unknown = |one: &Station| one.channel == 0 && one.interface().is_none();
+        self.channel != other.channel && !is_unknown(self) && !is_unknown(other)
+    }
+
     /// Its position `seconds` after the start. Between two corners the pace is steady.
     pub fn position(&self, seconds: f64) -> (f64, f64) {
         let next = self.path.partition_point(|corner| corner.at <= seconds);

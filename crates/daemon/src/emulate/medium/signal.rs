@@ -28,7 +28,8 @@ pub struct Links {
     /// Modulation of group-addressed frames.
     basic: Modulation,
     positions: Vec<(f64, f64)>,
-    /// Signal in dBm, and link, from one station to another: `signals[from][to]`.
+    /// Signal in dBm, whatever the channels, and link, from one station to another:
+    /// `signals[from][to]`.
     pub signals: Vec<Vec<f64>>,
     /// One row and column more than stations: nobody, to whom frames for unknown addresses go.
     pub table: Vec<Vec<Link>>,
@@ -90,15 +91,32 @@ impl Links {
         for (from, sender) in stations.iter().enumerate() {
             for (to, receiver) in stations.iter().enumerate() {
                 let stand = [from, to].iter().all(|one| self.positions[*one] == positions[*one]);
-                if from == to || stand || sender.channel != receiver.channel {
+                if from == to || stand {
                     continue;
                 }
                 let signal = self.signal(sender.power, positions[from], positions[to]);
                 self.signals[from][to] = signal;
-                self.table[from][to] = self.link(sender.rate, signal);
+                self.table[from][to] = match sender.is_apart_from(receiver) {
+                    true => Link::NONE,
+                    false => self.link(sender.rate, signal),
+                };
             }
         }
         self.positions = positions;
+    }
+
+    /// Works out the links of a station that is on another channel than before.
+    pub fn retune(&mut self, station: usize, stations: &[Station], seconds: f64) {
+        self.positions[station] = (f64::NAN, f64::NAN);
+        self.update(stations, seconds);
+    }
+
+    /// Stations that would hear another one if they were on its channel.
+    pub fn elsewhere(&self, from: usize) -> impl Iterator<Item = usize> {
+        let reaches =
+            move |to: &usize| *to != from && self.signals[from][*to] >= self.channel.sense;
+        let is_apart = move |to: &usize| !self.table[from][*to].receive;
+        (0..self.positions.len()).filter(reaches).filter(is_apart)
     }
 
     /// Position of a station at the last update, in metres.

@@ -1,14 +1,17 @@
 //! The access point: window control, ours or the paper's, on the packets that pass.
 
-use super::address::direction;
+use super::address::{direction, transfer};
 use crate::home::control;
 use crate::home::plan::{PolicyName, Scenario, Treatment};
 use sheaf_baseline::slus::{self, AccessPoint};
 use sheaf_stage::{Bitrate, Duration, Instant};
-use sheaf_window::{Controller, Direction, Passing, Rewriter};
+use sheaf_window::{Controller, Direction, Outcome, Passing, Rewriter};
 
 /// Time between two steps of the controller, as `sheaf window` has it.
 const STEP: Duration = Duration::from_millis(100);
+/// Place of the flags of TCP in an IPv4 packet without options, and that of SYN.
+const FLAGS: usize = 20 + 13;
+const SYN: u8 = 2;
 /// Bytes of data in a segment where the scenario gives none.
 const SEGMENT: u32 = 1448;
 
@@ -27,6 +30,8 @@ pub(super) struct Window {
     rewriter: Rewriter,
     controller: Controller,
     next: Instant,
+    /// The handshakes of so many transfers pass unseen.
+    unseen: u32,
 }
 
 impl Access {
@@ -51,16 +56,15 @@ impl Access {
             rewriter: Rewriter::new(),
             controller: Controller::new(config, bulk)?,
             next: Instant::ZERO + STEP,
+            unseen: scenario.unseen.unwrap_or(0),
         })))
     }
 
-    /// A packet passes.
-    pub fn pass(&mut self, packet: &mut [u8], now: Instant) {
+    /// A packet passes. Returns whether it goes on.
+    pub fn pass(&mut self, packet: &mut [u8], now: Instant) -> bool {
         match (self, direction(packet)) {
             (Access::Plain, _) => {}
-            (Access::Window(window), direction) => {
-                window.rewriter.rewrite(packet, Passing::plain(direction), now);
-            }
+            (Access::Window(window), direction) => return window.pass(packet, direction, now),
             (Access::Slus(access), Direction::In) => {
                 access.pass(packet, slus::Direction::Down, now);
             }
@@ -68,6 +72,7 @@ impl Access {
                 access.pass(packet, slus::Direction::Up, now);
             }
         }
+        true
     }
 
     /// Sets windows when it is time.
@@ -98,6 +103,17 @@ impl Access {
 }
 
 impl Window {
+    /// A packet passes. Returns whether it goes on.
+    fn pass(&mut self, packet: &mut [u8], direction: Direction, now: Instant) -> bool {
+        let is_unseen = transfer(packet).is_some_and(|number| number < self.unseen);
+        // Without its handshake the scale of a connection's windows is not known.
+        if is_unseen && packet[FLAGS] & SYN != 0 {
+            return true;
+        }
+        let outcome = self.rewriter.rewrite(packet, Passing::plain(direction), now);
+        outcome != Outcome::Dropped
+    }
+
     /// As `sheaf_bpf::Window::step` does it with the program itself.
     fn step(&mut self, now: Instant) {
         let Window { rewriter, controller, .. } = self;
@@ -105,18 +121,16 @@ impl Window {
         for (key, connection) in rewriter.flows() {
             controller.observe(*key, connection);
         }
-        for (key, both) in rewriter.quic() {
-            controller.observe_quic(*key, both);
+        for (key, both) in rewriter.rest() {
+            controller.observe_rest(*key, both);
         }
         controller.observe_totals(rewriter.totals(direction));
         for decision in controller.step(now) {
             rewriter.set(decision.flow, decision.value);
         }
-        for mark in controller.marks() {
-            rewriter.set_mark(mark.flow, mark.value);
-        }
         rewriter.set_initial(direction, controller.initial(), controller.spare());
         rewriter.set_push(direction, controller.push());
+        rewriter.set_rest(direction, controller.rest());
         rewriter.beat(now);
     }
 }

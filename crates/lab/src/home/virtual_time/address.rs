@@ -86,6 +86,14 @@ pub(super) fn direction(packet: &[u8]) -> Direction {
     if is_server { Direction::In } else { Direction::Out }
 }
 
+/// Number of the transfer that `packet` belongs to.
+pub(super) fn transfer(packet: &[u8]) -> Option<u32> {
+    match Ends::of(packet).inside {
+        Inside::Transfer(number) => Some(number),
+        Inside::Streams | Inside::Session(_) => None,
+    }
+}
+
 /// The nodes of a home.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Map {

@@ -231,8 +231,9 @@ impl Node for Actor {
     fn receive(&mut self, mut packet: Vec<u8>, now: Instant, out: &mut Outbox<Vec<u8>>) {
         match self {
             Actor::Access(access, map) => {
-                access.pass(&mut packet, now);
-                out.send(map.behind_access(&packet), packet);
+                if access.pass(&mut packet, now) {
+                    out.send(map.behind_access(&packet), packet);
+                }
             }
             Actor::Bottleneck(bottleneck) => bottleneck.receive(packet, now, out),
             Actor::Delay(delay) => delay.waiting.push_back((now + delay.time, packet)),

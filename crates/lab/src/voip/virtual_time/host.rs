@@ -276,7 +276,7 @@ impl Host {
             out.send(self.nodes.sink, Message::Heard(packet));
         } else if let Some(splitter) = &mut self.splitter {
             let mut inner = Vec::new();
-            let split = splitter.split(&mut packet, |packet| inner.push(packet.to_vec()));
+            let split = splitter.split(&mut packet, |one| inner.push(one.bytes.to_vec()));
             for packet in inner {
                 self.route(packet, now, out);
             }

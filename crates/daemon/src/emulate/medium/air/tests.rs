@@ -1,5 +1,5 @@
 use super::*;
-use crate::emulate::medium::settings::Corner;
+use crate::emulate::medium::settings::{Corner, Interface};
 use sheaf_medium::{Phy, air_time};
 use sheaf_stage::{Bitrate, DropReason};
 
@@ -9,16 +9,18 @@ const DSSS: Phy = Phy::Dsss { short_preamble: false };
 fn station(index: u8, metres: f64) -> Station {
     Station {
         name: format!("s{index}"),
-        interface: format!("radio{index}"),
-        namespace: None,
-        mac: [2, 0, 0, 0, 0, index],
-        addresses: Vec::new(),
+        host: Host::Interface(Interface {
+            name: format!("radio{index}"),
+            namespace: None,
+            mac: [2, 0, 0, 0, 0, index],
+            addresses: Vec::new(),
+            txqueuelen: 1000,
+            mtu: 1500,
+        }),
         path: vec![Corner { at: 0.0, position: (metres, 0.0) }],
         power: 15.0,
         rate: Rate::Fixed(MBPS(11)),
         queue: 50,
-        txqueuelen: 1000,
-        mtu: 1500,
         channel: 1,
     }
 }
