@@ -92,9 +92,11 @@ pub struct Split {
     events: MapData,
     /// It was loaded to take format 2.
     takes_frames: bool,
+    /// The program, where this process loaded it.
+    program: Option<Ebpf>,
 }
 
-/// A splitter that the kernel has taken and that is on no interface yet.
+/// A splitter that the kernel has taken and that is on no interface.
 pub struct Loaded {
     ebpf: Ebpf,
     split: Split,
@@ -131,8 +133,7 @@ impl Split {
         let tables = ebpf.map_mut("crc_tables").ok_or(Error::Missing("crc_tables"))?;
         let mut tables: Array<_, Plain<CrcTables>> = tables.try_into()?;
         tables.set(0, Plain(CrcTables::new()), 0)?;
-        split.set_frames(frames)?;
-        split.accept(senders)?;
+        split.admit(senders, frames)?;
         let mut loaded = Loaded { ebpf, split };
         attach::load(&mut loaded.ebpf, NAME)?;
         Ok(loaded)
@@ -188,7 +189,21 @@ impl Split {
             },
             events,
             takes_frames,
+            program: None,
         })
+    }
+
+    /// The splitter once more as [`load`](Self::load) returns it, with what it knows and counted:
+    /// the kernel takes most of a second to look at a new one. Where it does not take format 2, it
+    /// will not. `None` for one that another process loaded.
+    pub fn reuse(
+        mut self,
+        senders: &Senders,
+        frames: Option<u64>,
+    ) -> Result<Option<Loaded>, Error> {
+        let Some(ebpf) = self.program.take() else { return Ok(None) };
+        self.admit(senders, frames.filter(|_| self.takes_frames))?;
+        Ok(Some(Loaded { ebpf, split: self }))
     }
 
     /// Takes the splitter off `interface` (number `ifindex`). Returns whether there was one.
@@ -238,6 +253,12 @@ impl Split {
         }
         self.configure(|config| config.own_known = known)?;
         keep_only(&mut self.own, &noted)
+    }
+
+    /// Accepts `senders` and, with `frames`, format 2.
+    fn admit(&mut self, senders: &Senders, frames: Option<u64>) -> Result<(), Error> {
+        self.set_frames(frames)?;
+        self.accept(senders)
     }
 
     /// Takes format 2 from now on, if there is a secret as in [`load`](Self::load), or no longer. A
@@ -296,14 +317,18 @@ impl Loaded {
         senders: &Senders,
         frames: Option<u64>,
     ) -> Result<Split, Error> {
-        let tag = self.program()?.info()?.tag();
+        let own = self.program()?.info()?;
+        let filters = attached(ifindex, Hook::Ingress, NAME)?;
+        if filters.first().is_some_and(|there| there.program == own.id()) {
+            return Ok(self.at_work());
+        }
         let old = match at_work(ifindex) {
             // Which program it is cannot be seen; the new one takes its place without loss.
             Err(Error::Hidden) => None,
             old => old?,
         };
         if let Some(info) = old
-            && info.tag() == tag
+            && info.tag() == own.tag()
         {
             let mut old = Split::from_program(&info)?;
             // Its maps may be too small for streams, or for old and new senders together; then the
@@ -335,7 +360,12 @@ impl Loaded {
         for behind in filters.iter().skip(1) {
             link(interface, *behind)?.detach()?;
         }
-        Ok(self.split)
+        Ok(self.at_work())
+    }
+
+    fn at_work(mut self) -> Split {
+        self.split.program = Some(self.ebpf);
+        self.split
     }
 
     fn program(&mut self) -> Result<&mut SchedClassifier, Error> {

@@ -418,6 +418,40 @@ fn nothing_is_lost_while_other_senders_are_named_and_the_counters_go_on() {
 }
 
 #[test]
+fn a_splitter_whose_interface_went_goes_on_counting_on_the_next_one() {
+    let wire = Wire::new();
+    let packets = [Inner::v4(vec![1; 30]).packet()];
+    let packet = meta(V4, 255, Ecn::NotEct, &packets);
+    let split = wire.on_b(|ifindex| {
+        // Its interface ends with the namespace of this pair.
+        let elsewhere = Wire::new();
+        let split = elsewhere.pair.split(&Senders::any());
+        assert_eq!(elsewhere.split(&packet), packets);
+        drop(elsewhere);
+        let nobody = Senders::neighbours([]);
+        let loaded = split.reuse(&nobody, None)?.expect("this process loaded it");
+        loaded.attach("eth0", ifindex, &nobody, None)
+    });
+    assert!(wire.split(&packet).is_empty(), "nobody is accepted");
+    let counters = split.counters().unwrap();
+    assert_eq!(counters["meta-packets"], 1, "of before: {counters:?}");
+    assert_eq!(counters["unknown-peer"], 1, "of now: {counters:?}");
+
+    // Where it is at work already, it gets other senders.
+    let split = wire.on_b(|ifindex| {
+        let loaded = split.reuse(&Senders::any(), None)?.expect("this process loaded it");
+        loaded.attach("eth0", ifindex, &Senders::any(), None)
+    });
+    assert_eq!(wire.split(&packet), packets);
+    assert_eq!(split.counters().unwrap()["meta-packets"], 2);
+
+    // Who takes it over has the maps alone.
+    let there = wire.on_b(|ifindex| Split::attach("eth0", ifindex, &Senders::any(), None));
+    assert!(there.reuse(&Senders::any(), None).unwrap().is_none());
+    assert_eq!(wire.split(&packet), packets);
+}
+
+#[test]
 fn a_splitter_that_cannot_be_made_leaves_the_old_one_at_work() {
     let wire = Wire::new();
     let split = wire.pair.split(&Senders::any());

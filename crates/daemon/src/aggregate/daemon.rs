@@ -59,6 +59,8 @@ struct Daemon {
     past: BTreeMap<IpAddr, Stats>,
     /// The engine, while there is an interface for it.
     attached: Option<Attached>,
+    /// The splitter of the last one. The kernel has checked it, which takes long.
+    kept: Option<Split>,
     /// Time of the next look at the interface.
     look: Instant,
     /// Time of the last one.
@@ -121,6 +123,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Interfa
         started: now,
         past: BTreeMap::new(),
         attached: None,
+        kept: None,
         look: now,
         looked: now,
         failed: None,
@@ -170,7 +173,7 @@ impl Service for Daemon {
             Err(lost) => {
                 tracing::warn!("{lost:#}; waits until {} is up", self.settings.dev);
                 // Where only the MTU is another one, what is held can still leave.
-                let _ = self.let_go(&mut there);
+                let _ = self.let_go(there);
                 self.look = now + LOOK;
                 Ok(Next::Refresh)
             }
@@ -209,10 +212,8 @@ impl Service for Daemon {
         }
         if let Some(mut there) = self.attached.take() {
             if other_engine {
-                let left = self.let_go(&mut there);
                 // The new engine needs the places of the old one.
-                drop(there);
-                left?;
+                self.let_go(there)?;
                 (self.look, self.stale) = (now, true);
             } else {
                 let changed = self.adapt(&mut there, &settings, now);
@@ -355,6 +356,7 @@ impl Daemon {
         // Before the splitter that may be there has other senders: a key may not be readable.
         let hello = say_hello(&self.settings, &place, clock::now())?;
         let peers = senders(&self.settings, &BTreeSet::new());
+        let kept = self.kept.take();
         let kernel = match (self.choice, mac) {
             (Choice::User, _) => None,
             (_, None) => {
@@ -363,16 +365,18 @@ impl Daemon {
                 None
             }
             (Choice::Kernel, Some(mac)) => {
-                Some(Kernel::attach(dev, ifindex, mac, &config, &peers)?)
+                Some(Kernel::attach(dev, ifindex, mac, &config, &peers, kept)?)
             }
-            (Choice::Auto, Some(mac)) => match Kernel::attach(dev, ifindex, mac, &config, &peers) {
-                Ok(kernel) => Some(kernel),
-                Err(error) => {
-                    // A kernel that refuses once will do so after each change of the interface.
-                    (self.choice, self.why) = (Choice::User, format!("as {error:#}"));
-                    None
+            (Choice::Auto, Some(mac)) => {
+                match Kernel::attach(dev, ifindex, mac, &config, &peers, kept) {
+                    Ok(kernel) => Some(kernel),
+                    Err(error) => {
+                        // A kernel that refuses once will do so after each change of the interface.
+                        (self.choice, self.why) = (Choice::User, format!("as {error:#}"));
+                        None
+                    }
                 }
-            },
+            }
         };
         let mut engine: Box<dyn Engine> = match kernel {
             Some(kernel) => Box::new(kernel),
@@ -579,9 +583,10 @@ impl Daemon {
     }
 
     /// Takes the engine from the interface; what it holds leaves first.
-    fn let_go(&mut self, there: &mut Attached) -> anyhow::Result<()> {
+    fn let_go(&mut self, mut there: Attached) -> anyhow::Result<()> {
         let left = there.engine.forget().and_then(|()| there.engine.flush());
-        self.keep_counters(there);
+        self.keep_counters(&there);
+        self.kept = there.engine.into_splitter();
         left
     }
 

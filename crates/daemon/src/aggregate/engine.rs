@@ -87,4 +87,9 @@ pub trait Engine {
 
     /// Lets everything leave that is held.
     fn flush(&mut self) -> anyhow::Result<()>;
+
+    /// Ends, and leaves the splitter that the next engine can have, if there is one.
+    fn into_splitter(self: Box<Self>) -> Option<sheaf_bpf::Split> {
+        None
+    }
 }

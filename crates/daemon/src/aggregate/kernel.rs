@@ -31,18 +31,20 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Puts both programs on interface `dev`, with its number and link address.
+    /// Puts both programs on interface `dev`, with its number and link address; `kept` is the
+    /// splitter of an engine that went with it.
     pub fn attach(
         dev: &str,
         ifindex: u32,
         mac: [u8; 6],
         config: &Config,
         peers: &Peers,
+        kept: Option<sheaf_bpf::Split>,
     ) -> anyhow::Result<Kernel> {
         let cookie = u64::from_ne_bytes(random::unguessable()?);
         // The kernel takes its time to look at each program: on two processors, at the same time.
         let (controller, split) = thread::scope(|scope| {
-            let loading = scope.spawn(|| super::load_split(peers, true));
+            let loading = scope.spawn(|| super::load_split(peers, true, kept));
             let controller = Controller::attach(dev, ifindex, mac, config, cookie);
             (controller, loading.join().expect("loading does not panic"))
         });
@@ -148,6 +150,10 @@ impl Engine for Kernel {
     fn forget(&mut self) -> anyhow::Result<()> {
         self.by_address.clear();
         Ok(self.controller.merge.forget_hops()?)
+    }
+
+    fn into_splitter(self: Box<Self>) -> Option<sheaf_bpf::Split> {
+        Some(self.split)
     }
 
     fn flush(&mut self) -> anyhow::Result<()> {

@@ -69,7 +69,7 @@ pub fn split(settings: &Split) -> anyhow::Result<()> {
             Place::find(dev)?.link_address()?;
             sheaf_bpf::support()?;
             // Format 2 needs a process that answers for the splitter.
-            attach_split(dev, ifindex, peers, false)?;
+            attach_split(dev, ifindex, peers, false, None)?;
         }
     }
     Ok(())
@@ -80,15 +80,15 @@ fn meta_packets<Name: Ord + std::borrow::Borrow<str>>(counters: &BTreeMap<Name, 
     counters.get("meta-packets").copied().unwrap_or(0)
 }
 
-/// Puts a splitter on the interface, or takes over the one that is there; with `frames` it takes
-/// format 2, where the kernel can.
+/// Puts a splitter on the interface, or takes over the one that is there; see [`load_split`].
 fn attach_split(
     dev: &str,
     ifindex: u32,
     peers: &Peers,
     frames: bool,
+    kept: Option<sheaf_bpf::Split>,
 ) -> anyhow::Result<sheaf_bpf::Split> {
-    load_split(peers, frames)?.attach(dev, ifindex)
+    load_split(peers, frames, kept)?.attach(dev, ifindex)
 }
 
 /// A splitter that is loaded, and is on no interface yet.
@@ -98,10 +98,21 @@ struct LoadedSplit {
     secret: Option<u64>,
 }
 
-/// Loads a splitter; with `frames` it takes format 2, where the kernel can.
-fn load_split(peers: &Peers, frames: bool) -> anyhow::Result<LoadedSplit> {
+/// Loads a splitter, unless one is `kept` that was on an interface before; with `frames` it takes
+/// format 2, where the kernel can.
+fn load_split(
+    peers: &Peers,
+    frames: bool,
+    kept: Option<sheaf_bpf::Split>,
+) -> anyhow::Result<LoadedSplit> {
     let senders = peers.senders();
     let mut secret = frames.then(random::unguessable).transpose()?.map(u64::from_ne_bytes);
+    if let Some(kept) = kept {
+        let secret = secret.filter(|_| kept.takes_frames());
+        if let Some(loaded) = kept.reuse(&senders, secret)? {
+            return Ok(LoadedSplit { loaded, senders, secret });
+        }
+    }
     let loaded = match sheaf_bpf::Split::load(&senders, secret) {
         // An older kernel may not take what format 2 needs.
         Err(error @ (sheaf_bpf::Error::Refused { .. } | sheaf_bpf::Error::Load(_))) if frames => {

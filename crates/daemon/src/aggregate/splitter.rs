@@ -30,6 +30,8 @@ struct Splitter {
     netlink: Netlink,
     started: Instant,
     attached: Option<Attached>,
+    /// The splitter of before. The kernel has checked it, which takes long.
+    kept: Option<sheaf_bpf::Split>,
     look: Instant,
     /// Reason why the last try failed.
     failed: Option<String>,
@@ -69,6 +71,7 @@ pub fn run(settings: Split, parse: Parse<Split>) -> anyhow::Result<Interface> {
         netlink: Netlink::open()?,
         started: now,
         attached: None,
+        kept: None,
         look: now,
         failed: None,
         stale: false,
@@ -85,11 +88,11 @@ pub fn run(settings: Split, parse: Parse<Split>) -> anyhow::Result<Interface> {
 }
 
 impl Splitter {
-    fn attach(&self, now: Instant) -> anyhow::Result<Attached> {
+    fn attach(&mut self, now: Instant) -> anyhow::Result<Attached> {
         let place = Place::find(&self.settings.dev)?;
         let key = place::seal_key(self.settings.key.as_deref())?;
         let peers = self.peers.with_hellos(key.is_some(), &BTreeSet::new());
-        let split = attach_split(&place.dev, place.ifindex, &peers, true)?;
+        let split = attach_split(&place.dev, place.ifindex, &peers, true, self.kept.take())?;
         let contexts = Contexts::open(&place.dev, &split, now)?;
         let hello = Hello::open(&place, Some(place.splits(formats(&split))), key, now)?;
         Ok(Attached { place, split, contexts, hello })
@@ -166,6 +169,7 @@ impl Service for Splitter {
             self.look = now + LOOK;
             if let Err(lost) = self.look(&mut there, now) {
                 self.warn(format!("{lost:#}; waits until {} is up", self.settings.dev));
+                self.kept = Some(there.split);
                 return Ok(Next::Refresh);
             }
         }
@@ -186,11 +190,12 @@ impl Service for Splitter {
         let peers = settings.peers.clone().filter(|peers| peers.auto);
         let peers = peers.context("a splitter without peer auto needs no process; restart")?;
         place::seal_key(settings.key.as_deref())?;
-        if let Some(there) = &mut self.attached {
+        if let Some(mut there) = self.attached.take() {
             there.hello.part(now);
+            self.kept = Some(there.split);
         }
         (self.settings, self.peers) = (settings, peers);
-        (self.attached, self.look, self.stale) = (None, now, true);
+        (self.look, self.stale) = (now, true);
         Ok(())
     }
 }
