@@ -110,9 +110,21 @@ fn load(
 mod tests {
     use super::*;
     use sheaf_netio::netns::Namespace;
+    use sheaf_netio::poller::Poller;
     use sheaf_netio::vnet_packet::{Receive, VnetSocket};
     use sheaf_netio::vnet_tun::{Layer, VnetTun};
     use sheaf_netio::{ip, vnet};
+    use sheaf_stage::Duration;
+
+    /// Longer than any machine takes.
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// Waits until something has come: on a busy machine another thread of the kernel may bring it.
+    fn until_it_comes(to: &impl AsFd) -> io::Result<()> {
+        let mut poller = Poller::default();
+        poller.add(to);
+        poller.wait(Some(LONG))
+    }
 
     /// A broadcast frame of a private EtherType.
     fn frame() -> Vec<u8> {
@@ -157,16 +169,19 @@ mod tests {
 
                 plain.send([frame().as_slice()]);
                 let mut buffer = vec![0; vnet::LEN + vnet::LONGEST];
+                until_it_comes(&tap)?;
                 let len = tap.receive(&mut buffer)?.expect("it is at the detour");
                 assert_eq!(buffer[vnet::LEN..len], frame()[vnet::LEN..]);
                 assert_eq!(b.receive(|_, _| panic!("it passed"))?, 0);
 
                 marked.send([&buffer[..len]]);
+                until_it_comes(&b)?;
                 assert_eq!(tap.receive(&mut buffer)?, None);
                 assert_eq!(b.receive(|bytes, _| assert_eq!(bytes, frame()))?, 1);
 
                 drop(redirect);
                 plain.send([frame().as_slice()]);
+                until_it_comes(&b)?;
                 assert_eq!(tap.receive(&mut buffer)?, None);
                 assert_eq!(b.receive(|bytes, _| assert_eq!(bytes, frame()))?, 1);
                 Ok(())
@@ -187,6 +202,7 @@ mod tests {
                 let mut plain = VnetSocket::open(a, Receive::Nothing)?;
                 let mut b = VnetSocket::open(ip::index("far")?, Receive::Everything)?;
                 plain.send([frame().as_slice()]);
+                until_it_comes(&b)?;
                 assert_eq!(b.receive(|bytes, _| assert_eq!(bytes, frame()))?, 1);
                 Ok(())
             })
