@@ -59,19 +59,19 @@ pub enum Error {
     #[error("{0:?} is not the name of an interface")]
     Name(String),
     /// The socket or its directory cannot be used.
-    #[error("{what}: {source}")]
+    #[error("{what}: {reason}")]
     Io {
         /// Step that failed.
         what: String,
-        /// Error of the system.
-        source: io::Error,
+        /// Error of the system. It is no source: who prints all causes would print it twice.
+        reason: io::Error,
     },
 }
 
 impl Error {
     fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let what = what.into();
-        move |source| Error::Io { what, source }
+        move |reason| Error::Io { what, reason }
     }
 }
 

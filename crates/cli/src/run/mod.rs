@@ -94,8 +94,11 @@ pub fn reload() -> anyhow::Result<ExitCode> {
 
 /// `sheaf change`.
 pub fn change(words: &[String]) -> anyhow::Result<()> {
-    let [kind, name, words @ ..] = words else {
-        bail!("change needs a service and words; write change aggregate wlan0 policy forced");
+    let (kind, name, words) = match words {
+        // As in the commands themselves, and in ip(8).
+        [kind, dev, name, words @ ..] if dev == "dev" => (kind, name, words),
+        [kind, name, words @ ..] => (kind, name, words),
+        _ => bail!("change needs a service and words; write change aggregate wlan0 policy forced"),
     };
     let kinds = section::Kind::SECTIONS;
     let Some(kind) = kinds.into_iter().find(|one| one.name() == kind) else {
@@ -111,5 +114,10 @@ pub fn change(words: &[String]) -> anyhow::Result<()> {
     };
     let directory = std::env::current_dir().unwrap_or_default();
     let request = Request::Change { words: words.to_vec(), directory };
-    control::ask(&service, &request).with_context(|| key.to_string()).map(drop)
+    match control::ask(&service, &request) {
+        // The reason is about words, and does not say whose.
+        Err(refused @ control::Error::Refused(_)) => Err(refused).with_context(|| key.to_string()),
+        // The others name the service.
+        asked => Ok(asked.map(drop)?),
+    }
 }

@@ -92,7 +92,8 @@ fn what_aggregation_cannot_become_is_refused_and_changes_nothing() {
     ] {
         ground.refuses(&format!("change aggregate right {words}"), reason);
     }
-    ground.refuses("change aggregate near policy busy", "aggregate near does not run here");
+    ground.refuses("change aggregate near policy busy", "sheaf: aggregate near does not run here");
+    ground.refuses("change aggregate dev right max 99999", "aggregate right: max 99999");
     ground.refuses("change aggregate right", "change says nothing");
     ground.refuses("change agregate right policy busy", "did you mean \"aggregate\"");
     assert_eq!(ground.shown("right")["policy"], "forced");
