@@ -169,7 +169,7 @@ impl LinkConfig {
 
     fn check_burst(&self) -> Result<(), ConfigError> {
         let Some(value) = self.burst else { return Ok(()) };
-        let opportunities = |trace: &TraceConfig| matches!(trace.trace, Trace::Opportunities(_));
+        let opportunities = |trace: &TraceConfig| trace.trace.opportunities().is_some();
         if self.rate.is_none() || self.trace.as_ref().is_some_and(opportunities) {
             return Err(ConfigError::BurstWithoutRate);
         }
@@ -196,12 +196,13 @@ impl LinkConfig {
         }
         if let Some(trace) = &self.trace {
             let kind = match trace.trace {
-                Trace::Opportunities(_) => "delivery opportunities",
-                Trace::Steps(_) => "CSV",
+                Trace::Opportunities(_) => "(delivery opportunities)",
+                Trace::Loads(..) => "(delivery opportunities) --light (trains)",
+                Trace::Steps(_) => "(CSV)",
             };
             let once = if trace.looped { "" } else { " --once" };
             let armed = if trace.start.is_none() { " --arm" } else { "" };
-            push(out, &format!("--trace ({kind}){once}{armed}"));
+            push(out, &format!("--trace {kind}{once}{armed}"));
         }
         delay(out, &self.delay);
         if self.ordered {

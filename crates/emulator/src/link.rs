@@ -21,9 +21,11 @@ use crate::packet::Packet;
 use crate::queue::{AnyQueue, QueueContext};
 use crate::random::{Dice, Purpose};
 use crate::trace::mahimahi::PACKET_INFORMATION;
+use crate::trace::trains::{Player, Release};
 use crate::trace::{Row, Trace, TraceConfig};
 use crate::transmitter::{Pace, Transmitter};
 use sheaf_stage::{Counters, DropReason, Duration, Instant, Stage};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// An emulated link in one direction.
@@ -49,6 +51,10 @@ pub struct Link {
     /// The row of a CSV trace in force, and when the next one comes.
     row: Row,
     next_row: Option<Instant>,
+    /// The recording of a light load that is played, and the packets in the delay that it gives
+    /// them, which comes before the rate queue.
+    player: Player,
+    coming: VecDeque<(Release, Packet)>,
 }
 
 /// The context of the queue, made of the parts of the link that it may see.
@@ -102,6 +108,8 @@ impl Link {
             trace_start,
             row: Row::default(),
             next_row: None,
+            player: Player::default(),
+            coming: VecDeque::new(),
             config,
         };
         link.enter_row(Instant::ZERO);
@@ -134,6 +142,7 @@ impl Link {
         }
         self.trace_start = config.trace.as_ref().and_then(|trace| trace.start);
         self.config = config;
+        self.player = Player::default();
         self.enter_row(self.clock);
     }
 
@@ -159,13 +168,18 @@ impl Link {
         stats.rate_queue = self.queue.backlog();
         stats.rate_queue.join(sending(&self.transmitter));
         stats.delay_line = self.line.backlog();
+        self.coming.iter().for_each(|(_, packet)| stats.delay_line.add(packet));
         stats
     }
 
     /// Whether nothing is in the link, not even a duplicate.
     pub fn is_empty(&self) -> bool {
-        let queued = self.queue.backlog().packets + self.line.backlog().packets;
-        queued == 0 && self.transmitter.packet().is_none()
+        self.line.backlog().packets == 0 && self.coming.is_empty() && self.is_idle()
+    }
+
+    /// Whether nothing waits for the link's bandwidth, or has it.
+    fn is_idle(&self) -> bool {
+        self.queue.backlog().packets == 0 && self.transmitter.packet().is_none()
     }
 
     /// Calls `log` with every event from now on.
@@ -188,12 +202,34 @@ impl Link {
         while self.step(until) {}
     }
 
+    /// End of the delay before the rate queue of the next packet in it.
+    fn coming(&self) -> Option<Instant> {
+        self.coming.front().map(|(release, _)| release.at)
+    }
+
+    /// Lets the next packet come to the rate queue.
+    fn come(&mut self) {
+        let Some((Release { at, light }, mut packet)) = self.coming.pop_front() else { return };
+        self.clock = self.clock.max(at);
+        packet.arrived = at;
+        if light && self.is_idle() {
+            self.travel(packet, at);
+        } else if self.queue.enqueue(packet, context!(self)).is_ok() {
+            self.begin();
+        }
+    }
+
     /// Works out the next event in the rate queue, if one happens up to `until`.
     fn step(&mut self, until: Instant) -> bool {
+        let depart = self.transmitter.depart().unwrap_or(Instant::MAX);
+        // Of the same time, what leaves makes room first.
+        if self.coming().is_some_and(|comes| comes <= until && comes < depart) {
+            self.come();
+            return true;
+        }
         if self.transmitter.packet().is_none() {
             return false;
         }
-        let depart = self.transmitter.depart().unwrap_or(Instant::MAX);
         match self.next_row {
             Some(change) if change < depart && change <= until => self.enter_row(change),
             _ if depart <= until && depart < Instant::MAX => self.send_off(),
@@ -274,9 +310,10 @@ impl Link {
 
     /// Bytes of a packet as the link's pace counts them.
     fn wire_len(&self, packet: &Packet) -> u64 {
-        let Some(TraceConfig { trace: Trace::Opportunities(_), .. }) = self.config.trace else {
+        let trace = self.config.trace.as_ref();
+        if trace.and_then(|trace| trace.trace.opportunities()).is_none() {
             return packet.wire_len(self.config.overhead);
-        };
+        }
         packet.after_link(self.config.link_header).len() as u64 + PACKET_INFORMATION
     }
 
@@ -286,7 +323,7 @@ impl Link {
         let configured = self.config.rate.map_or(Pace::Unlimited, Pace::Rate);
         let pace = match (&self.config.trace, self.trace_start) {
             (Some(TraceConfig { trace, looped, .. }), Some(start)) => match trace {
-                Trace::Opportunities(trace) => {
+                Trace::Opportunities(trace) | Trace::Loads(trace, _) => {
                     Pace::Opportunities { trace: trace.clone(), start, looped: *looped }
                 }
                 Trace::Steps(steps) => {
@@ -441,6 +478,20 @@ impl Stage for Link {
             self.enter_row(self.clock);
         }
         packet.fate = self.impairments.decide(self.dice, packet.number);
+        if let (Some(TraceConfig { trace: Trace::Loads(_, trains), looped, .. }), Some(start)) =
+            (&self.config.trace, self.trace_start)
+            && packet.arrived >= start
+        {
+            if self.coming.len() >= self.config.delay_limit {
+                self.accounting.drop(packet, Cause::DelayLineFull, self.clock);
+                return Err(DropReason::TotalFull);
+            }
+            let bytes = self.wire_len(&packet);
+            let release = self.player.take(trains, start, *looped, packet.arrived, bytes);
+            self.accounting.note(&mut packet, Cause::Delay, self.clock);
+            self.coming.push_back((release, packet));
+            return Ok(());
+        }
         self.queue.enqueue(packet, context!(self))?;
         self.begin();
         // The transmitter is idle only while nothing waits. Had it been idle, this packet would be
@@ -469,7 +520,8 @@ impl Stage for Link {
     fn next_deadline(&self) -> Option<Instant> {
         let departs = self.transmitter.depart().map(|depart| depart + self.least_delay());
         let changes = self.next_row.filter(|_| self.transmitter.packet().is_some());
-        [self.line.next(), departs, changes].into_iter().flatten().min()
+        let comes = self.coming();
+        [self.line.next(), departs, changes, comes].into_iter().flatten().min()
     }
 
     fn counters(&self) -> Counters {
@@ -478,6 +530,7 @@ impl Stage for Link {
 
     fn held(&self) -> u64 {
         let queued = self.queue.backlog().packets + sending(&self.transmitter).packets;
+        let queued = queued + self.coming.len() as u64;
         queued + self.line.backlog().packets - self.accounting.copies
     }
 

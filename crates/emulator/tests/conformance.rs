@@ -9,12 +9,14 @@ use sheaf_emulator::queue::gred::GredConfig;
 use sheaf_emulator::queue::pie::PieConfig;
 use sheaf_emulator::queue::red::{RedConfig, RedCurve};
 use sheaf_emulator::queue::weighted::WeightedConfig;
+use sheaf_emulator::trace::{Opportunities, Steps, Trains};
 use sheaf_emulator::{
     Chance, Delay, Distribution, FourState, Gemodel, Limit, Link, LinkConfig, Loss, LossPattern,
     Packet, QueueConfig, Reorder, Slot, SlotWait, Trace, TraceConfig,
 };
 use sheaf_stage::conformance::{self, Op};
 use sheaf_stage::{Bitrate, Duration, Instant, Stage};
+use std::sync::Arc;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -120,15 +122,15 @@ fn loss() -> impl Strategy<Value = Loss> {
 }
 
 fn trace() -> impl Strategy<Value = Option<TraceConfig>> {
-    let opportunities = "3\n3\n10\n40\n".to_string();
     let steps = "time,rate,delay,loss,jitter,limit,duplicate,duplicate_delay,route\n\
                  0,1mbit,5,0,,3,20,4,1\n0.01,0,,50,2,,,,2\n0.03,,20,,,1,50,,1\n\
                  0.05,10mbit,,,1,,,,\n";
+    let opportunities = Arc::new(Opportunities::parse("3\n3\n10\n40\n").unwrap());
+    let trains = Trains::parse("0 5 0 1 3\n20 9 0\n30 1 0 0 8\n").unwrap();
     let traces = [
-        Trace::Opportunities(std::sync::Arc::new(
-            sheaf_emulator::trace::Opportunities::parse(&opportunities).unwrap(),
-        )),
-        Trace::Steps(std::sync::Arc::new(sheaf_emulator::trace::Steps::parse(steps).unwrap())),
+        Trace::Opportunities(opportunities.clone()),
+        Trace::Loads(opportunities, trains.into()),
+        Trace::Steps(Steps::parse(steps).unwrap().into()),
     ];
     let start = proptest::option::of((0u64..30_000_000).prop_map(Instant::from_nanos));
     let config = (proptest::sample::select(traces.to_vec()), start, any::<bool>())

@@ -3,11 +3,11 @@
 //! Whatever is accepted is played: packets go in, time passes, and the balance holds. Nothing may
 //! panic, hang, or take more memory for a number in a text than for the packets that came.
 
-use sheaf_emulator::trace::csv::Steps;
-use sheaf_emulator::trace::mahimahi::Opportunities;
+use sheaf_emulator::trace::{Opportunities, Steps, Trains};
 use sheaf_emulator::{Distribution, Link, LinkConfig, Packet, Trace, TraceConfig};
 use sheaf_fuzz::{Fuzzer, NUMBERS, Rng, RngExt, play};
 use sheaf_stage::Instant;
+use std::sync::Arc;
 
 const ROUNDS: u64 = 100_000;
 
@@ -19,10 +19,12 @@ fn run(name: &str, accept: impl FnMut(&str, &mut Rng) -> bool) {
 
 #[test]
 fn damaged_traces_are_refused_with_their_line_or_played() {
+    let heavy = Arc::new(Opportunities::parse("1\n3\n3\n7\n").unwrap());
     run("trace", |text, rng| {
         let traces = [
             Opportunities::parse(text).map(|trace| Trace::Opportunities(trace.into())),
             Steps::parse(text).map(|trace| Trace::Steps(trace.into())),
+            Trains::parse(text).map(|trains| Trace::Loads(heavy.clone(), trains.into())),
         ];
         let mut accepted = false;
         for trace in traces {

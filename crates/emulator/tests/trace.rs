@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use sheaf_emulator::trace::mahimahi::{MTU, PACKET_INFORMATION};
-use sheaf_emulator::trace::{Opportunities, Steps, TraceError, TraceProblem};
+use sheaf_emulator::trace::{Opportunities, Steps, TraceError, TraceProblem, Trains};
 use sheaf_emulator::{Cause, Delay, Link, LinkConfig, Overhead, Packet, Trace, TraceConfig};
 use sheaf_stage::{Bitrate, Duration, Instant, Stage};
 
@@ -10,6 +10,15 @@ fn opportunities(text: &str, start: Instant, looped: bool) -> Link {
     let trace = Trace::Opportunities(Opportunities::parse(text).unwrap().into());
     let trace = Some(TraceConfig { trace, start: Some(start), looped });
     Link::new(LinkConfig { trace, ..LinkConfig::default() }, 1).unwrap()
+}
+
+/// A link recorded in two loads: saturated, an opportunity each millisecond, and `light`.
+fn loads(light: &str, config: LinkConfig) -> Link {
+    let heavy: String = (1..=1000).map(|ms| format!("{ms}\n")).collect();
+    let heavy = Opportunities::parse(&heavy).unwrap();
+    let trace = Trace::Loads(heavy.into(), Trains::parse(light).unwrap().into());
+    let trace = Some(TraceConfig { trace, start: Some(Instant::ZERO), looped: true });
+    Link::new(LinkConfig { trace, ..config }, 1).unwrap()
 }
 
 fn steps(text: &str, looped: bool) -> LinkConfig {
@@ -187,6 +196,46 @@ fn packets_overtake_those_of_another_route_alone() {
 }
 
 #[test]
+fn a_light_load_takes_its_own_delays_and_a_heavy_one_queues_behind_them() {
+    let mut link = loads("0 20 0 2\n1000 20 0\n", LinkConfig::default());
+    for n in 0..4 {
+        fill(&mut link, n, 1504, Instant::ZERO);
+    }
+    assert_eq!(link.held(), 4);
+    // The train has two opportunities; the rest has those of the saturated link from 22 ms on.
+    assert_eq!(departs(&mut link, Instant::from_millis(100)), [20.0, 22.0, 23.0, 24.0]);
+    // A single packet needs none of them, and no opportunity is waited for.
+    let at = Instant::from_millis(100) + Duration::from_micros(300);
+    fill(&mut link, 4, 1504, at);
+    assert_eq!(departs(&mut link, Instant::from_millis(200)), [120.3]);
+}
+
+#[test]
+fn a_light_packet_behind_a_heavy_load_waits_for_it() {
+    let mut link = loads("0 20 0\n1000 20 0\n", LinkConfig::default());
+    for n in 0..10 {
+        fill(&mut link, n, 1504, Instant::ZERO);
+    }
+    // It begins a train, and nine packets wait for the saturated link when its delay is over.
+    fill(&mut link, 10, 1504, Instant::from_millis(2));
+    let out = departs(&mut link, Instant::MAX);
+    assert_eq!(out, [20., 21., 22., 23., 24., 25., 26., 27., 28., 29., 30.]);
+}
+
+#[test]
+fn the_delay_of_a_light_load_comes_beside_that_of_the_link_and_holds_no_more_than_it_may() {
+    let delay = Delay::constant(Duration::from_millis(5));
+    let config = LinkConfig { delay, delay_limit: 2, ..LinkConfig::default() };
+    let mut link = loads("0 20 0 0 0\n1000 20 0\n", config);
+    send(&mut link, 0, 100, Instant::ZERO);
+    send(&mut link, 1, 100, Instant::ZERO);
+    assert!(link.enqueue(Packet::new(vec![0; 100], Instant::ZERO, 2), Instant::ZERO).is_err());
+    assert_eq!(link.stats().count(Cause::DelayLineFull), 1);
+    assert_eq!(link.stats().delay_line.packets, 2);
+    assert_eq!(departs(&mut link, Instant::MAX), [25.0, 25.0]);
+}
+
+#[test]
 fn a_mahimahi_trace_says_how_much_it_carries() {
     let trace = Opportunities::parse("1\n\n2\n 3\n4\n").unwrap();
     assert_eq!((trace.count(), trace.period()), (4, Duration::from_millis(4)));
@@ -201,6 +250,13 @@ fn trace_errors_carry_their_line() {
     assert_eq!(mahimahi("5\n4\n"), wrong(2, TraceProblem::Order));
     assert_eq!(mahimahi(""), wrong(1, TraceProblem::Empty));
     assert_eq!(mahimahi("0\n0\n"), wrong(2, TraceProblem::Empty));
+    let trains = |text: &str| Trains::parse(text).unwrap_err();
+    assert_eq!(trains("0 20 0\n5 x\n"), wrong(2, TraceProblem::Milliseconds));
+    assert_eq!(trains("0 20 0\n5\n"), wrong(2, TraceProblem::Field("delay")));
+    assert_eq!(trains("5 20 0\n4 20 0\n"), wrong(2, TraceProblem::Order));
+    assert_eq!(trains("0 20 0 3 2\n"), wrong(1, TraceProblem::Order));
+    assert_eq!(trains("0 20 0\n"), wrong(1, TraceProblem::Empty));
+    assert_eq!(trains("9 20 0\n\n9 20 0\n"), wrong(3, TraceProblem::Empty));
     let csv = |text: &str| Steps::parse(text).unwrap_err();
     assert_eq!(csv(""), wrong(1, TraceProblem::Empty));
     assert_eq!(csv("rate\n1\n"), wrong(1, TraceProblem::Header));
@@ -270,7 +326,9 @@ proptest! {
     ) {
         let mahimahi = Opportunities::parse(&text).ok().map(|t| Trace::Opportunities(t.into()));
         let csv = Steps::parse(&text).ok().map(|t| Trace::Steps(t.into()));
-        for trace in [mahimahi, csv].into_iter().flatten() {
+        let heavy = || Opportunities::parse("1\n2\n").unwrap().into();
+        let trains = Trains::parse(&text).ok().map(|t| Trace::Loads(heavy(), t.into()));
+        for trace in [mahimahi, csv, trains].into_iter().flatten() {
             let start = Some(Instant::from_millis(7));
             let trace = Some(TraceConfig { trace, start, looped });
             let mut link = Link::new(LinkConfig { trace, ..LinkConfig::default() }, 1).unwrap();

@@ -2,11 +2,10 @@
 
 use anyhow::{Context, anyhow, ensure};
 use serde::de::DeserializeOwned;
-use sheaf_emulator::trace::{Opportunities, Steps};
+use sheaf_emulator::trace::{Opportunities, Steps, Trains};
 use sheaf_emulator::{LossPattern, Trace};
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 
 /// The most bytes of a file that is read: a trace, a distribution, rules, a ping log.
 const LONGEST: u64 = 256 << 20;
@@ -21,16 +20,29 @@ pub fn distribution(name: &str, directory: &Path) -> Option<String> {
     places.iter().find_map(|path| read(&path.to_string_lossy()).ok())
 }
 
-/// Reads a trace in either form.
-pub fn trace(file: &str, directory: &Path) -> anyhow::Result<Trace> {
-    let text = read(&directory.join(file).to_string_lossy())?;
+/// Reads a trace in either form, and the recording of a light load that goes with the first.
+pub fn trace(file: &str, light: Option<&str>, directory: &Path) -> anyhow::Result<Trace> {
+    let at = |file: &str| read(&directory.join(file).to_string_lossy());
+    let text = at(file)?;
     let numbers = |line: &&str| line.trim().bytes().all(|byte| byte.is_ascii_digit());
     let first = text.lines().find(|line| !line.trim().is_empty());
-    let trace = match first.filter(numbers) {
-        Some(_) => Opportunities::parse(&text).map(|trace| Trace::Opportunities(Arc::new(trace))),
-        None => Steps::parse(&text).map(|trace| Trace::Steps(Arc::new(trace))),
-    };
-    trace.map_err(|error| anyhow!("{file}, {error}; give Mahimahi's form or CSV"))
+    if first.filter(numbers).is_none() {
+        ensure!(
+            light.is_none(),
+            "--light goes with delivery opportunities, and {file} is not in Mahimahi's form; leave \
+             out --light"
+        );
+        let steps = Steps::parse(&text);
+        let steps = steps.map_err(|error| anyhow!("{file}, {error}; give Mahimahi's form or CSV"));
+        return Ok(Trace::Steps(steps?.into()));
+    }
+    let opportunities = Opportunities::parse(&text)
+        .map_err(|error| anyhow!("{file}, {error}; give Mahimahi's form or CSV"))?;
+    let Some(light) = light else { return Ok(Trace::Opportunities(opportunities.into())) };
+    let trains = Trains::parse(&at(light)?).map_err(|error| {
+        anyhow!("{light}, {error}; give a line for each train: its time, its delay, and times")
+    })?;
+    Ok(Trace::Loads(opportunities.into(), trains.into()))
 }
 
 /// Reads a pattern of losses: `list` itself, or the file of that name.

@@ -1,11 +1,13 @@
-//! Links that change over time, as recorded: [`mahimahi`] delivery opportunities, or [`csv`] rows
-//! of rate, delay, loss and more.
+//! Links that change over time, as recorded: [`mahimahi`] delivery opportunities, the same with the
+//! [`trains`] of a light load, or [`csv`] rows of rate, delay, loss and more.
 
 pub mod csv;
 pub mod mahimahi;
+pub mod trains;
 
 pub use csv::{Row, Steps};
 pub use mahimahi::Opportunities;
+pub use trains::Trains;
 
 use sheaf_stage::{Duration, Instant};
 use std::sync::Arc;
@@ -29,6 +31,8 @@ pub struct TraceConfig {
 pub enum Trace {
     /// Times at which the link could deliver.
     Opportunities(Arc<Opportunities>),
+    /// The same of a saturated link, and how trains of packets fared at the same time.
+    Loads(Arc<Opportunities>, Arc<Trains>),
     /// Rate, delay, loss and more from time to time.
     Steps(Arc<Steps>),
 }
@@ -37,6 +41,16 @@ impl Trace {
     /// Whether it says that the delay varies.
     pub(crate) fn varies(&self) -> bool {
         matches!(self, Trace::Steps(steps) if steps.varies())
+    }
+
+    /// The times at which the link could deliver, where it says these.
+    pub(crate) fn opportunities(&self) -> Option<&Arc<Opportunities>> {
+        match self {
+            Trace::Opportunities(opportunities) | Trace::Loads(opportunities, _) => {
+                Some(opportunities)
+            }
+            Trace::Steps(_) => None,
+        }
     }
 }
 

@@ -433,6 +433,28 @@ pub static SECTION: Section<Draft> = Section {
             ..Entry::LAST
         },
         Entry {
+            name: "--light",
+            live: true,
+            help: "the trains of a light load, beside a trace of the saturated link (CellReplay)",
+            about: "How trains of packets fared while `--trace` was recorded, which then has the \
+                    opportunities of a saturated link: CellReplay's second recording. A line for \
+                    each train: its time, the one-way delay of its first packet, and for each \
+                    packet the time after the first at which it came, all in milliseconds. The \
+                    first packet of a train takes the delay of its time, those behind it the \
+                    train's opportunities; what a train has beyond them waits, behind that delay, \
+                    for the opportunities of the saturated link. A train ends when a packet would \
+                    find none of it under way. `delay` comes in addition.",
+            forms: &[form(
+                &[part(
+                    "FILE",
+                    "lte-light.trace",
+                    Value::File(set!(|d, file| d.link().light = Some(file.to_owned()))),
+                )],
+                "",
+            )],
+            ..Entry::LAST
+        },
+        Entry {
             name: "--once",
             live: true,
             help: "the trace ends; otherwise it begins again",

@@ -23,6 +23,7 @@ pub struct LinkDraft {
     pub gap: Option<u32>,
     pub queue: QueueDraft,
     pub trace: Option<String>,
+    pub light: Option<String>,
     pub once: bool,
     pub arm: bool,
     /// Numbers of lost packets, or a file of them, and after how many packets they begin again.
@@ -78,6 +79,7 @@ impl LinkDraft {
             gap,
             queue,
             trace,
+            light,
             once,
             arm,
             pattern,
@@ -100,10 +102,11 @@ impl LinkDraft {
         config.delay_limit = DELAY_LIMIT;
         // The virtio header is not on any wire.
         config.overhead.packet = config.overhead.packet.saturating_sub(vnet::LEN as i32);
+        ensure!(light.is_none() || trace.is_some(), "--light without a trace; add --trace FILE");
         ensure!(!once || trace.is_some(), "--once without a trace; add --trace FILE");
         ensure!(!arm || trace.is_some(), "--arm without a trace; add --trace FILE");
         if let Some(file) = trace {
-            let trace = files::trace(&file, directory)?;
+            let trace = files::trace(&file, light.as_deref(), directory)?;
             let start = (!arm).then(clock::now);
             config.trace = Some(TraceConfig { trace, start, looped: !once });
         }

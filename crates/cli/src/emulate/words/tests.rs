@@ -17,6 +17,13 @@ const MS: Duration = Duration::from_millis(1);
 /// Folder of distributions for tests.
 const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../emulator/tests/corpus/distribution");
 
+/// The file of a trace for tests.
+macro_rules! traces {
+    ($name:literal) => {
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../emulator/tests/corpus/trace/", $name)
+    };
+}
+
 /// Reads one LINK.
 fn read(line: &str) -> anyhow::Result<LinkConfig> {
     let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
@@ -312,6 +319,15 @@ fn a_link_holds_both_ways_unless_reverse_says_otherwise() {
 }
 
 #[test]
+fn a_link_is_recorded_in_two_loads() {
+    let line = concat!("link a b --trace ", traces!("mahimahi"), " --light ", traces!("trains"));
+    let Plan::Links(links) = parse(line).unwrap().plan else { panic!("no rules were given") };
+    let shown = links.map(|link| link.words(0));
+    let trace = "--trace (delivery opportunities) --light (trains) queue fifo limit 1000";
+    assert_eq!(shown, [trace; 2]);
+}
+
+#[test]
 fn flags_stand_anywhere_and_a_command_keeps_its_own() {
     let arguments =
         parse("shell delay 1ms --audit rate 1mbit --budget 2ms seed 7 -- ls --audit").unwrap();
@@ -342,6 +358,15 @@ fn what_is_wrong_is_told_with_its_remedy() {
         ("link a b --trace /nonexistent", "cannot read /nonexistent"),
         ("link a b --once", "add --trace FILE"),
         ("link a b --arm", "add --trace FILE"),
+        ("link a b --light a", "--light without a trace; add --trace FILE"),
+        (
+            concat!("link a b --trace ", traces!("steps"), " --light ", traces!("trains")),
+            "is not in Mahimahi's form; leave out --light",
+        ),
+        (
+            concat!("link a b --trace ", traces!("mahimahi"), " --light ", traces!("steps")),
+            "steps, line 1: no whole number of milliseconds; give a line for each train",
+        ),
         ("link a b packets 3", "packets stands behind slot; write slot 800us packets"),
         ("link a b reverse reverse", "give it once"),
         ("link a b -- ls", "link takes no command; leave out"),
@@ -357,11 +382,7 @@ fn what_is_wrong_is_told_with_its_remedy() {
         ),
         ("shell rate 1mbit burst 1499", "less than a frame of 1500 bytes; give 1500 or more"),
         (
-            concat!(
-                "link a b rate 1mbit burst 3k --trace ",
-                env!("CARGO_MANIFEST_DIR"),
-                "/../emulator/tests/corpus/trace/mahimahi"
-            ),
+            concat!("link a b rate 1mbit burst 3k --trace ", traces!("mahimahi")),
             "burst does not go with delivery opportunities; leave out one of them",
         ),
         ("link a b burst 3k", "burst stands behind rate"),
