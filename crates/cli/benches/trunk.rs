@@ -1,4 +1,4 @@
-//! What a trunk carries, what it costs, and how it takes trouble, beside the kernel's MPTCP and
+//! Throughput of a trunk, its cost, and its conduct in trouble, beside the kernel's MPTCP and
 //! vtun: `cargo bench -p sheaf --bench trunk [-- [PART] [WORD...]]`. Needs root; under 6 minutes
 //! in all but for `mixes` and `loss`, which take two hours unless ROUNDS and SECONDS say less.
 //!
@@ -56,7 +56,7 @@ const MOST: usize = 1000;
 /// Host 2 through the trunk.
 const FAR: &str = "10.99.0.2";
 
-/// What was asked for.
+/// Parts that were asked for.
 struct Wanted {
     /// All of them where none is named.
     part: Option<String>,

@@ -26,7 +26,7 @@ const FALLEN: u8 = 1;
 /// Ending of an archive's name after that of its folder.
 const ARCHIVE: &str = ".tar.gz";
 
-/// What `sheaf lab` does.
+/// Commands of `sheaf lab`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List the built-in plans

@@ -1,4 +1,4 @@
-//! What `-v` adds: the reasons of the kernel's verifier, on standard error.
+//! The additions of `-v`: the reasons of the kernel's verifier, on standard error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

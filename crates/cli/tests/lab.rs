@@ -227,7 +227,7 @@ impl Workspace {
         serde_json::from_slice(&std::fs::read(self.path("out/result.json")).unwrap()).unwrap()
     }
 
-    /// What `sheaf lab run` makes of the same.
+    /// Result of `sheaf lab run` for the same.
     fn whole(&self) -> Value {
         let (plan, whole) = (self.path("small.toml"), Folder::new());
         worked(lab(&format!("run {} --repetitions 2 --out {}", plan.display(), whole.path())));

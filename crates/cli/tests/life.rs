@@ -117,7 +117,7 @@ impl Drop for Daemon {
     }
 }
 
-/// What `sheaf show` says of an interface.
+/// Report of `sheaf show` on an interface.
 fn shown(namespace: &Namespace, dev: &str) -> serde_json::Value {
     let output = run(namespace, &format!("show dev {dev} --json"));
     let mut shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -48,7 +48,7 @@ fn help(words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a user types as it stands: small letters, digits and flags. Placeholders have capitals.
+/// Words that a user types as they stand: small letters, digits, flags. Placeholders have capitals.
 fn literals(text: &str) -> Words {
     let inside = |c: char| c.is_ascii_alphanumeric() || "-_+.".contains(c);
     let word = |word: &&str| {

@@ -134,7 +134,7 @@ fn sample(line: &str) -> Option<(&str, Labels, f64)> {
     Some((name, labels, value))
 }
 
-/// What is wrong in `text`, which is OpenMetrics or Prometheus's.
+/// Faults of `text`, which is OpenMetrics or Prometheus's.
 fn faults(text: &str, open: bool) -> Vec<String> {
     let mut faults = Vec::new();
     let mut families = BTreeMap::<String, Family>::new();

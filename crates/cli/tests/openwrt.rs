@@ -45,7 +45,7 @@ impl Router {
         shell
     }
 
-    /// What procd has the init script do.
+    /// Runs the init script as procd does.
     fn init(&self, function: &str) -> Output {
         run(&mut self.shell("sheaf.init", function))
     }

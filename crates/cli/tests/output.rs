@@ -23,7 +23,7 @@ const COMMANDS: [&str; 11] = [
     "--version",
 ];
 
-/// What `ping` prints, for `dist`.
+/// Output of `ping`, for `dist`.
 const PING_LOG: &str = "64 bytes from 10.0.0.1: icmp_seq=1 ttl=64 time=10.1 ms\n\
                         64 bytes from 10.0.0.1: icmp_seq=2 ttl=64 time=10.5 ms\n\
                         64 bytes from 10.0.0.1: icmp_seq=3 ttl=64 time=10.3 ms\n";

@@ -1,5 +1,5 @@
-//! What packages install: the units, and `make install`. Needs make and systemd-analyze, which
-//! scripts/setup --tests installs.
+//! Files that packages install: the units, and `make install`. Needs make and systemd-analyze,
+//! which scripts/setup --tests installs.
 
 use std::collections::BTreeSet;
 use std::fs;

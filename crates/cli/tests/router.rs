@@ -135,7 +135,7 @@ fn send(socket: &UdpSocket, numbers: std::ops::Range<u32>) {
     }
 }
 
-/// What `sheaf show` says of an interface.
+/// Report of `sheaf show` on an interface.
 fn shown(namespace: &Namespace, dev: &str) -> serde_json::Value {
     let output = run(namespace, &format!("show dev {dev} --json"));
     let mut shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

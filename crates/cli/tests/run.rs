@@ -86,7 +86,7 @@ impl Testbed {
         self.hosts[0].run(ask).unwrap()
     }
 
-    /// What the supervisor reports of a section.
+    /// Report of the supervisor on a section.
     fn section(&self, name: &str) -> serde_json::Value {
         let mut report = self.ask(&ServiceName::supervisor(), &Request::Report {});
         let sections = report["sections"].as_array_mut().unwrap().iter_mut();

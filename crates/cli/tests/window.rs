@@ -93,14 +93,14 @@ impl Home {
         self.sheaf(line).output().unwrap()
     }
 
-    /// What `sheaf show` says of window control on `wan`.
+    /// Report of `sheaf show` on window control of `wan`.
     fn shown(&self) -> serde_json::Value {
         let output = self.run("show dev wan --json");
         let mut shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         shown[0]["window"].take()
     }
 
-    /// How many programs are on `wan`.
+    /// Number of programs on `wan`.
     fn programs(&self) -> usize {
         let hooks = [TcAttachType::Ingress, TcAttachType::Egress];
         let count = |hook| SchedClassifier::query_tcx("wan", hook).map(|(_, all)| all.len());

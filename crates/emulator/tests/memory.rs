@@ -1,4 +1,4 @@
-//! What links and flows take of the memory while they hold nothing.
+//! Memory of links and flows while they hold nothing.
 
 use sheaf_emulator::queue::fq_codel::FqCodelConfig;
 use sheaf_emulator::{

@@ -29,7 +29,7 @@ pub struct Check {
     /// The part of it that `--quick` runs; without it that runs nothing.
     #[serde(default)]
     pub quick: Option<Part>,
-    /// What it must show.
+    /// Numbers that it must show.
     #[serde(rename = "claim")]
     pub claims: Vec<Claim>,
 }
@@ -55,7 +55,7 @@ pub struct Claim {
     pub file: String,
     /// Its words there.
     pub says: String,
-    /// What must come out for it.
+    /// Numbers that must come out for it.
     pub shows: Vec<Number>,
 }
 
@@ -112,7 +112,7 @@ impl Verdict<'_> {
 }
 
 impl Claims {
-    /// Those of this version.
+    /// The claims of this version.
     ///
     /// # Panics
     /// Never: a test reads the file that is part of the program.
@@ -168,7 +168,7 @@ impl Check {
         run::run(&plan, Engine::Virtual, &options, tools)
     }
 
-    /// What became of the claims in the result of [`run`](Self::run).
+    /// Outcome of the claims in the result of [`run`](Self::run).
     pub fn verdicts<'a>(&'a self, length: Length, result: &RunResult) -> Vec<Verdict<'a>> {
         let verdict = |(claim, number, band): (&'a Claim, &'a Number, _)| {
             let Number { of, times, key, at, .. } = number;

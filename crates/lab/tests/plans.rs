@@ -147,7 +147,7 @@ fn coarse_points_give_brackets_and_no_ratio_that_a_dense_sweep_would_not_give() 
     assert!(report::table(&result).contains("16 to 75"), "{}", report::table(&result));
 }
 
-/// What the karlstad plan refuses when `from` becomes `to`.
+/// The error of the karlstad plan when `from` becomes `to`.
 fn refused(from: &str, to: &str) -> String {
     let text = include_str!("../../../plans/voip-karlstad.toml");
     assert!(text.contains(from), "{from}");

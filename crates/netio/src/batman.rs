@@ -139,7 +139,7 @@ pub fn originators(generic: &mut Generic, ifindex: u32) -> io::Result<Vec<Origin
 /// The neighbours of mesh interface `ifindex`, on all of its hard interfaces.
 ///
 /// # Errors
-/// Those of [`originators`].
+/// As of [`originators`].
 pub fn neighbours(generic: &mut Generic, ifindex: u32) -> io::Result<Vec<Neighbour>> {
     dump(generic, BATADV_CMD_GET_NEIGHBORS, ifindex, Neighbour::parse)
 }
@@ -147,7 +147,7 @@ pub fn neighbours(generic: &mut Generic, ifindex: u32) -> io::Result<Vec<Neighbo
 /// The hard interfaces of mesh interface `ifindex`.
 ///
 /// # Errors
-/// Those of [`originators`].
+/// As of [`originators`].
 pub fn hard_interfaces(generic: &mut Generic, ifindex: u32) -> io::Result<Vec<HardInterface>> {
     dump(generic, BATADV_CMD_GET_HARDIF, ifindex, HardInterface::parse)
 }
@@ -155,7 +155,7 @@ pub fn hard_interfaces(generic: &mut Generic, ifindex: u32) -> io::Result<Vec<Ha
 /// The hosts behind other nodes of mesh interface `ifindex`: the global translation table.
 ///
 /// # Errors
-/// Those of [`originators`].
+/// As of [`originators`].
 pub fn clients(generic: &mut Generic, ifindex: u32) -> io::Result<Vec<Client>> {
     dump(generic, BATADV_CMD_GET_TRANSTABLE_GLOBAL, ifindex, Client::parse)
 }

@@ -31,7 +31,7 @@ struct Create {
     revision: u64,
 }
 
-/// Those for BPF_PROG_QUERY.
+/// Attributes of BPF_PROG_QUERY.
 #[repr(C)]
 #[derive(Default)]
 struct Query {
@@ -48,7 +48,7 @@ struct Query {
     revision: u64,
 }
 
-/// Those for BPF_OBJ_GET_INFO_BY_FD.
+/// Attributes of BPF_OBJ_GET_INFO_BY_FD.
 #[repr(C)]
 struct GetInfo {
     fd: u32,

@@ -172,7 +172,7 @@ mod tests {
         segments
     }
 
-    /// What goes up of `packets`, with the number of packets that each is.
+    /// Packets that go up for `packets`, with the number of packets that each is.
     fn joined(packets: &[Vec<u8>]) -> Vec<(Vec<u8>, Offload)> {
         let (mut coalescer, mut sent) = (Coalescer::default(), Vec::new());
         for packet in packets {
@@ -182,7 +182,7 @@ mod tests {
         sent
     }
 
-    /// What goes up, cut again.
+    /// Packets that go up, cut again.
     fn cut(joined: Vec<(Vec<u8>, Offload)>) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         for (mut bytes, offload) in joined {

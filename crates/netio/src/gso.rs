@@ -24,7 +24,7 @@ const CWR: u8 = 0x80;
 /// A super-packet behind a virtio header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gso {
-    /// What its segments repeat.
+    /// Headers that its segments repeat.
     pub headers: Headers,
     /// Bytes of the whole packet.
     len: usize,
@@ -74,7 +74,7 @@ impl Gso {
         (fits && size >= LEAST && packet.len() > len).then_some(gso)
     }
 
-    /// How many segments there are.
+    /// Number of segments.
     pub fn count(&self) -> usize {
         (self.len - self.headers.len).div_ceil(self.headers.size)
     }

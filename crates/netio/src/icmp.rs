@@ -29,7 +29,7 @@ const LONGEST: usize = 1400;
 /// Where the cookie of an echo begins in its data, behind the known word.
 const COOKIE: usize = 4;
 
-/// What the filter lets through.
+/// Messages that the filter lets through.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// Errors must quote a packet of this protocol.
@@ -40,7 +40,7 @@ pub struct Wanted {
     pub word: u32,
 }
 
-/// What an error says.
+/// Contents of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The destination does not know the protocol (RFC 792 type 3 code 2, RFC 4443 type 4 code 1).
@@ -59,7 +59,7 @@ pub enum Error {
 pub enum Message {
     /// An error that quotes a packet from `source` to `destination`.
     Error {
-        /// What is wrong.
+        /// The fault.
         error: Error,
         /// Source of the packet quoted.
         source: IpAddr,
@@ -68,7 +68,7 @@ pub enum Message {
     },
     /// An echo reply.
     Reply {
-        /// Who replies.
+        /// Address that replies.
         from: IpAddr,
         /// The request's sequence number.
         sequence: u16,
@@ -77,7 +77,7 @@ pub enum Message {
     },
     /// An echo request of our kind.
     Request {
-        /// Who asks.
+        /// Address that asks.
         from: IpAddr,
     },
 }

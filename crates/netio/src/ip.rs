@@ -27,7 +27,7 @@ pub fn run(arguments: &str) -> io::Result<()> {
     output(arguments).map(drop)
 }
 
-/// What `ip` prints.
+/// Output of `ip`.
 pub fn output(arguments: &str) -> io::Result<String> {
     let output = Command::new("ip").args(arguments.split_whitespace()).output()?;
     if !output.status.success() {

@@ -1,4 +1,4 @@
-//! How long before a moment a sleep should end, and how much looking that may cost.
+//! The lead by which a sleep should end before a moment, and the looking that it may cost.
 //!
 //! The kernel wakes a sleeper late by what it takes to wake a processor and a thread: 15 µs and
 //! more, different from machine to machine, from hour to hour, and from short sleeps to long ones.
@@ -139,7 +139,7 @@ impl Lead {
     }
 }
 
-/// How late recent sleeps ended, from zero to the longest lead.
+/// Lateness of recent sleeps, from zero to the longest lead.
 #[derive(Debug)]
 struct Latenesses {
     bins: [u32; BINS],

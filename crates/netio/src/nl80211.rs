@@ -140,7 +140,7 @@ pub fn stations(generic: &mut Generic, ifindex: u32) -> io::Result<Vec<Station>>
 /// measure it.
 ///
 /// # Errors
-/// Those of [`stations`].
+/// As of [`stations`].
 pub fn noise_dbm(generic: &mut Generic, ifindex: u32) -> io::Result<Option<i8>> {
     let mut noise = None;
     generic.dump(FAMILY, NL80211_CMD_GET_SURVEY, of_interface(ifindex), |reply| {

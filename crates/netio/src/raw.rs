@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 const ON: libc::c_int = 1;
 /// IPv6 header bytes.
 pub(crate) const V6_HEADER: usize = 40;
-/// What may be on its way to the device, in bytes of the kernel's memory: more than its queues
+/// Bytes of the kernel's memory that may be on their way to the device: more than its queues
 /// hold.
 const SEND_BUFFER: libc::c_int = 16 << 20;
 /// Room for frames while the process does not get its turn, in bytes of the kernel's memory: 1,800
@@ -117,7 +117,7 @@ impl RawSocket {
     }
 }
 
-/// What came beside a message of an IPv6 socket.
+/// Notes beside a message of an IPv6 socket.
 struct Beside {
     class: u8,
     hop_limit: u8,

@@ -114,7 +114,7 @@ impl Default for Outbox {
     }
 }
 
-/// What became of packets that were sent.
+/// Fate of packets that were sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Packets that the kernel took.

@@ -1,4 +1,4 @@
-//! How soon the kernel lets a thread run: timer slack, real-time priorities, idle states.
+//! Means to be run soon by the kernel: timer slack, real-time priorities, idle states.
 //!
 //! Measured in `docs/decisions/0006-emulator-precision.md`: what each of these gives and costs.
 

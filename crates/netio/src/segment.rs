@@ -38,7 +38,7 @@ pub fn finish(packet: &mut [u8], offload: Offload, mut each: impl FnMut(&[u8])) 
     true
 }
 
-/// How a super-packet is cut.
+/// Way in which a super-packet is cut.
 struct Plan {
     /// Its headers.
     bytes: [u8; HEADERS],

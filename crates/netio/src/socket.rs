@@ -1,4 +1,4 @@
-//! What several kinds of descriptors ask of the kernel alike.
+//! Questions to the kernel that several kinds of descriptors share.
 
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;

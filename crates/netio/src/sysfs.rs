@@ -1,4 +1,4 @@
-//! What sysfs shows of interfaces: radios, and devices on top of others.
+//! Interfaces as sysfs shows them: radios, and devices on top of others.
 //!
 //! `/sys/class/net` shows the interfaces of the network namespace that mounted it. An interface of
 //! another one is not there, and counts as a device of which nothing is known.

@@ -16,7 +16,7 @@ pub struct Tun {
     file: File,
 }
 
-/// What is left to do to a packet.
+/// Work that is left for a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
     /// Where the part that its checksum covers begins and, counted from there, where the checksum

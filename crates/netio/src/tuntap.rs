@@ -1,4 +1,4 @@
-//! What TUN and TAP interfaces have in common: a file of `/dev/net/tun`.
+//! Common part of TUN and TAP interfaces: a file of `/dev/net/tun`.
 
 use crate::socket;
 use std::fs::{File, OpenOptions};
@@ -46,7 +46,7 @@ pub(crate) fn set_offloads(file: &File, offloads: libc::c_ulong) -> io::Result<(
     Ok(())
 }
 
-/// What the host sends; `None` when there is nothing.
+/// The next packet that the host sends; `None` when there is nothing.
 pub(crate) fn receive(mut file: &File, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     none_yet(file.read(buffer))
 }

@@ -20,12 +20,12 @@ pub const LONGEST: usize = (1 << 16) + 22;
 /// The checksum is unfinished.
 const NEEDS_CSUM: u8 = 1;
 
-/// What is left to do for a packet.
+/// Work that is left for a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// The checksum from `csum_start` on is unfinished: its field holds the pseudo header's sum.
     pub partial: bool,
-    /// How the packet is to be segmented, 0: not at all (`VIRTIO_NET_HDR_GSO_…`).
+    /// Kind of segmentation, 0: none (`VIRTIO_NET_HDR_GSO_…`).
     pub gso_type: u8,
     /// Bytes of all headers; a hint.
     pub hdr_len: u16,

@@ -19,7 +19,7 @@ const TAG: usize = 4;
 /// From one buffer to the next. Not a whole number of pages, so that the first bytes of all buffers
 /// do not share a few lines of the cache.
 const STRIDE: usize = (TAG + vnet::LEN + vnet::LONGEST).next_multiple_of(64) + 64;
-/// What a socket may hold of frames not yet received, and not yet sent, in bytes.
+/// Bytes of frames not yet received, and not yet sent, that a socket may hold.
 const BUFFER: libc::c_int = 64 << 20;
 
 /// linux/if_packet.h; the libc crate has no names for some of these.
@@ -64,7 +64,7 @@ pub struct VnetSocket {
 // SAFETY: the pointers lead into buffers that the value owns, or are set anew before each use.
 unsafe impl Send for VnetSocket {}
 
-/// What a socket receives.
+/// Frames that a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receive {
     /// Every frame that arrives, whoever it is for.
@@ -275,7 +275,7 @@ impl VnetSocket {
     }
 }
 
-/// What the kernel says beside a frame: when it came, and the VLAN tag that it took out.
+/// Notes of the kernel beside a frame: when it came, and the VLAN tag that it took out.
 fn beside(message: &libc::msghdr) -> (Option<u64>, Option<[u8; TAG]>) {
     let (mut stamp, mut tag) = (None, None);
     for (level, kind, data) in control_messages(message) {

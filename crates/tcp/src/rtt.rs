@@ -16,7 +16,7 @@ pub(crate) const RTO_MAX: Duration = Duration::from_secs(120);
 /// Time after which a least round trip is forgotten: Linux's tcp_min_rtt_wlen.
 const LEAST_LASTS: Duration = Duration::from_secs(300);
 
-/// What is known of the round trip. Times in nanoseconds.
+/// Estimate of the round trip. Times in nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct RoundTrip {
     smoothed: i64,

@@ -26,7 +26,7 @@ const SMALL_WINDOW: u32 = 536;
 /// Handshakes that needed more SYNs than this start with a window of one segment, as on Linux.
 const GOOD_HANDSHAKE: u32 = 2;
 
-/// What leaves.
+/// A segment that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transmission {
     /// The offsets `start..end`.
@@ -35,7 +35,7 @@ pub(crate) enum Transmission {
     WindowProbe,
 }
 
-/// What an acknowledgement says, in offsets.
+/// Contents of an acknowledgement, in offsets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack<'a> {
     /// Everything before it arrived.
@@ -129,7 +129,7 @@ struct Use {
     until: u64,
 }
 
-/// What one acknowledgement changed.
+/// Changes by one acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 struct News {
     delivered: u32,
@@ -311,7 +311,7 @@ impl Sender {
         self.timer.at().into_iter().chain(paced).min()
     }
 
-    /// What leaves next at `now`; `stamp` is the time stamp that it will carry.
+    /// The segment that leaves next at `now`; `stamp` is the time stamp that it will carry.
     pub fn transmit(&mut self, stamp: u32, now: Instant) -> Option<Transmission> {
         if self.timer.at().is_some_and(|at| at <= now)
             && let Some(forced) = self.expire(stamp, now)
@@ -752,7 +752,7 @@ impl Sender {
         }
     }
 
-    /// What the probe of the tail has shown (RFC 8985, section 7.4).
+    /// Takes in the outcome of the tail loss probe (RFC 8985, section 7.4).
     fn settle_probe(&mut self, ack: &Ack, news: &News) {
         let Some(probe) = self.tail_probe.filter(|probe| ack.offset >= probe.end) else { return };
         let needless = news.duplicate.is_some_and(|(_, end)| end == probe.end);

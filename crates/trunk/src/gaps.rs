@@ -168,7 +168,7 @@ mod tests {
         Instant::from_millis(1_000 + ms)
     }
 
-    /// What is asked at `now`, if a request is due then.
+    /// The numbers that are asked for at `now`, if a request is due then.
     fn asked(gaps: &mut Gaps, now: Instant) -> Vec<(u32, u16)> {
         let mut ranges = Vec::new();
         if gaps.due().is_some_and(|due| due <= now) {

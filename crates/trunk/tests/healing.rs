@@ -12,7 +12,7 @@ const MOVED: Address = 3;
 /// Time within which traffic has to flow again.
 const HEALED: Duration = Duration::from_secs(2);
 
-/// How each end has the other's address; at least one is given it.
+/// Way in which each end has the other's address; at least one is given it.
 const GIVEN: [[bool; 2]; 3] = [[true, true], [true, false], [false, true]];
 
 #[derive(Clone, Copy, Debug)]

@@ -150,7 +150,7 @@ impl<'a> Ip<'a> {
         }
     }
 
-    /// Who sent it.
+    /// Its sender.
     pub fn source(&self) -> IpAddr {
         self.address(false)
     }

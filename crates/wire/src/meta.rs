@@ -102,7 +102,7 @@ impl Outer {
         }
     }
 
-    /// Who sent it.
+    /// Its sender.
     pub const fn source(self) -> IpAddr {
         match self {
             Outer::V4 { src, .. } => IpAddr::V4(src),
@@ -110,7 +110,7 @@ impl Outer {
         }
     }
 
-    /// Who splits it.
+    /// Address of who splits it.
     pub const fn destination(self) -> IpAddr {
         match self {
             Outer::V4 { dst, .. } => IpAddr::V4(dst),
@@ -119,7 +119,7 @@ impl Outer {
     }
 }
 
-/// What the outer header says.
+/// Contents of the outer header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// Outer addresses.
@@ -308,12 +308,12 @@ impl<'a> Meta<'a> {
         Ok(Meta { repr, inner, count: count_packets(inner)? })
     }
 
-    /// What the outer header says.
+    /// Contents of the outer header.
     pub fn repr(&self) -> Repr {
         self.repr
     }
 
-    /// How many packets are inside, 1..=[`MAX_PACKETS`].
+    /// Number of packets inside, 1..=[`MAX_PACKETS`].
     pub fn len(&self) -> usize {
         self.count
     }

@@ -111,7 +111,7 @@ mod field {
     pub const DEFICIT: Range<usize> = 8..12;
 }
 
-/// How the packets of a data frame are told apart.
+/// Way in which the packets of a data frame are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Packing {
@@ -189,10 +189,10 @@ pub enum Refusal {
     Inner,
 }
 
-/// What the header of a data frame says.
+/// Contents of the header of a data frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// How the packets are told apart.
+    /// Way in which the packets are told apart.
     pub packing: Packing,
     /// A frame with a lower sequence number is still to take this link.
     pub overtakes: bool,
@@ -202,7 +202,7 @@ pub struct Repr {
     pub tag: u8,
     /// The low 16 bits of the link number.
     pub link_seq: u16,
-    /// What must come first.
+    /// Packet that must come first.
     pub predecessor: Predecessor,
     /// The global sequence number; of a parsed frame its low 24 bits (see [`extend_seq`]).
     pub seq: u32,
@@ -223,7 +223,7 @@ impl Repr {
     }
 }
 
-/// What reports and hellos begin with.
+/// First bytes of reports and hellos.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
     /// The link, 0..16, as its sender numbers it.
@@ -311,13 +311,13 @@ impl Challenge {
     }
 }
 
-/// What an end received on one link, sent back on the same link. Times are in µs on the clock of
-/// the end that says them, modulo 2³²; counts are since the session began, modulo 2³².
+/// Account of what an end received on one link, sent back on the same link. Times are in µs on the
+/// clock of the end that says them, modulo 2³²; counts are since the session began, modulo 2³².
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The common part.
     pub control: Control,
-    /// When this report was sent.
+    /// Time at which this report was sent.
     pub sent_at: u32,
     /// Whether the fields from `echo` on mean anything: the sender has heard this link.
     pub heard: bool,
@@ -331,7 +331,7 @@ pub struct Report {
     pub frames: u32,
     /// Bytes of these frames, trunk headers included.
     pub bytes: u32,
-    /// When the last of them was heard.
+    /// Time at which the last of them was heard.
     pub last_at: u32,
     /// Hearing time minus `sent_at` of the newest report heard: the one-way delay plus an unknown
     /// difference of clocks, the same for all links.
@@ -554,7 +554,7 @@ impl<'a> Frame<'a> {
 /// A checked data frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Data<'a> {
-    /// What the header says.
+    /// Contents of the header.
     pub repr: Repr,
     /// The packets as they stand in the frame, without padding.
     pub payload: &'a [u8],

@@ -62,7 +62,7 @@ pub fn row(name: &str, trips: &Trips) {
     println!();
 }
 
-/// What a host's interface sends and receives, with the kernel's stamps.
+/// Frames that a host's interface sends and receives, with the kernel's stamps.
 struct Tap(PacketSocket);
 
 impl Tap {
@@ -203,7 +203,7 @@ pub fn run() {
     compare(&["", "--awake"], 3, 200);
 }
 
-/// What takes the error away.
+/// Takes the error away.
 pub fn realtime() {
     let ways = [
         "",

@@ -9,9 +9,9 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How often it is looked at what has arrived.
+/// Period in which arrivals are counted.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long an event is watched.
+/// Time for which an event is watched.
 const WATCHED: Duration = Duration::from_millis(2500);
 /// Rates are means over this time.
 const SPAN: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ pub fn all(wanted: &Wanted) {
     }
 }
 
-/// What had come by when: (time, bytes).
+/// Bytes that had come by a time: (time, bytes).
 type Timeline = Vec<(Instant, u64)>;
 
 fn watch(count: impl Fn() -> u64) -> Timeline {
@@ -66,7 +66,7 @@ fn longest_silence(timeline: &Timeline) -> Duration {
     longest.max(timeline.last().map_or(Duration::ZERO, |end| end.0 - last.0))
 }
 
-/// When the rate over [`SPAN`] first reached `least` Mbit/s, from the start.
+/// Time at which the rate over [`SPAN`] first reached `least` Mbit/s, from the start.
 fn reaches(timeline: &Timeline, least: f64) -> Option<Duration> {
     let start = timeline[0].0;
     timeline.iter().find_map(|(at, bytes)| {

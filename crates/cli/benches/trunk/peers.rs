@@ -19,7 +19,7 @@ const MBITS: f64 = 1e6 / 8.0;
 const VTUND: &str = "/usr/sbin/vtund";
 const IP: &str = "/sbin/ip";
 
-/// What a run gave: Mbit/s, and µs of processor time for each segment's bytes.
+/// Outcome of a run: Mbit/s, and µs of processor time for each segment's bytes.
 struct Result {
     rate: f64,
     /// Of the tunnel's process at the sender and the receiver.
@@ -93,7 +93,7 @@ impl Pair {
     }
 }
 
-/// What a flow carries from now on.
+/// Rate of a flow from now on.
 fn measured(load: Load, tunnels: &[u32]) -> Result {
     load.measure(WARM);
     let times =

@@ -71,7 +71,7 @@ pub fn read(file: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What the TOML `text` says; an error has its line.
+/// Reads the TOML `text`; an error has its line.
 pub fn toml<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);

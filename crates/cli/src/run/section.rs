@@ -98,7 +98,7 @@ impl Kind {
 /// The words of `sheaf emulate` that begin with two dashes.
 const FLAGS: [&str; 11] =
     ["arm", "audit", "awake", "budget", "fifo", "light", "once", "pcap", "rules", "spin", "trace"];
-/// Those of them that are part of the link, and change with it.
+/// The flags that are part of the link, and change with it.
 const LINK_FLAGS: [&str; 4] = ["arm", "light", "once", "trace"];
 
 /// Kind and name: what makes a section the same one after a reload.

@@ -243,7 +243,7 @@ impl<'a> Trunk<'a> {
         }
     }
 
-    /// What `sheaf show` says.
+    /// Report of `sheaf show`.
     pub fn shown(&self) -> serde_json::Value {
         self.shown_of("t0")
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 pub const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
-/// Who waits this long will get nothing more.
+/// Longest wait: nothing more comes after it.
 pub const LONG: Duration = Duration::from_secs(20);
 /// Packets of a stream that are under way at the same time: the backlog of a host has room for
 /// 1000, and what a sender overruns would count as lost.
@@ -132,7 +132,7 @@ impl Ground {
         assert!(said.contains(reason) && said.lines().count() == 1, "sheaf {line}: {said}");
     }
 
-    /// What `sheaf show` has of an interface of the first host.
+    /// Report of `sheaf show` on an interface of the first host.
     pub fn shown(&self, dev: &str) -> Value {
         let text = self.works(&format!("show dev {dev} --json"));
         serde_json::from_str::<Value>(&text).unwrap()[0].take()
@@ -160,7 +160,7 @@ impl Ground {
         assert!(output.status.success(), "{}", errors(&output));
     }
 
-    /// What a network program could leave on the first host: interfaces, addresses, routes,
+    /// Traces that a network program could leave on the first host: interfaces, addresses, routes,
     /// disciplines, programs, sockets.
     pub fn state(&self) -> Vec<String> {
         let mut state = self.hosts[0].run(network).unwrap();

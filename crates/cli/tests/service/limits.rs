@@ -9,7 +9,7 @@ const FEW: u32 = 16;
 /// Every service gets along with this many.
 const NEEDED: u32 = 128;
 
-/// What is on the first host, but for the place of filters, which stays with its interface.
+/// State of the first host, but for the place of filters, which stays with its interface.
 fn state(ground: &Ground) -> Vec<String> {
     let mut state = ground.state();
     state.retain(|line| !line.contains("clsact"));

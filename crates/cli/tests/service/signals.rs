@@ -1,4 +1,4 @@
-//! How services end: in order, by a signal that they cannot catch, and what a new start finds.
+//! Ends of services: in order, by a signal that they cannot catch, and what a new start finds.
 
 use crate::ground::{Ground, SHEAF, Service};
 use nix::sys::signal::{Signal, kill};
@@ -7,7 +7,7 @@ use sheaf_netio::netns::Namespace;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-/// What a program sends to a terminal to give back the screen that was there before it.
+/// Sequence that a program sends to a terminal to give back the screen that was there before it.
 const SCREEN_BACK: &str = "\x1b[?1049l";
 
 /// Services on the first host, and the address that packets pass them to.

@@ -37,7 +37,7 @@ fn rtp(source: usize, number: u16) -> Vec<u8> {
     packet
 }
 
-/// What has arrived of the calls.
+/// Packets of the calls that have arrived.
 struct Arrivals {
     socket: UdpSocket,
     /// Source port of each call.

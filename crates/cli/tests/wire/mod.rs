@@ -8,7 +8,7 @@ use sheaf_netio::netns::Namespace;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// What WireGuard needs and this machine lacks.
+/// Parts that WireGuard needs and this machine lacks.
 pub fn missing() -> Option<&'static str> {
     let runs = |program: &str| {
         let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 /// A user who is neither root nor the one who runs the tests.
 const STRANGER: u32 = 65_534;
-/// What the helper processes below are told.
+/// Orders for the helper processes below.
 const SOCKET: &str = "SHEAF_TEST_SOCKET";
 /// Tries to set a terminal's title and to clear it.
 const ESCAPES: &str = "\u{1b}]0;owned\u{7}\u{9b}2J";

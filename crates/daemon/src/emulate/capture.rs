@@ -31,7 +31,7 @@ struct Record {
     fate: Fate,
 }
 
-/// What happened to a packet.
+/// Event in the life of a packet.
 enum Fate {
     /// On a link: when it came, and why it was held or dropped.
     Link { arrived: Instant, causes: Causes, dropped: Option<Cause> },
@@ -60,7 +60,7 @@ fn open(file: &str) -> anyhow::Result<File> {
     Ok(opened)
 }
 
-/// What writes.
+/// Writer of the file.
 pub struct Capture {
     sender: Option<SyncSender<Record>>,
     spare: Receiver<Vec<u8>>,
@@ -93,7 +93,7 @@ impl Capture {
         Ok(Capture { sender: Some(sender), spare, missed, writer })
     }
 
-    /// What tells the capture of drops, for the links.
+    /// Tells the capture of drops, for the links.
     pub fn log(&self) -> Log {
         let (sender, missed) = (self.sender.clone(), self.missed.clone());
         Arc::new(move |event: &Event<'_>| {
@@ -163,7 +163,7 @@ fn record(packet: &Packet, at: Instant, dropped: Option<Cause>, mut bytes: Vec<u
     }
 }
 
-/// What stands beside a packet.
+/// Notes beside a packet.
 fn comment(record: &Record) -> String {
     let since = |begin: Instant| record.at.saturating_since(begin).as_nanos() as f64 / 1e6;
     match &record.fate {

@@ -45,7 +45,7 @@ pub enum End {
 
 /// Most bytes that all links hold together. Beyond, packets are dropped before the link.
 const MEMORY: u64 = 1 << 30;
-/// How often what is held is added up.
+/// Period in which the packets held are added up.
 const MEASURE: Duration = Duration::from_millis(10);
 /// How often interfaces are looked for, in case nobody told that they went, and buffers given back
 /// that were not needed.
@@ -53,7 +53,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Turns after which signals and questions are looked at even when packets keep coming.
 const TURNS: u32 = 32;
 
-/// What carries the packets.
+/// Carriers of the packets.
 pub struct Datapath {
     place: Place,
     machine: Machine,

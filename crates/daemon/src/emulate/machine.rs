@@ -188,7 +188,7 @@ impl Machine {
         }
     }
 
-    /// When the next packet leaves, or something else comes to pass.
+    /// Time at which the next packet leaves, or something else comes to pass.
     pub fn next_deadline(&self) -> Instant {
         let next = match &self.links {
             Links::Each(links) => links.iter().filter_map(Link::next_deadline).min(),
@@ -215,7 +215,7 @@ impl Machine {
         self.settle();
     }
 
-    /// What each link did, or each pipe by name. Adds up over all flows.
+    /// Counters of each link, or of each pipe by name, summed over all flows.
     pub fn stats(&self) -> Vec<(Option<&str>, PipeStats)> {
         let one = |link: &Link| PipeStats { links: link.stats(), ..PipeStats::default() };
         match &self.links {

@@ -58,11 +58,11 @@ pub struct Way {
     pub name: String,
 }
 
-/// What is set up.
+/// Interfaces that are set up.
 pub struct Place {
     /// Where packets come from and go to.
     pub ports: Vec<Port>,
-    /// How they go.
+    /// Means by which they go.
     pub ways: Vec<Way>,
     /// Whether packets are Ethernet frames.
     pub ethernet: bool,

@@ -63,7 +63,7 @@ pub struct Settings {
     pub plan: Plan,
     /// The seed of all chances, drawn where none was given.
     pub seed: u64,
-    /// How it runs.
+    /// Settings of the run.
     pub run: Run,
 }
 

@@ -7,7 +7,7 @@ const KEPT: usize = 4096;
 /// Bytes of a buffer that is kept more sparingly: those of super-packets hold much more than their
 /// share.
 const LARGE: usize = 4096;
-/// How many of those are kept.
+/// Number of those that are kept.
 const KEPT_LARGE: usize = KEPT / 16;
 /// So many buffers, 100 kB and more, are worth the time that giving their memory back takes.
 const MANY: usize = 64;

@@ -120,11 +120,11 @@ pub struct StationStatus {
     pub radio: Option<String>,
     /// Frames of the host that entered the device queue.
     pub offered_frames: u64,
-    /// Those that arrived: acknowledged, or heard by a station where they were for a group.
+    /// Frames that arrived: acknowledged, or heard by a station where they were for a group.
     pub delivered_frames: u64,
-    /// Those that were given up, or that nobody heard.
+    /// Frames that were given up, or that nobody heard.
     pub lost_frames: u64,
-    /// Those to addresses of no station.
+    /// Frames to addresses of no station.
     pub unknown_frames: u64,
     /// Frames of others that it received.
     pub received_frames: u64,

@@ -51,7 +51,7 @@ pub struct Socket {
     pub id: LinkId,
     /// Whether all its links learn where their other ends are.
     pub learns: bool,
-    /// What makes that other trunks can have the port, too.
+    /// Lets other trunks have the port, too.
     pub share: Share,
     /// The socket itself.
     pub carrier: Option<Carrier>,

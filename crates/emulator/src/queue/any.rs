@@ -179,7 +179,7 @@ impl AnyQueue {
     }
 
     /// Takes the bound `limit` in place of that of `config`, in its unit; `None`: that of `config`.
-    /// What waits already stays.
+    /// Packets that wait already stay.
     pub fn set_limit(&mut self, config: &QueueConfig, limit: Option<u64>) {
         let limit = match (config.limit(), limit) {
             (configured, None) => configured,

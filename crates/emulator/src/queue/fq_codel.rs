@@ -75,7 +75,7 @@ struct Flow {
 #[derive(Debug)]
 pub(crate) struct FqCodel {
     config: FqCodelConfig,
-    /// Those that have had a packet, and where they stand here, by number.
+    /// Flows that have had a packet, and where they stand here, by number.
     flows: Vec<Flow>,
     places: HashMap<u32, u32>,
     new: VecDeque<u32>,

@@ -120,7 +120,7 @@ fn ms(millis: u32) -> Duration {
     Duration::from_millis(u64::from(millis))
 }
 
-/// What becomes of a packet.
+/// Fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Release {
     /// End of its delay; never before that of the packet before it.

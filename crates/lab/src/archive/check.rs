@@ -28,12 +28,12 @@ pub struct Sample {
     pub count: Option<usize>,
 }
 
-/// What a step of the check found.
+/// Finding of a step of the check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What was held against what.
+    /// The two sides that were compared.
     pub subject: String,
-    /// What differs: the file, or the point and the key with both values.
+    /// The difference: the file, or the point and the key with both values.
     pub differences: Vec<String>,
 }
 

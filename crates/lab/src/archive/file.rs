@@ -63,7 +63,7 @@ impl Archive {
         self.files.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// What `SHA256SUMS` should be.
+    /// The right text of `SHA256SUMS`.
     pub(super) fn true_sums(&self) -> String {
         sums(&self.files)
     }

@@ -55,7 +55,7 @@ pub struct Capture {
     pub sha256: String,
 }
 
-/// What the packets of a flow share.
+/// Addresses and ports that the packets of a flow share.
 type Key = (IpAddr, IpAddr, u16, u16, u32);
 
 /// A packet of RTP.

@@ -66,7 +66,7 @@ pub struct Change {
     pub rate: f64,
 }
 
-/// What runs beside the transfers, by its `role`.
+/// Streams beside the transfers, by its `role`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(tag = "role", rename_all = "kebab-case")]
 pub enum Stream {

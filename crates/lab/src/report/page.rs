@@ -74,7 +74,7 @@ fn line(value: &Value<'_>, reason: Option<usize>) -> String {
     )
 }
 
-/// How many of `values` are reproduced, in words.
+/// The number of `values` that are reproduced, in words.
 fn counted(values: &[Value<'_>]) -> String {
     let reproduced = values.iter().filter(|value| value.is_reproduced()).count();
     let share = 100.0 * reproduced as f64 / values.len().max(1) as f64;

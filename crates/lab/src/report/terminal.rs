@@ -109,7 +109,7 @@ fn published(result: &RunResult, scenario: &str) -> Cells {
     cells
 }
 
-/// What became of the claims on one plan: a line for each that does not hold, and their number.
+/// Outcome of the claims on one plan: a line for each that does not hold, and their number.
 pub fn verdicts(plan: &str, verdicts: &[Verdict<'_>]) -> String {
     let fallen: Vec<_> = verdicts.iter().filter(|verdict| !verdict.holds()).collect();
     let mut text =

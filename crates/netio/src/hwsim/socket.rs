@@ -81,7 +81,7 @@ impl Hwsim {
     /// CAP_NET_ADMIN there. Until it has returned, nothing is read or sent.
     ///
     /// # Errors
-    /// Those of [`RegisterError`].
+    /// As in [`RegisterError`].
     pub fn register(&mut self) -> Result<(), RegisterError> {
         let mut message = Vec::new();
         encode(&mut message, self.family, command::REGISTER, 0, |_| {});
@@ -111,7 +111,7 @@ impl Hwsim {
     /// Reads a datagram; `None` where there is none.
     ///
     /// # Errors
-    /// Those of the socket. ENOBUFS is not one: the driver drops what did not fit, and the numbers
+    /// Errors of the socket. ENOBUFS is not one: the driver drops what did not fit, and the numbers
     /// of frames say how many those were.
     pub fn receive(&mut self) -> io::Result<Option<&[u8]>> {
         loop {

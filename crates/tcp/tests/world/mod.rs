@@ -12,7 +12,7 @@ pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// Bytes of data in a packet of 1500 bytes with time stamps.
 pub const SEGMENT: u64 = 1448;
 
-/// What happens to a packet on its way, beside the queue.
+/// Fate of a packet on its way, beside the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Pass,

@@ -45,7 +45,7 @@ pub(crate) struct Guard {
     random: Random,
     /// Authenticates retries.
     code: hmac::Key,
-    /// What the tags of initiations are made with.
+    /// Key of the tags of initiations.
     tags: [u64; 2],
     /// The trunk's slot where several share a port.
     slot: Option<u32>,
@@ -260,7 +260,7 @@ impl Guard {
         Ok(Opened::Keys)
     }
 
-    /// What this end says of itself in a message.
+    /// Words of this end about itself in a message.
     fn introduction(&mut self) -> Introduction {
         let mut ours = Introduction::new(self.session, self.has_aes, &mut self.random);
         if let Some(slot) = self.slot {

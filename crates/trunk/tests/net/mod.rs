@@ -50,7 +50,7 @@ pub struct Net {
     /// One way, on each link.
     pub delays: [Duration; LINKS as usize],
     pub talk: bool,
-    /// What was on the wire, where somebody listens.
+    /// Frames that were on the wire, where somebody listens.
     pub seen: Option<Vec<Datagram>>,
     wire: BinaryHeap<Reverse<(Instant, u64, Datagram)>>,
     count: u64,

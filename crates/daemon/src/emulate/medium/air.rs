@@ -308,7 +308,7 @@ impl Air {
     /// length, or `None` where there is none. Returns whether the host may have more.
     ///
     /// # Errors
-    /// Those of `receive`.
+    /// As of `receive`.
     pub fn fill<E>(
         &mut self,
         station: usize,

@@ -43,11 +43,11 @@ const LONGEST_GAP: u32 = 1 << 16;
 /// The largest frequency of the band at 2.4 GHz, in MHz; the driver's table of rates begins with
 /// DSSS there.
 const LOW_BAND: u32 = 3000;
-/// What frames that are under way at the end may take: full queues of 64 radios, each frame sent up
+/// Memory for frames that are under way at the end: full queues of 64 radios, each frame sent up
 /// to the limit at 1 Mbit/s, take less.
 pub const REMAINDER: Duration = Duration::from_secs(3600);
 
-/// What the driver is to be told when a frame is done with.
+/// Message to the driver about a frame that is done with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
     radio: [u8; 6],
@@ -191,7 +191,7 @@ impl Wifi {
         Received::Taken
     }
 
-    /// What the driver is to be told before the first frame of a radio is received: a medium that
+    /// Messages to the driver before the first frame of a radio is received: a medium that
     /// was killed left frames there, which take their senders' memory. Nothing comes of it where
     /// there are none. Empty for all further frames.
     pub fn leftovers(&self, frame: &Frame<'_>) -> impl Iterator<Item = TransmitStatus> {

@@ -15,7 +15,7 @@ const SYN: u8 = 2;
 /// Bytes of data in a segment where the scenario gives none.
 const SEGMENT: u32 = 1448;
 
-/// What the access point does to the packets that pass.
+/// Treatment of packets at the access point.
 pub(super) enum Access {
     /// Nothing.
     Plain,

@@ -54,7 +54,7 @@ enum Inside {
     Session(u32),
 }
 
-/// What the addresses of a packet say.
+/// Flow of a packet, by its addresses.
 struct Ends {
     /// From the servers to the clients, or back.
     direction: Direction,

@@ -199,7 +199,7 @@ impl Run {
         }
     }
 
-    /// What was watched, at the end of the measurement.
+    /// Values that were watched, at the end of the measurement.
     fn watched(&mut self) -> Watched {
         let before = self.before.take().unwrap_or_default();
         let seconds = (self.times.until - self.times.counted).as_secs_f64();
