@@ -19,6 +19,7 @@ use crate::rounding::Rounding;
 use crate::shares::{self, Claim, Formula};
 use crate::stretch::Stretch;
 use crate::usage::Usage;
+use crate::yielding::Yielding;
 use sheaf_stage::{Bitrate, Duration, Instant};
 use std::collections::BTreeMap;
 
@@ -44,6 +45,8 @@ pub struct Status {
     pub flows: usize,
     /// Rate that a flow of the rest is held to, bit/s; `None` while the rest is left alone.
     pub rest_share: Option<f64>,
+    /// Whether TCP has no windows, because the rest takes whatever TCP yields.
+    pub competes: bool,
     /// By how much round-trip times are above their floor.
     pub queue: Duration,
     /// Round trips while bulk data is under way, in the mean of some seconds.
@@ -77,6 +80,7 @@ pub struct Controller {
     direction: Direction,
     capacity: Capacity,
     usage: Usage,
+    yielding: Yielding,
     stretch: Stretch,
     /// Excess of U(t) so far in bits, as a number of at most 0.
     owed: f64,
@@ -126,6 +130,7 @@ impl Controller {
             config,
             direction,
             usage: Usage::default(),
+            yielding: Yielding::default(),
             stretch: Stretch::default(),
             owed: 0.0,
             flows: BTreeMap::new(),
@@ -259,6 +264,15 @@ impl Controller {
             let free = (self.capacity.assumed() - self.usage.rate()).max(1.0);
             let used = (all - others) / seconds / free;
             self.stretch.step(used, is_limited, seconds);
+        }
+        let untouched = match self.config.rest {
+            Policy::Leave => Some(self.usage.rate()),
+            Policy::Mark => Some(self.sparse.rate()),
+            Policy::Police => None,
+        };
+        if let Some(untouched) = untouched {
+            let any = self.flows.values().any(|flow| flow.is_active(now, self.config.idle));
+            self.yielding.step(untouched, self.capacity.assumed(), any, now);
         }
         self.divide(now);
         self.pairs = self.flows.values().any(|flow| flow.has_arrived() && flow.needs_pairs());
@@ -433,10 +447,13 @@ impl Controller {
     fn divide(&mut self, now: Instant) {
         let capacity = self.capacity.assumed();
         // A flood of UDP must not end all TCP.
-        let free = (capacity - self.usage.rate()).max(capacity * LEAST_FREE);
+        let free = match self.yielding.makes_room() {
+            true => capacity * LEAST_FREE,
+            false => (capacity - self.usage.rate()).max(capacity * LEAST_FREE),
+        };
+        let competes = self.yielding.competes();
         let (idle, default_rtt) = (self.config.idle, self.config.default_rtt);
         self.flows.values_mut().for_each(|flow| flow.grow_older(now));
-        let is_active = |flow: &Flow| flow.last != Instant::ZERO && now - flow.last < idle;
         let max_min = self.config.formula == Formula::MaxMin;
         // Segments come in pairs, as every second one is acknowledged (RFC 9293 3.8.6.3): even with
         // no queue one of them waits for the other.
@@ -449,7 +466,7 @@ impl Controller {
         self.claims.clear();
         self.claims.extend(self.flows.values().map(|flow| Claim {
             rtt: flow.rtt.unwrap_or(default_rtt) + slack + elsewhere,
-            demand: match (is_active(flow), max_min && !flow.is_held()) {
+            demand: match (flow.is_active(now, idle), max_min && !flow.is_held()) {
                 (false, _) => 0.0,
                 (true, false) => f64::INFINITY,
                 (true, true) => (flow.rate * TCP_ROOM).max(flow.beginning(now)).max(1.0),
@@ -467,7 +484,13 @@ impl Controller {
         for ((flow, window), claim) in self.flows.values_mut().zip(&self.windows).zip(&self.claims)
         {
             let part = if flow.is_beginner(now) { part } else { 1.0 };
-            let wish = flow.segments(*window * self.stretch.factor() * part);
+            let window = match competes {
+                true => {
+                    capacity / 8.0 * flow.recent.unwrap_or(default_rtt).as_secs_f64() * COMPETING
+                }
+                false => *window * self.stretch.factor() * part,
+            };
+            let wish = flow.segments(window);
             self.rounding.wish(&mut flow.rounding, wish, least, claim.demand > 0.0);
         }
         self.rounding.divide();
@@ -486,6 +509,8 @@ impl Controller {
         }
         (self.initial, self.spare) = match self.config.formula {
             Formula::Fixed(window) => (window, u32::MAX),
+            // As large as they come.
+            _ if competes => (0, u32::MAX),
             // A share of one flow more. It is in the SYN already, so it holds from the first flight
             // on, where ten segments would leave at once otherwise (RFC 6928).
             _ => {
@@ -500,6 +525,7 @@ impl Controller {
         self.status.capacity = self.capacity.estimate().as_bps() as f64;
         self.status.usage = self.usage.rate();
         self.status.active = active;
+        self.status.competes = self.yielding.competes();
         self.status.flows = self.flows.len();
     }
 
@@ -540,6 +566,10 @@ impl Controller {
 
 /// Part of the capacity that is always divided among TCP flows.
 const LEAST_FREE: f64 = 1.0 / 20.0;
+/// Window of a flow that competes with the rest, as a multiple of what fills the link over its
+/// round-trip time: it limits nothing, and can be taken back within a second or two, as no window
+/// that was given may be withdrawn (RFC 9293, 3.8.6).
+const COMPETING: f64 = 2.0;
 /// Demand of a flow that its window does not limit, as a multiple of its rate: room to speed up
 /// until the next step.
 const TCP_ROOM: f64 = 1.05;

@@ -137,6 +137,11 @@ struct Counters {
 }
 
 impl Flow {
+    /// Whether its data passed within the last `idle`.
+    pub fn is_active(&self, now: Instant, idle: Duration) -> bool {
+        self.last != Instant::ZERO && now - self.last < idle
+    }
+
     /// A flow that is seen first now.
     pub fn new(connection: &Connection, direction: Direction) -> Flow {
         let counters = Counters::of(connection, direction);

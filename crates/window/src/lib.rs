@@ -16,6 +16,7 @@
 //! * [`capacity`]: the bottleneck's rate, given or found;
 //! * [`responsiveness`]: round trips per minute under load, and the grade of bufferbloat;
 //! * [`usage`]: the rate of all that windows do not govern;
+//! * `yielding`: whether TCP yields to that, or competes with it;
 //! * [`rest`]: bulk data among that, held to its share by marks and drops.
 //!
 //! ```
@@ -61,6 +62,7 @@ pub mod segment;
 pub mod shares;
 pub mod stretch;
 pub mod usage;
+mod yielding;
 
 pub use capacity::Source;
 pub use config::{Config, ConfigError, Push};

@@ -192,6 +192,8 @@ pub const METRICS: &[Metric] = metrics! {
     "window" "window_rest_share_bytes_per_second" Gauge "bytes_per_second"
         "/totals/*/rest_share" DIRECTION, BITS,
         "Rate that a flow which windows do not govern is held to";
+    "window" "window_rest_takes_all" Gauge "" "/totals/*/competes" DIRECTION, 1.0,
+        "Whether such flows take whatever TCP yields, so that TCP has no windows";
     "window" "window_rest_marked_packets" Counter "" "/totals/*/marked" DIRECTION, 1.0,
         "Packets of such flows that were marked";
     "window" "window_rest_policed_packets" Counter "" "/totals/*/policed" DIRECTION, 1.0,

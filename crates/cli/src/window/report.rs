@@ -24,12 +24,13 @@ pub fn text(dev: &str, report: &Report) -> String {
         );
         let _ = writeln!(
             out,
-            "    passed {} pkt {} bytes, windows lowered {}, rest {}{} marked {} policed {}",
+            "    passed {} pkt {} bytes, windows lowered {}, rest {}{}{} marked {} policed {}",
             total.packets,
             total.bytes,
             total.clamped,
             total.rest,
             total.rest_share.map_or(String::new(), |share| format!(" to {}", rate(share))),
+            if total.competes { ", which takes all: TCP without windows" } else { "" },
             total.marked,
             total.policed
         );
@@ -118,10 +119,13 @@ mod tests {
             ..Total::default()
         };
         let left = Total { rest: "leave".to_owned(), ..Total::default() };
-        let text = text("eth0", &Report { totals: vec![held, left], ..Report::default() });
+        let alone = Total { rest: "leave".to_owned(), competes: true, ..Total::default() };
+        let text = text("eth0", &Report { totals: vec![held, left, alone], ..Report::default() });
         let held = "windows lowered 0, rest police to 9.50Mbit marked 3 policed 12\n";
         assert!(text.contains(held), "{text}");
         assert!(text.contains("windows lowered 0, rest leave marked 0 policed 0\n"), "{text}");
+        let alone = "rest leave, which takes all: TCP without windows marked 0 policed 0\n";
+        assert!(text.contains(alone), "{text}");
     }
 
     #[test]

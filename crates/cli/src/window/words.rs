@@ -184,7 +184,8 @@ static WORDS: Section<Draft> = Section {
                 form(
                     &[literal("leave", set!(|d| d.config.rest = Policy::Leave))],
                     "What windows do not govern is left alone, and TCP has what it leaves; the \
-                     default.",
+                     default. Where it takes whatever TCP leaves, as QUIC downloads do, TCP \
+                     competes with it as if nothing governed it.",
                 ),
                 form(
                     &[literal("mark", set!(|d| d.config.rest = Policy::Mark))],

@@ -292,6 +292,7 @@ impl Daemon {
             clamped: 0,
             rest: self.settings.config.rest.name().to_owned(),
             rest_share: status.rest_share,
+            competes: status.competes,
             marked: passed.marked,
             policed: passed.dropped,
         }

@@ -56,6 +56,9 @@ pub struct Total {
     pub rest: String,
     /// Rate that each flow of it is held to, bit/s; none while it is left alone.
     pub rest_share: Option<f64>,
+    /// Whether TCP has no windows, because it takes whatever TCP yields.
+    #[serde(default)]
+    pub competes: bool,
     /// Packets of it that were marked since the start.
     pub marked: u64,
     /// Packets of it that were dropped since the start.
