@@ -34,6 +34,58 @@ fn lab(line: &str) -> Output {
     Command::new(SHEAF).arg("lab").args(line.split_whitespace()).output().unwrap()
 }
 
+/// Whether the programs of a scenario's `tool` are there; says where they are not.
+fn has_programs(scenario: &toml::Value) -> bool {
+    let programs: &[&str] = match scenario.get("tool").and_then(toml::Value::as_str) {
+        None => return true,
+        Some("ditg") => &["ITGRecv", "ITGSend", "ITGDec"],
+        Some(tool) => &[tool],
+    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there =
+        |program: &&str| std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    let absent = programs.iter().find(|program| !is_there(program));
+    if let Some(program) = absent {
+        eprintln!("without {program}: scripts/setup --tests installs it where there is a package");
+    }
+    absent.is_none()
+}
+
+#[test]
+fn programs_of_others_measure_on_an_emulated_link_what_the_lab_measures() {
+    let example = include_str!("../../../packaging/examples/emulator-tools.toml");
+    let mut plan: toml::Table = example.parse().unwrap();
+    plan["scenario"].as_array_mut().unwrap().retain(has_programs);
+    let folder = Folder::new();
+    let file = folder.0.path().join("plan.toml");
+    std::fs::write(&file, plan.to_string()).unwrap();
+    let line = format!("run {} --quick --engine netns --out {}", file.display(), folder.path());
+    worked(lab(&line));
+    let result = folder.result();
+    for row in result["rows"].as_array().unwrap() {
+        let number = |key: &str| row[key].as_f64();
+        let near = |key: &str, expected: f64| {
+            number(key).is_none_or(|value| (value / expected - 1.0).abs() < 0.02)
+        };
+        // 100 packets of 172 bytes in 2 s, each 10 ms and 0.17 ms of sending on its way.
+        match row["scenario"].as_str().unwrap() {
+            stream if stream.starts_with("stream") => {
+                assert!(near("sent", 100.0) && near("goodput", 0.0688), "{row}");
+                assert!(number("loss") == Some(0.0), "{row}");
+                assert!(number("delay_min").is_none_or(|delay| delay >= 10.17), "{row}");
+            }
+            ping if ping.starts_with("ping") => {
+                assert!(number("rtt_min").is_some_and(|least| least >= 20.1), "{row}");
+                assert!(number("loss") == Some(0.0), "{row}");
+            }
+            _ => {
+                let goodput = number("goodput");
+                assert!(goodput.is_some_and(|goodput| (1.0..=9.6).contains(&goodput)), "{row}");
+            }
+        }
+    }
+}
+
 fn worked(output: Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()

@@ -379,8 +379,9 @@ fn check(file: &Path) -> Output {
 #[test]
 fn every_option_of_the_sample_can_be_loaded_and_as_it_is_it_does_nothing() {
     let bed = Testbed::new();
-    let trace = "time,rate,delay,loss\n0,10mbit,20ms,0\n";
-    fs::write(bed.directory.path().join("lte.csv"), trace).unwrap();
+    for (file, trace) in [("lte.trace", "1\n2\n3\n"), ("lte-light.trace", "0 20 0 1\n9 20 0\n")] {
+        fs::write(bed.directory.path().join(file), trace).unwrap();
+    }
     let rules = "[pipe.slow]\nlink = \"rate 1mbit\"\n[[rule]]\npipes = [\"slow\"]\n";
     fs::write(bed.directory.path().join("rules.toml"), rules).unwrap();
     let checked = check(&bed.write(&sample()));
@@ -394,7 +395,7 @@ fn every_option_of_the_sample_can_be_loaded_and_as_it_is_it_does_nothing() {
         "window eth0: ",
         "window eth3: dev eth3 fixed 20000",
         "emulate eth1: link eth1 eth2 ",
-        "emulate eth4: dev eth4 both --trace lte.csv --once ",
+        "emulate eth4: dev eth4 both --trace lte.trace --light lte-light.trace --once ",
         "emulate eth5: dev eth5 --rules rules.toml",
         "metrics 127.0.0.1:9477: ",
     ] {

@@ -13,6 +13,7 @@
 //! * [`progress`]: progress of a run;
 //! * [`result`]: the result of a run; [`archive`]: a run in one file, to check elsewhere;
 //! * [`tcp`]: the plan key of TCP's congestion control;
+//! * [`tool`]: ping, iperf3, MGEN and D-ITG as sources of traffic;
 //! * [`program`]: services of `sheaf` in a namespace; [`realtime`]: threads in real time;
 //! * [`reproduced`]: published values beside ours; [`claims`]: what README and docs say;
 //! * [`report`]: JSON, CSV, HTML and the terminal.
@@ -43,6 +44,7 @@ pub mod result;
 pub mod run;
 pub mod store;
 pub mod tcp;
+pub mod tool;
 pub mod trunk;
 pub mod view;
 pub mod voip;

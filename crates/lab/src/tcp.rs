@@ -19,6 +19,14 @@ pub enum Congestion {
 }
 
 impl Congestion {
+    /// Its name in Linux.
+    pub fn name(self) -> &'static str {
+        match self {
+            Congestion::Cubic => "cubic",
+            Congestion::Bbr => "bbr",
+        }
+    }
+
     /// The algorithm under the virtual clock.
     pub fn algorithm(self) -> Algorithm {
         match self {

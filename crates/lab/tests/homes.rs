@@ -197,7 +197,8 @@ fn downloads_that_begin_unseen_are_policed_to_their_share_and_the_queue_is_short
     (scenario.limited, scenario.unseen, scenario.rtts) = (None, Some(2), vec![40.0]);
     let at = |plan: &home::Plan| point(plan, "app-limited", "maxmin", 4.0, 30.0);
     let left = at(&plan);
-    assert!(number(&left, "jain") < 0.6 && number(&left, "drops") > 0.0, "{:?}", left.metrics);
+    // TCP competes, and the queue is theirs.
+    assert!(number(&left, "jain") > 0.8 && number(&left, "drops") > 0.0, "{:?}", left.metrics);
     let maxmin = plan.treatments.iter_mut().find(|one| one.name == "maxmin").unwrap();
     maxmin.window = Some("formula maxmin rest police".to_owned());
     let held = at(&plan);

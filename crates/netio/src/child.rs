@@ -1,6 +1,6 @@
 //! Child processes whose end wakes a [`Poller`](crate::poller::Poller).
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -76,6 +76,13 @@ pub fn end_with_parent(command: &mut Command, signal: Signal) {
     };
     // SAFETY: the closure makes two system calls and allocates nothing.
     unsafe { command.pre_exec(bind) };
+}
+
+/// Lets the process that `command` starts hear all signals: those that this thread blocks would be
+/// blocked there, too.
+pub fn unblock_signals(command: &mut Command) {
+    // SAFETY: the closure makes a system call and allocates nothing.
+    unsafe { command.pre_exec(|| Ok(SigSet::all().thread_unblock()?)) };
 }
 
 /// Opens a descriptor of the process with number `id`.

@@ -21,9 +21,12 @@ use crate::columns::{Column, Treated};
 use crate::experiment::{Conclusion, Engine, Experiment, Tools};
 use crate::fault::Fault;
 use crate::measured::{Measured, Row, SweepPoint, treatments, whole_scenarios};
+use crate::tool::kind::Tool;
 use crate::view::{Axis, Chart, View};
-use anyhow::{Context, ensure};
-use outcome::{BURST, ERROR, IN_FLIGHT, OVER_MIN, OVER_P99, RTT_MAX, RTT_MEAN};
+use anyhow::{Context, bail, ensure};
+use outcome::{
+    BURST, DELAY_MEAN, ERROR, GOODPUT, IN_FLIGHT, LOSS, OVER_MIN, OVER_P99, RTT_MAX, RTT_MEAN,
+};
 use plan::{Shaper, Test};
 use std::process::{Command, Stdio};
 
@@ -34,7 +37,14 @@ impl Experiment for Plan {
 
     fn ready(&self, engine: Engine, tools: &Tools) -> anyhow::Result<()> {
         if engine == Engine::Virtual {
-            return Ok(());
+            let driven = self.scenarios.iter().find_map(|one| Some((&one.name, one.tool?.name())));
+            return match driven {
+                Some((name, tool)) => bail!(
+                    "the traffic of scenario {name} is {tool}'s, which knows no virtual time; add \
+                     --engine netns, or remove tool = \"{tool}\""
+                ),
+                None => Ok(()),
+            };
         }
         ensure!(nix::unistd::geteuid().is_root(), "the netns engine needs root; run with sudo");
         let program = tools.sheaf.display();
@@ -42,6 +52,13 @@ impl Experiment for Plan {
         if self.treatments.iter().any(|treatment| treatment.shaper == Shaper::Tbf) {
             let tc = Command::new("tc").arg("-V").stdout(Stdio::null()).status();
             ensure!(tc.is_ok_and(|tc| tc.success()), "no program tc; install iproute2");
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let tools = self.scenarios.iter().filter_map(|scenario| scenario.tool);
+        for tool in tools {
+            if let Some(program) = tool.absent(&path) {
+                bail!("no program {program}; install the package {}", tool.package());
+            }
         }
         Ok(())
     }
@@ -89,7 +106,9 @@ impl Experiment for Plan {
                 Chart::new("Standard deviation of the round-trip time", "rtt_stdev"),
                 Chart::new("Round trips later than ideal, 99th percentile", "over_p99"),
                 Chart::new("The earliest round trip against the ideal one", "over_min"),
-                Chart::new("Goodput of TCP", "goodput"),
+                Chart::new("Mean one-way delay of a stream", "delay_mean"),
+                Chart::new("Jitter of a stream", "jitter"),
+                Chart::new("Goodput", "goodput"),
                 Chart::new("Most data on its way", "in_flight"),
                 Chart::new("First repeated segment", "first_repeat"),
                 Chart::new("Packets late in the emulator, 99th percentile", "late_p99"),
@@ -135,6 +154,25 @@ impl Plan {
             let treated = Treated::new(&here, treatment, |_| None);
             let measured = |number: f64| number.is_finite().then_some(number);
             let sentence = match scenario.test {
+                Test::Ping if scenario.tool.is_some() => format!(
+                    "{treatment} with a mean of up to {:.3} ms by {}",
+                    measured(treated.most(&RTT_MEAN))?,
+                    scenario.tool?.name()
+                ),
+                Test::Tcp if scenario.tool.is_some() => format!(
+                    "{treatment} with {:.2} Mbit/s or more by {}",
+                    measured(treated.least(&GOODPUT))?,
+                    scenario.tool?.name()
+                ),
+                Test::Stream => {
+                    let delay = match measured(treated.most(&DELAY_MEAN)) {
+                        Some(delay) => format!("delays of {delay:.3} ms in the mean"),
+                        None => "delays that its source does not measure".to_owned(),
+                    };
+                    let source = scenario.tool.map_or("the lab", Tool::name);
+                    let loss = measured(treated.most(&LOSS))?;
+                    format!("{treatment} with {delay} and {loss:.2} % lost by {source}")
+                }
                 Test::Udp => format!(
                     "{treatment} within {:.3} % of it, bursts up to {:.0} bytes",
                     // No sign of a zero: of `max` either zero may come out.
@@ -156,6 +194,8 @@ impl Plan {
         }
         let of = match scenario.test {
             Test::Udp => "the rate set",
+            Test::Stream => "a stream",
+            Test::Ping if scenario.tool.is_some() => "round trips",
             Test::Ping => "round trips against an ideal link's",
             Test::Tcp => "one TCP download",
         };

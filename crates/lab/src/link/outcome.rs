@@ -3,8 +3,10 @@
 use super::plan::{DATAGRAM, PAYLOAD, Point};
 use crate::columns::{self, Column, column};
 use crate::measured::{Measured, Series};
+use crate::tool::figures::Figures;
 use crate::view::{Axis, Metric};
 use sheaf_stage::{Duration, Instant};
+use std::collections::BTreeSet;
 
 pub(super) const ERROR: Column<Udp> = column("error", "error of the rate", "%", |udp| {
     let reference = if udp.ideal_pace.is_nan() { udp.set } else { udp.ideal() };
@@ -72,6 +74,47 @@ const TCP: &[Column<Transfer>] = &[
     column("repeats", "repeated segments", "", |tcp| tcp.repeats as f64),
 ];
 
+pub(super) const DELAY_MEAN: Column<Figures> =
+    column("delay_mean", "mean one-way delay", "ms", |figures| figures.delay_mean);
+pub(super) const LOSS: Column<Figures> =
+    column("loss", "loss", "%", |figures| 100.0 * (1.0 - figures.arrived / figures.sent));
+pub(super) const GOODPUT: Column<Figures> =
+    column("goodput", "goodput", "Mbit/s", |figures| figures.goodput);
+
+/// The numbers of a stream, of the lab's own or of a program, and of programs' other tests.
+const FIGURES: &[Column<Figures>] = &[
+    column("delay_min", "least one-way delay", "ms", |figures| figures.delay_min),
+    DELAY_MEAN,
+    column("delay_max", "longest one-way delay", "ms", |figures| figures.delay_max),
+    column("delay_stdev", "standard deviation of the one-way delay", "ms", |figures| {
+        figures.delay_stdev
+    }),
+    column("jitter", "jitter of RFC 3550 after the last packet", "ms", |figures| figures.jitter),
+    column(
+        "delay_step",
+        "mean difference between the delays of packets in a row",
+        "ms",
+        |figures| figures.delay_step,
+    ),
+    GOODPUT,
+    column("sent", "packets sent", "", |figures| figures.sent),
+    LOSS,
+    column("rtt_min", "least RTT", "ms", |figures| figures.rtt_min),
+    column("rtt_mean", "mean RTT", "ms", |figures| figures.rtt_mean),
+    column("rtt_max", "longest RTT", "ms", |figures| figures.rtt_max),
+    column("rtt_stdev", "standard deviation of the RTT", "ms", |figures| figures.rtt_stdev),
+    column("rtt_p50", "median RTT", "ms", |figures| figures.rtt_p50),
+    column("rtt_p99", "99th percentile of the RTT", "ms", |figures| figures.rtt_p99),
+    column("repeats", "repeated segments", "", |figures| figures.repeats),
+];
+
+/// The row that `figures` make; what a source does not report is missing.
+pub fn figures(figures: &Figures) -> Measured {
+    let metrics = columns::values(FIGURES, figures);
+    let metrics = metrics.into_iter().filter(|(_, value)| value.is_finite()).collect();
+    Measured { metrics, series: Vec::new() }
+}
+
 /// The numbers of all tests that send single packets.
 const PACKETS: &[Column<Packets>] = &[
     column("sent", "packets sent", "", |packets| packets.sent as f64),
@@ -94,15 +137,20 @@ pub(super) const MACHINE: &[Column<Machine>] = &[
 
 /// The numbers of a row, in the order of the table. Each test has some of them.
 pub fn metrics() -> Vec<Metric> {
-    [
+    let mut metrics = [
         columns::metrics(UDP),
         columns::metrics(ROUND_TRIPS),
         columns::metrics(PING),
         columns::metrics(TCP),
         columns::metrics(PACKETS),
+        columns::metrics(FIGURES),
         columns::metrics(MACHINE),
     ]
-    .concat()
+    .concat();
+    // Tests share keys. The first names the column.
+    let mut seen = BTreeSet::new();
+    metrics.retain(|metric| seen.insert(metric.key.clone()));
+    metrics
 }
 
 /// UDP as it arrived.

@@ -6,6 +6,7 @@ use crate::fault::Fault;
 use crate::measured::SweepPoint;
 use crate::plan_file::PlanFile;
 use crate::tcp::Congestion;
+use crate::tool::kind::Tool;
 use serde::{Deserialize, Serialize};
 use sheaf_baseline::{interface, netem};
 use sheaf_emulator::config::ETHERNET_MTU;
@@ -37,6 +38,12 @@ const MOST_OVERHEAD: u64 = netem::BURST - 1514;
 /// The shortest queue: with one place, a packet would find none while the one before is being sent,
 /// and the link would stand idle.
 const LEAST_QUEUE: u64 = 2;
+/// Time after its round-trip time from which a packet counts as lost.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Least payload of a stream's packets: MGEN's header has 28 bytes.
+const LEAST_STREAM: usize = 32;
+/// Most payload of a stream's packets, which leaves no fragments with an MTU of 1500.
+const MOST_STREAM: usize = 1472;
 
 /// A test and its sweep over round-trip times.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -46,6 +53,15 @@ pub struct Scenario {
     pub name: String,
     /// The traffic over the link.
     pub test: Test,
+    /// The program that makes the traffic, on real stacks alone; the lab itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<Tool>,
+    /// Time in ms between two packets of a stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<f64>,
+    /// Bytes of UDP payload in each packet of a stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<usize>,
     /// The link's rate in Mbit/s; unbounded where it is not given.
     pub rate: Option<f64>,
     /// Packets in the queue; rate × RTT / 1498 where it is not given.
@@ -81,6 +97,29 @@ pub enum Test {
     Ping,
     /// One bulk transfer by TCP.
     Tcp,
+    /// UDP packets of one size at equal distances, below the rate.
+    Stream,
+}
+
+impl Test {
+    /// Its name in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Test::Udp => "udp",
+            Test::Ping => "ping",
+            Test::Tcp => "tcp",
+            Test::Stream => "stream",
+        }
+    }
+}
+
+/// Tests whose traffic `tool` makes.
+fn tests_of(tool: Tool) -> &'static [Test] {
+    match tool {
+        Tool::Ping => &[Test::Ping],
+        Tool::Iperf3 => &[Test::Tcp, Test::Stream],
+        Tool::Mgen | Tool::Ditg => &[Test::Stream],
+    }
 }
 
 /// A treatment: the program that makes the link.
@@ -164,6 +203,12 @@ impl Shaper {
 pub struct Point {
     /// The traffic.
     pub test: Test,
+    /// The program that makes the traffic; the lab itself where it is `None`.
+    pub tool: Option<Tool>,
+    /// Time between two packets of a stream.
+    pub stream_interval: Duration,
+    /// Bytes of UDP payload in each packet of a stream.
+    pub bytes: usize,
     /// Program that makes the link.
     pub shaper: Shaper,
     /// The link's rate.
@@ -191,8 +236,12 @@ pub struct Point {
 }
 
 impl Point {
-    /// The time between two packets of the UDP test, without a rate that of 100 Mbit/s.
+    /// The time between two packets: of a stream its own, of the UDP test that of 120 % of the
+    /// rate, without a rate of 100 Mbit/s.
     pub fn interval(&self) -> Duration {
+        if self.test == Test::Stream {
+            return self.stream_interval;
+        }
         let rate = self.rate.map_or(100e6, |rate| rate.as_bps() as f64);
         Duration::from_secs_f64(PAYLOAD as f64 * 8.0 / (rate * OFFERED))
     }
@@ -218,6 +267,16 @@ impl Point {
         self.rtt + sending
     }
 
+    /// Payload of a stream, bit/s.
+    pub fn stream_rate(&self) -> f64 {
+        self.bytes as f64 * 8.0 / self.stream_interval.as_secs_f64()
+    }
+
+    /// Time after which a packet that has not arrived counts as lost.
+    pub fn patience(&self) -> Duration {
+        self.rtt + PATIENCE
+    }
+
     /// Warm-up and measurement.
     pub fn whole(&self) -> Duration {
         self.warm_up + self.duration
@@ -240,6 +299,9 @@ impl Plan {
         let rtt = Duration::from_secs_f64(sweep_point.x / 1e3);
         Some(Point {
             test: scenario.test,
+            tool: scenario.tool,
+            stream_interval: Duration::from_secs_f64(scenario.interval.unwrap_or_default() / 1e3),
+            bytes: scenario.bytes.unwrap_or(PAYLOAD),
             shaper: treatment.shaper,
             rate: scenario.rate.map(|rate| Bitrate::from_bps((rate * 1e6).round() as u64)),
             rtt,
@@ -315,6 +377,9 @@ impl Plan {
                 }
                 _ => {}
             }
+            if let Some((key, message)) = scenario.source_fault(self.head.duration) {
+                return fault(key, &message);
+            }
             if scenario.sweep.is_empty() {
                 return fault("sweep", "the sweep is empty; give round-trip times in ms");
             }
@@ -322,7 +387,10 @@ impl Plan {
                 return fault("sweep", "the sweep is of round-trip times in ms; give 0 to 10000");
             }
             let seconds = self.head.warm_up + self.head.duration;
-            let rate = scenario.rate.unwrap_or_default() * 1e6 * OFFERED;
+            let rate = match scenario.test {
+                Test::Stream => 0.0,
+                _ => scenario.rate.unwrap_or_default() * 1e6 * OFFERED,
+            };
             if rate * seconds / 8.0 / PAYLOAD as f64 > MOST {
                 let message = "these are over 100 million packets; lower its rate or the duration";
                 return fault("rate", message);
@@ -343,6 +411,47 @@ fn is_rtt(ms: &f64) -> bool {
 }
 
 impl Scenario {
+    /// Key, cause and remedy where its stream or its tool cannot be had for `duration` seconds.
+    fn source_fault(&self, duration: f64) -> Option<(&'static str, String)> {
+        match (self.test, self.interval, self.bytes) {
+            (Test::Stream, Some(interval), Some(bytes)) => {
+                if !(0.1..=1e4).contains(&interval) {
+                    return Some(("interval", "interval is in ms; give 0.1 to 10000".to_owned()));
+                }
+                if !(LEAST_STREAM..=MOST_STREAM).contains(&bytes) {
+                    let message = format!("bytes = {bytes}; give {LEAST_STREAM} to {MOST_STREAM}");
+                    return Some(("bytes", message));
+                }
+            }
+            (Test::Stream, ..) => {
+                let message = "a stream needs interval = 20 (ms) and bytes = 172".to_owned();
+                return Some(("test", message));
+            }
+            (_, None, None) => {}
+            _ => {
+                let message =
+                    "interval and bytes are of a stream; add test = \"stream\"".to_owned();
+                return Some(("test", message));
+            }
+        }
+        let tool = self.tool?;
+        if !tests_of(tool).contains(&self.test) {
+            let names: Vec<_> =
+                tests_of(tool).iter().map(|test| format!("{:?}", test.name())).collect();
+            let message = format!(
+                "{} makes no such traffic; give test = {}",
+                tool.name(),
+                names.join(" or ")
+            );
+            return Some(("tool", message));
+        }
+        // Its option -t takes an integer.
+        (tool == Tool::Iperf3 && duration.fract() != 0.0).then(|| {
+            let message = "iperf3 sends for whole seconds; give such a duration".to_owned();
+            ("tool", message)
+        })
+    }
+
     /// Packets in the queue at a round-trip time in ms. Where the plan does not give them, those
     /// that the link carries in one round trip (UiO: rate × RTT / 1498 bytes, rounded up).
     fn queue(&self, rtt: f64) -> u64 {

@@ -2,9 +2,10 @@
 
 use super::line::{Line, config};
 use super::outcome::{self, Transfer};
-use super::plan::{ECHO, PACKET, Point, Test};
+use super::plan::{ECHO, PACKET, PAYLOAD, Point, Test};
 use super::reply::Replier;
 use crate::measured::Measured;
+use crate::tool::figures::Figures;
 use sheaf_emulator::{Link, Packet};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
 use sheaf_stage::{Duration, Instant, Stage};
@@ -16,7 +17,7 @@ const RIGHT: NodeId = NodeId(1);
 const FORWARD: NodeId = NodeId(2);
 const BACK: NodeId = NodeId(3);
 /// Time between two pings, as UiO has it.
-pub(super) const PING: Duration = Duration::from_millis(10);
+pub(crate) const PING: Duration = Duration::from_millis(10);
 /// Time between two samples of the data in flight and of the round trip.
 pub(super) const SAMPLE: Duration = Duration::from_millis(10);
 /// Bytes of data in a TCP segment of 1500 bytes with time stamps.
@@ -36,7 +37,14 @@ pub fn run(point: &Point) -> anyhow::Result<Measured> {
     simulation.run_until(end + point.rtt + Duration::from_secs(10));
     Ok(match simulation.nodes() {
         [Actor::Source(source), Actor::Sink(sink), ..] => {
-            outcome::rate(point, &sink.arrivals, source.counted, None)
+            let arrivals: Vec<_> = sink.arrivals.iter().map(|(_, arrived)| *arrived).collect();
+            match point.test {
+                Test::Stream => {
+                    let figures = Figures::of_times(point, source.counted, &sink.arrivals);
+                    outcome::figures(&figures)
+                }
+                _ => outcome::rate(point, &arrivals, source.counted, None),
+            }
         }
         [Actor::Pinger(source, trips), ..] => {
             outcome::round_trips(point, trips.clone(), source.counted)
@@ -55,9 +63,13 @@ fn hosts(point: &Point) -> (Actor, Actor) {
         counted: 0,
     };
     match point.test {
-        Test::Udp => {
+        Test::Udp | Test::Stream => {
+            let bytes = match point.test {
+                Test::Stream => point.bytes + PACKET - PAYLOAD,
+                _ => PACKET,
+            };
             let sink = Sink { from: Instant::ZERO + point.warm_up, arrivals: Vec::new() };
-            (Actor::Source(source(point.interval(), PACKET)), Actor::Sink(sink))
+            (Actor::Source(source(point.interval(), bytes)), Actor::Sink(sink))
         }
         Test::Ping => {
             let replier = Replier::new(point.replies, point.seed);
@@ -157,7 +169,8 @@ fn stamp(packet: &[u8]) -> Instant {
 /// Records arrivals.
 struct Sink {
     from: Instant,
-    arrivals: Vec<Instant>,
+    /// Times at which packets were sent and arrived.
+    arrivals: Vec<(Instant, Instant)>,
 }
 
 /// Times at which the packets of `sends`, from number `from` on, arrive over a link of `point` that
@@ -192,7 +205,7 @@ impl Node for Actor {
             Actor::Source(_) => {}
             // Only packets sent while it was measured, as at the source.
             Actor::Sink(sink) if stamp(&packet) < sink.from => {}
-            Actor::Sink(sink) => sink.arrivals.push(now),
+            Actor::Sink(sink) => sink.arrivals.push((stamp(&packet), now)),
             Actor::Pinger(source, trips) => {
                 let sent = stamp(&packet);
                 trips.extend((sent >= source.from).then(|| now - sent));
@@ -264,6 +277,9 @@ mod tests {
     fn point() -> Point {
         Point {
             test: Test::Udp,
+            tool: None,
+            stream_interval: Duration::ZERO,
+            bytes: 0,
             shaper: Shaper::TwoQueues,
             rate: Some(Bitrate::from_mbps(100)),
             rtt: Duration::ZERO,

@@ -7,18 +7,25 @@
 mod path;
 mod traffic;
 
+use super::outcome;
 use super::plan::{Point, Test};
 use crate::experiment::Tools;
 use crate::measured::Measured;
-use path::Path;
+use crate::tool;
+use path::{FAR, Path};
 
 /// Runs one point in real time. Needs root.
 pub fn run(point: &Point, tools: &Tools) -> anyhow::Result<Measured> {
     let path = Path::new(point, tools)?;
-    let mut measured = match point.test {
-        Test::Udp => traffic::udp(point, &path),
-        Test::Ping => traffic::ping(point, &path),
-        Test::Tcp => traffic::tcp(point, &path),
+    let mut measured = match (point.tool, point.test) {
+        (Some(tool), _) => {
+            let figures = tool::run(tool, point, [&path.near, &path.far], FAR)?;
+            Ok(outcome::figures(&figures))
+        }
+        (None, Test::Udp) => traffic::udp(point, &path),
+        (None, Test::Ping) => traffic::ping(point, &path),
+        (None, Test::Tcp) => traffic::tcp(point, &path),
+        (None, Test::Stream) => traffic::stream(point, &path),
     }?;
     measured.metrics.extend(path.lateness(tools)?);
     Ok(measured)

@@ -6,6 +6,7 @@ use crate::link::outcome::{self, MACHINE, Machine, Transfer};
 use crate::link::plan::{PAYLOAD, Point};
 use crate::link::virtual_time::{self, PING, SAMPLE};
 use crate::measured::Measured;
+use crate::tool::figures::Figures;
 use anyhow::Context;
 use nix::libc;
 use nix::sys::socket::{
@@ -23,8 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes that a receiver's socket holds until they are read.
 const BUFFER: usize = 16 << 20;
-/// Time after its round-trip time from which a packet counts as lost.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes of the time that a packet of a stream begins with.
+const STAMP: usize = 8;
 /// No spinning: a thread with real-time priority that spins stops all others.
 const SPIN: Duration = Duration::ZERO;
 
@@ -33,7 +34,7 @@ pub(super) fn udp(point: &Point, path: &Path) -> anyhow::Result<Measured> {
     let receiver = path.far.run(|| UdpSocket::bind((FAR, 5004)))?;
     setsockopt(&receiver, sockopt::RcvBufForce, &BUFFER)?;
     setsockopt(&receiver, sockopt::ReceiveTimestampns, &true)?;
-    receiver.set_read_timeout(Some(point.rtt + PATIENCE))?;
+    receiver.set_read_timeout(Some(point.patience()))?;
     let sender = path.near.run(|| UdpSocket::bind("10.9.0.1:0"))?;
     // The socket holds more than a queue of this host, so that the queue drops and the overload
     // lasts.
@@ -129,6 +130,62 @@ fn arrivals(socket: &UdpSocket) -> io::Result<Vec<Instant>> {
     }
 }
 
+/// UDP at equal distances below the rate, each packet with the time at which it was sent.
+pub(super) fn stream(point: &Point, path: &Path) -> anyhow::Result<Measured> {
+    let receiver = path.far.run(|| UdpSocket::bind((FAR, 5004)))?;
+    receiver.set_read_timeout(Some(point.patience()))?;
+    let sender = path.near.run(|| UdpSocket::bind("10.9.0.1:0"))?;
+    sender.connect((FAR, 5004))?;
+    let (sent, times) = std::thread::scope(|scope| {
+        let times = scope.spawn(|| stamped(&receiver));
+        let sent = scope.spawn(|| send_stamped(point, &sender)).join().expect("no panic inside");
+        (sent, times.join().expect("no panic inside"))
+    });
+    Ok(outcome::figures(&Figures::of_times(point, sent?, &times?)))
+}
+
+/// Sends the packets of a stream, and returns the number of those that count. Packets of the
+/// warm-up have no time inside.
+fn send_stamped(point: &Point, socket: &UdpSocket) -> io::Result<u64> {
+    scheduling::precise_sleeps()?;
+    scheduling::realtime_if_allowed();
+    let mut poller = Poller::default();
+    let mut packet = vec![0; point.bytes];
+    let start = clock::now();
+    let (measured, end) = (start + point.warm_up, start + point.whole());
+    let (mut next, mut counted) = (start, 0);
+    while next < end {
+        timer::wait(&mut poller, 0, next, SPIN)?;
+        if next >= measured {
+            counted += 1;
+            packet[..STAMP].copy_from_slice(&clock::now().as_nanos().to_be_bytes());
+        }
+        socket.send(&packet)?;
+        next += point.interval();
+    }
+    Ok(counted)
+}
+
+/// Times at which stamped packets were sent and arrived, until no more arrive.
+fn stamped(socket: &UdpSocket) -> io::Result<Vec<(Instant, Instant)>> {
+    scheduling::realtime_if_allowed();
+    let mut times = Vec::new();
+    let mut bytes = [0; 2048];
+    loop {
+        match socket.recv(&mut bytes) {
+            Ok(STAMP..) => {
+                let now = clock::now();
+                let stamp = u64::from_be_bytes(bytes[..STAMP].try_into().expect("eight bytes"));
+                times.extend((stamp > 0).then_some((Instant::from_nanos(stamp), now)));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(times),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Echo requests; the far kernel replies.
 pub(super) fn ping(point: &Point, path: &Path) -> anyhow::Result<Measured> {
     let open = || {
@@ -153,7 +210,7 @@ fn trips(point: &Point, socket: &UdpSocket) -> io::Result<(u64, Vec<Duration>)> 
     poller.add(socket);
     let start = clock::now();
     let (measured, end) = (start + point.warm_up, start + point.whole());
-    let last = end + point.rtt + PATIENCE;
+    let last = end + point.patience();
     let (mut next, mut sent) = (start, Vec::<Option<Instant>>::new());
     let (mut trips, mut counted) = (Vec::new(), 0);
     while trips.len() < counted || next < end {
