@@ -73,7 +73,10 @@ impl Figures {
         let mean = |values: &mut dyn Iterator<Item = f64>, of: f64| values.sum::<f64>() / of;
         let steps = || delays.windows(2).map(|pair| (pair[1] - pair[0]).abs());
         let delay_mean = mean(&mut delays.iter().copied(), count);
-        let squares = &mut delays.iter().map(|delay| (delay - delay_mean).powi(2));
+        let squares = &mut delays.iter().map(|delay| {
+            let off = delay - delay_mean;
+            off * off
+        });
         Figures {
             sent: sent as f64,
             arrived: count,
