@@ -152,7 +152,8 @@ impl Split {
 
     /// Finds the splitter that is on interface `ifindex` of this thread's network namespace.
     pub fn find(ifindex: u32) -> Result<Option<Split>, Error> {
-        at_work(ifindex)?.map(|info| Split::from_program(&info)).transpose()
+        let filters = attached(ifindex, Hook::Ingress, NAME)?;
+        program_of(&filters)?.map(|info| Split::from_program(&info)).transpose()
     }
 
     fn from_program(info: &ProgramInfo) -> Result<Split, Error> {
@@ -322,7 +323,7 @@ impl Loaded {
         if filters.first().is_some_and(|there| there.program == own.id()) {
             return Ok(self.at_work());
         }
-        let old = match at_work(ifindex) {
+        let old = match program_of(&filters) {
             // Which program it is cannot be seen; the new one takes its place without loss.
             Err(Error::Hidden) => None,
             old => old?,
@@ -374,9 +375,8 @@ impl Loaded {
     }
 }
 
-/// The program of the splitter on interface `ifindex`.
-fn at_work(ifindex: u32) -> Result<Option<ProgramInfo>, Error> {
-    let filters = attached(ifindex, Hook::Ingress, NAME)?;
+/// The program of the splitter among `filters`.
+fn program_of(filters: &[Attached]) -> Result<Option<ProgramInfo>, Error> {
     let Some(Attached { program, .. }) = filters.first() else { return Ok(None) };
     for info in loaded_programs() {
         match info {

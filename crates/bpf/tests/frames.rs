@@ -83,7 +83,7 @@ impl Twins<'_> {
     }
 }
 
-/// What is delivered: an IP packet, or another payload behind its EtherType.
+/// Payload that is delivered: an IP packet, or another one behind its EtherType.
 fn whole(inner: &Inner<'_>) -> Vec<u8> {
     match ethernet::is_ip(inner.ethertype) {
         true => inner.bytes.to_vec(),

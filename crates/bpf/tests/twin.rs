@@ -167,7 +167,7 @@ impl Twins<'_> {
         (0..SLOTS).filter(waits).min_by_key(oldest)
     }
 
-    /// What both send upon `op`: the program and the model.
+    /// Frames of the program and of the model upon `op`.
     fn apply(&mut self, op: &Op) -> [Vec<Vec<u8>>; 2] {
         self.now += Duration::from_micros(1);
         // Nobody hangs here, however long an operation takes.

@@ -383,7 +383,7 @@ impl Twins<'_> {
         (0..SLOTS).filter(waits).min_by_key(oldest)
     }
 
-    /// What the program sends upon `frame`, with the ticks that it wants.
+    /// Frames that the program sends upon `frame`, with the ticks that it wants.
     fn offered(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
         // Nobody hangs here, however long an operation takes.
         self.merge.device().looks();
@@ -402,7 +402,7 @@ impl Twins<'_> {
         sent
     }
 
-    /// What both send upon `packet`: the program and the model.
+    /// Frames of the program and of the model upon `packet`.
     fn packet(&mut self, packet: Vec<u8>) -> [Vec<Vec<u8>>; 2] {
         let sent = self.offered(&framed(MAC_B, &packet));
         let mut whole = packet.clone();
@@ -412,7 +412,7 @@ impl Twins<'_> {
         [sent, self.model_sends()]
     }
 
-    /// What both send upon a frame of batman-adv.
+    /// Frames of both upon a frame of batman-adv.
     fn mesh(&mut self, bytes: Vec<u8>, priority: u8) -> [Vec<Vec<u8>>; 2] {
         let frame = [&MAC_B[..], &MAC_A, &ethernet::BATMAN.to_be_bytes(), &bytes].concat();
         setsockopt(&self.cable.into, sockopt::Priority, &(256 + i32::from(priority))).unwrap();
@@ -433,7 +433,7 @@ impl Twins<'_> {
         self.model.said(self.hop, feedback, self.now);
     }
 
-    /// What both send upon `op`.
+    /// Frames of both upon `op`.
     fn apply(&mut self, op: &Op) -> [Vec<Vec<u8>>; 2] {
         self.now += Duration::from_micros(1);
         self.merge.device().set_clock(self.now.as_nanos());

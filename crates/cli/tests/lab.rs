@@ -4,6 +4,7 @@ use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use sheaf_lab::tool::kind::Tool;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -36,15 +37,9 @@ fn lab(line: &str) -> Output {
 
 /// Whether the programs of a scenario's `tool` are there; says where they are not.
 fn has_programs(scenario: &toml::Value) -> bool {
-    let programs: &[&str] = match scenario.get("tool").and_then(toml::Value::as_str) {
-        None => return true,
-        Some("ditg") => &["ITGRecv", "ITGSend", "ITGDec"],
-        Some(tool) => &[tool],
-    };
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there =
-        |program: &&str| std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
-    let absent = programs.iter().find(|program| !is_there(program));
+    let Some(tool) = scenario.get("tool") else { return true };
+    let tool: Tool = tool.clone().try_into().unwrap();
+    let absent = tool.absent(&std::env::var_os("PATH").unwrap_or_default());
     if let Some(program) = absent {
         eprintln!("without {program}: scripts/setup --tests installs it where there is a package");
     }

@@ -1,9 +1,10 @@
 //! The medium of mac80211_hwsim's radios, in user space (drivers/net/wireless/virtual/
 //! mac80211_hwsim.h of Linux): messages, without I/O, and the socket that they go by.
 //!
-//! Who registers is handed each frame of each radio that was made in its network namespace,
-//! wherever the radio is now. It says to which radios a frame comes and, for every frame, how its
-//! transmission ended. When the socket is closed, radios hear each other without a medium again.
+//! The process that registers is handed each frame of each radio that was made in its network
+//! namespace, wherever the radio is now. It says to which radios a frame comes and, for every
+//! frame, how its transmission ended. When the socket is closed, radios hear each other without a
+//! medium again.
 
 mod message;
 mod socket;

@@ -447,9 +447,10 @@ impl Controller {
     fn divide(&mut self, now: Instant) {
         let capacity = self.capacity.assumed();
         // A flood of UDP must not end all TCP.
-        let free = match self.yielding.makes_room() {
-            true => capacity * LEAST_FREE,
-            false => (capacity - self.usage.rate()).max(capacity * LEAST_FREE),
+        let least = capacity * LEAST_FREE;
+        let free = match self.yielding.makes_room(now) {
+            true => least,
+            false => (capacity - self.usage.rate()).max(least),
         };
         let competes = self.yielding.competes();
         let (idle, default_rtt) = (self.config.idle, self.config.default_rtt);

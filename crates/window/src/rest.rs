@@ -71,7 +71,7 @@ pub struct RestKey {
     pub protocol: u8,
 }
 
-/// What the program does with the rest of one direction.
+/// Treatment of the rest of one direction by the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestSetting {
     /// Time that a byte takes at the share, in parts of 2⁻¹⁶ ns; 0: leave the rest alone.

@@ -29,7 +29,7 @@ const TRIAL: Duration = Duration::from_secs(5);
 /// stands.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// What TCP does beside the rest.
+/// Conduct of TCP beside the rest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     /// It yields to a rest of up to this part of the capacity, and this is when it got more.
@@ -42,19 +42,20 @@ enum State {
     Drains { since: Instant },
 }
 
+/// Nothing is known of the rest.
+const FRESH: State = State::Yields { bound: ALL, more: None };
+
 /// Decides whether TCP yields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Yielding {
     state: State,
     /// Time until the next trial but one.
     trial: Duration,
-    makes_room: bool,
 }
 
 impl Default for Yielding {
     fn default() -> Self {
-        let state = State::Yields { bound: ALL, more: None };
-        Yielding { state, trial: FIRST_TRIAL, makes_room: false }
+        Yielding { state: FRESH, trial: FIRST_TRIAL }
     }
 }
 
@@ -63,38 +64,27 @@ impl Yielding {
     /// yield.
     pub fn step(&mut self, usage: f64, capacity: f64, any: bool, now: Instant) {
         let part = usage / capacity.max(1.0);
-        let (new, is_short) =
-            (State::Yields { bound: ALL, more: None }, |since| now - since < DRAIN);
         self.state = match self.state {
-            State::Drains { since } if is_short(since) => State::Drains { since },
-            State::Drains { .. } => new,
-            State::Competes { .. } if part < GONE => {
+            State::Drains { since } if now - since >= DRAIN => FRESH,
+            State::Drains { since } => State::Drains { since },
+            state if part < GONE => {
                 self.trial = FIRST_TRIAL;
-                State::Drains { since: now }
-            }
-            _ if part < GONE => {
-                self.trial = FIRST_TRIAL;
-                new
+                match state {
+                    State::Competes { .. } => State::Drains { since: now },
+                    _ => FRESH,
+                }
             }
             State::Yields { bound, .. } if part < bound || !any => {
                 State::Yields { bound, more: None }
             }
-            State::Yields { bound, more } => match more {
-                Some(since) if now - since >= STAYS => self.compete(now),
-                more => State::Yields { bound, more: more.or(Some(now)) },
-            },
+            State::Yields { more: Some(since), .. } if now - since >= STAYS => self.compete(now),
+            State::Yields { bound, more } => State::Yields { bound, more: more.or(Some(now)) },
             State::Competes { until } if now >= until => State::Tries { since: now, part },
-            State::Competes { until } => State::Competes { until },
             State::Tries { part: before, .. } if part > before + GROWS => self.compete(now),
             State::Tries { since, .. } if now - since >= TRIAL => {
                 State::Yields { bound: ALL.max(part + GROWS), more: None }
             }
-            State::Tries { since, part } => State::Tries { since, part },
-        };
-        self.makes_room = match self.state {
-            State::Drains { .. } => true,
-            State::Tries { since, .. } => is_short(since),
-            _ => false,
+            state => state,
         };
     }
 
@@ -104,9 +94,13 @@ impl Yielding {
         State::Competes { until }
     }
 
-    /// Whether TCP makes room, so that the queue runs empty.
-    pub fn makes_room(&self) -> bool {
-        self.makes_room
+    /// Whether TCP makes room at `now`, so that the queue runs empty.
+    pub fn makes_room(&self, now: Instant) -> bool {
+        match self.state {
+            State::Drains { .. } => true,
+            State::Tries { since, .. } => now - since < DRAIN,
+            _ => false,
+        }
     }
 
     /// Whether TCP competes with the rest, without windows.

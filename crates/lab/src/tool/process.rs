@@ -28,7 +28,7 @@ pub struct Running {
     child: Option<Child>,
     stdout: File,
     stderr: File,
-    /// What it has printed.
+    /// Output so far.
     text: Vec<u8>,
     name: String,
 }

@@ -92,7 +92,7 @@ enum Owner {
     Udp,
 }
 
-/// What carries a transfer, as the access point sees it.
+/// Carrier of a transfer, as the access point sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// TCP that it governs.
@@ -338,7 +338,7 @@ impl Rig {
         }
     }
 
-    /// What the access point does to a packet.
+    /// Treatment of a packet at the access point.
     fn access(&mut self, direction: Direction, packet: &mut Packet) -> Outcome {
         if self.controllers.is_empty() {
             return Outcome::Kept;

@@ -53,6 +53,25 @@ pub struct Channel {
     pub loss: f64,
 }
 
+#[cfg(test)]
+impl Channel {
+    /// 802.11b on which -90 dBm are heard, and nothing is lost for other reasons.
+    pub fn of_tests() -> Channel {
+        Channel {
+            phy: Phy::Dsss { short_preamble: false },
+            attempts: 7,
+            ampdu: false,
+            rts: None,
+            capture: None,
+            exponent: 3.5,
+            first_metre: 40.2,
+            noise: -95.0,
+            sense: -90.0,
+            loss: 0.0,
+        }
+    }
+}
+
 /// One station.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Station {

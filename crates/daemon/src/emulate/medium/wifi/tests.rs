@@ -32,18 +32,7 @@ fn row(metres: &[f64]) -> Settings {
     Settings {
         name: "row".to_owned(),
         seed: 1,
-        channel: Channel {
-            phy: DSSS,
-            attempts: 7,
-            ampdu: false,
-            rts: None,
-            capture: None,
-            exponent: 3.5,
-            first_metre: 40.2,
-            noise: -95.0,
-            sense: -90.0,
-            loss: 0.0,
-        },
+        channel: Channel::of_tests(),
         stations: (0..).zip(metres).map(station).collect(),
     }
 }
