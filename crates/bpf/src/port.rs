@@ -118,7 +118,7 @@ impl Port {
         let missing = |what| move || Error::Missing(what);
         let program = ebpf.program_mut(NAME).ok_or_else(missing(NAME))?;
         let program: &mut SkReuseport = program.try_into()?;
-        program.load().map_err(|error| Error::refused(NAME, error))?;
+        attach::undisturbed(|| program.load()).map_err(|error| Error::refused(NAME, error))?;
         let keys = ebpf.take_map(KEYS).ok_or_else(missing(KEYS))?;
         Array::<_, [u64; 2]>::try_from(keys)?.set(slot.number, tags, 0)?;
         let sockets = ebpf.take_map(SOCKETS).ok_or_else(missing(SOCKETS))?.try_into()?;

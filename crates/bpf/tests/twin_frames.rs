@@ -309,6 +309,7 @@ impl Twins<'_> {
             Outer::V4 { src: A, dst: B }
         };
         let merge = Merge::attach("eth0", MergeConfig::new(&config, COOKIE)).unwrap();
+        assert!(merge.takes_frames(), "a kernel that refuses format 2 has no twin of it");
         let mut model = Aggregator::new(config.clone()).unwrap();
         let hop = model.add_hop(sheaf_aggregate::Hop {
             format,
