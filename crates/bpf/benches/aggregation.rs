@@ -31,10 +31,74 @@ const BATCH: usize = 32;
 
 fn main() {
     println!("packets of 60 bytes over veth, sender on CPU 0, receiver on CPU 1");
+    if std::env::args().any(|word| word == "flood") {
+        return flood();
+    }
     for (offload, name) in [("off", "checksums by the sender"), ("on", "checksum offload")] {
         compare(offload, name);
     }
+    flood();
     formats();
+}
+
+/// A flood from two processors over a device that is never busy: what arrives under `busy`, beside
+/// what arrives without the program.
+fn flood() {
+    let pair = Pair::new();
+    let mut tc = std::process::Command::new("tc");
+    tc.args("qdisc add dev eth0 root pfifo limit 1000".split(' '));
+    pair.a.enter(&mut tc);
+    assert!(tc.status().expect("tc is installed").success(), "root may");
+    let _split = pair.split(&Senders::far_ends([A.into()]));
+    let busy = Config::default();
+    let ways = [None, Some(&busy)];
+    let mut ratios: Vec<_> = (0..ROUNDS)
+        .map(|_| {
+            let [plain, gathered] = ways.map(|config| flood_round(&pair, config));
+            gathered / plain
+        })
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    let [low, median, high] = [1, 2, 3].map(|quarter| ratios[ratios.len() * quarter / 4]);
+    println!("a flood through pfifo, two senders: busy {median:.2} [{low:.2}, {high:.2}] of plain");
+}
+
+/// Datagrams that reach UDP at B in one round of a flood.
+fn flood_round(pair: &Pair, config: Option<&Config>) -> f64 {
+    let done = AtomicBool::new(false);
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let before = arrived(pair);
+    std::thread::scope(|scope| {
+        let done = &done;
+        if let Some(config) = config {
+            scope.spawn(move || keep_time(pair, config, ready, done));
+            is_ready.recv().expect("the program is attached");
+        }
+        let (first, to) = pair.sockets();
+        let second = pair.a.run(|| UdpSocket::bind((A, 0))).expect("there are ports");
+        second.connect((B, 5004)).expect("B is there");
+        let senders = [(first, 0), (second, 1)];
+        let senders = senders.map(|(from, cpu)| scope.spawn(move || send(&from, cpu)));
+        for sender in senders {
+            sender.join().expect("no panic inside");
+        }
+        drop(to);
+        done.store(true, Ordering::Relaxed);
+    });
+    arrived(pair) - before
+}
+
+/// Datagrams that have reached UDP at B, whether anybody had room for them or not.
+fn arrived(pair: &Pair) -> f64 {
+    let text = pair.b.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"));
+    let text = text.expect("the kernel has /proc");
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let names = lines.next().expect("names").split(' ');
+    let values = lines.next().expect("values").split(' ').map(str::parse::<f64>);
+    let counted = ["InDatagrams", "NoPorts", "InErrors"];
+    let all = names.zip(values).filter(|(name, _)| counted.contains(name));
+    // Of what is in a socket, InDatagrams counts only what was read.
+    all.map(|(_, value)| value.expect("a number")).sum()
 }
 
 /// What the merging program costs in each format, with voice packets of 60 bytes of one call.
@@ -214,7 +278,7 @@ fn measure(pair: &Pair, split: &Split, config: Option<&Config>) -> Round {
             is_ready.recv().expect("the program is attached");
         }
         let receiver = scope.spawn(|| receive(&to, done));
-        let sent = send(&from);
+        let sent = send(&from, 0);
         done.store(true, Ordering::Relaxed);
         let received = receiver.join().expect("no panic inside");
         let (frames, merge) =
@@ -230,8 +294,8 @@ fn measure(pair: &Pair, split: &Split, config: Option<&Config>) -> Round {
     })
 }
 
-/// Keeps time for the program on A until `done`; answers the frames it sent and the time that
-/// it ran.
+/// Keeps time for the program on A until `done`; returns the frames it sent and the time that it
+/// ran.
 fn keep_time(
     pair: &Pair,
     config: &Config,
@@ -243,11 +307,12 @@ fn keep_time(
             .map_err(std::io::Error::other)?;
         let hop = Hop::new(0, Outer::V4 { src: A, dst: B }, config.min.of(1500), 1500);
         controller.merge.set_hop(MAC_B, hop).map_err(std::io::Error::other)?;
+        controller.track(true).map_err(std::io::Error::other)?;
         ready.send(()).map_err(std::io::Error::other)?;
         // As the daemon does.
         scheduling::realtime_if_allowed();
         let mut poller = Poller::default();
-        poller.add(&controller.merge);
+        controller.wait_for(&mut poller);
         while !done.load(Ordering::Relaxed) {
             let until = controller.run(clock::now()).map_err(std::io::Error::other)?;
             let wait = until.unwrap_or(Instant::MAX).saturating_since(clock::now());
@@ -271,9 +336,9 @@ fn pin(cpu: usize) {
     }
 }
 
-/// Sends for [`ROUND`]; answers how many packets.
-fn send(socket: &UdpSocket) -> f64 {
-    pin(0);
+/// Sends from processor `cpu` for [`ROUND`]; returns how many packets.
+fn send(socket: &UdpSocket, cpu: usize) -> f64 {
+    pin(cpu);
     let parts: Vec<_> = (0..BATCH).map(|_| [IoSlice::new(&PAYLOAD)]).collect();
     let mut headers = MultiHeaders::<SockaddrIn>::preallocate(BATCH, None);
     let to: [Option<SockaddrIn>; BATCH] = [None; BATCH];

@@ -105,6 +105,7 @@ impl Controller {
     /// Goes by `config` from now on; packets that wait keep their frames.
     pub fn change(&mut self, config: &Config) -> Result<(), Error> {
         self.merge.set_config(MergeConfig::new(config, self.cookie))?;
+        self.merge.device().unseen_until(Instant::ZERO);
         self.config = config.clone();
         Ok(())
     }
@@ -140,6 +141,7 @@ impl Controller {
             }
         }
         self.merge.device().set_fifo(fifo);
+        self.merge.device().unseen_until(Instant::ZERO);
         let open = Rule {
             closed: false,
             hurried: false,
@@ -257,6 +259,8 @@ impl Controller {
         now: Instant,
     ) -> Result<bool, Error> {
         let tick = Tick::new(slot, cause);
+        // A packet that passed unseen could overtake what leaves now.
+        self.merge.device().unseen_until(Instant::ZERO);
         let left = match &mut self.side {
             Side::Device { ticker, .. } => match on {
                 None => ticker.tick(tick)?,
@@ -334,6 +338,12 @@ impl Controller {
             rule.closed |= now < self.drained;
             rule.probe_at = rule.probe_at.min(self.rounds.probe_at());
             self.merge.gates().set(gate as u32, rule);
+            // Fair queues have to be told of every packet whose flow it is, even then.
+            if *fifo && self.config.policy == Policy::Busy {
+                let free = lane.is_done_at_once() && !rule.closed;
+                let until = if free { rule.probe_at } else { Instant::ZERO };
+                self.merge.device().unseen_until(until);
+            }
         }
     }
 

@@ -30,6 +30,9 @@ const SERVICE_MOST: Duration = Duration::from_millis(20);
 /// A look so soon after a frame was sent is at once: several times what a look takes, and less than
 /// a radio takes for a frame. One that came later, on a busy machine, says nothing.
 const AT_ONCE: Duration = Duration::from_micros(200);
+/// A device that takes less than this for a frame is done at once: the program takes longer to
+/// gather a packet. An Ethernet of 1 Gbit/s takes as long for the smallest frame.
+const NO_TIME: Duration = Duration::from_nanos(500);
 /// Between probes: so much later than a device became busy packets gather, where no other signal
 /// shows it.
 const PROBE: Duration = Duration::from_millis(64);
@@ -123,6 +126,11 @@ impl Lane {
     /// Frames under way.
     pub fn under_way(&self) -> u32 {
         self.sent.len() as u32
+    }
+
+    /// Whether the device has been done at once with the last ticks, and has none.
+    pub fn is_done_at_once(&self) -> bool {
+        self.sent.is_empty() && self.strangers.is_some() && self.service < NO_TIME
     }
 
     /// Frames that may be under way, at least `least`.

@@ -122,6 +122,19 @@ pub struct Device {
     pub passed_bytes: u32,
     /// Time by which contexts and tags are kept, in ns; 0 for that of CLOCK_MONOTONIC.
     pub clock: u64,
+    /// Until when packets pass unseen, as the device is done at once; ns of CLOCK_MONOTONIC.
+    pub unseen_until: u64,
+}
+
+/// `struct entry`: what a processor counts in the program, alone in its cache line.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub struct Entry {
+    /// Runs.
+    pub count: u64,
+    /// Frames that passed unseen.
+    pub unseen: u64,
+    pad: [u64; 6],
 }
 
 /// Words of a set of flows in [`Gate`].
@@ -451,8 +464,10 @@ mod tests {
                 fifo,
                 passed_bytes,
                 clock,
+                unseen_until,
             }
         );
+        same!(merge, "entry", Entry { count, unseen, pad });
         same!(
             merge,
             "gate",

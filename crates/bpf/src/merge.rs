@@ -8,7 +8,9 @@ use crate::Error;
 use crate::attach::{self, Hook, Link};
 use crate::contexts::Contexts;
 use crate::frames::CrcTables;
-use crate::layout::{Device, Gate, Hop, Mac, MergeConfig, Plain, Queue, QueueKey, SLOTS, mapped};
+use crate::layout::{
+    Device, Entry, Gate, Hop, Mac, MergeConfig, Plain, Queue, QueueKey, SLOTS, mapped,
+};
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, ProgramArray, RingBuf};
 use sheaf_aggregate::Stats;
@@ -66,6 +68,7 @@ pub struct Merge {
     has_frames: bool,
     device: Page,
     gates: Gates,
+    entries: Array<MapData, Plain<Entry>>,
     /// Without it the kernel takes the programs out of the map.
     _programs: ProgramArray<MapData>,
     link: Link,
@@ -99,6 +102,7 @@ impl Merge {
         let queues = map("queues")?.try_into()?;
         let slots = map("slots")?.try_into()?;
         let events = map("events")?.try_into()?;
+        let entries = map("entries")?.try_into()?;
 
         let mut programs: ProgramArray<_> = map("programs")?.try_into()?;
         // Without it there are meta packets, as before there was another format.
@@ -125,6 +129,7 @@ impl Merge {
             has_frames: false,
             device,
             gates,
+            entries,
             _programs: programs,
             link,
         })
@@ -230,6 +235,12 @@ impl Merge {
         Ok(sums.into_iter().collect())
     }
 
+    /// Frames that passed unseen, as the device was done at once with all that it got.
+    pub fn unseen(&self) -> Result<u64, Error> {
+        let count = |cpu| Ok(self.entries.get(&cpu, 0)?.0.unseen);
+        (0..self.entries.len()).map(count).sum()
+    }
+
     /// Gives the queue in `slot` back, which a [`Cause::Reclaim`](crate::ticker::Cause) tick took
     /// out of use, and keeps its counters. `hop` is whose it was.
     pub fn retire(&mut self, slot: u32, hop: u32) -> Result<(), Error> {
@@ -324,6 +335,7 @@ impl Page {
             fifo: atomic!(page, fifo, AtomicU32).load(Ordering::Relaxed),
             passed_bytes: atomic!(page, passed_bytes, AtomicU32).load(Ordering::Relaxed),
             clock: atomic!(page, clock, AtomicU64).load(Ordering::Relaxed),
+            unseen_until: atomic!(page, unseen_until, AtomicU64).load(Ordering::Relaxed),
         }
     }
 
@@ -358,6 +370,18 @@ impl Page {
     /// mercy of the clock; 0 for that of CLOCK_MONOTONIC.
     pub fn set_clock(&self, nanos: u64) {
         atomic!(self.start(), clock, AtomicU64).store(nanos, Ordering::Relaxed);
+    }
+
+    /// Packets pass unseen until `until`, where the device is done at once with all that it gets
+    /// and nothing is held; [`Instant::ZERO`]: they do not.
+    pub fn unseen_until(&self, until: Instant) {
+        let page = self.start();
+        let unseen = atomic!(page, unseen_until, AtomicU64);
+        unseen.store(until.as_nanos(), Ordering::SeqCst);
+        // What was gathered before the store did not end it.
+        if atomic!(page, held, AtomicU32).load(Ordering::SeqCst) > 0 {
+            unseen.store(0, Ordering::SeqCst);
+        }
     }
 
     /// Only full frames leave until `nanos` of CLOCK_MONOTONIC.

@@ -534,6 +534,7 @@ fn close(controller: &Controller) {
     let (closed, hurried, credit) = (true, false, 0);
     let rule = merge::Rule { closed, hurried, credit, service: time, reaction: time, probe_at };
     (0..SLOTS).for_each(|slot| controller.merge.gates().set(slot, rule));
+    controller.merge.device().unseen_until(Instant::ZERO);
 }
 
 fn innocent(number: u32) -> Vec<u8> {

@@ -22,8 +22,8 @@ pub struct Interface {
     pub seconds: f64,
     /// Frames that wait now.
     pub held_frames: u32,
-    /// Frames that were none of ours.
-    pub passed_frames: u32,
+    /// Frames that were not to be gathered, or passed unseen as the device was done at once.
+    pub passed_frames: u64,
     /// Neighbours for whom the table had no place.
     #[serde(default)]
     pub neighbours_left_out: usize,

@@ -28,6 +28,9 @@
  * frames of gathered packets bear one hash, and so do other packets of the same flows until the
  * frames have left. A sparse flow whose packets leave in place keeps its own (place_of()).
  *
+ * A device that is done at once with what it gets (veth, TUN) is never busy. There packets pass
+ * without a look at them, but for a probe now and then.
+ *
  * Below IP: small frames of batman-adv are gathered as Ethernet payloads, towards next hops that
  * say that they take them apart.
  *
@@ -51,6 +54,18 @@
 #include "merge/queues.h"
 #include "merge/user_space.h"
 #include "packet.h"
+
+/* Whether a packet passes without a look at it: the device is done at once with all that it gets,
+ * so nothing waits behind it and nothing is gathered. This is what a cable or a tunnel costs. The
+ * clock of a tick's precision ends it some milliseconds late, before the next probe. */
+static __always_inline bool passes_unseen(struct device *device)
+{
+	/* First what is held, then the time: who leaves has ended that before. */
+	bool held = *(volatile __u32 *)&device->held;
+	__u64 until = *(volatile __u64 *)&device->unseen_until;
+
+	return until && !held && bpf_ktime_get_coarse_ns() < until;
+}
 
 static __always_inline __u32 fill(struct device *device)
 {
@@ -157,6 +172,10 @@ int sheaf_merge(struct __sk_buff *skb)
 		fresh = tick.fresh;
 		ticked = true;
 		goto emit;
+	}
+	if (passes_unseen(dev)) {
+		gen->unseen++;
+		return NEXT;
 	}
 	__builtin_memset(packet, 0, sizeof(*packet));
 	kind = read_packet(skb, packet);

@@ -635,7 +635,7 @@ impl Daemon {
                 interface.engine = Some(engine.name());
                 interface.policy = Some(policy_name(config.policy).to_owned());
                 interface.held_frames = engine.held();
-                interface.passed_frames = engine.passed();
+                interface.passed_frames = engine.passed()?;
                 interface.split = engine.split()?;
                 interface.neighbours_left_out = table.left_out();
                 interface.neighbourhood = hello.as_ref().map(|hello| hello.report(clock::now()));

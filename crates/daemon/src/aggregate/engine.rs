@@ -60,8 +60,8 @@ pub trait Engine {
     /// Frames that wait.
     fn held(&self) -> u32;
 
-    /// Frames that were not to be gathered.
-    fn passed(&self) -> u32;
+    /// Frames that were not to be gathered, or passed unseen as the device was done at once.
+    fn passed(&self) -> anyhow::Result<u64>;
 
     /// Counters by hop number.
     fn stats(&self) -> anyhow::Result<Vec<(u32, Stats)>>;

@@ -648,7 +648,7 @@ mod tests {
             unreachable!()
         }
 
-        fn passed(&self) -> u32 {
+        fn passed(&self) -> anyhow::Result<u64> {
             unreachable!()
         }
 

@@ -117,8 +117,9 @@ impl Engine for Kernel {
         self.controller.merge.device().read().held
     }
 
-    fn passed(&self) -> u32 {
-        self.controller.merge.device().read().passed
+    fn passed(&self) -> anyhow::Result<u64> {
+        let merge = &self.controller.merge;
+        Ok(u64::from(merge.device().read().passed) + merge.unseen()?)
     }
 
     fn stats(&self) -> anyhow::Result<Vec<(u32, Stats)>> {

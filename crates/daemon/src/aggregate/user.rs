@@ -519,8 +519,8 @@ impl Engine for User {
         self.aggregator.frames() as u32
     }
 
-    fn passed(&self) -> u32 {
-        self.passed
+    fn passed(&self) -> anyhow::Result<u64> {
+        Ok(self.passed.into())
     }
 
     fn stats(&self) -> anyhow::Result<Vec<(u32, Stats)>> {

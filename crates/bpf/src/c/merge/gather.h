@@ -91,6 +91,9 @@ static __always_inline enum joined join(struct joint *joint, struct __sk_buff *s
 			}
 		}
 		queue->tail++;
+		/* Nothing passes unseen while this waits, nor while it leaves: only user space
+		 * sees when that is over. */
+		dev->unseen_until = 0;
 		__sync_fetch_and_add(&dev->held, 1);
 		if (joint->empty) {
 			/* Its addresses and sizes may have changed since the queue was taken into

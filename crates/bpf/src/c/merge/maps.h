@@ -85,6 +85,8 @@ struct device {
 	__u32 passed_bytes;
 	/* ns: the time by which contexts and tags are kept, 0 for the kernel's; a test's clock. */
 	__u64 clock;
+	/* ns: until then the device is done at once with all that it gets; by user space. */
+	__u64 unseen_until;
 };
 
 struct {
@@ -321,7 +323,8 @@ struct {
 /* How often a CPU has entered the program; alone in its cache line, as every packet writes it. */
 struct entry {
 	__u64 count;
-	__u64 pad[7];
+	__u64 unseen; /* frames that passed unseen */
+	__u64 pad[6];
 };
 
 struct {
