@@ -7,7 +7,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum ConfigError {
     /// A value that is not a probability.
-    #[error("{option}: {value} is no probability (0 to 1)")]
+    #[error("{option}: {value} is not a probability; give 0 to 1")]
     Probability {
         /// The option it was given for.
         option: &'static str,
@@ -15,7 +15,7 @@ pub enum ConfigError {
         value: f64,
     },
     /// A correlation that no process can have.
-    #[error("{option}: {value} is no correlation that can be kept (0 to below 1)")]
+    #[error("{option}: {value} is not a correlation that can be kept; give 0 to below 1")]
     Correlation {
         /// The option it was given for.
         option: &'static str,
@@ -31,7 +31,7 @@ pub enum ConfigError {
         sum: f64,
     },
     /// A factor that is negative, infinite or not a number.
-    #[error("{option}: {value} is no finite number from 0 on")]
+    #[error("{option}: {value} is not a finite number from 0 on")]
     Factor {
         /// The option it was given for.
         option: &'static str,

@@ -66,7 +66,7 @@ pub enum MaskError {
     )]
     Part(String),
     /// A part without bits, or with ones that cannot be read.
-    #[error("{0} is no mask for {1}")]
+    #[error("{0} is not a mask for {1}")]
     Value(String, String),
     /// No part at all.
     #[error("a mask without parts makes one flow")]

@@ -137,7 +137,7 @@ fn a_plan_that_no_trunk_can_have_is_refused_with_its_line() {
     let place = format!("my.toml:{line}: scenario shared: ");
     let links = broken("links = 3", "links = 2");
     assert_eq!(links, format!("{place}3 of 2 links; give at most 2"));
-    assert!(broken("rate = 11.0", "rate = 12.0").contains("none of 802.11b"));
+    assert!(broken("rate = 11.0", "rate = 12.0").contains("not one of 802.11b"));
     assert!(broken("traffic = \"tcp\"", "traffic = \"udp\"").contains("UDP needs offered"));
     let scheduler = broken("over = \"each-link\"", "over = \"each-link\"\nscheduler = \"srr\"");
     assert!(scheduler.contains("treatment sum: only a trunk has a scheduler"), "{scheduler}");

@@ -100,7 +100,7 @@ pub fn mac(name: &str) -> io::Result<[u8; 6]> {
 }
 
 fn no_ethernet(name: &str) -> io::Error {
-    io::Error::other(format!("{name} is no Ethernet interface; give one that is"))
+    io::Error::other(format!("{name} is not an Ethernet interface; give one that is"))
 }
 
 /// Bytes of the link header that packets of interface `name` have: an Ethernet header or none.
@@ -277,7 +277,7 @@ mod tests {
             assert_eq!(mac("eth0")?, [2, 0, 0, 0, 0, 0xfe]);
             assert_eq!(mtu("eth0")?, 1400);
             assert_eq!(mtu("lo")?, 65_536);
-            assert!(mac("lo").unwrap_err().to_string().contains("lo is no Ethernet interface"));
+            assert!(mac("lo").unwrap_err().to_string().contains("lo is not an Ethernet interface"));
             assert!(mac("eth7").is_err() && mtu("eth7").is_err());
             assert!(mtu("a-name-that-is-too-long").is_err());
             Ok(())

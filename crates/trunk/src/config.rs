@@ -243,7 +243,7 @@ pub enum ConfigError {
     #[error("a link cannot start at 0 bit/s; give at least 1 bit/s")]
     NoRate,
     /// Not a power of two, or out of range.
-    #[error("window {window} is no power of two from 512 to 32768")]
+    #[error("window {window} is not a power of two; give one from 512 to 32768")]
     Window {
         /// Frames asked for.
         window: u32,

@@ -185,7 +185,7 @@ pub enum Refusal {
     #[error("a field that cannot be")]
     Field,
     /// Inner bytes that are no IP packet, or a length of 0 before more bytes.
-    #[error("inner bytes are no packet")]
+    #[error("inner bytes are not a packet")]
     Inner,
 }
 

@@ -285,7 +285,7 @@ mod tests {
             ("[pipe.a]\nlink = \"rate x\"\n[[rule]]\naction=\"pass\"", "pipe a: rate"),
             ("[pipe.a]\nlink = \"\"\nweights = []\n[[rule]]\naction=\"pass\"", "pipe a"),
             ("[pipe.a]\nlink = \"\"\nmask = \"src 3\"", "not part of a mask"),
-            ("[pipe.a]\nlink = \"\"\nmask = \"proto 300\"", "300 is no mask for proto"),
+            ("[pipe.a]\nlink = \"\"\nmask = \"proto 300\"", "300 is not a mask for proto"),
             ("[pipe.a]\nlink = \"\"\nmask = \"all\"\nper_flow = true", "give one of them"),
             ("[pipe.a]\nlink = \"seed 3\"", "write seed = N at the top"),
             ("[pipe.a]\nlink = \"reverse\"", "make another pipe"),

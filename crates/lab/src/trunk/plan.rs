@@ -280,7 +280,11 @@ impl Scenario {
     }
 
     fn links(&self, x: f64) -> anyhow::Result<Vec<Link>> {
-        ensure!(RATES.contains(&self.rate), "rate {} Mbit/s is none of 802.11b", self.rate);
+        ensure!(
+            RATES.contains(&self.rate),
+            "rate {} Mbit/s is not one of 802.11b; give 1, 2, 5.5 or 11",
+            self.rate
+        );
         ensure!((1..=1000).contains(&self.queue), "queue {}; give 1 to 1000 frames", self.queue);
         let whole = x.fract() == 0.0;
         let (mut count, mut near, mut walk, mut ber) = (self.links, 0, None, 0.0);
@@ -299,7 +303,7 @@ impl Scenario {
             }
         }
         let counts = matches!(self.over, Over::Links | Over::Shared | Over::Hidden);
-        ensure!(whole || !counts, "{x} is no number of links");
+        ensure!(whole || !counts, "{x} is not a number of links");
         ensure!((1..=16).contains(&count), "{count} links; give 1 to 16");
         ensure!(near <= count, "{near} of {count} links; give at most {count}");
         let given = self.ber.len();
