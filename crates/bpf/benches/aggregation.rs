@@ -1,11 +1,14 @@
 //! Packets a second over a veth pair with and without aggregation, taking turns in one run, and
 //! what the programs cost by the kernel's own statistics. Needs root.
 
+#[path = "empty/mod.rs"]
+mod empty;
 #[path = "../tests/pair/mod.rs"]
 mod pair;
 
 use aya::programs::loaded_programs;
 use aya::sys::{Stats, enable_stats};
+use empty::Empty;
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg, setsockopt, sockopt};
 use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair};
 use sheaf_aggregate::{Config, Format, Senders, Splitter, Threshold};
@@ -23,6 +26,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const ROUND: Duration = Duration::from_millis(500);
+/// Time of a flood before packets are counted: the first probes of the device have passed then.
+const WARM: Duration = Duration::from_millis(200);
 /// Rounds of each kind, in turns: enough for a median with its quartiles.
 const ROUNDS: usize = 11;
 /// With headers 60 bytes, a voice packet of G.729A.
@@ -41,8 +46,17 @@ fn main() {
     formats();
 }
 
-/// A flood from two processors over a device that is never busy: what arrives under `busy`, beside
-/// what arrives without the program.
+/// What is on the hook while a flood passes.
+#[derive(Clone, Copy)]
+enum Hook {
+    Nothing,
+    Empty,
+    Busy,
+}
+
+/// A flood from two processors over a device that is never busy: what arrives under `busy` and with
+/// an empty program, beside what arrives without one. All processors are full, so what arrives is
+/// what a packet costs.
 fn flood() {
     let pair = Pair::new();
     let mut tc = std::process::Command::new("tc");
@@ -50,42 +64,51 @@ fn flood() {
     pair.a.enter(&mut tc);
     assert!(tc.status().expect("tc is installed").success(), "root may");
     let _split = pair.split(&Senders::far_ends([A.into()]));
-    let busy = Config::default();
-    let ways = [None, Some(&busy)];
-    let mut ratios: Vec<_> = (0..ROUNDS)
-        .map(|_| {
-            let [plain, gathered] = ways.map(|config| flood_round(&pair, config));
-            gathered / plain
-        })
-        .collect();
-    ratios.sort_by(f64::total_cmp);
-    let [low, median, high] = [1, 2, 3].map(|quarter| ratios[ratios.len() * quarter / 4]);
-    println!("a flood through pfifo, two senders: busy {median:.2} [{low:.2}, {high:.2}] of plain");
+    let ways = [Hook::Nothing, Hook::Empty, Hook::Busy];
+    let mut ratios = [const { Vec::new() }; 3];
+    for _ in 0..ROUNDS {
+        let [plain, empty, busy] = ways.map(|hook| flood_round(&pair, hook));
+        let all = [busy / plain, empty / plain, busy / empty];
+        ratios.iter_mut().zip(all).for_each(|(ratios, ratio)| ratios.push(ratio));
+    }
+    println!("a flood through pfifo, two senders:");
+    let names = ["busy of plain", "an empty program of plain", "busy of an empty program"];
+    for (name, mut ratios) in names.into_iter().zip(ratios) {
+        ratios.sort_by(f64::total_cmp);
+        let [low, median, high] = [1, 2, 3].map(|quarter| ratios[ratios.len() * quarter / 4]);
+        println!("  {name}: {median:.2} [{low:.2}, {high:.2}]");
+    }
 }
 
-/// Datagrams that reach UDP at B in one round of a flood.
-fn flood_round(pair: &Pair, config: Option<&Config>) -> f64 {
+/// Datagrams that reach UDP at B in one round of a flood, from [`WARM`] on.
+fn flood_round(pair: &Pair, hook: Hook) -> f64 {
     let done = AtomicBool::new(false);
     let (ready, is_ready) = std::sync::mpsc::channel();
-    let before = arrived(pair);
     std::thread::scope(|scope| {
         let done = &done;
-        if let Some(config) = config {
-            scope.spawn(move || keep_time(pair, config, ready, done));
-            is_ready.recv().expect("the program is attached");
-        }
+        let _empty = match hook {
+            Hook::Nothing => None,
+            Hook::Empty => Some(pair.a.run(|| Ok(Empty::attach("eth0"))).expect("no error inside")),
+            Hook::Busy => {
+                scope.spawn(move || keep_time(pair, &Config::default(), ready, done));
+                is_ready.recv().expect("the program is attached");
+                None
+            }
+        };
         let (first, to) = pair.sockets();
         let second = pair.a.run(|| UdpSocket::bind((A, 0))).expect("there are ports");
         second.connect((B, 5004)).expect("B is there");
-        let senders = [(first, 0), (second, 1)];
-        let senders = senders.map(|(from, cpu)| scope.spawn(move || send(&from, cpu)));
-        for sender in senders {
-            sender.join().expect("no panic inside");
+        for (from, cpu) in [(first, 0), (second, 1)] {
+            scope.spawn(move || send(&from, cpu, || !done.load(Ordering::Relaxed)));
         }
-        drop(to);
+        std::thread::sleep(WARM);
+        let before = arrived(pair);
+        std::thread::sleep(ROUND);
+        let counted = arrived(pair) - before;
         done.store(true, Ordering::Relaxed);
-    });
-    arrived(pair) - before
+        drop(to);
+        counted
+    })
 }
 
 /// Datagrams that have reached UDP at B, whether anybody had room for them or not.
@@ -278,7 +301,8 @@ fn measure(pair: &Pair, split: &Split, config: Option<&Config>) -> Round {
             is_ready.recv().expect("the program is attached");
         }
         let receiver = scope.spawn(|| receive(&to, done));
-        let sent = send(&from, 0);
+        let start = clock::now();
+        let sent = send(&from, 0, || clock::now() - start < ROUND);
         done.store(true, Ordering::Relaxed);
         let received = receiver.join().expect("no panic inside");
         let (frames, merge) =
@@ -336,14 +360,14 @@ fn pin(cpu: usize) {
     }
 }
 
-/// Sends from processor `cpu` for [`ROUND`]; returns how many packets.
-fn send(socket: &UdpSocket, cpu: usize) -> f64 {
+/// Sends from processor `cpu` while `goes_on`; returns how many packets.
+fn send(socket: &UdpSocket, cpu: usize, goes_on: impl Fn() -> bool) -> f64 {
     pin(cpu);
     let parts: Vec<_> = (0..BATCH).map(|_| [IoSlice::new(&PAYLOAD)]).collect();
     let mut headers = MultiHeaders::<SockaddrIn>::preallocate(BATCH, None);
     let to: [Option<SockaddrIn>; BATCH] = [None; BATCH];
-    let (start, mut sent) = (clock::now(), 0);
-    while clock::now() - start < ROUND {
+    let mut sent = 0;
+    while goes_on() {
         let flags = MsgFlags::empty();
         let result = sendmmsg(socket.as_raw_fd(), &mut headers, &parts, to, [], flags);
         sent += result.map_or(0, Iterator::count);

@@ -4,23 +4,20 @@
 //! themselves, and stands beside.
 //! Needs root: `cargo bench -p sheaf-bpf --bench window`.
 
-use aya::Ebpf;
-use aya::programs::SchedClassifier;
-use aya::programs::tc::TcAttachType;
 use aya::sys::{Stats, enable_stats};
 use sheaf_bpf::Window;
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::{clock, ip};
 use sheaf_window::{Direction, FlowId, Key};
-use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 use common::{Layout, Packet, handshake};
+#[path = "empty/mod.rs"]
+mod empty;
+use empty::Empty;
 #[path = "flood/mod.rs"]
 mod flood;
 use flood::{addressed, packet_socket, send_all};
@@ -175,42 +172,6 @@ fn pass(window: &Window, empty: &Empty, socket: &OwnedFd, frames: &[Vec<u8>]) ->
         assert!(runs >= frames.len() as u64);
         (after[which].0 - before[which].0).as_nanos() as f64 / runs as f64
     })
-}
-
-/// A program that does nothing.
-struct Empty(Ebpf);
-
-impl Empty {
-    const SOURCE: &str = "
-        __attribute__((section(\"classifier\"), used)) int empty(void *skb) { return -1; }
-        __attribute__((section(\"license\"), used)) char LICENSE[] = \"GPL\";";
-
-    /// At egress of `interface`.
-    fn attach(interface: &str) -> Empty {
-        let mut clang = Command::new("clang")
-            .args(["-O2", "-target", "bpf", "-x", "c", "-c", "-", "-o", "-"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("clang is there, as for the programs themselves");
-        let mut source = clang.stdin.take().expect("it is piped");
-        source.write_all(Empty::SOURCE.as_bytes()).expect("it reads");
-        drop(source);
-        let object = clang.wait_with_output().expect("it ends").stdout;
-        let mut empty = Empty(Ebpf::load(&object).expect("the kernel takes it"));
-        let program = empty.0.program_mut("empty").expect("it is in the object");
-        let program: &mut SchedClassifier = program.try_into().expect("it is a classifier");
-        program.load().expect("the kernel takes it");
-        program.attach(interface, TcAttachType::Egress).expect("tcx");
-        empty
-    }
-
-    fn cost(&self) -> (Duration, u64) {
-        let program = self.0.program("empty").expect("it is in the object");
-        let program: &SchedClassifier = program.try_into().expect("it is a classifier");
-        let info = program.info().expect("statistics");
-        (info.run_time(), info.run_count())
-    }
 }
 
 fn not_ip() -> Vec<u8> {
