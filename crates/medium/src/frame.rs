@@ -40,12 +40,17 @@ impl Receivers {
 
     /// The radios, in order.
     pub fn iter(self) -> impl Iterator<Item = RadioId> {
-        self.0.into_iter().enumerate().flat_map(|(place, mut word)| {
-            std::iter::from_fn(move || {
-                let bit = (word != 0).then(|| word.trailing_zeros())?;
-                word &= word - 1;
-                Some(RadioId(place as u32 * 64 + bit))
-            })
+        let (mut words, mut place) = (self.0, 0);
+        std::iter::from_fn(move || {
+            while let Some(word) = words.get_mut(place) {
+                if *word != 0 {
+                    let bit = word.trailing_zeros();
+                    *word &= *word - 1;
+                    return Some(RadioId(place as u32 * 64 + bit));
+                }
+                place += 1;
+            }
+            None
         })
     }
 

@@ -16,7 +16,7 @@ mod exchange;
 use crate::ampdu::with_subframe;
 use crate::config::{Config, ConfigError, Hearing, Link};
 use crate::frame::{Frame, RadioId, RadioStats, Receivers, To, Transmission};
-use crate::phy::{ACK_BYTES, BLOCK_ACK_BYTES, GROUP_OVERHEAD, Phy, RTS_BYTES};
+use crate::phy::{ACK_BYTES, BLOCK_ACK_BYTES, GROUP_OVERHEAD, Phy, RTS_BYTES, Responses, Timing};
 use crate::station::{Phase, Station};
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -51,13 +51,23 @@ struct OnAir {
 }
 
 /// Order of events at the same instant: transmissions end before others begin, and those that begin
-/// begin together.
+/// begin together. It is small, because the heap moves events around; the rest is in `due`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     End { on_air: u32 },
     Timeout { station: u32, token: u32 },
-    Respond { station: u32, to: u32, kind: Kind, rate: Bitrate, reserves: Duration },
+    Respond { station: u32 },
     Expiry { station: u32, token: u32 },
+}
+
+/// A response that a station sends after SIFS.
+#[derive(Clone, Copy, Debug)]
+struct Response {
+    to: usize,
+    kind: Kind,
+    /// Rate of the data frame of this exchange.
+    rate: Bitrate,
+    reserves: Duration,
 }
 
 struct Entry<P> {
@@ -73,6 +83,9 @@ struct Entry<P> {
 pub struct Medium<P> {
     config: Config,
     phy: Phy,
+    timing: Timing,
+    /// The responses to data at each rate of the physical layer.
+    responses: Vec<(Bitrate, Responses)>,
     links: Vec<Vec<Link>>,
     /// For each radio, the radios that sense it.
     sensed_by: Vec<Receivers>,
@@ -88,6 +101,9 @@ pub struct Medium<P> {
     on_air: Vec<Option<OnAir>>,
     free: Vec<u32>,
     events: BinaryHeap<Reverse<(Instant, Event)>>,
+    /// The response that each station is about to send.
+    due: Vec<Option<Response>>,
+    /// Frames that begin now; empty between events.
     starting: Vec<Event>,
     done: VecDeque<Transmission<P>>,
     rng: Xoshiro256PlusPlus,
@@ -110,11 +126,15 @@ impl<P: Clone> Medium<P> {
     pub fn new(config: Config, seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
         let radios = config.radios.len();
+        let (phy, timing) = (config.phy, Timing::new(config.phy));
+        let responses = |rate: &Bitrate| (*rate, Responses::new(phy, config.response_rate(*rate)));
         let mut medium = Medium {
-            phy: config.phy,
+            phy,
+            timing,
+            responses: phy.rates().iter().map(responses).collect(),
             links: Vec::new(),
             sensed_by: Vec::new(),
-            stations: vec![Station::new(config.phy); radios],
+            stations: vec![Station::new(&timing); radios],
             queues: config.radios.iter().map(|r| VecDeque::with_capacity(r.queue_limit)).collect(),
             exchanges: vec![Vec::new(); radios],
             ended: vec![0; radios],
@@ -123,6 +143,7 @@ impl<P: Clone> Medium<P> {
             on_air: Vec::new(),
             free: Vec::new(),
             events: BinaryHeap::new(),
+            due: vec![None; radios],
             starting: Vec::new(),
             done: VecDeque::new(),
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
@@ -239,21 +260,22 @@ impl<P: Clone> Medium<P> {
 
     /// Puts everything on the air that begins at `at`, before anyone senses any of it.
     fn begin_together(&mut self, at: Instant) {
+        if self.starting.is_empty() {
+            return;
+        }
         let mut starting = std::mem::take(&mut self.starting);
         starting.retain(|event| self.may_begin(event));
         for event in &starting {
             match *event {
                 Event::Expiry { station, .. } => self.stations[station as usize].on_air = true,
-                Event::Respond { station, .. } => self.stations[station as usize].on_air = true,
+                Event::Respond { station } => self.stations[station as usize].on_air = true,
                 _ => {}
             }
         }
         for event in starting.drain(..) {
             match event {
                 Event::Expiry { station, .. } => self.begin_exchange(station as usize, at),
-                Event::Respond { station, to, kind, rate, reserves } => {
-                    self.respond(station as usize, to as usize, kind, rate, reserves, at);
-                }
+                Event::Respond { station } => self.respond(station as usize, at),
                 _ => {}
             }
         }
@@ -271,9 +293,19 @@ impl<P: Clone> Medium<P> {
                 self.stations[id].slots = None;
                 !self.queues[id].is_empty()
             }
-            Event::Respond { station, .. } => !self.stations[station as usize].on_air,
+            Event::Respond { station } => {
+                let is_free = !self.stations[station as usize].on_air;
+                self.due[station as usize].take_if(|_| !is_free);
+                is_free
+            }
             _ => false,
         }
+    }
+
+    /// The responses to data at `rate`.
+    fn responses(&self, rate: Bitrate) -> Responses {
+        let known = self.responses.iter().find(|(known, _)| *known == rate);
+        known.expect("data is sent at a rate of the physical layer").1
     }
 
     /// The back-off of `id` is over: sends its first frame and those that go with it, or announces
@@ -294,10 +326,11 @@ impl<P: Clone> Medium<P> {
         let announced = self.config.rts_threshold.is_some_and(|threshold| bytes > threshold);
         match self.queues[id][0].frame.to {
             To::Radio(to) if announced => {
-                let (phy, rate) = (self.phy, self.data_rate(id, to));
-                let cts = phy.frame_time(self.config.response_rate(rate), ACK_BYTES);
-                let data = phy.frame_time(rate, self.data_bytes(id)) + self.response_time(id, rate);
-                let reserves = 3 * phy.sifs() + cts + data;
+                let rate = self.data_rate(id, to);
+                let cts = self.responses(rate).ack;
+                let data = self.phy.frame_time(rate, self.data_bytes(id));
+                let data = data + self.response_time(id, rate);
+                let reserves = 3 * self.timing.sifs + cts + data;
                 self.transmit(id, Some(to.0 as usize), Kind::Rts, RTS_BYTES, rate, reserves, now);
             }
             _ => self.send_data(id, now),
@@ -353,8 +386,8 @@ impl<P: Clone> Medium<P> {
 
     /// Time on the air of the response to the data of `id`, sent at `rate`.
     fn response_time(&self, id: usize, rate: Bitrate) -> Duration {
-        let bytes = if self.exchanges[id].len() > 1 { BLOCK_ACK_BYTES } else { ACK_BYTES };
-        self.phy.frame_time(self.config.response_rate(rate), bytes)
+        let Responses { ack, block_ack, .. } = self.responses(rate);
+        if self.exchanges[id].len() > 1 { block_ack } else { ack }
     }
 
     fn send_data(&mut self, id: usize, now: Instant) {
@@ -365,21 +398,15 @@ impl<P: Clone> Medium<P> {
             To::Radio(to) => {
                 let rate = self.data_rate(id, to);
                 let response = self.response_time(id, rate);
-                (Some(to.0 as usize), rate, self.phy.sifs() + response)
+                (Some(to.0 as usize), rate, self.timing.sifs + response)
             }
         };
         self.transmit(id, to, Kind::Data, bytes, rate, reserves, now);
     }
 
-    fn respond(
-        &mut self,
-        id: usize,
-        to: usize,
-        kind: Kind,
-        rate: Bitrate,
-        reserves: Duration,
-        now: Instant,
-    ) {
+    fn respond(&mut self, id: usize, now: Instant) {
+        let response = self.due[id].take().expect("it is due");
+        let Response { to, kind, rate, reserves } = response;
         match kind {
             Kind::Data => self.send_data(id, now),
             kind => {
@@ -402,12 +429,12 @@ impl<P: Clone> Medium<P> {
         reserves: Duration,
         now: Instant,
     ) {
-        let phy = self.phy;
-        let on_air_rate = match kind {
-            Kind::Data => rate,
-            _ => self.config.response_rate(rate),
+        let air_time = match kind {
+            Kind::Data => self.phy.frame_time(rate, bytes),
+            Kind::Ack | Kind::Cts => self.responses(rate).ack,
+            Kind::BlockAck => self.responses(rate).block_ack,
+            Kind::Rts => self.responses(rate).rts,
         };
-        let air_time = phy.frame_time(on_air_rate, bytes);
         let sensed_by = self.sensed_by[from];
         let on_air = OnAir { from, to, kind, bytes, reserves, rate, sensed_by };
         let index = match self.free.pop() {
@@ -432,7 +459,7 @@ impl<P: Clone> Medium<P> {
         if matches!(kind, Kind::Data | Kind::Rts) {
             sender.phase = Phase::Sending;
         } else if sender.sensed == 0 && sender.phase == Phase::Contending {
-            sender.freeze(phy, now, wants, &mut self.rng);
+            sender.freeze(&self.timing, now, wants, &mut self.rng);
         }
         sender.on_air = true;
         sender.token = sender.token.wrapping_add(1);
@@ -443,7 +470,7 @@ impl<P: Clone> Medium<P> {
             let wants = !self.queues[other].is_empty();
             let station = &mut self.stations[other];
             if !station.is_busy() && station.phase == Phase::Contending {
-                station.freeze(phy, now, wants, &mut self.rng);
+                station.freeze(&self.timing, now, wants, &mut self.rng);
                 station.token = station.token.wrapping_add(1);
             }
             station.sensed += 1;

@@ -209,8 +209,11 @@ impl Phy {
     /// whole 4 µs (equations 19-90 to 19-92).
     pub fn frame_time(self, rate: Bitrate, bytes: u32) -> Duration {
         let bits = u64::from(bytes) * 8;
-        let ht = || self.rates().iter().position(|known| *known == rate);
-        match (self, ht()) {
+        let mcs = match self {
+            Phy::Ht { .. } => self.rates().iter().position(|known| *known == rate),
+            _ => None,
+        };
+        match (self, mcs) {
             (Phy::Dsss { .. } | Phy::ErpDsss, _) => {
                 self.preamble() + us((bits * 1_000_000).div_ceil(rate.as_bps()))
             }
@@ -234,6 +237,57 @@ impl Phy {
     /// Time within which a response must begin, or it counts as missing.
     pub fn response_timeout(self) -> Duration {
         self.sifs() + self.slot() + self.preamble()
+    }
+}
+
+/// Times and limits of a physical layer, worked out once: every station needs them for every frame
+/// that it senses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    /// A slot of the back-off, in nanoseconds.
+    pub slot: u64,
+    /// The short interframe space.
+    pub sifs: Duration,
+    /// Idle time before a back-off.
+    pub difs: Duration,
+    /// The same after a frame that could not be read.
+    pub eifs: Duration,
+    /// Time within which a response must begin.
+    pub response_timeout: Duration,
+    /// Smallest contention window, in slots.
+    pub cw_min: u32,
+}
+
+impl Timing {
+    pub fn new(phy: Phy) -> Timing {
+        Timing {
+            slot: phy.slot().as_nanos() as u64,
+            sifs: phy.sifs(),
+            difs: phy.difs(),
+            eifs: phy.eifs(),
+            response_timeout: phy.response_timeout(),
+            cw_min: phy.cw_min(),
+        }
+    }
+}
+
+/// The frames that respond to data at one rate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Responses {
+    /// Time on the air of an acknowledgement, or a clear-to-send.
+    pub ack: Duration,
+    /// The same of a block acknowledgement.
+    pub block_ack: Duration,
+    /// The same of a request to send, which goes at the rate of responses, too.
+    pub rts: Duration,
+}
+
+impl Responses {
+    /// Responses at `rate`.
+    pub fn new(phy: Phy, rate: Bitrate) -> Responses {
+        let [ack, block_ack, rts] =
+            [ACK_BYTES, BLOCK_ACK_BYTES, RTS_BYTES].map(|bytes| phy.frame_time(rate, bytes));
+        Responses { ack, block_ack, rts }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The contention state of one station (IEEE 802.11-2020, 10.3.4: the DCF access procedure).
 
-use crate::phy::Phy;
+use crate::phy::Timing;
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use sheaf_stage::{Duration, Instant};
@@ -42,11 +42,11 @@ pub(crate) struct Station {
 }
 
 impl Station {
-    pub fn new(phy: Phy) -> Station {
+    pub fn new(timing: &Timing) -> Station {
         Station {
             phase: Phase::Contending,
             slots: None,
-            cw: phy.cw_min(),
+            cw: timing.cw_min,
             sensed: 0,
             on_air: false,
             idle_since: Instant::ZERO,
@@ -64,25 +64,31 @@ impl Station {
     }
 
     /// Start of the count-down of slots, on an idle channel.
-    fn countdown_start(&self, phy: Phy) -> Instant {
-        let space = if self.garbled { phy.eifs() } else { phy.difs() };
+    fn countdown_start(&self, timing: &Timing) -> Instant {
+        let space = if self.garbled { timing.eifs } else { timing.difs };
         (self.idle_since.max(self.reserved_until) + space).max(self.not_before)
     }
 
     /// Time at which it may send if the channel stays idle; never before `now`.
-    pub fn expiry(&self, phy: Phy, now: Instant) -> Instant {
-        let slots = phy.slot() * self.slots.unwrap_or(0);
-        (self.countdown_start(phy) + slots).max(now)
+    pub fn expiry(&self, timing: &Timing, now: Instant) -> Instant {
+        let slots = timing.slot * u64::from(self.slots.unwrap_or(0));
+        (self.countdown_start(timing) + Duration::from_nanos(slots)).max(now)
     }
 
     /// The channel turned busy at `now` during the count-down: keeps the slots left. A frame
     /// that wanted to leave and found the channel busy must back off.
-    pub fn freeze(&mut self, phy: Phy, now: Instant, wants: bool, rng: &mut Xoshiro256PlusPlus) {
+    pub fn freeze(
+        &mut self,
+        timing: &Timing,
+        now: Instant,
+        wants: bool,
+        rng: &mut Xoshiro256PlusPlus,
+    ) {
         match self.slots {
             Some(slots) => {
-                let counted = now - self.countdown_start(phy);
-                let whole = (counted.as_nanos() / phy.slot().as_nanos()) as u32;
-                self.slots = Some(slots.saturating_sub(whole));
+                let start = self.countdown_start(timing);
+                let counted = now.as_nanos().saturating_sub(start.as_nanos());
+                self.slots = Some(slots.saturating_sub((counted / timing.slot) as u32));
             }
             None if wants => self.draw(rng),
             None => {}
@@ -101,8 +107,8 @@ impl Station {
     }
 
     /// The exchange is over, with success or without: the next frame starts anew, after a back-off.
-    pub fn renew(&mut self, phy: Phy, rng: &mut Xoshiro256PlusPlus) {
-        self.cw = phy.cw_min();
+    pub fn renew(&mut self, timing: &Timing, rng: &mut Xoshiro256PlusPlus) {
+        self.cw = timing.cw_min;
         self.draw(rng);
     }
 

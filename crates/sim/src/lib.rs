@@ -76,7 +76,30 @@ pub struct Simulation<N: Node> {
     nodes: Vec<N>,
     deadlines: IndexedHeap<Instant>,
     outbox: Outbox<N::Message>,
+    touched: Touched,
     now: Instant,
+}
+
+/// The nodes that acted at an instant, each once, however many messages it took.
+#[derive(Debug)]
+struct Touched {
+    order: Vec<u32>,
+    /// For each node, whether it is among them.
+    is_in: Vec<bool>,
+}
+
+impl Touched {
+    fn insert(&mut self, id: u32) {
+        if !std::mem::replace(&mut self.is_in[id as usize], true) {
+            self.order.push(id);
+        }
+    }
+
+    fn pop(&mut self) -> Option<u32> {
+        let id = self.order.pop()?;
+        self.is_in[id as usize] = false;
+        Some(id)
+    }
 }
 
 impl<N: Node> Simulation<N> {
@@ -87,7 +110,8 @@ impl<N: Node> Simulation<N> {
             deadlines.set(id as u32, node.next_deadline());
         }
         let outbox = Outbox { messages: VecDeque::new() };
-        Simulation { nodes, deadlines, outbox, now: Instant::ZERO }
+        let touched = Touched { order: Vec::new(), is_in: vec![false; nodes.len()] };
+        Simulation { nodes, deadlines, outbox, touched, now: Instant::ZERO }
     }
 
     /// Lets everything happen that is due up to and including `end`, and sets the clock to it.
@@ -97,21 +121,29 @@ impl<N: Node> Simulation<N> {
     pub fn run_until(&mut self, end: Instant) {
         while let Some((deadline, id)) = self.deadlines.first().filter(|(at, _)| *at <= end) {
             self.now = self.now.max(deadline);
-            let node = &mut self.nodes[id as usize];
-            node.wake(self.now, &mut self.outbox);
-            let next = node.next_deadline();
-            assert!(next.is_none_or(|at| at > self.now), "node {id} stays due at {:?}", self.now);
-            self.deadlines.set(id, next);
+            self.nodes[id as usize].wake(self.now, &mut self.outbox);
+            self.touched.insert(id);
             self.deliver();
+            self.settle(id);
         }
         self.now = end;
     }
 
     fn deliver(&mut self) {
         while let Some((to, message)) = self.outbox.messages.pop_front() {
-            let node = &mut self.nodes[to.0 as usize];
-            node.receive(message, self.now, &mut self.outbox);
-            self.deadlines.set(to.0, node.next_deadline());
+            self.nodes[to.0 as usize].receive(message, self.now, &mut self.outbox);
+            self.touched.insert(to.0);
+        }
+    }
+
+    /// Asks the nodes that acted for their next deadline, after `woken` was woken. Nobody looks at
+    /// deadlines while messages are on their way, so each is asked once.
+    fn settle(&mut self, woken: u32) {
+        while let Some(id) = self.touched.pop() {
+            let (next, now) = (self.nodes[id as usize].next_deadline(), self.now);
+            let moves_on = id != woken || next.is_none_or(|at| at > now);
+            assert!(moves_on, "node {id} stays due at {now:?}");
+            self.deadlines.set(id, next);
         }
     }
 
@@ -178,6 +210,49 @@ mod tests {
             simulation.nodes()[1].seen,
             [(10, 3), (10, 1), (10, 2), (10, 0), (20, 2), (20, 0)]
         );
+    }
+
+    /// Counts how often it is asked for its deadline; sends itself two messages when it is woken.
+    struct Asked {
+        next: Instant,
+        asked: std::cell::Cell<u32>,
+    }
+
+    impl Node for Asked {
+        type Message = ();
+        fn receive(&mut self, (): (), _now: Instant, _out: &mut Outbox<()>) {}
+        fn wake(&mut self, now: Instant, out: &mut Outbox<()>) {
+            self.next = now + Duration::from_nanos(5);
+            [(), ()].into_iter().for_each(|()| out.send(NodeId(0), ()));
+        }
+        fn next_deadline(&self) -> Option<Instant> {
+            self.asked.set(self.asked.get() + 1);
+            Some(self.next)
+        }
+    }
+
+    #[test]
+    fn a_node_is_asked_for_its_deadline_once_an_instant_and_only_when_it_acted() {
+        let node = |next| Asked { next: Instant::from_nanos(next), asked: Default::default() };
+        let mut simulation = Simulation::new(vec![node(10), node(1_000)]);
+        simulation.run_until(Instant::from_nanos(24));
+        let asked = simulation.nodes().iter().map(|node| node.asked.get()).collect::<Vec<_>>();
+        assert_eq!(asked, [4, 1], "at the start, and at 10, 15 and 20");
+    }
+
+    #[test]
+    #[should_panic(expected = "node 0 stays due")]
+    fn a_node_that_stays_due_is_an_error_and_no_endless_loop() {
+        struct Stuck;
+        impl Node for Stuck {
+            type Message = ();
+            fn receive(&mut self, (): (), _now: Instant, _out: &mut Outbox<()>) {}
+            fn wake(&mut self, _now: Instant, _out: &mut Outbox<()>) {}
+            fn next_deadline(&self) -> Option<Instant> {
+                Some(Instant::from_nanos(7))
+            }
+        }
+        Simulation::new(vec![Stuck]).run_until(Instant::from_nanos(8));
     }
 
     #[test]

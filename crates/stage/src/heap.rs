@@ -36,9 +36,13 @@ impl<K: Ord + Copy> IndexedHeap<K> {
                 self.rise(self.heap.len() - 1);
             }
             (Some(at), Some(key)) => {
-                self.heap[at as usize].0 = key;
-                let at = self.rise(at as usize);
-                self.sink(at);
+                let at = at as usize;
+                // Most changes of a deadline set it to what it is.
+                if self.heap[at].0 != key {
+                    self.heap[at].0 = key;
+                    let at = self.rise(at);
+                    self.sink(at);
+                }
             }
             (Some(at), None) => {
                 let at = at as usize;
@@ -54,44 +58,41 @@ impl<K: Ord + Copy> IndexedHeap<K> {
 
     /// Moves the entry at `at` towards the root until its parent is smaller; returns its place.
     fn rise(&mut self, mut at: usize) -> usize {
+        // The entry is written once, where it stays: on the way the others move into its hole.
+        let entry = self.heap[at];
         while at > 0 {
             let parent = (at - 1) / 2;
-            if self.heap[parent] <= self.heap[at] {
+            if self.heap[parent] <= entry {
                 break;
             }
-            self.swap(parent, at);
+            self.put(at, self.heap[parent]);
             at = parent;
         }
-        self.note(at);
+        self.put(at, entry);
         at
     }
 
     /// Moves the entry at `at` away from the root until its children are larger.
     fn sink(&mut self, mut at: usize) {
+        let entry = self.heap[at];
         loop {
-            let left = 2 * at + 1;
-            let Some(child) = (left..self.heap.len().min(left + 2)).min_by_key(|i| self.heap[*i])
-            else {
-                break;
-            };
-            if self.heap[at] <= self.heap[child] {
+            let mut child = 2 * at + 1;
+            let Some(left) = self.heap.get(child) else { break };
+            if self.heap.get(child + 1).is_some_and(|right| right < left) {
+                child += 1;
+            }
+            if entry <= self.heap[child] {
                 break;
             }
-            self.swap(at, child);
+            self.put(at, self.heap[child]);
             at = child;
         }
-        self.note(at);
+        self.put(at, entry);
     }
 
-    fn swap(&mut self, a: usize, b: usize) {
-        self.heap.swap(a, b);
-        self.note(a);
-        self.note(b);
-    }
-
-    fn note(&mut self, at: usize) {
-        let element = self.heap[at].1;
-        self.place[element as usize] = Some(at as u32);
+    fn put(&mut self, at: usize, entry: (K, u32)) {
+        self.heap[at] = entry;
+        self.place[entry.1 as usize] = Some(at as u32);
     }
 }
 

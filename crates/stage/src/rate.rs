@@ -3,6 +3,9 @@
 use crate::Duration;
 use core::fmt;
 
+/// Nanoseconds of a byte at 1 bit/s.
+const BYTE: u64 = 8 * 1_000_000_000;
+
 /// A bit rate in bit/s (SI: 1 Mbit/s is 10⁶ bit/s, as in `tc`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bitrate(u64);
@@ -33,8 +36,15 @@ impl Bitrate {
         if self.0 == 0 {
             return Duration::MAX;
         }
-        let nanos = (u128::from(bytes) * 8 * 1_000_000_000).div_ceil(u128::from(self.0));
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        // Up to 2.3 GB 64 bits are enough; a division of 128 takes several times as long.
+        let nanos = match bytes.checked_mul(BYTE) {
+            Some(product) => product.div_ceil(self.0),
+            None => {
+                let nanos = (u128::from(bytes) * u128::from(BYTE)).div_ceil(u128::from(self.0));
+                u64::try_from(nanos).unwrap_or(u64::MAX)
+            }
+        };
+        Duration::from_nanos(nanos)
     }
 }
 
@@ -67,6 +77,12 @@ mod tests {
         assert_eq!(Bitrate::from_mbps(11).time_for(11), Duration::from_nanos(8_000));
         assert_eq!(Bitrate::from_bps(3).time_for(1), Duration::from_nanos(2_666_666_667));
         assert_eq!(Bitrate::from_bps(0).time_for(1), Duration::MAX);
+        // The most bytes that 64 bits hold in nanoseconds at 1 bit/s, and one more.
+        let most = u64::MAX / BYTE;
+        let rate = Bitrate::from_bps(1_000_000_007);
+        assert_eq!(rate.time_for(most), Duration::from_nanos(18_446_743_943));
+        assert_eq!(rate.time_for(most + 1), Duration::from_nanos(18_446_743_951));
+        assert_eq!(Bitrate::from_bps(1).time_for(most + 1), Duration::from_nanos(u64::MAX));
     }
 
     #[test]

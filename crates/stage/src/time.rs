@@ -8,6 +8,9 @@ use core::ops::{Add, AddAssign, Sub};
 
 pub use core::time::Duration;
 
+/// Nanoseconds of a second.
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
 /// A point on an abstract monotonic clock, in nanoseconds from its start.
 ///
 /// The clock is CLOCK_MONOTONIC behind real interfaces and the simulator's under virtual time.
@@ -88,7 +91,9 @@ impl fmt::Debug for Instant {
 
 /// A duration in whole nanoseconds, saturated to the range of an [`Instant`].
 fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    // `Duration::as_nanos` counts in 128 bits, which every step of a simulation would pay for.
+    let seconds = duration.as_secs().saturating_mul(NANOS_PER_SECOND);
+    seconds.saturating_add(u64::from(duration.subsec_nanos()))
 }
 
 #[cfg(test)]
@@ -100,5 +105,19 @@ mod tests {
         assert_eq!(Instant::MAX + Duration::from_secs(1), Instant::MAX);
         assert_eq!(Instant::ZERO - Duration::from_secs(1), Instant::ZERO);
         assert_eq!(Instant::ZERO - Instant::from_nanos(5), Duration::ZERO);
+        assert_eq!(Instant::from_nanos(1) + Duration::MAX, Instant::MAX);
+        assert_eq!(Instant::MAX - Duration::MAX, Instant::ZERO);
+    }
+
+    #[test]
+    fn a_duration_counts_to_its_last_nanosecond() {
+        // The longest duration that an instant can hold, and one more.
+        let longest = Duration::from_nanos(u64::MAX);
+        assert_eq!(Instant::ZERO + longest, Instant::MAX);
+        assert_eq!(Instant::MAX - longest, Instant::ZERO);
+        assert_eq!(Instant::MAX - (longest - Duration::from_nanos(1)), Instant::from_nanos(1));
+        assert_eq!(Instant::ZERO + (longest + Duration::from_nanos(1)), Instant::MAX);
+        let mixed = Duration::new(3, 999_999_999);
+        assert_eq!(Instant::from_nanos(2) + mixed, Instant::from_nanos(4_000_000_001));
     }
 }

@@ -25,6 +25,8 @@ struct Entry {
 #[derive(Clone, Debug)]
 pub struct Timers {
     entries: Vec<Entry>,
+    /// The flows that ever waited: few of the many that entries are kept for.
+    waited: Vec<Flow>,
     min: Duration,
     max: Duration,
     step: Duration,
@@ -38,6 +40,7 @@ impl Timers {
         let entry = Entry { timer: first, started: None, needed: [Duration::ZERO; 2] };
         Timers {
             entries: vec![entry; BUCKETS],
+            waited: Vec::new(),
             min: config.min_timer,
             max: config.max_timer,
             step: config.late_step,
@@ -49,6 +52,9 @@ impl Timers {
     pub fn get(&mut self, flow: Flow, now: Instant) -> Duration {
         let (min, max, adjust) = (self.min, self.max, self.adjust);
         let entry = &mut self.entries[flow.index()];
+        if entry.started.is_none() {
+            self.waited.push(flow);
+        }
         let started = entry.started.get_or_insert(now);
         while now - *started >= adjust {
             *started += adjust;
@@ -71,8 +77,8 @@ impl Timers {
 
     /// The longest timer of the flows that ever waited, as they were last used.
     pub fn longest(&self) -> Duration {
-        let waited = self.entries.iter().filter(|entry| entry.started.is_some());
-        waited.map(|entry| entry.timer).max().unwrap_or_default()
+        let timers = self.waited.iter().map(|flow| self.entries[flow.index()].timer);
+        timers.max().unwrap_or_default()
     }
 
     /// A packet of `flow` came too late.

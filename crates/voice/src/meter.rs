@@ -113,6 +113,29 @@ impl Meter {
         Duration::from_micros(self.delays.value_at_quantile(quantile))
     }
 
+    /// For each of `quantiles`, which are above 0 and ascend, its delay and the share of received
+    /// packets, 0..1, whose delay does not exceed that: [`delay_quantile`](Self::delay_quantile)
+    /// and [`share_within`](Self::share_within) of many quantiles in one pass.
+    pub fn delay_quantiles(
+        &self,
+        quantiles: impl Iterator<Item = f64>,
+    ) -> impl Iterator<Item = (Duration, f64)> {
+        let mut bins = self.delays.iter_recorded();
+        let (mut within, mut delay) = (0, 0);
+        quantiles.map(move |quantile| {
+            // Before the first packet there is no bin, and the delay stays zero.
+            let target = ((quantile * self.received as f64).ceil() as u64).max(1);
+            while within < target
+                && let Some(bin) = bins.next()
+            {
+                within += bin.count_since_last_iteration();
+                delay = bin.value_iterated_to();
+            }
+            let share = within as f64 / self.received.max(1) as f64;
+            (Duration::from_micros(delay), share)
+        })
+    }
+
     /// The share of received packets, 0..1, whose delay does not exceed `delay`.
     pub fn share_within(&self, delay: Duration) -> f64 {
         if self.received == 0 {
@@ -181,6 +204,24 @@ mod tests {
         assert!((meter.share_within(Duration::from_millis(30)) - 0.75).abs() < 1e-9);
         let p99 = meter.delay_quantile(0.99).as_secs_f64();
         assert!((p99 / 0.040 - 1.0).abs() < 0.01, "{p99}");
+    }
+
+    #[test]
+    fn many_quantiles_in_one_pass_are_those_that_are_asked_for_one_by_one() {
+        let spread = |packets: u32| {
+            // Some delays are equal, some share a bin, and some are longer than the longest.
+            let delay = |n: u32| u64::from(n.wrapping_mul(2_654_435_761) >> 20) % 3_000 * 8;
+            (0..packets).map(|n| (n, delay(n))).collect::<Vec<_>>()
+        };
+        for meter in [0, 1, 2, 7, 400].map(|packets| meter(&spread(packets))) {
+            let quantiles = || (1..=1000).map(|per_mille| f64::from(per_mille) / 1000.0);
+            let together: Vec<_> = meter.delay_quantiles(quantiles()).collect();
+            let one_by_one: Vec<_> = quantiles()
+                .map(|quantile| meter.delay_quantile(quantile))
+                .map(|delay| (delay, meter.share_within(delay)))
+                .collect();
+            assert_eq!(together, one_by_one, "of {} packets", meter.received());
+        }
     }
 
     #[test]

@@ -24,20 +24,21 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// Quality of a flow of `sent` packets for a listener with a buffer of `delay`.
-    pub fn with_delay(codec: Codec, meter: &Meter, sent: u64, delay: Duration) -> Heard {
-        let in_time = meter.share_within(delay) * (1.0 - meter.loss(sent));
+    /// Quality for a listener with a buffer of `delay`, within which a share of `in_time` of the
+    /// sent packets arrives.
+    fn with_delay(codec: Codec, delay: Duration, in_time: f64) -> Heard {
         let loss = 1.0 - in_time;
         let r = codec.r(delay.as_secs_f64() * 1e3 + codec.delay_ms(), loss, 1.0);
         Heard { delay, loss, r, mos: mos(r) }
     }
 
-    /// Quality for a listener with the best fixed buffer.
+    /// Quality of a flow of `sent` packets for a listener with the best fixed buffer.
     pub fn best(codec: Codec, meter: &Meter, sent: u64) -> Heard {
-        let quantile = |percent: u32| meter.delay_quantile(f64::from(percent) / 1000.0);
-        (500..=1000)
-            .step_by(5)
-            .map(|per_mille| Heard::with_delay(codec, meter, sent, quantile(per_mille)))
+        let arrived = 1.0 - meter.loss(sent);
+        let quantiles = (500..=1000).step_by(5).map(|per_mille| f64::from(per_mille) / 1000.0);
+        meter
+            .delay_quantiles(quantiles)
+            .map(|(delay, share)| Heard::with_delay(codec, delay, share * arrived))
             .max_by(|a, b| a.r.total_cmp(&b.r))
             .expect("there are quantiles to try")
     }

@@ -230,13 +230,13 @@ impl Station {
 
     /// Notes the reordering timer.
     fn note_timer(&mut self, now: Instant) {
-        let Some((_, timer)) = self.carrier.late() else { return };
         let at = now - Instant::ZERO;
-        let is_new = self
-            .timers
-            .last()
-            .is_none_or(|(last, noted)| at - *last >= TIMER_PERIOD && *noted != timer);
-        if is_new {
+        let last = self.timers.last();
+        if last.is_some_and(|(last, _)| at - *last < TIMER_PERIOD) {
+            return;
+        }
+        let Some((_, timer)) = self.carrier.late() else { return };
+        if last.is_none_or(|(_, noted)| *noted != timer) {
             self.timers.push((at, timer));
         }
     }

@@ -1,11 +1,10 @@
 //! The reaction of stations to frames: responses, retries, the end of an exchange (IEEE
 //! 802.11-2020, 10.3.2 and 10.3.4).
 
-use super::{Entry, Event, Kind, Medium, OnAir};
+use super::{Entry, Event, Kind, Medium, OnAir, Response};
 use crate::ampdu::DELIMITER;
 use crate::config::Link;
 use crate::frame::{Receivers, Transmission};
-use crate::phy::ACK_BYTES;
 use crate::station::Phase;
 use rand::RngExt;
 use sheaf_stage::{DropReason, Duration, Instant};
@@ -50,19 +49,12 @@ impl<P: Clone> Medium<P> {
         if air.to.is_some_and(|to| to != id) {
             return self.stations[id].reserve(now, air.reserves);
         }
-        let phy = self.phy;
-        let response_rate = self.config.response_rate(air.rate);
-        let mut after_sifs = |kind, rate, reserves| {
-            let (station, to) = (id as u32, air.from as u32);
-            let event = Event::Respond { station, to, kind, rate, reserves };
-            self.events.push(Reverse((now + phy.sifs(), event)));
-        };
         match air.kind {
             Kind::Data => {
                 let is_block = self.exchanges[air.from].len() > 1;
                 if air.to.is_some() {
                     let kind = if is_block { Kind::BlockAck } else { Kind::Ack };
-                    after_sifs(kind, air.rate, Duration::ZERO);
+                    self.respond_after_sifs(id, air, kind, Duration::ZERO, now);
                 }
                 if !is_block {
                     let entry = self.queues[air.from].front_mut().expect("its sender still has it");
@@ -70,20 +62,37 @@ impl<P: Clone> Medium<P> {
                 }
             }
             Kind::Rts if self.stations[id].reserved_until <= now => {
-                let cts = phy.frame_time(response_rate, ACK_BYTES);
-                after_sifs(Kind::Cts, air.rate, air.reserves.saturating_sub(phy.sifs() + cts));
+                let cts = self.responses(air.rate).ack;
+                let reserves = air.reserves.saturating_sub(self.timing.sifs + cts);
+                self.respond_after_sifs(id, air, Kind::Cts, reserves, now);
             }
             Kind::Rts => {}
             Kind::Cts if self.stations[id].phase == Phase::Awaiting => {
                 self.stations[id].phase = Phase::Sending;
                 self.stations[id].token = self.stations[id].token.wrapping_add(1);
-                after_sifs(Kind::Data, air.rate, Duration::ZERO);
+                self.respond_after_sifs(id, air, Kind::Data, Duration::ZERO, now);
             }
             Kind::Ack | Kind::BlockAck if self.stations[id].phase == Phase::Awaiting => {
                 self.acknowledged(id, now);
             }
             Kind::Cts | Kind::Ack | Kind::BlockAck => {}
         }
+    }
+
+    /// Lets `id` respond to the frame `air`, which has just ended.
+    fn respond_after_sifs(
+        &mut self,
+        id: usize,
+        air: &OnAir,
+        kind: Kind,
+        reserves: Duration,
+        now: Instant,
+    ) {
+        // A station reads one frame at a time, and the shortest takes longer than SIFS.
+        debug_assert!(self.due[id].is_none(), "one response at a time");
+        self.due[id] = Some(Response { to: air.from, kind, rate: air.rate, reserves });
+        let event = Event::Respond { station: id as u32 };
+        self.events.push(Reverse((now + self.timing.sifs, event)));
     }
 
     /// `air.from` has sent a frame: waits for the response, or is done.
@@ -98,8 +107,8 @@ impl<P: Clone> Medium<P> {
             (Kind::Data | Kind::Rts, Some(_)) => {
                 let station = &mut self.stations[air.from];
                 station.phase = Phase::Awaiting;
+                station.not_before = now + self.timing.response_timeout;
                 station.token = station.token.wrapping_add(1);
-                station.not_before = now + self.phy.response_timeout();
                 let event = Event::Timeout { station: air.from as u32, token: station.token };
                 self.events.push(Reverse((station.not_before, event)));
             }
@@ -162,7 +171,7 @@ impl<P: Clone> Medium<P> {
         self.ended[id] += ended.count() as u32;
         self.release(id, now);
         self.stations[id].phase = Phase::Contending;
-        self.stations[id].renew(self.phy, &mut self.rng);
+        self.stations[id].renew(&self.timing, &mut self.rng);
         self.stations[id].token = self.stations[id].token.wrapping_add(1);
     }
 
@@ -235,7 +244,7 @@ impl<P: Clone> Medium<P> {
             return;
         }
         let event = Event::Expiry { station: id as u32, token: station.token };
-        let at = station.expiry(self.phy, now);
+        let at = station.expiry(&self.timing, now);
         self.events.push(Reverse((at, event)));
     }
 }

@@ -158,10 +158,20 @@ impl Node for Actor {
 /// Hands on the frames that the medium has finished with.
 fn transmitted(medium: &mut Medium<Vec<u8>>, now: Instant, out: &mut Outbox<Message>) {
     while let Some(done) = medium.dequeue(now) {
-        out.send(NodeId(done.frame.from.0), Message::Finished);
-        for receiver in done.receivers.iter() {
-            let (from, packet) = (done.frame.from.0 as usize, done.frame.payload.clone());
-            out.send(NodeId(receiver.0), Message::Received { from, packet });
+        let from = done.frame.from.0;
+        out.send(NodeId(from), Message::Finished);
+        let mut send = |receiver: RadioId, packet| {
+            let received = Message::Received { from: from as usize, packet };
+            out.send(NodeId(receiver.0), received);
+        };
+        let mut receivers = done.receivers.iter().peekable();
+        while let Some(receiver) = receivers.next() {
+            // Most frames have one receiver, which gets the packet itself.
+            if receivers.peek().is_none() {
+                send(receiver, done.frame.payload);
+                break;
+            }
+            send(receiver, done.frame.payload.clone());
         }
     }
 }
