@@ -353,6 +353,7 @@ impl Run {
             folder: Some(self.folder(plan)),
             again: self.again,
             only: self.only.clone(),
+            parts: None,
             progress: Arc::new(Progress::new(display())),
         }
     }

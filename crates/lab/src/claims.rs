@@ -5,7 +5,7 @@ use crate::experiment::{Engine, Tools};
 use crate::plan::{Changes, Plan};
 use crate::reading::Reading;
 use crate::result::RunResult;
-use crate::run::{self, Options};
+use crate::run::{self, Options, SweepPart};
 use anyhow::Context;
 use serde::Deserialize;
 
@@ -142,7 +142,26 @@ impl Check {
         self.shown(length).next().is_some()
     }
 
-    /// Runs the plan, or its part, with these options; their changes are replaced.
+    /// The parts of the sweep of `plan` that a run of this length reads: those points that a number
+    /// names, and for a number of the summary all that it is made of.
+    fn reads(&self, plan: &Plan, length: Length) -> Vec<SweepPart> {
+        let by_treatment = plan.experiment().concludes_by_treatment();
+        let mut parts = Vec::new();
+        for (_, Number { of, times, at, .. }, _) in self.shown(length) {
+            let Some((scenario, treatment)) = of.split_once('/') else { continue };
+            let part = |treatment| SweepPart { scenario: scenario.to_owned(), treatment, at: *at };
+            if at.is_none() && !by_treatment {
+                parts.push(part(None));
+                continue;
+            }
+            let treatments = [Some(treatment), times.as_deref()].into_iter().flatten();
+            parts.extend(treatments.map(|treatment| part(Some(treatment.to_owned()))));
+        }
+        parts
+    }
+
+    /// Runs what the claims read of the plan, or of its part, with these options; their changes and
+    /// parts are replaced.
     ///
     /// # Errors
     /// Fails when there is no such plan, or a point cannot be measured.
@@ -165,6 +184,7 @@ impl Check {
                 }
             }
         };
+        options.parts = Some(self.reads(&plan, length));
         run::run(&plan, Engine::Virtual, &options, tools)
     }
 
@@ -178,5 +198,35 @@ impl Check {
             Verdict { claim, number, band, measured }
         };
         self.shown(length).map(verdict).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reads(plan: &str, number: &str) -> Vec<SweepPart> {
+        let text = format!(
+            "plan = {plan:?}\n[[claim]]\nfile = \"README.md\"\nsays = \"so\"\nshows = [{number}]"
+        );
+        let check: Check = toml::from_str(&text).unwrap();
+        check.reads(&Plan::find(plan).unwrap(), Length::Whole)
+    }
+
+    #[test]
+    fn a_number_reads_its_point_or_all_that_its_summary_is_made_of() {
+        let part = |scenario: &str, treatment: Option<&str>, at| SweepPart {
+            scenario: scenario.to_owned(),
+            treatment: treatment.map(str::to_owned),
+            at,
+        };
+        let point = r#"{ of = "two-hop/busy", key = "kau", at = 24, band = [1, 2] }"#;
+        assert_eq!(reads("voip-two-hop", point), [part("two-hop", Some("busy"), Some(24.0))]);
+        let gain = r#"{ of = "two-hop/busy", times = "baseline", key = "kau", band = [1, 2] }"#;
+        let both = [part("two-hop", Some("busy"), None), part("two-hop", Some("baseline"), None)];
+        assert_eq!(reads("voip-two-hop", gain), both);
+        // The share of a trunk is that of the sum of its links, another treatment.
+        let share = r#"{ of = "tcp/earliest", key = "least_share", band = [1, 2] }"#;
+        assert_eq!(reads("trunk-basic", share), [part("tcp", None, None)]);
     }
 }

@@ -64,6 +64,12 @@ pub trait Experiment: Send + Sync {
     fn conclude(&self, _rows: &[Row], _holes: &[SweepPoint]) -> Conclusion {
         Conclusion::default()
     }
+
+    /// Whether the summary of a treatment follows from its own rows; otherwise it takes the whole
+    /// scenario.
+    fn concludes_by_treatment(&self) -> bool {
+        false
+    }
 }
 
 /// Programs that an experiment may start.

@@ -26,8 +26,31 @@ pub struct Options {
     pub again: bool,
     /// Only this point, written as [`SweepPoint`] is shown.
     pub only: Option<String>,
+    /// Only the points of these parts of the sweep; `None` for all. The result counts the others as
+    /// missing, and nothing is read off across them.
+    pub parts: Option<Vec<SweepPart>>,
     /// Progress of the run, for those who watch or interrupt it.
     pub progress: Arc<Progress>,
+}
+
+/// A part of the sweep of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SweepPart {
+    /// Name of the scenario.
+    pub scenario: String,
+    /// Name of the treatment; `None` for all.
+    pub treatment: Option<String>,
+    /// Place in the sweep; `None` for all.
+    pub at: Option<f64>,
+}
+
+impl SweepPart {
+    /// Whether `sweep_point` is in it.
+    fn has(&self, sweep_point: &SweepPoint) -> bool {
+        self.scenario == sweep_point.scenario
+            && self.treatment.as_ref().is_none_or(|name| *name == sweep_point.treatment)
+            && self.at.is_none_or(|at| at == sweep_point.x)
+    }
 }
 
 /// Runs `plan` on `engine`: under the virtual clock on all cores, in real time point by point.
@@ -49,7 +72,18 @@ pub fn run(
     };
     let (again, progress) = (options.again, &*options.progress);
     let work = Work { plan, engine, tools, store, again, progress };
-    Ok(join(plan, engine, &work.points(&sweep_points)?, &[]))
+    let left_out = match options.parts {
+        Some(_) => left_out(plan, engine, &sweep_points),
+        None => Vec::new(),
+    };
+    Ok(join(plan, engine, &work.points(&sweep_points)?, &left_out))
+}
+
+/// The points of `plan` that are not among `sweep_points`, which are in the order of the plan.
+fn left_out(plan: &Plan, engine: Engine, sweep_points: &[SweepPoint]) -> Vec<SweepPoint> {
+    let mut chosen = sweep_points.iter().peekable();
+    let all = plan.points(engine).into_iter();
+    all.filter(|point| chosen.next_if(|next| *next == point).is_none()).collect()
 }
 
 /// Measures points of `plan` again, as it stands, and keeps none.
@@ -87,6 +121,11 @@ pub fn chosen(plan: &Plan, engine: Engine, options: &Options) -> anyhow::Result<
     if let Some(only) = &options.only {
         sweep_points.retain(|sweep_point| sweep_point.to_string() == *only);
         ensure!(!sweep_points.is_empty(), "no point {only:?}; `sheaf lab points` prints all");
+    }
+    if let Some(parts) = &options.parts {
+        sweep_points.retain(|sweep_point| parts.iter().any(|part| part.has(sweep_point)));
+        let name = &plan.head().name;
+        ensure!(!sweep_points.is_empty(), "{name} has no point in these parts; give others");
     }
     Ok(sweep_points)
 }

@@ -1,11 +1,11 @@
 //! The claims of README and docs: their words are there, and a run shows their numbers.
 
-use sheaf_lab::claims::{Claims, Length, Number};
+use sheaf_lab::claims::{Check, Claims, Length, Number};
 use sheaf_lab::experiment::{Engine, Tools};
 use sheaf_lab::measured::SweepPoint;
 use sheaf_lab::plan::{Changes, Plan};
 use sheaf_lab::report;
-use sheaf_lab::run::Options;
+use sheaf_lab::run::{self, Options};
 use std::path::Path;
 
 /// Text with one space between words: tables in README are aligned.
@@ -67,6 +67,54 @@ fn every_number_of_a_claim_is_one_that_its_plan_measures() {
             }
         }
     }
+}
+
+#[test]
+fn a_run_measures_what_its_claims_read_and_has_the_numbers_of_the_whole_sweep() {
+    let check = r#"
+        plan = "voip-two-hop"
+        quick = { points = [1, 2, 12], repetitions = 2, duration = 2 }
+        [[claim]]
+        file = "README.md"
+        says = "twice as many"
+        shows = [
+            { of = "two-hop/busy", times = "baseline", key = "kau", band = [1, 2], quick = [1, 2] },
+            { of = "two-hop/thesis", key = "latency", at = 8, band = [1, 9], quick = [1, 9] },
+            { of = "two-hop/forced", key = "latency", at = 4, band = [1, 9] },
+        ]
+    "#;
+    let check: Check = toml::from_str(check).unwrap();
+    let tools = Tools { sheaf: "sheaf".into() };
+    let read = check.run(Length::Quick, Options::default(), &tools).unwrap();
+    let rows: Vec<_> = read.rows.iter().map(|row| (row.treatment.as_str(), row.x)).collect();
+    let swept = |treatment| [4.0, 8.0, 48.0].map(|x| (treatment, x));
+    let expected = [&swept("baseline")[..], &[("thesis", 8.0)], &swept("busy")].concat();
+    assert_eq!(rows, expected);
+
+    let changes = Changes {
+        points: Some(vec![1.0, 2.0, 12.0]),
+        repetitions: Some(2),
+        duration: Some(2.0),
+        ..Changes::default()
+    };
+    let options = Options { changes, ..Options::default() };
+    let plan = Plan::find("voip-two-hop").unwrap();
+    let whole = run::run(&plan, Engine::Virtual, &options, &tools).unwrap();
+    assert_eq!((whole.missing, read.missing), (0, 2 * (whole.rows.len() - rows.len())));
+    for row in &read.rows {
+        assert!(whole.rows.contains(row), "{}/{} differs", row.treatment, row.x);
+    }
+    for name in ["two-hop/baseline", "two-hop/busy"] {
+        assert_eq!(read.summary[name], whole.summary[name], "{name}");
+    }
+    // What is read where the network is full takes a sweep without a hole, of its own treatment.
+    assert!(read.summary["two-hop/baseline"].contains_key("climbs"));
+    assert!(!read.summary["two-hop/thesis"].contains_key("climbs"));
+    let numbers = |result| -> Vec<_> {
+        let verdicts = check.verdicts(Length::Quick, result);
+        verdicts.iter().map(|verdict| verdict.measured.unwrap()).collect()
+    };
+    assert_eq!(numbers(&read), numbers(&whole));
 }
 
 #[test]

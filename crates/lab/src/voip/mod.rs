@@ -181,7 +181,9 @@ impl Experiment for Plan {
                 supported.extend(kau.map(|kau| (treatment, kau)));
                 carried.extend(walked::read(&sweep, summary).map(|kau| (treatment, kau)));
                 // The first place where something happens may lie in a hole.
-                if holes.iter().all(|hole| hole.scenario != name) {
+                let is_here =
+                    |hole: &SweepPoint| hole.scenario == name && hole.treatment == treatment;
+                if !holes.iter().any(is_here) {
                     summary.extend(knee::read(&sweep));
                 }
             }
@@ -195,6 +197,10 @@ impl Experiment for Plan {
         }
         conclusion.answer = sentences.join(" ");
         conclusion
+    }
+
+    fn concludes_by_treatment(&self) -> bool {
+        true
     }
 }
 
