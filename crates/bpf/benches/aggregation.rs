@@ -16,7 +16,7 @@ use sheaf_bpf::layout::Hop;
 use sheaf_bpf::{Controller, Split};
 use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::poller::Poller;
-use sheaf_netio::{clock, ip, scheduling};
+use sheaf_netio::{clock, ip, scheduling, timer};
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::compress::feedback::Item;
 use sheaf_wire::meta::Outer;
@@ -101,14 +101,20 @@ fn flood_round(pair: &Pair, hook: Hook) -> f64 {
         for (from, cpu) in [(first, 0), (second, 1)] {
             scope.spawn(move || send(&from, cpu, || !done.load(Ordering::Relaxed)));
         }
-        std::thread::sleep(WARM);
+        wait(WARM);
         let before = arrived(pair);
-        std::thread::sleep(ROUND);
+        wait(ROUND);
         let counted = arrived(pair) - before;
         done.store(true, Ordering::Relaxed);
         drop(to);
         counted
     })
+}
+
+/// Lets `time` pass.
+fn wait(time: Duration) {
+    let until = clock::now() + time;
+    timer::wait(&mut Poller::default(), 0, until, Duration::ZERO).expect("a timer");
 }
 
 /// Datagrams that have reached UDP at B, whether anybody had room for them or not.
