@@ -21,7 +21,8 @@ use sheaf_wire::compress::Definition;
 use sheaf_wire::compress::feedback::Feedback;
 use sheaf_wire::ecn::Ecn;
 use sheaf_wire::ethernet;
-use sheaf_wire::ip::Ip;
+use sheaf_wire::group;
+use sheaf_wire::ip::{Ip, Protocol};
 use sheaf_wire::meta::{HOP_LIMIT_FAR, HOP_LIMIT_NEIGHBOUR, MAX_LEN, Outer, Repr};
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -79,6 +80,12 @@ impl Hop {
             format: Format::Meta,
             payloads: false,
         }
+    }
+
+    /// The group that `outer` has as its destination; see [`sheaf_wire::group`]. Of the packets to
+    /// it those of UDP share frames, which all who hear them have to take apart.
+    pub fn group(outer: Outer) -> Hop {
+        Hop { format: Format::Frames, ..Hop::neighbour(outer) }
     }
 
     /// A far end behind routers, with the configured largest meta packet and [`Format::Meta`].
@@ -388,6 +395,9 @@ impl Aggregator {
         if hop.format == Format::Meta {
             return None;
         }
+        if hop.outer.is_to_group() {
+            return Some(Layout::Group);
+        }
         let tag = streams.tag(key.dscp, key.ecn, self.config.hold, now)?;
         Some(Layout::Frame { tag })
     }
@@ -512,6 +522,13 @@ impl Aggregator {
     }
 }
 
+/// Whether a packet may travel in frames to the group that `outer` has as its destination.
+fn may_share(packet: &Ip<'_>, outer: Outer) -> bool {
+    packet.protocol() == Protocol::UDP
+        && packet.destination() == outer.destination()
+        && group::may_share(packet.destination())
+}
+
 /// An empty buffer, a spare one where there is one.
 fn buffer(spare: &mut Vec<Vec<u8>>) -> Vec<u8> {
     let mut buffer = spare.pop().unwrap_or_else(|| Vec::with_capacity(MAX_LEN));
@@ -555,7 +572,9 @@ impl Stage for Aggregator {
         let len = view.bytes().len();
         let key = Key { hop: hop.0, dscp: view.dscp(), ecn: view.ecn().outer() };
         let fits = self.fits(hop, len);
+        let outer = self.hops[hop.0 as usize].hop.outer;
         let verdict = match self.config.rules.classify(&view, mark) {
+            _ if outer.is_to_group() && !may_share(&view, outer) => Verdict::Pass,
             Verdict::Gather if !fits => Verdict::Alone,
             verdict => verdict,
         };

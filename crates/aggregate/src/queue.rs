@@ -10,6 +10,7 @@ use sheaf_stage::Instant;
 use sheaf_wire::aggfrag::{self, CUT_HEADER, Cut, ETHERNET_HEADER, Header, MAX_BLOCKS, Payload};
 use sheaf_wire::ecn::Ecn;
 use sheaf_wire::ethernet;
+use sheaf_wire::group;
 use sheaf_wire::meta::{MAX_PACKETS, Repr};
 use std::collections::VecDeque;
 
@@ -27,6 +28,8 @@ pub(crate) enum Layout {
         /// Its tag.
         tag: u8,
     },
+    /// The header of a frame to a group, in which no packet continues.
+    Group,
 }
 
 impl Layout {
@@ -34,7 +37,7 @@ impl Layout {
     pub const fn header_len(self) -> usize {
         match self {
             Layout::Meta => 0,
-            Layout::Frame { .. } => aggfrag::HEADER_LEN,
+            Layout::Frame { .. } | Layout::Group => aggfrag::HEADER_LEN,
         }
     }
 
@@ -42,7 +45,7 @@ impl Layout {
     const fn max_packets(self) -> usize {
         match self {
             Layout::Meta => MAX_PACKETS,
-            Layout::Frame { .. } => MAX_BLOCKS - 1,
+            Layout::Frame { .. } | Layout::Group => MAX_BLOCKS - 1,
         }
     }
 }
@@ -149,7 +152,9 @@ impl Queue {
                 self.bytes += block.len() as u32;
                 return 0;
             }
-            Some(frame) if layout != Layout::Meta && room >= CUT_HEADER + MIN_PART => {
+            Some(frame)
+                if matches!(layout, Layout::Frame { .. }) && room >= CUT_HEADER + MIN_PART =>
+            {
                 cut = room - CUT_HEADER;
                 frame.bytes.extend_from_slice(&Cut::header(block));
                 frame.bytes.extend_from_slice(&block[..cut]);
@@ -198,8 +203,12 @@ impl Queue {
             bytes.drain(..skipped);
             ethertype
         } else {
-            if let Layout::Frame { tag } = layout {
-                let inner = Header { tag, sequence: sequence(tag), offset };
+            let inner = match layout {
+                Layout::Meta => None,
+                Layout::Frame { tag } => Some(Header { tag, sequence: sequence(tag), offset }),
+                Layout::Group => Some(group::HEADER),
+            };
+            if let Some(inner) = inner {
                 bytes[repr.header_len()..header].copy_from_slice(&inner.emit());
             }
             repr.emit(bytes.len(), &mut bytes);

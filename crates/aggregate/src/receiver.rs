@@ -104,6 +104,11 @@ impl Receiver {
         self.received
     }
 
+    /// Takes note of a frame to a group, of which nothing is kept.
+    pub fn took_one_to_a_group(&mut self) {
+        self.received.frames += 1;
+    }
+
     /// Takes the frame `payload` apart, hands what is in it to `deliver` with the ECN field that it
     /// travelled under, and returns what its sender is to be told.
     pub fn receive(

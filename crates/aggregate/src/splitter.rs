@@ -8,6 +8,8 @@
 //! is taken from its meta packets that the host would believe only of a neighbour: neighbour
 //! discovery (RFC 4861), a hop limit of 255, link-local and multicast addresses. Such inner packets
 //! are dropped one by one.
+//!
+//! Frames to a group ([`sheaf_wire::group`]) come from neighbours only.
 
 use crate::inner::Inner;
 use crate::receiver::{Carrier, Received, Receiver};
@@ -15,6 +17,7 @@ use sheaf_wire::aggfrag::{self, FEEDBACK};
 use sheaf_wire::compress::feedback::Feedback;
 use sheaf_wire::ecn::Ecn;
 use sheaf_wire::ethernet;
+use sheaf_wire::group;
 use sheaf_wire::header::set_ecn;
 use sheaf_wire::ip::{Ip, Protocol, Version};
 use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Meta, Refusal, Repr};
@@ -182,6 +185,23 @@ impl Splitter {
         let (repr, payload) = Repr::with_payload(bytes)?;
         let origin = self.senders.origin(&repr)?;
         let counts = &mut self.counts;
+        if repr.outer.is_to_group() {
+            if origin != Origin::Neighbour {
+                return Err(Refusal::NotFromTheLink.into());
+            }
+            let receiver = self.receiver.as_mut().filter(|_| is_format_2(payload));
+            let receiver = receiver.ok_or(aggfrag::Refusal::Group)?;
+            let ends = group::ends(payload, repr.outer.destination())?;
+            receiver.took_one_to_a_group();
+            counts.meta_packets += 1;
+            let (payload, mut at) = (&mut bytes[repr.header_len()..], aggfrag::HEADER_LEN);
+            for end in ends {
+                let packet = Inner::ip(&mut payload[at..end]);
+                counts.deliver(packet, (origin, repr.ecn), &mut deliver);
+                at = end;
+            }
+            return Ok(Split::Delivered(Feedback::default()));
+        }
         if let Some(receiver) = self.receiver.as_mut().filter(|_| is_format_2(payload)) {
             if payload[0] == FEEDBACK {
                 return Ok(Split::Heard(Feedback::parse(payload)?));

@@ -9,8 +9,9 @@ use sheaf_aggregate::{
 };
 use sheaf_fuzz::{Fuzzer, RngExt};
 use sheaf_stage::{Duration, Instant, Stage};
+use sheaf_wire::aggfrag;
 use sheaf_wire::ip::Ip;
-use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Meta, Outer, Refusal};
+use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Meta, Outer, Refusal, Repr};
 
 const ROUNDS: u64 = 5_000_000;
 
@@ -50,6 +51,11 @@ fn check_split(splitter: &mut Splitter, bytes: &mut [u8]) {
     match (expected, result) {
         (Ok(count), Ok(Split::Delivered(_))) => {
             assert_eq!(handled(splitter), before + count);
+        }
+        // One to a group is of format 2.
+        (_, Err(Refused::Frame(aggfrag::Refusal::Group))) => {
+            let (outer, delivered) = (Repr::parse(bytes).map(|repr| repr.outer), delivered);
+            assert!(outer.is_ok_and(Outer::is_to_group) && delivered == 0);
         }
         // The sender is judged before the inner packets are looked at.
         (_, Err(Refused::Meta(Refusal::NotFromTheLink))) => assert_eq!(delivered, 0),

@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use sheaf_aggregate::{Config, Format, Policy, Rule};
 use sheaf_stage::Instant;
 use sheaf_wire::meta::Outer;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Queues that the program has.
 pub const SLOTS: u32 = 64;
@@ -13,6 +13,9 @@ pub const SLOTS: u32 = 64;
 pub const RULES: usize = 16;
 /// EtherType of tick frames: IEEE 802 local experimental 1.
 pub const TICK_ETHERTYPE: u16 = 0x88b5;
+
+/// Ids of next hops from here on are those of groups, which count together under this one.
+pub const GROUPS: u32 = 1 << 31;
 
 /// `struct rule`.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
@@ -222,6 +225,16 @@ impl Hop {
         };
         let (ttl, format, mesh, pad) = (NEIGHBOUR_TTL, 0, 0, [0; 2]);
         Hop { id, min, max, family, ttl, src, dst, format, mesh, pad }
+    }
+
+    /// The next hop of all groups of the family of `source`, our address: frames of format 2 to the
+    /// group of their packets. `max` 0: packets to groups pass.
+    pub(crate) fn groups(source: IpAddr, min: u32, max: u16) -> Hop {
+        let outer = match source {
+            IpAddr::V4(src) => Outer::V4 { src, dst: Ipv4Addr::UNSPECIFIED },
+            IpAddr::V6(src) => Outer::V6 { src, dst: Ipv6Addr::UNSPECIFIED },
+        };
+        Hop::new(GROUPS, outer, min, max).with_format(Format::Frames)
     }
 
     /// The same for a far end, which is reached over routers.

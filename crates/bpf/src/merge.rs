@@ -9,7 +9,7 @@ use crate::attach::{self, Hook, Link};
 use crate::contexts::Contexts;
 use crate::frames::CrcTables;
 use crate::layout::{
-    Device, Entry, Gate, Hop, Mac, MergeConfig, Plain, Queue, QueueKey, SLOTS, mapped,
+    Device, Entry, GROUPS, Gate, Hop, Mac, MergeConfig, Plain, Queue, QueueKey, SLOTS, mapped,
 };
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::{Array, HashMap, Map, MapData, ProgramArray, RingBuf};
@@ -30,6 +30,11 @@ const PACK: &str = "sheaf_pack";
 /// Places of both in the map by which they call each other.
 const FIRST_PROGRAM: u32 = 0;
 const SECOND_PROGRAM: u32 = 1;
+
+/// Link addresses of the next hops of all groups of a family: those of the groups begin so
+/// (RFC 1112, section 6.4; RFC 2464, section 7).
+const GROUPS_V4: [u8; 6] = [0x01, 0x00, 0x5e, 0, 0, 0];
+const GROUPS_V6: [u8; 6] = [0x33, 0x33, 0, 0, 0, 0];
 
 /// What the program tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +162,15 @@ impl Merge {
         Ok(self.hops.insert(Plain(mac.into()), Plain(hop), 0)?)
     }
 
+    /// Packets of UDP to groups of the family of `source`, our address in the outer header, share
+    /// frames of `min` bytes at least and `max` at most from now on; or, with a `max` of 0, no
+    /// longer: then what is held of a flow leaves before its next packet. All who hear the frames
+    /// have to take them apart.
+    pub fn set_groups(&mut self, source: IpAddr, min: u32, max: u16) -> Result<(), Error> {
+        let mac = if source.is_ipv4() { GROUPS_V4 } else { GROUPS_V6 };
+        self.set_hop(mac, Hop::groups(source, min, max))
+    }
+
     /// Packets to link address `mac` pass as they are from now on.
     pub fn remove_hop(&mut self, mac: [u8; 6]) -> Result<(), Error> {
         match self.hops.remove(&Plain(mac.into())) {
@@ -224,13 +238,14 @@ impl Merge {
         Ok(self.queues.get(&slot, 0)?.0)
     }
 
-    /// Counters by hop id: the id and the sum over its queues, in order of the ids.
+    /// Counters by hop id: the id and the sum over its queues, in order of the ids. Those of groups
+    /// are together under [`GROUPS`].
     pub fn stats(&self) -> Result<Vec<(u32, Stats)>, Error> {
         let mut sums = self.retired.clone();
         // Not by the slots: most are free, and this is asked every second.
         for entry in self.slots.iter() {
             let (Plain(key), slot) = entry?;
-            sums.entry(key.hop).or_default().add(&self.queue(slot)?.stats.into());
+            sums.entry(key.hop.min(GROUPS)).or_default().add(&self.queue(slot)?.stats.into());
         }
         Ok(sums.into_iter().collect())
     }
@@ -245,7 +260,7 @@ impl Merge {
     /// out of use, and keeps its counters. `hop` is whose it was.
     pub fn retire(&mut self, slot: u32, hop: u32) -> Result<(), Error> {
         let queue = self.queue(slot)?;
-        self.retired.entry(hop).or_default().add(&queue.stats.into());
+        self.retired.entry(hop.min(GROUPS)).or_default().add(&queue.stats.into());
         self.queues.set(slot, Plain(Queue::unused()), 0)?;
         Ok(self.free.push(slot, 0)?)
     }

@@ -41,7 +41,7 @@ const OTHERS: [&str; 6] = [
 ];
 
 /// What it counts of format 2, behind those: refusals by reason, then what became of the others.
-const FRAMES: [&str; 20] = [
+const FRAMES: [&str; 21] = [
     "frame-sub-type",
     "frame-truncated",
     "frame-oversized",
@@ -56,6 +56,7 @@ const FRAMES: [&str; 20] = [
     "frame-bad-feedback",
     "frame-duplicate",
     "frame-too-many-streams",
+    "frame-group",
     "frames",
     "frames-missing",
     "frames-late",

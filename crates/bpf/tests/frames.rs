@@ -20,7 +20,7 @@ use sheaf_wire::ecn::Ecn;
 use sheaf_wire::ethernet;
 use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Outer, Refusal, Repr};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 /// That of the kept conversation.
 const SECRET: u64 = 11;
@@ -547,15 +547,133 @@ fn pieces() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
+const GROUP6: Ipv6Addr = Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 1, 2);
+const TO_GROUP: Outer = Outer::V4 { src: A, dst: GROUP };
+const TO_GROUP6: Outer = Outer::V6 { src: A6, dst: GROUP6 };
+
+/// A packet of the family of `v6` to a group, with another destination now and then.
+fn to_group(v6: bool) -> impl Strategy<Value = Vec<u8>> {
+    let other = prop_oneof![12 => Just(None), 1 => (0..16usize, 1..=255u8).prop_map(Some)];
+    (spec(), 0..9u16, other).prop_map(move |(spec, sequence, other)| {
+        let mut packet = Spec { v6, mesh: false, ..spec }.packet(sequence);
+        let to = if v6 { 24..40 } else { 16..20 };
+        let group = if v6 { GROUP6.octets().to_vec() } else { GROUP.octets().to_vec() };
+        packet[to.clone()].copy_from_slice(&group);
+        if let Some((at, by)) = other {
+            packet[to.start + at % group.len()] ^= by;
+        }
+        packet
+    })
+}
+
+/// A payload to a group of packets, with something else in it now and then.
+fn group_frame(v6: bool) -> impl Strategy<Value = Vec<u8>> {
+    let block = prop_oneof![12 => to_group(v6), 1 => to_group(!v6), 1 => piece().prop_map(|piece| {
+        let mut bytes = Vec::new();
+        piece.write(&mut bytes);
+        bytes
+    })];
+    let header = prop_oneof![
+        8 => Just([0u8; 4]),
+        1 => any::<u16>().prop_map(|word| [0, 7, (word >> 8) as u8, word as u8]),
+        1 => (0..4u8).prop_map(|kind| [kind, 0, 0, 0]),
+    ];
+    let cut = prop_oneof![8 => Just(0usize), 1 => 1..60usize];
+    (header, prop::collection::vec(block, 0..8), cut).prop_map(|(header, blocks, cut)| {
+        let mut frame = [&header[..], &blocks.concat()].concat();
+        frame.truncate(frame.len().min(aggfrag::MAX_LEN - 40).saturating_sub(cut));
+        frame
+    })
+}
+
+#[test]
+fn frames_to_groups_are_taken_apart_or_refused_as_by_the_model() {
+    let wire = Wire::new();
+    let twins = std::sync::Mutex::new(Twins::new(&wire, Senders::any()));
+    let payload = any::<bool>().prop_flat_map(|v6| (Just(v6), group_frame(v6)));
+    let hop_limit = prop_oneof![12 => Just(255u8), 1 => any::<u8>()];
+    proptest!(cases(2000), |((v6, payload) in payload, hop_limit in hop_limit, ecn in 0..4usize)| {
+        let ecn = [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce][ecn];
+        let mut twins = twins.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        twins.pass(&carried(if v6 { TO_GROUP6 } else { TO_GROUP }, hop_limit, ecn, &payload))?;
+    });
+    let counted = twins.into_inner().unwrap().counted();
+    for name in ["packets", "frame-group", "frame-empty", "frame-truncated", "not-from-the-link"] {
+        assert!(counted.get(name).is_some_and(|count| *count > 20), "{name}: {counted:?}");
+    }
+}
+
+#[test]
+fn a_frame_to_a_group_is_refused_from_a_stranger_and_with_packets_to_others() {
+    let wire = Wire::new();
+    let named = Senders::neighbours(["10.9.0.77".parse().unwrap()]);
+    let packet = |to: [u8; 4]| {
+        let mut packet = Vec::new();
+        let builder = etherparse::PacketBuilder::ipv4([10, 9, 0, 1], to, 1);
+        builder.udp(5000, 5004).write(&mut packet, &[7; 20]).unwrap();
+        packet
+    };
+    let frame = |outer, to: &[[u8; 4]]| {
+        let packets: Vec<_> = to.iter().map(|to| packet(*to)).collect();
+        carried(outer, HOP_LIMIT_NEIGHBOUR, Ecn::NotEct, &[&[0; 4][..], &packets.concat()].concat())
+    };
+    let good = [GROUP.octets(); 3];
+    let mut twins = Twins::new(&wire, named);
+    twins.pass(&frame(TO_GROUP, &good)).unwrap();
+    assert_eq!(twins.counted(), [("unknown-peer".to_owned(), 1)].into());
+    // A far end that is named is no neighbour.
+    let mut twins = Twins::new(&wire, Senders::far_ends([A.into()]));
+    twins.pass(&frame(TO_GROUP, &good)).unwrap();
+    assert_eq!(twins.counted(), [("not-from-the-link".to_owned(), 1)].into());
+    let mut twins = Twins::new(&wire, Senders::any());
+    for other in [[10, 9, 0, 2], [239, 1, 2, 4], [255; 4]] {
+        twins.pass(&frame(TO_GROUP, &[GROUP.octets(), other])).unwrap();
+    }
+    assert_eq!(twins.counted(), [("frame-group".to_owned(), 3)].into());
+    // Whoever is a member: the kernel judges what comes out.
+    twins.pass(&frame(TO_GROUP, &good)).unwrap();
+    assert_eq!(twins.counted()["packets"], 3);
+    // Without format 2 it is of a protocol that nobody knows.
+    twins.split.set_frames(None).unwrap();
+    assert!(wire.split(&frame(TO_GROUP, &good)).is_empty());
+    assert_eq!(twins.counted()["meta-packets"], 1);
+}
+
+#[test]
+fn whoever_sends_to_many_groups_or_invents_senders_takes_no_place_of_a_stream() {
+    let wire = Wire::new();
+    let mut twins = Twins::new(&wire, Senders::any());
+    let packet = |to: Ipv4Addr| {
+        let mut packet = Vec::new();
+        let builder = etherparse::PacketBuilder::ipv4([10, 9, 0, 1], to.octets(), 1);
+        builder.udp(5000, 5004).write(&mut packet, &[7; 20]).unwrap();
+        packet
+    };
+    for number in 0..300u16 {
+        let [a, b] = number.to_be_bytes();
+        let (src, dst) = (Ipv4Addr::new(10, 9, a, b), Ipv4Addr::new(239, 1, a, b));
+        let payload = [&[0; 4][..], &packet(dst)].concat();
+        let outer = Outer::V4 { src, dst };
+        twins.pass(&carried(outer, HOP_LIMIT_NEIGHBOUR, Ecn::NotEct, &payload)).unwrap();
+    }
+    for number in 0..192u8 {
+        let source = IpAddr::from([10, 9, 1, number]);
+        assert_eq!(wire.split(&first_frame(source, 3)).len(), 1, "stranger {number}");
+    }
+}
+
 #[test]
 fn frames_that_nobody_meant_are_refused_or_taken_apart_as_by_the_model() {
     let wire = Wire::new();
     let twins = std::sync::Mutex::new(Twins::new(&wire, Senders::any()));
-    proptest!(cases(4000), |(payload in pieces(), ecn in 0..4usize, twice in any::<bool>())| {
+    let way = (0..4usize, any::<bool>(), 0..8usize);
+    proptest!(cases(4000), |(payload in pieces(), (ecn, twice, to) in way)| {
         let ecn = [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce][ecn];
         let mut twins = twins.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for _ in 0..1 + u8::from(twice) {
-            twins.pass(&carried(V4, HOP_LIMIT_NEIGHBOUR, ecn, &payload))?;
+            let outer = if to == 0 { TO_GROUP } else { V4 };
+            twins.pass(&carried(outer, HOP_LIMIT_NEIGHBOUR, ecn, &payload))?;
         }
     });
     let counted = twins.into_inner().unwrap().counted();

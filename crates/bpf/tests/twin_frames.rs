@@ -26,6 +26,7 @@ use sheaf_wire::{aggfrag, batman, checksum, ethernet};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -110,6 +111,12 @@ enum Op {
     Other(Other),
     /// A packet in a frame of batman-adv with this priority.
     Mesh(Other, u8),
+    /// A packet to the group with this number.
+    Group(Other, usize),
+    /// So many packets more to the group with this number.
+    Stream(u16, usize),
+    /// Packets to groups share frames from now on, or no longer.
+    Groups(bool),
     /// Another frame of batman-adv, of so many bytes.
     Control(usize),
     /// The device takes one frame.
@@ -128,6 +135,42 @@ enum Op {
     Restart,
     /// The next hop gets another format.
     Format(Format),
+}
+
+/// Groups: two of each family, and one of the link.
+const GROUPS: [&str; 5] = ["239.1.2.3", "239.1.2.4", "ff15::7", "ff05::1:2", "224.0.0.251"];
+
+fn group() -> impl Strategy<Value = Op> {
+    (other(), 0..GROUPS.len(), 0..3u8).prop_map(|(other, number, class)| {
+        let v6 = address(number).is_ipv6();
+        // There are 64 queues only.
+        Op::Group(Other { v6, class: class << 2, ..other }, number)
+    })
+}
+
+fn address(group: usize) -> IpAddr {
+    GROUPS[group].parse().unwrap()
+}
+
+/// Link address of a group (RFC 1112, section 6.4; RFC 2464, section 7).
+fn link_address(group: usize) -> [u8; 6] {
+    match address(group) {
+        IpAddr::V4(v4) => {
+            let [_, a, b, c] = v4.octets();
+            [1, 0, 0x5e, a & 0x7f, b, c]
+        }
+        IpAddr::V6(v6) => {
+            let [.., a, b, c, d] = v6.octets();
+            [0x33, 0x33, a, b, c, d]
+        }
+    }
+}
+
+/// The outer header of frames to a group.
+fn to_group(group: usize) -> Outer {
+    let group = address(group);
+    let source: IpAddr = if group.is_ipv6() { "fd09::1".parse().unwrap() } else { A.into() };
+    Outer::new(source, group).unwrap()
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -153,6 +196,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => item.prop_map(Op::Said),
         1 => Just(Op::Restart),
         6 => (other(), 0..3u8).prop_map(|(other, priority)| Op::Mesh(other, priority)),
+        6 => group(),
+        4 => (2..12u16, 0..GROUPS.len()).prop_map(|(count, group)| Op::Stream(count, group)),
+        1 => any::<bool>().prop_map(Op::Groups),
         1 => (0..60usize).prop_map(Op::Control),
         2 => format.prop_map(Op::Format),
     ];
@@ -278,6 +324,21 @@ impl Other {
         }
         packet
     }
+
+    /// The same to the group with this number.
+    fn packet_to(&self, group: usize) -> Vec<u8> {
+        let mut packet = Other { unfinished: false, damaged: false, ..*self }.packet();
+        match address(group) {
+            IpAddr::V4(v4) => packet[16..20].copy_from_slice(&v4.octets()),
+            IpAddr::V6(v6) => packet[24..40].copy_from_slice(&v6.octets()),
+        }
+        head(&mut packet, self.class, 9);
+        unfinish(&mut packet);
+        if !self.unfinished {
+            checksum::finish(&mut packet);
+        }
+        packet
+    }
 }
 
 /// Both, and the splitter at the other end.
@@ -287,6 +348,8 @@ struct Twins<'a> {
     ticker: Ticker,
     model: Aggregator,
     hop: HopId,
+    /// The groups' in the model.
+    groups: Vec<HopId>,
     outer: Outer,
     splitter: Splitter,
     restarts: u64,
@@ -316,6 +379,8 @@ impl Twins<'_> {
             payloads: true,
             ..sheaf_aggregate::Hop::neighbour(outer)
         });
+        let group = |number| model.add_hop(sheaf_aggregate::Hop::group(to_group(number)));
+        let groups = (0..GROUPS.len()).map(group).collect();
         let ticker = Ticker::new(ip::index("eth0").unwrap(), MAC_A, COOKIE).unwrap();
         let mut twins = Twins {
             cable,
@@ -323,6 +388,7 @@ impl Twins<'_> {
             ticker,
             model,
             hop,
+            groups,
             outer,
             splitter: Splitter::accepting_any().with_frames(SECRET),
             restarts: 0,
@@ -335,6 +401,7 @@ impl Twins<'_> {
             delivered: Vec::new(),
         };
         twins.set_format(format);
+        twins.set_groups(true);
         if twins.config.policy == Policy::Busy {
             // What the device has to begin with.
             for _ in 0..WAITING {
@@ -353,6 +420,18 @@ impl Twins<'_> {
         self.merge.set_hop(MAC_B, hop.with_format(format).with_payloads(true)).unwrap();
         let hop = sheaf_aggregate::Hop::neighbour(self.outer);
         self.model.set_hop(self.hop, sheaf_aggregate::Hop { format, payloads: true, ..hop });
+    }
+
+    fn set_groups(&mut self, on: bool) {
+        let max = if on { self.config.max } else { 0 };
+        let min = self.config.min.of(self.config.max);
+        for source in [to_group(0).source(), to_group(2).source()] {
+            self.merge.set_groups(source, min, max).unwrap();
+        }
+        for (number, hop) in self.groups.iter().enumerate() {
+            let group = sheaf_aggregate::Hop::group(to_group(number));
+            self.model.set_hop(*hop, sheaf_aggregate::Hop { max: Some(max), ..group });
+        }
     }
 
     /// The device has no less to do than before: what leaves in place would stay as it is.
@@ -405,11 +484,16 @@ impl Twins<'_> {
 
     /// Frames of the program and of the model upon `packet`.
     fn packet(&mut self, packet: Vec<u8>) -> [Vec<Vec<u8>>; 2] {
-        let sent = self.offered(&framed(MAC_B, &packet));
+        self.packet_to(MAC_B, self.hop, packet)
+    }
+
+    /// The same upon one to a next hop or group.
+    fn packet_to(&mut self, mac: [u8; 6], hop: HopId, packet: Vec<u8>) -> [Vec<Vec<u8>>; 2] {
+        let sent = self.offered(&framed(mac, &packet));
         let mut whole = packet.clone();
         checksum::finish(&mut whole);
         self.sent.push(whole);
-        self.model.enqueue(Outbound { hop: self.hop, mark: 0, packet }, self.now).unwrap();
+        self.model.enqueue(Outbound { hop, mark: 0, packet }, self.now).unwrap();
         [sent, self.model_sends()]
     }
 
@@ -460,6 +544,26 @@ impl Twins<'_> {
                 let finished = Other { unfinished: false, ..other };
                 [program, model] = self.mesh(in_mesh(&finished.packet()), priority);
             }
+            Op::Group(other, number) => {
+                let hop = self.groups[number];
+                let packet = other.packet_to(number);
+                [program, model] = self.packet_to(link_address(number), hop, packet);
+            }
+            Op::Stream(count, number) => {
+                let (v6, hop) = (address(number).is_ipv6(), self.groups[number]);
+                for port in 0..count {
+                    let (tcp, class, payload, damaged) = (false, 0, 90, false);
+                    let unfinished = port % 2 == 0;
+                    let port = 6000 + port % 3;
+                    let other = Other { v6, tcp, port, class, payload, unfinished, damaged };
+                    self.now += Duration::from_micros(1);
+                    let packet = other.packet_to(number);
+                    let [ours, models] = self.packet_to(link_address(number), hop, packet);
+                    program.extend(ours);
+                    model.extend(models);
+                }
+            }
+            Op::Groups(on) => self.set_groups(on),
             Op::Control(len) => [program, model] = self.mesh(vec![0x41; len + 1], 0),
             Op::Done if self.config.policy == Policy::Busy => {
                 self.merge.device().tell(self.merge.device().read().sent, LIMIT);
@@ -533,12 +637,14 @@ impl Twins<'_> {
 struct Seen {
     cut: Cell<u32>,
     compressed: Cell<u32>,
+    to_groups: Cell<u32>,
 }
 
 impl Seen {
     fn note(&self, frame: &[u8]) {
         let count = |cell: &Cell<u32>, seen: bool| cell.set(cell.get() + u32::from(seen));
-        let payload = Repr::with_payload(frame).map_or(&[][..], |(_, payload)| payload);
+        let Ok((repr, payload)) = Repr::with_payload(frame) else { return };
+        count(&self.to_groups, repr.outer.is_to_group());
         if payload.first() != Some(&aggfrag::FRAME) {
             return;
         }
@@ -643,7 +749,7 @@ fn twins(format: Format, changes: bool) {
             ops.push(Op::Late(5));
             compare(&cable, (config, v6, format), &ops, &seen)?;
         });
-        assert!(seen.cut.get() > 0, "{seen:?}");
+        assert!(seen.cut.get() > 0 && seen.to_groups.get() > 20, "{seen:?}");
         assert_eq!(seen.compressed.get() > 20, format == Format::Compressed, "{seen:?}");
     });
 }

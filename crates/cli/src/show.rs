@@ -233,10 +233,13 @@ fn aggregation(out: &mut String, interface: &Interface) {
     }
     for (name, counters) in &interface.hops {
         let splits = counters.splits.as_deref().unwrap_or("-");
+        let why = counters.why.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
         let max = counters.max.map_or("-".into(), |max| max.to_string());
         let (format, probes) = (counters.format.as_deref().unwrap_or("-"), counters.probes);
-        let _ =
-            writeln!(out, "  to {name}: splits {splits} max {max} format {format} probes {probes}");
+        let _ = writeln!(
+            out,
+            "  to {name}: splits {splits}{why} max {max} format {format} probes {probes}"
+        );
         let _ = writeln!(
             out,
             "    aggregated {} pkt {} bytes in {} meta packets ({} bytes), alone {} pkt {} bytes",
@@ -272,6 +275,7 @@ fn aggregation(out: &mut String, interface: &Interface) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sheaf_daemon::report::Counters;
     use sheaf_daemon::trunk::report::{Link, Quota, Trunk};
     use sheaf_daemon::window::report::{Flow, Report, Total};
 
@@ -294,6 +298,8 @@ mod tests {
         interface.trunk = Some(Trunk { links, ..Trunk::default() });
         let (totals, flows) = (vec![Total::default()], vec![Flow::default()]);
         interface.window = Some(Report { totals, flows, ..Report::default() });
+        let groups = Counters { why: Some(String::new()), ..Counters::default() };
+        interface.hops = [(String::new(), groups)].into();
         interface.neighbourhood = Some(Neighbourhood {
             neighbours: [(
                 String::new(),

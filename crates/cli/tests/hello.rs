@@ -4,13 +4,14 @@ mod patient;
 mod voice;
 
 use nix::sys::socket::{setsockopt, sockopt};
+use serde_json::json;
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, ip, timer};
 use sheaf_wire::hello::Formats;
 use std::io::{BufRead, BufReader, Lines};
-use std::net::UdpSocket;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
@@ -204,7 +205,7 @@ fn routers_without_a_word_about_each_other_share_frames_and_a_host_without_sheaf
     assert_eq!((&one["addresses"][0], &one["largest"]), (&"10.7.0.2".into(), &1500.into()));
     let text = run(&link.hosts[0], "show neighbours dev eth0").stdout;
     let text = String::from_utf8(text).unwrap();
-    assert!(text.contains("10.7.0.2") && text.contains("splits 1,2,3 max 1500"), "{text}");
+    assert!(text.contains("10.7.0.2") && text.contains("splits 1,2,3,4 max 1500"), "{text}");
     // At the goodbye it is over, although the splitter stays.
     assert!(second.end().contains("HELLO sent"));
     first.says("10.7.0.2 says goodbye; its packets pass as they are");
@@ -313,7 +314,11 @@ fn with_a_key_only_its_holders_count() {
     assert_eq!(link.call(3, 1, 250), 250);
     assert!(there[0].received().0 >= 15);
     assert_eq!(there[1].received().0, 0, "nobody shares frames with another key's holder");
-    let refused = &shown(&link.hosts[0], "show neighbours")["eth0"]["hellos_refused"];
+    // Frames to groups are taken of everybody or of nobody.
+    let said = &shown(&link.hosts[0], "show neighbours")["eth0"];
+    let formats = said["neighbours"].as_object().unwrap().values().map(|one| &one["formats"]);
+    assert!(formats.clone().count() > 0 && formats.clone().all(|one| *one == json!([1, 2, 3])));
+    let refused = &said["hellos_refused"];
     assert!(refused["wrong-seal"].as_u64().unwrap() > 0, "{refused}");
     let readable = folder.path().join("readable.key");
     std::fs::copy(&keys[0], &readable).unwrap();
@@ -445,6 +450,197 @@ fn frames_of_a_mesh_share_frames_and_arrive_as_they_were() {
     assert!(same && shared < 10, "{shared} frames shared by meta packets");
 }
 
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
+const GROUP_MAC: [u8; 6] = [1, 0, 0x5e, 1, 2, 3];
+/// Every so many packets of a stream one is too large to be gathered.
+const LARGE: u32 = 23;
+
+/// Host 1 gathers for groups, and hosts 2 and 3 split.
+fn group_services(link: &Link) -> Vec<Service> {
+    let gathers = format!("{GATHERS} group on");
+    let mut services = vec![Service::start(&link.hosts[0], &gathers)];
+    services.extend(link.hosts[1..3].iter().map(|host| Service::start(host, "split dev eth0")));
+    services[0].says("small packets to groups share frames");
+    services
+}
+
+/// Hears a stream to the group.
+fn member(host: &Namespace) -> UdpSocket {
+    let socket = host.run(|| {
+        let socket = UdpSocket::bind((GROUP, 5004))?;
+        let own = ip::way_over("eth0", GROUP.into())?.source;
+        let IpAddr::V4(own) = own else { unreachable!("of one family") };
+        socket.join_multicast_v4(&GROUP, &own)?;
+        Ok(socket)
+    });
+    let socket = socket.unwrap();
+    setsockopt(&socket, sockopt::RcvBufForce, &(8 << 20)).unwrap();
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    socket
+}
+
+/// Packet `number` of a stream.
+fn datagram(number: u32) -> Vec<u8> {
+    let len = if number % LARGE == LARGE - 1 { 700 } else { 30 + number as usize % 50 };
+    let mut bytes = number.to_be_bytes().to_vec();
+    bytes.resize(len, number as u8);
+    bytes
+}
+
+/// Sends packets with these numbers to the group.
+fn stream(host: &Namespace, numbers: std::ops::Range<u32>) {
+    let socket = host.run(|| UdpSocket::bind("10.7.0.1:5000")).unwrap();
+    let mut next = clock::now();
+    for number in numbers {
+        next += Duration::from_millis(1);
+        timer::wait(&mut Poller::default(), 0, next, Duration::ZERO).unwrap();
+        socket.send_to(&datagram(number), (GROUP, 5004)).unwrap();
+    }
+}
+
+/// All of these numbers arrive, in order and as they were.
+fn arrive(socket: &UdpSocket, numbers: std::ops::Range<u32>) {
+    let mut bytes = [0; 2048];
+    for number in numbers {
+        let len = socket.recv(&mut bytes).unwrap_or_else(|error| panic!("{number}: {error}"));
+        assert_eq!(bytes[..len], datagram(number), "{number}");
+    }
+}
+
+/// Frames to the group since the last call that have others in them.
+fn shared(capture: &Capture) -> usize {
+    let (mut bytes, mut count) = ([0; 2048], 0);
+    while let Some(len) = capture.socket.receive(&mut bytes).unwrap() {
+        let frame = &bytes[..len];
+        if len > 33 && frame[..6] == GROUP_MAC && frame[12..14] == [8, 0] && frame[23] == META {
+            assert_eq!((&frame[30..34], frame[22]), (&GROUP.octets()[..], 255));
+            count += 1;
+        }
+    }
+    count
+}
+
+#[test]
+fn a_stream_to_a_group_shares_frames_while_all_neighbours_take_them_and_loses_nothing() {
+    let link = Link::new(4);
+    let mut services = group_services(&link);
+    let members = [1, 2].map(|host| member(&link.hosts[host]));
+    let there = Capture::new(&link.hosts[1]);
+    // Nobody reads while they are sent.
+    setsockopt(&there.socket, sockopt::RcvBufForce, &(16 << 20)).unwrap();
+    let numbers = 0..600;
+    stream(&link.hosts[0], numbers.clone());
+    members.iter().for_each(|member| arrive(member, numbers.clone()));
+    let frames = shared(&there);
+    assert!((20..200).contains(&frames), "{frames} frames shared");
+    let groups = || shown(&link.hosts[0], "show dev eth0")[0]["hops"]["groups"].clone();
+    let told = groups();
+    assert_eq!((&told["splits"], &told["format"]), (&"yes".into(), &"frames".into()), "{told}");
+    assert!(told["aggregated_packets"].as_u64().unwrap() >= 500, "{told}");
+
+    // A host says that it takes no such frames, while packets are on their way.
+    let liar = Capture::new(&link.hosts[3]).socket;
+    let numbers = 600..1_600;
+    std::thread::scope(|scope| {
+        scope.spawn(|| stream(&link.hosts[0], numbers.clone()));
+        arrive(&members[0], 600..1_000);
+        liar.send(&made_up(1, Formats(7))).unwrap();
+        services[0].says("packets to groups pass as they are (06:00:00:00:01:01 takes no frames");
+        arrive(&members[0], 1_000..1_600);
+    });
+    arrive(&members[1], numbers);
+    let frames = shared(&there);
+    assert!(frames >= 10, "{frames} frames shared before");
+    stream(&link.hosts[0], 1_600..1_700);
+    members.iter().for_each(|member| arrive(member, 1_600..1_700));
+    assert_eq!(shared(&there), 0, "none for a host that cannot");
+    let told = groups();
+    assert_eq!(told["splits"], "no");
+    assert!(told["why"].as_str().unwrap().contains("06:00:00:00:01:01"), "{told}");
+    let text = String::from_utf8(run(&link.hosts[0], "show").stdout).unwrap();
+    assert!(text.contains("  to groups: splits no (06:00:00:00:01:01 takes no frames"), "{text}");
+
+    // It takes that back, and another one takes its leave.
+    let mut again = made_up(2, Formats(15));
+    again[6..12].copy_from_slice(&made_up(1, Formats(15))[6..12]);
+    liar.send(&again).unwrap();
+    services[0].says("small packets to groups share frames");
+    services.pop().unwrap().end();
+    services[0].says("packets to groups pass as they are");
+}
+
+#[test]
+fn a_router_that_cannot_take_frames_of_groups_keeps_those_of_its_neighbours_plain() {
+    let link = Link::new(4);
+    let mut services = group_services(&link);
+    // The engine in user space takes none.
+    let line = format!("{GATHERS} engine user group on");
+    let mut user = command(&link.hosts[3], &line).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(user.stdout.take().unwrap()).lines();
+    let first = said.next().expect("it runs").unwrap();
+    let plain = "packets to groups pass as they are, as this engine gathers none";
+    assert!(first.contains(plain), "{first}");
+    services[0].says("packets to groups pass as they are");
+    let hears = member(&link.hosts[3]);
+    let there = Capture::new(&link.hosts[1]);
+    stream(&link.hosts[0], 0..100);
+    arrive(&hears, 0..100);
+    assert_eq!(shared(&there), 0);
+    user.kill().unwrap();
+    user.wait().unwrap();
+    // Off, and on again with `change`.
+    let groups = || shown(&link.hosts[0], "show dev eth0")[0]["hops"]["groups"].clone();
+    assert!(run(&link.hosts[0], "change aggregate eth0 group off").status.success());
+    assert!(groups().is_null(), "nothing went there");
+    let refused = run(&link.hosts[0], "change aggregate eth0 group on format meta");
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && error.contains("group on needs frames"), "{error}");
+    assert!(run(&link.hosts[0], "change aggregate eth0 group on").status.success());
+    assert_eq!(groups()["splits"], "no", "its word counts for a minute");
+}
+
+/// A frame with packet `number` to the group, as a host sends it.
+fn group_frame(from: [u8; 6], number: u16) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let builder = etherparse::PacketBuilder::ipv4([10, 7, 0, 1], GROUP.octets(), 1);
+    builder.udp(4000 + number % 3, 5004).write(&mut packet, &number.to_be_bytes()).unwrap();
+    [&GROUP_MAC[..], &from, &[8, 0], &packet].concat()
+}
+
+#[test]
+fn frames_to_a_group_arrive_byte_for_byte_with_the_addresses_that_they_left_with() {
+    let link = Link::new(3);
+    let _services = group_services(&link);
+    let from = Capture::new(&link.hosts[0]);
+    let receivers = [1, 2].map(|host| Capture::new(&link.hosts[host]));
+    for to in &receivers {
+        // Nobody reads while they are sent.
+        setsockopt(&to.socket, sockopt::RcvBufForce, &(16 << 20)).unwrap();
+    }
+    let frames: Vec<_> = (0..300).map(|number| group_frame(from.mac, number)).collect();
+    frames.iter().for_each(|frame| from.socket.send(frame).unwrap());
+    for to in &receivers {
+        let (mut poller, mut bytes) = (Poller::default(), [0; 2048]);
+        poller.add(&to.socket);
+        let give_up = clock::now() + sheaf_stage::Duration::from_secs(10);
+        let (mut arrived, mut shared) = (Vec::new(), 0);
+        while arrived.len() < frames.len() {
+            let Some(len) = to.socket.receive(&mut bytes).unwrap() else {
+                poller.wait(Some(give_up.saturating_since(clock::now()))).unwrap();
+                assert!(clock::now() < give_up, "{} frames arrived", arrived.len());
+                continue;
+            };
+            let frame = &bytes[..len];
+            match frame {
+                _ if frame[..6] != GROUP_MAC => {}
+                _ if frame[23] == META => shared += 1,
+                _ => arrived.push(frame.to_vec()),
+            }
+        }
+        assert!(arrived == frames && (3..100).contains(&shared), "{shared} frames shared");
+    }
+}
+
 #[test]
 fn on_a_path_that_loses_and_reorders_a_lost_compressed_frame_costs_its_packets_and_one() {
     loses("kernel");
@@ -488,7 +684,7 @@ fn loses(engine: &str) {
 fn a_flood_of_made_up_hellos_costs_no_packet_and_little_memory() {
     const FLOOD: u32 = 300_000;
     let link = Link::new(3);
-    let mut first = Service::start(&link.hosts[0], GATHERS);
+    let mut first = Service::start(&link.hosts[0], &format!("{GATHERS} group on"));
     let _second = Service::start(&link.hosts[1], "split dev eth0");
     assert_eq!(link.call(1, 2, 10), 10);
     first.says("10.7.0.2 splits");
@@ -501,6 +697,8 @@ fn a_flood_of_made_up_hellos_costs_no_packet_and_little_memory() {
         });
         assert_eq!(link.call(1, 2, 1_500), 1_500);
     });
+    let groups = &shown(&link.hosts[0], "show dev eth0")[0]["hops"]["groups"];
+    assert_eq!(groups["splits"], "no", "whoever is made up takes no frames of groups");
     let shown = shown(&link.hosts[0], "show neighbours");
     let said = &shown["eth0"];
     let heard = said["hellos_heard"].as_u64().unwrap();

@@ -9,6 +9,9 @@ use sheaf_aggregate::Stats;
 use sheaf_bpf::Split;
 use std::collections::BTreeMap;
 
+/// The name of what went to groups, among next hops.
+pub const GROUPS: &str = "groups";
+
 /// Everything known of one interface.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Interface {
@@ -29,7 +32,7 @@ pub struct Interface {
     pub neighbours_left_out: usize,
     /// All next hops together.
     pub total: Counters,
-    /// By next hop or far end.
+    /// By next hop or far end, with what went to groups under [`GROUPS`].
     pub hops: BTreeMap<String, Counters>,
     /// Counters of the splitter: packets, and refusals by reason.
     pub split: Option<BTreeMap<String, u64>>,
@@ -72,8 +75,8 @@ pub struct Neighbour {
     pub addresses: Vec<String>,
     /// The run of its service.
     pub node: String,
-    /// Wire formats that it takes apart, 3 for frames of batman-adv in those of format 2; none
-    /// without a splitter.
+    /// Wire formats that it takes apart, 3 for frames of batman-adv in those of format 2, and 4 for
+    /// those to groups; none without a splitter.
     pub formats: Vec<u8>,
     /// Largest frame that it wants, in bytes; none where its word does not count.
     pub largest: Option<u16>,
@@ -142,10 +145,13 @@ pub struct Counters {
     /// Probes sent.
     #[serde(default)]
     pub probes: u64,
+    /// Of groups: why packets to them pass as they are now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// State of one next hop.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Hop {
     /// Its counters.
     pub stats: Stats,
@@ -157,6 +163,8 @@ pub struct Hop {
     pub format: Option<&'static str>,
     /// Probes sent to it.
     pub probes: u64,
+    /// Of groups: why packets to them pass as they are.
+    pub why: Option<String>,
 }
 
 impl Hop {
@@ -168,9 +176,9 @@ impl Hop {
 
 impl From<Hop> for Counters {
     fn from(hop: Hop) -> Self {
-        let Hop { stats, splits, max, format, probes } = hop;
+        let Hop { stats, splits, max, format, probes, why } = hop;
         let (splits, format) = (splits.map(str::to_owned), format.map(str::to_owned));
-        Counters { splits, max, format, probes, ..stats.into() }
+        Counters { splits, max, format, probes, why, ..stats.into() }
     }
 }
 

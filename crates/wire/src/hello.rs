@@ -108,6 +108,8 @@ impl Formats {
     pub const FRAMES: Formats = Formats(2);
     /// Frames of format 2 with Ethernet payloads in them: those of batman-adv.
     pub const PAYLOADS: Formats = Formats(4);
+    /// Frames of format 2 to a group ([`crate::group`]), of any neighbour.
+    pub const GROUPS: Formats = Formats(8);
 
     /// Whether all of `others` are among them.
     pub fn contain(self, others: Formats) -> bool {
@@ -374,6 +376,19 @@ mod tests {
     fn report(number: u64) -> Report {
         let (sequence, largest) = (number as u32, 100 + number as u16);
         Report { node: Node(number), sequence, largest, heard: number as u8 }
+    }
+
+    #[test]
+    fn formats_have_a_bit_each_and_are_said_together() {
+        let all = [Formats::META, Formats::FRAMES, Formats::PAYLOADS, Formats::GROUPS];
+        assert_eq!(all.map(|one| one.0), [1, 2, 4, 8]);
+        let (mut bytes, formats) = (Vec::new(), Formats(15));
+        let splits = Some(Splits { formats, largest: 1500 });
+        Repr { splits, ..repr() }.emit([], MAX_LEN, &mut bytes);
+        let said = Hello::parse(&bytes).unwrap().splits().unwrap().formats;
+        assert!(all.iter().all(|one| said.contain(*one)));
+        // A splitter of before says nothing of groups.
+        assert!(!Formats(7).contain(Formats::GROUPS));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! * [`ecn`]: congestion marks through a tunnel, RFC 6040;
 //! * [`ethernet`]: the header of an Ethernet frame;
 //! * [`flow`]: the five-tuple of a packet, and its hash;
+//! * [`group`]: frames of format 2 to a group of hosts;
 //! * [`hello`]: what neighbours tell each other of themselves;
 //! * [`header`]: the class of a packet, and congestion marks, in place;
 //! * [`meta`]: the meta packet: several IP packets in one;
@@ -46,6 +47,7 @@ pub mod dscp;
 pub mod ecn;
 pub mod ethernet;
 pub mod flow;
+pub mod group;
 pub mod header;
 pub mod hello;
 pub mod ip;

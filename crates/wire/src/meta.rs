@@ -117,6 +117,11 @@ impl Outer {
             Outer::V6 { dst, .. } => IpAddr::V6(dst),
         }
     }
+
+    /// Whether all who hear the frame split it ([`crate::group`]).
+    pub const fn is_to_group(self) -> bool {
+        self.destination().is_multicast()
+    }
 }
 
 /// Contents of the outer header.

@@ -29,6 +29,8 @@ enum block_kind { PAD = 0, ETHERNET = 2, CUT = 8, DEFINITION = 9, LONG = 10, COM
 
 /* Kinds as a set of bits, asked for by one branch. */
 #define IS_PACKET(kind) (0x0050 >> (kind) & 1)
+/* Those of frames to groups: packets and pads. */
+#define IS_OF_GROUPS(kind) (0x0051 >> (kind) & 1)
 #define IS_COMPRESSED(kind) (0xf400 >> (kind) & 1)
 
 /* Flags of the long form. */

@@ -34,6 +34,11 @@
  * Below IP: small frames of batman-adv are gathered as Ethernet payloads, towards next hops that
  * say that they take them apart.
  *
+ * Groups: packets of UDP to one group are gathered as those to a next hop are, while user space
+ * says so. All groups of a family have one next hop, whose destination is the group of the packet.
+ * Their frames are of format 2 and stand for themselves, as who hears one may have heard none
+ * before.
+ *
  * Format 2: a packet to a next hop that takes frames of it is found to be gathered here, as any
  * other, and then goes on in a second program, which packs it. When a frame is to leave with it, it
  * comes back.
@@ -181,12 +186,20 @@ int sheaf_merge(struct __sk_buff *skb)
 	kind = read_packet(skb, packet);
 	if (kind == OPAQUE)
 		goto stranger;
-	hop = packet->mesh ? NULL : bpf_map_lookup_elem(&far_ends, &packet->to);
+	hop = packet->mesh || packet->group ? NULL :
+					      bpf_map_lookup_elem(&far_ends, &packet->to);
 	if (!hop)
-		hop = bpf_map_lookup_elem(&hops, &packet->mac);
-	if (!hop || !hop->max)
+		hop = bpf_map_lookup_elem(&hops, &packet->via);
+	/* Where groups get no frames any more, what is held of a flow still leaves before it. */
+	if (!hop || (!hop->max && !packet->group))
 		goto stranger;
+	mine->hop = *hop;
+	hop = &mine->hop;
+	if (packet->group)
+		aim(hop, packet);
 	verdict = kind == PORTLESS ? ALONE : classify(skb, config, packet, kind == LARGE);
+	if (packet->group && packet->protocol != PROTO_UDP)
+		verdict = PASS;
 	/* Flows of packets that pass are never gathered, but for those of acknowledgements. */
 	apart = verdict == PASS && !(config->acks && packet->protocol == PROTO_TCP);
 	if (verdict == PASS)
@@ -194,7 +207,8 @@ int sheaf_merge(struct __sk_buff *skb)
 	len = packet->len;
 	most = header_len(hop) + format_len(hop, packet) + len;
 	if (verdict == GATHER && (len < V4_LEN || most > hop->max || most > MAX_META ||
-				  (packet->mesh && !(hop->mesh && hop->format))))
+				  (packet->mesh && !(hop->mesh && hop->format)) ||
+				  (packet->group && !hop->format)))
 		verdict = ALONE;
 	portless = kind == PORTLESS;
 	flow = portless ? packet->pair : packet->flow;
@@ -220,6 +234,9 @@ int sheaf_merge(struct __sk_buff *skb)
 	queue = bpf_map_lookup_elem(&queues, &slot);
 	gate = gate_of(dev, slot);
 	if (!queue || !gate)
+		goto stranger;
+	/* Of two groups with one link address and one id, the second passes. */
+	if (packet->group && !same_destination(&queue->hop, hop))
 		goto stranger;
 	mine->slot = slot;
 	fair = has_fair_queues(dev);
@@ -317,14 +334,13 @@ int sheaf_merge(struct __sk_buff *skb)
 	}
 
 	if (hop->format) {
-		mine->hop = *hop;
 		mine->now = now;
 		mine->waiting = waiting;
 		mine->ready = ready;
 		mine->dense = place == DENSE;
 		bpf_tail_call(skb, &programs, SECOND_PROGRAM);
 		/* A kernel that does not take it gets meta packets. */
-		if (packet->mesh)
+		if (packet->mesh || packet->group)
 			goto stranger;
 	}
 	if (packet->unfinished) {

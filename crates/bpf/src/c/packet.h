@@ -33,7 +33,8 @@ struct prefix {
 
 /* What may happen to a packet. */
 enum kind {
-	OPAQUE,   /* Neither unicast IP nor a mesh frame: never ours. */
+	OPAQUE,   /* Neither IP to a host or a group that we care for, nor a mesh frame: never
+		   * ours. */
 	PORTLESS, /* A fragment, a meta packet, IPv4 options, IPv6 extension headers, a mesh frame
 		   * without UDP or TCP in it: compared by its addresses. */
 	LARGE,    /* A super-packet (GSO): never gathered, but it has ports. */
@@ -49,11 +50,13 @@ struct packet {
 	__u8 v6, protocol, dscp, ecn;
 	__u8 class; /* of its queue: its DSCP, or that of a mesh frame's priority */
 	bool mesh;  /* a frame of batman-adv, with an IP packet in it or without */
+	bool group; /* to a group */
 	bool unfinished; /* its checksum is left to the device */
 	bool pure_ack;
 	__u64 flow; /* hash of addresses, protocol and ports */
 	__u64 pair; /* hash of the addresses */
 	struct mac mac;
+	struct mac via; /* of its next hop: all groups of a family have one */
 	struct prefix to;
 };
 
@@ -185,6 +188,26 @@ static __always_inline enum kind read_mesh(struct __sk_buff *skb, struct packet 
 	return WHOLE;
 }
 
+/* First octets of link addresses of groups, by family, and the widest scope of IPv6 that is no more
+ * than a link. */
+#define V4_GROUP_LINK 0x01
+#define V6_GROUP_LINK 0x33
+#define V6_LINK_SCOPE 2
+
+/* The packet goes to a group. The next hop of all groups of a family has the link address that only
+ * begins as theirs do. */
+static __always_inline void go_via_groups(struct packet *packet, __u8 a, __u8 b, __u8 c)
+{
+	__u8 *via = packet->via.bytes;
+
+	via[0] = a;
+	via[1] = b;
+	via[2] = c;
+	via[3] = 0;
+	via[4] = 0;
+	via[5] = 0;
+}
+
 /* Reads the headers into `packet`. */
 static __always_inline enum kind read_packet(struct __sk_buff *skb, struct packet *packet)
 {
@@ -193,16 +216,19 @@ static __always_inline enum kind read_packet(struct __sk_buff *skb, struct packe
 	__u16 *mac, stored = 0;
 	__u64 sum = 0;
 	bool ports = false;
-	__u8 class;
+	__u8 class, link;
 
 	if (skb->vlan_present)
 		return OPAQUE;
 	mac = bytes_at(skb, 0, ETH_LEN);
-	if (!mac || *(__u8 *)mac & 1)
+	if (!mac)
 		return OPAQUE;
+	link = *(__u8 *)mac;
+	packet->group = link & 1;
 	*(__u16 *)packet->mac.bytes = mac[0];
 	*(__u16 *)(packet->mac.bytes + 2) = mac[1];
 	*(__u16 *)(packet->mac.bytes + 4) = mac[2];
+	packet->via = packet->mac;
 	packet->to.len = 128;
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		struct iphdr *ip = bytes_at(skb, ETH_LEN, V4_LEN);
@@ -220,6 +246,14 @@ static __always_inline enum kind read_packet(struct __sk_buff *skb, struct packe
 		packet->to.address[2] = bpf_htonl(0xffff);
 		packet->to.address[3] = ip->daddr;
 		addresses = 2;
+		if (packet->group) {
+			__u32 to = bpf_ntohl(ip->daddr);
+
+			/* Broadcast, or 224.0.0.0/24. */
+			if (link != V4_GROUP_LINK || to >> 28 != 0xe || to >> 8 == 0xe00000)
+				return OPAQUE;
+			go_via_groups(packet, V4_GROUP_LINK, 0, 0x5e);
+		}
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		__u32 *ip = bytes_at(skb, ETH_LEN, V6_LEN);
 
@@ -240,7 +274,15 @@ static __always_inline enum kind read_packet(struct __sk_buff *skb, struct packe
 		for (int i = 0; i < 4; i++)
 			packet->to.address[i] = words[4 + i];
 		addresses = 8;
-	} else if (skb->protocol == bpf_htons(ETH_P_MESH) && kind == WHOLE) {
+		if (packet->group) {
+			__u32 to = bpf_ntohl(words[4]);
+
+			if (link != V6_GROUP_LINK || to >> 24 != 0xff ||
+			    (to >> 16 & 0xf) <= V6_LINK_SCOPE)
+				return OPAQUE;
+			go_via_groups(packet, V6_GROUP_LINK, V6_GROUP_LINK, 0);
+		}
+	} else if (skb->protocol == bpf_htons(ETH_P_MESH) && kind == WHOLE && !packet->group) {
 		return read_mesh(skb, packet);
 	} else {
 		return OPAQUE;

@@ -15,6 +15,9 @@
  * received together with the meta packet go on at once. So packets that come while inner ones are
  * in the backlog take their place behind them there.
  *
+ * Frames to a group (group of the wire crate) are taken of neighbours, whoever is a member: what is
+ * in them is for the kernel to judge. Nothing is in them but packets to that group.
+ *
  * Format 2 (aggfrag and compress of the wire crate) is told by the first nibble behind the outer
  * header. Its frames are copied out of the packet, checked, and then each packet is put together
  * and becomes the content of the packet in hand, of which a copy is put in line. Streams and
@@ -114,6 +117,22 @@ static __always_inline int check_sender(struct work *work, const __u8 *head, boo
 	return kind & NEIGHBOUR ? NOT_FROM_THE_LINK : UNKNOWN_PEER;
 }
 
+/* Notes to which group a frame is, by its outer header; see take_frame(). */
+static __always_inline void take_group(struct work *work, const __u8 *head, bool v6)
+{
+	__builtin_memset(&work->event.stream, 0, sizeof(work->event.stream));
+	__builtin_memset(work->to, 0, sizeof(work->to));
+	if (v6) {
+		__builtin_memcpy(work->to, head + 24, 16);
+		work->group = 6;
+	} else {
+		__builtin_memcpy(work->to, head + 16, 4);
+		work->group = 4;
+	}
+	/* That of all has room. */
+	work->named = 1;
+}
+
 SEC("classifier")
 int sheaf_split(struct __sk_buff *skb)
 {
@@ -121,7 +140,7 @@ int sheaf_split(struct __sk_buff *skb)
 	__u8 head[V6_LEN] = {};
 	__u32 header, len, left, zero = 0;
 	__u8 outer_ecn;
-	bool v6;
+	bool v6, group;
 	struct work *mine;
 	__u8 first;
 	int why;
@@ -135,6 +154,7 @@ int sheaf_split(struct __sk_buff *skb)
 		header = V4_LEN;
 		len = be16(head + 2);
 		outer_ecn = head[1] & 3;
+		group = head[16] >> 4 == 0xe;
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		if (bpf_skb_load_bytes(skb, ETH_LEN, head, V6_LEN) || head[6] != PROTO_META)
 			return go_on(skb);
@@ -142,6 +162,7 @@ int sheaf_split(struct __sk_buff *skb)
 		header = V6_LEN;
 		len = V6_LEN + be16(head + 4);
 		outer_ecn = head[1] >> 4 & 3;
+		group = head[24] == 0xff;
 	} else if (skb->protocol == bpf_htons(ETH_P_MESH)) {
 		return go_on(skb);
 	} else {
@@ -149,9 +170,13 @@ int sheaf_split(struct __sk_buff *skb)
 	}
 	/* What a promiscuous capture brings in is not ours. */
 	config = bpf_map_lookup_elem(&split_config, &zero);
-	if (!config || skb->pkt_type != PACKET_HOST)
+	if (!config || skb->pkt_type > (group ? PACKET_MULTICAST : PACKET_HOST))
 		return TC_ACT_UNSPEC;
-	if (!is_ours(skb, head, v6, config)) {
+	if (group) {
+		/* Without format 2 it is one of a protocol that nobody knows. */
+		if (!takes_frames || !config->frames)
+			return TC_ACT_UNSPEC;
+	} else if (!is_ours(skb, head, v6, config)) {
 		count(NOT_OURS, 1);
 		return go_on(skb);
 	}
@@ -176,17 +201,26 @@ int sheaf_split(struct __sk_buff *skb)
 	why = check_sender(mine, head, v6, config);
 	if (why)
 		return refuse(why);
+	if (group && mine->far)
+		return refuse(NOT_FROM_THE_LINK);
 	/* One way from here on, whichever led here. */
+	mine->group = 0;
 	len = forget(skb, len);
 	left = forget(skb, len - header);
 	mine->ecn = outer_ecn;
 	begin_count(mine);
 	if (takes_frames && config->frames && left &&
 	    !bpf_skb_load_bytes(skb, ETH_LEN + header, &first, 1) && !(first >> 4)) {
-		map_address(&mine->event.stream.source, head + (v6 ? 8 : 12), v6);
-		map_address(&mine->event.stream.destination, head + (v6 ? 24 : 16), v6);
+		if (group) {
+			take_group(mine, head, v6);
+		} else {
+			map_address(&mine->event.stream.source, head + (v6 ? 8 : 12), v6);
+			map_address(&mine->event.stream.destination, head + (v6 ? 24 : 16), v6);
+		}
 		return take_frame(skb, config, mine, ETH_LEN + forget(skb, header), left);
 	}
+	if (group)
+		return refuse(FRAME_GROUP);
 	why = check_inner(skb, mine, left, ETH_LEN + len);
 	if (why)
 		return refuse(why);

@@ -9,7 +9,7 @@ use sheaf_stage::Duration;
 use sheaf_wire::ethernet;
 use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::Outer;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 pub const A6: Ipv6Addr = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 1);
 pub const B6: Ipv6Addr = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 2);
@@ -64,7 +64,7 @@ impl Wire {
             self.from.send(&marker).unwrap();
             self.hear_until(&marker, |bytes| {
                 // Not what the hosts' stacks send (neighbour discovery), and not the meta packet.
-                if bytes[..6] == MAC_B && bytes[6..12] == MAC_A && *bytes != frame[..] {
+                if bytes[..6] == frame[..6] && bytes[6..12] == MAC_A && *bytes != frame[..] {
                     let ethertype = u16::from_be_bytes([bytes[12], bytes[13]]);
                     // The IP layer cuts off what follows the packet.
                     heard.push(match ethernet::is_ip(ethertype) {
@@ -126,7 +126,20 @@ pub fn run_on(numbers: &[usize]) {
     nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).unwrap();
 }
 
+/// The frame of `packet` from A: to B, or to the group that the packet is for.
 pub fn framed(packet: &[u8]) -> Vec<u8> {
-    let kind: [u8; 2] = if packet[0] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
-    [&MAC_B[..], &MAC_A, &kind, packet].concat()
+    let v6 = packet[0] >> 4 == 6;
+    let to = match Ip::parse(packet).map(|packet| packet.destination()) {
+        Ok(IpAddr::V4(v4)) if v4.is_multicast() => {
+            let [_, a, b, c] = v4.octets();
+            [1, 0, 0x5e, a & 0x7f, b, c]
+        }
+        Ok(IpAddr::V6(v6)) if v6.is_multicast() => {
+            let [.., a, b, c, d] = v6.octets();
+            [0x33, 0x33, a, b, c, d]
+        }
+        _ => MAC_B,
+    };
+    let kind: [u8; 2] = if v6 { [0x86, 0xdd] } else { [8, 0] };
+    [&to[..], &MAC_A, &kind, packet].concat()
 }

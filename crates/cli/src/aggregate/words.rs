@@ -23,6 +23,7 @@ pub struct Draft {
     max: Option<u16>,
     follow: bool,
     format: Option<Format>,
+    groups: bool,
     rules: Vec<Rule>,
     key: Option<PathBuf>,
     config: Config,
@@ -349,6 +350,28 @@ static WORDS: Section<Draft> = Section {
             ..Entry::ONCE
         },
         Entry {
+            name: "group",
+            live: true,
+            help: "gather packets to groups, too, while all neighbours say that they take them \
+                   apart (off); hosts without Sheaf lose those",
+            forms: &[
+                form(
+                    &[literal("on", set!(|d| d.groups = true))],
+                    "Gather UDP packets to multicast groups as well: those to one group share \
+                     frames to that group. Goes with `peer auto`, without `key`, and with the \
+                     kernel engine; see `Groups` below. A host on the link that says no HELLO, \
+                     because it runs no Sheaf, does not understand these frames and loses what is \
+                     in them, and nobody notices: do this only where all hosts that listen to \
+                     groups run Sheaf.",
+                ),
+                form(
+                    &[literal("off", set!(|d| d.groups = false))],
+                    "Packets to groups leave as they are; the default.",
+                ),
+            ],
+            ..Entry::ONCE
+        },
+        Entry {
             name: "match",
             live: true,
             help: "gather what matches; default: match proto udp length 256. RULE is:",
@@ -457,7 +480,7 @@ fn next_rule(draft: &mut Draft) -> anyhow::Result<()> {
 
 fn finish(draft: Draft) -> anyhow::Result<Settings> {
     let Draft { dev, mut peers, far_ends, engine, unprobed, min, max, follow, rules, .. } = draft;
-    let (key, mut config) = (draft.key, draft.config);
+    let (key, groups, mut config) = (draft.key, draft.groups, draft.config);
     let format = draft.format.unwrap_or(Format::Compressed);
     for protocol in rules.iter().filter_map(|rule| rule.protocol) {
         ensure!(
@@ -474,7 +497,32 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
     let engine = engine.unwrap_or(Engine::Auto);
     ensure!(!follow || peers.auto, "max auto needs HELLOs, and peer auto is not given; add it");
     let probe = !unprobed;
-    Ok(Settings { dev, peers, far_ends, engine, probe, key, min, max, follow, format, config })
+    if groups {
+        ensure!(peers.auto, "group on needs HELLOs, and peer auto is not given; add it");
+        ensure!(
+            key.is_none(),
+            "group on goes without key, as nobody knows who accepts a frame to a group with one; \
+             leave out either"
+        );
+        ensure!(
+            format != Format::Meta,
+            "group on needs frames of format 2, and format is meta; leave out either"
+        );
+    }
+    Ok(Settings {
+        dev,
+        peers,
+        far_ends,
+        engine,
+        probe,
+        groups,
+        key,
+        min,
+        max,
+        follow,
+        format,
+        config,
+    })
 }
 
 /// The settings of `sheaf split` as far as words have set them.
@@ -696,6 +744,10 @@ mod tests {
             ("dev x peer any max auto", "max auto needs HELLOs, and peer auto is not given"),
             ("dev x max auto max 500", "max is given twice"),
             ("dev x peer 10.0.0.2 key k", "key is for HELLOs, and peer auto is not given"),
+            ("dev x peer any group on", "group on needs HELLOs, and peer auto is not given"),
+            ("dev x group on key k", "group on goes without key"),
+            ("dev x group on format meta", "group on needs frames of format 2"),
+            ("dev x group maybe", "give on or off"),
             ("dev x peer any timout 5ms", "unknown keyword \"timout\"; did you mean \"timeout\"?"),
             ("dev x peer any timeout 5", "timeout 5 has no unit; write 5ms or 5us"),
             ("dev x peer any policy eager", "give busy or forced"),
@@ -739,6 +791,8 @@ mod tests {
         assert!(peers("dev x").auto && peers("dev x peer auto peer 10.0.0.2").auto);
         assert!(!peers("dev x peer any").auto && !peers("dev x to 10.9.0.1").auto);
         assert!(peers("dev x to 10.9.0.1 peer auto").auto);
+        assert!(parse("dev x group on").unwrap().groups && !parse("dev x").unwrap().groups);
+        assert!(!parse("dev x key mesh.key group off").unwrap().groups);
         let settings = parse("dev x key mesh.key").unwrap();
         assert_eq!(settings.key, Some("mesh.key".into()));
     }

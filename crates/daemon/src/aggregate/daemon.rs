@@ -6,7 +6,8 @@
 
 use super::device::Order;
 use super::engine::Engine;
-use super::hello::{Hello, News};
+use super::group::Reason;
+use super::hello::{self, Hello, News};
 use super::hops::{Hops, Wants};
 use super::kernel::Kernel;
 use super::life::Splits;
@@ -16,13 +17,13 @@ use super::user::User;
 use super::{KEPT, LOOK, meta_packets};
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
-use crate::report::{Hop, Interface};
+use crate::report::{GROUPS, Hop, Interface};
 use crate::service::{Next, Service};
 use crate::{already, descriptors, say};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use sheaf_aggregate::{Config, Format, Policy, Stats};
-use sheaf_bpf::Split;
+use sheaf_bpf::{Split, layout};
 use sheaf_netio::capability::{self, Capability};
 use sheaf_netio::neigh::{self, Neighbour};
 use sheaf_netio::netlink::Netlink;
@@ -32,6 +33,7 @@ use sheaf_stage::{Duration, Instant};
 use sheaf_wire::hello::Formats;
 use sheaf_wire::meta::Outer;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -57,6 +59,8 @@ struct Daemon {
     started: Instant,
     /// Counters of engines that went with the interface, by address.
     past: BTreeMap<IpAddr, Stats>,
+    /// Those of what went to groups.
+    past_groups: Stats,
     /// The engine, while there is an interface for it.
     attached: Option<Attached>,
     /// The splitter of the last one. The kernel has checked it, which takes long.
@@ -84,10 +88,47 @@ struct Attached {
     hops: Hops,
     /// HELLOs, with `peer auto`.
     hello: Option<Hello>,
+    groups: Groups,
     /// Numbers of the sockets that hear ICMP, among what is waited for.
     icmp: Range<usize>,
     /// Time at which it is said that the engine is at work; `None` once it was.
     announce: Option<Instant>,
+}
+
+/// Reason for which packets to groups pass as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plain {
+    /// The engine cannot gather them.
+    Engine,
+    /// The interface has no address.
+    NoAddress,
+    /// Not all neighbours take their frames.
+    Neighbours(Reason),
+}
+
+impl fmt::Display for Plain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Plain::Engine => f.write_str("this engine gathers none"),
+            Plain::NoAddress => f.write_str("the interface has no address"),
+            Plain::Neighbours(reason) => reason.fmt(f),
+        }
+    }
+}
+
+/// What becomes of packets to groups.
+#[derive(Debug, Default)]
+struct Groups {
+    /// Our addresses that their frames bear, as looked up last.
+    sources: Vec<IpAddr>,
+    /// The largest frame that all neighbours take, as found last.
+    size: u16,
+    /// The largest frame, 0 for none, and by which addresses, that the engine has.
+    joined: Option<(u16, Vec<IpAddr>)>,
+    /// What was said last.
+    said: Option<Result<(), Plain>>,
+    /// Frames that had left when last counted.
+    frames: u64,
 }
 
 /// Runs until it is stopped; returns the last report.
@@ -122,6 +163,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Interfa
         netlink: Netlink::open()?,
         started: now,
         past: BTreeMap::new(),
+        past_groups: Stats::default(),
         attached: None,
         kept: None,
         look: now,
@@ -387,7 +429,8 @@ impl Daemon {
         let hops =
             find_hops(&self.settings, (config.max, richest(&self.settings, engine.as_ref())), now)?;
         let (icmp, announce) = (0..0, Some(now + FIRST));
-        Ok(Attached { place, config, engine, order, mesh, hops, hello, icmp, announce })
+        let groups = Groups::default();
+        Ok(Attached { place, config, engine, order, mesh, hops, hello, groups, icmp, announce })
     }
 
     /// Puts an engine on the interface once that is there and up.
@@ -444,7 +487,7 @@ impl Daemon {
                 Ok(()) => self.failed = None,
             }
         }
-        let Attached { engine, hops, icmp, hello, .. } = attached;
+        let Attached { engine, hops, hello, .. } = attached;
         if let Some(hello) = hello {
             let mut any = false;
             hello.run(now, poller, |News { address, gone }| {
@@ -459,6 +502,8 @@ impl Daemon {
                 self.look = self.look.min(now.max(self.looked + LEAST_LOOK));
             }
         }
+        self.set_groups(attached, now)?;
+        let Attached { engine, hops, icmp, .. } = attached;
         if icmp.clone().any(|index| poller.readable(index)) {
             hops.hear(engine.as_mut(), now);
         }
@@ -484,13 +529,20 @@ impl Daemon {
 
     /// Reads who is there and who had frames.
     fn look(&mut self, attached: &mut Attached, now: Instant) -> anyhow::Result<()> {
-        let Attached { engine, hops, place, order, hello, mesh, .. } = attached;
+        let Attached { engine, hops, place, order, hello, groups, mesh, .. } = attached;
         // Disciplines change while we run, too.
         *order = Order::of(&mut self.netlink, &self.settings.dev, place.ifindex)?;
         engine.order(*order)?;
-        let stats = engine.stats()?.into_iter();
         let left = |(id, one): (u32, Stats)| (id, one.meta_packets + one.unaggregated_packets);
-        let used = hops.count(stats.map(left), now);
+        let left: BTreeMap<_, _> = engine.stats()?.into_iter().map(left).collect();
+        let frames = left.get(&layout::GROUPS).copied().unwrap_or(0);
+        let any = std::mem::replace(&mut groups.frames, frames) != frames;
+        let used = hops.count(left, now) || any;
+        if self.settings.groups {
+            groups.sources = hello::sources_to_groups(&self.settings.dev).collect();
+            let size = |hello: &Hello| hello.largest_to_groups(self.settings.follow, now);
+            groups.size = hello.as_ref().map_or(0, size);
+        }
         if self.settings.peers.is_empty() {
             return Ok(());
         }
@@ -525,6 +577,43 @@ impl Daemon {
         if let Some(accepted) = hello.as_mut().and_then(Hello::newly_accepted) {
             engine.accept(&senders(&self.settings, accepted))?;
         }
+        Ok(())
+    }
+
+    /// Tells the engine whether packets to groups share frames at `now`, and says what changed.
+    fn set_groups(&self, attached: &mut Attached, now: Instant) -> anyhow::Result<()> {
+        let Attached { engine, hops, hello, groups, config, .. } = attached;
+        let is_on = self.settings.groups;
+        if !is_on && groups.joined.is_none() {
+            return Ok(());
+        }
+        let may_share = match hello {
+            _ if !engine.gathers_for_groups() => Err(Plain::Engine),
+            _ if groups.sources.is_empty() => Err(Plain::NoAddress),
+            None => Err(Plain::Neighbours(Reason::Nobody)),
+            Some(hello) => hello.may_share_to_groups(now).map_err(Plain::Neighbours),
+        };
+        if is_on && groups.said != Some(may_share) {
+            let line = match may_share {
+                Ok(()) => "small packets to groups share frames".to_owned(),
+                Err(why) => format!("packets to groups pass as they are ({why})"),
+            };
+            hops.say(&line, now);
+        }
+        groups.said = is_on.then_some(may_share);
+        let size = groups.size.min(config.max);
+        let shape = (if is_on && may_share.is_ok() { size } else { 0 }, groups.sources.clone());
+        if groups.joined.as_ref() == Some(&shape) {
+            return Ok(());
+        }
+        let before = groups.joined.take().map_or_else(Vec::new, |(_, sources)| sources);
+        for source in before.iter().filter(|source| !shape.1.contains(source)) {
+            engine.set_groups(*source, 0)?;
+        }
+        for source in &shape.1 {
+            engine.set_groups(*source, shape.0)?;
+        }
+        groups.joined = Some(shape);
         Ok(())
     }
 
@@ -572,11 +661,16 @@ impl Daemon {
             let mut hops =
                 find_hops(settings, (config.max, richest(settings, there.engine.as_ref())), now)?;
             there.engine.forget()?;
+            there.groups.joined = None;
             self.keep_counters(there);
             hops.number_behind(&there.hops);
             there.hops = hops;
             // Neighbours are looked for, and the new sockets waited for.
             (self.look, self.stale) = (now, true);
+        }
+        if let Some((max @ 1.., _)) = &mut there.groups.joined {
+            // What the engine makes of it may depend on more that changed.
+            *max = u16::MAX;
         }
         there.config = config;
         Ok(())
@@ -586,6 +680,10 @@ impl Daemon {
     fn let_go(&mut self, mut there: Attached) -> anyhow::Result<()> {
         let left = there.engine.forget().and_then(|()| there.engine.flush());
         self.keep_counters(&there);
+        let groups = there.engine.stats().unwrap_or_default();
+        for (_, stats) in groups.iter().filter(|(id, _)| *id == layout::GROUPS) {
+            self.past_groups.add(stats);
+        }
         self.kept = there.engine.into_splitter();
         left
     }
@@ -603,12 +701,19 @@ impl Daemon {
         let engine = attached.engine.as_ref();
         let shares = engine.takes().contain(Formats::PAYLOADS)
             && richest(&self.settings, engine) > Format::Meta;
+        let groups = match self.settings.groups {
+            true if engine.gathers_for_groups() => "; packets to groups share frames, too",
+            true => "; packets to groups pass as they are, as this engine gathers none",
+            false => "",
+        };
         let mesh = match attached.mesh {
             Some(_) if shares => "; small frames of batman-adv share frames, too",
             Some(_) => "; frames of batman-adv pass as they are",
             None => "",
         };
-        format!("aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}{mesh}")
+        format!(
+            "aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}{groups}{mesh}"
+        )
     }
 
     /// Keeps the counters of an engine that goes.
@@ -627,11 +732,12 @@ impl Daemon {
     fn interface(&self) -> anyhow::Result<Interface> {
         let mut interface = Interface::new(&self.settings.dev);
         interface.seconds = (clock::now() - self.started).as_secs_f64();
+        let mut groups = Hop::new(self.past_groups);
         let mut hops: BTreeMap<IpAddr, Hop> =
             self.past.iter().map(|(address, stats)| (*address, Hop::new(*stats))).collect();
         match &self.attached {
             None => interface.engine = Some(format!("none, waits for {}", self.settings.dev)),
-            Some(Attached { config, engine, hops: table, hello, .. }) => {
+            Some(Attached { config, engine, hops: table, hello, groups: state, .. }) => {
                 interface.engine = Some(engine.name());
                 interface.policy = Some(policy_name(config.policy).to_owned());
                 interface.held_frames = engine.held();
@@ -640,6 +746,16 @@ impl Daemon {
                 interface.neighbours_left_out = table.left_out();
                 interface.neighbourhood = hello.as_ref().map(|hello| hello.report(clock::now()));
                 let stats: BTreeMap<_, _> = engine.stats()?.into_iter().collect();
+                if let Some(stats) = stats.get(&layout::GROUPS) {
+                    groups.stats.add(stats);
+                }
+                if let Some(said) = state.said {
+                    groups.splits = Some(if said.is_ok() { "yes" } else { "no" });
+                    groups.why = said.err().map(|why| why.to_string());
+                    let size = state.joined.as_ref().map(|(max, _)| *max);
+                    groups.max = size.filter(|_| said.is_ok());
+                    groups.format = said.is_ok().then_some(Format::Frames.name());
+                }
                 for shown in table.shown(clock::now()) {
                     let hop = hops.entry(shown.address).or_default();
                     if let Some(stats) = shown.number.and_then(|number| stats.get(&number)) {
@@ -653,7 +769,12 @@ impl Daemon {
                 }
             }
         }
-        interface.set_hops(hops.into_iter().map(|(name, hop)| (name.to_string(), hop)).collect());
+        let mut hops: BTreeMap<_, _> =
+            hops.into_iter().map(|(name, hop)| (name.to_string(), hop)).collect();
+        if groups.splits.is_some() || groups.stats != Stats::default() {
+            hops.insert(GROUPS.to_owned(), groups);
+        }
+        interface.set_hops(hops);
         Ok(interface)
     }
 

@@ -10,6 +10,7 @@ use sheaf_wire::hello::Formats;
 use sheaf_wire::meta::Outer;
 use sheaf_wire::prefix::Prefix;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Shape of the frames to a next hop or far end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,18 @@ pub trait Engine {
     /// Packets to `prefix` share frames of this shape to the far end number `hop`; as
     /// [`Engine::join`].
     fn far_end(&mut self, hop: u32, prefix: Prefix, shape: Shape) -> anyhow::Result<()>;
+
+    /// Whether packets to groups can share its frames.
+    fn gathers_for_groups(&self) -> bool {
+        false
+    }
+
+    /// Packets of UDP to groups of the family of `source`, our address, share frames of up to `max`
+    /// bytes of IP from now on, which all who hear them have to take apart; or, with 0, pass as
+    /// they are. Until the next [`Engine::forget`].
+    fn set_groups(&mut self, _source: IpAddr, _max: u16) -> anyhow::Result<()> {
+        Ok(())
+    }
 
     /// How the device orders frames; called again when that may have changed.
     fn order(&mut self, order: Order) -> anyhow::Result<()>;

@@ -3,13 +3,14 @@
 //! The state machine is [`sheaf_neighbour`]; here are its socket, its counters, and its part in a
 //! service.
 
+use super::group::{Group as Groups, Reason};
 use super::hops::Wants;
 use super::place::Place;
 use super::radio::{Figures, Radio};
 use crate::report;
 use anyhow::Context;
 use sheaf_aggregate::Format;
-use sheaf_neighbour::{Config, Heard, LinkAddress, Neighbour, Neighbourhood, SealKey};
+use sheaf_neighbour::{Config, Heard, LinkAddress, Neighbour, Neighbourhood, Refusal, SealKey};
 use sheaf_netio::link_group::{Group, LinkGroup};
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{ip, neigh, random};
@@ -31,6 +32,8 @@ pub struct Hello {
     dev: String,
     socket: LinkGroup,
     neighbourhood: Neighbourhood,
+    /// What the neighbours say about frames to groups.
+    groups: Groups,
     radio: Radio,
     has_key: bool,
     message: Vec<u8>,
@@ -82,11 +85,13 @@ impl Hello {
             .with_context(|| format!("cannot hear neighbours on {dev}"))?;
         let node = Node(u64::from_ne_bytes(random::unguessable()?));
         let has_key = key.is_some();
+        let splits = splits.map(|splits| said(splits, has_key));
         let config = Config { splits, key, ..Config::default() };
         Ok(Hello {
             dev: dev.clone(),
             socket,
             neighbourhood: Neighbourhood::new(config, mac, node, now),
+            groups: Groups::default(),
             radio: Radio::open(dev, *ifindex, *mtu, now),
             has_key,
             message: Vec::with_capacity(MAX_LEN),
@@ -117,6 +122,19 @@ impl Hello {
         Some(Wants { max, format, payloads: splits.formats.contain(Formats::PAYLOADS) })
     }
 
+    /// Whether packets to groups may share frames at `now`; else why not.
+    pub fn may_share_to_groups(&mut self, now: Instant) -> Result<(), Reason> {
+        self.groups.may_share(now)
+    }
+
+    /// Largest frame to groups that all neighbours take at `now`, in bytes of IP, by what
+    /// [`Hello::wants`] says of each.
+    pub fn largest_to_groups(&self, follow: bool, now: Instant) -> u16 {
+        let known = self.neighbourhood.iter().map(|(address, _)| address);
+        let sizes = known.filter_map(|address| Some(self.wants(address, follow, now)?.max));
+        sizes.min().unwrap_or(u16::MAX)
+    }
+
     /// Takes note of what the service found: its splitter, where there is one, with the meta
     /// packets that it took apart so far; whether frames left; and the kernel's neighbour table.
     pub fn look(
@@ -126,7 +144,8 @@ impl Hello {
         neighbours: &[neigh::Neighbour],
         now: Instant,
     ) {
-        self.neighbourhood.set_own_splits(splitter.map(|(splits, _)| splits), now);
+        let splits = splitter.map(|(splits, _)| said(splits, self.has_key));
+        self.neighbourhood.set_own_splits(splits, now);
         let taken = splitter.map_or(0, |(_, taken)| taken);
         if std::mem::replace(&mut self.taken, taken) != taken || used {
             self.neighbourhood.used(now);
@@ -210,6 +229,7 @@ impl Hello {
         if let Ok(dropped @ 1..) = self.socket.dropped() {
             self.counters.dropped += u64::from(dropped);
             self.neighbourhood.missed(now);
+            self.groups.missed(now);
         }
         let sources = &mut self.sources;
         self.neighbourhood.expire(now, |address, _| {
@@ -223,6 +243,7 @@ impl Hello {
 
     fn hear(&mut self, now: Instant, each: &mut impl FnMut(News)) {
         let (neighbourhood, counters) = (&mut self.neighbourhood, &mut self.counters);
+        let groups = &mut self.groups;
         let sources = &mut self.sources;
         let read = self.socket.receive(|(from, source), message| {
             let heard = neighbourhood.hear(from, message, now);
@@ -231,6 +252,16 @@ impl Hello {
                 Some(_) if heard.is_ok() => drop(sources.insert(from, source)),
                 Some(_) => {}
                 None => drop(sources.remove(&from)),
+            }
+            match heard {
+                // It says nothing of anybody who is there now.
+                Err(Refusal::Own | Refusal::Old) => {}
+                Err(_) | Ok(Heard::Left) => groups.heard(from, false, now),
+                Ok(_) => {
+                    let splits = neighbourhood.splits(from);
+                    let takes = |splits: Splits| splits.formats.contain(Formats::GROUPS);
+                    groups.heard(from, splits.is_some_and(takes), now);
+                }
             }
             let gone = match heard {
                 Ok(Heard::Same) => None,
@@ -315,6 +346,21 @@ impl Hello {
             restarts: known.restarts,
         }
     }
+}
+
+/// What a HELLO says of a splitter that can do `splits`. With a key it takes the frames of holders
+/// only, by the addresses that the kernel's neighbour table has for them. Who sends to a group
+/// cannot know that it is there, so nothing is said of groups.
+fn said(splits: Splits, has_key: bool) -> Splits {
+    let hidden = if has_key { Formats::GROUPS.0 } else { 0 };
+    Splits { formats: Formats(splits.formats.0 & !hidden), ..splits }
+}
+
+/// Our addresses by which frames to groups leave on `dev`, one for each family that has one.
+pub fn sources_to_groups(dev: &str) -> impl Iterator<Item = IpAddr> {
+    let groups: [IpAddr; 2] = [GROUP_V4.into(), GROUP_V6.into()];
+    let ways = groups.map(|group| ip::way_over(dev, group).ok().map(|way| way.source));
+    ways.into_iter().flatten().filter(|source| !source.is_unspecified())
 }
 
 /// The address that HELLOs leave from: one of the interface itself, by which it can be reached

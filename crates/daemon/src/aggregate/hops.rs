@@ -528,7 +528,7 @@ impl Hops {
     }
 
     /// One line on standard error, unless there were too many.
-    fn say(&mut self, line: &str, now: Instant) {
+    pub fn say(&mut self, line: &str, now: Instant) {
         let earned = now.saturating_since(self.line).as_nanos() / LINE.as_nanos();
         if earned > 0 {
             self.line = now;

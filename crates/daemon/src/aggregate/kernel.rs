@@ -93,6 +93,15 @@ impl Engine for Kernel {
         Ok(self.controller.merge.set_far_end(prefix.addr(), prefix.prefix_len().into(), hop)?)
     }
 
+    fn gathers_for_groups(&self) -> bool {
+        self.controller.merge.takes_frames()
+    }
+
+    fn set_groups(&mut self, source: IpAddr, max: u16) -> anyhow::Result<()> {
+        let min = self.config.min.of(max).min(max.into());
+        Ok(self.controller.merge.set_groups(source, min, max)?)
+    }
+
     fn order(&mut self, order: Order) -> anyhow::Result<()> {
         Ok(self.controller.track(order == Order::Fifo)?)
     }

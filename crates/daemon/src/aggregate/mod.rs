@@ -6,6 +6,7 @@
 //! * `contexts`: what a splitter in the kernel and a sender say to each other of format 2;
 //! * `device`: whether the interface keeps the order of frames or has fair queues;
 //! * `hello`: who says that it splits, and what this router says; `place`: the interface;
+//! * `group`: whether packets to groups may share frames;
 //! * `radio`: what the driver measures of the neighbours, and the sizes that follow;
 //! * `splitter`: `sheaf split` at work, where it says HELLO;
 //! * `hops`: next hops and far ends; `life`: whether each splits, `offer`: whether it takes
@@ -15,6 +16,7 @@ mod contexts;
 mod daemon;
 mod device;
 mod engine;
+mod group;
 mod hello;
 mod hops;
 mod kernel;
@@ -135,6 +137,6 @@ impl LoadedSplit {
 
 /// Wire formats that `split` takes apart.
 fn formats(split: &sheaf_bpf::Split) -> Formats {
-    let frames = Formats::FRAMES.0 | Formats::PAYLOADS.0;
+    let frames = Formats::FRAMES.0 | Formats::PAYLOADS.0 | Formats::GROUPS.0;
     Formats(Formats::META.0 | if split.takes_frames() { frames } else { 0 })
 }

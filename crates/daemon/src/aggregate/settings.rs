@@ -118,6 +118,8 @@ pub struct Settings {
     pub engine: Engine,
     /// Whether peers and far ends are asked if they split.
     pub probe: bool,
+    /// Whether packets to groups share frames, while all neighbours take them.
+    pub groups: bool,
     /// The file with the key of HELLOs.
     pub key: Option<PathBuf>,
     /// `min`, where given.

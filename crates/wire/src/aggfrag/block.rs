@@ -188,7 +188,7 @@ impl<'a> Block<'a> {
 }
 
 /// Length of the packet at the start of `bytes`.
-fn packet_len(bytes: &[u8]) -> Result<usize, Refusal> {
+pub(crate) fn packet_len(bytes: &[u8]) -> Result<usize, Refusal> {
     let packet = Ip::parse(bytes).map_err(|error| match error {
         IpError::Truncated => Refusal::Truncated,
         IpError::Version | IpError::Header => Refusal::BadPacket,

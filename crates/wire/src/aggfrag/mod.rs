@@ -77,6 +77,7 @@ mod block;
 mod header;
 mod view;
 
+pub(crate) use block::packet_len;
 pub use block::{Block, CUT_HEADER, Cut, ETHERNET_HEADER, Payload};
 pub use header::{Header, MAX_TAG, PROBES_TAG};
 pub use view::{Frame, MAX_BLOCKS};
@@ -140,11 +141,14 @@ pub enum Refusal {
     /// The receiver has no room for another stream of this sender.
     #[error("too many streams")]
     TooManyStreams,
+    /// A frame to a group with something else in it than whole packets to that group.
+    #[error("not to the group")]
+    Group,
 }
 
 impl Refusal {
     /// Every reason, in the order of their discriminants.
-    pub const ALL: [Refusal; 14] = [
+    pub const ALL: [Refusal; 15] = [
         Refusal::SubType,
         Refusal::Truncated,
         Refusal::Oversized,
@@ -159,6 +163,7 @@ impl Refusal {
         Refusal::BadFeedback,
         Refusal::Duplicate,
         Refusal::TooManyStreams,
+        Refusal::Group,
     ];
 
     /// The name used in statistics and JSON.
@@ -178,6 +183,7 @@ impl Refusal {
             Refusal::BadFeedback => "bad-feedback",
             Refusal::Duplicate => "duplicate",
             Refusal::TooManyStreams => "too-many-streams",
+            Refusal::Group => "group",
         }
     }
 }

@@ -15,6 +15,9 @@
 #include "frame.h"
 #include "streams.h"
 
+/* The tag of frames to groups. */
+#define GROUP_TAG 0
+
 /* A frame takes at least so many bytes of a block: fewer do not pay for the header of the cut. */
 #define MIN_PART (CUT_HEADER + 2)
 
@@ -36,7 +39,7 @@ static __always_inline void pack(struct packing *mine, struct queue *queue,
 				 __u64 now, __u64 wait)
 {
 	struct block *block = &mine->block;
-	struct stream *stream = stream_of(&mine->name, &mine->stream, key, queue->tag, now, wait);
+	struct stream *stream;
 
 	block->tag = 0;
 	block->len = packet->len;
@@ -46,6 +49,12 @@ static __always_inline void pack(struct packing *mine, struct queue *queue,
 	block->cut = 0;
 	if (packet->unfinished)
 		block->checksum = finished(summed, packet);
+	if (packet->group) {
+		/* Of no stream: nobody counts its frames. */
+		block->tag = GROUP_TAG + 1;
+		return;
+	}
+	stream = stream_of(&mine->name, &mine->stream, key, queue->tag, now, wait);
 	if (!stream)
 		return;
 	/* Of two CPUs both write the same. */
@@ -142,7 +151,7 @@ static __always_inline void write_frame_header(struct frame *frame, __u32 hop, _
 {
 	struct stream_key name = { .hop = hop, .tag = tag };
 	/* User space forgets the streams of a next hop that is gone: then the number does not
-	 * matter. */
+	 * matter. Frames to groups have none. */
 	struct stream *stream = bpf_map_lookup_elem(&streams, &name);
 	__u8 *header = frame->bytes + HEADROOM;
 

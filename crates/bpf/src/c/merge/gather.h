@@ -82,7 +82,7 @@ static __always_inline enum joined join(struct joint *joint, struct __sk_buff *s
 		if (tag) {
 			pending->len = FRAME_HEADER;
 			queue->begun++;
-			if (!joint->empty)
+			if (!joint->empty && !packet->group)
 				cut_block(queue, block, last, hop->max - header);
 			if (block->cut) {
 				bytes -= block->cut;

@@ -153,6 +153,9 @@ struct {
 	__type(value, struct flowlets);
 } flowlets SEC(".maps");
 
+/* From here on ids are those of groups. */
+#define GROUP_ID 0x80000000U
+
 struct hop {
 	__u32 id;
 	__u32 min;

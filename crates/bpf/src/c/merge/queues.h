@@ -14,6 +14,37 @@ static __always_inline bool same_key(const struct queue_key *a, const struct que
 	return *(__u64 *)a == *(__u64 *)b && a->hop == b->hop;
 }
 
+/* Whether frames to both have one destination. */
+static __always_inline bool same_destination(const struct hop *a, const struct hop *b)
+{
+	const __u32 *one = (const __u32 *)a->dst, *other = (const __u32 *)b->dst;
+
+	return !((one[0] ^ other[0]) | (one[1] ^ other[1]) | (one[2] ^ other[2]) |
+		 (one[3] ^ other[3]));
+}
+
+/* Makes the next hop of all groups that of the group to which the packet goes. Its id is the whole
+ * group of IPv4; of IPv6 the link address says what the id does not, but for chance. */
+static __always_inline void aim(struct hop *hop, const struct packet *packet)
+{
+	const __u32 *to = packet->to.address;
+	__u32 *dst = (__u32 *)hop->dst;
+
+	if (packet->v6) {
+		dst[0] = to[0];
+		dst[1] = to[1];
+		dst[2] = to[2];
+		dst[3] = to[3];
+		hop->id = GROUP_ID | (((to[0] * GOLDEN ^ to[1]) * GOLDEN ^ to[2]) * GOLDEN) >> 33;
+	} else {
+		dst[0] = to[3];
+		dst[1] = 0;
+		dst[2] = 0;
+		dst[3] = 0;
+		hop->id = GROUP_ID | (bpf_ntohl(to[3]) & 0x0fffffff);
+	}
+}
+
 /* The slot of a queue, taken into use where it has none; SLOTS when there is none left. */
 static __always_inline __u32 slot_of(struct device *device, struct queue_key *key,
 				     struct hop *hop)

@@ -39,6 +39,23 @@ static __always_inline __s32 packet_len(const __u8 *bytes, __u32 left)
 	return len > left ? -FRAME_TRUNCATED : (__s32)len;
 }
 
+/* Whether the packet at the start of `bytes`, of the outer header's version, is to its group. */
+static __always_inline bool is_to_group(struct work *work, const __u8 *bytes)
+{
+	__u32 differ = 0;
+
+	bytes += work->group == 6 ? 24 : 16;
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		differ |= bytes[i] ^ work->to[i];
+	if (work->group == 6) {
+#pragma unroll
+		for (int i = 4; i < 16; i++)
+			differ |= bytes[i] ^ work->to[i];
+	}
+	return !differ;
+}
+
 /*
  * Length of the block at `at`, of `left` bytes at most. 0: it ends the frame, for which the reason
  * is in `unknown` or `ended`. Below 0: why the frame is refused.
@@ -50,6 +67,8 @@ static __always_inline __s32 next_block(struct work *work, struct stream *stream
 	__u32 kind = block[0] >> 4;
 	__s32 len;
 
+	if (work->group && !IS_OF_GROUPS(kind))
+		return -FRAME_GROUP;
 	if (kind == DEFINITION) {
 		struct definition *one = &work->defined[work->definitions & (DEFINITIONS - 1)];
 
@@ -118,7 +137,10 @@ static __always_inline __s32 next_block(struct work *work, struct stream *stream
 	}
 	if (!IS_PACKET(kind))
 		return -FRAME_UNKNOWN_BLOCK;
-	return packet_len(block, left);
+	len = packet_len(block, left);
+	if (work->group && len >= 0 && (kind != work->group || !is_to_group(work, block)))
+		return -FRAME_GROUP;
+	return len;
 }
 
 /* Checks what ends the frame's blocks, a cut block or a pad. Returns 0 or why it is refused. */

@@ -9,6 +9,7 @@
 #include "maps.h"
 
 #define PACKET_HOST 0
+#define PACKET_MULTICAST 2 /* to all is below it */
 /* What is in the backlog after so long was dropped there or by another program. In ns. */
 #define LOST_AFTER 100000000
 
@@ -110,7 +111,7 @@ static __always_inline int go_on(struct __sk_buff *skb)
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct line *line = bpf_map_lookup_elem(&lines, &cpu);
 
-	if (!line || line->in == line->out || skb->pkt_type != PACKET_HOST)
+	if (!line || line->in == line->out || skb->pkt_type > PACKET_MULTICAST)
 		return TC_ACT_UNSPEC;
 	if (bpf_ktime_get_ns() - line->last > LOST_AFTER) {
 		line->out = line->in;

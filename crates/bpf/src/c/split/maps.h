@@ -43,6 +43,7 @@ enum count {
 	FRAME_BAD_FEEDBACK,
 	FRAME_DUPLICATE,
 	FRAME_TOO_MANY_STREAMS,
+	FRAME_GROUP,
 	FRAMES,
 	MISSING,
 	LATE,
@@ -282,6 +283,7 @@ struct work {
 	volatile __u32 payload, payload_len; /* of the packet in hand, behind its headers */
 	volatile __u32 ethernet; /* it is not of IP */
 	volatile __u32 start, header_len; /* of its restored headers */
+	volatile __u32 group; /* of the frame to one: 4 or 6, as IP's version; else 0 */
 	volatile __u32 far, named, ecn, ecn_joined;
 	volatile __u32 len, offset, sequence, print; /* of the frame */
 	volatile __u32 follows; /* it continues the block of which a part is in the stream */
@@ -301,6 +303,7 @@ struct work {
 	volatile __u16 at[256], ends[256]; /* of the blocks */
 	__u8 head[24]; /* of the packet in hand, V4_LEN bytes */
 	__u8 peek[4];
+	__u8 to[16]; /* the group */
 	__u16 type;
 	__u32 zero; /* the key of maps with one value; never written */
 	__u64 secret; /* as in the settings, and so is the next */

@@ -407,6 +407,8 @@ static __always_inline void deliver_blocks(struct __sk_buff *skb, struct work *w
  * of `work`, which also has its ECN field and whether it came from afar.
  *
  * A stream is made before its first frame is checked: who may send a frame can have one anyway.
+ * Frames to groups stand for themselves. All share a stream without a name, in which nothing is
+ * kept.
  */
 static __always_inline int take_frame(struct __sk_buff *skb, struct split_config *config,
 				      struct work *work, __u32 at, __u32 len)
@@ -427,14 +429,16 @@ static __always_inline int take_frame(struct __sk_buff *skb, struct split_config
 		return refuse(FRAME_TRUNCATED);
 	work->len = len;
 	if (frame[0] == SUB_TYPE_FEEDBACK)
-		return hear(skb, work, at);
+		return work->group ? refuse(FRAME_GROUP) : hear(skb, work, at);
 	if (len < FRAME_HEADER)
 		return refuse(FRAME_TRUNCATED);
 	if (frame[0] != SUB_TYPE_FRAME)
 		return refuse(FRAME_SUB_TYPE);
 	work->sequence = frame[1];
 	work->offset = be16(frame + 2) & 0xfff;
-	work->event.stream.tag = frame[2] >> 4;
+	work->event.stream.tag = work->group ? 0 : frame[2] >> 4;
+	if (work->group && work->offset)
+		return refuse(FRAME_GROUP);
 	work->event.count = 0;
 	work->count = 0;
 	work->joined = 0;
@@ -483,9 +487,14 @@ static __always_inline int take_frame(struct __sk_buff *skb, struct split_config
 		goto over;
 	}
 	work->event.count = 0;
-	why = find_place(work, stream);
-	if (why)
-		return refuse(why);
+	if (work->group) {
+		work->late = 0;
+		count(FRAMES, 1);
+	} else {
+		why = find_place(work, stream);
+		if (why)
+			return refuse(why);
+	}
 
 	left = work->len - FRAME_HEADER;
 	if (work->late) {
