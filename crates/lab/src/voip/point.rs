@@ -192,9 +192,9 @@ impl Mode {
     }
 }
 
-/// The address of meta packets in group-addressed frames, from the range for use at one site (RFC
-/// 2365).
-pub const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 0, 1);
+/// The address of meta packets in group-addressed frames, the broadcast address of the hosts. They
+/// carry packets to many groups, which frames to a single group ([`sheaf_wire::group`]) may not.
+pub const ALL: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 255);
 
 /// The address of host `index`, on both engines: 10.0.0.1 for the first. Plans have at most 250.
 pub fn address(index: usize) -> Ipv4Addr {

@@ -449,7 +449,7 @@ fn aggregator(
     for other in 0..point.nodes.len() {
         let format = aggregation.format;
         let outer = match other == index {
-            true => Outer::V4 { src: point::address(index), dst: point::GROUP },
+            true => Outer::V4 { src: point::address(index), dst: point::ALL },
             false => outer(index, other),
         };
         let can_split = point.upgraded[other] || point.is_blind;
