@@ -284,7 +284,7 @@ fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
     let bad_plan = format!("lab run {}", plan.display());
     for (line, expected) in [
         ("aggregate dev wlan9 peer any", "no interface \"wlan9\"; there are lo, right"),
-        ("aggregate dev lo peer any", "no Ethernet interface"),
+        ("aggregate dev lo peer any", "lo is not an Ethernet interface; give one that is"),
         ("aggregate dev right peer any min 1600", "min 1600 is above max 1500"),
         ("aggregate dev right peer any max 2000", "above the MTU of right, 1500"),
         ("aggregate dev right to 10.0.0.9 key k", "key is for HELLOs"),

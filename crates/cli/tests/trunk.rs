@@ -705,7 +705,7 @@ fn wrong_input_is_one_line_with_a_remedy_and_leaves_nothing_behind() {
     let _used = host.run(|| UdpSocket::bind("10.1.0.1:9999")).unwrap();
     for (line, expected) in [
         ("trunk t0 dev wlan9 peer 02:00:00:00:00:02", "no interface \"wlan9\"; there are"),
-        ("trunk t0 dev lo peer 02:00:00:00:00:02", "no Ethernet interface"),
+        ("trunk t0 dev lo peer 02:00:00:00:00:02", "lo is not an Ethernet interface"),
         ("trunk t0 dev if0", "write dev if0 peer MAC"),
         ("trunk t0 path 10.7.7.7 10.1.0.2 plain", "no interface has 10.7.7.7"),
         ("trunk t0 path 10.7.7.7@if0 10.1.0.2 plain", "give an address that the interface has"),
