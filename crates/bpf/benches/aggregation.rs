@@ -46,7 +46,7 @@ fn main() {
     formats();
 }
 
-/// What is on the hook while a flood passes.
+/// The program on the hook while a flood passes.
 #[derive(Clone, Copy)]
 enum Hook {
     Nothing,
@@ -73,9 +73,8 @@ fn flood() {
     }
     println!("a flood through pfifo, two senders:");
     let names = ["busy of plain", "an empty program of plain", "busy of an empty program"];
-    for (name, mut ratios) in names.into_iter().zip(ratios) {
-        ratios.sort_by(f64::total_cmp);
-        let [low, median, high] = [1, 2, 3].map(|quarter| ratios[ratios.len() * quarter / 4]);
+    for (name, ratios) in names.into_iter().zip(ratios) {
+        let [low, median, high] = quartiles(ratios);
         println!("  {name}: {median:.2} [{low:.2}, {high:.2}]");
     }
 }
@@ -111,6 +110,12 @@ fn flood_round(pair: &Pair, hook: Hook) -> f64 {
     })
 }
 
+/// The lower quartile, the median and the upper quartile of `values`.
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| values[values.len() * quarter / 4])
+}
+
 /// Lets `time` pass.
 fn wait(time: Duration) {
     let until = clock::now() + time;
@@ -140,9 +145,8 @@ fn formats() {
         }
     }
     println!("voice packets, min 500:");
-    for (format, mut costs) in all.into_iter().zip(costs) {
-        costs.sort_by(f64::total_cmp);
-        let [low, median, high] = [1, 2, 3].map(|quarter| costs[costs.len() * quarter / 4]);
+    for (format, costs) in all.into_iter().zip(costs) {
+        let [low, median, high] = quartiles(costs);
         println!("  {format:?}: merge {median:.0} [{low:.0}, {high:.0}] ns a packet");
     }
 }
@@ -255,15 +259,11 @@ fn compare(offload: &str, name: &str) {
         let (received, lost) = (of(|r| r.received), of(|r| 1.0 - r.received / r.sent) * 1e2);
         // Each round with the plain one before it: the machine's pace drifts over a run.
         let pairs = rounds.iter().zip(&plain);
-        let mut ratios: Vec<_> =
-            pairs.map(|(ours, plain)| ours.received / plain.received).collect();
-        ratios.sort_by(f64::total_cmp);
+        let ratios = pairs.map(|(ours, plain)| ours.received / plain.received).collect();
+        let [low, ratio, high] = quartiles(ratios);
         println!(
-            "  {name}      {received:9.0}, ratio {:.2} [{:.2}, {:.2}]; {:.1} a frame, \
+            "  {name}      {received:9.0}, ratio {ratio:.2} [{low:.2}, {high:.2}]; {:.1} a frame, \
              {lost:.1} % lost; merge {:.0} ns, split {:.0} ns a packet",
-            ratios[ratios.len() / 2],
-            ratios[ratios.len() / 4],
-            ratios[ratios.len() * 3 / 4],
             of(|r| r.sent / r.frames),
             cost.merge,
             cost.split,

@@ -622,7 +622,7 @@ fn a_frame_to_a_group_is_refused_from_a_stranger_and_with_packets_to_others() {
     let mut twins = Twins::new(&wire, named);
     twins.pass(&frame(TO_GROUP, &good)).unwrap();
     assert_eq!(twins.counted(), [("unknown-peer".to_owned(), 1)].into());
-    // A far end that is named is no neighbour.
+    // A far end that is named does not count as a neighbour.
     let mut twins = Twins::new(&wire, Senders::far_ends([A.into()]));
     twins.pass(&frame(TO_GROUP, &good)).unwrap();
     assert_eq!(twins.counted(), [("not-from-the-link".to_owned(), 1)].into());

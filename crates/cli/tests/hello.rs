@@ -181,6 +181,37 @@ impl Capture {
         }
         (meta, udp)
     }
+
+    /// Waits until `count` frames have arrived; returns these, and the number of shared ones on the
+    /// way.
+    fn arrivals(&self, count: usize, judge: impl Fn(&[u8]) -> Seen) -> (Vec<Vec<u8>>, usize) {
+        let (mut poller, mut bytes) = (Poller::default(), [0; 2048]);
+        poller.add(&self.socket);
+        let give_up = clock::now() + sheaf_stage::Duration::from_secs(10);
+        let (mut arrived, mut shared) = (Vec::new(), 0);
+        while arrived.len() < count {
+            let Some(len) = self.socket.receive(&mut bytes).unwrap() else {
+                poller.wait(Some(give_up.saturating_since(clock::now()))).unwrap();
+                assert!(clock::now() < give_up, "{} frames arrived", arrived.len());
+                continue;
+            };
+            let frame = &bytes[..len];
+            match judge(frame) {
+                Seen::Arrived => arrived.push(frame.to_vec()),
+                Seen::Shared => shared += 1,
+                Seen::Other => {}
+            }
+        }
+        (arrived, shared)
+    }
+}
+
+/// A captured frame, as a test sees it.
+enum Seen {
+    Arrived,
+    /// It has others in it.
+    Shared,
+    Other,
 }
 
 const GATHERS: &str = "aggregate dev eth0 policy forced timeout 20ms";
@@ -423,23 +454,12 @@ fn frames_of_a_mesh_share_frames_and_arrive_as_they_were() {
     let sent = || {
         to.received();
         frames.iter().for_each(|frame| from.socket.send(frame).unwrap());
-        let (mut poller, mut bytes) = (Poller::default(), [0; 2048]);
-        poller.add(&to.socket);
-        let give_up = clock::now() + sheaf_stage::Duration::from_secs(10);
-        let (mut arrived, mut shared) = (Vec::new(), 0);
-        while arrived.len() < frames.len() {
-            let Some(len) = to.socket.receive(&mut bytes).unwrap() else {
-                poller.wait(Some(give_up.saturating_since(clock::now()))).unwrap();
-                assert!(clock::now() < give_up, "{} frames arrived", arrived.len());
-                continue;
-            };
-            let frame = &bytes[..len];
-            match frame[12..14] {
-                [0x43, 0x05] if frame[..6] == to.mac => arrived.push(frame.to_vec()),
-                [8, 0] if frame[..6] == to.mac => shared += usize::from(frame[23] == META),
-                _ => {}
-            }
-        }
+        let (arrived, shared) = to.arrivals(frames.len(), |frame| match frame[12..14] {
+            _ if frame[..6] != to.mac => Seen::Other,
+            [0x43, 0x05] => Seen::Arrived,
+            [8, 0] if frame[23] == META => Seen::Shared,
+            _ => Seen::Other,
+        });
         (arrived == frames, shared)
     };
     let (same, shared) = sent();
@@ -620,23 +640,11 @@ fn frames_to_a_group_arrive_byte_for_byte_with_the_addresses_that_they_left_with
     let frames: Vec<_> = (0..300).map(|number| group_frame(from.mac, number)).collect();
     frames.iter().for_each(|frame| from.socket.send(frame).unwrap());
     for to in &receivers {
-        let (mut poller, mut bytes) = (Poller::default(), [0; 2048]);
-        poller.add(&to.socket);
-        let give_up = clock::now() + sheaf_stage::Duration::from_secs(10);
-        let (mut arrived, mut shared) = (Vec::new(), 0);
-        while arrived.len() < frames.len() {
-            let Some(len) = to.socket.receive(&mut bytes).unwrap() else {
-                poller.wait(Some(give_up.saturating_since(clock::now()))).unwrap();
-                assert!(clock::now() < give_up, "{} frames arrived", arrived.len());
-                continue;
-            };
-            let frame = &bytes[..len];
-            match frame {
-                _ if frame[..6] != GROUP_MAC => {}
-                _ if frame[23] == META => shared += 1,
-                _ => arrived.push(frame.to_vec()),
-            }
-        }
+        let (arrived, shared) = to.arrivals(frames.len(), |frame| match frame[23] {
+            _ if frame[..6] != GROUP_MAC => Seen::Other,
+            META => Seen::Shared,
+            _ => Seen::Arrived,
+        });
         assert!(arrived == frames && (3..100).contains(&shared), "{shared} frames shared");
     }
 }

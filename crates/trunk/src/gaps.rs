@@ -57,7 +57,7 @@ pub(crate) struct Gaps {
     /// Longest lateness since then.
     late: Duration,
     asked_at: Option<Instant>,
-    /// The earliest time at which a gap has to be asked for, or one before it.
+    /// No gap has to be asked for before this time; see [`Gaps::next_ask`].
     next_ask: Option<Instant>,
 }
 
@@ -90,7 +90,7 @@ impl Gaps {
             self.gaps.pop_front();
         }
         let (first, ask_at) = (highest.wrapping_add(1), now + self.window);
-        self.next_ask = Some(self.next_ask.map_or(ask_at, |next| next.min(ask_at)));
+        self.next_ask = Some(self.next_ask().map_or(ask_at, |next| next.min(ask_at)));
         self.gaps.push_back(Gap { first, count, seen: now, asked: 0, ask_at });
     }
 
@@ -103,7 +103,12 @@ impl Gaps {
     /// meanwhile; `None` while nothing has to be asked.
     pub fn due(&self) -> Option<Instant> {
         let spaced = self.asked_at.map_or(Instant::ZERO, |at| at + SPACING);
-        self.next_ask.map(|at| at.max(spaced))
+        self.next_ask().map(|at| at.max(spaced))
+    }
+
+    /// The earliest time at which a gap has to be asked for, or one before it.
+    fn next_ask(&self) -> Option<Instant> {
+        self.next_ask.filter(|_| !self.gaps.is_empty())
     }
 
     /// Writes the gaps to ask for now over `ranges`. `round_trip`: of the request and its reply.
@@ -133,18 +138,13 @@ impl Gaps {
         let behind = self.gaps.partition_point(|gap| gap.first.wrapping_sub(front) <= place);
         let Some(at) = behind.checked_sub(1) else { return };
         let gap = self.gaps[at];
-        if number.wrapping_sub(gap.first) >= gap.count {
+        let before = number.wrapping_sub(gap.first);
+        if before >= gap.count {
             return;
         }
-        let before = number.wrapping_sub(gap.first);
         let after = gap.count - before - 1;
         match (before, after) {
-            (0, 0) => {
-                self.gaps.remove(at);
-                if self.gaps.is_empty() {
-                    self.next_ask = None;
-                }
-            }
+            (0, 0) => drop(self.gaps.remove(at)),
             (0, _) => {
                 self.gaps[at].first = number.wrapping_add(1);
                 self.gaps[at].count = after;

@@ -123,7 +123,7 @@ impl Meter {
         let mut bins = self.delays.iter_recorded();
         let (mut within, mut delay) = (0, 0);
         quantiles.map(move |quantile| {
-            // Before the first packet there is no bin, and the delay stays zero.
+            // Without a packet no bin has an entry, and the delay stays zero.
             let target = ((quantile * self.received as f64).ceil() as u64).max(1);
             while within < target
                 && let Some(bin) = bins.next()

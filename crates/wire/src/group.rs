@@ -19,7 +19,7 @@ pub const HEADER: Header = Header { tag: 0, sequence: 0, offset: 0 };
 
 /// First three octets of the groups of IPv4 that no router forwards (RFC 5771, section 4).
 const V4_OF_THE_LINK: [u8; 3] = [224, 0, 0];
-/// The widest scope of IPv6 that is no more than a link: below it are the interface and what is
+/// The widest scope of IPv6 within a link: below it are the interface and what is
 /// reserved (RFC 7346, section 2).
 const V6_LINK_SCOPE: u8 = 2;
 

@@ -59,7 +59,7 @@ struct Daemon {
     started: Instant,
     /// Counters of engines that went with the interface, by address.
     past: BTreeMap<IpAddr, Stats>,
-    /// Those of what went to groups.
+    /// Counters of frames to groups of those engines.
     past_groups: Stats,
     /// The engine, while there is an interface for it.
     attached: Option<Attached>,
@@ -116,7 +116,7 @@ impl fmt::Display for Plain {
     }
 }
 
-/// What becomes of packets to groups.
+/// State of the packets to groups.
 #[derive(Debug, Default)]
 struct Groups {
     /// Our addresses that their frames bear, as looked up last.
@@ -125,7 +125,7 @@ struct Groups {
     size: u16,
     /// The largest frame, 0 for none, and by which addresses, that the engine has.
     joined: Option<(u16, Vec<IpAddr>)>,
-    /// What was said last.
+    /// The verdict that was logged last.
     said: Option<Result<(), Plain>>,
     /// Frames that had left when last counted.
     frames: u64,
@@ -601,19 +601,19 @@ impl Daemon {
             hops.say(&line, now);
         }
         groups.said = is_on.then_some(may_share);
-        let size = groups.size.min(config.max);
-        let shape = (if is_on && may_share.is_ok() { size } else { 0 }, groups.sources.clone());
-        if groups.joined.as_ref() == Some(&shape) {
+        let max = if is_on && may_share.is_ok() { groups.size.min(config.max) } else { 0 };
+        let sources = &groups.sources;
+        if groups.joined.as_ref().is_some_and(|(had, by)| *had == max && by == sources) {
             return Ok(());
         }
         let before = groups.joined.take().map_or_else(Vec::new, |(_, sources)| sources);
-        for source in before.iter().filter(|source| !shape.1.contains(source)) {
+        for source in before.iter().filter(|source| !sources.contains(source)) {
             engine.set_groups(*source, 0)?;
         }
-        for source in &shape.1 {
-            engine.set_groups(*source, shape.0)?;
+        for source in sources {
+            engine.set_groups(*source, max)?;
         }
-        groups.joined = Some(shape);
+        groups.joined = Some((max, sources.clone()));
         Ok(())
     }
 

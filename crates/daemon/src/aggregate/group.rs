@@ -1,10 +1,10 @@
 //! Whether packets to groups may share frames on one interface.
 //!
 //! Principle: a frame to a group reaches all who hear it, and whoever cannot take it apart loses
-//! what is in it. Nobody answers for all of them, so no probe can tell. What counts is the last
-//! word of every neighbour that was heard within the last minute: all of them say that they take
-//! such frames apart, and there is one at least. One that says otherwise, or takes its leave, or
-//! whose HELLO cannot be read, ends it at once, and so do HELLOs that nobody could hear.
+//! what is in it. A probe asks one host, not all of them. So the last word of every neighbour
+//! counts that was heard within the last minute: each says that it takes such frames apart, and
+//! there is at least one. A neighbour that says otherwise or says goodbye, or whose HELLO cannot be
+//! read, ends the sharing immediately, and so do HELLOs that were dropped unread.
 //!
 //! This is a state machine without I/O, as `life` is. What it remembers is bounded, whoever makes
 //! neighbours up.
@@ -15,8 +15,8 @@ use sheaf_stage::{Duration, Instant};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How long a neighbour's last word counts. At rest HELLOs come every few seconds, so many are lost
-/// before somebody who is there is forgotten.
+/// Time for which a neighbour's last word counts. At rest HELLOs come every few seconds, so many
+/// are lost before somebody who is there is forgotten.
 pub const MEMORY: Duration = Duration::from_secs(60);
 
 /// Neighbours that take no frames to groups and are remembered. One is enough to say why; more are

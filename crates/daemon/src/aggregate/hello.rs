@@ -32,7 +32,7 @@ pub struct Hello {
     dev: String,
     socket: LinkGroup,
     neighbourhood: Neighbourhood,
-    /// What the neighbours say about frames to groups.
+    /// The words of the neighbours about frames to groups.
     groups: Groups,
     radio: Radio,
     has_key: bool,
@@ -348,7 +348,7 @@ impl Hello {
     }
 }
 
-/// What a HELLO says of a splitter that can do `splits`. With a key it takes the frames of holders
+/// The part of `splits` that a HELLO announces. With a key a splitter takes the frames of holders
 /// only, by the addresses that the kernel's neighbour table has for them. Who sends to a group
 /// cannot know that it is there, so nothing is said of groups.
 fn said(splits: Splits, has_key: bool) -> Splits {
