@@ -13,6 +13,7 @@
 //! * [`splitter`]: the other end ([`Splitter`]), and whose meta packets it takes ([`Senders`]);
 //! * [`receiver`], `sequence`, `decompressor`: the receiving side of format 2: streams, which
 //!   frames of a stream have been received, contexts;
+//! * [`answers`]: what is said of contexts, as few messages;
 //! * [`stats`]: the counters of the theses and the ratios derived from them.
 //!
 //! This is the model of the eBPF programs and the engine where eBPF cannot be loaded: the same
@@ -48,6 +49,7 @@
 //! ```
 
 pub mod aggregator;
+pub mod answers;
 pub mod backoff;
 pub mod classify;
 mod compressor;
@@ -62,6 +64,7 @@ pub mod stats;
 mod streams;
 
 pub use aggregator::{Aggregator, Device, Format, Frame, Hop, HopId, MeshFrame, Outbound};
+pub use answers::Answers;
 pub use backoff::Backoff;
 pub use classify::{Rule, Rules, Verdict};
 pub use config::{Config, ConfigError, Policy, Threshold};

@@ -3,6 +3,7 @@
 //! The program only finds out what is to be said; here it is sent, and what was heard is handed on.
 
 use anyhow::Context;
+use sheaf_aggregate::Answers;
 use sheaf_bpf::{Direction, Message, Messages, Split};
 use sheaf_netio::poller::Poller;
 use sheaf_netio::raw::{RawSocket, SEND_ONLY};
@@ -24,6 +25,7 @@ pub struct Contexts {
     raw: [Option<RawSocket>; 2],
     waited: Option<usize>,
     swept: Instant,
+    answers: Answers,
 }
 
 impl Contexts {
@@ -31,7 +33,7 @@ impl Contexts {
     pub fn open(dev: &str, split: &Split, now: Instant) -> anyhow::Result<Contexts> {
         let messages = split.messages().context("cannot hear the splitter")?;
         let raw = [false, true].map(|v6| RawSocket::open(dev, v6, SEND_ONLY).ok());
-        Ok(Contexts { messages, raw, waited: None, swept: now })
+        Ok(Contexts { messages, raw, waited: None, swept: now, answers: Answers::default() })
     }
 
     /// Adds what is to be waited for.
@@ -40,39 +42,42 @@ impl Contexts {
     }
 
     /// Sends what the splitter has to say, and hands each message that it heard to `heard`, with
-    /// who sent it.
+    /// who sent it. Returns when it wants to be called again.
     pub fn run(
         &mut self,
         split: &mut Split,
         now: Instant,
         poller: &Poller,
         mut heard: impl FnMut(IpAddr, &Feedback) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Option<Instant>> {
         if now.saturating_since(self.swept) >= SWEEP {
             self.swept = now;
             split.sweep(now)?;
         }
-        if !self.waited.is_some_and(|number| poller.readable(number)) {
-            return Ok(());
-        }
-        while let Some(Message { direction, peer, own, feedback }) = self.messages.next() {
-            match direction {
-                Direction::Heard => heard(peer, &feedback)?,
-                Direction::ToSay => self.say(own, peer, &feedback),
+        let Contexts { messages, raw, answers, .. } = self;
+        if self.waited.is_some_and(|number| poller.readable(number)) {
+            while let Some(Message { direction, peer, own, feedback }) = messages.next() {
+                match direction {
+                    Direction::Heard => heard(peer, &feedback)?,
+                    Direction::ToSay => {
+                        let Some(outer) = Outer::new(own, peer) else { continue };
+                        // To a far end, too: routers may take what they want from it.
+                        let hop_limit = HOP_LIMIT_NEIGHBOUR;
+                        let repr = Repr { outer, dscp: CLASS, ecn: Ecn::NotEct, hop_limit };
+                        answers.add(repr, &feedback, now, |to, what| say(raw, to, what));
+                    }
+                }
             }
         }
-        Ok(())
+        answers.run(now, |to, what| say(raw, to, what));
+        Ok(answers.next_deadline())
     }
+}
 
-    /// What cannot be sent now is said again with the next frame that needs it.
-    fn say(&self, from: IpAddr, to: IpAddr, feedback: &Feedback) {
-        let (Some(outer), Some(raw)) = (Outer::new(from, to), &self.raw[usize::from(to.is_ipv6())])
-        else {
-            return;
-        };
-        // To a far end, too: routers may take what they want from it.
-        let hop_limit = HOP_LIMIT_NEIGHBOUR;
-        let repr = Repr { outer, dscp: CLASS, ecn: Ecn::NotEct, hop_limit };
-        let _ = raw.send(&feedback.packet(&repr), to);
+/// What cannot be sent now is said again with the next frame that needs it.
+fn say(raw: &[Option<RawSocket>; 2], repr: &Repr, feedback: &Feedback) {
+    let to = repr.outer.destination();
+    if let Some(raw) = &raw[usize::from(to.is_ipv6())] {
+        let _ = raw.send(&feedback.packet(repr), to);
     }
 }

@@ -108,13 +108,14 @@ impl Engine for Kernel {
 
     fn run(&mut self, now: Instant, poller: &mut Poller) -> anyhow::Result<Option<Instant>> {
         let (merge, by_address) = (&mut self.controller.merge, &self.by_address);
-        self.contexts.run(&mut self.split, now, poller, |peer, feedback| {
+        let answers = self.contexts.run(&mut self.split, now, poller, |peer, feedback| {
             by_address.get(&peer).map_or(Ok(()), |hop| Ok(merge.said(*hop, feedback, now)?))
         })?;
-        self.controller.run(now).map_err(|error| match is_down(&error) {
+        let deadline = self.controller.run(now).map_err(|error| match is_down(&error) {
             true => anyhow!("the interface is down; set it up, and start again"),
             false => error.into(),
-        })
+        })?;
+        Ok(deadline.into_iter().chain(answers).min())
     }
 
     fn wait_for(&mut self, poller: &mut Poller) {

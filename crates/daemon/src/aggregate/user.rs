@@ -23,8 +23,8 @@ use super::engine::{Engine, Shape};
 use super::settings::Peers;
 use anyhow::{Context, bail};
 use sheaf_aggregate::{
-    Aggregator, Config, Device, Format, Frame, Hop, HopId, Outbound, Rules, Split, Splitter, Stats,
-    Verdict,
+    Aggregator, Answers, Config, Device, Format, Frame, Hop, HopId, Outbound, Rules, Split,
+    Splitter, Stats, Verdict,
 };
 use sheaf_netio::completion::Completions;
 use sheaf_netio::ip;
@@ -75,6 +75,7 @@ pub struct User {
     aggregator: Aggregator,
     rules: Rules,
     splitter: Splitter,
+    answers: Answers,
     hops: Vec<(HopId, Hop)>,
     neighbours: HashMap<[u8; 6], HopId>,
     /// Next hops and far ends by their outer addresses.
@@ -161,6 +162,7 @@ impl User {
             completions,
             aggregator,
             splitter: Splitter::new(peers.senders()).with_frames(secret),
+            answers: Answers::default(),
             rules: config.rules.clone(),
             hops: Vec::new(),
             neighbours: HashMap::new(),
@@ -331,7 +333,7 @@ impl User {
         for raw in self.raw.iter().flatten() {
             let (tap, mac, splitter) = (&self.tap, self.mac, &mut self.splitter);
             let (aggregator, by_address) = (&mut self.aggregator, &self.by_address);
-            let leaving = &mut self.leaving;
+            let (leaving, answers) = (&mut self.leaving, &mut self.answers);
             let got = self.inbox.receive(raw, |bytes| {
                 let split = splitter.split(bytes, |inner| {
                     let mut header = [0; ETHERNET];
@@ -343,8 +345,11 @@ impl User {
                 // A refusal is counted by the splitter; there is nobody to tell.
                 let (Ok(split), Ok((repr, _))) = (split, Repr::with_payload(bytes)) else { return };
                 match split {
-                    Split::Delivered(feedback) if feedback.items().is_empty() => {}
-                    Split::Delivered(feedback) => leaving.push(feedback.packet(&repr.reply())),
+                    Split::Delivered(feedback) => {
+                        answers.add(repr.reply(), &feedback, now, |to, what| {
+                            leaving.push(what.packet(to));
+                        });
+                    }
                     Split::Heard(feedback) => {
                         if let Some(hop) = by_address.get(&repr.outer.source()) {
                             aggregator.said(*hop, &feedback, now);
@@ -477,6 +482,7 @@ impl Engine for User {
         if over {
             self.paused = None;
         }
+        self.answers.run(now, |to, what| self.leaving.push(what.packet(to)));
         self.drain(now);
         let (mut outbound, mut inbound) = (tap || over, sockets[0] || sockets[1]);
         for _ in 0..ROUNDS {
@@ -498,7 +504,8 @@ impl Engine for User {
             if !outbound && !inbound && self.leaving.is_empty() {
                 self.pause(poller, self.paused.is_some());
                 let deadline = self.aggregator.next_deadline();
-                return Ok([deadline, self.paused].into_iter().flatten().min());
+                let answers = self.answers.next_deadline();
+                return Ok([deadline, answers, self.paused].into_iter().flatten().min());
             }
         }
         self.send()?;

@@ -58,6 +58,17 @@ pub enum Item {
     },
 }
 
+impl Item {
+    /// Whether both acknowledge the same context.
+    fn of_same(&self, other: &Item) -> bool {
+        let context = |item: &Item| match *item {
+            Item::Known { tag, number, .. } => Some((tag, number)),
+            Item::Unknown { .. } | Item::Lost { .. } => None,
+        };
+        context(self).is_some_and(|one| context(other) == Some(one))
+    }
+}
+
 /// A message, of up to [`MAX_ITEMS`] items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feedback {
@@ -114,6 +125,22 @@ impl Feedback {
             self.items[self.len] = item;
             self.len += 1;
         }
+    }
+
+    /// Adds the items of a later message: what it says of a context takes the place of what was
+    /// said of it before. Returns whether there was room; without, nothing changes.
+    pub fn add(&mut self, later: &Feedback) -> bool {
+        if self.len + later.len > MAX_ITEMS {
+            return false;
+        }
+        for item in later.items() {
+            let before = self.items[..self.len].iter_mut().find(|before| before.of_same(item));
+            match before {
+                Some(before) => *before = *item,
+                None => self.push(*item),
+            }
+        }
+        true
     }
 
     /// The items.

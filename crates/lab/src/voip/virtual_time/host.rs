@@ -11,7 +11,7 @@ use super::sizes::Sizes;
 use crate::voip::point::{self, Aggregation, Mode, Point, Queueing, Routes};
 use crate::voip::walked;
 use sheaf_aggregate::{
-    Aggregator, Device, Format, Frame, Hop, HopId, Outbound, Split, Splitter, Stats,
+    Aggregator, Answers, Device, Format, Frame, Hop, HopId, Outbound, Split, Splitter, Stats,
 };
 use sheaf_baseline::kau;
 use sheaf_medium::{RadioId, To};
@@ -39,6 +39,8 @@ pub(super) struct Host {
     unrouted: u64,
     /// `None` where it cannot split.
     splitter: Option<Splitter>,
+    /// What it has to say of contexts.
+    answers: Answers,
     /// Meta packets that reached it although it cannot split.
     unsplit: u64,
     /// Whether packets leave in group-addressed frames.
@@ -139,6 +141,7 @@ impl Host {
             hellos,
             unrouted: 0,
             splitter,
+            answers: Answers::default(),
             unsplit: 0,
             is_group: point.is_group,
             is_blocking: point.socket.is_some(),
@@ -217,6 +220,12 @@ impl Host {
         while self.hellos.as_mut().is_some_and(|hellos| hellos.is_due(now)) {
             self.hello(now, out);
         }
+        let mut leaving = Vec::new();
+        self.answers.run(now, |to, what| leaving.push((to.outer.destination(), what.packet(to))));
+        for (to, packet) in leaving {
+            let IpAddr::V4(to) = to else { continue };
+            self.forward(point::host(to.octets()), packet, now, out);
+        }
         if let Queue::Sheaf(merge) = &mut self.queue
             && let Some(packet) = merge.hello(now)
         {
@@ -253,7 +262,7 @@ impl Host {
             Queue::Kau(qdisc, _) => qdisc.next_deadline(),
         };
         let hello = self.hellos.as_ref().map(Hellos::next);
-        queue.into_iter().chain(hello).min()
+        queue.into_iter().chain(hello).chain(self.answers.next_deadline()).min()
     }
 
     /// Delivers a packet here, takes it apart, or sends it on.
@@ -295,10 +304,13 @@ impl Host {
         let IpAddr::V4(source) = repr.outer.source() else { return };
         let from = point::host(source.octets());
         match split {
-            Split::Delivered(feedback) if !feedback.items().is_empty() => {
-                self.forward(from, feedback.packet(&repr.reply()), now, out);
+            Split::Delivered(feedback) => {
+                let mut leaving = Vec::new();
+                self.answers.add(repr.reply(), &feedback, now, |to, what| {
+                    leaving.push(what.packet(to));
+                });
+                leaving.into_iter().for_each(|packet| self.forward(from, packet, now, out));
             }
-            Split::Delivered(_) => {}
             Split::Heard(feedback) => {
                 if let Queue::Sheaf(merge) = &mut self.queue {
                     merge.aggregator.said(HopId(from as u32), &feedback, now);
