@@ -6,10 +6,13 @@
 //! * `rtt`: the delay, of the link alone and as users see it; `realtime`: what makes it more
 //!   punctual;
 //! * `rate`: the rate achieved;
+//! * `links`: hundreds of links in one process;
 //! * `netem`: beside the real one, where the kernel has it.
 
 #[path = "emulate/cost.rs"]
 mod cost;
+#[path = "emulate/links.rs"]
+mod links;
 #[path = "emulate/netem.rs"]
 mod netem;
 #[path = "emulate/path.rs"]
@@ -20,11 +23,12 @@ mod rate;
 mod trips;
 
 fn main() {
-    let parts: [(&str, fn()); 5] = [
+    let parts: [(&str, fn()); 6] = [
         ("cost", cost::run),
         ("rtt", trips::run),
         ("realtime", trips::realtime),
         ("rate", rate::run),
+        ("links", links::run),
         ("netem", netem::run),
     ];
     let words: Vec<String> =

@@ -138,7 +138,7 @@ fn files(text: &str) -> Vec<String> {
 #[test]
 fn the_files_in_the_guides_have_no_fault() {
     let directory = TempDir::new().unwrap();
-    let (mut sections, mut rules, mut media) = (0, 0, 0);
+    let (mut sections, mut rules, mut media, mut links) = (0, 0, 0, 0);
     for (file, text) in guides() {
         for example in files(&text) {
             if example.contains("[[rule]]") {
@@ -153,6 +153,12 @@ fn the_files_in_the_guides_have_no_fault() {
                 let line = format!("emulate medium {}", path.display());
                 assert_eq!(check(&line), Ok(()), "{}: {example}", file.display());
                 media += 1;
+            } else if example.contains("[[link]]") {
+                let path = directory.path().join("testbed.toml");
+                std::fs::write(&path, &example).unwrap();
+                let line = format!("emulate links {}", path.display());
+                assert_eq!(check(&line), Ok(()), "{}: {example}", file.display());
+                links += 1;
             } else if !is_plan(&example) {
                 let read = run::config::parse(&example);
                 assert!(read.is_ok(), "{}: {read:?}\n{example}", file.display());
@@ -161,7 +167,7 @@ fn the_files_in_the_guides_have_no_fault() {
         }
     }
     assert!(sections >= 2 && rules >= 1, "{sections} files of sections, {rules} of rules");
-    assert!(media >= 1, "no file of a medium");
+    assert!(media >= 1 && links >= 1, "{media} files of a medium, {links} of many links");
 }
 
 /// Whether an example is a plan of the lab or a part of one.

@@ -676,3 +676,157 @@ fn wrong_input_is_one_line_with_a_remedy() {
     }
     std::fs::remove_file(pipe).unwrap();
 }
+
+/// `count` links of one process, `ANUMBER` to `BNUMBER`, of a box whose other ends are `pANUMBER`
+/// and `pBNUMBER`, each with `options` of its own in place of `common`.
+struct Many {
+    middle: Namespace,
+    file: tempfile::NamedTempFile,
+}
+
+impl Many {
+    fn new(count: usize, common: &str, options: &[&str]) -> Many {
+        let middle = Namespace::new().unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "name = \"many\"\nthreads = 2\noptions = \"{common}\"").unwrap();
+        middle
+            .run(|| {
+                std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
+                for number in 0..count {
+                    for side in ["a", "b"] {
+                        let dev = format!("{side}{number}");
+                        ip::run(&format!("link add {dev} type veth peer name p{dev}"))?;
+                        ip::run(&format!("link set {dev} up"))?;
+                        ip::run(&format!("link set p{dev} up"))?;
+                    }
+                    write!(file, "[[link]]\nbetween = [\"a{number}\", \"b{number}\"]\n")?;
+                    if let Some(options) = options.get(number) {
+                        writeln!(file, "options = \"{options}\"")?;
+                    }
+                }
+                Ok(())
+            })
+            .unwrap();
+        Many { middle, file }
+    }
+
+    fn start(&self) -> Daemon {
+        Daemon::start(&self.middle, &format!("links {}", self.file.path().display()))
+    }
+
+    fn open(&self, dev: &str) -> VnetSocket {
+        let open = || VnetSocket::open(ip::index(dev)?, Receive::Everything);
+        self.middle.run(open).unwrap()
+    }
+
+    /// Time that a frame takes through link `number`, out or back.
+    fn takes(&self, [from, to]: [&str; 2]) -> Duration {
+        let (mut from, mut to) = (self.open(from), self.open(to));
+        let begin = clock::now();
+        from.send([frame().as_slice()]);
+        let mut got = 0;
+        while got == 0 {
+            assert!(clock::now() - begin < LONG, "nothing arrives");
+            to.receive(|bytes, _| got += usize::from(bytes.ends_with(&[9; 50]))).unwrap();
+        }
+        Duration::from_nanos((clock::now() - begin).as_nanos() as u64)
+    }
+}
+
+/// A frame of no protocol that anybody answers.
+fn frame() -> Vec<u8> {
+    let mut frame = vec![0; vnet::LEN];
+    frame.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+    frame.extend_from_slice(&[9; 50]);
+    frame
+}
+
+#[test]
+fn each_of_many_links_has_its_own_delay_is_changed_alone_and_may_go_alone() {
+    let many = Many::new(3, "delay 20ms", &["delay 1ms", "delay 100ms"]);
+    let mut daemon = many.start();
+    const MS: Duration = Duration::from_millis(1);
+    assert!(many.takes(["pa1", "pb1"]) >= 100 * MS);
+    assert!(many.takes(["pb2", "pa2"]) >= 20 * MS);
+    // Of a wake-up that is as late as 50 ms there are few, and not many in a row.
+    let soon = |ends: [&str; 2]| (0..20).any(|_| many.takes(ends) < 50 * MS);
+    assert!(soon(["pa0", "pb0"]) && soon(["pb0", "pa0"]));
+    assert!(run(&many.middle, "change link b1 delay 1ms").status.success());
+    assert!(soon(["pa1", "pb1"]) && soon(["pb1", "pa1"]));
+    assert!(many.takes(["pa2", "pb2"]) >= 20 * MS);
+
+    // By the name of the file or of any interface.
+    for name in ["many", "a0", "b2"] {
+        let status = show(&many.middle, name);
+        assert_eq!(status["links"].as_object().unwrap().len(), 6, "{status}");
+        assert!(count(&status, "a1 to b1", "delivered_packets") >= 2, "{status}");
+        assert_eq!(
+            status["links"]["b1 to a1"]["settings"]["words"],
+            "delay 1ms queue fifo limit 1000"
+        );
+    }
+    let refused = run(&many.middle, "change link many delay 1ms");
+    let refused = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.contains("many has no link here; name one of its interfaces"), "{refused}");
+
+    // One goes, the others go on; with the last the program ends.
+    many.middle.run(|| ip::run("link del a0")).unwrap();
+    shown(&many.middle, "many", |status| status["links"].as_object().unwrap().len() == 4);
+    assert!(many.takes(["pa2", "pb2"]) >= 20 * MS);
+    many.middle.run(|| ip::run("link del b1").and_then(|()| ip::run("link del a2"))).unwrap();
+    let (code, _, error) = daemon.end();
+    assert_eq!(code, Some(2), "{error}");
+    assert!(error.contains("interface a0 went away, and its link has ended"), "{error}");
+}
+
+#[test]
+fn many_links_are_not_started_twice_and_end_when_asked_to() {
+    let many = Many::new(2, "", &[]);
+    let mut daemon = many.start();
+    let file = many.file.path().display();
+    for line in [format!("links {file}"), "link a1 b1".to_owned()] {
+        let second = run(&many.middle, &line);
+        let said = String::from_utf8(second.stderr).unwrap();
+        assert!(said.contains("emulated already; stop the other"), "{said}");
+    }
+    assert!(run(&many.middle, "stop many").status.success());
+    let (code, out, _) = daemon.end();
+    assert_eq!(code, Some(0));
+    assert!(out.contains("a1 to b1: in 0 pkt"), "{out}");
+}
+
+/// Memory of a process that nobody else has or that it shares with others, in bytes.
+fn proportional(daemon: &Daemon) -> u64 {
+    let path = format!("/proc/{}/smaps_rollup", daemon.child.id());
+    let text = std::fs::read_to_string(path).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn an_idle_link_of_many_takes_less_than_200_kilobytes_even_after_traffic() {
+    const COUNT: usize = 60;
+    let many = Many::new(COUNT, "rate 10mbit delay 20ms", &[]);
+    let mut daemon = many.start();
+    // More than a batch each way through every link.
+    let frames: Vec<Vec<u8>> = (0..200).map(|_| frame()).collect();
+    for number in 0..COUNT {
+        for side in ["pa", "pb"] {
+            many.open(&format!("{side}{number}")).send(frames.iter().map(Vec::as_slice));
+        }
+    }
+    let all = (COUNT * 2 * 200) as u64;
+    let left = |status: &Value| {
+        let links = status["links"].as_object().unwrap();
+        links.values().map(|link| link["delivered_packets"].as_u64().unwrap()).sum::<u64>()
+    };
+    shown(&many.middle, "many", |status| left(status) + status["missed"].as_u64().unwrap() >= all);
+    // Without what the program takes for itself, with one link.
+    let alone = Many::new(1, "", &[]);
+    let alone = proportional(&alone.start());
+    let each = proportional(&daemon).saturating_sub(alone) / COUNT as u64;
+    eprintln!("{each} bytes a link");
+    assert!(each < 200_000, "{each} bytes a link");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.end().0, Some(0));
+}

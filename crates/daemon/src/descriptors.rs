@@ -13,13 +13,19 @@ const NEEDED: u64 = 128;
 /// Makes sure that the process may open as many files as a service needs: raises its limit as far
 /// as that is allowed.
 pub fn require() -> anyhow::Result<()> {
+    require_beyond(0)
+}
+
+/// The same for a service that opens `more` besides.
+pub fn require_beyond(more: u64) -> anyhow::Result<()> {
+    let needed = NEEDED + more;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    if soft >= NEEDED {
+    if soft >= needed {
         return Ok(());
     }
     ensure!(
-        hard >= NEEDED,
-        "this needs {NEEDED} open files, and the limit is {hard}; raise it (ulimit -n {NEEDED})"
+        hard >= needed,
+        "this needs {needed} open files, and the limit is {hard}; raise it (ulimit -n {needed})"
     );
-    Ok(setrlimit(Resource::RLIMIT_NOFILE, NEEDED, hard)?)
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, needed, hard)?)
 }

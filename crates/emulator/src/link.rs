@@ -214,9 +214,23 @@ impl Link {
         packet.arrived = at;
         if light && self.is_idle() {
             self.travel(packet, at);
-        } else if self.queue.enqueue(packet, context!(self)).is_ok() {
-            self.begin();
+        } else {
+            // A packet that the queue refuses was taken long ago, and is counted there.
+            let _ = self.wait(packet);
         }
+    }
+
+    /// Puts a packet into the rate queue at its arrival, up to which everything is worked out.
+    fn wait(&mut self, packet: Packet) -> Result<(), DropReason> {
+        if self.config.single {
+            // A packet that has left by now takes no place, even if nobody was woken to fetch it.
+            // That holds for every way into the queue: a call that comes late works off several
+            // ends of the delay before it, and none of them may count what left before.
+            self.line.settle(packet.arrived);
+        }
+        self.queue.enqueue(packet, context!(self))?;
+        self.begin();
+        Ok(())
     }
 
     /// Works out the next event in the rate queue, if one happens up to `until`.
@@ -469,10 +483,6 @@ impl Stage for Link {
         self.stand_still(packet.arrived, now);
         self.advance(packet.arrived);
         self.clock = self.clock.max(packet.arrived);
-        if self.config.single {
-            // A packet that has left by now takes no place, even if nobody was woken to fetch it.
-            self.line.settle(packet.arrived);
-        }
         self.start_trace(packet.arrived);
         if self.next_row.is_some_and(|change| change <= self.clock) {
             self.enter_row(self.clock);
@@ -492,8 +502,7 @@ impl Stage for Link {
             self.coming.push_back((release, packet));
             return Ok(());
         }
-        self.queue.enqueue(packet, context!(self))?;
-        self.begin();
+        self.wait(packet)?;
         // The transmitter is idle only while nothing waits. Had it been idle, this packet would be
         // in it now, unless the queue's management dropped it on its way there.
         match self.transmitter.packet() {

@@ -1,9 +1,12 @@
 //! Recorded links: parsed, played, and held against what they say.
 
 use proptest::prelude::*;
+use sheaf_emulator::queue::fifo::FifoConfig;
 use sheaf_emulator::trace::mahimahi::{MTU, PACKET_INFORMATION};
 use sheaf_emulator::trace::{Opportunities, Steps, TraceError, TraceProblem, Trains};
-use sheaf_emulator::{Cause, Delay, Link, LinkConfig, Overhead, Packet, Trace, TraceConfig};
+use sheaf_emulator::{
+    Cause, Delay, Limit, Link, LinkConfig, Overhead, Packet, QueueConfig, Trace, TraceConfig,
+};
 use sheaf_stage::{Bitrate, Duration, Instant, Stage};
 
 fn opportunities(text: &str, start: Instant, looped: bool) -> Link {
@@ -220,6 +223,25 @@ fn a_light_packet_behind_a_heavy_load_waits_for_it() {
     fill(&mut link, 10, 1504, Instant::from_millis(2));
     let out = departs(&mut link, Instant::MAX);
     assert_eq!(out, [20., 21., 22., 23., 24., 25., 26., 27., 28., 29., 30.]);
+}
+
+#[test]
+fn whoever_has_left_takes_no_place_behind_the_delay_of_a_light_load() {
+    let queue = QueueConfig::Fifo(FifoConfig { limit: Limit::Packets(2), drop_head: false });
+    let delay = Delay::constant(Duration::from_millis(5));
+    let mut link = loads(
+        "0 20 0\n1000 20 0\n",
+        LinkConfig { single: true, queue, delay, ..LinkConfig::default() },
+    );
+    // Two trains of two, of which the second comes to the queue when the first has left.
+    for (n, ms) in [(0, 0), (1, 0), (2, 10), (3, 10)] {
+        fill(&mut link, n, 1504, Instant::from_millis(ms));
+    }
+    // One late call for all of it.
+    let late = Instant::from_millis(100);
+    let left = std::iter::from_fn(|| link.dequeue(late));
+    let left: Vec<_> = left.map(|packet| packet.depart.as_nanos() / 1_000_000).collect();
+    assert_eq!(left, [25, 26, 35, 36]);
 }
 
 #[test]

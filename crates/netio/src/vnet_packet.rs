@@ -3,11 +3,16 @@
 //! Source: packet(7): PACKET_VNET_HDR, PACKET_AUXDATA, PACKET_IGNORE_OUTGOING; socket(7):
 //! SO_TIMESTAMPNS. Packets have a virtio header before them ([`crate::vnet`]); a VLAN tag, which
 //! the kernel takes out of a frame it receives, is put back.
+//!
+//! Room for a batch of super-packets is 4 MB, of which the kernel writes 256 kB even where all
+//! frames are small. It is needed from a call to the end of the same call, so the sockets of a
+//! thread share it: a thousand of them take no more than one does.
 
 use crate::socket::{bind_packet, control_messages, set_option as set, stamp_in};
 use crate::vnet::{self, Header};
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -47,22 +52,72 @@ struct Received {
 }
 
 /// A socket on one interface.
+#[derive(Debug)]
 pub struct VnetSocket {
     socket: OwnedFd,
-    buffers: Vec<u8>,
-    controls: Vec<[u64; 16]>,
-    parts: Vec<libc::iovec>,
-    messages: Vec<libc::mmsghdr>,
-    received: Vec<Received>,
-    to_send: Vec<libc::iovec>,
-    sending: Vec<libc::mmsghdr>,
     refused: u64,
     unreadable: u64,
     missed: u64,
 }
 
-// SAFETY: the pointers lead into buffers that the value owns, or are set anew before each use.
-unsafe impl Send for VnetSocket {}
+/// Room to receive a batch.
+struct Inbox {
+    buffers: Vec<u8>,
+    controls: Vec<[u64; 16]>,
+    parts: Vec<libc::iovec>,
+    messages: Vec<libc::mmsghdr>,
+    received: Vec<Received>,
+}
+
+/// Room to send a batch.
+struct Outbox {
+    parts: Vec<libc::iovec>,
+    messages: Vec<libc::mmsghdr>,
+}
+
+thread_local! {
+    // Taken out while in use: a frame may be sent, or another socket read, from what is received.
+    static INBOX: Cell<Option<Box<Inbox>>> = const { Cell::new(None) };
+    static OUTBOX: Cell<Option<Box<Outbox>>> = const { Cell::new(None) };
+}
+
+impl Inbox {
+    fn new() -> Box<Inbox> {
+        // SAFETY: all-zero is a valid value of each of these structures.
+        let (part, message) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        Box::new(Inbox {
+            buffers: vec![0; BATCH * STRIDE],
+            controls: vec![[0; 16]; BATCH],
+            parts: vec![part; BATCH],
+            messages: vec![message; BATCH],
+            received: Vec::with_capacity(BATCH),
+        })
+    }
+
+    /// Runs `work` with the inbox of this thread.
+    fn with<T>(work: impl FnOnce(&mut Inbox) -> T) -> T {
+        let mut inbox = INBOX.take().unwrap_or_else(Inbox::new);
+        let result = work(&mut inbox);
+        INBOX.set(Some(inbox));
+        result
+    }
+}
+
+impl Outbox {
+    fn new() -> Box<Outbox> {
+        // SAFETY: all-zero is a valid value of the structure.
+        let message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        Box::new(Outbox { parts: Vec::with_capacity(BATCH), messages: vec![message; BATCH] })
+    }
+
+    /// Runs `work` with the outbox of this thread.
+    fn with<T>(work: impl FnOnce(&mut Outbox) -> T) -> T {
+        let mut outbox = OUTBOX.take().unwrap_or_else(Outbox::new);
+        let result = work(&mut outbox);
+        OUTBOX.set(Some(outbox));
+        result
+    }
+}
 
 /// Frames that a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,22 +162,7 @@ impl VnetSocket {
             // It ends with the socket.
             set(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &promiscuous)?;
         }
-        let slots = if everything { BATCH } else { 0 };
-        // SAFETY: all-zero is a valid value of each of these structures.
-        let (part, message) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        Ok(VnetSocket {
-            socket,
-            buffers: vec![0; slots * STRIDE],
-            controls: vec![[0; 16]; slots],
-            parts: vec![part; slots],
-            messages: vec![message; slots],
-            received: Vec::with_capacity(slots),
-            to_send: Vec::with_capacity(BATCH),
-            sending: vec![message; BATCH],
-            refused: 0,
-            unreadable: 0,
-            missed: 0,
-        })
+        Ok(VnetSocket { socket, refused: 0, unreadable: 0, missed: 0 })
     }
 
     /// Marks what is sent, as SO_MARK does (socket(7)).
@@ -161,11 +201,13 @@ impl VnetSocket {
     /// # Errors
     /// ENETDOWN once when the interface goes down or away.
     pub fn receive(&mut self, mut each: impl FnMut(&[u8], Option<u64>)) -> io::Result<usize> {
-        let got = self.fetch()?;
-        for frame in &self.received {
-            each(&self.buffers[frame.bytes.clone()], frame.stamp);
-        }
-        Ok(got)
+        Inbox::with(|inbox| {
+            let got = self.fetch(inbox)?;
+            for frame in &inbox.received {
+                each(&inbox.buffers[frame.bytes.clone()], frame.stamp);
+            }
+            Ok(got)
+        })
     }
 
     /// Sends every frame that is there, up to [`BATCH`], by `to` at once: what a bridge does over
@@ -175,28 +217,30 @@ impl VnetSocket {
     /// # Errors
     /// As [`VnetSocket::receive`].
     pub fn forward(&mut self, to: &mut VnetSocket) -> io::Result<usize> {
-        let got = self.fetch()?;
-        to.send(self.received.iter().map(|frame| &self.buffers[frame.bytes.clone()]));
-        Ok(got)
+        Inbox::with(|inbox| {
+            let got = self.fetch(inbox)?;
+            to.send(inbox.received.iter().map(|frame| &inbox.buffers[frame.bytes.clone()]));
+            Ok(got)
+        })
     }
 
-    /// Puts what is there into the buffers; answers how many frames, readable or not.
-    fn fetch(&mut self) -> io::Result<usize> {
-        self.received.clear();
-        for slot in 0..self.messages.len() {
-            let buffer = &mut self.buffers[slot * STRIDE + TAG..(slot + 1) * STRIDE];
-            self.parts[slot] =
+    /// Puts what is there into `inbox`; answers how many frames, readable or not.
+    fn fetch(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
+        inbox.received.clear();
+        for slot in 0..BATCH {
+            let buffer = &mut inbox.buffers[slot * STRIDE + TAG..(slot + 1) * STRIDE];
+            inbox.parts[slot] =
                 libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-            let message = &mut self.messages[slot].msg_hdr;
-            message.msg_iov = &raw mut self.parts[slot];
+            let message = &mut inbox.messages[slot].msg_hdr;
+            message.msg_iov = &raw mut inbox.parts[slot];
             message.msg_iovlen = 1;
-            message.msg_control = self.controls[slot].as_mut_ptr().cast();
-            message.msg_controllen = size_of_val(&self.controls[slot]) as _;
+            message.msg_control = inbox.controls[slot].as_mut_ptr().cast();
+            message.msg_controllen = size_of_val(&inbox.controls[slot]) as _;
         }
-        let (fd, count) = (self.socket.as_raw_fd(), self.messages.len() as u32);
-        let (to, flags) = (self.messages.as_mut_ptr(), libc::MSG_DONTWAIT);
+        let (fd, count) = (self.socket.as_raw_fd(), BATCH as u32);
+        let (to, flags) = (inbox.messages.as_mut_ptr(), libc::MSG_DONTWAIT);
         // SAFETY: every pointer in the `count` messages leads to memory of the length beside it,
-        // which this value owns.
+        // which the inbox owns.
         let got = unsafe { libc::recvmmsg(fd, to, count, flags as _, std::ptr::null_mut()) };
         if got < 0 {
             let error = io::Error::last_os_error();
@@ -211,7 +255,7 @@ impl VnetSocket {
             };
         }
         for slot in 0..got as usize {
-            let message = &self.messages[slot];
+            let message = &inbox.messages[slot];
             if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
                 self.unreadable += 1;
                 continue;
@@ -219,10 +263,10 @@ impl VnetSocket {
             let (stamp, tag) = beside(&message.msg_hdr);
             let (start, end) = (slot * STRIDE, slot * STRIDE + TAG + message.msg_len as usize);
             let begins = match tag {
-                Some(tag) => start + with_tag(&mut self.buffers[start..end], tag),
+                Some(tag) => start + with_tag(&mut inbox.buffers[start..end], tag),
                 None => start + TAG,
             };
-            self.received.push(Received { bytes: begins..end, stamp });
+            inbox.received.push(Received { bytes: begins..end, stamp });
         }
         Ok(got as usize)
     }
@@ -230,30 +274,33 @@ impl VnetSocket {
     /// Sends frames, virtio header first. What the interface does not take is dropped and counted,
     /// as its own queue would.
     pub fn send<'a>(&mut self, frames: impl IntoIterator<Item = &'a [u8]>) -> State {
-        let (mut frames, mut state) = (frames.into_iter(), State::Up);
-        loop {
-            self.to_send.clear();
-            for frame in frames.by_ref().take(BATCH) {
-                let (base, len) = (frame.as_ptr().cast_mut().cast(), frame.len());
-                self.to_send.push(libc::iovec { iov_base: base, iov_len: len });
+        let mut frames = frames.into_iter();
+        Outbox::with(|outbox| {
+            let mut state = State::Up;
+            loop {
+                outbox.parts.clear();
+                for frame in frames.by_ref().take(BATCH) {
+                    let (base, len) = (frame.as_ptr().cast_mut().cast(), frame.len());
+                    outbox.parts.push(libc::iovec { iov_base: base, iov_len: len });
+                }
+                if outbox.parts.is_empty() {
+                    return state;
+                }
+                if self.send_batch(outbox) == State::Down {
+                    state = State::Down;
+                }
             }
-            if self.to_send.is_empty() {
-                return state;
-            }
-            for (message, part) in self.sending.iter_mut().zip(&mut self.to_send) {
-                message.msg_hdr.msg_iov = part;
-                message.msg_hdr.msg_iovlen = 1;
-            }
-            if self.send_batch() == State::Down {
-                state = State::Down;
-            }
-        }
+        })
     }
 
-    fn send_batch(&mut self) -> State {
-        let (mut done, count, mut state) = (0, self.to_send.len(), State::Up);
+    fn send_batch(&mut self, outbox: &mut Outbox) -> State {
+        for (message, part) in outbox.messages.iter_mut().zip(&mut outbox.parts) {
+            message.msg_hdr.msg_iov = part;
+            message.msg_hdr.msg_iovlen = 1;
+        }
+        let (mut done, count, mut state) = (0, outbox.parts.len(), State::Up);
         while done < count {
-            let rest = &mut self.sending[done..count];
+            let rest = &mut outbox.messages[done..count];
             let (fd, flags) = (self.socket.as_raw_fd(), libc::MSG_DONTWAIT);
             // SAFETY: every message has one part, which leads to a frame that outlives the call and
             // is only read.
@@ -325,12 +372,6 @@ fn with_tag(buffer: &mut [u8], tag: [u8; TAG]) -> usize {
 impl AsFd for VnetSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-impl std::fmt::Debug for VnetSocket {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("VnetSocket").field("socket", &self.socket).finish_non_exhaustive()
     }
 }
 

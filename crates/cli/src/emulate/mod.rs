@@ -1,10 +1,11 @@
 //! `sheaf emulate`: emulated links on real interfaces, and an emulated 802.11 channel.
 //!
 //! * [`words`]: the command lines; [`files`]: the files that they name; [`rules`]: the file of
-//!   rules and pipes; `medium`: the file of a channel and its stations;
+//!   rules and pipes; [`links`]: that of many links; `medium`: that of a channel and its stations;
 //! * [`status`]: the report as text.
 
 mod files;
+mod links;
 #[cfg(feature = "medium")]
 mod medium;
 mod rules;
@@ -29,6 +30,7 @@ pub const GRAMMARS: &[&dyn Spelling] = &[
     &words::LINK,
     &words::DEV,
     &words::SHELL,
+    &words::LINKS,
     #[cfg(feature = "medium")]
     &words::MEDIUM,
     &words::CHANGE,
@@ -45,7 +47,7 @@ pub fn help() -> String {
 /// `sheaf emulate`: the status that the program ends with.
 pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
     let Some((first, rest)) = words.split_first() else {
-        bail!("nothing to do; write link IF1 IF2, dev IF, shell, or medium FILE");
+        bail!("nothing to do; write link IF1 IF2, dev IF, shell, links FILE, or medium FILE");
     };
     let own = words.iter().take_while(|word| *word != "--");
     if first == "help" || own.into_iter().any(|word| word == "--help" || word == "-h") {
@@ -56,6 +58,11 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
         "link" => return emulate(&words::LINK.parse(rest)?),
         "dev" => return emulate(&words::DEV.parse(rest)?),
         "shell" => return emulate(&words::SHELL.parse(rest)?),
+        "links" => {
+            let settings = words::LINKS.parse(rest)?;
+            let ended = emulate::many::run(&settings, words::parse_change_of(&settings))?;
+            return finished(ended, &settings.run, false);
+        }
         #[cfg(feature = "medium")]
         "medium" => {
             let (settings, run) = words::MEDIUM.parse(rest)?;
@@ -80,7 +87,8 @@ pub fn run(words: &[String]) -> anyhow::Result<ExitCode> {
             dist(&log, out.as_deref())?;
         }
         word => {
-            let known = ["link", "dev", "shell", "medium", "change", "show", "stop", "dist"];
+            let known =
+                ["link", "dev", "shell", "links", "medium", "change", "show", "stop", "dist"];
             bail!(crate::words::unknown(word, &known));
         }
     }
@@ -143,7 +151,10 @@ fn show(dev: &str) -> anyhow::Result<Status> {
 fn change(dev: &str, words: &[String]) -> anyhow::Result<()> {
     ensure!(!words.is_empty(), "change says nothing; write change dev {dev} LINK");
     let directory = std::env::current_dir().unwrap_or_default();
-    ask(dev, &Request::Change { words: words.to_vec(), directory }).map(drop)
+    // One of many links is known by its interface.
+    let of = [words::OF_WORD.to_owned(), dev.to_owned()];
+    let words = of.into_iter().chain(words.iter().cloned()).collect();
+    ask(dev, &Request::Change { words, directory }).map(drop)
 }
 
 /// `sheaf emulate dist`: the distribution of a ping log, in the form of iproute2.

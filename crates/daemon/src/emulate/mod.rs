@@ -2,15 +2,17 @@
 //!
 //! * [`settings`]: what is to be done;
 //! * `place`: where the link is put: between two interfaces, on one, around a shell;
-//! * `datapath`: carries the packets, in time; `spare`: their buffers; `machine`: the links
-//!   themselves;
+//! * `carrier`: carries the packets of a place; `spare`: their buffers; `machine`: the links
+//!   themselves; `datapath`: the service around one place; [`many`]: around many, on threads;
 //! * `status`: the report; `describe`: what a link is set to, in words;
 //! * `capture`: packets with what happened to them; `pcapng`: its file.
 
 mod capture;
+mod carrier;
 mod datapath;
 mod describe;
 mod machine;
+pub mod many;
 #[cfg(feature = "medium")]
 pub mod medium;
 mod pcapng;

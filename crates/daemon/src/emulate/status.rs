@@ -190,7 +190,7 @@ pub struct Lateness {
 }
 
 /// Measures lateness, in nanoseconds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LatenessMeter(Histogram<u64>);
 
 impl LatenessMeter {
@@ -208,6 +208,11 @@ impl LatenessMeter {
     pub fn record(&mut self, late: Duration) {
         let nanos = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
         self.0.saturating_record(nanos.min(Self::LATEST));
+    }
+
+    /// Adds what another one has measured.
+    pub fn add(&mut self, other: &LatenessMeter) -> anyhow::Result<()> {
+        Ok(self.0.add(&other.0)?)
     }
 
     /// The report.

@@ -17,9 +17,10 @@ pub struct Draft {
     pub seed: Option<u64>,
     pub pipe: Option<String>,
     pub rules: Option<String>,
-    /// The file of a medium.
-    #[cfg(feature = "medium")]
+    /// The file of many links, or of a medium.
     pub file: String,
+    /// With a change: the interface that the link has, as the command named it.
+    pub of: Option<String>,
     pub run: RunDraft,
 }
 

@@ -17,7 +17,7 @@ use anyhow::{bail, ensure};
 use draft::{Draft, RunDraft};
 use link_draft::LinkDraft;
 use sheaf_daemon::emulate::settings::{Mode, Plan, Run, link_header};
-use sheaf_daemon::emulate::{Change, Settings};
+use sheaf_daemon::emulate::{Change, Settings, many};
 use sheaf_daemon::reactor::{Parse, Parsed};
 use sheaf_netio::clock;
 use sheaf_netio::lead::Spin;
@@ -81,6 +81,10 @@ pub const NOTES: &[&str] = &[
     "  [[rule]]     protocol, source, destination, source_ports, destination_ports, dscp,",
     "               direction = \"out\"|\"in\"  interface = \"IF\"  probability = 0.5",
     "               pipes = [\"NAME\", \"NAME:QUEUE\"] | action = \"pass\"|\"deny\"",
+    "The file of many links (TOML) has a table for each; keys before the first hold for all:",
+    "  name, seed, threads = N; options = \"LINK\"  reverse = \"LINK\": of all links, or of one",
+    "  [[link]]     between = [\"IF1\", \"IF2\"]",
+    "               | dev = \"IF\"  ways = \"egress\"|\"ingress\"|\"both\"",
     "The file of a medium (TOML) has its channel, and stations with a TAP interface each:",
     "  phy = \"dsss-long\"|\"dsss-short\"|\"erp-dsss\"|\"erp-ofdm\"|\"ofdm\"|\"ht\"|\"ht-short\"",
     "  name, seed, exponent, first_metre, noise, sense, loss, attempts, ampdu, rts, capture;",
@@ -94,6 +98,7 @@ pub const EXAMPLES: &[&str] = &[
     "sheaf emulate link eth1 eth2 rate 10mbit delay 20ms limit 100",
     "sheaf emulate dev eth0 rate 2mbit sched wf2q+ queue 0 weight 1 queue 1 weight 4 dscp ef",
     "sheaf emulate shell rate 2mbit delay 50ms -- curl http://100.64.0.1/",
+    "sheaf emulate links testbed.toml",
     "sheaf emulate medium air.toml --pcap air.pcapng",
 ];
 
@@ -177,6 +182,25 @@ pub static MEDIUM: Grammar<Draft, (sheaf_daemon::emulate::medium::Settings, Run)
     finish: |draft| Ok((super::medium::read(&draft.file)?, draft.run.settings())),
 };
 
+/// `sheaf emulate links`.
+pub static LINKS: Grammar<Draft, many::Settings> = Grammar {
+    command: "emulate links",
+    about: "many links, in one process",
+    operands: &[part("FILE", "links.toml", Value::File(set!(|d, file| d.file = file.to_owned())))],
+    operand_help: "",
+    operand_about: "",
+    sections: &[&RUN],
+    tail: None,
+    finish: |draft| {
+        let run = draft.run.settings();
+        ensure!(
+            run.pcap.is_none(),
+            "--pcap captures one link; leave it out, or write link IF1 IF2"
+        );
+        super::links::read(&draft.file, run)
+    },
+};
+
 /// `sheaf emulate change`.
 pub static CHANGE: Grammar<Draft, (String, Draft)> = Grammar {
     command: "emulate change",
@@ -220,14 +244,30 @@ pub fn parse_change(settings: &Settings) -> Parse<Change> {
     })
 }
 
-/// The words of a change as the running emulation receives them: [`CHANGE`] without its interface.
+/// Returns the reader of what one of many links is asked to change to.
+pub fn parse_change_of(settings: &many::Settings) -> Parse<many::ChangeOf> {
+    let header = link_header(&settings.links[0].mode);
+    Arc::new(move |words, directory| {
+        let mut draft = CHANGED.parse(words)?;
+        ensure!(draft.seed.is_none(), "a seed cannot be changed; start again with another");
+        ensure!(draft.pipe.is_none(), "there are no pipes here; leave out pipe");
+        let Some(of) = draft.of.take() else {
+            bail!("there are many links here; name an interface: change link IF")
+        };
+        let links = Box::new(draft.both(header, directory)?);
+        Ok(Parsed::new((of, Change::Links(links))))
+    })
+}
+
+/// The words of a change as the running emulation receives them: [`CHANGE`] with its interface in
+/// the words, for whom has many.
 static CHANGED: Grammar<Draft, Draft> = Grammar {
     command: "emulate change",
     about: "",
     operands: &[],
     operand_help: "",
     operand_about: "",
-    sections: &[&PIPE, &link::SECTION, &queue::SECTION, &REVERSE],
+    sections: &[&OF, &PIPE, &link::SECTION, &queue::SECTION, &REVERSE],
     tail: None,
     finish: Ok,
 };
@@ -317,6 +357,24 @@ pub static DIST: Grammar<Dist, Dist> = Grammar {
     }],
     tail: None,
     finish: Ok,
+};
+
+/// The word that `sheaf emulate change` puts before the others.
+pub const OF_WORD: &str = "of";
+
+static OF: Section<Draft> = Section {
+    title: "",
+    about: "",
+    name: "",
+    entries: &[Entry {
+        name: OF_WORD,
+        help: "of the link that has this interface",
+        forms: &[form(
+            &[part("IF", "eth0", Value::Text(set!(|d, name| d.of = Some(name.to_owned()))))],
+            "",
+        )],
+        ..Entry::ONCE
+    }],
 };
 
 static PIPE: Section<Draft> = Section {
