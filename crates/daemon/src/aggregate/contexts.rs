@@ -56,7 +56,7 @@ impl Contexts {
         }
         let Contexts { messages, raw, answers, .. } = self;
         if self.waited.is_some_and(|number| poller.readable(number)) {
-            while let Some(Message { direction, peer, own, feedback }) = messages.next() {
+            for Message { direction, peer, own, feedback } in messages.by_ref() {
                 match direction {
                     Direction::Heard => heard(peer, &feedback)?,
                     Direction::ToSay => {
