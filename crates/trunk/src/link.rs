@@ -11,6 +11,7 @@ use crate::config::SenderConfig;
 use crate::rate::{RateControl, Sample};
 use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_wire::trunk::Report;
+use std::collections::VecDeque;
 use train::Train;
 
 pub(crate) use train::TRAIN;
@@ -46,8 +47,9 @@ const RECENT_FRAMES: f64 = 32.0;
 /// No path delivers this many reports in a row out of order. When that many look stale, the one
 /// believed before was damaged or forged, and the state starts over.
 const STALE_REPORTS: u8 = 8;
-/// Frames that can be early at most: those of a tenth of a second at 300 Mbit/s. More are forged.
-const MOST_EARLY: i64 = 2500;
+/// Reports that are remembered for the numbers that they counted: those of 0.3 s, the spread of
+/// delays that vary the most.
+const COUNTED: usize = 16;
 /// Round trip above which an echo is not ours but a damaged one, in µs.
 const LONGEST_ROUND_TRIP: u32 = 60_000_000;
 /// The queue is dealt out again when the rate has changed by more than one part in this many: less
@@ -153,7 +155,10 @@ pub(crate) struct Link {
     stale: u8,
     train: Option<Train>,
     loss: Loss,
-    /// Frames received beyond the numbers that the reports counted.
+    /// The receiver's clock in µs and the highest number, of the last reports. The oldest is the
+    /// newest whose frames have all arrived or are lost.
+    counted: VecDeque<(u32, u32)>,
+    /// Frames received beyond the numbers of which all must have arrived.
     early: i64,
     /// Share of the last frames that were lost, 0..=1, where the carrier reports its queue. Noisy,
     /// but known soon.
@@ -211,6 +216,7 @@ impl Link {
             stale: 0,
             train: None,
             loss: Loss::default(),
+            counted: VecDeque::with_capacity(COUNTED),
             early: 0,
             recent_loss: 0.0,
             delivered: 0,
@@ -440,6 +446,7 @@ impl Link {
             let total = u64::from(report.bytes);
             let Report { highest, frames, bytes, .. } = *report;
             self.seen = Some(Seen { highest, frames, bytes, total });
+            self.count_from(report);
             self.report_due_since = None;
             return false;
         };
@@ -452,6 +459,7 @@ impl Link {
                 self.stale = 0;
                 let Report { highest, frames, bytes, .. } = *report;
                 self.seen = Some(Seen { highest, frames, bytes, total: seen.total });
+                self.count_from(report);
             }
             return false;
         }
@@ -463,7 +471,11 @@ impl Link {
         let carried = bytes + u64::from(frames) * u64::from(self.config.overhead);
         let total = seen.total + carried;
         self.delivered += carried;
+        let mut one_way = Some(report.one_way);
         if let Some(train) = &mut self.train {
+            if train.is_jumbled(sent, frames) {
+                one_way = None;
+            }
             if let Some((bytes, micros)) = train.note(report, total) {
                 self.rate.set_first(bytes, micros);
             }
@@ -477,15 +489,12 @@ impl Link {
             bytes: report.bytes,
             total,
         });
-        // Where frames overtake, some are counted before their numbers are; the next report makes
-        // up for it.
-        let missing = i64::from(sent) - i64::from(frames) - self.early;
-        self.early = (-missing).clamp(0, MOST_EARLY);
-        let lost = missing.max(0) as u32;
-        let share = f64::from(lost) / f64::from(sent.max(1));
+        let missing = i64::from(sent) - i64::from(frames);
         if sent > 0 {
-            self.judge_alarm(share, now);
+            self.judge_alarm(missing as f64 / f64::from(sent), now);
         }
+        let (sent, lost) = self.note_missing(report, frames);
+        let share = f64::from(lost) / f64::from(sent.max(1));
         // Where the carrier does not report its queue, most losses are full queues on the path, and
         // the rate follows them.
         if self.carrier.is_some() {
@@ -505,8 +514,8 @@ impl Link {
         let carrier_empty = self.carrier.is_some_and(|fill| fill.waiting == 0);
         let carrier_dry = std::mem::replace(&mut self.carrier_dry, carrier_empty);
         let limited = if self.carrier.is_some() { !carrier_dry } else { !dry };
-        let (at, one_way) = (report.last_at, report.one_way);
-        let sample = Sample { bytes: total, at, one_way, limited, loss: share };
+        let at = report.last_at;
+        let sample = Sample { bytes: total, at, one_way, limited, sent, lost };
         match self.carrier {
             Some(_) => self.rate.observe(sample, now),
             None => self.rate.report(sample, now),
@@ -517,6 +526,36 @@ impl Link {
             self.dealt_rate = rate;
         }
         changed
+    }
+
+    /// Counts missing frames from this report on.
+    fn count_from(&mut self, report: &Report) {
+        self.counted.clear();
+        self.counted.push_back((report.sent_at, report.highest));
+        self.early = 0;
+    }
+
+    /// Takes the frames that a report counts beyond those of the one before it; returns how many
+    /// more numbers must all have arrived by now, and how many of these did not.
+    ///
+    /// Where frames overtake, those just behind the highest are late, not lost.
+    fn note_missing(&mut self, report: &Report, frames: u32) -> (u32, u32) {
+        let spread = self.rate.spread();
+        let age = |at: u32| Duration::from_micros(u64::from(report.sent_at.wrapping_sub(at)));
+        let before = self.counted.front().map_or(report.highest, |(_, highest)| *highest);
+        if self.counted.len() == COUNTED {
+            self.counted.pop_front();
+        }
+        self.counted.push_back((report.sent_at, report.highest));
+        while self.counted.get(1).is_some_and(|(at, _)| age(*at) >= spread) {
+            self.counted.pop_front();
+        }
+        let due = self.counted.front().map_or(before, |(_, highest)| *highest);
+        let sent = due.wrapping_sub(before);
+        let missing = i64::from(sent) - i64::from(frames) - self.early;
+        // No more can be early than are on their way.
+        self.early = (-missing).clamp(0, i64::from(report.highest.wrapping_sub(due)));
+        (sent, missing.max(0) as u32)
     }
 
     /// Share of frames lost, averaged.

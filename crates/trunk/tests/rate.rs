@@ -65,9 +65,10 @@ impl Link {
                 let sample = Sample {
                     bytes: self.received as u64,
                     at: (self.last_at * 1e6) as u32,
-                    one_way: ((one_way + 4_294.0) * 1e6) as u64 as u32, // clocks wrap apart
+                    one_way: Some(((one_way + 4_294.0) * 1e6) as u64 as u32), // clocks wrap apart
                     limited: self.limited,
-                    loss: 0.0,
+                    sent: 0,
+                    lost: 0,
                 };
                 self.reports.push_back((self.time + one_way + self.delay, sample));
             }
@@ -138,10 +139,31 @@ fn an_old_measurement_of_a_link_at_rest_does_not_end_its_search() {
     // The one frame that arrived waited for 40 ms, behind traffic of others. Nothing came after it.
     for report in 0..50 {
         let one_way = if report < 5 { 10_000 } else { 50_000 };
-        let sample = Sample { bytes: 100, at: 10_000, one_way, limited: false, loss: 0.0 };
+        let (bytes, at, one_way) = (100, 10_000, Some(one_way));
+        let sample = Sample { bytes, at, one_way, limited: false, sent: 0, lost: 0 };
         control.report(sample, Instant::from_millis(20 * report));
     }
     assert_eq!(control.pace().as_bps(), 2 * control.rate().as_bps(), "it is searched");
+}
+
+#[test]
+fn the_first_delays_of_a_link_whose_delay_varies_do_not_end_its_search() {
+    let ended = |seed: u64| {
+        let mut control = RateControl::new(Bitrate::from_mbps(4));
+        let mut random = seed;
+        (1..=20).any(|report: u32| {
+            // Knuth's generator; its high bits are as good as a die.
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed | 1);
+            let one_way = Some(30_000 + (random >> 33) as u32 % 16_000);
+            // Half of what the link is taken to carry: no queue.
+            let (bytes, at) = (u64::from(report) * 5_000, report * 20_000);
+            let sample = Sample { bytes, at, one_way, limited: false, sent: 4, lost: 0 };
+            control.report(sample, Instant::from_millis(20 * u64::from(report)));
+            control.pace().as_bps() < 2 * control.rate().as_bps()
+        })
+    };
+    let ended = (1..=100).filter(|seed| ended(*seed)).count();
+    assert!(ended < 40, "{ended} of 100");
 }
 
 proptest! {
@@ -162,8 +184,9 @@ proptest! {
     ) {
         let mut control = RateControl::new(Bitrate::from_mbps(4));
         for (n, (bytes, at, one_way, limited)) in reports.into_iter().enumerate() {
-            let loss = f64::from(at % 200) / 100.0;
-            let sample = Sample { bytes, at, one_way, limited, loss };
+            let one_way = (one_way % 5 != 0).then_some(one_way);
+            let (sent, lost) = (at % 100, at % 200);
+            let sample = Sample { bytes, at, one_way, limited, sent, lost };
             if n % 50 == 49 {
                 control.failed();
             }
