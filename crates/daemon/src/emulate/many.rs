@@ -2,7 +2,7 @@
 //!
 //! A process for each link takes some megabytes and a wake-up for each departure. Here a thread
 //! carries the packets of hundreds of links: what a batch of packets needs is there once
-//! ([`Tools`]), one alarm waits for the next departure of any link, and what is due at the same
+//! (`Tools`), one alarm waits for the next departure of any link, and what is due at the same
 //! time leaves with one wake-up. Links of different threads share nothing, so threads do not wait
 //! for each other. The thread that began carries nothing: it hears signals and requests, and looks
 //! whether interfaces are still there.
