@@ -213,7 +213,7 @@ fn every_command_has_a_page_that_the_others_lead_to() {
 
 #[test]
 fn pages_have_the_sections_of_a_manual_in_their_order() {
-    const ORDER: [&str; 15] = [
+    const ORDER: [&str; 16] = [
         "NAME",
         "SYNOPSIS",
         "DESCRIPTION",
@@ -221,6 +221,7 @@ fn pages_have_the_sections_of_a_manual_in_their_order() {
         "OPTIONS",
         "WORDS AND UNITS",
         "RULES",
+        "LINKS",
         "STATIONS",
         "OUTPUT",
         "EXIT STATUS",
