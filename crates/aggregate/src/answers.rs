@@ -1,9 +1,10 @@
-//! What a splitter says of contexts to those who send to it, as few messages.
+//! Messages of a splitter about contexts, few of them, to the hosts that send to it.
 //!
 //! Principle: an acknowledgement is not urgent, because packets travel as they are until it comes,
-//! and a message is a frame of its own on the air. So the first one leaves at once, and what is to
-//! be said to the same host within [`PAUSE`] of it shares the next. What could not be restored is
-//! lost to the host behind: that is said at once, with all that waits.
+//! and each message takes a frame on the air. So the first message leaves immediately, and the
+//! items for the same host within [`PAUSE`] of it share the next. A packet that could not be
+//! restored is lost to the host behind: the sender is told immediately, along with all items that
+//! wait.
 
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::compress::feedback::{Feedback, Item};
@@ -13,7 +14,7 @@ use sheaf_wire::meta::Repr;
 /// packet then, 28 bytes longer than it would be. When many calls begin at once, a message for each
 /// frame would take as many frames as the calls do.
 pub const PAUSE: Duration = Duration::from_millis(20);
-/// Hosts that messages are gathered for; to others each leaves at once. That many of them, one
+/// Hosts whose messages are gathered; messages to others leave immediately. 64 hosts, with a
 /// message each [`PAUSE`], fill a link of 2 Mbit/s.
 const HOSTS: usize = 64;
 
@@ -23,12 +24,12 @@ pub struct Answers {
     hosts: Vec<Host>,
 }
 
-/// What waits for one host.
+/// Items that wait for one host.
 #[derive(Debug)]
 struct Host {
     reply: Repr,
     feedback: Feedback,
-    /// From then on a message leaves at once.
+    /// The time from which a message leaves immediately.
     next: Instant,
 }
 
@@ -81,7 +82,7 @@ impl Answers {
         }
     }
 
-    /// When the next message is due.
+    /// Time at which the next message is due.
     pub fn next_deadline(&self) -> Option<Instant> {
         let waiting = self.hosts.iter().filter(|host| !host.feedback.items().is_empty());
         waiting.map(|host| host.next).min()

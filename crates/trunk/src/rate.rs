@@ -189,7 +189,7 @@ pub struct Sample {
     pub limited: bool,
     /// Frames that must have arrived by now and were not counted before.
     pub sent: u32,
-    /// Those of them that are lost.
+    /// Frames among these that are lost.
     pub lost: u32,
 }
 

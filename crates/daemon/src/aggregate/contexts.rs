@@ -74,7 +74,7 @@ impl Contexts {
     }
 }
 
-/// What cannot be sent now is said again with the next frame that needs it.
+/// Sends a message. One that cannot be sent is made again by the next frame that needs it.
 fn say(raw: &[Option<RawSocket>; 2], repr: &Repr, feedback: &Feedback) {
     let to = repr.outer.destination();
     if let Some(raw) = &raw[usize::from(to.is_ipv6())] {

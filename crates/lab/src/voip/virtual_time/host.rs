@@ -39,7 +39,7 @@ pub(super) struct Host {
     unrouted: u64,
     /// `None` where it cannot split.
     splitter: Option<Splitter>,
-    /// What it has to say of contexts.
+    /// Its messages about contexts.
     answers: Answers,
     /// Meta packets that reached it although it cannot split.
     unsplit: u64,
