@@ -13,6 +13,8 @@
 mod cost;
 #[path = "emulate/links.rs"]
 mod links;
+#[path = "../tests/many/mod.rs"]
+mod many;
 #[path = "emulate/netem.rs"]
 mod netem;
 #[path = "emulate/path.rs"]

@@ -1,5 +1,6 @@
 //! `sheaf emulate` on real interfaces between namespaces. Needs root.
 
+mod many;
 mod patient;
 
 use nix::sys::signal::{Signal, kill};
@@ -689,24 +690,7 @@ impl Many {
         let middle = Namespace::new().unwrap();
         let mut file = tempfile::NamedTempFile::new().unwrap();
         writeln!(file, "name = \"many\"\nthreads = 2\noptions = \"{common}\"").unwrap();
-        middle
-            .run(|| {
-                std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
-                for number in 0..count {
-                    for side in ["a", "b"] {
-                        let dev = format!("{side}{number}");
-                        ip::run(&format!("link add {dev} type veth peer name p{dev}"))?;
-                        ip::run(&format!("link set {dev} up"))?;
-                        ip::run(&format!("link set p{dev} up"))?;
-                    }
-                    write!(file, "[[link]]\nbetween = [\"a{number}\", \"b{number}\"]\n")?;
-                    if let Some(options) = options.get(number) {
-                        writeln!(file, "options = \"{options}\"")?;
-                    }
-                }
-                Ok(())
-            })
-            .unwrap();
+        middle.run(|| many::links(&mut file, count, options)).unwrap();
         Many { middle, file }
     }
 
@@ -795,24 +779,16 @@ fn many_links_are_not_started_twice_and_end_when_asked_to() {
     assert!(out.contains("a1 to b1: in 0 pkt"), "{out}");
 }
 
-/// Memory of a process that nobody else has or that it shares with others, in bytes.
-fn proportional(daemon: &Daemon) -> u64 {
-    let path = format!("/proc/{}/smaps_rollup", daemon.child.id());
-    let text = std::fs::read_to_string(path).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
-    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() << 10
-}
-
 #[test]
 fn an_idle_link_of_many_takes_less_than_200_kilobytes_even_after_traffic() {
     const COUNT: usize = 60;
-    let many = Many::new(COUNT, "rate 10mbit delay 20ms", &[]);
-    let mut daemon = many.start();
+    let testbed = Many::new(COUNT, "rate 10mbit delay 20ms", &[]);
+    let mut daemon = testbed.start();
     // More than a batch each way through every link.
     let frames: Vec<Vec<u8>> = (0..200).map(|_| frame()).collect();
     for number in 0..COUNT {
         for side in ["pa", "pb"] {
-            many.open(&format!("{side}{number}")).send(frames.iter().map(Vec::as_slice));
+            testbed.open(&format!("{side}{number}")).send(frames.iter().map(Vec::as_slice));
         }
     }
     let all = (COUNT * 2 * 200) as u64;
@@ -820,11 +796,13 @@ fn an_idle_link_of_many_takes_less_than_200_kilobytes_even_after_traffic() {
         let links = status["links"].as_object().unwrap();
         links.values().map(|link| link["delivered_packets"].as_u64().unwrap()).sum::<u64>()
     };
-    shown(&many.middle, "many", |status| left(status) + status["missed"].as_u64().unwrap() >= all);
+    shown(&testbed.middle, "many", |status| {
+        left(status) + status["missed"].as_u64().unwrap() >= all
+    });
     // Without what the program takes for itself, with one link.
     let alone = Many::new(1, "", &[]);
-    let alone = proportional(&alone.start());
-    let each = proportional(&daemon).saturating_sub(alone) / COUNT as u64;
+    let alone = many::memory(alone.start().child.id());
+    let each = many::memory(daemon.child.id()).saturating_sub(alone) / COUNT as u64;
     eprintln!("{each} bytes a link");
     assert!(each < 200_000, "{each} bytes a link");
     daemon.signal(Signal::SIGTERM);

@@ -1,6 +1,7 @@
 //! Hundreds of links in one process: memory while they are idle, before and after traffic; and all
 //! of them full at once, with the processor time that takes and how late packets leave.
 
+use crate::many;
 use serde_json::Value;
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::poller::Poller;
@@ -15,7 +16,7 @@ const SHEAF: &str = env!("CARGO_BIN_EXE_sheaf");
 const LINKS: usize = 500;
 /// A frame of Ethernet.
 const FRAME: usize = 1514;
-/// What each link is offered, a little less than its 10 Mbit/s.
+/// Offered to each link in bit/s, a little less than its 10 Mbit/s.
 const OFFERED: u64 = 9_900_000;
 const LONG: Duration = Duration::from_secs(5);
 
@@ -38,20 +39,7 @@ impl Testbed {
         let middle = Namespace::new().unwrap();
         let mut file = tempfile::NamedTempFile::new().unwrap();
         writeln!(file, "name = \"many\"\noptions = \"rate 10mbit delay 20ms\"").unwrap();
-        let set_up = || {
-            std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
-            for number in 0..links {
-                for side in ["a", "b"] {
-                    let dev = format!("{side}{number}");
-                    ip::run(&format!("link add {dev} type veth peer name p{dev}"))?;
-                    ip::run(&format!("link set {dev} up"))?;
-                    ip::run(&format!("link set p{dev} up"))?;
-                }
-                writeln!(file, "[[link]]\nbetween = [\"a{number}\", \"b{number}\"]")?;
-            }
-            Ok(())
-        };
-        middle.run(set_up).unwrap();
+        middle.run(|| many::links(&mut file, links, &[])).unwrap();
         let mut command = Command::new(SHEAF);
         command.args(["emulate", "links"]).arg(file.path());
         middle.enter(&mut command);
@@ -75,12 +63,9 @@ impl Testbed {
         links.map(|link| link["delivered_packets"].as_u64().unwrap()).sum()
     }
 
-    /// Memory in kB (proportional set size).
-    fn memory(&self) -> u64 {
-        let path = format!("/proc/{}/smaps_rollup", self.emulator.id());
-        let text = std::fs::read_to_string(path).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
-        line.trim().trim_end_matches(" kB").trim().parse().unwrap()
+    /// Memory in kB for each of [`LINKS`].
+    fn memory(&self) -> f64 {
+        many::memory(self.emulator.id()) as f64 / 1024.0 / LINKS as f64
     }
 
     /// Processor time in seconds.
@@ -125,7 +110,7 @@ impl Testbed {
 /// Prints the measurements.
 pub fn run() {
     let testbed = Testbed::new(LINKS);
-    println!("{LINKS} links: {} kB a link when begun", testbed.memory() as f64 / LINKS as f64);
+    println!("{LINKS} links: {:.1} kB a link when begun", testbed.memory());
     println!(
         "{:>6}{:>12}{:>12}{:>12}{:>10}{:>10}{:>12}{:>14}",
         "full",
@@ -155,7 +140,7 @@ pub fn run() {
             late("p50_us"),
             late("p99_us"),
             late("max_us"),
-            testbed.memory() as f64 / LINKS as f64,
+            testbed.memory(),
         );
     }
 }

@@ -26,7 +26,7 @@ const MEASURE: Duration = Duration::from_millis(10);
 /// Most ways of a place: out and in.
 const WAYS: usize = 2;
 
-/// What the carriers of a thread share.
+/// Buffers and meters that the carriers of a thread share.
 pub struct Tools {
     spare: Spare,
     /// Packets to be sent, by way.
@@ -357,15 +357,36 @@ impl Carrier {
     }
 }
 
-/// Whether an interface is not there any more, or has another name: it is somebody else's then.
-///
-/// # Errors
-/// Without a descriptor it cannot be seen, which does not mean that it is gone.
-pub fn is_gone((name, index): &(String, u32)) -> std::io::Result<bool> {
-    match ip::index(name) {
-        Ok(found) => Ok(found != *index),
-        Err(error) if ip::is_exhausted(&error) => Err(error),
-        Err(_) => Ok(true),
+/// A look at interfaces that must not go away.
+#[derive(Default)]
+pub struct Look {
+    /// The last one that could not be seen, and why.
+    unseen: Option<String>,
+}
+
+impl Look {
+    /// The first of `interfaces` that is not there any more, or has another name: it is somebody
+    /// else's then.
+    pub fn lost<'a>(&mut self, interfaces: &'a [(String, u32)]) -> Option<&'a str> {
+        let lost = |(name, index): &&(String, u32)| match ip::index(name) {
+            Ok(found) => found != *index,
+            // Without a descriptor it cannot be seen, which does not mean that it is gone.
+            Err(error) if ip::is_exhausted(&error) => {
+                self.unseen = Some(format!("cannot see whether {name} is there: {error}"));
+                false
+            }
+            Err(_) => true,
+        };
+        interfaces.iter().find(lost).map(|(name, _)| name.as_str())
+    }
+
+    /// Warns of an interface that could not be seen, unless the look before was `blind`, too;
+    /// returns whether this one was.
+    pub fn end(self, blind: bool) -> bool {
+        if let Some(unseen) = self.unseen.as_ref().filter(|_| !blind) {
+            tracing::warn!("{unseen}");
+        }
+        self.unseen.is_some()
     }
 }
 

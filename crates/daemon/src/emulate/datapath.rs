@@ -5,7 +5,7 @@
 //! and waits for the next departure or arrival ([`Alarm`]). A late wake-up delays the packets
 //! that were due, and no others.
 
-use super::carrier::{Carrier, MEMORY, Tools, is_gone};
+use super::carrier::{Carrier, Look, MEMORY, Tools};
 use super::machine::{Change, Machine};
 use super::place::Place;
 use super::settings::Settings;
@@ -168,18 +168,9 @@ impl Datapath {
 
     /// An interface that does not exist any more.
     fn gone(&mut self) -> Option<String> {
-        let mut blind = None;
-        let lost = |interface: &&(String, u32)| {
-            is_gone(interface).unwrap_or_else(|error| {
-                blind = Some(format!("cannot see whether {} is there: {error}", interface.0));
-                false
-            })
-        };
-        let gone = self.carrier.interfaces().iter().find(lost).map(|(name, _)| name.clone());
-        if let Some(blind) = blind.as_ref().filter(|_| !self.blind) {
-            tracing::warn!("{blind}");
-        }
-        self.blind = blind.is_some();
+        let mut look = Look::default();
+        let gone = look.lost(self.carrier.interfaces()).map(str::to_owned);
+        self.blind = look.end(self.blind);
         gone
     }
 

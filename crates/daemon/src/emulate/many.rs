@@ -7,7 +7,7 @@
 //! for each other. The thread that began carries nothing: it hears signals and requests, and looks
 //! whether interfaces are still there.
 
-use super::carrier::{Carrier, MEMORY, Tools, is_gone};
+use super::carrier::{Carrier, Look, MEMORY, Tools};
 use super::datapath::{End, LOOK};
 use super::machine::{Change, Machine};
 use super::place::Place;
@@ -79,14 +79,13 @@ pub type ChangeOf = (String, Change);
 /// emulated already.
 pub fn run(settings: &Settings, parse: Parse<ChangeOf>) -> anyhow::Result<(Status, End)> {
     descriptors::require_beyond(DESCRIPTORS * settings.links.len() as u64)?;
-    let mut all = Vec::new();
+    let mut needed = Vec::new();
     for right in settings.links.iter().flat_map(|link| rights(&link.mode)) {
-        if !all.contains(right) {
-            all.push(*right);
+        if !needed.contains(right) {
+            needed.push(*right);
         }
     }
-    let rights = all;
-    capability::require(&rights)?;
+    capability::require(&needed)?;
     let name = |name: &str| ServiceName::new(Kind::Emulate, name);
     let interfaces = settings.links.iter().flat_map(|link| link.mode.interfaces());
     let names = interfaces.map(name).collect::<Result<Vec<_>, _>>()?;
@@ -105,7 +104,7 @@ pub fn run(settings: &Settings, parse: Parse<ChangeOf>) -> anyhow::Result<(Statu
     }
     // Threads have from this one what it has been given by now.
     let _awake = become_timely(&settings.run)?;
-    capability::keep_only(&rights)?;
+    capability::keep_only(&needed)?;
     let mut many = Many::new(settings, carriers)?;
     say(&format!("{}; seed {}", many.title(), settings.seed));
     reactor.run(&mut many, parse)?;
@@ -164,6 +163,11 @@ impl Thread {
         self.wake.write(1)?;
         sent
     }
+
+    /// Ends with the error of a thread that has ended, or will.
+    fn join(handle: JoinHandle<anyhow::Result<()>>) -> anyhow::Result<()> {
+        handle.join().map_err(|_| anyhow!("a thread has panicked"))?
+    }
 }
 
 impl Many {
@@ -213,28 +217,18 @@ impl Many {
 
     /// Takes leave of links whose interface has gone.
     fn look(&mut self) -> anyhow::Result<()> {
-        let mut blind = None;
         let threads = &self.threads;
-        let mut asked = Ok(());
+        let (mut look, mut asked) = (Look::default(), Ok(()));
         self.links.retain(|Seat { thread, number, interfaces }| {
-            let lost = interfaces.iter().find(|interface| {
-                is_gone(interface).unwrap_or_else(|error| {
-                    blind = Some(format!("cannot see whether {} is there: {error}", interface.0));
-                    false
-                })
-            });
-            let Some((name, _)) = lost else { return true };
+            let Some(name) = look.lost(interfaces) else { return true };
             tracing::error!("interface {name} went away, and its link has ended; start again");
-            self.gone = Some(name.clone());
+            self.gone = Some(name.to_owned());
             if let Err(error) = threads[*thread].ask(Ask::Leave(*number)) {
                 asked = Err(error);
             }
             false
         });
-        if let Some(blind) = blind.as_ref().filter(|_| !self.blind) {
-            tracing::warn!("{blind}");
-        }
-        self.blind = blind.is_some();
+        self.blind = look.end(self.blind);
         asked
     }
 
@@ -272,9 +266,7 @@ impl Many {
             thread.ask(Ask::Stop)?;
         }
         for thread in &mut self.threads {
-            if let Some(handle) = thread.handle.take() {
-                handle.join().map_err(|_| anyhow!("a thread has panicked"))??;
-            }
+            thread.handle.take().map_or(Ok(()), Thread::join)?;
         }
         let gone = self.gone.filter(|_| self.links.is_empty());
         Ok((status, gone.map_or(End::Asked, End::Gone)))
@@ -289,9 +281,8 @@ impl Service for Many {
     fn turn(&mut self, now: Instant, _poller: &mut Poller) -> anyhow::Result<Next> {
         if now >= self.look {
             for thread in &mut self.threads {
-                if let Some(handle) = thread.handle.take_if(|handle| handle.is_finished()) {
-                    handle.join().map_err(|_| anyhow!("a thread has panicked"))??;
-                }
+                let ended = thread.handle.take_if(|handle| handle.is_finished());
+                ended.map_or(Ok(()), Thread::join)?;
             }
             self.look()?;
             if self.links.is_empty() {
@@ -328,7 +319,7 @@ struct Worker {
     wake: Arc<EventFd>,
     epoll: Epoll,
     alarm: Alarm,
-    /// When packets of which carrier leave, or something else comes to pass.
+    /// Times at which packets of carriers leave, or something else comes to pass.
     deadlines: IndexedHeap<Instant>,
     /// Carriers that may have more packets, in turn, and whether each is among them.
     ready: VecDeque<usize>,
