@@ -89,8 +89,9 @@ impl Scoreboard {
         self.flight.front()
     }
 
-    pub fn last(&self) -> Option<&Sent> {
-        self.flight.back()
+    /// The last segment that the receiver is not known to have.
+    pub fn last_missing(&self) -> Option<&Sent> {
+        self.flight.iter().rev().find(|one| one.fate != Fate::Delivered)
     }
 
     /// The first segment that is lost.
@@ -122,11 +123,12 @@ impl Scoreboard {
         self.in_flight += 1;
     }
 
-    /// The segment at `start` is sent again.
+    /// The segment at `start`, which was not delivered, is sent again.
     pub fn repeat(&mut self, start: u64, mark: Mark, now: Instant) {
         let order = self.next_order(start);
         let at = self.index(start);
         let one = &mut self.flight[at];
+        debug_assert_ne!(one.fate, Fate::Delivered, "counts would no longer be right");
         if one.fate == Fate::Lost {
             self.lost.remove(&start);
             self.in_flight += 1;

@@ -476,7 +476,7 @@ impl Sender {
                 self.timer = first.map_or(Timer::None, |at| Timer::Timeout(at.max(now + TICKS)));
                 None
             }
-            Timer::Probe(_) => Some(self.probe_tail(stamp, now)),
+            Timer::Probe(_) => self.probe_tail(stamp, now),
             Timer::Timeout(_) => {
                 self.time_out(now);
                 None
@@ -495,21 +495,26 @@ impl Sender {
         }
     }
 
-    /// Acknowledgements stay away: a new segment, or the last one again, asks for one.
-    fn probe_tail(&mut self, stamp: u32, now: Instant) -> Transmission {
-        self.counts.probes += 1;
+    /// Acknowledgements stay away: a new segment, or the last missing one again, asks for one
+    /// (RFC 8985, section 7.3). An acknowledgement that told nothing of the order in which
+    /// segments left does not stop this timer, so the very last one may be there already.
+    fn probe_tail(&mut self, stamp: u32, now: Instant) -> Option<Transmission> {
         let (sent, repeat) = match self.fresh() {
             Some((start, end)) => (self.send(start, end, now), false),
             None => {
-                let last =
-                    self.board.last().expect("the probe's timer runs while data is under way");
+                let Some(last) = self.board.last_missing() else {
+                    // All that is under way was acknowledged selectively, but not in order.
+                    self.time_out(now);
+                    return None;
+                };
                 let start = last.start;
                 (self.repeat(start, stamp, now), true)
             }
         };
+        self.counts.probes += 1;
         self.tail_probe = Some(TailProbe { end: self.next, repeat });
         self.timer = Timer::Timeout(now + self.timeout());
-        sent
+        Some(sent)
     }
 
     fn time_out(&mut self, now: Instant) {
