@@ -43,6 +43,12 @@ const PROBE_SHARE: u32 = 1000;
 const PROBE_STRANGERS: Duration = Duration::from_millis(1);
 /// A packet waits for strangers longer than a twentieth of that.
 const PROBE_STRANGERS_SHARE: u32 = 20;
+/// A packet that waits so long as a probe is not late: half of what a request and its answer may
+/// take longer.
+const PROMPT: Duration = Duration::from_micros(100);
+/// Where a probe waits longer, one packet in so many is one at most, so that less than a hundredth
+/// of the packets of a sparse flow, the 99th percentile, wait.
+const PACKETS_BETWEEN: u32 = 128;
 
 /// A tick under way.
 #[derive(Clone, Copy, Debug)]
@@ -233,6 +239,13 @@ impl Lane {
             service: self.service.min(SERVICE_MOST),
             reaction,
             probe_at: self.done + probe.max(reaction * share),
+            // What waits for strangers anyway is not late.
+            between: if strangers { 0 } else { packets_between_probes(reaction) },
         }
     }
+}
+
+/// Packets between two probes, at least, where this process takes `reaction` to look.
+pub(crate) fn packets_between_probes(reaction: Duration) -> u32 {
+    if reaction > PROMPT { PACKETS_BETWEEN } else { 0 }
 }

@@ -129,15 +129,24 @@ pub struct Device {
     pub unseen_until: u64,
 }
 
+/// `struct coarse`: the time that a processor read last.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+struct Coarse {
+    tick: u64,
+    ns: u64,
+}
+
 /// `struct entry`: what a processor counts in the program, alone in its cache line.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub struct Entry {
     /// Runs.
     pub count: u64,
-    /// Frames that passed unseen.
+    /// Frames that passed unseen, or were too small to be ahead of anything.
     pub unseen: u64,
-    pad: [u64; 6],
+    clock: Coarse,
+    pad: [u64; 4],
 }
 
 /// Words of a set of flows in [`Gate`].
@@ -178,6 +187,9 @@ pub struct Gate {
     /// Flow hash of what is gathered.
     pub hash: u32,
     turned: u32,
+    /// Packets between two probes, at least.
+    pub between: u32,
+    in_place: u32,
     pad: u32,
     seen: [u64; SEEN],
     before: [u64; SEEN],
@@ -480,7 +492,7 @@ mod tests {
                 unseen_until,
             }
         );
-        same!(merge, "entry", Entry { count, unseen, pad });
+        same!(merge, "entry", Entry { count, unseen, clock, pad });
         same!(
             merge,
             "gate",
@@ -501,6 +513,8 @@ mod tests {
                 gone,
                 hash,
                 turned,
+                between,
+                in_place,
                 pad,
                 seen,
                 before,

@@ -250,7 +250,8 @@ impl Merge {
         Ok(sums.into_iter().collect())
     }
 
-    /// Frames that passed unseen, as the device was done at once with all that it got.
+    /// Frames that passed unseen, as the device was done at once with all that it got, and small
+    /// ones that found a FIFO empty.
     pub fn unseen(&self) -> Result<u64, Error> {
         let count = |cpu| Ok(self.entries.get(&cpu, 0)?.0.unseen);
         (0..self.entries.len()).map(count).sum()
@@ -421,6 +422,8 @@ pub struct Rule {
     pub reaction: Duration,
     /// From then on a packet that follows another is a probe.
     pub probe_at: Instant,
+    /// Packets that leave in place between two probes, at least.
+    pub between: u32,
 }
 
 /// The map of gates.
@@ -443,6 +446,7 @@ impl Gates {
         atomic!(gate, service, AtomicU64).store(nanos(rule.service), Ordering::Relaxed);
         atomic!(gate, reaction, AtomicU64).store(nanos(rule.reaction), Ordering::Relaxed);
         atomic!(gate, probe_at, AtomicU64).store(rule.probe_at.as_nanos(), Ordering::Relaxed);
+        atomic!(gate, between, AtomicU32).store(rule.between, Ordering::Relaxed);
         atomic!(gate, credit, AtomicU32).store(rule.credit, Ordering::Relaxed);
         atomic!(gate, hurried, AtomicU32).store(u32::from(rule.hurried), Ordering::Relaxed);
         atomic!(gate, closed, AtomicU32).store(u32::from(rule.closed), Ordering::Release);

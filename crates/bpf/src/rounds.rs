@@ -12,7 +12,8 @@ use sheaf_stage::{Duration, Instant};
 /// The longest that a probe waits for its round: a millisecond, as long as a slow radio takes for
 /// a small frame. A process that comes sooner when asked needs no rounds.
 const WINDOW: Duration = Duration::from_millis(1);
-/// Between rounds, as a multiple of the time that a probe may wait: one packet in so many waits.
+/// Between rounds, as a multiple of the time that a probe may wait: of packets that come evenly one
+/// in so many waits at most, or fewer ([`crate::lane::packets_between_probes`]).
 const SHARE: u32 = 64;
 /// A gate without a packet for so long needs no round: the first packets after it ask, or the next
 /// look for another reason begins again. As `NEAR` in `maps.h`.

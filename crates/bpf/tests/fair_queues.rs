@@ -93,7 +93,7 @@ impl Rig {
     fn rule(&mut self, closed: bool, hurried: bool) {
         let (service, probe_at) = (Duration::ZERO, Instant::MAX);
         let reaction = Duration::from_secs(1);
-        let rule = Rule { closed, hurried, credit: 0, service, reaction, probe_at };
+        let rule = Rule { closed, hurried, credit: 0, service, reaction, probe_at, between: 0 };
         (0..SLOTS).for_each(|slot| self.controller().merge.gates().set(slot, rule));
     }
 

@@ -4,7 +4,8 @@ mod pair;
 
 use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair};
 use sheaf_aggregate::{Config, Policy, Senders};
-use sheaf_bpf::layout::Hop;
+use sheaf_bpf::layout::{Hop, SLOTS};
+use sheaf_bpf::merge::Rule;
 use sheaf_bpf::ticker::{Cause, Tick};
 use sheaf_bpf::{Controller, Event, Split};
 use sheaf_netio::packet::PacketSocket;
@@ -189,6 +190,67 @@ fn who_is_heard_late_when_asked_looks_for_probes_by_itself_while_packets_leave_i
     let late = clock::now() + Duration::from_secs(1);
     run(&mut controller, late);
     assert_eq!(run(&mut controller, late + Duration::from_secs(1)), None);
+}
+
+#[test]
+fn where_a_probe_waits_long_for_user_space_so_many_packets_leave_in_place_before_it() {
+    let pair = Pair::new();
+    let config = Config { policy: Policy::Busy, ..Config::default() };
+    let (merge, _ticker) = pair.merge(&config);
+    let (from, _to) = pair.sockets();
+    let rule = Rule {
+        closed: false,
+        hurried: false,
+        credit: 0,
+        service: Duration::ZERO,
+        reaction: Duration::from_secs(1),
+        // Overdue: whatever follows another packet may be a probe.
+        probe_at: Instant::ZERO,
+        between: 128,
+    };
+    (0..SLOTS).for_each(|slot| merge.gates().set(slot, rule));
+    let mut sent = 0;
+    while merge.device().read().held == 0 {
+        assert!(sent < 1000, "a packet is a probe");
+        from.send(&payload(sent)).unwrap();
+        sent += 1;
+    }
+    // A machine that halts for longer than packets of a probe follow each other makes it later.
+    assert!(sent > 128, "the packet number {sent} was a probe");
+    assert_eq!(merge.stats().unwrap()[0].1.unaggregated_packets, u64::from(sent) - 1);
+}
+
+#[test]
+fn a_small_frame_of_a_stranger_is_ahead_of_nobody_in_an_empty_fifo() {
+    let pair = Pair::new();
+    let config = Config { policy: Policy::Busy, ..Config::default() };
+    let (merge, _ticker) = pair.merge(&config);
+    let raw = pair.a.run(|| PacketSocket::open(ip::index("eth0")?)).unwrap();
+    let (device, gates) = (merge.device(), merge.gates());
+    device.set_fifo(true);
+    let pass = |len: usize| {
+        let before = device.read().passed;
+        let mut frame = vec![0; len];
+        frame[..6].copy_from_slice(&MAC_B);
+        raw.send(&frame).unwrap();
+        device.read().passed - before
+    };
+    // What the interface said as it came up is gone.
+    gates.strangers_left(0, device.read().passed);
+    assert_eq!((pass(256), pass(60)), (0, 0));
+    assert_eq!((pass(257), pass(60)), (1, 1), "behind a large one it may wait");
+    gates.strangers_left(0, device.read().passed);
+    let closed = Rule {
+        closed: true,
+        hurried: false,
+        credit: 0,
+        service: Duration::ZERO,
+        reaction: Duration::ZERO,
+        probe_at: Instant::MAX,
+        between: 0,
+    };
+    gates.set(0, closed);
+    assert_eq!(pass(60), 1, "behind frames of ours it may wait");
 }
 
 #[test]

@@ -63,13 +63,25 @@
 /* Whether a packet passes without a look at it: the device is done at once with all that it gets,
  * so nothing waits behind it and nothing is gathered. This is what a cable or a tunnel costs. The
  * clock of a tick's precision ends it some milliseconds late, before the next probe. */
-static __always_inline bool passes_unseen(struct device *device)
+static __always_inline bool passes_unseen(struct device *device, struct entry *gen)
 {
 	/* First what is held, then the time: who leaves has ended that before. */
 	bool held = *(volatile __u32 *)&device->held;
 	__u64 until = *(volatile __u64 *)&device->unseen_until;
 
-	return until && !held && bpf_ktime_get_coarse_ns() < until;
+	return until && !held && coarse_ns(&gen->clock) < until;
+}
+
+/* Whether a stranger's frame is gone before anybody would wait for it: a small one in a FIFO that
+ * has nothing else, such as a HELLO or an acknowledgement. Counted as one that is ahead it would
+ * make the next packet a probe. */
+static __always_inline bool is_gone_soon(struct device *device, __u32 len)
+{
+	__u32 zero = 0;
+	struct gate *gate = bpf_map_lookup_elem(&gates, &zero);
+
+	return device->fifo && len <= SMALL && gate && !gate->closed &&
+	       gate->strangers == device->passed;
 }
 
 static __always_inline __u32 fill(struct device *device)
@@ -178,7 +190,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		ticked = true;
 		goto emit;
 	}
-	if (passes_unseen(dev)) {
+	if (passes_unseen(dev, gen)) {
 		gen->unseen++;
 		return NEXT;
 	}
@@ -249,7 +261,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		 * which costs nothing, is then good enough to see a controller that hangs. */
 		joins = !empty && config->policy == FORCED && !hop->format == !pending->tag &&
 			has_room(pending, most, hop, pending->tag);
-		now = joins ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns();
+		now = joins ? coarse_ns(&gen->clock) : bpf_ktime_get_ns();
 		waiting = fill(dev);
 		ready = false;
 		if (hangs(dev, now)) {
@@ -267,7 +279,8 @@ int sheaf_merge(struct __sk_buff *skb)
 				/* Waiting for user space costs nothing while earlier packets are in
 				 * front. */
 				ready = !gate->closed && gate->busy_until <= now + gate->reaction &&
-					(now < gate->probe_at || since > NEAR);
+					(now < gate->probe_at || since > NEAR ||
+					 gate->in_place < gate->between);
 		}
 		if (flowlet)
 			place = place_of(skb, flowlet, gate, packet, now);
@@ -302,6 +315,7 @@ int sheaf_merge(struct __sk_buff *skb)
 			bpf_spin_unlock(&queue->lock);
 			goto in_place;
 		}
+		gate->in_place = 0;
 		/* A packet of a tunnel may have an unfinished checksum inside, of which nothing is
 		 * seen here. This call fails for it, and changes nothing otherwise. */
 		if (bpf_skb_change_tail(skb, skb->len, 0))
@@ -328,7 +342,7 @@ int sheaf_merge(struct __sk_buff *skb)
 				note_flow(gate, portless_of(flow));
 			go_untracked(skb, gate, bpf_get_hash_recalc(skb));
 		} else if (flowlet) {
-			note_large(flowlet, bpf_ktime_get_coarse_ns());
+			note_large(flowlet, coarse_ns(&gen->clock));
 		}
 		goto stranger;
 	}
@@ -396,6 +410,7 @@ int sheaf_merge(struct __sk_buff *skb)
 in_place:
 	if (!dev->told) {
 		gate->last = now;
+		gate->in_place++;
 		gate->busy_until = gate->busy_until > now ? gate->busy_until : now;
 		gate->busy_until += gate->service;
 		if (flowlet)
@@ -405,8 +420,12 @@ in_place:
 	return NEXT;
 
 stranger:
-	__sync_fetch_and_add(&dev->passed, 1);
-	__sync_fetch_and_add(&dev->passed_bytes, skb->len);
+	if (is_gone_soon(dev, skb->len)) {
+		gen->unseen++;
+	} else {
+		__sync_fetch_and_add(&dev->passed, 1);
+		__sync_fetch_and_add(&dev->passed_bytes, skb->len);
+	}
 	/* In a FIFO, what is held would be behind this frame though it came before it. */
 	for (int i = 0; i < 2 * RING; i++) {
 		__u64 holding = dev->holding;

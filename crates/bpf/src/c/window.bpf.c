@@ -99,7 +99,7 @@ static __always_inline int pass(struct __sk_buff *skb, __u32 direction)
 	if (!known)
 		return NEXT;
 	/* Good enough to the millisecond, and cheap; only what is timed reads the exact clock. */
-	now = bpf_ktime_get_coarse_ns();
+	now = coarse_ns(&room->clock);
 	live = settings->heartbeat &&
 	       (__s64)(now - settings->heartbeat) <= (__s64)HEARTBEAT_TIMEOUT;
 	if (packet->protocol == PROTO_UDP)

@@ -6,6 +6,7 @@
 #ifndef MERGE_MAPS_H
 #define MERGE_MAPS_H
 
+#include "../clock.h"
 #include "../packet.h"
 
 /* A private EtherType (IEEE 802, local experimental 1). */
@@ -24,8 +25,11 @@
 #define CPUS 256
 /* Owners of a queue's last frame that are not the CPU of a packet that left in place. */
 #define NOBODY 0xfffffffe /* it left within a call: it is over when `emitting` is 0 */
-/* Packets of one gate that follow each other within this time may serve as a probe. In ns. */
+/* Packets of one gate that follow each other within this time may serve as a probe, after so many
+ * others as user space says. In ns. */
 #define NEAR 64000000
+/* Bytes of a frame that is small: most of what it takes a radio is the same for all. */
+#define SMALL 256
 /* Words of the set of flows that use a gate's hash: 512 bits, so that 10 flows meet a stranger in
  * one of fifty, who then shares their queue. */
 #define SEEN 8
@@ -80,7 +84,7 @@ struct device {
 	__u32 limit;
 	__u32 told;
 	__u32 held;   /* frames that wait in all queues */
-	__u32 passed; /* frames that were not ours */
+	__u32 passed; /* frames that were not ours and may be ahead of ours */
 	__u32 fifo;   /* what strangers send stays ahead of what comes later */
 	__u32 passed_bytes;
 	/* ns: the time by which contexts and tags are kept, 0 for the kernel's; a test's clock. */
@@ -116,6 +120,8 @@ struct gate {
 	__u32 gone;       /* `untracked` when that was sent; by user space */
 	__u32 hash;       /* flow hash of what is gathered; 0: none yet */
 	__u32 turned;     /* the tick with which `seen` began */
+	__u32 between;    /* packets between two probes, at least; by user space */
+	__u32 in_place;   /* packets that left in place since one was gathered */
 	__u32 pad;
 	__u64 seen[SEEN]; /* flows that use the gate's hash since then, as bits of their hashes */
 	__u64 before[SEEN]; /* and those that used it before: until that tick has left */
@@ -326,8 +332,9 @@ struct {
 /* How often a CPU has entered the program; alone in its cache line, as every packet writes it. */
 struct entry {
 	__u64 count;
-	__u64 unseen; /* frames that passed unseen */
-	__u64 pad[6];
+	__u64 unseen; /* frames that passed unseen, or are gone soon */
+	struct coarse clock;
+	__u64 pad[4];
 };
 
 struct {

@@ -3,6 +3,7 @@
 #ifndef WINDOW_MAPS_H
 #define WINDOW_MAPS_H
 
+#include "../clock.h"
 #include "../sheaf.h"
 
 #define WAYS 8
@@ -269,6 +270,7 @@ struct packet {
  * goes out.
  */
 struct scratch {
+	struct coarse clock;
 	struct packet packet;
 	struct embryo embryo;
 	struct rest_pair rest;
