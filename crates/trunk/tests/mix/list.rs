@@ -3,7 +3,7 @@
 use super::link::{LinkSpec, link};
 
 /// Mixes before the sixteen.
-const OTHERS: usize = 6;
+const OTHERS: usize = 7;
 
 /// A mix of links.
 pub struct Mix {
@@ -20,6 +20,7 @@ pub fn mixes() -> Vec<Mix> {
         mix("20 0.5% | 20", &[link(20.0, 10.0).loss(0.5), link(20.0, 10.0)]),
         mix("20±9 | 20", &[link(20.0, 10.0).jitter(9.0), link(20.0, 10.0)]),
         mix("LTE 20 50ms | DSL 20 10ms", &[link(20.0, 50.0), link(20.0, 10.0)]),
+        mix("LTE 20 50ms | DSL 5 10ms", &[link(20.0, 50.0), link(5.0, 10.0)]),
         mix("100 | 1", &[link(100.0, 10.0), link(1.0, 10.0)]),
         mix("GEO 10 300ms | 20", &[link(10.0, 300.0), link(20.0, 10.0)]),
         mix("base 50 | 50", &[link(50.0, 20.0), link(50.0, 20.0)]),
