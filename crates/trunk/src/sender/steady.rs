@@ -106,6 +106,9 @@ impl Sender {
         let links = || self.among(usable).filter_map(|(at, link)| Some((at, link, behind(link)?)));
         let in_time = links().filter(|(.., behind)| *behind <= MOST_SPREAD.as_micros() as u64);
         let (at, main, main_behind) = in_time.max_by_key(|(_, link, _)| link.rate.rate())?;
+        if main_behind == 0 {
+            return None;
+        }
         let quicker = || links().filter(|(.., behind)| *behind < main_behind);
         // Round trips of 2 : 3 leave BBR a quarter of what is under way for queues.
         let least = quicker().map(|(_, link, _)| link.round_trip()).min()?;

@@ -46,7 +46,10 @@ impl Sender {
                 self.dropped(waiting, DropReason::QueueFull);
             }
         }
-        let segment = Segment::of(packet, self.config.ip);
+        let segment = match usable.is_power_of_two() {
+            true => Segment::Other,
+            false => Segment::of(packet, self.config.ip),
+        };
         let bytes = self.framed(packet, packing);
         self.held += 1;
         let waiting = Waiting { bytes, packing, flow, mode, segment, at: now };

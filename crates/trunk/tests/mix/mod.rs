@@ -127,6 +127,8 @@ pub struct Rig {
     pub delivered: [u64; 2],
     /// Data frames that left host 0, repeated ones included.
     pub carried_data: u64,
+    /// The link that the newest of them took.
+    pub last_link: usize,
     frame: Vec<u8>,
     packet: Vec<u8>,
 }
@@ -168,6 +170,7 @@ impl Rig {
             stream: Probe::default(),
             delivered: [0; 2],
             carried_data: 0,
+            last_link: 0,
             frame: Vec::new(),
             packet: Vec::new(),
         };
@@ -304,7 +307,10 @@ impl Rig {
                 self.ends[from].poll_transmit(self.now, &mut frame)
             {
                 let is_data = matches!(Frame::parse(&frame), Ok(Frame::Data(_)));
-                self.carried_data += u64::from(from == 0 && is_data);
+                if from == 0 && is_data {
+                    self.carried_data += 1;
+                    self.last_link = usize::from(link.0);
+                }
                 self.carry(from, usize::from(link.0), frame.clone(), OUTER + ETHERNET);
             }
             self.frame = frame;
@@ -355,7 +361,8 @@ impl Rig {
         }
     }
 
-    fn send(&mut self, from: usize, packet: Vec<u8>, mode: DeliveryMode) {
+    /// Host `from` sends a packet.
+    pub fn send(&mut self, from: usize, packet: Vec<u8>, mode: DeliveryMode) {
         match self.way {
             Way::Single(link) => self.carry(from, link, packet, ETHERNET),
             Way::Trunk => {
