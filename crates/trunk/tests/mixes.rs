@@ -153,13 +153,17 @@ fn what_tcp_measures_its_round_trip_by_takes_the_link_of_most_rate_and_the_rest_
 }
 
 #[test]
-fn where_the_far_link_has_no_more_rate_tcp_begins_on_the_quick_one() {
-    let mut rig = Rig::new(Way::Trunk, &[link(20.0, 50.0), link(20.0, 10.0)], Load::default(), 1);
-    let mut full = packet(3, PACKET, 0);
-    (full[9], full[32], full[33]) = (6, 5 << 4, 0x10);
-    rig.send(0, full, DeliveryMode::Order);
-    rig.run(SECOND / 5);
-    assert_eq!(rig.last_link, 1);
+fn where_the_far_link_has_no_more_rate_or_a_cost_tcp_begins_on_the_quick_one() {
+    let [far, quick] = HYBRID;
+    let (equal, dear) = ([far, link(20.0, 10.0)], [far.cost(1.0), quick]);
+    for (links, expected) in [(equal, 1), (dear, 1), (HYBRID, 0)] {
+        let mut rig = Rig::new(Way::Trunk, &links, Load::default(), 1);
+        let mut full = packet(3, PACKET, 0);
+        (full[9], full[32], full[33]) = (6, 5 << 4, 0x10);
+        rig.send(0, full, DeliveryMode::Order);
+        rig.run(SECOND / 5);
+        assert_eq!(rig.last_link, expected, "{links:?}");
+    }
 }
 
 #[test]

@@ -2,16 +2,13 @@
 
 use super::link::{LinkSpec, link};
 
-/// Mixes before the sixteen.
-const OTHERS: usize = 7;
-
 /// A mix of links.
 pub struct Mix {
     pub name: &'static str,
     pub links: Vec<LinkSpec>,
 }
 
-/// Six mixes of two kinds of links, then the sixteen of the benchmark
+/// Seven mixes of two kinds of links, then the sixteen of the benchmark
 /// (`cargo bench -p sheaf --bench trunk -- mixes`).
 pub fn mixes() -> Vec<Mix> {
     let mix = |name, links: &[LinkSpec]| Mix { name, links: links.to_vec() };
@@ -49,9 +46,4 @@ pub fn mixes() -> Vec<Mix> {
             &[link(20.0, 50.0).jitter(20.0).loss(2.0), link(15.0, 60.0).jitter(25.0).loss(2.0)],
         ),
     ]
-}
-
-/// The sixteen mixes of the benchmark.
-pub fn sixteen() -> Vec<Mix> {
-    mixes().split_off(OTHERS)
 }

@@ -91,12 +91,17 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 
 type Event = (Instant, u64, usize, usize, Vec<u8>);
 
-/// An end with `links` links that knows what their carrier adds.
-fn new_end(config: &EndpointConfig, links: usize, session: u64) -> Endpoint {
+/// An end with these links that knows what their carrier adds.
+fn new_end(
+    config: &EndpointConfig,
+    links: impl Iterator<Item = LinkSpec>,
+    session: u64,
+) -> Endpoint {
     let mut end = Endpoint::new(config.clone(), session).unwrap();
-    for _ in 0..links {
+    for link in links {
         let overhead = (OUTER + ETHERNET) as u16;
-        end.add_link(LinkConfig { overhead, ..LinkConfig::default() }).unwrap();
+        let cost = Duration::from_secs_f64(link.cost_ms / 1e3);
+        end.add_link(LinkConfig { overhead, cost, ..LinkConfig::default() }).unwrap();
     }
     end
 }
@@ -145,7 +150,7 @@ impl Rig {
         load: Load,
         seed: u64,
     ) -> Rig {
-        let end = |session| new_end(&config, links.len(), session);
+        let end = |session| new_end(&config, links.iter().copied(), session);
         let pipes = || links.iter().map(|link| Pipe::new(*link)).collect::<Vec<_>>();
         let flows = |count: u16| (0..count).map(|_| Sender::new(load.control)).collect();
         let sinks = |count: u16| (0..count).map(|_| Receiver::default()).collect();
@@ -194,7 +199,8 @@ impl Rig {
     pub fn restart(&mut self, end: usize) {
         self.restarts += 1;
         let session = 0x2_0000_0000 + self.restarts;
-        self.ends[end] = new_end(&self.config, self.pipes[0].len(), session);
+        let links = self.pipes[0].iter().map(|pipe| pipe.spec);
+        self.ends[end] = new_end(&self.config, links, session);
     }
 
     /// Begins another TCP flow from host 0 to host 1; returns its number.
