@@ -637,8 +637,10 @@ pub fn packet(flow: u16, len: usize, class: u8) -> Vec<u8> {
     packet
 }
 
-/// Bytes of the headers of a segment: IPv4, and TCP with all the options that there can be.
-const HEADERS: usize = 20 + 60;
+/// Words of TCP's header with all the options that there can be.
+const TCP_WORDS: u8 = 15;
+/// Bytes of the headers of a segment, IPv4 and TCP.
+const HEADERS: usize = 20 + 4 * TCP_WORDS as usize;
 
 /// A segment of TCP. Its number is where TCP has its own; the rest is where a trunk does not look.
 fn segment(flow: usize, len: usize, number: u32, at: Instant) -> Vec<u8> {
@@ -646,7 +648,7 @@ fn segment(flow: usize, len: usize, number: u32, at: Instant) -> Vec<u8> {
     packet[9] = 6;
     packet[24..28].copy_from_slice(&number.to_be_bytes());
     // The length of the header, and the flag ACK.
-    (packet[32], packet[33]) = (((HEADERS - 20) / 4 << 4) as u8, 0x10);
+    (packet[32], packet[33]) = (TCP_WORDS << 4, 0x10);
     packet[34..42].copy_from_slice(&at.as_nanos().to_be_bytes());
     packet
 }
