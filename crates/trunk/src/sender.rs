@@ -35,7 +35,7 @@ use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::{HEADER_LEN, MAX_LINKS, Marker, Packing, Predecessor, Report, Repr, push};
 use sheaf_wire::{dscp, ethernet, header};
-use steady::Segment;
+use steady::{Segment, Steady};
 
 /// A link of a trunk, by the number [`Sender::add_link`] gave; below 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,8 +74,8 @@ pub struct Sender {
     last: Vec<Option<u32>>,
     /// Time at which the last packet of each flow was numbered.
     last_at: Vec<Instant>,
-    /// Time until which the packets of each flow are kept to one delay.
-    steady_until: Vec<Instant>,
+    /// How the packets of each flow went, which are to have one delay.
+    steady: Vec<Steady>,
     /// Frames of each flow that wait for a link.
     waiting: Vec<u16>,
     /// The link that has the newest frame, alone, at the end of its queue; that of those going
@@ -106,7 +106,7 @@ impl Sender {
             next_seq: first,
             last: vec![None; BUCKETS],
             last_at: vec![Instant::ZERO; BUCKETS],
-            steady_until: vec![Instant::ZERO; BUCKETS],
+            steady: vec![Steady::default(); BUCKETS],
             waiting: vec![0; BUCKETS],
             newest: None,
             newest_sparse: None,

@@ -13,8 +13,10 @@
 //!
 //! * Only full segments count, as a flow that never sends one has no use for rate, and what follows
 //!   them within the time that BBR remembers; and the second segment of a handshake, by which both
-//!   ends measure their first round trip. Acknowledgements, keystrokes, short questions and all
-//!   that is not TCP take the link on which they arrive first.
+//!   ends measure their first round trip, with what its sender sends in that time. Acknowledgements,
+//!   keystrokes, short questions and all that is not TCP take the link on which they arrive first.
+//! * Only flows of which nothing took a quick link for as long as BBR remembers: another one has a
+//!   short round trip already, and over the main link alone less than over both.
 //! * Only where the main link is so much farther that BBR needs it, and only for as far as the
 //!   receiver waits for packets of a flow.
 
@@ -69,6 +71,41 @@ impl Segment {
     }
 }
 
+/// How the packets of a flow went.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Steady {
+    /// Time until which they are kept to the main link.
+    until: Instant,
+    /// Time at which one was last free to take a quick link.
+    quick_at: Option<Instant>,
+}
+
+impl Steady {
+    /// Whether a segment is kept to the main link. `is_full`: it is as long as a frame can be.
+    fn keeps(&mut self, segment: Segment, is_full: bool, now: Instant) -> bool {
+        let is_unmeasured = self.quick_at.is_none_or(|at| now - at >= REMEMBERED);
+        let keeps = match segment {
+            Segment::Other => return false,
+            Segment::Answer => true,
+            Segment::Data => now < self.until || is_full && is_unmeasured,
+        };
+        match keeps {
+            false => self.quick_at = Some(now),
+            true if segment == Segment::Answer => {
+                *self = Steady { until: now + REMEMBERED, quick_at: None };
+            }
+            true if is_full => self.until = now + REMEMBERED,
+            true => {}
+        }
+        keeps
+    }
+
+    /// Notes a segment for which there was no main link.
+    fn was_free(&mut self, now: Instant) {
+        *self = Steady { until: Instant::ZERO, quick_at: Some(now) };
+    }
+}
+
 impl Sender {
     /// The link that keeps the flow of this packet at one delay, if it has room for it.
     pub(super) fn steady_link(
@@ -82,12 +119,14 @@ impl Sender {
         if next.segment == Segment::Other || next.mode != DeliveryMode::Order {
             return None;
         }
-        let main = self.far_main_link(usable)?;
-        let until = &mut self.steady_until[next.flow.index()];
-        if next.segment == Segment::Data && 2 * next.len >= usize::from(self.config.frame) {
-            *until = now + REMEMBERED;
-        }
-        if next.segment == Segment::Data && *until <= now {
+        let main = self.far_main_link(usable);
+        let steady = &mut self.steady[next.flow.index()];
+        let Some(main) = main else {
+            steady.was_free(now);
+            return None;
+        };
+        let is_full = 2 * next.len >= usize::from(self.config.frame);
+        if !steady.keeps(next.segment, is_full, now) {
             return None;
         }
         let link = self.links[main].as_ref()?;
