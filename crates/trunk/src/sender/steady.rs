@@ -13,8 +13,9 @@
 //!
 //! * Only full segments count, as a flow that never sends one has no use for rate, and what follows
 //!   them within the time that BBR remembers; and the second segment of a handshake, by which both
-//!   ends measure their first round trip, with what its sender sends in that time. Acknowledgements,
-//!   keystrokes, short questions and all that is not TCP take the link on which they arrive first.
+//!   ends measure their first round trip, with what its sender sends in that time.
+//!   Acknowledgements, keystrokes, short questions and all that is not TCP take the link on which
+//!   they arrive first.
 //! * Only flows of which nothing took a quick link for as long as BBR remembers: another one has a
 //!   short round trip already, and over the main link alone less than over both.
 //! * Only where the main link is so much farther that BBR needs it, and only for as far as the
