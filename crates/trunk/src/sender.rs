@@ -7,6 +7,8 @@
 //!   links, where they could not be taken back: without a number in a queue of their flow
 //!   (`flow_queues`), and numbered in the queue of a link, which is short. When a link fails or its
 //!   rate changes, what waits there is dealt out again.
+//! * TCP begins on the link that has the most rate where that is much farther than another
+//!   (`steady`).
 //! * Urgent packets (EF, CS6) go first, then those of new flows; the others take turns by flows.
 //! * A link that loses much, or makes the whole worse than its best link alone (`fallback`), is
 //!   left out.
@@ -19,6 +21,7 @@ mod deal;
 mod flow_queues;
 mod join;
 mod repair;
+mod steady;
 mod turns;
 
 use crate::codel_gate::CodelGate;
@@ -32,6 +35,7 @@ use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::{HEADER_LEN, MAX_LINKS, Marker, Packing, Predecessor, Report, Repr, push};
 use sheaf_wire::{dscp, ethernet, header};
+use steady::{Segment, Steady};
 
 /// A link of a trunk, by the number [`Sender::add_link`] gave; below 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,6 +74,8 @@ pub struct Sender {
     last: Vec<Option<u32>>,
     /// Time at which the last packet of each flow was numbered.
     last_at: Vec<Instant>,
+    /// How the packets of each flow went, which are to have one delay.
+    steady: Vec<Steady>,
     /// Frames of each flow that wait for a link.
     waiting: Vec<u16>,
     /// The link that has the newest frame, alone, at the end of its queue; that of those going
@@ -100,6 +106,7 @@ impl Sender {
             next_seq: first,
             last: vec![None; BUCKETS],
             last_at: vec![Instant::ZERO; BUCKETS],
+            steady: vec![Steady::default(); BUCKETS],
             waiting: vec![0; BUCKETS],
             newest: None,
             newest_sparse: None,
@@ -334,7 +341,8 @@ impl Sender {
         if mode != DeliveryMode::Copies && !urgent && self.gate_drops(now) {
             return Err(DropReason::QueueManagement);
         }
-        let next = Next { len, packing, flow, mode, is_new: false };
+        let segment = Segment::Other;
+        let next = Next { len, packing, flow, mode, segment, is_new: false };
         let joined = if urgent { None } else { self.joined(&next, precedence) };
         let chosen = if joined.is_some() { 0 } else { self.choose(mode, len, precedence, now) };
         if joined.is_none() && chosen == 0 {
@@ -342,7 +350,7 @@ impl Sender {
             return Err(if any { DropReason::QueueFull } else { DropReason::Unreachable });
         }
         let bytes = self.framed(packet, packing);
-        let waiting = Waiting { bytes, packing, flow, mode, at: now };
+        let waiting = Waiting { bytes, packing, flow, mode, segment, at: now };
         match joined {
             Some(joined) => self.join(waiting, joined),
             None => self.give(waiting, precedence, chosen, now),

@@ -5,7 +5,7 @@
 mod mix;
 
 use mix::link::{LinkSpec, link};
-use mix::list::{Mix, sixteen};
+use mix::list::{Mix, mixes};
 use mix::tcp::Control;
 use mix::{Load, Rig, Way, median};
 use sheaf_stage::Duration;
@@ -114,7 +114,7 @@ fn table_of_calls() {
     let seeds = std::env::var("SEEDS").map_or(3, |seeds| seeds.parse().unwrap());
     let ping = std::env::var("PING").is_ok();
     println!("p99 over the idle delay of the best link (ms), lost (%)");
-    for Mix { name, links } in sixteen().iter().filter(|mix| mix.name.contains(&filter)) {
+    for Mix { name, links } in mixes().iter().filter(|mix| mix.name.contains(&filter)) {
         let idle = links.iter().map(|link| link.delay_ms).fold(f64::MAX, f64::min);
         print!("{name:28}");
         for control in [Control::Cubic, Control::Bbr] {

@@ -6,7 +6,7 @@ mod mix;
 
 use mix::link::{LinkSpec, link};
 use mix::list::{Mix, mixes};
-use mix::tcp::Control;
+use mix::tcp::{Control, packet};
 use mix::{Load, PACKET, Rig, Way, median};
 use sheaf_stage::Duration;
 use sheaf_trunk::{DeliveryMode, LinkId};
@@ -104,6 +104,82 @@ fn a_link_is_not_left_out_because_its_frames_overtake() {
     }
 }
 
+/// A quick link, and one that is much farther and has most of the rate: DSL and a mobile network.
+const HYBRID: [LinkSpec; 2] = [link(20.0, 50.0), link(5.0, 10.0)];
+
+#[test]
+fn one_bbr_flow_fills_a_quick_link_and_a_far_one_that_has_most_of_the_rate() {
+    let call = Some(DeliveryMode::Copies);
+    let load = Load { tcp: 1, control: Control::Bbr, ..Load::default() };
+    let once = |way, load| goodput_once(way, &HYBRID, load, SECOND, 4 * SECOND, 1);
+    let single = once(Way::Single(0), load);
+    let trunk = once(Way::Trunk, load);
+    // Where its least round trip was that of the quick link, a quarter of the single one.
+    assert!(trunk > 1.15 * single, "{trunk:.1}, alone {single:.1} Mbit/s");
+
+    let mut rig = Rig::new(Way::Trunk, &HYBRID, Load { call, ping: true, ..load }, 1);
+    rig.run(5 * SECOND);
+    // 10 ms on the way, 4 ms of queue, a full frame of 2.4 ms being sent, and the packet itself.
+    let (call, ping) = (rig.probe.percentile(0.99), rig.ping.percentile(0.99));
+    assert!(call < 20.0 && ping < 20.0, "call {call:.1}, ping {ping:.1} ms");
+}
+
+#[test]
+fn what_tcp_measures_its_round_trip_by_takes_the_link_of_most_rate_and_the_rest_the_quick_one() {
+    const SYN_ACK: u8 = 0x12;
+    const ACK: u8 = 0x10;
+    let (far, quick) = (0, 1);
+    let mut rig = Rig::new(Way::Trunk, &HYBRID, Load::default(), 1);
+    let mut link_of = |flow: u16, protocol: u8, flags: u8, data: usize| {
+        let mut packet = packet(flow, 40 + data, 0);
+        (packet[9], packet[32], packet[33]) = (protocol, 5 << 4, flags);
+        rig.send(0, packet, DeliveryMode::Order);
+        rig.run(SECOND / 5);
+        rig.last_link
+    };
+    let (udp, tcp, full) = (17, 6, PACKET - 40);
+    assert_eq!(link_of(1, udp, 0, full), quick, "UDP");
+    assert_eq!(link_of(1, tcp, 2, 0), quick, "SYN");
+    assert_eq!(link_of(1, tcp, ACK, full), far, "a full segment");
+    assert_eq!(link_of(1, tcp, ACK, 100), far, "the end of what was sent");
+    assert_eq!(link_of(1, tcp, ACK, 0), quick, "an acknowledgement");
+    assert_eq!(link_of(2, tcp, SYN_ACK, 0), far, "by which both ends measure");
+    assert_eq!(link_of(2, tcp, ACK, 100), far, "what the server says first");
+    assert_eq!(link_of(3, tcp, ACK, 100), quick, "a question");
+    assert_eq!(link_of(3, tcp, ACK, full), quick, "its flow has measured the quick link");
+    for _ in 0..50 {
+        link_of(4, udp, 0, 0);
+    }
+    assert_eq!(link_of(1, tcp, ACK, 100), quick, "after ten seconds");
+    assert_eq!(link_of(2, tcp, ACK, 100), quick, "a terminal, after ten seconds");
+    assert_eq!(link_of(3, tcp, ACK, full), far, "measured again after ten seconds");
+}
+
+#[test]
+fn a_flow_that_began_before_the_rates_were_known_is_no_worse_for_the_link_of_most_rate() {
+    // The delay varies, so that the first rate of the far link is found with traffic.
+    let links = [link(100.0, 30.0).jitter(3.0).loss(0.2), link(16.0, 8.0)];
+    let load = Load { tcp: 1, control: Control::Bbr, ..Load::default() };
+    let once = |seed| goodput_once(Way::Trunk, &links, load, SECOND, 9 * SECOND, seed);
+    let mbps = median(SEEDS.map(once).to_vec());
+    // Its least round trip is that of the quick link: over the far one alone it fell to 20.
+    assert!(mbps > 90.0, "{mbps:.1} Mbit/s");
+}
+
+#[test]
+fn where_the_far_link_has_no_more_rate_or_a_cost_tcp_begins_on_the_quick_one() {
+    let [far, quick] = HYBRID;
+    let (equal, dear) = ([far, link(20.0, 10.0)], [far.cost(1.0), quick]);
+    for (links, expected) in [(equal, 1), (dear, 1), (HYBRID, 0)] {
+        let mut rig = Rig::new(Way::Trunk, &links, Load::default(), 1);
+        let mut full = packet(3, PACKET, 0);
+        (full[9], full[32], full[33]) = (6, 5 << 4, 0x10);
+        rig.send(0, full, DeliveryMode::Order);
+        rig.run(SECOND / 5);
+        assert_eq!(rig.last_link, expected, "{links:?}");
+    }
+}
+
 #[test]
 fn a_ping_beside_a_download_waits_for_the_link_and_not_for_the_download() {
     let load = Load { tcp: 1, ping: true, ..Load::default() };
@@ -159,6 +235,27 @@ fn table_of_mixes() {
             print!(" {single:6.1} {trunk:6.1} ({:4.2})", trunk / single);
         }
         println!();
+    }
+}
+
+/// Prints when so many bytes of one flow have arrived, over [`HYBRID`] and each of its links.
+#[test]
+#[ignore = "a table for people"]
+fn table_of_short_flows() {
+    for control in [Control::Cubic, Control::Bbr] {
+        for way in [Way::Trunk, Way::Single(0), Way::Single(1)] {
+            let load = Load { tcp: 1, control, ..Load::default() };
+            let mut rig = Rig::new(way, &HYBRID, load, 1);
+            let start = rig.now;
+            print!("{control:?} {way:?}:");
+            for kilobytes in [14, 50, 100, 200, 500, 1_000, 2_000, 5_000] {
+                while rig.delivered[1] < kilobytes * 1_000 {
+                    rig.run(Duration::from_millis(1));
+                }
+                print!(" {kilobytes} kB {:.0} ms", (rig.now - start).as_secs_f64() * 1e3);
+            }
+            println!();
+        }
     }
 }
 

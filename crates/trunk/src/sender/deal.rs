@@ -9,7 +9,7 @@ use sheaf_stage::{DropReason, Duration, Instant};
 /// Longest time by which packets may wait for a quick link because another is slower: a flow that
 /// is to fill both has to wait for the slower anyway, but beyond this the delay costs more than the
 /// rate gives.
-const MOST_SPREAD: Duration = Duration::from_millis(100);
+pub(super) const MOST_SPREAD: Duration = Duration::from_millis(100);
 
 /// Links as bits by their numbers.
 fn set_of<'a>(links: impl Iterator<Item = (usize, &'a Link)>) -> u16 {

@@ -12,6 +12,7 @@
 //! flows share a queue depends on a seed, so that others cannot choose flows that share one with a
 //! third.
 
+use super::steady::Segment;
 use crate::codel_gate::CodelGate;
 use crate::flow::{DeliveryMode, Flow};
 use sheaf_stage::{Duration, Instant};
@@ -32,6 +33,7 @@ pub(crate) struct Waiting {
     pub packing: Packing,
     pub flow: Flow,
     pub mode: DeliveryMode,
+    pub segment: Segment,
     /// Time at which it came.
     pub at: Instant,
 }
@@ -44,6 +46,7 @@ pub(crate) struct Next {
     pub packing: Packing,
     pub flow: Flow,
     pub mode: DeliveryMode,
+    pub segment: Segment,
     /// Its flow has no queue of its own making.
     pub is_new: bool,
 }
@@ -178,8 +181,8 @@ impl FlowQueues {
                 && let Some(first) = queue.first
                 && let Some(waiting) = &self.places[first as usize].waiting
             {
-                let Waiting { ref bytes, packing, flow, mode, .. } = *waiting;
-                return Some(Next { len: bytes.len(), packing, flow, mode, is_new });
+                let Waiting { ref bytes, packing, flow, mode, segment, .. } = *waiting;
+                return Some(Next { len: bytes.len(), packing, flow, mode, segment, is_new });
             }
             list.pop_front();
             // A flow that sends little and is new each time would keep the others from their turn.
@@ -256,6 +259,7 @@ mod tests {
             packing: Packing::One,
             flow: Flow::of_hash(flow as u64),
             mode: DeliveryMode::Order,
+            segment: Segment::Other,
             at: Instant::from_millis(ms),
         }
     }

@@ -7,7 +7,8 @@
 //! that were dealt to both arrive in their order.
 
 use super::Sender;
-use super::flow_queues::Waiting;
+use super::flow_queues::{Next, Waiting};
+use super::steady::Segment;
 use crate::config::Scheduler;
 use crate::flow::{DeliveryMode, Flow};
 use crate::link::{Link, Precedence};
@@ -17,7 +18,7 @@ use sheaf_wire::trunk::Packing;
 
 /// Time for which packets are dealt out in advance: that by which sending may run behind its pace
 /// and catch up at once.
-const READY: Duration = Duration::from_millis(2);
+pub(super) const READY: Duration = Duration::from_millis(2);
 /// Frames dealt out in advance however long they take: one that leaves and one that follows it, or
 /// the link would seem to have run empty.
 const READY_FRAMES: usize = 2;
@@ -45,9 +46,14 @@ impl Sender {
                 self.dropped(waiting, DropReason::QueueFull);
             }
         }
+        let segment = match usable.is_power_of_two() {
+            true => Segment::Other,
+            false => Segment::of(packet, self.config.ip),
+        };
         let bytes = self.framed(packet, packing);
         self.held += 1;
-        let is_new = self.flows.push(queue, Waiting { bytes, packing, flow, mode, at: now });
+        let waiting = Waiting { bytes, packing, flow, mode, segment, at: now };
+        let is_new = self.flows.push(queue, waiting);
         // Behind packets that wait nothing changes.
         self.blocked &= !is_new;
         self.deal_out(now);
@@ -99,7 +105,7 @@ impl Sender {
             let joined = self.joined(&next, precedence);
             let chosen = match joined {
                 Some(_) => 0,
-                None => self.room_for(usable, next.len, precedence, now),
+                None => self.room_for(usable, &next, precedence, now),
             };
             if joined.is_none() && chosen == 0 {
                 self.blocked = true;
@@ -131,10 +137,15 @@ impl Sender {
         }
     }
 
-    /// The link on which a frame of `len` bytes arrives first of those that need one, as a bit.
-    fn room_for(&mut self, usable: u16, len: usize, precedence: Precedence, now: Instant) -> u16 {
+    /// The link on which the packet whose turn it is arrives first of those that need one, or the
+    /// one that keeps its flow steady, as a bit.
+    fn room_for(&mut self, usable: u16, next: &Next, precedence: Precedence, now: Instant) -> u16 {
+        let len = next.len;
         let mut candidates = self.candidates(usable, len, precedence, now);
         self.keep_short(usable, &mut candidates, len, precedence, now);
+        if let Some(main) = self.steady_link(usable, &candidates, next, precedence, now) {
+            return 1 << main;
+        }
         self.state.pick(Scheduler::Earliest, &candidates, len)
     }
 

@@ -17,12 +17,14 @@ pub struct LinkSpec {
     pub burst: f64,
     /// Time that the queue holds.
     pub queue_ms: f64,
+    /// Its cost as a link of a trunk.
+    pub cost_ms: f64,
 }
 
 /// A clean link of this rate and one-way delay.
 pub const fn link(mbps: f64, delay_ms: f64) -> LinkSpec {
-    let (jitter_ms, loss, burst, queue_ms) = (0.0, 0.0, 1.0, 100.0);
-    LinkSpec { mbps, delay_ms, jitter_ms, ordered: false, loss, burst, queue_ms }
+    let (jitter_ms, loss, burst, queue_ms, cost_ms) = (0.0, 0.0, 1.0, 100.0, 0.0);
+    LinkSpec { mbps, delay_ms, jitter_ms, ordered: false, loss, burst, queue_ms, cost_ms }
 }
 
 impl LinkSpec {
@@ -38,6 +40,11 @@ impl LinkSpec {
 
     pub const fn loss(mut self, percent: f64) -> LinkSpec {
         self.loss = percent / 100.0;
+        self
+    }
+
+    pub const fn cost(mut self, ms: f64) -> LinkSpec {
+        self.cost_ms = ms;
         self
     }
 

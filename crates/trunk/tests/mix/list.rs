@@ -2,16 +2,13 @@
 
 use super::link::{LinkSpec, link};
 
-/// Mixes before the sixteen.
-const OTHERS: usize = 6;
-
 /// A mix of links.
 pub struct Mix {
     pub name: &'static str,
     pub links: Vec<LinkSpec>,
 }
 
-/// Six mixes of two kinds of links, then the sixteen of the benchmark
+/// Seven mixes of two kinds of links, then the sixteen of the benchmark
 /// (`cargo bench -p sheaf --bench trunk -- mixes`).
 pub fn mixes() -> Vec<Mix> {
     let mix = |name, links: &[LinkSpec]| Mix { name, links: links.to_vec() };
@@ -20,6 +17,7 @@ pub fn mixes() -> Vec<Mix> {
         mix("20 0.5% | 20", &[link(20.0, 10.0).loss(0.5), link(20.0, 10.0)]),
         mix("20±9 | 20", &[link(20.0, 10.0).jitter(9.0), link(20.0, 10.0)]),
         mix("LTE 20 50ms | DSL 20 10ms", &[link(20.0, 50.0), link(20.0, 10.0)]),
+        mix("LTE 20 50ms | DSL 5 10ms", &[link(20.0, 50.0), link(5.0, 10.0)]),
         mix("100 | 1", &[link(100.0, 10.0), link(1.0, 10.0)]),
         mix("GEO 10 300ms | 20", &[link(10.0, 300.0), link(20.0, 10.0)]),
         mix("base 50 | 50", &[link(50.0, 20.0), link(50.0, 20.0)]),
@@ -48,9 +46,4 @@ pub fn mixes() -> Vec<Mix> {
             &[link(20.0, 50.0).jitter(20.0).loss(2.0), link(15.0, 60.0).jitter(25.0).loss(2.0)],
         ),
     ]
-}
-
-/// The sixteen mixes of the benchmark.
-pub fn sixteen() -> Vec<Mix> {
-    mixes().split_off(OTHERS)
 }

@@ -91,12 +91,17 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 
 type Event = (Instant, u64, usize, usize, Vec<u8>);
 
-/// An end with `links` links that knows what their carrier adds.
-fn new_end(config: &EndpointConfig, links: usize, session: u64) -> Endpoint {
+/// An end with these links that knows what their carrier adds.
+fn new_end(
+    config: &EndpointConfig,
+    links: impl Iterator<Item = LinkSpec>,
+    session: u64,
+) -> Endpoint {
     let mut end = Endpoint::new(config.clone(), session).unwrap();
-    for _ in 0..links {
+    for link in links {
         let overhead = (OUTER + ETHERNET) as u16;
-        end.add_link(LinkConfig { overhead, ..LinkConfig::default() }).unwrap();
+        let cost = Duration::from_secs_f64(link.cost_ms / 1e3);
+        end.add_link(LinkConfig { overhead, cost, ..LinkConfig::default() }).unwrap();
     }
     end
 }
@@ -127,6 +132,8 @@ pub struct Rig {
     pub delivered: [u64; 2],
     /// Data frames that left host 0, repeated ones included.
     pub carried_data: u64,
+    /// The link that the newest of them took.
+    pub last_link: usize,
     frame: Vec<u8>,
     packet: Vec<u8>,
 }
@@ -143,7 +150,7 @@ impl Rig {
         load: Load,
         seed: u64,
     ) -> Rig {
-        let end = |session| new_end(&config, links.len(), session);
+        let end = |session| new_end(&config, links.iter().copied(), session);
         let pipes = || links.iter().map(|link| Pipe::new(*link)).collect::<Vec<_>>();
         let flows = |count: u16| (0..count).map(|_| Sender::new(load.control)).collect();
         let sinks = |count: u16| (0..count).map(|_| Receiver::default()).collect();
@@ -168,6 +175,7 @@ impl Rig {
             stream: Probe::default(),
             delivered: [0; 2],
             carried_data: 0,
+            last_link: 0,
             frame: Vec::new(),
             packet: Vec::new(),
         };
@@ -191,7 +199,8 @@ impl Rig {
     pub fn restart(&mut self, end: usize) {
         self.restarts += 1;
         let session = 0x2_0000_0000 + self.restarts;
-        self.ends[end] = new_end(&self.config, self.pipes[0].len(), session);
+        let links = self.pipes[0].iter().map(|pipe| pipe.spec);
+        self.ends[end] = new_end(&self.config, links, session);
     }
 
     /// Begins another TCP flow from host 0 to host 1; returns its number.
@@ -304,7 +313,10 @@ impl Rig {
                 self.ends[from].poll_transmit(self.now, &mut frame)
             {
                 let is_data = matches!(Frame::parse(&frame), Ok(Frame::Data(_)));
-                self.carried_data += u64::from(from == 0 && is_data);
+                if from == 0 && is_data {
+                    self.carried_data += 1;
+                    self.last_link = usize::from(link.0);
+                }
                 self.carry(from, usize::from(link.0), frame.clone(), OUTER + ETHERNET);
             }
             self.frame = frame;
@@ -355,7 +367,8 @@ impl Rig {
         }
     }
 
-    fn send(&mut self, from: usize, packet: Vec<u8>, mode: DeliveryMode) {
+    /// Host `from` sends a packet.
+    pub fn send(&mut self, from: usize, packet: Vec<u8>, mode: DeliveryMode) {
         match self.way {
             Way::Single(link) => self.carry(from, link, packet, ETHERNET),
             Way::Trunk => {

@@ -625,7 +625,7 @@ impl Sender {
     }
 }
 
-/// A packet of a flow: an IPv4 header and ports, by which a trunk knows it.
+/// A packet of UDP: an IPv4 header and ports, by which a trunk knows its flow.
 pub fn packet(flow: u16, len: usize, class: u8) -> Vec<u8> {
     let mut packet = vec![0u8; len];
     (packet[0], packet[1], packet[8], packet[9]) = (0x45, class, 64, 17);
@@ -637,6 +637,22 @@ pub fn packet(flow: u16, len: usize, class: u8) -> Vec<u8> {
     packet
 }
 
+/// Words of TCP's header with all the options that there can be.
+const TCP_WORDS: u8 = 15;
+/// Bytes of the headers of a segment, IPv4 and TCP.
+const HEADERS: usize = 20 + 4 * TCP_WORDS as usize;
+
+/// A segment of TCP. Its number is where TCP has its own; the rest is where a trunk does not look.
+fn segment(flow: usize, len: usize, number: u32, at: Instant) -> Vec<u8> {
+    let mut packet = packet(flow as u16, len, 0);
+    packet[9] = 6;
+    packet[24..28].copy_from_slice(&number.to_be_bytes());
+    // The length of the header, and the flag ACK.
+    (packet[32], packet[33]) = (TCP_WORDS << 4, 0x10);
+    packet[34..42].copy_from_slice(&at.as_nanos().to_be_bytes());
+    packet
+}
+
 /// Flow, whether its data goes from host 1 to host 0, and whether this is an acknowledgement.
 pub fn kind(packet: &[u8]) -> (u16, bool, bool) {
     let flow = u16::from_be_bytes([packet[20], packet[21]]) - 5_000;
@@ -644,25 +660,20 @@ pub fn kind(packet: &[u8]) -> (u16, bool, bool) {
 }
 
 pub fn data(from: usize, flow: usize, number: u32, now: Instant) -> Vec<u8> {
-    let mut packet = packet(flow as u16, PACKET, 0);
+    let mut packet = segment(flow, PACKET, number, now);
     packet[28] = from as u8;
-    packet[32..40].copy_from_slice(&now.as_nanos().to_be_bytes());
-    packet[40..44].copy_from_slice(&number.to_be_bytes());
     packet
 }
 
 pub fn read_data(packet: &[u8]) -> (u32, Instant) {
-    let sent = u64::from_be_bytes(packet[32..40].try_into().unwrap());
-    (word(packet, 40), Instant::from_nanos(sent))
+    (word(packet, 24), time(packet))
 }
 
 pub fn ack(direction: usize, flow: usize, ack: &Ack) -> Vec<u8> {
-    let mut packet = packet(flow as u16, 80, 0);
+    let mut packet = segment(flow, HEADERS, ack.next, ack.echo);
     packet[28] = direction as u8 | 2;
     packet[29] = ack.ranges.len() as u8;
     packet[30] = u8::from(ack.duplicate);
-    packet[32..40].copy_from_slice(&ack.echo.as_nanos().to_be_bytes());
-    packet[40..44].copy_from_slice(&ack.next.to_be_bytes());
     for (at, (start, end)) in ack.ranges.iter().enumerate() {
         packet[44 + 8 * at..48 + 8 * at].copy_from_slice(&start.to_be_bytes());
         packet[48 + 8 * at..52 + 8 * at].copy_from_slice(&end.to_be_bytes());
@@ -671,11 +682,13 @@ pub fn ack(direction: usize, flow: usize, ack: &Ack) -> Vec<u8> {
 }
 
 pub fn read_ack(packet: &[u8]) -> Ack {
-    let echo = u64::from_be_bytes(packet[32..40].try_into().unwrap());
     let range = |at: usize| (word(packet, 44 + 8 * at), word(packet, 48 + 8 * at));
     let ranges = (0..usize::from(packet[29])).map(range).collect();
-    let duplicate = packet[30] != 0;
-    Ack { next: word(packet, 40), ranges, echo: Instant::from_nanos(echo), duplicate }
+    Ack { next: word(packet, 24), ranges, echo: time(packet), duplicate: packet[30] != 0 }
+}
+
+fn time(packet: &[u8]) -> Instant {
+    Instant::from_nanos(u64::from_be_bytes(packet[34..42].try_into().unwrap()))
 }
 
 fn word(packet: &[u8], at: usize) -> u32 {
