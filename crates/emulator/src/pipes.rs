@@ -304,6 +304,12 @@ impl Pipes {
         Ok(())
     }
 
+    /// The class that a pipe is, if it is one, and whether it is a leaf.
+    pub fn class(&self, pipe: usize) -> Option<(&ClassConfig, bool)> {
+        let config = self.pipes.get(pipe)?.config.class.as_ref()?;
+        Some((config, !self.is_inner(pipe)))
+    }
+
     /// Counters of a pipe; `None` when it does not exist. Adds up over all links, so it is
     /// for reports, as the balance is.
     pub fn stats(&self, pipe: usize) -> Option<PipeStats> {

@@ -436,6 +436,10 @@ fn random_tree() -> impl Strategy<Value = Vec<ClassConfig>> {
             let [rate_of, ceil] = [rate, ceil].map(Bitrate::from_bps);
             let quantum = quantum * 1000;
             let class = ClassConfig::below(parent, rate_of, ceil);
+            // One priority for all below a class of the root. Of several, a packet of the first
+            // that comes while the class above it has used up its rate borrows further up at
+            // once, and leaves that rate to the others, as in HTB: a fluid has no such moment.
+            let prio = if parent == ROOT { prio } else { tree[parent].prio };
             tree.push(ClassConfig { prio, quantum, ..class });
             left.push(rate);
         }
@@ -521,7 +525,7 @@ impl Fluid<'_> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
     fn in_the_long_run_classes_get_what_the_fluid_model_says(
         tree in random_tree(),
@@ -537,8 +541,8 @@ proptest! {
         let fluid = Fluid::solve(&tree, &busy);
         for (class, _) in &offers {
             let (got, expected) = (rate(&left, *class), fluid[*class] / 1e6);
-            // Two thousandths of the line, and what bursts and packets make of a second.
-            prop_assert!((got - expected).abs() < 0.02 + 0.06, "{class}: {got}, not {expected}");
+            // Three packets of the largest in a second.
+            prop_assert!((got - expected).abs() < 0.03, "{class}: {got}, not {expected}");
         }
     }
 
