@@ -123,7 +123,9 @@ pub enum ConfigError {
         above: Bitrate,
     },
     /// Something that leaf classes alone have, of a class with others below it.
-    #[error("packets wait in classes without others below them alone, which number {number} is not")]
+    #[error(
+        "packets wait in classes without others below them alone, which number {number} is not"
+    )]
     Inner {
         /// The number of the class.
         number: usize,

@@ -304,7 +304,7 @@ fn class(
 }
 
 /// Reads the rate of a class, with what a packet costs beyond its bytes, as of a link.
-pub fn line_rate(text: &str, header: usize) -> anyhow::Result<(Bitrate, Overhead)> {
+fn line_rate(text: &str, header: usize) -> anyhow::Result<(Bitrate, Overhead)> {
     let words: Vec<&str> = std::iter::once("rate").chain(text.split_whitespace()).collect();
     let (link, _) = alone::link(&words, header, Path::new(""))?;
     let plain = LinkConfig { rate: link.rate, overhead: link.overhead, ..plain(header)? };
@@ -420,9 +420,8 @@ fn target(word: &str, pipes: &[(String, PipeConfig)]) -> anyhow::Result<Target> 
         None => (word, None),
     };
     let pipe = pipes.iter().position(|(pipe, _)| *pipe == name);
-    let pipe = pipe.with_context(|| {
-        format!("there is no pipe {name}; add [pipe.{name}] or [class.{name}]")
-    })?;
+    let pipe = pipe
+        .with_context(|| format!("there is no pipe {name}; add [pipe.{name}] or [class.{name}]"))?;
     let is_below = |(_, other): &&(String, PipeConfig)| {
         other.class.as_ref().is_some_and(|class| class.parent == Some(pipe))
     };
@@ -443,6 +442,8 @@ fn target(word: &str, pipes: &[(String, PipeConfig)]) -> anyhow::Result<Target> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sheaf_emulator::Packet;
+    use sheaf_fuzz::{Fuzzer, NUMBERS, play};
 
     #[test]
     fn the_example_of_the_documentation_is_read() {
@@ -468,6 +469,42 @@ mod tests {
         assert_eq!(line.overhead.packet, 24 - sheaf_netio::vnet::LEN as i32);
         assert_eq!(rules.rules[0].dscp, Some(46));
         assert_eq!(rules.rules[1].action, Action::Deny);
+    }
+
+    #[test]
+    fn the_example_that_packages_install_is_read() {
+        let text = include_str!("../../../../packaging/examples/emulate-classes.toml");
+        let rules = parse(text, 24, &["eth1", "eth2"], Path::new("")).unwrap();
+        let names: Vec<_> = rules.pipes.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["uplink", "calls", "rest", "web", "backup"]);
+    }
+
+    /// Whatever is accepted is played: no number in a text may panic, hang, or lose a packet.
+    #[test]
+    fn damaged_classes_are_refused_in_one_line_or_carry_packets() {
+        const ROUNDS: u64 = 5_000;
+        let fuzzer = Fuzzer::new(env!("CARGO_MANIFEST_DIR"), "classes", ROUNDS);
+        fuzzer.with_words(&NUMBERS).try_texts(|text, rng| {
+            // Damage could name a file of this machine.
+            if text.contains("--trace") {
+                return false;
+            }
+            match parse(text, 0, &["a", "b"], Path::new("/nonexistent")) {
+                Ok(rules) => {
+                    let mut pipes = Pipes::new(0, 1);
+                    for (_, pipe) in &rules.pipes {
+                        pipes.add(pipe.clone()).unwrap();
+                    }
+                    pipes.set_rules(rules.rules).unwrap();
+                    play(pipes, rng, Packet::new);
+                    true
+                }
+                Err(error) => {
+                    assert!(!format!("{error:#}").contains('\n'), "{error:#}");
+                    false
+                }
+            }
+        });
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::settings::Plan;
 use anyhow::anyhow;
 use sheaf_emulator::classes::quantum;
 use sheaf_emulator::{
-    ClassConfig, ConfigError, Direction, Link, LinkConfig, Log, Loss, Overhead, Packet, PipeConfig,
+    ClassConfig, ConfigError, Direction, Link, LinkConfig, Log, Loss, Packet, PipeConfig,
     PipeStats, Pipes,
 };
 use sheaf_netio::vnet;
@@ -29,8 +29,8 @@ pub enum Change {
 /// New terms of a class; what is `None` stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassChange {
-    /// Its rate, and with the rate of a root the bytes that packets cost beyond their own.
-    pub rate: Option<(Bitrate, Option<Overhead>)>,
+    /// Its rate.
+    pub rate: Option<Bitrate>,
     /// The most that it gets.
     pub ceil: Option<Bitrate>,
     /// Its priority.
@@ -46,7 +46,7 @@ pub struct ClassChange {
 impl ClassChange {
     /// `class` with these terms. A quantum and a root's ceil that followed from the rate follow it.
     fn apply(&self, class: &ClassConfig) -> ClassConfig {
-        let (rate, overhead) = self.rate.unwrap_or((class.rate, None));
+        let rate = self.rate.unwrap_or(class.rate);
         let follows = class.quantum == quantum(class.rate);
         let follows = if follows { quantum(rate) } else { class.quantum };
         let ceil = if class.parent.is_none() { rate } else { class.ceil };
@@ -58,7 +58,7 @@ impl ClassChange {
             quantum: self.quantum.unwrap_or(follows),
             burst: self.burst.unwrap_or(class.burst),
             cburst: self.cburst.unwrap_or(class.cburst),
-            overhead: overhead.unwrap_or(class.overhead),
+            overhead: class.overhead,
         }
     }
 }

@@ -252,7 +252,11 @@ impl Tree {
             // As it was until now: what an idle class earned beyond its burst is lost.
             state.fill(now);
             state.ready = ready;
-            if ready { self.ready += 1 } else { self.ready -= 1 }
+            if ready {
+                self.ready += 1
+            } else {
+                self.ready -= 1
+            }
             self.judge(node, now);
             self.order(node, now);
         }
