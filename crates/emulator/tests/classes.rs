@@ -550,7 +550,8 @@ proptest! {
             true => LinkConfig { rate: Some(mbit(3)), delay: Delay::constant(MS * 4), ..roomy() },
             false => roomy(),
         };
-        let linked: Vec<_> = tree.iter().cloned().enumerate().map(|(at, c)| (c, link(at))).collect();
+        let linked = tree.iter().cloned().enumerate().map(|(at, class)| (class, link(at)));
+        let linked: Vec<_> = linked.collect();
         let leaves: Vec<_> =
             (0..tree.len()).filter(|at| tree.iter().all(|c| c.parent != Some(*at))).collect();
         let run = |late: bool| {
@@ -595,10 +596,11 @@ proptest! {
         ),
     ) {
         let chance = Chance { probability: 0.3, correlation: 0.2 };
+        let codel = CodelConfig { limit: Limit::Packets(5), ..CodelConfig::default() };
         let random = LinkConfig {
             duplicate: chance,
             loss: Loss::Random(chance),
-            queue: QueueConfig::Codel(CodelConfig { limit: Limit::Packets(5), ..CodelConfig::default() }),
+            queue: QueueConfig::Codel(codel),
             ..LinkConfig::default()
         };
         let slow = LinkConfig {
@@ -608,7 +610,8 @@ proptest! {
             ..LinkConfig::default()
         };
         let link = |at: usize| if at.is_multiple_of(2) { random.clone() } else { slow.clone() };
-        let linked: Vec<_> = tree.iter().cloned().enumerate().map(|(at, c)| (c, link(at))).collect();
+        let linked = tree.iter().cloned().enumerate().map(|(at, class)| (class, link(at)));
+        let linked: Vec<_> = linked.collect();
         conformance::check_displacing(
             || pipes(&linked),
             &ops,
@@ -618,7 +621,8 @@ proptest! {
                     true => {
                         let class_now = linked.get(*class).map(|(class, _)| class.clone());
                         let rate = Bitrate::from_kbps(*kbit);
-                        let config = ClassConfig { rate, ..class_now.unwrap_or(linked[0].0.clone()) };
+                        let class_now = class_now.unwrap_or(linked[0].0.clone());
+                        let config = ClassConfig { rate, ..class_now };
                         let ceil = config.ceil.max(rate);
                         pipes.change_class(*class, ClassConfig { ceil, ..config }, now)
                     }

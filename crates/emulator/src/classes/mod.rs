@@ -21,15 +21,16 @@ pub const LAST_PRIO: u8 = 7;
 /// Most classes in one tree: as many as the minor numbers of tc name within one qdisc, less a bit.
 /// It bounds what a file can make a program allocate.
 pub const MOST_CLASSES: usize = 4096;
-/// Bytes that a class saves up where nothing else is said: tc's, less its part for timers, of which
-/// departures here know none. An Ethernet frame fits, by which others delay a class that is to send.
+/// Bytes that a class saves up where nothing else is said: those of tc without its part for timers,
+/// which departures here do not wait for. An Ethernet frame fits, by which another class may delay
+/// one that is to send.
 pub const BURST: u64 = 1600;
-/// A quantum is what a class sends in this time at its rate where nothing else is said, as tc has it
+/// A quantum is what a class sends in this time at its rate where nothing else is said, as in tc
 /// with its `r2q` of 10.
 const QUANTUM_TIME: Duration = Duration::from_millis(100);
 
-/// A class. One without a parent is the root of a tree, whose rate all classes below it share; those
-/// without children have a link.
+/// A class. One without a parent is the root of a tree, whose rate all classes below it share.
+/// Those without children have a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassConfig {
     /// The number of the pipe that is the class above.

@@ -79,7 +79,7 @@ pub const NOTES: &[&str] = &[
     "pipes and, in order, rules; the first that matches decides:",
     "  [pipe.NAME]  link = \"LINK\"  per_flow = true | mask = \"src-ip 0xffffff00 …\"",
     "               flows = N  expire = \"60s\"  weights = [1, 3]  scheduler = \"drr\"|\"wf2q\"",
-    "  [class.NAME] parent = \"NAME\"  rate = \"R\"  ceil = \"R\"  prio, quantum, burst, cburst = N",
+    "  [class.NAME] parent = \"NAME\"  rate = \"R\"  ceil = \"R\"  prio, quantum, burst, cburst,",
     "               link = \"LINK\": as of HTB, with a link as the leaf; a rule names it as a pipe",
     "  [[rule]]     protocol, source, destination, source_ports, destination_ports, dscp,",
     "               direction = \"out\"|\"in\"  interface = \"IF\"  probability = 0.5",
