@@ -310,13 +310,13 @@ impl Pipes {
         Some((config, !self.is_inner(pipe)))
     }
 
-    /// Counters of a pipe; `None` when it does not exist. Adds up over all links, so it is
+    /// Counters of a pipe; `None` when it does not exist. Adds up over all its links, so it is
     /// for reports, as the balance is.
     pub fn stats(&self, pipe: usize) -> Option<PipeStats> {
         let state = self.pipes.get(pipe)?;
         let mut links = state.gone;
-        for entry in self.links.iter().filter(|entry| entry.pipe == pipe) {
-            links.add(&entry.link.stats());
+        for index in state.flows.iter().chain([&state.shared]) {
+            links.add(&self.links[*index as usize].link.stats());
         }
         let flows = state.by_flow.len() as u32;
         let Pipe { reused, expired, crowded, .. } = *state;

@@ -540,7 +540,10 @@ mod tests {
             ("[[rule]]\nclass = \"a\"", "write pipes = [\"a\"]"),
             ("[class.a]\nceil = \"1mbit\"", "missing field `rate`"),
             ("[class.a]\nrate = \"10\"", "class a: rate 10 has no unit; write 10mbit"),
-            ("[class.a]\nrate = \"0\"", "class a: rate of a class must not be zero; change it"),
+            (
+                "[class.a]\nrate = \"0\"\n[[rule]]\naction = \"pass\"",
+                "class a: rate of a class must not be zero; change it",
+            ),
             ("[class.a]\nrate = \"1mbit delay 1ms\"", "is a rate and no more"),
             ("[class.a]\nrate = \"1mbit\"\nceil = \"2mbit\"", "a root has nobody to borrow from"),
             ("[class.a]\nrate = \"1mbit\"\nparent = \"b\"", "class a: there is no class b; add"),

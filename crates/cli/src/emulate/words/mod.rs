@@ -259,6 +259,11 @@ pub fn parse_change(settings: &Settings) -> Parse<Change> {
 /// Returns the reader of what one of many links is asked to change to.
 pub fn parse_change_of(settings: &many::Settings) -> Parse<many::ChangeOf> {
     let header = link_header(&settings.links[0].mode);
+    let one_way = settings.links.iter().filter_map(|member| match &member.mode {
+        Mode::Dev { dev, egress, ingress } if egress != ingress => Some(dev.clone()),
+        _ => None,
+    });
+    let one_way: Vec<String> = one_way.collect();
     Arc::new(move |words, directory| {
         let mut draft = CHANGED.parse(words)?;
         ensure!(draft.seed.is_none(), "a seed cannot be changed; start again with another");
@@ -267,6 +272,10 @@ pub fn parse_change_of(settings: &many::Settings) -> Parse<many::ChangeOf> {
         let Some(of) = draft.of.take() else {
             bail!("there are many links here; name an interface: change link IF")
         };
+        ensure!(
+            !draft.reverse || !one_way.contains(&of),
+            "reverse is for the other direction, which is not emulated; leave it out"
+        );
         let links = Box::new(draft.both(header, directory)?);
         Ok(Parsed::new((of, Change::Links(links))))
     })
@@ -415,14 +424,14 @@ static CLASS: Section<Draft> = Section {
         forms: &[Form {
             parts: &[part(
                 "NAME",
-                "calls rate 2mbit",
+                "calls",
                 Value::Text(set!(|d, name| {
                     d.class = Some((name.to_owned(), ClassChange::default()));
                 })),
             )],
             group: TERMS,
             group_name: "TERMS",
-            group_example: "rate 2mbit",
+            group_example: "calls rate 2mbit",
             ..Form::EMPTY
         }],
         ..Entry::ONCE
