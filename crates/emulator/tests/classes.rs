@@ -541,6 +541,43 @@ proptest! {
     }
 
     #[test]
+    fn a_class_has_its_rate_at_every_moment_whoever_comes_and_goes_beside_it(
+        tree in random_tree(),
+        victim in any::<proptest::sample::Index>(),
+        offers in proptest::collection::vec((0usize..10, 40usize..=1500, 0u64..4_000_000), 1..300),
+    ) {
+        let linked: Vec<_> = tree.iter().map(|class| (class.clone(), roomy())).collect();
+        let mut pipes = pipes(&linked);
+        let is_leaf = |at: &usize| tree.iter().all(|class| class.parent != Some(*at));
+        let leaves: Vec<_> = (0..tree.len()).filter(is_leaf).collect();
+        let victim = leaves[victim.index(leaves.len())];
+        offer(&mut pipes, &[(victim, 500)], Instant::ZERO);
+        let (mut out, mut now) = (Vec::new(), Instant::ZERO);
+        for (number, (class, len, gap)) in (0..).zip(&offers) {
+            let class = leaves[class % leaves.len()];
+            // Bursts of several at once, and pauses.
+            now += Duration::from_nanos(if gap % 3 == 0 { *gap } else { 0 });
+            out.extend(drain(&mut pipes, now));
+            if class != victim {
+                pipes.enqueue(packet(class, *len, now, number), now).unwrap();
+            }
+        }
+        out.extend(drain(&mut pipes, now));
+        // What the others saved up, and a packet of each that overdraws.
+        let bound = 1500 + (leaves.len() as u64 - 1) * (1600 + 1500);
+        let mut sent = 0;
+        for (_, len, _, at) in out.iter().filter(|(class, ..)| *class == victim) {
+            let due = u128::from(tree[victim].rate.as_bps()) * u128::from(at.as_nanos());
+            let due = u64::try_from(due / 8_000_000_000).unwrap();
+            prop_assert!(sent + len + bound >= due, "{} of {} at {:?}", sent, due, at);
+            sent += len;
+        }
+        let served = u128::from(tree[victim].rate.as_bps()) * u128::from(now.as_nanos());
+        let served = u64::try_from(served / 8_000_000_000).unwrap().min(2_000_000);
+        prop_assert!(sent + bound >= served, "{} of {}", sent, served);
+    }
+
+    #[test]
     fn packets_of_a_class_keep_their_order_and_late_calls_change_no_departure(
         tree in random_tree(),
         offers in proptest::collection::vec((0usize..10, 40usize..1500, 0u64..3_000_000), 1..120),
