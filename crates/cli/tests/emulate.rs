@@ -616,6 +616,103 @@ fn rules_lead_packets_through_pipes_or_drop_them() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("name one: pipe slow"));
 }
 
+/// A file of rules with these classes, where EF takes `calls` and all else `bulk`, behind a pipe
+/// that can hold both back.
+fn classes(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let rules = "[[rule]]\ndscp = \"ef\"\npipes = [\"hold\", \"calls\"]\n\
+                 [[rule]]\npipes = [\"hold\", \"bulk\"]\n";
+    writeln!(file, "{text}\n{rules}").unwrap();
+    file
+}
+
+#[test]
+fn classes_share_a_cable_by_rate_and_lend_what_is_left_up_to_the_ceil() {
+    let row = Row::new(true);
+    let file = classes(
+        "[pipe.hold]\nlink = \"rate 0 limit 5000\"\n[class.home]\nrate = \"200kbit\"\n\
+         [class.calls]\nparent = \"home\"\nrate = \"100kbit\"\nceil = \"160kbit\"\nburst = 0\n\
+         cburst = 100\n\
+         link = \"delay 3ms\"\n\
+         [class.bulk]\nparent = \"home\"\nrate = \"20kbit\"\nceil = \"200kbit\"\nburst = 0\n\
+         prio = 1\nlink = \"delay 50ms loss pattern 2,5\"\n",
+    );
+    let line = format!("link near far --rules {}", file.path().display());
+    let _daemon = Daemon::start(&row.middle, &line);
+    let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    for number in 0..500 {
+        for (class, tos) in [(0, 0), (1, 46 << 2)] {
+            nix::sys::socket::setsockopt(&from, nix::sys::socket::sockopt::Ipv4Tos, &tos).unwrap();
+            send(&from, 2 * number + class..2 * number + class + 1);
+        }
+    }
+    // All come to the classes at one moment, so that what follows is arithmetic alone.
+    shown(&row.middle, "near", |status| count(status, "pipe hold", "offered_packets") == 1000);
+    let output = run(&row.middle, "change link near pipe hold limit 5000");
+    assert!(output.status.success(), "{output:?}");
+    let all = numbers(&to, 998);
+    let of = |class| all.iter().copied().filter(move |number| number % 2 == class);
+    let (bulk, calls) = (of(0).collect::<Vec<_>>(), of(1).collect::<Vec<_>>());
+    assert!(calls.iter().copied().eq((0..500).map(|number| 2 * number + 1)), "{calls:?}");
+    let lost = [2, 8];
+    assert!(
+        bulk.iter().copied().eq((0..1000).step_by(2).filter(|n| !lost.contains(n))),
+        "{bulk:?}"
+    );
+    let first = all[..200].iter().filter(|number| **number % 2 == 1).count();
+    // Calls have 160 of 200 kbit/s, and those of bulk among them left 47 ms before.
+    assert!((160..=170).contains(&first), "{first} of 200");
+    let status = show(&row.middle, "near");
+    assert_eq!(count(&status, "class bulk", "loss-pattern"), 2, "{status}");
+    assert_eq!(count(&status, "class calls", "delivered_packets"), 500, "{status}");
+    let class = |name: &str, key: &str| status["links"][name]["class"][key].as_u64().unwrap();
+    assert_eq!(class("class home", "sent_packets"), 1000, "{status}");
+    let (lent, borrowed) = (class("class home", "lent_packets"), "borrowed_packets");
+    assert_eq!(lent, class("class calls", borrowed) + class("class bulk", borrowed), "{status}");
+    assert!(class("class calls", borrowed) > 100, "{status}");
+}
+
+#[test]
+fn terms_of_classes_change_while_packets_wait_and_wrong_ones_change_nothing() {
+    let row = Row::new(true);
+    let file = classes(
+        "[pipe.hold]\nlink = \"\"\n[class.home]\nrate = \"100bit\"\n\
+         [class.calls]\nparent = \"home\"\nrate = \"50bit\"\nlink = \"limit 10\"\n\
+         [class.bulk]\nparent = \"home\"\nrate = \"50bit\"\n",
+    );
+    let line = format!("link near far --rules {}", file.path().display());
+    let _daemon = Daemon::start(&row.middle, &line);
+    let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    send(&from, 0..50);
+    shown(&row.middle, "near", |status| count(status, "class bulk", "rate_queue_packets") == 50);
+    for (change, expected) in [
+        ("class bulk rate 60bit ceil 90bit", "110bit together, more than its rate 100bit; change"),
+        ("class bulk rate 40bit ceil 30bit", "ceil 30bit is below rate 40bit"),
+        ("class home ceil 200bit", "a root has nobody to borrow from"),
+        ("class bluk rate 40bit", "there is no class bluk; there are hold, home, bulk, calls"),
+        ("class bulk", "class says nothing; write class calls rate 2mbit"),
+        ("class bulk rate 40bit delay 1ms", "write pipe bulk for its link"),
+        ("pipe home delay 1ms", "class home has others below it"),
+        ("pipe calls rate 1mbit burst 3k", "burst is for a link alone"),
+    ] {
+        let output = run(&row.middle, &format!("change link near {change}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{change}: {said}");
+        assert!(said.contains(expected) && said.lines().count() == 1, "{change}: {said}");
+    }
+    for change in ["pipe bulk delay 1ms", "class home rate 10mbit", "class bulk ceil 10mbit prio 3"]
+    {
+        let output = run(&row.middle, &format!("change link near {change}"));
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert_eq!(numbers(&to, 50), (0..50).collect::<Vec<_>>());
+    let status = show(&row.middle, "near");
+    let words = |name: &str| status["links"][name]["class"]["terms"]["words"].clone();
+    assert_eq!(words("class bulk"), "rate 50bit ceil 10mbit parent home prio 3");
+    assert_eq!(words("class home"), "rate 10mbit");
+    bulk(&row.left, (&row.right, "10.9.0.2:5005"), 2_000_000);
+}
+
 #[test]
 fn an_audit_over_its_budget_is_told_and_ends_with_status_1() {
     let row = Row::new(true);
@@ -761,6 +858,63 @@ fn each_of_many_links_has_its_own_delay_is_changed_alone_and_may_go_alone() {
     let (code, _, error) = daemon.end();
     assert_eq!(code, Some(2), "{error}");
     assert!(error.contains("interface a0 went away, and its link has ended"), "{error}");
+}
+
+#[test]
+fn single_interfaces_are_links_of_many_too_and_left_as_they_were_by_a_kill() {
+    let row = Row::new(true);
+    let _cable = Daemon::start(&row.middle, "link near far");
+    // A second cable between the hosts.
+    let peer = format!("link add eth1 type veth peer name eth1 netns {}", row.right.path());
+    row.left.run(|| ip::run(&peer)).unwrap();
+    for (host, ours) in [(&row.left, 1), (&row.right, 2)] {
+        let up = || {
+            ip::run(&format!("addr add 10.9.1.{ours}/24 dev eth1"))?;
+            ip::run("link set eth1 up")
+        };
+        host.run(up).unwrap();
+    }
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let links = "name = \"two\"\n[[link]]\ndev = \"eth0\"\nways = \"both\"\n\
+                 options = \"delay 20ms\"\nreverse = \"delay 30ms\"\n\
+                 [[link]]\ndev = \"eth1\"\noptions = \"loss 100%\"\n";
+    file.write_all(links.as_bytes()).unwrap();
+    let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+    let (second, far) = sockets(&row.left, (&row.right, "10.9.1.2:5004"));
+    // Both know the other's link address.
+    send(&second, 0..1);
+    numbers(&far, 1);
+    let mut daemon = Daemon::start(&row.left, &format!("links {}", file.path().display()));
+    let sent = clock::now();
+    send(&from, 0..1);
+    let (_, back) = patient(|| to.recv_from(&mut [0; 4])).unwrap();
+    assert!(clock::now() - sent >= Duration::from_millis(20));
+    to.send_to(&[0; 4], back).unwrap();
+    numbers(&from, 1);
+    assert!(clock::now() - sent >= Duration::from_millis(50));
+    send(&second, 0..10);
+    let lost = |status: &Value| count(status, "eth1 egress", "loss-random") >= 10;
+    let status = shown(&row.left, "eth1", lost);
+    let links: Vec<_> = status["links"].as_object().unwrap().keys().collect();
+    assert_eq!(links, ["eth0 egress", "eth0 ingress", "eth1 egress"]);
+    assert_eq!(count(&status, "eth0 egress", "loss-random"), 0, "{status}");
+    // What arrives by the second one is not emulated.
+    far.send_to(&[0, 0, 0, 5], second.local_addr().unwrap()).unwrap();
+    assert_eq!(numbers(&second, 1), [5]);
+    let output = run(&row.left, "change dev eth1 delay 1ms");
+    assert!(output.status.success(), "{output:?}");
+    send(&second, 20..30);
+    assert_eq!(numbers(&far, 10), (20..30).collect::<Vec<_>>());
+    let refused = run(&row.left, "change dev eth1 delay 1ms reverse delay 2ms");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("which is not emulated; leave it out"), "{refused:?}");
+
+    daemon.signal(Signal::SIGKILL);
+    daemon.end();
+    for (from, to) in [(&from, &to), (&second, &far)] {
+        send(from, 7..107);
+        assert_eq!(numbers(to, 100), (7..107).collect::<Vec<_>>());
+    }
 }
 
 #[test]

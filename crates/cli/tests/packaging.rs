@@ -96,6 +96,7 @@ fn make_installs_what_runs_and_takes_away_all_but_the_configuration() {
         "opt/lib/systemd/system/sheaf.service",
         "opt/lib/systemd/system/sheaf-trunk@.service",
         "opt/share/bash-completion/completions/sheaf",
+        "opt/share/doc/sheaf/examples/emulate-classes.toml",
         "opt/share/doc/sheaf/examples/emulator-tools.toml",
         "opt/share/doc/sheaf/examples/lab-slurm",
         "opt/share/doc/sheaf/examples/lab.smk",

@@ -1,5 +1,7 @@
 //! Errors in a configuration.
 
+use crate::units::rate_text;
+use sheaf_stage::Bitrate;
 use thiserror::Error;
 
 /// Error in the configuration of a link.
@@ -90,6 +92,59 @@ pub enum ConfigError {
     /// Packets under way are to count against the limit of a queue that is not a FIFO.
     #[error("single is for queues that are first in, first out")]
     Single,
+    /// A class that could not even have its rate.
+    #[error("ceil {} is below rate {}", rate_text(*.ceil), rate_text(*.rate))]
+    CeilBelowRate {
+        /// The most that it gets.
+        ceil: Bitrate,
+        /// What it gets in any case.
+        rate: Bitrate,
+    },
+    /// A root of classes that is to borrow.
+    #[error(
+        "a root has nobody to borrow from, so its ceil {} is its rate {}",
+        rate_text(*.ceil), rate_text(*.rate)
+    )]
+    RootCeil {
+        /// The ceil given.
+        ceil: Bitrate,
+        /// Its rate.
+        rate: Bitrate,
+    },
+    /// More is promised to classes than the class above has.
+    #[error(
+        "the classes below one have {} together, more than its rate {}",
+        rate_text(*.all), rate_text(*.above)
+    )]
+    RatesAbove {
+        /// The sum of their rates.
+        all: Bitrate,
+        /// The rate of the class above.
+        above: Bitrate,
+    },
+    /// Something that leaf classes alone have, of a class with others below it.
+    #[error(
+        "packets wait in classes without others below them alone, which number {number} is not"
+    )]
+    Inner {
+        /// The number of the class.
+        number: usize,
+    },
+    /// Something else than a class, where there must be one.
+    #[error("number {number} is not a class")]
+    NoClass {
+        /// The number given.
+        number: usize,
+    },
+    /// A class below one that may have packets already.
+    #[error("a class comes before the rules")]
+    LateClass,
+    /// A class with a link for each flow.
+    #[error("a class has one link, not one for each flow")]
+    FlowsOfClass,
+    /// A bound on bursts of a class's link.
+    #[error("burst is for a link alone; a class sends no burst above the rate of its root")]
+    BurstInClass,
     /// A rule or packet row that names a pipe that does not exist.
     #[error("{option}: there is no number {number}")]
     Missing {

@@ -12,6 +12,7 @@
 //! * [`trace`]: recorded links;
 //! * [`classify`], [`mask`], [`pipes`]: many links ([`Pipes`]), rules that send packets through
 //!   them, and masks that decide what a flow is;
+//! * [`classes`]: pipes that share a rate and borrow from each other, as HTB's classes;
 //! * [`cause`], [`accounting`]: causes of drops, delays and changes, counted and logged.
 //!
 //! ```
@@ -34,6 +35,7 @@
 
 pub mod accounting;
 pub mod cause;
+pub mod classes;
 pub mod classify;
 pub mod config;
 mod delay_line;
@@ -58,6 +60,7 @@ pub mod units;
 
 pub use accounting::{Backlog, Event, Log, Stats};
 pub use cause::{Cause, Causes};
+pub use classes::{ClassConfig, ClassStats};
 pub use classify::{Action, Rule};
 pub use config::{Delay, LinkConfig, Reorder, Slot, SlotWait};
 pub use distribution::{DistError, Distribution};

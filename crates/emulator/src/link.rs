@@ -17,6 +17,7 @@ use crate::config::LinkConfig;
 use crate::delay_line::DelayLine;
 use crate::error::ConfigError;
 use crate::impairment::Impairments;
+use crate::overhead::Overhead;
 use crate::packet::Packet;
 use crate::queue::{AnyQueue, QueueContext};
 use crate::random::{Dice, Purpose};
@@ -38,6 +39,10 @@ pub struct Link {
     line: DelayLine,
     impairments: Impairments,
     accounting: Accounting,
+    /// Whether packets that are through the transmitter wait there until a class may send them, and
+    /// the one that it sends.
+    gated: bool,
+    crossing: Option<Packet>,
     /// The logical time up to which everything is worked out.
     clock: Instant,
     last_arrival: Instant,
@@ -79,6 +84,48 @@ impl Link {
         Ok(Self::with_impairments(config.into(), impairments, start, seed))
     }
 
+    /// Makes it the leaf of a class, which says when packets go on. The link is to have seen none.
+    pub(crate) fn set_gated(&mut self) {
+        self.gated = true;
+    }
+
+    /// Time from which the first packet of the leaf of a class may be sent by the class; `None`
+    /// where there is none, or it never is.
+    pub(crate) fn ready(&self) -> Option<Instant> {
+        self.transmitter.depart()
+    }
+
+    /// Hands the first packet to the line of the classes at `at`, and returns its bytes there. Of
+    /// the time for which it was held, the transmitter catches up no more than so many bytes take.
+    pub(crate) fn hand_over(
+        &mut self,
+        at: Instant,
+        catches_up: u64,
+        overhead: Overhead,
+    ) -> Option<u64> {
+        debug_assert!(self.crossing.is_none());
+        self.advance(at);
+        self.clock = self.clock.max(at);
+        let behind = self.transmitter.time_for(catches_up).unwrap_or(Duration::ZERO);
+        let (mut packet, depart, waited) = self.transmitter.finish_held(at, behind)?;
+        if waited || depart < at {
+            self.accounting.note(&mut packet, Cause::RateQueue, at);
+        }
+        let bytes = packet.wire_len(overhead);
+        self.crossing = Some(packet);
+        self.begin();
+        Some(bytes)
+    }
+
+    /// Takes back the packet that the line of the classes has sent by `at`, to travel.
+    pub(crate) fn cross(&mut self, at: Instant) {
+        self.advance(at);
+        self.clock = self.clock.max(at);
+        if let Some(packet) = self.crossing.take() {
+            self.travel(packet, at);
+        }
+    }
+
     /// A link of the same kind with a seed of its own, that has seen no packet.
     pub(crate) fn like(&self, seed: u64) -> Self {
         let (config, impairments) = (self.config.clone(), self.impairments.anew());
@@ -101,6 +148,8 @@ impl Link {
             line: DelayLine::new(config.slot.clone(), dice),
             impairments,
             accounting: Accounting::default(),
+            gated: false,
+            crossing: None,
             clock: Instant::ZERO,
             last_arrival: Instant::ZERO,
             last_ready: Vec::new(),
@@ -166,7 +215,7 @@ impl Link {
     pub fn stats(&self) -> Stats {
         let mut stats = self.accounting.stats;
         stats.rate_queue = self.queue.backlog();
-        stats.rate_queue.join(sending(&self.transmitter));
+        stats.rate_queue.join(self.sending());
         stats.delay_line = self.line.backlog();
         self.coming.iter().for_each(|(_, packet)| stats.delay_line.add(packet));
         stats
@@ -179,7 +228,15 @@ impl Link {
 
     /// Whether nothing waits for the link's bandwidth, or has it.
     fn is_idle(&self) -> bool {
-        self.queue.backlog().packets == 0 && self.transmitter.packet().is_none()
+        self.queue.backlog().packets == 0 && self.sending().packets == 0
+    }
+
+    /// The packet that is being sent; in the leaf of a class its first one, too.
+    fn sending(&self) -> Backlog {
+        let mut backlog = Backlog::default();
+        let sent = [self.transmitter.packet(), self.crossing.as_ref()];
+        sent.into_iter().flatten().for_each(|packet| backlog.add(packet));
+        backlog
     }
 
     /// Calls `log` with every event from now on.
@@ -212,7 +269,7 @@ impl Link {
         let Some((Release { at, light }, mut packet)) = self.coming.pop_front() else { return };
         self.clock = self.clock.max(at);
         packet.arrived = at;
-        if light && self.is_idle() {
+        if light && self.is_idle() && !self.gated {
             self.travel(packet, at);
         } else {
             // A packet that the queue refuses was taken long ago, and is counted there.
@@ -235,7 +292,8 @@ impl Link {
 
     /// Works out the next event in the rate queue, if one happens up to `until`.
     fn step(&mut self, until: Instant) -> bool {
-        let depart = self.transmitter.depart().unwrap_or(Instant::MAX);
+        let departs = self.transmitter.depart().filter(|_| !self.gated);
+        let depart = departs.unwrap_or(Instant::MAX);
         // Of the same time, what leaves makes room first.
         if self.coming().is_some_and(|comes| comes <= until && comes < depart) {
             self.come();
@@ -353,7 +411,7 @@ impl Link {
 
     /// Packets that count against the limit without waiting in the queue.
     fn beyond(&self) -> Backlog {
-        let mut beyond = sending(&self.transmitter);
+        let mut beyond = self.sending();
         if self.config.single {
             beyond.join(self.line.under_way());
         }
@@ -464,14 +522,6 @@ impl Link {
     }
 }
 
-fn sending(transmitter: &Transmitter) -> Backlog {
-    let mut backlog = Backlog::default();
-    if let Some(packet) = transmitter.packet() {
-        backlog.add(packet);
-    }
-    backlog
-}
-
 impl Stage for Link {
     type In = Packet;
     type Out = Packet;
@@ -527,7 +577,8 @@ impl Stage for Link {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let departs = self.transmitter.depart().map(|depart| depart + self.least_delay());
+        let departs = self.transmitter.depart().filter(|_| !self.gated);
+        let departs = departs.map(|depart| depart + self.least_delay());
         let changes = self.next_row.filter(|_| self.transmitter.packet().is_some());
         let comes = self.coming();
         [self.line.next(), departs, changes, comes].into_iter().flatten().min()
@@ -538,7 +589,7 @@ impl Stage for Link {
     }
 
     fn held(&self) -> u64 {
-        let queued = self.queue.backlog().packets + sending(&self.transmitter).packets;
+        let queued = self.queue.backlog().packets + self.sending().packets;
         let queued = queued + self.coming.len() as u64;
         queued + self.line.backlog().packets - self.accounting.copies
     }

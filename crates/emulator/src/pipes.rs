@@ -6,9 +6,13 @@
 //! their deadlines, so a row of links behaves as if each were called at every moment. A link with a
 //! bound on bursts stands still where the call comes late for its own deadline. The cost of a
 //! packet grows with the logarithm of the number of pipes at most.
+//!
+//! A pipe may be a [class](crate::classes): then its link waits for the tree of classes to send
+//! what has waited in it. A tree has deadlines as a link has.
 
 use crate::accounting::{Accounting, Log, Stats};
 use crate::cause::Cause;
+use crate::classes::{ClassConfig, ClassStats, Tree};
 use crate::classify::{Action, Rule, first};
 use crate::config::LinkConfig;
 use crate::error::ConfigError;
@@ -34,6 +38,9 @@ pub struct PipeConfig {
     /// A flow whose link has held nothing for so long loses it (dummynet's `expire`); when it comes
     /// back it gets a new one. `None`: never, until another flow needs it.
     pub expire: Option<Duration>,
+    /// The class that the pipe is, if it is one. The link of a class with others below it has no
+    /// packets.
+    pub class: Option<ClassConfig>,
 }
 
 /// Links that are taken back at each packet, at most: two, so that they end faster than they come
@@ -43,14 +50,36 @@ const EXPIRED_AT_ONCE: u32 = 2;
 impl PipeConfig {
     /// One link for all.
     pub fn shared(link: LinkConfig) -> Self {
-        PipeConfig { link, mask: None, max_flows: 1, expire: None }
+        PipeConfig { link, mask: None, max_flows: 1, expire: None, class: None }
     }
 
     /// A link for each flow, up to 1024, and until it has been idle for a minute.
     pub fn per_flow(link: LinkConfig, mask: Mask) -> Self {
         let expire = Some(Duration::from_secs(60));
-        PipeConfig { link, mask: Some(mask), max_flows: 1024, expire }
+        PipeConfig { link, mask: Some(mask), max_flows: 1024, expire, class: None }
     }
+
+    /// A class, with the link that its packets take. Pipes of the classes above come first.
+    pub fn class(class: ClassConfig, link: LinkConfig) -> Self {
+        PipeConfig { class: Some(class), ..PipeConfig::shared(link) }
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        if self.max_flows == 0 {
+            return Err(ConfigError::Zero { option: "flows of a pipe" });
+        }
+        let Some(class) = &self.class else { return Ok(()) };
+        if self.mask.is_some() {
+            return Err(ConfigError::FlowsOfClass);
+        }
+        check_leaf(&self.link)?;
+        class.check()
+    }
+}
+
+/// Refuses what the link of a class cannot have.
+fn check_leaf(link: &LinkConfig) -> Result<(), ConfigError> {
+    if link.burst.is_some() { Err(ConfigError::BurstInClass) } else { Ok(()) }
 }
 
 /// Counters of a pipe.
@@ -66,6 +95,8 @@ pub struct PipeStats {
     pub expired: u64,
     /// Packets that took the shared link because no other was free.
     pub crowded: u64,
+    /// Of a class: what the tree did with it.
+    pub class: Option<ClassStats>,
 }
 
 /// Rules and pipes.
@@ -79,6 +110,9 @@ pub struct Pipes {
     /// Every link of every pipe.
     links: Vec<Entry>,
     deadlines: IndexedHeap<Instant>,
+    /// Trees of classes, and the pipe of each class.
+    trees: Vec<Classes>,
+    events: IndexedHeap<Instant>,
     /// Packets on their way out.
     leaving: VecDeque<Packet>,
     accounting: Accounting,
@@ -86,6 +120,16 @@ pub struct Pipes {
     /// A trace of any link waits for the first packet that enters a link.
     armed: bool,
 }
+
+/// A tree of classes, and the link of each.
+#[derive(Debug)]
+struct Classes {
+    tree: Tree,
+    links: Vec<u32>,
+}
+
+/// A class: its tree, and its number there.
+type Class = (u32, u32);
 
 #[derive(Debug)]
 struct Pipe {
@@ -113,6 +157,8 @@ struct Entry {
     pipe: usize,
     /// Its flow, and its place among the flows of its pipe.
     flow: Option<(Key, u32)>,
+    /// The class whose leaf it is.
+    class: Option<Class>,
     used: Instant,
 }
 
@@ -126,6 +172,8 @@ impl Pipes {
             pipes: Vec::new(),
             links: Vec::new(),
             deadlines: IndexedHeap::default(),
+            trees: Vec::new(),
+            events: IndexedHeap::default(),
             leaving: VecDeque::new(),
             accounting: Accounting::default(),
             last_arrival: Instant::ZERO,
@@ -135,16 +183,18 @@ impl Pipes {
 
     /// Adds a pipe and returns its number.
     pub fn add(&mut self, config: PipeConfig) -> Result<usize, ConfigError> {
-        if config.max_flows == 0 {
-            return Err(ConfigError::Zero { option: "flows of a pipe" });
-        }
+        config.check()?;
         let number = self.pipes.len();
         let seed = self.dice.word(Purpose::Pipe, number as u64);
         let mut link = Link::new(config.link.clone(), seed)?;
         link.set_log(self.accounting.log.clone());
-        self.armed |= link.is_armed();
         let shared = self.links.len() as u32;
-        self.links.push(Entry { link, pipe: number, flow: None, used: Instant::ZERO });
+        let class = config.class.as_ref().map(|class| self.plant(class, shared)).transpose()?;
+        if class.is_some() {
+            link.set_gated();
+        }
+        self.armed |= link.is_armed();
+        self.links.push(Entry { link, pipe: number, flow: None, class, used: Instant::ZERO });
         self.pipes.push(Pipe {
             config,
             seed,
@@ -162,9 +212,47 @@ impl Pipes {
         Ok(number)
     }
 
+    /// Puts a class whose leaf is link number `link` into its tree, or makes a new tree of it.
+    fn plant(&mut self, config: &ClassConfig, link: u32) -> Result<Class, ConfigError> {
+        let Some(parent) = config.parent else {
+            self.trees.push(Classes { tree: Tree::new(config.clone()), links: vec![link] });
+            return Ok((self.trees.len() as u32 - 1, 0));
+        };
+        // A packet in the class above would wait there for ever.
+        if !self.rules.is_empty() {
+            return Err(ConfigError::LateClass);
+        }
+        let (tree, above) = self.class_of(parent)?;
+        let classes = &mut self.trees[tree as usize];
+        let node = classes.tree.add(config.clone(), above)?;
+        classes.links.push(link);
+        Ok((tree, node))
+    }
+
+    /// The class that a pipe is.
+    fn class_of(&self, pipe: usize) -> Result<Class, ConfigError> {
+        let missing = ConfigError::Missing { option: "pipe", number: pipe };
+        let pipe_of_number = self.pipes.get(pipe).ok_or(missing)?;
+        let class = self.links[pipe_of_number.shared as usize].class;
+        class.ok_or(ConfigError::NoClass { number: pipe })
+    }
+
+    /// Whether a pipe is a class with others below it.
+    fn is_inner(&self, pipe: usize) -> bool {
+        self.class_of(pipe)
+            .is_ok_and(|(tree, node)| self.trees[tree as usize].tree.has_children(node))
+    }
+
     /// Sets the rules. Packets that are in a row of pipes stay in it.
     pub fn set_rules(&mut self, rules: Vec<Rule>) -> Result<(), ConfigError> {
-        rules.iter().try_for_each(|rule| rule.check(self.pipes.len()))?;
+        for rule in &rules {
+            rule.check(self.pipes.len())?;
+            let Action::Pipes(targets) = &rule.action else { continue };
+            let inner = targets.iter().find(|target| self.is_inner(target.pipe));
+            if let Some(Target { pipe, .. }) = inner {
+                return Err(ConfigError::Inner { number: *pipe });
+            }
+        }
         self.rules = rules;
         Ok(())
     }
@@ -178,31 +266,63 @@ impl Pipes {
     ) -> Result<(), ConfigError> {
         let option = "pipe";
         config.check()?;
-        self.pipes.get_mut(pipe).ok_or(ConfigError::Missing { option, number: pipe })?;
+        let changed = self.pipes.get(pipe).ok_or(ConfigError::Missing { option, number: pipe })?;
+        if changed.config.class.is_some() {
+            check_leaf(&config)?;
+            if self.is_inner(pipe) {
+                return Err(ConfigError::Inner { number: pipe });
+            }
+        }
         self.advance(now, now);
         let mut indices = self.pipes[pipe].flows.clone();
         indices.push(self.pipes[pipe].shared);
         let shared = Arc::new(config.clone());
         for index in indices {
             self.links[index as usize].link.adopt(shared.clone(), now);
-            self.settle(index);
+            self.settle(index, now);
         }
         self.armed |= self.links[self.pipes[pipe].shared as usize].link.is_armed();
         self.pipes[pipe].config.link = config;
         Ok(())
     }
 
-    /// Counters of a pipe; `None` when it does not exist. Adds up over all links, so it is
+    /// Gives a class other terms at `now`; its parent stays. Nothing queued is lost. Drain
+    /// afterwards.
+    pub fn change_class(
+        &mut self,
+        pipe: usize,
+        config: ClassConfig,
+        now: Instant,
+    ) -> Result<(), ConfigError> {
+        let (tree, node) = self.class_of(pipe)?;
+        self.advance(now, now);
+        let parent = self.trees[tree as usize].tree.config(node).parent;
+        let config = ClassConfig { parent, ..config };
+        self.trees[tree as usize].tree.change(node, config.clone(), now)?;
+        self.pipes[pipe].config.class = Some(config);
+        self.decide(tree, now);
+        Ok(())
+    }
+
+    /// The class that a pipe is, if it is one, and whether it is a leaf.
+    pub fn class(&self, pipe: usize) -> Option<(&ClassConfig, bool)> {
+        let config = self.pipes.get(pipe)?.config.class.as_ref()?;
+        Some((config, !self.is_inner(pipe)))
+    }
+
+    /// Counters of a pipe; `None` when it does not exist. Adds up over all its links, so it is
     /// for reports, as the balance is.
     pub fn stats(&self, pipe: usize) -> Option<PipeStats> {
         let state = self.pipes.get(pipe)?;
         let mut links = state.gone;
-        for entry in self.links.iter().filter(|entry| entry.pipe == pipe) {
-            links.add(&entry.link.stats());
+        for index in state.flows.iter().chain([&state.shared]) {
+            links.add(&self.links[*index as usize].link.stats());
         }
         let flows = state.by_flow.len() as u32;
         let Pipe { reused, expired, crowded, .. } = *state;
-        Some(PipeStats { links, flows, reused, expired, crowded })
+        let class = self.class_of(pipe).ok();
+        let class = class.map(|(tree, node)| self.trees[tree as usize].tree.stats(node));
+        Some(PipeStats { links, flows, reused, expired, crowded, class })
     }
 
     /// Calls `log` with every event in every pipe from now on.
@@ -220,23 +340,51 @@ impl Pipes {
 
     /// Works off the next deadline unless it is later than `until`, in a call at `now`.
     fn step(&mut self, until: Instant, now: Instant) -> bool {
-        let Some((at, index)) = self.deadlines.first().filter(|(at, _)| *at <= until) else {
-            return false;
-        };
+        let link = self.deadlines.first().filter(|(at, _)| *at <= until);
+        let event = self.events.first().filter(|(at, _)| *at <= until);
+        // Of the same time, what a tree has sent makes room first.
+        if let Some((at, tree)) = event.filter(|(at, _)| link.is_none_or(|(due, _)| *at <= due)) {
+            self.work_off(tree, at);
+            return true;
+        }
+        let Some((at, index)) = link else { return false };
         let entry = &mut self.links[index as usize];
         // The link itself sees only its deadline, by which no call is late.
         if entry.link.stand_still(at, now) {
-            self.settle(index);
+            self.settle(index, at);
             return true;
         }
         let packet = entry.link.dequeue(at);
         entry.used = at;
-        self.settle(index);
+        self.settle(index, at);
         if let Some(packet) = packet {
             // A packet that the next pipe drops was taken long ago, and is counted there.
             let _ = self.forward(packet, at);
         }
         true
+    }
+
+    /// Ends with what a tree has sent by `at`, and lets it go on.
+    fn work_off(&mut self, number: u32, at: Instant) {
+        let Classes { tree, links } = &mut self.trees[number as usize];
+        if let Some((leaf, sent)) = tree.finish(at) {
+            let index = links[leaf as usize];
+            self.links[index as usize].link.cross(sent);
+            self.settle(index, sent);
+        }
+        self.decide(number, at);
+    }
+
+    /// Lets a tree send what it may at `at`.
+    fn decide(&mut self, number: u32, at: Instant) {
+        let Classes { tree, links } = &mut self.trees[number as usize];
+        if let Some((leaf, lender)) = tree.next(at) {
+            let index = links[leaf as usize];
+            let link = &mut self.links[index as usize].link;
+            tree.send(leaf, lender, link, at);
+            self.deadlines.set(index, link.next_deadline());
+        }
+        self.events.set(number, tree.next_deadline());
     }
 
     /// Puts a packet into the next pipe of its row, or out.
@@ -259,7 +407,7 @@ impl Pipes {
         let entry = &mut self.links[index as usize];
         entry.used = at;
         let result = entry.link.enqueue(packet, at);
-        self.settle(index);
+        self.settle(index, at);
         result
     }
 
@@ -267,7 +415,7 @@ impl Pipes {
     fn start_traces(&mut self, at: Instant) {
         for index in 0..self.links.len() {
             self.links[index].link.start_trace(at);
-            self.settle(index as u32);
+            self.settle(index as u32, at);
         }
         self.armed = false;
     }
@@ -309,7 +457,8 @@ impl Pipes {
             }
         } else {
             let flow = Some((key, pipe.flows.len() as u32 - 1));
-            self.links.push(Entry { link, pipe: number, flow, used: Instant::ZERO });
+            let used = Instant::ZERO;
+            self.links.push(Entry { link, pipe: number, flow, class: None, used });
         }
         pipe.by_flow.insert(key, index);
         index
@@ -340,10 +489,14 @@ impl Pipes {
         }
     }
 
-    /// Brings the orders in line with a link that changed.
-    fn settle(&mut self, index: u32) {
+    /// Brings the orders in line with a link that changed at `at`.
+    fn settle(&mut self, index: u32, at: Instant) {
         let entry = &self.links[index as usize];
         self.deadlines.set(index, entry.link.next_deadline());
+        if let Some((tree, node)) = entry.class {
+            self.trees[tree as usize].tree.look(node, &entry.link, at);
+            return self.decide(tree, at);
+        }
         if let Some((_, place)) = entry.flow {
             let idle = entry.link.is_empty().then_some(entry.used);
             self.pipes[entry.pipe].idle.set(place, idle);
@@ -390,7 +543,10 @@ impl Stage for Pipes {
 
     fn next_deadline(&self) -> Option<Instant> {
         let leaving = self.leaving.front().map(|packet| packet.depart);
-        leaving.or(self.deadlines.first().map(|(at, _)| at))
+        leaving.or_else(|| {
+            let due = [self.deadlines.first(), self.events.first()];
+            due.into_iter().flatten().map(|(at, _)| at).min()
+        })
     }
 
     fn counters(&self) -> Counters {

@@ -108,7 +108,25 @@ impl Transmitter {
         Some((job.packet, job.depart, job.waited))
     }
 
-    /// Goes on at another pace from `now`, which is not after the departure of the packet in hand.
+    /// Ends at `at` with the packet that was through at its departure or before, and was held since
+    /// because something behind this transmitter was busy. By so much as `behind` the next packet
+    /// may begin before `at`: as a transmitter that went on meanwhile would have had it.
+    pub fn finish_held(
+        &mut self,
+        at: Instant,
+        behind: Duration,
+    ) -> Option<(Packet, Instant, bool)> {
+        let left = self.finish()?;
+        let (_, depart, _) = left;
+        if depart < at - behind {
+            self.free_at = at - behind;
+            self.ahead = 0;
+        }
+        Some(left)
+    }
+
+    /// Goes on at another pace from `now`. A packet in hand that was through before is held, and
+    /// stays so.
     pub fn change(&mut self, pace: Pace, now: Instant) {
         if pace == self.pace {
             return;
@@ -116,7 +134,11 @@ impl Transmitter {
         let old = std::mem::replace(&mut self.pace, pace);
         self.ahead = 0;
         self.in_turn = false;
-        let Some(Job { since, work, .. }) = self.job else { return };
+        let Some(Job { since, work, depart, .. }) = self.job else { return };
+        if depart < now {
+            // It is through, and held for others.
+            return;
+        }
         // Of a packet that took opportunities nothing is taken to be sent yet.
         let done = match old {
             Pace::Rate(rate) => (now - since).as_nanos() * u128::from(rate.as_bps()),

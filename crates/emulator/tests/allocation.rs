@@ -6,7 +6,8 @@ use sheaf_emulator::queue::fq_codel::FqCodelConfig;
 use sheaf_emulator::queue::pie::PieConfig;
 use sheaf_emulator::queue::weighted::WeightedConfig;
 use sheaf_emulator::{
-    Chance, Delay, Distribution, Link, LinkConfig, Packet, QueueConfig, Reorder, Slot, SlotWait,
+    Action, Chance, ClassConfig, Delay, Distribution, Link, LinkConfig, Packet, PipeConfig, Pipes,
+    QueueConfig, Reorder, Rule, Slot, SlotWait, Target,
 };
 use sheaf_stage::{Bitrate, Duration, Instant, Stage};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -97,4 +98,45 @@ fn no_kind_of_link_allocates_for_a_packet() {
         // Rings double a last time, and the pool of buffers may run short for a moment.
         assert!(after - before < 100, "{queue:?}: {} for 20000 packets", after - before);
     }
+    no_class_allocates_for_a_packet();
+}
+
+/// The same for a tree of classes, of which one comes and goes and two borrow all the time.
+fn no_class_allocates_for_a_packet() {
+    let mut pipes = Pipes::new(0, 1);
+    let delay = Delay::constant(Duration::from_millis(5));
+    let link = LinkConfig { delay, ..LinkConfig::default() };
+    let mut add = |class| pipes.add(PipeConfig::class(class, link.clone())).unwrap();
+    let mbps = Bitrate::from_mbps;
+    let root = add(ClassConfig::root(mbps(80)));
+    let inner = add(ClassConfig::below(root, mbps(40), mbps(80)));
+    let leaves = [(root, 10), (inner, 5), (inner, 5)];
+    let leaves = leaves.map(|(above, rate)| add(ClassConfig::below(above, mbps(rate), mbps(80))));
+    let to = |pipe| Action::Pipes([Target { pipe, queue: None }].into());
+    let rules = (0..).zip(leaves).map(|(number, leaf)| Rule {
+        interface: Some(number),
+        action: to(leaf),
+        ..Rule::default()
+    });
+    pipes.set_rules(rules.collect()).unwrap();
+    let mut spare: Vec<Vec<u8>> = Vec::with_capacity(8000);
+    let mut run = |first: u64, packets: u64| {
+        for number in first..first + packets {
+            let now = Instant::from_micros(number * 105);
+            let mut bytes = spare.pop().unwrap_or_default();
+            bytes.clear();
+            bytes.resize(1000, 0);
+            let mut packet = Packet::new(bytes, now, number);
+            packet.interface = if number % 50 == 0 { 0 } else { 1 + (number % 2) as u16 };
+            let _ = pipes.enqueue(packet, now);
+            while let Some(packet) = pipes.dequeue(now) {
+                spare.push(packet.bytes);
+            }
+        }
+    };
+    run(0, 100_000);
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    run(100_000, 20_000);
+    let after = ALLOCATIONS.load(Ordering::Relaxed);
+    assert!(after - before < 20, "classes: {} for 20000 packets", after - before);
 }

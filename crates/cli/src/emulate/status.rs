@@ -1,6 +1,6 @@
 //! The report of an emulation as text.
 
-use sheaf_daemon::emulate::Status;
+use sheaf_daemon::emulate::{ClassStatus, Status};
 use std::fmt::Write;
 
 /// `status` in the manner of `tc -s`.
@@ -8,6 +8,11 @@ pub fn text(status: &Status) -> String {
     let mut text = format!("{}: seed {} up {:.1}s\n", status.place, status.seed, status.seconds);
     let out = &mut text;
     for (name, link) in &status.links {
+        if let Some(class) = link.class.as_ref().filter(|class| !class.terms.leaf) {
+            let _ = writeln!(out, "  {name}:");
+            terms(out, class);
+            continue;
+        }
         let _ = writeln!(
             out,
             "  {name}: in {} pkt {} bytes, out {} pkt {} bytes, held {} in the rate queue, \
@@ -19,6 +24,9 @@ pub fn text(status: &Status) -> String {
             link.rate_queue_packets,
             link.delay_line_packets
         );
+        if let Some(class) = &link.class {
+            terms(out, class);
+        }
         let _ = writeln!(out, "    {}", link.settings.words);
         if link.standstills > 0 {
             let _ = writeln!(
@@ -63,6 +71,16 @@ pub fn text(status: &Status) -> String {
         let _ = writeln!(out, "  not in the capture {}", status.uncaptured);
     }
     text
+}
+
+/// A class of HTB, and what the tree did with it.
+fn terms(out: &mut String, class: &ClassStatus) {
+    let _ = writeln!(out, "    {}", class.terms.words);
+    let _ = writeln!(
+        out,
+        "    sent {} pkt {} bytes, borrowed {} pkt, lent {} pkt",
+        class.sent_packets, class.sent_bytes, class.borrowed_packets, class.lent_packets
+    );
 }
 
 /// The channel and the stations of a medium.
@@ -125,7 +143,9 @@ fn stations(out: &mut String, status: &Status) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sheaf_daemon::emulate::{Heard, Lateness, LinkSettings, LinkStatus, StationStatus};
+    use sheaf_daemon::emulate::{
+        ClassSettings, Heard, Lateness, LinkSettings, LinkStatus, StationStatus,
+    };
     use sheaf_emulator::Cause;
 
     #[test]
@@ -136,6 +156,30 @@ mod tests {
         };
         assert!(with(12, 3.214).contains("    stood still 12 times for burst, 3.214 ms lost\n"));
         assert!(!with(0, 0.0).contains("stood still"));
+    }
+
+    #[test]
+    fn a_class_is_shown_with_its_terms_and_what_it_borrowed_or_lent() {
+        let class = |leaf, words: &str| {
+            let terms = ClassSettings { leaf, words: words.to_owned(), ..Default::default() };
+            let sent =
+                ClassStatus { terms, sent_packets: 7, sent_bytes: 900, ..Default::default() };
+            let class = match leaf {
+                true => ClassStatus { borrowed_packets: 5, ..sent },
+                false => ClassStatus { lent_packets: 5, ..sent },
+            };
+            LinkStatus { class: Some(class), ..Default::default() }
+        };
+        let home = ("class home".to_owned(), class(false, "rate 20mbit"));
+        let calls = ("class calls".to_owned(), class(true, "rate 2mbit ceil 20mbit parent home"));
+        let shown = text(&Status { links: [home, calls].into(), ..Default::default() });
+        let expected = "  class calls: in 0 pkt 0 bytes, out 0 pkt 0 bytes, held 0 in the rate \
+             queue, 0 on the delay line\n    \
+             rate 2mbit ceil 20mbit parent home\n    \
+             sent 7 pkt 900 bytes, borrowed 5 pkt, lent 0 pkt\n    \n  \
+             class home:\n    rate 20mbit\n    \
+             sent 7 pkt 900 bytes, borrowed 0 pkt, lent 5 pkt\n";
+        assert!(shown.contains(expected), "{shown}");
     }
 
     #[test]
@@ -199,7 +243,13 @@ mod tests {
         let settings = serde_json::to_value(settings).unwrap();
         let station = serde_json::to_value(StationStatus::default()).unwrap();
         let heard = serde_json::to_value(Heard::default()).unwrap();
-        for key in [status, link, lateness, settings, station, heard].into_iter().flat_map(object) {
+        let terms = ClassSettings { parent: Some(String::new()), ..Default::default() };
+        let terms = serde_json::to_value(terms).unwrap();
+        let class = serde_json::to_value(ClassStatus::default()).unwrap();
+        for key in [status, link, lateness, settings, station, heard, terms, class]
+            .into_iter()
+            .flat_map(object)
+        {
             let known = page.contains(&format!("\\fB{key}\\fR"));
             assert!(known, "man/sheaf-emulate.8 does not explain {key}");
         }

@@ -225,6 +225,13 @@ pub const METRICS: &[Metric] = metrics! {
         "Links that the longest idle flow gave up for a new one";
     "emulate" "emulate_crowded_packets" Counter "" "/links/*/crowded_packets" EMULATED, 1.0,
         "Packets of flows for which no link was left";
+    "emulate" "emulate_class_sent_packets" Counter "" "/links/*/class/sent_packets" EMULATED, 1.0,
+        "Packets of the class, or of those below it, that were sent";
+    "emulate" "emulate_class_borrowed_packets" Counter "" "/links/*/class/borrowed_packets"
+        EMULATED, 1.0,
+        "Packets that the class sent of the rate of a class above it";
+    "emulate" "emulate_class_lent_packets" Counter "" "/links/*/class/lent_packets" EMULATED, 1.0,
+        "Packets that classes below it sent of its rate";
     "emulate" "emulate_events" Counter "" "/links/*/causes/*" CAUSE, 1.0,
         "Packets that were dropped, delayed or changed, by cause";
     "emulate" "emulate_station_offered_frames" Counter "" "/stations/*/offered_frames" STATION, 1.0,

@@ -175,7 +175,12 @@ impl Carrier {
         let stats = self.machine.stats();
         let names = stats.iter().enumerate().map(|(index, (pipe, _))| (index, *pipe));
         let link = |(index, pipe): (usize, Option<&str>)| {
-            let words = describe::settings(self.machine.config(index)).words;
+            let link = describe::settings(self.machine.config(index)).words;
+            let words = match self.machine.class(index) {
+                None => link,
+                Some(class) if class.leaf => format!("{}, {link}", class.words),
+                Some(class) => class.words,
+            };
             Some(format!("{}: {words}", self.link_name(index, pipe)?))
         };
         let links: Vec<_> = names.filter_map(link).collect();
@@ -187,7 +192,10 @@ impl Carrier {
     fn link_name(&self, index: usize, pipe: Option<&str>) -> Option<String> {
         let is_its = |way: &&Way| usize::from(way.direction == Direction::In) == index;
         match pipe {
-            Some(pipe) => Some(format!("pipe {pipe}")),
+            Some(pipe) => {
+                let kind = if self.machine.class(index).is_some() { "class" } else { "pipe" };
+                Some(format!("{kind} {pipe}"))
+            }
             None => self.place.ways.iter().find(is_its).map(|way| way.name.clone()),
         }
     }
@@ -337,7 +345,8 @@ impl Carrier {
         }
         for (index, (pipe, stats)) in self.machine.stats().into_iter().enumerate() {
             if let Some(name) = self.link_name(index, pipe) {
-                status.links.insert(name, LinkStatus::new(&stats, self.machine.config(index)));
+                let (config, class) = (self.machine.config(index), self.machine.class(index));
+                status.links.insert(name, LinkStatus::new(&stats, config, class));
             }
         }
         status.denied += self.machine.denied();

@@ -1,12 +1,15 @@
 //! The links of an emulation: one each way, or the pipes of rules.
 
+use super::describe::ClassSettings;
 use super::settings::Plan;
 use anyhow::anyhow;
+use sheaf_emulator::classes::quantum;
 use sheaf_emulator::{
-    Direction, Link, LinkConfig, Log, Loss, Packet, PipeConfig, PipeStats, Pipes,
+    ClassConfig, ConfigError, Direction, Link, LinkConfig, Log, Loss, Packet, PipeConfig,
+    PipeStats, Pipes,
 };
 use sheaf_netio::vnet;
-use sheaf_stage::{Instant, Stage};
+use sheaf_stage::{Bitrate, Instant, Stage};
 
 /// At this rate and above super-packets pass whole: 64 KiB take 105 µs then, about what a wake-up
 /// may be late. Below it, every segment has a departure of its own.
@@ -19,6 +22,45 @@ pub enum Change {
     Links(Box<[LinkConfig; 2]>),
     /// A pipe, by its name.
     Pipe(String, Box<LinkConfig>),
+    /// Terms of a class, by its name.
+    Class(String, ClassChange),
+}
+
+/// New terms of a class; what is `None` stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassChange {
+    /// Its rate.
+    pub rate: Option<Bitrate>,
+    /// The most that it gets.
+    pub ceil: Option<Bitrate>,
+    /// Its priority.
+    pub prio: Option<u8>,
+    /// Its share of what is lent to several.
+    pub quantum: Option<u64>,
+    /// What it saves up of its rate, in bytes.
+    pub burst: Option<u64>,
+    /// What it saves up of its ceil, in bytes.
+    pub cburst: Option<u64>,
+}
+
+impl ClassChange {
+    /// `class` with these terms. A quantum and a root's ceil that followed from the rate follow it.
+    fn apply(&self, class: &ClassConfig) -> ClassConfig {
+        let rate = self.rate.unwrap_or(class.rate);
+        let follows = class.quantum == quantum(class.rate);
+        let follows = if follows { quantum(rate) } else { class.quantum };
+        let ceil = if class.parent.is_none() { rate } else { class.ceil };
+        ClassConfig {
+            parent: class.parent,
+            rate,
+            ceil: self.ceil.unwrap_or(ceil),
+            prio: self.prio.unwrap_or(class.prio),
+            quantum: self.quantum.unwrap_or(follows),
+            burst: self.burst.unwrap_or(class.burst),
+            cburst: self.cburst.unwrap_or(class.cburst),
+            overhead: class.overhead,
+        }
+    }
 }
 
 /// Takes packets in and gives them out at their time.
@@ -105,13 +147,29 @@ impl Machine {
                 }
             }
             (Links::Pipes { pipes, names, configs }, Change::Pipe(name, config)) => {
-                let known = || names.join(", ");
-                let number = names
-                    .iter()
-                    .position(|known| known == name)
-                    .ok_or_else(|| anyhow!("there is no pipe {name}; there are {}", known()))?;
-                pipes.change(number, beginning(config, now), now).map_err(wrong)?;
+                let number = number(names, "pipe", name)?;
+                let changed = pipes.change(number, beginning(config, now), now);
+                changed.map_err(|error| match error {
+                    ConfigError::Inner { .. } => anyhow!(
+                        "class {name} has others below it, whose links packets take; change one \
+                         of these"
+                    ),
+                    error => wrong(error),
+                })?;
                 configs[number].clone_from(config);
+            }
+            (Links::Pipes { pipes, names, .. }, Change::Class(name, terms)) => {
+                let number = number(names, "class", name)?;
+                let Some((class, _)) = pipes.class(number) else {
+                    return Err(anyhow!("{name} is a pipe, not a class; write pipe {name} LINK"));
+                };
+                let class = terms.apply(class);
+                pipes.change_class(number, class, now).map_err(|error| {
+                    anyhow!("class {name}: {error}; change the other one first, or give another")
+                })?;
+            }
+            (Links::Each(_), Change::Class(..)) => {
+                return Err(anyhow!("no classes run here; leave out class NAME"));
             }
             (Links::Each(_), Change::Pipe(..)) => {
                 return Err(anyhow!("no pipes run here; leave out pipe NAME"));
@@ -130,7 +188,14 @@ impl Machine {
             Links::Each(links) => links.iter().map(Link::config).collect(),
             Links::Pipes { configs, .. } => configs.iter().collect(),
         };
-        self.whole = configs.iter().all(|config| treats_alike(config));
+        let fast = |rate: Bitrate| rate.as_bps() >= WHOLE_FROM;
+        let classes = match &self.links {
+            Links::Each(_) => true,
+            Links::Pipes { pipes, names, .. } => (0..names.len())
+                .filter_map(|number| pipes.class(number))
+                .all(|(class, _)| fast(class.rate)),
+        };
+        self.whole = classes && configs.iter().all(|config| treats_alike(config));
         let corrupts = configs.iter().any(|config| config.corrupt.probability > 0.0);
         self.finish = corrupts || self.capture;
         self.armed = match &self.links {
@@ -235,6 +300,14 @@ impl Machine {
         }
     }
 
+    /// What link number `index` is set to as a class, if it is one.
+    pub fn class(&self, index: usize) -> Option<ClassSettings> {
+        let Links::Pipes { pipes, names, .. } = &self.links else { return None };
+        let (class, leaf) = pipes.class(index)?;
+        let parent = class.parent.and_then(|parent| names.get(parent)).cloned();
+        Some(ClassSettings::new(class, leaf, parent))
+    }
+
     /// Packets dropped by rules.
     pub fn denied(&self) -> u64 {
         match &self.links {
@@ -242,6 +315,12 @@ impl Machine {
             Links::Pipes { pipes, .. } => pipes.counters().dropped(sheaf_stage::DropReason::Denied),
         }
     }
+}
+
+/// The number of the pipe or class `name` among all.
+fn number(names: &[String], kind: &str, name: &str) -> anyhow::Result<usize> {
+    let number = names.iter().position(|known| known == name);
+    number.ok_or_else(|| anyhow!("there is no {kind} {name}; there are {}", names.join(", ")))
 }
 
 /// `config` with a trace that begins at `now`, unless it waits for the first packet.

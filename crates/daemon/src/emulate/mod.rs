@@ -22,10 +22,10 @@ mod spare;
 mod status;
 
 pub use datapath::End;
-pub use describe::LinkSettings;
-pub use machine::Change;
+pub use describe::{ClassSettings, LinkSettings};
+pub use machine::{Change, ClassChange};
 pub use settings::Settings;
-pub use status::{Heard, Lateness, LinkStatus, StationStatus, Status};
+pub use status::{ClassStatus, Heard, Lateness, LinkStatus, StationStatus, Status};
 
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};

@@ -1,6 +1,6 @@
 //! The report of an emulation.
 
-use super::describe::{self, LinkSettings};
+use super::describe::{self, ClassSettings, LinkSettings};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use sheaf_emulator::{Cause, LinkConfig, PipeStats};
@@ -78,16 +78,42 @@ pub struct LinkStatus {
     /// Packets of flows for which no link was left, and which share one.
     #[serde(default)]
     pub crowded_packets: u64,
+    /// Of a class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<ClassStatus>,
     /// Counters.
     pub causes: BTreeMap<String, u64>,
 }
 
+/// What a tree of classes did with one of them.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct ClassStatus {
+    /// Its terms.
+    pub terms: ClassSettings,
+    /// Packets of it, or of those below it, that were sent.
+    pub sent_packets: u64,
+    /// Their bytes, as the tree counts them.
+    pub sent_bytes: u64,
+    /// Packets that classes below it sent of its rate.
+    pub lent_packets: u64,
+    /// Packets that it sent of the rate of classes above it.
+    pub borrowed_packets: u64,
+}
+
 impl LinkStatus {
-    /// From the books of a link or pipe.
+    /// From the books of a link or pipe, and the terms of the class that it is.
     pub fn new(
-        PipeStats { links: stats, flows, expired, reused, crowded }: &PipeStats,
+        PipeStats { links: stats, flows, expired, reused, crowded, class }: &PipeStats,
         config: &LinkConfig,
+        terms: Option<ClassSettings>,
     ) -> LinkStatus {
+        let class = terms.zip(class.as_ref()).map(|(terms, class)| ClassStatus {
+            terms,
+            sent_packets: class.sent_packets,
+            sent_bytes: class.sent_bytes,
+            lent_packets: class.lent,
+            borrowed_packets: class.borrowed,
+        });
         let count = |cause: &Cause| (cause.name().to_owned(), stats.count(*cause));
         LinkStatus {
             settings: describe::settings(config),
@@ -103,6 +129,7 @@ impl LinkStatus {
             expired_flows: *expired,
             reused_flows: *reused,
             crowded_packets: *crowded,
+            class,
             causes: Cause::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect(),
         }
     }

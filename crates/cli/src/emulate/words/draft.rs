@@ -1,6 +1,7 @@
 //! The settings of `sheaf emulate` as far as words have set them.
 
 use super::link_draft::LinkDraft;
+use sheaf_daemon::emulate::ClassChange;
 use sheaf_emulator::LinkConfig;
 use std::path::Path;
 use std::time::Duration;
@@ -16,6 +17,8 @@ pub struct Draft {
     pub reverse: bool,
     pub seed: Option<u64>,
     pub pipe: Option<String>,
+    /// The class that changes, and how.
+    pub class: Option<(String, ClassChange)>,
     pub rules: Option<String>,
     /// The file of many links, or of a medium.
     pub file: String,
@@ -39,6 +42,11 @@ impl Draft {
     /// The direction that words set now.
     pub fn link(&mut self) -> &mut LinkDraft {
         &mut self.links[usize::from(self.reverse)]
+    }
+
+    /// New terms of the class that changes.
+    pub fn class(&mut self) -> &mut ClassChange {
+        &mut self.class.get_or_insert_default().1
     }
 
     /// Both directions, for packets whose IP header begins at byte `header`; files are looked for

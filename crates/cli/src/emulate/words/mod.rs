@@ -12,13 +12,14 @@ mod queue;
 mod queue_draft;
 
 use super::rules;
-use crate::words::{Entry, Grammar, Section, Value, flag, form, optional, part, set};
+use crate::words::{Entry, Form, Grammar, Section, Value, flag, form, optional, part, set};
 use anyhow::{bail, ensure};
 use draft::{Draft, RunDraft};
 use link_draft::LinkDraft;
 use sheaf_daemon::emulate::settings::{Mode, Plan, Run, link_header};
-use sheaf_daemon::emulate::{Change, Settings, many};
+use sheaf_daemon::emulate::{Change, ClassChange, Settings, many};
 use sheaf_daemon::reactor::{Parse, Parsed};
+use sheaf_emulator::classes::LAST_PRIO;
 use sheaf_netio::clock;
 use sheaf_netio::lead::Spin;
 use std::path::Path;
@@ -78,6 +79,8 @@ pub const NOTES: &[&str] = &[
     "pipes and, in order, rules; the first that matches decides:",
     "  [pipe.NAME]  link = \"LINK\"  per_flow = true | mask = \"src-ip 0xffffff00 …\"",
     "               flows = N  expire = \"60s\"  weights = [1, 3]  scheduler = \"drr\"|\"wf2q\"",
+    "  [class.NAME] parent = \"NAME\"  rate = \"R\"  ceil = \"R\"  prio, quantum, burst, cburst,",
+    "               link = \"LINK\": as of HTB, with a link as the leaf; a rule names it as a pipe",
     "  [[rule]]     protocol, source, destination, source_ports, destination_ports, dscp,",
     "               direction = \"out\"|\"in\"  interface = \"IF\"  probability = 0.5",
     "               pipes = [\"NAME\", \"NAME:QUEUE\"] | action = \"pass\"|\"deny\"",
@@ -204,14 +207,14 @@ pub static LINKS: Grammar<Draft, many::Settings> = Grammar {
 /// `sheaf emulate change`.
 pub static CHANGE: Grammar<Draft, (String, Draft)> = Grammar {
     command: "emulate change",
-    about: "another LINK for what runs; nothing queued is lost",
+    about: "another LINK, or terms of a class; nothing queued is lost",
     operands: &[
         part("dev|link", "dev", Value::Choice(&[("dev", |_| Ok(())), ("link", |_| Ok(()))])),
         part("IF", "eth0", Value::Interface(interface)),
     ],
     operand_help: "",
     operand_about: "",
-    sections: &[&PIPE, &link::SECTION, &queue::SECTION, &REVERSE],
+    sections: &[&PIPE, &CLASS, &link::SECTION, &queue::SECTION, &REVERSE],
     tail: None,
     finish: |mut draft| {
         let Some(dev) = draft.interfaces.pop() else { bail!("change takes an interface") };
@@ -227,8 +230,17 @@ pub fn parse_change(settings: &Settings) -> Parse<Change> {
     // Of `dev` in one way only the other LINK would change nothing.
     let both = !matches!(settings.mode, Mode::Dev { egress, ingress, .. } if egress != ingress);
     Arc::new(move |words, directory| {
-        let draft = CHANGED.parse(words)?;
+        let mut draft = CHANGED.parse(words)?;
         ensure!(draft.seed.is_none(), "a seed cannot be changed; start again with another");
+        if let Some((name, terms)) = draft.class.take() {
+            ensure!(pipes, "there are no classes here; leave out class {name}");
+            let plain = draft.links.iter().all(LinkDraft::is_empty);
+            ensure!(
+                plain && !draft.reverse && draft.pipe.is_none(),
+                "class {name} and a LINK are two changes; write pipe {name} for its link"
+            );
+            return Ok(Parsed::new(Change::Class(name, terms)));
+        }
         ensure!(
             both || !draft.reverse,
             "reverse is for the other direction, which is not emulated; leave it out"
@@ -247,13 +259,23 @@ pub fn parse_change(settings: &Settings) -> Parse<Change> {
 /// Returns the reader of what one of many links is asked to change to.
 pub fn parse_change_of(settings: &many::Settings) -> Parse<many::ChangeOf> {
     let header = link_header(&settings.links[0].mode);
+    let one_way = settings.links.iter().filter_map(|member| match &member.mode {
+        Mode::Dev { dev, egress, ingress } if egress != ingress => Some(dev.clone()),
+        _ => None,
+    });
+    let one_way: Vec<String> = one_way.collect();
     Arc::new(move |words, directory| {
         let mut draft = CHANGED.parse(words)?;
         ensure!(draft.seed.is_none(), "a seed cannot be changed; start again with another");
         ensure!(draft.pipe.is_none(), "there are no pipes here; leave out pipe");
+        ensure!(draft.class.is_none(), "there are no classes here; leave out class");
         let Some(of) = draft.of.take() else {
             bail!("there are many links here; name an interface: change link IF")
         };
+        ensure!(
+            !draft.reverse || !one_way.contains(&of),
+            "reverse is for the other direction, which is not emulated; leave it out"
+        );
         let links = Box::new(draft.both(header, directory)?);
         Ok(Parsed::new((of, Change::Links(links))))
     })
@@ -267,7 +289,7 @@ static CHANGED: Grammar<Draft, Draft> = Grammar {
     operands: &[],
     operand_help: "",
     operand_about: "",
-    sections: &[&OF, &PIPE, &link::SECTION, &queue::SECTION, &REVERSE],
+    sections: &[&OF, &PIPE, &CLASS, &link::SECTION, &queue::SECTION, &REVERSE],
     tail: None,
     finish: Ok,
 };
@@ -391,6 +413,95 @@ static PIPE: Section<Draft> = Section {
         ..Entry::ONCE
     }],
 };
+
+static CLASS: Section<Draft> = Section {
+    title: "",
+    about: "",
+    name: "",
+    entries: &[Entry {
+        name: "class",
+        help: "with change: of this class of the --rules, the terms that follow",
+        forms: &[Form {
+            parts: &[part(
+                "NAME",
+                "calls",
+                Value::Text(set!(|d, name| {
+                    d.class = Some((name.to_owned(), ClassChange::default()));
+                })),
+            )],
+            group: TERMS,
+            group_name: "TERMS",
+            group_example: "calls rate 2mbit",
+            ..Form::EMPTY
+        }],
+        ..Entry::ONCE
+    }],
+};
+
+/// Terms of a class, in the words of tc-htb(8).
+const TERMS: &[Entry<Draft>] = &[
+    Entry {
+        name: "rate",
+        help: "what it gets whatever the others send",
+        forms: &[form(
+            &[part("R", "2mbit", Value::Rate(set!(|d, rate| d.class().rate = Some(rate))))],
+            "",
+        )],
+        ..Entry::LAST
+    },
+    Entry {
+        name: "ceil",
+        help: "the most that it gets",
+        forms: &[form(
+            &[part("R", "20mbit", Value::Rate(set!(|d, rate| d.class().ceil = Some(rate))))],
+            "",
+        )],
+        ..Entry::LAST
+    },
+    Entry {
+        name: "prio",
+        help: "whom others lend to first (0 to 7)",
+        forms: &[form(
+            &[part(
+                "N",
+                "0",
+                Value::Number(
+                    0..=LAST_PRIO as u64,
+                    set!(|d, prio| d.class().prio = Some(prio as u8)),
+                ),
+            )],
+            "",
+        )],
+        ..Entry::LAST
+    },
+    Entry {
+        name: "quantum",
+        help: "share of what is lent to several",
+        forms: &[form(
+            &[part("SIZE", "1514", Value::Size(set!(|d, n| d.class().quantum = Some(n))))],
+            "",
+        )],
+        ..Entry::LAST
+    },
+    Entry {
+        name: "burst",
+        help: "bytes that it saves up of its rate while idle",
+        forms: &[form(
+            &[part("SIZE", "15k", Value::Size(set!(|d, n| d.class().burst = Some(n))))],
+            "",
+        )],
+        ..Entry::LAST
+    },
+    Entry {
+        name: "cburst",
+        help: "the same of its ceil",
+        forms: &[form(
+            &[part("SIZE", "15k", Value::Size(set!(|d, n| d.class().cburst = Some(n))))],
+            "",
+        )],
+        ..Entry::LAST
+    },
+];
 
 static REVERSE: Section<Draft> = Section {
     title: "The other direction",
