@@ -769,7 +769,7 @@ mod tests {
             ("dev x max auto max 500", "max is given twice"),
             ("dev x max mark max 500", "max is given twice"),
             ("dev x max mark engine user", "max mark needs the kernel engine"),
-            ("dev x max marks", "did you mean"),
+            ("dev x max marks", "write it like 1500, or auto, or mark"),
             ("dev x peer 10.0.0.2 key k", "key is for HELLOs, and peer auto is not given"),
             ("dev x peer any group on", "group on needs HELLOs, and peer auto is not given"),
             ("dev x group on key k", "group on goes without key"),
