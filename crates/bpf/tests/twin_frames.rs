@@ -779,6 +779,24 @@ fn twins(format: Format, changes: bool) {
 }
 
 #[test]
+fn the_verifier_gets_through_both_programs() {
+    let pair = Pair::new();
+    let ours = |info: &aya::programs::ProgramInfo| {
+        matches!(info.name_as_str(), Some("sheaf_merge" | "sheaf_pack"))
+    };
+    on_a(&pair, || {
+        let config = MergeConfig::new(&Config::default(), COOKIE);
+        let merge = Merge::attach("eth0", config).unwrap();
+        assert!(merge.takes_frames(), "the kernel refuses the second one");
+        let loaded = aya::programs::loaded_programs().flatten().filter(ours);
+        let counts: Vec<_> = loaded.filter_map(|one| one.verified_instruction_count()).collect();
+        // The kernel allows a million. With another compiler or kernel it is another number.
+        assert!(counts.iter().all(|count| *count < 750_000), "{counts:?}");
+        println!("verified instructions: {counts:?}");
+    });
+}
+
+#[test]
 fn full_frames_have_the_bytes_of_the_model() {
     twins(Format::Frames, false);
 }
