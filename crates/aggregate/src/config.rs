@@ -101,9 +101,9 @@ impl Config {
         self.min.of(max).min(max.into())
     }
 
-    /// Largest frame that a packet with `mark` may be in, to a next hop that takes `max` bytes: with
-    /// [`Config::by_mark`], bits 2 to 17 of the mark, as Karlstad's `max 0` has it. 0 there says
-    /// nothing, and no mark makes a frame larger than the next hop takes.
+    /// Largest frame that a packet with `mark` may be in, to a next hop that takes `max` bytes.
+    /// With [`Config::by_mark`] that is in bits 2 to 17 of the mark, as Karlstad's `max 0` has it.
+    /// 0 there says nothing, and no mark makes a frame larger than the next hop takes.
     pub fn largest(&self, max: u16, mark: u32) -> u16 {
         match (mark >> SIZE_SHIFT) as u16 {
             size if self.by_mark && size != 0 => size.min(max),

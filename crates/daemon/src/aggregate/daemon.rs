@@ -737,9 +737,8 @@ impl Daemon {
             Some(_) => "; frames of batman-adv pass as they are",
             None => "",
         };
-        format!(
-            "aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}{marks}{groups}{mesh}"
-        )
+        let more = [marks, groups, mesh].concat();
+        format!("aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}{more}")
     }
 
     /// Keeps the counters of an engine that goes.

@@ -47,8 +47,8 @@ static __always_inline enum verdict classify(struct __sk_buff *skb, struct merge
 #define SIZE_MASK 0xffff
 
 /* Bytes of the largest frame to `hop` that the packet in hand may be in: under `by_mark` its mark
- * may say less than the next hop takes, as Karlstad's `max 0` had it. Then fewer bytes let its queue
- * leave early, too. */
+ * may say less than the next hop takes, as Karlstad's `max 0` had it. Then fewer bytes let its
+ * queue leave early, too. */
 static __always_inline __u32 largest(struct __sk_buff *skb, const struct merge_config *config,
 				     struct hop *hop)
 {
