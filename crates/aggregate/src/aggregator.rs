@@ -10,7 +10,7 @@
 use crate::backoff::Backoff;
 use crate::classify::{FlowBits, Verdict};
 use crate::config::{Config, ConfigError, Policy};
-use crate::queue::{Arrival, Key, Layout, Left, Queue};
+use crate::queue::{Arrival, Key, Label, Layout, Left, Queue};
 use crate::stats::{Cause, Stats};
 use crate::streams::Streams;
 use sheaf_stage::{Counters, DropReason, IndexedHeap, Instant, Stage};
@@ -314,7 +314,7 @@ impl Aggregator {
         };
         // As DSCP, the priority is a class selector (RFC 2474, section 4.2.2).
         let key = Key { hop: hop.0, dscp: priority << 3, ecn: Ecn::NotEct };
-        let fits = self.fits(hop, ETHERNET_HEADER + bytes.len());
+        let fits = self.fits(hop, ETHERNET_HEADER + bytes.len(), mark);
         let inner = batman::inner(&bytes);
         let verdict = inner.map(|inner| self.config.rules.classify(&inner, mark));
         let flow = FlowBits::of_mesh(inner.as_ref());
@@ -323,7 +323,8 @@ impl Aggregator {
             self.block.clear();
             self.block.extend(Payload::header(ethernet::BATMAN, bytes.len()));
             self.block.extend_from_slice(&bytes);
-            self.join(hop, bytes, key, (layout, Form::Payload), flow, now);
+            let label = Label { flow, mark };
+            self.join(hop, bytes, key, (layout, Form::Payload), label, now);
             return Ok(());
         }
         self.pass(hop, bytes, ethernet::BATMAN, (key, flow), now);
@@ -351,10 +352,10 @@ impl Aggregator {
     }
 
     /// Puts a packet in its queue.
-    fn gather(&mut self, hop: HopId, mut packet: Vec<u8>, key: Key, flow: FlowBits, now: Instant) {
+    fn gather(&mut self, hop: HopId, mut packet: Vec<u8>, key: Key, label: Label, now: Instant) {
         checksum::finish(&mut packet);
         let laid_out = self.lay_out(hop, &packet, key, now);
-        self.join(hop, packet, key, laid_out, flow, now);
+        self.join(hop, packet, key, laid_out, label, now);
     }
 
     /// Puts a packet, or the block that stands for it, in its queue. Over the bound, the queue's
@@ -365,15 +366,15 @@ impl Aggregator {
         packet: Vec<u8>,
         key: Key,
         (layout, form): (Layout, Form),
-        flow: FlowBits,
+        label: Label,
         now: Instant,
     ) {
-        let (header, max) = (self.header_len(hop), self.max(hop));
+        let (header, max) = (self.header_len(hop), self.largest(hop, label.mark));
         let slot = self.slot(key);
         let queue = &mut self.slots[slot as usize].1;
         let block = if form == Form::Packet { &packet } else { &self.block };
         let plain = form != Form::Compressed;
-        let arrival = Arrival { block, plain, len: packet.len(), flow, now };
+        let arrival = Arrival { block, plain, len: packet.len(), label, now };
         let begun = queue.push(arrival, (layout, header), max, || buffer(&mut self.spare));
         self.frames += begun;
         if let Layout::Frame { tag } = layout {
@@ -456,9 +457,11 @@ impl Aggregator {
     fn settle(&mut self, slot: u32) {
         let (key, queue) = &self.slots[slot as usize];
         let (oldest, bytes, key) = (queue.oldest(), queue.bytes, *key);
-        let min = self.config.min.of(self.max(HopId(key.hop)));
+        // A queue goes by its last packet's mark.
+        let max = self.largest(HopId(key.hop), queue.mark);
+        let min = self.config.least(max);
         self.by_age.set(slot, oldest);
-        self.full.set(slot, oldest.filter(|_| queue.has_full_frame(self.max(HopId(key.hop)))));
+        self.full.set(slot, oldest.filter(|_| queue.has_full_frame(max)));
         self.by_size.set(slot, (oldest.is_some() && bytes >= min).then_some(Reverse(bytes)));
         if oldest.is_none() {
             self.index.remove(&key);
@@ -494,14 +497,19 @@ impl Aggregator {
         self.hops[hop.0 as usize].hop.max.unwrap_or(self.config.max).min(self.config.max)
     }
 
-    /// Whether a packet of `len` bytes can share a frame to this hop.
-    fn fits(&self, hop: HopId, len: usize) -> bool {
+    /// The largest frame to this hop that a packet with `mark` may be in.
+    fn largest(&self, hop: HopId, mark: u32) -> u16 {
+        self.config.largest(self.max(hop), mark)
+    }
+
+    /// Whether a packet of `len` bytes with `mark` can share a frame to this hop.
+    fn fits(&self, hop: HopId, len: usize, mark: u32) -> bool {
         let format = match self.hops[hop.0 as usize].hop.format {
             Format::Meta => 0,
             Format::Frames => aggfrag::HEADER_LEN,
             Format::Compressed => aggfrag::HEADER_LEN + Definition::HEADER,
         };
-        self.header_len(hop) + format + len <= usize::from(self.max(hop))
+        self.header_len(hop) + format + len <= usize::from(self.largest(hop, mark))
     }
 
     fn header_len(&self, hop: HopId) -> usize {
@@ -571,7 +579,7 @@ impl Stage for Aggregator {
         };
         let len = view.bytes().len();
         let key = Key { hop: hop.0, dscp: view.dscp(), ecn: view.ecn().outer() };
-        let fits = self.fits(hop, len);
+        let fits = self.fits(hop, len, mark);
         let outer = self.hops[hop.0 as usize].hop.outer;
         let verdict = match self.config.rules.classify(&view, mark) {
             _ if outer.is_to_group() && !may_share(&view, outer) => Verdict::Pass,
@@ -581,7 +589,7 @@ impl Stage for Aggregator {
         let flow = FlowBits::of(&view);
         packet.truncate(len);
         if verdict == Verdict::Gather {
-            self.gather(hop, packet, key, flow, now);
+            self.gather(hop, packet, key, Label { flow, mark }, now);
             return Ok(());
         }
         let ethertype = ethernet::of_ip(&packet);

@@ -5,6 +5,10 @@ use sheaf_stage::Duration;
 use sheaf_wire::meta;
 use thiserror::Error;
 
+/// The lowest bit of a frame's size in a packet's mark: the two below it choose the packets to
+/// gather (KAU, chapter 3, `simplerr`).
+const SIZE_SHIFT: u32 = 2;
+
 /// Condition on which a queue may leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
@@ -46,6 +50,8 @@ pub struct Config {
     /// Largest meta packet in bytes, outer header included, 100..=2048; 1500. A hop can have
     /// less.
     pub max: u16,
+    /// Whether each packet's mark bounds the frame that it is in, see [`Config::largest`]; `false`.
+    pub by_mark: bool,
     /// Longest wait under `forced` while the device takes frames; 5 ms (both theses).
     pub timeout: Duration,
     /// Longest wait under any policy, also when the device's signal is stuck; 100 ms. A station
@@ -72,6 +78,7 @@ impl Default for Config {
             policy: Policy::Busy,
             min: Threshold::Bytes(500),
             max: 1500,
+            by_mark: false,
             timeout: Duration::from_millis(5),
             hold: Duration::from_millis(100),
             inflight: 1,
@@ -87,6 +94,21 @@ impl Config {
     /// The theses' parameters: `forced`, min 500, max 1500, timeout 5 ms (KAU).
     pub fn forced() -> Self {
         Config { policy: Policy::Forced, ..Config::default() }
+    }
+
+    /// Bytes that a queue must have to leave early, when its frames have at most `max`.
+    pub fn least(&self, max: u16) -> u32 {
+        self.min.of(max).min(max.into())
+    }
+
+    /// Largest frame that a packet with `mark` may be in, to a next hop that takes `max` bytes.
+    /// With [`Config::by_mark`] that is in bits 2 to 17 of the mark, as Karlstad's `max 0` has it.
+    /// 0 there says nothing, and no mark makes a frame larger than the next hop takes.
+    pub fn largest(&self, max: u16, mark: u32) -> u16 {
+        match (mark >> SIZE_SHIFT) as u16 {
+            size if self.by_mark && size != 0 => size.min(max),
+            _ => max,
+        }
     }
 
     /// The longest that a packet waits while the device takes frames.
@@ -168,6 +190,29 @@ pub enum ConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mark_bounds_a_frame_by_its_bits_2_to_17_where_they_are_not_zero() {
+        let config = Config { by_mark: true, ..Config::default() };
+        for (mark, largest) in [
+            (0, 1500),
+            // The two lowest bits are the classifier's, those above bit 17 somebody else's.
+            (3, 1500),
+            (0xfffc_0003, 1500),
+            (1 << 2, 1),
+            (0xfffc_0003 | 700 << 2, 700),
+            (1500 << 2, 1500),
+            (1501 << 2, 1500),
+            (0xffff << 2, 1500),
+            (u32::MAX, 1500),
+        ] {
+            assert_eq!(config.largest(1500, mark), largest, "{mark:#x}");
+            assert_eq!(Config::default().largest(1500, mark), 1500, "{mark:#x}");
+        }
+        assert_eq!(config.largest(0, 700 << 2), 0, "who cannot split gets no frame");
+        let share = Config { min: Threshold::Percent(40), ..config };
+        assert_eq!((share.least(700), Config::default().least(300)), (280, 300));
+    }
 
     #[test]
     fn parameters_that_cannot_work_are_refused_with_a_remedy() {

@@ -59,8 +59,15 @@ pub(crate) struct Arrival<'a> {
     pub plain: bool,
     /// Bytes of the packet.
     pub len: usize,
-    pub flow: FlowBits,
+    pub label: Label,
     pub now: Instant,
+}
+
+/// Properties of a packet that say what it must not overtake and how large its frame may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Label {
+    pub flow: FlowBits,
+    pub mark: u32,
 }
 
 /// A frame under construction: room for the headers, then the blocks.
@@ -90,6 +97,8 @@ pub(crate) struct Queue {
     pub packets: u32,
     /// The flows that wait here.
     flows: FlowBits,
+    /// Mark of the packet added last.
+    pub mark: u32,
 }
 
 /// A frame that left its queue.
@@ -136,11 +145,12 @@ impl Queue {
         max: u16,
         mut buffer: impl FnMut() -> Vec<u8>,
     ) -> usize {
-        let Arrival { block, plain, len, flow, now } = arrival;
+        let Arrival { block, plain, len, label: Label { flow, mark }, now } = arrival;
         let before = self.frames.len();
         let max = usize::from(max);
         self.packets += 1;
         self.flows.add(flow);
+        self.mark = mark;
         let last = self.frames.back_mut().filter(|frame| {
             frame.layout == layout && (frame.packets as usize) < layout.max_packets()
         });

@@ -47,8 +47,101 @@ fn drain(aggregator: &mut Aggregator, now: Instant) -> Vec<Frame> {
 }
 
 fn send(aggregator: &mut Aggregator, hop: HopId, packet: Vec<u8>, now: Instant) -> Vec<Frame> {
-    let _ = aggregator.enqueue(Outbound { hop, mark: 0, packet }, now);
+    send_marked(aggregator, hop, (packet, 0), now)
+}
+
+/// Sends a packet with a firewall mark.
+fn send_marked(
+    aggregator: &mut Aggregator,
+    hop: HopId,
+    (packet, mark): (Vec<u8>, u32),
+    now: Instant,
+) -> Vec<Frame> {
+    let _ = aggregator.enqueue(Outbound { hop, mark, packet }, now);
     drain(aggregator, now)
+}
+
+/// The mark for frames of `bytes`, with the bits of Karlstad's classifier.
+fn size(bytes: u32) -> u32 {
+    bytes << 2 | 0b11
+}
+
+#[test]
+fn a_frame_ends_before_the_packet_whose_mark_it_would_exceed_and_grows_with_a_larger_one() {
+    // Packets of 60 bytes, and 20 of the outer header: 5 of them are 320 bytes.
+    let sizes = [1500, 1500, 1500, 200, 0, 0, 0, 400, 400, 0xffff];
+    let config = Config { by_mark: true, ..Config::default() };
+    for (by_mark, packets) in [(true, vec![3, 7]), (false, vec![10])] {
+        let (mut aggregator, hop) = aggregator(Config { by_mark, ..config.clone() });
+        aggregator.set_device(BUSY, Instant::ZERO);
+        for (seq, bytes) in sizes.into_iter().enumerate() {
+            let packet = (packet(1, seq as u32, 60, 0), size(bytes));
+            assert_eq!(send_marked(&mut aggregator, hop, packet, Instant::ZERO), []);
+        }
+        let frames = drain(&mut aggregator, HOLD);
+        assert_eq!(frames.iter().map(|frame| frame.packets).collect::<Vec<_>>(), packets);
+    }
+}
+
+#[test]
+fn a_packet_that_fits_no_frame_of_its_mark_leaves_alone_behind_its_flow() {
+    let (mut aggregator, hop) = aggregator(Config { by_mark: true, ..Config::default() });
+    aggregator.set_device(BUSY, Instant::ZERO);
+    let mut sent = Vec::new();
+    // Of 80 bytes a frame holds the packet and the outer header, of 79 it does not.
+    for (seq, bytes) in [0, 80, 79, 1].into_iter().enumerate() {
+        let packet = (packet(1, seq as u32, 60, 0), size(bytes));
+        sent.extend(send_marked(&mut aggregator, hop, packet, Instant::ZERO));
+    }
+    let bytes: Vec<_> = sent.into_iter().map(|frame| frame.bytes).collect();
+    assert_eq!(bytes, [0, 1, 2, 3].map(|seq| packet(1, seq, 60, 0)));
+    assert_eq!(aggregator.held(), 0);
+}
+
+#[test]
+fn under_forced_less_lets_a_queue_leave_by_whose_last_mark_its_frames_are_smaller() {
+    let share = Threshold::Percent(50);
+    let config = Config { by_mark: true, min: share, ..Config::forced() };
+    let (mut aggregator, hop) = aggregator(config);
+    let mut count = |seq, bytes| {
+        let packet = (packet(1, seq, 60, 0), size(bytes));
+        let frames = send_marked(&mut aggregator, hop, packet, Instant::ZERO);
+        frames.iter().map(|frame| frame.packets).sum::<u32>()
+    };
+    // Half of 1500 bytes is more than three packets, half of 400 is less than four.
+    assert_eq!([count(0, 0), count(1, 0), count(2, 0)], [0, 0, 0]);
+    assert_eq!(count(3, 400), 4);
+    assert_eq!([count(4, 400), count(5, 0)], [0, 0]);
+}
+
+#[test]
+fn whether_marks_count_changes_while_packets_wait_and_none_is_lost() {
+    for format in [Format::Meta, Format::Frames] {
+        let config = Config { by_mark: true, ..Config::default() };
+        let mut aggregator = Aggregator::new(config.clone()).unwrap();
+        let hop = aggregator.add_hop(Hop { format, ..Hop::neighbour(outer(2)) });
+        aggregator.set_device(BUSY, Instant::ZERO);
+        let (mut frames, mut seq) = (Vec::new(), 0);
+        for by_mark in [true, false, true, true, false] {
+            aggregator.change(Config { by_mark, ..config.clone() }).unwrap();
+            for bytes in [300, 90, 0] {
+                let packet = (packet(1, seq, 60, 0), size(bytes));
+                frames.extend(send_marked(&mut aggregator, hop, packet, Instant::ZERO));
+                seq += 1;
+            }
+        }
+        frames.extend(drain(&mut aggregator, HOLD));
+        assert_eq!(frames.iter().map(|frame| frame.packets).sum::<u32>(), seq, "{format:?}");
+        let mut splitter = Splitter::accepting_any().with_frames(1);
+        let mut out = Vec::new();
+        for mut frame in frames {
+            match frame.packets {
+                1 => out.push(frame.bytes),
+                _ => drop(splitter.split(&mut frame.bytes, |one| out.push(one.bytes.to_vec()))),
+            }
+        }
+        assert_eq!(out, (0..seq).map(|seq| packet(1, seq, 60, 0)).collect::<Vec<_>>());
+    }
 }
 
 #[test]
@@ -427,6 +520,31 @@ proptest! {
             };
             prop_assert_eq!(of(&out), of(&offered));
         }
+    }
+
+    #[test]
+    fn no_frame_is_larger_than_its_last_packets_mark_says(
+        packets in proptest::collection::vec((32usize..700, any::<u32>()), 1..150),
+        max in 100u16..=2048,
+    ) {
+        let rules = Rules { rules: vec![Rule::default()], acks: false };
+        let config = Config { max, by_mark: true, min: Threshold::Percent(40), rules,
+            queue_frames: 256, ..Config::default() };
+        let (mut aggregator, hop) = aggregator(config.clone());
+        aggregator.set_device(BUSY, Instant::ZERO);
+        let mut sent = Vec::new();
+        for (seq, (len, mark)) in packets.iter().enumerate() {
+            let packet = (packet(1, seq as u32, *len, 0), *mark);
+            sent.extend(send_marked(&mut aggregator, hop, packet, Instant::ZERO));
+        }
+        sent.extend(drain(&mut aggregator, HOLD));
+        let mut left = packets.iter();
+        for frame in sent {
+            let (_, mark) = left.nth(frame.packets as usize - 1).unwrap();
+            let most = usize::from(config.largest(max, *mark));
+            prop_assert!(frame.packets == 1 || frame.bytes.len() <= most, "{frame:?}");
+        }
+        prop_assert_eq!(left.len(), 0);
     }
 
     #[test]

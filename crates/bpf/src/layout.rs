@@ -2,7 +2,7 @@
 //! (mirrors.rs) compares them with the types that clang wrote into the objects.
 
 use bytemuck::{Pod, Zeroable};
-use sheaf_aggregate::{Config, Format, Policy, Rule};
+use sheaf_aggregate::{Config, Format, Policy, Rule, Threshold};
 use sheaf_stage::Instant;
 use sheaf_wire::meta::Outer;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,6 +13,9 @@ pub const SLOTS: u32 = 64;
 pub const RULES: usize = 16;
 /// EtherType of tick frames: IEEE 802 local experimental 1.
 pub const TICK_ETHERTYPE: u16 = 0x88b5;
+
+/// Not a percentage: `min` is a number of bytes, which [`Hop`] has.
+const WHOLE_BYTES: u32 = 255;
 
 /// Ids of next hops from here on are those of groups, which count together under this one.
 pub const GROUPS: u32 = 1 << 31;
@@ -61,6 +64,8 @@ pub struct MergeConfig {
     total_frames: u32,
     rules: u32,
     acks: u32,
+    by_mark: u32,
+    share: u32,
     rule: [RuleEntry; RULES],
 }
 
@@ -85,6 +90,11 @@ impl MergeConfig {
             total_frames: config.total_frames as u32,
             rules: config.rules.rules.len().min(RULES) as u32,
             acks: u32::from(config.rules.acks),
+            by_mark: u32::from(config.by_mark),
+            share: match config.min {
+                Threshold::Percent(percent) => percent.into(),
+                Threshold::Bytes(_) => WHOLE_BYTES,
+            },
             rule,
         }
     }
@@ -410,6 +420,11 @@ impl Queue {
         self.head == self.tail
     }
 
+    /// Bytes with which it leaves early.
+    pub fn min(&self) -> u32 {
+        self.hop.min
+    }
+
     /// When the oldest waiting packet came.
     pub fn oldest(&self) -> Instant {
         Instant::from_nanos(self.pending[self.head as usize % self.pending.len()].oldest)
@@ -467,6 +482,8 @@ mod tests {
                 total_frames,
                 rules,
                 acks,
+                by_mark,
+                share,
                 rule,
             }
         );

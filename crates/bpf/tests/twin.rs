@@ -2,10 +2,10 @@
 
 mod pair;
 
-use pair::cable::{Cable, finished, framed, on_a};
+use pair::cable::{Cable, MARKS, finished, framed, on_a};
 use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair};
 use proptest::prelude::*;
-use sheaf_aggregate::{Aggregator, Config, Device, Outbound, Policy, Rule, Rules};
+use sheaf_aggregate::{Aggregator, Config, Device, Outbound, Policy, Rule, Rules, Threshold};
 use sheaf_bpf::layout::{self, MergeConfig, SLOTS};
 use sheaf_bpf::ticker::{Cause, Tick};
 use sheaf_bpf::{Controller, Event, Merge, Ticker};
@@ -34,17 +34,20 @@ struct Spec {
     /// Its checksum is left to the device.
     unfinished: bool,
     ack: bool,
+    mark: u32,
 }
 
 fn spec() -> impl Strategy<Value = Spec> {
     let payload = prop_oneof![6 => 0..120usize, 2 => 120..300usize, 1 => 300..1440usize];
     let kind = (any::<bool>(), prop::bool::weighted(0.2), 0..8u8, 0..4u16);
     let class = (prop::sample::select(vec![0, 46]), 0..4u8);
-    (kind, class, payload, any::<bool>(), any::<bool>()).prop_map(
-        |((v6, tcp, to, port), (dscp, ecn), payload, unfinished, ack)| {
+    let mark = prop::sample::select(MARKS.to_vec());
+    (kind, class, payload, any::<bool>(), any::<bool>(), mark).prop_map(
+        |((v6, tcp, to, port), (dscp, ecn), payload, unfinished, ack, mark)| {
             let to = to.saturating_sub(5);
             let payload = if ack && tcp { 0 } else { payload };
-            Spec { v6, tcp, to, port: 5000 + port, dscp, ecn, payload, unfinished, ack }
+            let port = 5000 + port;
+            Spec { v6, tcp, to, port, dscp, ecn, payload, unfinished, ack, mark }
         },
     )
 }
@@ -176,6 +179,7 @@ impl Twins<'_> {
         match op {
             Op::Packet(spec) => {
                 let packet = spec.packet();
+                self.cable.mark(spec.mark);
                 sent.extend(self.program(&framed(spec.mac(), &packet)));
                 while let Some(event) = self.merge.event() {
                     if let Event::WantsTick { slot } = event {
@@ -191,7 +195,7 @@ impl Twins<'_> {
                     return [sent, vec![packet]];
                 }
                 let hop = sheaf_aggregate::HopId(u32::from(spec.to));
-                self.model.enqueue(Outbound { hop, mark: 0, packet }, self.now).unwrap();
+                self.model.enqueue(Outbound { hop, mark: spec.mark, packet }, self.now).unwrap();
             }
             Op::Done if self.config.policy == Policy::Busy => {
                 self.merge.device().tell(self.merge.device().read().sent, 50);
@@ -242,8 +246,13 @@ fn configs() -> impl Strategy<Value = Config> {
         Rules { rules: vec![own, Rule { max_len: 100, ..Rule::default() }], acks: false },
     ];
     let policy = prop::sample::select(vec![Policy::Forced, Policy::Busy]);
-    (policy, prop::sample::select(rules), prop::sample::select(vec![600u16, 1500, 2048])).prop_map(
-        |(policy, rules, max)| Config { policy, rules, max, backoff: 0, ..Config::default() },
+    let max = prop::sample::select(vec![600u16, 1500, 2048]);
+    let min = prop::sample::select(vec![Threshold::Bytes(500), Threshold::Percent(30)]);
+    (policy, prop::sample::select(rules), max, min, any::<bool>()).prop_map(
+        |(policy, rules, max, min, by_mark)| {
+            let config = Config { policy, rules, max, min, by_mark, ..Config::default() };
+            Config { backoff: 0, ..config }
+        },
     )
 }
 
@@ -282,6 +291,7 @@ fn more_classes_than_queues_are_served_in_turn_and_keep_their_counters() {
                     payload: 32,
                     unfinished: false,
                     ack: false,
+                    mark: 0,
                 };
                 raw.send(&framed(MAC_B, &spec.packet())).unwrap();
                 sent += 1;

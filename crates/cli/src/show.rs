@@ -234,7 +234,8 @@ fn aggregation(out: &mut String, interface: &Interface) {
     for (name, counters) in &interface.hops {
         let splits = counters.splits.as_deref().unwrap_or("-");
         let why = counters.why.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
-        let max = counters.max.map_or("-".into(), |max| max.to_string());
+        let by_mark = if interface.by_mark { " by mark" } else { "" };
+        let max = counters.max.map_or("-".into(), |max| format!("{max}{by_mark}"));
         let (format, probes) = (counters.format.as_deref().unwrap_or("-"), counters.probes);
         let _ = writeln!(
             out,

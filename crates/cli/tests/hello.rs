@@ -64,12 +64,18 @@ impl Link {
 
     /// Sends `count` packets of a call from host `from` to host `to`; returns how many arrived.
     fn call(&self, from: usize, to: usize, count: usize) -> usize {
+        self.marked_call(from, to, count, 0)
+    }
+
+    /// The same with a firewall mark.
+    fn marked_call(&self, from: usize, to: usize, count: usize, mark: u32) -> usize {
         let address = format!("10.7.0.{to}:5004");
         let to = self.hosts[to - 1].run(|| UdpSocket::bind(&address)).unwrap();
         // Nobody reads before the end.
         nix::sys::socket::setsockopt(&to, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20))
             .unwrap();
         let from = self.hosts[from - 1].run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+        setsockopt(&from, sockopt::Mark, &mark).unwrap();
         from.connect(&address).unwrap();
         let mut next = clock::now();
         for _ in 0..count {
@@ -180,6 +186,17 @@ impl Capture {
             }
         }
         (meta, udp)
+    }
+
+    /// Bytes of IP of the largest meta packet to this host since the last call.
+    fn largest(&self) -> u16 {
+        let (mut bytes, mut largest) = ([0; 2048], 0);
+        while let Some(len) = self.socket.receive(&mut bytes).unwrap() {
+            if len > 33 && bytes[..6] == self.mac && bytes[12..14] == [8, 0] && bytes[23] == META {
+                largest = largest.max(u16::from_be_bytes([bytes[16], bytes[17]]));
+            }
+        }
+        largest
     }
 
     /// Waits until `count` frames have arrived; returns these, and the number of shared ones on the
@@ -423,6 +440,57 @@ fn compresses(engine: &str) {
     assert!(again < 35.0, "{again} bytes a packet");
     let text = String::from_utf8(run(&link.hosts[0], "show").stdout).unwrap();
     assert!(text.contains("to 10.7.0.2: splits yes max 1500 format compressed"), "{text}");
+}
+
+#[test]
+fn marks_bound_frames_from_a_change_on_and_until_another_and_user_space_refuses_them() {
+    let link = Link::new(2);
+    let line = format!("{GATHERS} format meta");
+    let mut services: Vec<_> = link.hosts.iter().map(|host| Service::start(host, &line)).collect();
+    assert_eq!((link.call(1, 2, 10), link.call(2, 1, 10)), (10, 10));
+    services[0].says("10.7.0.2 splits");
+    let change = |words: &str| {
+        let output = run(&link.hosts[0], &format!("change aggregate eth0 {words}"));
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let there = Capture::new(&link.hosts[1]);
+    // The largest frame of a call whose packets say `bytes`, beside other bits.
+    let largest = |bytes: u32| {
+        there.largest();
+        assert_eq!(link.marked_call(1, 2, 100, 0xfffc_0003 | bytes << 2), 100);
+        there.largest()
+    };
+    // Packets of 60 bytes leave by 500; frames of probes have less than 100.
+    assert!((500..=620).contains(&largest(300)), "marks say nothing");
+    assert_eq!(change("max mark"), (true, String::new()));
+    for (bytes, range) in [
+        (300, 200..=300),
+        (0, 500..=620),
+        (0xffff, 500..=620),
+        (1, 0..=100),
+        // Two packets need 140 bytes, and one with the last, which is shorter, 111.
+        (110, 0..=100),
+        (140, 140..=140),
+    ] {
+        let largest = largest(bytes);
+        assert!(range.contains(&largest), "{largest} bytes for {bytes}");
+    }
+    let text = String::from_utf8(run(&link.hosts[0], "show dev eth0").stdout).unwrap();
+    assert!(text.contains("to 10.7.0.2: splits yes max 1500 by mark format meta"), "{text}");
+    assert_eq!(shown(&link.hosts[0], "show dev eth0")[0]["by_mark"], true);
+    let (changed, error) = change("engine user");
+    assert!(!changed && error.contains("max mark needs the kernel engine"), "{error}");
+    assert_eq!(change("max 700"), (true, String::new()));
+    assert!((500..=620).contains(&largest(300)), "marks say nothing any more");
+    drop(services);
+    let refused = run(&link.hosts[0], "aggregate dev eth0 max mark engine user");
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && error.lines().count() == 1, "{error}");
+    let bare = || ip::run("tuntap add bare0 mode tun").and_then(|()| ip::run("link set bare0 up"));
+    link.hosts[0].run(bare).unwrap();
+    let refused = run(&link.hosts[0], "aggregate dev bare0 to 10.7.0.2 max mark");
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert!(error.contains("bare0 carries bare IP packets") && error.contains("marks"), "{error}");
 }
 
 /// A unicast frame of batman-adv from `from` to `to` with packet `number` of a call in it.

@@ -21,6 +21,9 @@ pub struct Interface {
     pub engine: Option<String>,
     /// Hold policy.
     pub policy: Option<String>,
+    /// Whether marks of packets bound frames further than the next hops do.
+    #[serde(default)]
+    pub by_mark: bool,
     /// Time since start.
     pub seconds: f64,
     /// Frames that wait now.

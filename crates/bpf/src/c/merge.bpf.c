@@ -218,7 +218,8 @@ int sheaf_merge(struct __sk_buff *skb)
 		verdict = ALONE;
 	len = packet->len;
 	most = header_len(hop) + format_len(hop, packet) + len;
-	if (verdict == GATHER && (len < V4_LEN || most > hop->max || most > MAX_META ||
+	joint->max = largest(skb, config, hop);
+	if (verdict == GATHER && (len < V4_LEN || most > joint->max || most > MAX_META ||
 				  (packet->mesh && !(hop->mesh && hop->format)) ||
 				  (packet->group && !hop->format)))
 		verdict = ALONE;
@@ -260,7 +261,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		/* A packet that joins a frame starts no deadline. A clock of a tick's precision,
 		 * which costs nothing, is then good enough to see a controller that hangs. */
 		joins = !empty && config->policy == FORCED && !hop->format == !pending->tag &&
-			has_room(pending, most, hop, pending->tag);
+			has_room(pending, most, joint->max, pending->tag);
 		now = joins ? coarse_ns(&gen->clock) : bpf_ktime_get_ns();
 		waiting = fill(dev);
 		ready = false;

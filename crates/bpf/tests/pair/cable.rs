@@ -1,6 +1,7 @@
 //! The cable between two hosts: a way in that passes the merging program, and what comes out.
 
 use super::{MAC_A, MAC_B, Pair};
+use nix::sys::socket::{setsockopt, sockopt};
 use sheaf_netio::ip;
 use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::poller::Poller;
@@ -32,6 +33,11 @@ impl Cable {
         Cable { into, past, behind: pair.b.run(open).unwrap() }
     }
 
+    /// Packets on the way in have this mark from now on.
+    pub fn mark(&self, mark: u32) {
+        setsockopt(&self.into, sockopt::Mark, &mark).unwrap();
+    }
+
     /// All packets that are on the cable by now.
     pub fn packets(&self) -> Vec<Vec<u8>> {
         let marker = [&MAC_B[..], &MAC_A, &[0x88, 0xb6], &[0; 46]].concat();
@@ -54,6 +60,23 @@ impl Cable {
         }
     }
 }
+
+/// Marks for `max mark`: none, sizes that fit some packets, all or none, and bits that say nothing
+/// of a size.
+pub const MARKS: [u32; 12] = [
+    0,
+    0b11,
+    1 << 2,
+    20 << 2,
+    100 << 2 | 0b11,
+    150 << 2,
+    300 << 2 | 0b01,
+    700 << 2,
+    0xfffc_0000 | 1000 << 2,
+    2048 << 2,
+    0xffff << 2,
+    0xfffc_0003,
+];
 
 /// The frame of `packet` from A.
 pub fn framed(to: [u8; 6], packet: &[u8]) -> Vec<u8> {

@@ -222,7 +222,8 @@ static WORDS: Section<Draft> = Section {
         Entry {
             name: "max",
             live: true,
-            help: "bytes of the largest frame (1500); auto: as the link to each neighbour allows",
+            help: "bytes of the largest frame (1500); auto: as the link to each neighbour allows; \
+                   mark: as the packets' marks say",
             forms: &[
                 form(
                     &[part(
@@ -246,6 +247,17 @@ static WORDS: Section<Draft> = Section {
                      measures and by what the neighbour asks for in its HELLOs. A share as `min` \
                      follows, too. Where nothing is measured it is the default. Goes with \
                      `peer auto`.",
+                ),
+                form(
+                    &[literal("mark", set!(|d| d.config.by_mark = true))],
+                    "The default, or less where a packet's firewall mark says so: bits 2 to 17 of \
+                     the mark are the largest frame in bytes, its IP header included, that the \
+                     packet may be in; 0 there says nothing. A frame goes by the mark of the \
+                     packet that joins it: where the packet does not fit by that, the frame ends \
+                     before it. A packet with which nothing fits leaves alone, but never before \
+                     gathered packets of its own flow. A share as `min` is of the same size. \
+                     Needs the kernel engine. With `match mark 3/3` and `policy forced` this is \
+                     what Karlstad's `max 0` was.",
                 ),
             ],
             ..Entry::ONCE
@@ -496,6 +508,11 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
     ensure!(key.is_none() || peers.auto, KEY_WITHOUT_HELLO);
     let engine = engine.unwrap_or(Engine::Auto);
     ensure!(!follow || peers.auto, "max auto needs HELLOs, and peer auto is not given; add it");
+    ensure!(
+        !config.by_mark || engine != Engine::User,
+        "max mark needs the kernel engine, as the TAP interface of the one in user space hides \
+         marks; leave out engine user, or give max in bytes"
+    );
     let probe = !unprobed;
     if groups {
         ensure!(peers.auto, "group on needs HELLOs, and peer auto is not given; add it");
@@ -709,6 +726,13 @@ mod tests {
     }
 
     #[test]
+    fn sizes_by_mark_have_the_default_as_their_bound() {
+        let config = parse("dev x max mark min 40%").unwrap().config(1400).unwrap();
+        assert!(config.by_mark && !parse("dev x max 700").unwrap().config.by_mark);
+        assert_eq!((config.max, config.min), (1400, Threshold::Percent(40)));
+    }
+
+    #[test]
     fn a_rule_ends_at_the_next_keyword_of_the_command() {
         let arguments = parse(
             "match proto udp dscp ef dport 5004-5100 length 200 peer 10.0.0.2 \
@@ -743,6 +767,9 @@ mod tests {
             ("dev x peer auto peer auto", "peer auto is given twice"),
             ("dev x peer any max auto", "max auto needs HELLOs, and peer auto is not given"),
             ("dev x max auto max 500", "max is given twice"),
+            ("dev x max mark max 500", "max is given twice"),
+            ("dev x max mark engine user", "max mark needs the kernel engine"),
+            ("dev x max marks", "write it like 1500, or auto, or mark"),
             ("dev x peer 10.0.0.2 key k", "key is for HELLOs, and peer auto is not given"),
             ("dev x peer any group on", "group on needs HELLOs, and peer auto is not given"),
             ("dev x group on key k", "group on goes without key"),

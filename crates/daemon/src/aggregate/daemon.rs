@@ -140,6 +140,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Interfa
     settings.config(place.mtu)?;
     check_layer(&settings, &place)?;
     let (choice, why) = choose(settings.engine)?;
+    check_marks(&settings.config, choice, &why)?;
     // Before anything is put on the interface, where the splitter would stay.
     for far_end in &settings.far_ends {
         towards(far_end.address)?;
@@ -249,9 +250,12 @@ impl Service for Daemon {
             check_layer(&settings, &there.place)?;
         }
         let other_engine = settings.engine != self.settings.engine;
-        if other_engine {
-            (self.choice, self.why) = choose(settings.engine)?;
-        }
+        let (choice, why) = match other_engine {
+            true => choose(settings.engine)?,
+            false => (self.choice, self.why.clone()),
+        };
+        check_marks(&settings.config, choice, &why)?;
+        (self.choice, self.why) = (choice, why);
         if let Some(mut there) = self.attached.take() {
             if other_engine {
                 // The new engine needs the places of the old one.
@@ -294,6 +298,22 @@ fn check_layer(settings: &Settings, place: &Place) -> anyhow::Result<()> {
     ensure!(
         has_link || settings.engine != Choice::Kernel,
         "{dev} carries bare IP packets, which the kernel engine cannot gather; leave out engine"
+    );
+    ensure!(
+        has_link || !settings.config.by_mark,
+        "{dev} carries bare IP packets, which only the engine in user space can gather, and that \
+         sees no marks; give max in bytes in place of max mark"
+    );
+    Ok(())
+}
+
+/// Checks that the engine `choice`, which is there for the reason `why`, sees the marks of packets
+/// where `config` needs them.
+fn check_marks(config: &Config, choice: Choice, why: &str) -> anyhow::Result<()> {
+    ensure!(
+        !config.by_mark || choice != Choice::User,
+        "max mark needs the kernel engine, as the one in user space ({why}) sees no marks; give \
+         max in bytes"
     );
     Ok(())
 }
@@ -402,8 +422,10 @@ impl Daemon {
         let kernel = match (self.choice, mac) {
             (Choice::User, _) => None,
             (_, None) => {
-                self.why = format!("as {dev} carries bare IP packets");
-                self.choice = Choice::User;
+                let why = format!("as {dev} carries bare IP packets");
+                // An interface of that name that comes later may have a link header.
+                check_marks(&config, Choice::User, &why)?;
+                (self.choice, self.why) = (Choice::User, why);
                 None
             }
             (Choice::Kernel, Some(mac)) => {
@@ -422,7 +444,10 @@ impl Daemon {
         };
         let mut engine: Box<dyn Engine> = match kernel {
             Some(kernel) => Box::new(kernel),
-            None => Box::new(User::open(dev, ifindex, mtu, &config, &peers)?),
+            None => {
+                check_marks(&config, self.choice, &self.why)?;
+                Box::new(User::open(dev, ifindex, mtu, &config, &peers)?)
+            }
         };
         engine.order(order)?;
         let now = clock::now();
@@ -701,6 +726,7 @@ impl Daemon {
         let engine = attached.engine.as_ref();
         let shares = engine.takes().contain(Formats::PAYLOADS)
             && richest(&self.settings, engine) > Format::Meta;
+        let marks = if attached.config.by_mark { "; frames as large as marks say" } else { "" };
         let groups = match self.settings.groups {
             true if engine.gathers_for_groups() => "; packets to groups share frames, too",
             true => "; packets to groups pass as they are, as this engine gathers none",
@@ -711,9 +737,8 @@ impl Daemon {
             Some(_) => "; frames of batman-adv pass as they are",
             None => "",
         };
-        format!(
-            "aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}{groups}{mesh}"
-        )
+        let more = [marks, groups, mesh].concat();
+        format!("aggregating on {dev}: engine {name}, {why}; policy {policy}, {order}{more}")
     }
 
     /// Keeps the counters of an engine that goes.
@@ -740,6 +765,7 @@ impl Daemon {
             Some(Attached { config, engine, hops: table, hello, groups: state, .. }) => {
                 interface.engine = Some(engine.name());
                 interface.policy = Some(policy_name(config.policy).to_owned());
+                interface.by_mark = config.by_mark;
                 interface.held_frames = engine.held();
                 interface.passed_frames = engine.passed()?;
                 interface.split = engine.split()?;

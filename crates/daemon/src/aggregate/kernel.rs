@@ -61,7 +61,7 @@ impl Kernel {
     fn hop(&mut self, id: u32, shape: Shape) -> Hop {
         let Shape { outer, max, format, payloads } = shape;
         self.by_address.insert(outer.destination(), id);
-        let min = self.config.min.of(max).min(max.into());
+        let min = self.config.least(max);
         Hop::new(id, outer, min, max).with_format(format).with_payloads(payloads)
     }
 }
@@ -98,7 +98,7 @@ impl Engine for Kernel {
     }
 
     fn set_groups(&mut self, source: IpAddr, max: u16) -> anyhow::Result<()> {
-        let min = self.config.min.of(max).min(max.into());
+        let min = self.config.least(max);
         Ok(self.controller.merge.set_groups(source, min, max)?)
     }
 

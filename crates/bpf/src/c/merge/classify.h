@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Which packets may be gathered.
+ * Which packets may be gathered, and how large their frames may be.
  */
 #ifndef MERGE_CLASSIFY_H
 #define MERGE_CLASSIFY_H
@@ -40,6 +40,28 @@ static __always_inline enum verdict classify(struct __sk_buff *skb, struct merge
 		verdict = ALONE;
 	}
 	return verdict;
+}
+
+/* The lowest bit of the size in a mark, and its bits from there on. */
+#define SIZE_SHIFT 2
+#define SIZE_MASK 0xffff
+
+/* Bytes of the largest frame to `hop` that the packet in hand may be in: under `by_mark` its mark
+ * may say less than the next hop takes, as Karlstad's `max 0` had it. Then fewer bytes let its
+ * queue leave early, too. */
+static __always_inline __u32 largest(struct __sk_buff *skb, const struct merge_config *config,
+				     struct hop *hop)
+{
+	__u32 max = hop->max, size, min;
+
+	if (!config->by_mark)
+		return max;
+	size = skb->mark >> SIZE_SHIFT & SIZE_MASK;
+	if (!size || size >= max)
+		return max;
+	min = config->share == WHOLE_BYTES ? hop->min : size * config->share / 100;
+	hop->min = min < size ? min : size;
+	return size;
 }
 
 #endif

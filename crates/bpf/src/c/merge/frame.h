@@ -15,12 +15,12 @@
 /* The most that bpf_skb_adjust_room() pulls away is 4095 bytes. */
 #define MAX_PULL 4000
 
-/* Whether `len` bytes more, the outer header among them, fit into a frame under construction, and
- * may: it is of the stream with this tag. A cut block may come on top. */
+/* Whether `len` bytes more, the outer header among them, fit into a frame under construction of at
+ * most `max`, and may: it is of the stream with this tag. A cut block may come on top. */
 static __always_inline bool has_room(const struct pending *pending, __u32 len,
-				     const struct hop *hop, __u32 tag)
+				     __u32 max, __u32 tag)
 {
-	return pending->tag == tag && pending->len + len <= hop->max &&
+	return pending->tag == tag && pending->len + len <= max &&
 	       pending->count < (tag ? MAX_BLOCKS - 1 : MAX_PACKETS);
 }
 

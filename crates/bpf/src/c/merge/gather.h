@@ -56,7 +56,7 @@ static __always_inline enum joined join(struct joint *joint, struct __sk_buff *s
 	joint->empty = queue->head == queue->tail;
 	ring = (queue->tail - 1) & (RING - 1);
 	pending = &queue->pending[ring];
-	if (joint->empty || !has_room(pending, header + bytes, hop, tag)) {
+	if (joint->empty || !has_room(pending, header + bytes, joint->max, tag)) {
 		last = ring;
 		ring = queue->tail & (RING - 1);
 		pending = &queue->pending[ring];
@@ -83,7 +83,7 @@ static __always_inline enum joined join(struct joint *joint, struct __sk_buff *s
 			pending->len = FRAME_HEADER;
 			queue->begun++;
 			if (!joint->empty && !packet->group)
-				cut_block(queue, block, last, hop->max - header);
+				cut_block(queue, block, last, joint->max - header);
 			if (block->cut) {
 				bytes -= block->cut;
 				pending->offset = bytes;
@@ -102,6 +102,8 @@ static __always_inline enum joined join(struct joint *joint, struct __sk_buff *s
 			__sync_fetch_and_or(&dev->holding, 1ULL << (slot & (SLOTS - 1)));
 		}
 	}
+	/* The last packet's mark may have changed it. */
+	queue->hop.min = hop->min;
 	joint->ring = ring;
 	joint->at = pending->len;
 	joint->oldest = pending->oldest;
@@ -120,7 +122,7 @@ static __always_inline enum joined join(struct joint *joint, struct __sk_buff *s
 		queue->dense = 1;
 	joint->enough = config->policy == FORCED && queue->bytes >= hop->min &&
 			(!dev->told || waiting < dev->limit);
-	joint->full = queue->tail - queue->head > 1 || header + pending->len + bytes > hop->max;
+	joint->full = queue->tail - queue->head > 1 || header + pending->len + bytes > joint->max;
 	joint->over = queue->tail - queue->head > config->queue_frames ||
 		      dev->held > config->total_frames;
 	bpf_spin_unlock(&queue->lock);

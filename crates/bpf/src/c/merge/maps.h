@@ -40,6 +40,8 @@
 #define CONTEXTS 4096
 
 enum { FORCED, BUSY };
+/* Not a percentage: `min` is a number of bytes. */
+#define WHOLE_BYTES 255
 enum { META, FRAMES, SHORT_HEADERS };
 enum cause { BY_SIZE, BY_READY, BY_TIMEOUT, RECLAIM };
 enum { NONEMPTY, CARRIER, NO_SLOT };
@@ -61,6 +63,8 @@ struct merge_config {
 	__u32 total_frames;
 	__u32 rules;
 	__u32 acks;
+	__u32 by_mark; /* a packet's mark says how large its frame may be */
+	__u32 share;   /* percent of that which make a queue leave early; WHOLE_BYTES: see hop */
 	struct rule rule[RULES];
 };
 
@@ -282,6 +286,7 @@ struct {
 struct joint {
 	__u64 oldest; /* of its frame */
 	__u32 ring, at;
+	__u32 max;   /* bytes of the largest frame that the packet may be in */
 	bool empty;  /* nothing waited before it */
 	bool full;   /* its frame takes no other like it */
 	bool over;   /* more waits than may */
