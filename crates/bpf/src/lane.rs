@@ -46,8 +46,8 @@ const PROBE_STRANGERS_SHARE: u32 = 20;
 /// A packet that waits so long as a probe is not late: half of what a request and its answer may
 /// take longer.
 const PROMPT: Duration = Duration::from_micros(100);
-/// Where a probe waits longer, one packet in so many is one at most: of 200 packets of a sparse flow
-/// one may be, which the 99th percentile does not show.
+/// Where a probe waits longer, one packet in so many is one at most: of 200 packets of a sparse
+/// flow one may be, which the 99th percentile does not show.
 const PACKETS_BETWEEN: u32 = 256;
 
 /// A tick under way.
