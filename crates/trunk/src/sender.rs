@@ -21,6 +21,7 @@ mod deal;
 mod flow_queues;
 mod join;
 mod repair;
+mod segment;
 mod steady;
 mod turns;
 
@@ -31,11 +32,11 @@ use crate::flow::{BUCKETS, DeliveryMode, Flow};
 use crate::link::{Fill, Link, LinkConfig, LinkStats, Precedence, Queued};
 use crate::schedule::State;
 use flow_queues::{FlowQueues, Next, Waiting};
+use segment::{Segment, Steady};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::{HEADER_LEN, MAX_LINKS, Marker, Packing, Predecessor, Report, Repr, push};
 use sheaf_wire::{dscp, ethernet, header};
-use steady::{Segment, Steady};
 
 /// A link of a trunk, by the number [`Sender::add_link`] gave; below 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,7 +12,7 @@
 //! flows share a queue depends on a seed, so that others cannot choose flows that share one with a
 //! third.
 
-use super::steady::Segment;
+use super::segment::Segment;
 use crate::codel_gate::CodelGate;
 use crate::flow::{DeliveryMode, Flow};
 use sheaf_stage::{Duration, Instant};

@@ -8,7 +8,7 @@
 
 use super::Sender;
 use super::flow_queues::{Next, Waiting};
-use super::steady::Segment;
+use super::segment::Segment;
 use crate::config::Scheduler;
 use crate::flow::{DeliveryMode, Flow};
 use crate::link::{Link, Precedence};
