@@ -1,4 +1,5 @@
-//! Segments of TCP by which a flow measures its round trip, and how those of a flow went (`steady`).
+//! Segments of TCP by which a flow measures its round trip, and how those of a flow went (see
+//! `steady`).
 
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::ethernet;
