@@ -558,7 +558,8 @@ impl Daemon {
         // Disciplines change while we run, too.
         *order = Order::of(&mut self.netlink, &self.settings.dev, place.ifindex)?;
         engine.order(*order)?;
-        let left = |(id, one): (u32, Stats)| (id, one.meta_packets + one.unaggregated_packets);
+        // Only these go by what probes and HELLOs say; on a calm link they are the load.
+        let left = |(id, one): (u32, Stats)| (id, engine.to_split(&one));
         let left: BTreeMap<_, _> = engine.stats()?.into_iter().map(left).collect();
         let frames = left.get(&layout::GROUPS).copied().unwrap_or(0);
         let any = std::mem::replace(&mut groups.frames, frames) != frames;

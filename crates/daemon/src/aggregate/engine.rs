@@ -79,6 +79,12 @@ pub trait Engine {
     /// Counters by hop number.
     fn stats(&self) -> anyhow::Result<Vec<(u32, Stats)>>;
 
+    /// Frames that nobody takes but a host that splits, by what [`Engine::stats`] counted for it. A
+    /// packet that leaves alone leaves as it is.
+    fn to_split(&self, stats: &Stats) -> u64 {
+        stats.meta_packets
+    }
+
     /// What the splitter counted, by name.
     fn split(&self) -> anyhow::Result<Option<BTreeMap<String, u64>>>;
 

@@ -11,8 +11,9 @@
 use sheaf_stage::{Duration, Instant};
 use std::collections::VecDeque;
 
-/// Between probes while frames leave. With [`FLOOR`] twice, a host that falls silent is noticed
-/// within a second; on a radio of 2 Mbit/s a probe and its reply take 0.4 % of the time.
+/// Between probes while frames leave that only a host that splits takes. With [`FLOOR`] twice, a
+/// host that falls silent is noticed within a second; on a radio of 2 Mbit/s a probe and its reply
+/// take 0.4 % of the time.
 const IN_USE: Duration = Duration::from_millis(500);
 /// Between probes while none leave: what is shown stays true.
 const IDLE: Duration = Duration::from_secs(10);

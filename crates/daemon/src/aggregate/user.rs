@@ -469,6 +469,11 @@ impl Engine for User {
         Ok(())
     }
 
+    fn to_split(&self, stats: &Stats) -> u64 {
+        // One that leaves alone has a meta header, too.
+        stats.meta_packets + stats.unaggregated_packets
+    }
+
     fn run(&mut self, now: Instant, poller: &mut Poller) -> anyhow::Result<Option<Instant>> {
         let [tap, completions, sockets @ ..] =
             self.waited.map(|index| index.is_some_and(|index| poller.readable(index)));
