@@ -8,7 +8,7 @@
 //! those that reached `min`; under `busy` the queue that waits longest, as soon as the device can
 //! take a frame and the rest after a slow one is over; under both nobody beyond `hold`.
 
-use crate::lane::{Lane, Look, packets_between_probes};
+use crate::lane::{Lane, Look};
 use crate::layout::{MergeConfig, SLOTS};
 use crate::merge::Rule;
 use crate::rounds::{self, Rounds};
@@ -149,7 +149,7 @@ impl Controller {
             service: Duration::ZERO,
             reaction: self.reaction,
             probe_at: Instant::ZERO,
-            between: packets_between_probes(self.reaction),
+            between: 0,
         };
         (0..SLOTS).for_each(|slot| self.merge.gates().set(slot, open));
         Ok(())

@@ -49,6 +49,9 @@ const PROMPT: Duration = Duration::from_micros(100);
 /// Where a probe waits longer, one packet in so many is one at most: of 200 packets of a sparse
 /// flow one may be, which the 99th percentile does not show.
 const PACKETS_BETWEEN: u32 = 256;
+/// Ticks that must be done before probes are few: what a frame takes the device is known then, and a
+/// load that comes at once does not fill its queues unseen.
+const LEARNT: u32 = 8;
 
 /// A tick under way.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +90,8 @@ pub(crate) struct Lane {
     strangers: Option<u32>,
     /// When the last tick was done.
     done: Instant,
+    /// Ticks that are done, up to [`LEARNT`].
+    learnt: u32,
     /// What a frame takes, averaged over the last few.
     service: Duration,
     /// The same where no others are in front: near the least of the last.
@@ -102,6 +107,7 @@ impl Lane {
             left: None,
             strangers: None,
             done: Instant::ZERO,
+            learnt: 0,
             service: Duration::ZERO,
             least: SERVICE_MOST,
             backoff: Backoff::default(),
@@ -200,7 +206,9 @@ impl Lane {
             let soon = at_once && now.saturating_since(sent.at) < AT_ONCE;
             let took =
                 if soon && left == 0 { Duration::ZERO } else { now.saturating_since(began) / done };
-            self.service = (self.service * 3 + took) / 4;
+            let before = if self.learnt == 0 { took } else { self.service };
+            self.service = (before * 3 + took) / 4;
+            self.learnt = (self.learnt + 1).min(LEARNT);
             let more = took.saturating_sub(self.least) / LEAST_RISE;
             self.least = (self.least + more).min(took.max(Duration::from_nanos(1)));
             // A fast device has many frames under way, which hide what one of them took.
@@ -227,9 +235,11 @@ impl Lane {
         now: Instant,
     ) -> Rule {
         let limit = self.limit(least);
-        let (probe, share) = match strangers {
-            true => (PROBE_STRANGERS, PROBE_STRANGERS_SHARE),
-            false => (PROBE, PROBE_SHARE),
+        let knows_little = self.learnt < LEARNT;
+        let (probe, share) = match (strangers, knows_little) {
+            (true, _) => (PROBE_STRANGERS, PROBE_STRANGERS_SHARE),
+            (_, true) => (PROBE, 0),
+            (_, false) => (PROBE, PROBE_SHARE),
         };
         Rule {
             closed: !self.sent.is_empty() || self.rests_until() > now,
@@ -240,12 +250,15 @@ impl Lane {
             reaction,
             probe_at: self.done + probe.max(reaction * share),
             // What waits for strangers anyway is not late.
-            between: if strangers { 0 } else { packets_between_probes(reaction) },
+            between: match strangers || knows_little {
+                true => 0,
+                false => packets_between_probes(reaction),
+            },
         }
     }
 }
 
 /// Packets between two probes, at least, where this process takes `reaction` to look.
-pub(crate) fn packets_between_probes(reaction: Duration) -> u32 {
+fn packets_between_probes(reaction: Duration) -> u32 {
     if reaction > PROMPT { PACKETS_BETWEEN } else { 0 }
 }

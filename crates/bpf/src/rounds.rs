@@ -13,7 +13,7 @@ use sheaf_stage::{Duration, Instant};
 /// a small frame. A process that comes sooner when asked needs no rounds.
 const WINDOW: Duration = Duration::from_millis(1);
 /// Between rounds, as a multiple of the time that a probe may wait: of packets that come evenly one
-/// in so many waits at most, or fewer ([`crate::lane::packets_between_probes`]).
+/// in so many waits at most, or fewer ([`Rule::between`](crate::merge::Rule)).
 const SHARE: u32 = 64;
 /// A gate without a packet for so long needs no round: the first packets after it ask, or the next
 /// look for another reason begins again. As `NEAR` in `maps.h`.
