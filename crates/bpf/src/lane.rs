@@ -49,8 +49,8 @@ const PROMPT: Duration = Duration::from_micros(100);
 /// Where a probe waits longer, one packet in so many is one at most: of 200 packets of a sparse
 /// flow one may be, which the 99th percentile does not show.
 const PACKETS_BETWEEN: u32 = 256;
-/// Ticks that must be done before probes are few: what a frame takes the device is known then, and a
-/// load that comes at once does not fill its queues unseen.
+/// Ticks that must be done before probes are few: what a frame takes the device is known then, and
+/// a load that comes at once does not fill its queues unseen.
 const LEARNT: u32 = 8;
 
 /// A tick under way.
