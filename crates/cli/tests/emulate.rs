@@ -690,7 +690,7 @@ fn terms_of_classes_change_while_packets_wait_and_wrong_ones_change_nothing() {
         ("class bulk rate 40bit ceil 30bit", "ceil 30bit is below rate 40bit"),
         ("class home ceil 200bit", "a root has nobody to borrow from"),
         ("class bluk rate 40bit", "there is no class bluk; there are hold, home, bulk, calls"),
-        ("class bulk", "class says nothing; write class calls rate 2mbit"),
+        ("class bulk", "class bulk says nothing; write class bulk rate 2mbit"),
         ("class bulk rate 40bit delay 1ms", "write pipe bulk for its link"),
         ("pipe home delay 1ms", "class home has others below it"),
         ("pipe calls rate 1mbit burst 3k", "burst is for a link alone"),

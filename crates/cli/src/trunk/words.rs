@@ -371,7 +371,9 @@ static WORDS: Section<Draft> = Section {
             forms: &[
                 form(
                     &[literal("earliest", set!(|d| d.sender().scheduler = Scheduler::Earliest))],
-                    "Each packet takes the link by which it would arrive first; the default.",
+                    "Each packet takes the link by which it would arrive first; the default. A TCP \
+                     flow that sends full segments begins on a link that has more rate than all \
+                     quicker ones together and is much farther; these then carry what is more.",
                 ),
                 form(
                     &[literal("redundant", set!(|d| d.sender().scheduler = Scheduler::Redundant))],

@@ -236,10 +236,12 @@ impl<'w, S: 'static> Walk<'w, S> {
         if let Some(begin) = form.begin {
             self.set(self.at - 1, begin)?;
         }
+        let from = self.at;
         self.parts(keyword, form.parts)?;
         if form.group.is_empty() {
             return Ok(());
         }
+        let to = self.at;
         let mut seen = Vec::new();
         loop {
             match self.peek().map(|word| form.group.iter().find(|entry| entry.is(word))) {
@@ -256,6 +258,10 @@ impl<'w, S: 'static> Walk<'w, S> {
         let whole: String = literals.map(|part| format!(" {}", part.name)).collect();
         let whole = format!("{keyword}{whole}");
         if seen.is_empty() && !form.group_example.is_empty() {
+            // With the values, too: a name says whom it is about.
+            let before: String =
+                self.words[from..to].iter().map(|word| format!(" {word}")).collect();
+            let whole = format!("{keyword}{before}");
             let message = format!("{whole} says nothing; write {whole} {}", form.group_example);
             let Some(word) = self.peek() else { return self.missing(message) };
             let known: Vec<_> = form.group.iter().map(|entry| entry.name).collect();

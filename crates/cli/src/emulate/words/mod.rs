@@ -431,7 +431,7 @@ static CLASS: Section<Draft> = Section {
             )],
             group: TERMS,
             group_name: "TERMS",
-            group_example: "calls rate 2mbit",
+            group_example: "rate 2mbit",
             ..Form::EMPTY
         }],
         ..Entry::ONCE
