@@ -142,15 +142,7 @@ impl Controller {
         }
         self.merge.device().set_fifo(fifo);
         self.merge.device().unseen_until(Instant::ZERO);
-        let open = Rule {
-            closed: false,
-            hurried: false,
-            credit: 0,
-            service: Duration::ZERO,
-            reaction: self.reaction,
-            probe_at: Instant::ZERO,
-            between: 0,
-        };
+        let open = Rule { reaction: self.reaction, ..Rule::OPEN };
         (0..SLOTS).for_each(|slot| self.merge.gates().set(slot, open));
         Ok(())
     }

@@ -426,6 +426,19 @@ pub struct Rule {
     pub between: u32,
 }
 
+impl Rule {
+    /// Before anything is known of the device.
+    pub const OPEN: Rule = Rule {
+        closed: false,
+        hurried: false,
+        credit: 0,
+        service: Duration::ZERO,
+        reaction: Duration::ZERO,
+        probe_at: Instant::ZERO,
+        between: 0,
+    };
+}
+
 /// The map of gates.
 #[derive(Debug)]
 pub struct Gates {

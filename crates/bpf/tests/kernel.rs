@@ -198,16 +198,8 @@ fn where_a_probe_waits_long_for_user_space_so_many_packets_leave_in_place_before
     let config = Config { policy: Policy::Busy, ..Config::default() };
     let (merge, _ticker) = pair.merge(&config);
     let (from, _to) = pair.sockets();
-    let rule = Rule {
-        closed: false,
-        hurried: false,
-        credit: 0,
-        service: Duration::ZERO,
-        reaction: Duration::from_secs(1),
-        // Overdue: whatever follows another packet may be a probe.
-        probe_at: Instant::ZERO,
-        between: 128,
-    };
+    // A probe is overdue: whatever follows another packet may be one.
+    let rule = Rule { reaction: Duration::from_secs(1), between: 128, ..Rule::OPEN };
     (0..SLOTS).for_each(|slot| merge.gates().set(slot, rule));
     let mut sent = 0;
     while merge.device().read().held == 0 {
@@ -240,16 +232,7 @@ fn a_small_frame_of_a_stranger_is_ahead_of_nobody_in_an_empty_fifo() {
     assert_eq!((pass(256), pass(60)), (0, 0));
     assert_eq!((pass(257), pass(60)), (1, 1), "behind a large one it may wait");
     gates.strangers_left(0, device.read().passed);
-    let closed = Rule {
-        closed: true,
-        hurried: false,
-        credit: 0,
-        service: Duration::ZERO,
-        reaction: Duration::ZERO,
-        probe_at: Instant::MAX,
-        between: 0,
-    };
-    gates.set(0, closed);
+    gates.set(0, Rule { closed: true, probe_at: Instant::MAX, ..Rule::OPEN });
     assert_eq!(pass(60), 1, "behind frames of ours it may wait");
 }
 

@@ -36,7 +36,7 @@ pub struct ClassSettings {
     pub parent: Option<String>,
     /// Whether packets take its link, as no classes are below it.
     pub leaf: bool,
-    /// What it gets whatever others send, bit/s.
+    /// Rate that it gets whatever others send, bit/s.
     pub rate_bps: u64,
     /// The most that it gets, bit/s.
     pub ceil_bps: u64,
@@ -44,9 +44,9 @@ pub struct ClassSettings {
     pub prio: u8,
     /// Its share of what is lent to several.
     pub quantum: u64,
-    /// What it saves up of its rate.
+    /// Bytes that it saves up of its rate.
     pub burst_bytes: u64,
-    /// What it saves up of its ceil.
+    /// Bytes that it saves up of its ceil.
     pub cburst_bytes: u64,
     /// All of it in words; what follows from the rest is left out.
     pub words: String,

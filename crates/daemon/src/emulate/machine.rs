@@ -37,9 +37,9 @@ pub struct ClassChange {
     pub prio: Option<u8>,
     /// Its share of what is lent to several.
     pub quantum: Option<u64>,
-    /// What it saves up of its rate, in bytes.
+    /// Bytes that it saves up of its rate.
     pub burst: Option<u64>,
-    /// What it saves up of its ceil, in bytes.
+    /// Bytes that it saves up of its ceil.
     pub cburst: Option<u64>,
 }
 
@@ -300,7 +300,7 @@ impl Machine {
         }
     }
 
-    /// What link number `index` is set to as a class, if it is one.
+    /// Terms of link number `index` as a class, if it is one.
     pub fn class(&self, index: usize) -> Option<ClassSettings> {
         let Links::Pipes { pipes, names, .. } = &self.links else { return None };
         let (class, leaf) = pipes.class(index)?;

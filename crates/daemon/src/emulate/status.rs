@@ -85,7 +85,7 @@ pub struct LinkStatus {
     pub causes: BTreeMap<String, u64>,
 }
 
-/// What a tree of classes did with one of them.
+/// One class of a tree: its terms and its counters.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct ClassStatus {
     /// Its terms.

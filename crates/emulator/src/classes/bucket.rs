@@ -1,4 +1,4 @@
-//! What a class may send: a token bucket that may go below zero.
+//! Bytes that a class may send: a token bucket that may go below zero.
 //!
 //! As in HTB a class may send while its bucket is not below zero, and pays afterwards, so a packet
 //! need not fit. Tokens are counted in bits · 10⁹, of which a rate in bit/s makes as many in each

@@ -30,12 +30,12 @@ pub const BURST: u64 = 1600;
 const QUANTUM_TIME: Duration = Duration::from_millis(100);
 
 /// A class. One without a parent is the root of a tree, whose rate all classes below it share.
-/// Those without children have a link.
+/// A class without children has a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassConfig {
     /// The number of the pipe that is the class above.
     pub parent: Option<usize>,
-    /// What the class gets whatever the others send. Those of classes with the same parent are no
+    /// Rate of the class whatever the others send. Those of classes with the same parent are no
     /// more than the parent's together.
     pub rate: Bitrate,
     /// The most that it gets, with what others leave. That of a root is its rate.

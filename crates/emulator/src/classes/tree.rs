@@ -1,4 +1,4 @@
-//! Who of the classes of a tree sends next.
+//! The order in which the classes of a tree send.
 //!
 //! Source: M. Devera, HTB (sch_htb.c, 2002): a class may send while its own rate allows (green);
 //! beyond, of the rate of the nearest class above that is green, as long as neither it nor a class
@@ -35,7 +35,7 @@ type Virtual = u128;
 /// Virtual time of an order, for each priority: the start of the packet sent last.
 type Times = [Virtual; PRIOS];
 
-/// What a class may do now.
+/// Use that a class may make of rates now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// Send, or lend, of its own rate.
@@ -180,7 +180,7 @@ impl Tree {
         counted.map(|child| u128::from(rate(child).as_bps())).sum()
     }
 
-    /// What a class is set to.
+    /// Terms of a class.
     pub fn config(&self, node: u32) -> &ClassConfig {
         &self.nodes[node as usize].config
     }
