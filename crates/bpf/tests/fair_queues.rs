@@ -91,9 +91,8 @@ impl Rig {
 
     /// The same; `hurried` beside many strangers.
     fn rule(&mut self, closed: bool, hurried: bool) {
-        let (service, probe_at) = (Duration::ZERO, Instant::MAX);
-        let reaction = Duration::from_secs(1);
-        let rule = Rule { closed, hurried, credit: 0, service, reaction, probe_at, between: 0 };
+        let (reaction, probe_at) = (Duration::from_secs(1), Instant::MAX);
+        let rule = Rule { closed, hurried, reaction, probe_at, ..Rule::OPEN };
         (0..SLOTS).for_each(|slot| self.controller().merge.gates().set(slot, rule));
     }
 

@@ -530,17 +530,7 @@ fn controller(pair: &Pair, mode: Mode) -> Controller {
 }
 
 fn close(controller: &Controller) {
-    let (time, probe_at) = (Duration::ZERO, Instant::MAX);
-    let (closed, hurried, credit) = (true, false, 0);
-    let rule = merge::Rule {
-        closed,
-        hurried,
-        credit,
-        service: time,
-        reaction: time,
-        probe_at,
-        between: 0,
-    };
+    let rule = merge::Rule { closed: true, probe_at: Instant::MAX, ..merge::Rule::OPEN };
     (0..SLOTS).for_each(|slot| controller.merge.gates().set(slot, rule));
     controller.merge.device().unseen_until(Instant::ZERO);
 }
