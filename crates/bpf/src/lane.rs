@@ -52,6 +52,9 @@ const PACKETS_BETWEEN: u32 = 256;
 /// Ticks that must be done before probes are few: what a frame takes the device is known then, and
 /// a load that comes at once does not fill its queues unseen.
 const LEARNT: u32 = 8;
+/// Until then packets closer than this are probes soon: three calls of 50 packets a second each
+/// come so. What is sparser fills no queue before the few probes that it has.
+const DENSE: Duration = Duration::from_millis(10);
 
 /// A tick under way.
 #[derive(Clone, Copy, Debug)]
@@ -250,10 +253,8 @@ impl Lane {
             reaction,
             probe_at: self.done + probe.max(reaction * share),
             // What waits for strangers anyway is not late.
-            between: match strangers || knows_little {
-                true => 0,
-                false => packets_between_probes(reaction),
-            },
+            between: if strangers { 0 } else { packets_between_probes(reaction) },
+            dense: if knows_little { DENSE } else { Duration::ZERO },
         }
     }
 }

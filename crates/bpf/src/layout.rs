@@ -200,7 +200,8 @@ pub struct Gate {
     /// Packets between two probes, at least.
     pub between: u32,
     in_place: u32,
-    pad: u32,
+    /// Packets closer than this need none between two probes; in ns.
+    pub dense: u32,
     seen: [u64; SEEN],
     before: [u64; SEEN],
 }
@@ -532,7 +533,7 @@ mod tests {
                 turned,
                 between,
                 in_place,
-                pad,
+                dense,
                 seen,
                 before,
             }

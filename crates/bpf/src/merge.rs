@@ -424,6 +424,8 @@ pub struct Rule {
     pub probe_at: Instant,
     /// Packets that leave in place between two probes, at least.
     pub between: u32,
+    /// Packets that are closer than this need none between two probes; at most 4 s.
+    pub dense: Duration,
 }
 
 impl Rule {
@@ -436,6 +438,7 @@ impl Rule {
         reaction: Duration::ZERO,
         probe_at: Instant::ZERO,
         between: 0,
+        dense: Duration::ZERO,
     };
 }
 
@@ -460,6 +463,8 @@ impl Gates {
         atomic!(gate, reaction, AtomicU64).store(nanos(rule.reaction), Ordering::Relaxed);
         atomic!(gate, probe_at, AtomicU64).store(rule.probe_at.as_nanos(), Ordering::Relaxed);
         atomic!(gate, between, AtomicU32).store(rule.between, Ordering::Relaxed);
+        let dense = u32::try_from(rule.dense.as_nanos()).unwrap_or(u32::MAX);
+        atomic!(gate, dense, AtomicU32).store(dense, Ordering::Relaxed);
         atomic!(gate, credit, AtomicU32).store(rule.credit, Ordering::Relaxed);
         atomic!(gate, hurried, AtomicU32).store(u32::from(rule.hurried), Ordering::Relaxed);
         atomic!(gate, closed, AtomicU32).store(u32::from(rule.closed), Ordering::Release);

@@ -213,6 +213,25 @@ fn where_a_probe_waits_long_for_user_space_so_many_packets_leave_in_place_before
 }
 
 #[test]
+fn where_little_is_known_packets_close_to_each_other_are_probes_at_once() {
+    let pair = Pair::new();
+    let config = Config { policy: Policy::Busy, ..Config::default() };
+    let (merge, _ticker) = pair.merge(&config);
+    let (from, _to) = pair.sockets();
+    let reaction = Duration::from_secs(1);
+    // A machine that halts for longer than what is close makes the probe later.
+    let dense = Duration::from_secs(4);
+    let rule = Rule { reaction, between: 128, dense, ..Rule::OPEN };
+    (0..SLOTS).for_each(|slot| merge.gates().set(slot, rule));
+    let mut sent = 0;
+    while merge.device().read().held == 0 {
+        assert!(sent < 128, "no packet was a probe");
+        from.send(&payload(sent)).unwrap();
+        sent += 1;
+    }
+}
+
+#[test]
 fn a_small_frame_of_a_stranger_is_ahead_of_nobody_in_an_empty_fifo() {
     let pair = Pair::new();
     let config = Config { policy: Policy::Busy, ..Config::default() };

@@ -281,7 +281,8 @@ int sheaf_merge(struct __sk_buff *skb)
 				 * front. */
 				ready = !gate->closed && gate->busy_until <= now + gate->reaction &&
 					(now < gate->probe_at || since > NEAR ||
-					 gate->in_place < gate->between);
+					 (gate->in_place < gate->between &&
+					  since > gate->dense));
 		}
 		if (flowlet)
 			place = place_of(skb, flowlet, gate, packet, now);
