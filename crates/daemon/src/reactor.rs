@@ -11,8 +11,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use sd_notify::NotifyState;
-use sheaf_netio::clock;
 use sheaf_netio::poller::Poller;
+use sheaf_netio::{clock, memory};
 use sheaf_stage::{Duration, Instant};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -102,6 +102,8 @@ impl Reactor {
         parse: Parse<S::Change>,
     ) -> anyhow::Result<()> {
         let mut changes = Changes::new(parse)?;
+        // What reading configuration and loading programs took is not needed again.
+        memory::give_back();
         notify(&[NotifyState::Ready]);
         let result = self.serve(service, &mut changes);
         notify(&[NotifyState::Stopping]);

@@ -14,7 +14,7 @@ use sheaf_wire::trunk::Report;
 use std::collections::VecDeque;
 use train::Train;
 
-pub(crate) use train::TRAIN;
+pub(crate) use train::{TRAIN, TRAIN_FRAME};
 
 /// Time by which sending may run behind its pace and catch up: timers of a busy machine are late.
 const CATCH_UP: Duration = Duration::from_millis(2);

@@ -4,6 +4,7 @@ use super::outcome::Refusal;
 use super::remote::Address;
 use super::{Endpoint, Path, Proof};
 use crate::inbound::{Came, Inbound};
+use crate::link::TRAIN_FRAME;
 use crate::sender::LinkId;
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::trunk::{Challenge, Control, HELLO_LEN, Hello, REPORT_LEN};
@@ -355,7 +356,7 @@ impl<A: Address> Endpoint<A> {
         let len = match (hello, train) {
             (true, _) => HELLO_LEN,
             (false, false) => REPORT_LEN,
-            (false, true) => usize::from(self.config.sender.frame).max(REPORT_LEN),
+            (false, true) => usize::from(self.config.sender.frame).clamp(REPORT_LEN, TRAIN_FRAME),
         };
         let next_seq = self.sender.next_seq(id);
         let link_seq = self.sender.number(id, len).unwrap_or_default();

@@ -9,11 +9,14 @@
 //! by that. Frames that overtake each other tell these apart.
 
 use sheaf_stage::{Duration, Instant};
-use sheaf_wire::trunk::Report;
+use sheaf_wire::trunk::{HEADER_LEN, Report};
 
 /// Frames of a train: 15 KB, as many as TCP starts with (RFC 6928). On a link of 1 Mbit/s they take
 /// an eighth of a second.
 pub(crate) const TRAIN: u8 = 10;
+/// The most bytes of one of them, as in 15 KB: an Ethernet packet behind its header. Where frames
+/// may be larger, ten of them would be a burst, and each buffer that held one would stay as large.
+pub(crate) const TRAIN_FRAME: usize = 1500 + HEADER_LEN;
 /// Frames behind the first that make a rate: of fewer, one that waited for another is too much.
 const LEAST: u32 = 5;
 /// Numbers between the highest that arrived and all that did, more or less from one report to the
