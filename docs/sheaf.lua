@@ -3,10 +3,11 @@
 --     wireshark -X lua_script:sheaf.lua          once
 --     cp sheaf.lua ~/.local/lib/wireshark/plugins/    for good
 --
--- IP protocol 253 is taken for Sheaf's; on UDP, choose "Decode As" and "sheaf". The layout is that of
--- crates/wire/src/aggfrag and crates/wire/src/compress. A compressed packet in compact form has the
--- length of its context, so the capture has to contain the definition; what stands behind a packet
--- of an unknown context is shown as bytes.
+-- IP protocol 253 is taken for Sheaf's, and EtherType 0x88b5, which others may use, too; on UDP,
+-- choose "Decode As" and "sheaf". The layout is that of crates/wire/src/aggfrag and
+-- crates/wire/src/compress. A compressed packet in compact form has the length of its context, so
+-- the capture has to contain the definition; what stands behind a packet of an unknown context is
+-- shown as bytes.
 --
 -- Runs with the Lua of Wireshark 3.6 and newer.
 
@@ -19,6 +20,7 @@ local ETHERNET_HEADER = 4
 local UDP_HEADER = 8
 local RTP_HEADER = 12
 local PROTOCOL = 253
+local ETHERTYPE = 0x88b5
 
 local ID_RULES = { [0] = "constant", [1] = "follows the counter", [2] = "explicit" }
 local KINDS = { [1] = "known", [2] = "unknown", [3] = "lost" }
@@ -311,7 +313,8 @@ end
 local function feedback(tvb, tree)
     tree:add(f.sub_type, tvb(0, 1))
     local at, items = 2, 0
-    while at < tvb:len() do
+    -- Zeros of Ethernet may follow the last item.
+    while at < tvb:len() and items < tvb(1, 1):uint() do
         local kind = tvb(at, 1):bitfield(0, 4)
         local len = ({ 8, 2, 1 })[kind]
         if not len or at + len > tvb:len() then
@@ -376,4 +379,5 @@ function sheaf.dissector(tvb, pinfo, root)
 end
 
 DissectorTable.get("ip.proto"):add(PROTOCOL, sheaf)
+DissectorTable.get("ethertype"):add(ETHERTYPE, sheaf)
 DissectorTable.get("udp.port"):add_for_decode_as(sheaf)

@@ -244,7 +244,7 @@ impl Aggregator {
     /// Changes a next hop; packets that wait for it keep the frames they are in.
     ///
     /// # Panics
-    /// If `id` is not from [`Aggregator::add_hop`], or the outer header changes its family.
+    /// If `id` is not from [`Aggregator::add_hop`], or the outer header gets another length.
     pub fn set_hop(&mut self, id: HopId, hop: Hop) {
         let old = &mut self.hops[id.0 as usize].hop;
         assert_eq!(old.outer.header_len(), hop.outer.header_len(), "a hop keeps its family");
@@ -351,8 +351,15 @@ impl Aggregator {
         self.passing.push_back(Frame { hop, ethertype, bytes, packets: 1, oldest: now });
     }
 
-    /// Puts a packet in its queue.
+    /// Puts a packet in its queue. Without a header of IP there are frames of streams only: a
+    /// packet of a class for which no tag is left passes.
     fn gather(&mut self, hop: HopId, mut packet: Vec<u8>, key: Key, label: Label, now: Instant) {
+        let link = self.hops[hop.0 as usize].hop.outer.is_link();
+        if link && self.tagged(hop, key, now).is_none() {
+            let ethertype = ethernet::of_ip(&packet);
+            self.pass(hop, packet, ethertype, (key, label.flow), now);
+            return;
+        }
         checksum::finish(&mut packet);
         let laid_out = self.lay_out(hop, &packet, key, now);
         self.join(hop, packet, key, laid_out, label, now);

@@ -222,7 +222,7 @@ impl Queue {
                 bytes[repr.header_len()..header].copy_from_slice(&inner.emit());
             }
             repr.emit(bytes.len(), &mut bytes);
-            ethernet::of_ip(&bytes)
+            repr.outer.ethertype()
         };
         Some(Left { ethertype, bytes, packets, payload, alone, oldest })
     }

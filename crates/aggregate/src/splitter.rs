@@ -13,14 +13,14 @@
 
 use crate::inner::Inner;
 use crate::receiver::{Carrier, Received, Receiver};
-use sheaf_wire::aggfrag::{self, FEEDBACK};
+use sheaf_wire::aggfrag::{self, FEEDBACK, FRAME};
 use sheaf_wire::compress::feedback::Feedback;
 use sheaf_wire::ecn::Ecn;
 use sheaf_wire::ethernet;
 use sheaf_wire::group;
 use sheaf_wire::header::set_ecn;
 use sheaf_wire::ip::{Ip, Protocol, Version};
-use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Meta, Refusal, Repr};
+use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Meta, Outer, Refusal, Repr};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -68,6 +68,11 @@ impl Senders {
     /// Whether this address is given one by one, not as one of any.
     fn names(&self, address: IpAddr) -> bool {
         self.neighbours.contains(&address) || self.far_ends.contains(&address)
+    }
+
+    /// Whether a station on the link with this address may send frames without a header of IP.
+    fn has_station(&self, address: IpAddr) -> bool {
+        self.any || self.neighbours.contains(&address)
     }
 
     fn origin(&self, repr: &Repr) -> Result<Origin, Refusal> {
@@ -168,12 +173,77 @@ impl Splitter {
         deliver: impl FnMut(Inner<'_>),
     ) -> Result<Split, Refused> {
         let result = self.take_apart(bytes, deliver);
-        match result {
+        self.count(&result);
+        result
+    }
+
+    fn count(&mut self, result: &Result<Split, Refused>) {
+        match *result {
             Ok(_) => {}
             Err(Refused::Meta(refusal)) => self.refused[refusal as usize] += 1,
             Err(Refused::Frame(refusal)) => self.refused_frames[refusal as usize] += 1,
         }
+    }
+
+    /// The same for the payload of an Ethernet frame of [`ethernet::FRAMES`] between stations with
+    /// the link addresses `outer`. Where it is refused for [`Refusal::NotMeta`],
+    /// [`Refusal::UnknownPeer`] or [`aggfrag::Refusal::SubType`], it is not Sheaf's, or not for
+    /// this splitter, and goes on as it is.
+    pub fn split_link(
+        &mut self,
+        outer: Outer,
+        payload: &[u8],
+        deliver: impl FnMut(Inner<'_>),
+    ) -> Result<Split, Refused> {
+        let result = self.take_link_apart(outer, payload, deliver);
+        self.count(&result);
         result
+    }
+
+    fn take_link_apart(
+        &mut self,
+        outer: Outer,
+        payload: &[u8],
+        deliver: impl FnMut(Inner<'_>),
+    ) -> Result<Split, Refused> {
+        let source = outer.source();
+        if self.receiver.is_none() || !outer.is_link() {
+            return Err(Refusal::NotMeta.into());
+        }
+        if !self.senders.has_station(source) {
+            return Err(Refusal::UnknownPeer.into());
+        }
+        if !matches!(payload.first(), Some(&(FRAME | FEEDBACK))) {
+            return Err(aggfrag::Refusal::SubType.into());
+        }
+        if payload.len() > aggfrag::MAX_LEN {
+            return Err(aggfrag::Refusal::Oversized.into());
+        }
+        // Nothing marks such a frame, and nobody forwards it.
+        let named = self.senders.names(source);
+        let destination = outer.destination();
+        let carrier = Carrier { source, destination, ecn: Ecn::NotEct, named };
+        self.take_frame(carrier, Origin::Neighbour, payload, deliver)
+    }
+
+    /// Takes the payload of format 2 apart.
+    fn take_frame(
+        &mut self,
+        carrier: Carrier,
+        origin: Origin,
+        payload: &[u8],
+        mut deliver: impl FnMut(Inner<'_>),
+    ) -> Result<Split, Refused> {
+        let (counts, receiver) = (&mut self.counts, self.receiver.as_mut());
+        let receiver = receiver.ok_or(Refusal::NotMeta)?;
+        if payload[0] == FEEDBACK {
+            return Ok(Split::Heard(Feedback::parse(payload)?));
+        }
+        let feedback = receiver.receive(carrier, payload, |inner, ecn| {
+            counts.deliver(inner, (origin, ecn), &mut deliver);
+        })?;
+        counts.meta_packets += 1;
+        Ok(Split::Delivered(feedback))
     }
 
     fn take_apart(
@@ -202,19 +272,12 @@ impl Splitter {
             }
             return Ok(Split::Delivered(Feedback::default()));
         }
-        if let Some(receiver) = self.receiver.as_mut().filter(|_| is_format_2(payload)) {
-            if payload[0] == FEEDBACK {
-                return Ok(Split::Heard(Feedback::parse(payload)?));
-            }
+        if self.receiver.is_some() && is_format_2(payload) {
             let source = repr.outer.source();
             let named = self.senders.names(source);
             let destination = repr.outer.destination();
             let carrier = Carrier { source, destination, ecn: repr.ecn, named };
-            let feedback = receiver.receive(carrier, payload, |inner, ecn| {
-                counts.deliver(inner, (origin, ecn), &mut deliver);
-            })?;
-            counts.meta_packets += 1;
-            return Ok(Split::Delivered(feedback));
+            return self.take_frame(carrier, origin, payload, deliver);
         }
         let count = Meta::parse(bytes)?.len();
         counts.meta_packets += 1;

@@ -5,6 +5,7 @@ use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use sheaf_wire::ecn::Ecn;
 use sheaf_wire::ip::example_udp;
 use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Outer, Repr};
+use sheaf_wire::{ethernet, group};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,8 +38,18 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
 /// Writes packets to a capture and returns these fields of each, joined by commas, as tshark shows
 /// them. `None`: there is no tshark here.
 fn dissected(name: &str, packets: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> {
+    dissected_on(DataLink::RAW, name, packets, fields)
+}
+
+/// The same of what has this link layer.
+fn dissected_on(
+    datalink: DataLink,
+    name: &str,
+    packets: &[Vec<u8>],
+    fields: &[&str],
+) -> Option<Vec<Vec<String>>> {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let header = PcapHeader { datalink: DataLink::RAW, ..PcapHeader::default() };
+    let header = PcapHeader { datalink, ..PcapHeader::default() };
     let mut writer = PcapWriter::with_header(fs::File::create(&file).unwrap(), header).unwrap();
     for packet in packets {
         let len = packet.len() as u32;
@@ -76,6 +87,61 @@ fn every_block_of_a_conversation_is_shown() {
         total += packets.parse::<u32>().unwrap();
     }
     assert_eq!(total, 24 * 6, "all packets of six calls, those that were cut, too");
+}
+
+#[test]
+fn frames_without_a_header_of_ip_are_shown_and_their_padding_is_no_item() {
+    let (here, there) = ([2, 0, 0, 0, 9, 1], [2, 0, 0, 0, 9, 2]);
+    let on_link = |from, to, payload: &[u8]| {
+        let mut frame = ethernet::header(from, to, ethernet::FRAMES).to_vec();
+        frame.extend_from_slice(payload);
+        // As Ethernet pads it.
+        frame.resize(frame.len().max(60), 0);
+        frame
+    };
+    let frames = corpus("frames");
+    let mut packets: Vec<_> = frames.iter().map(|payload| on_link(here, there, payload)).collect();
+    packets.extend(corpus("feedback").iter().map(|payload| on_link(there, here, payload)));
+    let fields = [
+        "sheaf.format",
+        "sheaf.packets",
+        "sheaf.feedback.kind",
+        "sheaf.rest",
+        "_ws.expert.message",
+    ];
+    let lines = dissected_on(DataLink::ETHERNET, "link.pcap", &packets, &fields);
+    let Some(lines) = lines else { return };
+    assert!(lines.iter().all(|line| line[0] == "2" && line[3].is_empty()), "{lines:?}");
+    assert!(lines.iter().all(|line| line[4].is_empty()), "{lines:?}");
+    let total: u32 = lines[..frames.len()].iter().map(|line| line[1].parse::<u32>().unwrap()).sum();
+    assert_eq!(total, 24 * 6, "contexts are known by the stations");
+    assert_eq!(lines[lines.len() - 1][2], "2,2,3", "unknown, unknown, lost");
+}
+
+#[test]
+fn a_frame_to_a_group_shows_the_packets_to_it() {
+    let group = |source: &str, to: &str, mac: [u8; 6]| {
+        let outer = Outer::new(source.parse().unwrap(), to.parse().unwrap()).unwrap();
+        let hop_limit = HOP_LIMIT_NEIGHBOUR;
+        let repr = Repr { outer, dscp: 0, ecn: Ecn::NotEct, hop_limit };
+        let mut packet = vec![0; repr.header_len()];
+        packet.extend(group::HEADER.emit());
+        packet.extend([example_udp(&[1; 20]), example_udp(&[2; 30])].concat());
+        let len = packet.len();
+        repr.emit(len, &mut packet);
+        let kind = ethernet::of_ip(&packet);
+        [&ethernet::header([2, 0, 0, 0, 9, 1], mac, kind)[..], &packet].concat()
+    };
+    let packets = [
+        group("10.0.0.1", "239.1.2.3", [1, 0, 0x5e, 1, 2, 3]),
+        group("fe80::1", "ff15::114", [0x33, 0x33, 0, 0, 1, 0x14]),
+    ];
+    let fields = ["sheaf.format", "sheaf.tag", "sheaf.packets", "udp.length"];
+    let lines = dissected_on(DataLink::ETHERNET, "group.pcap", &packets, &fields);
+    let Some(lines) = lines else { return };
+    for line in lines {
+        assert_eq!(line, ["2", "0", "2", "28,38"].map(str::to_owned));
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use bytemuck::{Pod, Zeroable};
 use sheaf_aggregate::{Config, Format, Policy, Rule, Threshold};
 use sheaf_stage::Instant;
+use sheaf_wire::ethernet;
 use sheaf_wire::meta::Outer;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,8 +12,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub const SLOTS: u32 = 64;
 /// Rules that the program has room for.
 pub const RULES: usize = 16;
-/// EtherType of tick frames: IEEE 802 local experimental 1.
-pub const TICK_ETHERTYPE: u16 = 0x88b5;
+/// EtherType of tick frames. The kernel keeps it as the protocol of what a tick becomes, so it is
+/// that of frames without a header of IP; the cookie tells both apart.
+pub const TICK_ETHERTYPE: u16 = ethernet::FRAMES;
 
 /// Not a percentage: `min` is a number of bytes, which [`Hop`] has.
 const WHOLE_BYTES: u32 = 255;
@@ -245,6 +247,8 @@ impl Hop {
                 dst = to.octets();
                 6
             }
+            // Its link address is that of the packets.
+            Outer::Link { .. } => 0,
         };
         let (ttl, format, mesh, pad) = (NEIGHBOUR_TTL, 0, 0, [0; 2]);
         Hop { id, min, max, family, ttl, src, dst, format, mesh, pad }

@@ -274,6 +274,12 @@ impl Split {
         })
     }
 
+    /// Takes frames of format 2 without a header of IP, too, from now on, or no longer: then others
+    /// may use their EtherType on the link.
+    pub fn set_link(&mut self, takes: bool) -> Result<(), Error> {
+        self.configure(|config| config.link = takes.into())
+    }
+
     /// The messages about contexts from now on. One process at a time can read them.
     pub fn messages(&self) -> Result<Messages, Error> {
         Messages::new(&self.events)

@@ -28,7 +28,8 @@ pub struct SplitConfig {
     pub streams_swept: u32,
     /// Their contexts, likewise.
     pub contexts_swept: u32,
-    pad: u32,
+    /// Whether format 2 is taken without a header of IP, too.
+    pub link: u32,
 }
 
 /// `struct stream_name`.
@@ -143,7 +144,7 @@ mod tests {
         same!(
             split,
             "split_config",
-            SplitConfig { any, own_known, secret, frames, streams_swept, contexts_swept, pad }
+            SplitConfig { any, own_known, secret, frames, streams_swept, contexts_swept, link }
         );
         same!(split, "stream_name", StreamName { source, destination, tag });
         same!(

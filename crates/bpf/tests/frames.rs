@@ -4,14 +4,15 @@ mod pair;
 
 use pair::A;
 use pair::in_mesh;
-use pair::wire::{A6, V4, V6, Wire, framed};
+use pair::wire::{A6, LINK, V4, V6, Wire, framed};
 use proptest::prelude::*;
 use sheaf_aggregate::{
     Aggregator, Config, Device, Format, Hop, HopId, Inner, MeshFrame, Outbound, Senders, Splitter,
     Threshold,
 };
 use sheaf_bpf::{Direction, Message, Messages, Split};
-use sheaf_netio::clock;
+use sheaf_netio::packet::PacketSocket;
+use sheaf_netio::{clock, ip};
 use sheaf_stage::{Duration, Instant, Stage};
 use sheaf_wire::aggfrag;
 use sheaf_wire::checksum;
@@ -22,6 +23,7 @@ use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Outer, Refusal, Repr};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
+const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../aggregate/tests/corpus");
 /// That of the kept conversation.
 const SECRET: u64 = 11;
 
@@ -37,8 +39,9 @@ struct Twins<'a> {
 impl Twins<'_> {
     /// A program that has not seen anything yet, in place of the one before.
     fn new(wire: &Wire, senders: Senders) -> Twins<'_> {
-        let split =
+        let mut split =
             wire.on_b(|ifindex| Split::load(&senders, Some(SECRET))?.replace("eth0", ifindex));
+        split.set_link(true).unwrap();
         let messages = split.messages().unwrap();
         let before = split.counters().unwrap();
         let model = Splitter::new(senders).with_frames(SECRET);
@@ -48,7 +51,11 @@ impl Twins<'_> {
     /// Passes a packet to both and returns what the model says, once they agree.
     fn pass(&mut self, packet: &[u8]) -> Result<Feedback, TestCaseError> {
         let mut expected = Vec::new();
-        let result = self.model.split(&mut packet.to_vec(), |inner| expected.push(whole(&inner)));
+        let deliver = |inner: Inner<'_>| expected.push(whole(&inner));
+        let result = match is_link(packet) {
+            true => self.model.split_link(LINK, packet, deliver),
+            false => self.model.split(&mut packet.to_vec(), deliver),
+        };
         let heard = self.wire.split(packet);
         prop_assert_eq!(hex(&heard), hex(&expected), "{:?}", self.counted());
         let said: Vec<_> = self.messages.by_ref().collect();
@@ -96,7 +103,15 @@ fn hex(packets: &[Vec<u8>]) -> Vec<String> {
     packets.iter().map(hex).collect()
 }
 
+/// Whether it is a frame without a header of IP.
+fn is_link(packet: &[u8]) -> bool {
+    packet[0] >> 4 == 0
+}
+
 fn addresses(packet: &[u8]) -> (IpAddr, IpAddr) {
+    if is_link(packet) {
+        return (LINK.source(), LINK.destination());
+    }
     let (repr, _) = Repr::with_payload(packet).expect("a right outer header");
     (repr.outer.source(), repr.outer.destination())
 }
@@ -144,13 +159,14 @@ fn the_verifier_gets_through_the_program() {
     let counts: Vec<_> = ours.filter_map(|info| info.verified_instruction_count()).collect();
     // The kernel allows a million. With another compiler or kernel it is another number.
     assert!(counts.iter().all(|count| *count < 750_000), "{counts:?}");
+    println!("verified instructions: {counts:?}");
 }
 
 #[test]
 fn the_kept_conversation_comes_out_as_the_packets_of_its_calls() {
     let wire = Wire::new();
     let mut twins = Twins::new(&wire, Senders::any());
-    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../aggregate/tests/corpus");
+    let corpus = CORPUS;
     let mut names: Vec<_> = std::fs::read_dir(format!("{corpus}/frames")).unwrap().collect();
     names.sort_by_key(|name| name.as_ref().unwrap().file_name());
     for name in names {
@@ -317,8 +333,9 @@ impl Sender {
     fn frames(&mut self) -> Vec<Vec<u8>> {
         let frames = std::iter::from_fn(|| self.aggregator.dequeue(self.now));
         // What leaves alone is no frame.
-        let frames = frames.filter(|frame| ethernet::is_ip(frame.ethertype));
-        frames.map(|frame| frame.bytes).filter(|bytes| protocol(bytes) == 253).collect()
+        let frames = frames.filter(|frame| frame.ethertype != ethernet::BATMAN);
+        let frames = frames.map(|frame| frame.bytes);
+        frames.filter(|bytes| is_link(bytes) || protocol(bytes) == 253).collect()
     }
 
     fn apply(&mut self, op: &Op, twins: &mut Twins<'_>) -> Result<(), TestCaseError> {
@@ -369,7 +386,11 @@ impl Sender {
         twins: &mut Twins<'_>,
     ) -> Result<(), TestCaseError> {
         let late = self.late.take();
-        let header = if frame[0] >> 4 == 4 { 20 } else { 40 };
+        let header = match frame[0] >> 4 {
+            0 => 0,
+            4 => 20,
+            _ => 40,
+        };
         match *fate {
             Fate::Arrives => self.arrive(&frame, twins)?,
             Fate::Lost => {}
@@ -379,12 +400,21 @@ impl Sender {
             }
             Fate::Late => self.late = Some(frame),
             Fate::Marked => {
-                sheaf_wire::header::set_ecn(&mut frame, Ecn::Ce);
+                // Without a header of IP there is nothing to be marked.
+                if !is_link(&frame) {
+                    sheaf_wire::header::set_ecn(&mut frame, Ecn::Ce);
+                }
                 self.arrive(&frame, twins)?;
             }
+            // A first byte that makes it a packet of IP has it sent as one.
             Fate::Damaged(at, by) => {
+                let header = header.max(1);
                 let index = header + at.index(frame.len() - header);
                 frame[index] ^= by;
+                self.arrive(&frame, twins)?;
+            }
+            Fate::Short(by) if is_link(&frame) => {
+                frame.truncate(frame.len().saturating_sub(by.into()).max(1));
                 self.arrive(&frame, twins)?;
             }
             Fate::Short(by) => {
@@ -420,7 +450,7 @@ fn cases(cases: u32) -> ProptestConfig {
 fn whatever_a_sender_sends_and_the_way_does_comes_out_as_of_the_model() {
     let wire = Wire::new();
     let senders = Senders {
-        neighbours: [A.into(), A6.into()].into(),
+        neighbours: [A.into(), A6.into(), LINK.source()].into(),
         far_ends: [A.into()].into(),
         any: false,
     };
@@ -428,10 +458,11 @@ fn whatever_a_sender_sends_and_the_way_does_comes_out_as_of_the_model() {
     let formats =
         prop::sample::select(vec![Format::Compressed, Format::Compressed, Format::Frames]);
     let max = prop::sample::select(vec![200u16, 400, 1500, 2040]);
-    proptest!(cases(150), |(ops in ops(), format in formats, max in max, way in 0..3u8)| {
+    proptest!(cases(150), |(ops in ops(), format in formats, max in max, way in 0..4u8)| {
         let hop = match way {
             0 => Hop::neighbour(V4),
             1 => Hop::neighbour(V6),
+            2 => Hop { payloads: true, ..Hop::neighbour(LINK) },
             _ => Hop::far(V4),
         };
         let mut sender = Sender::new(Hop { format, ..hop }, max);
@@ -640,6 +671,66 @@ fn a_frame_to_a_group_is_refused_from_a_stranger_and_with_packets_to_others() {
     assert_eq!(twins.counted()["meta-packets"], 1);
 }
 
+/// A packet of UDP in a frame of tag 1 with this number.
+fn lone(sequence: u8) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let builder = etherparse::PacketBuilder::ipv4([10, 9, 0, 1], [10, 9, 0, 2], 9);
+    builder.udp(5000, 5004).write(&mut packet, &[7; 2]).unwrap();
+    [&aggfrag::Header { tag: 1, sequence, offset: 0 }.emit()[..], &packet].concat()
+}
+
+#[test]
+fn a_frame_without_a_header_of_ip_is_taken_of_a_known_station_and_else_goes_on_as_it_is() {
+    let wire = Wire::new();
+    // It arrives as it left: that nothing comes out of it is true of a dropped one, too.
+    let passes = |wire: &Wire, payload: &[u8]| {
+        let open = || PacketSocket::of_protocol(ip::index("eth0")?, ethernet::FRAMES);
+        let tapped = wire.pair.b.run(open).unwrap();
+        assert!(wire.split(payload).is_empty());
+        let mut buffer = [0; 4096];
+        let heard = tapped.receive(&mut buffer).unwrap();
+        heard.is_some_and(|len| buffer[..len] == framed(payload))
+    };
+    let named = Senders::neighbours([A.into(), A6.into(), V6.source()]);
+    let twins = Twins::new(&wire, named);
+    assert!(passes(&wire, &lone(0)), "the names of others do not let it in");
+    assert_eq!(twins.counted(), [("unknown-peer".to_owned(), 1)].into());
+
+    let mut twins = Twins::new(&wire, Senders::neighbours([LINK.source()]));
+    twins.pass(&lone(0)).unwrap();
+    // As Ethernet pads it.
+    twins.pass(&[&lone(1)[..], &[0; 12]].concat()).unwrap();
+    assert_eq!(twins.counted()["packets"], 2);
+    // Whoever else uses the EtherType.
+    assert!(passes(&wire, &[1; 46]) && passes(&wire, &[5; 46]));
+    assert_eq!(twins.counted()["frame-sub-type"], 2);
+    // Of IP it is another sender.
+    assert!(wire.split(&neighbours(&lone(2))).is_empty());
+    assert_eq!(twins.counted()["unknown-peer"], 1);
+    twins.split.set_link(false).unwrap();
+    assert!(passes(&wire, &lone(3)), "others may use the EtherType");
+    twins.split.set_link(true).unwrap();
+    assert_eq!(wire.split(&lone(4)).len(), 1);
+    twins.split.set_frames(None).unwrap();
+    assert!(passes(&wire, &lone(5)), "without format 2");
+}
+
+#[test]
+fn a_message_without_a_header_of_ip_is_heard_though_ethernet_has_padded_it() {
+    let wire = Wire::new();
+    let mut twins = Twins::new(&wire, Senders::any());
+    for name in std::fs::read_dir(format!("{CORPUS}/feedback")).unwrap() {
+        let message = std::fs::read(name.unwrap().path()).unwrap();
+        for behind in [&[][..], &[0; 33], &[0, 0, 1]] {
+            let message = [&message, behind].concat();
+            twins.pass(&message).unwrap();
+            twins.pass(&neighbours(&message)).unwrap();
+        }
+    }
+    let files = std::fs::read_dir(format!("{CORPUS}/feedback")).unwrap().count() as u64;
+    assert_eq!(twins.counted(), [("frame-bad-feedback".to_owned(), 2 * files)].into());
+}
+
 #[test]
 fn whoever_sends_to_many_groups_or_invents_senders_takes_no_place_of_a_stream() {
     let wire = Wire::new();
@@ -672,8 +763,11 @@ fn frames_that_nobody_meant_are_refused_or_taken_apart_as_by_the_model() {
         let ecn = [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce][ecn];
         let mut twins = twins.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for _ in 0..1 + u8::from(twice) {
-            let outer = if to == 0 { TO_GROUP } else { V4 };
-            twins.pass(&carried(outer, HOP_LIMIT_NEIGHBOUR, ecn, &payload))?;
+            match to {
+                0 => twins.pass(&carried(TO_GROUP, HOP_LIMIT_NEIGHBOUR, ecn, &payload))?,
+                1 | 2 => twins.pass(&payload)?,
+                _ => twins.pass(&carried(V4, HOP_LIMIT_NEIGHBOUR, ecn, &payload))?,
+            };
         }
     });
     let counted = twins.into_inner().unwrap().counted();

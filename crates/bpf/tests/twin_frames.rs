@@ -5,13 +5,14 @@
 mod calls;
 mod pair;
 
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{LinkAddr, recvfrom, setsockopt, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
 use pair::cable::{Cable, MARKS, framed, on_a};
 use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair, in_mesh};
 use proptest::prelude::*;
 use sheaf_aggregate::{
-    Aggregator, Config, Device, Format, HopId, MeshFrame, Outbound, Policy, Rule, Rules, Split,
-    Splitter, Threshold,
+    Aggregator, Config, Device, Format, HopId, Inner, MeshFrame, Outbound, Policy, Rule, Rules,
+    Split, Splitter, Threshold,
 };
 use sheaf_bpf::layout::{self, MergeConfig, SLOTS};
 use sheaf_bpf::ticker::{Cause, Tick};
@@ -27,10 +28,13 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 const CALLS: usize = 14;
+/// Bytes behind the Ethernet header of a frame that is padded as a mesh frame carries it.
+const PADDED: usize = 114;
 const SECRET: u64 = 0x005e_c2e7;
 /// Frames that the device has under `busy`: too many for another one.
 const WAITING: u32 = 2;
@@ -347,6 +351,20 @@ impl Other {
     }
 }
 
+/// What is outside of frames to the next hop.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    V4,
+    V6,
+    /// The Ethernet header alone.
+    Link,
+}
+
+/// Whether what is behind an Ethernet header is a frame without a header of IP.
+fn is_link(frame: &[u8]) -> bool {
+    frame[0] >> 4 == 0
+}
+
 /// Both, and the splitter at the other end.
 struct Twins<'a> {
     cable: &'a Cable,
@@ -372,11 +390,11 @@ struct Twins<'a> {
 }
 
 impl Twins<'_> {
-    fn new(config: Config, v6: bool, format: Format, cable: &Cable) -> Twins<'_> {
-        let outer = if v6 {
-            Outer::new("fd09::1".parse().unwrap(), "fd09::2".parse().unwrap()).unwrap()
-        } else {
-            Outer::V4 { src: A, dst: B }
+    fn new(config: Config, way: Way, format: Format, cable: &Cable) -> Twins<'_> {
+        let outer = match way {
+            Way::V4 => Outer::V4 { src: A, dst: B },
+            Way::V6 => Outer::new("fd09::1".parse().unwrap(), "fd09::2".parse().unwrap()).unwrap(),
+            Way::Link => Outer::Link { src: MAC_A, dst: MAC_B },
         };
         let merge = Merge::attach("eth0", MergeConfig::new(&config, COOKIE)).unwrap();
         assert!(merge.takes_frames(), "a kernel that refuses format 2 has no twin of it");
@@ -636,6 +654,18 @@ impl Twins<'_> {
             self.losses -= 1;
             return;
         }
+        if is_link(&frame) {
+            let (outer, delivered) = (self.outer, &mut self.delivered);
+            let deliver = |inner: Inner<'_>| delivered.push(inner.bytes.to_vec());
+            match self.splitter.split_link(outer, &frame, deliver) {
+                Ok(Split::Delivered(feedback)) if !feedback.items().is_empty() => {
+                    self.said.push_back(feedback);
+                }
+                Ok(Split::Delivered(_)) => {}
+                other => panic!("{other:?} for {frame:?}"),
+            }
+            return;
+        }
         let meta =
             Repr::with_payload(&frame).is_ok_and(|(repr, _)| repr.hop_limit == HOP_LIMIT_NEIGHBOUR);
         if !meta {
@@ -660,13 +690,21 @@ struct Seen {
     cut: Cell<u32>,
     compressed: Cell<u32>,
     to_groups: Cell<u32>,
+    links: Cell<u32>,
 }
 
 impl Seen {
     fn note(&self, frame: &[u8]) {
         let count = |cell: &Cell<u32>, seen: bool| cell.set(cell.get() + u32::from(seen));
-        let Ok((repr, payload)) = Repr::with_payload(frame) else { return };
-        count(&self.to_groups, repr.outer.is_to_group());
+        let payload = match Repr::with_payload(frame) {
+            _ if is_link(frame) => frame,
+            Ok((repr, payload)) => {
+                count(&self.to_groups, repr.outer.is_to_group());
+                payload
+            }
+            Err(_) => return,
+        };
+        count(&self.links, is_link(frame));
         if payload.first() != Some(&aggfrag::FRAME) {
             return;
         }
@@ -684,8 +722,16 @@ impl Op {
     }
 }
 
-/// Cuts off what pads a short frame that a mesh frame has carried.
-fn unpad(frame: &mut Vec<u8>) {
+/// Cuts off what pads a short frame that a mesh frame has carried, of which the model's is `model`.
+fn unpad(frame: &mut Vec<u8>, model: Option<&Vec<u8>>) {
+    if is_link(frame) {
+        let len = model.map_or(frame.len(), |model| model.len().min(frame.len()));
+        // Only so short a frame is padded.
+        if frame.len() == PADDED && frame[len..].iter().all(|byte| *byte == 0) {
+            frame.truncate(len);
+        }
+        return;
+    }
     let len = match (Ip::parse(frame), batman::inner(frame)) {
         (Ok(packet), _) => packet.bytes().len(),
         (_, Some(inner)) => in_mesh(&[0]).len() - 1 + inner.bytes().len(),
@@ -697,19 +743,21 @@ fn unpad(frame: &mut Vec<u8>) {
 
 fn compare(
     cable: &Cable,
-    (config, v6, format): (Config, bool, Format),
+    (config, way, format): (Config, Way, Format),
     ops: &[Op],
     seen: &Seen,
 ) -> Result<(), TestCaseError> {
-    let mut twins = Twins::new(config, v6, format, cable);
+    let mut twins = Twins::new(config, way, format, cable);
     for (index, op) in ops.iter().enumerate() {
-        let [program, model] = twins.apply(op).map(|mut frames| {
-            for frame in &mut frames {
-                checksum::finish(frame);
-                unpad(frame);
-            }
-            frames
-        });
+        let [mut program, mut model] = twins.apply(op);
+        for (number, frame) in program.iter_mut().enumerate() {
+            checksum::finish(frame);
+            unpad(frame, model.get(number));
+        }
+        for frame in &mut model {
+            checksum::finish(frame);
+            unpad(frame, None);
+        }
         let lengths = |frames: &[Vec<u8>]| frames.iter().map(Vec::len).collect::<Vec<_>>();
         prop_assert_eq!(lengths(&program), lengths(&model), "after operation {}", index);
         for frame in &program {
@@ -738,7 +786,7 @@ fn compare(
     Ok(())
 }
 
-fn configs() -> impl Strategy<Value = (Config, bool)> {
+fn configs() -> impl Strategy<Value = (Config, Way)> {
     let every = Rule { protocol: None, max_len: 1500, ..Rule::default() };
     let rules = vec![Rules::default(), Rules { rules: vec![every], acks: false }];
     let policy = prop::sample::select(vec![Policy::Forced, Policy::Busy]);
@@ -746,12 +794,13 @@ fn configs() -> impl Strategy<Value = (Config, bool)> {
     let pause = Duration::from_millis(5);
     let times = Config { timeout: pause, hold: pause, backoff: 0, ..Config::default() };
     let frames = prop::sample::select(vec![3usize, 12]);
-    let flags = (any::<bool>(), any::<bool>());
+    let way = prop::sample::select(vec![Way::V4, Way::V6, Way::Link]);
+    let flags = (way, any::<bool>());
     (policy, prop::sample::select(rules), max, frames, flags).prop_map(
-        move |(policy, rules, max, queue_frames, (v6, by_mark))| {
+        move |(policy, rules, max, queue_frames, (way, by_mark))| {
             let min = Threshold::Percent(40);
             let config = Config { policy, rules, max, min, by_mark, ..times.clone() };
-            (Config { queue_frames, ..config }, v6)
+            (Config { queue_frames, ..config }, way)
         },
     )
 }
@@ -766,14 +815,15 @@ fn twins(format: Format, changes: bool) {
         let cases =
             ProptestConfig { cases: 20, failure_persistence: None, ..ProptestConfig::default() };
         let seen = Seen::default();
-        proptest!(cases, |((config, v6) in configs(), ops in ops(), calm in any::<bool>())| {
+        proptest!(cases, |((config, way) in configs(), ops in ops(), calm in any::<bool>())| {
             let mut ops = ops;
             ops.retain(|op| !calm || !op.disturbs());
             ops.retain(|op| changes || !matches!(op, Op::Format(_)));
             ops.push(Op::Late(5));
-            compare(&cable, (config, v6, format), &ops, &seen)?;
+            compare(&cable, (config, way, format), &ops, &seen)?;
         });
         assert!(seen.cut.get() > 0 && seen.to_groups.get() > 20, "{seen:?}");
+        assert!(seen.links.get() > 20, "{seen:?}");
         assert_eq!(seen.compressed.get() > 20, format == Format::Compressed, "{seen:?}");
     });
 }
@@ -826,7 +876,36 @@ fn a_packet_leaves_on_a_mesh_frame_that_cannot_be_cut_as_short() {
         let ops = [mesh.clone(), Op::Format(Format::Meta), voice, mesh, Op::Late(5)];
         let config = Config { backoff: 0, ..Config::default() };
         let seen = Seen::default();
-        compare(&cable, (config, false, Format::Frames), &ops, &seen).unwrap();
+        for way in [Way::V4, Way::Link] {
+            compare(&cable, (config.clone(), way, Format::Frames), &ops, &seen).unwrap();
+        }
+    });
+}
+
+#[test]
+fn queues_see_the_protocol_of_a_frame_without_a_header_of_ip_whatever_carries_it() {
+    let pair = Pair::new();
+    let cable = Cable::new(&pair);
+    on_a(&pair, || {
+        let config = Config { min: Threshold::Percent(40), ..Config::forced() };
+        let mut twins = Twins::new(config, Way::Link, Format::Frames, &cable);
+        let tap = PacketSocket::open(ip::index("eth0").unwrap()).unwrap();
+        // Enough bytes let packets in hand carry frames; ticks carry the rest.
+        twins.apply(&Op::Talk(6));
+        twins.apply(&Op::Late(5));
+        let (mut buffer, mut seen) = ([0; 4096], 0);
+        let mut next = || {
+            let (len, from) = recvfrom::<LinkAddr>(tap.as_fd().as_raw_fd(), &mut buffer).ok()?;
+            Some((buffer[..len].to_vec(), from?.protocol()))
+        };
+        setsockopt(&tap, sockopt::ReceiveTimeout, &TimeVal::microseconds(1)).unwrap();
+        while let Some((frame, protocol)) = next() {
+            if frame[12..14] == ethernet::FRAMES.to_be_bytes() && frame[..6] == MAC_B {
+                seen += 1;
+                assert_eq!(u16::from_be(protocol), ethernet::FRAMES, "frame {seen}");
+            }
+        }
+        assert!(seen > 5, "{seen} frames");
     });
 }
 
@@ -836,7 +915,7 @@ fn contexts_are_forgotten_after_a_minute_without_a_packet() {
     let cable = Cable::new(&pair);
     on_a(&pair, || {
         let config = calls::config();
-        let mut twins = Twins::new(config, false, Format::Compressed, &cable);
+        let mut twins = Twins::new(config, Way::V4, Format::Compressed, &cable);
         let mut sequence = 0;
         // A packet that waits alone, and whether it is compressed then.
         let mut compressed = |twins: &mut Twins<'_>| {
@@ -874,7 +953,7 @@ fn the_kept_conversation_is_sent_byte_for_byte() {
     let pair = Pair::new();
     let cable = Cable::new(&pair);
     on_a(&pair, || {
-        let mut twins = Twins::new(calls::config(), false, Format::Compressed, &cable);
+        let mut twins = Twins::new(calls::config(), Way::V4, Format::Compressed, &cable);
         twins.splitter = Splitter::accepting_any().with_frames(calls::SECRET);
         let mut number = 0;
         for sequence in 0..calls::ROUNDS {

@@ -237,9 +237,11 @@ fn aggregation(out: &mut String, interface: &Interface) {
         let by_mark = if interface.by_mark { " by mark" } else { "" };
         let max = counters.max.map_or("-".into(), |max| format!("{max}{by_mark}"));
         let (format, probes) = (counters.format.as_deref().unwrap_or("-"), counters.probes);
+        let carriage = counters.carriage.as_ref();
+        let carriage = carriage.map_or_else(String::new, |word| format!(" carriage {word}"));
         let _ = writeln!(
             out,
-            "  to {name}: splits {splits}{why} max {max} format {format} probes {probes}"
+            "  to {name}: splits {splits}{why} max {max} format {format}{carriage} probes {probes}"
         );
         let _ = writeln!(
             out,

@@ -9,6 +9,8 @@ use sheaf_netio::netns::Namespace;
 use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, ip, timer};
+use sheaf_wire::aggfrag;
+use sheaf_wire::ethernet::{self, FRAMES};
 use sheaf_wire::hello::Formats;
 use std::io::{BufRead, BufReader, Lines};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -188,6 +190,24 @@ impl Capture {
         (meta, udp)
     }
 
+    /// Frames of format 2 to this host since the last call, in Ethernet and in IP, and the most
+    /// bytes behind the Ethernet header of one.
+    fn carried(&self) -> (usize, usize, usize) {
+        let (mut bytes, mut in_ethernet, mut in_ip, mut most) = ([0; 2048], 0, 0, 0);
+        while let Some(len) = self.socket.receive(&mut bytes).unwrap() {
+            let frame = &bytes[..len];
+            if len <= 33 || frame[..6] != self.mac {
+                continue;
+            }
+            let bare = frame[12..14] == FRAMES.to_be_bytes();
+            // Not the messages about contexts.
+            in_ethernet += usize::from(bare && frame[14] == aggfrag::FRAME);
+            in_ip += usize::from(frame[12..14] == [8, 0] && frame[23] == META);
+            most = most.max(if bare { len - 14 } else { 0 });
+        }
+        (in_ethernet, in_ip, most)
+    }
+
     /// Bytes of IP of the largest meta packet to this host since the last call.
     fn largest(&self) -> u16 {
         let (mut bytes, mut largest) = ([0; 2048], 0);
@@ -262,6 +282,83 @@ fn routers_without_a_word_about_each_other_share_frames_and_a_host_without_sheaf
     assert_eq!(link.call(1, 2, 250), 250);
     assert_eq!(there[0].received().0, 0, "nobody shares frames after a goodbye");
     assert!(shown(&link.hosts[1], "show dev eth0")[0]["split"].is_object());
+}
+
+#[test]
+fn frames_have_no_header_of_ip_between_neighbours_that_both_say_so_and_live_changes_are_heard() {
+    let link = Link::new(3);
+    let ethernet = format!("{GATHERS} carriage ethernet");
+    let mut first = Service::start(&link.hosts[0], &ethernet);
+    let mut second = Service::start(&link.hosts[1], &ethernet);
+    let mut third = Service::start(&link.hosts[2], GATHERS);
+    let there = [&link.hosts[1], &link.hosts[2]].map(Capture::new);
+    for (from, to) in [(1, 2), (1, 3), (2, 1), (3, 1)] {
+        assert_eq!(link.call(from, to, 10), 10);
+    }
+    first.says_all(["frames to 10.7.0.2 travel as Ethernet frames", "10.7.0.3 splits"]);
+    second.says("frames to 10.7.0.1 travel as Ethernet frames");
+    third.says("10.7.0.1 splits");
+    for there in &there {
+        there.carried();
+    }
+    assert_eq!(link.call(1, 2, 500), 500);
+    assert_eq!(link.call(1, 3, 500), 500);
+    let (in_ethernet, in_ip, most) = there[0].carried();
+    assert!(in_ethernet >= 15 && in_ip == 0, "{in_ethernet} and {in_ip} frames");
+    assert!(most <= 1500, "a frame of {most} bytes is beyond the MTU");
+    let (in_ethernet, in_ip, _) = there[1].carried();
+    assert!(in_ethernet == 0 && in_ip >= 15, "a host without the word gets IP");
+    let text = String::from_utf8(run(&link.hosts[0], "show dev eth0").stdout).unwrap();
+    assert!(text.contains("to 10.7.0.2: splits yes max 1500 format compressed carriage ethernet"));
+    assert!(text.contains("to 10.7.0.3: splits yes max 1500 format compressed probes"), "{text}");
+    let split = &shown(&link.hosts[1], "show dev eth0")[0]["split"];
+    assert_eq!((&split["reinject-failed"], &split["unrestored"]), (&0.into(), &0.into()));
+    // One that leaves the word out is sent IP, and sends IP.
+    let changed = run(&link.hosts[1], "change aggregate eth0 carriage ip");
+    assert!(changed.status.success(), "{}", String::from_utf8_lossy(&changed.stderr));
+    first.says("frames to 10.7.0.2 travel as IP again");
+    second.says("frames to 10.7.0.1 travel as IP again");
+    there[0].carried();
+    assert_eq!(link.call(1, 2, 500), 500);
+    let (in_ethernet, in_ip, _) = there[0].carried();
+    assert!(in_ethernet == 0 && in_ip >= 15, "{in_ethernet} and {in_ip} frames");
+    let changed = run(&link.hosts[1], "change aggregate eth0 carriage ethernet");
+    assert!(changed.status.success(), "{}", String::from_utf8_lossy(&changed.stderr));
+    first.says("frames to 10.7.0.2 travel as Ethernet frames");
+    assert_eq!(link.call(1, 2, 500), 500);
+    // Gone with its process, the other's frames are still taken until that is noticed.
+    drop(second);
+    first.says("10.7.0.2 says nothing any more");
+    assert_eq!(link.call(1, 2, 100), 100);
+}
+
+#[test]
+fn with_a_key_frames_without_a_header_of_ip_are_taken_of_who_has_it_alone() {
+    let link = Link::new(3);
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    std::fs::write(&key, run(&link.hosts[0], "trunk key").stdout).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let keyed = format!("{GATHERS} carriage ethernet key {}", key.display());
+    let mut first = Service::start(&link.hosts[0], &keyed);
+    let mut second = Service::start(&link.hosts[1], &keyed);
+    for (from, to) in [(1, 2), (2, 1), (3, 2)] {
+        assert_eq!(link.call(from, to, 10), 10);
+    }
+    first.says("frames to 10.7.0.2 travel as Ethernet frames");
+    second.says("frames to 10.7.0.1 travel as Ethernet frames");
+    assert_eq!(link.call(1, 2, 500), 500);
+    // Host 3, which has no key, sends one in its own name.
+    let stranger = Capture::new(&link.hosts[2]);
+    let to = link.hosts[1].run(|| ip::mac("eth0")).unwrap();
+    let mut frame = ethernet::header(stranger.mac, to, FRAMES).to_vec();
+    frame.extend([&[0, 0, 0, 0][..], &sheaf_wire::ip::example_udp(&[7; 20])].concat());
+    let unknown = |host| shown(host, "show dev eth0")[0]["split"]["unknown-peer"].clone();
+    assert_eq!(unknown(&link.hosts[1]), 0);
+    stranger.socket.send(&frame).unwrap();
+    // Behind it, so that it has arrived.
+    assert_eq!(link.call(3, 2, 10), 10);
+    assert_eq!(unknown(&link.hosts[1]), 1);
 }
 
 #[test]

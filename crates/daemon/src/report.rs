@@ -78,8 +78,8 @@ pub struct Neighbour {
     pub addresses: Vec<String>,
     /// The run of its service.
     pub node: String,
-    /// Wire formats that it takes apart, 3 for frames of batman-adv in those of format 2, and 4 for
-    /// those to groups; none without a splitter.
+    /// Wire formats that it takes apart, 3 for frames of batman-adv in those of format 2, 4 for
+    /// those to groups, and 5 for those without a header of IP; none without a splitter.
     pub formats: Vec<u8>,
     /// Largest frame that it wants, in bytes; none where its word does not count.
     pub largest: Option<u16>,
@@ -145,6 +145,9 @@ pub struct Counters {
     /// Wire format of frames to it now: meta, frames or compressed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
+    /// What carries them, where it is not IP: ethernet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carriage: Option<String>,
     /// Probes sent.
     #[serde(default)]
     pub probes: u64,
@@ -164,6 +167,8 @@ pub struct Hop {
     pub max: Option<u16>,
     /// Wire format of frames to it, where it does.
     pub format: Option<&'static str>,
+    /// What carries them, where it is not IP.
+    pub carriage: Option<&'static str>,
     /// Probes sent to it.
     pub probes: u64,
     /// Of groups: why packets to them pass as they are.
@@ -179,9 +184,10 @@ impl Hop {
 
 impl From<Hop> for Counters {
     fn from(hop: Hop) -> Self {
-        let Hop { stats, splits, max, format, probes, why } = hop;
-        let (splits, format) = (splits.map(str::to_owned), format.map(str::to_owned));
-        Counters { splits, max, format, probes, why, ..stats.into() }
+        let Hop { stats, splits, max, format, carriage, probes, why } = hop;
+        let [splits, format, carriage] =
+            [splits, format, carriage].map(|word| word.map(str::to_owned));
+        Counters { splits, max, format, carriage, probes, why, ..stats.into() }
     }
 }
 

@@ -14,9 +14,15 @@ pub struct PacketSocket {
 impl PacketSocket {
     /// For interface `ifindex` of this thread's network namespace.
     pub fn open(ifindex: u32) -> io::Result<PacketSocket> {
+        PacketSocket::of_protocol(ifindex, libc::ETH_P_ALL as u16)
+    }
+
+    /// The same, which receives frames of EtherType `protocol` alone, after everything at the
+    /// ingress hook has seen them; 0: of none.
+    pub fn of_protocol(ifindex: u32, protocol: u16) -> io::Result<PacketSocket> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
-        bind_packet(&socket, ifindex, libc::ETH_P_ALL as u16)?;
+        bind_packet(&socket, ifindex, protocol)?;
         Ok(PacketSocket { socket })
     }
 

@@ -110,6 +110,8 @@ impl Formats {
     pub const PAYLOADS: Formats = Formats(4);
     /// Frames of format 2 to a group ([`crate::group`]), of any neighbour.
     pub const GROUPS: Formats = Formats(8);
+    /// Frames of format 2 right behind the Ethernet header, of [`crate::ethernet::FRAMES`].
+    pub const LINK: Formats = Formats(16);
 
     /// Whether all of `others` are among them.
     pub fn contain(self, others: Formats) -> bool {

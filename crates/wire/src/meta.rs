@@ -29,6 +29,7 @@
 
 use crate::checksum;
 use crate::ecn::Ecn;
+use crate::ethernet;
 use crate::ip::{Ip, IpError, Protocol};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -82,11 +83,22 @@ pub enum Outer {
         /// The splitter's address.
         dst: Ipv6Addr,
     },
+    /// No outer header: a frame of format 2 of the EtherType [`ethernet::FRAMES`], to a neighbour.
+    Link {
+        /// Our link address.
+        src: [u8; 6],
+        /// The splitter's link address.
+        dst: [u8; 6],
+    },
 }
 
 impl Outer {
-    /// Outer addresses of one family; `None` when the families differ.
+    /// Outer addresses of one family; `None` when the families differ. Two addresses that stand for
+    /// stations ([`ethernet::station`]) are those of a link.
     pub fn new(src: IpAddr, dst: IpAddr) -> Option<Outer> {
+        if let (Some(src), Some(dst)) = (ethernet::link_address(src), ethernet::link_address(dst)) {
+            return Some(Outer::Link { src, dst });
+        }
         match (src, dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => Some(Outer::V4 { src, dst }),
             (IpAddr::V6(src), IpAddr::V6(dst)) => Some(Outer::V6 { src, dst }),
@@ -99,27 +111,53 @@ impl Outer {
         match self {
             Outer::V4 { .. } => field::V4_END,
             Outer::V6 { .. } => field::V6_END,
+            Outer::Link { .. } => 0,
+        }
+    }
+
+    /// EtherType of what begins with this header.
+    pub const fn ethertype(self) -> u16 {
+        match self {
+            Outer::V4 { .. } => ethernet::IPV4,
+            Outer::V6 { .. } => ethernet::IPV6,
+            Outer::Link { .. } => ethernet::FRAMES,
+        }
+    }
+
+    /// Whether it has no header of IP: then only frames of format 2 stand behind it.
+    pub const fn is_link(self) -> bool {
+        matches!(self, Outer::Link { .. })
+    }
+
+    /// The same from the splitter back.
+    pub const fn back(self) -> Outer {
+        match self {
+            Outer::V4 { src, dst } => Outer::V4 { src: dst, dst: src },
+            Outer::V6 { src, dst } => Outer::V6 { src: dst, dst: src },
+            Outer::Link { src, dst } => Outer::Link { src: dst, dst: src },
         }
     }
 
     /// Its sender.
-    pub const fn source(self) -> IpAddr {
+    pub fn source(self) -> IpAddr {
         match self {
             Outer::V4 { src, .. } => IpAddr::V4(src),
             Outer::V6 { src, .. } => IpAddr::V6(src),
+            Outer::Link { src, .. } => IpAddr::V6(ethernet::station(src)),
         }
     }
 
     /// Address of who splits it.
-    pub const fn destination(self) -> IpAddr {
+    pub fn destination(self) -> IpAddr {
         match self {
             Outer::V4 { dst, .. } => IpAddr::V4(dst),
             Outer::V6 { dst, .. } => IpAddr::V6(dst),
+            Outer::Link { dst, .. } => IpAddr::V6(ethernet::station(dst)),
         }
     }
 
     /// Whether all who hear the frame split it ([`crate::group`]).
-    pub const fn is_to_group(self) -> bool {
+    pub fn is_to_group(self) -> bool {
         self.destination().is_multicast()
     }
 }
@@ -169,16 +207,12 @@ impl Repr {
 
     /// The outer header of a message back to the sender of this one.
     pub fn reply(&self) -> Repr {
-        let outer = match self.outer {
-            Outer::V4 { src, dst } => Outer::V4 { src: dst, dst: src },
-            Outer::V6 { src, dst } => Outer::V6 { src: dst, dst: src },
-        };
         // Who is heard with 255 is a neighbour, and believes a neighbour only.
         let hop_limit = match self.hop_limit {
             HOP_LIMIT_NEIGHBOUR => HOP_LIMIT_NEIGHBOUR,
             _ => HOP_LIMIT_FAR,
         };
-        Repr { outer, dscp: self.dscp, ecn: Ecn::NotEct, hop_limit }
+        Repr { outer: self.outer.back(), dscp: self.dscp, ecn: Ecn::NotEct, hop_limit }
     }
 
     /// Bytes of the outer header.
@@ -186,7 +220,8 @@ impl Repr {
         self.outer.header_len()
     }
 
-    /// Writes the outer header of a meta packet of `len` bytes in all to the start of `bytes`.
+    /// Writes the outer header of a meta packet of `len` bytes in all to the start of `bytes`. On a
+    /// link it has none.
     ///
     /// # Panics
     /// When `bytes` is shorter than the header or `len` is not in header..=[`MAX_LEN`].
@@ -220,6 +255,7 @@ impl Repr {
                 header[field::V6_SRC].copy_from_slice(&src.octets());
                 header[field::V6_DST].copy_from_slice(&dst.octets());
             }
+            Outer::Link { .. } => {}
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A link from an aggregator to a splitter, and the packets of calls.
 
 use sheaf_aggregate::{
-    Aggregator, Config, Device, Format, Frame, Hop, HopId, Outbound, Refused, Split, Splitter,
-    Threshold,
+    Aggregator, Config, Device, Format, Frame, Hop, HopId, Inner, Outbound, Refused, Split,
+    Splitter, Threshold,
 };
 use sheaf_stage::{Instant, Stage};
 use sheaf_wire::checksum;
@@ -14,6 +14,9 @@ pub const OUTER: Outer = Outer::V4 {
     src: std::net::Ipv4Addr::new(10, 0, 0, 1),
     dst: std::net::Ipv4Addr::new(10, 0, 0, 2),
 };
+
+/// Of frames without a header of IP.
+pub const STATIONS: Outer = Outer::Link { src: [2, 0, 0, 0, 9, 1], dst: [2, 0, 0, 0, 9, 2] };
 
 pub const BUSY: Device = Device::Reports { waiting: 2, limit: 50 };
 
@@ -59,6 +62,23 @@ pub fn flow(packet: &[u8]) -> u16 {
     Ip::parse(packet).unwrap().ports().unwrap().0
 }
 
+/// Whether a frame is a packet as it was.
+pub fn is_alone(frame: &[u8]) -> bool {
+    frame[0] >> 4 != 0 && Ip::parse(frame).unwrap().protocol() != Protocol::META
+}
+
+/// Hands a frame to the splitter, as one of [`STATIONS`] where it has no header of IP.
+pub fn take_apart(
+    splitter: &mut Splitter,
+    frame: &[u8],
+    deliver: impl FnMut(Inner<'_>),
+) -> Result<Split, Refused> {
+    match frame[0] >> 4 {
+        0 => splitter.split_link(STATIONS, frame, deliver),
+        _ => splitter.split(&mut frame.to_vec(), deliver),
+    }
+}
+
 /// An aggregator whose device is busy, and the splitter at the other end.
 pub struct Link {
     pub aggregator: Aggregator,
@@ -70,8 +90,12 @@ pub struct Link {
 
 impl Link {
     pub fn new(format: Format, config: Config) -> Link {
+        Link::behind(OUTER, format, config)
+    }
+
+    pub fn behind(outer: Outer, format: Format, config: Config) -> Link {
         let mut aggregator = Aggregator::new(config).unwrap();
-        let hop = aggregator.add_hop(Hop { format, ..Hop::neighbour(OUTER) });
+        let hop = aggregator.add_hop(Hop { format, ..Hop::neighbour(outer) });
         aggregator.set_device(BUSY, Instant::ZERO);
         let splitter = Splitter::accepting_any().with_frames(SECRET);
         Link { aggregator, hop, splitter, now: Instant::ZERO, out: Vec::new() }
@@ -108,12 +132,12 @@ impl Link {
 
     /// The other end receives a frame; returns what it says.
     pub fn receive(&mut self, frame: &[u8]) -> Result<Feedback, Refused> {
-        if Ip::parse(frame).unwrap().protocol() != Protocol::META {
+        if is_alone(frame) {
             self.out.push(frame.to_vec());
             return Ok(Feedback::default());
         }
         let out = &mut self.out;
-        match self.splitter.split(&mut frame.to_vec(), |inner| out.push(inner.bytes.to_vec()))? {
+        match take_apart(&mut self.splitter, frame, |inner| out.push(inner.bytes.to_vec()))? {
             Split::Delivered(feedback) => Ok(feedback),
             Split::Heard(_) => panic!("the aggregator sends no feedback"),
         }
@@ -147,6 +171,10 @@ impl Link {
 }
 
 pub fn link(format: Format, max: u16) -> Link {
+    link_behind(OUTER, format, max)
+}
+
+pub fn link_behind(outer: Outer, format: Format, max: u16) -> Link {
     let min = Threshold::Percent(0);
-    Link::new(format, Config { max, min, queue_frames: 256, ..Config::default() })
+    Link::behind(outer, format, Config { max, min, queue_frames: 256, ..Config::default() })
 }

@@ -5,7 +5,7 @@ mod contexts;
 mod link;
 mod paths;
 
-use link::{Link, OUTER, rtp, voice};
+use link::{Link, OUTER, SECRET, STATIONS, rtp, voice};
 use sheaf_aggregate::{Config, Format, Hop, Refused, Splitter};
 use sheaf_wire::aggfrag;
 use sheaf_wire::ip::Ip;
@@ -39,6 +39,52 @@ fn a_packet_that_leaves_alone_has_no_header_that_makes_it_longer() {
         let frames = link.flush();
         assert_eq!(frames[0].bytes, voice(1, 0));
     }
+}
+
+#[test]
+fn without_a_header_of_ip_a_frame_has_20_bytes_more_for_packets_and_no_more_in_all() {
+    let config = |max| Config { max, queue_frames: 256, ..Config::default() };
+    let payloads = |outer, max| {
+        let mut link = Link::behind(outer, Format::Frames, config(max));
+        (0..40).for_each(|sequence| link.pass(rtp(1, sequence, 0, 33, 0)));
+        let frames = link.flush();
+        assert!(frames.iter().all(|frame| frame.bytes.len() <= usize::from(max)));
+        assert!(frames.iter().all(|frame| frame.ethertype == outer.ethertype()));
+        let header = outer.header_len();
+        frames.into_iter().map(|frame| frame.bytes[header..].to_vec()).collect::<Vec<_>>()
+    };
+    assert_eq!(payloads(STATIONS, 500), payloads(OUTER, 520));
+}
+
+#[test]
+fn a_frame_without_a_header_of_ip_needs_a_station_that_is_known_and_its_padding_is_no_fault() {
+    let mut link = Link::behind(STATIONS, Format::Compressed, Config::default());
+    (0..2).for_each(|flow| link.pass(voice(flow, 0)));
+    let frame = link.flush().remove(0).bytes;
+    let padded = [&frame[..], &[0; 7]].concat();
+    // IP's names do not stand for a station.
+    link.splitter = Splitter::accepting([OUTER.source()]).with_frames(SECRET);
+    assert_eq!(link.receive(&padded), Err(Refused::Meta(Refusal::UnknownPeer)));
+    link.splitter = Splitter::accepting([STATIONS.source()]);
+    assert_eq!(link.receive(&padded), Err(Refused::Meta(Refusal::NotMeta)));
+    link.splitter = Splitter::accepting([STATIONS.source()]).with_frames(SECRET);
+    link.receive(&padded).unwrap();
+    assert_eq!(link.out, [voice(0, 0), voice(1, 0)]);
+    let other = link.splitter.split_link(STATIONS, &[0x55; 46], |_| panic!("delivered"));
+    assert_eq!(other, Err(Refused::Frame(aggfrag::Refusal::SubType)));
+}
+
+#[test]
+fn a_class_for_which_there_is_no_tag_passes_where_no_meta_packet_can_carry_it() {
+    let mut link = Link::behind(STATIONS, Format::Frames, Config::default());
+    let packet = |class, sequence| rtp(1, sequence, 0, 33, class);
+    let mut alone = 0;
+    for class in 0..20 {
+        alone += link.send(packet(class, 0)).len();
+        alone += link.send(packet(class, 1)).len();
+    }
+    assert_eq!(alone, 2 * 5, "15 tags are for streams");
+    assert!(link.flush().iter().all(|frame| frame.ethertype == STATIONS.ethertype()));
 }
 
 #[test]

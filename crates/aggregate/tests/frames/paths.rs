@@ -1,6 +1,9 @@
 //! Paths that lose, repeat, reorder and re-mark frames.
 
-use crate::link::{EF, Link, OUTER, SECRET, flow, link, reseal, rtp, voice};
+use crate::link::{
+    EF, Link, OUTER, SECRET, STATIONS, flow, is_alone, link, link_behind, reseal, rtp, take_apart,
+    voice,
+};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use sheaf_aggregate::{Format, Frame, Split, Splitter};
@@ -10,7 +13,7 @@ use sheaf_wire::ecn::Ecn;
 use sheaf_wire::ethernet;
 use sheaf_wire::header::set_ecn;
 use sheaf_wire::ip::{Ip, Protocol};
-use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Repr};
+use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Outer, Repr};
 use std::collections::BTreeMap;
 
 #[test]
@@ -149,7 +152,7 @@ fn frames_of(link: &mut Link, packets: &[Vec<u8>], answered: bool) -> Vec<Frame>
     let mut all = Vec::new();
     let mut other = Splitter::accepting_any().with_frames(SECRET);
     pass_all(link, packets, |_, frame| {
-        let said = other.split(&mut frame.bytes.clone(), |_| ());
+        let said = take_apart(&mut other, &frame.bytes, |_| ());
         all.push(frame);
         match said {
             Ok(Split::Delivered(feedback)) if answered => vec![feedback],
@@ -163,6 +166,10 @@ fn formats() -> impl Strategy<Value = Format> {
     prop_oneof![Just(Format::Frames), Just(Format::Compressed)]
 }
 
+fn outers() -> impl Strategy<Value = Outer> {
+    prop_oneof![Just(OUTER), Just(STATIONS)]
+}
+
 fn counted(packets: &[Vec<u8>]) -> BTreeMap<&[u8], usize> {
     let mut count = BTreeMap::new();
     packets.iter().for_each(|packet| *count.entry(&packet[..]).or_default() += 1);
@@ -173,8 +180,9 @@ proptest! {
     #[test]
     fn everything_comes_out_once_whole_and_in_flow_order(
         packets in traffic(), format in formats(), max in 100u16..=2048, answered in any::<bool>(),
+        outer in outers(),
     ) {
-        let mut link = link(format, max);
+        let mut link = link_behind(outer, format, max);
         let frames = frames_of(&mut link, &packets, answered);
         for frame in &frames {
             prop_assert!(frame.packets <= 1 || frame.bytes.len() <= usize::from(max));
@@ -193,12 +201,12 @@ proptest! {
     #[test]
     fn lost_repeated_and_reordered_frames_deliver_each_packet_at_most_once_and_as_it_was(
         packets in traffic(), format in formats(), max in 100u16..600, answered in any::<bool>(),
-        picks in proptest::collection::vec(any::<Index>(), 1..300),
+        picks in proptest::collection::vec(any::<Index>(), 1..300), outer in outers(),
     ) {
-        let mut link = link(format, max);
+        let mut link = link_behind(outer, format, max);
         // The reach of the sequence number: 127 frames.
         let mut frames = frames_of(&mut link, &packets, answered);
-        frames.retain(|frame| Ip::parse(&frame.bytes).unwrap().protocol() == Protocol::META);
+        frames.retain(|frame| !is_alone(&frame.bytes));
         frames.truncate(127);
         prop_assume!(!frames.is_empty());
         for pick in picks {
@@ -213,8 +221,9 @@ proptest! {
     #[test]
     fn a_lost_frame_costs_the_packets_in_it_and_one(
         packets in traffic(), format in formats(), max in 100u16..600, lost in 0usize..40,
+        outer in outers(),
     ) {
-        let mut link = link(format, max);
+        let mut link = link_behind(outer, format, max);
         let (mut index, mut cost) = (0, 0);
         pass_all(&mut link, &packets, |link, frame| {
             index += 1;

@@ -32,7 +32,8 @@
  * without a look at them, but for a probe now and then.
  *
  * Below IP: small frames of batman-adv are gathered as Ethernet payloads, towards next hops that
- * say that they take them apart.
+ * say that they take them apart. And frames of format 2 to a neighbour may have no header of IP,
+ * but an EtherType of their own.
  *
  * Groups: packets of UDP to one group are gathered as those to a next hop are, while user space
  * says so. All groups of a family have one next hop, whose destination is the group of the packet.
@@ -221,7 +222,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	joint->max = largest(skb, config, hop);
 	if (verdict == GATHER && (len < V4_LEN || most > joint->max || most > MAX_META ||
 				  (packet->mesh && !(hop->mesh && hop->format)) ||
-				  (packet->group && !hop->format)))
+				  ((packet->group || is_link(hop)) && !hop->format)))
 		verdict = ALONE;
 	portless = kind == PORTLESS;
 	flow = portless ? packet->pair : packet->flow;
@@ -356,7 +357,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		mine->dense = place == DENSE;
 		bpf_tail_call(skb, &programs, SECOND_PROGRAM);
 		/* A kernel that does not take it gets meta packets. */
-		if (packet->mesh || packet->group)
+		if (packet->mesh || packet->group || is_link(hop))
 			goto stranger;
 	}
 	if (packet->unfinished) {
@@ -466,7 +467,10 @@ emit:
 	    (!ticked && is_mesh(skb) && bpf_skb_change_tail(skb, PADDED, 0)) ||
 	    (ticked || is_mesh(skb) ?
 		     bpf_skb_change_tail(skb, ETH_LEN + size, 0) :
-		     clear(skb, nested ? MAX_PULL - ETH_LEN : packet->len, size))) {
+		     clear(skb, nested ? MAX_PULL - ETH_LEN : packet->len, size)) ||
+	    /* Queues would read and mark a header of IP where there is none. */
+	    (!ticked && is_link(&queue->hop) &&
+	     set_protocol(skb, bpf_htons(ETH_P_FRAMES)))) {
 		if (ticked || nested)
 			return TCX_DROP;
 		tell_carrier(dev, queue, slot);
@@ -548,7 +552,9 @@ emit:
 		write_header(frame, &queue->key, &queue->hop, len);
 		start -= header_len(&queue->hop);
 		size += header_len(&queue->hop);
-		type = queue->hop.family == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+		type = queue->hop.family == 4 ? bpf_htons(ETH_P_IP) :
+		       is_link(&queue->hop)   ? bpf_htons(ETH_P_FRAMES) :
+						bpf_htons(ETH_P_IPV6);
 	} else {
 		if (pending->tag) {
 			start += FRAME_HEADER;
@@ -655,7 +661,7 @@ int sheaf_pack(struct __sk_buff *skb)
 	}
 	pack(packing, queue, hop, &mine->key, packet, &mine->copy, summed,
 	     dev->clock ?: mine->now, config->wait);
-	if (packet->mesh && !packing->block.tag)
+	if ((packet->mesh || is_link(hop)) && !packing->block.tag)
 		goto stranger;
 	fair = has_fair_queues(dev);
 	hash = fair ? bpf_get_hash_recalc(skb) : 0;

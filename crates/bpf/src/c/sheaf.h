@@ -13,6 +13,9 @@
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86DD
 #define ETH_P_MESH 0x4305 /* batman-adv */
+/* Format 2 right behind the Ethernet header (IEEE 802, local experimental 1). */
+#define ETH_P_FRAMES 0x88B5
+#define ETH_P_VLAN 0x8100
 #define PROTO_TCP 6
 #define PROTO_UDP 17
 #define PROTO_SCTP 132
@@ -57,6 +60,23 @@ static __always_inline __u16 fold(__u32 sum)
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return sum;
+}
+
+/*
+ * Makes `type` the protocol of the packet, for the kernel and in the Ethernet header. Returns 0
+ * when it is.
+ *
+ * No call writes skb->protocol, but who takes a VLAN tag off reads it anew behind the tag. A tag is
+ * in the bytes only once a second one follows it, so two are put on, the type behind the first is
+ * written, and both are taken off.
+ */
+static __always_inline long set_protocol(struct __sk_buff *skb, __u16 type)
+{
+	return bpf_skb_vlan_push(skb, bpf_htons(ETH_P_VLAN), 0) ?:
+	       bpf_skb_vlan_push(skb, bpf_htons(ETH_P_VLAN), 0) ?:
+	       bpf_skb_store_bytes(skb, ETH_LEN + sizeof(__u16), &type, sizeof(type), 0) ?:
+	       bpf_skb_vlan_pop(skb) ?:
+	       bpf_skb_vlan_pop(skb);
 }
 
 /* Sum of the ten words of an IPv4 header without options. */

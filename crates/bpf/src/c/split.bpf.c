@@ -26,6 +26,11 @@
  * Frames of one stream that two CPUs receive at once can cost packets: then a check fails. None
  * gets out wrong, since a packet is put together in memory of the CPU and checked there.
  *
+ * Its frames may also be right behind the Ethernet header, of an EtherType of their own. Then the
+ * stations' link addresses, as addresses of IPv6 that no host has, are in place of those of IP.
+ * What is of that EtherType and no frame of a known station is somebody else's, and goes on as it
+ * is.
+ *
  * One program, and no second one by a tail call: the kernel empties a map of programs when the last
  * process that holds it goes, and the splitter stays. The model is the aggregate crate's; it does
  * the same, but for what is bounded (STREAMS, CONTEXTS, DEFINITIONS).
@@ -47,6 +52,9 @@ const volatile __u32 takes_frames = 0;
 
 #define AF_INET 2
 #define AF_INET6 10
+
+/* First byte of the prefix 100::/64, which stands for stations on the link (RFC 6666). */
+#define DISCARD 1
 
 static __always_inline void map_address(struct address *address, const __u8 *bytes, bool v6)
 {
@@ -133,6 +141,37 @@ static __always_inline void take_group(struct work *work, const __u8 *head, bool
 	work->named = 1;
 }
 
+/* Notes the link addresses of a frame without a header of IP as those of its stream, and whether
+ * the configuration names its sender. Returns whether it is one of a sender that may send it. */
+static __always_inline bool is_from_station(struct __sk_buff *skb, struct work *work,
+					    struct split_config *config)
+{
+	struct stream_name *stream = &work->event.stream;
+	__u8 kind = config->any ? NEIGHBOUR : 0, first = 0xff;
+	__u8 *known;
+
+	__builtin_memset(stream, 0, sizeof(*stream));
+	stream->source.bytes[0] = DISCARD;
+	stream->destination.bytes[0] = DISCARD;
+	if (bpf_skb_load_bytes(skb, 6, stream->source.bytes + 10, 6) ||
+	    bpf_skb_load_bytes(skb, 0, stream->destination.bytes + 10, 6) ||
+	    bpf_skb_load_bytes(skb, ETH_LEN, &first, 1))
+		return false;
+	known = bpf_map_lookup_elem(&peers, &stream->source);
+	work->named = !!known;
+	if (known)
+		kind |= *known;
+	if (!(kind & NEIGHBOUR)) {
+		count(UNKNOWN_PEER, 1);
+		return false;
+	}
+	if (first != SUB_TYPE_FRAME && first != SUB_TYPE_FEEDBACK) {
+		count(FRAME_SUB_TYPE, 1);
+		return false;
+	}
+	return true;
+}
+
 SEC("classifier")
 int sheaf_split(struct __sk_buff *skb)
 {
@@ -165,6 +204,24 @@ int sheaf_split(struct __sk_buff *skb)
 		group = head[24] == 0xff;
 	} else if (skb->protocol == bpf_htons(ETH_P_MESH)) {
 		return go_on(skb);
+	} else if (takes_frames && skb->protocol == bpf_htons(ETH_P_FRAMES)) {
+		config = bpf_map_lookup_elem(&split_config, &zero);
+		mine = bpf_map_lookup_elem(&work, &zero);
+		if (!config || !mine || !config->frames || !config->link || skb->vlan_present ||
+		    skb->pkt_type != PACKET_HOST || !is_from_station(skb, mine, config))
+			return go_on(skb);
+		left = forget(skb, skb->len - ETH_LEN);
+		header = 0;
+		mine->group = 0;
+		mine->far = 0;
+		mine->ecn = 0;
+		begin_count(mine);
+		/* Only of a packet of IP the beginning is pulled away; see empty(). */
+		if (set_protocol(skb, bpf_htons(ETH_P_IP))) {
+			count(REINJECT_FAILED, 1);
+			return TC_ACT_SHOT;
+		}
+		goto frame;
 	} else {
 		return TC_ACT_UNSPEC;
 	}
@@ -217,6 +274,7 @@ int sheaf_split(struct __sk_buff *skb)
 			map_address(&mine->event.stream.source, head + (v6 ? 8 : 12), v6);
 			map_address(&mine->event.stream.destination, head + (v6 ? 24 : 16), v6);
 		}
+frame:
 		return take_frame(skb, config, mine, ETH_LEN + forget(skb, header), left);
 	}
 	if (group)

@@ -6,7 +6,7 @@ use sheaf_netio::ip;
 use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::poller::Poller;
 use sheaf_stage::Duration;
-use sheaf_wire::checksum;
+use sheaf_wire::{checksum, ethernet};
 
 const MAX_FRAME: usize = 4096;
 
@@ -55,6 +55,8 @@ impl Cable {
                 return packets;
             }
             if buffer[6..12] == MAC_A {
+                let bare = buffer[12..14] == ethernet::FRAMES.to_be_bytes();
+                assert!(!bare || buffer[14] >> 4 == 0, "of its EtherType are frames of format 2");
                 packets.push(buffer[14..len].to_vec());
             }
         }

@@ -15,6 +15,7 @@ pub const A6: Ipv6Addr = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 1);
 pub const B6: Ipv6Addr = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 2);
 pub const V4: Outer = Outer::V4 { src: A, dst: B };
 pub const V6: Outer = Outer::V6 { src: A6, dst: B6 };
+pub const LINK: Outer = Outer::Link { src: MAC_A, dst: MAC_B };
 const MAX_FRAME: usize = 4096;
 /// Bytes of memory for captured frames: a full backlog (1000) of the largest, with room to spare.
 const CAPTURE: usize = 16 << 20;
@@ -126,9 +127,9 @@ pub fn run_on(numbers: &[usize]) {
     nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).unwrap();
 }
 
-/// The frame of `packet` from A: to B, or to the group that the packet is for.
+/// The frame of `packet` from A: to B, or to the group that the packet is for. What begins as
+/// format 2 does has no header of IP.
 pub fn framed(packet: &[u8]) -> Vec<u8> {
-    let v6 = packet[0] >> 4 == 6;
     let to = match Ip::parse(packet).map(|packet| packet.destination()) {
         Ok(IpAddr::V4(v4)) if v4.is_multicast() => {
             let [_, a, b, c] = v4.octets();
@@ -140,6 +141,9 @@ pub fn framed(packet: &[u8]) -> Vec<u8> {
         }
         _ => MAC_B,
     };
-    let kind: [u8; 2] = if v6 { [0x86, 0xdd] } else { [8, 0] };
-    [&to[..], &MAC_A, &kind, packet].concat()
+    let kind = match packet[0] >> 4 {
+        0 => ethernet::FRAMES,
+        _ => ethernet::of_ip(packet),
+    };
+    [&to[..], &MAC_A, &kind.to_be_bytes(), packet].concat()
 }

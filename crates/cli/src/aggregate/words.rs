@@ -23,6 +23,7 @@ pub struct Draft {
     max: Option<u16>,
     follow: bool,
     format: Option<Format>,
+    links: bool,
     groups: bool,
     rules: Vec<Rule>,
     key: Option<PathBuf>,
@@ -285,6 +286,26 @@ static WORDS: Section<Draft> = Section {
             ..Entry::ONCE
         },
         Entry {
+            name: "carriage",
+            live: true,
+            help: "what frames of format 2 to neighbours travel in: ip (default), ethernet",
+            forms: &[
+                form(
+                    &[literal("ip", set!(|d| d.links = false))],
+                    "Packets of IP, protocol 253. The default.",
+                ),
+                form(
+                    &[literal("ethernet", set!(|d| d.links = true))],
+                    "Ethernet frames of EtherType 0x88b5 (local experimental 1), which have 20 or \
+                     40 bytes more room, to neighbours with the same word that reply to a probe \
+                     in one; IP to all others. Queues on the way see no class and no ECN field in \
+                     them. What else is of this EtherType on the link goes on as it is, unless it \
+                     begins with a byte of 0 or 2. Goes with `peer auto`; needs the kernel engine.",
+                ),
+            ],
+            ..Entry::ONCE
+        },
+        Entry {
             name: "timeout",
             live: true,
             help: "longest wait under forced (5ms)",
@@ -492,7 +513,7 @@ fn next_rule(draft: &mut Draft) -> anyhow::Result<()> {
 
 fn finish(draft: Draft) -> anyhow::Result<Settings> {
     let Draft { dev, mut peers, far_ends, engine, unprobed, min, max, follow, rules, .. } = draft;
-    let (key, groups, mut config) = (draft.key, draft.groups, draft.config);
+    let (key, links, groups, mut config) = (draft.key, draft.links, draft.groups, draft.config);
     let format = draft.format.unwrap_or(Format::Compressed);
     for protocol in rules.iter().filter_map(|rule| rule.protocol) {
         ensure!(
@@ -514,6 +535,21 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
          marks; leave out engine user, or give max in bytes"
     );
     let probe = !unprobed;
+    if links {
+        ensure!(peers.auto, "carriage ethernet needs HELLOs, and peer auto is not given; add it");
+        ensure!(
+            engine != Engine::User,
+            "carriage ethernet needs the kernel engine; leave out engine user, or carriage"
+        );
+        ensure!(
+            probe,
+            "carriage ethernet needs a reply to a probe, and probe is off; leave out either"
+        );
+        ensure!(
+            format != Format::Meta,
+            "carriage ethernet needs frames of format 2, and format is meta; leave out either"
+        );
+    }
     if groups {
         ensure!(peers.auto, "group on needs HELLOs, and peer auto is not given; add it");
         ensure!(
@@ -532,6 +568,7 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
         far_ends,
         engine,
         probe,
+        links,
         groups,
         key,
         min,
@@ -774,6 +811,11 @@ mod tests {
             ("dev x peer any group on", "group on needs HELLOs, and peer auto is not given"),
             ("dev x group on key k", "group on goes without key"),
             ("dev x group on format meta", "group on needs frames of format 2"),
+            ("dev x peer any carriage ethernet", "carriage ethernet needs HELLOs"),
+            ("dev x carriage ethernet engine user", "carriage ethernet needs the kernel engine"),
+            ("dev x carriage ethernet probe off", "carriage ethernet needs a reply to a probe"),
+            ("dev x carriage ethernet format meta", "carriage ethernet needs frames of format 2"),
+            ("dev x carriage udp", "give ip or ethernet"),
             ("dev x group maybe", "give on or off"),
             ("dev x peer any timout 5ms", "unknown keyword \"timout\"; did you mean \"timeout\"?"),
             ("dev x peer any timeout 5", "timeout 5 has no unit; write 5ms or 5us"),

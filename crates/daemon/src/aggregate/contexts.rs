@@ -2,6 +2,7 @@
 //!
 //! The program only finds out what is to be said; here it is sent, and what was heard is handed on.
 
+use super::station::Station;
 use anyhow::Context;
 use sheaf_aggregate::Answers;
 use sheaf_bpf::{Direction, Message, Messages, Split};
@@ -23,6 +24,7 @@ pub struct Contexts {
     messages: Messages,
     /// IPv4, IPv6; where the kernel has the family.
     raw: [Option<RawSocket>; 2],
+    station: Station,
     waited: Option<usize>,
     swept: Instant,
     answers: Answers,
@@ -33,7 +35,8 @@ impl Contexts {
     pub fn open(dev: &str, split: &Split, now: Instant) -> anyhow::Result<Contexts> {
         let messages = split.messages().context("cannot hear the splitter")?;
         let raw = [false, true].map(|v6| RawSocket::open(dev, v6, SEND_ONLY).ok());
-        Ok(Contexts { messages, raw, waited: None, swept: now, answers: Answers::default() })
+        let (station, answers) = (Station::new(dev), Answers::default());
+        Ok(Contexts { messages, raw, station, waited: None, swept: now, answers })
     }
 
     /// Adds what is to be waited for.
@@ -54,7 +57,8 @@ impl Contexts {
             self.swept = now;
             split.sweep(now)?;
         }
-        let Contexts { messages, raw, answers, .. } = self;
+        let Contexts { messages, raw, station, answers, .. } = self;
+        let mut say = |to: &Repr, what: &Feedback| say(raw, station, to, what);
         if self.waited.is_some_and(|number| poller.readable(number)) {
             for Message { direction, peer, own, feedback } in messages.by_ref() {
                 match direction {
@@ -64,20 +68,25 @@ impl Contexts {
                         // To a far end, too: routers may take what they want from it.
                         let hop_limit = HOP_LIMIT_NEIGHBOUR;
                         let repr = Repr { outer, dscp: CLASS, ecn: Ecn::NotEct, hop_limit };
-                        answers.add(repr, &feedback, now, |to, what| say(raw, to, what));
+                        answers.add(repr, &feedback, now, &mut say);
                     }
                 }
             }
         }
-        answers.run(now, |to, what| say(raw, to, what));
+        answers.run(now, say);
         Ok(answers.next_deadline())
     }
 }
 
 /// Sends a message. One that cannot be sent is made again by the next frame that needs it.
-fn say(raw: &[Option<RawSocket>; 2], repr: &Repr, feedback: &Feedback) {
+fn say(raw: &[Option<RawSocket>; 2], station: &mut Station, repr: &Repr, feedback: &Feedback) {
+    let packet = feedback.packet(repr);
+    if let Outer::Link { src, dst } = repr.outer {
+        let _ = station.send(src, dst, &packet);
+        return;
+    }
     let to = repr.outer.destination();
     if let Some(raw) = &raw[usize::from(to.is_ipv6())] {
-        let _ = raw.send(&feedback.packet(repr), to);
+        let _ = raw.send(&packet, to);
     }
 }

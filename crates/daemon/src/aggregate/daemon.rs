@@ -140,7 +140,7 @@ pub fn run(settings: Settings, parse: Parse<Settings>) -> anyhow::Result<Interfa
     settings.config(place.mtu)?;
     check_layer(&settings, &place)?;
     let (choice, why) = choose(settings.engine)?;
-    check_marks(&settings.config, choice, &why)?;
+    check_engine(&settings, choice, &why)?;
     // Before anything is put on the interface, where the splitter would stay.
     for far_end in &settings.far_ends {
         towards(far_end.address)?;
@@ -254,7 +254,7 @@ impl Service for Daemon {
             true => choose(settings.engine)?,
             false => (self.choice, self.why.clone()),
         };
-        check_marks(&settings.config, choice, &why)?;
+        check_engine(&settings, choice, &why)?;
         (self.choice, self.why) = (choice, why);
         if let Some(mut there) = self.attached.take() {
             if other_engine {
@@ -307,11 +307,15 @@ fn check_layer(settings: &Settings, place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that the engine `choice`, which is there for the reason `why`, sees the marks of packets
-/// where `config` needs them.
-fn check_marks(config: &Config, choice: Choice, why: &str) -> anyhow::Result<()> {
+/// Checks that the engine `choice`, which is there for the reason `why`, can what only the kernel's
+/// can, where `settings` need it.
+fn check_engine(settings: &Settings, choice: Choice, why: &str) -> anyhow::Result<()> {
     ensure!(
-        !config.by_mark || choice != Choice::User,
+        !settings.links || choice != Choice::User,
+        "carriage ethernet needs the kernel engine, not the one in user space ({why}); leave it out"
+    );
+    ensure!(
+        !settings.config.by_mark || choice != Choice::User,
         "max mark needs the kernel engine, as the one in user space ({why}) sees no marks; give \
          max in bytes"
     );
@@ -370,7 +374,9 @@ fn peers_among(
         let says = hello.and_then(|hello| hello.wants(one.mac, settings.follow, now));
         let is_peer = says.is_some() || settings.peers.contains(one.address);
         let wants = says.unwrap_or(Wants::any(richest));
-        let wants = Wants { format: wants.format.min(richest), ..wants };
+        let format = wants.format.min(richest);
+        let link = settings.links && wants.link && format > Format::Meta;
+        let wants = Wants { format, link, ..wants };
         is_peer.then_some(((one.mac, one.address), wants))
     };
     neighbours.iter().filter_map(peer).collect()
@@ -424,7 +430,7 @@ impl Daemon {
             (_, None) => {
                 let why = format!("as {dev} carries bare IP packets");
                 // An interface of that name that comes later may have a link header.
-                check_marks(&config, Choice::User, &why)?;
+                check_engine(&self.settings, Choice::User, &why)?;
                 (self.choice, self.why) = (Choice::User, why);
                 None
             }
@@ -445,12 +451,13 @@ impl Daemon {
         let mut engine: Box<dyn Engine> = match kernel {
             Some(kernel) => Box::new(kernel),
             None => {
-                check_marks(&config, self.choice, &self.why)?;
+                check_engine(&self.settings, self.choice, &self.why)?;
                 Box::new(User::open(dev, ifindex, mtu, &config, &peers)?)
             }
         };
         engine.order(order)?;
         let now = clock::now();
+        engine.take_links(self.settings.links, now)?;
         let hops =
             find_hops(&self.settings, (config.max, richest(&self.settings, engine.as_ref())), now)?;
         let (icmp, announce) = (0..0, Some(now + FIRST));
@@ -665,6 +672,11 @@ impl Daemon {
     ) -> anyhow::Result<()> {
         let config = settings.fitted(there.place.mtu)?;
         there.engine.change(&config)?;
+        if settings.links != self.settings.links {
+            there.engine.take_links(settings.links, now)?;
+            // Neighbours hear of it, and are looked at anew.
+            self.look = now;
+        }
         let says = |settings: &Settings| (settings.peers.auto, settings.key.clone());
         if says(settings) != says(&self.settings) {
             if let Some(hello) = &mut there.hello {
@@ -748,7 +760,7 @@ impl Daemon {
         let stats: BTreeMap<_, _> =
             attached.engine.stats().unwrap_or_default().into_iter().collect();
         for hop in attached.hops.shown(clock::now()) {
-            if let Some(stats) = hop.number.and_then(|number| stats.get(&number)) {
+            for stats in hop.numbers.iter().flatten().filter_map(|number| stats.get(number)) {
                 self.past.entry(hop.address).or_default().add(stats);
             }
         }
@@ -785,13 +797,15 @@ impl Daemon {
                 }
                 for shown in table.shown(clock::now()) {
                     let hop = hops.entry(shown.address).or_default();
-                    if let Some(stats) = shown.number.and_then(|number| stats.get(&number)) {
+                    let numbers = shown.numbers.iter().flatten();
+                    for stats in numbers.filter_map(|number| stats.get(number)) {
                         hop.stats.add(stats);
                     }
                     hop.splits = Some(shown.splits.name());
                     let splits = shown.splits == Splits::Yes;
                     hop.max = splits.then_some(shown.max);
                     hop.format = splits.then_some(shown.format.name());
+                    hop.carriage = (splits && shown.link).then_some("ethernet");
                     hop.probes = shown.probes;
                 }
             }

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 /// Shape of the frames to a next hop or far end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Addresses of the outer header.
+    /// Addresses of the outer header, or of the stations where there is none.
     pub outer: Outer,
     /// Largest frame, in bytes of IP; 0 where packets pass as they are.
     pub max: u16,
@@ -57,6 +57,12 @@ pub trait Engine {
     /// bytes of IP from now on, which all who hear them have to take apart; or, with 0, pass as
     /// they are. Until the next [`Engine::forget`].
     fn set_groups(&mut self, _source: IpAddr, _max: u16) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// Takes frames of format 2 without a header of IP, too, from `now` on; or no longer, once the
+    /// neighbours have heard it.
+    fn take_links(&mut self, _takes: bool, _now: Instant) -> anyhow::Result<()> {
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use sheaf_netio::link_group::{Group, LinkGroup};
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{ip, neigh, random};
 use sheaf_stage::{Duration, Instant};
+use sheaf_wire::ethernet;
 use sheaf_wire::hello::{Formats, GROUP_V4, GROUP_V6, MAX_LEN, Node, PORT, Splits};
 use sheaf_wire::meta;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +37,8 @@ pub struct Hello {
     groups: Groups,
     radio: Radio,
     has_key: bool,
+    /// Whether our splitter takes frames without a header of IP.
+    takes_links: bool,
     message: Vec<u8>,
     /// Numbers of the descriptors among what is waited for.
     readable: Range<usize>,
@@ -94,6 +97,7 @@ impl Hello {
             groups: Groups::default(),
             radio: Radio::open(dev, *ifindex, *mtu, now),
             has_key,
+            takes_links: false,
             message: Vec::with_capacity(MAX_LEN),
             readable: 0..0,
             flooded: None,
@@ -119,7 +123,9 @@ impl Hello {
         let size = self.radio.size(address, now).unwrap_or(u16::MAX);
         let least = meta::MIN_MAX_LEN as u16;
         let max = if follow { asked.min(size).max(least) } else { splits.largest };
-        Some(Wants { max, format, payloads: splits.formats.contain(Formats::PAYLOADS) })
+        let says = |formats| splits.formats.contain(formats);
+        let (payloads, link) = (says(Formats::PAYLOADS), richer && says(Formats::LINK));
+        Some(Wants { max, format, payloads, link })
     }
 
     /// Whether packets to groups may share frames at `now`; else why not.
@@ -145,6 +151,7 @@ impl Hello {
         now: Instant,
     ) {
         let splits = splitter.map(|(splits, _)| said(splits, self.has_key));
+        self.takes_links = splits.is_some_and(|splits| splits.formats.contain(Formats::LINK));
         self.neighbourhood.set_own_splits(splits, now);
         let taken = splitter.map_or(0, |(_, taken)| taken);
         if std::mem::replace(&mut self.taken, taken) != taken || used {
@@ -154,13 +161,18 @@ impl Hello {
         self.set_present(neighbours.iter().map(|one| (one.mac, one.address)).collect(), now);
     }
 
-    /// With a key: the addresses of its holders, where they are others than at the last call.
+    /// With a key: the addresses of its holders, where they are others than at the last call; with
+    /// those of their stations, where frames without a header of IP are taken.
     pub fn newly_accepted(&mut self) -> Option<&BTreeSet<IpAddr>> {
         let known = |address| self.neighbourhood.get(address);
         let is_holder =
             |address| known(address).is_some_and(|known| self.neighbourhood.believes(known));
         let holders = self.present.iter().filter(|(address, _)| is_holder(*address));
         let accepted = match self.has_key {
+            true if self.takes_links => {
+                let station = |mac: &LinkAddress| IpAddr::V6(ethernet::station(*mac));
+                holders.flat_map(|(mac, address)| [*address, station(mac)]).collect()
+            }
             true => holders.map(|(_, address)| *address).collect(),
             false => BTreeSet::new(),
         };

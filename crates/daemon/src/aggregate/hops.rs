@@ -54,13 +54,15 @@ pub struct Wants {
     pub format: Format,
     /// Whether frames of format 2 may have Ethernet payloads.
     pub payloads: bool,
+    /// Whether they may be without a header of IP.
+    pub link: bool,
 }
 
 impl Wants {
     /// Wants of a host that says nothing of itself: frames of any size, and of any format up to
     /// `format`.
     pub fn any(format: Format) -> Wants {
-        Wants { max: u16::MAX, format, payloads: false }
+        Wants { max: u16::MAX, format, payloads: false, link: false }
     }
 }
 
@@ -74,6 +76,8 @@ struct Hop {
     life: Life,
     /// Whether it takes format 2.
     offer: Offer,
+    /// Whether it takes that without a header of IP.
+    link: Offer,
     /// Number of its next probe in format 2.
     frame: u8,
     /// Why it does not split.
@@ -85,6 +89,9 @@ struct Hop {
     prefixes: Vec<Prefix>,
     /// The engine's number of it, and what the engine has.
     joined: Option<(u32, Shape)>,
+    /// Its numbers with a header of IP and without: queues and streams of the one do not go on in
+    /// the other.
+    numbers: [Option<u32>; 2],
     /// As its HELLO says, where it says one.
     wants: Wants,
     /// The path's largest packet as the kernel knows it.
@@ -112,6 +119,28 @@ impl Hop {
     /// The format of frames to it.
     fn format(&self) -> Format {
         if self.offer.is_accepted() { self.wants.format } else { Format::Meta }
+    }
+
+    /// Our link address and its own, where frames without a header of IP may be offered to it.
+    fn stations(&self, ours: Option<[u8; 6]>) -> Option<([u8; 6], [u8; 6])> {
+        let may = self.wants.link && !self.far && self.format() > Format::Meta;
+        let (theirs, _) = self.neighbours.first().filter(|_| may)?;
+        // Nothing tells which of two stations with one address replies.
+        let is_one = self.neighbours.iter().all(|(mac, _)| mac == theirs);
+        ours.filter(|_| is_one).map(|ours| (ours, *theirs))
+    }
+
+    /// The same, where it has replied to such an offer.
+    fn carried_by(&self, ours: Option<[u8; 6]>) -> Option<([u8; 6], [u8; 6])> {
+        self.stations(ours).filter(|_| self.link.is_accepted())
+    }
+
+    /// Time of the next offer without a header of IP.
+    fn link_offers(&self, ours: Option<[u8; 6]>) -> Instant {
+        match self.stations(ours).is_some() && self.life.splits() == Splits::Yes {
+            true => self.link.deadline(),
+            false => Instant::MAX,
+        }
     }
 
     /// Number of the next probe, if that is to be of format 2.
@@ -158,10 +187,11 @@ impl Hop {
         self.far || !self.neighbours.is_empty()
     }
 
-    fn deadline(&self) -> Instant {
+    fn deadline(&self, ours: Option<[u8; 6]>) -> Instant {
         let expires = self.heard.map_or(Instant::MAX, |(_, until)| until);
+        let offers = self.offers().min(self.link_offers(ours));
         match self.is_there() && self.outer.is_some() {
-            true => self.life.deadline().min(self.offers()).min(expires),
+            true => self.life.deadline().min(offers).min(expires),
             false => Instant::MAX,
         }
     }
@@ -172,14 +202,16 @@ impl Hop {
 pub struct Shown {
     /// Its address.
     pub address: IpAddr,
-    /// The engine's number, where it joined.
-    pub number: Option<u32>,
+    /// The engine's numbers, where it joined.
+    pub numbers: [Option<u32>; 2],
     /// Whether it splits.
     pub splits: Splits,
     /// Largest frame in bytes.
     pub max: u16,
     /// Format of its frames.
     pub format: Format,
+    /// Whether these have no header of IP.
+    pub link: bool,
     /// Probes sent.
     pub probes: u64,
 }
@@ -188,6 +220,8 @@ pub struct Shown {
 #[derive(Debug)]
 pub struct Hops {
     dev: String,
+    /// Our link address.
+    mac: Option<[u8; 6]>,
     max: u16,
     /// The richest format that frames may have.
     format: Format,
@@ -222,6 +256,7 @@ impl Hops {
     ) -> anyhow::Result<Hops> {
         let mut hops = Hops {
             dev: dev.to_owned(),
+            mac: ip::link_address(dev)?,
             max,
             format,
             trusting,
@@ -272,7 +307,8 @@ impl Hops {
 
     /// Whether everybody who is there was found to split or not.
     pub fn are_known(&self) -> bool {
-        self.hops.values().all(|hop| hop.deadline() == Instant::MAX || hop.life.is_known())
+        let none = |hop: &Hop| hop.deadline(self.mac) == Instant::MAX;
+        self.hops.values().all(|hop| none(hop) || hop.life.is_known())
     }
 
     /// When [`Hops::run`] has something to do at the latest.
@@ -290,10 +326,11 @@ impl Hops {
         let worth = |hop: &&Hop| hop.faith != Faith::Any || hop.joined.is_some();
         self.hops.values().filter(worth).map(move |hop| Shown {
             address: hop.address,
-            number: hop.joined.map(|(number, _)| number),
+            numbers: hop.numbers,
             splits: hop.life.splits(),
             max: hop.largest(self.max, now),
             format: hop.format(),
+            link: hop.carried_by(self.mac).is_some(),
             probes: hop.life.sent(),
         })
     }
@@ -311,6 +348,7 @@ impl Hops {
             faith,
             life: Life::new(faith, now),
             offer: Offer::new(now),
+            link: Offer::new(now),
             frame: 0,
             why: SILENT,
             said: Splits::Unknown,
@@ -318,6 +356,7 @@ impl Hops {
             neighbours: BTreeSet::new(),
             prefixes: Vec::new(),
             joined: None,
+            numbers: [None; 2],
             wants: Wants::any(format),
             path: u32::MAX,
             heard: None,
@@ -429,7 +468,7 @@ impl Hops {
         for hop in self.hops.values_mut() {
             if hop.neighbours.iter().any(|(its, _)| *its == mac) {
                 hop.life.stirred(now);
-                self.next = self.next.min(hop.deadline());
+                self.next = self.next.min(hop.deadline(self.mac));
             }
         }
     }
@@ -444,7 +483,7 @@ impl Hops {
             let left = frames.get(&number).copied().unwrap_or(0);
             if std::mem::replace(&mut hop.frames, left) != left {
                 hop.life.used(now);
-                self.next = self.next.min(hop.deadline());
+                self.next = self.next.min(hop.deadline(self.mac));
                 any = true;
             }
         }
@@ -454,7 +493,7 @@ impl Hops {
     /// Does what is due at `now`: probes leave, and what follows from those missed.
     pub fn run(&mut self, engine: &mut dyn Engine, now: Instant) {
         for hop in self.hops.values_mut() {
-            if hop.deadline() > now {
+            if hop.deadline(self.mac) > now {
                 continue;
             }
             hop.heard = hop.heard.filter(|(_, until)| now < *until);
@@ -470,6 +509,13 @@ impl Hops {
                 let mark = self.prober.send(outer, hop.far, frame);
                 hop.offer.offered(mark, now);
             }
+            if let (Some(outer), Some(link)) = (hop.outer, hop.stations(self.mac))
+                && now >= hop.link_offers(self.mac)
+            {
+                let frame = hop.next_frame(true).unwrap_or_default();
+                let mark = self.prober.send_by_link(outer, link, frame);
+                hop.link.offered(mark, now);
+            }
             if !due {
                 continue;
             }
@@ -482,7 +528,12 @@ impl Hops {
                 hop.find_way(&self.dev);
             }
             let frame = hop.next_frame(hop.format() > Format::Meta);
-            match hop.outer.and_then(|outer| self.prober.send(outer, hop.far, frame)) {
+            let link = hop.carried_by(self.mac);
+            let probe = |outer| match (link, frame) {
+                (Some(link), Some(frame)) => self.prober.send_by_link(outer, link, frame),
+                _ => self.prober.send(outer, hop.far, frame),
+            };
+            match hop.outer.and_then(probe) {
                 Some((sequence, cookie)) => hop.life.probed(sequence, cookie, now),
                 None => hop.life.postpone(now + UNSENT),
             }
@@ -506,24 +557,31 @@ impl Hops {
             news.extend(hop.news());
             if hop.life.splits() != Splits::Yes {
                 // When it is back it may be another one.
-                hop.offer = Offer::new(now);
+                (hop.offer, hop.link) = (Offer::new(now), Offer::new(now));
             }
             let Some(outer) = hop.outer else { continue };
+            let link = hop.carried_by(self.mac);
+            let outer = link.map_or(outer, |(src, dst)| Outer::Link { src, dst });
             let max = hop.largest(self.max, now);
             let shape = Shape { outer, max, format: hop.format(), payloads: hop.wants.payloads };
-            let number = match hop.joined {
+            match hop.joined {
                 Some((_, there)) if there == shape => continue,
-                Some((number, _)) => number,
                 None if max == 0 || !hop.is_there() => continue,
-                None => {
-                    self.numbers += 1;
-                    self.numbers - 1
-                }
-            };
+                Some(_) | None => {}
+            }
+            if hop.joined.is_some_and(|(_, there)| there.outer.is_link()) != link.is_some() {
+                let way = if link.is_some() { "Ethernet frames" } else { "IP again" };
+                news.push(format!("frames to {} travel as {way}", hop.address));
+            }
+            let number = *hop.numbers[usize::from(link.is_some())].get_or_insert_with(|| {
+                self.numbers += 1;
+                self.numbers - 1
+            });
             hop.joined = Some((number, shape));
             rejoin(hop, engine);
         }
-        self.next = self.hops.values().map(Hop::deadline).min().unwrap_or(Instant::MAX);
+        let deadlines = self.hops.values().map(|hop| hop.deadline(self.mac));
+        self.next = deadlines.min().unwrap_or(Instant::MAX);
         news.iter().for_each(|line| self.say(line, now));
     }
 
@@ -562,7 +620,10 @@ fn heard(hops: &mut BTreeMap<IpAddr, Hop>, message: Message, now: Instant) -> bo
     match message {
         Message::Reply { from, sequence, cookie } => {
             let Some(hop) = hops.get_mut(&from) else { return false };
-            hop.offer.replied((sequence, cookie)) || hop.life.replied(sequence, cookie, now)
+            let mark = (sequence, cookie);
+            hop.offer.replied(mark)
+                || hop.link.replied(mark)
+                || hop.life.replied(sequence, cookie, now)
         }
         Message::Request { from } => {
             let hop = hops.get_mut(&from);

@@ -12,12 +12,16 @@ use sheaf_bpf::layout::Hop;
 use sheaf_netio::neigh::Neighbour;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, random, scheduling};
-use sheaf_stage::Instant;
+use sheaf_stage::{Duration, Instant};
 use sheaf_wire::hello::Formats;
 use sheaf_wire::prefix::Prefix;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::thread;
+
+/// Frames without a header of IP are taken for so long after they are not wanted any more:
+/// neighbours have to hear it, of one HELLO in several, and frames are under way.
+const UNHEARD: Duration = Duration::from_secs(5);
 
 pub struct Kernel {
     ifindex: u32,
@@ -26,6 +30,10 @@ pub struct Kernel {
     /// The splitter that was attached or taken over; a later command may have replaced it.
     split: sheaf_bpf::Split,
     contexts: Contexts,
+    /// Whether it is to take frames without a header of IP.
+    links: bool,
+    /// Until when it takes them nevertheless.
+    links_until: Option<Instant>,
     /// Hops by their outer addresses.
     by_address: HashMap<IpAddr, u32>,
 }
@@ -55,7 +63,16 @@ impl Kernel {
         // A tick that comes late finds a full queue.
         scheduling::realtime_if_allowed();
         let (config, by_address) = (config.clone(), HashMap::new());
-        Ok(Kernel { ifindex, config, controller, split, contexts, by_address })
+        Ok(Kernel {
+            ifindex,
+            config,
+            controller,
+            split,
+            contexts,
+            links: false,
+            links_until: None,
+            by_address,
+        })
     }
 
     fn hop(&mut self, id: u32, shape: Shape) -> Hop {
@@ -72,7 +89,9 @@ impl Engine for Kernel {
     }
 
     fn takes(&self) -> Formats {
-        super::formats(&self.split)
+        let formats = super::formats(&self.split);
+        let links = self.links && formats.contain(Formats::FRAMES);
+        Formats(formats.0 | if links { Formats::LINK.0 } else { 0 })
     }
 
     fn sends(&self) -> Format {
@@ -102,6 +121,15 @@ impl Engine for Kernel {
         Ok(self.controller.merge.set_groups(source, min, max)?)
     }
 
+    fn take_links(&mut self, takes: bool, now: Instant) -> anyhow::Result<()> {
+        self.links = takes;
+        self.links_until = (!takes).then_some(now + UNHEARD);
+        if takes {
+            self.split.set_link(true)?;
+        }
+        Ok(())
+    }
+
     fn order(&mut self, order: Order) -> anyhow::Result<()> {
         Ok(self.controller.track(order == Order::Fifo)?)
     }
@@ -111,6 +139,10 @@ impl Engine for Kernel {
         let answers = self.contexts.run(&mut self.split, now, poller, |peer, feedback| {
             by_address.get(&peer).map_or(Ok(()), |hop| Ok(merge.said(*hop, feedback, now)?))
         })?;
+        if self.links_until.is_some_and(|until| now >= until) {
+            self.links_until = None;
+            self.split.set_link(false)?;
+        }
         let deadline = self.controller.run(now).map_err(|error| match is_down(&error) {
             true => anyhow!("the interface is down; set it up, and start again"),
             false => error.into(),

@@ -10,7 +10,8 @@
 //! * `radio`: what the driver measures of the neighbours, and the sizes that follow;
 //! * `splitter`: `sheaf split` at work, where it says HELLO;
 //! * `hops`: next hops and far ends; `life`: whether each splits, `offer`: whether it takes
-//!   format 2; `probe`: how both are asked.
+//!   format 2, and that without a header of IP; `probe`: how they are asked; `station`: what leaves
+//!   without that header.
 
 mod contexts;
 mod daemon;
@@ -27,6 +28,7 @@ mod probe;
 mod radio;
 pub mod settings;
 mod splitter;
+mod station;
 mod user;
 
 pub use daemon::run;

@@ -6,6 +6,7 @@
 //! (RFC 4594: network control), and so is the reply, so that a full queue that tells classes apart
 //! keeps neither.
 
+use super::station::Station;
 use anyhow::Context;
 use sheaf_netio::icmp::{self, Icmp, Message, Wanted};
 use sheaf_netio::poller::Poller;
@@ -30,6 +31,7 @@ pub struct Prober {
     wanted: Wanted,
     /// IPv4, IPv6; where the kernel has the family.
     raw: [Option<RawSocket>; 2],
+    station: Station,
     icmp: [Option<Icmp>; 2],
     /// Cookies are a keyed hash of a count (SipHash). The key is drawn once: where the machine has
     /// little entropy yet, the kernel takes a second for each number it is asked for.
@@ -49,6 +51,7 @@ impl Prober {
         let prober = Prober {
             wanted,
             raw: [raw(false), raw(true)],
+            station: Station::new(dev),
             icmp: [icmp(false), icmp(true)],
             keys,
             count: 0,
@@ -66,6 +69,21 @@ impl Prober {
         let packet = probe(outer, far, frame, self.wanted, mark)?;
         let to = outer.destination();
         self.raw[usize::from(to.is_ipv6())].as_ref()?.send(&packet, to).ok()?;
+        Some(mark)
+    }
+
+    /// The same as a frame of format 2 without a header of IP, from our link address to the
+    /// neighbour's, both in `link`. What is asked has the addresses of `outer`.
+    pub fn send_by_link(
+        &mut self,
+        outer: Outer,
+        link: ([u8; 6], [u8; 6]),
+        frame: u8,
+    ) -> Option<(u16, u64)> {
+        self.count += 1;
+        let mark = (self.count as u16, self.keys.hash_one(self.count));
+        let packet = probe(outer, false, Some(frame), self.wanted, mark)?;
+        self.station.send(link.0, link.1, &packet[outer.header_len()..]).ok()?;
         Some(mark)
     }
 

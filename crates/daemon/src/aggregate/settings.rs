@@ -118,6 +118,9 @@ pub struct Settings {
     pub engine: Engine,
     /// Whether peers and far ends are asked if they split.
     pub probe: bool,
+    /// Whether frames of format 2 leave and are taken without a header of IP, between neighbours
+    /// that both say so.
+    pub links: bool,
     /// Whether packets to groups share frames, while all neighbours take them.
     pub groups: bool,
     /// The file with the key of HELLOs.

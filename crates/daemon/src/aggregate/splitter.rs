@@ -92,7 +92,9 @@ impl Splitter {
         let place = Place::find(&self.settings.dev)?;
         let key = place::seal_key(self.settings.key.as_deref())?;
         let peers = self.peers.with_hellos(key.is_some(), &BTreeSet::new());
-        let split = attach_split(&place.dev, place.ifindex, &peers, true, self.kept.take())?;
+        let mut split = attach_split(&place.dev, place.ifindex, &peers, true, self.kept.take())?;
+        // As this service does not say that it takes them.
+        split.set_link(false)?;
         let contexts = Contexts::open(&place.dev, &split, now)?;
         let hello = Hello::open(&place, Some(place.splits(formats(&split))), key, now)?;
         Ok(Attached { place, split, contexts, hello })

@@ -16,6 +16,11 @@
 //! first nibble, 0, tells it from format 1 ([`meta`](crate::meta)), whose first nibble is 4 or 6.
 //! Sub-type 2 is a message of contexts ([`feedback`](crate::compress::feedback)).
 //!
+//! As an EtherType ([`ethernet::FRAMES`](crate::ethernet::FRAMES)) it stands right behind the
+//! Ethernet header, between neighbours, whose link addresses name its streams. It has no class and
+//! no ECN field there, so its packets arrive as if it had travelled as Not-ECT. Whatever else is
+//! of that EtherType is not Sheaf's and goes on as it is.
+//!
 //! The layout is that of AGGFRAG_PAYLOAD without congestion control (RFC 9347, section 6.1.1). A
 //! dissector for that reads the frames of tag 0. Two fields are ours: the reserved byte has the
 //! sequence number, and the upper four bits of the block offset, which a frame of at most 2048
@@ -132,7 +137,7 @@ pub enum Refusal {
     /// A definition whose packet or rules do not define a context.
     #[error("bad definition")]
     BadDefinition,
-    /// A message of a kind that does not exist, or with bytes behind it.
+    /// A message of a kind that does not exist, or with other bytes than zeros behind it.
     #[error("bad feedback")]
     BadFeedback,
     /// A frame that has been received before.

@@ -15,8 +15,9 @@
 //! ```
 //!
 //! The payload stands behind an outer header, as a frame does, and goes to whom the frames came
-//! from. A message may be lost or come twice: the sender defines a context again until it is known,
-//! and a receiver says again what it does not know with every packet that needs it.
+//! from. Zeros may follow, because Ethernet pads a message that has no header of IP. A message may
+//! be lost or come twice: the sender defines a context again until it is known, and a receiver says
+//! again what it does not know with every packet that needs it.
 
 use crate::aggfrag::{FEEDBACK, Refusal};
 use crate::meta::Repr;
@@ -115,7 +116,9 @@ impl Feedback {
             feedback.push(item);
             rest = &body[len..];
         }
-        if rest.is_empty() { Ok(feedback) } else { Err(Refusal::BadFeedback) }
+        // Ethernet pads short frames with zeros.
+        let ends = rest.iter().all(|byte| *byte == 0);
+        if ends { Ok(feedback) } else { Err(Refusal::BadFeedback) }
     }
 
     /// Adds an item, unless the same stands there already or there is no room: then it is said

@@ -12,6 +12,12 @@
  * the transport header stands at 78, with a VLAN at 82. */
 #define PADDED 128
 
+/* Whether frames to this hop have no header of IP. */
+static __always_inline bool is_link(const struct hop *hop)
+{
+	return !hop->family;
+}
+
 /* The most that bpf_skb_adjust_room() pulls away is 4095 bytes. */
 #define MAX_PULL 4000
 
@@ -77,7 +83,7 @@ static __always_inline __u16 finished(__s64 sum, const struct packet *packet)
 	return !checksum && packet->protocol == PROTO_UDP ? 0xffff : checksum;
 }
 
-/* Writes the outer header in front of the inner packets of `frame`. */
+/* Writes the outer header, if there is one, in front of the inner packets of `frame`. */
 static __always_inline void write_header(struct frame *frame, struct queue_key *key,
 					 struct hop *hop, __u32 len)
 {
@@ -97,7 +103,7 @@ static __always_inline void write_header(struct frame *frame, struct queue_key *
 		__builtin_memcpy(header + 12, hop->src, 4);
 		__builtin_memcpy(header + 16, hop->dst, 4);
 		put16(header + 10, ~fold(sum_v4(header)));
-	} else {
+	} else if (hop->family == 6) {
 		__u8 *header = frame->bytes + HEADROOM - V6_LEN;
 
 		header[0] = 0x60 | class >> 4;
@@ -113,6 +119,8 @@ static __always_inline void write_header(struct frame *frame, struct queue_key *
 
 static __always_inline __u32 header_len(struct hop *hop)
 {
+	if (is_link(hop))
+		return 0;
 	return hop->family == 4 ? V4_LEN : V6_LEN;
 }
 

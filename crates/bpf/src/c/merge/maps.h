@@ -9,8 +9,8 @@
 #include "../clock.h"
 #include "../packet.h"
 
-/* A private EtherType (IEEE 802, local experimental 1). */
-#define ETH_P_TICK 0x88B5
+/* A tick bears the EtherType of what it may become; its cookie tells it from what that is. */
+#define ETH_P_TICK ETH_P_FRAMES
 /* tcx: on to the next program, as if this one were not there. */
 #define NEXT -1
 #define TCX_DROP 2
@@ -170,7 +170,7 @@ struct hop {
 	__u32 id;
 	__u32 min;
 	__u16 max; /* 0: this hop cannot split */
-	__u8 family;
+	__u8 family; /* 4 or 6; 0: frames of format 2 without a header of IP */
 	__u8 ttl; /* 255 towards a neighbour (RFC 5082) */
 	__u8 src[16];
 	__u8 dst[16];

@@ -68,7 +68,8 @@ struct split_config {
 	__u32 frames;
 	/* Streams and contexts of senders without a name that user space has removed so far. */
 	__u32 streams_swept, contexts_swept;
-	__u32 pad;
+	/* And without a header of IP, too. */
+	__u32 link;
 };
 
 struct {

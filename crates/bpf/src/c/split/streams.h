@@ -244,8 +244,10 @@ static __always_inline int hear(struct __sk_buff *skb, struct work *work, __u32 
 		work->cursor = next;
 	}
 	end = work->cursor;
-	if (end != len)
+	/* Ethernet pads a short one with zeros. */
+	if (sum_bytes(work, START + end, len - end))
 		return refuse(FRAME_BAD_FEEDBACK);
+	end = work->cursor;
 	FORGET(end);
 	if (end < 1 || end > MAX_FEEDBACK ||
 	    bpf_skb_load_bytes(skb, at, work->event.message, LENGTH(end, 512)))
