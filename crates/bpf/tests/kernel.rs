@@ -2,6 +2,7 @@
 
 mod pair;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use pair::{A, B, COOKIE, MAC_A, MAC_B, Pair};
 use sheaf_aggregate::{Config, Policy, Senders};
 use sheaf_bpf::layout::{Hop, SLOTS};
@@ -82,6 +83,38 @@ fn what_is_gathered_on_one_side_arrives_whole_and_in_order_on_the_other() {
         }
     }
     assert_eq!(seen, stats[0].1.aggregated_packets);
+}
+
+#[test]
+fn filters_of_ip_see_the_class_of_a_frame_that_a_tick_brings() {
+    let pair = Pair::new();
+    let tc = |words: &str| {
+        let mut tc = std::process::Command::new("tc");
+        tc.args(words.split(' '));
+        pair.a.enter(&mut tc);
+        let output = tc.output().expect("tc is installed");
+        assert!(output.status.success(), "{words}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    tc("qdisc add dev eth0 root handle 1: htb default 2");
+    for class in [1, 2] {
+        tc(&format!("class add dev eth0 parent 1: classid 1:{class} htb rate 1gbit"));
+    }
+    tc("filter add dev eth0 parent 1: protocol ip u32 match ip dsfield 0xb8 0xfc flowid 1:1");
+    let (mut merge, mut ticker) = pair.merge(&Config::forced());
+    let (from, _to) = pair.sockets();
+    // Expedited Forwarding (RFC 3246).
+    setsockopt(&from, sockopt::Ipv4Tos, &0xb8).unwrap();
+    for number in 0..2 {
+        from.send(&payload(number)).unwrap();
+    }
+    let Some(Event::Waits { slot, .. }) = merge.event() else { panic!("nothing waits") };
+    assert!(ticker.tick(Tick::new(slot, Cause::Timeout)).unwrap());
+    let shown = tc("-s class show dev eth0");
+    let (_, class) = shown.split_once("class htb 1:1 ").unwrap();
+    let (_, sent) = class.split_once("Sent ").unwrap();
+    // Of Ethernet, the outer header, and both packets.
+    assert!(sent.starts_with("154 bytes 1 pkt"), "{shown}");
 }
 
 #[test]

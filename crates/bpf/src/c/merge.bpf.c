@@ -583,6 +583,11 @@ emit:
 		pending->taken = 0;
 		return TCX_DROP;
 	}
+	/* Where the protocol is another one, radios, cake and filters see no class of IP. */
+	if (ticked && skb->protocol != type && set_protocol(skb, type)) {
+		pending->taken = 0;
+		return TCX_DROP; /* There was no memory for four bytes. */
+	}
 	bpf_skb_store_bytes(skb, 0, queue->key.mac, 6, 0);
 	bpf_skb_store_bytes(skb, 12, &type, 2, 0);
 	bpf_skb_store_bytes(skb, ETH_LEN, frame->bytes + start, within(size, MAX_META), 0);
