@@ -12,8 +12,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub const SLOTS: u32 = 64;
 /// Rules that the program has room for.
 pub const RULES: usize = 16;
-/// EtherType of tick frames: that of frames without a header of IP, so that a tick becomes one
-/// without more ado; the cookie tells both apart.
+/// EtherType of tick frames: that of frames without a header of IP, so that a tick has it when
+/// it becomes one; the cookie tells both apart.
 pub const TICK_ETHERTYPE: u16 = ethernet::FRAMES;
 
 /// Not a percentage: `min` is a number of bytes, which [`Hop`] has.

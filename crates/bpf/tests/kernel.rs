@@ -225,43 +225,37 @@ fn who_is_heard_late_when_asked_looks_for_probes_by_itself_while_packets_leave_i
     assert_eq!(run(&mut controller, late + Duration::from_secs(1)), None);
 }
 
-#[test]
-fn where_a_probe_waits_long_for_user_space_so_many_packets_leave_in_place_before_it() {
+/// Packets that are sent one after the other until one is a probe, the first of at most `most`,
+/// while all gates have a rule with an overdue probe, `between`, and `dense`; and how many of them
+/// left alone.
+fn sent_until_a_probe(between: u32, dense: Duration, most: u32) -> (u32, u64) {
     let pair = Pair::new();
     let config = Config { policy: Policy::Busy, ..Config::default() };
     let (merge, _ticker) = pair.merge(&config);
     let (from, _to) = pair.sockets();
-    // A probe is overdue: whatever follows another packet may be one.
-    let rule = Rule { reaction: Duration::from_secs(1), between: 128, ..Rule::OPEN };
+    let rule = Rule { reaction: Duration::from_secs(1), between, dense, ..Rule::OPEN };
     (0..SLOTS).for_each(|slot| merge.gates().set(slot, rule));
     let mut sent = 0;
     while merge.device().read().held == 0 {
-        assert!(sent < 1000, "a packet is a probe");
+        assert!(sent < most, "no packet was a probe");
         from.send(&payload(sent)).unwrap();
         sent += 1;
     }
+    (sent, merge.stats().unwrap()[0].1.unaggregated_packets)
+}
+
+#[test]
+fn where_a_probe_waits_long_for_user_space_so_many_packets_leave_in_place_before_it() {
+    let (sent, alone) = sent_until_a_probe(128, Duration::ZERO, 1000);
     // A machine that halts for longer than packets of a probe follow each other makes it later.
     assert!(sent > 128, "the packet number {sent} was a probe");
-    assert_eq!(merge.stats().unwrap()[0].1.unaggregated_packets, u64::from(sent) - 1);
+    assert_eq!(alone, u64::from(sent) - 1);
 }
 
 #[test]
 fn where_little_is_known_packets_close_to_each_other_are_probes_at_once() {
-    let pair = Pair::new();
-    let config = Config { policy: Policy::Busy, ..Config::default() };
-    let (merge, _ticker) = pair.merge(&config);
-    let (from, _to) = pair.sockets();
-    let reaction = Duration::from_secs(1);
-    // A machine that halts for longer than what is close makes the probe later.
-    let dense = Duration::from_secs(4);
-    let rule = Rule { reaction, between: 128, dense, ..Rule::OPEN };
-    (0..SLOTS).for_each(|slot| merge.gates().set(slot, rule));
-    let mut sent = 0;
-    while merge.device().read().held == 0 {
-        assert!(sent < 128, "no packet was a probe");
-        from.send(&payload(sent)).unwrap();
-        sent += 1;
-    }
+    // A machine that halts for longer than packets of a probe follow each other makes it later.
+    sent_until_a_probe(128, Duration::from_secs(4), 128);
 }
 
 #[test]

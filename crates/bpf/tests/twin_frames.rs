@@ -351,7 +351,7 @@ impl Other {
     }
 }
 
-/// What is outside of frames to the next hop.
+/// The outside of frames to the next hop.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     V4,

@@ -145,7 +145,7 @@ pub struct Counters {
     /// Wire format of frames to it now: meta, frames or compressed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
-    /// What carries them, where it is not IP: ethernet.
+    /// Carriage of these frames, where it is not IP: ethernet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriage: Option<String>,
     /// Probes sent.
@@ -167,7 +167,7 @@ pub struct Hop {
     pub max: Option<u16>,
     /// Wire format of frames to it, where it does.
     pub format: Option<&'static str>,
-    /// What carries them, where it is not IP.
+    /// Carriage of these frames, where it is not IP.
     pub carriage: Option<&'static str>,
     /// Probes sent to it.
     pub probes: u64,

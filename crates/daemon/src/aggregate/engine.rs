@@ -15,7 +15,7 @@ use std::net::IpAddr;
 /// Shape of the frames to a next hop or far end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Addresses of the outer header, or of the stations where there is none.
+    /// Addresses in the outer header; those of the stations, where it has none.
     pub outer: Outer,
     /// Largest frame, in bytes of IP; 0 where packets pass as they are.
     pub max: u16,

@@ -125,7 +125,7 @@ impl Hop {
     fn stations(&self, ours: Option<[u8; 6]>) -> Option<([u8; 6], [u8; 6])> {
         let may = self.wants.link && !self.far && self.format() > Format::Meta;
         let (theirs, _) = self.neighbours.first().filter(|_| may)?;
-        // Nothing tells which of two stations with one address replies.
+        // Of two stations with one address, a reply does not say which sent it.
         let is_one = self.neighbours.iter().all(|(mac, _)| mac == theirs);
         ours.filter(|_| is_one).map(|ours| (ours, *theirs))
     }
