@@ -329,9 +329,9 @@ mod tests {
     use super::*;
     use crate::netns::Namespace;
     use crate::poller::Poller;
-    use crate::{clock, ip};
+    use crate::{cable, clock, ip};
     use sheaf_stage::Duration;
-    use std::net::{SocketAddr, UdpSocket};
+    use std::net::SocketAddr;
 
     #[test]
     fn frames_of_one_length_share_a_datagram_and_a_shorter_one_ends_it() {
@@ -471,10 +471,8 @@ mod tests {
                 for address in [there.ip(), here.ip()] {
                     ip::run(&format!("addr add {address}/{bits} dev lo"))?;
                 }
-                // The kernel makes the route to an IPv6 address a little after the address.
-                for to in [here, there] {
-                    let is_reached = |from: &UdpSocket| from.connect(to).is_ok();
-                    while !is_reached(&UdpSocket::bind((there.ip(), 0))?) {}
+                for address in [there.ip(), here.ip()] {
+                    cable::wait_for(address);
                 }
                 let mut server = Carrier::udp(any, None)?;
                 let client = Carrier::udp(there, None)?;
@@ -490,11 +488,9 @@ mod tests {
                     }
                     io::Result::Ok(from)
                 };
+                let mut asker = Carrier::udp(SocketAddr::new(there.ip(), 1), None)?;
                 outbox.push(&mut vec![1; 100]);
-                outbox.send(
-                    &mut Carrier::udp(SocketAddr::new(there.ip(), 1), None)?,
-                    &Address::udp(here),
-                );
+                assert_eq!(outbox.send(&mut asker, &Address::udp(here)), Sent::default());
                 let first = receive(&server, &mut poller)?[0];
                 assert_eq!(first.here, Some(here.ip()));
                 let mut to = Address::udp(there);
