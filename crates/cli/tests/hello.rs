@@ -333,6 +333,35 @@ fn frames_have_no_header_of_ip_between_neighbours_that_both_say_so_and_live_chan
 }
 
 #[test]
+fn a_host_that_only_splits_takes_frames_without_a_header_of_ip_where_it_says_so() {
+    let link = Link::new(2);
+    let mut first = Service::start(&link.hosts[0], &format!("{GATHERS} carriage ethernet"));
+    let _second = Service::start(&link.hosts[1], "split dev eth0 carriage ethernet");
+    let there = Capture::new(&link.hosts[1]);
+    assert_eq!(link.call(1, 2, 10), 10);
+    first.says("frames to 10.7.0.2 travel as Ethernet frames");
+    there.carried();
+    assert_eq!(link.call(1, 2, 500), 500);
+    let (in_ethernet, in_ip, _) = there.carried();
+    assert!(in_ethernet >= 15 && in_ip == 0, "{in_ethernet} and {in_ip} frames");
+    let change = |words: &str| {
+        let changed = run(&link.hosts[1], &format!("change split eth0 {words}"));
+        assert!(changed.status.success(), "{}", String::from_utf8_lossy(&changed.stderr));
+    };
+    change("carriage ip");
+    // What was sent before that was heard is taken.
+    assert_eq!(link.call(1, 2, 500), 500);
+    first.says("frames to 10.7.0.2 travel as IP again");
+    there.carried();
+    assert_eq!(link.call(1, 2, 500), 500);
+    let (in_ethernet, in_ip, _) = there.carried();
+    assert!(in_ethernet == 0 && in_ip >= 15, "{in_ethernet} and {in_ip} frames");
+    change("carriage ethernet");
+    assert_eq!(link.call(1, 2, 10), 10);
+    first.says("frames to 10.7.0.2 travel as Ethernet frames");
+}
+
+#[test]
 fn with_a_key_frames_without_a_header_of_ip_are_taken_of_who_has_it_alone() {
     let link = Link::new(3);
     let folder = tempfile::tempdir().unwrap();

@@ -86,6 +86,10 @@ impl<D: Keyed> HelloKey<D> {
 /// The error about a key that nothing would use.
 const KEY_WITHOUT_HELLO: &str = "key is for HELLOs, and peer auto is not given; add peer auto";
 
+/// The error about a carriage that nobody would hear of.
+const CARRIAGE_WITHOUT_HELLO: &str =
+    "carriage ethernet needs HELLOs, and peer auto is not given; add it";
+
 /// Examples for `--help`.
 pub const EXAMPLES: &[&str] = &[
     "sheaf aggregate dev wlan0                 on all routers: they find each other",
@@ -536,7 +540,7 @@ fn finish(draft: Draft) -> anyhow::Result<Settings> {
     );
     let probe = !unprobed;
     if links {
-        ensure!(peers.auto, "carriage ethernet needs HELLOs, and peer auto is not given; add it");
+        ensure!(peers.auto, CARRIAGE_WITHOUT_HELLO);
         ensure!(
             engine != Engine::User,
             "carriage ethernet needs the kernel engine; leave out engine user, or carriage"
@@ -585,6 +589,7 @@ pub struct SplitDraft {
     dev: String,
     peers: Peers,
     key: Option<PathBuf>,
+    links: bool,
     off: bool,
 }
 
@@ -649,6 +654,25 @@ static SPLIT_WORDS: Section<SplitDraft> = Section {
             ],
             ..Entry::MANY
         },
+        Entry {
+            name: "carriage",
+            live: true,
+            help: "ethernet: take frames without a header of IP, too, and say so; ip (default)",
+            forms: &[
+                form(
+                    &[literal("ip", set!(|d| d.links = false))],
+                    "Frames of format 2 are taken in packets of IP, protocol 253. The default.",
+                ),
+                form(
+                    &[literal("ethernet", set!(|d| d.links = true))],
+                    "Frames of format 2 without a header of IP (EtherType 0x88b5) are taken, too, \
+                     and HELLOs say so, for neighbours with `carriage ethernet` in \
+                     `sheaf-aggregate`(8). What else is of this EtherType on the link goes on as \
+                     it is, unless it begins with a byte of 0 or 2. Goes with `peer auto`.",
+                ),
+            ],
+            ..Entry::ONCE
+        },
         HelloKey::ENTRY,
         Entry {
             name: "from",
@@ -686,17 +710,18 @@ fn from(draft: &mut SplitDraft, word: &str) -> anyhow::Result<()> {
 }
 
 fn finish_split(draft: SplitDraft) -> anyhow::Result<Split> {
-    let SplitDraft { dev, mut peers, key, off } = draft;
+    let SplitDraft { dev, mut peers, key, links, off } = draft;
     if off {
         ensure!(
-            peers.is_empty() && key.is_none(),
-            "off takes no peers and no key; leave out either"
+            peers.is_empty() && key.is_none() && !links,
+            "off takes no peers, no key and no carriage; leave out either"
         );
-        return Ok(Split { dev, peers: None, key });
+        return Ok(Split { dev, peers: None, key, links });
     }
     peers.auto |= peers.is_empty();
     ensure!(key.is_none() || peers.auto, KEY_WITHOUT_HELLO);
-    Ok(Split { dev, peers: Some(peers), key })
+    ensure!(!links || peers.auto, CARRIAGE_WITHOUT_HELLO);
+    Ok(Split { dev, peers: Some(peers), key, links })
 }
 
 #[cfg(test)]
@@ -878,11 +903,14 @@ mod tests {
         assert_eq!(neighbours, ["10.0.0.2", "10.9.0.1"].map(|text| text.parse().unwrap()).into());
         assert_eq!(far_ends, ["10.9.0.1", "fd00::1"].map(|text| text.parse().unwrap()).into());
         assert_eq!(parse("dev x off").unwrap().peers, None);
-        assert!(parse("dev x").unwrap().peers.unwrap().auto);
+        assert!(parse("dev x").unwrap().peers.unwrap().auto && !parse("dev x").unwrap().links);
+        assert!(parse("dev x carriage ethernet").unwrap().links);
         assert!(parse("dev x from 10.9.0.1 peer auto").unwrap().peers.unwrap().auto);
         for (line, cause) in [
             ("dev x peer any key k", "key is for HELLOs, and peer auto is not given"),
-            ("dev x off key k", "off takes no peers and no key"),
+            ("dev x off key k", "off takes no peers, no key and no carriage"),
+            ("dev x off carriage ethernet", "off takes no peers, no key and no carriage"),
+            ("dev x peer any carriage ethernet", "carriage ethernet needs HELLOs"),
             ("dev x from", "from lacks its value"),
             ("dev x from any", "from any would trust everybody who can send here"),
             ("dev x from 10.9.0.1 from 10.9.0.1", "from 10.9.0.1 is given twice"),

@@ -1,5 +1,6 @@
 //! The kernel engine: eBPF programs on the interface; this process only keeps time.
 
+use super::UNHEARD;
 use super::contexts::Contexts;
 use super::device::Order;
 use super::engine::{Engine, Shape};
@@ -12,16 +13,12 @@ use sheaf_bpf::layout::Hop;
 use sheaf_netio::neigh::Neighbour;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, random, scheduling};
-use sheaf_stage::{Duration, Instant};
+use sheaf_stage::Instant;
 use sheaf_wire::hello::Formats;
 use sheaf_wire::prefix::Prefix;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::thread;
-
-/// Frames without a header of IP are taken for so long after they are not wanted any more:
-/// neighbours have to hear it, of one HELLO in several, and frames are under way.
-const UNHEARD: Duration = Duration::from_secs(5);
 
 pub struct Kernel {
     ifindex: u32,
@@ -89,9 +86,7 @@ impl Engine for Kernel {
     }
 
     fn takes(&self) -> Formats {
-        let formats = super::formats(&self.split);
-        let links = self.links && formats.contain(Formats::FRAMES);
-        Formats(formats.0 | if links { Formats::LINK.0 } else { 0 })
+        super::formats(&self.split, self.links)
     }
 
     fn sends(&self) -> Format {

@@ -57,6 +57,9 @@ const KEPT: [Capability; 5] = [
 ];
 /// Period in which the neighbour table, the interface and the counters are read.
 const LOOK: Duration = Duration::from_millis(500);
+/// Frames without a header of IP are taken for so long after they are not wanted any more:
+/// neighbours have to hear it, of one HELLO in several, and frames are under way.
+const UNHEARD: Duration = Duration::from_secs(5);
 
 /// Puts a splitter on an interface, or takes it off; [`run_splitter`] says HELLO beside.
 pub fn split(settings: &Split) -> anyhow::Result<()> {
@@ -137,8 +140,9 @@ impl LoadedSplit {
     }
 }
 
-/// Wire formats that `split` takes apart.
-fn formats(split: &sheaf_bpf::Split) -> Formats {
+/// Wire formats that `split` takes apart; with `links` without a header of IP, too.
+fn formats(split: &sheaf_bpf::Split, links: bool) -> Formats {
     let frames = Formats::FRAMES.0 | Formats::PAYLOADS.0 | Formats::GROUPS.0;
+    let frames = frames | if links { Formats::LINK.0 } else { 0 };
     Formats(Formats::META.0 | if split.takes_frames() { frames } else { 0 })
 }

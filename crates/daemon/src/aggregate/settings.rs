@@ -177,4 +177,6 @@ pub struct Split {
     pub peers: Option<Peers>,
     /// The file with the key of HELLOs.
     pub key: Option<PathBuf>,
+    /// Whether frames of format 2 are taken without a header of IP, too, and HELLOs say so.
+    pub links: bool,
 }

@@ -8,7 +8,7 @@ use super::contexts::Contexts;
 use super::hello::Hello;
 use super::place::{self, Place};
 use super::settings::{Peers, Split};
-use super::{KEPT, LOOK, attach_split, formats, meta_packets};
+use super::{KEPT, LOOK, UNHEARD, attach_split, formats, meta_packets};
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::report::Interface;
@@ -33,6 +33,8 @@ struct Splitter {
     /// The splitter of before. The kernel has checked it, which takes long.
     kept: Option<sheaf_bpf::Split>,
     look: Instant,
+    /// Until when frames without a header of IP are taken though the settings do not say so.
+    links_until: Option<Instant>,
     /// Reason why the last try failed.
     failed: Option<String>,
     /// Descriptors that are waited for were closed.
@@ -73,6 +75,7 @@ pub fn run(settings: Split, parse: Parse<Split>) -> anyhow::Result<Interface> {
         attached: None,
         kept: None,
         look: now,
+        links_until: None,
         failed: None,
         stale: false,
     };
@@ -93,10 +96,14 @@ impl Splitter {
         let key = place::seal_key(self.settings.key.as_deref())?;
         let peers = self.peers.with_hellos(key.is_some(), &BTreeSet::new());
         let mut split = attach_split(&place.dev, place.ifindex, &peers, true, self.kept.take())?;
-        // As this service does not say that it takes them.
-        split.set_link(false)?;
+        split.set_link(self.settings.links || self.links_until.is_some())?;
         let contexts = Contexts::open(&place.dev, &split, now)?;
-        let hello = Hello::open(&place, Some(place.splits(formats(&split))), key, now)?;
+        let hello = Hello::open(
+            &place,
+            Some(place.splits(formats(&split, self.settings.links))),
+            key,
+            now,
+        )?;
         Ok(Attached { place, split, contexts, hello })
     }
 
@@ -108,7 +115,8 @@ impl Splitter {
         // Somebody may have taken it off.
         let found = sheaf_bpf::Split::is_there(there.place.ifindex)?;
         let taken = meta_packets(&there.split.counters()?);
-        let splitter = found.then(|| (there.place.splits(formats(&there.split)), taken));
+        let splitter =
+            found.then(|| (there.place.splits(formats(&there.split, self.settings.links)), taken));
         let neighbours = neigh::dump(&mut self.netlink, there.place.ifindex)?;
         there.hello.look(splitter, false, &neighbours, now);
         if let Some(accepted) = there.hello.newly_accepted() {
@@ -175,10 +183,15 @@ impl Service for Splitter {
                 return Ok(Next::Refresh);
             }
         }
+        if self.links_until.is_some_and(|until| now >= until) {
+            self.links_until = None;
+            there.split.set_link(false)?;
+        }
         // Nothing is sent from here of which anybody could speak.
         there.contexts.run(&mut there.split, now, poller, |_, _| Ok(()))?;
         there.hello.run(now, poller, |_| ());
         let until = self.look.min(there.hello.deadline());
+        let until = until.min(self.links_until.unwrap_or(Instant::MAX));
         self.attached = Some(there);
         Ok(Next::Wait(until))
     }
@@ -196,6 +209,13 @@ impl Service for Splitter {
             there.hello.part(now);
             self.kept = Some(there.split);
         }
+        self.links_until = if settings.links {
+            None
+        } else if self.settings.links {
+            Some(now + UNHEARD)
+        } else {
+            self.links_until
+        };
         (self.settings, self.peers) = (settings, peers);
         (self.look, self.stale) = (now, true);
         Ok(())
