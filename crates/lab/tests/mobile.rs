@@ -26,7 +26,8 @@ fn a_walk_with_sixteen_flows_comes_out_as_it_did() {
         let _ = writeln!(
             text,
             "{} {} {}: kau {} r70 {}, in all {} and {}, loss {:.3} % latency {:.3} ms, {:.2} a \
-             frame, least {} bytes, frame errors {:.2} %, worst {:.2} %, late {:.1} and {:.1} s",
+             frame, least {} bytes, frame errors {:.2} %, worst {:.2} %, lost {:.2} %, worst \
+             {:.2} %, late {:.1} and {:.1} s",
             row.scenario,
             row.treatment,
             row.x,
@@ -40,6 +41,8 @@ fn a_walk_with_sixteen_flows_comes_out_as_it_did() {
             get("least_size"),
             get("frame_errors"),
             get("frame_errors_worst"),
+            get("frame_loss"),
+            get("frame_loss_worst"),
             get("late_shrink"),
             get("late_grow"),
         );
@@ -51,15 +54,15 @@ fn a_walk_with_sixteen_flows_comes_out_as_it_did() {
 }
 
 #[test]
-fn sixteen_calls_are_good_on_the_whole_walk_in_frames_that_follow_the_link_and_in_no_others() {
+fn sixteen_calls_are_good_over_the_walk_in_frames_that_follow_the_link_and_in_no_fixed_ones() {
     let result = virtual_run("voip-mobile", &[8.0], WALK);
     let get = |treatment, key| number(&result, "walk", treatment, key);
-    assert_eq!(get("auto", "kau_throughout"), 16.0);
+    assert_eq!(get("auto", "r70"), 16.0);
     for fixed in ["500", "1500"] {
-        assert_eq!(get(fixed, "kau_throughout"), 0.0, "{fixed}");
+        assert_eq!((get(fixed, "r70"), get(fixed, "kau_throughout")), (0.0, 0.0), "{fixed}");
         assert!(get(fixed, "frame_errors_worst") > 20.0, "{fixed}");
     }
-    assert!(get("auto", "frame_errors") < 10.0, "the target");
+    assert!(get("auto", "frame_loss") < 3.0, "the target");
     // Beside the router its frames are as large as the fixed ones: as many calls fit in.
     let near = virtual_run("voip-mobile", &[33.0], 20.0);
     let near = |treatment| number(&near, "walk", treatment, "kau_throughout");
@@ -79,7 +82,7 @@ fn sizes_follow_a_link_that_changes_at_once_within_five_seconds() {
     let [sizes] = sizes[..] else { panic!("one curve") };
     let at = |second: usize| sizes.series.points[second].1;
     assert_eq!((at(35), at(110), at(170)), (1500.0, 1500.0, 1500.0));
-    assert!(at(60) < 300.0 && at(140) < 300.0, "{} and {}", at(60), at(140));
+    assert!(at(60) < 400.0 && at(140) < 400.0, "{} and {}", at(60), at(140));
 }
 
 #[test]
@@ -97,7 +100,7 @@ fn a_walk_that_cannot_be_is_refused_at_its_line_with_the_remedy() {
         ("station = \"station\"", "station = \"nobody\"", "unknown node"),
         ("attempts = 2", "attempts = 2\nber = 3", "walk decides the bit errors"),
         ("rate = 2", "rate = 3", "give one of 802.11a, b or g"),
-        ("max = \"auto\"", "max = \"automatic\"", "max needs bytes, or \"auto\""),
+        ("max = \"auto\"", "max = \"automatic\"", "max needs bytes, \"auto\" or \"known\""),
         ("max = \"auto\"", "max = \"auto\"\nmode = \"end\"", "remove mode, or give bytes"),
         ("min = \"100%\"", "min = \"101%\"", "min needs bytes, or a share"),
     ] {

@@ -15,6 +15,7 @@ const NL80211_CMD_GET_SURVEY: u8 = 50;
 const NL80211_ATTR_IFINDEX: u16 = 3;
 const NL80211_ATTR_MAC: u16 = 6;
 const NL80211_ATTR_STA_INFO: u16 = 21;
+const NL80211_ATTR_WIPHY_RETRY_SHORT: u16 = 61;
 const NL80211_ATTR_SURVEY_INFO: u16 = 84;
 const NL80211_ATTR_MAC_ADDRS: u16 = 166;
 const NL80211_ATTR_SPLIT_WIPHY_DUMP: u16 = 174;
@@ -152,6 +153,29 @@ pub fn noise_dbm(generic: &mut Generic, ifindex: u32) -> io::Result<Option<i8>> 
     Ok(noise)
 }
 
+/// Attempts that the radio of interface `ifindex` makes of a frame that is not announced by RTS
+/// (`iw phy PHY set retry short`); `None` where the driver does not say.
+///
+/// # Errors
+/// As of [`stations`].
+pub fn attempts(generic: &mut Generic, ifindex: u32) -> io::Result<Option<u8>> {
+    let mut attributes = of_interface(ifindex);
+    let mut attempts = None;
+    // A dump of this interface's radio alone, in parts as below; the first part has it.
+    put(&mut attributes, NL80211_ATTR_SPLIT_WIPHY_DUMP, &[]);
+    generic.dump(FAMILY, NL80211_CMD_GET_WIPHY, attributes, |reply| {
+        attempts = attempts.or(retry_short(reply));
+    })?;
+    Ok(attempts)
+}
+
+/// The short retry limit in a part of the reply to NL80211_CMD_GET_WIPHY; a limit of 0 is none.
+fn retry_short(reply: &[u8]) -> Option<u8> {
+    let is_limit = |(kind, _): &(u16, &[u8])| *kind == NL80211_ATTR_WIPHY_RETRY_SHORT;
+    let (_, value) = Attributes::of(reply).find(is_limit)?;
+    u8::of(value).filter(|limit| *limit > 0)
+}
+
 /// The addresses of each radio in the network namespace of `generic`, in the order of its driver.
 /// Of a radio with a single address nothing is returned.
 ///
@@ -272,6 +296,18 @@ impl Survey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_retry_limit_of_a_radio_is_the_number_of_its_attempts() {
+        let mut reply = Vec::new();
+        put(&mut reply, NL80211_ATTR_MAC, &[2, 0, 0, 0, 0, 1]);
+        assert_eq!(retry_short(&reply), None);
+        put(&mut reply, NL80211_ATTR_WIPHY_RETRY_SHORT, &[4]);
+        assert_eq!(retry_short(&reply), Some(4));
+        let mut none = Vec::new();
+        put(&mut none, NL80211_ATTR_WIPHY_RETRY_SHORT, &[0]);
+        assert_eq!(retry_short(&none), None);
+    }
 
     #[test]
     fn addresses_of_a_radio_are_in_the_order_of_its_driver_and_other_parts_have_none() {

@@ -6,11 +6,12 @@
 //! (2008), section 3.4, which measured the signal-to-noise ratio alone; here delivery counts, too.
 //!
 //! * [`modulation`]: bit error rate from the signal-to-noise ratio, for each rate of 802.11;
-//! * [`size`]: frame error rate, and the largest packet under a target;
+//! * [`size`]: frame error rate, the largest packet under a target, and the one that carries most;
 //! * [`smooth`]: the moving average of the protocol;
 //! * [`sample`]: one set of measurements of one neighbour;
 //! * [`source`]: where samples come from, best first;
 //! * [`losses`]: the part of the losses that grows with the frame;
+//! * [`correction`]: the ratio, corrected by the frames that were lost;
 //! * [`quality`]: the state of one neighbour, [`Quality`].
 //!
 //! ```
@@ -32,6 +33,7 @@
 //! assert_eq!(quality.largest(start + Duration::from_secs(9)), None);
 //! ```
 
+pub mod correction;
 pub mod losses;
 pub mod modulation;
 pub mod quality;

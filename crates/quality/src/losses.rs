@@ -130,7 +130,7 @@ fn bit_error_rate(share: f64, bits: f64) -> f64 {
 }
 
 /// Share of the frames lost that a constant share of losses does not explain.
-fn rest(share: f64, constant: f64) -> f64 {
+pub(crate) fn rest(share: f64, constant: f64) -> f64 {
     (1.0 - (1.0 - share) / (1.0 - constant.min(1.0 - LEAST))).max(0.0)
 }
 

@@ -68,6 +68,16 @@ pub enum Code {
 
 /// Highest bit error rate: bits by chance.
 const CHANCE: f64 = 0.5;
+/// Data subcarriers of 802.11a and g, and the time of a symbol.
+const SUBCARRIERS: f64 = 48.0;
+const SYMBOL_SECONDS: f64 = 4e-6;
+/// DIFS 50 µs, 15.5 slots of 20 µs, a long preamble of 192 µs, SIFS 10 µs, and an acknowledgement
+/// of 14 bytes at 2 Mbit/s behind its own preamble, 248 µs.
+const DSSS_OVERHEAD_SECONDS: f64 = 810e-6;
+/// DIFS 34 µs, 7.5 slots of 9 µs, a preamble of 20 µs, SIFS 16 µs, and an acknowledgement at 24
+/// Mbit/s, 28 µs. Frames of an A-MPDU share it: there a frame costs less, and smaller ones carry
+/// more than what follows from this.
+const OFDM_OVERHEAD_SECONDS: f64 = 166e-6;
 /// Noise bandwidth of a DSSS channel, in Hz.
 const DSSS_BANDWIDTH: f64 = 22e6;
 /// Symbols that one symbol of CCK at 5.5 Mbit/s is told from: biorthogonal, so half of 16.
@@ -119,6 +129,28 @@ impl Modulation {
             _ => return None,
         };
         Some(Modulation::Ofdm(constellation, code))
+    }
+
+    /// Data bits per second of one stream, in 20 MHz with the long guard interval.
+    pub fn bits_per_second(self) -> f64 {
+        match self {
+            Modulation::Dbpsk => 1e6,
+            Modulation::Dqpsk => 2e6,
+            Modulation::Cck4 => 5.5e6,
+            Modulation::Cck8 => 11e6,
+            Modulation::Ofdm(constellation, code) => {
+                constellation.bits() * code.share() * SUBCARRIERS / SYMBOL_SECONDS
+            }
+        }
+    }
+
+    /// Seconds for which a frame keeps the channel besides its own bits: DIFS, the mean first
+    /// back-off, preamble, SIFS and the acknowledgement.
+    pub fn frame_overhead_seconds(self) -> f64 {
+        match self {
+            Modulation::Ofdm(..) => OFDM_OVERHEAD_SECONDS,
+            _ => DSSS_OVERHEAD_SECONDS,
+        }
     }
 
     /// Error rate of data bits, 0..=0.5, at a signal-to-noise ratio of `snr_db` dB in the bandwidth
@@ -187,6 +219,18 @@ fn of_bit(symbol: f64, bits: f64) -> f64 {
 }
 
 impl Constellation {
+    /// Bits of a symbol.
+    fn bits(self) -> f64 {
+        match self {
+            Constellation::Bpsk => 1.0,
+            Constellation::Qpsk => 2.0,
+            Constellation::Qam16 => 4.0,
+            Constellation::Qam64 => 6.0,
+            Constellation::Qam256 => 8.0,
+            Constellation::Qam1024 => 10.0,
+        }
+    }
+
     /// Points on each axis; BPSK has one axis, the others have two.
     fn points_per_axis(self) -> f64 {
         match self {
@@ -220,6 +264,16 @@ struct Spectrum {
 }
 
 impl Code {
+    /// Data bits of each coded bit.
+    fn share(self) -> f64 {
+        match self {
+            Code::Half => 1.0 / 2.0,
+            Code::TwoThirds => 2.0 / 3.0,
+            Code::ThreeQuarters => 3.0 / 4.0,
+            Code::FiveSixths => 5.0 / 6.0,
+        }
+    }
+
     fn spectrum(self) -> Spectrum {
         match self {
             // Only even distances exist.
@@ -416,6 +470,15 @@ mod tests {
             assert_eq!(modulation.bit_error_rate(f64::INFINITY), 0.0, "{modulation:?}");
             assert_eq!(modulation.bit_error_rate(f64::NEG_INFINITY), 0.5, "{modulation:?}");
         }
+    }
+
+    #[test]
+    fn a_modulation_has_the_bits_per_second_of_its_rate() {
+        for kbps in [1, 2, 11, 6, 9, 12, 18, 24, 36, 48, 54].map(|mbps| 1_000 * mbps) {
+            let exact = rate(kbps).bits_per_second();
+            assert!((exact - kbps as f64 * 1e3).abs() < 1e-3, "{exact} of {kbps}");
+        }
+        assert_eq!(rate(5_500).bits_per_second(), 5.5e6);
     }
 
     #[test]

@@ -18,6 +18,9 @@ pub struct Sample {
     pub modulation: Option<Modulation>,
     /// Counters of the frames sent to the neighbour.
     pub transmitted: Option<Transmitted>,
+    /// The same counters for an estimate of frames *from* the neighbour: a link is much the same in
+    /// both directions, so they correct its signal-to-noise ratio ([`crate::correction`]).
+    pub reverse: Option<Transmitted>,
     /// Throughput that the rate control of the sender expects. It is reported, not used: it is a
     /// product of rate and delivery, and says nothing about sizes.
     pub expected_throughput: Option<Bitrate>,
@@ -44,6 +47,12 @@ pub struct Transmitted {
     pub failed: u32,
 }
 
+/// Signal in dBm that a mean of mac80211 stands for, which reports `reported` and has left out the
+/// fraction of the magnitude: half a decibel, in the mean.
+pub fn of_mean(reported: f64) -> f64 {
+    reported - 0.5
+}
+
 impl Sample {
     /// Signal-to-noise ratio in dB, with `noise_dbm` where no noise was measured.
     pub fn snr_db(&self, noise_dbm: f64) -> Option<f64> {
@@ -61,6 +70,7 @@ impl Sample {
             snr_db: self.snr_db.or(other.snr_db.filter(|_| self.signal_dbm.is_none())),
             modulation: self.modulation.or(other.modulation),
             transmitted: self.transmitted.or(other.transmitted),
+            reverse: self.reverse.or(other.reverse),
             expected_throughput: self.expected_throughput.or(other.expected_throughput),
             hello_ratio: self.hello_ratio.or(other.hello_ratio),
             bit_error_rate: self.bit_error_rate.or(other.bit_error_rate),
@@ -70,6 +80,21 @@ impl Sample {
 }
 
 impl Transmitted {
+    /// Transmissions of these frames.
+    pub(crate) fn attempts(&self) -> f64 {
+        f64::from(self.frames) + f64::from(self.retries)
+    }
+
+    /// Transmissions that were not acknowledged.
+    pub(crate) fn lost(&self) -> f64 {
+        f64::from(self.retries) + f64::from(self.failed)
+    }
+
+    /// Mean bits of a frame on the air.
+    pub(crate) fn mean_bits(&self) -> f64 {
+        8.0 * self.bytes as f64 / f64::from(self.frames.max(1))
+    }
+
     /// Counters of what happened since `earlier`; `None` where the counters began anew.
     pub(crate) fn since(&self, earlier: &Transmitted) -> Option<Transmitted> {
         let difference = Transmitted {

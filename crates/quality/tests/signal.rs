@@ -16,7 +16,7 @@ fn modulations() -> Vec<Modulation> {
     dsss.chain((0..=9).filter_map(Modulation::of_mcs)).collect()
 }
 
-/// A link at a distance in dB above where 1500 bytes meet the target.
+/// A link at a distance in dB above where 1500 bytes are best.
 fn link(seed: u64, modulation: Modulation, above: f64) -> Link {
     let mut link = Link::new(seed);
     link.modulation = Some(modulation);
@@ -26,8 +26,11 @@ fn link(seed: u64, modulation: Modulation, above: f64) -> Link {
 }
 
 fn set(link: &mut Link, modulation: Modulation, above: f64) {
-    let target = Config::default().target;
-    let carries = |snr: &f64| frame_error_rate(modulation.bit_error_rate(*snr), 1500) <= target;
+    let config = Config::default();
+    let carries = |snr: &f64| {
+        let rate = modulation.bit_error_rate(*snr);
+        config.size(rate, rate, Some(modulation)) == 1500
+    };
     let edge = (-100..500).map(|tenth| f64::from(tenth) / 10.0).find(carries).unwrap();
     link.bit_error_rate = modulation.bit_error_rate(edge + above);
     link.signal = Some((NOISE + edge + above, 1.5));
@@ -40,20 +43,20 @@ fn changes(link: &Link, seconds: usize) -> usize {
 }
 
 #[test]
-fn a_steady_link_with_noise_keeps_frame_errors_under_the_target_nine_seconds_of_ten() {
-    // From where the floor is just good enough to where the largest size is.
+fn on_a_steady_link_with_noise_sizes_are_not_much_too_large_nine_seconds_of_ten() {
+    // From where small frames are best to where the largest are.
     for modulation in modulations() {
         for tenth in [-7, -4, -2, 0, 2, 5, 10, 20] {
             let mut good = 0.0;
             for seed in 0..SEEDS {
                 let mut link = link(seed, modulation, f64::from(tenth) / 10.0);
-                if frame_error_rate(link.bit_error_rate, 100) > 0.1 {
-                    // No size is good enough.
+                if link.best() == 100 {
+                    // The floor, whatever is measured.
                     good += 1.0;
                     continue;
                 }
                 good += link.run(310).good(300);
-                assert!(changes(&link, 300) <= 60, "{} at {modulation:?}", changes(&link, 300));
+                assert!(changes(&link, 300) <= 90, "{} at {modulation:?}", changes(&link, 300));
             }
             let share = good / SEEDS as f64;
             assert!(share >= 0.9, "{share} at {modulation:?}, {tenth} tenths above");
@@ -81,24 +84,24 @@ fn sizes_shrink_within_five_seconds_and_grow_back_within_five() {
             assert_eq!(link.run(20).size(), 1500);
             set(&mut link, modulation, -0.3);
             link.run(5);
-            // What the noise allows: nine of ten, as on the steady link.
+            // What the noise of single readings allows: eight of ten.
             shrunk += usize::from(link.good(1) == 1.0);
             link.run(20);
             set(&mut link, modulation, 12.0);
             assert_eq!(link.run(5).size(), 1500, "{modulation:?}, seed {seed}");
         }
-        assert!(shrunk * 10 >= 9 * SEEDS as usize, "{shrunk} at {modulation:?}");
+        assert!(shrunk * 10 >= 8 * SEEDS as usize, "{shrunk} at {modulation:?}");
     }
 }
 
 #[test]
-fn a_walk_away_and_back_keeps_frame_errors_under_the_target() {
+fn on_a_walk_away_and_back_sizes_are_not_much_too_large() {
     let modulation = Modulation::of_rate(Bitrate::from_mbps(24)).unwrap();
     let (mut good, mut seconds) = (0.0, 0.0);
     for seed in 0..SEEDS {
         let mut link = link(seed, modulation, 6.0);
         link.run(10);
-        // 0.4 dB a second, down to where the floor is just good enough.
+        // 0.4 dB a second, down to where smaller frames are best.
         for step in (0..=16).chain((0..16).rev()) {
             set(&mut link, modulation, 6.0 - 0.4 * f64::from(step));
             link.run(1);
@@ -107,7 +110,41 @@ fn a_walk_away_and_back_keeps_frame_errors_under_the_target() {
         }
         assert_eq!(link.run(5).size(), 1500);
     }
-    assert!(good / seconds >= 0.9, "{}", good / seconds);
+    // Single readings lag by a decibel behind a walker.
+    assert!(good / seconds >= 0.85, "{}", good / seconds);
+}
+
+#[test]
+fn frames_that_arrive_all_the_same_raise_a_size_that_a_weak_signal_holds_down() {
+    let modulation = Modulation::of_rate(Bitrate::from_mbps(2)).unwrap();
+    for seed in 0..SEEDS {
+        let mut link = link(seed, modulation, -1.0);
+        link.frames = 100;
+        link.is_reverse = true;
+        let best = f64::from(link.best());
+        // The noise floor of the driver, which reports means, is a decibel too high.
+        link.signal = link.signal.map(|(mean, _)| (mean - 1.0, 0.4));
+        link.run(30);
+        let sizes = link.run(60).sizes.iter().rev().take(60);
+        let mean = sizes.map(|(size, _)| f64::from(*size)).sum::<f64>() / 60.0;
+        assert!((0.5 * best..1.2 * best).contains(&mean), "{mean} of {best}");
+        let correction = link.quality.estimate(link.now).unwrap().correction_db;
+        assert!((0.4..1.6).contains(&correction), "{correction}");
+    }
+}
+
+#[test]
+fn a_driver_that_reports_means_is_trusted_more_than_one_that_reports_single_frames() {
+    let modulation = Modulation::of_rate(Bitrate::from_mbps(2)).unwrap();
+    let mean = |deviation: f64| {
+        let sizes = (0..SEEDS).map(|seed| {
+            let mut link = link(seed, modulation, -1.0);
+            link.signal = link.signal.map(|(mean, _)| (mean, deviation));
+            f64::from(link.run(60).size())
+        });
+        sizes.sum::<f64>() / SEEDS as f64
+    };
+    assert!(mean(0.4) > 1.5 * mean(1.5), "{} and {}", mean(0.4), mean(1.5));
 }
 
 #[test]

@@ -247,11 +247,11 @@ static WORDS: Section<Draft> = Section {
                 ),
                 form(
                     &[literal("auto", set!(|d| d.follow = true))],
-                    "Frames to each neighbour follow its link: the largest of which at most a \
-                     tenth are lost, from 100 bytes to the default, by what the radio's driver \
-                     measures and by what the neighbour asks for in its HELLOs. A share as `min` \
-                     follows, too. Where nothing is measured it is the default. Goes with \
-                     `peer auto`.",
+                    "Frames to each neighbour follow its link: the size that brings most across, \
+                     as long as at most 3 % are lost after all attempts of the radio; from 100 \
+                     bytes to the default, by what the radio's driver measures and by what the \
+                     neighbour asks for in its HELLOs. A share as `min` follows, too. Where \
+                     nothing is measured it is the default. Goes with `peer auto`.",
                 ),
                 form(
                     &[literal("mark", set!(|d| d.config.by_mark = true))],

@@ -9,6 +9,7 @@ use sheaf_neighbour::{LinkAddress, Neighbourhood};
 use sheaf_netio::generic::Generic;
 use sheaf_netio::nl80211::{self, Rate, Scheme, Station};
 use sheaf_netio::sysfs::Interfaces;
+use sheaf_quality::sample::of_mean;
 use sheaf_quality::{Config, Modulation, Origin, Quality, Sample, Source, Transmitted};
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::hello::UNLIMITED;
@@ -49,6 +50,14 @@ pub struct Figures {
 /// The driver's figures of one moment.
 struct Stations(Vec<Station>);
 
+impl Stations {
+    /// Modulation of frames to this neighbour.
+    fn transmitted(&self, neighbour: LinkAddress) -> Option<Modulation> {
+        let station = self.0.iter().find(|station| station.mac == neighbour)?;
+        station.transmit_rate.and_then(modulation)
+    }
+}
+
 impl Source for Stations {
     fn origin(&self) -> Origin {
         Origin::Station
@@ -64,10 +73,11 @@ impl Source for Stations {
                 failed: station.failed?,
             })
         };
-        let signal = station.signal_average_dbm.or(station.signal_dbm);
+        let mean = station.signal_average_dbm.map(|mean| of_mean(f64::from(mean)));
+        let signal = mean.or(station.signal_dbm.map(f64::from));
         Some(Sample {
             age: station.inactive,
-            signal_dbm: signal.map(f64::from),
+            signal_dbm: signal,
             modulation: station.receive_rate.and_then(modulation),
             transmitted: counters(),
             expected_throughput: station.expected_throughput,
@@ -94,9 +104,13 @@ impl Radio {
         // need. In another network namespace than that of /sys the interface is not there.
         let interfaces = Interfaces::default();
         let may_be = !interfaces.contains(dev) || interfaces.is_radio(dev);
-        let driver = if may_be { Generic::open().ok() } else { None };
+        let mut driver = if may_be { Generic::open().ok() } else { None };
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
-        let config = Config { mtu, ..Config::default() };
+        let usual = Config::default();
+        // The radio at the other end is taken for one that is set as this one is.
+        let attempts = driver.as_mut().and_then(|driver| nl80211::attempts(driver, ifindex).ok());
+        let attempts = attempts.flatten().map_or(usual.attempts, u32::from);
+        let config = Config { mtu, attempts, ..usual };
         Radio { ifindex, driver, config, links: BTreeMap::new(), due: now }
     }
 
@@ -126,13 +140,15 @@ impl Radio {
             let received = Sample {
                 noise_dbm: noise,
                 hello_ratio: Some(heard),
-                // These are of the other direction.
+                // These are of the other direction, which is much the same.
                 transmitted: None,
+                reverse: sample.transmitted,
                 expected_throughput: None,
                 ..sample
             };
             link.received.sample(now, received);
             let sent = Sample {
+                modulation: stations.transmitted(address),
                 transmitted: sample.transmitted,
                 expected_throughput: sample.expected_throughput,
                 hello_ratio: hears,

@@ -1,7 +1,7 @@
 //! Plans of calls over a wireless mesh: hosts, radios, calls, and the treatment of small packets by
 //! the hosts; worked out to points.
 
-use super::point::{Aggregation, Flow, Mode, Point, Queueing, Routes};
+use super::point::{Aggregation, Flow, Follows, Mode, Point, Queueing, Routes};
 use super::walk::{Walk, Walking};
 use crate::fault::Fault;
 use crate::plan_file::PlanFile;
@@ -272,7 +272,7 @@ impl From<Min> for Threshold {
 
 /// The largest meta packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(untagged, expecting = "max needs bytes, or \"auto\"")]
+#[serde(untagged, expecting = "max needs bytes, \"auto\" or \"known\"")]
 pub enum Max {
     /// Bytes.
     Bytes(u16),
@@ -284,8 +284,10 @@ pub enum Max {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MaxName {
-    /// The size follows the link to each neighbour.
+    /// The size follows the link to each neighbour, as far as hosts can measure it.
     Auto,
+    /// The size follows the link as it is, which no host knows: the bound of what can be gained.
+    Known,
 }
 
 impl Max {
@@ -293,7 +295,7 @@ impl Max {
     fn bytes(self) -> Option<u16> {
         match self {
             Max::Bytes(bytes) => Some(bytes),
-            Max::Named(MaxName::Auto) => None,
+            Max::Named(_) => None,
         }
     }
 }
@@ -420,7 +422,7 @@ impl Plan {
         let treatment = self.treatment(name)?;
         let queueing = treatment.queueing(scenario.queue)?;
         let walking = scenario.walking(&topology, self.head.warm_up)?;
-        let follows = matches!(&queueing, Queueing::Sheaf(one) if one.follows);
+        let follows = matches!(&queueing, Queueing::Sheaf(one) if one.follows.is_some());
         anyhow::ensure!(
             !follows || walking.is_some() && treatment.upgraded.is_none(),
             "max = \"auto\" follows a link that changes, among hosts that all say so; add \
@@ -551,7 +553,9 @@ impl Scenario {
             format!("walk: rate {} has no error rates; give one of 802.11a, b or g", self.rate)
         })?;
         let start = Instant::ZERO + Duration::from_secs_f64(warm_up);
-        Ok(Some(Walking { walk, station, router, modulation, start }))
+        let usual = sheaf_medium::Config::new(self.phy.0, 1, self.bitrate()).retry_limit;
+        let attempts = self.attempts.unwrap_or(usual);
+        Ok(Some(Walking { walk, station, router, modulation, attempts, start }))
     }
 
     fn bitrate(&self) -> Bitrate {
@@ -577,7 +581,7 @@ impl Treatment {
     pub(super) fn is_virtual(&self) -> bool {
         let is_kau = matches!(self.policy, Some(PolicyName::Kau));
         let is_meta = self.format() == Format::Meta;
-        is_kau || self.upgraded.is_some() || self.follows() || !is_meta
+        is_kau || self.upgraded.is_some() || self.follows().is_some() || !is_meta
     }
 
     fn format(&self) -> Format {
@@ -609,14 +613,18 @@ impl Treatment {
         config.check()?;
         let (mode, follows) = (self.mode(), self.follows());
         anyhow::ensure!(
-            !follows || mode == Mode::Hop,
+            follows.is_none() || mode == Mode::Hop,
             "max = \"auto\" follows the link to the next hop; remove mode, or give bytes"
         );
         Ok(Queueing::Sheaf(Aggregation { config, format: self.format(), mode, follows }))
     }
 
-    fn follows(&self) -> bool {
-        self.max == Some(Max::Named(MaxName::Auto))
+    fn follows(&self) -> Option<Follows> {
+        match self.max {
+            Some(Max::Named(MaxName::Auto)) => Some(Follows::Measured),
+            Some(Max::Named(MaxName::Known)) => Some(Follows::Known),
+            None | Some(Max::Bytes(_)) => None,
+        }
     }
 
     fn mode(&self) -> Mode {
@@ -630,7 +638,7 @@ impl Treatment {
     fn kau(&self, limit: usize) -> anyhow::Result<kau::Config> {
         let known = self.hold.is_none() && self.backoff.is_none();
         anyhow::ensure!(known, "policy kau has mode, min, max and timeout; remove the others");
-        anyhow::ensure!(!self.follows(), "policy kau has a fixed max; give bytes");
+        anyhow::ensure!(self.follows().is_none(), "policy kau has a fixed max; give bytes");
         let usual = kau::Config::default();
         let max = self.max.and_then(Max::bytes).map_or(usual.max, usize::from);
         anyhow::ensure!((100..=2048).contains(&max), "max {max}; give 100 to 2048 bytes");

@@ -168,9 +168,18 @@ pub struct Aggregation {
     pub format: sheaf_aggregate::Format,
     /// Host up to which packets share frames.
     pub mode: Mode,
-    /// Whether the largest meta packet follows the link to each neighbour, up to that of the
-    /// configuration.
-    pub follows: bool,
+    /// Rule by which the largest meta packet follows the link to each neighbour, up to that of the
+    /// configuration; `None` where it is fixed.
+    pub follows: Option<Follows>,
+}
+
+/// Rule by which sizes follow a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follows {
+    /// By what hosts measure and tell each other.
+    Measured,
+    /// By the link as it is, at once.
+    Known,
 }
 
 /// The host that splits a meta packet.

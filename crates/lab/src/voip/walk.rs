@@ -7,7 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 use sheaf_medium::{Hearing, Link};
-use sheaf_quality::Modulation;
+use sheaf_quality::quality::LEAST_MARGIN;
+use sheaf_quality::{Config, Modulation};
 use sheaf_stage::{Duration, Instant};
 
 /// Time between two steps of the medium, a seventh of a metre at a walker's pace.
@@ -101,6 +102,8 @@ pub struct Walking {
     pub router: usize,
     /// Modulation of unicast frames.
     pub modulation: Modulation,
+    /// Attempts that radios make of them.
+    pub attempts: u32,
     /// Time at which packets begin to be measured.
     pub start: Instant,
 }
@@ -123,6 +126,19 @@ impl Walking {
     /// Bit error rate of the link when the signal is `decibels` weaker than it is, 0..=0.5.
     pub fn bit_error_rate(&self, now: Instant, decibels: f64) -> f64 {
         self.modulation.bit_error_rate(self.signal(now) - self.walk.noise - decibels)
+    }
+
+    /// The rule by which sizes follow the link, up to `mtu` bytes.
+    pub fn rule(&self, mtu: u16) -> Config {
+        Config { attempts: self.attempts, mtu, ..Config::default() }
+    }
+
+    /// The size that is best for the link when the signal is `decibels` weaker than it is, with the
+    /// caution of the rule.
+    pub fn best(&self, now: Instant, decibels: f64, mtu: u16) -> u16 {
+        let cautious = self.bit_error_rate(now, decibels + LEAST_MARGIN);
+        let rate = self.bit_error_rate(now, decibels);
+        self.rule(mtu).size(rate, cautious, Some(self.modulation))
     }
 
     /// The reception among `nodes` hosts: the link of the station has bit errors.
@@ -168,7 +184,8 @@ mod tests {
     fn only_the_links_of_the_station_have_bit_errors() {
         let modulation = Modulation::Dqpsk;
         let start = Instant::from_millis(5_000);
-        let walking = Walking { walk: walk(), station: 1, router: 0, modulation, start };
+        let (walk, attempts) = (walk(), 7);
+        let walking = Walking { walk, station: 1, router: 0, modulation, attempts, start };
         let Hearing::Table(links) = walking.hearing(3, Instant::from_millis(25_000)) else {
             panic!("it is a table");
         };

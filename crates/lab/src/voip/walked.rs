@@ -4,23 +4,26 @@
 //! then shows how many each place of the walk carries, whatever they are elsewhere: the most that
 //! are supported there at any place of the sweep.
 //!
-//! Sizes are judged by the link as it is, not as the hosts see it: by the frame error rate of the
-//! largest frame that each end may send, full or not.
+//! Sizes are judged by the link as it is, not as the hosts see it: by the share of the largest
+//! frames that each end may send, full or not, that is lost at each attempt and after all.
 
 use super::supported;
 use super::walk::{STEP, Walking};
 use crate::measured::{Row, Series};
 use crate::reading::{Numbers, Reading};
 use crate::view::{Axis, Chart, Metric};
-use sheaf_quality::quality::{BAND, MARGIN};
+use sheaf_quality::Config;
+use sheaf_quality::quality::BAND;
 use sheaf_quality::size::frame_error_rate;
-use sheaf_quality::{Config, size};
 use sheaf_stage::{Duration, Instant};
 use sheaf_voice::rules::Rule;
 use std::ops::Range;
 
 /// Length of a span: a listener who hears nothing for as long hangs up.
 pub const WINDOW: Duration = Duration::from_secs(5);
+/// Decibels that a size is not held against: it is too large when it is larger than what is best on
+/// a link that much stronger. They are a hundredth of what the link carries.
+const TOLERANCE: f64 = BAND;
 /// Decibels below the margins of the estimate at which a size is certain to have room to grow: two
 /// standard deviations of a smoothed reading.
 const ROOM: f64 = 1.3;
@@ -43,7 +46,8 @@ pub const NOTES: &str = " \
     Over a walk the calls are judged every five seconds, too. What its places carry is the most of \
     the sweep that is supported in each five seconds, whatever becomes of the calls elsewhere; the \
     table has the mean. The frame error rate is that of the largest frame that may be sent, by the \
-    link as it is; time above the target counts while a smaller frame would be below.";
+    link as it is, at each attempt; its loss is what remains after all attempts. Time above the \
+    target counts where the loss is above 3 % and that of a smaller frame would be below.";
 
 /// One span of a walk.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,10 +116,13 @@ pub struct Walked {
 /// The frame error rate of one end's size at the steps of a walk, and how late the size was.
 #[derive(Clone, Copy, Debug, Default)]
 struct Judged {
-    /// Mean and worst of five seconds.
-    mean: f64,
-    worst: f64,
-    /// Share of the steps with the rate above the target, although a smaller frame was below.
+    /// Of each attempt: mean, and worst of five seconds.
+    errors: f64,
+    errors_worst: f64,
+    /// After all attempts: mean, and worst of five seconds.
+    loss: f64,
+    loss_worst: f64,
+    /// Share of the steps with a loss above the target, although a smaller frame was below.
     above: f64,
     /// The longest time for which the size was too large.
     late_shrink: Duration,
@@ -153,29 +160,36 @@ fn steps(measured: &Range<Instant>) -> impl Iterator<Item = Instant> + use<> {
 
 impl Judged {
     fn new(sizes: &Sizes, walking: &Walking, measured: &Range<Instant>) -> Judged {
-        let Config { target, floor, mtu, .. } = Config::default();
+        let Config { loss: target, floor, mtu, .. } = Config::default();
         let mut judged = Judged { least: u16::MAX, ..Judged::default() };
         let mut missed = 0u32;
-        let (mut rates, mut chosen) = (Vec::new(), Vec::new());
+        let (mut errors, mut losses, mut chosen) = (Vec::new(), Vec::new(), Vec::new());
         let (mut carried, mut certain) = (Vec::new(), Vec::new());
         for now in steps(measured) {
             let size = size_at(sizes, now);
-            let bound = |rate| size::largest(rate, target, floor, mtu);
             let rate = walking.bit_error_rate(now, 0.0);
-            let error = frame_error_rate(rate, size);
-            missed += u32::from(error > target && frame_error_rate(rate, floor) <= target);
+            let lost = |size| {
+                let error = frame_error_rate(rate, size);
+                (error, libm::pow(error, f64::from(walking.attempts)))
+            };
+            let (error, loss) = lost(size);
+            missed += u32::from(loss > target && lost(floor).1 <= target);
             judged.least = judged.least.min(size);
-            rates.push(error);
+            errors.push(error);
+            losses.push(loss);
             chosen.push(size);
-            carried.push(bound(rate));
-            certain.push(bound(walking.bit_error_rate(now, MARGIN + BAND + ROOM)));
+            carried.push(walking.best(now, -TOLERANCE, mtu));
+            certain.push(walking.best(now, BAND + ROOM, mtu));
         }
         let mean = |rates: &[f64]| rates.iter().sum::<f64>() / rates.len().max(1) as f64;
         let of_span = (WINDOW.as_nanos() / STEP.as_nanos()) as usize;
+        let worst = |rates: &[f64]| rates.chunks(of_span).map(mean).fold(0.0, f64::max);
         Judged {
-            mean: mean(&rates),
-            worst: rates.chunks(of_span).map(mean).fold(0.0, f64::max),
-            above: f64::from(missed) / rates.len().max(1) as f64,
+            errors: mean(&errors),
+            errors_worst: worst(&errors),
+            loss: mean(&losses),
+            loss_worst: worst(&losses),
+            above: f64::from(missed) / losses.len().max(1) as f64,
             late_shrink: latest(&chosen, &carried, |bound, size| bound >= size),
             late_grow: latest(&chosen, &certain, |bound, size| bound <= size),
             ..judged
@@ -184,13 +198,15 @@ impl Judged {
 }
 
 /// The columns of a walk: key, label and unit.
-const COLUMNS: [(&str, &str, &str); 10] = [
+const COLUMNS: [(&str, &str, &str); 12] = [
     ("kau_mean", "flows supported in 5 s, mean (rule kau)", ""),
     ("r70_mean", "flows supported in 5 s, mean (rule r70)", ""),
     (KAU_THROUGHOUT, "flows supported in all 5 s (rule kau)", ""),
     (R70_THROUGHOUT, "flows supported in all 5 s (rule r70)", ""),
     ("frame_errors", "frame error rate of the size", "%"),
     ("frame_errors_worst", "the same, worst 5 s", "%"),
+    ("frame_loss", "frames of the size lost after all attempts", "%"),
+    ("frame_loss_worst", "the same, worst 5 s", "%"),
     ("late_shrink", "size too large for at most", "s"),
     ("late_grow", "size too small for at most", "s"),
     ("above_target", "time above the target", "%"),
@@ -214,11 +230,11 @@ pub fn summary() -> [Metric; 4] {
 
 /// The charts that a view has of walks.
 pub fn charts() -> [Chart; 3] {
-    let target = 100.0 * Config::default().target;
+    let target = 100.0 * Config::default().loss;
     [
         Chart::new("Flows supported in 5 s, mean", "kau_mean"),
         Chart::new("Flows supported in all 5 s", "kau_throughout"),
-        Chart::new("Frame error rate of the size", "frame_errors").mark(None, "target", target),
+        Chart::new("Frames of the size that are lost", "frame_loss").mark(None, "target", target),
     ]
 }
 
@@ -234,8 +250,10 @@ impl Walked {
             self.spans.mean(|span| span.r70),
             kau as f64,
             r70 as f64,
-            100.0 * most(|end| end.mean),
-            100.0 * most(|end| end.worst),
+            100.0 * most(|end| end.errors),
+            100.0 * most(|end| end.errors_worst),
+            100.0 * most(|end| end.loss),
+            100.0 * most(|end| end.loss_worst),
             most(|end| end.late_shrink.as_secs_f64()),
             most(|end| end.late_grow.as_secs_f64()),
             100.0 * most(|end| end.above),
@@ -268,7 +286,7 @@ impl Walked {
             let spans = self.spans.over.iter();
             spans.map(|span| (span.end.as_secs_f64(), value(span))).collect()
         };
-        let Config { target, floor, mtu, .. } = Config::default();
+        let mtu = Config::default().mtu;
         let bytes = || Axis::new("largest frame", "B");
         let loss = |span: &Span| {
             100.0 * (1.0 - span.received as f64 / (span.sent as f64).max(1.0)).max(0.0)
@@ -290,11 +308,9 @@ impl Walked {
                 over_steps(&|now| f64::from(size_at(&self.sizes[1], now))),
             ),
             curve(
-                "Size at the target over time",
+                "Size that carries most over time",
                 bytes(),
-                over_steps(&|now| {
-                    f64::from(size::largest(walking.bit_error_rate(now, 0.0), target, floor, mtu))
-                }),
+                over_steps(&|now| f64::from(walking.best(now, 0.0, mtu))),
             ),
             curve("Loss over time", Axis::new("loss", "%"), over_spans(&loss)),
             curve(

@@ -3,7 +3,7 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use sheaf_quality::size::{FRAME_OVERHEAD, frame_error_rate};
+use sheaf_quality::size::{FRAME_OVERHEAD, frame_error_rate, goodput};
 use sheaf_quality::{Config, Modulation, Quality, Sample, Transmitted};
 use sheaf_stage::{Duration, Instant};
 
@@ -25,12 +25,14 @@ pub struct Link {
     pub modulation: Option<Modulation>,
     /// Frames sent in a second.
     pub frames: u32,
+    /// Whether the counters stand for frames of the other direction.
+    pub is_reverse: bool,
     /// Whether there are HELLOs.
     pub hellos: bool,
     sent: Transmitted,
     heard: Vec<bool>,
     rng: Xoshiro256PlusPlus,
-    /// Size after each second, and whether its frame error rate was at or under the target.
+    /// Size after each second, and whether it was good.
     pub sizes: Vec<(u16, bool)>,
 }
 
@@ -44,6 +46,7 @@ impl Link {
             signal: None,
             modulation: None,
             frames: 200,
+            is_reverse: false,
             hellos: false,
             sent: Transmitted::default(),
             heard: Vec::new(),
@@ -87,9 +90,12 @@ impl Link {
             let last = &self.heard[self.heard.len().saturating_sub(HELLOS)..];
             last.iter().filter(|arrived| **arrived).count() as f64 / last.len() as f64
         });
-        let transmitted = (self.frames > 0).then_some(self.sent);
+        let counters = (self.frames > 0).then_some(self.sent);
+        let (transmitted, reverse) =
+            if self.is_reverse { (None, counters) } else { (counters, None) };
         let modulation = self.modulation;
-        Sample { signal_dbm: signal, modulation, transmitted, hello_ratio, ..Sample::default() }
+        let sample = Sample { signal_dbm: signal, modulation, ..Sample::default() };
+        Sample { transmitted, reverse, hello_ratio, ..sample }
     }
 
     /// Lets so many seconds pass, with a sample at the end of each.
@@ -101,10 +107,28 @@ impl Link {
             let sample = self.sample();
             self.quality.sample(self.now, sample);
             let size = self.size();
-            let good = frame_error_rate(self.bit_error_rate, size) <= 0.1;
+            let good = self.is_good(size);
             self.sizes.push((size, good));
         }
         self
+    }
+
+    /// The size that is best for the link as it is.
+    pub fn best(&self) -> u16 {
+        let rate = self.bit_error_rate;
+        Config::default().size(rate, rate, self.modulation)
+    }
+
+    /// Whether a size loses no more than the target after all attempts, and is not so large that it
+    /// carries much less than the best; without a modulation, whether it keeps the target of frame
+    /// errors.
+    fn is_good(&self, size: u16) -> bool {
+        let (rate, config) = (self.bit_error_rate, Config::default());
+        let error = frame_error_rate(rate, size);
+        let Some(modulation) = self.modulation else { return error <= config.target };
+        let carries = |size| goodput(rate, modulation, size);
+        libm::pow(error, f64::from(config.attempts)) <= config.loss
+            && (size <= self.best() || carries(size) >= 0.7 * carries(self.best()))
     }
 
     pub fn size(&self) -> u16 {

@@ -6,9 +6,9 @@
 //! thesis' qdisc.
 
 use super::hello::{self, Hellos};
-use super::message::Message;
-use super::sizes::Sizes;
-use crate::voip::point::{self, Aggregation, Mode, Point, Queueing, Routes};
+use super::message::{Message, Sent};
+use super::sizes::{Heard, Sizes};
+use crate::voip::point::{self, Aggregation, Follows, Mode, Point, Queueing, Routes};
 use crate::voip::walked;
 use sheaf_aggregate::{
     Aggregator, Answers, Device, Format, Frame, Hop, HopId, Outbound, Split, Splitter, Stats,
@@ -102,8 +102,10 @@ impl Host {
             }
             Queueing::Sheaf(aggregation) => {
                 let config = &aggregation.config;
-                let walking = point.walking.as_ref().filter(|_| aggregation.follows);
-                let sizes = walking.map(|walking| Sizes::new(point, walking, index, config.max));
+                let walking = point.walking.as_ref().filter(|_| aggregation.follows.is_some());
+                let is_known = aggregation.follows == Some(Follows::Known);
+                let sizes =
+                    walking.map(|walking| Sizes::new(point, walking, index, config.max, is_known));
                 let mut merge = Merge {
                     index,
                     aggregator: aggregator(point, index, aggregation)?,
@@ -202,10 +204,10 @@ impl Host {
                     self.route(packet, now, out);
                 }
             }
-            Message::Finished => match &mut self.queue {
+            Message::Finished(sent) => match &mut self.queue {
                 Queue::None => {}
                 Queue::Fifo(fifo) => fifo.finished(),
-                Queue::Sheaf(merge) => merge.finished(now),
+                Queue::Sheaf(merge) => merge.finished(sent, now),
                 Queue::Kau(qdisc, _) => qdisc.finished(),
             },
             Message::Send { .. } | Message::Left(_) | Message::Heard(_) => {
@@ -400,8 +402,8 @@ impl Merge {
     /// Takes a frame from the radio of host `from`; returns whether it was a HELLO.
     fn heard(&mut self, from: usize, packet: &[u8], now: Instant) -> bool {
         let Some(sizes) = &mut self.sizes else { return false };
-        let is_hello = sizes.heard(from, packet, now);
-        if is_hello {
+        let Heard { is_hello, is_measured } = sizes.heard(from, packet, now);
+        if is_hello || is_measured {
             self.follow(now);
         }
         is_hello
@@ -425,7 +427,7 @@ impl Merge {
     fn follow(&mut self, now: Instant) {
         let Some(sizes) = &self.sizes else { return };
         for (host, history) in self.history.iter_mut().enumerate() {
-            let largest = sizes.largest(host);
+            let largest = sizes.largest(host, now);
             if history.last().is_some_and(|(_, before)| *before == largest) {
                 continue;
             }
@@ -437,7 +439,10 @@ impl Merge {
     }
 
     /// The radio has finished with a frame.
-    fn finished(&mut self, now: Instant) {
+    fn finished(&mut self, sent: Option<Sent>, now: Instant) {
+        if let Some((sizes, sent)) = self.sizes.as_mut().zip(sent) {
+            sizes.sent(&sent);
+        }
         if let Device::Reports { waiting, .. } = self.aggregator.device() {
             let waiting = waiting.saturating_sub(1);
             self.aggregator.set_device(Device::Reports { waiting, limit: self.limit }, now);

@@ -14,8 +14,8 @@ use crate::voip::outcome::Outcome;
 use crate::voip::point::Point;
 use crate::voip::walk::{STEP, Walking};
 use host::{Host, Neighbours};
-use message::Message;
-use sheaf_medium::{Frame, Medium, RadioId};
+use message::{Message, Sent};
+use sheaf_medium::{Frame, Medium, RadioId, To};
 use sheaf_sim::{Node, NodeId, Outbox, Simulation};
 use sheaf_stage::{Duration, Instant, Stage};
 use traffic::{Listeners, Talkers};
@@ -118,7 +118,7 @@ impl Node for Actor {
                 let bytes = packet.len() as u32 + *encapsulation;
                 let frame = Frame { from: radio, to, bytes, payload: packet };
                 if medium.enqueue(frame, now).is_err() {
-                    out.send(NodeId(from as u32), Message::Finished);
+                    out.send(NodeId(from as u32), Message::Finished(None));
                 }
                 transmitted(medium, now, out);
             }
@@ -159,7 +159,13 @@ impl Node for Actor {
 fn transmitted(medium: &mut Medium<Vec<u8>>, now: Instant, out: &mut Outbox<Message>) {
     while let Some(done) = medium.dequeue(now) {
         let from = done.frame.from.0;
-        out.send(NodeId(from), Message::Finished);
+        let to = match done.frame.to {
+            To::Radio(radio) => Some(radio.0 as usize),
+            To::Broadcast => None,
+        };
+        let (bytes, retries) = (done.frame.bytes, done.retries);
+        let sent = Sent { to, bytes, retries, failed: done.result.is_err() };
+        out.send(NodeId(from), Message::Finished(Some(sent)));
         let mut send = |receiver: RadioId, packet| {
             let received = Message::Received { from: from as usize, packet };
             out.send(NodeId(receiver.0), received);
