@@ -4,7 +4,7 @@
 //! link is better than its ratio says: the noise floor is a guess, and cards are better than the
 //! theory. The difference in dB is the difference of the shares over the slope of the curve. It
 //! counts as much as the counters are certain of it, as in a Kalman filter with a fixed spread,
-//! goes in steps of [`STEP`] at most, and never beyond [`MOST`].
+//! half a decibel a sample at most, and [`MOST`] in all.
 //!
 //! More losses than predicted take back what was gained, and no more: they may be collisions.
 //! Taken for noise these would make frames smaller, smaller frames are more frames, and more frames
@@ -23,8 +23,7 @@ use crate::modulation::Modulation;
 use crate::sample::Transmitted;
 use sheaf_stage::Instant;
 
-/// The most that one sample changes, in dB: a factor of two in size. A burst of collisions passes
-/// within a sample or two.
+/// The most that one sample changes, in dB: a factor of two in size. A sample errs now and then.
 const STEP: f64 = 0.5;
 /// The most that the correction has, in dB. Beyond it trust in the signal is worth more: a card
 /// that is better by so much is none.

@@ -4,7 +4,6 @@
 //! Principle: a frame is lost when one of its bits is, 1 − (1 − BER)^bits. Solved for the bits, a
 //! target gives the longest frame; headers and check sum of the MAC are part of it, preamble and
 //! PLCP header are not: they are sent at the most robust rate.
-
 //!
 //! Larger frames share what each frame costs, smaller ones lose less when a bit is wrong. The bytes
 //! that arrive per time on the air, s (1 − BER)^bits / (cost + bits), are most where
