@@ -714,7 +714,7 @@ fn finish_split(draft: SplitDraft) -> anyhow::Result<Split> {
     if off {
         ensure!(
             peers.is_empty() && key.is_none() && !links,
-            "off takes no peers, no key and no carriage; leave out either"
+            "off takes no peers, no key and no carriage; leave these out, or off"
         );
         return Ok(Split { dev, peers: None, key, links });
     }
