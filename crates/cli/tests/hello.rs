@@ -918,8 +918,8 @@ fn a_flood_of_made_up_hellos_costs_no_packet_and_little_memory() {
     let known = said["neighbours"].as_object().unwrap().values();
     let known: Vec<_> = known.filter(|one| one["addresses"][0] == "10.7.0.2").collect();
     assert_eq!(known.len(), 1, "the neighbour with which packets are exchanged keeps its place");
-    // The table is full, and the answers above were made of it. A hundred bytes for each of the
-    // flood would be three times as much.
+    // The table of 1024 neighbours is full, and both answers were built from it. To keep a hundred
+    // bytes of each HELLO would take 30 MB.
     let grown = first.memory().saturating_sub(before);
     assert!(grown < 12 << 10, "{grown} kB more");
 }

@@ -169,7 +169,8 @@ pub fn attempts(generic: &mut Generic, ifindex: u32) -> io::Result<Option<u8>> {
     Ok(attempts)
 }
 
-/// The short retry limit in a part of the reply to NL80211_CMD_GET_WIPHY; a limit of 0 is none.
+/// The short retry limit in a part of the reply to NL80211_CMD_GET_WIPHY; `None` where there is
+/// none, or 0.
 fn retry_short(reply: &[u8]) -> Option<u8> {
     let is_limit = |(kind, _): &(u16, &[u8])| *kind == NL80211_ATTR_WIPHY_RETRY_SHORT;
     let (_, value) = Attributes::of(reply).find(is_limit)?;

@@ -25,8 +25,7 @@ use sheaf_stage::Instant;
 
 /// The most that one sample changes, in dB: a factor of two in size. A sample errs now and then.
 const STEP: f64 = 0.5;
-/// The most that the correction has, in dB. Beyond it trust in the signal is worth more: a card
-/// that is better by so much is none.
+/// The largest correction, in dB: no card is better than the theory by more.
 pub const MOST: f64 = 2.0;
 /// Standard deviation in dB that the correction is assumed to change by between two samples. It
 /// gives counters of a hundred frames near the edge, which are certain to 0.3 dB, a third.

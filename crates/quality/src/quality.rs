@@ -22,10 +22,11 @@
 //! scatter: a driver that reports the mean of many frames is trusted more than one that reports the
 //! last. A smoothed ratio lags behind one that falls, and what it lags is taken off, too.
 //!
-//! What a size carries is not sensitive to small errors, its loss is: the bound by the loss keeps
-//! all of the margin, the size what exceeds the least. A size beyond what is best on a link
-//! [`BAND`] or more stronger shrinks at once. One that is too small grows when it has been so for
-//! [`GROW_AFTER`], to the least that was best meanwhile.
+//! A size that errs a little carries nearly as much, but loses much more. So the loss is judged
+//! with the whole margin, and the size that carries most with the part above [`LEAST_MARGIN`]. The
+//! size shrinks at once when it is larger than would be best on a link that is stronger by
+//! [`BAND`]. It grows when it was too small for [`GROW_AFTER`], to the smallest that was best in
+//! that time.
 //!
 //! Direction: signal and modulation belong to what the neighbour sends, the counters to what is
 //! sent to it. A radio link is much the same in both directions, but noise is not. Who wants to

@@ -22,6 +22,7 @@ use sheaf_netio::netlink::Netlink;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, ip};
 use sheaf_stage::Instant;
+use sheaf_wire::hello::Splits;
 use std::collections::BTreeSet;
 
 struct Splitter {
@@ -98,13 +99,13 @@ impl Splitter {
         let mut split = attach_split(&place.dev, place.ifindex, &peers, true, self.kept.take())?;
         split.set_link(self.settings.links || self.links_until.is_some())?;
         let contexts = Contexts::open(&place.dev, &split, now)?;
-        let hello = Hello::open(
-            &place,
-            Some(place.splits(formats(&split, self.settings.links))),
-            key,
-            now,
-        )?;
+        let hello = Hello::open(&place, Some(self.splits(&place, &split)), key, now)?;
         Ok(Attached { place, split, contexts, hello })
+    }
+
+    /// What `split` takes apart at `place`, as HELLOs say it.
+    fn splits(&self, place: &Place, split: &sheaf_bpf::Split) -> Splits {
+        place.splits(formats(split, self.settings.links))
     }
 
     /// Looks at the interface, the splitter and the neighbours.
@@ -115,8 +116,7 @@ impl Splitter {
         // Somebody may have taken it off.
         let found = sheaf_bpf::Split::is_there(there.place.ifindex)?;
         let taken = meta_packets(&there.split.counters()?);
-        let splitter =
-            found.then(|| (there.place.splits(formats(&there.split, self.settings.links)), taken));
+        let splitter = found.then(|| (self.splits(&there.place, &there.split), taken));
         let neighbours = neigh::dump(&mut self.netlink, there.place.ifindex)?;
         there.hello.look(splitter, false, &neighbours, now);
         if let Some(accepted) = there.hello.newly_accepted() {

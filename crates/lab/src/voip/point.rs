@@ -178,7 +178,7 @@ pub struct Aggregation {
 pub enum Follows {
     /// By what hosts measure and tell each other.
     Measured,
-    /// By the link as it is, at once.
+    /// By the true bit error rate of the link, without delay.
     Known,
 }
 

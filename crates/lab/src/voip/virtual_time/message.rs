@@ -2,7 +2,7 @@
 
 use sheaf_medium::To;
 
-/// What a driver counts of a frame to one station.
+/// A frame to one station, as the driver of a radio counts it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     /// Station; `None` of a frame to all.
