@@ -55,6 +55,15 @@ impl RawSocket {
         Ok(raw)
     }
 
+    /// Lets [`RawSocket::send`] fail with `ENOBUFS` from now on where the queue of the device refuses
+    /// the packet. The kernel says nothing of that otherwise (`IP_RECVERR`, ip(7)).
+    pub fn report_refusals(&self) -> io::Result<()> {
+        match self.v6 {
+            true => set_option(self, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, &ON),
+            false => set_option(self, libc::IPPROTO_IP, libc::IP_RECVERR, &ON),
+        }
+    }
+
     /// Sends the IP packet `packet` as it is, on the way that leads to `to`.
     pub fn send(&self, packet: &[u8], to: IpAddr) -> io::Result<()> {
         let address = SockaddrStorage::from(SocketAddr::new(to, 0));

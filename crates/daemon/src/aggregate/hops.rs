@@ -12,6 +12,7 @@ use super::life::{Faith, Life, Splits};
 use super::offer::Offer;
 use super::probe::Prober;
 use super::settings::FarEnd;
+use nix::errno::Errno;
 use sheaf_aggregate::Format;
 use sheaf_netio::icmp::{Error, Message};
 use sheaf_netio::ip;
@@ -20,6 +21,7 @@ use sheaf_stage::{Duration, Instant};
 use sheaf_wire::meta::Outer;
 use sheaf_wire::prefix::Prefix;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::IpAddr;
 
 /// Next hops that are known at a time; the packets of others pass. As many as the kernel engine's
@@ -37,6 +39,9 @@ const LEAST: u16 = 576;
 const BELIEVED: Duration = Duration::from_secs(600);
 /// Pause before a probe that could not be sent, or that is for a neighbour which said goodbye.
 const UNSENT: Duration = Duration::from_secs(1);
+/// Pause before a probe that the device's queue refused. That it was lost here says nothing of the
+/// neighbour, and the queue has room again for a packet or two soon.
+const REFUSED: Duration = Duration::from_millis(50);
 /// Lines about changes that may come at once, and how often one more: a stranger who forges errors
 /// does not fill a disk.
 const LINES: u32 = 20;
@@ -507,14 +512,14 @@ impl Hops {
             {
                 let frame = hop.next_frame(true);
                 let mark = self.prober.send(outer, hop.far, frame);
-                hop.offer.offered(mark, now);
+                hop.offer.offered(mark.ok(), now);
             }
             if let (Some(outer), Some(link)) = (hop.outer, hop.stations(self.mac))
                 && now >= hop.link_offers(self.mac)
             {
                 let frame = hop.next_frame(true).unwrap_or_default();
                 let mark = self.prober.send_by_link(outer, link, frame);
-                hop.link.offered(mark, now);
+                hop.link.offered(mark.ok(), now);
             }
             if !due {
                 continue;
@@ -533,9 +538,11 @@ impl Hops {
                 (Some(link), Some(frame)) => self.prober.send_by_link(outer, link, frame),
                 _ => self.prober.send(outer, hop.far, frame),
             };
-            match hop.outer.and_then(probe) {
-                Some((sequence, cookie)) => hop.life.probed(sequence, cookie, now),
-                None => hop.life.postpone(now + UNSENT),
+            let is_full = |error: &io::Error| error.raw_os_error() == Some(Errno::ENOBUFS as i32);
+            match hop.outer.map(probe) {
+                Some(Ok((sequence, cookie))) => hop.life.probed(sequence, cookie, now),
+                Some(Err(error)) if is_full(&error) => hop.life.postpone(now + REFUSED),
+                Some(Err(_)) | None => hop.life.postpone(now + UNSENT),
             }
         }
         self.apply(engine, now);
@@ -762,5 +769,42 @@ mod tests {
             Ok(engine.0)
         });
         assert_eq!(left.unwrap().into_keys().collect::<Vec<_>>(), [[2, 0, 0, 0, 0, 2]]);
+    }
+
+    #[test]
+    fn probes_that_the_own_queue_refuses_say_nothing_of_the_neighbour() {
+        let namespace = Namespace::new().unwrap();
+        let outcome = |family: &str, ours: &str, theirs: &str| {
+            ip::run("link add eth0 type veth peer name eth1")?;
+            ip::run(&format!("{family} addr add {ours} dev eth0 nodad"))?;
+            ip::run("link set eth1 up")?;
+            ip::run("link set eth0 up")?;
+            ip::run(&format!("{family} neigh add {theirs} lladdr 02:00:00:00:00:02 dev eth0"))?;
+            // One packet in a quarter of an hour, and room for one more, then for some that are small.
+            let tbf = "qdisc add dev eth0 root tbf rate 8bit burst 1600 limit 1600";
+            assert!(std::process::Command::new("tc").args(tbf.split(' ')).status()?.success());
+            let theirs: IpAddr = theirs.parse().unwrap();
+            let any = if theirs.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
+            let socket = std::net::UdpSocket::bind(any)?;
+            for size in [1000; 3].into_iter().chain([1; 40]) {
+                socket.send_to(&vec![0; size], (theirs, 9))?;
+            }
+            let (mut hops, mut engine) = (
+                Hops::new("eth0", (1500, Format::Meta), false, &[theirs], &[], Instant::ZERO)
+                    .unwrap(),
+                Table::default(),
+            );
+            let seen = [(([2, 0, 0, 0, 0, 2], theirs), Wants::any(Format::Meta))].into();
+            hops.set_neighbours(&seen, &mut engine, Instant::ZERO);
+            for ms in (0..5000).step_by(10) {
+                hops.run(&mut engine, Instant::ZERO + Duration::from_millis(ms));
+            }
+            let shown = hops.shown(Instant::ZERO).next().map(|hop| (hop.splits, hop.probes));
+            ip::run("link del eth0")?;
+            Ok(shown)
+        };
+        let none = Some((Splits::Unknown, 0));
+        assert_eq!(namespace.run(|| outcome("-4", "10.0.0.1/24", "10.0.0.2")).unwrap(), none);
+        assert_eq!(namespace.run(|| outcome("-6", "fd00::1/64", "fd00::2")).unwrap(), none);
     }
 }

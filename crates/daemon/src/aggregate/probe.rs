@@ -17,6 +17,7 @@ use sheaf_wire::ecn::Ecn;
 use sheaf_wire::ip::Protocol;
 use sheaf_wire::meta::{HOP_LIMIT_FAR, HOP_LIMIT_NEIGHBOUR, Outer, Repr};
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::ops::Range;
 
 /// The first word of a probe's data: by it the other end knows that a probe came.
@@ -47,7 +48,11 @@ impl Prober {
         let wanted = Wanted { protocol: Protocol::META.0, identifier, word: WORD };
         let icmp = |v6| Icmp::open(v6, wanted).ok();
         // This host goes on refusing meta packets that nobody here splits.
-        let raw = |v6| RawSocket::open(dev, v6, SEND_ONLY).ok();
+        let raw = |v6| {
+            let raw = RawSocket::open(dev, v6, SEND_ONLY).ok()?;
+            raw.report_refusals().ok()?;
+            Some(raw)
+        };
         let prober = Prober {
             wanted,
             raw: [raw(false), raw(true)],
@@ -62,14 +67,16 @@ impl Prober {
     }
 
     /// Sends a probe on the way that `outer` says; `far`: over routers; `frame`: in format 2, with
-    /// that number. Returns its sequence number and cookie; `None` when it cannot be sent now.
-    pub fn send(&mut self, outer: Outer, far: bool, frame: Option<u8>) -> Option<(u16, u64)> {
+    /// that number. Returns its sequence number and cookie; fails with `ENOBUFS` where the device's
+    /// queue is full.
+    pub fn send(&mut self, outer: Outer, far: bool, frame: Option<u8>) -> io::Result<(u16, u64)> {
         self.count += 1;
         let mark = (self.count as u16, self.keys.hash_one(self.count));
         let packet = probe(outer, far, frame, self.wanted, mark)?;
         let to = outer.destination();
-        self.raw[usize::from(to.is_ipv6())].as_ref()?.send(&packet, to).ok()?;
-        Some(mark)
+        let raw = self.raw[usize::from(to.is_ipv6())].as_ref();
+        raw.ok_or(io::ErrorKind::Unsupported)?.send(&packet, to)?;
+        Ok(mark)
     }
 
     /// The same as a frame of format 2 without a header of IP, from our link address to the
@@ -79,12 +86,12 @@ impl Prober {
         outer: Outer,
         link: ([u8; 6], [u8; 6]),
         frame: u8,
-    ) -> Option<(u16, u64)> {
+    ) -> io::Result<(u16, u64)> {
         self.count += 1;
         let mark = (self.count as u16, self.keys.hash_one(self.count));
         let packet = probe(outer, false, Some(frame), self.wanted, mark)?;
-        self.station.send(link.0, link.1, &packet[outer.header_len()..]).ok()?;
-        Some(mark)
+        self.station.send(link.0, link.1, &packet[outer.header_len()..])?;
+        Ok(mark)
     }
 
     /// Hands what was heard to `each`.
@@ -115,9 +122,10 @@ fn probe(
     frame: Option<u8>,
     wanted: Wanted,
     (sequence, cookie): (u16, u64),
-) -> Option<Vec<u8>> {
+) -> io::Result<Vec<u8>> {
     let (from, to) = (outer.source(), outer.destination());
-    let mut inner = icmp::echo_request(from, to, wanted, sequence, cookie)?;
+    let inner = icmp::echo_request(from, to, wanted, sequence, cookie);
+    let mut inner = inner.ok_or(io::ErrorKind::InvalidInput)?;
     set_class(&mut inner);
     let hop_limit = if far { HOP_LIMIT_FAR } else { HOP_LIMIT_NEIGHBOUR };
     let repr = Repr { outer, dscp: CS6, ecn: Ecn::NotEct, hop_limit };
@@ -127,7 +135,7 @@ fn probe(
     }
     packet.extend_from_slice(&inner);
     repr.emit(packet.len(), &mut packet);
-    Some(packet)
+    Ok(packet)
 }
 
 /// Writes class CS6 into a packet without one: the host that replies copies it.
