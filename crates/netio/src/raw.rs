@@ -55,7 +55,7 @@ impl RawSocket {
         Ok(raw)
     }
 
-    /// Lets [`RawSocket::send`] fail with `ENOBUFS` from now on where the queue of the device refuses
+    /// Lets [`RawSocket::send`] fail with `ENOBUFS` from now on where the device's queue refuses
     /// the packet. The kernel says nothing of that otherwise (`IP_RECVERR`, ip(7)).
     pub fn report_refusals(&self) -> io::Result<()> {
         match self.v6 {

@@ -780,7 +780,7 @@ mod tests {
             ip::run("link set eth1 up")?;
             ip::run("link set eth0 up")?;
             ip::run(&format!("{family} neigh add {theirs} lladdr 02:00:00:00:00:02 dev eth0"))?;
-            // One packet in a quarter of an hour, and room for one more, then for some that are small.
+            // One packet in a quarter of an hour, and room for one more and some small ones.
             let tbf = "qdisc add dev eth0 root tbf rate 8bit burst 1600 limit 1600";
             assert!(std::process::Command::new("tc").args(tbf.split(' ')).status()?.success());
             let theirs: IpAddr = theirs.parse().unwrap();
