@@ -274,10 +274,16 @@ impl Controller {
                 };
                 let strangers = self.merge.device().read().passed;
                 let untracked = self.merge.gates().untracked(gate);
-                let left = lane.send(tick, on, strangers, untracked, now)?;
+                let before = self.merge.gates().ticks(gate);
+                let mut left = lane.send(tick, on, strangers, untracked, now)?;
+                let number = self.merge.gates().ticks(gate);
                 if left {
                     let (packets, bytes) = self.merge.device().read().last_frame();
-                    lane.carries(self.merge.gates().ticks(gate), packets, bytes);
+                    lane.carries(number, packets, bytes);
+                } else if number != before {
+                    // It left the program.
+                    lane.refused(now);
+                    left = true;
                 }
                 // An idle device is done already.
                 let (now, alone) = (sheaf_netio::clock::now(), !self.strangers.are_many());
@@ -428,8 +434,7 @@ impl Controller {
                     }
                 }
                 let takes = |slot: usize| {
-                    follows[slot]
-                        || lane(slot).is_none_or(|lane| lane.under_way() < lane.limit(least))
+                    follows[slot] || lane(slot).is_none_or(|lane| lane.takes(least, now))
                 };
                 let rested = |slot: usize| lane(slot).is_none_or(|lane| now >= lane.rests_until());
                 if let Some((_, slot)) = self.oldest(|slot| takes(slot) && rested(slot)) {
@@ -508,7 +513,8 @@ impl Controller {
                 Side::Device { backoff, .. } => deadline.and_then(|_| rests(backoff.until())),
                 // The gate opens then, too.
                 Side::Lanes { lanes, .. } => {
-                    lanes.iter().flatten().filter_map(|lane| rests(lane.rests_until())).min()
+                    let opens = |lane: &Lane| [lane.rests_until(), lane.full_until()];
+                    lanes.iter().flatten().flat_map(opens).filter_map(rests).min()
                 }
             };
             deadline = [deadline, rest, self.next_frame(now)].into_iter().flatten().min();

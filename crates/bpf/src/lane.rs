@@ -100,6 +100,8 @@ pub(crate) struct Lane {
     /// The same where no others are in front: near the least of the last.
     least: Duration,
     backoff: Backoff,
+    /// Until when the device has no room.
+    full_until: Instant,
 }
 
 impl Lane {
@@ -114,6 +116,7 @@ impl Lane {
             service: Duration::ZERO,
             least: SERVICE_MOST,
             backoff: Backoff::default(),
+            full_until: Instant::ZERO,
         }
     }
 
@@ -126,6 +129,25 @@ impl Lane {
     /// without a tick before it.
     pub fn left(&self) -> Option<(u32, u32)> {
         self.left
+    }
+
+    /// The device had no room for the frame of a tick at `now`: a full FIFO frees what it refuses
+    /// at once, which is not to be taken for a device that is done with it. It counts as one that
+    /// takes the longest, until frames that it accepts say better. Nothing leaves for the time that
+    /// a frame takes, as there is no room before.
+    pub fn refused(&mut self, now: Instant) {
+        self.service = (self.service * 3 + SERVICE_MOST) / 4;
+        self.full_until = now + self.service.clamp(WORK, SERVICE_MOST);
+    }
+
+    /// Until when the device has no room.
+    pub fn full_until(&self) -> Instant {
+        self.full_until
+    }
+
+    /// Whether a frame may leave at `now`, of at least `least` that may be under way.
+    pub fn takes(&self, least: u32, now: Instant) -> bool {
+        now >= self.full_until && self.under_way() < self.limit(least)
     }
 
     /// Until when only full frames leave.
@@ -245,7 +267,7 @@ impl Lane {
             (_, false) => (PROBE, PROBE_SHARE),
         };
         Rule {
-            closed: !self.sent.is_empty() || self.rests_until() > now,
+            closed: !self.sent.is_empty() || self.rests_until().max(self.full_until) > now,
             hurried,
             // A slow device has its frames from ticks alone.
             credit: if limit > 1 { limit - self.under_way().min(limit) } else { 0 },
