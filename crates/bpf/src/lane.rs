@@ -131,10 +131,10 @@ impl Lane {
         self.left
     }
 
-    /// The device had no room for the frame of a tick at `now`: a full FIFO frees what it refuses
-    /// at once, which is not to be taken for a device that is done with it. It counts as one that
-    /// takes the longest, until frames that it accepts say better. Nothing leaves for the time that
-    /// a frame takes, as there is no room before.
+    /// The device had no room for the frame of a tick at `now`. A full FIFO frees at once what it
+    /// refuses, as an idle device does. So the frame counts as one that took the longest, until
+    /// others that the device accepts say better. It has no room before it is done with one, so
+    /// nothing leaves for the time that a frame takes.
     pub fn refused(&mut self, now: Instant) {
         self.service = (self.service * 3 + SERVICE_MOST) / 4;
         self.full_until = now + self.service.clamp(WORK, SERVICE_MOST);

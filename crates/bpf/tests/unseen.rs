@@ -45,6 +45,14 @@ impl Rig {
         Rig { pair, controller, from, to, sent: 0 }
     }
 
+    /// Puts a queue on the device, in the words of tc.
+    fn queue(&self, words: &str) {
+        let mut tc = Command::new("tc");
+        tc.args("qdisc add dev eth0 root".split(' ')).args(words.split(' '));
+        self.pair.a.enter(&mut tc);
+        assert!(tc.status().unwrap().success());
+    }
+
     /// Sends the next packet, and lets user space look.
     fn send(&mut self) {
         self.from.send(&self.sent.to_be_bytes()).unwrap();
@@ -85,10 +93,7 @@ impl Rig {
 fn packets_pass_unseen_while_the_device_is_done_at_once_and_gather_once_it_is_not() {
     let mut rig = Rig::new(&Config::default());
     rig.send_until(|rig| rig.unseen() > 0, "a cable is done at once");
-    let mut tc = Command::new("tc");
-    tc.args("qdisc add dev eth0 root tbf rate 1mbit burst 2k limit 100k".split(' '));
-    rig.pair.a.enter(&mut tc);
-    assert!(tc.status().unwrap().success());
+    rig.queue("tbf rate 1mbit burst 2k limit 100k");
     let before = rig.stats().aggregated_packets;
     let gathers = |rig: &Rig| rig.stats().aggregated_packets > before + 100;
     rig.send_until(gathers, "a slow device has its packets gathered");
@@ -98,11 +103,8 @@ fn packets_pass_unseen_while_the_device_is_done_at_once_and_gather_once_it_is_no
 fn a_full_queue_is_not_taken_for_a_device_that_is_done_at_once() {
     let mut rig = Rig::new(&Config::default());
     rig.send_until(|rig| rig.unseen() > 0, "a cable is done at once");
-    // From now on nearly every frame is refused, and so freed at once.
-    let mut tc = Command::new("tc");
-    tc.args("qdisc add dev eth0 root tbf rate 8kbit burst 2k limit 2k".split(' '));
-    rig.pair.a.enter(&mut tc);
-    assert!(tc.status().unwrap().success());
+    // It refuses nearly every frame, and so frees it at once.
+    rig.queue("tbf rate 8kbit burst 2k limit 2k");
     let before = rig.stats().aggregated_packets;
     let gathers = |rig: &Rig| rig.stats().aggregated_packets > before + 100;
     rig.send_until(gathers, "a full queue has packets gathered");
