@@ -314,7 +314,7 @@ impl Aggregator {
         };
         // As DSCP, the priority is a class selector (RFC 2474, section 4.2.2).
         let key = Key { hop: hop.0, dscp: priority << 3, ecn: Ecn::NotEct };
-        let fits = self.fits(hop, ETHERNET_HEADER + bytes.len(), mark);
+        let fits = self.fits(hop, Form::Payload, ETHERNET_HEADER + bytes.len(), mark);
         let inner = batman::inner(&bytes);
         let verdict = inner.map(|inner| self.config.rules.classify(&inner, mark));
         let flow = FlowBits::of_mesh(inner.as_ref());
@@ -509,12 +509,13 @@ impl Aggregator {
         self.config.largest(self.max(hop), mark)
     }
 
-    /// Whether a packet of `len` bytes with `mark` can share a frame to this hop.
-    fn fits(&self, hop: HopId, len: usize, mark: u32) -> bool {
-        let format = match self.hops[hop.0 as usize].hop.format {
-            Format::Meta => 0,
-            Format::Frames => aggfrag::HEADER_LEN,
-            Format::Compressed => aggfrag::HEADER_LEN + Definition::HEADER,
+    /// Whether `len` bytes of this form, with `mark`, can share a frame to this hop.
+    fn fits(&self, hop: HopId, form: Form, len: usize, mark: u32) -> bool {
+        let format = match (self.hops[hop.0 as usize].hop.format, form) {
+            (Format::Meta, _) => 0,
+            // A payload is never compressed, so nothing of it is defined.
+            (Format::Frames, _) | (Format::Compressed, Form::Payload) => aggfrag::HEADER_LEN,
+            (Format::Compressed, _) => aggfrag::HEADER_LEN + Definition::HEADER,
         };
         self.header_len(hop) + format + len <= usize::from(self.largest(hop, mark))
     }
@@ -586,7 +587,7 @@ impl Stage for Aggregator {
         };
         let len = view.bytes().len();
         let key = Key { hop: hop.0, dscp: view.dscp(), ecn: view.ecn().outer() };
-        let fits = self.fits(hop, len, mark);
+        let fits = self.fits(hop, Form::Packet, len, mark);
         let outer = self.hops[hop.0 as usize].hop.outer;
         let verdict = match self.config.rules.classify(&view, mark) {
             _ if outer.is_to_group() && !may_share(&view, outer) => Verdict::Pass,

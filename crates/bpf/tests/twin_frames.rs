@@ -20,6 +20,7 @@ use sheaf_bpf::{Controller, Event, Merge, Ticker};
 use sheaf_netio::packet::PacketSocket;
 use sheaf_netio::{clock, ip};
 use sheaf_stage::{Duration, Instant, Stage};
+use sheaf_wire::compress::Definition;
 use sheaf_wire::compress::feedback::{Feedback, Item};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::meta::{HOP_LIMIT_NEIGHBOUR, Outer, Repr};
@@ -878,6 +879,35 @@ fn a_packet_leaves_on_a_mesh_frame_that_cannot_be_cut_as_short() {
         let seen = Seen::default();
         for way in [Way::V4, Way::Link] {
             compare(&cable, (config.clone(), way, Format::Frames), &ops, &seen).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_mesh_frame_that_just_fits_takes_a_tag_in_both() {
+    let pair = Pair::new();
+    let cable = Cable::new(&pair);
+    on_a(&pair, || {
+        let (v6, tcp, port, class) = (true, false, 6000, 0);
+        let (payload, unfinished, damaged) = (47, false, false);
+        let inner = Other { v6, tcp, port, class, payload, unfinished, damaged };
+        let (call, steps, marker, jump, payload, id) = (0, 1, false, 0, 20, 0);
+        let voice = Op::Voice(Step { call, steps, marker, jump, payload, id });
+        let min = Threshold::Percent(40);
+        let config = Config { max: 400, min, by_mark: true, ..Config::forced() };
+        let seen = Seen::default();
+        let outer = Outer::V4 { src: A, dst: B }.header_len();
+        let headers = outer + aggfrag::HEADER_LEN + aggfrag::ETHERNET_HEADER;
+        let least = (headers + in_mesh(&inner.packet()).len()) as u32;
+        for format in [Format::Frames, Format::Compressed] {
+            for max in [least - 1, least, least + Definition::HEADER as u32 - 1] {
+                // The class of the frame is another than that of the call, whose tag shows whether
+                // the frame took one. A size is in bits 2 to 17 (`Config::by_mark`).
+                let small = Op::Mark(max << 2);
+                let mesh = Op::Mesh(inner, 2);
+                let ops = [small, mesh, Op::Mark(0), voice.clone(), voice.clone(), Op::Late(5)];
+                compare(&cable, (config.clone(), Way::V4, format), &ops, &seen).unwrap();
+            }
         }
     });
 }
