@@ -272,19 +272,23 @@ impl Controller {
                         none.insert(Lane::new(ticker))
                     }
                 };
-                let strangers = self.merge.device().read().passed;
-                let untracked = self.merge.gates().untracked(gate);
-                let before = self.merge.gates().ticks(gate);
-                let mut left = lane.send(tick, on, strangers, untracked, now)?;
-                let number = self.merge.gates().ticks(gate);
-                if left {
-                    let (packets, bytes) = self.merge.device().read().last_frame();
-                    lane.carries(number, packets, bytes);
-                } else if number != before {
-                    // It left the program.
-                    lane.refused(now);
-                    left = true;
-                }
+                let device = self.merge.device().read();
+                let left = if *fifo && lane.checks() {
+                    let left = lane.check(tick, on, now)?;
+                    if self.merge.device().read().refused != device.refused {
+                        lane.refused(now);
+                    }
+                    left
+                } else {
+                    let untracked = self.merge.gates().untracked(gate);
+                    let left = lane.send(tick, on, device.passed, untracked, now)?;
+                    if left {
+                        let number = self.merge.gates().ticks(gate);
+                        let (packets, bytes) = self.merge.device().read().last_frame();
+                        lane.carries(number, packets, bytes);
+                    }
+                    left
+                };
                 // An idle device is done already.
                 let (now, alone) = (sheaf_netio::clock::now(), !self.strangers.are_many());
                 let look = Look { now, at_once: true, alone };

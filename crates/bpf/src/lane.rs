@@ -33,6 +33,9 @@ const AT_ONCE: Duration = Duration::from_micros(200);
 /// A device that takes less than this for a frame is done at once: the program takes longer to
 /// gather a packet. An Ethernet of 1 Gbit/s takes as long for the smallest frame.
 const NO_TIME: Duration = Duration::from_nanos(500);
+/// After so many ticks in a row that are done at once the next one is checked: they say little if a
+/// full queue refuses it, and it tells nothing of how long a frame takes.
+const CHECK_AFTER: u32 = 4;
 /// Between probes: so much later than a device became busy packets gather, where no other signal
 /// shows it.
 const PROBE: Duration = Duration::from_millis(64);
@@ -95,6 +98,8 @@ pub(crate) struct Lane {
     done: Instant,
     /// Ticks that are done, up to [`LEARNT`].
     learnt: u32,
+    /// Ticks in a row that were done at once since the last one that was checked.
+    at_once: u32,
     /// What a frame takes, averaged over the last few.
     service: Duration,
     /// The same where no others are in front: near the least of the last.
@@ -113,6 +118,7 @@ impl Lane {
             strangers: None,
             done: Instant::ZERO,
             learnt: 0,
+            at_once: 0,
             service: Duration::ZERO,
             least: SERVICE_MOST,
             backoff: Backoff::default(),
@@ -131,10 +137,34 @@ impl Lane {
         self.left
     }
 
-    /// The device had no room for the frame of a tick at `now`. A full FIFO frees at once what it
-    /// refuses, as an idle device does. So the frame counts as one that took the longest, until
-    /// others that the device accepts say better. It has no room before it is done with one, so
-    /// nothing leaves for the time that a frame takes.
+    /// Whether the next tick is to be checked. A full FIFO frees at once what it refuses, as an idle
+    /// device does, and the kernel tells of neither.
+    pub fn checks(&self) -> bool {
+        self.at_once >= CHECK_AFTER
+    }
+
+    /// Sends `tick` at `now` so that the program is told whether the device has room for it.
+    /// Returns whether a frame left. `on` names the CPU that must send it.
+    pub fn check(&mut self, tick: Tick, on: Option<u32>, now: Instant) -> io::Result<bool> {
+        let left = self.tick(Tick { checked: true, ..tick }, on)?;
+        if left {
+            self.at_once = 0;
+            // As good as done; where others are under way they say more.
+            self.done = if self.sent.is_empty() { now } else { self.done };
+        }
+        Ok(left)
+    }
+
+    fn tick(&mut self, tick: Tick, on: Option<u32>) -> io::Result<bool> {
+        match on {
+            None => self.ticker.tick(tick),
+            Some(cpu) => self.ticker.tick_on(cpu, tick),
+        }
+    }
+
+    /// The device had no room for the frame of a checked tick at `now`. So the frame counts as one
+    /// that took the longest, until others that the device accepts say better. It has no room
+    /// before it is done with one, so nothing leaves for the time that a frame takes.
     pub fn refused(&mut self, now: Instant) {
         self.service = (self.service * 3 + SERVICE_MOST) / 4;
         self.full_until = now + self.service.clamp(WORK, SERVICE_MOST);
@@ -199,10 +229,7 @@ impl Lane {
     ) -> io::Result<bool> {
         let none_since = |(_, gone): &(u32, u32)| self.sent.is_empty() && *gone == untracked;
         tick.untracked = self.left.filter(none_since).map(|(_, gone)| gone);
-        let left = match on {
-            None => self.ticker.tick(tick)?,
-            Some(cpu) => self.ticker.tick_on(cpu, tick)?,
-        };
+        let left = self.tick(tick, on)?;
         if left {
             let sent = Sent { at: now, strangers, untracked, number: 0, packets: 1, bytes: 0 };
             self.sent.push_back(sent);
@@ -229,8 +256,9 @@ impl Lane {
             self.left = Some((sent.number, sent.untracked));
             // Several that are done in one look share the time.
             let soon = at_once && now.saturating_since(sent.at) < AT_ONCE;
-            let took =
-                if soon && left == 0 { Duration::ZERO } else { now.saturating_since(began) / done };
+            let soon = soon && left == 0;
+            let took = if soon { Duration::ZERO } else { now.saturating_since(began) / done };
+            self.at_once = if soon { self.at_once.saturating_add(1) } else { 0 };
             let before = if self.learnt == 0 { took } else { self.service };
             self.service = (before * 3 + took) / 4;
             self.learnt = (self.learnt + 1).min(LEARNT);

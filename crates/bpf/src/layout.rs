@@ -139,6 +139,8 @@ pub struct Device {
     pub clock: u64,
     /// Until when packets pass unseen, as the device is done at once; ns of CLOCK_MONOTONIC.
     pub unseen_until: u64,
+    /// Frames that its queue refused, of those that leave as copies.
+    pub refused: u64,
 }
 
 /// `struct coarse`: the time that a processor read last.
@@ -512,6 +514,7 @@ mod tests {
                 passed_bytes,
                 clock,
                 unseen_until,
+                refused,
             }
         );
         same!(merge, "entry", Entry { count, unseen, clock, pad });

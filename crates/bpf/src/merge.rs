@@ -352,6 +352,7 @@ impl Page {
             passed_bytes: atomic!(page, passed_bytes, AtomicU32).load(Ordering::Relaxed),
             clock: atomic!(page, clock, AtomicU64).load(Ordering::Relaxed),
             unseen_until: atomic!(page, unseen_until, AtomicU64).load(Ordering::Relaxed),
+            refused: atomic!(page, refused, AtomicU64).load(Ordering::Relaxed),
         }
     }
 

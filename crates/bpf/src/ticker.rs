@@ -41,12 +41,15 @@ pub struct Tick {
     /// Frames that had left without a tick when user space last saw that everything is gone; `None`
     /// while something may be under way. With it a new flow hash begins.
     pub untracked: Option<u32>,
+    /// It leaves as a copy, of which the program is told whether the device's queue took it
+    /// ([`Device::refused`](crate::layout::Device::refused)). But nobody is told when it is free.
+    pub checked: bool,
 }
 
 impl Tick {
     /// Queue `slot` leaves for `cause`, behind whatever is under way.
     pub fn new(slot: u32, cause: Cause) -> Tick {
-        Tick { slot, cause, untracked: None }
+        Tick { slot, cause, untracked: None, checked: false }
     }
 }
 
@@ -69,6 +72,7 @@ pub fn name(frame: &mut [u8; FRAME], tick: Tick) {
     frame[26..30].copy_from_slice(&(tick.cause as u32).to_ne_bytes());
     frame[30..34].copy_from_slice(&tick.untracked.unwrap_or(0).to_ne_bytes());
     frame[34..38].copy_from_slice(&u32::from(tick.untracked.is_some()).to_ne_bytes());
+    frame[38..42].copy_from_slice(&u32::from(tick.checked).to_ne_bytes());
 }
 
 /// Memory that frames under way may take: more than any limit lets out, so that sending never

@@ -100,6 +100,23 @@ fn packets_pass_unseen_while_the_device_is_done_at_once_and_gather_once_it_is_no
 }
 
 #[test]
+fn a_full_queue_is_not_taken_for_a_device_that_is_done_at_once() {
+    let mut rig = Rig::new(&Config::default());
+    rig.send_until(|rig| rig.unseen() > 0, "a cable is done at once");
+    // It refuses nearly every frame, and so frees it at once.
+    rig.queue("tbf rate 8kbit burst 2k limit 2k");
+    let before = rig.stats().aggregated_packets;
+    let gathers = |rig: &Rig| rig.stats().aggregated_packets > before + 100;
+    rig.send_until(gathers, "a full queue has packets gathered");
+    let in_place = |rig: &Rig| rig.unseen() + rig.stats().unaggregated_packets;
+    let before = in_place(&rig);
+    const PACKETS: u64 = 20_000;
+    (0..PACKETS).for_each(|_| rig.send());
+    let in_place = in_place(&rig) - before;
+    assert!(in_place < PACKETS / 100, "{in_place} of {PACKETS} packets left in place");
+}
+
+#[test]
 fn nothing_passes_unseen_while_something_is_held() {
     let mut rig = Rig::new(&Config::forced());
     rig.from.send(&[1; 4]).unwrap();

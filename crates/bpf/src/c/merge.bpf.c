@@ -85,6 +85,13 @@ static __always_inline bool is_gone_soon(struct device *device, __u32 len)
 	       gate->strangers == device->passed;
 }
 
+/* Whether `sent`, what came of sending a frame, says that the queue dropped it: NET_XMIT_DROP below
+ * flags of the queue's own (linux/netdevice.h). Errors are negative. */
+static __always_inline bool is_refused(long sent)
+{
+	return sent > 0 && (sent & 0xf) == 1;
+}
+
 static __always_inline __u32 fill(struct device *device)
 {
 	__s64 waiting = device->sent - device->done;
@@ -127,7 +134,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct entry *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = 0, oldest, owner_gen, owner_time, flow;
 	bool joins, empty, ready = false, more, again, held, apart, portless;
-	bool nested = false, ticked = false, own_order;
+	bool nested = false, ticked = false, checked = false, own_order;
 	struct packet *packet;
 	struct queue_key *key;
 	struct pending *pending;
@@ -176,7 +183,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	if (skb->protocol == bpf_htons(ETH_P_TICK)) {
 		struct {
 			__u64 cookie;
-			__u32 slot, cause, untracked, fresh;
+			__u32 slot, cause, untracked, fresh, checked, pad;
 		} tick;
 
 		if (bpf_skb_load_bytes(skb, ETH_LEN, &tick, sizeof(tick)) ||
@@ -188,6 +195,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		cause = tick.cause;
 		expected = tick.untracked;
 		fresh = tick.fresh;
+		checked = tick.checked;
 		ticked = true;
 		goto emit;
 	}
@@ -508,10 +516,10 @@ emit:
 		__sync_fetch_and_and(&dev->holding, ~(1ULL << (slot & (SLOTS - 1))));
 	}
 	oldest = queue->pending[queue->head & (RING - 1)].oldest;
-	queue->owner_cpu = ticked ? cpu : NOBODY;
-	queue->emitting = !ticked;
+	queue->owner_cpu = ticked && !checked ? cpu : NOBODY;
+	queue->emitting = !ticked || checked;
 	/* Before anybody else may look whether it is over. */
-	if (ticked)
+	if (ticked && !checked)
 		own->ticks++;
 	queue->owner_gen = gen->count;
 	queue->owner_time = now;
@@ -614,10 +622,11 @@ emit:
 	mine->pass = 1;
 	/* A tick stays the frame of its socket, which tells when it is free. Others leave as
 	 * copies: when the call returns the device has them, so that the next frame may follow from
-	 * any CPU. */
-	if (ticked || nested)
+	 * any CPU. Nobody is told of what becomes of the former, but of the latter the program is. */
+	if ((ticked && !checked) || nested)
 		return bpf_redirect(skb->ifindex, 0);
-	bpf_clone_redirect(skb, skb->ifindex, 0);
+	if (is_refused(bpf_clone_redirect(skb, skb->ifindex, 0)))
+		__sync_fetch_and_add(&dev->refused, 1);
 	mine->pass = 0;
 	queue->emitting = 0;
 	return consume();
