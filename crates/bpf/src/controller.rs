@@ -56,6 +56,8 @@ pub struct Controller {
     wants: Vec<u32>,
     again: Option<Instant>,
     no_slot: bool,
+    /// The device's queue has refused a packet since the last look.
+    full: bool,
     /// The program has told something since the last look.
     heard: bool,
     /// What this process takes to look at a question. Where processors have no interrupt for
@@ -92,6 +94,7 @@ impl Controller {
             wants: Vec::new(),
             again: None,
             no_slot: false,
+            full: false,
             heard: false,
             reaction: REACTION,
             rounds: Rounds::default(),
@@ -169,6 +172,12 @@ impl Controller {
         }
         self.listen();
         self.settle(now)?;
+        if std::mem::take(&mut self.full)
+            && let Side::Lanes { lanes, .. } = &mut self.side
+            && let Some(lane) = &mut lanes[0]
+        {
+            lane.refused(now);
+        }
         self.count_strangers(now)?;
         for _ in 0..TURN {
             let Some((slot, cause)) = self.choose(now)? else { break };
@@ -396,6 +405,7 @@ impl Controller {
                 Event::WantsTick { slot } if !self.wants.contains(&slot) => self.wants.push(slot),
                 Event::Waits { .. } | Event::WantsTick { .. } => {}
                 Event::NoSlot => self.no_slot = true,
+                Event::Full => self.full = true,
             }
         }
     }

@@ -160,7 +160,9 @@ pub struct Entry {
     /// Frames that passed unseen, or were too small to be ahead of anything.
     pub unseen: u64,
     clock: Coarse,
-    pad: [u64; 4],
+    asked: u64,
+    asked_count: u64,
+    pad: [u64; 2],
 }
 
 /// Words of a set of flows in [`Gate`].
@@ -517,7 +519,7 @@ mod tests {
                 refused,
             }
         );
-        same!(merge, "entry", Entry { count, unseen, clock, pad });
+        same!(merge, "entry", Entry { count, unseen, clock, asked, asked_count, pad });
         same!(
             merge,
             "gate",

@@ -53,6 +53,8 @@ pub enum Event {
     },
     /// A packet passed because every queue is in use: empty ones should be given back.
     NoSlot,
+    /// The device's queue refused a packet that left in place.
+    Full,
 }
 
 /// The program on one interface.
@@ -229,7 +231,8 @@ impl Merge {
         Some(match word(0)? {
             0 => Event::Waits { slot, oldest },
             1 => Event::WantsTick { slot },
-            _ => Event::NoSlot,
+            2 => Event::NoSlot,
+            _ => Event::Full,
         })
     }
 

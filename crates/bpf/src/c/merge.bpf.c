@@ -92,6 +92,28 @@ static __always_inline bool is_refused(long sent)
 	return sent > 0 && (sent & 0xf) == 1;
 }
 
+/* A copy passes the filters before this program again, so one packet in so many is one at most. */
+#define BETWEEN_COPIES 32
+
+/* Whether the packet in hand, should it leave in place, is to leave as a copy, of which the kernel
+ * says whether the queue took it: once in a tick of the kernel's at most. A full queue frees at
+ * once what it refuses, as an idle device does, so nothing else shows it. */
+static __always_inline bool asks(struct merge_config *config, struct device *device,
+				 struct entry *gen)
+{
+	__u64 tick;
+
+	if (gen->count - gen->asked_count < BETWEEN_COPIES || config->policy != BUSY ||
+	    !device->fifo || device->told)
+		return false;
+	tick = bpf_jiffies64();
+	if (gen->asked == tick)
+		return false;
+	gen->asked = tick;
+	gen->asked_count = gen->count;
+	return true;
+}
+
 static __always_inline __u32 fill(struct device *device)
 {
 	__s64 waiting = device->sent - device->done;
@@ -134,7 +156,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct entry *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = 0, oldest, owner_gen, owner_time, flow;
 	bool joins, empty, ready = false, more, again, held, apart, portless;
-	bool nested = false, ticked = false, checked = false, own_order;
+	bool nested = false, ticked = false, checked = false, copied, own_order;
 	struct packet *packet;
 	struct queue_key *key;
 	struct pending *pending;
@@ -199,7 +221,8 @@ int sheaf_merge(struct __sk_buff *skb)
 		ticked = true;
 		goto emit;
 	}
-	if (passes_unseen(dev, gen)) {
+	copied = asks(config, dev, gen);
+	if (!copied && passes_unseen(dev, gen)) {
 		gen->unseen++;
 		return NEXT;
 	}
@@ -428,7 +451,17 @@ in_place:
 			keep_order(skb, gate, flowlet, packet, place, now);
 	}
 	count_sent(dev, 1, len);
-	return NEXT;
+	if (!copied)
+		return NEXT;
+	mine->pass = 1;
+	copied = is_refused(bpf_clone_redirect(skb, skb->ifindex, 0));
+	mine->pass = 0;
+	if (!copied)
+		return consume();
+	dev->unseen_until = 0;
+	tell(dev, FULL, slot, 0, true);
+	/* As the queue would have said. */
+	return TCX_DROP;
 
 stranger:
 	if (is_gone_soon(dev, skb->len)) {

@@ -44,7 +44,7 @@ enum { FORCED, BUSY };
 #define WHOLE_BYTES 255
 enum { META, FRAMES, SHORT_HEADERS };
 enum cause { BY_SIZE, BY_READY, BY_TIMEOUT, RECLAIM };
-enum { NONEMPTY, CARRIER, NO_SLOT };
+enum { NONEMPTY, CARRIER, NO_SLOT, FULL };
 
 struct rule {
 	__u32 mark, mask;
@@ -341,7 +341,9 @@ struct entry {
 	__u64 count;
 	__u64 unseen; /* frames that passed unseen, or are gone soon */
 	struct coarse clock;
-	__u64 pad[4];
+	__u64 asked;	   /* the kernel's tick in which it last asked whether a FIFO is full */
+	__u64 asked_count; /* and its count then */
+	__u64 pad[2];
 };
 
 struct {
