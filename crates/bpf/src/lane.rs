@@ -137,8 +137,8 @@ impl Lane {
         self.left
     }
 
-    /// Whether the next tick is to be checked. A full FIFO frees at once what it refuses, as an idle
-    /// device does, and the kernel tells of neither.
+    /// Whether the next tick is to be checked. A full FIFO frees at once what it refuses, as an
+    /// idle device does, and the kernel tells of neither.
     pub fn checks(&self) -> bool {
         self.at_once >= CHECK_AFTER
     }

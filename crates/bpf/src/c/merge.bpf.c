@@ -655,7 +655,7 @@ emit:
 	mine->pass = 1;
 	/* A tick stays the frame of its socket, which tells when it is free. Others leave as
 	 * copies: when the call returns the device has them, so that the next frame may follow from
-	 * any CPU. Nobody is told of what becomes of the former, but of the latter the program is. */
+	 * any CPU. What becomes of the former nobody is told, but of the latter the program is. */
 	if ((ticked && !checked) || nested)
 		return bpf_redirect(skb->ifindex, 0);
 	if (is_refused(bpf_clone_redirect(skb, skb->ifindex, 0)))
