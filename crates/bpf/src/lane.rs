@@ -227,8 +227,8 @@ impl Lane {
         untracked: u32,
         now: Instant,
     ) -> io::Result<bool> {
-        let none_since = |(_, gone): &(u32, u32)| self.sent.is_empty() && *gone == untracked;
-        tick.untracked = self.left.filter(none_since).map(|(_, gone)| gone);
+        let gone = self.left.map_or(0, |(_, gone)| gone);
+        tick.untracked = Some(gone).filter(|gone| self.sent.is_empty() && *gone == untracked);
         let left = self.tick(tick, on)?;
         if left {
             let sent = Sent { at: now, strangers, untracked, number: 0, packets: 1, bytes: 0 };

@@ -283,6 +283,21 @@ fn where_nothing_has_the_gates_hash_a_flow_is_gathered_in_its_own_queue() {
 }
 
 #[test]
+fn the_first_frame_goes_behind_the_packet_that_left_in_place_last() {
+    let (mut rig, own) = Rig::known();
+    rig.later();
+    for flow in [1, 2, 0] {
+        assert_eq!(rig.queue_of(flow), own[flow]);
+    }
+    rig.later();
+    rig.gates(true);
+    for flow in [1, 2, 0] {
+        assert_eq!(rig.queue_of(flow), None, "flow {flow} is gathered");
+    }
+    assert_eq!(rig.tick(), own[0], "a device may still have the packets in place");
+}
+
+#[test]
 fn beside_many_strangers_a_sparse_flow_leaves_in_place_though_frames_are_under_way() {
     let (mut rig, own) = Rig::known();
     rig.later();

@@ -638,15 +638,23 @@ emit:
 	if (has_fair_queues(dev)) {
 		/* Nothing with the gate's hash is in front of it or waits behind it, so the hash
 		 * may change, to that of the flow that waited longest: then it stays where its
-		 * packets were that left in place. */
-		if (ticked && fresh && !more && gate->untracked == expected)
-			gate->hash = hash;
+		 * packets were that left in place. So do those of several flows where the last of
+		 * these was. */
+		if (ticked && fresh && gate->untracked == expected) {
+			if (count > 1 && goes_behind_own(gate, now))
+				gate->hash = gate->own_hash;
+			else if (!more)
+				gate->hash = hash;
+		}
 		if (ticked && !more && (__s32)(gate->left - gate->turned) >= 0)
 			turn(gate);
-		if (ticked && gate->hash)
-			bpf_set_hash(skb, gate->hash);
-		else
+		if (!ticked) {
 			go_untracked(skb, gate, hash);
+		} else {
+			if (!gate->hash)
+				gate->hash = hash;
+			bpf_set_hash(skb, gate->hash);
+		}
 	}
 	/* User space asks what its tick has carried. */
 	dev->last = (__u64)count << 32 | size;

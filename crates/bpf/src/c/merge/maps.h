@@ -129,6 +129,8 @@ struct gate {
 	__u32 between;    /* packets between two probes, at least; by user space */
 	__u32 in_place;   /* packets that left in place since one was gathered */
 	__u32 dense;      /* ns: packets closer than this need none between; by user space */
+	__u32 own_hash;   /* flow hash of the last packet that left in place with its own */
+	__u32 own_at;     /* and when, in units of a flowlet's moments */
 	__u64 seen[SEEN]; /* flows that use the gate's hash since then, as bits of their hashes */
 	__u64 before[SEEN]; /* and those that used it before: until that tick has left */
 };

@@ -127,6 +127,16 @@ static __always_inline void turn(struct gate *gate)
 	}
 }
 
+/* Whether the gate's first frame of several flows at `now` takes the queue of the last packet that
+ * left in place with its own hash. Queues have their turns in the order in which they began, so
+ * what left in place is in front of it then, however long it waits. Beside many strangers such
+ * packets go on, and none of them waits for frames. */
+static __always_inline bool goes_behind_own(const struct gate *gate, __u64 now)
+{
+	return !gate->hurried && gate->own_hash &&
+	       (__u32)(now >> FLOWLET_UNIT) - gate->own_at < FORGET_FLOW;
+}
+
 /* Lets a packet, which user space does not track, go with its gate's flow hash; `hash` is the one
  * that it has by itself. */
 static __always_inline void go_untracked(struct __sk_buff *skb, struct gate *gate, __u32 hash)
@@ -230,6 +240,10 @@ static __always_inline void keep_order(struct __sk_buff *skb, struct gate *gate,
 
 	if (place == FREE || place == BOUND) {
 		flowlet->own = now >> FLOWLET_UNIT;
+		if (flowlet->own - flowlet->large >= FORGET_FLOW) {
+			gate->own_hash = hash;
+			gate->own_at = flowlet->own;
+		}
 		return;
 	}
 	note_packet(gate, packet);
