@@ -33,9 +33,6 @@ const AT_ONCE: Duration = Duration::from_micros(200);
 /// A device that takes less than this for a frame is done at once: the program takes longer to
 /// gather a packet. An Ethernet of 1 Gbit/s takes as long for the smallest frame.
 const NO_TIME: Duration = Duration::from_nanos(500);
-/// After so many ticks in a row that are done at once the next one is checked: they say little if a
-/// full queue refuses it, and it tells nothing of how long a frame takes.
-const CHECK_AFTER: u32 = 4;
 /// Between probes: so much later than a device became busy packets gather, where no other signal
 /// shows it.
 const PROBE: Duration = Duration::from_millis(64);
@@ -98,8 +95,10 @@ pub(crate) struct Lane {
     done: Instant,
     /// Ticks that are done, up to [`LEARNT`].
     learnt: u32,
-    /// Ticks in a row that were done at once since the last one that was checked.
-    at_once: u32,
+    /// The last tick was done at once.
+    at_once: bool,
+    /// The device had no room for the last frame of which that is known.
+    was_full: bool,
     /// What a frame takes, averaged over the last few.
     service: Duration,
     /// The same where no others are in front: near the least of the last.
@@ -118,7 +117,8 @@ impl Lane {
             strangers: None,
             done: Instant::ZERO,
             learnt: 0,
-            at_once: 0,
+            at_once: false,
+            was_full: false,
             service: Duration::ZERO,
             least: SERVICE_MOST,
             backoff: Backoff::default(),
@@ -138,9 +138,10 @@ impl Lane {
     }
 
     /// Whether the next tick is to be checked. A full FIFO frees at once what it refuses, as an
-    /// idle device does, and the kernel tells of neither.
+    /// idle device does, and the kernel tells of neither. A checked one says nothing of how long a
+    /// frame takes, so it is asked for only where the device was full.
     pub fn checks(&self) -> bool {
-        self.at_once >= CHECK_AFTER
+        self.was_full && self.at_once
     }
 
     /// Sends `tick` at `now` so that the program is told whether the device has room for it.
@@ -148,7 +149,7 @@ impl Lane {
     pub fn check(&mut self, tick: Tick, on: Option<u32>, now: Instant) -> io::Result<bool> {
         let left = self.tick(Tick { checked: true, ..tick }, on)?;
         if left {
-            self.at_once = 0;
+            (self.at_once, self.was_full) = (false, false);
             // As good as done; where others are under way they say more.
             self.done = if self.sent.is_empty() { now } else { self.done };
         }
@@ -162,10 +163,12 @@ impl Lane {
         }
     }
 
-    /// The device had no room for the frame of a checked tick at `now`. So the frame counts as one
-    /// that took the longest, until others that the device accepts say better. It has no room
-    /// before it is done with one, so nothing leaves for the time that a frame takes.
+    /// The device had no room for the frame of a checked tick, or for a packet that left in place,
+    /// at `now`. So the frame counts as one that took the longest, until others that the device
+    /// accepts say better. It has no room before it is done with one, so nothing leaves for the
+    /// time that a frame takes.
     pub fn refused(&mut self, now: Instant) {
+        self.was_full = true;
         self.service = (self.service * 3 + SERVICE_MOST) / 4;
         self.full_until = now + self.service.clamp(WORK, SERVICE_MOST);
     }
@@ -258,7 +261,7 @@ impl Lane {
             let soon = at_once && now.saturating_since(sent.at) < AT_ONCE;
             let soon = soon && left == 0;
             let took = if soon { Duration::ZERO } else { now.saturating_since(began) / done };
-            self.at_once = if soon { self.at_once.saturating_add(1) } else { 0 };
+            self.at_once = soon;
             let before = if self.learnt == 0 { took } else { self.service };
             self.service = (before * 3 + took) / 4;
             self.learnt = (self.learnt + 1).min(LEARNT);
