@@ -33,6 +33,9 @@ const AT_ONCE: Duration = Duration::from_micros(200);
 /// A device that takes less than this for a frame is done at once: the program takes longer to
 /// gather a packet. An Ethernet of 1 Gbit/s takes as long for the smallest frame.
 const NO_TIME: Duration = Duration::from_nanos(500);
+/// So many ticks in a row must be taken before a device that was full counts as one with room: a
+/// queue of which half is refused takes eight in one of 256 cases.
+const DOUBT: u32 = 8;
 /// Between probes: so much later than a device became busy packets gather, where no other signal
 /// shows it.
 const PROBE: Duration = Duration::from_millis(64);
@@ -97,8 +100,8 @@ pub(crate) struct Lane {
     learnt: u32,
     /// The last tick was done at once.
     at_once: bool,
-    /// The device had no room for the last frame of which that is known.
-    was_full: bool,
+    /// Ticks that are still to be checked since the device had no room for a frame.
+    doubt: u32,
     /// What a frame takes, averaged over the last few.
     service: Duration,
     /// The same where no others are in front: near the least of the last.
@@ -118,7 +121,7 @@ impl Lane {
             done: Instant::ZERO,
             learnt: 0,
             at_once: false,
-            was_full: false,
+            doubt: 0,
             service: Duration::ZERO,
             least: SERVICE_MOST,
             backoff: Backoff::default(),
@@ -141,7 +144,7 @@ impl Lane {
     /// idle device does, and the kernel tells of neither. A checked one says nothing of how long a
     /// frame takes, so it is asked for only where the device was full.
     pub fn checks(&self) -> bool {
-        self.was_full && self.at_once
+        self.doubt > 0 && self.at_once
     }
 
     /// Sends `tick` at `now` so that the program is told whether the device has room for it.
@@ -149,7 +152,7 @@ impl Lane {
     pub fn check(&mut self, tick: Tick, on: Option<u32>, now: Instant) -> io::Result<bool> {
         let left = self.tick(Tick { checked: true, ..tick }, on)?;
         if left {
-            (self.at_once, self.was_full) = (false, false);
+            (self.at_once, self.doubt) = (false, self.doubt - 1);
             // As good as done; where others are under way they say more.
             self.done = if self.sent.is_empty() { now } else { self.done };
         }
@@ -168,7 +171,7 @@ impl Lane {
     /// accepts say better. It has no room before it is done with one, so nothing leaves for the
     /// time that a frame takes.
     pub fn refused(&mut self, now: Instant) {
-        self.was_full = true;
+        self.doubt = DOUBT;
         self.service = (self.service * 3 + SERVICE_MOST) / 4;
         self.full_until = now + self.service.clamp(WORK, SERVICE_MOST);
     }
