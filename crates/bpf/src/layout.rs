@@ -139,7 +139,7 @@ pub struct Device {
     pub clock: u64,
     /// Until when packets pass unseen, as the device is done at once; ns of CLOCK_MONOTONIC.
     pub unseen_until: u64,
-    /// Frames that its queue refused, of those that leave as copies.
+    /// Gathered frames that its queue refused, of those that leave as copies.
     pub refused: u64,
 }
 

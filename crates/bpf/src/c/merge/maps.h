@@ -95,7 +95,7 @@ struct device {
 	__u64 clock;
 	/* ns: until then the device is done at once with all that it gets; by user space. */
 	__u64 unseen_until;
-	/* Frames that its queue refused, of those that leave as copies: only of them it is told. */
+	/* Gathered frames that its queue refused, of those that leave as copies: only they tell. */
 	__u64 refused;
 };
 
