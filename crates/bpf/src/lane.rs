@@ -140,15 +140,15 @@ impl Lane {
         self.left
     }
 
-    /// Whether the next tick is to be checked. A full FIFO frees at once what it refuses, as an
-    /// idle device does, and the kernel tells of neither. A checked one says nothing of how long a
-    /// frame takes, so it is asked for only where the device was full.
+    /// Whether the next tick must be a checked one. A full FIFO frees at once what it refuses, as
+    /// an idle device does, and the kernel tells of neither. Checked ticks do not show how long a
+    /// frame takes, so only a device that was full gets them.
     pub fn checks(&self) -> bool {
         self.doubt > 0 && self.at_once
     }
 
-    /// Sends `tick` at `now` so that the program is told whether the device has room for it.
-    /// Returns whether a frame left. `on` names the CPU that must send it.
+    /// Sends `tick` at `now` as a checked one: the kernel tells the program whether the device has
+    /// room for it. Returns whether a frame left. `on` names the CPU that must send it.
     pub fn check(&mut self, tick: Tick, on: Option<u32>, now: Instant) -> io::Result<bool> {
         let left = self.tick(Tick { checked: true, ..tick }, on)?;
         if left {

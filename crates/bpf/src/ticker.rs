@@ -41,8 +41,8 @@ pub struct Tick {
     /// Frames that had left without a tick when user space last saw that everything is gone; `None`
     /// while something may be under way. With it a new flow hash begins.
     pub untracked: Option<u32>,
-    /// It leaves as a copy, of which the program is told whether the device's queue took it
-    /// ([`Device::refused`](crate::layout::Device::refused)). But nobody is told when it is free.
+    /// The frame leaves as a copy. The kernel tells the program whether the device's queue took it
+    /// ([`Device::refused`](crate::layout::Device::refused)), but nobody when it is free.
     pub checked: bool,
 }
 

@@ -108,6 +108,13 @@ fn other() -> impl Strategy<Value = Other> {
     )
 }
 
+impl Step {
+    /// The next voice packet of a call.
+    const fn next(call: usize) -> Step {
+        Step { call, steps: 1, marker: false, jump: 0, payload: 20, id: 0 }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Voice(Step),
@@ -558,8 +565,7 @@ impl Twins<'_> {
             }
             Op::Talk(count) => {
                 for call in (0..count).flat_map(|_| 0..CALLS) {
-                    let step = Step { call, steps: 1, marker: false, jump: 0, payload: 20, id: 0 };
-                    let packet = self.calls[call].step(step);
+                    let packet = self.calls[call].step(Step::next(call));
                     // The queue that waits longest has to be one.
                     self.now += Duration::from_micros(1);
                     let [ours, models] = self.packet(packet);
@@ -871,8 +877,7 @@ fn a_packet_leaves_on_a_mesh_frame_that_cannot_be_cut_as_short() {
         let (v6, tcp, port, class) = (true, false, 6000, 0);
         let (payload, unfinished, damaged) = (69, false, false);
         let mesh = Op::Mesh(Other { v6, tcp, port, class, payload, unfinished, damaged }, 0);
-        let (call, steps, marker, jump, payload, id) = (0, 1, false, 0, 20, 0);
-        let voice = Op::Voice(Step { call, steps, marker, jump, payload, id });
+        let voice = Op::Voice(Step::next(0));
         // In meta packets mesh frames are not gathered, and what is held leaves before them.
         let ops = [mesh.clone(), Op::Format(Format::Meta), voice, mesh, Op::Late(5)];
         let config = Config { backoff: 0, ..Config::default() };
@@ -891,8 +896,7 @@ fn a_mesh_frame_that_just_fits_takes_a_tag_in_both() {
         let (v6, tcp, port, class) = (true, false, 6000, 0);
         let (payload, unfinished, damaged) = (47, false, false);
         let inner = Other { v6, tcp, port, class, payload, unfinished, damaged };
-        let (call, steps, marker, jump, payload, id) = (0, 1, false, 0, 20, 0);
-        let voice = Op::Voice(Step { call, steps, marker, jump, payload, id });
+        let voice = Op::Voice(Step::next(0));
         let min = Threshold::Percent(40);
         let config = Config { max: 400, min, by_mark: true, ..Config::forced() };
         let seen = Seen::default();

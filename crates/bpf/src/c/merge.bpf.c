@@ -85,11 +85,15 @@ static __always_inline bool is_gone_soon(struct device *device, __u32 len)
 	       gate->strangers == device->passed;
 }
 
-/* Whether `sent`, what came of sending a frame, says that the queue dropped it: NET_XMIT_DROP below
- * flags of the queue's own (linux/netdevice.h). Errors are negative. */
+/* What came of sending a frame: the queue dropped it (linux/netdevice.h). Above the mask are flags
+ * of the queue's own. */
+#define NET_XMIT_DROP 1
+#define NET_XMIT_MASK 0xf
+
+/* Whether `sent` says that the queue dropped a frame. Errors are negative. */
 static __always_inline bool is_refused(long sent)
 {
-	return sent > 0 && (sent & 0xf) == 1;
+	return sent > 0 && (sent & NET_XMIT_MASK) == NET_XMIT_DROP;
 }
 
 /* A copy passes the filters before this program again, so one packet in so many is one at most. */
@@ -156,7 +160,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct entry *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = 0, oldest, owner_gen, owner_time, flow;
 	bool joins, empty, ready = false, more, again, held, apart, portless;
-	bool nested = false, ticked = false, checked = false, copied, own_order;
+	bool nested = false, ticked = false, tracked = false, copied, own_order;
 	struct packet *packet;
 	struct queue_key *key;
 	struct pending *pending;
@@ -217,7 +221,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		cause = tick.cause;
 		expected = tick.untracked;
 		fresh = tick.fresh;
-		checked = tick.checked;
+		tracked = !tick.checked;
 		ticked = true;
 		goto emit;
 	}
@@ -549,10 +553,10 @@ emit:
 		__sync_fetch_and_and(&dev->holding, ~(1ULL << (slot & (SLOTS - 1))));
 	}
 	oldest = queue->pending[queue->head & (RING - 1)].oldest;
-	queue->owner_cpu = ticked && !checked ? cpu : NOBODY;
-	queue->emitting = !ticked || checked;
+	queue->owner_cpu = tracked ? cpu : NOBODY;
+	queue->emitting = !tracked;
 	/* Before anybody else may look whether it is over. */
-	if (ticked && !checked)
+	if (tracked)
 		own->ticks++;
 	queue->owner_gen = gen->count;
 	queue->owner_time = now;
@@ -648,13 +652,10 @@ emit:
 		}
 		if (ticked && !more && (__s32)(gate->left - gate->turned) >= 0)
 			turn(gate);
-		if (!ticked) {
+		if (ticked)
+			take_hash(skb, gate, hash);
+		else
 			go_untracked(skb, gate, hash);
-		} else {
-			if (!gate->hash)
-				gate->hash = hash;
-			bpf_set_hash(skb, gate->hash);
-		}
 	}
 	/* User space asks what its tick has carried. */
 	dev->last = (__u64)count << 32 | size;
@@ -664,7 +665,7 @@ emit:
 	/* A tick stays the frame of its socket, which tells when it is free. Others leave as
 	 * copies: when the call returns the device has them, so that the next frame may follow from
 	 * any CPU. What becomes of the former nobody is told, but of the latter the program is. */
-	if ((ticked && !checked) || nested)
+	if (tracked || nested)
 		return bpf_redirect(skb->ifindex, 0);
 	if (is_refused(bpf_clone_redirect(skb, skb->ifindex, 0)))
 		__sync_fetch_and_add(&dev->refused, 1);

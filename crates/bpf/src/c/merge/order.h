@@ -137,14 +137,19 @@ static __always_inline bool goes_behind_own(const struct gate *gate, __u64 now)
 	       (__u32)(now >> FLOWLET_UNIT) - gate->own_at < FORGET_FLOW;
 }
 
-/* Lets a packet, which user space does not track, go with its gate's flow hash; `hash` is the one
- * that it has by itself. */
-static __always_inline void go_untracked(struct __sk_buff *skb, struct gate *gate, __u32 hash)
+/* Gives a packet its gate's flow hash; `hash` is the one that it has by itself. */
+static __always_inline void take_hash(struct __sk_buff *skb, struct gate *gate, __u32 hash)
 {
-	__sync_fetch_and_add(&gate->untracked, 1);
 	if (!gate->hash)
 		gate->hash = hash;
 	bpf_set_hash(skb, gate->hash);
+}
+
+/* The same of a packet that user space does not track. */
+static __always_inline void go_untracked(struct __sk_buff *skb, struct gate *gate, __u32 hash)
+{
+	__sync_fetch_and_add(&gate->untracked, 1);
+	take_hash(skb, gate, hash);
 }
 
 /* The name in a gate's sets of what has no ports (fragments) between the addresses of `pair`. */
