@@ -36,8 +36,12 @@ const BATCH: usize = 32;
 
 fn main() {
     println!("packets of 60 bytes over veth, sender on CPU 0, receiver on CPU 1");
-    if std::env::args().any(|word| word == "flood") {
+    let asked = |part| std::env::args().any(|word| word == part);
+    if asked("flood") {
         return flood();
+    }
+    if asked("formats") {
+        return formats();
     }
     for (offload, name) in [("off", "checksums by the sender"), ("on", "checksum offload")] {
         compare(offload, name);

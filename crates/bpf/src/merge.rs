@@ -7,7 +7,7 @@
 use crate::Error;
 use crate::attach::{self, Hook, Link};
 use crate::contexts::Contexts;
-use crate::frames::CrcTables;
+use crate::frames::CrcTable;
 use crate::layout::{
     Device, Entry, GROUPS, Gate, Hop, Mac, MergeConfig, Plain, Queue, QueueKey, SLOTS, mapped,
 };
@@ -92,8 +92,8 @@ impl Merge {
         for slot in 0..SLOTS {
             free.push(slot, 0)?;
         }
-        let mut tables: Array<_, Plain<CrcTables>> = map("crc_tables")?.try_into()?;
-        tables.set(0, Plain(CrcTables::new()), 0)?;
+        let mut table: Array<_, Plain<CrcTable>> = map("crc_table")?.try_into()?;
+        table.set(0, Plain(CrcTable::new()), 0)?;
         let contexts = Contexts::new(
             map("streams")?.try_into()?,
             map("contexts")?.try_into()?,

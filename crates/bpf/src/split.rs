@@ -7,7 +7,7 @@
 //! place of the old one, and it takes that place in one step of the kernel. So every packet meets
 //! exactly one splitter, and whatever fails leaves the old one at work.
 
-use crate::frames::CrcTables;
+use crate::frames::CrcTable;
 use crate::layout::{Plain, mapped};
 use crate::split_layout::SplitConfig;
 use crate::streams::{Messages, Streams, Swept};
@@ -131,9 +131,9 @@ impl Split {
         let mut ebpf = loader.load(&attach::unpack(OBJECT))?;
         let map = |name| ebpf.take_map(name).ok_or(Error::Missing(name));
         let mut split = Split::of(map)?;
-        let tables = ebpf.map_mut("crc_tables").ok_or(Error::Missing("crc_tables"))?;
-        let mut tables: Array<_, Plain<CrcTables>> = tables.try_into()?;
-        tables.set(0, Plain(CrcTables::new()), 0)?;
+        let table = ebpf.map_mut("crc_table").ok_or(Error::Missing("crc_table"))?;
+        let mut table: Array<_, Plain<CrcTable>> = table.try_into()?;
+        table.set(0, Plain(CrcTable::new()), 0)?;
         split.admit(senders, frames)?;
         let mut loaded = Loaded { ebpf, split };
         attach::load(&mut loaded.ebpf, NAME)?;

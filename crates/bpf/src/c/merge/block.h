@@ -100,13 +100,12 @@ static __always_inline void write_cut(struct __sk_buff *skb, struct packing *min
 	struct block *block = &mine->block;
 	__u32 ring = block->ring & (RING - 1), index = slot * RING + ring, zero = 0;
 	__u32 at = block->at, crc;
-	struct crc_tables *tables = bpf_map_lookup_elem(&crc_tables, &zero);
+	struct crc_table *table = bpf_map_lookup_elem(&crc_table, &zero);
 	struct frame *frame = bpf_map_lookup_elem(&frames, &index);
 
-	if (frame && tables) {
+	if (frame && table) {
 		bpf_skb_load_bytes(skb, block->start, copy->bytes, within(block->len, MAX_META));
-		crc = crc32_of(crc_of(&tables->of32, CRC32_START, (__u32 *)copy->bytes,
-				      &block->len, MAX_META));
+		crc = crc32(table, (__u32 *)copy->bytes, &block->len, MAX_META);
 		FORGET(at);
 		at &= MAX_META - 1;
 		put16(frame->bytes + HEADROOM + at, CUT << 12 | block->len);

@@ -565,13 +565,12 @@ static __always_inline void compress(struct packing *mine, struct stream *stream
 				     const struct packet *packet, struct frame *copy,
 				     __s64 summed, __u32 frame, __u64 now)
 {
-	__u32 *words = (__u32 *)copy->bytes, zero = 0, check;
+	__u32 *words = (__u32 *)copy->bytes;
 	struct block *block = &mine->block;
-	struct crc_tables *tables = bpf_map_lookup_elem(&crc_tables, &zero);
 	struct context *context;
 	enum outcome outcome;
 
-	if (!tables || !read_headers(mine, packet, words, summed))
+	if (!read_headers(mine, packet, words, summed))
 		return;
 	context = context_of(mine, stream, now);
 	if (!context)
@@ -591,8 +590,7 @@ static __always_inline void compress(struct packing *mine, struct stream *stream
 		block->len = mine->len + DEFINITION_HEADER;
 		return;
 	}
-	check = crc_of(&tables->of16, CRC16_START, words, &mine->headers, MAX_HEADERS) >> 16;
-	write_head(mine, shuffle(check, mine->generation));
+	write_head(mine, shuffle(crc16(words, &mine->headers, MAX_HEADERS), mine->generation));
 	block->start = ETH_LEN + mine->headers - block->head;
 	block->len = mine->len - mine->headers + block->head;
 }

@@ -5,31 +5,46 @@
 
 #include "../frames.h"
 
-/* The register after `*len` bytes at `words`; `most` is a constant. The length is in memory, where
- * the verifier does not know it: what comes behind the loop is then the same wherever that ends. */
-static __always_inline __u32 crc_of(const struct crc_table *table, __u32 crc, const __u32 *words,
-				    const volatile __u32 *len, const __u32 most)
+/* CRC-16 of the `*len` bytes at `words`, whole words; `most` is a constant. The length is in
+ * memory, where the verifier does not know it: what comes behind the loop is then the same wherever
+ * that ends. */
+static __always_inline __u16 crc16(const __u32 *words, const volatile __u32 *len, const __u32 most)
 {
-	__u32 count = *len / 4, left, at, word;
+	__u32 count = *len / 4, rest = CRC16_START;
 
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < most / 4; i++) {
 		if (i >= count)
 			break;
-		crc = crc_word(table, crc, words[i]);
+		rest = crc16_word(rest, words[i]);
+	}
+	return crc16_of(rest);
+}
+
+/* CRC-32 of as many bytes, likewise. */
+static __always_inline __u32 crc32(const struct crc_table *table, const __u32 *words,
+				   const volatile __u32 *len, const __u32 most)
+{
+	__u32 count = *len / 4, sum = CRC32_START, left, at, word;
+
+#pragma clang loop unroll(disable)
+	for (__u32 i = 0; i < most / 4; i++) {
+		if (i >= count)
+			break;
+		sum = crc32_word(table, sum, words[i]);
 	}
 	left = *len & 3;
 	at = *len / 4;
 	if (!left || at >= most / 4)
-		return crc;
-	word = bpf_ntohl(words[at]) ^ crc;
+		return crc32_of(sum);
+	word = bpf_ntohl(words[at]) ^ sum;
 	if (left == 1)
-		return crc << 8 ^ table->of[0][word >> 24];
-	crc <<= 16;
+		return crc32_of(sum << 8 ^ table->of[0][word >> 24]);
+	sum <<= 16;
 	if (left == 2)
-		return crc ^ table->of[1][word >> 24] ^ table->of[0][word >> 16 & 255];
-	return crc << 8 ^ table->of[2][word >> 24] ^ table->of[1][word >> 16 & 255] ^
-	       table->of[0][word >> 8 & 255];
+		return crc32_of(sum ^ table->of[1][word >> 24] ^ table->of[0][word >> 16 & 255]);
+	return crc32_of(sum << 8 ^ table->of[2][word >> 24] ^ table->of[1][word >> 16 & 255] ^
+			table->of[0][word >> 8 & 255]);
 }
 
 #endif

@@ -219,7 +219,7 @@ static __always_inline int find_blocks(struct work *work, struct stream *stream)
 
 /* Checks all of the frame. Returns 0 or why it is refused. */
 static __always_inline int check_blocks(struct work *work, struct stream *stream,
-					const struct crc_tables *crc, __u8 *bytes)
+					const struct crc_table *crc, __u8 *bytes)
 {
 	const struct definition *bad;
 

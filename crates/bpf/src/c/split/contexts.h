@@ -203,12 +203,12 @@ static __always_inline __u32 name_constants(const struct crc_table *crc, __u8 *b
 	tail[8] = number;
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < CONSTANTS - 1; i += 4)
-		sum = crc_word(crc, sum, *(__u32 *)(bytes + start + i));
-	return crc32_of(crc_byte(crc, sum, number));
+		sum = crc32_word(crc, sum, *(__u32 *)(bytes + start + i));
+	return crc32_of(crc32_byte(crc, sum, number));
 }
 
 /* Reads the context of the definition in hand, whose headers are in `bytes`. */
-static __always_inline void read_context(struct work *work, const struct crc_tables *crc,
+static __always_inline void read_context(struct work *work, const struct crc_table *crc,
 					 __u8 *bytes)
 {
 	struct context *new = &work->contexts[work->next_definition & (DEFINITIONS - 1)];
@@ -266,7 +266,7 @@ static __always_inline void read_context(struct work *work, const struct crc_tab
 #pragma unroll
 	for (int i = 0; i < 8; i++)
 		new->template[i] = ((__u64 *)bytes)[i];
-	new->check = name_constants(&crc->of32, bytes, new, head[1]);
+	new->check = name_constants(crc, bytes, new, head[1]);
 }
 
 /*
@@ -275,7 +275,7 @@ static __always_inline void read_context(struct work *work, const struct crc_tab
  * FRAME_BAD_DEFINITION for the first that is bad, whose place is then in `bad`. That of a joined
  * block is not the frame's fault.
  */
-static __always_inline int check_definitions(struct work *work, const struct crc_tables *crc,
+static __always_inline int check_definitions(struct work *work, const struct crc_table *crc,
 					     __u8 *bytes)
 {
 	work->next_definition = 0;
@@ -404,23 +404,21 @@ static __always_inline void read_compressed(struct work *work, __u32 at)
 
 /* Goes on with the CRC-16 over headers from `from` to `to`, which are constants: a loop that may
  * end earlier is a branch in every turn. */
-static __always_inline void sum_headers(struct work *work, const struct crc_table *crc,
-					const __u8 *bytes, __u32 from, __u32 to)
+static __always_inline void sum_headers(struct work *work, const __u8 *bytes, __u32 from, __u32 to)
 {
-	__u32 sum = work->crc;
+	__u32 rest = work->crc;
 
 #pragma clang loop unroll(disable)
 	for (__u32 i = from; i < to; i += 4)
-		sum = crc_word(crc, sum, *(__u32 *)(bytes + i));
-	work->crc = sum;
+		rest = crc16_word(rest, *(__u32 *)(bytes + i));
+	work->crc = rest;
 }
 
 /*
  * Restores the headers of the compressed packet in hand, whose header was read. Returns whether
  * they are right; only then the context has taken note of the packet.
  */
-static __always_inline bool restore(struct work *work, struct stream *stream,
-				    const struct crc_tables *crc, __u8 *bytes)
+static __always_inline bool restore(struct work *work, struct stream *stream, __u8 *bytes)
 {
 	__u32 flags = work->flags, sum, len, chosen;
 	const __u8 *optional = block_at(work, work->block) + LONG_HEADER + (flags >> 1 & 2);
@@ -469,15 +467,15 @@ static __always_inline bool restore(struct work *work, struct stream *stream,
 		put16(bytes + 30, ~fold(context->ip_sum + len + id));
 	} else {
 		put16(bytes + 4, len);
-		sum_headers(work, &crc->of16, bytes, 0, V4_AT);
+		sum_headers(work, bytes, 0, V4_AT);
 	}
 	sum = sum_bytes(work, work->payload, work->payload_len);
 	put16(bytes + 46, udp_checksum(sum + work->udp_sum) & if_odd(bytes[47]));
 
-	sum_headers(work, &crc->of16, bytes, V4_AT, RTP_AT);
+	sum_headers(work, bytes, V4_AT, RTP_AT);
 	if (context->rtp)
-		sum_headers(work, &crc->of16, bytes, RTP_AT, RTP_END);
-	if (shuffle(work->crc >> 16, context->generation) != work->check)
+		sum_headers(work, bytes, RTP_AT, RTP_END);
+	if (shuffle(crc16_of(work->crc), context->generation) != work->check)
 		return false;
 	observe(work, context);
 	return true;

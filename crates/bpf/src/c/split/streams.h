@@ -107,13 +107,13 @@ static __always_inline void join(struct __sk_buff *skb, struct work *work, struc
 	for (__u32 i = 0; i < MAX_FRAME; i += 4) {
 		if (i + 4 > work->joined)
 			break;
-		sum = crc_word(crc, sum, *(__u32 *)(block + i));
+		sum = crc32_word(crc, sum, *(__u32 *)(block + i));
 	}
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < 3; i++) {
 		if (i >= (work->joined & 3))
 			break;
-		sum = crc_byte(crc, sum, *block_at(work, (work->joined & ~3) + i));
+		sum = crc32_byte(crc, sum, *block_at(work, (work->joined & ~3) + i));
 	}
 	/* Two frames that are not neighbours look like it once in a while. */
 	if (crc32_of(sum) == stream->check) {
@@ -357,8 +357,7 @@ static __always_inline void deliver_packet(struct __sk_buff *skb, struct work *w
  * that they are right, as its own check covers its place. Until then nothing else is believed.
  */
 static __always_inline void deliver_blocks(struct __sk_buff *skb, struct work *work,
-					   struct stream *stream, const struct crc_tables *crc,
-					   struct line *line, __u8 *bytes)
+					   struct stream *stream, struct line *line, __u8 *bytes)
 {
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < MAX_BLOCKS + 1; i++) {
@@ -371,7 +370,7 @@ static __always_inline void deliver_blocks(struct __sk_buff *skb, struct work *w
 		kind = *block_at(work, work->block) >> 4;
 		if (IS_COMPRESSED(kind)) {
 			read_compressed(work, work->block);
-			if (!restore(work, stream, crc, bytes)) {
+			if (!restore(work, stream, bytes)) {
 				work->unrestored++;
 				if (work->block >= START && !work->doubt) {
 					work->doubt = 1;
@@ -416,7 +415,7 @@ static __always_inline int take_frame(struct __sk_buff *skb, struct split_config
 				      struct work *work, __u32 at, __u32 len)
 {
 	const __u8 *frame = work->bytes + MARGIN + START;
-	struct crc_tables *crc;
+	struct crc_table *crc;
 	struct headers *headers;
 	struct stream *stream;
 	struct line *line;
@@ -462,7 +461,7 @@ static __always_inline int take_frame(struct __sk_buff *skb, struct split_config
 	stream = stream_of(work, config);
 	if (!stream)
 		return refuse(FRAME_TOO_MANY_STREAMS);
-	crc = bpf_map_lookup_elem(&crc_tables, &work->zero);
+	crc = bpf_map_lookup_elem(&crc_table, &work->zero);
 	headers = bpf_map_lookup_elem(&headers_of_one, &work->zero);
 	if (!crc || !headers)
 		return TC_ACT_SHOT;
@@ -475,7 +474,7 @@ static __always_inline int take_frame(struct __sk_buff *skb, struct split_config
 	work->limit = START + FRAME_HEADER + left;
 	if (work->follows && left >= work->offset) {
 		work->unjoined = 1;
-		join(skb, work, stream, &crc->of32, at);
+		join(skb, work, stream, crc, at);
 		work->limit = work->joined ?: START + work->len;
 	}
 	why = check_blocks(work, stream, crc, headers->bytes);
@@ -539,7 +538,7 @@ static __always_inline int take_frame(struct __sk_buff *skb, struct split_config
 			work->first = 1;
 			work->next_definition = 1;
 		}
-		deliver_blocks(skb, work, stream, crc, line, headers->bytes);
+		deliver_blocks(skb, work, stream, line, headers->bytes);
 	}
 	if (work->doubt) {
 		/* The others may be numbers that nobody sent. */
