@@ -13,7 +13,7 @@ use sheaf_aggregate::{
 use sheaf_stage::{Instant, Stage};
 
 const SECRET: u64 = 11;
-/// Frames of each kind, after as many as let all contexts be known, and the kernel's allocators have
+/// Frames of each kind, after as many as let all contexts be known and the kernel's allocators have
 /// what they need: the first 4,500 cost a quarter more, whatever is in them.
 const FRAMES: u16 = 4000;
 const WARM: u16 = 8000;
