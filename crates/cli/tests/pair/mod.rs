@@ -279,7 +279,7 @@ impl Drop for Trunk<'_> {
     }
 }
 
-/// Another service, killed at the latest when the test ends.
+/// Another service, ended at the latest when the test ends.
 pub struct Service(Child);
 
 impl Service {
@@ -295,7 +295,9 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        // Not by SIGKILL, after which its sockets stay until another one starts.
+        let process = nix::unistd::Pid::from_raw(self.0.id() as i32);
+        let _ = nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGTERM);
         let _ = self.0.wait();
     }
 }
