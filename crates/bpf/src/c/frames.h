@@ -96,12 +96,12 @@ static __always_inline __u32 if_odd(__u32 bits)
 	})
 
 /*
- * CRC-16, four bytes at a time and without a table: one of four bytes' remainders takes 64 lines of
- * cache, and the packets of a frame are far apart in time. The register is the remainder of what
- * was read by the square of the generator x^16 + x^12 + x^5 + 1, which has few terms, too, since
- * squares of polynomials over GF(2) are those of their terms: x^32 + x^24 + x^10 + 1.
+ * CRC-16, four bytes at a time and without a table, which would take 64 lines of cache and more
+ * time. The register is the remainder of what was read by the square of the generator
+ * x^16 + x^12 + x^5 + 1. That has as few terms, since over GF(2) a square is the sum of the terms'
+ * squares: x^32 + x^24 + x^10 + 1.
  *
- * The start is the number that has ones on top in front of the first bytes, as V.41 begins.
+ * The start is the number that inverts the first two bytes, as a start with ones does.
  */
 #define CRC16_START 0x03fcff0f
 
