@@ -98,7 +98,7 @@ pub(crate) struct Lane {
     done: Instant,
     /// Ticks that are done, up to [`LEARNT`].
     learnt: u32,
-    /// The last tick was done at once.
+    /// The device was done with the last tick at once.
     at_once: bool,
     /// Ticks that are still to be checked since the device had no room for a frame.
     doubt: u32,
@@ -140,15 +140,16 @@ impl Lane {
         self.left
     }
 
-    /// Whether the next tick must be a checked one. A full FIFO frees at once what it refuses, as
-    /// an idle device does, and the kernel tells of neither. Checked ticks do not show how long a
-    /// frame takes, so only a device that was full gets them.
+    /// Whether the next tick must be checked. A full FIFO frees the frames that it refuses at once,
+    /// as an idle device frees those that it has sent, and an unchecked tick cannot be told apart.
+    /// A checked tick does not show how long its frame takes, so only a device that was full gets
+    /// checked ticks.
     pub fn checks(&self) -> bool {
         self.doubt > 0 && self.at_once
     }
 
-    /// Sends `tick` at `now` as a checked one: the kernel tells the program whether the device has
-    /// room for it. Returns whether a frame left. `on` names the CPU that must send it.
+    /// Sends `tick` at `now`, checked: the kernel returns to the program whether the device has
+    /// room for the frame. Returns whether a frame left. `on` names the CPU that must send it.
     pub fn check(&mut self, tick: Tick, on: Option<u32>, now: Instant) -> io::Result<bool> {
         let left = self.tick(Tick { checked: true, ..tick }, on)?;
         if left {

@@ -41,8 +41,9 @@ pub struct Tick {
     /// Frames that had left without a tick when user space last saw that everything is gone; `None`
     /// while something may be under way. With it a new flow hash begins.
     pub untracked: Option<u32>,
-    /// The frame leaves as a copy. The kernel tells the program whether the device's queue took it
-    /// ([`Device::refused`](crate::layout::Device::refused)), but nobody when it is free.
+    /// Sends the frame as a copy. The kernel returns to the program whether the device's queue took
+    /// the copy ([`Device::refused`](crate::layout::Device::refused)), and reports to nobody when
+    /// the copy is free.
     pub checked: bool,
 }
 

@@ -103,7 +103,7 @@ fn packets_pass_unseen_while_the_device_is_done_at_once_and_gather_once_it_is_no
 fn a_full_queue_is_not_taken_for_a_device_that_is_done_at_once() {
     let mut rig = Rig::new(&Config::default());
     rig.send_until(|rig| rig.unseen() > 0, "a cable is done at once");
-    // This queue refuses nearly every frame, and so frees it at once.
+    // A frame that this queue refuses is free at once, and it refuses nearly all of them.
     rig.queue("tbf rate 8kbit burst 2k limit 2k");
     let before = rig.stats().aggregated_packets;
     let gathers = |rig: &Rig| rig.stats().aggregated_packets > before + 100;

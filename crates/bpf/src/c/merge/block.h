@@ -105,7 +105,7 @@ static __always_inline void write_cut(struct __sk_buff *skb, struct packing *min
 
 	if (frame && table) {
 		bpf_skb_load_bytes(skb, block->start, copy->bytes, within(block->len, MAX_META));
-		crc = crc32(table, (__u32 *)copy->bytes, &block->len, MAX_META);
+		crc = crc32_of(crc32_sum(table, (__u32 *)copy->bytes, &block->len, MAX_META));
 		FORGET(at);
 		at &= MAX_META - 1;
 		put16(frame->bytes + HEADROOM + at, CUT << 12 | block->len);

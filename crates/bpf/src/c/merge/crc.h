@@ -21,9 +21,9 @@ static __always_inline __u16 crc16(const __u32 *words, const volatile __u32 *len
 	return crc16_of(rest);
 }
 
-/* CRC-32 of as many bytes, likewise. */
-static __always_inline __u32 crc32(const struct crc_table *table, const __u32 *words,
-				   const volatile __u32 *len, const __u32 most)
+/* The register of CRC-32 after as many bytes, which need not be whole words. */
+static __always_inline __u32 crc32_sum(const struct crc_table *table, const __u32 *words,
+				       const volatile __u32 *len, const __u32 most)
 {
 	__u32 count = *len / 4, sum = CRC32_START, left, at, word;
 
@@ -36,15 +36,15 @@ static __always_inline __u32 crc32(const struct crc_table *table, const __u32 *w
 	left = *len & 3;
 	at = *len / 4;
 	if (!left || at >= most / 4)
-		return crc32_of(sum);
+		return sum;
 	word = bpf_ntohl(words[at]) ^ sum;
 	if (left == 1)
-		return crc32_of(sum << 8 ^ table->of[0][word >> 24]);
+		return sum << 8 ^ table->of[0][word >> 24];
 	sum <<= 16;
 	if (left == 2)
-		return crc32_of(sum ^ table->of[1][word >> 24] ^ table->of[0][word >> 16 & 255]);
-	return crc32_of(sum << 8 ^ table->of[2][word >> 24] ^ table->of[1][word >> 16 & 255] ^
-			table->of[0][word >> 8 & 255]);
+		return sum ^ table->of[1][word >> 24] ^ table->of[0][word >> 16 & 255];
+	return sum << 8 ^ table->of[2][word >> 24] ^ table->of[1][word >> 16 & 255] ^
+	       table->of[0][word >> 8 & 255];
 }
 
 #endif
