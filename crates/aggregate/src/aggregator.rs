@@ -7,7 +7,7 @@
 //! would wait in its queue anyway, and the queue that waited longest leaves as soon as the device
 //! can take a frame. No packet waits longer than `hold`.
 
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, Finished};
 use crate::classify::{FlowBits, Verdict};
 use crate::config::{Config, ConfigError, Policy};
 use crate::queue::{Arrival, Key, Label, Layout, Left, Queue};
@@ -263,7 +263,8 @@ impl Aggregator {
     /// Sets how full the device is at `now`. Drain afterwards.
     pub fn set_device(&mut self, device: Device, now: Instant) {
         if device.waiting() < self.device.waiting() {
-            self.backoff.finished(&self.config, self.last.packets, self.last.bytes, now);
+            let frame = Finished::single(self.last.packets, self.last.bytes);
+            self.backoff.finished(&self.config, frame, now);
         }
         self.device = device;
     }

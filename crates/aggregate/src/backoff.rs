@@ -34,6 +34,28 @@ const CREEP: u32 = 1024;
 /// pause lasts 1.5 s in the mean, and stations carry several calls.
 const STALE: Duration = Duration::from_secs(1);
 
+/// A frame that the device has finished with.
+#[derive(Clone, Copy, Debug)]
+pub struct Finished {
+    /// Packets in it.
+    pub packets: u32,
+    /// Bytes of IP in it.
+    pub bytes: u32,
+    /// Frames that share the time since the one before, as they are seen to be done at once: this
+    /// one, and those that are noted after it.
+    pub sharing: u32,
+    /// The time is the frame's own. A driver that finishes several at once may be seen to finish
+    /// one right after another, which does not show how quick the channel is.
+    pub exact: bool,
+}
+
+impl Finished {
+    /// A frame of a device that has one at a time.
+    pub fn single(packets: u32, bytes: u32) -> Finished {
+        Finished { packets, bytes, sharing: 1, exact: true }
+    }
+}
+
 /// Time that the device takes for frames, their fill, and the time until which it leaves the
 /// channel to others.
 #[derive(Clone, Copy, Debug)]
@@ -74,28 +96,38 @@ impl Backoff {
         self.until
     }
 
-    /// Notes that the device finished at `now` with a frame of `packets` packets and `bytes` bytes
-    /// of IP.
-    pub fn finished(&mut self, config: &Config, packets: u32, bytes: u32, now: Instant) {
-        let took = now - self.started;
-        self.started = now;
-        let excess = self.excess(took, bytes);
+    /// How much longer frames take than twice the quickest of their length: for so long others are
+    /// served first.
+    pub fn contention(&self) -> Duration {
+        self.contention
+    }
+
+    /// Notes that the device finished at `now` with `frame`.
+    pub fn finished(&mut self, config: &Config, frame: Finished, now: Instant) {
+        let Finished { packets, bytes, sharing, exact } = frame;
+        let took = now.saturating_since(self.started) / sharing.max(1);
+        self.started += took;
+        let excess = self.excess(took, bytes, exact);
         self.contention = (self.contention * (MEMORY - 1) + excess) / MEMORY;
         let fill = match packets {
             0 | 1 => 0.0,
             _ => (f64::from(bytes) / f64::from(config.max)).min(1.0),
         };
         self.fill += (fill - self.fill) / f64::from(MEMORY);
+        // After the last of those that share the time this is `now`.
+        let now = self.started;
         let backoff = self.contention.mul_f64(f64::from(config.backoff) * self.fill);
         self.until = now + backoff.min(config.hold);
     }
 
-    /// By how much `took` is longer than twice the quickest service of a frame of `bytes` bytes.
-    fn excess(&mut self, took: Duration, bytes: u32) -> Duration {
+    /// By how much `took` is longer than twice the quickest service of a frame of `bytes` bytes,
+    /// which follows it down only where `took` is `exact`.
+    fn excess(&mut self, took: Duration, bytes: u32, exact: bool) -> Duration {
         let class = (bytes as usize / CLASS).min(CLASSES - 1);
         let quickest = self.quickest[class].get_or_insert(took);
         let excess = took.saturating_sub(*quickest * 2);
-        *quickest = took.min(*quickest + took.saturating_sub(*quickest) / CREEP);
+        let crept = *quickest + took.saturating_sub(*quickest) / CREEP;
+        *quickest = if exact { took.min(crept) } else { crept };
         excess
     }
 }
@@ -115,7 +147,7 @@ mod tests {
         for frame in 0..100 {
             backoff.began(now);
             now += if frame == 0 { quickest } else { took };
-            backoff.finished(&config, packets, bytes, now);
+            backoff.finished(&config, Finished::single(packets, bytes), now);
         }
         backoff.until() - now
     }
@@ -145,18 +177,59 @@ mod tests {
     }
 
     #[test]
+    fn frames_that_are_seen_to_be_done_at_once_share_the_time() {
+        let config = Config::default();
+        let after = |at_once: u32| {
+            let mut backoff = Backoff::default();
+            let mut now = Instant::from_millis(1);
+            for _ in 0..40 / at_once {
+                backoff.began(now);
+                now += 10 * MS * at_once;
+                for sharing in (1..=at_once).rev() {
+                    let exact = at_once == 1;
+                    backoff.finished(
+                        &config,
+                        Finished { packets: 4, bytes: 250, sharing, exact },
+                        now,
+                    );
+                }
+            }
+            now += MS;
+            backoff.began(now);
+            backoff.finished(&config, Finished::single(4, 250), now + 40 * MS);
+            backoff.until() - now
+        };
+        assert_eq!(after(4), after(1));
+    }
+
+    #[test]
+    fn a_frame_seen_right_after_another_does_not_count_as_the_quickest() {
+        let config = Config::default();
+        let mut backoff = Backoff::default();
+        let mut now = Instant::from_millis(1);
+        backoff.began(now);
+        for frame in 0..100 {
+            let exact = frame % 2 == 0;
+            now += if exact { 10 * MS } else { MS / 100 };
+            let frame = Finished { exact, ..Finished::single(4, 250) };
+            backoff.finished(&config, frame, now);
+        }
+        assert_eq!(backoff.until(), now);
+    }
+
+    #[test]
     fn what_was_learned_of_the_channel_is_forgotten_after_a_pause() {
         let config = Config::default();
         let mut backoff = Backoff::default();
         let mut now = Instant::from_millis(1);
         for frame in 0..100u32 {
             now += if frame == 0 { 7 * MS } else { 60 * MS };
-            backoff.finished(&config, 24, 1460, now);
+            backoff.finished(&config, Finished::single(24, 1460), now);
         }
         assert!(backoff.until() > now);
         now += 1001 * MS;
         backoff.began(now);
-        backoff.finished(&config, 24, 1460, now + 7 * MS);
+        backoff.finished(&config, Finished::single(24, 1460), now + 7 * MS);
         assert_eq!(backoff.until(), now + 7 * MS);
     }
 }

@@ -8,7 +8,7 @@
 //! those that reached `min`; under `busy` the queue that waits longest, as soon as the device can
 //! take a frame and the rest after a slow one is over; under both nobody beyond `hold`.
 
-use crate::lane::{Lane, Look};
+use crate::lane::{Front, Lane, Look};
 use crate::layout::{MergeConfig, SLOTS};
 use crate::merge::Rule;
 use crate::rounds::{self, Rounds};
@@ -16,7 +16,8 @@ use crate::strangers::{self, Strangers};
 use crate::ticker::{Cause, Tick};
 use crate::{Error, Event, Merge, Ticker};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use sheaf_aggregate::{Backoff, Config, Policy};
+use sheaf_aggregate::backoff::{Backoff, Finished};
+use sheaf_aggregate::{Config, Policy};
 use sheaf_netio::poller::Poller;
 use sheaf_stage::{Duration, Instant};
 
@@ -26,6 +27,9 @@ const AGAIN: Duration = Duration::from_micros(200);
 const REACTION: Duration = Duration::from_micros(100);
 /// Reactions over which that is averaged.
 const REACTIONS: u32 = 8;
+/// For so long after others kept the channel from our frames they are taken to do so still. A few
+/// frames that meet nobody are chance, and from then on a device fills unseen until the next probe.
+const CONTENDED: Duration = Duration::from_secs(1);
 /// How often, at most, empty queues are given back when all are in use.
 const RECLAIM: Duration = Duration::from_millis(100);
 /// How often contexts and streams of format 2 are looked through for idle ones.
@@ -36,7 +40,7 @@ const TURN: usize = 256;
 /// Who says how busy the device is.
 enum Side {
     /// Nobody, or the device itself.
-    Device { ticker: Ticker, backoff: Box<Backoff> },
+    Device { ticker: Ticker },
     /// The lanes' ticks, by gate.
     Lanes { lanes: Vec<Option<Lane>>, fifo: bool, epoll: Epoll },
 }
@@ -50,6 +54,10 @@ pub struct Controller {
     mac: [u8; 6],
     cookie: u64,
     side: Side,
+    /// How long the device takes, whichever queue a frame is of: all contend as one station.
+    backoff: Backoff,
+    /// Until then others are taken to contend for the channel.
+    contended_until: Instant,
     /// When the oldest packet of each queue came.
     waiting: [Option<Instant>; SLOTS as usize],
     /// Queues that may leave but found no carrier.
@@ -88,7 +96,9 @@ impl Controller {
             ifindex,
             mac,
             cookie,
-            side: Side::Device { ticker, backoff: Box::default() },
+            side: Side::Device { ticker },
+            backoff: Backoff::default(),
+            contended_until: Instant::ZERO,
             config: config.clone(),
             waiting: [None; SLOTS as usize],
             wants: Vec::new(),
@@ -116,14 +126,12 @@ impl Controller {
     /// The device has finished with `done` frames in all since it told first, and can have `limit`.
     pub fn device_done(&mut self, done: u64, limit: u32, now: Instant) {
         let before = self.merge.device().read();
-        if done > before.done
-            && let Side::Device { backoff, .. } = &mut self.side
-        {
-            backoff.began(Instant::from_nanos(before.handed));
+        if done > before.done && matches!(self.side, Side::Device { .. }) {
+            self.backoff.began(Instant::from_nanos(before.handed));
             // One frame at a time, so the last that went out is the one that is done.
             let (packets, bytes) = before.last_frame();
-            backoff.finished(&self.config, packets, bytes, now);
-            self.merge.device().rest_until(backoff.until().as_nanos());
+            self.backoff.finished(&self.config, Finished::single(packets, bytes), now);
+            self.merge.device().rest_until(self.backoff.until().as_nanos());
         }
         self.merge.device().tell(done, limit);
     }
@@ -227,10 +235,19 @@ impl Controller {
         let mut events = [EpollEvent::empty(); SLOTS as usize];
         // Only to take the events back: the sockets themselves say what is done.
         epoll.wait(&mut events, EpollTimeout::ZERO).map_err(std::io::Error::from)?;
+        let mut done = [0; SLOTS as usize];
         for (gate, lane) in lanes.iter_mut().enumerate() {
-            let Some(lane) = lane.as_mut().filter(|lane| lane.under_way() > 0) else { continue };
-            let look = Look { now, at_once: false, alone: !self.strangers.are_many() };
-            settle(&self.merge, &self.config, gate as u32, lane, look)?;
+            if let Some(lane) = lane.as_mut().filter(|lane| lane.under_way() > 0) {
+                done[gate] = lane.finished()?;
+            }
+        }
+        let mut sharing = done.iter().sum();
+        for (gate, lane) in lanes.iter_mut().enumerate() {
+            let (Some(lane), done @ 1..) = (lane, done[gate]) else { continue };
+            let alone = !self.strangers.are_many();
+            let look = Look { now, done, sharing, at_once: false, alone };
+            settle(&self.merge, gate as u32, lane, look, &self.config, &mut self.backoff);
+            sharing -= done;
         }
         Ok(())
     }
@@ -264,12 +281,13 @@ impl Controller {
         // A packet that passed unseen could overtake what leaves now.
         self.merge.device().unseen_until(Instant::ZERO);
         let left = match &mut self.side {
-            Side::Device { ticker, .. } => match on {
+            Side::Device { ticker } => match on {
                 None => ticker.tick(tick)?,
                 Some(cpu) => ticker.tick_on(cpu, tick)?,
             },
             Side::Lanes { lanes, fifo, epoll } => {
                 let gate = if *fifo { 0 } else { slot };
+                let front = front(lanes, &self.merge);
                 let lane = match &mut lanes[gate as usize] {
                     Some(lane) => lane,
                     none => {
@@ -294,14 +312,16 @@ impl Controller {
                     if left {
                         let number = self.merge.gates().ticks(gate);
                         let (packets, bytes) = self.merge.device().read().last_frame();
-                        lane.carries(number, packets, bytes);
+                        lane.carries(number, packets, bytes, front);
                     }
                     left
                 };
                 // An idle device is done already.
-                let (now, alone) = (sheaf_netio::clock::now(), !self.strangers.are_many());
-                let look = Look { now, at_once: true, alone };
-                settle(&self.merge, &self.config, gate, lane, look)?;
+                if let done @ 1.. = lane.finished()? {
+                    let (now, alone) = (sheaf_netio::clock::now(), !self.strangers.are_many());
+                    let look = Look { now, done, sharing: done, at_once: true, alone };
+                    settle(&self.merge, gate, lane, look, &self.config, &mut self.backoff);
+                }
                 left
             }
         };
@@ -340,14 +360,19 @@ impl Controller {
     }
 
     /// Tells the program what to do at the gates.
-    fn set_rules(&self, now: Instant) {
+    fn set_rules(&mut self, now: Instant) {
+        if self.backoff.contention() > self.reaction {
+            self.contended_until = now + CONTENDED;
+        }
         let Side::Lanes { lanes, fifo, .. } = &self.side else { return };
         let (passed, hurried) = (self.merge.device().read().passed, self.hurried());
         for (gate, lane) in lanes.iter().enumerate() {
             let Some(lane) = lane else { continue };
             let strangers = *fifo && lane.strangers() != Some(passed);
-            let mut rule = lane.rule(self.config.inflight, self.reaction, strangers, hurried, now);
-            rule.closed |= now < self.drained;
+            let least = self.config.inflight;
+            let contended = now < self.contended_until;
+            let mut rule = lane.rule(least, self.reaction, strangers, hurried, contended, now);
+            rule.closed |= now < self.drained.max(self.backoff.until());
             rule.probe_at = rule.probe_at.min(self.rounds.probe_at());
             self.merge.gates().set(gate as u32, rule);
             // Fair queues have to be told of every packet whose flow it is, even then.
@@ -450,8 +475,8 @@ impl Controller {
                 let takes = |slot: usize| {
                     follows[slot] || lane(slot).is_none_or(|lane| lane.takes(least, now))
                 };
-                let rested = |slot: usize| lane(slot).is_none_or(|lane| now >= lane.rests_until());
-                if let Some((_, slot)) = self.oldest(|slot| takes(slot) && rested(slot)) {
+                let rested = now >= self.backoff.until();
+                if let Some((_, slot)) = self.oldest(takes).filter(|_| rested) {
                     return Ok(Some((slot, Cause::Ready)));
                 }
                 let wants = self.wants.iter().position(|slot| takes(*slot as usize));
@@ -468,9 +493,9 @@ impl Controller {
             {
                 Ok(None)
             }
-            (Policy::Busy, Side::Device { backoff, .. }) => {
+            (Policy::Busy, Side::Device { .. }) => {
                 let Some((_, slot)) = waited else { return Ok(None) };
-                if now >= backoff.until() {
+                if now >= self.backoff.until() {
                     return Ok(Some((slot, Cause::Ready)));
                 }
                 if let Some(slot) = self.wants.pop() {
@@ -509,6 +534,12 @@ impl Controller {
         lanes[slot as usize].as_ref()?.next()
     }
 
+    /// Time from which a device that was full has room.
+    fn next_room(&self, now: Instant) -> Option<Instant> {
+        let Side::Lanes { lanes, .. } = &self.side else { return None };
+        lanes.iter().flatten().map(Lane::full_until).filter(|until| *until > now).min()
+    }
+
     /// Queue `slot`, where it has a full frame.
     fn full(&self, slot: u32) -> Result<Option<(u32, Cause)>, Error> {
         let queue = self.merge.queue(slot)?;
@@ -522,18 +553,30 @@ impl Controller {
             if deadline <= now { oldest + self.config.hold } else { deadline }
         });
         if self.config.policy == Policy::Busy {
-            let rests = |until: Instant| Some(until).filter(|until| *until > now);
             let rest = match &self.side {
-                Side::Device { backoff, .. } => deadline.and_then(|_| rests(backoff.until())),
+                Side::Device { .. } => deadline.and(Some(self.backoff.until())),
                 // The gate opens then, too.
-                Side::Lanes { lanes, .. } => {
-                    let opens = |lane: &Lane| [lane.rests_until(), lane.full_until()];
-                    lanes.iter().flatten().flat_map(opens).filter_map(rests).min()
-                }
+                Side::Lanes { .. } => Some(self.backoff.until()),
             };
-            deadline = [deadline, rest, self.next_frame(now)].into_iter().flatten().min();
+            let rest = rest.filter(|until| *until > now);
+            let room = self.next_room(now);
+            deadline = [deadline, rest, room, self.next_frame(now)].into_iter().flatten().min();
         }
         [deadline, self.again].into_iter().flatten().min()
+    }
+}
+
+/// What of ours the device may have now.
+fn front(lanes: &[Option<Lane>], merge: &Merge) -> Front {
+    let used = || lanes.iter().enumerate().filter_map(|(gate, lane)| Some((gate, lane.as_ref()?)));
+    // What left in place before the last tick that is done left before it.
+    let done = used().map(|(_, lane)| lane.done()).max();
+    if used().any(|(gate, _)| Some(merge.gates().last(gate as u32)) > done) {
+        Front::InPlace
+    } else if used().any(|(_, lane)| lane.under_way() > 0) {
+        Front::Ticks
+    } else {
+        Front::Nothing
     }
 }
 
@@ -541,17 +584,17 @@ impl Controller {
 /// are, too.
 fn settle(
     merge: &Merge,
-    config: &Config,
     gate: u32,
     lane: &mut Lane,
     look: Look,
-) -> Result<(), Error> {
-    lane.settle(config, look)?;
+    config: &Config,
+    backoff: &mut Backoff,
+) {
+    lane.settle(look, config, backoff);
     if let Some(passed) = lane.strangers() {
         merge.gates().strangers_left(gate, passed);
     }
     if let Some((tick, gone)) = lane.left() {
         merge.gates().ticks_left(gate, tick, gone);
     }
-    Ok(())
 }

@@ -12,7 +12,8 @@
 
 use crate::merge::Rule;
 use crate::ticker::{Tick, Ticker};
-use sheaf_aggregate::{Backoff, Config};
+use sheaf_aggregate::Config;
+use sheaf_aggregate::backoff::{Backoff, Finished};
 use sheaf_stage::{Duration, Instant};
 use std::collections::VecDeque;
 use std::io;
@@ -71,12 +72,29 @@ struct Sent {
     /// What it carries: packets, and bytes of IP.
     packets: u32,
     bytes: u32,
+    /// What else of ours may have been in front of it.
+    front: Front,
+}
+
+/// What of ours a device may have had when it was given a tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Front {
+    /// Nothing.
+    Nothing,
+    /// Ticks of other lanes.
+    Ticks,
+    /// Packets that left in place, which nobody tracks.
+    InPlace,
 }
 
 /// A look at what the device has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub now: Instant,
+    /// Ticks of the lane that are done since the last look.
+    pub done: u32,
+    /// Those and the ones of lanes that are settled later: all share the time.
+    pub sharing: u32,
     /// It comes right after a tick was sent: a device that is done with it by then had it in no
     /// queue, and took no time of anybody who came later.
     pub at_once: bool,
@@ -106,7 +124,6 @@ pub(crate) struct Lane {
     service: Duration,
     /// The same where no others are in front: near the least of the last.
     least: Duration,
-    backoff: Backoff,
     /// Until when the device has no room.
     full_until: Instant,
 }
@@ -124,7 +141,6 @@ impl Lane {
             doubt: 0,
             service: Duration::ZERO,
             least: SERVICE_MOST,
-            backoff: Backoff::default(),
             full_until: Instant::ZERO,
         }
     }
@@ -187,11 +203,6 @@ impl Lane {
         now >= self.full_until && self.under_way() < self.limit(least)
     }
 
-    /// Until when only full frames leave.
-    pub fn rests_until(&self) -> Instant {
-        self.backoff.until()
-    }
-
     /// When the last tick was done.
     pub fn done(&self) -> Instant {
         self.done
@@ -238,24 +249,40 @@ impl Lane {
         tick.untracked = Some(gone).filter(|gone| self.sent.is_empty() && *gone == untracked);
         let left = self.tick(tick, on)?;
         if left {
-            let sent = Sent { at: now, strangers, untracked, number: 0, packets: 1, bytes: 0 };
+            let sent = Sent {
+                at: now,
+                strangers,
+                untracked,
+                number: 0,
+                packets: 1,
+                bytes: 0,
+                front: Front::InPlace,
+            };
             self.sent.push_back(sent);
         }
         Ok(left)
     }
 
-    /// The tick that was sent last has this number at the gate and carries so much.
-    pub fn carries(&mut self, number: u32, packets: u32, bytes: u32) {
+    /// The tick that was sent last has this number at the gate, carries so much, and may have
+    /// `front` in front of it.
+    pub fn carries(&mut self, number: u32, packets: u32, bytes: u32, front: Front) {
         if let Some(last) = self.sent.back_mut() {
             (last.number, last.packets, last.bytes) = (number, packets, bytes);
+            last.front = front;
         }
     }
 
-    /// Learns from a look which ticks are done.
-    pub fn settle(&mut self, config: &Config, look: Look) -> io::Result<()> {
-        let Look { now, at_once, alone } = look;
+    /// Ticks that are done and not settled yet.
+    pub fn finished(&mut self) -> io::Result<u32> {
         let left = self.ticker.under_way(self.under_way())?;
-        let done = self.under_way().saturating_sub(left);
+        Ok(self.under_way().saturating_sub(left))
+    }
+
+    /// Learns from a look which ticks are done. `backoff` is the device's: frames of all lanes
+    /// contend for its channel as those of one station.
+    pub fn settle(&mut self, look: Look, config: &Config, backoff: &mut Backoff) {
+        let Look { now, done, mut sharing, at_once, alone } = look;
+        let left = self.under_way() - done;
         for _ in 0..done {
             let Some(sent) = self.sent.pop_front() else { break };
             let began = sent.at.max(self.done);
@@ -272,45 +299,51 @@ impl Lane {
             let more = took.saturating_sub(self.least) / LEAST_RISE;
             self.least = (self.least + more).min(took.max(Duration::from_nanos(1)));
             // A fast device has many frames under way, which hide what one of them took.
-            if alone && self.limit(1) == 1 {
-                self.backoff.began(began);
-                self.backoff.finished(config, sent.packets, sent.bytes, now);
+            // What left in place is not contention, and nobody knows how much of it was in front.
+            if alone && self.limit(1) == 1 && sent.front != Front::InPlace {
+                let exact = sent.front == Front::Nothing && look.sharing == 1;
+                let Sent { packets, bytes, .. } = sent;
+                backoff.began(sent.at);
+                backoff.finished(config, Finished { packets, bytes, sharing, exact }, now);
             }
+            sharing -= 1;
         }
-        if done > 0 {
-            self.done = now;
-        }
-        Ok(())
+        self.done = now;
     }
 
     /// What the program does from `now` on, where this process takes `reaction` to look.
     /// `strangers` says that theirs may be in front of ours in a FIFO; `hurried`, that ticks may
-    /// leave before earlier ones have ([`Lane::next`]).
+    /// leave before earlier ones have ([`Lane::next`]); `contended`, that other stations keep the
+    /// channel from a frame for longer than that.
     pub fn rule(
         &self,
         least: u32,
         reaction: Duration,
         strangers: bool,
         hurried: bool,
+        contended: bool,
         now: Instant,
     ) -> Rule {
         let limit = self.limit(least);
         let knows_little = self.learnt < LEARNT;
+        // A packet waits for the channel longer than for this process. Each frame has to be seen
+        // then, as those that are not fill the device's queue, and are in front of those that are.
+        let sees_all = limit == 1 && contended && !strangers;
         let (probe, share) = match (strangers, knows_little) {
             (true, _) => (PROBE_STRANGERS, PROBE_STRANGERS_SHARE),
             (_, true) => (PROBE, 0),
             (_, false) => (PROBE, PROBE_SHARE),
         };
         Rule {
-            closed: !self.sent.is_empty() || self.rests_until().max(self.full_until) > now,
+            closed: !self.sent.is_empty() || self.full_until > now,
             hurried,
             // A slow device has its frames from ticks alone.
             credit: if limit > 1 { limit - self.under_way().min(limit) } else { 0 },
             service: self.service.min(SERVICE_MOST),
             reaction,
-            probe_at: self.done + probe.max(reaction * share),
-            // What waits for strangers anyway is not late.
-            between: if strangers { 0 } else { packets_between_probes(reaction) },
+            probe_at: if sees_all { self.done } else { self.done + probe.max(reaction * share) },
+            // What waits for strangers or the channel anyway is not late.
+            between: if strangers || sees_all { 0 } else { packets_between_probes(reaction) },
             dense: if knows_little { DENSE } else { Duration::ZERO },
         }
     }
@@ -319,4 +352,72 @@ impl Lane {
 /// Packets between two probes, at least, where this process takes `reaction` to look.
 fn packets_between_probes(reaction: Duration) -> u32 {
     if reaction > PROMPT { PACKETS_BETWEEN } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ticker::{Cause, FRAME};
+    use nix::sys::socket::MsgFlags;
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, recv, socketpair};
+    use std::os::fd::{AsRawFd, OwnedFd};
+
+    const MS: Duration = Duration::from_millis(1);
+    const REACTION: Duration = Duration::from_micros(50);
+
+    /// A lane, and its device: a frame that is read there is done.
+    fn lane() -> (Lane, OwnedFd) {
+        let (kind, flags) = (SockType::Datagram, SockFlag::SOCK_CLOEXEC);
+        let (ours, device) = socketpair(AddressFamily::Unix, kind, None, flags).unwrap();
+        (Lane::new(Ticker::over(ours, [2; 6], 1)), device)
+    }
+
+    fn send(lane: &mut Lane, front: Front, now: Instant) {
+        assert!(lane.send(Tick::new(0, Cause::Ready), None, 0, 0, now).unwrap());
+        lane.carries(1, 4, 250, front);
+    }
+
+    fn is_done(lane: &mut Lane, device: &OwnedFd, backoff: &mut Backoff, now: Instant) {
+        let mut frame = [0; FRAME];
+        recv(device.as_raw_fd(), &mut frame, MsgFlags::MSG_DONTWAIT).unwrap();
+        let done = lane.finished().unwrap();
+        assert_eq!(done, 1);
+        let look = Look { now, done, sharing: done, at_once: false, alone: true };
+        lane.settle(look, &Config::default(), backoff);
+    }
+
+    /// What is taken for contention after frames of 2 ms and then one of 90 ms behind `front`.
+    fn contention(front: Front) -> Duration {
+        let ((mut lane, device), mut backoff) = (lane(), Backoff::default());
+        let mut now = Instant::from_millis(1);
+        for (front, took) in [(Front::Nothing, 2), (Front::Nothing, 2), (front, 90)] {
+            send(&mut lane, front, now);
+            now += took * MS;
+            is_done(&mut lane, &device, &mut backoff, now);
+        }
+        backoff.contention()
+    }
+
+    #[test]
+    fn a_frame_behind_packets_that_left_in_place_says_nothing_of_other_stations() {
+        assert_eq!(contention(Front::InPlace), Duration::ZERO);
+        assert!(contention(Front::Nothing) > 10 * MS);
+    }
+
+    #[test]
+    fn where_others_contend_for_a_slow_channel_no_packet_near_another_leaves_unseen() {
+        let ((mut lane, device), mut backoff) = (lane(), Backoff::default());
+        let mut now = Instant::from_millis(1);
+        for _ in 0..LEARNT {
+            send(&mut lane, Front::Nothing, now);
+            now += 3 * MS;
+            is_done(&mut lane, &device, &mut backoff, now);
+        }
+        for reaction in [REACTION, MS] {
+            let rule = |contended| lane.rule(1, reaction, false, false, contended, now);
+            let (contended, alone) = (rule(true), rule(false));
+            assert!(contended.probe_at <= now && contended.between == 0);
+            assert!(alone.probe_at > now);
+        }
+    }
 }

@@ -141,6 +141,9 @@ pub struct Device {
     pub unseen_until: u64,
     /// Gathered frames that its queue refused, of those that leave as copies.
     pub refused: u64,
+    /// Until when what left in place, at whichever gate, keeps the device busy, at least; ns of
+    /// CLOCK_MONOTONIC.
+    pub busy_until: u64,
 }
 
 /// `struct coarse`: the time that a processor read last.
@@ -174,8 +177,6 @@ const SEEN: usize = 8;
 pub struct Gate {
     /// When a packet last left in place; ns of CLOCK_MONOTONIC.
     pub last: u64,
-    /// Until when what left in place keeps the device busy, at least; ns of CLOCK_MONOTONIC.
-    pub busy_until: u64,
     /// What a frame takes the device; ns.
     pub service: u64,
     /// What user space takes to look at a question; ns.
@@ -519,6 +520,7 @@ mod tests {
                 clock,
                 unseen_until,
                 refused,
+                busy_until,
             }
         );
         same!(merge, "entry", Entry { count, unseen, clock, asked, asked_count, pad });
@@ -527,7 +529,6 @@ mod tests {
             "gate",
             Gate {
                 last,
-                busy_until,
                 service,
                 reaction,
                 probe_at,

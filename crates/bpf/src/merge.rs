@@ -356,6 +356,7 @@ impl Page {
             clock: atomic!(page, clock, AtomicU64).load(Ordering::Relaxed),
             unseen_until: atomic!(page, unseen_until, AtomicU64).load(Ordering::Relaxed),
             refused: atomic!(page, refused, AtomicU64).load(Ordering::Relaxed),
+            busy_until: atomic!(page, busy_until, AtomicU64).load(Ordering::Relaxed),
         }
     }
 

@@ -97,7 +97,12 @@ impl Ticker {
         let socket = socket(family, kind, SockFlag::SOCK_CLOEXEC, None)?;
         bind_packet(&socket, ifindex, 0)?;
         setsockopt(&socket, sockopt::SndBuf, &BUFFER)?;
-        Ok(Ticker { socket, frame: frame(mac, cookie), charge: 0 })
+        Ok(Ticker::over(socket, mac, cookie))
+    }
+
+    /// The same over a socket that is there.
+    pub(crate) fn over(socket: OwnedFd, mac: [u8; 6], cookie: u64) -> Ticker {
+        Ticker { socket, frame: frame(mac, cookie), charge: 0 }
     }
 
     /// The same on CPU number `cpu`: where that CPU took the queue's last frame, this one follows

@@ -315,7 +315,7 @@ int sheaf_merge(struct __sk_buff *skb)
 			else
 				/* Waiting for user space costs nothing while earlier packets are in
 				 * front. */
-				ready = !gate->closed && gate->busy_until <= now + gate->reaction &&
+				ready = !gate->closed && dev->busy_until <= now + gate->reaction &&
 					(now < gate->probe_at || since > NEAR ||
 					 (gate->in_place < gate->between &&
 					  since > gate->dense));
@@ -449,8 +449,8 @@ in_place:
 	if (!dev->told) {
 		gate->last = now;
 		gate->in_place++;
-		gate->busy_until = gate->busy_until > now ? gate->busy_until : now;
-		gate->busy_until += gate->service;
+		dev->busy_until =
+			(dev->busy_until > now ? dev->busy_until : now) + gate->service;
 		if (flowlet)
 			keep_order(skb, gate, flowlet, packet, place, now);
 	}

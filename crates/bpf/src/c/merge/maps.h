@@ -97,6 +97,8 @@ struct device {
 	__u64 unseen_until;
 	/* Gathered frames that its queue refused, of those that leave as copies: only they tell. */
 	__u64 refused;
+	/* ns: until when what left in place, at whichever gate, keeps it busy, at least. */
+	__u64 busy_until;
 };
 
 struct {
@@ -111,7 +113,6 @@ struct {
  * device with fair queues has its own. */
 struct gate {
 	__u64 last;       /* ns: when a packet last left in place */
-	__u64 busy_until; /* ns: until when what left in place keeps the device busy, at least */
 	__u64 service;    /* ns: what a frame takes the device; written by user space */
 	__u64 reaction;   /* ns: what user space takes to look at a question; by user space */
 	__u64 probe_at;   /* ns: from then on a packet near the last is a probe; by user space */

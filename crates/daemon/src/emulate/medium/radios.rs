@@ -86,6 +86,9 @@ impl Radios {
             // Behind the frame, as its acknowledgement.
             let status = self.wifi.status(&done);
             self.tell(&status);
+            while let Some(status) = self.wifi.turned_away(&done) {
+                self.tell(&status);
+            }
             match on_time {
                 true => self.records.take_note(&done),
                 false => self.records.write(&done),
@@ -114,7 +117,7 @@ impl Radios {
                     Notice::Frame(frame) => {
                         refused.extend(self.wifi.leftovers(&frame));
                         match self.wifi.receive(&frame, now) {
-                            Received::Taken => {}
+                            Received::Taken | Received::TurnedAway => {}
                             Received::Refused(status) => refused.push(status),
                             Received::Stranger(status) => {
                                 tracing::warn!(

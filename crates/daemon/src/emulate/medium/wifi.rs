@@ -3,7 +3,8 @@
 //! A driver of hardware stops mac80211's queues when its own are full. mac80211_hwsim hands over
 //! all frames at once, so they wait here: those of management before data, as in the queue for
 //! voice, which has them on hardware. The channel has the next ones only, as hardware does. A frame
-//! that finds no room is refused, and reported as sent without an acknowledgement after no attempt.
+//! that finds no room is reported as sent without an acknowledgement after no attempt, in its turn:
+//! at once, a full queue would look as quick as an empty one to whoever counts what is under way.
 //!
 //! The driver names a radio by an address that no frame has. Addresses of a radio's interfaces are
 //! learned: the driver announces them when an interface comes up, and frames that the radio sends
@@ -64,6 +65,8 @@ pub struct Receipt {
 pub enum Received {
     /// It waits, or is on the air; [`Wifi::next`] returns it.
     Taken,
+    /// It found no room; [`Wifi::turned_away`] returns it behind the frames in front of it.
+    TurnedAway,
     /// It was refused, which the driver is to be told at once.
     Refused(TransmitStatus),
     /// The same, for the first frame of a radio that is not a station.
@@ -88,6 +91,11 @@ struct Radio {
     /// Addresses of its interfaces, the newest last.
     addresses: VecDeque<[u8; 6]>,
     cookie: Option<u32>,
+    /// Frames that were taken, and those of them that are done with.
+    taken: u64,
+    done: u64,
+    /// What found no room, the oldest first: after how many that are done with it is reported.
+    turned_away: VecDeque<(u64, TransmitStatus)>,
     counts: Counts,
 }
 
@@ -138,6 +146,9 @@ impl Wifi {
             limit,
             addresses: VecDeque::new(),
             cookie: None,
+            taken: 0,
+            done: 0,
+            turned_away: VecDeque::new(),
             counts: Counts::default(),
         };
         let limits = settings.stations.iter().map(|station| station.queue);
@@ -179,8 +190,16 @@ impl Wifi {
         };
         if !has_room {
             radio.counts.dropped += 1;
-            return Received::Refused(receipt.refused());
+            radio.turned_away.push_back((radio.taken, receipt.refused()));
+            // With a full queue and management the driver has fewer than it keeps.
+            let most = (PENDING as usize - 1 - MANAGEMENT).saturating_sub(radio.limit);
+            if radio.turned_away.len() <= most {
+                return Received::TurnedAway;
+            }
+            let oldest = radio.turned_away.pop_front();
+            return oldest.map_or(Received::TurnedAway, |(_, status)| Received::Refused(status));
         }
+        radio.taken += 1;
         // The channel adds what is around an IP packet.
         let overhead = if is_group(header.to) { GROUP_OVERHEAD } else { self.phy.data_overhead() };
         let length = (frame.bytes.len() as u32 + CHECK_SUM).saturating_sub(overhead);
@@ -264,7 +283,9 @@ impl Wifi {
             // late the caller is.
             let at = self.air.next_deadline().min(now);
             if let Some(done) = self.air.next(at) {
-                self.refill(done.frame.from.0 as usize, at);
+                let from = done.frame.from.0 as usize;
+                self.radios[from].done += 1;
+                self.refill(from, at);
                 return Some(done);
             }
             if at == now {
@@ -292,6 +313,14 @@ impl Wifi {
             signal: self.signal(done.frame.from.0 as usize, to),
             frequency: body.tag.frequency,
         }
+    }
+
+    /// The next frame that found no room at the radio whose frame is `done` with, if its turn has
+    /// come.
+    pub fn turned_away(&mut self, done: &Done<Receipt>) -> Option<TransmitStatus> {
+        let radio = &mut self.radios[done.frame.from.0 as usize];
+        radio.turned_away.front().filter(|(after, _)| *after <= radio.done)?;
+        radio.turned_away.pop_front().map(|(_, status)| status)
     }
 
     /// The end of a frame's transmission, for the driver.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::emulate::medium::settings::{Channel, Corner, Host, Rate, Station};
+use crate::emulate::medium::settings::{Channel, Corner, Host, MOST_OF_RADIO, Rate, Station};
 use sheaf_medium::{Config, air_time};
 use sheaf_stage::DropReason;
 
@@ -150,7 +150,7 @@ fn management_leaves_before_data_that_came_earlier() {
 }
 
 #[test]
-fn what_finds_a_full_queue_is_refused_without_an_attempt_and_counted() {
+fn what_finds_a_full_queue_is_counted_and_reported_without_an_attempt_in_its_turn() {
     let mut settings = row(&[0.0, 50.0]);
     settings.stations[0].queue = 5;
     let (mut wifi, start) = wifi(&settings);
@@ -158,18 +158,45 @@ fn what_finds_a_full_queue_is_refused_without_an_attempt_and_counted() {
     let data = bytes(0, mac(1), true, 1500);
     let received: Vec<_> =
         (2..10).map(|cookie| wifi.receive(&frame(0, cookie, &data), now)).collect();
-    let taken = received.iter().filter(|one| **one == Received::Taken).count();
-    assert_eq!(taken, 5);
-    let Received::Refused(status) = &received[7] else { panic!("{received:?}") };
-    assert_eq!((status.cookie, status.acked), (9, false));
-    assert_eq!(status.rates[0], Attempt { index: 3, count: 0 });
+    assert!(received[..5].iter().all(|one| *one == Received::Taken), "{received:?}");
+    assert!(received[5..].iter().all(|one| *one == Received::TurnedAway), "{received:?}");
     let report = &wifi.report(now)[0].1;
     assert_eq!((report.queued_frames, report.queue_limit, report.dropped_frames), (5, 5, 3));
-    // Beacons have room of their own, and not without end.
-    let beacon = bytes(0, ALL, false, 60);
-    let taken = (10..100)
-        .filter(|cookie| wifi.receive(&frame(0, *cookie, &beacon), now) == Received::Taken);
-    assert_eq!(taken.count(), MANAGEMENT);
+    let mut reported = Vec::new();
+    while let Some(done) = wifi.next(now + SECOND) {
+        reported.push((done.frame.payload.tag.cookie, true));
+        while let Some(status) = wifi.turned_away(&done) {
+            assert_eq!((status.acked, status.rates[0]), (false, Attempt { index: 3, count: 0 }));
+            reported.push((status.cookie, false));
+        }
+    }
+    let (sent, not) = (|cookie| (cookie, true), |cookie| (cookie, false));
+    let expected: Vec<_> = (2..7).map(sent).chain((7..10).map(not)).collect();
+    assert_eq!(reported, expected);
+}
+
+#[test]
+fn beacons_have_room_of_their_own_and_the_driver_keeps_fewer_frames_than_it_can() {
+    let mut settings = row(&[0.0, 50.0]);
+    settings.stations[0].queue = MOST_OF_RADIO;
+    let (mut wifi, start) = wifi(&settings);
+    let now = introduce(&mut wifi, start);
+    let (data, beacon) = (bytes(0, mac(1), true, 1500), bytes(0, ALL, false, 60));
+    let (mut kept, mut beacons) = (0, 0);
+    for cookie in 2..1000 {
+        match wifi.receive(&frame(0, cookie, &data), now) {
+            Received::Taken | Received::TurnedAway => kept += 1,
+            // The oldest of those without room makes room.
+            Received::Refused(status) => assert!(status.cookie < cookie),
+            Received::Stranger(status) => panic!("{status:?}"),
+        }
+        assert!(kept + beacons < PENDING);
+    }
+    for cookie in 1000..1100 {
+        beacons += u64::from(wifi.receive(&frame(0, cookie, &beacon), now) == Received::Taken);
+    }
+    assert_eq!(beacons, MANAGEMENT as u64);
+    assert!(kept + beacons < PENDING);
 }
 
 #[test]
