@@ -199,6 +199,7 @@ impl Controller {
             self.reclaim()?;
         }
         self.plan_round(now);
+        let forget = self.forget(now);
         if now.saturating_since(self.forgot) >= FORGET {
             self.forgot = now;
             self.merge.forget_idle(now)?;
@@ -208,7 +209,7 @@ impl Controller {
         if self.missed()? {
             self.again = Some(now);
         }
-        let next = self.next_look(now);
+        let next = [self.next_look(now), forget].into_iter().flatten().min();
         self.merge.device().look_at(next.unwrap_or(Instant::MAX).as_nanos());
         Ok(next)
     }
@@ -357,6 +358,15 @@ impl Controller {
         };
         let used = self.config.policy == Policy::Busy && lanes.iter().enumerate().any(is_used);
         self.rounds.plan(used, self.reaction, now);
+    }
+
+    /// Forgets what was learnt of lanes through which nothing goes any more. Returns when to look
+    /// again.
+    fn forget(&mut self, now: Instant) -> Option<Instant> {
+        let Side::Lanes { lanes, .. } = &mut self.side else { return None };
+        let gates = self.merge.gates();
+        let lanes = lanes.iter_mut().enumerate();
+        lanes.filter_map(|(gate, lane)| lane.as_mut()?.forget(gates.last(gate as u32), now)).min()
     }
 
     /// Tells the program what to do at the gates.

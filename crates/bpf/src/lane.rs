@@ -56,6 +56,9 @@ const PACKETS_BETWEEN: u32 = 256;
 /// Ticks that must be done before probes are few: what a frame takes the device is known then, and
 /// a load that comes at once does not fill its queues unseen.
 const LEARNT: u32 = 8;
+/// After so long without a packet what a frame takes is forgotten: other stations may have come to
+/// the channel, and what begins now is not to fill the device's queue unseen.
+const FORGET: Duration = Duration::from_secs(1);
 /// Until then packets closer than this are probes soon: three calls of 50 packets a second each
 /// come so. What is sparser fills no queue before the few probes that it has.
 const DENSE: Duration = Duration::from_millis(10);
@@ -206,6 +209,16 @@ impl Lane {
     /// When the last tick was done.
     pub fn done(&self) -> Instant {
         self.done
+    }
+
+    /// Forgets what a frame takes where nothing has left since long before `now`; the last packet
+    /// left in place at `last`. Returns when to look for that.
+    pub fn forget(&mut self, last: Instant, now: Instant) -> Option<Instant> {
+        let at = self.done.max(last) + FORGET;
+        if self.learnt == LEARNT && self.sent.is_empty() && at <= now {
+            self.learnt = 0;
+        }
+        Some(at).filter(|at| self.learnt == LEARNT && *at > now)
     }
 
     /// Frames under way.
@@ -402,6 +415,23 @@ mod tests {
     fn a_frame_behind_packets_that_left_in_place_says_nothing_of_other_stations() {
         assert_eq!(contention(Front::InPlace), Duration::ZERO);
         assert!(contention(Front::Nothing) > 10 * MS);
+    }
+
+    #[test]
+    fn after_a_silence_the_first_packets_are_probes_as_at_the_beginning() {
+        let ((mut lane, device), mut backoff) = (lane(), Backoff::default());
+        let mut now = Instant::from_millis(1);
+        for _ in 0..LEARNT {
+            send(&mut lane, Front::Nothing, now);
+            now += 3 * MS;
+            is_done(&mut lane, &device, &mut backoff, now);
+        }
+        let dense = |lane: &Lane, now| lane.rule(1, MS, false, false, false, now).dense;
+        let last = now + 5 * MS;
+        assert_eq!(lane.forget(last, now + 6 * MS), Some(last + FORGET));
+        assert_eq!(dense(&lane, now), Duration::ZERO);
+        assert_eq!(lane.forget(last, last + FORGET), None);
+        assert_eq!(dense(&lane, last + FORGET), DENSE);
     }
 
     #[test]
