@@ -96,10 +96,10 @@ impl Backoff {
         self.until
     }
 
-    /// How much longer frames take than twice the quickest of their length: for so long others are
-    /// served first.
-    pub fn contention(&self) -> Duration {
-        self.contention
+    /// How much longer frames take at `now` than twice the quickest of their length: for so long
+    /// others are served first. Zero where that is not known any more.
+    pub fn contention(&self, now: Instant) -> Duration {
+        if now - self.started > STALE { Duration::ZERO } else { self.contention }
     }
 
     /// Notes that the device finished at `now` with `frame`.
@@ -226,8 +226,9 @@ mod tests {
             now += if frame == 0 { 7 * MS } else { 60 * MS };
             backoff.finished(&config, Finished::single(24, 1460), now);
         }
-        assert!(backoff.until() > now);
+        assert!(backoff.until() > now && backoff.contention(now) > 30 * MS);
         now += 1001 * MS;
+        assert_eq!(backoff.contention(now), Duration::ZERO);
         backoff.began(now);
         backoff.finished(&config, Finished::single(24, 1460), now + 7 * MS);
         assert_eq!(backoff.until(), now + 7 * MS);

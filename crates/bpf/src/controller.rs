@@ -371,7 +371,7 @@ impl Controller {
 
     /// Tells the program what to do at the gates.
     fn set_rules(&mut self, now: Instant) {
-        if self.backoff.contention() > self.reaction {
+        if self.backoff.contention(now) > self.reaction {
             self.contended_until = now + CONTENDED;
         }
         let Side::Lanes { lanes, fifo, .. } = &self.side else { return };

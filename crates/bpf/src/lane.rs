@@ -408,7 +408,7 @@ mod tests {
             now += took * MS;
             is_done(&mut lane, &device, &mut backoff, now);
         }
-        backoff.contention()
+        backoff.contention(now)
     }
 
     #[test]
