@@ -41,11 +41,11 @@ pub struct Finished {
     pub packets: u32,
     /// Bytes of IP in it.
     pub bytes: u32,
-    /// Frames that share the time since the one before, as they are seen to be done at once: this
-    /// one, and those that are noted after it.
+    /// This frame and those noted after it that are seen to be done in the same look. They share
+    /// the time since the frame before.
     pub sharing: u32,
-    /// The time is the frame's own. A driver that finishes several at once may be seen to finish
-    /// one right after another, which does not show how quick the channel is.
+    /// The frame has this time to itself. A driver that finishes several together may be seen to
+    /// finish one right after another, and the second one's time says nothing of the channel.
     pub exact: bool,
 }
 
@@ -96,8 +96,8 @@ impl Backoff {
         self.until
     }
 
-    /// How much longer frames take at `now` than twice the quickest of their length: for so long
-    /// others are served first. Zero where that is not known any more.
+    /// Time for which others are served first: the average excess of recent frames over twice the
+    /// quickest of their length. Zero at `now` where nothing was noted for a second.
     pub fn contention(&self, now: Instant) -> Duration {
         if now - self.started > STALE { Duration::ZERO } else { self.contention }
     }

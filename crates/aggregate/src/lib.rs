@@ -65,7 +65,7 @@ mod streams;
 
 pub use aggregator::{Aggregator, Device, Format, Frame, Hop, HopId, MeshFrame, Outbound};
 pub use answers::Answers;
-pub use backoff::Backoff;
+pub use backoff::{Backoff, Finished};
 pub use classify::{Rule, Rules, Verdict};
 pub use config::{Config, ConfigError, Policy, Threshold};
 pub use inner::Inner;

@@ -16,8 +16,7 @@ use crate::strangers::{self, Strangers};
 use crate::ticker::{Cause, Tick};
 use crate::{Error, Event, Merge, Ticker};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use sheaf_aggregate::backoff::{Backoff, Finished};
-use sheaf_aggregate::{Config, Policy};
+use sheaf_aggregate::{Backoff, Config, Finished, Policy};
 use sheaf_netio::poller::Poller;
 use sheaf_stage::{Duration, Instant};
 
@@ -54,7 +53,7 @@ pub struct Controller {
     mac: [u8; 6],
     cookie: u64,
     side: Side,
-    /// How long the device takes, whichever queue a frame is of: all contend as one station.
+    /// The device's time for frames of all queues, which contend as one station.
     backoff: Backoff,
     /// Until then others are taken to contend for the channel.
     contended_until: Instant,
@@ -243,9 +242,9 @@ impl Controller {
             }
         }
         let mut sharing = done.iter().sum();
+        let alone = !self.strangers.are_many();
         for (gate, lane) in lanes.iter_mut().enumerate() {
             let (Some(lane), done @ 1..) = (lane, done[gate]) else { continue };
-            let alone = !self.strangers.are_many();
             let look = Look { now, done, sharing, at_once: false, alone };
             settle(&self.merge, gate as u32, lane, look, &self.config, &mut self.backoff);
             sharing -= done;
@@ -576,7 +575,7 @@ impl Controller {
     }
 }
 
-/// What of ours the device may have now.
+/// Our frames that the device may have now.
 fn front(lanes: &[Option<Lane>], merge: &Merge) -> Front {
     let used = || lanes.iter().enumerate().filter_map(|(gate, lane)| Some((gate, lane.as_ref()?)));
     // What left in place before the last tick that is done left before it.

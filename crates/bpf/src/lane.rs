@@ -12,8 +12,7 @@
 
 use crate::merge::Rule;
 use crate::ticker::{Tick, Ticker};
-use sheaf_aggregate::Config;
-use sheaf_aggregate::backoff::{Backoff, Finished};
+use sheaf_aggregate::{Backoff, Config, Finished};
 use sheaf_stage::{Duration, Instant};
 use std::collections::VecDeque;
 use std::io;
@@ -75,11 +74,11 @@ struct Sent {
     /// What it carries: packets, and bytes of IP.
     packets: u32,
     bytes: u32,
-    /// What else of ours may have been in front of it.
+    /// Frames of ours that may have been in front of it.
     front: Front,
 }
 
-/// What of ours a device may have had when it was given a tick.
+/// Frames of ours that a device may have had when it was given a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Front {
     /// Nothing.
@@ -96,7 +95,7 @@ pub(crate) struct Look {
     pub now: Instant,
     /// Ticks of the lane that are done since the last look.
     pub done: u32,
-    /// Those and the ones of lanes that are settled later: all share the time.
+    /// The same with those of lanes that are settled after this one: all share the time.
     pub sharing: u32,
     /// It comes right after a tick was sent: a device that is done with it by then had it in no
     /// queue, and took no time of anybody who came later.
@@ -399,7 +398,19 @@ mod tests {
         lane.settle(look, &Config::default(), backoff);
     }
 
-    /// What is taken for contention after frames of 2 ms and then one of 90 ms behind `front`.
+    /// A lane that has learnt that a frame takes 3 ms, and the time after that.
+    fn learnt() -> (Lane, Instant) {
+        let ((mut lane, device), mut backoff) = (lane(), Backoff::default());
+        let mut now = Instant::from_millis(1);
+        for _ in 0..LEARNT {
+            send(&mut lane, Front::Nothing, now);
+            now += 3 * MS;
+            is_done(&mut lane, &device, &mut backoff, now);
+        }
+        (lane, now)
+    }
+
+    /// The contention noted after frames of 2 ms and then one of 90 ms behind `front`.
     fn contention(front: Front) -> Duration {
         let ((mut lane, device), mut backoff) = (lane(), Backoff::default());
         let mut now = Instant::from_millis(1);
@@ -419,13 +430,7 @@ mod tests {
 
     #[test]
     fn after_a_silence_the_first_packets_are_probes_as_at_the_beginning() {
-        let ((mut lane, device), mut backoff) = (lane(), Backoff::default());
-        let mut now = Instant::from_millis(1);
-        for _ in 0..LEARNT {
-            send(&mut lane, Front::Nothing, now);
-            now += 3 * MS;
-            is_done(&mut lane, &device, &mut backoff, now);
-        }
+        let (mut lane, now) = learnt();
         let dense = |lane: &Lane, now| lane.rule(1, MS, false, false, false, now).dense;
         let last = now + 5 * MS;
         assert_eq!(lane.forget(last, now + 6 * MS), Some(last + FORGET));
@@ -436,13 +441,7 @@ mod tests {
 
     #[test]
     fn where_others_contend_for_a_slow_channel_no_packet_near_another_leaves_unseen() {
-        let ((mut lane, device), mut backoff) = (lane(), Backoff::default());
-        let mut now = Instant::from_millis(1);
-        for _ in 0..LEARNT {
-            send(&mut lane, Front::Nothing, now);
-            now += 3 * MS;
-            is_done(&mut lane, &device, &mut backoff, now);
-        }
+        let (lane, now) = learnt();
         for reaction in [REACTION, MS] {
             let rule = |contended| lane.rule(1, reaction, false, false, contended, now);
             let (contended, alone) = (rule(true), rule(false));

@@ -94,7 +94,7 @@ struct Radio {
     /// Frames that were taken, and those of them that are done with.
     taken: u64,
     done: u64,
-    /// What found no room, the oldest first: after how many that are done with it is reported.
+    /// Reports of frames that found no room, the oldest first, each due when so many are done.
     turned_away: VecDeque<(u64, TransmitStatus)>,
     counts: Counts,
 }
@@ -193,11 +193,12 @@ impl Wifi {
             radio.turned_away.push_back((radio.taken, receipt.refused()));
             // With a full queue and management the driver has fewer than it keeps.
             let most = (PENDING as usize - 1 - MANAGEMENT).saturating_sub(radio.limit);
-            if radio.turned_away.len() <= most {
-                return Received::TurnedAway;
+            if radio.turned_away.len() > most
+                && let Some((_, oldest)) = radio.turned_away.pop_front()
+            {
+                return Received::Refused(oldest);
             }
-            let oldest = radio.turned_away.pop_front();
-            return oldest.map_or(Received::TurnedAway, |(_, status)| Received::Refused(status));
+            return Received::TurnedAway;
         }
         radio.taken += 1;
         // The channel adds what is around an IP packet.
