@@ -58,6 +58,9 @@ pub struct SenderConfig {
     pub ip: bool,
     /// Whether small packets that wait share a frame; yes.
     pub aggregate: bool,
+    /// Whether headers that the other end knows are left out. Only of IP packets, and only with a
+    /// key; yes.
+    pub compress: bool,
     /// Time that packets may wait for one link; 100 ms.
     pub queue: Duration,
     /// Full frames, or as many bytes in shorter ones, that can wait for one link however slow it is
@@ -81,6 +84,7 @@ impl Default for SenderConfig {
             frame: 1500 + HEADER_LEN as u16,
             ip: true,
             aggregate: true,
+            compress: true,
             queue: Duration::from_millis(100),
             queue_frames: 16,
             queue_frames_max: 4096,

@@ -23,6 +23,7 @@
 //! * *Links.* A link that is silent for 500 ms is down, and up again with the next valid frame. The
 //!   sender avoids a loaded link well before that, and the receiver waits for no link that missed
 //!   three reports under load or two probes without.
+//! * *Headers* of TCP and UDP that the other end knows are left out, with a key (`headers`).
 //! * *Carriers.* Several links can share a carrier, as a socket of a server: each frame names its
 //!   link, and is taken only where that link uses the carrier by which the frame came.
 //! * *Addresses.* Where a link's frames go to is given by the owner or learned ([`remote`]). The
@@ -30,6 +31,8 @@
 
 mod challenge;
 mod claims;
+mod contexts;
+mod headers;
 pub mod outcome;
 pub mod remote;
 mod repair;
@@ -43,9 +46,10 @@ use crate::order::Order;
 use crate::resequencer::{Arrival, Delivery, ReorderStats};
 use crate::secure::{Guard, Key, Opened, Seal};
 use crate::seed::Seed;
-use crate::sender::{LinkId, Sender};
+use crate::sender::{CompressStats, LinkId, Sender};
 use challenge::Challenges;
 use claims::{Claims, Sent};
+use contexts::Contexts;
 use outcome::{FrameKind, Received, Refusal, Transmit};
 use remote::{Address, Origin, Remote};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
@@ -90,6 +94,12 @@ pub struct EndpointStats {
     pub unknown_link: u64,
     /// Sessions of the other end that were accepted.
     pub sessions: u64,
+    /// Packets sent with compressed headers.
+    pub compress: CompressStats,
+    /// Packets whose headers were restored.
+    pub restored: u64,
+    /// Packets lost because their headers could not be restored.
+    pub not_restored: u64,
     /// Counters of the resequencer; all zero under `srr` and `trr`.
     pub reorder: ReorderStats,
     /// Frames received a second time.
@@ -237,6 +247,7 @@ pub struct Endpoint<A = ()> {
     order: Order,
     paths: Vec<Option<Path<A>>>,
     current: Option<(Delivery, usize)>,
+    contexts: Contexts,
     /// Rows of missing frames, while a request is written.
     missing: Vec<(u32, u16)>,
     spare: Vec<Vec<u8>>,
@@ -286,6 +297,7 @@ impl<A: Address> Endpoint<A> {
             replies: VecDeque::new(),
             paths: Vec::new(),
             current: None,
+            contexts: Contexts::default(),
             missing: Vec::new(),
             spare: Vec::new(),
             stats: EndpointStats::default(),
@@ -547,6 +559,16 @@ impl<A: Address> Endpoint<A> {
                 self.handle_request(id, request, came, now);
                 Ok((FrameKind::Request, None))
             }
+            Frame::Define(define)
+                if self.restores() && self.peer == Some(define.control.session) =>
+            {
+                self.handle_define(id, define, came, now)?;
+                Ok((FrameKind::Define, None))
+            }
+            Frame::Known(known) if self.restores() && self.peer == Some(known.control.session) => {
+                self.handle_known(id, known, came, now);
+                Ok((FrameKind::Known, None))
+            }
             Frame::Data(data) if self.has_tag(data.repr.tag) => {
                 Ok((FrameKind::Data, self.handle_data(id, data, came, now).err()))
             }
@@ -569,6 +591,8 @@ impl<A: Address> Endpoint<A> {
             Frame::Hello(hello) => Some(hello.control.session),
             Frame::Report(report) => Some(report.control.session),
             Frame::Request(request) => Some(request.control.session),
+            Frame::Define(define) => Some(define.control.session),
+            Frame::Known(known) => Some(known.control.session),
             _ => None,
         };
         let is_first = matches!(frame, Frame::Hello(_)) && seal.serial > self.peer_serial;
@@ -653,6 +677,9 @@ impl<A: Address> Endpoint<A> {
         if let Some(transmit) = self.write_request(now, out) {
             return Some(transmit);
         }
+        if let Some(transmit) = self.write_context(now, out) {
+            return Some(transmit);
+        }
         let link = self.sender.poll_transmit(tag(self.session), now, out)?;
         let path = self.path(link)?;
         path.last_data_sent = Some(now);
@@ -708,7 +735,8 @@ impl<A: Address> Endpoint<A> {
         let control = indices.filter_map(|index| self.control_due(index)).filter(|_| has_keys);
         let silence = self.paths.iter().flatten().filter_map(|path| self.silent_at(path));
         let sends = self.is_established() && has_keys;
-        let own = self.sender.next_deadline().into_iter().chain(self.request_due());
+        let news = self.has_news_of_contexts().then_some(Instant::ZERO);
+        let own = self.sender.next_deadline().into_iter().chain(self.request_due()).chain(news);
         let out = initiation.chain(control).chain(own.filter(|_| sends));
         out.chain(silence).chain(self.order.next_deadline()).min()
     }
@@ -725,6 +753,7 @@ impl<A: Address> Endpoint<A> {
             duplicates: self.order.counters().dropped(DropReason::Duplicate),
             timer: self.order.longest_timer(),
             handshakes: self.guard.as_ref().map_or(0, Guard::handshakes),
+            compress: self.sender.compress_stats(),
             ..self.stats
         }
     }
@@ -792,11 +821,10 @@ impl<A: Address> Endpoint<A> {
             self.hear(id, now);
         }
         let mut payload = self.spare.pop().unwrap_or_default();
-        payload.clear();
-        payload.extend_from_slice(data.payload);
-        let first = data.packets().next().unwrap_or_default();
+        let packing = self.unpack(data, &mut payload);
+        let first = Packets::new(packing, &payload).next().unwrap_or_default();
         let flow = Flow::of_packet(first, self.config.sender.ip);
-        let (predecessor, packing) = (data.repr.predecessor, data.repr.packing);
+        let predecessor = data.repr.predecessor;
         let urgent = data.repr.overtakes;
         let arrival = Arrival { link: id.0, seq, predecessor, flow, urgent, packing, payload };
         self.order.push(arrival, now)?;

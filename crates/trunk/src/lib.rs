@@ -14,6 +14,7 @@
 //!   * `flow_queues`: packets that wait for a link, in turns by flows;
 //!   * `codel_gate`: single packets are dropped before the queues are full;
 //!   * `fallback`: never worse than the best single link;
+//!   * `sender::compress`: headers that the other end knows; `endpoint::headers` restores them;
 //! * [`resequencer`]: order, per flow ([`Resequencer`], a [`Stage`](sheaf_stage::Stage));
 //!   * [`timer`]: the reordering timer of each flow;
 //!   * `window`: the frames that wait;

@@ -16,7 +16,9 @@
 //! * Frames that the other end misses are sent again, on the link where they arrive first
 //!   (`repair`).
 //! * Small packets that wait share a frame.
+//! * Headers that the other end knows are left out (`compress`).
 
+mod compress;
 mod deal;
 mod flow_queues;
 mod join;
@@ -31,11 +33,16 @@ use crate::fallback::Fallback;
 use crate::flow::{BUCKETS, DeliveryMode, Flow};
 use crate::link::{Fill, Link, LinkConfig, LinkStats, Precedence, Queued};
 use crate::schedule::State;
+pub use compress::CompressStats;
+use compress::Compressor;
 use flow_queues::{FlowQueues, Next, Waiting};
 use segment::{Segment, Steady};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::ip::Ip;
-use sheaf_wire::trunk::{HEADER_LEN, MAX_LINKS, Marker, Packing, Predecessor, Report, Repr, push};
+use sheaf_wire::trunk::context::Context;
+use sheaf_wire::trunk::{
+    HEADER_LEN, MAX_LINKS, Marker, Name, Packing, Predecessor, Report, Repr, push,
+};
 use sheaf_wire::{dscp, ethernet, header};
 
 /// A link of a trunk, by the number [`Sender::add_link`] gave; below 16.
@@ -56,6 +63,22 @@ const FORGOTTEN: u32 = 4096;
 const SURELY_ARRIVED: Duration = Duration::from_millis(200);
 /// Buffers kept for reuse, so that steady traffic allocates none: as many as can wait for a link.
 const SPARE: usize = 4096;
+
+/// A packet as a frame will have it.
+#[derive(Clone, Copy, Debug)]
+struct Body<'a> {
+    /// The packet, or the same with compressed headers.
+    bytes: &'a [u8],
+    packing: Packing,
+}
+
+impl Body<'_> {
+    /// Bytes of a frame with nothing else.
+    fn frame_len(&self) -> usize {
+        let length = if self.packing == Packing::Length { 2 } else { 0 };
+        HEADER_LEN + length + self.bytes.len()
+    }
+}
 
 /// The sending half of a trunk.
 #[derive(Debug)]
@@ -86,6 +109,9 @@ pub struct Sender {
     /// Links that responded when last checked, as bits.
     responding: u16,
     dealing: Vec<(usize, Queued)>,
+    compressor: Compressor,
+    /// A packet with compressed headers, while it is placed.
+    compressed: Vec<u8>,
     spare: Vec<Vec<u8>>,
     counters: Counters,
     held: u64,
@@ -113,6 +139,8 @@ impl Sender {
             newest_sparse: None,
             responding: 0,
             dealing: Vec::new(),
+            compressor: Compressor::new(seed),
+            compressed: Vec::new(),
             spare: Vec::new(),
             counters: Counters::default(),
             held: 0,
@@ -284,6 +312,31 @@ impl Sender {
         self.fallback = Fallback::new();
     }
 
+    /// Begins with contexts anew. `is_on`: the other end restores headers.
+    pub(crate) fn restart_contexts(&mut self, is_on: bool) {
+        self.compressor.restart(is_on);
+    }
+
+    /// The other end says that it has a context, or that it misses one.
+    pub(crate) fn known_context(&mut self, name: Name, has: bool) {
+        self.compressor.reply(name, has);
+    }
+
+    /// Whether a context is to be said.
+    pub(crate) fn has_context_due(&self) -> bool {
+        self.compressor.has_due()
+    }
+
+    /// The next context to be said; it counts as said.
+    pub(crate) fn pop_context(&mut self) -> Option<(Name, Context)> {
+        self.compressor.pop_due()
+    }
+
+    /// Packets sent with compressed headers.
+    pub fn compress_stats(&self) -> CompressStats {
+        self.compressor.stats()
+    }
+
     /// State of a link; `None` when it does not exist.
     pub fn stats(&self, id: LinkId, now: Instant) -> Option<LinkStats> {
         let link = self.links.get(id.index())?.as_ref()?;
@@ -324,11 +377,30 @@ impl Sender {
             true => Ip::parse(packet).map_err(|_| DropReason::Malformed)?.bytes(),
             false => packet,
         };
-        let packing = self.packing(packet.len());
-        let len = HEADER_LEN + packet.len() + if packing == Packing::Length { 2 } else { 0 };
         if packet.is_empty() {
             return Err(DropReason::Malformed);
         }
+        let mut compressed = std::mem::take(&mut self.compressed);
+        let is_compressed = self.compressor.compress(packet, now, &mut compressed);
+        let body = match is_compressed {
+            true => Body { bytes: &compressed, packing: Packing::Length },
+            false => Body { bytes: packet, packing: self.packing(packet.len()) },
+        };
+        let placed = self.place_body(packet, body, flow, mode, now);
+        self.compressed = compressed;
+        placed
+    }
+
+    /// Puts a packet, which goes as `body`, where it waits.
+    fn place_body(
+        &mut self,
+        packet: &[u8],
+        body: Body<'_>,
+        flow: Flow,
+        mode: DeliveryMode,
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        let len = body.frame_len();
         if len > usize::from(self.config.frame) {
             return Err(DropReason::TooBig);
         }
@@ -336,13 +408,13 @@ impl Sender {
         let takes_turns =
             matches!(self.config.scheduler, Scheduler::Earliest | Scheduler::Redundant);
         if !urgent && takes_turns {
-            return self.wait(packet, packing, flow, mode, now);
+            return self.wait(packet, body, flow, mode, now);
         }
         let precedence = if urgent { Precedence::Urgent } else { Precedence::None };
         if mode != DeliveryMode::Copies && !urgent && self.gate_drops(now) {
             return Err(DropReason::QueueManagement);
         }
-        let segment = Segment::Other;
+        let (segment, packing) = (Segment::Other, body.packing);
         let next = Next { len, packing, flow, mode, segment, is_new: false };
         let joined = if urgent { None } else { self.joined(&next, precedence) };
         let chosen = if joined.is_some() { 0 } else { self.choose(mode, len, precedence, now) };
@@ -350,7 +422,7 @@ impl Sender {
             let any = self.usable(now) != 0;
             return Err(if any { DropReason::QueueFull } else { DropReason::Unreachable });
         }
-        let bytes = self.framed(packet, packing);
+        let bytes = self.framed(body);
         let waiting = Waiting { bytes, packing, flow, mode, segment, at: now };
         match joined {
             Some(joined) => self.join(waiting, joined),
@@ -360,11 +432,11 @@ impl Sender {
     }
 
     /// A frame with a packet and room for the header.
-    fn framed(&mut self, packet: &[u8], packing: Packing) -> Vec<u8> {
+    fn framed(&mut self, body: Body<'_>) -> Vec<u8> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.resize(HEADER_LEN, 0);
-        push(packing, packet, &mut bytes);
+        push(body.packing, body.bytes, &mut bytes);
         bytes
     }
 

@@ -13,9 +13,9 @@
 //! | each behind a length of 16 bits (PackLen) …                   |
 //!
 //! +-------+-------+---------------+---------------+---------------+
-//! | kind  | link  |  session tag  |     flags     |     pause     |  Report 11, Hello 12,
-//! +-------+-------+---------------+---------------+---------------+  Request 14
-//! |             global sequence number of the next data frame     |
+//! | kind  | link  |  session tag  |     flags     |     pause     |  Define 3, Known 7,
+//! +-------+-------+---------------+---------------+---------------+  Report 11, Hello 12,
+//! |             global sequence number of the next data frame     |  Request 14
 //! |             link number of this frame, 32 bits                |
 //! |             session, 64 bits                                  |
 //! +---------------------------------------------------------------+
@@ -23,7 +23,7 @@
 //! |        challenge to the receiver, 64 bits                     |
 //! |        the receiver's last challenge, 64 bits, 0 for none     |
 //! | Report: ten numbers of 32 bits, see [`Report`]                |
-//! | Request: see [`Request`]                                      |
+//! | Request, Define, Known: see [`Request`], [`Define`], [`Known`] |
 //! +---------------------------------------------------------------+
 //!
 //! +-------+-------+---------------+---------------+---------------+
@@ -43,9 +43,10 @@
 //!
 //! * Data 0, Pack 1 and PackLen 2 are the same as 8, 9 and 10, but the frame left before one with a
 //!   lower sequence number that takes the same link: it says nothing about the lower numbers.
-//! * *Kind* stands for version and kind together: 0..=2 and 8..=14 are version 1, and 15 with four
+//! * *Kind* stands for version and kind together: 0..=3 and 7..=14 are version 1, and 15 with four
 //!   bits of its own in place of the link. It is never 4 or 6, so no IP packet is taken for a
 //!   frame.
+//! * A packet behind a length can have compressed headers ([`context`]).
 //! * *Link number*: counts the frames of this link alone, so that loss is known per link. Data
 //!   frames carry its low 16 bits ([`extend`] finds the rest): a link of 100 Mbit/s whose delay
 //!   varies by 50 ms has 400 frames out of order. Reports and hellos count too, and carry all of
@@ -65,6 +66,7 @@
 //! Source: "Using Wireless Trunks to increase available bandwidth" (NCTU, 2004) for the sequence
 //! number in every packet; the paper's 4 bits in the TOS byte are DSCP and ECN today.
 
+pub mod context;
 pub mod sealed;
 
 use crate::ip::Ip;
@@ -84,6 +86,13 @@ const REQUEST_LEN: usize = 24;
 const RANGE_LEN: usize = 6;
 /// Ranges of one request: more lie behind a long row of losses, which is an outage.
 pub const MAX_RANGES: usize = 32;
+/// Bytes of a definition before the headers.
+const DEFINE_LEN: usize = 23;
+/// Bytes of an account of contexts before its entries, and of each entry.
+const KNOWN_LEN: usize = 21;
+const ENTRY_LEN: usize = 2;
+/// Contexts of one account: more than are defined within a round trip.
+pub const MAX_ENTRIES: usize = 32;
 /// Bytes of a marker.
 pub const MARKER_LEN: usize = 12;
 /// Bytes of a challenge: fewer than of the hello that causes it, so that nothing is amplified.
@@ -103,6 +112,9 @@ mod field {
     pub const SEQ_LOW: Range<usize> = 5..8;
     pub const ABOUT: usize = 20;
     pub const COUNT: usize = 21;
+    pub const NAME: Range<usize> = 20..22;
+    pub const LEN: usize = 22;
+    pub const ENTRIES: usize = 20;
     pub const CHALLENGE: Range<usize> = 28..36;
     pub const ECHO: Range<usize> = 36..44;
     pub const CHALLENGED: Range<usize> = 4..12;
@@ -125,6 +137,8 @@ pub enum Packing {
 
 /// Bit of a data frame's kind that says that no lower number is still to come on its link.
 const IN_ORDER: u8 = 8;
+const DEFINE: u8 = 3;
+const KNOWN: u8 = 7;
 const REPORT: u8 = 11;
 const HELLO: u8 = 12;
 const MARKER: u8 = 13;
@@ -274,14 +288,22 @@ pub struct Hello {
     pub echo: u64,
     /// It replies to a hello, and wants no reply.
     pub answer: bool,
+    /// The sender restores compressed headers.
+    pub restores: bool,
 }
+
+/// Bits of a hello's flags.
+const ANSWER: u8 = 1;
+const RESTORES: u8 = 2;
 
 impl Hello {
     /// Writes the frame over `bytes`, which becomes [`HELLO_LEN`] long.
     pub fn emit(&self, bytes: &mut Vec<u8>) {
         bytes.clear();
         bytes.resize(HELLO_LEN, 0);
-        self.control.emit(HELLO, u8::from(self.answer), bytes);
+        let answer = if self.answer { ANSWER } else { 0 };
+        let restores = if self.restores { RESTORES } else { 0 };
+        self.control.emit(HELLO, answer | restores, bytes);
         bytes[field::PEER].copy_from_slice(&self.peer.to_be_bytes());
         bytes[field::CHALLENGE].copy_from_slice(&self.challenge.to_be_bytes());
         bytes[field::ECHO].copy_from_slice(&self.echo.to_be_bytes());
@@ -461,6 +483,123 @@ impl<'a> Request<'a> {
     }
 }
 
+/// Generations of contexts that are told apart.
+const GENERATIONS: u8 = 16;
+
+/// The number of a context, and which context of this number it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The number.
+    pub id: u8,
+    /// 0..16.
+    pub generation: u8,
+}
+
+impl Name {
+    /// That of the next context with this number.
+    pub fn next(self) -> Name {
+        Name { generation: (self.generation + 1) % GENERATIONS, ..self }
+    }
+}
+
+/// A context for compressed headers. Behind the common part stand the context's number, its
+/// generation, how many bytes of headers follow, and these.
+#[derive(Clone, Copy, Debug)]
+pub struct Define<'a> {
+    /// The common part.
+    pub control: Control,
+    /// The context that these headers are from now on.
+    pub name: Name,
+    /// IP's, then TCP's or UDP's, not looked at yet: [`Context::parse`](context::Context::parse).
+    pub headers: &'a [u8],
+}
+
+impl<'a> Define<'a> {
+    /// Bytes of a definition with so many bytes of headers.
+    pub fn len_of(headers: usize) -> usize {
+        DEFINE_LEN + headers
+    }
+
+    /// Writes the frame over `bytes`.
+    ///
+    /// # Panics
+    /// When there are more than 255 bytes of headers.
+    pub fn emit(&self, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        bytes.resize(DEFINE_LEN, 0);
+        self.control.emit(DEFINE, 0, bytes);
+        bytes[field::NAME].copy_from_slice(&[self.name.id, self.name.generation]);
+        bytes[field::LEN] = u8::try_from(self.headers.len()).expect("headers are short");
+        bytes.extend_from_slice(self.headers);
+    }
+
+    fn parse(bytes: &'a [u8]) -> Result<Define<'a>, Refusal> {
+        let (head, rest) = bytes.split_at_checked(DEFINE_LEN).ok_or(Refusal::Truncated)?;
+        let [id, generation] = [head[field::NAME.start], head[field::NAME.start + 1]];
+        let headers = rest.get(..usize::from(head[field::LEN])).ok_or(Refusal::Truncated)?;
+        if generation >= GENERATIONS {
+            return Err(Refusal::Field);
+        }
+        Ok(Define { control: Control::parse(head)?, name: Name { id, generation }, headers })
+    }
+}
+
+/// Which contexts an end has. Behind the common part stand how many are named, then the number of
+/// each, and its generation, to which 128 is added where the end does not have that context though
+/// a packet refers to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// The common part.
+    pub control: Control,
+    entries: &'a [u8],
+}
+
+/// Bit of an entry's second byte: the context is missing.
+const MISSING: u8 = 0x80;
+
+impl<'a> Known<'a> {
+    /// Bytes of an account of so many contexts.
+    pub fn len_of(entries: usize) -> usize {
+        KNOWN_LEN + ENTRY_LEN * entries.min(MAX_ENTRIES)
+    }
+
+    /// Writes an account over `bytes`. `entries`: names, and whether the end has that context, at
+    /// most [`MAX_ENTRIES`]; what is beyond that is left out.
+    pub fn emit(control: Control, entries: &[(Name, bool)], bytes: &mut Vec<u8>) {
+        let entries = &entries[..entries.len().min(MAX_ENTRIES)];
+        bytes.clear();
+        bytes.resize(Self::len_of(entries.len()), 0);
+        control.emit(KNOWN, 0, bytes);
+        bytes[field::ENTRIES] = entries.len() as u8;
+        let places = bytes[KNOWN_LEN..].chunks_exact_mut(ENTRY_LEN);
+        for (place, (name, has)) in places.zip(entries) {
+            place.copy_from_slice(&[name.id, name.generation | if *has { 0 } else { MISSING }]);
+        }
+    }
+
+    fn parse(bytes: &'a [u8]) -> Result<Known<'a>, Refusal> {
+        let head = bytes.get(..KNOWN_LEN).ok_or(Refusal::Truncated)?;
+        let count = usize::from(head[field::ENTRIES]);
+        if count == 0 || count > MAX_ENTRIES {
+            return Err(Refusal::Field);
+        }
+        let end = KNOWN_LEN + ENTRY_LEN * count;
+        let entries = bytes.get(KNOWN_LEN..end).ok_or(Refusal::Truncated)?;
+        if entries.iter().skip(1).step_by(2).any(|byte| byte & !MISSING >= GENERATIONS) {
+            return Err(Refusal::Field);
+        }
+        Ok(Known { control: Control::parse(head)?, entries })
+    }
+
+    /// Names, and whether the end has that context.
+    pub fn entries(&self) -> impl Iterator<Item = (Name, bool)> + use<'a> {
+        self.entries.chunks_exact(ENTRY_LEN).map(|entry| {
+            let name = Name { id: entry[0], generation: entry[1] & !MISSING };
+            (name, entry[1] & MISSING == 0)
+        })
+    }
+}
+
 /// A checked view of one frame.
 #[derive(Clone, Copy, Debug)]
 pub enum Frame<'a> {
@@ -474,6 +613,10 @@ pub enum Frame<'a> {
     Marker(Marker),
     /// Frames to be sent again.
     Request(Request<'a>),
+    /// A context for compressed headers.
+    Define(Define<'a>),
+    /// Which contexts the other end has.
+    Known(Known<'a>),
     /// A demand to a stranger.
     Challenge(Challenge),
 }
@@ -487,6 +630,8 @@ impl<'a> Frame<'a> {
             Frame::Hello(hello) => hello.control.link,
             Frame::Marker(marker) => marker.link,
             Frame::Request(request) => request.control.link,
+            Frame::Define(define) => define.control.link,
+            Frame::Known(known) => known.control.link,
             Frame::Challenge(challenge) => challenge.link,
         }
     }
@@ -506,7 +651,8 @@ impl<'a> Frame<'a> {
                     peer: word64(bytes, field::PEER),
                     challenge: word64(bytes, field::CHALLENGE),
                     echo: word64(bytes, field::ECHO),
-                    answer: bytes[2] & 1 != 0,
+                    answer: bytes[2] & ANSWER != 0,
+                    restores: bytes[2] & RESTORES != 0,
                 }));
             }
             REPORT => {
@@ -524,6 +670,8 @@ impl<'a> Frame<'a> {
                 }));
             }
             REQUEST => return Ok(Frame::Request(Request::parse(bytes)?)),
+            DEFINE => return Ok(Frame::Define(Define::parse(bytes)?)),
+            KNOWN => return Ok(Frame::Known(Known::parse(bytes)?)),
             15 if bytes[0] == CHALLENGE => {
                 let bytes = bytes.get(..CHALLENGE_LEN).ok_or(Refusal::Truncated)?;
                 let (session, challenge) =
@@ -733,8 +881,11 @@ mod tests {
     }
 
     fn hello() -> Hello {
-        Hello { control: control(), peer: 42, challenge: 7, echo: 9, answer: true }
+        let (answer, restores) = (true, true);
+        Hello { control: control(), peer: 42, challenge: 7, echo: 9, answer, restores }
     }
+
+    const NAME: Name = Name { id: 200, generation: 15 };
 
     fn samples() -> Vec<Vec<u8>> {
         let (a, b) = (example_udp(&[1; 20]), example_v4());
@@ -753,6 +904,10 @@ mod tests {
         Request::emit(control(), 5, &[(7, 1), (u32::MAX, 300)], &mut bytes);
         frames.push(bytes.clone());
         Challenge { link: 9, session: SESSION, challenge: 6 }.emit(&mut bytes);
+        frames.push(bytes.clone());
+        Define { control: control(), name: NAME, headers: &a[..28] }.emit(&mut bytes);
+        frames.push(bytes.clone());
+        Known::emit(control(), &[(NAME, true), (NAME.next(), false)], &mut bytes);
         frames.push(bytes);
         frames
     }
@@ -792,8 +947,15 @@ mod tests {
         assert_eq!(request.ranges().collect::<Vec<_>>(), [(7, 1), (u32::MAX, 300)]);
         let challenge = Challenge { link: 9, session: SESSION, challenge: 6 };
         assert!(matches!(Frame::parse(&samples[7]), Ok(Frame::Challenge(c)) if c == challenge));
+        let Ok(Frame::Define(define)) = Frame::parse(&samples[8]) else { panic!("a definition") };
+        assert_eq!((define.control, define.name), (control(), NAME));
+        assert_eq!(define.headers, &example_udp(&[1; 20])[..28]);
+        let Ok(Frame::Known(known)) = Frame::parse(&samples[9]) else { panic!("an account") };
+        let next = Name { generation: 0, ..NAME };
+        assert_eq!(known.entries().collect::<Vec<_>>(), [(NAME, true), (next, false)]);
+        assert_eq!(known.control, control());
         let links = samples.iter().map(|bytes| Frame::parse(bytes).unwrap().link());
-        assert_eq!(links.collect::<Vec<_>>(), [3, 3, 3, 9, 9, 1, 9, 9]);
+        assert_eq!(links.collect::<Vec<_>>(), [3, 3, 3, 9, 9, 1, 9, 9, 9, 9]);
     }
 
     #[test]

@@ -114,6 +114,12 @@ pub const METRICS: &[Metric] = metrics! {
         "Whether both ends accept each other";
     "trunk" "trunk_sent_packets" Counter "" "/packets_sent" &[], 1.0,
         "Packets from the host that left, copies included";
+    "trunk" "trunk_compressed_packets" Counter "" "/packets_compressed" &[], 1.0,
+        "Packets from the host that left with compressed headers";
+    "trunk" "trunk_saved_bytes" Counter "bytes" "/bytes_saved" &[], 1.0,
+        "Bytes that these headers would have taken more";
+    "trunk" "trunk_restored_packets" Counter "" "/packets_restored" &[], 1.0,
+        "Packets from the other end whose headers were restored";
     "trunk" "trunk_delivered_packets" Counter "" "/packets_delivered" &[], 1.0,
         "Packets handed to the host";
     "trunk" "trunk_dropped_packets" Counter "" "/dropped/*" REASON, 1.0,

@@ -21,6 +21,13 @@ pub fn text(trunk: &Trunk) -> String {
         "  sent {} pkt, waiting {}, dropped {dropped}; delivered {} pkt, not taken {}",
         trunk.packets_sent, trunk.waiting, trunk.packets_delivered, trunk.undelivered
     );
+    if trunk.encrypted {
+        let _ = writeln!(
+            out,
+            "  headers left out of {} pkt, {} bytes saved; restored in {} pkt",
+            trunk.packets_compressed, trunk.bytes_saved, trunk.packets_restored
+        );
+    }
     let _ = writeln!(
         out,
         "  reorder timer {:.1}ms late {} disordered {} given up {} duplicates {}",

@@ -408,6 +408,23 @@ static WORDS: Section<Draft> = Section {
             ..Entry::ONCE
         },
         Entry {
+            name: "compress",
+            help: "headers of TCP and UDP that the other end knows are left out, with a key (on)",
+            forms: &[
+                form(
+                    &[literal("on", set!(|d| d.sender().compress = true))],
+                    "Headers of TCP and UDP that the other end knows are left out, with a key; the \
+                     default. A full segment of TCP over IPv4 takes some 34 bytes less, a call's \
+                     packet 20. An end of an older version is sent all of them.",
+                ),
+                form(
+                    &[literal("off", set!(|d| d.sender().compress = false))],
+                    "This end leaves none out. It restores what the other end left out.",
+                ),
+            ],
+            ..Entry::ONCE
+        },
+        Entry {
             name: "copies",
             live: true,
             help: "what goes out on every link; default: copies match dscp ef. RULE is:",

@@ -22,6 +22,12 @@ pub struct Trunk {
     pub sessions: u64,
     /// Packets from the host that left; each copy counts.
     pub packets_sent: u64,
+    /// Those of them that left with compressed headers.
+    pub packets_compressed: u64,
+    /// Bytes that their headers would have taken more.
+    pub bytes_saved: u64,
+    /// Packets whose headers were restored.
+    pub packets_restored: u64,
     /// Packets from the host that were dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
     /// Packets from the host that wait.

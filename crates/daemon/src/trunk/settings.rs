@@ -174,6 +174,7 @@ impl Settings {
             ("mtu", self.mtu != *mtu),
             ("address", self.addresses != *addresses),
             ("aggregate", ours.aggregate != sender.aggregate),
+            ("compress", ours.compress != sender.compress),
             ("a parameter of the links", self.endpoint != *endpoint),
             ("priority", self.priority != *priority),
         ]

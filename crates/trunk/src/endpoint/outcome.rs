@@ -33,6 +33,10 @@ pub enum FrameKind {
     Report,
     /// Frames that the other end misses.
     Request,
+    /// A context for compressed headers.
+    Define,
+    /// Which contexts the other end has.
+    Known,
     /// A mark of the baseline schedulers.
     Marker,
     /// Packets.

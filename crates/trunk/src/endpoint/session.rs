@@ -72,6 +72,7 @@ impl<A: Address> Endpoint<A> {
         }
         if !is_known {
             self.accept(theirs, hello.control.next_seq, now);
+            self.restart_contexts(hello.restores);
         }
         // A recorded hello is no sign of life.
         if is_fresh {
@@ -369,7 +370,8 @@ impl<A: Address> Endpoint<A> {
             let place = path.remote.address();
             let challenge = self.challenges.demand(&place, now);
             let (peer, echo) = (self.peer.unwrap_or_default(), path.echo);
-            Hello { control, peer, challenge, echo, answer: reply }.emit(out);
+            let restores = self.restores();
+            Hello { control, peer, challenge, echo, answer: reply, restores }.emit(out);
         } else {
             path.inbound.fill(control, late, now).emit(out);
             // Whoever reads a report does not look at what is behind it.

@@ -53,9 +53,13 @@ impl Sender {
         };
         // An urgent packet of the flow may have been numbered since.
         let is_older = |last: u32| last.wrapping_sub(queued.seq).cast_signed() > 0;
-        // Packets of Ethernet share a frame where each has its length before it.
-        let fits_packing =
-            self.config.ip || queued.packing == Packing::Length && next.packing == Packing::Length;
+        // Packets of IP say their lengths; others share a frame where each has its length before
+        // it.
+        let fits_packing = match (queued.packing, next.packing) {
+            (Packing::Length, Packing::Length) => true,
+            (Packing::Length, _) | (_, Packing::Length) => false,
+            _ => self.config.ip,
+        };
         let grown = queued.bytes.len() + next.len - HEADER_LEN;
         shares
             && fits_packing
@@ -65,7 +69,6 @@ impl Sender {
 
     /// Puts a packet in the newest frame of a queue, which [`Sender::joined`] found.
     pub(super) fn join(&mut self, waiting: Waiting, (link, queue): (usize, Precedence)) {
-        let ip = self.config.ip;
         let Some(link) = self.links[link].as_mut() else { return };
         let Some(queued) = link.queue.last_mut(queue) else { return };
         queued.predecessor = match queued.predecessor {
@@ -73,7 +76,9 @@ impl Sender {
             same if waiting.flow == queued.flow => same,
             _ => Predecessor::All,
         };
-        queued.packing = if ip { Packing::Ip } else { Packing::Length };
+        if queued.packing != Packing::Length {
+            queued.packing = Packing::Ip;
+        }
         let packet = &waiting.bytes[HEADER_LEN..];
         queued.bytes.extend_from_slice(packet);
         queued.packets += 1;

@@ -6,15 +6,14 @@
 //! next [`READY`]; a quick link for as much longer as a slower one beside it takes, for so packets
 //! that were dealt to both arrive in their order.
 
-use super::Sender;
 use super::flow_queues::{Next, Waiting};
 use super::segment::Segment;
+use super::{Body, Sender};
 use crate::config::Scheduler;
 use crate::flow::{DeliveryMode, Flow};
 use crate::link::{Link, Precedence};
 use crate::schedule::{Candidates, TOO_LATE};
 use sheaf_stage::{DropReason, Duration, Instant};
-use sheaf_wire::trunk::Packing;
 
 /// Time for which packets are dealt out in advance: that by which sending may run behind its pace
 /// and catch up at once.
@@ -24,11 +23,11 @@ pub(super) const READY: Duration = Duration::from_millis(2);
 const READY_FRAMES: usize = 2;
 
 impl Sender {
-    /// Puts a packet in the queue of its flow.
+    /// Puts a packet, which goes as `body`, in the queue of its flow.
     pub(super) fn wait(
         &mut self,
         packet: &[u8],
-        packing: Packing,
+        body: Body<'_>,
         flow: Flow,
         mode: DeliveryMode,
         now: Instant,
@@ -50,7 +49,7 @@ impl Sender {
             true => Segment::Other,
             false => Segment::of(packet, self.config.ip),
         };
-        let bytes = self.framed(packet, packing);
+        let (bytes, packing) = (self.framed(body), body.packing);
         self.held += 1;
         let waiting = Waiting { bytes, packing, flow, mode, segment, at: now };
         let is_new = self.flows.push(queue, waiting);

@@ -24,6 +24,9 @@ impl Daemon {
             established: endpoint.is_established(),
             sessions: stats.sessions,
             packets_sent: sent.packets_out,
+            packets_compressed: stats.compress.packets,
+            bytes_saved: stats.compress.saved,
+            packets_restored: stats.restored,
             dropped: reasons.map(|why| (why.name().to_owned(), sent.dropped(*why))).collect(),
             waiting: endpoint.sender().held(),
             packets_delivered: stats.delivered,
@@ -104,6 +107,7 @@ fn refused(stats: &EndpointStats) -> BTreeMap<String, u64> {
         ("no-session", stats.no_keys),
         ("wrong-key", stats.wrong_key),
         ("replayed", stats.replayed),
+        ("unknown-context", stats.not_restored),
     ];
     let some = reasons.into_iter().filter(|(_, frames)| *frames > 0);
     some.map(|(reason, frames)| (reason.to_owned(), frames)).collect()
