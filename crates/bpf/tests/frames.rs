@@ -458,29 +458,35 @@ fn whatever_a_sender_sends_and_the_way_does_comes_out_as_of_the_model() {
     let formats =
         prop::sample::select(vec![Format::Compressed, Format::Compressed, Format::Frames]);
     let max = prop::sample::select(vec![200u16, 400, 1500, 2040]);
-    proptest!(cases(150), |(ops in ops(), format in formats, max in max, way in 0..4u8)| {
-        let hop = match way {
-            0 => Hop::neighbour(V4),
-            1 => Hop::neighbour(V6),
-            2 => Hop { payloads: true, ..Hop::neighbour(LINK) },
-            _ => Hop::far(V4),
-        };
-        let mut sender = Sender::new(Hop { format, ..hop }, max);
-        let mut twins = twins.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for op in &ops {
-            sender.apply(op, &mut twins)?;
-        }
-    });
-    let counted = twins.into_inner().unwrap().counted();
-    for name in [
+    let happens = [
         "packets",
         "frames-missing",
         "frames-late",
         "unjoined",
         "unrestored",
         "only-neighbours-say",
-    ] {
-        assert!(counted.contains_key(name), "{name}: {counted:?}");
+    ];
+    // What happens is chance: one of these is missing from 150 cases once in some hundred times.
+    for round in 1.. {
+        let (formats, max) = (formats.clone(), max.clone());
+        proptest!(cases(150), |(ops in ops(), format in formats, max in max, way in 0..4u8)| {
+            let hop = match way {
+                0 => Hop::neighbour(V4),
+                1 => Hop::neighbour(V6),
+                2 => Hop { payloads: true, ..Hop::neighbour(LINK) },
+                _ => Hop::far(V4),
+            };
+            let mut sender = Sender::new(Hop { format, ..hop }, max);
+            let mut twins = twins.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            for op in &ops {
+                sender.apply(op, &mut twins)?;
+            }
+        });
+        let counted = twins.lock().unwrap_or_else(std::sync::PoisonError::into_inner).counted();
+        if happens.iter().all(|name| counted.contains_key(*name)) {
+            break;
+        }
+        assert!(round < 4, "{happens:?}: {counted:?}");
     }
 }
 
