@@ -41,7 +41,7 @@ use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::context::Context;
 use sheaf_wire::trunk::{
-    HEADER_LEN, MAX_LINKS, Marker, Name, Packing, Predecessor, Report, Repr, push,
+    HEADER_LEN, MAX_LINKS, Marker, Name, Packing, Predecessor, Report, Repr, push_parts,
 };
 use sheaf_wire::{dscp, ethernet, header};
 
@@ -67,8 +67,8 @@ const SPARE: usize = 4096;
 /// A packet as a frame will have it.
 #[derive(Clone, Copy, Debug)]
 struct Body<'a> {
-    /// The packet, or the same with compressed headers.
-    bytes: &'a [u8],
+    /// The packet and nothing, or compressed headers and the payload.
+    parts: [&'a [u8]; 2],
     packing: Packing,
 }
 
@@ -76,7 +76,7 @@ impl Body<'_> {
     /// Bytes of a frame with nothing else.
     fn frame_len(&self) -> usize {
         let length = if self.packing == Packing::Length { 2 } else { 0 };
-        HEADER_LEN + length + self.bytes.len()
+        HEADER_LEN + length + self.parts[0].len() + self.parts[1].len()
     }
 }
 
@@ -110,8 +110,8 @@ pub struct Sender {
     responding: u16,
     dealing: Vec<(usize, Queued)>,
     compressor: Compressor,
-    /// A packet with compressed headers, while it is placed.
-    compressed: Vec<u8>,
+    /// Compressed headers of a packet, while it is placed.
+    headers: Vec<u8>,
     spare: Vec<Vec<u8>>,
     counters: Counters,
     held: u64,
@@ -140,7 +140,7 @@ impl Sender {
             responding: 0,
             dealing: Vec::new(),
             compressor: Compressor::new(seed),
-            compressed: Vec::new(),
+            headers: Vec::new(),
             spare: Vec::new(),
             counters: Counters::default(),
             held: 0,
@@ -380,14 +380,13 @@ impl Sender {
         if packet.is_empty() {
             return Err(DropReason::Malformed);
         }
-        let mut compressed = std::mem::take(&mut self.compressed);
-        let is_compressed = self.compressor.compress(packet, now, &mut compressed);
-        let body = match is_compressed {
-            true => Body { bytes: &compressed, packing: Packing::Length },
-            false => Body { bytes: packet, packing: self.packing(packet.len()) },
+        let mut headers = std::mem::take(&mut self.headers);
+        let body = match self.compressor.compress(packet, now, &mut headers) {
+            Some(payload) => Body { parts: [&headers, payload], packing: Packing::Length },
+            None => Body { parts: [packet, &[]], packing: self.packing(packet.len()) },
         };
         let placed = self.place_body(packet, body, flow, mode, now);
-        self.compressed = compressed;
+        self.headers = headers;
         placed
     }
 
@@ -436,7 +435,7 @@ impl Sender {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.resize(HEADER_LEN, 0);
-        push(body.packing, body.bytes, &mut bytes);
+        push_parts(body.packing, body.parts, &mut bytes);
         bytes
     }
 

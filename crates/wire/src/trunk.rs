@@ -750,11 +750,19 @@ impl<'a> Iterator for Packets<'a> {
 /// # Panics
 /// Under [`Packing::Length`] when the packet is empty or longer than 65535 bytes.
 pub fn push(packing: Packing, packet: &[u8], bytes: &mut Vec<u8>) {
+    push_parts(packing, [packet, &[]], bytes);
+}
+
+/// The same of a packet in two parts.
+///
+/// # Panics
+/// As [`push`].
+pub fn push_parts(packing: Packing, parts: [&[u8]; 2], bytes: &mut Vec<u8>) {
     if packing == Packing::Length {
-        let len = u16::try_from(packet.len()).ok().filter(|len| *len > 0);
+        let len = u16::try_from(parts[0].len() + parts[1].len()).ok().filter(|len| *len > 0);
         bytes.extend_from_slice(&len.expect("packets have 1 to 65535 bytes").to_be_bytes());
     }
-    bytes.extend_from_slice(packet);
+    parts.iter().for_each(|part| bytes.extend_from_slice(part));
 }
 
 /// Walks the packets; answers how many bytes they fill before the padding.

@@ -89,7 +89,10 @@ impl<A: Address> Endpoint<A> {
             payload.extend_from_slice(data.payload);
             return data.repr.packing;
         }
-        for packet in data.packets() {
+        let mut packets = data.packets();
+        let first = packets.next();
+        let is_alone = packets.rest().is_empty();
+        for packet in first.into_iter().chain(packets) {
             match context::split(packet) {
                 None => payload.extend_from_slice(packet),
                 Some((name, rest)) => match self.contexts.restore(name, rest, payload) {
@@ -98,6 +101,7 @@ impl<A: Address> Endpoint<A> {
                 },
             }
         }
-        Packing::Ip
+        // One packet need not be measured again.
+        if is_alone { Packing::One } else { Packing::Ip }
     }
 }

@@ -76,13 +76,19 @@ impl Compressor {
         self.slots.resize(if is_on { FLOWS } else { 0 }, None);
     }
 
-    /// Writes a packet with compressed headers over `out`; `false`: it has to go as it is.
-    pub fn compress(&mut self, packet: &[u8], now: Instant, out: &mut Vec<u8>) -> bool {
+    /// Writes the compressed headers of a packet over `out`, and returns its payload; `None`: the
+    /// packet has to go as it is.
+    pub fn compress<'a>(
+        &mut self,
+        packet: &'a [u8],
+        now: Instant,
+        out: &mut Vec<u8>,
+    ) -> Option<&'a [u8]> {
         if self.slots.is_empty() {
-            return false;
+            return None;
         }
-        let Some(headers) = Headers::read(packet) else { return false };
-        let Some(id) = self.number(&headers, now) else { return false };
+        let headers = Headers::read(packet)?;
+        let id = self.number(&headers, now)?;
         let slot = self.slots[usize::from(id)].as_mut().expect("it has a number");
         slot.used_at = now;
         slot.packets = slot.packets.saturating_add(1);
@@ -104,11 +110,10 @@ impl Compressor {
                 self.due.push_back(id);
             }
         }
-        if fit.is_some() {
-            self.stats.packets += 1;
-            self.stats.saved += headers.packet_len().saturating_sub(out.len()) as u64;
-        }
-        fit.is_some()
+        fit?;
+        self.stats.packets += 1;
+        self.stats.saved += headers.header_len().saturating_sub(out.len()) as u64;
+        Some(headers.payload())
     }
 
     /// The number of a packet's flow: the one it has, or a free one.

@@ -91,9 +91,9 @@ impl<'a> Headers<'a> {
         Some(Headers { bytes, ip, payload })
     }
 
-    /// The whole packet's length in bytes.
-    pub fn packet_len(&self) -> usize {
-        self.bytes.len() + self.payload.len()
+    /// Bytes of the headers.
+    pub fn header_len(&self) -> usize {
+        self.bytes.len()
     }
 
     /// A hash of what tells the flow. A `seed` that others do not know keeps them from choosing
@@ -102,6 +102,11 @@ impl<'a> Headers<'a> {
         let addresses = if self.ip == IPV4 { 12 } else { 8 };
         let protocol = u64::from(is_tcp(self.bytes, self.ip));
         fold(mix(seed ^ protocol), &self.bytes[addresses..self.ip + 4])
+    }
+
+    /// What is behind the headers.
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
     }
 
     fn transport(&self) -> &'a [u8] {
@@ -191,7 +196,8 @@ impl Context {
             && (!self.is_tcp || (self.transport()[12] ^ transport[12]) & 0xf == 0)
     }
 
-    /// Writes a packet, of which [`Context::is_of`] is true, behind what is in `out`.
+    /// Writes what the headers of a packet differ in, of which [`Context::is_of`] is true, behind
+    /// what is in `out`. The payload follows.
     pub fn compress(&self, name: Name, headers: &Headers<'_>, out: &mut Vec<u8>) -> Fit {
         out.extend([COMPRESSED << 4 | name.generation, name.id]);
         if self.ip().len() == IPV4 {
@@ -205,7 +211,6 @@ impl Context {
         } else {
             out.extend(&theirs[6..UDP]);
         }
-        out.extend(headers.payload);
         fit
     }
 
@@ -499,6 +504,7 @@ mod tests {
         assert!(context.is_of(&headers));
         let mut out = vec![0xee];
         let fit = context.compress(NAME, &headers, &mut out);
+        out.extend(headers.payload());
         let (name, rest) = split(&out[1..]).unwrap();
         assert_eq!(name, NAME);
         let mut back = vec![0xdd];
