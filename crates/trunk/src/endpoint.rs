@@ -647,7 +647,7 @@ impl<A: Address> Endpoint<A> {
                 let path = self.path(link)?;
                 path.last_initiation = Some(now);
                 path.unanswered = path.unanswered.saturating_add(1);
-                return Some(Transmit { link, to: path.remote.address() });
+                return Some(self.transmit(link));
             }
         }
         if !self.has_keys() {
@@ -683,7 +683,7 @@ impl<A: Address> Endpoint<A> {
         let link = self.sender.poll_transmit(tag(self.session), now, out)?;
         let path = self.path(link)?;
         path.last_data_sent = Some(now);
-        Some(Transmit { link, to: path.remote.address() })
+        Some(self.transmit(link))
     }
 
     /// Whether frames can leave: there are keys, or none are needed.
@@ -788,6 +788,11 @@ impl<A: Address> Endpoint<A> {
     /// The sending half, for its counters.
     pub fn sender(&self) -> &Sender {
         &self.sender
+    }
+
+    /// The way of a frame that leaves on a link.
+    fn transmit(&self, link: LinkId) -> Transmit<A> {
+        Transmit { link, to: self.remote(link) }
     }
 
     fn path(&mut self, id: LinkId) -> Option<&mut Path<A>> {

@@ -31,6 +31,14 @@ pub fn ipv4_header(header: &[u8]) -> u16 {
     !fold(sum(header, 0))
 }
 
+/// The checksum that an IPv4 header of 20 bytes should carry, whatever its field contains.
+///
+/// # Panics
+/// When `header` is shorter.
+pub fn ipv4_field(header: &[u8]) -> u16 {
+    !fold(sum(&header[12..20], sum(&header[..10], 0)))
+}
+
 /// Updates the checksum in `field`, two bytes, after one word that it covers went from `before` to
 /// `after` (RFC 1624, equation 3). One that was wrong stays wrong.
 ///

@@ -483,10 +483,10 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Generations of contexts that are told apart.
+/// Number of generations of a context.
 const GENERATIONS: u8 = 16;
 
-/// The number of a context, and which context of this number it is.
+/// Number and generation of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
     /// The number.
@@ -496,7 +496,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// That of the next context with this number.
+    /// Name of the next context with this number.
     pub fn next(self) -> Name {
         Name { generation: (self.generation + 1) % GENERATIONS, ..self }
     }
@@ -523,7 +523,7 @@ impl<'a> Define<'a> {
     /// Writes the frame over `bytes`.
     ///
     /// # Panics
-    /// When there are more than 255 bytes of headers.
+    /// With more than 255 bytes of headers.
     pub fn emit(&self, bytes: &mut Vec<u8>) {
         bytes.clear();
         bytes.resize(DEFINE_LEN, 0);
@@ -544,9 +544,9 @@ impl<'a> Define<'a> {
     }
 }
 
-/// Which contexts an end has. Behind the common part stand how many are named, then the number of
-/// each, and its generation, to which 128 is added where the end does not have that context though
-/// a packet refers to it.
+/// Account of the contexts that an end has. Behind the common part stands the count of entries. An
+/// entry is a context's number and its generation, to which 128 is added where the end does not
+/// have that context though a packet refers to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// The common part.
@@ -615,7 +615,7 @@ pub enum Frame<'a> {
     Request(Request<'a>),
     /// A context for compressed headers.
     Define(Define<'a>),
-    /// Which contexts the other end has.
+    /// Account of the contexts that the other end has.
     Known(Known<'a>),
     /// A demand to a stranger.
     Challenge(Challenge),

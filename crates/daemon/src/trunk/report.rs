@@ -22,7 +22,7 @@ pub struct Trunk {
     pub sessions: u64,
     /// Packets from the host that left; each copy counts.
     pub packets_sent: u64,
-    /// Those of them that left with compressed headers.
+    /// Packets from the host that left with compressed headers.
     pub packets_compressed: u64,
     /// Bytes that their headers would have taken more.
     pub bytes_saved: u64,

@@ -12,7 +12,7 @@ pub(super) struct Contexts {
     /// The newest of each number, and the one before, for frames that are late. Empty before the
     /// first definition.
     kept: Vec<[Option<(u8, Context)>; 2]>,
-    /// What the other end is to be told.
+    /// Replies that are still to be sent.
     replies: Vec<(Name, bool)>,
 }
 
@@ -41,12 +41,12 @@ impl Contexts {
         context.restore(rest, out).is_ok()
     }
 
-    /// What the other end is to be told now.
+    /// Takes the replies that are still to be sent.
     pub fn take_replies(&mut self) -> Vec<(Name, bool)> {
         std::mem::take(&mut self.replies)
     }
 
-    /// Whether the other end is to be told something.
+    /// Whether a reply is to be sent.
     pub fn has_replies(&self) -> bool {
         !self.replies.is_empty()
     }

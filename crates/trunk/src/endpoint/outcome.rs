@@ -35,7 +35,7 @@ pub enum FrameKind {
     Request,
     /// A context for compressed headers.
     Define,
-    /// Which contexts the other end has.
+    /// Account of the contexts that the other end has.
     Known,
     /// A mark of the baseline schedulers.
     Marker,

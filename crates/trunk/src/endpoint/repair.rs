@@ -7,7 +7,7 @@ use crate::gaps;
 use crate::inbound::Came;
 use crate::sender::LinkId;
 use sheaf_stage::{Duration, Instant};
-use sheaf_wire::trunk::{Control, Request};
+use sheaf_wire::trunk::Request;
 
 /// Time that a repair takes besides round trips: the frame that is being sent, and timers that run
 /// late on a busy machine.
@@ -25,11 +25,8 @@ impl<A: Address> Endpoint<A> {
         came: Came,
         now: Instant,
     ) {
-        if let Some(path) = self.path(id) {
-            path.inbound.control(&request.control, came, now);
-            self.hear(id, now);
-            self.sender.resend(request, now);
-        }
+        self.hear_control(id, &request.control, came, now);
+        self.sender.resend(request, now);
     }
 
     /// The time of the next request; `None` while nothing is missing.
@@ -63,13 +60,9 @@ impl<A: Address> Endpoint<A> {
             path.inbound.gaps.ask(round_trip, now, &mut missing);
         }
         let transmit = link.filter(|_| !missing.is_empty()).map(|link| {
-            let next_seq = self.sender.next_seq(link);
-            let len = Request::len(missing.len());
-            let link_seq = self.sender.number(link, len).unwrap_or_default();
-            let control =
-                Control { link: link.0, next_seq, link_seq, session: self.session, pause: 0 };
+            let control = self.control(link, Request::len(missing.len()), 0);
             Request::emit(control, about as u8, &missing, out);
-            Transmit { link, to: self.path(link).and_then(|path| path.remote.address()) }
+            self.transmit(link)
         });
         self.missing = missing;
         transmit

@@ -344,6 +344,21 @@ impl<A: Address> Endpoint<A> {
         told
     }
 
+    /// Numbers a frame of `len` bytes that is not data, and returns its common part.
+    pub(super) fn control(&mut self, link: LinkId, len: usize, pause: u8) -> Control {
+        let next_seq = self.sender.next_seq(link);
+        let link_seq = self.sender.number(link, len).unwrap_or_default();
+        Control { link: link.0, next_seq, link_seq, session: self.session, pause }
+    }
+
+    /// Takes the common part of such a frame that came on this link.
+    pub(super) fn hear_control(&mut self, id: LinkId, control: &Control, came: Came, now: Instant) {
+        if let Some(path) = self.path(id) {
+            path.inbound.control(control, came, now);
+            self.hear(id, now);
+        }
+    }
+
     /// Writes a report or hello, and returns the address that it goes to.
     pub(super) fn write_control(
         &mut self,
@@ -359,11 +374,9 @@ impl<A: Address> Endpoint<A> {
             (false, false) => REPORT_LEN,
             (false, true) => usize::from(self.config.sender.frame).clamp(REPORT_LEN, TRAIN_FRAME),
         };
-        let next_seq = self.sender.next_seq(id);
-        let link_seq = self.sender.number(id, len).unwrap_or_default();
         let told = self.tell(id, reply);
         let pause = told.as_millis().div_ceil(PAUSE_UNIT.as_millis()) as u8;
-        let control = Control { link: id.0, next_seq, link_seq, session: self.session, pause };
+        let control = self.control(id, len, pause);
         let late = self.order.spoilt() as u32;
         let path = self.paths.get(id.index())?.as_ref()?;
         if hello {

@@ -27,7 +27,7 @@ const REST: Duration = Duration::from_secs(2);
 struct Slot {
     /// The other end has this one.
     known: Option<(Context, Name)>,
-    /// The newest one, by which the flow is told: known, offered or not said yet.
+    /// The newest context: known, offered or not sent yet. A packet of the flow matches it.
     newest: Context,
     /// Name of the newest.
     name: Name,

@@ -1,8 +1,9 @@
 //! The header of a compressed packet, and the way back.
 
 use super::context::{Context, IdRule};
-use super::headers::{Headers, IPV4, MARKER, UDP, ip_len, ipv4_checksum, udp_checksum};
+use super::headers::{Headers, IPV4, MARKER, UDP, ip_len, udp_checksum};
 use super::reference::{Reference, Width};
+use crate::checksum;
 use crate::crc::crc16;
 use crate::ip::Version;
 
@@ -160,7 +161,7 @@ pub fn restore(
             let id = header.id.or_else(|| implied_id(context, counter)).unwrap_or(0);
             ip[2..4].copy_from_slice(&(total as u16).to_be_bytes());
             ip[4..6].copy_from_slice(&id.to_be_bytes());
-            let checksum = ipv4_checksum(&ip[..IPV4]);
+            let checksum = checksum::ipv4_field(&ip[..IPV4]);
             ip[10..12].copy_from_slice(&checksum.to_be_bytes());
             &ip[12..20]
         }

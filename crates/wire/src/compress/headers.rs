@@ -1,6 +1,6 @@
 //! The headers of a packet that can be compressed.
 
-use crate::checksum::{fold, sum};
+use crate::checksum::{fold, ipv4_field, sum};
 use crate::ip::{Ip, Protocol, Version};
 
 /// The most bytes of headers: IPv6, UDP, RTP.
@@ -49,7 +49,7 @@ impl<'a> Headers<'a> {
             Version::V4 => {
                 ip.header_len() == IPV4
                     && !ip.is_fragment()
-                    && ipv4_checksum(&packet[..IPV4]) == word(packet, 10)
+                    && ipv4_field(&packet[..IPV4]) == word(packet, 10)
             }
             Version::V6 => true,
         };
@@ -115,11 +115,6 @@ pub(super) fn ip_len(version: Version) -> usize {
         Version::V4 => IPV4,
         Version::V6 => IPV6,
     }
-}
-
-/// The checksum of an IPv4 header of 20 bytes, whatever stands in its field.
-pub(super) fn ipv4_checksum(header: &[u8]) -> u16 {
-    !fold(sum(&header[12..IPV4], sum(&header[..10], 0)))
 }
 
 /// The checksum of a UDP segment between these addresses, whatever stands in its field.
