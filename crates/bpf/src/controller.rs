@@ -296,7 +296,7 @@ impl Controller {
                         epoll
                             .add(&ticker, EpollEvent::new(when, gate.into()))
                             .map_err(std::io::Error::from)?;
-                        none.insert(Lane::new(ticker))
+                        none.insert(Lane::new(ticker, !*fifo))
                     }
                 };
                 let device = self.merge.device().read();
@@ -482,7 +482,7 @@ impl Controller {
                     }
                 }
                 let takes = |slot: usize| {
-                    follows[slot] || lane(slot).is_none_or(|lane| lane.takes(least, now))
+                    follows[slot] || lane(slot).is_none_or(|lane| lane.takes(least, hurried, now))
                 };
                 let rested = now >= self.backoff.until();
                 if let Some((_, slot)) = self.oldest(takes).filter(|_| rested) {

@@ -62,10 +62,17 @@ const FORGET: Duration = Duration::from_secs(1);
 /// come so. What is sparser fills no queue before the few probes that it has.
 const DENSE: Duration = Duration::from_millis(10);
 
+/// A tick that comes so long after the last one shows what packets that left in place have done
+/// since: a device that gathers has one under way all the time. Half of what calls have between two
+/// packets.
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// A tick under way.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     at: Instant,
+    /// Nothing left by a tick for a while before it.
+    paused: bool,
     /// What the program had counted before: strangers' frames, and frames without a tick.
     strangers: u32,
     untracked: u32,
@@ -108,6 +115,8 @@ pub(crate) struct Look {
 #[derive(Debug)]
 pub(crate) struct Lane {
     ticker: Ticker,
+    /// The device has fair queues.
+    fair: bool,
     sent: VecDeque<Sent>,
     /// Number of the last tick that is done, and of the last frame without a tick before it: all
     /// up to these have left.
@@ -131,9 +140,11 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub fn new(ticker: Ticker) -> Lane {
+    /// `fair` says that the device has fair queues.
+    pub fn new(ticker: Ticker, fair: bool) -> Lane {
         Lane {
             ticker,
+            fair,
             sent: VecDeque::with_capacity(MOST as usize),
             left: None,
             strangers: None,
@@ -200,9 +211,19 @@ impl Lane {
         self.full_until
     }
 
-    /// Whether a frame may leave at `now`, of at least `least` that may be under way.
-    pub fn takes(&self, least: u32, now: Instant) -> bool {
-        now >= self.full_until && self.under_way() < self.limit(least)
+    /// Whether a frame may leave at `now`, of at least `least` that may be under way; `hurried` as
+    /// in [`Lane::rule`].
+    pub fn takes(&self, least: u32, hurried: bool, now: Instant) -> bool {
+        now >= self.full_until
+            && self.under_way() < self.limit(least)
+            && (hurried || !self.awaits_probe())
+    }
+
+    /// Whether a probe is under way behind packets that left in place. In fair queues these wait
+    /// elsewhere, and only when it has left is nothing of a flow in front of what was gathered
+    /// since.
+    fn awaits_probe(&self) -> bool {
+        self.fair && self.sent.iter().any(|sent| sent.paused && sent.front == Front::InPlace)
     }
 
     /// When the last tick was done.
@@ -263,6 +284,7 @@ impl Lane {
         if left {
             let sent = Sent {
                 at: now,
+                paused: now.saturating_since(self.done) >= PAUSE,
                 strangers,
                 untracked,
                 number: 0,
@@ -350,7 +372,11 @@ impl Lane {
             closed: !self.sent.is_empty() || self.full_until > now,
             hurried,
             // A slow device has its frames from ticks alone.
-            credit: if limit > 1 { limit - self.under_way().min(limit) } else { 0 },
+            credit: if limit > 1 && (hurried || !self.awaits_probe()) {
+                limit - self.under_way().min(limit)
+            } else {
+                0
+            },
             service: self.service.min(SERVICE_MOST),
             reaction,
             probe_at: if sees_all { self.done } else { self.done + probe.max(reaction * share) },
@@ -381,7 +407,7 @@ mod tests {
     fn lane() -> (Lane, OwnedFd) {
         let (kind, flags) = (SockType::Datagram, SockFlag::SOCK_CLOEXEC);
         let (ours, device) = socketpair(AddressFamily::Unix, kind, None, flags).unwrap();
-        (Lane::new(Ticker::over(ours, [2; 6], 1)), device)
+        (Lane::new(Ticker::over(ours, [2; 6], 1), true), device)
     }
 
     fn send(lane: &mut Lane, front: Front, now: Instant) {
@@ -426,6 +452,29 @@ mod tests {
     fn a_frame_behind_packets_that_left_in_place_says_nothing_of_other_stations() {
         assert_eq!(contention(Front::InPlace), Duration::ZERO);
         assert!(contention(Front::Nothing) > 10 * MS);
+    }
+
+    #[test]
+    fn nothing_follows_a_probe_that_packets_in_fair_queues_may_be_in_front_of() {
+        let follows = |fair, pause, front, hurried| {
+            let ((mut lane, device), mut backoff) = (lane(), Backoff::default());
+            lane.fair = fair;
+            let now = Instant::from_millis(1);
+            send(&mut lane, Front::Nothing, now);
+            // As fast as a device that has many frames under way.
+            is_done(&mut lane, &device, &mut backoff, now + REACTION);
+            let now = now + REACTION + pause;
+            send(&mut lane, front, now);
+            let rule = lane.rule(1, REACTION, false, hurried, false, now);
+            let takes = lane.takes(1, hurried, now);
+            assert_eq!(takes, rule.credit > 0);
+            takes
+        };
+        assert!(!follows(true, PAUSE, Front::InPlace, false));
+        assert!(follows(false, PAUSE, Front::InPlace, false), "a FIFO keeps the order");
+        assert!(follows(true, PAUSE, Front::InPlace, true), "strangers' frames are in front");
+        assert!(follows(true, PAUSE, Front::Nothing, false), "nothing is in front");
+        assert!(follows(true, MS, Front::InPlace, false), "it is one of many ticks");
     }
 
     #[test]

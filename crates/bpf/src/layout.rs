@@ -209,8 +209,8 @@ pub struct Gate {
     in_place: u32,
     /// Packets closer than this need none between two probes; in ns.
     pub dense: u32,
-    own_hash: u32,
     own_at: u32,
+    pad: u32,
     seen: [u64; SEEN],
     before: [u64; SEEN],
 }
@@ -546,8 +546,8 @@ mod tests {
                 between,
                 in_place,
                 dense,
-                own_hash,
                 own_at,
+                pad,
                 seen,
                 before,
             }

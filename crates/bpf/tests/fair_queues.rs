@@ -283,18 +283,56 @@ fn where_nothing_has_the_gates_hash_a_flow_is_gathered_in_its_own_queue() {
 }
 
 #[test]
-fn the_first_frame_goes_behind_the_packet_that_left_in_place_last() {
+fn the_first_frame_of_several_flows_goes_behind_all_packets_that_left_in_place() {
+    // A new queue is one that packets are in already in one of some forty cases.
+    let mut queues = Vec::new();
+    for _ in 0..3 {
+        let (mut rig, own) = Rig::known();
+        rig.later();
+        for flow in [1, 2, 0] {
+            assert_eq!(rig.queue_of(flow), own[flow]);
+        }
+        rig.later();
+        rig.gates(true);
+        for flow in [1, 2, 0] {
+            assert_eq!(rig.queue_of(flow), None, "flow {flow} is gathered");
+        }
+        let queue = rig.tick();
+        queues.push((queue, own[..3].contains(&queue)));
+    }
+    assert!(queues.iter().any(|(_, shared)| !shared), "{queues:?}");
+}
+
+#[test]
+fn while_a_probe_waits_packets_of_other_sparse_flows_leave_in_place() {
     let (mut rig, own) = Rig::known();
     rig.later();
-    for flow in [1, 2, 0] {
-        assert_eq!(rig.queue_of(flow), own[flow]);
-    }
+    assert_eq!(rig.queue_of(1), own[1]);
+    let probe = Rule { reaction: Duration::from_secs(1), probe_at: Instant::ZERO, ..Rule::OPEN };
+    rig.controller().merge.gates().set(0, probe);
+    assert_eq!(rig.queue_of(0), None, "the probe");
+    assert_eq!(rig.queue_of(2), own[2]);
+    assert_eq!(rig.queue_of(3), own[3]);
     rig.later();
-    rig.gates(true);
-    for flow in [1, 2, 0] {
-        assert_eq!(rig.queue_of(flow), None, "flow {flow} is gathered");
+    assert_eq!(rig.queue_of(0), None, "it would overtake the probe");
+    assert_eq!(rig.queue_of(2), own[2]);
+}
+
+#[test]
+fn many_sparse_flows_are_told_apart() {
+    let mut rig = Rig::new();
+    rig.attach();
+    let socket = |port| rig.pair.a.run(|| UdpSocket::bind((A, port))).unwrap();
+    let sockets: Vec<_> = (8000..8150).map(socket).collect();
+    for _ in 0..2 {
+        rig.later();
+        for socket in &sockets {
+            rig.controller().merge.device().looks();
+            socket.send_to(&[7; 32], (B, 5004)).unwrap();
+        }
     }
-    assert_eq!(rig.tick(), own[0], "a device may still have the packets in place");
+    let shared = rig.controller().merge.gates().untracked(0);
+    assert_eq!(shared, 0, "so many packets went to the queue of dense flows");
 }
 
 #[test]
@@ -333,6 +371,7 @@ fn a_flow_of_gathered_packets_stays_in_their_frames_queue_until_that_has_left() 
     for flow in [0, 1, 2] {
         assert_eq!(rig.queue_of(flow), None, "flow {flow} is gathered");
     }
+    let before = rig.controller().merge.gates().untracked(0);
     let shared = rig.tick();
     // As a device that still has the frame.
     let tick = rig.has_left_all_but(1);
@@ -340,11 +379,11 @@ fn a_flow_of_gathered_packets_stays_in_their_frames_queue_until_that_has_left() 
     rig.later();
     assert_eq!(rig.queue_of(1), shared);
     assert_eq!(rig.queue_of(3), own[3], "nothing of this flow is in the frame");
-    rig.has_left(tick);
+    rig.controller().merge.gates().ticks_left(0, tick, before);
     assert_eq!(rig.queue_of(2), own[2]);
     rig.later();
     assert_eq!(rig.queue_of(1), shared, "its last packet may still be in that queue");
-    rig.everything_leaves();
+    rig.has_left(tick);
     rig.later();
     assert_eq!(rig.queue_of(1), own[1]);
 }

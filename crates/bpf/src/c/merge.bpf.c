@@ -160,7 +160,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct entry *gen = bpf_map_lookup_elem(&entries, &cpu);
 	__u64 now = 0, oldest, owner_gen, owner_time, flow;
 	bool joins, empty, ready = false, more, again, held, apart, portless;
-	bool nested = false, ticked = false, tracked = false, copied, own_order;
+	bool nested = false, ticked = false, tracked = false, idle = false, copied, own_order;
 	struct packet *packet;
 	struct queue_key *key;
 	struct pending *pending;
@@ -172,7 +172,7 @@ int sheaf_merge(struct __sk_buff *skb)
 	struct hop *hop;
 	__u16 type, checksum = 0;
 	struct joint *joint;
-	struct flowlet *flowlet;
+	struct flowlet *flowlet = NULL;
 	enum place place = SHARED;
 	bool fair;
 	__u32 hash;
@@ -289,7 +289,6 @@ int sheaf_merge(struct __sk_buff *skb)
 		goto stranger;
 	mine->slot = slot;
 	fair = has_fair_queues(dev);
-	flowlet = fair && config->policy == BUSY ? flowlet_of(slot, flow) : 0;
 
 	if (verdict == GATHER) {
 		empty = queue->head == queue->tail;
@@ -315,13 +314,15 @@ int sheaf_merge(struct __sk_buff *skb)
 			else
 				/* Waiting for user space costs nothing while earlier packets are in
 				 * front. */
-				ready = !gate->closed && dev->busy_until <= now + gate->reaction &&
-					(now < gate->probe_at || since > NEAR ||
-					 (gate->in_place < gate->between &&
-					  since > gate->dense));
+				idle = !gate->closed && dev->busy_until <= now + gate->reaction;
+			if (!dev->told && idle)
+				ready = now < gate->probe_at || since > NEAR ||
+					(gate->in_place < gate->between && since > gate->dense);
 		}
+		if (fair && config->policy == BUSY)
+			flowlet = flowlet_of(slot, flow, now);
 		if (flowlet)
-			place = place_of(skb, flowlet, gate, packet, now);
+			place = place_of(skb, flowlet, gate, packet, !empty, now);
 		/* An idle link adds no delay: nothing waits here, and the device is free. */
 		if (ready && empty) {
 			/* Together: who sees the queue empty also sees who took its last frame. */
@@ -345,9 +346,10 @@ int sheaf_merge(struct __sk_buff *skb)
 				goto in_place;
 			}
 		}
-		/* It would overtake the one before it in another queue; or a fair queue serves it
-		 * before the many strangers, but not their frame of several. */
-		if (place == BOUND || (place == FREE && gate->hurried)) {
+		/* It would overtake the one before it in another queue. Or a fair queue serves it
+		 * before the many strangers, but not their frame of several. Or a probe waits for
+		 * user space, and nothing else does. */
+		if (place == BOUND || (place == FREE && (gate->hurried || (idle && !empty)))) {
 			bpf_spin_lock(&queue->lock);
 			count_alone(queue, len);
 			bpf_spin_unlock(&queue->lock);
@@ -379,8 +381,11 @@ int sheaf_merge(struct __sk_buff *skb)
 			if (portless)
 				note_flow(gate, portless_of(flow));
 			go_untracked(skb, gate, bpf_get_hash_recalc(skb));
-		} else if (flowlet) {
-			note_large(flowlet, coarse_ns(&gen->clock));
+		} else if (config->policy == BUSY) {
+			now = coarse_ns(&gen->clock);
+			flowlet = flowlet_of(slot, flow, now);
+			if (flowlet)
+				note_large(flowlet, now);
 		}
 		goto stranger;
 	}
@@ -642,11 +647,10 @@ emit:
 	if (has_fair_queues(dev)) {
 		/* Nothing with the gate's hash is in front of it or waits behind it, so the hash
 		 * may change, to that of the flow that waited longest: then it stays where its
-		 * packets were that left in place. So do those of several flows where the last of
-		 * these was. */
+		 * packets were that left in place. One of several flows goes behind all these. */
 		if (ticked && fresh && gate->untracked == expected) {
-			if (count > 1 && goes_behind_own(gate, now))
-				gate->hash = gate->own_hash;
+			if (count > 1 && begins_queue(gate, now))
+				gate->hash = hash * (__u32)GOLDEN;
 			else if (!more)
 				gate->hash = hash;
 		}

@@ -130,8 +130,8 @@ struct gate {
 	__u32 between;    /* packets between two probes, at least; by user space */
 	__u32 in_place;   /* packets that left in place since one was gathered */
 	__u32 dense;      /* ns: packets closer than this need none between; by user space */
-	__u32 own_hash;   /* flow hash of the last packet that left in place with its own */
-	__u32 own_at;     /* and when, in units of a flowlet's moments */
+	__u32 own_at; /* when a packet last left in place with its own hash, as in a flowlet */
+	__u32 pad;
 	__u64 seen[SEEN]; /* flows that use the gate's hash since then, as bits of their hashes */
 	__u64 before[SEEN]; /* and those that used it before: until that tick has left */
 };
@@ -144,21 +144,23 @@ struct {
 	__type(value, struct gate);
 } gates SEC(".maps");
 
-/* Flows of a gate that are told apart, as bits of their hashes: of thirty, two are taken for one in
- * every fifth case, and go as a dense flow does. */
-#define FLOWLET_BITS 11
+/* Sets of a gate's flows, as bits of their hashes, and the flows that each has room for: a set is a
+ * cache line. Of a hundred and fifty flows five meet in one of a hundred cases; two of them are
+ * taken for one then, and go as a dense flow does. */
+#define FLOWLET_BITS 9
+#define FLOWLET_WAYS 4
 
-/* How packets of the flows that share these bits follow each other. Times are in units of
- * `FLOWLET_UNIT`. */
+/* How packets of a flow follow each other. Times are in units of `FLOWLET_UNIT`. */
 struct flowlet {
 	__u32 last;  /* when the last one came; the lowest four bits say how sparse they are */
 	__u32 own;   /* when one last left with the hash that it has by itself */
 	__u32 large; /* when one last was too large to gather */
+	__u32 name;  /* other bits of the flow's hash */
 };
 
 /* Those of a gate. */
 struct flowlets {
-	struct flowlet of[1 << FLOWLET_BITS];
+	struct flowlet of[(1 << FLOWLET_BITS) * FLOWLET_WAYS];
 };
 
 struct {

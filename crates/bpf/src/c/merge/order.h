@@ -104,10 +104,16 @@ static __always_inline void note_packet(struct gate *gate, const struct packet *
 	note_flow(gate, packet->pair);
 }
 
+/* Whether frames with the gate's hash may still be in the device's queues. */
+static __always_inline bool is_under_way(const struct gate *gate)
+{
+	return gate->ticks != gate->left || gate->untracked != gate->gone;
+}
+
 /* Whether packets of `flow` with the gate's hash may still be in front of the next one. They are in
  * the same queue as the gate's ticks, so a tick that has left leaves none behind that came before
  * it. */
-static __always_inline bool shares(struct gate *gate, __u64 flow)
+static __always_inline bool shares(const struct gate *gate, __u64 flow)
 {
 	__u32 word = word_of(flow);
 
@@ -127,13 +133,13 @@ static __always_inline void turn(struct gate *gate)
 	}
 }
 
-/* Whether the gate's first frame of several flows at `now` takes the queue of the last packet that
- * left in place with its own hash. Queues have their turns in the order in which they began, so
- * what left in place is in front of it then, however long it waits. Beside many strangers such
- * packets go on, and none of them waits for frames. */
-static __always_inline bool goes_behind_own(const struct gate *gate, __u64 now)
+/* Whether the gate's first frame of several flows at `now` takes a queue of its own. Queues have
+ * their turns in the order in which they began, so what left in place is in front of it then,
+ * however long it waits. Beside many strangers such packets go on, and none of them waits for
+ * frames. */
+static __always_inline bool begins_queue(const struct gate *gate, __u64 now)
 {
-	return !gate->hurried && gate->own_hash &&
+	return !gate->hurried && gate->own_at &&
 	       (__u32)(now >> FLOWLET_UNIT) - gate->own_at < FORGET_FLOW;
 }
 
@@ -166,12 +172,35 @@ enum place {
 	BOUND,  /* its own, because the packet before it may still be in that queue */
 };
 
-/* The moments of `packet`'s flow, which comes now. */
-static __always_inline struct flowlet *flowlet_of(__u32 slot, __u64 flow)
+/* Time from the flow's last packet to one that comes at `at`. */
+static __always_inline __u32 since_last(const struct flowlet *flowlet, __u32 at)
+{
+	return (at - (flowlet->last >> 4)) & (~0U >> 4);
+}
+
+/* The moments of a flow of which a packet comes at `now`. Those of a new flow take the place of one
+ * that is forgotten. */
+static __always_inline struct flowlet *flowlet_of(__u32 slot, __u64 flow, __u64 now)
 {
 	struct flowlets *gate = bpf_map_lookup_elem(&flowlets, &slot);
+	__u32 at = now >> FLOWLET_UNIT, name = flow;
+	struct flowlet *set, *free = 0;
 
-	return gate ? &gate->of[flow >> (64 - FLOWLET_BITS)] : 0;
+	if (!gate)
+		return 0;
+	set = &gate->of[(flow >> (64 - FLOWLET_BITS)) * FLOWLET_WAYS];
+	for (int i = 0; i < FLOWLET_WAYS; i++) {
+		if (set[i].name == name)
+			return &set[i];
+		if (since_last(&set[i], at) >= FORGET_FLOW)
+			free = &set[i];
+	}
+	if (!free)
+		return set;
+	free->own = 0;
+	free->large = 0;
+	free->name = name;
+	return free;
 }
 
 /* Notes that a packet of the flow comes at `at`. Returns how sparse the flow is, from 0 on: each
@@ -179,7 +208,7 @@ static __always_inline struct flowlet *flowlet_of(__u32 slot, __u64 flow)
  * one does. */
 static __always_inline __u32 note_time(struct flowlet *flowlet, __u32 at, bool *gap)
 {
-	__u32 since = (at - (flowlet->last >> 4)) & (~0U >> 4), sparse = flowlet->last & 15;
+	__u32 since = since_last(flowlet, at), sparse = flowlet->last & 15;
 
 	*gap = since >= FLOWLET;
 	if (since >= FORGET_FLOW)
@@ -203,7 +232,7 @@ static __always_inline void note_large(struct flowlet *flowlet, __u64 now)
 	flowlet->large = at;
 }
 
-/* The place of a packet that comes at `now`.
+/* The place of a packet that comes at `now`; `held`, if others wait in its gate's frames.
  *
  * A flow whose packets come far apart keeps its own hash, and so its place among the strangers': a
  * fair queue serves it first. A dense one would queue there, and could not be gathered without
@@ -215,13 +244,14 @@ static __always_inline void note_large(struct flowlet *flowlet, __u64 now)
  * the gate takes the flow's. */
 static __always_inline enum place place_of(struct __sk_buff *skb, struct flowlet *flowlet,
 					   struct gate *gate, const struct packet *packet,
-					   __u64 now)
+					   bool held, __u64 now)
 {
 	bool gap;
 	__u32 at = now >> FLOWLET_UNIT, sparse = note_time(flowlet, at, &gap);
 
 	if (at - flowlet->own >= FLOWLET) {
-		if (shares(gate, packet->flow) || shares(gate, portless_of(packet->pair)))
+		if ((held || is_under_way(gate)) &&
+		    (shares(gate, packet->flow) || shares(gate, portless_of(packet->pair))))
 			return sparse ? SHARED : DENSE;
 		return gap ? FREE : DENSE;
 	}
@@ -229,7 +259,7 @@ static __always_inline enum place place_of(struct __sk_buff *skb, struct flowlet
 		return BOUND;
 	if (!sparse)
 		return DENSE;
-	if (gate->ticks != gate->left || gate->untracked != gate->gone)
+	if (is_under_way(gate))
 		return BOUND;
 	gate->hash = bpf_get_hash_recalc(skb);
 	return SHARED;
@@ -245,10 +275,8 @@ static __always_inline void keep_order(struct __sk_buff *skb, struct gate *gate,
 
 	if (place == FREE || place == BOUND) {
 		flowlet->own = now >> FLOWLET_UNIT;
-		if (flowlet->own - flowlet->large >= FORGET_FLOW) {
-			gate->own_hash = hash;
+		if (flowlet->own - flowlet->large >= FORGET_FLOW)
 			gate->own_at = flowlet->own;
-		}
 		return;
 	}
 	note_packet(gate, packet);
