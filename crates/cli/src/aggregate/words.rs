@@ -356,7 +356,8 @@ static WORDS: Section<Draft> = Section {
                     than twice the quickest of their length. Both are means over eight frames. \
                     Meanwhile only full frames leave, and nothing waits beyond `hold`. Default \
                     24. With `0` or `off` there is no backoff; then sources with half-full frames \
-                    take the channel from the router that carries everybody's packets.",
+                    take the channel from the router that carries everybody's packets. Where a \
+                    discipline sets the rate (tbf, HTB, HFSC, cake, netem) there is none either.",
             forms: &[
                 form(
                     &[part(
@@ -779,12 +780,19 @@ mod tests {
     }
 
     #[test]
+    fn where_a_discipline_sets_the_rate_there_is_no_backoff() {
+        let arguments = parse("dev x peer any backoff 6").unwrap();
+        let backoff = |shaped| arguments.fitted(1500, shaped).unwrap().backoff;
+        assert_eq!((backoff(false), backoff(true)), (6, 0));
+    }
+
+    #[test]
     fn what_was_given_fits_an_interface_whose_mtu_shrank() {
         let arguments = parse("dev x peer any max 1500 min 1400 probe off").unwrap();
         assert!(arguments.config(1280).is_err() && !arguments.probe);
-        let config = arguments.fitted(1280).unwrap();
+        let config = arguments.fitted(1280, false).unwrap();
         assert_eq!((config.max, config.min), (1280, Threshold::Bytes(1280)));
-        assert_eq!(arguments.fitted(9000).unwrap(), arguments.config(9000).unwrap());
+        assert_eq!(arguments.fitted(9000, false).unwrap(), arguments.config(9000).unwrap());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! An interface that goes down or away, or changes, takes the engine with it: packets then go as if
 //! this process were not there. It waits for the interface by its name, and begins anew.
 
-use super::device::Order;
+use super::device::Queues;
 use super::engine::Engine;
 use super::group::Reason;
 use super::hello::{self, Hello, News};
@@ -82,7 +82,7 @@ struct Attached {
     place: Place,
     config: Config,
     engine: Box<dyn Engine>,
-    order: Order,
+    queues: Queues,
     /// Number of the mesh interface of batman-adv whose frames the interface carries.
     mesh: Option<u32>,
     hops: Hops,
@@ -418,8 +418,8 @@ impl Daemon {
         let dev = &self.settings.dev.clone();
         let place = Place::find(dev)?;
         let Place { ifindex, mac, mtu, .. } = place;
-        let config = self.settings.fitted(mtu)?;
-        let order = Order::of(&mut self.netlink, dev, ifindex)?;
+        let queues = Queues::of(&mut self.netlink, dev, ifindex)?;
+        let config = self.settings.fitted(mtu, queues.shaped)?;
         let mesh = batman::mesh_of(&mut self.netlink, ifindex)?;
         // Before the splitter that may be there has other senders: a key may not be readable.
         let hello = say_hello(&self.settings, &place, clock::now())?;
@@ -455,14 +455,14 @@ impl Daemon {
                 Box::new(User::open(dev, ifindex, mtu, &config, &peers)?)
             }
         };
-        engine.order(order)?;
+        engine.order(queues.order)?;
         let now = clock::now();
         engine.take_links(self.settings.links, now)?;
         let hops =
             find_hops(&self.settings, (config.max, richest(&self.settings, engine.as_ref())), now)?;
         let (icmp, announce) = (0..0, Some(now + FIRST));
         let groups = Groups::default();
-        Ok(Attached { place, config, engine, order, mesh, hops, hello, groups, icmp, announce })
+        Ok(Attached { place, config, engine, queues, mesh, hops, hello, groups, icmp, announce })
     }
 
     /// Puts an engine on the interface once that is there and up.
@@ -561,10 +561,15 @@ impl Daemon {
 
     /// Reads who is there and who had frames.
     fn look(&mut self, attached: &mut Attached, now: Instant) -> anyhow::Result<()> {
-        let Attached { engine, hops, place, order, hello, groups, mesh, .. } = attached;
+        let Attached { engine, hops, place, config, queues, hello, groups, mesh, .. } = attached;
         // Disciplines change while we run, too.
-        *order = Order::of(&mut self.netlink, &self.settings.dev, place.ifindex)?;
-        engine.order(*order)?;
+        let before = *queues;
+        *queues = Queues::of(&mut self.netlink, &self.settings.dev, place.ifindex)?;
+        engine.order(queues.order)?;
+        if queues.shaped != before.shaped {
+            *config = self.settings.fitted(place.mtu, queues.shaped)?;
+            engine.change(config)?;
+        }
         // Only these go by what probes and HELLOs say; on a calm link they are the load.
         let left = |(id, one): (u32, Stats)| (id, engine.to_split(&one));
         let left: BTreeMap<_, _> = engine.stats()?.into_iter().map(left).collect();
@@ -658,7 +663,7 @@ impl Daemon {
             Some(there) if given(settings) != given(&self.settings) => {
                 settings.config(there.place.mtu).map(drop)
             }
-            Some(there) => settings.fitted(there.place.mtu).map(drop),
+            Some(there) => settings.fitted(there.place.mtu, there.queues.shaped).map(drop),
             None => settings.config(u32::MAX).map(drop),
         }
     }
@@ -670,7 +675,7 @@ impl Daemon {
         settings: &Settings,
         now: Instant,
     ) -> anyhow::Result<()> {
-        let config = settings.fitted(there.place.mtu)?;
+        let config = settings.fitted(there.place.mtu, there.queues.shaped)?;
         there.engine.change(&config)?;
         if settings.links != self.settings.links {
             there.engine.take_links(settings.links, now)?;
@@ -735,7 +740,7 @@ impl Daemon {
     fn title(&self, attached: &Attached) -> String {
         let (dev, why) = (&self.settings.dev, &self.why);
         let (name, policy) = (attached.engine.name(), policy_name(attached.config.policy));
-        let order = attached.order;
+        let order = attached.queues.order;
         let engine = attached.engine.as_ref();
         let shares = engine.takes().contain(Formats::PAYLOADS)
             && richest(&self.settings, engine) > Format::Meta;

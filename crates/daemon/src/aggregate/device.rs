@@ -5,6 +5,9 @@
 //! know is whether strangers' frames matter. In a FIFO a packet that waits outside loses its place
 //! to every stranger's frame that comes meanwhile, so nothing waits while they send. Fair queues
 //! (fq_codel, cake, the queues of mac80211) serve strangers beside us, whoever came first.
+//!
+//! And does a discipline set the rate? What a frame takes is then the time of those before it, of
+//! which an idle one has none, and other stations have no part in it.
 
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::qdisc::{self, Discipline};
@@ -16,6 +19,8 @@ const FAIR: [&str; 6] = ["fq_codel", "cake", "cake_mq", "fq", "fq_pie", "sfq"];
 /// Disciplines that hold nothing, but share a device's queues or a rate out to those below them.
 const TRANSPARENT: [&str; 9] =
     ["mq", "mqprio", "tbf", "htb", "hfsc", "prio", "drr", "ets", "multiq"];
+/// Disciplines that set a rate.
+const SHAPERS: [&str; 6] = ["tbf", "htb", "hfsc", "cake", "cake_mq", "netem"];
 /// Devices below one another, at most: a bridge of VLANs of a bond has three.
 const DEPTH: usize = 8;
 
@@ -28,10 +33,19 @@ pub enum Order {
     Fair,
 }
 
-impl Order {
-    /// That of interface `dev`, number `ifindex`.
-    pub fn of(netlink: &mut Netlink, dev: &str, ifindex: u32) -> anyhow::Result<Order> {
-        Order::below(netlink, dev, ifindex, DEPTH)
+/// The queues of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queues {
+    /// How they order frames.
+    pub order: Order,
+    /// A discipline sets the rate.
+    pub shaped: bool,
+}
+
+impl Queues {
+    /// Those of interface `dev`, number `ifindex`.
+    pub fn of(netlink: &mut Netlink, dev: &str, ifindex: u32) -> anyhow::Result<Queues> {
+        Queues::below(netlink, dev, ifindex, DEPTH)
     }
 
     fn below(
@@ -39,33 +53,37 @@ impl Order {
         dev: &str,
         ifindex: u32,
         depth: usize,
-    ) -> anyhow::Result<Order> {
+    ) -> anyhow::Result<Queues> {
         let disciplines = qdisc::disciplines(netlink, ifindex)?;
         let queues = disciplines.iter().any(|one| one.root && one.kind != "noqueue");
         if queues {
-            return Ok(order(&disciplines));
+            return Ok(of(&disciplines));
         }
         let interfaces = Interfaces::default();
         // mac80211 has no discipline but queues of its own for each station and class.
         if interfaces.is_radio(dev) {
-            return Ok(Order::Fair);
+            return Ok(Queues { order: Order::Fair, shaped: false });
         }
-        // A device on top of others (VLAN, bridge, bat0) is what they are.
+        // A device on top of others (VLAN, bridge, bat0) is what they are: fair where all are, and
+        // shaped where one is.
         let lower = interfaces.lower(dev);
-        if lower.is_empty() || depth == 0 {
-            return Ok(Order::Fifo);
+        let mut all = Queues { order: Order::Fifo, shaped: false };
+        if depth == 0 {
+            return Ok(all);
         }
+        let mut fair = !lower.is_empty();
         for name in lower {
-            let fair = match sheaf_netio::ip::index(&name) {
-                Ok(ifindex) => Order::below(netlink, &name, ifindex, depth - 1)? == Order::Fair,
-                // In another namespace: what it is stays unknown.
-                Err(_) => false,
+            // In another namespace: what it is stays unknown.
+            let Ok(ifindex) = sheaf_netio::ip::index(&name) else {
+                fair = false;
+                continue;
             };
-            if !fair {
-                return Ok(Order::Fifo);
-            }
+            let one = Queues::below(netlink, &name, ifindex, depth - 1)?;
+            fair &= one.order == Order::Fair;
+            all.shaped |= one.shaped;
         }
-        Ok(Order::Fair)
+        all.order = if fair { Order::Fair } else { Order::Fifo };
+        Ok(all)
     }
 }
 
@@ -79,12 +97,13 @@ impl fmt::Display for Order {
 }
 
 /// Fair where every discipline that holds packets is.
-fn order(disciplines: &[Discipline]) -> Order {
+fn of(disciplines: &[Discipline]) -> Queues {
     let mut holding = disciplines.iter().filter(|one| !TRANSPARENT.contains(&one.kind.as_str()));
     let any = holding.clone().next().is_some();
-    match any && holding.all(|one| FAIR.contains(&one.kind.as_str())) {
-        true => Order::Fair,
-        false => Order::Fifo,
+    let fair = any && holding.all(|one| FAIR.contains(&one.kind.as_str()));
+    Queues {
+        order: if fair { Order::Fair } else { Order::Fifo },
+        shaped: disciplines.iter().any(|one| SHAPERS.contains(&one.kind.as_str())),
     }
 }
 
@@ -92,13 +111,25 @@ fn order(disciplines: &[Discipline]) -> Order {
 mod tests {
     use super::*;
 
+    fn queues(kinds: &[&str]) -> Queues {
+        let one =
+            |(at, kind): (usize, &&str)| Discipline { kind: (*kind).to_owned(), root: at == 0 };
+        of(&kinds.iter().enumerate().map(one).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_device_is_shaped_where_any_discipline_sets_a_rate() {
+        for kinds in [&["cake"][..], &["tbf", "fq_codel"], &["htb", "pfifo"], &["prio", "tbf"]] {
+            assert!(queues(kinds).shaped, "{kinds:?}");
+        }
+        for kinds in [&["fq_codel"][..], &["mq", "fq_codel"], &["pfifo_fast"], &["prio", "sfq"]] {
+            assert!(!queues(kinds).shaped, "{kinds:?}");
+        }
+    }
+
     #[test]
     fn a_device_is_fair_where_all_that_holds_packets_is() {
-        let of = |kinds: &[&str]| {
-            let one =
-                |(at, kind): (usize, &&str)| Discipline { kind: (*kind).to_owned(), root: at == 0 };
-            order(&kinds.iter().enumerate().map(one).collect::<Vec<_>>())
-        };
+        let of = |kinds: &[&str]| queues(kinds).order;
         assert_eq!(of(&["fq_codel"]), Order::Fair);
         assert_eq!(of(&["mq", "fq_codel", "fq_codel"]), Order::Fair);
         assert_eq!(of(&["tbf", "fq_codel"]), Order::Fair);

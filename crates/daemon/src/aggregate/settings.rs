@@ -138,8 +138,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The same where the MTU became `mtu` later: what was given is made to fit, too.
-    pub fn fitted(&self, mtu: u32) -> anyhow::Result<Config> {
+    /// The same where the MTU became `mtu` later: what was given is made to fit, too. Where a
+    /// discipline sets the rate (`shaped`) no other station contends, so there is no backoff.
+    pub fn fitted(&self, mtu: u32, shaped: bool) -> anyhow::Result<Config> {
         let limit = u16::try_from(mtu).unwrap_or(u16::MAX);
         let max = self.max.map(|max| max.min(limit));
         let largest = max.unwrap_or(limit);
@@ -147,7 +148,11 @@ impl Settings {
             Threshold::Bytes(bytes) => Threshold::Bytes(bytes.min(largest.into())),
             percent => percent,
         });
-        Settings { max, min, ..self.clone() }.config(mtu)
+        let mut config = Settings { max, min, ..self.clone() }.config(mtu)?;
+        if shaped {
+            config.backoff = 0;
+        }
+        Ok(config)
     }
 
     /// The parameters on an interface that carries packets of `mtu` bytes. What was not given is
