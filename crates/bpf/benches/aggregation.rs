@@ -139,20 +139,59 @@ fn arrived(pair: &Pair) -> f64 {
     all.map(|(_, value)| value.expect("a number")).sum()
 }
 
-/// What the merging program costs in each format, with voice packets of 60 bytes of one call.
+/// What the merging program costs in each format, with voice packets of 60 bytes of one call. An
+/// empty program has them in turn with it, which is what the statistics cost.
 fn formats() {
     let all = [Format::Meta, Format::Frames, Format::Compressed];
     let mut costs = all.map(|_| Vec::new());
+    let mut empty = Vec::new();
     for _ in 0..ROUNDS {
+        empty.push(empty_cost());
         for (format, costs) in all.into_iter().zip(&mut costs) {
             costs.push(Call::new(format).cost());
         }
     }
     println!("voice packets, min 500:");
+    let [low, median, high] = quartiles(empty);
+    println!("  an empty program: {median:.0} [{low:.0}, {high:.0}] ns a packet, in all below");
     for (format, costs) in all.into_iter().zip(costs) {
         let [low, median, high] = quartiles(costs);
         println!("  {format:?}: merge {median:.0} [{low:.0}, {high:.0}] ns a packet");
     }
+}
+
+/// What an empty program costs for the packets of a call, in ns.
+fn empty_cost() -> f64 {
+    let pair = Pair::new();
+    let (from, _to) = pair.sockets();
+    let empty = pair.a.run(|| Ok(Empty::attach("eth0"))).expect("no error inside");
+    let _statistics = statistics();
+    let (start, mut sequence) = (clock::now(), 0);
+    while clock::now() - start < ROUND {
+        send_batch(&from, &mut sequence);
+    }
+    let (time, runs) = empty.cost();
+    time.as_nanos() as f64 / runs as f64
+}
+
+/// Sends the next packets of a call.
+fn send_batch(from: &UdpSocket, sequence: &mut u16) {
+    let datagrams: Vec<_> = (0..BATCH).map(|_| datagram(sequence)).collect();
+    let parts: Vec<_> = datagrams.iter().map(|bytes| [IoSlice::new(bytes)]).collect();
+    let mut headers = MultiHeaders::<SockaddrIn>::preallocate(BATCH, None);
+    let to: [Option<SockaddrIn>; BATCH] = [None; BATCH];
+    sendmmsg(from.as_raw_fd(), &mut headers, &parts, to, [], MsgFlags::empty())
+        .expect("B is there");
+}
+
+/// The next packet of G.729A, as RTP.
+fn datagram(sequence: &mut u16) -> [u8; 32] {
+    *sequence = sequence.wrapping_add(1);
+    let mut bytes = PAYLOAD;
+    bytes[..2].copy_from_slice(&[0x80, 18]);
+    bytes[2..4].copy_from_slice(&sequence.to_be_bytes());
+    bytes[4..8].copy_from_slice(&(160 * u32::from(*sequence)).to_be_bytes());
+    bytes
 }
 
 /// A call from A to B in one format.
@@ -199,23 +238,8 @@ impl Call {
 
     /// Sends a batch and lets what is due leave.
     fn send(&mut self) {
-        let datagrams: Vec<_> = (0..BATCH).map(|_| self.datagram()).collect();
-        let parts: Vec<_> = datagrams.iter().map(|bytes| [IoSlice::new(bytes)]).collect();
-        let mut headers = MultiHeaders::<SockaddrIn>::preallocate(BATCH, None);
-        let to: [Option<SockaddrIn>; BATCH] = [None; BATCH];
-        let fd = self.from.as_raw_fd();
-        sendmmsg(fd, &mut headers, &parts, to, [], MsgFlags::empty()).expect("B is there");
+        send_batch(&self.from, &mut self.sequence);
         self.controller.run(clock::now()).expect("maps");
-    }
-
-    /// The next packet of G.729A, as RTP.
-    fn datagram(&mut self) -> [u8; 32] {
-        self.sequence = self.sequence.wrapping_add(1);
-        let mut bytes = PAYLOAD;
-        bytes[..2].copy_from_slice(&[0x80, 18]);
-        bytes[2..4].copy_from_slice(&self.sequence.to_be_bytes());
-        bytes[4..8].copy_from_slice(&(160 * u32::from(self.sequence)).to_be_bytes());
-        bytes
     }
 
     /// Nanoseconds a packet.
