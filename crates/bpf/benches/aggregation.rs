@@ -139,8 +139,8 @@ fn arrived(pair: &Pair) -> f64 {
     all.map(|(_, value)| value.expect("a number")).sum()
 }
 
-/// What the merging program costs in each format, with voice packets of 60 bytes of one call. An
-/// empty program has them in turn with it, which is what the statistics cost.
+/// Measures the merging program in each format, with voice packets of 60 bytes of one call, and in
+/// turn with it an empty program, which costs as much as the statistics.
 fn formats() {
     let all = [Format::Meta, Format::Frames, Format::Compressed];
     let mut costs = all.map(|_| Vec::new());
@@ -160,7 +160,7 @@ fn formats() {
     }
 }
 
-/// What an empty program costs for the packets of a call, in ns.
+/// Cost of an empty program for a packet of a call, in ns.
 fn empty_cost() -> f64 {
     let pair = Pair::new();
     let (from, _to) = pair.sockets();

@@ -62,16 +62,15 @@ const FORGET: Duration = Duration::from_secs(1);
 /// come so. What is sparser fills no queue before the few probes that it has.
 const DENSE: Duration = Duration::from_millis(10);
 
-/// A tick that comes so long after the last one shows what packets that left in place have done
-/// since: a device that gathers has one under way all the time. Half of what calls have between two
-/// packets.
+/// Least time from the last tick to a probe: a device that gathers has ticks under way all the
+/// time. Half the time between two packets of a call.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A tick under way.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     at: Instant,
-    /// Nothing left by a tick for a while before it.
+    /// No tick was sent for `PAUSE` before this one.
     paused: bool,
     /// What the program had counted before: strangers' frames, and frames without a tick.
     strangers: u32,
@@ -214,9 +213,15 @@ impl Lane {
     /// Whether a frame may leave at `now`, of at least `least` that may be under way; `hurried` as
     /// in [`Lane::rule`].
     pub fn takes(&self, least: u32, hurried: bool, now: Instant) -> bool {
-        now >= self.full_until
-            && self.under_way() < self.limit(least)
-            && (hurried || !self.awaits_probe())
+        now >= self.full_until && self.room(least, hurried) > 0
+    }
+
+    /// Number of further frames that may be under way.
+    fn room(&self, least: u32, hurried: bool) -> u32 {
+        match hurried || !self.awaits_probe() {
+            true => self.limit(least).saturating_sub(self.under_way()),
+            false => 0,
+        }
     }
 
     /// Whether a probe is under way behind packets that left in place. In fair queues these wait
@@ -372,11 +377,7 @@ impl Lane {
             closed: !self.sent.is_empty() || self.full_until > now,
             hurried,
             // A slow device has its frames from ticks alone.
-            credit: if limit > 1 && (hurried || !self.awaits_probe()) {
-                limit - self.under_way().min(limit)
-            } else {
-                0
-            },
+            credit: if limit > 1 { self.room(least, hurried) } else { 0 },
             service: self.service.min(SERVICE_MOST),
             reaction,
             probe_at: if sees_all { self.done } else { self.done + probe.max(reaction * share) },

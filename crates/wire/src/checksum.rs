@@ -34,7 +34,7 @@ pub fn ipv4_header(header: &[u8]) -> u16 {
 /// The checksum that an IPv4 header of 20 bytes should carry, whatever its field contains.
 ///
 /// # Panics
-/// When `header` is shorter.
+/// A `header` of fewer than 20 bytes panics.
 pub fn ipv4_field(header: &[u8]) -> u16 {
     !fold(sum(&header[12..20], sum(&header[..10], 0)))
 }

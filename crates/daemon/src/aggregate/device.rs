@@ -1,13 +1,12 @@
-//! What a device does with the frames that it is given: does it keep their order, or does it have
-//! fair queues?
+//! Queues of a device: the order in which they serve frames, and a rate that they are given.
 //!
-//! How busy a device is, its own frames tell ([`sheaf_bpf::Controller::track`]). What is left to
-//! know is whether strangers' frames matter. In a FIFO a packet that waits outside loses its place
-//! to every stranger's frame that comes meanwhile, so nothing waits while they send. Fair queues
-//! (fq_codel, cake, the queues of mac80211) serve strangers beside us, whoever came first.
+//! Own frames under way show how busy a device is ([`sheaf_bpf::Controller::track`]), but not
+//! whether strangers' frames matter. In a FIFO a packet that waits outside loses its place to every
+//! stranger's frame that comes meanwhile, so nothing waits while they send. Fair queues (fq_codel,
+//! cake, the queues of mac80211) serve strangers beside us, whoever came first.
 //!
-//! And does a discipline set the rate? What a frame takes is then the time of those before it, of
-//! which an idle one has none, and other stations have no part in it.
+//! Where a discipline sets the rate, a frame waits for the bytes before it and for no other
+//! station.
 
 use sheaf_netio::netlink::Netlink;
 use sheaf_netio::qdisc::{self, Discipline};
@@ -36,14 +35,14 @@ pub enum Order {
 /// The queues of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queues {
-    /// How they order frames.
+    /// Order of their frames.
     pub order: Order,
-    /// A discipline sets the rate.
+    /// Whether a discipline sets the rate.
     pub shaped: bool,
 }
 
 impl Queues {
-    /// Those of interface `dev`, number `ifindex`.
+    /// Queues of interface `dev`, number `ifindex`.
     pub fn of(netlink: &mut Netlink, dev: &str, ifindex: u32) -> anyhow::Result<Queues> {
         Queues::below(netlink, dev, ifindex, DEPTH)
     }

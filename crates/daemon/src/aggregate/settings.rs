@@ -138,8 +138,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The same where the MTU became `mtu` later: what was given is made to fit, too. Where a
-    /// discipline sets the rate (`shaped`) no other station contends, so there is no backoff.
+    /// The same where the MTU became `mtu` later: what was given is made to fit, too. A device that
+    /// is `shaped` has no backoff: its discipline sets the rate, and no other station contends.
     pub fn fitted(&self, mtu: u32, shaped: bool) -> anyhow::Result<Config> {
         let limit = u16::try_from(mtu).unwrap_or(u16::MAX);
         let max = self.max.map(|max| max.min(limit));
