@@ -66,7 +66,8 @@ fn a_call_beside_a_download_over_links_that_lose_rows_of_frames_waits_for_the_li
     for control in [Control::Cubic, Control::Bbr] {
         let call = Some(DeliveryMode::Copies);
         let load = Load { tcp: 1, control, call, ..Load::default() };
-        let beside = beside(&links, load, 6 * SECOND, &SEEDS);
+        // In a quarter of the runs rows on both links meet the same packets of the call.
+        let beside = beside(&links, load, 6 * SECOND, &(1..=30).collect::<Vec<_>>());
         println!("{control:?} {beside:?}");
         assert!(beside.call.0 < 30.0 && beside.call.1 <= 0.1, "{control:?} {beside:?}");
     }
