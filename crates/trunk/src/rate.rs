@@ -233,7 +233,7 @@ pub struct RateControl {
     most: f64,
     /// Pace over rate in start-up: `START_UP` for an unknown link, `PROBE` for a known one.
     gain: f64,
-    /// What a train showed.
+    /// What a train showed, in bytes per second, where that was not the most that one can show.
     guess: Option<f64>,
     /// Queue in the link, in seconds.
     queue: f64,
