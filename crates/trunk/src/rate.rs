@@ -11,8 +11,7 @@
 //!   Dispersion Techniques and a Capacity-Estimation Methodology", IEEE/ACM ToN 2004). Where they
 //!   overtake each other their delays are the path's variation, and no queue ends start-up.
 //! * *Start-up*: pace at twice the highest delivery rate until a queue shows or the rate no longer
-//!   follows. A queue shows a round trip late, and by then twice the rate has filled the link's
-//!   buffer. So where a train made a guess the pace is 1.25 times that until more is delivered.
+//!   follows.
 //! * *Cruise*: pace at the rate times 1 + (target − queue) / τ, which keeps a queue of a few
 //!   milliseconds: always enough for the link to be busy, and so for the rate to be measured. A
 //!   link that became slower shows as a queue and a lower delivery rate, one that became faster as
@@ -90,8 +89,7 @@ const DRAIN_TARGET: f64 = -TARGET / 2.0;
 
 /// Pace over rate in start-up: doubles the rate with each round trip, as TCP's slow start.
 const START_UP: f64 = 2.0;
-/// Pace over rate when a link that was known shows no queue, and while nothing speaks against the
-/// guess of a train: BBR's gain for probing.
+/// Pace over rate when a link that was known shows no queue: BBR's gain for probing.
 const PROBE: f64 = 1.25;
 /// Growth of the rate that counts as growth, in start-up and of what start-up found: more than the
 /// error of one delivery rate.
@@ -233,8 +231,6 @@ pub struct RateControl {
     most: f64,
     /// Pace over rate in start-up: `START_UP` for an unknown link, `PROBE` for a known one.
     gain: f64,
-    /// What a train showed, in bytes per second, where that was not the most that one can show.
-    guess: Option<f64>,
     /// Queue in the link, in seconds.
     queue: f64,
     loss: Loss,
@@ -299,7 +295,6 @@ impl RateControl {
             least,
             most,
             gain: START_UP,
-            guess: None,
             queue: 0.0,
             loss: Loss::default(),
             chance_loss: Loss::default(),
@@ -376,7 +371,6 @@ impl RateControl {
         self.history.clear();
         self.forget_delays();
         self.queue = 0.0;
-        self.guess = None;
         self.begin(START_UP);
     }
 
@@ -386,7 +380,6 @@ impl RateControl {
             let rate = bytes as f64 * 1e6 / f64::from(micros);
             self.rate = rate.min(MOST_BY_TRAIN);
             self.bound();
-            self.guess = Some(self.rate).filter(|_| rate < MOST_BY_TRAIN);
             self.begin(START_UP);
         }
     }
@@ -478,14 +471,8 @@ impl RateControl {
         self.gain = gain;
         self.before = self.rate;
         self.queued = 0;
-        self.pace = self.gain() * self.rate;
+        self.pace = self.gain * self.rate;
         self.bound();
-    }
-
-    /// Pace over rate in start-up.
-    fn gain(&self) -> f64 {
-        let holds = self.guess.is_some_and(|guess| self.rate <= GROWTH * guess);
-        if holds { PROBE } else { self.gain }
     }
 
     fn start_up(&mut self, limited: bool, now: Instant) {
@@ -499,7 +486,7 @@ impl RateControl {
         if unasked || self.rate > GROWTH * rate {
             self.grown = Some((now, self.rate));
         }
-        self.pace = self.gain() * self.rate;
+        self.pace = self.gain * self.rate;
         let full = self.loaded && self.queue > self.full() || self.queued >= QUEUED_REPORTS;
         let no_growth = NO_GROWTH + ROUND_TRIPS_TO_SHOW * self.round_trip;
         if full || (now - at).as_secs_f64() > no_growth {
