@@ -49,6 +49,8 @@ const SCENARIOS: &[(&str, Set)] = &[
 const MIXES: &[(&str, Set)] = &[
     ("rest-1-1", |rig| mix(rig, In, Cubic, [(Tcp, 1), (Quic, 1)])),
     ("rest-1-1-bbr", |rig| mix(rig, In, Bbr, [(Tcp, 1), (Quic, 1)])),
+    ("rest-1-1-bbr-unseen", |rig| mix(rig, In, Bbr, [(Tcp, 1), (Unseen, 1)])),
+    ("rest-4-4-bbr", |rig| mix(rig, In, Bbr, [(Tcp, 4), (Unseen, 4)])),
     ("rest-4-4", |rig| mix(rig, In, Cubic, [(Tcp, 4), (Quic, 4)])),
     ("rest-1-1-unseen", |rig| mix(rig, In, Cubic, [(Tcp, 1), (Unseen, 1)])),
     ("rest-0-1", |rig| mix(rig, In, Cubic, [(Tcp, 0), (Quic, 1)])),

@@ -369,13 +369,15 @@ impl Controller {
     ) -> bool {
         self.queues.clear();
         let (mut held, mut all, mut flight) = (0.0, 0.0, 0.0);
+        let pair = ACKNOWLEDGED * FULL_FRAME_BITS / self.capacity.assumed().max(1e3);
+        let pair = Duration::from_secs_f64(pair);
         for flow in self.flows.values() {
             if !flow.has_arrived() {
                 continue;
             }
-            if let Some((floor, recent)) = flow.rtt.zip(flow.recent) {
+            if let Some(((floor, recent), wait)) = flow.rtt.zip(flow.recent).zip(flow.wait(pair)) {
                 flight += flow.rate * recent.as_secs_f64();
-                self.queues.push((recent.saturating_sub(floor), flow.rate, floor));
+                self.queues.push((wait, flow.rate, floor));
             }
             all += flow.rate;
             if flow.is_held() {
@@ -583,6 +585,9 @@ const SPARSE_PART: f64 = 0.25;
 /// most of what passes, their rate is not the link's.
 const BULK_FRAMES: f64 = 8.0;
 const BULK_PART: f64 = 0.25;
+/// Segments for which a receiver has one acknowledgement (RFC 9293 3.8.6.3). The time that they
+/// take on the link passes at the receiver, too, and is all that waits there because of the link.
+const ACKNOWLEDGED: f64 = 2.0;
 /// Round-trip time for which flows that begin together share the link while none is known: that of
 /// near servers, where what is too much arrives at once. Alone, each has the default.
 const FIRST_RTT: Duration = Duration::from_millis(30);

@@ -10,6 +10,8 @@ use sheaf_stage::{Duration, Instant};
 const AVERAGED_RTTS: f64 = 3.0;
 /// Seconds over which a rate is averaged, at least: three steps of the controller.
 const AVERAGED_SECONDS: f64 = 0.3;
+/// The half of a path that is timed beyond the interface: that of data which leaves by it.
+const OUTER: usize = Direction::Out.index();
 /// Time, and round trips, in which a flow that begins may reach its share: a sender that begins
 /// with ten segments doubles them in each.
 const YOUNG: Duration = Duration::from_millis(300);
@@ -35,6 +37,10 @@ pub(crate) struct Flow {
     pub rtt: Option<Duration>,
     /// Mean round-trip time of late.
     pub recent: Option<Duration>,
+    /// Smallest round-trip time of the part beyond the interface, and by how much its mean of late
+    /// is above that.
+    outer_floor: Option<Duration>,
+    outer_wait: Duration,
     /// Time stamps of its data.
     stamps: Stamps,
     /// Data of a full segment, bytes.
@@ -150,6 +156,8 @@ impl Flow {
             after: counters,
             rtt: None,
             recent: None,
+            outer_floor: None,
+            outer_wait: Duration::ZERO,
             stamps: Stamps::default(),
             segment: 1,
             scale: 0,
@@ -175,6 +183,7 @@ impl Flow {
         }
         let floors = connection.half.map(|half| half.rtt.floor());
         self.after = after;
+        self.outer_floor = floors[OUTER];
         self.rtt = floors[0].zip(floors[1]).map(|(one, other)| one + other);
         let options = if connection.timestamps { TIMESTAMPS } else { 0 };
         self.segment = u32::from(half.mss).saturating_sub(options).max(1);
@@ -198,8 +207,20 @@ impl Flow {
         // Twice as slow as the rate, or the rate would seem too small for a window that just grew.
         let part = 1.0 - libm::exp(-seconds / (2.0 * constant));
         self.limit = set.min(self.limit + (set - self.limit) * part);
-        self.recent = recent(&before, &after).or(self.recent);
+        let means = means(&before, &after);
+        self.recent = means[0].zip(means[1]).map(|(one, other)| one + other).or(self.recent);
+        if let Some((mean, floor)) = means[OUTER].zip(self.outer_floor) {
+            self.outer_wait = mean.saturating_sub(floor);
+        }
         (acked, passed)
+    }
+
+    /// Time by which its round trips of late are longer than they could be. The bottleneck is
+    /// beyond the interface. Of what the part inside adds, `inside` counts at most: a receiver
+    /// there holds back the acknowledgement of a single segment for 40 ms, which is no queue.
+    pub fn wait(&self, inside: Duration) -> Option<Duration> {
+        let all = self.recent?.saturating_sub(self.rtt?);
+        Some(all.min(self.outer_wait + inside))
     }
 
     /// By how much its data came later than it could, in the mean and at least; `None` where time
@@ -303,15 +324,13 @@ impl Counters {
     }
 }
 
-/// The mean round-trip time between two readings, both halves together.
-fn recent(before: &Counters, after: &Counters) -> Option<Duration> {
-    let mut sum = 0;
-    for (before, after) in before.rtt.iter().zip(&after.rtt) {
-        let count = after.1.wrapping_sub(before.1);
-        if count == 0 || after.0 < before.0 {
-            return None;
-        }
-        sum += (after.0 - before.0) / u64::from(count);
-    }
-    Some(Duration::from_nanos(sum))
+/// The mean round-trip times of both halves between two readings; `None` where there was no sample.
+fn means(before: &Counters, after: &Counters) -> [Option<Duration>; 2] {
+    let mean = |way: usize| {
+        let [(old, first), (new, last)] = [before.rtt[way], after.rtt[way]];
+        let count = last.wrapping_sub(first);
+        let sum = new.checked_sub(old).filter(|_| count > 0)?;
+        Some(Duration::from_nanos(sum / u64::from(count)))
+    };
+    [mean(0), mean(1)]
 }

@@ -12,6 +12,8 @@ use home_rig::{Carrier, Rig, Trace, cable, lte, satellite};
 const DOWN: f64 = 20e6;
 const UP: f64 = 4e6;
 const SEEDS: u64 = 4;
+/// The same where a single seed may be far from the median.
+const MANY_SEEDS: u64 = 10;
 
 fn auto() -> Vec<Controller> {
     with([Source::AUTO; 2])
@@ -26,6 +28,15 @@ fn with(sources: [Source; 2]) -> Vec<Controller> {
         Controller::new(Config { capacity, ..Config::default() }, direction).unwrap()
     };
     Direction::BOTH.into_iter().zip(sources).map(make).collect()
+}
+
+/// Controllers that find the capacity, and hold the rest to its share.
+fn policing() -> Vec<Controller> {
+    let make = |direction| {
+        let config = Config { capacity: Source::AUTO, rest: Policy::Police, ..Config::default() };
+        Controller::new(config, direction).unwrap()
+    };
+    Direction::BOTH.map(make).into()
 }
 
 /// Controllers of a given capacity that treat the rest by `rest`.
@@ -77,6 +88,26 @@ fn one_download_or_upload_has_what_it_has_without_control_and_leaves_no_queue() 
                 assert!(ping <= most, "{what}: {ping} ms");
             }
         }
+    }
+}
+
+#[test]
+fn acknowledgements_that_receivers_hold_back_are_no_queue_that_ends_a_search() {
+    // Eight flows share the link, so that each window is a few segments: an odd number of them
+    // leaves one that its receiver acknowledges after 40 ms.
+    let run = |rest: usize, controllers: fn() -> Vec<Controller>, control| {
+        let carried = |seed| {
+            let mut rig = home(controllers(), seed);
+            (0..8 - rest).for_each(|_| rig.transfer(In, control, 2.0, None));
+            (0..rest).for_each(|_| rig.transfer_by(Carrier::Unseen, In, control, 2.0, None));
+            rig.run(22.0);
+            rig.carried(In, 7.0, 22.0)
+        };
+        median((0..MANY_SEEDS).map(carried).collect())
+    };
+    for (rest, control) in [(0, Cubic), (4, Bbr)] {
+        let (nothing, held) = (run(rest, Vec::new, control), run(rest, policing, control));
+        assert!(held >= 0.95 * nothing, "{control:?}: {held} of {nothing}");
     }
 }
 
@@ -304,18 +335,14 @@ fn a_flood_of_udp_has_its_share_and_the_queue_is_short() {
 
 #[test]
 fn a_search_holds_the_rest_once_tcp_has_shown_what_there_is() {
-    let make = |direction| {
-        let config = Config { capacity: Source::AUTO, rest: Policy::Police, ..Config::default() };
-        Controller::new(config, direction).unwrap()
-    };
-    let mut rig = home(Direction::BOTH.map(make).into(), 1);
+    let mut rig = home(policing(), 1);
     rig.transfer(In, Cubic, 2.0, None);
     rig.transfer_by(Carrier::Quic, In, Cubic, 4.0, None);
     rig.run(22.0);
     let rest = rig.carried_by(Carrier::Quic, In, 9.0, 22.0);
     assert!((0.3 * DOWN..0.6 * DOWN).contains(&rest), "{rest}");
     // Without TCP nothing shows the capacity, and nothing is held to a part of it.
-    let mut rig = home(Direction::BOTH.map(make).into(), 1);
+    let mut rig = home(policing(), 1);
     rig.transfer_by(Carrier::Quic, In, Cubic, 2.0, None);
     rig.run(12.0);
     assert_eq!(rig.policed, 0);

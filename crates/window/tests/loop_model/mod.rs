@@ -18,6 +18,13 @@ const HEADERS: u64 = 66;
 const DELAYED: Duration = Duration::from_millis(40);
 const STEP: Duration = Duration::from_millis(100);
 
+/// Times of a segment: when it was sent, and when it passed the access point behind the bottleneck.
+#[derive(Clone, Copy)]
+struct Timed {
+    sent: Instant,
+    passed: Instant,
+}
+
 pub struct Flow {
     pub rtt: Duration,
     /// Limit of its application, bit/s on the wire; infinite for a download.
@@ -26,14 +33,13 @@ pub struct Flow {
     pub start: Instant,
     /// Whether only every second segment is acknowledged at once.
     delays: bool,
-    /// A segment that is not acknowledged yet: until when, and when it was sent.
-    pending: Option<(Instant, Instant)>,
+    /// A segment that is not acknowledged yet, and until when that waits.
+    pending: Option<(Instant, Timed)>,
     connection: Connection,
     window: u64,
     coming: VecDeque<(Instant, u64)>,
-    /// Arrival of each acknowledgement, its number of segments, and the time at which the last of
-    /// them was sent.
-    acks: VecDeque<(Instant, u64, Instant)>,
+    /// Arrival of each acknowledgement, its number of segments, and the segment that it times.
+    acks: VecDeque<(Instant, u64, Timed)>,
     in_flight: u64,
     cwnd: u64,
     tokens: f64,
@@ -233,26 +239,28 @@ impl Link {
         }
         if flow.connection.half[0].rtt.count == 0 {
             // The handshake, which no data delayed yet.
-            flow.connection.half[0].rtt.sample(flow.rtt.as_nanos() as u64, now);
-            flow.connection.half[1].rtt.sample(1, now);
+            flow.connection.half[0].rtt.sample(1, now);
+            flow.connection.half[1].rtt.sample(flow.rtt.as_nanos() as u64, now);
         }
         while let Some((_, window)) = flow.coming.front().filter(|(at, _)| *at <= now) {
             flow.window = *window;
             flow.coming.pop_front();
         }
-        if let Some((_, sent)) = flow.pending.filter(|(until, _)| *until <= now) {
+        if let Some((_, timed)) = flow.pending.filter(|(until, _)| *until <= now) {
             flow.pending = None;
-            flow.acks.push_back((now + flow.rtt, 1, sent));
+            flow.acks.push_back((now + flow.rtt, 1, timed));
         }
         let half = &mut flow.connection.half;
-        while let Some((_, count, sent)) = flow.acks.front().copied().filter(|(at, ..)| *at <= now)
+        while let Some((_, count, timed)) = flow.acks.front().copied().filter(|(at, ..)| *at <= now)
         {
             flow.acks.pop_front();
             flow.in_flight -= segment * count;
             flow.cwnd += count;
             half[0].acked += segment * count;
-            half[0].rtt.sample((now - sent).as_nanos() as u64, now);
-            half[1].rtt.sample(1, now);
+            // The queue is on the servers' side; on that of the clients acknowledgements wait.
+            let inside = now - timed.passed - flow.rtt;
+            half[0].rtt.sample(inside.as_nanos() as u64, now);
+            half[1].rtt.sample((now - timed.sent - inside).as_nanos() as u64, now);
         }
         flow.tokens = (flow.tokens + flow.demand * self.tick.as_secs_f64() / 8.0).min(1e9);
         let limit = flow.window.min(flow.cwnd * segment);
@@ -280,12 +288,13 @@ impl Link {
                 half.wire += packet.bytes;
                 let (back, clump) = (now + flow.rtt, self.clump.as_nanos() as u64);
                 let at = Instant::from_nanos(back.as_nanos().div_ceil(clump) * clump);
+                let timed = Timed { sent: packet.since, passed: now };
                 match (flow.delays && !pushes, flow.pending.take()) {
                     (false, Some((_, first))) => flow.acks.push_back((at, 2, first)),
-                    (false, None) => flow.acks.push_back((at, 1, packet.since)),
+                    (false, None) => flow.acks.push_back((at, 1, timed)),
                     // Time stamps echo the first of two (RFC 7323 4.1).
                     (true, Some((_, first))) => flow.acks.push_back((at, 2, first)),
-                    (true, None) => flow.pending = Some((now + DELAYED, packet.since)),
+                    (true, None) => flow.pending = Some((now + DELAYED, timed)),
                 }
             }
             Owner::Stream(number) => self.streams[number].left.push(now),
