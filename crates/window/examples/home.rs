@@ -152,23 +152,30 @@ fn main() {
             print(name, way, &(0..seeds).map(run).collect::<Vec<_>>());
         }
     }
-    println!("part of the capacity; wait in the queue, p50 and p95, ms");
+    println!("part of the capacity; wait in the queue, p50 and p95, ms; R of a call");
     for (name, shape) in SHAPES.iter().filter(|(name, _)| name.starts_with(&wanted)) {
         for (control, count) in [(Cubic, 1), (Cubic, 4), (Bbr, 1), (Bbr, 4)] {
-            for way in ["nothing", "auto"] {
-                let run = |seed| {
-                    let traces = [shape(seed + 1, LONG), vec![(0.0, UP)]];
-                    let mut rig = Rig::new(controllers(way), traces, 40.0, 300.0, seed);
-                    add(&mut rig, In, control, count);
-                    rig.run(LONG);
-                    [
-                        rig.carried(In, SETTLED, LONG) / rig.slow[0].capacity(SETTLED, LONG),
-                        rig.waited(In, SETTLED, LONG, 0.5),
-                        rig.waited(In, SETTLED, LONG, 0.95),
-                    ]
-                };
-                let what = format!("{name} {control:?} {count}");
-                print(&what, way, &(0..seeds).map(run).collect::<Vec<_>>());
+            for (is_fair, queue) in [(false, ""), (true, " fq")] {
+                for way in ["nothing", "auto"] {
+                    let run = |seed| {
+                        let traces = [shape(seed + 1, LONG), vec![(0.0, UP)]];
+                        let mut rig = Rig::new(controllers(way), traces, 40.0, 300.0, seed);
+                        if is_fair {
+                            rig.queue_fairly();
+                        }
+                        add(&mut rig, In, control, count);
+                        rig.call(BEGIN);
+                        rig.run(LONG);
+                        [
+                            rig.carried(In, SETTLED, LONG) / rig.slow[0].capacity(SETTLED, LONG),
+                            rig.waited(In, SETTLED, LONG, 0.5),
+                            rig.waited(In, SETTLED, LONG, 0.95),
+                            rig.call_rating(),
+                        ]
+                    };
+                    let what = format!("{name} {control:?} {count}{queue}");
+                    print(&what, way, &(0..seeds).map(run).collect::<Vec<_>>());
+                }
             }
         }
     }

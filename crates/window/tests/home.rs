@@ -214,20 +214,29 @@ fn a_search_stays_between_its_bounds_and_begins_at_them() {
 fn a_search_follows_a_phone_that_walks_satellites_that_change_and_a_cable_in_the_evening() {
     type Shape = fn(u64, f64) -> Trace;
     let shapes: [(&str, Shape); 3] = [("lte", lte), ("satellite", satellite), ("cable", cable)];
-    for (name, shape) in shapes {
+    // Where each flow has a queue of its own, the round trips of the flows alone show it.
+    for (is_fair, (name, shape)) in [false, true].into_iter().flat_map(|f| shapes.map(|s| (f, s))) {
         for (control, count) in [(Cubic, 1), (Cubic, 4), (Bbr, 1)] {
-            let (mut parts, mut waits) = (Vec::new(), Vec::new());
+            let (mut parts, mut waits, mut ratings) = (Vec::new(), Vec::new(), Vec::new());
             for seed in 1..=SEEDS {
                 let traces = [shape(seed, 46.0), vec![(0.0, 10e6)]];
                 let mut rig = Rig::new(auto(), traces, 40.0, 300.0, seed);
+                if is_fair {
+                    rig.queue_fairly();
+                }
                 (0..count).for_each(|_| rig.transfer(In, control, 1.0, None));
+                rig.call(1.0);
                 rig.run(46.0);
                 parts.push(rig.carried(In, 5.0, 46.0) / rig.slow[0].capacity(5.0, 46.0));
                 waits.push(rig.waited(In, 5.0, 46.0, 0.95));
+                ratings.push(rig.call_rating());
             }
-            let what = format!("{name}, {control:?} {count}: {parts:?} {waits:?}");
+            let what = format!(
+                "{name}, fair {is_fair}, {control:?} {count}: {parts:?} {waits:?} {ratings:?}"
+            );
             assert!(parts.iter().all(|part| *part >= 0.9), "{what}");
             assert!(median(waits) <= 30.0, "{what}");
+            assert!(median(ratings) >= 87.0, "{what}");
         }
     }
 }

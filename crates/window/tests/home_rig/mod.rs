@@ -7,14 +7,21 @@
 //! servers ─ delay ─ queue out ┘                       uploads
 //! ```
 //!
-//! Both queues are drop-tail and belong to the provider. Data of one direction and acknowledgements
-//! of the other share a queue, as do UDP and the pings that measure.
+//! Both queues are the provider's: drop-tail, or one for each flow. Data of one direction and
+//! acknowledgements of the other share a link, as do UDP, a call, and the pings that measure.
+
+mod queue;
 
 use etherparse::PacketBuilder;
+use queue::Queue;
 use sheaf_stage::{Duration, Instant};
 use sheaf_tcp::{Algorithm, Config as Tcp, Host};
+use sheaf_voice::emodel::Codec;
+use sheaf_voice::meter::Meter;
+use sheaf_voice::packet::Stamp;
+use sheaf_voice::playout::Heard;
 use sheaf_window::{Controller, Direction, Outcome, Passing, Rewriter};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 /// Period of the controllers, as `sheaf window` has it.
@@ -28,6 +35,10 @@ const PING_BYTES: usize = 84;
 const UDP_BYTES: usize = 1200;
 /// Ports of pings, UDP streams and QUIC.
 const PING_PORT: u16 = 7;
+/// The same of a call with G.711: 160 bytes of voice behind the headers of RTP, UDP and IP.
+const CALL: Duration = Duration::from_millis(20);
+const CALL_BYTES: usize = 200;
+const CALL_PORT: u16 = 5004;
 const UDP_PORT: u16 = 9000;
 const QUIC_PORT: u16 = 443;
 /// Flag of byte 13 of the TCP header.
@@ -45,9 +56,11 @@ pub struct Slow {
     trace: Trace,
     /// Bytes that may wait.
     limit: usize,
-    waiting: VecDeque<(Packet, Instant)>,
+    queue: Queue<Packet>,
+    /// Packet that is on its way onto the link, its bytes, and when it came.
+    serving: Option<(Packet, usize, Instant)>,
+    /// Bytes that wait or are on their way onto the link.
     bytes: usize,
-    busy: bool,
     /// UDP in bit/s from a time in seconds on.
     pub udp: Vec<(f64, f64)>,
     /// Packets that found the queue full.
@@ -90,6 +103,19 @@ enum Owner {
     Transfer(usize),
     Ping(Instant),
     Udp,
+    Call(Stamp),
+}
+
+impl Owner {
+    /// Number of its flow, for queues that tell them apart.
+    fn flow(self) -> usize {
+        match self {
+            Owner::Ping(_) => 0,
+            Owner::Udp => 1,
+            Owner::Call(_) => 2,
+            Owner::Transfer(number) => 3 + number,
+        }
+    }
 }
 
 /// Carrier of a transfer, as the access point sees it.
@@ -113,6 +139,7 @@ enum Event {
     Step,
     Ping,
     Udp(Direction),
+    Call(u32),
 }
 
 /// One TCP connection.
@@ -137,6 +164,9 @@ pub struct Rig {
     pings: Vec<(Instant, Duration)>,
     /// Pings that were dropped, wherever.
     pub lost_pings: usize,
+    /// The call that comes in, and how many of its packets were sent.
+    call: Meter,
+    called: u64,
     /// Packets that the access point dropped and marked.
     pub policed: usize,
     pub marked: usize,
@@ -160,9 +190,9 @@ impl Rig {
         let slow = |trace: Trace| Slow {
             limit: (trace[0].1 * buffer / 8e3) as usize,
             trace,
-            waiting: VecDeque::new(),
+            queue: Queue::new(false),
+            serving: None,
             bytes: 0,
-            busy: false,
             udp: Vec::new(),
             drops: 0,
             left: Vec::new(),
@@ -174,6 +204,8 @@ impl Rig {
             transfers: Vec::new(),
             pings: Vec::new(),
             lost_pings: 0,
+            call: Meter::default(),
+            called: 0,
             policed: 0,
             marked: 0,
             rewriter: Rewriter::new(),
@@ -246,6 +278,21 @@ impl Rig {
         self.push(seconds(start).max(self.now) + jitter, Event::Begin(number));
     }
 
+    /// Each flow has a queue of its own at the provider's, and a turn after the other.
+    pub fn queue_fairly(&mut self) {
+        self.slow.iter_mut().for_each(|slow| slow.queue = Queue::new(true));
+    }
+
+    /// A call with G.711 comes in, from `start` seconds after the beginning on.
+    pub fn call(&mut self, start: f64) {
+        self.push(seconds(start), Event::Call(0));
+    }
+
+    /// The rating R of the call by the E-model (ITU-T G.107).
+    pub fn call_rating(&self) -> f64 {
+        Heard::best(Codec::G711, &self.call, self.called).r
+    }
+
     /// Lets time pass until `until` seconds after the beginning.
     pub fn run(&mut self, until: f64) {
         let until = seconds(until);
@@ -301,7 +348,7 @@ impl Rig {
                     let bytes = udp(SERVER, CLIENT, PING_PORT, PING_BYTES);
                     self.wait(Direction::In, Packet { bytes, owner: Owner::Ping(sent) });
                 }
-                Owner::Udp => {}
+                Owner::Udp | Owner::Call(_) => {}
             },
             Event::Step => {
                 self.step();
@@ -312,6 +359,13 @@ impl Rig {
                 let packet = Packet { bytes, owner: Owner::Ping(now) };
                 self.push(now, Event::Access(Direction::Out, packet));
                 self.push(now + PING, Event::Ping);
+            }
+            Event::Call(number) => {
+                let bytes = udp(SERVER, CLIENT, CALL_PORT, CALL_BYTES);
+                let stamp = Stamp { flow: 0, number, sent: now };
+                self.wait(Direction::In, Packet { bytes, owner: Owner::Call(stamp) });
+                self.called = u64::from(number) + 1;
+                self.push(now + CALL, Event::Call(number + 1));
             }
             Event::Udp(direction) => {
                 let rate = at(&self.slow[direction.index()].udp, now);
@@ -345,7 +399,7 @@ impl Rig {
         }
         let carrier = match packet.owner {
             Owner::Transfer(number) => self.transfers[number].carrier,
-            Owner::Ping(_) | Owner::Udp => Carrier::Tcp,
+            Owner::Ping(_) | Owner::Udp | Owner::Call(_) => Carrier::Tcp,
         };
         let (passing, now) = (Passing::plain(direction), self.now);
         let bytes = &mut packet.bytes;
@@ -370,6 +424,7 @@ impl Rig {
             }
             Owner::Ping(sent) => self.pings.push((self.now, self.now - sent)),
             Owner::Udp => {}
+            Owner::Call(stamp) => self.call.arrived(stamp, self.now),
         }
     }
 
@@ -401,36 +456,36 @@ impl Rig {
     fn wait(&mut self, direction: Direction, packet: Packet) {
         let slow = &mut self.slow[direction.index()];
         let bytes = packet.bytes.len() + LINK_HEADER;
-        if slow.bytes + bytes > slow.limit {
-            slow.drops += 1;
-            self.lost_pings += usize::from(matches!(packet.owner, Owner::Ping(_)));
-            return;
-        }
         slow.bytes += bytes;
-        slow.waiting.push_back((packet, self.now));
-        if !slow.busy {
+        slow.queue.push(packet.owner.flow(), packet, bytes, self.now);
+        if slow.bytes > slow.limit
+            && let Some((dropped, bytes)) = slow.queue.drop()
+        {
+            slow.bytes -= bytes;
+            slow.drops += 1;
+            self.lost_pings += usize::from(matches!(dropped.owner, Owner::Ping(_)));
+        }
+        if slow.serving.is_none() {
             self.serve(direction);
         }
     }
 
-    /// The first packet of the queue goes onto the link.
+    /// The next packet of the queue goes onto the link.
     fn serve(&mut self, direction: Direction) {
         let now = self.now;
         let slow = &mut self.slow[direction.index()];
-        slow.busy = !slow.waiting.is_empty();
-        if let Some((packet, _)) = slow.waiting.front() {
-            let bits = ((packet.bytes.len() + LINK_HEADER) * 8) as f64;
-            let time = Duration::from_secs_f64(bits / slow.rate(now).max(1e3));
+        slow.serving = slow.queue.pop();
+        if let Some((_, bytes, _)) = slow.serving {
+            let time = Duration::from_secs_f64((bytes * 8) as f64 / slow.rate(now).max(1e3));
             self.push(now + time, Event::Served(direction));
         }
     }
 
-    /// The first packet of the queue is through.
+    /// The packet is through.
     fn served(&mut self, direction: Direction) {
         let now = self.now;
         let slow = &mut self.slow[direction.index()];
-        let Some((packet, since)) = slow.waiting.pop_front() else { return };
-        let bytes = packet.bytes.len() + LINK_HEADER;
+        let Some((packet, bytes, since)) = slow.serving.take() else { return };
         slow.bytes -= bytes;
         let mut delay = self.delay;
         let (mut bits, mut carrier) = (0.0, Carrier::Tcp);
