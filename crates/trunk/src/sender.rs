@@ -41,7 +41,7 @@ use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::context::Context;
 use sheaf_wire::trunk::{
-    HEADER_LEN, MAX_LINKS, Marker, Name, Packing, Predecessor, Report, Repr, push_parts,
+    HEADER_LEN, LENGTH_LEN, MAX_LINKS, Marker, Name, Packing, Predecessor, Report, Repr, push_parts,
 };
 use sheaf_wire::{dscp, ethernet, header};
 
@@ -75,7 +75,7 @@ struct Body<'a> {
 impl Body<'_> {
     /// Bytes of a frame with nothing else.
     fn frame_len(&self) -> usize {
-        let length = if self.packing == Packing::Length { 2 } else { 0 };
+        let length = if self.packing == Packing::Length { LENGTH_LEN } else { 0 };
         HEADER_LEN + length + self.parts[0].len() + self.parts[1].len()
     }
 }

@@ -160,19 +160,40 @@ impl Wire {
 }
 
 #[test]
-fn a_flow_takes_34_bytes_less_a_segment_once_the_other_end_knows_its_headers() {
+fn a_flow_takes_36_bytes_less_a_segment_once_the_other_end_knows_its_headers() {
     let mut wire = Wire::new([end(1, true, true), end(2, true, true)]);
     let sent = |number| packet(2, number, 1000);
     let first = wire.cost(&sent(0));
     (1..49).for_each(|number| wire.send(&sent(number)));
     let last = wire.cost(&sent(49));
     wire.run(100 * MS);
-    assert_eq!(first - last, 34, "16 bytes and a length of 2 in place of 52");
+    assert_eq!(first - last, 36, "16 bytes in place of 52");
     assert_eq!(wire.delivered[1], (0..50).map(sent).collect::<Vec<_>>());
     let (here, there) = (wire.ends[0].stats(), wire.ends[1].stats());
     assert_eq!((here.compress.packets, there.not_restored), (there.restored, 0));
     assert!((20..=42).contains(&there.restored), "{there:?}");
     assert_eq!(here.compress.definitions, 1);
+}
+
+#[test]
+fn packets_of_all_lengths_come_out_as_they_were_alone_and_where_they_share_a_frame() {
+    let mut wire = Wire::new([end(1, true, true), end(2, true, true)]);
+    let sent = |number: u32| packet(2, number, 4 + number as usize % 60);
+    let frames = |wire: &Wire| {
+        let of = |link| wire.ends[0].link_stats(LinkId(link as u8), wire.now).unwrap().frames;
+        (0..LINKS).map(of).sum::<u64>()
+    };
+    (0..100).for_each(|number| wire.send(&sent(number)));
+    let (now, before) = (wire.now, frames(&wire));
+    for number in 100..300 {
+        wire.ends[0].handle_packet(&sent(number), DeliveryMode::Order, now).unwrap();
+    }
+    wire.run(Duration::from_secs(1));
+    // Those that wait for a link share frames.
+    let left = frames(&wire) - before;
+    assert!(left < 200, "{left} frames for 200 packets, reports included");
+    assert_eq!(wire.delivered[1], (0..300).map(sent).collect::<Vec<_>>());
+    assert_eq!(wire.ends[1].stats().not_restored, 0);
 }
 
 #[test]

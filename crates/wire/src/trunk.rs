@@ -46,7 +46,7 @@
 //! * *Kind* stands for version and kind together: 0..=3 and 7..=14 are version 1, and 15 with four
 //!   bits of its own in place of the link. It is never 4 or 6, so no IP packet is taken for a
 //!   frame.
-//! * A packet behind a length can have compressed headers ([`context`]).
+//! * A packet alone (Data) or behind a length (PackLen) can have compressed headers ([`context`]).
 //! * *Link number*: counts the frames of this link alone, so that loss is known per link. Data
 //!   frames carry its low 16 bits ([`extend`] finds the rest): a link of 100 Mbit/s whose delay
 //!   varies by 50 ms has 400 frames out of order. Reports and hellos count too, and carry all of
@@ -77,6 +77,8 @@ use thiserror::Error;
 pub const ETHERTYPE: u16 = 0x88b6;
 /// Bytes before the packets of a data frame.
 pub const HEADER_LEN: usize = 8;
+/// Bytes of the length before a packet, under [`Packing::Length`].
+pub const LENGTH_LEN: usize = 2;
 /// Bytes of a hello.
 pub const HELLO_LEN: usize = 44;
 /// Bytes of a report.
@@ -1053,7 +1055,7 @@ mod tests {
     fn check_frame(bytes: &[u8]) -> bool {
         let frame = Frame::parse(bytes);
         if let Ok(Frame::Data(data)) = &frame {
-            let overhead = if data.repr.packing == Packing::Length { 2 } else { 0 };
+            let overhead = if data.repr.packing == Packing::Length { LENGTH_LEN } else { 0 };
             let total: usize = data.packets().map(|packet| packet.len() + overhead).sum();
             assert_eq!(total, data.payload.len());
             assert!(data.packets().next().is_some());

@@ -69,7 +69,8 @@ impl<A: Address> Endpoint<A> {
     /// packing.
     pub(super) fn unpack(&mut self, data: &Data<'_>, payload: &mut Vec<u8>) -> Packing {
         payload.clear();
-        if data.repr.packing != Packing::Length || !self.restores() {
+        // Compressed packets are alone, or behind their lengths.
+        if data.repr.packing == Packing::Ip || !self.restores() {
             payload.extend_from_slice(data.payload);
             return data.repr.packing;
         }

@@ -9,7 +9,7 @@
 //! within the same bound.
 
 use crate::flow::Flow;
-use sheaf_wire::trunk::{Packing, Predecessor};
+use sheaf_wire::trunk::{HEADER_LEN, LENGTH_LEN, MIN_OPAQUE, Packing, Predecessor};
 use std::collections::VecDeque;
 
 /// Bytes that urgent frames may be ahead of those that wait behind them; beyond, they have half.
@@ -42,6 +42,17 @@ impl Queued {
         let urgent = self.precedence == Precedence::Urgent;
         let precedence = if urgent { Precedence::Urgent } else { Precedence::None };
         Queued { precedence, transmissions: self.transmissions + 1, bytes, ..*self }
+    }
+
+    /// Leaves out the length before a packet that is alone: it ends with the frame, but where
+    /// Ethernet pads that.
+    fn leave_out_length(&mut self) {
+        let packet = HEADER_LEN + LENGTH_LEN;
+        let has_length = self.packing == Packing::Length && self.packets == 1;
+        if has_length && self.bytes.len() >= packet + MIN_OPAQUE {
+            self.bytes.drain(HEADER_LEN..packet);
+            self.packing = Packing::One;
+        }
     }
 }
 
@@ -136,9 +147,11 @@ impl PriorityQueues {
             false => None,
         };
         let leads = preferred.is_some();
-        let queued = preferred.or_else(|| self.pop_ordinary())?;
+        let mut queued = preferred.or_else(|| self.pop_ordinary())?;
+        self.bytes[queued.precedence as usize] -= self.cost(&queued);
+        // No other packet can join the frame any more.
+        queued.leave_out_length();
         let cost = self.cost(&queued);
-        self.bytes[queued.precedence as usize] -= cost;
         self.lead = match leads {
             true if self.has_ordinary() => self.lead + cost,
             true => 0,
@@ -218,5 +231,50 @@ impl PriorityQueues {
         let both =
             other.into_iter().chain(urgent).chain(self.sparse.front()).map(|queued| queued.seq);
         both.reduce(|a, b| if a.wrapping_sub(b).cast_signed() < 0 { a } else { b })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::Flow;
+    use sheaf_wire::trunk::push;
+
+    /// A frame with packets of these lengths, each behind its length.
+    fn frame(lengths: &[usize]) -> Queued {
+        let mut bytes = vec![0; HEADER_LEN];
+        lengths.iter().for_each(|len| push(Packing::Length, &vec![7; *len], &mut bytes));
+        Queued {
+            seq: 1,
+            flow: Flow::default(),
+            predecessor: Predecessor::Free,
+            packing: Packing::Length,
+            packets: lengths.len() as u32,
+            mark: None,
+            precedence: Precedence::None,
+            copy: false,
+            transmissions: 0,
+            bytes,
+        }
+    }
+
+    #[test]
+    fn only_packets_that_share_a_frame_or_that_ethernet_may_pad_leave_behind_their_length() {
+        const OVERHEAD: u16 = 28;
+        let (one, length) = (Packing::One, Packing::Length);
+        for (lengths, packing, payload) in [
+            (&[1_400][..], one, 1_400),
+            (&[MIN_OPAQUE], one, MIN_OPAQUE),
+            (&[MIN_OPAQUE - 1], length, LENGTH_LEN + MIN_OPAQUE - 1),
+            (&[500, 600], length, LENGTH_LEN + 500 + LENGTH_LEN + 600),
+        ] {
+            let mut queues = PriorityQueues::new(OVERHEAD);
+            queues.push(frame(lengths));
+            let (queued, cost) = queues.pop().unwrap();
+            let len = HEADER_LEN + payload;
+            assert_eq!((queued.packing, queued.bytes.len()), (packing, len), "{lengths:?}");
+            assert!(packing == length || queued.bytes[HEADER_LEN..].iter().all(|byte| *byte == 7));
+            assert_eq!((cost, queues.bytes()), ((len + usize::from(OVERHEAD)) as u64, 0));
+        }
     }
 }
