@@ -296,7 +296,9 @@ static WORDS: Section<Draft> = Section {
             forms: &[
                 form(
                     &[literal("ip", set!(|d| d.links = false))],
-                    "Packets of IP, protocol 253. The default.",
+                    "Packets of IP, protocol 253. The default. Where UDP alone passes, as through \
+                     a NAT, let `dev` be a trunk of one link (`sheaf-trunk`(8)) or WireGuard, \
+                     and give `to`.",
                 ),
                 form(
                     &[literal("ethernet", set!(|d| d.links = true))],

@@ -414,7 +414,7 @@ static WORDS: Section<Draft> = Section {
                 form(
                     &[literal("on", set!(|d| d.sender().compress = true))],
                     "Headers of TCP and UDP that the other end knows are left out, with a key; the \
-                     default. A full segment of TCP over IPv4 takes some 34 bytes less, a call's \
+                     default. A full segment of TCP over IPv4 takes some 36 bytes less, a call's \
                      packet 20. An end of an older version is sent all of them.",
                 ),
                 form(
