@@ -369,7 +369,7 @@ impl Controller {
     ) -> bool {
         self.queues.clear();
         let (mut held, mut all, mut flight) = (0.0, 0.0, 0.0);
-        let pair = ACKNOWLEDGED * FULL_FRAME_BITS / self.capacity.assumed().max(1e3);
+        let pair = ACKNOWLEDGED * FULL_FRAME_BITS / delivered.min(self.capacity.assumed()).max(1e3);
         let pair = Duration::from_secs_f64(pair);
         for flow in self.flows.values() {
             if !flow.has_arrived() {
