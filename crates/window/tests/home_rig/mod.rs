@@ -35,12 +35,13 @@ const PING_BYTES: usize = 84;
 const UDP_BYTES: usize = 1200;
 /// Ports of pings, UDP streams and QUIC.
 const PING_PORT: u16 = 7;
-/// The same of a call with G.711: 160 bytes of voice behind the headers of RTP, UDP and IP.
+const UDP_PORT: u16 = 9000;
+const QUIC_PORT: u16 = 443;
+/// Time between the packets of a call with G.711, and their bytes: 160 of voice behind the headers
+/// of RTP, UDP and IP.
 const CALL: Duration = Duration::from_millis(20);
 const CALL_BYTES: usize = 200;
 const CALL_PORT: u16 = 5004;
-const UDP_PORT: u16 = 9000;
-const QUIC_PORT: u16 = 443;
 /// Flag of byte 13 of the TCP header.
 const SYN: u8 = 2;
 /// Address of all servers.
