@@ -117,7 +117,9 @@ const LEAST_GOVERNED: f64 = 0.25;
 /// Packets by which a rate is known to about 2 %.
 const MEASURED: f64 = 80.0;
 /// Bits of a full packet, to express a queue as packets.
-const PACKET_BITS: f64 = 1514.0 * 8.0;
+pub(crate) const PACKET_BITS: f64 = 1514.0 * 8.0;
+/// Least rate that a time is computed for, in bit/s: a rate that is not known yet is 0.
+const LEAST_RATE: f64 = 1e3;
 
 /// Packets of the largest burst that counts as noise; a longer wait is a queue.
 const BURST: f64 = 5.0;
@@ -348,7 +350,7 @@ impl Capacity {
 
     /// The time that `count` packets take on the link.
     fn packets(&self, count: f64) -> Duration {
-        Duration::from_secs_f64(count * PACKET_BITS / self.estimate.max(1e3))
+        time_of(count, self.estimate)
     }
 
     /// Recent mean rate. A link that is full delivers at a constant rate; but acknowledgements of
@@ -376,4 +378,9 @@ impl Capacity {
 /// Part of `rate` that windows govern. A try is a part of that, because windows grow by it.
 fn governed(rate: f64, usage: f64) -> f64 {
     (rate - usage).max(rate * LEAST_GOVERNED)
+}
+
+/// The time that `count` full packets take at `rate` bit/s.
+pub(crate) fn time_of(count: f64, rate: f64) -> Duration {
+    Duration::from_secs_f64(count * PACKET_BITS / rate.max(LEAST_RATE))
 }

@@ -7,7 +7,7 @@
 //!
 //! One controller governs one direction of one interface, one bottleneck.
 
-use crate::capacity::{Capacity, Observation};
+use crate::capacity::{Capacity, Observation, PACKET_BITS, time_of};
 use crate::config::{Config, ConfigError, Push};
 use crate::flow::{Connection, MAX_WINDOW};
 use crate::gauge::Flow;
@@ -300,7 +300,7 @@ impl Controller {
     pub fn push(&self) -> bool {
         let wanted = match self.config.push {
             Push::Auto => {
-                let frame = FULL_FRAME_BITS / self.capacity.assumed().max(1.0);
+                let frame = PACKET_BITS / self.capacity.assumed().max(1.0);
                 frame >= PAIRS_ARE_FELT && !self.shares_air
             }
             Push::On => true,
@@ -369,8 +369,7 @@ impl Controller {
     ) -> bool {
         self.queues.clear();
         let (mut held, mut all, mut flight) = (0.0, 0.0, 0.0);
-        let pair = ACKNOWLEDGED * FULL_FRAME_BITS / delivered.min(self.capacity.assumed()).max(1e3);
-        let pair = Duration::from_secs_f64(pair);
+        let pair = time_of(ACKNOWLEDGED, delivered.min(self.capacity.assumed()));
         for flow in self.flows.values() {
             if !flow.has_arrived() {
                 continue;
@@ -389,7 +388,7 @@ impl Controller {
         let longest =
             self.queues.iter().map(|(queue, _, floor)| *queue + *floor).max().unwrap_or_default();
         let (limited, seen) = (held > all / 2.0, all > 0.0);
-        let is_bulk = flight >= BULK_FRAMES * FULL_FRAME_BITS && tcp >= delivered * BULK_PART;
+        let is_bulk = flight >= BULK_FRAMES * PACKET_BITS && tcp >= delivered * BULK_PART;
         let loaded = limited || is_bulk;
         let usage = self.usage.rate();
         let (own, queue, elsewhere) = self.attribute(total);
@@ -460,7 +459,7 @@ impl Controller {
         let max_min = self.config.formula == Formula::MaxMin;
         // Segments come in pairs, as every second one is acknowledged (RFC 9293 3.8.6.3): even with
         // no queue one of them waits for the other.
-        let pair = Duration::from_secs_f64(FULL_FRAME_BITS / capacity.max(1e3));
+        let pair = time_of(1.0, capacity);
         let slack = match self.capacity.is_auto() {
             true => pair,
             false => self.config.slack.max(pair),
@@ -593,8 +592,6 @@ const ACKNOWLEDGED: f64 = 2.0;
 const FIRST_RTT: Duration = Duration::from_millis(30);
 /// Data of a full segment, bytes.
 const FULL_SEGMENT: u32 = 1460;
-/// Bits of a full frame.
-const FULL_FRAME_BITS: f64 = 1514.0 * 8.0;
 
 /// Seconds that a full frame takes, from which on a pair of them delays others noticeably: that of
 /// 12 Mbit/s.
