@@ -23,7 +23,7 @@
 //! * *Links.* A link that is silent for 500 ms is down, and up again with the next valid frame. The
 //!   sender avoids a loaded link well before that, and the receiver waits for no link that missed
 //!   three reports under load or two probes without.
-//! * *Headers* of TCP and UDP that the other end knows are left out, with a key (`headers`).
+//! * *Headers* of IP, TCP and UDP that the other end knows are left out, with a key (`headers`).
 //! * *Carriers.* Several links can share a carrier, as a socket of a server: each frame names its
 //!   link, and is taken only where that link uses the carrier by which the frame came.
 //! * *Addresses.* Where a link's frames go to is given by the owner or learned ([`remote`]). The

@@ -1,4 +1,4 @@
-//! Compressed headers of TCP and UDP.
+//! Compressed headers of IP, TCP and UDP.
 //!
 //! Of the 52 bytes of headers that a TCP segment has over IPv4, ten or so change from one segment
 //! of a flow to the next. A [`Context`] is the headers of one packet of a flow, and both ends keep
@@ -27,6 +27,8 @@
 //!   sender compresses only what comes out as it was, byte by byte.
 //! * *Generation*: a context of the same number that is newer has the next one of sixteen. The
 //!   receiver keeps the last two, for frames that are late.
+//! * Of every other protocol the header of IP alone is compressed, and what follows the
+//!   identification is its payload: frames of `sheaf aggregate`, tunnels, pings.
 //! * Checksums of TCP and UDP are carried as they are, also wrong ones. An IPv4 header whose
 //!   checksum is wrong, with options, or of a fragment is not compressed.
 //! * A version of 1 tells compressed packets from those of IP.
@@ -46,6 +48,8 @@ const IPV4: usize = 20;
 const IPV6: usize = 40;
 const TCP: usize = 20;
 const UDP: usize = 8;
+/// Bytes of both ports.
+const PORTS: usize = 4;
 /// The first nibble of a compressed packet.
 const COMPRESSED: u8 = 1;
 /// Options of nearly every segment: two of no meaning, which align, then the time stamps, 8 and
@@ -55,7 +59,7 @@ const STAMPS: [u8; 4] = [1, 1, 8, 10];
 /// The headers of a packet that can be compressed.
 #[derive(Clone, Copy, Debug)]
 pub struct Headers<'a> {
-    /// IP's, then TCP's or UDP's.
+    /// IP's, then TCP's or UDP's, if it has one of these.
     bytes: &'a [u8],
     /// Bytes of IP's.
     ip: usize,
@@ -78,19 +82,19 @@ impl<'a> Headers<'a> {
             Version::V6 => true,
         };
         let transport = &packet[ip..];
-        let len = match view.protocol() {
+        let len = match Transport::of(packet, ip) {
             _ if !is_plain => return None,
-            Protocol::TCP => {
+            Transport::Tcp => {
                 let header = transport.get(..TCP)?;
                 let len = usize::from(header[12] >> 4) * 4;
                 // An urgent pointer would need a place of its own; nobody uses it.
                 (len >= TCP && header[18..TCP] == [0, 0]).then_some(len)?
             }
-            Protocol::UDP => {
+            Transport::Udp => {
                 let header = transport.get(..UDP)?;
                 (usize::from(half(header, 4)) == transport.len()).then_some(UDP)?
             }
-            _ => return None,
+            Transport::Other => 0,
         };
         let (bytes, payload) = packet.split_at_checked(ip + len)?;
         Some(Headers { bytes, ip, payload })
@@ -101,12 +105,13 @@ impl<'a> Headers<'a> {
         self.bytes.len()
     }
 
-    /// Hash of addresses, ports and protocol. A `seed` that others do not know keeps them from
-    /// choosing flows that collide.
+    /// Hash of addresses, protocol and, of TCP and UDP, ports. A `seed` that others do not know
+    /// keeps them from choosing flows that collide.
     pub fn hash(&self, seed: u64) -> u64 {
         let addresses = if self.ip == IPV4 { 12 } else { 8 };
-        let protocol = u64::from(is_tcp(self.bytes, self.ip));
-        fold(mix(seed ^ protocol), &self.bytes[addresses..self.ip + 4])
+        let ports = self.bytes.len().min(self.ip + PORTS);
+        let protocol = u64::from(protocol(self.bytes, self.ip).0);
+        fold(mix(seed ^ protocol), &self.bytes[addresses..ports])
     }
 
     /// Bytes behind the headers.
@@ -116,6 +121,35 @@ impl<'a> Headers<'a> {
 
     fn transport(&self) -> &'a [u8] {
         &self.bytes[self.ip..]
+    }
+}
+
+/// What follows the header of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    Tcp,
+    Udp,
+    /// Anything else: it has no header here.
+    Other,
+}
+
+impl Transport {
+    /// Of a packet whose header of IP is whole and has `ip` bytes.
+    fn of(packet: &[u8], ip: usize) -> Transport {
+        match protocol(packet, ip) {
+            Protocol::TCP => Transport::Tcp,
+            Protocol::UDP => Transport::Udp,
+            _ => Transport::Other,
+        }
+    }
+
+    /// The least bytes of its header.
+    fn least(self) -> usize {
+        match self {
+            Transport::Tcp => TCP,
+            Transport::Udp => UDP,
+            Transport::Other => 0,
+        }
     }
 }
 
@@ -134,7 +168,7 @@ pub struct Context {
     bytes: [u8; MOST_HEADERS],
     len: u8,
     ip: u8,
-    is_tcp: bool,
+    kind: Transport,
 }
 
 impl std::fmt::Debug for Context {
@@ -152,7 +186,7 @@ impl Context {
             bytes,
             len: headers.bytes.len() as u8,
             ip: headers.ip as u8,
-            is_tcp: is_tcp(headers.bytes, headers.ip),
+            kind: Transport::of(headers.bytes, headers.ip),
         }
     }
 
@@ -165,7 +199,10 @@ impl Context {
             6 => IPV6,
             _ => return Err(Refusal::Field),
         };
-        if bytes.len() > MOST_HEADERS || bytes.len() < ip + UDP {
+        if bytes.len() > MOST_HEADERS
+            || bytes.len() < ip
+            || bytes.len() < ip + Transport::of(bytes, ip).least()
+        {
             return Err(Refusal::Truncated);
         }
         finish(&mut packet, ip);
@@ -196,9 +233,9 @@ impl Context {
         let (theirs, transport) = (&headers.bytes[..headers.ip], headers.transport());
         theirs.len() == usize::from(self.ip)
             && same.iter().all(|&(from, to)| self.ip()[from..to] == theirs[from..to])
-            && self.transport()[..4] == transport[..4]
+            && self.transport().get(..PORTS) == transport.get(..PORTS)
             // The reserved bits beside the length of the header.
-            && (!self.is_tcp || (self.transport()[12] ^ transport[12]) & 0xf == 0)
+            && (self.kind != Transport::Tcp || (self.transport()[12] ^ transport[12]) & 0xf == 0)
     }
 
     /// Appends the differences of a packet's headers to `out`. The payload follows them.
@@ -208,15 +245,16 @@ impl Context {
         if self.ip().len() == IPV4 {
             out.extend(&headers.bytes[4..6]);
         }
-        let mut fit = Fit::Close;
         let theirs = headers.transport();
-        if self.is_tcp {
-            out.extend(&theirs[16..18]);
-            fit = self.compress_tcp(theirs, out);
-        } else {
-            out.extend(&theirs[6..UDP]);
+        match self.kind {
+            Transport::Tcp => {
+                out.extend(&theirs[16..18]);
+                return self.compress_tcp(theirs, out);
+            }
+            Transport::Udp => out.extend(&theirs[6..UDP]),
+            Transport::Other => {}
         }
-        fit
+        Fit::Close
     }
 
     fn compress_tcp(&self, theirs: &[u8], out: &mut Vec<u8>) -> Fit {
@@ -300,12 +338,15 @@ impl Context {
             out[start + 4..start + 6].copy_from_slice(rest.take(2)?);
         }
         let transport = start + ip;
-        let checksum = rest.take(2)?;
-        if self.is_tcp {
-            out[transport + 16..transport + 18].copy_from_slice(checksum);
-            self.fill_tcp(transport, &mut rest, out)?;
-        } else {
-            out[transport + 6..transport + UDP].copy_from_slice(checksum);
+        match self.kind {
+            Transport::Tcp => {
+                out[transport + 16..transport + 18].copy_from_slice(rest.take(2)?);
+                self.fill_tcp(transport, &mut rest, out)?;
+            }
+            Transport::Udp => {
+                out[transport + 6..transport + UDP].copy_from_slice(rest.take(2)?);
+            }
+            Transport::Other => {}
         }
         out.extend(rest.0);
         if out.len() - start > usize::from(u16::MAX) {
@@ -383,13 +424,14 @@ fn finish(packet: &mut [u8], ip: usize) {
     } else {
         packet[4..6].copy_from_slice(&(len - IPV6 as u16).to_be_bytes());
     }
-    if !is_tcp(packet, ip) {
+    if Transport::of(packet, ip) == Transport::Udp {
         packet[ip + 4..ip + 6].copy_from_slice(&(len - ip as u16).to_be_bytes());
     }
 }
 
-fn is_tcp(headers: &[u8], ip: usize) -> bool {
-    headers[if ip == IPV4 { 9 } else { 6 }] == Protocol::TCP.0
+/// The protocol in a header of IP with `ip` bytes.
+fn protocol(headers: &[u8], ip: usize) -> Protocol {
+    Protocol(headers[if ip == IPV4 { 9 } else { 6 }])
 }
 
 /// Both time stamps of options that are nothing else.
@@ -489,6 +531,17 @@ mod tests {
         packet
     }
 
+    /// A frame of `sheaf aggregate`, as other protocols are: bytes behind a header of IP.
+    fn frame(v6: bool, payload: &[u8]) -> Vec<u8> {
+        let mut packet = datagram(v6, &[]);
+        let ip = if v6 { IPV6 } else { IPV4 };
+        packet.truncate(ip);
+        packet.extend(payload);
+        packet[if v6 { 6 } else { 9 }] = Protocol::META.0;
+        finish(&mut packet, ip);
+        packet
+    }
+
     fn context(packet: &[u8]) -> Context {
         Context::new(&Headers::read(packet).unwrap())
     }
@@ -518,6 +571,15 @@ mod tests {
         let call = datagram(false, &[1; 32]);
         let (bytes, _) = compressed(&context(&call), &datagram(false, &[2; 172]));
         assert_eq!(bytes.len(), 172 + 6);
+    }
+
+    #[test]
+    fn a_header_of_ip_alone_takes_4_bytes_in_place_of_20_and_2_in_place_of_40() {
+        for (v6, left) in [(false, 4), (true, 2)] {
+            let first = context(&frame(v6, &[1; 9]));
+            assert_eq!(compressed(&first, &frame(v6, &[2; 1300])).0.len(), 1300 + left);
+            assert_eq!(compressed(&first, &frame(v6, &[])).0.len(), left);
+        }
     }
 
     #[test]
@@ -561,7 +623,6 @@ mod tests {
         assert!(is_read(8, 63, true));
         assert!(!is_read(8, 63, false), "the checksum of IPv4");
         assert!(!is_read(6, 0x20, true), "a fragment");
-        assert!(!is_read(9, 1, true), "ICMP");
         assert!(!is_read(IPV4 + 12, 0x40, true), "a header of 16 bytes");
         assert!(!is_read(IPV4 + 12, 0xf0, true), "no room for a header of 60 bytes");
         assert!(!is_read(IPV4 + 19, 1, true), "an urgent pointer");
@@ -580,6 +641,8 @@ mod tests {
             Segment { v6: true, ..Segment::stamped(5, [1, 2], 30) }.packet(),
             datagram(false, b"abc"),
             datagram(true, b"abc"),
+            frame(false, b"abc"),
+            frame(true, b"abc"),
         ] {
             let own = context(&packet);
             let theirs = Context::parse(own.bytes()).unwrap();
@@ -637,7 +700,8 @@ mod tests {
             first in segments(), rest in proptest::collection::vec(any::<u8>(), 0..80)
         ) {
             let mut out = vec![1];
-            for context in [context(&first.packet()), context(&datagram(first.v6, b"x"))] {
+            for packet in [first.packet(), datagram(first.v6, b"x"), frame(first.v6, b"x")] {
+                let context = context(&packet);
                 match context.restore(&rest, &mut out) {
                     Ok(()) => {
                         // What is handed up is a packet of the context's flow.
