@@ -552,7 +552,8 @@ impl<A: Address> Endpoint<A> {
                 Ok((FrameKind::Hello, None))
             }
             Frame::Report(report) if self.peer == Some(report.control.session) => {
-                self.handle_report(id, report, came, now)?;
+                let is_elsewhere = candidate.is_some() && matches!(proof, Proof::Place(_));
+                self.handle_report(id, is_elsewhere, report, came, now)?;
                 Ok((FrameKind::Report, None))
             }
             Frame::Request(request) if self.peer == Some(request.control.session) => {
@@ -846,15 +847,27 @@ impl<A: Address> Endpoint<A> {
         }
     }
 
+    /// Takes a report. `is_elsewhere`: it comes from a new address, which it alone would prove.
     fn handle_report(
         &mut self,
         id: LinkId,
+        is_elsewhere: bool,
         report: &Report,
         came: Came,
         now: Instant,
     ) -> Result<(), Refusal> {
         let sent = self.sent_on(id, now);
         let Some(path) = self.path(id) else { return Ok(()) };
+        // A newer report that overtook this one has said more, so that its frame is no longer
+        // missing is all that it says. A recorded report is not missing, and what somebody held
+        // back must not prove an address. It is not counted: where it was, one BBR flow over links
+        // whose delays vary the most had 3 % less (90 seeds of `mixes`).
+        let is_late = path.inbound.gaps.is_late(report.control.link_seq, now);
+        if is_late && !is_elsewhere && path.claims.is_old(report) {
+            path.inbound.gaps.arrived(report.control.link_seq, now);
+            self.hear(id, now);
+            return Ok(());
+        }
         let checked = path.claims.check(report, sent, micros(now));
         if checked == Err(Refusal::OldReport) {
             return Err(Refusal::OldReport);

@@ -32,6 +32,9 @@ pub(crate) const SPACING: Duration = Duration::from_millis(5);
 const WINDOW_QUARTERS: u32 = 5;
 /// Longest reordering window: beyond it a frame is as good as lost.
 const LONGEST_WINDOW: Duration = Duration::from_millis(100);
+/// Time after which a missing frame is not late but lost, or held back by somebody: it was asked
+/// for twice, each time after the longest window.
+const LATEST: Duration = Duration::from_millis(200);
 /// Time after which the window halves if nothing was late for half of it.
 const FORGET: Duration = Duration::from_secs(2);
 /// Lateness below this is the receiver's, which reads several frames together, and no reordering.
@@ -94,6 +97,22 @@ impl Gaps {
         self.gaps.push_back(Gap { first, count, seen: now, asked: 0, ask_at });
     }
 
+    /// Whether frame `number` was overtaken by others a moment ago and has not arrived since.
+    pub fn is_late(&self, number: u32, now: Instant) -> bool {
+        self.gap_of(number).is_some_and(|at| now - self.gaps[at].seen <= LATEST)
+    }
+
+    /// The place of the gap that has `number`.
+    fn gap_of(&self, number: u32) -> Option<usize> {
+        // Gaps are in the order of their numbers.
+        let front = self.gaps.front()?.first;
+        let place = number.wrapping_sub(front);
+        let behind = self.gaps.partition_point(|gap| gap.first.wrapping_sub(front) <= place);
+        let at = behind.checked_sub(1)?;
+        let gap = self.gaps[at];
+        (number.wrapping_sub(gap.first) < gap.count).then_some(at)
+    }
+
     /// Longest time by which frames of this link were late lately, with some reserve.
     pub fn window(&self) -> Duration {
         self.window
@@ -132,16 +151,9 @@ impl Gaps {
 
     /// A frame arrived behind others: takes it out of its gap, and learns how late frames can be.
     fn fill(&mut self, number: u32, now: Instant) {
-        // Gaps are in the order of their numbers.
-        let Some(front) = self.gaps.front().map(|gap| gap.first) else { return };
-        let place = number.wrapping_sub(front);
-        let behind = self.gaps.partition_point(|gap| gap.first.wrapping_sub(front) <= place);
-        let Some(at) = behind.checked_sub(1) else { return };
+        let Some(at) = self.gap_of(number) else { return };
         let gap = self.gaps[at];
         let before = number.wrapping_sub(gap.first);
-        if before >= gap.count {
-            return;
-        }
         let after = gap.count - before - 1;
         match (before, after) {
             (0, 0) => drop(self.gaps.remove(at)),
@@ -166,7 +178,7 @@ impl Gaps {
 
     /// Drops gaps that can no longer be filled, and lets the window follow the lateness down.
     fn forget(&mut self, now: Instant) {
-        let old = |gap: &Gap| gap.asked == ASKS && now - gap.seen > 2 * LONGEST_WINDOW;
+        let old = |gap: &Gap| gap.asked == ASKS && now - gap.seen > LATEST;
         while self.gaps.front().is_some_and(old) {
             self.gaps.pop_front();
         }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use sheaf_stage::{DropReason, Duration, Instant};
 use sheaf_trunk::{
     ConfigError, DeliveryMode, Endpoint, EndpointConfig, Fill, FrameKind, LinkConfig, LinkId,
-    Received, Refusal, Scheduler, Transmit,
+    LinkReceived, Received, Refusal, Remote, Scheduler, Transmit,
 };
 use sheaf_wire::ip::example_udp;
 use sheaf_wire::trunk::{Control, Hello, Packing, Predecessor, Repr, push, tag};
@@ -63,6 +63,68 @@ fn hello(session: u64, peer: u64) -> Vec<u8> {
     let mut frame = Vec::new();
     Hello { control, peer, challenge: 0, echo: 0, answer: false, restores: false }.emit(&mut frame);
     frame
+}
+
+/// The address of the other end.
+const PEER: u16 = 7;
+
+/// An end of a plain trunk whose other one is at [`PEER`], and the next reports of that, which
+/// leave 100 ms apart.
+fn end_and_reports() -> (Endpoint<u16>, [Vec<u8>; 3]) {
+    let end = |session| {
+        let mut end = Endpoint::new(EndpointConfig::default(), session).unwrap();
+        let id = end.add_link(LinkConfig::default()).unwrap();
+        end.set_remote(id, Remote::roaming(PEER));
+        end
+    };
+    let mut ends: [Endpoint<u16>; 2] = [end(1), end(2)];
+    let mut frame = Vec::new();
+    for from in [0, 1].repeat(10) {
+        while ends[from].poll_transmit(Instant::ZERO, &mut frame).is_some() {
+            ends[1 - from].handle_frame(LinkId(0), Some(PEER), &frame, Instant::ZERO);
+        }
+    }
+    let [here, mut there] = ends;
+    let reports = [100, 200, 300].map(|ms| {
+        assert!(there.poll_transmit(Instant::from_millis(ms), &mut frame).is_some());
+        frame.clone()
+    });
+    (here, reports)
+}
+
+#[test]
+fn a_report_that_a_newer_one_overtook_is_late_and_one_that_comes_again_is_refused() {
+    let (mut end, [first, second, third]) = end_and_reports();
+    let now = Instant::from_millis(310);
+    let accepted =
+        Received::Accepted { kind: FrameKind::Report, link: LinkId(0), new_address: None };
+    for report in [&first, &third, &second] {
+        assert_eq!(end.handle_frame(LinkId(0), Some(PEER), report, now), accepted);
+    }
+    assert_eq!(end.stats().bad_reports, 0);
+    for report in [&first, &second] {
+        let old = Received::Refused(Refusal::OldReport);
+        assert_eq!(end.handle_frame(LinkId(0), Some(PEER), report, now), old);
+    }
+    assert_eq!(end.stats().bad_reports, 2);
+}
+
+#[test]
+fn a_report_that_somebody_held_back_counts_nothing_and_moves_no_plain_trunk() {
+    let old = Received::Refused(Refusal::OldReport);
+    // For longer than frames are late, or sent on from another address.
+    for (ms, from) in [(520, PEER), (310, PEER + 1)] {
+        let (mut end, [first, second, third]) = end_and_reports();
+        for report in [&first, &third] {
+            end.handle_frame(LinkId(0), Some(PEER), report, Instant::from_millis(310));
+        }
+        let received = end.link_received(LinkId(0)).unwrap();
+        let now = Instant::from_millis(ms);
+        assert_eq!(end.handle_frame(LinkId(0), Some(from), &second, now), old);
+        let LinkReceived { frames, moves, .. } = end.link_received(LinkId(0)).unwrap();
+        assert_eq!((frames, moves), (received.frames, received.moves));
+        assert_eq!(end.remote(LinkId(0)), Some(PEER));
+    }
 }
 
 #[test]

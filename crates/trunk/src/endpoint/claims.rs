@@ -48,12 +48,15 @@ impl Claims {
         *self = Claims { sent, ..Claims::default() };
     }
 
+    /// Whether a report was sent before one that has been accepted.
+    pub fn is_old(&self, report: &Report) -> bool {
+        self.newest.as_ref().is_some_and(|newest| is_before(report.sent_at, newest.sent_at))
+    }
+
     /// Checks a report that came at `micros` on this end's clock. Returns it with the totals that
     /// can be true.
     pub fn check(&mut self, report: &Report, sent: Sent, micros: u32) -> Result<Report, Refusal> {
-        if let Some(newest) = &self.newest
-            && is_before(report.sent_at, newest.sent_at)
-        {
+        if self.is_old(report) {
             self.old = self.old.saturating_add(1);
             if self.old < OLD_REPORTS || !is_fresh(report, micros) {
                 return Err(Refusal::OldReport);

@@ -63,7 +63,8 @@ pub enum Refusal {
     UnprovenSession,
     /// A hello of a new session while the accepted one lives.
     Displacing,
-    /// A report that was sent before one that has been accepted.
+    /// A report that was sent before one that has been accepted, and is not only late: it was
+    /// recorded, or the accepted one was forged.
     OldReport,
     /// A report of more than was sent. Its counters are not used.
     FalseReport,
