@@ -409,13 +409,13 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "compress",
-            help: "headers of IP, TCP and UDP that the other end knows are left out, with a key (on)",
+            help: "headers of IP, TCP and UDP the other end knows are left out, with a key (on)",
             forms: &[
                 form(
                     &[literal("on", set!(|d| d.sender().compress = true))],
-                    "Headers of IP, TCP and UDP that the other end knows are left out, with a key; the \
-                     default. A full segment of TCP over IPv4 takes some 36 bytes less, a call's \
-                     packet 20. An end of an older version is sent all of them.",
+                    "Headers of IP, TCP and UDP that the other end knows are left out, with a key; \
+                     the default. A full segment of TCP over IPv4 takes some 36 bytes less, a \
+                     call's packet 20. An end of an older version is sent all of them.",
                 ),
                 form(
                     &[literal("off", set!(|d| d.sender().compress = false))],
