@@ -858,10 +858,10 @@ impl<A: Address> Endpoint<A> {
     ) -> Result<(), Refusal> {
         let sent = self.sent_on(id, now);
         let Some(path) = self.path(id) else { return Ok(()) };
-        // A newer report that overtook this one has said more, so that its frame is no longer
-        // missing is all that it says. A recorded report is not missing, and what somebody held
-        // back must not prove an address. It is not counted: where it was, one BBR flow over links
-        // whose delays vary the most had 3 % less (90 seeds of `mixes`).
+        // A newer report has overtaken this one and said more; this one only fills its gap. A
+        // recorded report has no gap, and one that somebody held back must not prove an address.
+        // Totals leave it out: with it, one BBR flow over links whose delays vary the most had 3 %
+        // less (90 seeds of `mixes`).
         let is_late = path.inbound.gaps.is_late(report.control.link_seq, now);
         if is_late && !is_elsewhere && path.claims.is_old(report) {
             path.inbound.gaps.arrived(report.control.link_seq, now);

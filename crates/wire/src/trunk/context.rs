@@ -124,12 +124,12 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// What follows the header of IP.
+/// The header behind that of IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transport {
     Tcp,
     Udp,
-    /// Anything else: it has no header here.
+    /// None that is known here.
     Other,
 }
 
@@ -168,7 +168,6 @@ pub struct Context {
     bytes: [u8; MOST_HEADERS],
     len: u8,
     ip: u8,
-    kind: Transport,
 }
 
 impl std::fmt::Debug for Context {
@@ -182,12 +181,7 @@ impl Context {
     pub fn new(headers: &Headers<'_>) -> Context {
         let mut bytes = [0; MOST_HEADERS];
         bytes[..headers.bytes.len()].copy_from_slice(headers.bytes);
-        Context {
-            bytes,
-            len: headers.bytes.len() as u8,
-            ip: headers.ip as u8,
-            kind: Transport::of(headers.bytes, headers.ip),
-        }
+        Context { bytes, len: headers.bytes.len() as u8, ip: headers.ip as u8 }
     }
 
     /// The context that these bytes of a [`Define`](super::Define) make.
@@ -199,10 +193,9 @@ impl Context {
             6 => IPV6,
             _ => return Err(Refusal::Field),
         };
-        if bytes.len() > MOST_HEADERS
-            || bytes.len() < ip
-            || bytes.len() < ip + Transport::of(bytes, ip).least()
-        {
+        let header = bytes.get(..ip).ok_or(Refusal::Truncated)?;
+        let least = ip + Transport::of(header, ip).least();
+        if !(least..=MOST_HEADERS).contains(&bytes.len()) {
             return Err(Refusal::Truncated);
         }
         finish(&mut packet, ip);
@@ -213,6 +206,10 @@ impl Context {
     /// The headers, for a [`Define`](super::Define).
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
+    }
+
+    fn kind(&self) -> Transport {
+        Transport::of(&self.bytes, usize::from(self.ip))
     }
 
     fn ip(&self) -> &[u8] {
@@ -235,7 +232,7 @@ impl Context {
             && same.iter().all(|&(from, to)| self.ip()[from..to] == theirs[from..to])
             && self.transport().get(..PORTS) == transport.get(..PORTS)
             // The reserved bits beside the length of the header.
-            && (self.kind != Transport::Tcp || (self.transport()[12] ^ transport[12]) & 0xf == 0)
+            && (self.kind() != Transport::Tcp || (self.transport()[12] ^ transport[12]) & 0xf == 0)
     }
 
     /// Appends the differences of a packet's headers to `out`. The payload follows them.
@@ -246,7 +243,7 @@ impl Context {
             out.extend(&headers.bytes[4..6]);
         }
         let theirs = headers.transport();
-        match self.kind {
+        match self.kind() {
             Transport::Tcp => {
                 out.extend(&theirs[16..18]);
                 return self.compress_tcp(theirs, out);
@@ -338,7 +335,7 @@ impl Context {
             out[start + 4..start + 6].copy_from_slice(rest.take(2)?);
         }
         let transport = start + ip;
-        match self.kind {
+        match self.kind() {
             Transport::Tcp => {
                 out[transport + 16..transport + 18].copy_from_slice(rest.take(2)?);
                 self.fill_tcp(transport, &mut rest, out)?;
@@ -621,6 +618,7 @@ mod tests {
             Headers::read(&packet).is_some()
         };
         assert!(is_read(8, 63, true));
+        assert!(is_read(9, 1, true), "ICMP");
         assert!(!is_read(8, 63, false), "the checksum of IPv4");
         assert!(!is_read(6, 0x20, true), "a fragment");
         assert!(!is_read(IPV4 + 12, 0x40, true), "a header of 16 bytes");
