@@ -6,7 +6,10 @@
 //! on every device. From both follows the next tick, by the same rules as in the model
 //! ([`sheaf_aggregate::Aggregator`]): under `forced` overdue queues first, the oldest of them, then
 //! those that reached `min`; under `busy` the queue that waits longest, as soon as the device can
-//! take a frame and the rest after a slow one is over; under both nobody beyond `hold`.
+//! take a frame and the backoff after the last one is over; under both nobody beyond `hold`.
+//!
+//! Fair queues take a frame of each next hop at a time. Where other stations contend for the
+//! channel, they are one station nevertheless, and have one frame at a time from us.
 
 use crate::lane::{Front, Lane, Look};
 use crate::layout::{MergeConfig, SLOTS};
@@ -375,13 +378,14 @@ impl Controller {
         }
         let Side::Lanes { lanes, fifo, .. } = &self.side else { return };
         let (passed, hurried) = (self.merge.device().read().passed, self.hurried());
+        let occupied = self.occupied_until(now).is_some();
         for (gate, lane) in lanes.iter().enumerate() {
             let Some(lane) = lane else { continue };
             let strangers = *fifo && lane.strangers() != Some(passed);
             let least = self.config.inflight;
             let contended = now < self.contended_until;
             let mut rule = lane.rule(least, self.reaction, strangers, hurried, contended, now);
-            rule.closed |= now < self.drained.max(self.backoff.until());
+            rule.closed |= occupied || now < self.drained.max(self.backoff.until());
             rule.probe_at = rule.probe_at.min(self.rounds.probe_at());
             self.merge.gates().set(gate as u32, rule);
             // Fair queues have to be told of every packet whose flow it is, even then.
@@ -481,8 +485,10 @@ impl Controller {
                         follows[slot as usize] = self.follows(slot, now)?;
                     }
                 }
+                let occupied = self.occupied_until(now).is_some();
                 let takes = |slot: usize| {
-                    follows[slot] || lane(slot).is_none_or(|lane| lane.takes(least, hurried, now))
+                    let takes = lane(slot).is_none_or(|lane| lane.takes(least, hurried, now));
+                    follows[slot] || takes && !occupied
                 };
                 let rested = now >= self.backoff.until();
                 if let Some((_, slot)) = self.oldest(takes).filter(|_| rested) {
@@ -543,6 +549,16 @@ impl Controller {
         lanes[slot as usize].as_ref()?.next()
     }
 
+    /// Until when a frame of ours has the channel that others contend for, so that those of other
+    /// queues wait: in the device they would wait behind it, too, but gather no more packets.
+    fn occupied_until(&self, now: Instant) -> Option<Instant> {
+        let Side::Lanes { lanes, fifo: false, .. } = &self.side else { return None };
+        // Where strangers' frames are, too, each queue of the device has its own share of it.
+        let is_shared = now < self.contended_until && !self.strangers.are_many();
+        let lanes = lanes.iter().flatten().filter(|_| is_shared);
+        lanes.filter_map(Lane::occupies_until).filter(|until| *until > now).max()
+    }
+
     /// Time from which a device that was full has room.
     fn next_room(&self, now: Instant) -> Option<Instant> {
         let Side::Lanes { lanes, .. } = &self.side else { return None };
@@ -568,8 +584,9 @@ impl Controller {
                 Side::Lanes { .. } => Some(self.backoff.until()),
             };
             let rest = rest.filter(|until| *until > now);
-            let room = self.next_room(now);
-            deadline = [deadline, rest, room, self.next_frame(now)].into_iter().flatten().min();
+            let free = deadline.and(self.occupied_until(now));
+            let (room, next) = (self.next_room(now), self.next_frame(now));
+            deadline = [deadline, rest, free, room, next].into_iter().flatten().min();
         }
         [deadline, self.again].into_iter().flatten().min()
     }

@@ -27,6 +27,8 @@ const MOST: u32 = 64;
 const LEAST_RISE: u32 = 16;
 /// The most that a frame is taken to take: a full one at 1 Mbit/s with all its overhead.
 const SERVICE_MOST: Duration = Duration::from_millis(20);
+/// So many times what a lane's frames take in the mean other lanes wait for one that is under way.
+const PATIENCE: u32 = 2;
 /// A look so soon after a frame was sent is at once: several times what a look takes, and less than
 /// a radio takes for a frame. One that came later, on a busy machine, says nothing.
 const AT_ONCE: Duration = Duration::from_micros(200);
@@ -229,6 +231,14 @@ impl Lane {
     /// since.
     fn awaits_probe(&self) -> bool {
         self.fair && self.sent.iter().any(|sent| sent.paused && sent.front == Front::InPlace)
+    }
+
+    /// Until when the oldest tick under way has a channel that carries one frame at a time, as far as
+    /// other lanes wait for it. A station that sleeps gets its frame when it wakes up; meanwhile
+    /// the others go on.
+    pub fn occupies_until(&self) -> Option<Instant> {
+        let oldest = self.sent.front().filter(|_| self.limit(1) == 1)?;
+        Some(oldest.at + (self.service * PATIENCE).clamp(WORK, SERVICE_MOST))
     }
 
     /// When the last tick was done.
@@ -476,6 +486,23 @@ mod tests {
         assert!(follows(true, PAUSE, Front::InPlace, true), "strangers' frames are in front");
         assert!(follows(true, PAUSE, Front::Nothing, false), "nothing is in front");
         assert!(follows(true, MS, Front::InPlace, false), "it is one of many ticks");
+    }
+
+    #[test]
+    fn other_lanes_wait_for_a_slow_frame_but_not_for_a_station_that_sleeps() {
+        let ((mut lane, _device), now) = (lane(), Instant::from_millis(1));
+        lane.service = 3 * MS;
+        assert_eq!(lane.occupies_until(), None, "nothing is under way");
+        send(&mut lane, Front::Nothing, now);
+        for (service, until) in [
+            (3 * MS, Some(now + 6 * MS)),
+            (100 * MS, Some(now + SERVICE_MOST)),
+            // The device has several at a time.
+            (MS / 10, None),
+        ] {
+            lane.service = service;
+            assert_eq!(lane.occupies_until(), until);
+        }
     }
 
     #[test]

@@ -354,12 +354,13 @@ static WORDS: Section<Draft> = Section {
                    others, under busy (24); 0 or off: not at all",
             about: "Under `busy`, how long a station leaves a contended channel to others: <N> \
                     times <F> times <C> after each frame. <F> is the share of a largest frame \
-                    that frames fill, 0 for a packet alone. <C> is by how much frames took longer \
-                    than twice the quickest of their length. Both are means over eight frames. \
-                    Meanwhile only full frames leave, and nothing waits beyond `hold`. Default \
-                    24. With `0` or `off` there is no backoff; then sources with half-full frames \
-                    take the channel from the router that carries everybody's packets. Where a \
-                    discipline sets the rate (tbf, HTB, HFSC, cake, netem) there is none either.",
+                    that frames fill, a quarter at most, and 0 for a packet alone. <C> is by how \
+                    much frames took longer than twice the quickest of their length. Both are \
+                    means over eight frames. Meanwhile only full frames leave, and nothing waits \
+                    beyond `hold`. Default 24. With `0` or `off` there is no backoff; then \
+                    sources with half-full frames take the channel from the router that carries \
+                    everybody's packets. Where a discipline sets the rate (tbf, HTB, HFSC, cake, \
+                    netem) there is none either.",
             forms: &[
                 form(
                     &[part(
