@@ -233,9 +233,9 @@ impl Lane {
         self.fair && self.sent.iter().any(|sent| sent.paused && sent.front == Front::InPlace)
     }
 
-    /// Until when the oldest tick under way has a channel that carries one frame at a time, as far as
-    /// other lanes wait for it. A station that sleeps gets its frame when it wakes up; meanwhile
-    /// the others go on.
+    /// Until when other lanes wait for the oldest tick under way, on a channel that carries one
+    /// frame at a time. A station that sleeps gets its frame when it wakes up; meanwhile the others
+    /// go on.
     pub fn occupies_until(&self) -> Option<Instant> {
         let oldest = self.sent.front().filter(|_| self.limit(1) == 1)?;
         Some(oldest.at + (self.service * PATIENCE).clamp(WORK, SERVICE_MOST))
