@@ -27,7 +27,8 @@ const MOST: u32 = 64;
 const LEAST_RISE: u32 = 16;
 /// The most that a frame is taken to take: a full one at 1 Mbit/s with all its overhead.
 const SERVICE_MOST: Duration = Duration::from_millis(20);
-/// So many times what a lane's frames take in the mean other lanes wait for one that is under way.
+/// Other lanes wait for a frame under way for so many times what its lane's frames take in the
+/// mean: one that others go before takes longer than the mean.
 const PATIENCE: u32 = 2;
 /// A look so soon after a frame was sent is at once: several times what a look takes, and less than
 /// a radio takes for a frame. One that came later, on a busy machine, says nothing.

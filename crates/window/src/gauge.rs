@@ -217,7 +217,7 @@ impl Flow {
 
     /// Time by which its round trips of late are longer than they could be. The bottleneck is
     /// beyond the interface. Of what the part inside adds, `inside` counts at most: a receiver
-    /// there delays the acknowledgement of a single segment by 40 ms; that wait is no queue.
+    /// there may hold back the acknowledgement of a single segment for 40 ms without any queue.
     pub fn wait(&self, inside: Duration) -> Option<Duration> {
         let all = self.recent?.saturating_sub(self.rtt?);
         Some(all.min(self.outer_wait + inside))
