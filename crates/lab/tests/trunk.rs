@@ -42,9 +42,9 @@ fn table(result: &RunResult) -> String {
 
 #[test]
 fn three_links_carry_three_times_as_much_and_the_same_seed_gives_the_same_bytes() {
-    let result = virtual_run("trunk-basic", &[3.0], 10.0);
+    let result = virtual_run("trunk-basic", &[3.0], 20.0);
     insta::assert_snapshot!(table(&result));
-    let again = virtual_run("trunk-basic", &[3.0], 10.0);
+    let again = virtual_run("trunk-basic", &[3.0], 20.0);
     let json = |result: &RunResult| serde_json::to_string(&result.rows).unwrap();
     assert_eq!(json(&result), json(&again));
     // Headers and marks are what is missing.

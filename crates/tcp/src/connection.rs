@@ -51,6 +51,9 @@ pub(crate) struct Connection {
     syns: u32,
     syn_sent: Instant,
     syn_due: Instant,
+    /// The answer to our SYN is still to be acknowledged: by a packet without data, as on Linux, whose
+    /// application writes only then.
+    opens: bool,
     pub sender: Sender,
     pub receiver: Receiver,
 }
@@ -82,6 +85,7 @@ impl Connection {
             syns: 0,
             syn_sent: Instant::ZERO,
             syn_due: Instant::ZERO,
+            opens: false,
             sender: Sender::new(&config, sends, random::next(first)),
             receiver: Receiver::new(config.receive_window, 0),
         }
@@ -110,7 +114,7 @@ impl Connection {
             State::SynSent if segment.syn && segment.acknowledges == Some(self.own.number(1)) => {
                 self.learn(segment);
                 self.establish(u32::from(segment.window), now);
-                self.receiver.acknowledge_now();
+                self.opens = true;
                 Ok(())
             }
             State::Listen | State::SynSent => Err(Refusal::Unexpected),
@@ -158,6 +162,7 @@ impl Connection {
         self.state = State::Established;
         // The answer to a repeated SYN may be of any of them (Karn).
         let trip = (self.syns == 1).then(|| now - self.syn_sent);
+        self.receiver.establish(trip, now);
         let options = if self.stamps { STAMPS as u32 } else { 0 };
         let mss = u32::from(self.own_mss()).saturating_sub(options);
         self.sender.establish(mss, window, trip, self.syns, now);
@@ -173,6 +178,10 @@ impl Connection {
         };
         let end = start + segment.payload as u64 + u64::from(segment.fin);
         let stamp = segment.stamps.map(|(stamp, _)| stamp).filter(|_| self.stamps);
+        if let Some((_, echo)) = segment.stamps.filter(|_| self.stamps) {
+            let millis = self.stamp(now).wrapping_sub(echo);
+            self.receiver.note_echo(segment.payload as u64, echo, millis);
+        }
         self.receiver.arrive((start, end), segment.fin, stamp, now)?;
         if segment.push && segment.payload > 0 {
             // As Linux from 6.6 on, where the application takes all data at once.
@@ -243,7 +252,13 @@ impl Connection {
 
     /// The next segment of an established connection.
     fn segment(&mut self, stamp: u32, now: Instant) -> Option<Segment> {
-        let (start, end) = match self.sender.transmit(stamp, now) {
+        let transmission = if std::mem::take(&mut self.opens) {
+            self.receiver.acknowledge_now();
+            None
+        } else {
+            self.sender.transmit(stamp, now)
+        };
+        let (start, end) = match transmission {
             Some(Transmission::Data { start, end }) => (start, end),
             Some(Transmission::WindowProbe) => {
                 let old = self.sender.acknowledged() - 1;

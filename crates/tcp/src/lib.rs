@@ -54,6 +54,7 @@
 pub mod config;
 mod connection;
 mod control;
+mod growth;
 pub mod host;
 mod pacer;
 mod rack;

@@ -9,7 +9,8 @@ const FREE: u64 = 10;
 /// Times at which segments may leave.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pacer {
-    release: Instant,
+    /// Time at which the next burst may leave.
+    pub release: Instant,
     /// Segments left of the burst.
     burst: u32,
     sent: u64,

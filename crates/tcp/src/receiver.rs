@@ -1,11 +1,12 @@
 //! The receiving half of a connection: order, acknowledgements, and their delay as on Linux.
 //!
 //! Data in order is acknowledged with every second full segment, or after 40 ms; the first
-//! segments, those after a duplicate, those with PSH, and all while something is missing are
-//! acknowledged at once.
-//! Acknowledgements name what arrived beyond a gap, the newest range first (RFC 2018), and what
+//! segments, those after a duplicate and those with PSH are acknowledged at once. While something
+//! is missing, three acknowledgements leave at once, and later ones stand for a millisecond's
+//! segments. Acknowledgements name what arrived beyond a gap, the newest range first (RFC 2018), and what
 //! arrived twice (RFC 2883). The application takes data as soon as it is in order.
 
+use crate::growth::Growth;
 use crate::ranges::Ranges;
 use crate::refusal::Refusal;
 use crate::segment::SACKS;
@@ -15,6 +16,21 @@ use sheaf_stage::{Duration, Instant};
 /// Longest time for which an acknowledgement waits: Linux's least (TCP_DELACK_MIN), which bulk
 /// data never leaves.
 const DELAY: Duration = Duration::from_millis(40);
+/// Acknowledgements behind a gap that leave at once, so that the sender sees it
+/// (TCP_FASTRETRANS_THRESH); later ones stand for several segments.
+const DUPLICATES: u32 = 3;
+/// Longest time for which such a one waits, with the slack of its timer: `tcp_comp_sack_delay_ns`
+/// and `tcp_comp_sack_slack_ns`.
+const COMPRESSION: Duration = Duration::from_millis(1);
+const SLACK: Duration = Duration::from_micros(10);
+/// Share of the round trip, in per cent, that this is at most: `tcp_comp_sack_rtt_percent` of
+/// Linux 6.18 and later.
+const COMPRESSION_SHARE: u32 = 33;
+/// Segments behind a gap after which one leaves in any case (`tcp_comp_sack_nr`).
+const MOST_COMPRESSED: u32 = 44;
+/// Ranges of an acknowledgement that Linux expects to arrive: before a third one is begun or
+/// grows, what waits leaves (TCP_SACK_BLOCKS_EXPECTED).
+const EXPECTED_SACKS: usize = 2;
 /// Acknowledgements that do not wait, at the start and after a duplicate (TCP_MAX_QUICKACKS).
 const QUICK: u32 = 16;
 /// Ranges beyond a gap that are remembered: as many as a window of 6 MiB has in segments of 1448
@@ -43,12 +59,19 @@ pub(crate) struct Receiver {
     /// A range that arrived twice, to be reported.
     duplicate: Option<(u64, u64)>,
     window: u32,
+    growth: Growth,
     /// `next` of the last acknowledgement.
     acknowledged: u64,
     /// The largest segment so far: a full one.
     full: u64,
     quick: u32,
     due: Due,
+    /// Acknowledgements sent at once behind the gap at `gap`.
+    duplicates: u32,
+    gap: u64,
+    /// Segments for which one waits, and the longest time for which it may.
+    compressed: u32,
+    compression: Duration,
     /// The time stamp to echo.
     stamp: u32,
     /// Time at which `next` last moved.
@@ -65,12 +88,32 @@ impl Receiver {
             recent: [0; SACKS],
             duplicate: None,
             window,
+            growth: Growth::new(u64::from(window)),
             acknowledged: 1,
             full: 0,
             quick: QUICK,
             due: Due::Never,
+            duplicates: 0,
+            gap: 0,
+            compressed: 0,
+            compression: COMPRESSION,
             stamp,
             last: None,
+        }
+    }
+
+    /// The handshake is done, and took `trip` where that is known.
+    pub fn establish(&mut self, trip: Option<Duration>, now: Instant) {
+        self.growth.begin(now);
+        if let Some(trip) = trip {
+            self.compression = COMPRESSION.min(trip * COMPRESSION_SHARE / 100);
+        }
+    }
+
+    /// A segment of `len` bytes echoed the time stamp `echo`, `millis` after it was sent.
+    pub fn note_echo(&mut self, len: u64, echo: u32, millis: u32) {
+        if len > 0 && len >= self.full {
+            self.growth.note_echo(echo, millis);
         }
     }
 
@@ -156,25 +199,38 @@ impl Receiver {
             return Ok(());
         }
         if start > self.next {
-            return self.hold(start, end);
+            return self.hold(start, end, now);
         }
         if start < self.next {
             self.duplicate = Some((start, self.next));
         }
+        self.grow(end - start);
         self.next = end;
         self.last = Some(now);
-        if self.held.is_empty() {
-            self.schedule(fin, now);
-        } else {
-            // A gap became smaller: the sender waits for this (RFC 5681, section 4.2).
+        let mut filled = false;
+        if !self.held.is_empty() {
             self.held.remove_before(self.next);
             if let Some((_, last)) = self.held.first().filter(|(first, _)| *first == self.next) {
                 self.next = last;
                 self.held.remove_before(self.next);
             }
+            // Nothing is missing any more: the sender waits for this (RFC 5681, section 4.2).
+            filled = self.held.is_empty();
+        }
+        if fin || filled {
             self.due = Due::Now;
         }
+        self.schedule(now);
+        self.growth.taken(self.next, self.full, now);
         Ok(())
+    }
+
+    /// A segment of `len` bytes may raise Linux's window, which asks for an acknowledgement.
+    fn grow(&mut self, len: u64) {
+        if self.growth.raise(len, self.full) {
+            // An odd number stays: Linux sets the lowest bit.
+            self.quick |= 1;
+        }
     }
 
     /// Data arrived that was there.
@@ -188,11 +244,12 @@ impl Receiver {
     }
 
     /// Data arrived beyond a gap.
-    fn hold(&mut self, start: u64, end: u64) -> Result<(), Refusal> {
-        self.due = Due::Now;
+    fn hold(&mut self, start: u64, end: u64, now: Instant) -> Result<(), Refusal> {
         if self.held.len() >= MOST_RANGES {
+            self.due = Due::Now;
             return Err(Refusal::OutOfWindow);
         }
+        self.grow(end - start);
         let mut new = 0;
         self.held.insert(start, end, |from, until| new += until - from);
         if new < end - start {
@@ -204,17 +261,45 @@ impl Receiver {
         let others = self.recent.into_iter().filter(|at| !(first..last).contains(at));
         let mut recent = [start, 0, 0];
         recent[1..].iter_mut().zip(others).for_each(|(place, at)| *place = at);
+        let known = self.recent.iter().filter(|at| **at > 0);
+        let place = known.clone().position(|at| (first..last).contains(at));
+        let third = place.unwrap_or(known.count()) >= EXPECTED_SACKS;
         self.recent = recent;
+        if self.duplicate.is_some() || third && self.compressed > 0 {
+            self.due = Due::Now;
+        }
+        self.schedule(now);
         Ok(())
     }
 
-    /// Data arrived in order, and nothing is missing.
-    fn schedule(&mut self, fin: bool, now: Instant) {
-        if fin || self.quick > 0 || self.next - self.acknowledged > self.full {
+    /// New data arrived: an acknowledgement becomes due, or waits for more (Linux's
+    /// __tcp_ack_snd_check).
+    fn schedule(&mut self, now: Instant) {
+        if self.quick > 0 || self.next - self.acknowledged > self.full {
             self.due = Due::Now;
-        } else if self.due == Due::Never {
-            self.due = Due::At(now + DELAY);
         }
+        if self.due == Due::Now {
+            return;
+        }
+        if self.held.is_empty() {
+            if self.due == Due::Never {
+                self.due = Due::At(now + DELAY);
+            }
+            return;
+        }
+        if self.gap != self.next {
+            (self.gap, self.duplicates) = (self.next, 0);
+        }
+        if self.duplicates < DUPLICATES || self.compressed >= MOST_COMPRESSED {
+            self.duplicates = (self.duplicates + 1).min(DUPLICATES);
+            self.due = Due::Now;
+            return;
+        }
+        if self.compressed == 0 {
+            let at = now + self.compression + SLACK;
+            self.due = Due::At(self.next_deadline().map_or(at, |due| due.min(at)));
+        }
+        self.compressed += 1;
     }
 
     /// Makes an acknowledgement due.
@@ -247,6 +332,7 @@ impl Receiver {
     /// An acknowledgement leaves; calls `range` with what it reports beside it.
     pub fn acknowledge(&mut self, mut range: impl FnMut(u64, u64)) {
         self.due = Due::Never;
+        self.compressed = 0;
         self.acknowledged = self.next;
         self.quick = self.quick.saturating_sub(1);
         let mut room = SACKS;
@@ -275,7 +361,8 @@ mod tests {
     impl World {
         /// A receiver past its quick acknowledgements.
         fn new() -> World {
-            let mut world = World { receiver: Receiver::new(1 << 20, 0), now: Instant::ZERO };
+            // A window that is not larger than Linux's first one does not grow.
+            let mut world = World { receiver: Receiver::new(65_160, 0), now: Instant::ZERO };
             for number in 0..u64::from(QUICK) {
                 assert_eq!(world.segment(number), Some(vec![]), "a quick acknowledgement");
             }
@@ -320,10 +407,43 @@ mod tests {
         assert_eq!(world.segment(17), Some(vec![(17, 18)]));
         assert_eq!(world.segment(19), Some(vec![(19, 20), (17, 18)]));
         assert_eq!(world.segment(21), Some(vec![(21, 22), (19, 20), (17, 18)]));
-        assert_eq!(world.segment(23), Some(vec![(23, 24), (21, 22), (19, 20)]));
-        assert_eq!(world.segment(22), Some(vec![(21, 24), (19, 20)]));
-        assert_eq!(world.segment(16), Some(vec![(21, 24), (19, 20)]), "at once");
+        assert_eq!(world.segment(23), None, "three let the sender see the gap");
+        assert_eq!(world.segment(22), None);
+        world.now += COMPRESSION + SLACK;
+        assert_eq!(world.take(), Some(vec![(21, 24), (19, 20)]));
+        assert_eq!(world.segment(16), Some(vec![(21, 24), (19, 20)]), "a new gap is behind it");
         assert_eq!(world.receiver.next(), 1 + 18 * SEGMENT);
+    }
+
+    #[test]
+    fn acknowledgements_behind_a_gap_stand_for_a_millisecond_or_44_segments() {
+        let mut world = World::new();
+        (17..20).for_each(|number| assert!(world.segment(number).is_some(), "{number}"));
+        assert_eq!(world.segment(20), None);
+        let due = world.now + COMPRESSION + SLACK;
+        world.now += MS / 2;
+        assert_eq!(world.segment(21), None);
+        assert_eq!(world.receiver.next_deadline(), Some(due), "the first one's time counts");
+        world.now = due;
+        assert_eq!(world.take(), Some(vec![(17, 22)]));
+        let at_once = (22..80).find(|number| world.segment(*number).is_some());
+        assert_eq!(at_once, Some(22 + u64::from(MOST_COMPRESSED)));
+        assert_eq!(world.segment(68), None);
+        assert!(world.segment(16).is_some(), "more than one segment in order");
+        world.receiver.establish(Some(2 * MS), world.now);
+        // A new gap.
+        (69..72).for_each(|number| assert!(world.segment(number).is_some(), "{number}"));
+        assert_eq!(world.segment(72), None);
+        let due = world.now + Duration::from_micros(660) + SLACK;
+        assert_eq!(world.receiver.next_deadline(), Some(due), "a third of a short round trip");
+    }
+
+    #[test]
+    fn a_third_range_behind_a_gap_lets_what_waits_leave() {
+        let mut world = World::new();
+        (17..20).for_each(|number| assert!(world.segment(number).is_some(), "{number}"));
+        assert_eq!(world.segment(22), None, "a second range");
+        assert_eq!(world.segment(24), Some(vec![(24, 25), (22, 23), (17, 20)]), "a third one");
     }
 
     #[test]

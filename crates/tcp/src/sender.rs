@@ -6,7 +6,7 @@
 //! (RFC 3708) show that nothing was lost.
 
 use crate::config::{Algorithm, Config};
-use crate::control::{self, Connection, Control, Phase, Rate, Sample, Window};
+use crate::control::{self, Connection, Control, Pace, Phase, Rate, Sample, Window};
 use crate::pacer::Pacer;
 use crate::rack::{Found, Rack};
 use crate::refusal::Refusal;
@@ -162,6 +162,7 @@ pub(crate) struct Sender {
     limit: u64,
     end: u64,
     mss: u32,
+    burst: u32,
     buffer: u64,
     room: Room,
     /// The recovery ends when this is acknowledged.
@@ -209,6 +210,7 @@ impl Sender {
             limit,
             end: limit + fin,
             mss: SMALL_WINDOW,
+            burst: config.burst,
             buffer: u64::from(config.send_buffer),
             room: Room::default(),
             high: 0,
@@ -417,7 +419,8 @@ impl Sender {
             self.prr.sent += 1;
         }
         if let Some(pace) = self.control.pace(self.mss) {
-            self.pacer.send(bytes, pace, now);
+            let burst = pace.burst.min(self.burst);
+            self.pacer.send(bytes, Pace { burst, ..pace }, now);
         }
     }
 
@@ -590,6 +593,7 @@ impl Sender {
             acknowledged: self.acknowledged,
             next: self.next,
             smoothed: self.trips.smoothed(),
+            release: self.pacer.release,
             mss: self.mss,
         }
     }

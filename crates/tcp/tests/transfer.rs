@@ -41,6 +41,18 @@ fn a_handshake_of_three_packets_offers_what_linux_offers() {
 }
 
 #[test]
+fn slow_start_ends_before_a_queue_of_one_round_trip_overflows() {
+    // HyStart's trains are as long as half of the round trip when the window fills the path, where
+    // rounds are those of the first segments. Linux loses the first segment here after 0.45 s.
+    let pipe = Pipe::new(Some(20_000_000), 10 * MS, 33);
+    let mut world = World::new(endless(Algorithm::Cubic), 1, pipe);
+    world.run(Instant::from_millis(400), untouched);
+    assert_eq!((world.out.dropped, world.sent().repeats), (0, 0));
+    world.run(Instant::from_millis(1_000), untouched);
+    assert!(world.out.dropped > 0, "the window grew beyond the queue");
+}
+
+#[test]
 fn both_ends_of_a_connection_can_write_and_close() {
     let mut world = World::perfect(endless(Algorithm::Cubic), 10 * MS);
     world.sender.write(0, 350);

@@ -77,7 +77,8 @@ fn hosts(point: &Point) -> (Actor, Actor) {
         }
         Test::Tcp => {
             let (a, b) = (Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2));
-            let config = Config { control: point.tcp.algorithm(), ..Config::default() };
+            // Hosts of the netns engine have gso_max_segs 1, too.
+            let config = Config { control: point.tcp.algorithm(), burst: 1, ..Config::default() };
             let sender = Host::sender(config, a, b, 1, point.seed);
             let receiver = Host::receiver(config, b, 1, !point.seed);
             (Actor::Tcp(Box::new(sender), FORWARD), Actor::Tcp(Box::new(receiver), BACK))

@@ -246,6 +246,15 @@ impl Bbr {
         self.aggregation.extra.into_iter().max().unwrap_or(0).min(most as u32)
     }
 
+    /// Segments that will be under way when the next burst leaves, with that burst where more are
+    /// sent than arrive; `now` there are `in_flight`.
+    fn at_next_burst(&self, in_flight: u32, connection: &Connection, now: Instant) -> u32 {
+        let micros = (connection.release - now).as_micros() as u64;
+        let delivered = self.rate().saturating_mul(micros) >> RATE;
+        let sent = if self.gains().0 > ONE { burst(self.pace, connection.mss) } else { 0 };
+        u64::from(in_flight + sent).saturating_sub(delivered) as u32
+    }
+
     fn update_phase(&mut self, sample: &Sample, connection: &Connection, now: Instant) {
         let Some((least, _)) = self.least else { return };
         if self.mode != Mode::Bandwidth {
@@ -253,11 +262,12 @@ impl Bbr {
         }
         let long = connection.delivered_at - self.phase_since > least;
         let (gain, mss) = (CYCLE[self.phase], connection.mss);
+        let under_way = self.at_next_burst(sample.in_flight_before, connection, now);
         let over = if gain > ONE {
             // Until the queue that this makes was seen.
-            long && (sample.lost > 0 || sample.in_flight_before >= self.inflight(gain, mss))
+            long && (sample.lost > 0 || under_way >= self.inflight(gain, mss))
         } else if gain < ONE {
-            long || sample.in_flight_before <= self.inflight(ONE, mss)
+            long || under_way <= self.inflight(ONE, mss)
         } else {
             long
         };
@@ -279,7 +289,9 @@ impl Bbr {
             self.mode = Mode::Drain;
             window.threshold = pipe;
         }
-        if self.mode == Mode::Drain && connection.in_flight <= pipe {
+        if self.mode == Mode::Drain
+            && self.at_next_burst(connection.in_flight, connection, now) <= pipe
+        {
             self.enter_bandwidth(now);
         }
     }

@@ -71,6 +71,8 @@ pub(crate) struct Connection {
     pub acknowledged: u64,
     pub next: u64,
     pub smoothed: Option<Duration>,
+    /// Time at which the next paced burst may leave; past where one may now.
+    pub release: Instant,
     /// Bytes of a full segment.
     pub mss: u32,
 }

@@ -122,8 +122,8 @@ impl Control for Cubic {
         }
         let least = self.least.map_or(trip, |least| least.min(trip));
         self.least = Some(least);
-        if !self.start.found && window.is_slow_start() && window.size >= LOW_WINDOW {
-            self.start.step(trip, least, connection, now);
+        if !self.start.found && window.is_slow_start() {
+            self.start.step(trip, least, window, connection, now);
             if self.start.found {
                 window.threshold = window.size;
             }
@@ -186,7 +186,14 @@ impl Cubic {
 }
 
 impl HyStart {
-    fn step(&mut self, trip: Duration, least: Duration, connection: &Connection, now: Instant) {
+    fn step(
+        &mut self,
+        trip: Duration,
+        least: Duration,
+        window: &Window,
+        connection: &Connection,
+        now: Instant,
+    ) {
         if connection.acknowledged > self.round_end || self.round_end == 0 {
             *self = HyStart {
                 round_end: connection.next,
@@ -194,6 +201,10 @@ impl HyStart {
                 last: now,
                 ..HyStart::default()
             };
+        }
+        // Rounds are counted from the first one, or a train would begin in the middle of one.
+        if window.size < LOW_WINDOW {
+            return;
         }
         if now - self.last <= TRAIN {
             self.last = now;
@@ -238,6 +249,7 @@ mod tests {
             acknowledged: 0,
             next: 0,
             smoothed: None,
+            release: Instant::ZERO,
             mss: 1448,
         }
     }
