@@ -51,8 +51,8 @@ pub(crate) struct Connection {
     syns: u32,
     syn_sent: Instant,
     syn_due: Instant,
-    /// The answer to our SYN is still to be acknowledged: by a packet without data, as on Linux, whose
-    /// application writes only then.
+    /// The answer to our SYN is still to be acknowledged: by a packet without data, as on Linux,
+    /// whose application writes only then.
     opens: bool,
     pub sender: Sender,
     pub receiver: Receiver,

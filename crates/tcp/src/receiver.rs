@@ -1,10 +1,11 @@
 //! The receiving half of a connection: order, acknowledgements, and their delay as on Linux.
 //!
 //! Data in order is acknowledged with every second full segment, or after 40 ms; the first
-//! segments, those after a duplicate and those with PSH are acknowledged at once. While something
-//! is missing, three acknowledgements leave at once, and later ones stand for a millisecond's
-//! segments. Acknowledgements name what arrived beyond a gap, the newest range first (RFC 2018), and what
-//! arrived twice (RFC 2883). The application takes data as soon as it is in order.
+//! segments, those after a duplicate, those with PSH and those that would raise Linux's window are
+//! acknowledged at once. While something is missing, three acknowledgements leave at once, and
+//! later ones stand for a millisecond's segments. Acknowledgements name what arrived beyond a gap,
+//! the newest range first (RFC 2018), and what arrived twice (RFC 2883). The application takes
+//! data as soon as it is in order.
 
 use crate::growth::Growth;
 use crate::ranges::Ranges;

@@ -45,7 +45,8 @@ fn any_number_of_losses_in_a_window_is_repaired_in_one_round_trip() {
             assert_eq!(got.bytes, 400_000, "{control:?} {losses}: {sent:?}");
             assert_eq!((sent.repeats, sent.lost), (losses, losses), "{control:?} {sent:?}");
             assert_eq!((sent.timeouts, sent.reductions, sent.undone), (0, 1, 0), "{sent:?}");
-            // The last repeat leaves with the acknowledgements of the window, and takes half of one.
+            // The last repeat leaves with the window's last acknowledgement, a round trip later at
+            // most, and arrives after half of one.
             let took = repaired.unwrap() - sent.first_repeat.unwrap();
             assert!(took <= 62 * MS, "{control:?} {losses}: {took:?}");
         }

@@ -214,9 +214,32 @@ fn a_connection_that_is_written_to_carries_what_was_written_and_never_ends() {
 }
 
 #[test]
+fn segments_of_a_growing_window_are_acknowledged_at_once_as_on_linux() {
+    // A round trip of 100 ms over 10 Mbit/s, whose pairs are too far apart for HyStart's trains.
+    let pipe = Pipe::new(Some(9_753_000), 50 * MS, 83);
+    let mut world = World::new(endless(Algorithm::Cubic), 1, pipe);
+    let mut acknowledgements = Vec::new();
+    for round in 0..5 {
+        // The first segment arrives at 151 ms.
+        world.run(Instant::from_millis(150 + 101 * round), untouched);
+        acknowledgements.push(world.packets[1]);
+    }
+    let rounds: Vec<_> = acknowledgements.windows(2).map(|two| two[1] - two[0]).collect();
+    // Linux 7.3.4 has 10, 12 and 4 pairs, 25 and 7 pairs.
+    assert_eq!(rounds[..3], [10, 16, 32], "{rounds:?}");
+    // So slow start ends at 123 segments where 166 fit, and the first is lost after 1.5 s.
+    world.run(Instant::from_millis(1_400), untouched);
+    assert_eq!(world.out.dropped, 0);
+    world.run(Instant::from_millis(2_000), untouched);
+    assert!(world.out.dropped > 0);
+}
+
+#[test]
 fn every_pushed_segment_is_acknowledged_at_once() {
     let acknowledgements = |push: bool| {
-        let mut world = World::perfect(transfer_of(2_000_000, Algorithm::Cubic), 10 * MS);
+        // While Linux's window grows every segment is, too: this one does not.
+        let config = Config { receive_window: 64_000, ..transfer_of(2_000_000, Algorithm::Cubic) };
+        let mut world = World::perfect(config, 10 * MS);
         world.run(Instant::from_millis(20_000), |way, _, packet| {
             if push && way == Way::Out && data(packet).0 > 0 {
                 let flags = u16::from_be_bytes([packet[32], packet[33]]);
