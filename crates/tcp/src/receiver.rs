@@ -262,7 +262,7 @@ impl Receiver {
         let others = self.recent.into_iter().filter(|at| !(first..last).contains(at));
         let mut recent = [start, 0, 0];
         recent[1..].iter_mut().zip(others).for_each(|(place, at)| *place = at);
-        let known = self.recent.iter().filter(|at| **at > 0);
+        let known = self.recent.iter().filter(|at| **at > self.next);
         let place = known.clone().position(|at| (first..last).contains(at));
         let third = place.unwrap_or(known.count()) >= EXPECTED_SACKS;
         self.recent = recent;
@@ -445,6 +445,11 @@ mod tests {
         (17..20).for_each(|number| assert!(world.segment(number).is_some(), "{number}"));
         assert_eq!(world.segment(22), None, "a second range");
         assert_eq!(world.segment(24), Some(vec![(24, 25), (22, 23), (17, 20)]), "a third one");
+        // Ranges of before are none any more.
+        [16, 20, 21, 23].map(|number| world.segment(number));
+        (26..29).for_each(|number| assert!(world.segment(number).is_some(), "{number}"));
+        assert_eq!(world.segment(29), None, "one waits");
+        assert_eq!(world.segment(31), None, "a second range");
     }
 
     #[test]
