@@ -15,8 +15,6 @@ const BUFFER: u64 = 131_072;
 const DATA: u64 = 160;
 /// Full segments that arrive in a round trip without raising the buffer (TCP_INIT_CWND).
 const SPACE: u64 = 10;
-/// Round trip below which the buffer grows less (`tcp_rcvbuf_low_rtt`).
-const LOW_TRIP: Duration = Duration::from_millis(1);
 
 /// Linux's receive window and buffer, in bytes.
 #[derive(Clone, Debug)]
@@ -74,21 +72,21 @@ impl Growth {
 
     /// The application took everything before `next` (tcp_rcv_space_adjust and tcp_rcvbuf_grow).
     pub fn taken(&mut self, next: u64, full: u64, now: Instant) {
-        let Some(trip) = self.trip.filter(|trip| now - self.since >= *trip) else { return };
+        if self.trip.is_none_or(|trip| now - self.since < trip) {
+            return;
+        }
         let (taken, space) = (next - self.from, self.space.max(SPACE * full));
         (self.from, self.since) = (next, now);
         if taken <= space {
             return;
         }
         self.space = taken;
-        // This round trip is over: the next one brings twice as much, and more in slow start.
+        // This round trip is over: the next one brings twice as much, and more in slow start. Below
+        // a millisecond Linux makes less of it, of which time stamps do not tell.
         let next = 2 * taken;
-        let more = if trip < LOW_TRIP {
-            next * trip.as_nanos() as u64 / LOW_TRIP.as_nanos() as u64
-        } else {
-            (u128::from(2 * next) * u128::from(taken - space) / u128::from(space.max(1))) as u64
-        };
-        self.clamp = self.clamp.max((next + more).min(self.most));
+        let more = u128::from(2 * next) * u128::from(taken - space) / u128::from(space.max(1));
+        let wanted = next.saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
+        self.clamp = self.clamp.max(wanted.min(self.most));
     }
 }
 
