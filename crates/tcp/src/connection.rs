@@ -115,6 +115,7 @@ impl Connection {
                 self.learn(segment);
                 self.establish(u32::from(segment.window), now);
                 self.opens = true;
+                self.receiver.acknowledge_now();
                 Ok(())
             }
             State::Listen | State::SynSent => Err(Refusal::Unexpected),
@@ -177,8 +178,8 @@ impl Connection {
             return Err(Refusal::OutOfWindow);
         };
         let end = start + segment.payload as u64 + u64::from(segment.fin);
-        let stamp = segment.stamps.map(|(stamp, _)| stamp).filter(|_| self.stamps);
-        if let Some((_, echo)) = segment.stamps.filter(|_| self.stamps) {
+        let (stamp, echo) = segment.stamps.filter(|_| self.stamps).unzip();
+        if let Some(echo) = echo {
             let millis = self.stamp(now).wrapping_sub(echo);
             self.receiver.note_echo(segment.payload as u64, echo, millis);
         }
@@ -204,7 +205,7 @@ impl Connection {
             window: u32::from(segment.window) << self.peer_scale,
             from: start,
             ranges: &ranges[..count],
-            echo: segment.stamps.map(|(_, echo)| echo).filter(|_| self.stamps),
+            echo,
         };
         self.sender.acknowledge(&ack, now)
     }
@@ -252,13 +253,9 @@ impl Connection {
 
     /// The next segment of an established connection.
     fn segment(&mut self, stamp: u32, now: Instant) -> Option<Segment> {
-        let transmission = if std::mem::take(&mut self.opens) {
-            self.receiver.acknowledge_now();
-            None
-        } else {
-            self.sender.transmit(stamp, now)
-        };
-        let (start, end) = match transmission {
+        let opens = std::mem::take(&mut self.opens);
+        let sent = if opens { None } else { self.sender.transmit(stamp, now) };
+        let (start, end) = match sent {
             Some(Transmission::Data { start, end }) => (start, end),
             Some(Transmission::WindowProbe) => {
                 let old = self.sender.acknowledged() - 1;

@@ -1,8 +1,8 @@
 //! Growth of the receive window as Linux has it: for the acknowledgements that it brings forth.
 //!
-//! A window here has its full size from the start, and Linux's stays ahead of a transfer. But each
-//! segment that raises Linux's is acknowledged at once, in slow start up to half of all. Where a
-//! slow link spreads acknowledgements of pairs too far for HyStart, it sees its trains in those.
+//! A window here has its full size from the start, and Linux's stays ahead of a transfer. But Linux
+//! acknowledges each segment that raises it at once, in slow start up to half of them. HyStart sees
+//! its trains in these on slow links, which spread the acknowledgements of pairs too far.
 
 use sheaf_stage::{Duration, Instant};
 

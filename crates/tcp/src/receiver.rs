@@ -1,11 +1,10 @@
 //! The receiving half of a connection: order, acknowledgements, and their delay as on Linux.
 //!
 //! Data in order is acknowledged with every second full segment, or after 40 ms; the first
-//! segments, those after a duplicate, those with PSH and those that would raise Linux's window are
-//! acknowledged at once. While something is missing, three acknowledgements leave at once, and
-//! later ones stand for a millisecond's segments. Acknowledgements name what arrived beyond a gap,
-//! the newest range first (RFC 2018), and what arrived twice (RFC 2883). The application takes
-//! data as soon as it is in order.
+//! segments, those after a duplicate, those with PSH and those that would raise Linux's window get
+//! theirs at once. Behind a gap the first three segments get theirs at once, and later ones one for
+//! each millisecond. Acknowledgements name what arrived beyond a gap, the newest range first (RFC
+//! 2018), and what arrived twice (RFC 2883). The application takes data as soon as it is in order.
 
 use crate::growth::Growth;
 use crate::ranges::Ranges;
@@ -17,10 +16,10 @@ use sheaf_stage::{Duration, Instant};
 /// Longest time for which an acknowledgement waits: Linux's least (TCP_DELACK_MIN), which bulk
 /// data never leaves.
 const DELAY: Duration = Duration::from_millis(40);
-/// Acknowledgements behind a gap that leave at once, so that the sender sees it
-/// (TCP_FASTRETRANS_THRESH); later ones stand for several segments.
+/// Segments behind a gap that are acknowledged at once, which shows the sender the gap
+/// (TCP_FASTRETRANS_THRESH); later ones share acknowledgements.
 const DUPLICATES: u32 = 3;
-/// Longest time for which such a one waits, with the slack of its timer: `tcp_comp_sack_delay_ns`
+/// Longest time for which a shared one waits, with the slack of its timer: `tcp_comp_sack_delay_ns`
 /// and `tcp_comp_sack_slack_ns`.
 const COMPRESSION: Duration = Duration::from_millis(1);
 const SLACK: Duration = Duration::from_micros(10);
@@ -67,7 +66,7 @@ pub(crate) struct Receiver {
     full: u64,
     quick: u32,
     due: Due,
-    /// Acknowledgements sent at once behind the gap at `gap`.
+    /// Segments behind the gap at `gap` that were acknowledged at once.
     duplicates: u32,
     gap: u64,
     /// Segments for which one waits, and the longest time for which it may.
@@ -445,7 +444,7 @@ mod tests {
         (17..20).for_each(|number| assert!(world.segment(number).is_some(), "{number}"));
         assert_eq!(world.segment(22), None, "a second range");
         assert_eq!(world.segment(24), Some(vec![(24, 25), (22, 23), (17, 20)]), "a third one");
-        // Ranges of before are none any more.
+        // Ranges that are acknowledged by now do not count.
         for number in [16, 20, 21, 23] {
             world.segment(number);
         }

@@ -237,7 +237,7 @@ fn segments_of_a_growing_window_are_acknowledged_at_once_as_on_linux() {
 #[test]
 fn every_pushed_segment_is_acknowledged_at_once() {
     let acknowledgements = |push: bool| {
-        // While Linux's window grows every segment is, too: this one does not.
+        // Linux acknowledges each segment of a growing window at once; this window does not grow.
         let config = Config { receive_window: 64_000, ..transfer_of(2_000_000, Algorithm::Cubic) };
         let mut world = World::perfect(config, 10 * MS);
         world.run(Instant::from_millis(20_000), |way, _, packet| {
