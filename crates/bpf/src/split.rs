@@ -88,6 +88,7 @@ pub struct Split {
     config: Array<MapData, Plain<SplitConfig>>,
     peers: Addresses,
     own: Addresses,
+    heard: HashMap<MapData, [u8; 16], u64>,
     counts: PerCpuArray<MapData, u64>,
     streams: Streams,
     events: MapData,
@@ -183,6 +184,7 @@ impl Split {
             config: map("split_config")?.try_into()?,
             peers: map("peers")?.try_into()?,
             own: map("own")?.try_into()?,
+            heard: map("heard")?.try_into()?,
             counts: map("counts")?.try_into()?,
             streams: Streams {
                 streams: map("streams")?.try_into()?,
@@ -255,6 +257,35 @@ impl Split {
         }
         self.configure(|config| config.own_known = known)?;
         keep_only(&mut self.own, &noted)
+    }
+
+    /// Notes from now on when a frame comes from `from`: an address of IP, or that of a station
+    /// for frames without a header of IP. Where there are more than [`ROOM`], those beyond are not
+    /// noted.
+    pub fn watch(&mut self, from: IpAddr) -> Result<(), Error> {
+        let key = mapped(from);
+        if self.heard.get(&key, 0).is_err()
+            && let Err(error) = self.heard.insert(key, 0, 0)
+            && self.heard.keys().count() < ROOM
+        {
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// Notes nobody's frames any more.
+    pub fn watch_nobody(&mut self) -> Result<(), Error> {
+        for key in self.heard.keys().collect::<Result<Vec<_>, _>>()? {
+            self.heard.remove(&key)?;
+        }
+        Ok(())
+    }
+
+    /// When a frame last came from `from`, on CLOCK_MONOTONIC; early by a tick of the kernel at
+    /// most. `None` where none has come since it is noted.
+    pub fn heard(&self, from: IpAddr) -> Option<Instant> {
+        let at = self.heard.get(&mapped(from), 0).ok()?;
+        (at > 0).then(|| Instant::from_nanos(at))
     }
 
     /// Accepts `senders` and, with `frames`, format 2.

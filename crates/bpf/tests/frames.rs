@@ -703,7 +703,9 @@ fn a_frame_without_a_header_of_ip_is_taken_of_a_known_station_and_else_goes_on_a
     assert_eq!(twins.counted(), [("unknown-peer".to_owned(), 1)].into());
 
     let mut twins = Twins::new(&wire, Senders::neighbours([LINK.source()]));
+    twins.split.watch(LINK.source()).unwrap();
     twins.pass(&lone(0)).unwrap();
+    assert!(twins.split.heard(LINK.source()).is_some(), "the station is noted");
     // As Ethernet pads it.
     twins.pass(&[&lone(1)[..], &[0; 12]].concat()).unwrap();
     assert_eq!(twins.counted()["packets"], 2);

@@ -3,12 +3,13 @@
 
 mod pair;
 
-use pair::A;
 use pair::wire::{A6, V4, V6, Wire, framed, run_on};
+use pair::{A, Pair};
 use proptest::prelude::*;
 use sheaf_aggregate::{Senders, Splitter};
 use sheaf_bpf::Split;
-use sheaf_netio::ip;
+use sheaf_netio::{clock, ip};
+use sheaf_stage::Duration;
 use sheaf_wire::checksum;
 use sheaf_wire::ecn::Ecn;
 use sheaf_wire::meta::{HOP_LIMIT_FAR, HOP_LIMIT_NEIGHBOUR, MAX_PACKETS, Outer, Refusal, Repr};
@@ -25,6 +26,8 @@ const SENDER6: Ipv6Addr = Ipv6Addr::new(0xfd66, 0, 0, 0, 0, 0, 0, 1);
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
 const MAX_FRAME: usize = 4096;
+/// The longest tick of the kernel, at 100 Hz.
+const TICK: Duration = Duration::from_millis(10);
 
 fn meta(outer: Outer, hop_limit: u8, ecn: Ecn, inner: &[Vec<u8>]) -> Vec<u8> {
     let repr = Repr { outer, dscp: 0, ecn, hop_limit };
@@ -240,6 +243,45 @@ fn the_smallest_packets_of_either_family_arrive_whole_behind_either_outer_header
             assert_eq!(wire.split(&packet), packets, "behind {outer:?}");
         }
     }
+}
+
+#[test]
+fn of_hosts_that_are_watched_the_last_frame_is_noted_and_of_others_nothing() {
+    let wire = Wire::new();
+    let mut split = wire.pair.split(&Senders::any());
+    let [four, six]: [IpAddr; 2] = [A.into(), A6.into()];
+    let frame = |outer, hop_limit| {
+        wire.split(&meta(outer, hop_limit, Ecn::NotEct, &[Inner::v4(Vec::new()).packet()]))
+    };
+    assert_eq!(frame(V4, HOP_LIMIT_NEIGHBOUR).len(), 1);
+    assert_eq!(split.heard(four), None);
+    split.watch(four).unwrap();
+    assert_eq!(split.heard(four), None, "nothing has come since");
+    assert!(frame(V4, HOP_LIMIT_FAR).is_empty(), "it is refused");
+    assert_eq!(split.heard(four), None, "a frame that is refused shows nobody");
+
+    let before = clock::now();
+    assert_eq!(frame(V4, HOP_LIMIT_NEIGHBOUR).len(), 1);
+    assert_eq!(frame(V6, HOP_LIMIT_NEIGHBOUR).len(), 1);
+    let at = split.heard(four).unwrap();
+    assert!((before - TICK..=clock::now()).contains(&at), "{at:?}");
+    assert_eq!(split.heard(six), None);
+    split.watch(four).unwrap();
+    assert_eq!(split.heard(four), Some(at), "it is known who is watched already");
+    split.watch_nobody().unwrap();
+    assert_eq!(split.heard(four), None);
+}
+
+#[test]
+fn who_finds_no_place_among_the_watched_is_not_noted() {
+    let pair = Pair::new();
+    let mut split = pair.split(&Senders::any());
+    let host = |number: usize| IpAddr::from([10, 8, (number >> 8) as u8, number as u8]);
+    for number in 0..sheaf_bpf::split::ROOM + 3 {
+        split.watch(host(number)).unwrap();
+    }
+    split.watch_nobody().unwrap();
+    split.watch(host(0)).unwrap();
 }
 
 #[test]

@@ -181,6 +181,8 @@ impl Drop for Traffic<'_> {
 
 /// From this number on nothing is sent.
 const END: u32 = u32::MAX / 2;
+/// Time between two probes of a neighbour that frames leave for.
+const HALF_SECOND: Duration = Duration::from_millis(500);
 /// Time between two packets of [`Traffic`].
 const EVERY: Duration = Duration::from_millis(2);
 
@@ -316,6 +318,41 @@ fn a_neighbour_whose_process_is_stopped_gets_its_packets_as_they_are_after_a_sec
         });
         daemon.says("splits");
     });
+}
+
+#[test]
+fn a_neighbour_that_sends_frames_itself_is_probed_every_five_seconds_and_any_other_every_half() {
+    let engines = ENGINES.into_iter().flat_map(|engine| [(engine, true), (engine, false)]);
+    for (engine, both_ways) in engines {
+        let row = row(2);
+        row[0].run(|| ping("10.8.0.2")).unwrap();
+        let _far = Daemon::start(
+            &row[1],
+            &format!("dev left policy forced engine {engine} peer 10.8.0.1"),
+        );
+        let mut daemon = Daemon::start(
+            &row[0],
+            &format!("dev right policy forced engine {engine} peer 10.8.0.2"),
+        );
+        daemon.says("splits");
+        let probes = || shown(&row[0], "right")["total"]["probes"].as_u64().unwrap();
+        let (there, back) = (AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            let mut traffic = Traffic::start(scope, &row[0], (&row[1], "10.8.0.2:5004"), &there);
+            let back = both_ways
+                .then(|| Traffic::start(scope, &row[1], (&row[0], "10.8.0.1:5004"), &back));
+            traffic.arrive(500);
+            let (before, began) = (probes(), clock::now());
+            traffic.arrive(1500);
+            let (sent, took) = (probes() - before, clock::now() - began);
+            let halves = took.as_nanos() as u64 / HALF_SECOND.as_nanos() as u64;
+            match both_ways {
+                true => assert!(sent <= 1 + halves / 10, "{engine}: {sent} in {took:?}"),
+                false => assert!(sent + 1 >= halves, "{engine}: {sent} in {took:?}"),
+            }
+            drop(back);
+        });
+    }
 }
 
 #[test]

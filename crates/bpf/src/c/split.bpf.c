@@ -103,15 +103,23 @@ static __always_inline bool is_ours(struct __sk_buff *skb, const __u8 *head, boo
 	return bpf_map_lookup_elem(&own, &destination) != NULL;
 }
 
+/* Notes that a frame came from `source`, where user space wants to know. */
+static __always_inline void note_heard(struct address *source)
+{
+	__u64 *at = bpf_map_lookup_elem(&heard, source);
+
+	if (at)
+		*at = bpf_ktime_get_coarse_ns();
+}
+
 /* Checks who sent the packet with this outer header. Returns 0 or why it is refused. */
 static __always_inline int check_sender(struct work *work, const __u8 *head, bool v6,
 					struct split_config *config)
 {
-	struct address source;
 	__u8 *known, kind = 0;
 
-	map_address(&source, head + (v6 ? 8 : 12), v6);
-	known = bpf_map_lookup_elem(&peers, &source);
+	map_address(&work->from, head + (v6 ? 8 : 12), v6);
+	known = bpf_map_lookup_elem(&peers, &work->from);
 	work->named = 0;
 	if (known) {
 		work->named = 1;
@@ -169,6 +177,7 @@ static __always_inline bool is_from_station(struct __sk_buff *skb, struct work *
 		count(FRAME_SUB_TYPE, 1);
 		return false;
 	}
+	note_heard(&stream->source);
 	return true;
 }
 
@@ -260,6 +269,7 @@ int sheaf_split(struct __sk_buff *skb)
 		return refuse(why);
 	if (group && mine->far)
 		return refuse(NOT_FROM_THE_LINK);
+	note_heard(&mine->from);
 	/* One way from here on, whichever led here. */
 	mine->group = 0;
 	len = forget(skb, len);

@@ -18,6 +18,7 @@ use sheaf_netio::icmp::{Error, Message};
 use sheaf_netio::ip;
 use sheaf_netio::neigh::Neighbour;
 use sheaf_stage::{Duration, Instant};
+use sheaf_wire::ethernet;
 use sheaf_wire::meta::Outer;
 use sheaf_wire::prefix::Prefix;
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,6 +186,12 @@ impl Hop {
         let way = ip::way_over(dev, self.address).ok();
         self.outer = way.and_then(|way| Outer::new(way.source, self.address));
         self.path = way.map_or(u32::MAX, |way| way.mtu);
+    }
+
+    /// Addresses from which its frames come: its own and those of its stations.
+    fn sources(&self) -> impl Iterator<Item = IpAddr> {
+        let stations = self.neighbours.iter().map(|(mac, _)| ethernet::station(*mac).into());
+        std::iter::once(self.address).chain(stations)
     }
 
     /// Whether anything leads there.
@@ -502,6 +509,9 @@ impl Hops {
                 continue;
             }
             hop.heard = hop.heard.filter(|(_, until)| now < *until);
+            if let Some(at) = hop.sources().filter_map(|from| engine.heard(from)).max() {
+                hop.life.heard(at);
+            }
             let splits = hop.life.splits();
             let due = hop.life.is_due(now);
             if splits != Splits::No && hop.life.splits() == Splits::No {
@@ -734,6 +744,10 @@ mod tests {
 
         fn accept(&mut self, _: &Peers) -> anyhow::Result<()> {
             unreachable!()
+        }
+
+        fn heard(&self, _: IpAddr) -> Option<Instant> {
+            None
         }
 
         fn forget(&mut self) -> anyhow::Result<()> {

@@ -14,6 +14,7 @@ use sheaf_netio::neigh::Neighbour;
 use sheaf_netio::poller::Poller;
 use sheaf_netio::{clock, random, scheduling};
 use sheaf_stage::Instant;
+use sheaf_wire::ethernet;
 use sheaf_wire::hello::Formats;
 use sheaf_wire::prefix::Prefix;
 use std::collections::{BTreeMap, HashMap};
@@ -94,6 +95,10 @@ impl Engine for Kernel {
     }
 
     fn join(&mut self, hop: u32, neighbour: Neighbour, shape: Shape) -> anyhow::Result<()> {
+        // Its frames come with a header of IP or without, whatever it is sent.
+        for from in [shape.outer.destination(), ethernet::station(neighbour.mac).into()] {
+            self.split.watch(from)?;
+        }
         let hop = self.hop(hop, shape);
         Ok(self.controller.merge.set_hop(neighbour.mac, hop)?)
     }
@@ -103,8 +108,13 @@ impl Engine for Kernel {
     }
 
     fn far_end(&mut self, hop: u32, prefix: Prefix, shape: Shape) -> anyhow::Result<()> {
+        self.split.watch(shape.outer.destination())?;
         let hop = self.hop(hop, shape).far();
         Ok(self.controller.merge.set_far_end(prefix.addr(), prefix.prefix_len().into(), hop)?)
+    }
+
+    fn heard(&self, from: IpAddr) -> Option<Instant> {
+        self.split.heard(from)
     }
 
     fn gathers_for_groups(&self) -> bool {
@@ -187,6 +197,7 @@ impl Engine for Kernel {
 
     fn forget(&mut self) -> anyhow::Result<()> {
         self.by_address.clear();
+        self.split.watch_nobody()?;
         Ok(self.controller.merge.forget_hops()?)
     }
 

@@ -80,6 +80,8 @@ pub struct User {
     neighbours: HashMap<[u8; 6], HopId>,
     /// Next hops and far ends by their outer addresses.
     by_address: HashMap<IpAddr, HopId>,
+    /// When the last frame came from each of those.
+    heard: HashMap<IpAddr, Instant>,
     /// Neighbours that routes lead to, and the source address of these.
     routed: BTreeMap<IpAddr, String>,
     far_ends: FarEnds,
@@ -167,6 +169,7 @@ impl User {
             hops: Vec::new(),
             neighbours: HashMap::new(),
             by_address: HashMap::new(),
+            heard: HashMap::new(),
             routed: BTreeMap::new(),
             far_ends: FarEnds::default(),
             far_routes: BTreeMap::new(),
@@ -333,6 +336,7 @@ impl User {
         for raw in self.raw.iter().flatten() {
             let (tap, mac, splitter) = (&self.tap, self.mac, &mut self.splitter);
             let (aggregator, by_address) = (&mut self.aggregator, &self.by_address);
+            let heard = &mut self.heard;
             let (leaving, answers) = (&mut self.leaving, &mut self.answers);
             let got = self.inbox.receive(raw, |bytes| {
                 let split = splitter.split(bytes, |inner| {
@@ -344,6 +348,10 @@ impl User {
                 });
                 // A refusal is counted by the splitter; there is nobody to tell.
                 let (Ok(split), Ok((repr, _))) = (split, Repr::with_payload(bytes)) else { return };
+                let from = repr.outer.source();
+                if by_address.contains_key(&from) {
+                    heard.insert(from, now);
+                }
                 match split {
                     Split::Delivered(feedback) => {
                         answers.add(repr.reply(), &feedback, now, |to, what| {
@@ -351,7 +359,7 @@ impl User {
                         });
                     }
                     Split::Heard(feedback) => {
-                        if let Some(hop) = by_address.get(&repr.outer.source()) {
+                        if let Some(hop) = by_address.get(&from) {
                             aggregator.said(*hop, &feedback, now);
                         }
                     }
@@ -566,6 +574,10 @@ impl Engine for User {
     fn fault(&self) -> anyhow::Result<Option<String>> {
         let down = !ip::is_up(&self.tap_name)?;
         Ok(down.then(|| format!("{} was set down; it is made anew", self.tap_name)))
+    }
+
+    fn heard(&self, from: IpAddr) -> Option<Instant> {
+        self.heard.get(&from).copied()
     }
 
     fn accept(&mut self, peers: &Peers) -> anyhow::Result<()> {

@@ -100,6 +100,15 @@ struct {
 	__type(value, __u8);
 } own SEC(".maps");
 
+/* When the last frame came from each host that user space has named; in ns, 0 before the first. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, struct address);
+	__type(value, __u64);
+} heard SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, COUNTS);
@@ -305,6 +314,7 @@ struct work {
 	__u8 head[24]; /* of the packet in hand, V4_LEN bytes */
 	__u8 peek[4];
 	__u8 to[16]; /* the group */
+	struct address from; /* of IP */
 	__u16 type;
 	__u32 zero; /* the key of maps with one value; never written */
 	__u64 secret; /* as in the settings, and so is the next */
