@@ -624,3 +624,141 @@ fn settle(
         merge.gates().ticks_left(gate, tick, gone);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lane::tests::{SERVICE, learnt};
+    use crate::layout::Hop;
+    use nix::errno::Errno;
+    use nix::sys::socket::{MsgFlags, recv};
+    use sheaf_netio::netns::Namespace;
+    use sheaf_netio::{clock, ip};
+    use sheaf_wire::meta::Outer;
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::os::fd::{AsRawFd, OwnedFd};
+
+    const US: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+    const MS: Duration = Duration::from_millis(1);
+    const COOKIE: u64 = 1;
+
+    /// A router with fair queues, and a packet for each of its next hops that waits. The test is
+    /// the device: a frame that it takes is done. Needs root.
+    struct Router {
+        controller: Controller,
+        /// Of each next hop its queue's number, and its device.
+        devices: Vec<(usize, OwnedFd)>,
+        /// Takes out of the queue what is in a frame that the device had.
+        ticker: Ticker,
+        _namespace: Namespace,
+    }
+
+    impl Router {
+        /// With `hops` next hops, at `now`.
+        fn new(hops: u8, now: Instant) -> Router {
+            let namespace = Namespace::new().unwrap();
+            let attach = || -> Result<(Controller, Ticker), Error> {
+                ip::run("link add eth0 address 02:00:00:00:09:01 type veth peer name eth1")?;
+                ip::run("link set eth1 up")?;
+                ip::run(&format!("addr add {US}/24 dev eth0"))?;
+                ip::run("link set eth0 up")?;
+                let (ifindex, mac) = (ip::index("eth0")?, ip::mac("eth0")?);
+                let config = Config { policy: Policy::Busy, ..Config::default() };
+                let mut controller = Controller::attach("eth0", ifindex, mac, &config, COOKIE)?;
+                controller.track(false)?;
+                let closed = Rule { closed: true, ..Rule::OPEN };
+                (0..SLOTS).for_each(|slot| controller.merge.gates().set(slot, closed));
+                let socket = UdpSocket::bind((US, 0))?;
+                for hop in 0..hops {
+                    let (mac, to) = ([2, 0, 0, 0, 9, 2 + hop], Ipv4Addr::new(10, 9, 0, 2 + hop));
+                    ip::run(&format!("neigh add {to} lladdr {} dev eth0", ip::mac_text(mac)))?;
+                    let outer = Outer::V4 { src: US, dst: to };
+                    controller.merge.set_hop(mac, Hop::new(hop.into(), outer, 500, 1500))?;
+                    socket.send_to(&[7; 32], (to, 5004))?;
+                }
+                controller.listen();
+                Ok((controller, Ticker::new(ifindex, mac, COOKIE)?))
+            };
+            let attach = || attach().map_err(std::io::Error::other);
+            let (mut controller, ticker) = namespace.run(attach).unwrap();
+            let waiting = (0..SLOTS as usize).filter(|slot| controller.waiting[*slot].is_some());
+            let waiting: Vec<_> = waiting.collect();
+            assert_eq!(waiting.len(), hops.into());
+            let Side::Lanes { lanes, .. } = &mut controller.side else { unreachable!() };
+            let device = |slot| {
+                let (lane, device) = learnt(now);
+                lanes[slot] = Some(lane);
+                (slot, device)
+            };
+            let devices = waiting.into_iter().map(device).collect();
+            Router { controller, devices, ticker, _namespace: namespace }
+        }
+
+        /// The queues whose devices have got a frame, with which they are done now.
+        fn done(&mut self) -> Vec<usize> {
+            let has = |device: &OwnedFd| match recv(
+                device.as_raw_fd(),
+                &mut [0; 64],
+                MsgFlags::MSG_DONTWAIT,
+            ) {
+                Ok(_) => true,
+                Err(Errno::EAGAIN) => false,
+                Err(error) => panic!("{error}"),
+            };
+            let done = self.devices.iter().filter(|(_, device)| has(device));
+            let done: Vec<_> = done.map(|(slot, _)| *slot).collect();
+            for slot in &done {
+                self.controller.waiting[*slot] = None;
+                assert!(self.ticker.tick(Tick::new(*slot as u32, Cause::Ready)).unwrap());
+            }
+            done
+        }
+
+        /// Numbers of the next hops' queues.
+        fn slots(&self) -> Vec<usize> {
+            self.devices.iter().map(|(slot, _)| *slot).collect()
+        }
+
+        /// Frames that the devices have.
+        fn under_way(&self) -> usize {
+            let Side::Lanes { lanes, .. } = &self.controller.side else { unreachable!() };
+            lanes.iter().flatten().map(|lane| lane.under_way() as usize).sum()
+        }
+    }
+
+    #[test]
+    fn where_others_contend_for_the_channel_frames_to_several_next_hops_leave_one_after_another() {
+        let now = clock::now();
+        let mut router = Router::new(3, now);
+        router.controller.contended_until = Instant::MAX;
+        let mut served = Vec::new();
+        for turn in 0..3 {
+            let now = now + SERVICE * turn;
+            router.controller.run(now).unwrap();
+            router.controller.run(now + MS).unwrap();
+            assert_eq!(router.under_way(), 1, "the others gather meanwhile");
+            served.extend(router.done());
+        }
+        served.sort_unstable();
+        assert_eq!(served, router.slots(), "each has had its turn");
+    }
+
+    #[test]
+    fn a_station_that_sleeps_does_not_keep_the_channel_from_the_others() {
+        let now = clock::now();
+        let mut router = Router::new(2, now);
+        router.controller.contended_until = Instant::MAX;
+        let next = router.controller.run(now).unwrap().unwrap();
+        assert_eq!((router.under_way(), next), (1, now + SERVICE * 2));
+        router.controller.run(next).unwrap();
+        assert_eq!(router.done().len(), 2);
+    }
+
+    #[test]
+    fn on_a_channel_of_ones_own_each_next_hop_has_a_frame_in_the_device() {
+        let now = clock::now();
+        let mut router = Router::new(2, now);
+        router.controller.run(now).unwrap();
+        assert_eq!(router.done().len(), 2);
+    }
+}

@@ -405,7 +405,7 @@ fn packets_between_probes(reaction: Duration) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::ticker::{Cause, FRAME};
     use nix::sys::socket::MsgFlags;
@@ -414,6 +414,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
     const REACTION: Duration = Duration::from_micros(50);
+    /// What a frame takes a lane of [`learnt`].
+    pub(crate) const SERVICE: Duration = Duration::from_millis(3);
 
     /// A lane, and its device: a frame that is read there is done.
     fn lane() -> (Lane, OwnedFd) {
@@ -436,16 +438,15 @@ mod tests {
         lane.settle(look, &Config::default(), backoff);
     }
 
-    /// A lane that has learnt that a frame takes 3 ms, and the time after that.
-    fn learnt() -> (Lane, Instant) {
+    /// A lane that has learnt until `now` that a frame takes [`SERVICE`], and its device.
+    pub(crate) fn learnt(now: Instant) -> (Lane, OwnedFd) {
         let ((mut lane, device), mut backoff) = (lane(), Backoff::default());
-        let mut now = Instant::from_millis(1);
-        for _ in 0..LEARNT {
-            send(&mut lane, Front::Nothing, now);
-            now += 3 * MS;
-            is_done(&mut lane, &device, &mut backoff, now);
+        for left in (0..LEARNT).rev() {
+            let done = now - SERVICE * left;
+            send(&mut lane, Front::Nothing, done - SERVICE);
+            is_done(&mut lane, &device, &mut backoff, done);
         }
-        (lane, now)
+        (lane, device)
     }
 
     /// The contention noted after frames of 2 ms and then one of 90 ms behind `front`.
@@ -508,7 +509,8 @@ mod tests {
 
     #[test]
     fn after_a_silence_the_first_packets_are_probes_as_at_the_beginning() {
-        let (mut lane, now) = learnt();
+        let now = Instant::from_millis(100);
+        let (mut lane, _device) = learnt(now);
         let dense = |lane: &Lane, now| lane.rule(1, MS, false, false, false, now).dense;
         let last = now + 5 * MS;
         assert_eq!(lane.forget(last, now + 6 * MS), Some(last + FORGET));
@@ -519,7 +521,8 @@ mod tests {
 
     #[test]
     fn where_others_contend_for_a_slow_channel_no_packet_near_another_leaves_unseen() {
-        let (lane, now) = learnt();
+        let now = Instant::from_millis(100);
+        let (lane, _device) = learnt(now);
         for reaction in [REACTION, MS] {
             let rule = |contended| lane.rule(1, reaction, false, false, contended, now);
             let (contended, alone) = (rule(true), rule(false));
