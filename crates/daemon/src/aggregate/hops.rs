@@ -509,7 +509,8 @@ impl Hops {
                 continue;
             }
             hop.heard = hop.heard.filter(|(_, until)| now < *until);
-            if let Some(at) = hop.sources().filter_map(|from| engine.heard(from)).max() {
+            let heard = || hop.sources().filter_map(|from| engine.heard(from)).max();
+            if let Some(at) = hop.joined.and_then(|_| heard()) {
                 hop.life.heard(at);
             }
             let splits = hop.life.splits();

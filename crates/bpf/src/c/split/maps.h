@@ -314,7 +314,7 @@ struct work {
 	__u8 head[24]; /* of the packet in hand, V4_LEN bytes */
 	__u8 peek[4];
 	__u8 to[16]; /* the group */
-	struct address from; /* of IP */
+	struct address from; /* source of the outer header */
 	__u16 type;
 	__u32 zero; /* the key of maps with one value; never written */
 	__u64 secret; /* as in the settings, and so is the next */
