@@ -414,7 +414,7 @@ pub(crate) mod tests {
 
     const MS: Duration = Duration::from_millis(1);
     const REACTION: Duration = Duration::from_micros(50);
-    /// What a frame takes a lane of [`learnt`].
+    /// Time that a lane of [`learnt`] takes for a frame.
     pub(crate) const SERVICE: Duration = Duration::from_millis(3);
 
     /// A lane, and its device: a frame that is read there is done.

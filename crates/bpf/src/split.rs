@@ -281,7 +281,7 @@ impl Split {
         Ok(())
     }
 
-    /// When a frame last came from `from`, on CLOCK_MONOTONIC; early by a tick of the kernel at
+    /// Time of the last frame from `from`, on CLOCK_MONOTONIC; early by a tick of the kernel at
     /// most. `None` where none has come since it is noted.
     pub fn heard(&self, from: IpAddr) -> Option<Instant> {
         let at = self.heard.get(&mapped(from), 0).ok()?;

@@ -48,8 +48,8 @@ pub trait Engine {
     /// [`Engine::join`].
     fn far_end(&mut self, hop: u32, prefix: Prefix, shape: Shape) -> anyhow::Result<()>;
 
-    /// When the splitter last took a frame from `from`, the address of a host that has joined or
-    /// of its station; early by a tick of the kernel at most.
+    /// Time of the last frame that the splitter took from `from`, the address of a host that has
+    /// joined or of its station; early by a tick of the kernel at most.
     fn heard(&self, from: IpAddr) -> Option<Instant>;
 
     /// Whether packets to groups can share its frames.

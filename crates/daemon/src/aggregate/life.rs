@@ -106,7 +106,7 @@ pub struct Life {
     last: Option<Instant>,
     /// When it was last known that frames leave.
     used: Option<Instant>,
-    /// When a frame last came from it.
+    /// Time of the last frame from it.
     heard: Option<Instant>,
     /// Probes missed in a row.
     missed: u32,

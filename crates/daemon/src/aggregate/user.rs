@@ -80,7 +80,7 @@ pub struct User {
     neighbours: HashMap<[u8; 6], HopId>,
     /// Next hops and far ends by their outer addresses.
     by_address: HashMap<IpAddr, HopId>,
-    /// When the last frame came from each of those.
+    /// Time of the last frame from each of those.
     heard: HashMap<IpAddr, Instant>,
     /// Neighbours that routes lead to, and the source address of these.
     routed: BTreeMap<IpAddr, String>,
