@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use patient::patient;
 use serde_json::Value;
+use sheaf_netio::ethtool::{self, Feature};
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::vnet_packet::{Receive, VnetSocket};
 use sheaf_netio::{clock, ip, vnet};
@@ -223,6 +224,48 @@ fn segments_of_super_packets_have_right_checksums_on_the_wire() {
     while raw.receive(&mut check).unwrap() > 0 {}
     assert!(segments >= 2_000_000 / 1460, "{segments}");
     assert_eq!(large, 0, "each segment travels by itself");
+}
+
+#[test]
+fn joined_datagrams_arrive_as_they_were_sent_and_the_interfaces_are_left_as_they_were() {
+    // As many as a socket of the usual size holds.
+    const MANY: u32 = 200;
+    // A link that passes them as they came, and one that takes them apart.
+    for (options, whole) in [("delay 20ms", true), ("rate 100mbit delay 20ms", false)] {
+        let row = Row::new(true);
+        let joins = || {
+            let is_on = |(dev, name)| {
+                let socket = ethtool::open()?;
+                Feature::find(&socket, dev, name)?.is_on(&socket, dev)
+            };
+            let names = ["rx-gro", "rx-udp-gro-forwarding"];
+            let all = ["near", "far"].iter().flat_map(|dev| names.map(|name| (*dev, name)));
+            row.middle.run(|| all.map(is_on).collect::<Result<Vec<_>, _>>()).unwrap()
+        };
+        let before = joins();
+        let line = format!("link near far {options} limit 10000 --gro 1ms");
+        let mut daemon = Daemon::start(&row.middle, &line);
+        assert_eq!(joins(), [true; 4], "{options}");
+        let (from, to) = sockets(&row.left, (&row.right, "10.9.0.2:5004"));
+        let begin = clock::now();
+        send(&from, 0..MANY);
+        assert_eq!(numbers(&to, MANY), (0..MANY).collect::<Vec<_>>(), "{options}");
+        assert!(clock::now() - begin >= Duration::from_millis(20), "none is early: {options}");
+        let devices = || std::fs::read_to_string("/proc/thread-self/net/dev");
+        let devices = row.right.run(devices).unwrap();
+        let line = devices.lines().find_map(|line| line.trim_start().strip_prefix("eth0:"));
+        let frames: u64 = line.unwrap().split_whitespace().nth(1).unwrap().parse().unwrap();
+        match whole {
+            true => assert!(frames < MANY.into(), "{frames} frames"),
+            false => {
+                assert!(frames >= MANY.into(), "{frames} frames: each has a departure of its own")
+            }
+        }
+        daemon.signal(Signal::SIGINT);
+        daemon.end();
+        assert_eq!(joins(), before, "{options}");
+        assert_ne!(before, [true; 4], "this test has seen a change");
+    }
 }
 
 #[test]
@@ -753,6 +796,9 @@ fn wrong_input_is_one_line_with_a_remedy() {
         (unread.as_str(), "start its reader before"),
         ("link near", "link lacks IF2, such as eth2; add it"),
         ("link near wlan9", "no interface \"wlan9\"; there are"),
+        ("link near far --gro 0us", "--gro takes more than 0 and at most 1ms; give 100us"),
+        ("link near far --gro 2ms", "--gro takes more than 0 and at most 1ms; give 100us"),
+        ("dev near --gro 100us", "--gro is for packets between two interfaces; leave it out"),
         ("link near lo", "lo is not an Ethernet interface; give one that is"),
         ("link near far dellay 1ms", "did you mean \"delay\"?"),
         ("link near far loss 101%", "is not a percentage"),

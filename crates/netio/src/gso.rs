@@ -15,6 +15,8 @@ const ETHERNET: usize = 14;
 /// Segments with less payload than this come from no sane stack; taking them apart would multiply
 /// the packet by its headers.
 const LEAST: usize = 8;
+/// Datagrams that a kernel joins at most, of any size (UDP_MAX_SEGMENTS).
+const MOST_DATAGRAMS: usize = 128;
 
 /// TCP flags (RFC 9293, section 3.1; RFC 3168).
 const FIN: u8 = 1;
@@ -71,7 +73,9 @@ impl Gso {
         let fits = transport >= ip + if v6 { 40 } else { 20 } && len >= least;
         let headers = Headers { ip, transport, len, size, udp, v6 };
         let gso = Gso { headers, len: packet.len() };
-        (fits && size >= LEAST && packet.len() > len).then_some(gso)
+        let has_payload = size > 0 && packet.len() > len;
+        let is_sane = |gso: &Gso| size >= LEAST || udp && gso.count() <= MOST_DATAGRAMS;
+        (fits && has_payload && is_sane(&gso)).then_some(gso)
     }
 
     /// Number of segments.
@@ -225,6 +229,18 @@ mod tests {
         header.emit(&mut bytes);
         bytes.extend_from_slice(&frame);
         bytes
+    }
+
+    #[test]
+    fn datagrams_of_a_byte_are_taken_apart_as_far_as_a_kernel_joins_them() {
+        let count = |udp, payload| {
+            let bytes = super_packet(false, udp, false, 1, &vec![0; payload]);
+            Gso::parse(&bytes, true).map(|gso| gso.count())
+        };
+        assert_eq!(count(true, MOST_DATAGRAMS), Some(MOST_DATAGRAMS));
+        assert_eq!(count(true, MOST_DATAGRAMS + 1), None);
+        assert_eq!(count(false, 2), None, "no stack makes such segments of TCP");
+        assert_eq!(Gso::parse(&super_packet(false, true, false, 0, &[0; 9]), true), None);
     }
 
     proptest! {

@@ -10,8 +10,9 @@
 //! * [`clock`]: the one place where the machine's clock is read;
 //! * [`coalesce`]: TCP segments joined to super-packets for the host;
 //! * [`completion`]: events when a socket's packets have left the device;
-//! * [`ethtool`]: the speed of an interface;
+//! * [`ethtool`]: the speed of an interface, and its features;
 //! * [`generic`]: questions to families of generic netlink;
+//! * [`gro`]: packets that an interface joins before they are received;
 //! * [`gso`]: super-packets, taken apart into their segments;
 //! * [`hwsim`]: the medium of mac80211_hwsim's radios;
 //! * [`icmp`]: errors about what was sent, and echoes;
@@ -57,6 +58,7 @@ pub mod coalesce;
 pub mod completion;
 pub mod ethtool;
 pub mod generic;
+pub mod gro;
 pub mod gso;
 pub mod hwsim;
 pub mod icmp;

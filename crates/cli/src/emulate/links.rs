@@ -154,7 +154,8 @@ mod tests {
     fn read(text: &str) -> anyhow::Result<Settings> {
         let budget = std::time::Duration::from_millis(1);
         let spin = Spin::Frugal;
-        let run = Run { audit: false, budget, spin, awake: false, fifo: None, pcap: None };
+        let run =
+            Run { audit: false, budget, spin, awake: false, fifo: None, pcap: None, gro: None };
         parse(text, Path::new("/etc/some-links.toml"), run)
     }
 

@@ -13,7 +13,7 @@ use super::machine::{Change, Machine};
 use super::place::Place;
 use super::settings::{Mode, Plan, Run};
 use super::status::{LatenessMeter, Status};
-use super::{become_timely, rights};
+use super::{become_timely, rights, rights_to_begin};
 use crate::control::{Kind, ServiceName};
 use crate::reactor::{Parse, Reactor};
 use crate::service::{Next, Service};
@@ -85,7 +85,7 @@ pub fn run(settings: &Settings, parse: Parse<ChangeOf>) -> anyhow::Result<(Statu
             needed.push(*right);
         }
     }
-    capability::require(&needed)?;
+    capability::require(&rights_to_begin(&needed, &settings.run))?;
     let name = |name: &str| ServiceName::new(Kind::Emulate, name);
     let interfaces = settings.links.iter().flat_map(|link| link.mode.interfaces());
     let names = interfaces.map(name).collect::<Result<Vec<_>, _>>()?;
@@ -96,7 +96,7 @@ pub fn run(settings: &Settings, parse: Parse<ChangeOf>) -> anyhow::Result<(Statu
     let begin = clock::now();
     let mut carriers = Vec::with_capacity(settings.links.len());
     for (number, link) in (0..).zip(&settings.links) {
-        let place = Place::open(&link.mode)?;
+        let place = Place::open(&link.mode, settings.run.gro)?;
         // A link has two seeds, one for each direction.
         let seed = link.seed.unwrap_or_else(|| settings.seed.wrapping_add(2 * number));
         let plan = Plan::Links(link.configs.clone());

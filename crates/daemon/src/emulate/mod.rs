@@ -51,12 +51,22 @@ fn rights(mode: &Mode) -> &'static [Capability] {
     }
 }
 
+/// Those, and what setting up takes besides.
+fn rights_to_begin(rights: &[Capability], run: &Run) -> Vec<Capability> {
+    let mut rights = rights.to_vec();
+    if run.gro.is_some() && !rights.contains(&Capability::CAP_SYS_ADMIN) {
+        // To mount a sysfs of its own.
+        rights.push(Capability::CAP_SYS_ADMIN);
+    }
+    rights
+}
+
 /// Emulates until it is asked to end, or the command inside has ended.
 pub fn run(settings: &Settings, parse: Parse<Change>) -> anyhow::Result<(Status, End)> {
     descriptors::require()?;
     let rights = rights(&settings.mode);
-    capability::require(rights)?;
-    let place = Place::open(&settings.mode)?;
+    capability::require(&rights_to_begin(rights, &settings.run))?;
+    let place = Place::open(&settings.mode, settings.run.gro)?;
     let machine = Machine::new(&settings.plan, place.ethernet, settings.seed, clock::now())?;
     // In this order: the command would inherit blocked signals, and threads that did not would die
     // of them.

@@ -12,10 +12,12 @@ use nix::libc;
 use sheaf_bpf::redirect::{self, Hook, Redirect};
 use sheaf_emulator::Direction;
 use sheaf_netio::child::Child;
+use sheaf_netio::gro::{self, Joining};
 use sheaf_netio::ip;
 use sheaf_netio::netns::Namespace;
 use sheaf_netio::vnet_packet::{Receive, VnetSocket};
 use sheaf_netio::vnet_tun::{Layer, VnetTun};
+use sheaf_stage::Duration;
 use sheaf_wire::prefix::{self, Prefix};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -71,6 +73,8 @@ pub struct Place {
     /// Names under which questions are answered.
     pub answers_to: Vec<String>,
     redirects: Vec<Redirect>,
+    /// Interfaces that join what they receive, as long as this is held.
+    _joining: Vec<Joining>,
     /// TAP interfaces that packets are led to.
     detours: Vec<String>,
     shell: Option<Shell>,
@@ -82,10 +86,10 @@ struct Shell {
 }
 
 impl Place {
-    /// Sets up what `mode` asks for.
-    pub fn open(mode: &Mode) -> anyhow::Result<Place> {
+    /// Sets up what `mode` asks for; two interfaces of others join what they receive in `joins`.
+    pub fn open(mode: &Mode, joins: Option<Duration>) -> anyhow::Result<Place> {
         match mode {
-            Mode::Link(ends) => link(ends),
+            Mode::Link(ends) => link(ends, joins),
             Mode::Dev { dev, egress, ingress } => on(dev, *egress, *ingress),
             Mode::Shell { .. } => shell(),
         }
@@ -129,8 +133,11 @@ impl Place {
     }
 }
 
-fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
-    let (mut ports, mut interfaces) = (Vec::new(), Vec::new());
+fn link(ends: &[String; 2], joins: Option<Duration>) -> anyhow::Result<Place> {
+    let (mut ports, mut interfaces, mut joining) = (Vec::new(), Vec::new(), Vec::new());
+    if joins.is_some() && !gro::is_handed_over()? {
+        bail!("Linux 6.2 is the first to hand over what --gro joins; leave it out");
+    }
     // Both, before anything is said of one.
     let indices = [ip::index(&ends[0])?, ip::index(&ends[1])?];
     for (dev, ifindex) in ends.iter().zip(indices) {
@@ -144,6 +151,10 @@ fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
             .with_context(|| format!("cannot open {dev}; set it up, and be root"))?;
         ports.push(Port::Packet(Box::new(socket)));
         interfaces.push((dev.clone(), ifindex));
+        if let Some(longest) = joins {
+            let refused = || format!("{dev} does not join packets; leave out --gro");
+            joining.push(Joining::begin(dev, longest).with_context(refused)?);
+        }
     }
     let [one, two] = ends;
     // Rules call a direction by the interface that packets come from, the one they are numbered by.
@@ -158,6 +169,7 @@ fn link(ends: &[String; 2]) -> anyhow::Result<Place> {
         interfaces,
         answers_to: ends.to_vec(),
         redirects: Vec::new(),
+        _joining: joining,
         detours: Vec::new(),
         shell: None,
     })
@@ -208,6 +220,7 @@ fn on(dev: &str, egress: bool, ingress: bool) -> anyhow::Result<Place> {
         interfaces: vec![(dev.to_owned(), ifindex)],
         answers_to: vec![dev.to_owned()],
         redirects,
+        _joining: Vec::new(),
         detours,
         shell: None,
     })
@@ -297,6 +310,7 @@ fn shell() -> anyhow::Result<Place> {
             interfaces: Vec::new(),
             answers_to: vec![name],
             redirects: Vec::new(),
+            _joining: Vec::new(),
             detours: Vec::new(),
             shell: Some(Shell { namespace, host }),
         });

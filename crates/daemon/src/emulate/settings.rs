@@ -82,6 +82,8 @@ pub struct Run {
     pub fifo: Option<u8>,
     /// `--pcap`.
     pub pcap: Option<String>,
+    /// `--gro`.
+    pub gro: Option<Duration>,
 }
 
 /// Rules and pipes, checked.

@@ -35,6 +35,7 @@ pub struct RunDraft {
     pub spin: Option<Duration>,
     pub awake: bool,
     pub fifo: Option<u8>,
+    pub gro: Option<Duration>,
     pub pcap: Option<String>,
 }
 

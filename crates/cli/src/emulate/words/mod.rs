@@ -29,6 +29,12 @@ use std::time::Duration;
 /// Lateness that is allowed at the 99th percentile where `--budget` is not given.
 const BUDGET: Duration = Duration::from_millis(1);
 
+/// Longest time for `--gro`: more than a packet's own time on any link that joining helps.
+const LONGEST_GRO: Duration = Duration::from_millis(1);
+
+/// The error of `--gro` where nothing is received from an interface of somebody else's.
+const NO_GRO: &str = "--gro is for packets between two interfaces; leave it out";
+
 /// The least and the greatest priority of SCHED_FIFO (sched(7)).
 const PRIORITIES: std::ops::RangeInclusive<u64> = 1..=99;
 
@@ -40,6 +46,7 @@ impl RunDraft {
             spin: self.spin.map_or(Spin::Frugal, Spin::UpTo),
             awake: self.awake,
             fifo: self.fifo,
+            gro: self.gro,
             pcap: self.pcap,
         }
     }
@@ -48,6 +55,8 @@ impl RunDraft {
 impl Draft {
     fn settings(mut self, mode: Mode) -> anyhow::Result<Settings> {
         let run = std::mem::take(&mut self.run);
+        let joins = matches!(mode, Mode::Link(_));
+        ensure!(run.gro.is_none() || joins, "{NO_GRO}");
         let header = link_header(&mode);
         let (plan, seed) = match &self.rules {
             Some(file) => {
@@ -182,7 +191,10 @@ pub static MEDIUM: Grammar<Draft, (sheaf_daemon::emulate::medium::Settings, Run)
     operand_about: "",
     sections: &[&RUN],
     tail: None,
-    finish: |draft| Ok((super::medium::read(&draft.file)?, draft.run.settings())),
+    finish: |draft| {
+        ensure!(draft.run.gro.is_none(), "{NO_GRO}");
+        Ok((super::medium::read(&draft.file)?, draft.run.settings()))
+    },
 };
 
 /// `sheaf emulate links`.
@@ -200,7 +212,11 @@ pub static LINKS: Grammar<Draft, many::Settings> = Grammar {
             run.pcap.is_none(),
             "--pcap captures one link; leave it out, or write link IF1 IF2"
         );
-        super::links::read(&draft.file, run)
+        let joins = run.gro.is_some();
+        let settings = super::links::read(&draft.file, run)?;
+        let cable = settings.links.iter().any(|link| matches!(link.mode, Mode::Link(_)));
+        ensure!(!joins || cable, "{NO_GRO}");
+        Ok(settings)
     },
 };
 
@@ -615,8 +631,31 @@ static RUN: Section<Draft> = Section {
             )],
             ..Entry::LAST
         },
+        Entry {
+            name: "--gro",
+            help: "join packets of a flow that come to the interfaces within this (GRO), to carry \
+                   more; up to 1ms",
+            about: "Let both interfaces join packets of a flow, UDP's included, that come within \
+                    <TIME> (GRO), so that more of them are carried. Each comes later by <TIME> at \
+                    most, 1ms or less, and never earlier. A link that treats them all alike (no \
+                    chances, no trace, no rate below 5gbit) lets them leave as they came; any \
+                    other takes them apart. The interfaces are as before when it ends; killed, it \
+                    leaves them joining (`ethtool -K IF rx-udp-gro-forwarding off`). Linux 6.2 or \
+                    later.",
+            forms: &[form(&[part("TIME", "100us", Value::Time(gro))], "")],
+            ..Entry::LAST
+        },
     ],
 };
+
+fn gro(draft: &mut Draft, time: Duration) -> anyhow::Result<()> {
+    ensure!(
+        !time.is_zero() && time <= LONGEST_GRO,
+        "--gro takes more than 0 and at most 1ms; give 100us"
+    );
+    draft.run.gro = Some(time);
+    Ok(())
+}
 
 fn interface(draft: &mut Draft, name: &str) -> anyhow::Result<()> {
     draft.interfaces.push(name.to_owned());

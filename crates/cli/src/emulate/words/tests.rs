@@ -375,6 +375,8 @@ fn what_is_wrong_is_told_with_its_remedy() {
         ("dev", "write dev eth0"),
         ("link a b --fifo 100", "give 1 to 99"),
         ("link a b --spin", "write --spin 200us"),
+        ("link a b --gro", "write --gro 100us"),
+        ("shell --gro 100us", "--gro is for packets between two interfaces; leave it out"),
         ("link a b queue red limit 60k", "queue red lacks avpkt; add avpkt 1000"),
         (
             "link a b rate 1mbit burst 1k",
