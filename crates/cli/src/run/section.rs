@@ -96,8 +96,10 @@ impl Kind {
 }
 
 /// The words of `sheaf emulate` that begin with two dashes.
-const FLAGS: [&str; 11] =
-    ["arm", "audit", "awake", "budget", "fifo", "light", "once", "pcap", "rules", "spin", "trace"];
+const FLAGS: [&str; 12] = [
+    "arm", "audit", "awake", "budget", "fifo", "gro", "light", "once", "pcap", "rules", "spin",
+    "trace",
+];
 /// The flags that are part of the link, and change with it.
 const LINK_FLAGS: [&str; 4] = ["arm", "light", "once", "trace"];
 
