@@ -2,8 +2,8 @@
 //! that.
 //!
 //! Packets of one flow that arrive close to each other come as one super-packet, so that all that
-//! follows is done once for up to 64 of them. Linux does so for what is meant for the host itself;
-//! for UDP that goes on to others, and for a time across polls, it has to be told:
+//! follows is done once for up to 64 of them. Linux joins what is meant for the host itself, within
+//! one poll. Settings of the interface make it join UDP for others, and across polls:
 //!
 //! * features `rx-gro` and `rx-udp-gro-forwarding`, by the ioctl of ethtool(8);
 //! * `gro_flush_timeout`, how long a packet waits for others, and `napi_defer_hard_irqs`, so that
@@ -14,13 +14,14 @@
 use crate::ethtool::{self, Feature};
 use nix::libc;
 use sheaf_stage::Duration;
-use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// linux/mount.h; the libc crate has no names for these.
+/// linux/mount.h; the libc crate has no names for these. The flags close a descriptor on exec.
 const FSCONFIG_CMD_CREATE: libc::c_int = 6;
+const FSOPEN_CLOEXEC: libc::c_int = 1;
+const FSMOUNT_CLOEXEC: libc::c_int = 1;
 
 /// Features that join packets, also those that go on to others.
 const JOIN: [&str; 2] = ["rx-gro", "rx-udp-gro-forwarding"];
@@ -115,16 +116,15 @@ fn sysfs() -> io::Result<OwnedFd> {
         0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) }),
         _ => Err(io::Error::last_os_error()),
     };
-    let kind: &CStr = c"sysfs";
     let none = std::ptr::null::<libc::c_char>();
     // SAFETY: the calls read a string that ends and numbers; each checks its descriptor.
     unsafe {
-        let context = opened(libc::syscall(libc::SYS_fsopen, kind.as_ptr(), 1))?;
+        let context = opened(libc::syscall(libc::SYS_fsopen, c"sysfs".as_ptr(), FSOPEN_CLOEXEC))?;
         let fd = context.as_raw_fd();
         if libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, none, none, 0) != 0 {
             return Err(io::Error::last_os_error());
         }
-        opened(libc::syscall(libc::SYS_fsmount, fd, 1, 0))
+        opened(libc::syscall(libc::SYS_fsmount, fd, FSMOUNT_CLOEXEC, 0))
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
     use crate::ip;
     use crate::netns::Namespace;
 
-    /// What is set now: both features, both times.
+    /// The settings of both features, and of both files.
     fn state(dev: &str) -> io::Result<([bool; 2], [u64; 2])> {
         let socket = ethtool::open()?;
         let features = JOIN
