@@ -123,7 +123,8 @@ fn options() -> impl Strategy<Value = Vec<u8>> {
         2 => Just(vec![1]),
         3 => timestamps.clone(),
         2 => (0u8..16).prop_map(|shift| vec![3, 3, shift]),
-        2 => any::<u16>().prop_map(|mss| [&[2, 4][..], &mss.to_be_bytes()].concat()),
+        2 => prop_oneof![1 => Just(0u16), 9 => any::<u16>()]
+            .prop_map(|mss| [&[2, 4][..], &mss.to_be_bytes()].concat()),
         1 => Just(vec![4, 2]),
         1 => proptest::collection::vec(any::<u8>(), 8)
             .prop_map(|edges| [&[5, 10], &edges[..]].concat()),
@@ -470,6 +471,24 @@ fn ten_thousand_flows_stand_in_the_table_and_each_gets_its_window() {
         program.flows().map(|(_, flow)| flow.half(Direction::In).window).collect();
     windows.sort_unstable();
     assert_eq!(windows, (10_000..20_000).collect::<Vec<_>>());
+}
+
+/// No sender could send a byte into a window of none before it probed for one.
+#[test]
+fn the_window_of_a_syn_with_segments_of_no_bytes_is_not_closed() {
+    let mut twins = Twins::new();
+    twins.program.set_initial(Direction::In, 5_000, 0);
+    twins.model.set_initial(Direction::In, 5_000, 0);
+    twins.beat(Duration::ZERO);
+    let layout = Layout::default();
+    let options = || vec![2, 4, 0, 0, 3, 3, 7, 1];
+    let all = handshake(layout, Direction::Out, &[options(), options()], [65535; 2]);
+    // The last one is no SYN, and counts in units.
+    for packet in &all[..2] {
+        let passed = twins.send(packet);
+        let window = u16::from_be_bytes([passed[14 + 34], passed[14 + 35]]);
+        assert!(window >= 2 * 536, "two segments of the default size (RFC 9293 3.7.1): {window}");
+    }
 }
 
 #[test]

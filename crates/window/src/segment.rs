@@ -14,7 +14,8 @@ pub(crate) mod flag {
 /// The options that matter here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Maximum segment size (kind 2), bytes.
+    /// Maximum segment size (kind 2), bytes. Of 0 no window could be made: it is passed over, as
+    /// Linux does (tcp_parse_options).
     pub mss: Option<u16>,
     /// Window scale shift (kind 3), at most 14 (RFC 7323 2.3).
     pub scale: Option<u8>,
@@ -45,7 +46,10 @@ impl Options {
                 u32::from_be_bytes([option[at], option[at + 1], option[at + 2], option[at + 3]])
             };
             match (kind, length) {
-                (2, 4) => options.mss = Some(u16::from_be_bytes([option[2], option[3]])),
+                (2, 4) => {
+                    options.mss =
+                        Some(u16::from_be_bytes([option[2], option[3]])).filter(|mss| *mss > 0);
+                }
                 (3, 3) => options.scale = Some(option[2].min(14)),
                 (8, 10) => options.timestamps = Some((word(2), word(6))),
                 _ => {}
@@ -131,6 +135,7 @@ mod tests {
         assert_eq!(options, expected);
         assert_eq!(Options::parse(&[0, 3, 3, 9]), Options::default(), "nothing after the end");
         assert_eq!(Options::parse(&[3, 3, 99]).scale, Some(14), "RFC 7323 2.3: 14 at most");
+        assert_eq!(Options::parse(&[2, 4, 0, 0]).mss, None, "no segment has no bytes");
     }
 
     proptest! {

@@ -57,7 +57,9 @@ static __always_inline bool read_option(struct options *options)
 		return false;
 	if (kind == 2 && size == 4) {
 		options->mss = be16(option + 2);
-		options->has_mss = 1;
+		/* Of none at all no window could be made; Linux passes over it, too
+		 * (tcp_parse_options). */
+		options->has_mss = options->mss != 0;
 	} else if (kind == 3 && size == 3) {
 		options->scale = option[2] > 14 ? 14 : option[2];
 	} else if (kind == 8 && size == 10) {
