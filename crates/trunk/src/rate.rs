@@ -101,6 +101,8 @@ const NO_GROWTH: f64 = 0.12;
 const ROUND_TRIPS_TO_SHOW: f64 = 3.0;
 /// Reports in a row with a queue that are believed: one or two are a burst.
 const QUEUED_REPORTS: u32 = 3;
+/// The same in start-up where they are not in a row, while the rate does not grow.
+const SHOWN_REPORTS: u32 = 3;
 /// The same where the newest delivery rate alone is looked at, and where the carrier itself reports
 /// its queue.
 const QUEUED_REPORTS_LEAST: u32 = 2;
@@ -259,6 +261,8 @@ pub struct RateControl {
     grown: Option<(Instant, f64)>,
     /// Reports in a row with a queue.
     queued: u32,
+    /// In start-up: reports with a queue since the rate last grew by a tenth.
+    shown: u32,
     /// Reports in a row in which the delay looks like a queue but nothing drains.
     not_draining: u32,
     /// Seconds without a queue, on top of round trips, that bring start-up again; doubles when that
@@ -308,6 +312,7 @@ impl RateControl {
             history: VecDeque::with_capacity(HISTORY),
             paces: VecDeque::with_capacity(PACES),
             queued: 0,
+            shown: 0,
             empty: None,
             grown: None,
             not_draining: 0,
@@ -470,7 +475,7 @@ impl RateControl {
         self.phase = Phase::StartUp;
         self.gain = gain;
         self.before = self.rate;
-        self.queued = 0;
+        (self.queued, self.shown) = (0, 0);
         self.pace = self.gain * self.rate;
         self.bound();
     }
@@ -483,11 +488,20 @@ impl RateControl {
         let (at, rate) = *self.grown.get_or_insert((now, self.rate));
         // A sender that has little to send does not show that the link carries no more.
         let unasked = !self.loaded || !limited && self.loss.share() < SHALLOW_IN_START_UP;
-        if unasked || self.rate > GROWTH * rate {
+        let grows = self.rate > GROWTH * rate;
+        if unasked || grows {
             self.grown = Some((now, self.rate));
         }
+        // Traffic that comes in rounds leaves the link empty between two of them.
+        self.shown = match self.is_queued() && self.loaded {
+            _ if grows => 0,
+            true => self.shown + 1,
+            false => self.shown,
+        };
         self.pace = self.gain * self.rate;
-        let full = self.loaded && self.queue > self.full() || self.queued >= QUEUED_REPORTS;
+        let full = self.loaded && self.queue > self.full()
+            || self.queued >= QUEUED_REPORTS
+            || self.shown >= SHOWN_REPORTS;
         let no_growth = NO_GROWTH + ROUND_TRIPS_TO_SHOW * self.round_trip;
         if full || (now - at).as_secs_f64() > no_growth {
             self.phase = Phase::Cruise;
