@@ -15,12 +15,21 @@ pub fn grammars(command: &str) -> &'static [&'static dyn Spelling] {
     }
 }
 
-/// Checks the words of `command`, which is `window`, `emulate dev` and so on, as the command itself
-/// does, but without looking at interfaces.
-pub fn check(command: &str, words: &[String]) -> Result<(), WordError> {
+/// The grammar of `command`, which is `window`, `emulate dev` and so on.
+fn grammar(command: &str) -> Option<&'static dyn Spelling> {
     let first = command.split(' ').next().unwrap_or_default();
-    let mut grammars = grammars(first).iter();
-    match grammars.find(|grammar| grammar.outline().command == command) {
+    grammars(first).iter().find(|grammar| grammar.outline().command == command).copied()
+}
+
+/// Whether `command` has the word `name`, apart from those that follow another one.
+pub fn has(command: &str, name: &str) -> bool {
+    let chapters = grammar(command).map(|grammar| grammar.outline().sections);
+    chapters.into_iter().flatten().any(|chapter| chapter.words.iter().any(|word| word.name == name))
+}
+
+/// Checks the words of `command` as the command itself does, but without looking at interfaces.
+pub fn check(command: &str, words: &[String]) -> Result<(), WordError> {
+    match grammar(command) {
         Some(grammar) => grammar.check(words),
         None => Err(WordError { at: 0, message: format!("there is no command {command}") }),
     }

@@ -64,7 +64,7 @@ impl Kind {
     /// The word of the command line that `key` stands for.
     pub fn word(self, key: &str) -> String {
         match self {
-            Kind::Emulate if FLAGS.contains(&key) => format!("--{key}"),
+            Kind::Emulate if is_flag(key) => format!("--{key}"),
             _ => key.to_owned(),
         }
     }
@@ -95,11 +95,12 @@ impl Kind {
     }
 }
 
-/// The words of `sheaf emulate` that begin with two dashes.
-const FLAGS: [&str; 12] = [
-    "arm", "audit", "awake", "budget", "fifo", "gro", "light", "once", "pcap", "rules", "spin",
-    "trace",
-];
+/// Whether the word of `sheaf emulate` that `key` stands for begins with two dashes.
+fn is_flag(key: &str) -> bool {
+    let flag = format!("--{key}");
+    ["emulate link", "emulate dev"].iter().any(|command| crate::tables::has(command, &flag))
+}
+
 /// The flags that are part of the link, and change with it.
 const LINK_FLAGS: [&str; 4] = ["arm", "light", "once", "trace"];
 
@@ -306,7 +307,7 @@ impl Section {
     fn other_link(&self, new: &Section) -> Difference {
         let is_link = |entry: &&Entry| {
             let key = entry.key.as_str();
-            let flag = FLAGS.contains(&key) && !LINK_FLAGS.contains(&key);
+            let flag = is_flag(key) && !LINK_FLAGS.contains(&key);
             !flag && self.key.kind.rank(&entry.key) > 1 && entry.key != "seed"
         };
         let words = |section: &Section, link: bool| -> Vec<String> {
