@@ -20,6 +20,7 @@ use sheaf_wire::hello::{
     self, Hello, MAX_LEN, Node, Report, Repr, SEALED_LEN, Splits, UNLIMITED, append_seal,
 };
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 /// Numbers behind a neighbour's last that are late or doubled HELLOs. What is further behind,
 /// without a key, is a neighbour whose last number was forged.
@@ -133,6 +134,13 @@ impl Neighbourhood {
     pub fn set_own_splits(&mut self, splits: Option<Splits>, now: Instant) {
         if std::mem::replace(&mut self.config.splits, splits) != splits {
             self.timetable.trigger(now);
+        }
+    }
+
+    /// The last HELLO of the neighbour came from `source`; nothing where it is not known.
+    pub fn set_source(&mut self, address: LinkAddress, source: IpAddr) {
+        if let Some(known) = self.table.get_mut(address) {
+            known.source = Some(source);
         }
     }
 

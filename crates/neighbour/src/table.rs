@@ -10,6 +10,7 @@ use crate::timetable::Random;
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::hello::{Node, Report, SILENT_PERIODS, Splits, UNLIMITED};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Neighbours that are remembered: a radio link has tens, and the kernel's own table holds 1024 at
 /// most by default (net.ipv4.neigh.default.gc_thresh3).
@@ -40,6 +41,8 @@ pub struct Neighbour {
     pub last: Instant,
     /// Number of times that it started again.
     pub restarts: u32,
+    /// The IP address that its last HELLO came from; `None` where nobody said.
+    pub source: Option<IpAddr>,
     pub(crate) sequence: u32,
     /// Largest packet that it should send here.
     pub(crate) limit: u16,
@@ -60,6 +63,7 @@ impl Neighbour {
             since: now,
             last: now,
             restarts: 0,
+            source: None,
             sequence,
             limit: UNLIMITED,
             proof: None,

@@ -51,8 +51,6 @@ pub struct Hello {
     accepted: BTreeSet<IpAddr>,
     /// Meta packets that the splitter had taken apart then.
     taken: u64,
-    /// IP addresses that the neighbours' HELLOs came from.
-    sources: BTreeMap<LinkAddress, IpAddr>,
 }
 
 /// Counters of HELLOs.
@@ -105,7 +103,6 @@ impl Hello {
             present: BTreeSet::new(),
             accepted: BTreeSet::new(),
             taken: 0,
-            sources: BTreeMap::new(),
         })
     }
 
@@ -191,8 +188,9 @@ impl Hello {
     pub fn unresolved(&self) -> impl Iterator<Item = IpAddr> {
         let is_present = |mac: &LinkAddress| self.present.iter().any(|(present, _)| present == mac);
         let splits = |mac: &LinkAddress| self.neighbourhood.splits(*mac).is_some();
-        let wanted = self.sources.iter().filter(move |(mac, _)| splits(mac) && !is_present(mac));
-        wanted.map(|(_, address)| *address).filter(|address| !address.is_unspecified())
+        let known = self.neighbourhood.iter();
+        let wanted = known.filter(move |(mac, _)| splits(mac) && !is_present(mac));
+        wanted.filter_map(|(_, known)| known.source).filter(|address| !address.is_unspecified())
     }
 
     /// Adds what is to be waited for.
@@ -243,9 +241,7 @@ impl Hello {
             self.neighbourhood.missed(now);
             self.groups.missed(now);
         }
-        let sources = &mut self.sources;
         self.neighbourhood.expire(now, |address, _| {
-            sources.remove(&address);
             each(News { address, gone: Some("nothing any more") });
         });
         if self.neighbourhood.dequeue(now, &mut self.message) {
@@ -256,14 +252,10 @@ impl Hello {
     fn hear(&mut self, now: Instant, each: &mut impl FnMut(News)) {
         let (neighbourhood, counters) = (&mut self.neighbourhood, &mut self.counters);
         let groups = &mut self.groups;
-        let sources = &mut self.sources;
         let read = self.socket.receive(|(from, source), message| {
             let heard = neighbourhood.hear(from, message, now);
-            // No more of them than the neighbourhood has room for.
-            match neighbourhood.get(from) {
-                Some(_) if heard.is_ok() => drop(sources.insert(from, source)),
-                Some(_) => {}
-                None => drop(sources.remove(&from)),
+            if heard.is_ok() {
+                neighbourhood.set_source(from, source);
             }
             match heard {
                 // It says nothing of anybody who is there now.
