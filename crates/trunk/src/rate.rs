@@ -492,12 +492,13 @@ impl RateControl {
         if unasked || grows {
             self.grown = Some((now, self.rate));
         }
-        // Traffic that comes in rounds leaves the link empty between two of them.
-        self.shown = match self.is_queued() && self.loaded {
-            _ if grows => 0,
-            true => self.shown + 1,
-            false => self.shown,
-        };
+        // Traffic that comes in rounds leaves the link empty between two of them, so its reports with a
+        // queue are not in a row.
+        if grows {
+            self.shown = 0;
+        } else if self.is_queued() && self.loaded {
+            self.shown += 1;
+        }
         self.pace = self.gain * self.rate;
         let full = self.loaded && self.queue > self.full()
             || self.queued >= QUEUED_REPORTS
