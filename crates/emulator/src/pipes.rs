@@ -378,6 +378,9 @@ impl Pipes {
     /// Lets a tree send what it may at `at`.
     fn decide(&mut self, number: u32, at: Instant) {
         let Classes { tree, links } = &mut self.trees[number as usize];
+        // A packet is put in at the time at which it came. What it would have waited for may have
+        // been worked off before it was read.
+        let at = at.max(tree.free_at());
         if let Some((leaf, lender)) = tree.next(at) {
             let index = links[leaf as usize];
             let link = &mut self.links[index as usize].link;

@@ -186,6 +186,20 @@ fn no_window_of_time_carries_more_than_the_root() {
 }
 
 #[test]
+fn a_packet_read_after_the_line_became_free_begins_there_although_it_came_before() {
+    let mut pipes = tree(&[class(ROOT, 5, 10), class(ROOT, 5, 10)]);
+    let at = |micros| Instant::from_millis(1000) + Duration::from_micros(micros);
+    // 1250 bytes at 10 Mbit/s take a millisecond.
+    pipes.enqueue(packet(1, 1250, at(0), 0), at(0)).unwrap();
+    assert_eq!(drain(&mut pipes, at(1500)), [(1, 1250, 0, at(1000))]);
+    for (number, came) in [(1, 400), (2, 500)] {
+        pipes.enqueue(packet(2, 1250, at(came), number), at(1500)).unwrap();
+    }
+    let left = drain(&mut pipes, at(9000));
+    assert_eq!(left, [(2, 1250, 1, at(2000)), (2, 1250, 2, at(3000))]);
+}
+
+#[test]
 fn the_overhead_of_the_root_counts_for_all_classes() {
     let overhead = Overhead { packet: 24, ..Overhead::default() };
     let root = ClassConfig { overhead, ..ClassConfig::root(mbit(10)) };

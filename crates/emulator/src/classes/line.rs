@@ -39,6 +39,11 @@ impl Line {
         self.job.map(|job| job.depart)
     }
 
+    /// End of the last packet that was finished.
+    pub fn free_at(&self) -> Instant {
+        self.free_at
+    }
+
     /// Begins with `bytes` of a class at `now`, while nothing is being sent.
     pub fn start(&mut self, leaf: u32, bytes: u64, now: Instant) {
         debug_assert!(self.job.is_none() && now >= self.free_at);

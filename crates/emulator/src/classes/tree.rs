@@ -221,6 +221,11 @@ impl Tree {
         Ok(())
     }
 
+    /// End of the last packet that the tree has finished with.
+    pub fn free_at(&self) -> Instant {
+        self.line.free_at()
+    }
+
     /// Time at which something happens in the tree by itself.
     pub fn next_deadline(&self) -> Option<Instant> {
         if let Some(depart) = self.line.depart() {
