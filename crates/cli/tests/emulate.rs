@@ -999,7 +999,7 @@ fn an_idle_link_of_many_takes_less_than_200_kilobytes_even_after_traffic() {
     shown(&testbed.middle, "many", |status| {
         left(status) + status["missed"].as_u64().unwrap() >= all
     });
-    // Without what the program takes for itself, with one link.
+    // Without what the process takes for itself, with one link.
     let alone = Many::new(1, "", &[]);
     let alone = many::memory(alone.start().child.id());
     let each = many::memory(daemon.child.id()).saturating_sub(alone) / COUNT as u64;

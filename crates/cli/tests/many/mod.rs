@@ -23,9 +23,10 @@ pub fn links(file: &mut impl Write, count: usize, options: &[&str]) -> io::Resul
     Ok(())
 }
 
-/// Memory of a process in bytes; of what it shares with others, its part (smaps_rollup in proc(5)).
+/// Memory of a process in bytes that is no part of a file (smaps_rollup in proc(5)). What it has of
+/// its program depends on who else runs that.
 pub fn memory(process: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() << 10
 }
