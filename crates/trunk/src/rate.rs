@@ -492,8 +492,8 @@ impl RateControl {
         if unasked || grows {
             self.grown = Some((now, self.rate));
         }
-        // Traffic that comes in rounds leaves the link empty between two of them, so its reports with a
-        // queue are not in a row.
+        // Traffic that comes in rounds leaves the link empty between two of them, so its reports
+        // with a queue are not in a row.
         if grows {
             self.shown = 0;
         } else if self.is_queued() && self.loaded {
