@@ -124,16 +124,17 @@ fn calls_through_a_nat_that_forgets_soon_share_frames_over_a_trunk_of_one_link()
     // Longer than the NAT remembers; then the server calls first.
     let rest = clock::now() + Duration::from_secs(3);
     timer::wait(&mut Poller::default(), 0, rest, Duration::ZERO).unwrap();
-    let trunk = |name: &str| {
+    // All of one moment: frames that say who is there go on.
+    let counters = || {
         let output = run(there, "show t0 --json");
         let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        number(&shown[0]["trunk"], &[name])
+        ["packets_sent", "packets_compressed", "bytes_saved"]
+            .map(|name| number(&shown[0]["trunk"], &[name]))
     };
-    let names = ["packets_sent", "packets_compressed", "bytes_saved"];
-    let before = names.map(trunk);
+    let before = counters();
     let bytes = cost(there, here, "t0", "10.99.0.1");
     assert!(bytes < PLAIN * 0.6, "{bytes} bytes a packet");
-    let after = names.map(trunk);
+    let after = counters();
     let [frames, compressed, saved] = [0, 1, 2].map(|at| after[at] - before[at]);
     assert!(compressed * 10 > frames * 9, "{compressed} of {frames} frames without header of IP");
     assert_eq!(saved, 16 * compressed, "of the header of IP 4 bytes are left");
