@@ -483,7 +483,7 @@ fn the_window_of_a_syn_with_segments_of_no_bytes_is_not_closed() {
     let layout = Layout::default();
     let options = || vec![2, 4, 0, 0, 3, 3, 7, 1];
     let all = handshake(layout, Direction::Out, &[options(), options()], [65535; 2]);
-    // The last one is no SYN, and counts in units.
+    // The third packet is no SYN, so its window counts in units of 128 bytes.
     for packet in &all[..2] {
         let passed = twins.send(packet);
         let window = u16::from_be_bytes([passed[14 + 34], passed[14 + 35]]);

@@ -919,8 +919,8 @@ fn a_flood_of_made_up_hellos_costs_no_packet_and_little_memory() {
     let known = said["neighbours"].as_object().unwrap().values();
     let known: Vec<_> = known.filter(|one| one["addresses"][0] == "10.7.0.2").collect();
     assert_eq!(known.len(), 1, "the neighbour with which packets are exchanged keeps its place");
-    // The table of 1024 neighbours is full, and both answers were built from it: 1.6 MB. To keep
-    // the addresses of each HELLO took 13 MB.
+    // The process fills its table of 1024 neighbours and builds both answers from it, in 1.6 MB.
+    // It took 13 MB while it kept the addresses of each HELLO.
     let grown = first.memory().saturating_sub(before);
     assert!(grown < 4 << 10, "{grown} kB more");
 }

@@ -378,8 +378,8 @@ impl Pipes {
     /// Lets a tree send what it may at `at`.
     fn decide(&mut self, number: u32, at: Instant) {
         let Classes { tree, links } = &mut self.trees[number as usize];
-        // A packet is put in at the time at which it came. What it would have waited for may have
-        // been worked off before it was read.
+        // A packet counts from the time it came at. It may be read after the line has finished what
+        // that packet had to wait for, so the line begins with it when it is free.
         let at = at.max(tree.free_at());
         if let Some((leaf, lender)) = tree.next(at) {
             let index = links[leaf as usize];

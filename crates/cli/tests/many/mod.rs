@@ -23,8 +23,8 @@ pub fn links(file: &mut impl Write, count: usize, options: &[&str]) -> io::Resul
     Ok(())
 }
 
-/// Memory of a process in bytes that is no part of a file (smaps_rollup in proc(5)). What it has of
-/// its program depends on who else runs that.
+/// Returns the bytes of a process's memory that belong to no file (smaps_rollup in proc(5)). The
+/// pages of its program are left out, as their share depends on who else runs it.
 pub fn memory(process: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
