@@ -113,6 +113,7 @@ fn through_the_resequencer(c: &mut Criterion) {
                             predecessor,
                             flow,
                             urgent: false,
+                            acknowledgement: false,
                             packing,
                             payload,
                         };

@@ -46,6 +46,7 @@ use crate::order::Order;
 use crate::resequencer::{Arrival, Delivery, ReorderStats};
 use crate::secure::{Guard, Key, Opened, Seal};
 use crate::seed::Seed;
+use crate::segment::Segment;
 use crate::sender::{CompressStats, LinkId, Sender};
 use challenge::Challenges;
 use claims::{Claims, Sent};
@@ -54,7 +55,9 @@ use outcome::{FrameKind, Received, Refusal, Transmit};
 use remote::{Address, Origin, Remote};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::trunk::sealed::Outer;
-use sheaf_wire::trunk::{Data, Frame, Marker, Packets, REPORT_LEN, Report, extend_seq, tag};
+use sheaf_wire::trunk::{
+    Data, Frame, Marker, PROMPT_REPORT_LEN, Packets, Predecessor, Report, extend_seq, tag,
+};
 use std::collections::VecDeque;
 
 /// Buffers kept for reuse, so that steady traffic allocates none: as many as the receiver's window
@@ -829,10 +832,15 @@ impl<A: Address> Endpoint<A> {
         let mut payload = self.spare.pop().unwrap_or_default();
         let packing = self.unpack(data, &mut payload);
         let first = Packets::new(packing, &payload).next().unwrap_or_default();
-        let flow = Flow::of_packet(first, self.config.sender.ip);
+        let ip = self.config.sender.ip;
+        let flow = Flow::of_packet(first, ip);
         let predecessor = data.repr.predecessor;
-        let urgent = data.repr.overtakes;
-        let arrival = Arrival { link: id.0, seq, predecessor, flow, urgent, packing, payload };
+        let acknowledgement = matches!(predecessor, Predecessor::Back(_))
+            && Packets::new(packing, &payload)
+                .all(|packet| Segment::of(packet, ip) == Segment::Acknowledgement);
+        let (link, urgent) = (id.0, data.repr.overtakes);
+        let arrival =
+            Arrival { link, seq, predecessor, flow, urgent, acknowledgement, packing, payload };
         self.order.push(arrival, now)?;
         // A recorded frame is no sign of life.
         self.heard_at = now;
@@ -875,7 +883,7 @@ impl<A: Address> Endpoint<A> {
         path.inbound.control(&report.control, came, now);
         path.inbound.report(report, came.at);
         path.report_due = false;
-        if came.len > REPORT_LEN {
+        if came.len > PROMPT_REPORT_LEN {
             // A frame of a packet train: its sender waits for what was received and when.
             path.last_report_sent = None;
         }
@@ -892,7 +900,7 @@ impl<A: Address> Endpoint<A> {
             // Counters that cannot be true still come from an end that lives.
             Err(_) => self.stats.bad_reports += 1,
         }
-        self.order.set_repair_wait(self.repair_wait(now));
+        self.order.set_repair_wait(self.repair_wait(now), self.lateness());
         Ok(())
     }
 

@@ -72,6 +72,7 @@ pub mod resequencer;
 pub mod schedule;
 pub mod secure;
 pub mod seed;
+mod segment;
 pub mod sender;
 pub mod timer;
 mod window;

@@ -8,6 +8,7 @@ pub(crate) use history::History;
 pub(crate) use queue::{Precedence, PriorityQueues, Queued};
 
 use crate::config::SenderConfig;
+use crate::inbound::micros as micros_of;
 use crate::rate::{RateControl, Sample};
 use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_wire::trunk::Report;
@@ -514,8 +515,12 @@ impl Link {
         let carrier_empty = self.carrier.is_some_and(|fill| fill.waiting == 0);
         let carrier_dry = std::mem::replace(&mut self.carrier_dry, carrier_empty);
         let limited = if self.carrier.is_some() { !carrier_dry } else { !dry };
+        let least = report.prompt.and_then(|frame| {
+            let sent_at = self.history.sent_at(frame.number)?;
+            Some(frame.at.wrapping_sub(micros_of(sent_at)))
+        });
         let at = report.last_at;
-        let sample = Sample { bytes: total, at, one_way, limited, sent, lost };
+        let sample = Sample { bytes: total, at, one_way, least, limited, sent, lost };
         match self.carrier {
             Some(_) => self.rate.observe(sample, now),
             None => self.rate.report(sample, now),

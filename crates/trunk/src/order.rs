@@ -50,9 +50,9 @@ impl Order {
         }
     }
 
-    pub fn set_repair_wait(&mut self, wait: Duration) {
+    pub fn set_repair_wait(&mut self, wait: Duration, lateness: Duration) {
         if let Order::Numbers(order) = self {
-            order.set_repair_wait(wait);
+            order.set_repair_wait(wait, lateness);
         }
     }
 

@@ -20,7 +20,9 @@
 //! * A link that drops where others queue is paced just below its rate, and probed ever more
 //!   rarely. Losses that go on below the rate are by chance, and no reason to be slow.
 //! * Where the delay varies, a queue counts as one beyond what the variation explains, and a
-//!   queue with little traffic is not the link's.
+//!   queue with little traffic is not the link's. The other end then tells of a frame that took
+//!   about the least time of those between two reports: the least of many delays varies far less
+//!   than those of single reports.
 //! * Where the carrier reports how full its transmit queue is ([`RateControl::observe`]), nothing
 //!   is searched or paced: while that queue never ran empty, the delivery rate is the link's rate.
 //!   On a radio the delay says little, because it varies by contention more than by queues.
@@ -31,8 +33,13 @@
 //! Reports come every 20 ms under load (`EndpointConfig::report`), which is the grain of all
 //! counts of reports below.
 
+mod delays;
+
+use delays::{Delays, MOST_QUEUE, SPREAD, VARIATION_STEP};
 use sheaf_stage::{Bitrate, Duration, Instant};
 use std::collections::VecDeque;
+
+pub use delays::later;
 
 /// Queue to keep in the link, in seconds: a few full frames at 10 Mbit/s, so that the link is never
 /// idle between two of them, and no delay that a call notices.
@@ -43,30 +50,10 @@ const QUEUE: f64 = 0.0015;
 /// Queueing delay that is not noise even in a single report, in seconds. It ends start-up, and
 /// makes one report enough to lower the rate.
 const FULL: f64 = 0.015;
-/// Delays of the last reports among which the lowest counts: eight reports are a sixth of a second.
-/// On a link whose delay varies a single one says nothing of its queue; the lowest of some does, as
-/// the standing round trip of Copa (NSDI 2018).
-const DELAYS: usize = 8;
-/// Variation of the delay, in seconds, for which one more of them is taken: below that of a link
-/// without other traffic one is enough.
-const VARIATION_STEP: f64 = 0.001;
-/// Changes of the delay over which the variation is averaged (RFC 3550, section 6.4.1). The first
-/// ones are all it is known from: a variation that starts at zero takes the first delays that vary
-/// for queues, and they end start-up.
-const VARIATION_CHANGES: f64 = 16.0;
-/// Difference of two changes in a row over one change, for independent delays: √3.
-const BEND: f64 = 1.732;
-/// Change counted in the variation at most, in seconds: more is a path that became another one.
-const MOST_VARIATION: f64 = 0.1;
-/// Width of an even spread of delays over the mean change from one to the next. So the lowest of
-/// eight delays is above the least by more than this change in one case of 26: more is a queue.
-const SPREAD: f64 = 3.0;
 /// Time behind the least delay by which a frame is expected, over the mean change of the delay. Two
 /// thirds of an even spread arrive until then, the mean at 1.5. A packet that needs order waits for
 /// the late ones.
 const EXPECTED: f64 = 2.0;
-/// Queueing delay taken for the link's at most, in seconds: more is a clock that was set.
-const MOST_QUEUE: f64 = 60.0;
 /// Time constant of the pace's control, in seconds, to which twice the round trip is added: five
 /// reports, so that the noise of one moves the pace little.
 const TAU: f64 = 0.1;
@@ -187,6 +174,8 @@ pub struct Sample {
     /// One-way delay plus the difference of the clocks, in µs modulo 2³². `None` where it says
     /// nothing of a queue: in a packet train whose frames overtook each other.
     pub one_way: Option<u32>,
+    /// The same of the frame that took about the least time lately, where that is told.
+    pub least: Option<u32>,
     /// Whether packets waited for this link all the time since the report before.
     pub limited: bool,
     /// Frames that must have arrived by now and were not counted before.
@@ -244,13 +233,13 @@ pub struct RateControl {
     loaded: bool,
     /// Seconds.
     round_trip: f64,
-    base: Option<Base>,
-    /// One-way delays of the last reports, in µs modulo 2³².
-    delays: VecDeque<u32>,
-    /// Mean change of the delay from one report to the next, in seconds.
-    variation: f64,
-    /// Changes that it is the mean of.
-    changes: f64,
+    /// One-way delays of the reports, and the least ones of the frames between two of them.
+    reports: Delays,
+    frames: Delays,
+    /// Start of the period in which both look for their minimum.
+    period: Option<Instant>,
+    /// Mean change of the delays that `queue` was read from, in seconds.
+    noise: f64,
     /// Bytes received and the receiver's clock, of the last reports.
     history: VecDeque<(u64, u32)>,
     /// The pace after each report.
@@ -270,14 +259,6 @@ pub struct RateControl {
     patience: f64,
     /// The rate when start-up last began.
     before: f64,
-}
-
-/// Minimum of the one-way delay in this period and the one before, in µs modulo 2³².
-#[derive(Clone, Copy, Debug)]
-struct Base {
-    current: u32,
-    previous: u32,
-    started: Instant,
 }
 
 impl RateControl {
@@ -305,10 +286,10 @@ impl RateControl {
             limited: 0,
             loaded: false,
             round_trip: 0.0,
-            base: None,
-            delays: VecDeque::with_capacity(DELAYS),
-            variation: 0.0,
-            changes: 0.0,
+            reports: Delays::new(),
+            frames: Delays::new(),
+            period: None,
+            noise: 0.0,
             history: VecDeque::with_capacity(HISTORY),
             paces: VecDeque::with_capacity(PACES),
             queued: 0,
@@ -355,14 +336,14 @@ impl RateControl {
     /// 2³²; to be compared among links.
     pub fn delay(&self) -> Option<u32> {
         // Less is noise, and packets of a flow without a queue would change links by it.
-        let variation = (self.variation - VARIATION_STEP).max(0.0);
+        let variation = (self.reports.variation() - VARIATION_STEP).max(0.0);
         let above = (EXPECTED * variation * 1e6) as u32;
-        self.base.map(|base| base.lowest().wrapping_add(above))
+        self.reports.lowest().map(|lowest| lowest.wrapping_add(above))
     }
 
     /// Time within which the delays of single frames are of each other.
     pub(crate) fn spread(&self) -> Duration {
-        Duration::from_secs_f64(SPREAD * self.variation)
+        Duration::from_secs_f64(SPREAD * self.reports.variation())
     }
 
     /// The round trip without queues.
@@ -391,7 +372,7 @@ impl RateControl {
 
     /// Learns from a report about a link that is paced.
     pub fn report(&mut self, sample: Sample, now: Instant) {
-        let draining = sample.one_way.is_some_and(|one_way| self.note_delay(one_way, now));
+        let draining = self.note_delays(&sample, now);
         let behind = self.paces_behind(now);
         self.note_loss(&sample, behind);
         self.loaded = sample.limited || self.is_loaded(&sample);
@@ -419,12 +400,11 @@ impl RateControl {
     /// Learns from a report about a link whose carrier reports its queue; `sample.limited`: that
     /// queue has not been empty since the report before.
     pub fn observe(&mut self, sample: Sample, now: Instant) {
-        if let Some(one_way) = sample.one_way {
-            self.note_delay(one_way, now);
-        }
+        self.note_delays(&sample, now);
         // Waiting packets are in the carrier's queue, which the caller counts by itself. It is what
         // varies the delay.
-        (self.queue, self.variation) = (0.0, 0.0);
+        self.queue = 0.0;
+        self.reports.forget_variation();
         self.queued = if sample.limited { self.queued.saturating_add(1) } else { 0 };
         if !sample.limited {
             // Bytes over an idle time are the sender's rate, not the link's.
@@ -549,7 +529,7 @@ impl RateControl {
         // While the queue is drained on purpose its absence says nothing of the rate. The lowest of
         // eight delays is above the least by the variation in one case of 26, and by twice as much
         // in one of 6,000; `queue` has the first taken off.
-        let idle = self.queue < NO_QUEUE + self.variation;
+        let idle = self.queue < NO_QUEUE + self.noise;
         self.empty = match idle && !draining {
             true if sample.limited => Some(self.empty.unwrap_or(now)),
             // Where packets wait now for this link and now for another, it is short of rate, too.
@@ -571,8 +551,9 @@ impl RateControl {
         self.not_draining = if slow && no_more_than_sent { self.not_draining + 1 } else { 0 };
         if self.not_draining >= LONGER_PATH_REPORTS {
             self.not_draining = 0;
-            let lowest = self.standing_delay().map(|(lowest, _)| lowest).or(sample.one_way);
-            self.base = lowest.map(|lowest| Base::new(lowest, now));
+            self.reports.take_standing();
+            self.frames.take_standing();
+            self.period = Some(now);
             self.queue = 0.0;
         }
         self.steer(if draining { DRAIN_TARGET } else { TARGET });
@@ -585,7 +566,7 @@ impl RateControl {
 
     /// Queueing delay that is not noise even in a single report: more where the delay varies.
     fn full(&self) -> f64 {
-        FULL + SPREAD * self.variation
+        FULL + SPREAD * self.noise
     }
 
     /// The slowest and the fastest pace at which what was reported can have been sent.
@@ -647,74 +628,35 @@ impl RateControl {
     }
 
     fn forget_delays(&mut self) {
-        self.base = None;
-        self.delays.clear();
-        (self.variation, self.changes) = (0.0, 0.0);
+        (self.reports, self.frames) = (Delays::new(), Delays::new());
+        self.period = None;
     }
 
-    /// Takes in a one-way delay; returns whether the queue should be drained now.
-    fn note_delay(&mut self, one_way: u32, now: Instant) -> bool {
-        let above = |base: Base| f64::from(later(one_way, base.lowest())) * 1e-6;
-        if self.base.is_some_and(|base| above(base) > MOST_QUEUE) {
-            // No queue is that long, so the minimum is of another clock, or was forged.
-            self.forget_delays();
-        }
-        let base = self.base.get_or_insert(Base::new(one_way, now));
-        if now - base.started >= BASE_PERIOD {
+    /// Takes in the delays of a report; returns whether the queue should be drained now.
+    fn note_delays(&mut self, sample: &Sample, now: Instant) -> bool {
+        let Some(one_way) = sample.one_way else { return false };
+        let started = *self.period.get_or_insert(now);
+        if now - started >= BASE_PERIOD {
             // Two periods, so that the minimum of the last one is still known when a new begins.
-            *base = Base { current: one_way, previous: base.current, started: now };
+            self.reports.begin_period();
+            self.frames.begin_period();
+            self.period = Some(now);
         }
-        if later(base.current, one_way) > 0 {
-            base.current = one_way;
+        let drain = self.period.is_some_and(|since| now - since >= BASE_PERIOD - DRAIN);
+        self.reports.note(one_way);
+        if let Some(least) = sample.least {
+            self.frames.note(least);
         }
-        let (lowest, drain) = (base.lowest(), now - base.started >= BASE_PERIOD - DRAIN);
-        let [before, last] = [2, 1].map(|back| {
-            let at = self.delays.len().checked_sub(back)?;
-            self.delays.get(at).copied()
-        });
-        if let (Some(before), Some(last)) = (before, last) {
-            // A queue that builds up or drains changes the delay evenly, jitter does not.
-            let bend = later(one_way, last).saturating_sub(later(last, before)).unsigned_abs();
-            let change = (f64::from(bend) * 1e-6 / BEND).min(MOST_VARIATION);
-            self.changes = (self.changes + 1.0).min(VARIATION_CHANGES);
-            self.variation += (change - self.variation) / self.changes;
-        }
-        if self.delays.len() == DELAYS {
-            self.delays.pop_front();
-        }
-        self.delays.push_back(one_way);
-        if let Some((standing, excess)) = self.standing_delay() {
-            let queue = f64::from(later(standing, lowest).max(0)) * 1e-6;
-            self.queue = (queue - excess).max(0.0);
-        }
+        // Where single delays vary, the least of many shows a queue sooner and more exactly.
+        let delays = match sample.least {
+            Some(_) if self.reports.is_varied() => &self.frames,
+            _ => &self.reports,
+        };
+        (self.queue, self.noise) = (delays.queue(), delays.variation());
         drain
-    }
-
-    /// The lowest delay of the last reports, of more where the delay varies, and how much of it is
-    /// explained by that.
-    fn standing_delay(&self) -> Option<(u32, f64)> {
-        let count = 1 + (self.variation / VARIATION_STEP) as usize;
-        let last = self.delays.iter().rev().take(count);
-        let lowest = last.copied().reduce(|a, b| if later(a, b) < 0 { a } else { b })?;
-        Some((lowest, if count > 1 { self.variation } else { 0.0 }))
-    }
-}
-
-impl Base {
-    fn new(one_way: u32, started: Instant) -> Base {
-        Base { current: one_way, previous: one_way, started }
-    }
-
-    fn lowest(&self) -> u32 {
-        if later(self.current, self.previous) < 0 { self.current } else { self.previous }
     }
 }
 
 fn nanos(seconds: f64) -> Duration {
     Duration::from_nanos((seconds * 1e9).ceil() as u64)
-}
-
-/// `a − b` of two times modulo 2³² that are less than 2³¹ apart.
-pub fn later(a: u32, b: u32) -> i32 {
-    a.wrapping_sub(b).cast_signed()
 }

@@ -13,6 +13,9 @@
 //!   nothing about these. Where the sender sends lost frames again, such a number is given up only
 //!   after the time that this takes ([`Resequencer::set_repair_wait`]), and timers run for as much
 //!   longer.
+//! * *Acknowledgements.* TCP takes them in any order, and the next one says as much and more. They
+//!   keep their order among frames that are late, as the least round trip of a flow would else be
+//!   that of the most prompt ones (BBR then has too little under way), and wait for no repair.
 //! * *Bounds.* A ring of `window` numbers and a limit on bytes; when either is reached, the lowest
 //!   missing numbers are given up. Duplicates are known by one bit per number over two windows.
 //!   Numbers wrap at 32 bits. A number far away moves nothing: frames carry eight bits of the
@@ -81,6 +84,8 @@ pub struct Resequencer {
     marks: [Option<u32>; MAX_LINKS],
     /// Time that the repair of a lost frame takes; zero when none is repaired.
     repair: Duration,
+    /// Longest time by which frames that are not lost were late.
+    lateness: Duration,
     /// Numbers up to which every link has passed, and when; the oldest first.
     passed: VecDeque<(u32, Instant)>,
     /// The last number handed up of each flow.
@@ -103,6 +108,7 @@ impl Resequencer {
             deadlines: IndexedHeap::default(),
             marks: [None; MAX_LINKS],
             repair: Duration::ZERO,
+            lateness: Duration::ZERO,
             passed: VecDeque::new(),
             last: vec![None; BUCKETS],
             settled: Vec::new(),
@@ -145,9 +151,9 @@ impl Resequencer {
     }
 
     /// Sets the time for which a lost frame is waited for, because the sender sends it again; zero:
-    /// it does not.
-    pub fn set_repair_wait(&mut self, wait: Duration) {
-        self.repair = wait;
+    /// it does not. `lateness`: the longest time by which frames that are not lost were late.
+    pub fn set_repair_wait(&mut self, wait: Duration, lateness: Duration) {
+        (self.repair, self.lateness) = (wait, lateness);
     }
 
     /// Whether a number is near enough to the expected one to be looked at: at most a window behind
@@ -216,8 +222,10 @@ impl Resequencer {
             self.follow(seq, true, now);
             return Ok(());
         }
-        // Behind a frame that waits itself, that one's timer is enough.
-        if behind.is_none_or(|behind| self.window.state(behind) == State::Missing) {
+        if arrival.acknowledgement {
+            self.deadlines.set(self.window.place(seq), Some(now + self.lateness));
+        } else if behind.is_none_or(|behind| self.window.state(behind) == State::Missing) {
+            // Behind a frame that waits itself, that one's timer is enough.
             let deadline = now + self.timers.get(arrival.flow, now) + self.repair;
             self.deadlines.set(self.window.place(seq), Some(deadline));
         }
@@ -267,20 +275,22 @@ impl Resequencer {
     }
 
     fn hand_up(&mut self, arrival: Arrival, late: bool) {
-        let Arrival { seq, flow, packing, payload, predecessor, .. } = arrival;
+        let Arrival { seq, flow, packing, payload, predecessor, acknowledgement, .. } = arrival;
         let last = &mut self.last[flow.index()];
         let newer = last.is_none_or(|last| seq.wrapping_sub(last).cast_signed() > 0);
         if newer {
             *last = Some(seq);
-        } else if predecessor != Predecessor::Free {
+        } else if predecessor != Predecessor::Free && !acknowledgement {
             self.stats.disordered += 1;
         }
         self.ready.push_back(Delivery { seq, flow, packing, payload, late });
     }
 
     fn hand_up_late(&mut self, arrival: Arrival, now: Instant) {
-        self.stats.late += 1;
-        self.timers.late(arrival.flow, now);
+        if !arrival.acknowledgement {
+            self.stats.late += 1;
+            self.timers.late(arrival.flow, now);
+        }
         self.hand_up(arrival, true);
     }
 
@@ -342,6 +352,11 @@ impl Resequencer {
     fn time_out(&mut self, place: u32, now: Instant) {
         let seq = self.window.at_place(place);
         self.deadlines.set(place, None);
+        if self.window.is_acknowledgement(seq) {
+            // What it waited for may still be repaired, and others wait for that.
+            self.release(seq, false, now);
+            return self.drain_settled(now);
+        }
         let Some((flow, predecessor)) = self.window.flow(seq).zip(self.window.predecessor(seq))
         else {
             return;

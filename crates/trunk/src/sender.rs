@@ -23,7 +23,6 @@ mod deal;
 mod flow_queues;
 mod join;
 mod repair;
-mod segment;
 mod steady;
 mod turns;
 
@@ -33,10 +32,10 @@ use crate::fallback::Fallback;
 use crate::flow::{BUCKETS, DeliveryMode, Flow};
 use crate::link::{Fill, Link, LinkConfig, LinkStats, Precedence, Queued};
 use crate::schedule::State;
+use crate::segment::Segment;
 pub use compress::CompressStats;
 use compress::Compressor;
 use flow_queues::{FlowQueues, Next, Waiting};
-use segment::{Segment, Steady};
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::context::Context;
@@ -44,6 +43,7 @@ use sheaf_wire::trunk::{
     HEADER_LEN, LENGTH_LEN, MAX_LINKS, Marker, Name, Packing, Predecessor, Report, Repr, push_parts,
 };
 use sheaf_wire::{dscp, ethernet, header};
+use steady::Steady;
 
 /// A link of a trunk, by the number [`Sender::add_link`] gave; below 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,8 +94,9 @@ pub struct Sender {
     /// For schedulers that deal out packets as they come.
     gate: CodelGate,
     next_seq: u32,
-    /// The last number of each flow.
+    /// The last number of each flow, acknowledgements apart, and of its acknowledgements.
     last: Vec<Option<u32>>,
+    last_acknowledgement: Vec<Option<u32>>,
     /// Time at which the last packet of each flow was numbered.
     last_at: Vec<Instant>,
     /// How the packets of each flow went, which are to have one delay.
@@ -132,6 +133,7 @@ impl Sender {
             gate: CodelGate::default(),
             next_seq: first,
             last: vec![None; BUCKETS],
+            last_acknowledgement: vec![None; BUCKETS],
             last_at: vec![Instant::ZERO; BUCKETS],
             steady: vec![Steady::default(); BUCKETS],
             waiting: vec![0; BUCKETS],
@@ -424,7 +426,7 @@ impl Sender {
         let bytes = self.framed(body);
         let waiting = Waiting { bytes, packing, flow, mode, segment, at: now };
         match joined {
-            Some(joined) => self.join(waiting, joined),
+            Some(joined) => self.join(waiting, joined, now),
             None => self.give(waiting, precedence, chosen, now),
         }
         Ok(())
@@ -466,10 +468,10 @@ impl Sender {
 
     /// Numbers a frame and puts it in the queues of the links in `chosen`, which is not 0.
     fn give(&mut self, waiting: Waiting, precedence: Precedence, chosen: u16, now: Instant) {
-        let Waiting { mut bytes, packing, flow, mode, .. } = waiting;
         let seq = self.next_seq;
         self.next_seq = seq.wrapping_add(1);
-        let predecessor = self.predecessor(seq, flow, mode, bytes.len(), now);
+        let predecessor = self.predecessor(seq, &waiting, now);
+        let Waiting { mut bytes, packing, flow, mode, .. } = waiting;
         let alone = chosen.is_power_of_two();
         let copy = self.scheduler(mode) == Scheduler::Redundant && !alone;
         let last = chosen.ilog2() as usize;
@@ -511,21 +513,29 @@ impl Sender {
     }
 
     /// The frame that has to be handed up before number `seq`, the next one of its flow.
-    fn predecessor(
-        &mut self,
-        seq: u32,
-        flow: Flow,
-        mode: DeliveryMode,
-        len: usize,
-        now: Instant,
-    ) -> Predecessor {
+    fn predecessor(&mut self, seq: u32, waiting: &Waiting, now: Instant) -> Predecessor {
+        let Waiting { ref bytes, flow, mode, .. } = *waiting;
+        if mode == DeliveryMode::Loose {
+            return Predecessor::Free;
+        }
+        if waiting.is_acknowledgement() {
+            // It waits for what is late and never for a repair, so what is far back has arrived.
+            let last = self.last_acknowledgement[flow.index()].replace(seq);
+            let before = last.into_iter().chain(self.last[flow.index()]);
+            let distance = before.map(|last| seq.wrapping_sub(last)).min();
+            return match distance.map(Predecessor::at) {
+                Some(Predecessor::Back(distance)) => Predecessor::Back(distance),
+                _ => Predecessor::Free,
+            };
+        }
+        let len = bytes.len();
         let last_at = std::mem::replace(&mut self.last_at[flow.index()], now);
         let last = self.last[flow.index()].replace(seq);
         let Some(distance) = last.map(|last| seq.wrapping_sub(last)) else {
             return Predecessor::Free;
         };
         match Predecessor::at(distance) {
-            _ if mode == DeliveryMode::Loose || distance >= FORGOTTEN => Predecessor::Free,
+            _ if distance >= FORGOTTEN => Predecessor::Free,
             Predecessor::Far if self.is_behind(flow, mode, len, now - last_at) => Predecessor::Free,
             predecessor => predecessor,
         }

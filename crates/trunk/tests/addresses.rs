@@ -97,6 +97,7 @@ fn report(session: u64) -> Vec<u8> {
         one_way: 0,
         jitter: 0,
         late: 0,
+        prompt: None,
     }
     .emit(&mut frame);
     frame

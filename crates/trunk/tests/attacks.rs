@@ -8,7 +8,9 @@ use sheaf_fuzz::{Fuzzer, RngExt};
 use sheaf_stage::Duration;
 use sheaf_trunk::{Endpoint, Key, LinkId, Remote};
 use sheaf_wire::ip::example_udp;
-use sheaf_wire::trunk::{Control, Hello, Marker, Packing, Predecessor, Report, Repr, push, tag};
+use sheaf_wire::trunk::{
+    Control, Hello, Marker, Packing, Predecessor, Prompt, Report, Repr, push, tag,
+};
 
 const HERE: Address = 1;
 const THERE: Address = 2;
@@ -59,8 +61,9 @@ fn report(session: u64, sent_at: u32, bytes: u32) -> Vec<u8> {
         bytes,
         last_at: sent_at,
         one_way: 0,
-        jitter: 0,
+        jitter: 9_000,
         late: 0,
+        prompt: Some(Prompt { number: bytes / 1_000, at: sent_at }),
     }
     .emit(&mut frame);
     frame

@@ -89,6 +89,25 @@ fn a_call_waits_for_no_rounds_of_a_download_that_losses_keep_below_the_rate_of_t
 }
 
 #[test]
+fn a_call_beside_a_download_over_links_whose_delay_varies_waits_little_longer_than_that() {
+    let even = [link(50.0, 20.0).jitter(20.0); 2];
+    let mobile = [link(40.0, 30.0).jitter(5.0).loss(0.5), link(25.0, 45.0).jitter(8.0).loss(0.5)];
+    for (links, control, most) in [
+        // The quicker of two copies takes 36 ms in one case of a hundred.
+        (even, Control::Cubic, 42.0),
+        // 35 ms, 4 ms of queue that a link is kept with, and noise. Where single delays are all
+        // that a queue is known by, 54.
+        (mobile, Control::Bbr, 46.0),
+    ] {
+        let call = Some(DeliveryMode::Copies);
+        let load = Load { tcp: 1, control, call, ..Load::default() };
+        let beside = beside(&links, load, 12 * SECOND, &SEEDS);
+        println!("{beside:?}");
+        assert!(beside.call.0 < most, "{control:?} {beside:?}");
+    }
+}
+
+#[test]
 fn a_paced_stream_beside_a_download_loses_nothing_and_waits_for_a_turn_and_not_for_the_download() {
     for (links, idle) in [
         (&[link(20.0, 10.0)][..], 10.0),

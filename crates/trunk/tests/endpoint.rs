@@ -9,7 +9,7 @@ use sheaf_trunk::{
     LinkReceived, Received, Refusal, Remote, Scheduler, Transmit,
 };
 use sheaf_wire::ip::example_udp;
-use sheaf_wire::trunk::{Control, Hello, Packing, Predecessor, Repr, push, tag};
+use sheaf_wire::trunk::{Control, Frame, Hello, Packing, Predecessor, Repr, push, tag};
 use world::{MS, World, pipe};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -280,6 +280,50 @@ fn flows_without_care_for_order_never_wait_for_a_lost_packet() {
     world.offer(8.0, 1_000, 1);
     world.run(2 * SECOND);
     assert_eq!(world.ends[1].stats().reorder.waited, 0);
+}
+
+/// A segment of TCP with `len` bytes of data.
+fn segment(len: usize) -> Vec<u8> {
+    let mut packet = vec![0u8; 40 + len];
+    (packet[0], packet[8], packet[9]) = (0x45, 64, 6);
+    packet[2..4].copy_from_slice(&(40 + len as u16).to_be_bytes());
+    packet[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    packet[20..24].copy_from_slice(&[0x30, 0x39, 0, 80]);
+    (packet[32], packet[33]) = (5 << 4, 0x10);
+    packet
+}
+
+/// Sends `packets` of one flow, one a frame; the first frame is lost. The lengths of the packets
+/// that are delivered at once.
+fn delivered_behind_a_loss(packets: &[Vec<u8>]) -> Vec<usize> {
+    let (mut a, mut b) = (end(1, 2), end(2, 2));
+    let mut now = Instant::ZERO;
+    talk(&mut a, &mut b, now);
+    let (mut frame, mut is_lost) = (Vec::new(), false);
+    for packet in packets {
+        now += MS;
+        a.handle_packet(packet, DeliveryMode::Order, now).unwrap();
+        while let Some(Transmit { link, .. }) = a.poll_transmit(now, &mut frame) {
+            if is_lost || !matches!(Frame::parse(&frame), Ok(Frame::Data(_))) {
+                b.handle_frame(link, None, &frame, now);
+            } else {
+                is_lost = true;
+            }
+        }
+    }
+    let mut lengths = Vec::new();
+    while let Some(packet) = b.poll_deliver(now) {
+        lengths.push(packet.len());
+    }
+    lengths
+}
+
+#[test]
+fn an_acknowledgement_waits_for_no_lost_one_and_what_has_data_keeps_its_order() {
+    let (ack, data) = (segment(0), segment(1_000));
+    assert_eq!(delivered_behind_a_loss(&[ack.clone(), ack.clone(), ack.clone()]), [40, 40]);
+    assert_eq!(delivered_behind_a_loss(&[data.clone(), ack.clone(), data.clone()]), [40]);
+    assert_eq!(delivered_behind_a_loss(&[ack, data.clone(), data]), [1_040, 1_040]);
 }
 
 #[test]

@@ -58,6 +58,26 @@ fn where_loss_limits_tcp_on_each_link_the_trunk_carries_most_of_what_the_links_c
 }
 
 #[test]
+fn one_cubic_flow_over_links_that_lose_waits_for_the_repair_of_data_alone() {
+    let links = [link(50.0, 20.0).loss(2.0); 2];
+    let (trunk, _) = compared(&links, SECOND, 14 * SECOND);
+    // Where acknowledgements behind a lost one wait for its repair, 41.
+    assert!(trunk > 48.0, "{trunk:.1} Mbit/s");
+}
+
+#[test]
+fn one_bbr_flow_over_two_mobile_links_that_lose_has_more_than_over_the_best_of_them() {
+    let links = [link(20.0, 50.0).jitter(20.0).loss(2.0), link(15.0, 60.0).jitter(25.0).loss(2.0)];
+    let load = Load { tcp: 1, control: Control::Bbr, ..Load::default() };
+    let goodput = |way| {
+        let once = |seed| goodput_once(way, &links, load, SECOND, 14 * SECOND, seed);
+        median(MANY_SEEDS.map(once).to_vec())
+    };
+    let (trunk, single) = (goodput(Way::Trunk), goodput(Way::Single(0)));
+    assert!(trunk > 1.2 * single, "{trunk:.1}, alone {single:.1} Mbit/s");
+}
+
+#[test]
 fn a_slow_link_beside_a_fast_one_does_not_hold_it_up_even_in_the_first_seconds() {
     let (trunk, _) = compared(&[link(100.0, 10.0), link(1.0, 10.0)], 2 * SECOND, SECOND);
     assert!(trunk > 0.95 * 101.0 * PAYLOAD, "{trunk:.1} Mbit/s");
@@ -88,7 +108,7 @@ fn flows_find_the_rates_of_links_whose_delay_varies_in_their_first_seconds() {
     let once = |seed| goodput_once(Way::Trunk, &MOBILE, load, SECOND, 10 * SECOND, seed);
     let least = MANY_SEEDS.map(once).into_iter().fold(f64::MAX, f64::min);
     // Where a train, the first delays or late frames are taken for a queue or losses, 31.
-    assert!(least > 60.0, "{least:.1} Mbit/s");
+    assert!(least > 50.0, "{least:.1} Mbit/s");
 }
 
 #[test]

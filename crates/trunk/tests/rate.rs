@@ -66,6 +66,7 @@ impl Link {
                     bytes: self.received as u64,
                     at: (self.last_at * 1e6) as u32,
                     one_way: Some(((one_way + 4_294.0) * 1e6) as u64 as u32), // clocks wrap apart
+                    least: None,
                     limited: self.limited,
                     sent: 0,
                     lost: 0,
@@ -140,7 +141,7 @@ fn an_old_measurement_of_a_link_at_rest_does_not_end_its_search() {
     for report in 0..50 {
         let one_way = if report < 5 { 10_000 } else { 50_000 };
         let (bytes, at, one_way) = (100, 10_000, Some(one_way));
-        let sample = Sample { bytes, at, one_way, limited: false, sent: 0, lost: 0 };
+        let sample = Sample { bytes, at, one_way, least: None, limited: false, sent: 0, lost: 0 };
         control.report(sample, Instant::from_millis(20 * report));
     }
     assert_eq!(control.pace().as_bps(), 2 * control.rate().as_bps(), "it is searched");
@@ -157,7 +158,8 @@ fn the_first_delays_of_a_link_whose_delay_varies_do_not_end_its_search() {
             let one_way = Some(30_000 + (random >> 33) as u32 % 16_000);
             // Half of what the link is taken to carry: no queue.
             let (bytes, at) = (u64::from(report) * 5_000, report * 20_000);
-            let sample = Sample { bytes, at, one_way, limited: false, sent: 4, lost: 0 };
+            let sample =
+                Sample { bytes, at, one_way, least: None, limited: false, sent: 4, lost: 0 };
             control.report(sample, Instant::from_millis(20 * u64::from(report)));
             control.pace().as_bps() < 2 * control.rate().as_bps()
         })
@@ -186,7 +188,8 @@ proptest! {
         for (n, (bytes, at, one_way, limited)) in reports.into_iter().enumerate() {
             let one_way = (one_way % 5 != 0).then_some(one_way);
             let (sent, lost) = (at % 100, at % 200);
-            let sample = Sample { bytes, at, one_way, limited, sent, lost };
+            let least = (at % 3 != 0).then_some(at);
+            let sample = Sample { bytes, at, one_way, least, limited, sent, lost };
             if n % 50 == 49 {
                 control.failed();
             }

@@ -22,7 +22,7 @@
 //! | Hello: accepted session of the receiver, 64 bits, 0 for none  |
 //! |        challenge to the receiver, 64 bits                     |
 //! |        the receiver's last challenge, 64 bits, 0 for none     |
-//! | Report: ten numbers of 32 bits, see [`Report`]                |
+//! | Report: ten numbers of 32 bits, or twelve, see [`Report`]      |
 //! | Request, Define, Known: see [`Request`], [`Define`], [`Known`] |
 //! +---------------------------------------------------------------+
 //!
@@ -83,6 +83,8 @@ pub const LENGTH_LEN: usize = 2;
 pub const HELLO_LEN: usize = 44;
 /// Bytes of a report.
 pub const REPORT_LEN: usize = 60;
+/// Bytes of a report with a [`Prompt`].
+pub const PROMPT_REPORT_LEN: usize = REPORT_LEN + 8;
 /// Bytes of a request before its ranges, and of each range.
 const REQUEST_LEN: usize = 24;
 const RANGE_LEN: usize = 6;
@@ -364,14 +366,33 @@ pub struct Report {
     pub jitter: u32,
     /// Frames of any link that were given up or came too late.
     pub late: u32,
+    /// Where the delay varies, one of the data frames heard since the report before.
+    pub prompt: Option<Prompt>,
 }
 
+/// Data frame whose delay is about the least of all that were heard since the report before. Its
+/// sender knows when it left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// Link number.
+    pub number: u32,
+    /// Time at which it was heard.
+    pub at: u32,
+}
+
+/// Bits of a report's flags.
+const HEARD: u8 = 1;
+const PROMPT: u8 = 2;
+
 impl Report {
-    /// Writes the frame over `bytes`, which becomes [`REPORT_LEN`] long.
+    /// Writes the frame over `bytes`, which becomes [`REPORT_LEN`] long, or [`PROMPT_REPORT_LEN`].
     pub fn emit(&self, bytes: &mut Vec<u8>) {
         bytes.clear();
-        bytes.resize(REPORT_LEN, 0);
-        self.control.emit(REPORT, u8::from(self.heard), bytes);
+        let (len, flag) = self.prompt.map_or((REPORT_LEN, 0), |_| (PROMPT_REPORT_LEN, PROMPT));
+        bytes.resize(len, 0);
+        let flags = flag | if self.heard { HEARD } else { 0 };
+        self.control.emit(REPORT, flags, bytes);
+        let Prompt { number, at } = self.prompt.unwrap_or(Prompt { number: 0, at: 0 });
         let words = [
             self.sent_at,
             self.echo,
@@ -383,6 +404,8 @@ impl Report {
             self.one_way,
             self.jitter,
             self.late,
+            number,
+            at,
         ];
         for (place, word) in bytes[field::SESSION.end..].chunks_exact_mut(4).zip(words) {
             place.copy_from_slice(&word.to_be_bytes());
@@ -390,10 +413,14 @@ impl Report {
     }
 
     fn parse(bytes: &[u8]) -> Result<Report, Refusal> {
-        let at = |index: usize| word(bytes, field::SESSION.end + 4 * index..REPORT_LEN);
+        let at = |index: usize| word(bytes, field::SESSION.end + 4 * index..bytes.len());
+        let has_prompt = bytes[2] & PROMPT != 0;
+        if has_prompt && bytes.len() < PROMPT_REPORT_LEN {
+            return Err(Refusal::Truncated);
+        }
         Ok(Report {
             control: Control::parse(bytes)?,
-            heard: bytes[2] & 1 != 0,
+            heard: bytes[2] & HEARD != 0,
             sent_at: at(0),
             echo: at(1),
             held: at(2),
@@ -404,6 +431,7 @@ impl Report {
             one_way: at(7),
             jitter: at(8),
             late: at(9),
+            prompt: has_prompt.then(|| Prompt { number: at(10), at: at(11) }),
         })
     }
 }
@@ -658,7 +686,9 @@ impl<'a> Frame<'a> {
                 }));
             }
             REPORT => {
-                let bytes = bytes.get(..REPORT_LEN).ok_or(Refusal::Truncated)?;
+                if bytes.len() < REPORT_LEN {
+                    return Err(Refusal::Truncated);
+                }
                 return Ok(Frame::Report(Report::parse(bytes)?));
             }
             MARKER => {
@@ -887,6 +917,7 @@ mod tests {
             one_way: 8,
             jitter: 9,
             late: 10,
+            prompt: Some(Prompt { number: 11, at: 12 }),
         }
     }
 

@@ -65,7 +65,13 @@ impl Claims {
         self.old = 0;
         // The highest number is below the next one, and what it echoes was sent before it came.
         let future = report.heard && is_before(micros, report.echo);
-        if future || !is_before(report.highest, sent.next_number) && report.frames > 0 {
+        let false_prompt = report.prompt.is_some_and(|frame| {
+            is_before(report.sent_at, frame.at) || !is_before(frame.number, sent.next_number)
+        });
+        if future
+            || false_prompt
+            || !is_before(report.highest, sent.next_number) && report.frames > 0
+        {
             return Err(Refusal::FalseReport);
         }
         let Some(newest) = self.newest.replace(*report) else {
@@ -92,4 +98,35 @@ impl Claims {
 /// Whether `a` is before `b`, of times or numbers modulo 2³².
 fn is_before(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() < 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sheaf_wire::trunk::{Control, Prompt};
+
+    #[test]
+    fn a_frame_that_was_not_sent_or_is_heard_later_is_no_prompt_one() {
+        let sent = Sent { next_number: 100, frames: 100, bytes: 100_000 };
+        let check = |number: u32, at: u32| {
+            let report = Report {
+                control: Control { link: 0, next_seq: 0, link_seq: 0, session: 1, pause: 0 },
+                sent_at: 5_000,
+                heard: true,
+                echo: 6_000,
+                held: 0,
+                highest: 99,
+                frames: 100,
+                bytes: 100_000,
+                last_at: 5_000,
+                one_way: 0,
+                jitter: 2_000,
+                late: 0,
+                prompt: Some(Prompt { number, at }),
+            };
+            Claims::default().check(&report, sent, 7_000).is_ok()
+        };
+        assert!(check(99, 5_000) && check(u32::MAX, u32::MAX));
+        assert!(!check(100, 5_000) && !check(99, 5_001));
+    }
 }

@@ -73,10 +73,14 @@ impl<A: Address> Endpoint<A> {
     /// round trip for the variation of all that.
     pub(super) fn repair_wait(&self, now: Instant) -> Duration {
         let Some(link) = self.sender.quickest(now) else { return Duration::ZERO };
-        let windows = self.paths.iter().flatten().map(|path| path.inbound.gaps.window());
-        let window = windows.max().unwrap_or_default();
         let spaced = 2 * gaps::SPACING + REPAIR_MARGIN;
-        (self.sender.round_trip(link) * 5 / 2 + window + spaced).min(LONGEST_REPAIR)
+        (self.sender.round_trip(link) * 5 / 2 + self.lateness() + spaced).min(LONGEST_REPAIR)
+    }
+
+    /// The longest reordering window of all links.
+    pub(super) fn lateness(&self) -> Duration {
+        let windows = self.paths.iter().flatten().map(|path| path.inbound.gaps.window());
+        windows.max().unwrap_or_default()
     }
 
     /// The links whose missing frames are asked for: by rounds, order has nothing to wait for.

@@ -7,7 +7,7 @@ use crate::inbound::{Came, Inbound};
 use crate::link::TRAIN_FRAME;
 use crate::sender::LinkId;
 use sheaf_stage::{Duration, Instant};
-use sheaf_wire::trunk::{Challenge, Control, HELLO_LEN, Hello, REPORT_LEN};
+use sheaf_wire::trunk::{Challenge, Control, HELLO_LEN, Hello, PROMPT_REPORT_LEN, REPORT_LEN};
 
 /// Data frames that are worth a report where a report costs as much air time as a packet: one frame
 /// in 25 is then a report.
@@ -369,16 +369,20 @@ impl<A: Address> Endpoint<A> {
         let reply = self.path(id)?.reply_due;
         let hello = reply || !self.is_established() || self.is_silent(now);
         let train = !hello && self.path(id)?.train > 0;
+        let report = match self.path(id)?.inbound.has_prompt() {
+            true => PROMPT_REPORT_LEN,
+            false => REPORT_LEN,
+        };
         let len = match (hello, train) {
             (true, _) => HELLO_LEN,
-            (false, false) => REPORT_LEN,
-            (false, true) => usize::from(self.config.sender.frame).clamp(REPORT_LEN, TRAIN_FRAME),
+            (false, false) => report,
+            (false, true) => usize::from(self.config.sender.frame).clamp(report, TRAIN_FRAME),
         };
         let told = self.tell(id, reply);
         let pause = told.as_millis().div_ceil(PAUSE_UNIT.as_millis()) as u8;
         let control = self.control(id, len, pause);
         let late = self.order.spoilt() as u32;
-        let path = self.paths.get(id.index())?.as_ref()?;
+        let path = self.paths.get_mut(id.index())?.as_mut()?;
         if hello {
             let place = path.remote.address();
             let challenge = self.challenges.demand(&place, now);

@@ -136,6 +136,7 @@ mod tests {
                 predecessor: Predecessor::Free,
                 flow: Flow::default(),
                 urgent: false,
+                acknowledgement: false,
                 packing: Packing::One,
                 payload: vec![0; len],
             }));

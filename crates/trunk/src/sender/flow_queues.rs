@@ -12,9 +12,9 @@
 //! flows share a queue depends on a seed, so that others cannot choose flows that share one with a
 //! third.
 
-use super::segment::Segment;
 use crate::codel_gate::CodelGate;
 use crate::flow::{DeliveryMode, Flow};
+use crate::segment::Segment;
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::ethernet;
 use sheaf_wire::flow::{FiveTuple, fold};
@@ -36,6 +36,14 @@ pub(crate) struct Waiting {
     pub segment: Segment,
     /// Time at which it came.
     pub at: Instant,
+}
+
+impl Waiting {
+    /// Whether it is an acknowledgement of TCP alone, which waits for no repair: the next one says
+    /// as much and more, and TCP passes over one that comes late (RFC 9293, section 3.10.7.4).
+    pub fn is_acknowledgement(&self) -> bool {
+        self.segment == Segment::Acknowledgement && self.mode == DeliveryMode::Order
+    }
 }
 
 /// The packet whose turn it is.

@@ -3,7 +3,8 @@
 use super::Sender;
 use super::flow_queues::{Next, Waiting};
 use crate::flow::DeliveryMode;
-use crate::link::Precedence;
+use crate::link::{Precedence, Queued};
+use sheaf_stage::Instant;
 use sheaf_wire::trunk::{HEADER_LEN, MIN_OPAQUE, Packing, Predecessor};
 
 impl Sender {
@@ -68,21 +69,36 @@ impl Sender {
     }
 
     /// Puts a packet in the newest frame of a queue, which [`Sender::joined`] found.
-    pub(super) fn join(&mut self, waiting: Waiting, (link, queue): (usize, Precedence)) {
-        let Some(link) = self.links[link].as_mut() else { return };
-        let Some(queued) = link.queue.last_mut(queue) else { return };
-        queued.predecessor = match queued.predecessor {
-            Predecessor::Free if waiting.mode == DeliveryMode::Loose => Predecessor::Free,
-            same if waiting.flow == queued.flow => same,
+    pub(super) fn join(
+        &mut self,
+        waiting: Waiting,
+        (link, queue): (usize, Precedence),
+        now: Instant,
+    ) {
+        let Waiting { flow, mode, .. } = waiting;
+        let newest = self.links[link].as_ref().and_then(|link| link.queue.last(queue));
+        let Some(&Queued { seq, flow: first, predecessor, .. }) = newest else { return };
+        let needs_order = mode != DeliveryMode::Loose && !waiting.is_acknowledgement();
+        let predecessor = match predecessor {
+            same if !needs_order || self.last[flow.index()] == Some(seq) => same,
+            // Frames that began with another flow, or took packets of one, wait for all. What this
+            // one has of the flow so far needs no order.
+            Predecessor::All => Predecessor::All,
+            _ if flow == first => self.predecessor(seq, &waiting, now),
             _ => Predecessor::All,
         };
+        if needs_order {
+            self.last[flow.index()] = Some(seq);
+        }
+        let Some(link) = self.links[link].as_mut() else { return };
+        let Some(queued) = link.queue.last_mut(queue) else { return };
+        queued.predecessor = predecessor;
         if queued.packing != Packing::Length {
             queued.packing = Packing::Ip;
         }
         let packet = &waiting.bytes[HEADER_LEN..];
         queued.bytes.extend_from_slice(packet);
         queued.packets += 1;
-        self.last[waiting.flow.index()] = Some(queued.seq);
         link.queue.grew(queue, packet.len());
         self.held += 1;
         self.recycle(waiting.bytes);

@@ -7,12 +7,12 @@
 //! that were dealt to both arrive in their order.
 
 use super::flow_queues::{Next, Waiting};
-use super::segment::Segment;
 use super::{Body, Sender};
 use crate::config::Scheduler;
 use crate::flow::{DeliveryMode, Flow};
 use crate::link::{Link, Precedence};
 use crate::schedule::{Candidates, TOO_LATE};
+use crate::segment::Segment;
 use sheaf_stage::{DropReason, Duration, Instant};
 
 /// Time for which packets are dealt out in advance: that by which sending may run behind its pace
@@ -45,10 +45,7 @@ impl Sender {
                 self.dropped(waiting, DropReason::QueueFull);
             }
         }
-        let segment = match usable.is_power_of_two() {
-            true => Segment::Other,
-            false => Segment::of(packet, self.config.ip),
-        };
+        let segment = Segment::of(packet, self.config.ip);
         let (bytes, packing) = (self.framed(body), body.packing);
         self.held += 1;
         let waiting = Waiting { bytes, packing, flow, mode, segment, at: now };
@@ -120,7 +117,7 @@ impl Sender {
             };
             self.held -= 1;
             match joined {
-                Some(joined) => self.join(waiting, joined),
+                Some(joined) => self.join(waiting, joined, now),
                 None => {
                     // Copies take every link, as far as there is room at all.
                     let chosen = match self.scheduler(waiting.mode) {
