@@ -1,5 +1,6 @@
 //! The sender's side of one link: its queue, its pace, and the other end's reports about it.
 
+mod departures;
 mod history;
 mod queue;
 mod train;
@@ -8,10 +9,12 @@ pub(crate) use history::History;
 pub(crate) use queue::{Precedence, PriorityQueues, Queued};
 
 use crate::config::SenderConfig;
-use crate::inbound::micros as micros_of;
+use crate::inbound::micros;
 use crate::rate::{RateControl, Sample};
+use departures::Departures;
 use sheaf_stage::{Bitrate, Duration, Instant};
 use sheaf_wire::trunk::Report;
+
 use std::collections::VecDeque;
 use train::Train;
 
@@ -128,6 +131,7 @@ pub(crate) struct Link {
     pub rate: RateControl,
     pub queue: PriorityQueues,
     pub history: History,
+    departures: Departures,
     /// Fill of the carrier's queue; `None` when the carrier does not report it.
     carrier: Option<Fill>,
     /// The carrier reported an empty queue at least once since the last report.
@@ -198,6 +202,7 @@ impl Link {
             rate: RateControl::bounded(first_rate, config.least, config.most),
             queue: PriorityQueues::new(config.overhead),
             history: History::default(),
+            departures: Departures::default(),
             carrier: None,
             carrier_dry: true,
             next_send: Instant::ZERO,
@@ -270,6 +275,13 @@ impl Link {
         self.next_number = number.wrapping_add(1);
         self.frames += 1;
         self.bytes += len as u64;
+        number
+    }
+
+    /// Numbers a data frame of `len` bytes that leaves at `now`.
+    pub fn number_data(&mut self, len: usize, now: Instant) -> u32 {
+        let number = self.number(len);
+        self.departures.note(number, micros(now));
         number
     }
 
@@ -516,8 +528,8 @@ impl Link {
         let carrier_dry = std::mem::replace(&mut self.carrier_dry, carrier_empty);
         let limited = if self.carrier.is_some() { !carrier_dry } else { !dry };
         let least = report.prompt.and_then(|frame| {
-            let sent_at = self.history.sent_at(frame.number)?;
-            Some(frame.at.wrapping_sub(micros_of(sent_at)))
+            let sent_at = self.departures.at(frame.number)?;
+            Some(frame.at.wrapping_sub(sent_at))
         });
         let at = report.last_at;
         let sample = Sample { bytes: total, at, one_way, least, limited, sent, lost };

@@ -237,7 +237,7 @@ impl Sender {
         let link = self.links[index].as_mut()?;
         let (mut queued, overtakes) = link.pop(now)?;
         self.blocked = false;
-        let number = link.number(queued.bytes.len());
+        let number = link.number_data(queued.bytes.len(), now);
         let link_seq = number as u16;
         let gone = |newest: Option<usize>, queue| {
             newest.is_some_and(|at| at == index && !link.queue.has_last(queue))

@@ -44,22 +44,12 @@ impl History {
         queued.mark.is_none() && !queued.copy && queued.transmissions < TRANSMISSIONS
     }
 
-    /// The place of the frame sent under `number`.
-    fn place(&self, number: u32) -> Option<usize> {
-        let front = self.sent.front()?.number;
-        let place = number.wrapping_sub(front);
-        self.sent.binary_search_by_key(&place, |sent| sent.number.wrapping_sub(front)).ok()
-    }
-
-    /// The time at which the frame under `number` left, while it is remembered.
-    pub fn sent_at(&self, number: u32) -> Option<Instant> {
-        self.place(number).map(|place| self.sent[place].at)
-    }
-
     /// Removes and returns the frame sent under `number`, if it is kept.
     pub fn take(&mut self, number: u32) -> Option<Queued> {
-        let place = self.place(number)?;
-        let queued = self.sent[place].queued.take()?;
+        let front = self.sent.front()?.number;
+        let place = number.wrapping_sub(front);
+        let at = self.sent.binary_search_by_key(&place, |sent| sent.number.wrapping_sub(front));
+        let queued = self.sent[at.ok()?].queued.take()?;
         self.bytes -= queued.bytes.len();
         Some(queued)
     }
