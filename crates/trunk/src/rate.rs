@@ -629,7 +629,7 @@ impl RateControl {
 
     fn forget_delays(&mut self) {
         (self.reports, self.frames) = (Delays::new(), Delays::new());
-        self.period = None;
+        (self.period, self.noise) = (None, 0.0);
     }
 
     /// Takes in the delays of a report; returns whether the queue should be drained now.
