@@ -113,7 +113,7 @@ fn through_the_resequencer(c: &mut Criterion) {
                             predecessor,
                             flow,
                             urgent: false,
-                            acknowledgement: false,
+                            hasty: false,
                             packing,
                             payload,
                         };

@@ -46,7 +46,7 @@ use crate::order::Order;
 use crate::resequencer::{Arrival, Delivery, ReorderStats};
 use crate::secure::{Guard, Key, Opened, Seal};
 use crate::seed::Seed;
-use crate::segment::Segment;
+use crate::segment;
 use crate::sender::{CompressStats, LinkId, Sender};
 use challenge::Challenges;
 use claims::{Claims, Sent};
@@ -835,12 +835,10 @@ impl<A: Address> Endpoint<A> {
         let ip = self.config.sender.ip;
         let flow = Flow::of_packet(first, ip);
         let predecessor = data.repr.predecessor;
-        let acknowledgement = matches!(predecessor, Predecessor::Back(_))
-            && Packets::new(packing, &payload)
-                .all(|packet| Segment::of(packet, ip) == Segment::Acknowledgement);
+        let hasty = matches!(predecessor, Predecessor::Back(_))
+            && Packets::new(packing, &payload).all(|packet| segment::is_hasty(packet, ip));
         let (link, urgent) = (id.0, data.repr.overtakes);
-        let arrival =
-            Arrival { link, seq, predecessor, flow, urgent, acknowledgement, packing, payload };
+        let arrival = Arrival { link, seq, predecessor, flow, urgent, hasty, packing, payload };
         self.order.push(arrival, now)?;
         // A recorded frame is no sign of life.
         self.heard_at = now;

@@ -13,9 +13,11 @@
 //!   nothing about these. Where the sender sends lost frames again, such a number is given up only
 //!   after the time that this takes ([`Resequencer::set_repair_wait`]), and timers run for as much
 //!   longer.
-//! * *Acknowledgements.* TCP takes them in any order, and the next one says as much and more. They
-//!   keep their order among frames that are late, as the least round trip of a flow would else be
-//!   that of the most prompt ones (BBR then has too little under way), and wait for no repair.
+//! * *Haste.* Acknowledgements of TCP and packets of calls keep their order among frames that are
+//!   late, but wait for no repair: the next acknowledgement says as much and more, and the packets
+//!   of a call behind a lost one would come too late themselves. In no order at all, the least
+//!   round trip of a flow would be that of its most prompt acknowledgements, and BBR then has too
+//!   little under way.
 //! * *Bounds.* A ring of `window` numbers and a limit on bytes; when either is reached, the lowest
 //!   missing numbers are given up. Duplicates are known by one bit per number over two windows.
 //!   Numbers wrap at 32 bits. A number far away moves nothing: frames carry eight bits of the
@@ -61,6 +63,7 @@ pub struct ReorderStats {
     /// Frames that came after they had been given up; handed up immediately.
     pub late: u64,
     /// Frames that went up after a later one of their flow: what an application sees as reordered.
+    /// Those that wait for no repair apart.
     pub disordered: u64,
     /// Frames that waited.
     pub waited: u64,
@@ -222,7 +225,7 @@ impl Resequencer {
             self.follow(seq, true, now);
             return Ok(());
         }
-        if arrival.acknowledgement {
+        if arrival.hasty {
             self.deadlines.set(self.window.place(seq), Some(now + self.lateness));
         } else if behind.is_none_or(|behind| self.window.state(behind) == State::Missing) {
             // Behind a frame that waits itself, that one's timer is enough.
@@ -275,19 +278,19 @@ impl Resequencer {
     }
 
     fn hand_up(&mut self, arrival: Arrival, late: bool) {
-        let Arrival { seq, flow, packing, payload, predecessor, acknowledgement, .. } = arrival;
+        let Arrival { seq, flow, packing, payload, predecessor, hasty, .. } = arrival;
         let last = &mut self.last[flow.index()];
         let newer = last.is_none_or(|last| seq.wrapping_sub(last).cast_signed() > 0);
         if newer {
             *last = Some(seq);
-        } else if predecessor != Predecessor::Free && !acknowledgement {
+        } else if predecessor != Predecessor::Free && !hasty {
             self.stats.disordered += 1;
         }
         self.ready.push_back(Delivery { seq, flow, packing, payload, late });
     }
 
     fn hand_up_late(&mut self, arrival: Arrival, now: Instant) {
-        if !arrival.acknowledgement {
+        if !arrival.hasty {
             self.stats.late += 1;
             self.timers.late(arrival.flow, now);
         }
@@ -352,7 +355,7 @@ impl Resequencer {
     fn time_out(&mut self, place: u32, now: Instant) {
         let seq = self.window.at_place(place);
         self.deadlines.set(place, None);
-        if self.window.is_acknowledgement(seq) {
+        if self.window.is_hasty(seq) {
             // What it waited for may still be repaired, and others wait for that.
             self.release(seq, false, now);
             return self.drain_settled(now);

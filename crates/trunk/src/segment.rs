@@ -1,7 +1,7 @@
 //! What a packet is to TCP.
 
-use sheaf_wire::ethernet;
 use sheaf_wire::ip::{Ip, Protocol};
+use sheaf_wire::{dscp, ethernet};
 
 /// Kind of a packet, by what TCP does with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,23 @@ pub(crate) enum Segment {
     Answer,
     /// With data.
     Data,
+}
+
+/// Whether a packet waits for no repair of another: an acknowledgement of TCP alone, as the next
+/// one says as much and more, and TCP passes over one that comes late (RFC 9293, section
+/// 3.10.7.4); and what is of class EF but TCP, as its receiver plays it by a clock.
+pub(crate) fn is_hasty(packet: &[u8], ip: bool) -> bool {
+    match Segment::of(packet, ip) {
+        Segment::Acknowledgement => true,
+        Segment::Answer | Segment::Data => false,
+        Segment::Other => {
+            let packet = if ip { Some(packet) } else { packet.get(ethernet::HEADER_LEN..) };
+            let view = packet.and_then(|packet| Ip::parse(packet).ok());
+            view.is_some_and(|view| {
+                view.traffic_class() >> 2 == dscp::EF && view.protocol() != Protocol::TCP
+            })
+        }
+    }
 }
 
 impl Segment {

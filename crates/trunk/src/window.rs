@@ -36,8 +36,8 @@ pub struct Arrival {
     pub flow: Flow,
     /// It may have overtaken lower numbers on its link, so it says nothing about them.
     pub urgent: bool,
-    /// It has acknowledgements of TCP alone, so it waits for what is late and for no repair.
-    pub acknowledgement: bool,
+    /// It waits for what is late, and never for a repair.
+    pub hasty: bool,
     /// Format of its packets in the payload.
     pub packing: Packing,
     /// Its packets as they stood in the frame.
@@ -219,10 +219,10 @@ impl Window {
         slot.arrival.as_ref().map(|arrival| arrival.predecessor)
     }
 
-    /// Whether a held frame has acknowledgements alone.
-    pub fn is_acknowledgement(&self, seq: u32) -> bool {
+    /// Whether a held frame waits for no repair.
+    pub fn is_hasty(&self, seq: u32) -> bool {
         let slot = &self.slots[self.place(seq) as usize];
-        slot.arrival.as_ref().is_some_and(|arrival| arrival.acknowledgement)
+        slot.arrival.as_ref().is_some_and(|arrival| arrival.hasty)
     }
 
     /// The flow of a held frame.

@@ -319,6 +319,15 @@ fn delivered_behind_a_loss(packets: &[Vec<u8>]) -> Vec<usize> {
 }
 
 #[test]
+fn a_packet_of_a_call_waits_for_the_repair_of_no_other() {
+    let mut voice = example_udp(&[0; 160]);
+    (voice[1], voice[10], voice[11]) = (46 << 2, 0, 0);
+    assert_eq!(delivered_behind_a_loss(&[voice.clone(), voice.clone(), voice]), [188, 188]);
+    let other = example_udp(&[0; 160]);
+    assert_eq!(delivered_behind_a_loss(&[other.clone(), other]), []);
+}
+
+#[test]
 fn an_acknowledgement_waits_for_no_lost_one_and_what_has_data_keeps_its_order() {
     let (ack, data) = (segment(0), segment(1_000));
     assert_eq!(delivered_behind_a_loss(&[ack.clone(), ack.clone(), ack.clone()]), [40, 40]);

@@ -195,16 +195,7 @@ fn sequence(rng: &mut Rng, first: u32, forged: bool) -> Wire {
 fn arrival(link: u8, seq: u32, predecessor: Predecessor, flow: u64) -> Arrival {
     let payload = vec![0; 100];
     let (flow, packing) = (Flow::of_hash(flow), Packing::One);
-    Arrival {
-        link,
-        seq,
-        predecessor,
-        flow,
-        urgent: false,
-        acknowledgement: false,
-        packing,
-        payload,
-    }
+    Arrival { link, seq, predecessor, flow, urgent: false, hasty: false, packing, payload }
 }
 
 /// Takes out all that is ready; returns whether every flow kept its order.

@@ -22,7 +22,7 @@ fn arrival(link: u8, seq: u32, predecessor: Predecessor, flow: u64) -> Arrival {
         predecessor,
         flow,
         urgent: false,
-        acknowledgement: false,
+        hasty: false,
         packing: Packing::One,
         payload: vec![0; 100],
     }
@@ -68,21 +68,21 @@ fn a_loss_stalls_only_its_own_flow() {
     assert_eq!(put(&mut r, arrival(1, 3, Predecessor::Back(2), 2), Instant::ZERO), [3]);
 }
 
-/// The same of one flow that acknowledges.
-fn acknowledgement(link: u8, seq: u32) -> Arrival {
-    Arrival { acknowledgement: true, ..next(link, seq) }
+/// The same, which waits for no repair.
+fn hasty(link: u8, seq: u32) -> Arrival {
+    Arrival { hasty: true, ..next(link, seq) }
 }
 
 #[test]
-fn an_acknowledgement_waits_for_what_is_late_and_for_no_repair() {
+fn what_is_hasty_waits_for_what_is_late_and_for_no_repair() {
     let mut r = resequencer(2, 0);
     r.set_repair_wait(100 * MS, 15 * MS);
-    assert_eq!(put(&mut r, acknowledgement(1, 1), Instant::ZERO), []);
-    assert_eq!(put(&mut r, acknowledgement(0, 0), Instant::ZERO + 9 * MS), [0, 1], "it was late");
+    assert_eq!(put(&mut r, hasty(1, 1), Instant::ZERO), []);
+    assert_eq!(put(&mut r, hasty(0, 0), Instant::ZERO + 9 * MS), [0, 1], "it was late");
     // 2 is lost, and has data. It comes again after 60 ms.
     let now = Instant::from_millis(20);
-    assert_eq!(put(&mut r, acknowledgement(0, 3), now), []);
-    assert_eq!(put(&mut r, acknowledgement(1, 4), now + 5 * MS), []);
+    assert_eq!(put(&mut r, hasty(0, 3), now), []);
+    assert_eq!(put(&mut r, hasty(1, 4), now + 5 * MS), []);
     assert_eq!(put(&mut r, arrival(1, 5, Predecessor::Back(3), 0), now + 6 * MS), []);
     assert_eq!(r.next_deadline(), Some(now + 15 * MS));
     assert_eq!(drain(&mut r, now + 15 * MS), [3, 4], "the second waits for the first alone");
@@ -92,10 +92,10 @@ fn an_acknowledgement_waits_for_what_is_late_and_for_no_repair() {
 }
 
 #[test]
-fn an_acknowledgement_that_comes_too_late_is_no_disorder() {
+fn what_is_hasty_and_comes_too_late_is_no_disorder() {
     let mut r = resequencer(2, 0);
-    assert_eq!(put(&mut r, acknowledgement(1, 1), Instant::ZERO), [1], "nothing was late so far");
-    assert_eq!(put(&mut r, acknowledgement(0, 0), Instant::ZERO + MS), [0]);
+    assert_eq!(put(&mut r, hasty(1, 1), Instant::ZERO), [1], "nothing was late so far");
+    assert_eq!(put(&mut r, hasty(0, 0), Instant::ZERO + MS), [0]);
     assert_eq!((r.stats().late, r.stats().disordered), (0, 0));
 }
 

@@ -136,7 +136,7 @@ mod tests {
                 predecessor: Predecessor::Free,
                 flow: Flow::default(),
                 urgent: false,
-                acknowledgement: false,
+                hasty: false,
                 packing: Packing::One,
                 payload: vec![0; len],
             }));

@@ -120,7 +120,7 @@ mod tests {
             predecessor,
             flow,
             urgent: false,
-            acknowledgement: false,
+            hasty: false,
             packing: Packing::One,
             payload: vec![0; 100],
         }

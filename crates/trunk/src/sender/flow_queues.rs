@@ -39,8 +39,8 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Whether it is an acknowledgement of TCP alone, which waits for no repair: the next one says
-    /// as much and more, and TCP passes over one that comes late (RFC 9293, section 3.10.7.4).
+    /// Whether it is an acknowledgement of TCP alone, for which data does not wait (see
+    /// [`is_hasty`](crate::segment::is_hasty)).
     pub fn is_acknowledgement(&self) -> bool {
         self.segment == Segment::Acknowledgement && self.mode == DeliveryMode::Order
     }
