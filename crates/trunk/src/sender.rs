@@ -22,6 +22,7 @@ mod compress;
 mod deal;
 mod flow_queues;
 mod join;
+mod measured;
 mod repair;
 mod steady;
 mod turns;
@@ -36,6 +37,7 @@ use crate::segment::Segment;
 pub use compress::CompressStats;
 use compress::Compressor;
 use flow_queues::{FlowQueues, Next, Waiting};
+use measured::Steady;
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::context::Context;
@@ -43,7 +45,6 @@ use sheaf_wire::trunk::{
     HEADER_LEN, LENGTH_LEN, MAX_LINKS, Marker, Name, Packing, Predecessor, Report, Repr, push_parts,
 };
 use sheaf_wire::{dscp, ethernet, header};
-use steady::Steady;
 
 /// A link of a trunk, by the number [`Sender::add_link`] gave; below 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
