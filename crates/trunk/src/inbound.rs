@@ -8,11 +8,11 @@ use sheaf_wire::trunk::{Control, Prompt, Report, extend};
 /// set, or the first report after a pause.
 const MOST_JITTER: u32 = 1_000_000;
 
-/// Jitter above which a report tells of a prompt frame, in µs: where delays vary less, that of the
-/// reports themselves shows a queue.
+/// Least jitter with which a report names a prompt frame, in µs. Below it the delay of the reports
+/// themselves shows a queue.
 const PROMPT_JITTER: u32 = 1_000;
-/// Frames among which the most prompt one is told: the least of eight delays that spread evenly is
-/// above the least of all by a ninth of the spread. Of fewer it would be taken for a queue.
+/// Least number of frames of which the most prompt one is named. The least of eight delays that
+/// spread evenly is a ninth of the spread above the least of all; that of fewer looks like a queue.
 const COMPARED: u32 = 8;
 /// Weight of the newest report in the mean time between two numbers: frames that overtake make
 /// that of one report rough.
@@ -45,7 +45,7 @@ pub(crate) struct Inbound {
     one_way: u32,
     /// Sixteen times the jitter in µs.
     jitter16: u32,
-    /// The data frame that is most ahead of the others since one was told, and how many these are.
+    /// The most prompt data frame since a report named one, and the number of frames since then.
     prompt: Option<Prompt>,
     compared: u32,
     /// Time between two numbers, in µs.
@@ -80,7 +80,7 @@ impl Inbound {
         }
     }
 
-    /// Whether the next report tells of a prompt frame.
+    /// Returns true if the next report names a prompt frame.
     pub fn has_prompt(&self) -> bool {
         let varies = self.jitter16 / 16 > PROMPT_JITTER;
         varies && self.prompt.is_some() && self.compared >= COMPARED

@@ -174,7 +174,7 @@ pub struct Sample {
     /// One-way delay plus the difference of the clocks, in µs modulo 2³². `None` where it says
     /// nothing of a queue: in a packet train whose frames overtook each other.
     pub one_way: Option<u32>,
-    /// The same of the frame that took about the least time lately, where that is told.
+    /// The same delay of a prompt frame, if the report names one.
     pub least: Option<u32>,
     /// Whether packets waited for this link all the time since the report before.
     pub limited: bool,

@@ -63,7 +63,7 @@ pub struct ReorderStats {
     /// Frames that came after they had been given up; handed up immediately.
     pub late: u64,
     /// Frames that went up after a later one of their flow: what an application sees as reordered.
-    /// Those that wait for no repair apart.
+    /// Frames that wait for no repair are not counted.
     pub disordered: u64,
     /// Frames that waited.
     pub waited: u64,

@@ -22,7 +22,7 @@
 //! | Hello: accepted session of the receiver, 64 bits, 0 for none  |
 //! |        challenge to the receiver, 64 bits                     |
 //! |        the receiver's last challenge, 64 bits, 0 for none     |
-//! | Report: ten numbers of 32 bits, or twelve, see [`Report`]      |
+//! | Report: ten numbers of 32 bits, or twelve, see [`Report`]     |
 //! | Request, Define, Known: see [`Request`], [`Define`], [`Known`] |
 //! +---------------------------------------------------------------+
 //!

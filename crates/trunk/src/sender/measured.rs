@@ -1,4 +1,4 @@
-//! How the segments of a flow went by which TCP measures its round trip (see `steady`).
+//! State of a flow whose segments measure the round trip of TCP (see `steady`).
 
 use crate::segment::Segment;
 use sheaf_stage::{Duration, Instant};
