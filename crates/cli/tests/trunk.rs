@@ -773,7 +773,8 @@ fn hello(session: u64, peer: u64) -> Vec<u8> {
     use sheaf_wire::trunk::{Control, Hello};
     let control = Control { link: 0, next_seq: 1, link_seq: 0, session, pause: 0 };
     let mut bytes = Vec::new();
-    Hello { control, peer, challenge: 1, echo: 0, answer: false, restores: false }.emit(&mut bytes);
+    Hello { control, peer, challenge: 1, echo: 0, answer: false, restores: false, recovers: false }
+        .emit(&mut bytes);
     bytes
 }
 

@@ -61,6 +61,8 @@ pub struct SenderConfig {
     /// Whether headers that the other end knows are left out. Only of IP packets, and only with a
     /// key; yes.
     pub compress: bool,
+    /// Whether links that have nothing else to send carry parities of frames that may be lost; yes.
+    pub parity: bool,
     /// Time that packets may wait for one link; 100 ms.
     pub queue: Duration,
     /// Full frames, or as many bytes in shorter ones, that can wait for one link however slow it is
@@ -85,6 +87,7 @@ impl Default for SenderConfig {
             ip: true,
             aggregate: true,
             compress: true,
+            parity: true,
             queue: Duration::from_millis(100),
             queue_frames: 16,
             queue_frames_max: 4096,

@@ -34,6 +34,7 @@ mod claims;
 mod contexts;
 mod headers;
 pub mod outcome;
+mod recover;
 pub mod remote;
 mod repair;
 mod session;
@@ -43,11 +44,12 @@ use crate::flow::{DeliveryMode, Flow};
 use crate::inbound::{Came, Inbound, micros};
 use crate::link::{Fill, LinkConfig, LinkStats};
 use crate::order::Order;
+use crate::recovery::Recovery;
 use crate::resequencer::{Arrival, Delivery, ReorderStats};
 use crate::secure::{Guard, Key, Opened, Seal};
 use crate::seed::Seed;
 use crate::segment;
-use crate::sender::{CompressStats, LinkId, Sender};
+use crate::sender::{CompressStats, LinkId, ParityStats, Sender};
 use challenge::Challenges;
 use claims::{Claims, Sent};
 use contexts::Contexts;
@@ -107,6 +109,10 @@ pub struct EndpointStats {
     pub reorder: ReorderStats,
     /// Frames received a second time.
     pub duplicates: u64,
+    /// Frames that were known by a parity before they came; most of them were lost.
+    pub recovered: u64,
+    /// Parities sent.
+    pub parity: ParityStats,
     /// The longest reordering timer of all flows.
     pub timer: Duration,
 }
@@ -251,6 +257,9 @@ pub struct Endpoint<A = ()> {
     paths: Vec<Option<Path<A>>>,
     current: Option<(Delivery, usize)>,
     contexts: Contexts,
+    recovery: Recovery,
+    /// A recovered frame.
+    recovered: Vec<u8>,
     /// Rows of missing frames, while a request is written.
     missing: Vec<(u32, u16)>,
     spare: Vec<Vec<u8>>,
@@ -301,6 +310,8 @@ impl<A: Address> Endpoint<A> {
             paths: Vec::new(),
             current: None,
             contexts: Contexts::default(),
+            recovery: Recovery::default(),
+            recovered: Vec::new(),
             missing: Vec::new(),
             spare: Vec::new(),
             stats: EndpointStats::default(),
@@ -580,6 +591,9 @@ impl<A: Address> Endpoint<A> {
                 self.handle_marker(id, marker, came, now);
                 Ok((FrameKind::Marker, None))
             }
+            Frame::Parity(parity) if self.has_tag(parity.tag) => {
+                Ok((FrameKind::Parity, self.handle_parity(id, parity, came, now).err()))
+            }
             Frame::Challenge(challenge) if challenge.session == self.session => {
                 self.handle_challenge(id, challenge.challenge);
                 Ok((FrameKind::Challenge, None))
@@ -756,6 +770,8 @@ impl<A: Address> Endpoint<A> {
             reorder: self.order.numbers().map(|order| order.stats()).unwrap_or_default(),
             duplicates: self.order.counters().dropped(DropReason::Duplicate),
             timer: self.order.longest_timer(),
+            recovered: self.recovery.recovered(),
+            parity: self.sender.parity_stats(),
             handshakes: self.guard.as_ref().map_or(0, Guard::handshakes),
             compress: self.sender.compress_stats(),
             ..self.stats
@@ -822,13 +838,34 @@ impl<A: Address> Endpoint<A> {
             return Err(self.order.refuse(DropReason::OutOfWindow));
         }
         self.astray_since = None;
+        self.hear_data(id, data.repr.link_seq, came, now);
+        let taken = self.take_data(id, seq, data, now);
+        self.note_for_recovery(id, seq, data, now);
+        taken?;
+        // A recorded frame is no sign of life.
+        self.heard_at = now;
+        Ok(())
+    }
+
+    /// Counts a data frame or parity on link `id`, which is a sign of life.
+    fn hear_data(&mut self, id: LinkId, link_seq: u16, came: Came, now: Instant) {
         if let Some(path) = self.path(id) {
-            path.inbound.data(data.repr.link_seq, came, now);
+            path.inbound.data(link_seq, came, now);
             path.received_since_report += 1;
             path.report_due = true;
             path.pause = Duration::ZERO;
             self.hear(id, now);
         }
+    }
+
+    /// Puts the packets of a data frame with number `seq` where they belong.
+    fn take_data(
+        &mut self,
+        id: LinkId,
+        seq: u32,
+        data: &Data<'_>,
+        now: Instant,
+    ) -> Result<(), DropReason> {
         let mut payload = self.spare.pop().unwrap_or_default();
         let packing = self.unpack(data, &mut payload);
         let first = Packets::new(packing, &payload).next().unwrap_or_default();
@@ -839,10 +876,7 @@ impl<A: Address> Endpoint<A> {
             && Packets::new(packing, &payload).all(|packet| segment::is_hasty(packet, ip));
         let (link, urgent) = (id.0, data.repr.overtakes);
         let arrival = Arrival { link, seq, predecessor, flow, urgent, hasty, packing, payload };
-        self.order.push(arrival, now)?;
-        // A recorded frame is no sign of life.
-        self.heard_at = now;
-        Ok(())
+        self.order.push(arrival, now)
     }
 
     fn handle_marker(&mut self, id: LinkId, marker: &Marker, came: Came, now: Instant) {

@@ -68,6 +68,7 @@ pub mod link;
 mod order;
 pub mod quota;
 pub mod rate;
+mod recovery;
 pub mod resequencer;
 pub mod schedule;
 pub mod secure;

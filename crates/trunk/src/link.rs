@@ -4,6 +4,7 @@ mod departures;
 mod history;
 mod queue;
 mod train;
+mod unprotected;
 
 pub(crate) use history::History;
 pub(crate) use queue::{Precedence, PriorityQueues, Queued};
@@ -17,6 +18,7 @@ use sheaf_wire::trunk::Report;
 
 use std::collections::VecDeque;
 use train::Train;
+use unprotected::Unprotected;
 
 pub(crate) use train::{TRAIN, TRAIN_FRAME};
 
@@ -46,6 +48,8 @@ const LOSS_PERIOD: Duration = Duration::from_secs(1);
 const LOSS_FRAMES: u32 = 20;
 /// Periods in a row of high loss that leave a link out: one may be a burst.
 const LOSS_PERIODS: u32 = 2;
+/// Time for which a lost frame lets others be expected.
+const LOSES_FOR: Duration = Duration::from_secs(10);
 /// Frames of one report that replace the recent loss wholly; fewer weigh less.
 const RECENT_FRAMES: f64 = 32.0;
 /// No path delivers this many reports in a row out of order. When that many look stale, the one
@@ -131,7 +135,10 @@ pub(crate) struct Link {
     pub rate: RateControl,
     pub queue: PriorityQueues,
     pub history: History,
+    pub unprotected: Unprotected,
     departures: Departures,
+    /// Time at which a report last told of lost frames.
+    lost_at: Option<Instant>,
     /// Fill of the carrier's queue; `None` when the carrier does not report it.
     carrier: Option<Fill>,
     /// The carrier reported an empty queue at least once since the last report.
@@ -202,7 +209,9 @@ impl Link {
             rate: RateControl::bounded(first_rate, config.least, config.most),
             queue: PriorityQueues::new(config.overhead),
             history: History::default(),
+            unprotected: Unprotected::default(),
             departures: Departures::default(),
+            lost_at: None,
             carrier: None,
             carrier_dry: true,
             next_send: Instant::ZERO,
@@ -249,12 +258,33 @@ impl Link {
         (self.up && !self.queue.is_empty() && self.carrier.is_none()).then_some(self.next_send)
     }
 
+    /// The time from which it has nothing to send.
+    pub fn rests_from(&self) -> Option<Instant> {
+        let rests = self.up && self.queue.is_empty() && self.carrier.is_none();
+        rests.then_some(self.next_send)
+    }
+
+    /// Moves the pace on behind a frame of `len` bytes that was not in the queue.
+    pub fn pace(&mut self, len: usize, now: Instant) {
+        self.pause_after(self.cost(len), now);
+    }
+
+    /// Moves the pace on by the time that `cost` bytes take.
+    fn pause_after(&mut self, cost: u64, now: Instant) {
+        self.next_send = self.next_send.max(now - CATCH_UP) + self.rate.pause_after(cost);
+    }
+
+    /// Whether frames were lost lately.
+    pub fn loses(&self, now: Instant) -> bool {
+        self.lost_at.is_some_and(|at| now - at < LOSES_FOR)
+    }
+
     /// Takes the next frame, and moves the pace on. Returns, too, whether a frame with a lower
     /// number is still to take this link.
     pub fn pop(&mut self, now: Instant) -> Option<(Queued, bool)> {
         let (queued, cost) = self.queue.pop()?;
         self.dry |= self.queue.is_empty();
-        self.next_send = self.next_send.max(now - CATCH_UP) + self.rate.pause_after(cost);
+        self.pause_after(cost, now);
         if let Some(fill) = &mut self.carrier {
             fill.waiting += cost;
         }
@@ -359,14 +389,18 @@ impl Link {
         reference: Option<u32>,
         now: Instant,
     ) -> Duration {
-        let sending = self.rate.time_for(self.cost(len));
+        let repair = REPAIR.mul_f64(self.recent_loss);
+        let before = self.wait_of(precedence, now);
+        before.saturating_add(self.path_time(len, reference)) + repair
+    }
+
+    /// The same if nothing waited and nothing was lost.
+    pub fn path_time(&self, len: usize, reference: Option<u32>) -> Duration {
         let path = match (self.rate.delay(), reference) {
             (Some(base), Some(reference)) => crate::rate::later(base, reference).max(0) as u64,
             _ => 0,
         };
-        let repair = REPAIR.mul_f64(self.recent_loss);
-        let before = self.wait_of(precedence, now);
-        before.saturating_add(sending) + Duration::from_micros(path) + repair
+        self.rate.time_for(self.cost(len)) + Duration::from_micros(path)
     }
 
     /// Time for which a packet would wait for the link, and for its turn behind what is in it.
@@ -507,6 +541,9 @@ impl Link {
             self.judge_alarm(missing as f64 / f64::from(sent), now);
         }
         let (sent, lost) = self.note_missing(report, frames);
+        if lost > 0 {
+            self.lost_at = Some(now);
+        }
         let share = f64::from(lost) / f64::from(sent.max(1));
         // Where the carrier does not report its queue, most losses are full queues on the path, and
         // the rate follows them.

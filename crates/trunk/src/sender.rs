@@ -14,7 +14,7 @@
 //!   left out.
 //! * When the packets of a flow wait for long, single ones are dropped (`codel_gate`).
 //! * Frames that the other end misses are sent again, on the link where they arrive first
-//!   (`repair`).
+//!   (`repair`). Where links have nothing else to send, parities tell what is lost (`protect`).
 //! * Small packets that wait share a frame.
 //! * Headers that the other end knows are left out (`compress`).
 
@@ -23,6 +23,7 @@ mod deal;
 mod flow_queues;
 mod join;
 mod measured;
+mod protect;
 mod repair;
 mod steady;
 mod turns;
@@ -38,6 +39,7 @@ pub use compress::CompressStats;
 use compress::Compressor;
 use flow_queues::{FlowQueues, Next, Waiting};
 use measured::Steady;
+pub use protect::ParityStats;
 use sheaf_stage::{Counters, DropReason, Duration, Instant};
 use sheaf_wire::ip::Ip;
 use sheaf_wire::trunk::context::Context;
@@ -111,6 +113,9 @@ pub struct Sender {
     /// Links that responded when last checked, as bits.
     responding: u16,
     dealing: Vec<(usize, Queued)>,
+    /// The other end takes parities, and this one may send them.
+    protects: bool,
+    parity_stats: ParityStats,
     compressor: Compressor,
     /// Compressed headers of a packet, while it is placed.
     headers: Vec<u8>,
@@ -142,6 +147,8 @@ impl Sender {
             newest_sparse: None,
             responding: 0,
             dealing: Vec::new(),
+            protects: false,
+            parity_stats: ParityStats::default(),
             compressor: Compressor::new(seed),
             headers: Vec::new(),
             spare: Vec::new(),
@@ -234,7 +241,9 @@ impl Sender {
         self.check_responding(now);
         self.deal_out(now);
         let ready = self.links().filter(|(_, link)| link.ready(&self.config, now));
-        let (index, _) = ready.min_by_key(|(_, link)| link.next_send())?;
+        let Some((index, _)) = ready.min_by_key(|(_, link)| link.next_send()) else {
+            return self.poll_parity(tag, now, out);
+        };
         let link = self.links[index].as_mut()?;
         let (mut queued, overtakes) = link.pop(now)?;
         self.blocked = false;
@@ -255,9 +264,11 @@ impl Sender {
         }
         self.left(&queued);
         let Queued { seq, predecessor, packing, packets, .. } = queued;
-        Repr { packing, overtakes, link: index as u8, tag, link_seq, predecessor, seq }
-            .emit(&mut queued.bytes);
+        let link = index as u8;
+        let repr = Repr { packing, overtakes, link, tag, link_seq, predecessor, seq };
+        repr.emit(&mut queued.bytes);
         self.keep(index, number, &queued, now);
+        self.sum_up(index, &repr, &queued, now);
         std::mem::swap(out, &mut queued.bytes);
         self.recycle(queued.bytes);
         self.held -= u64::from(packets);
@@ -271,7 +282,8 @@ impl Sender {
         let suspect = self
             .links()
             .filter(|(index, link)| !link.queue.is_empty() && self.responding & 1 << index != 0);
-        send.chain(suspect.filter_map(|(_, link)| link.suspect_at())).min()
+        let suspect = suspect.filter_map(|(_, link)| link.suspect_at());
+        send.chain(suspect).chain(self.parity_due()).min()
     }
 
     /// Numbers a report or hello of `len` bytes that leaves on a link.

@@ -78,7 +78,8 @@ fn control(session: u64) -> Control {
 fn hello(session: u64, peer: u64) -> Vec<u8> {
     let mut frame = Vec::new();
     let (control, answer) = (control(session), false);
-    Hello { control, peer, challenge: 0, echo: 0, answer, restores: false }.emit(&mut frame);
+    Hello { control, peer, challenge: 0, echo: 0, answer, restores: false, recovers: false }
+        .emit(&mut frame);
     frame
 }
 
@@ -128,7 +129,8 @@ fn a_link_without_an_address_sends_nothing_until_it_has_learned_one() {
         let control = control(CLIENT_SESSION);
         let (peer, challenge, answer) = (0, 1, false);
         let mut bytes = Vec::new();
-        Hello { control, peer, challenge, echo, answer, restores: false }.emit(&mut bytes);
+        Hello { control, peer, challenge, echo, answer, restores: false, recovers: false }
+            .emit(&mut bytes);
         server.handle_frame(LINK, Some(CLIENT), &bytes, NOW)
     };
     assert_eq!(greet(&mut server, 0), Received::Refused(Refusal::UnprovenSession));

@@ -44,7 +44,8 @@ fn control(session: u64, next_seq: u32) -> Control {
 fn hello(session: u64, peer: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     let control = control(session, 1 << 30);
-    Hello { control, peer, challenge: 5, echo: 7, answer: false, restores: false }.emit(&mut bytes);
+    Hello { control, peer, challenge: 5, echo: 7, answer: false, restores: false, recovers: false }
+        .emit(&mut bytes);
     bytes
 }
 

@@ -61,7 +61,8 @@ fn data(session: u64, seq: u32) -> Vec<u8> {
 fn hello(session: u64, peer: u64) -> Vec<u8> {
     let control = Control { link: 0, next_seq: 500, link_seq: 0, session, pause: 0 };
     let mut frame = Vec::new();
-    Hello { control, peer, challenge: 0, echo: 0, answer: false, restores: false }.emit(&mut frame);
+    Hello { control, peer, challenge: 0, echo: 0, answer: false, restores: false, recovers: false }
+        .emit(&mut frame);
     frame
 }
 

@@ -1,9 +1,9 @@
 //! Damaged frames against an end of a trunk, and a million sequences through the resequencer.
 //!
 //! The corpus (`tests/corpus/frames`) holds frames of two ends with the sessions 1 and 2: hellos,
-//! reports, requests, markers and data in every packing, in order and overtaking. Whatever is
-//! made of them, the end keeps its balance, its deadlines and its bounds, changes no address
-//! for a frame that it refuses, and works with its peer as before when the noise is over.
+//! reports, requests, markers, parities, and data in every packing, in order and overtaking.
+//! Whatever is made of them, the end keeps its balance, its deadlines and its bounds, changes no
+//! address for a frame that it refuses, and works with its peer as before when the noise is over.
 
 use sheaf_fuzz::{Fuzzer, Rng, RngExt};
 use sheaf_stage::{Duration, Instant, Stage};

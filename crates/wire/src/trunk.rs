@@ -33,6 +33,13 @@
 //! |               deficit in bytes, two's complement              |
 //! +---------------------------------------------------------------+
 //!
+//! +-------+-------+---------------+---------------+---------------+
+//! |  15   |   5   |  session tag  |   link number, low 16 bits    |  Parity
+//! +-------+-------+---------------+---------------+---------------+
+//! | link  |packing|   lowest sequence number, low 24 bits         |
+//! |      which of the 32 numbers from there, the lowest bit first |
+//! |            length             |  predecessor  | payload …
+//!
 //! +-------+-------+-------+-------+---------------+---------------+
 //! |  15   |   4   |   0   | link  |               0               |  Challenge
 //! +-------+-------+---------------+---------------+---------------+
@@ -44,8 +51,8 @@
 //! * Data 0, Pack 1 and PackLen 2 are the same as 8, 9 and 10, but the frame left before one with a
 //!   lower sequence number that takes the same link: it says nothing about the lower numbers.
 //! * *Kind* stands for version and kind together: 0..=3 and 7..=14 are version 1, and 15 with four
-//!   bits of its own in place of the link. It is never 4 or 6, so no IP packet is taken for a
-//!   frame.
+//!   bits of its own in place of the link: 4, or 5 of a [`parity`]. It is never 4 or 6, so no IP
+//!   packet is taken for a frame.
 //! * A packet alone (Data) or behind a length (PackLen) can have compressed headers ([`context`]).
 //! * *Link number*: counts the frames of this link alone, so that loss is known per link. Data
 //!   frames carry its low 16 bits ([`extend`] finds the rest): a link of 100 Mbit/s whose delay
@@ -67,6 +74,7 @@
 //! number in every packet; the paper's 4 bits in the TOS byte are DSCP and ECN today.
 
 pub mod context;
+pub mod parity;
 pub mod sealed;
 
 use crate::ip::Ip;
@@ -101,6 +109,10 @@ pub const MAX_ENTRIES: usize = 32;
 pub const MARKER_LEN: usize = 12;
 /// Bytes of a challenge: fewer than of the hello that causes it, so that nothing is amplified.
 pub const CHALLENGE_LEN: usize = 20;
+/// Bytes of a parity before its payload.
+pub const PARITY_LEN: usize = 15;
+/// Sequence numbers that one parity can span.
+pub const SPAN: u32 = 32;
 /// Links of one trunk: the link field has 4 bits.
 pub const MAX_LINKS: usize = 16;
 /// A packet of at least this many bytes can go as Data: its frame is never padded by Ethernet.
@@ -125,6 +137,10 @@ mod field {
     pub const DEMAND: Range<usize> = 12..20;
     pub const ROUND: Range<usize> = 4..8;
     pub const DEFICIT: Range<usize> = 8..12;
+    pub const PARITY_LINK: usize = 4;
+    pub const MASK: Range<usize> = 8..12;
+    pub const LENGTH: Range<usize> = 12..14;
+    pub const PREDECESSOR: usize = 14;
 }
 
 /// Way in which the packets of a data frame are told apart.
@@ -148,6 +164,7 @@ const HELLO: u8 = 12;
 const MARKER: u8 = 13;
 const REQUEST: u8 = 14;
 const CHALLENGE: u8 = 0xf4;
+const PARITY: u8 = 0xf5;
 
 /// Which frame must be handed up before this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -294,11 +311,14 @@ pub struct Hello {
     pub answer: bool,
     /// The sender restores compressed headers.
     pub restores: bool,
+    /// The sender recovers lost frames by [`parity`].
+    pub recovers: bool,
 }
 
 /// Bits of a hello's flags.
 const ANSWER: u8 = 1;
 const RESTORES: u8 = 2;
+const RECOVERS: u8 = 4;
 
 impl Hello {
     /// Writes the frame over `bytes`, which becomes [`HELLO_LEN`] long.
@@ -307,7 +327,8 @@ impl Hello {
         bytes.resize(HELLO_LEN, 0);
         let answer = if self.answer { ANSWER } else { 0 };
         let restores = if self.restores { RESTORES } else { 0 };
-        self.control.emit(HELLO, answer | restores, bytes);
+        let recovers = if self.recovers { RECOVERS } else { 0 };
+        self.control.emit(HELLO, answer | restores | recovers, bytes);
         bytes[field::PEER].copy_from_slice(&self.peer.to_be_bytes());
         bytes[field::CHALLENGE].copy_from_slice(&self.challenge.to_be_bytes());
         bytes[field::ECHO].copy_from_slice(&self.echo.to_be_bytes());
@@ -649,6 +670,8 @@ pub enum Frame<'a> {
     Known(Known<'a>),
     /// A demand to a stranger.
     Challenge(Challenge),
+    /// Parity of data frames.
+    Parity(Parity<'a>),
 }
 
 impl<'a> Frame<'a> {
@@ -663,6 +686,7 @@ impl<'a> Frame<'a> {
             Frame::Define(define) => define.control.link,
             Frame::Known(known) => known.control.link,
             Frame::Challenge(challenge) => challenge.link,
+            Frame::Parity(parity) => parity.link,
         }
     }
 
@@ -683,6 +707,7 @@ impl<'a> Frame<'a> {
                     echo: word64(bytes, field::ECHO),
                     answer: bytes[2] & ANSWER != 0,
                     restores: bytes[2] & RESTORES != 0,
+                    recovers: bytes[2] & RECOVERS != 0,
                 }));
             }
             REPORT => {
@@ -714,6 +739,7 @@ impl<'a> Frame<'a> {
                 let link = bytes[1] & 0xf;
                 return Ok(Frame::Challenge(Challenge { link, session, challenge }));
             }
+            15 if bytes[0] == PARITY => return Ok(Frame::Parity(Parity::parse(bytes)?)),
             _ => return Err(Refusal::Version),
         };
         let (header, payload) = bytes.split_at_checked(HEADER_LEN).ok_or(Refusal::Truncated)?;
@@ -728,6 +754,66 @@ impl<'a> Frame<'a> {
         };
         let payload = &payload[..check(packing, payload)?];
         Ok(Frame::Data(Data { repr, payload }))
+    }
+}
+
+/// Parity of data frames ([`parity`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parity<'a> {
+    /// The link, 0..16, as its sender numbers it.
+    pub link: u8,
+    /// The tag of the sender's session.
+    pub tag: u8,
+    /// The low 16 bits of the link number.
+    pub link_seq: u16,
+    /// The lowest sequence number of the frames; of a parsed parity its low 24 bits.
+    pub first: u32,
+    /// Those of the [`SPAN`] numbers from there that the frames have, the lowest bit first.
+    pub mask: u32,
+    /// Sums modulo 2 of what the frames have: the codes of their packing, below 16, …
+    pub packing: u8,
+    /// … the lengths of their payloads, …
+    pub length: u16,
+    /// … the codes of their predecessors, …
+    pub predecessor: u8,
+    /// … and the payloads, as if followed by zeros.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Parity<'a> {
+    /// Writes the frame over `bytes`.
+    pub fn emit(&self, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        bytes.resize(PARITY_LEN, 0);
+        bytes[0] = PARITY;
+        bytes[1] = self.tag;
+        bytes[field::LINK_SEQ_LOW].copy_from_slice(&self.link_seq.to_be_bytes());
+        bytes[field::PARITY_LINK] = self.link << 4 | self.packing & 0xf;
+        bytes[field::SEQ_LOW].copy_from_slice(&self.first.to_be_bytes()[1..]);
+        bytes[field::MASK].copy_from_slice(&self.mask.to_be_bytes());
+        bytes[field::LENGTH].copy_from_slice(&self.length.to_be_bytes());
+        bytes[field::PREDECESSOR] = self.predecessor;
+        bytes.extend_from_slice(self.payload);
+    }
+
+    fn parse(bytes: &'a [u8]) -> Result<Parity<'a>, Refusal> {
+        let (header, payload) = bytes.split_at_checked(PARITY_LEN).ok_or(Refusal::Truncated)?;
+        let mask = word(header, field::MASK);
+        // The lowest number is that of a frame.
+        if mask & 1 == 0 {
+            return Err(Refusal::Field);
+        }
+        Ok(Parity {
+            link: header[field::PARITY_LINK] >> 4,
+            tag: header[1],
+            link_seq: half(header, field::LINK_SEQ_LOW),
+            first: word(header, field::SEQ) & SEQ_MASK,
+            mask,
+            packing: header[field::PARITY_LINK] & 0xf,
+            length: half(header, field::LENGTH),
+            predecessor: header[field::PREDECESSOR],
+            payload,
+        })
     }
 }
 
@@ -923,7 +1009,15 @@ mod tests {
 
     fn hello() -> Hello {
         let (answer, restores) = (true, true);
-        Hello { control: control(), peer: 42, challenge: 7, echo: 9, answer, restores }
+        let recovers = !restores;
+        Hello { control: control(), peer: 42, challenge: 7, echo: 9, answer, restores, recovers }
+    }
+
+    fn parity() -> Parity<'static> {
+        let (link, tag, link_seq, first, mask) = (9, 2, 3, 0xad_beef, 5);
+        let (packing, length, predecessor) = (Packing::One as u8, 300, 8);
+        let payload = &[6; 400];
+        Parity { link, tag, link_seq, first, mask, packing, length, predecessor, payload }
     }
 
     const NAME: Name = Name { id: 200, generation: 15 };
@@ -949,6 +1043,8 @@ mod tests {
         Define { control: control(), name: NAME, headers: &a[..28] }.emit(&mut bytes);
         frames.push(bytes.clone());
         Known::emit(control(), &[(NAME, true), (NAME.next(), false)], &mut bytes);
+        frames.push(bytes.clone());
+        parity().emit(&mut bytes);
         frames.push(bytes);
         frames
     }
@@ -977,7 +1073,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_hellos_markers_and_challenges_say_what_they_were_given() {
+    fn what_is_no_data_says_what_it_was_given() {
         let samples = samples();
         assert!(matches!(Frame::parse(&samples[3]), Ok(Frame::Report(r)) if r == report()));
         assert!(matches!(Frame::parse(&samples[4]), Ok(Frame::Hello(h)) if h == hello()));
@@ -995,8 +1091,9 @@ mod tests {
         let next = Name { generation: 0, ..NAME };
         assert_eq!(known.entries().collect::<Vec<_>>(), [(NAME, true), (next, false)]);
         assert_eq!(known.control, control());
+        assert!(matches!(Frame::parse(&samples[10]), Ok(Frame::Parity(p)) if p == parity()));
         let links = samples.iter().map(|bytes| Frame::parse(bytes).unwrap().link());
-        assert_eq!(links.collect::<Vec<_>>(), [3, 3, 3, 9, 9, 1, 9, 9, 9, 9]);
+        assert_eq!(links.collect::<Vec<_>>(), [3, 3, 3, 9, 9, 1, 9, 9, 9, 9, 9]);
     }
 
     #[test]
@@ -1025,7 +1122,8 @@ mod tests {
         assert_eq!(refusal(&data(Packing::Ip, &[&a, b"\0\0\x01"])), Refusal::Inner);
         let cut = data(Packing::Length, &[b"abc"]);
         assert_eq!(refusal(&cut[..cut.len() - 1]), Refusal::Truncated);
-        for frame in &samples()[3..] {
+        // A parity can have any length from that of its header on.
+        for frame in &samples()[3..10] {
             assert_eq!(refusal(&frame[..frame.len() - 1]), Refusal::Truncated);
         }
         let mut forged = samples().remove(3);

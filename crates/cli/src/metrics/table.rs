@@ -132,6 +132,12 @@ pub const METRICS: &[Metric] = metrics! {
         "Frames that were given up";
     "trunk" "trunk_duplicate_frames" Counter "" "/duplicates" &[], 1.0,
         "Frames that arrived twice";
+    "trunk" "trunk_sent_parities" Counter "" "/parities_sent" &[], 1.0,
+        "Parities of frames that may be lost, sent on links with nothing else to send";
+    "trunk" "trunk_protected_frames" Counter "" "/frames_protected" &[], 1.0,
+        "Frames in these parities";
+    "trunk" "trunk_recovered_frames" Counter "" "/frames_recovered" &[], 1.0,
+        "Frames that a parity told before they came, most of them lost";
     "trunk" "trunk_sessions" Counter "" "/sessions" &[], 1.0,
         "Starts of the other end that were accepted";
     "trunk" "trunk_handshakes" Counter "" "/handshakes" &[], 1.0,

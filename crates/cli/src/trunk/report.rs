@@ -33,6 +33,11 @@ pub fn text(trunk: &Trunk) -> String {
         "  reorder timer {:.1}ms late {} disordered {} given up {} duplicates {}",
         trunk.reorder_timer_ms, trunk.late, trunk.disordered, trunk.given_up, trunk.duplicates
     );
+    let _ = writeln!(
+        out,
+        "  parities sent {} of {} frames; recovered {}",
+        trunk.parities_sent, trunk.frames_protected, trunk.frames_recovered
+    );
     let refused = trunk.refused.iter().map(|(reason, frames)| format!("{reason} {frames}"));
     let refused = refused.collect::<Vec<_>>().join(" ");
     let refused = if refused.is_empty() { "nothing" } else { &refused };

@@ -425,6 +425,24 @@ static WORDS: Section<Draft> = Section {
             ..Entry::ONCE
         },
         Entry {
+            name: "parity",
+            help: "links that lose and have nothing to send carry parities of what left (on)",
+            forms: &[
+                form(
+                    &[literal("on", set!(|d| d.sender().parity = true))],
+                    "Where frames are lost, links that have nothing to send and no queue carry \
+                     parities of those that left, so that most lost ones need not be sent again; \
+                     the default. Links with `backup` or `cost` carry none. An end of an older \
+                     version is sent none.",
+                ),
+                form(
+                    &[literal("off", set!(|d| d.sender().parity = false))],
+                    "This end sends none. It uses those of the other end.",
+                ),
+            ],
+            ..Entry::ONCE
+        },
+        Entry {
             name: "copies",
             live: true,
             help: "what goes out on every link; default: copies match dscp ef. RULE is:",

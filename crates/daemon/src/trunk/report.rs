@@ -46,6 +46,12 @@ pub struct Trunk {
     pub given_up: u64,
     /// Frames that arrived twice.
     pub duplicates: u64,
+    /// Parities sent.
+    pub parities_sent: u64,
+    /// Frames in them.
+    pub frames_protected: u64,
+    /// Frames that were known by a parity before they came.
+    pub frames_recovered: u64,
     /// Whether frames are encrypted with a key.
     pub encrypted: bool,
     /// Handshakes that made keys.

@@ -175,6 +175,7 @@ impl Settings {
             ("address", self.addresses != *addresses),
             ("aggregate", ours.aggregate != sender.aggregate),
             ("compress", ours.compress != sender.compress),
+            ("parity", ours.parity != sender.parity),
             ("a parameter of the links", self.endpoint != *endpoint),
             ("priority", self.priority != *priority),
         ]

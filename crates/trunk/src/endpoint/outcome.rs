@@ -41,6 +41,8 @@ pub enum FrameKind {
     Marker,
     /// Packets.
     Data,
+    /// Parity of data frames.
+    Parity,
     /// A demand to prove this end's address, met with the next hello.
     Challenge,
     /// A message of a handshake.

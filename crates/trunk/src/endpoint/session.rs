@@ -73,6 +73,8 @@ impl<A: Address> Endpoint<A> {
         if !is_known {
             self.accept(theirs, hello.control.next_seq, now);
             self.restart_contexts(hello.restores);
+            self.recovery.restart();
+            self.sender.restart_parities(hello.recovers);
         }
         // A recorded hello is no sign of life.
         if is_fresh {
@@ -388,7 +390,9 @@ impl<A: Address> Endpoint<A> {
             let challenge = self.challenges.demand(&place, now);
             let (peer, echo) = (self.peer.unwrap_or_default(), path.echo);
             let restores = self.restores();
-            Hello { control, peer, challenge, echo, answer: reply, restores }.emit(out);
+            // By rounds, order has no numbers.
+            let recovers = !self.config.sender.scheduler.strict();
+            Hello { control, peer, challenge, echo, answer: reply, restores, recovers }.emit(out);
         } else {
             path.inbound.fill(control, late, now).emit(out);
             // Whoever reads a report does not look at what is behind it.

@@ -1,0 +1,117 @@
+//! Parities of frames that may be lost, on links that have nothing else to send.
+//!
+//! Principle: forward error correction (RFC 6363; one row of RFC 8627) out of what is left of the
+//! rate. Frames that leave on a link which loses some are summed up, link by link. When a link has
+//! nothing to send, a sum leaves on it, and the next one begins: where much is left each frame has a copy,
+//! where less is left several have one parity. So a lost frame is known a few milliseconds after
+//! it would have come, and not after the round trip and the wait of a repair
+//! ([`repair`](super::repair)), which a flow takes for its own: it would think that the path is
+//! longer or full (HyStart), or have too little under way (BBR).
+//!
+//! * A link that has something to send sends that, and one with a queue on its way carries none.
+//!   Where nothing is left of the rate there are no parities, and what is lost is sent again, as it
+//!   is anyway. No more is sent than the learned rate, and a frame waits for a parity only if it
+//!   comes while that is being sent.
+//! * On links that lose nothing there are none. Links that are paid for carry none.
+//! * Packets of which each link has a copy need none. Nor do other urgent ones: a parity of a
+//!   single packet is as long as it, and a call is to cost little more than its packets
+//!   (`copies none`).
+
+use super::{LinkId, Sender};
+use crate::link::{Link, Precedence, Queued};
+use sheaf_stage::{Duration, Instant};
+use sheaf_wire::trunk::{Data, HEADER_LEN, PARITY_LEN, Repr};
+
+/// Queue of a link from which on it carries none: they would keep it full, and what goes first in
+/// the trunk, as calls, would wait there. Less is noise.
+const MOST_QUEUE: Duration = Duration::from_millis(1);
+
+/// Counters of the parities sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ParityStats {
+    /// Parities.
+    pub sent: u64,
+    /// Frames in their sums.
+    pub frames: u64,
+}
+
+impl Sender {
+    /// A session begins. `recovers`: the other end takes parities.
+    pub(crate) fn restart_parities(&mut self, recovers: bool) {
+        self.protects = recovers && self.config.parity && !self.config.scheduler.strict();
+        self.links.iter_mut().flatten().for_each(|link| link.unprotected.clear());
+    }
+
+    /// Counters of the parities sent.
+    pub fn parity_stats(&self) -> ParityStats {
+        self.parity_stats
+    }
+
+    /// Adds a frame that left on a link, with its header `repr`, to the sum if it may be lost.
+    pub(super) fn sum_up(&mut self, index: usize, repr: &Repr, queued: &Queued, now: Instant) {
+        let Some(link) = self.links[index].as_mut().filter(|link| link.loses(now)) else { return };
+        let payload = &queued.bytes[HEADER_LEN..];
+        let fits = PARITY_LEN + payload.len() <= usize::from(self.config.frame);
+        let is_urgent = queued.precedence == Precedence::Urgent;
+        let is_new = !queued.copy && queued.transmissions == 0;
+        if self.protects && fits && is_new && !is_urgent {
+            link.unprotected.add(&Data { repr: *repr, payload }, now);
+        }
+    }
+
+    /// The time from which the next parity can leave.
+    pub(super) fn parity_due(&self) -> Option<Instant> {
+        let (index, from) = self.at_rest()?;
+        self.unprotected(index, from).map(|_| from)
+    }
+
+    /// Writes the parity that can leave at `now` over `out`, and returns its link.
+    pub(super) fn poll_parity(
+        &mut self,
+        tag: u8,
+        now: Instant,
+        out: &mut Vec<u8>,
+    ) -> Option<LinkId> {
+        self.links.iter_mut().flatten().for_each(|link| link.unprotected.expire(now));
+        let (index, _) = self.at_rest().filter(|(_, from)| *from <= now)?;
+        let of = self.unprotected(index, now)?;
+        let len = PARITY_LEN + self.links[of].as_ref()?.unprotected.payload_len();
+        let link = self.links[index].as_mut()?;
+        let link_seq = link.number_data(len, now) as u16;
+        link.pace(len, now);
+        let (members, sum) = self.links[of].as_mut()?.unprotected.take();
+        sum.parity(index as u8, tag, link_seq, members).emit(out);
+        self.parity_stats.sent += 1;
+        self.parity_stats.frames += u64::from(members.mask.count_ones());
+        Some(LinkId(index as u8))
+    }
+
+    /// The link whose frames have waited the longest for a parity that leaves at `now` on link
+    /// `index`: another one, if there are any, as losses come in rows.
+    fn unprotected(&self, index: usize, now: Instant) -> Option<usize> {
+        let waiting = self.links().filter_map(|(of, link)| {
+            let since = link.unprotected.since(now)?;
+            Some((of == index, since, of))
+        });
+        waiting.min().map(|(.., of)| of)
+    }
+
+    /// The link that has nothing to send first, and the time, if there are frames without parity.
+    fn at_rest(&self) -> Option<(usize, Instant)> {
+        if self.links().all(|(_, link)| link.unprotected.is_empty()) {
+            return None;
+        }
+        let usable = self.usable_of(self.responding);
+        let reference = self.reference(usable);
+        let time = |link: &Link| link.path_time(usize::from(self.config.frame), reference);
+        let first = self.among(usable).map(|(_, link)| time(link)).min()?;
+        // On a link that is farther a repair would come before it.
+        let repair = self.among(usable).map(|(_, link)| link.round_trip()).min()?;
+        let near = |link: &Link| {
+            !link.config.is_paid() && time(link) <= first + repair && link.rate.queue() < MOST_QUEUE
+        };
+        let near = self.among(usable).filter(|(_, link)| near(link));
+        let resting = near.filter_map(|(index, link)| Some((index, link.rests_from()?)));
+        resting.min_by_key(|(_, from)| *from)
+    }
+}
