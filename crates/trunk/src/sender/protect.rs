@@ -2,9 +2,9 @@
 //!
 //! Principle: forward error correction (RFC 6363; one row of RFC 8627) out of what is left of the
 //! rate. Frames that leave on a link which loses some are summed up, link by link. When a link has
-//! nothing to send, a sum leaves on it, and the next one begins: where much is left each frame has a copy,
-//! where less is left several have one parity. So a lost frame is known a few milliseconds after
-//! it would have come, and not after the round trip and the wait of a repair
+//! nothing to send, a sum leaves on it, and the next one begins: where much is left each frame has
+//! a copy, where less is left several have one parity. So a lost frame is known a few milliseconds
+//! after it would have come, and not after the round trip and the wait of a repair
 //! ([`repair`](super::repair)), which a flow takes for its own: it would think that the path is
 //! longer or full (HyStart), or have too little under way (BBR).
 //!
