@@ -33,7 +33,7 @@ struct Block {
     sum: Sum,
 }
 
-/// What is needed to recover frames.
+/// Frames that came and parities, from which lost frames are recovered.
 #[derive(Debug, Default)]
 pub(crate) struct Recovery {
     /// By the low bits of their numbers; empty while no parities come.

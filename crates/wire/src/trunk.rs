@@ -768,7 +768,7 @@ pub struct Parity<'a> {
     pub link_seq: u16,
     /// The lowest sequence number of the frames; of a parsed parity its low 24 bits.
     pub first: u32,
-    /// Those of the [`SPAN`] numbers from there that the frames have, the lowest bit first.
+    /// One bit for each of the [`SPAN`] numbers from there, the lowest first: 1 for a frame.
     pub mask: u32,
     /// Sums modulo 2 of what the frames have: the codes of their packing, below 16, …
     pub packing: u8,

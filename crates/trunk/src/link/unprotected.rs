@@ -52,7 +52,7 @@ impl Unprotected {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if no frame waits for a parity.
     pub fn is_empty(&self) -> bool {
         self.members.mask == 0
     }

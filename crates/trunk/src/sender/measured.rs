@@ -6,7 +6,7 @@ use sheaf_stage::{Duration, Instant};
 /// Time for which BBR remembers the least round trip (`bbr_min_rtt_win_sec`).
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// How the packets of a flow went.
+/// The ways that the packets of a flow took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Steady {
     /// Time until which they are kept to the main link.

@@ -12,7 +12,7 @@
 //!   Where nothing is left of the rate there are no parities, and what is lost is sent again, as it
 //!   is anyway. No more is sent than the learned rate, and a frame waits for a parity only if it
 //!   comes while that is being sent.
-//! * On links that lose nothing there are none. Links that are paid for carry none.
+//! * Frames on links that lose nothing are not summed up. Links that are paid for carry no parity.
 //! * Packets of which each link has a copy need none. Nor do other urgent ones: a parity of a
 //!   single packet is as long as it, and a call is to cost little more than its packets
 //!   (`copies none`).

@@ -14,7 +14,7 @@ use super::{Data, HEADER_LEN, IN_ORDER, Parity, Predecessor, SPAN, field};
 pub struct Members {
     /// The lowest number.
     pub first: u32,
-    /// Those of the numbers from there, the lowest bit first.
+    /// One bit for each of the [`SPAN`] numbers from there, the lowest first: 1 for a member.
     pub mask: u32,
 }
 
