@@ -207,8 +207,9 @@ impl Controller {
             self.merge.forget_idle(now)?;
         }
         self.set_rules(now);
-        // A packet that found the gate closed a moment ago woke nobody.
-        if self.missed()? {
+        // What found a gate closed a moment ago woke nobody: a packet, or one that filled a frame.
+        let missed = self.missed()?;
+        if self.again.is_none() && (missed || self.choose(now)?.is_some()) {
             self.again = Some(now);
         }
         let next = [self.next_look(now), forget].into_iter().flatten().min();
@@ -258,6 +259,9 @@ impl Controller {
     /// Lets the oldest frame of queue `slot` leave; `false` when it must be tried again.
     fn leave(&mut self, slot: u32, cause: Cause, now: Instant) -> Result<bool, Error> {
         self.waiting[slot as usize] = None;
+        if cause == Cause::Size {
+            self.wants.retain(|wants| *wants != slot);
+        }
         let mut left = self.tick(slot, cause, None, now)?;
         let mut queue = self.merge.queue(slot)?;
         if !left && !queue.is_empty() {
@@ -385,6 +389,8 @@ impl Controller {
             let least = self.config.inflight;
             let contended = now < self.contended_until;
             let mut rule = lane.rule(least, self.reaction, strangers, hurried, contended, now);
+            let rests = now < self.backoff.until() && now >= self.drained;
+            rule.rests = rests && !occupied && lane.takes(least, hurried, now);
             rule.closed |= occupied || now < self.drained.max(self.backoff.until());
             rule.probe_at = rule.probe_at.min(self.rounds.probe_at());
             self.merge.gates().set(gate as u32, rule);
@@ -441,7 +447,8 @@ impl Controller {
                     self.waiting[slot as usize] = Some(Instant::from_nanos(oldest));
                 }
                 Event::WantsTick { slot } if !self.wants.contains(&slot) => self.wants.push(slot),
-                Event::Waits { .. } | Event::WantsTick { .. } => {}
+                // What is full is found where it is looked for.
+                Event::Waits { .. } | Event::WantsTick { .. } | Event::Filled { .. } => {}
                 Event::NoSlot => self.no_slot = true,
                 Event::Full => self.full = true,
             }
@@ -456,7 +463,8 @@ impl Controller {
         self.waiting.iter().enumerate().filter_map(waits).min()
     }
 
-    fn choose(&mut self, now: Instant) -> Result<Option<(u32, Cause)>, Error> {
+    /// The queue whose oldest frame leaves at `now`, and why.
+    fn choose(&self, now: Instant) -> Result<Option<(u32, Cause)>, Error> {
         let longest = self.oldest(|_| true);
         let waited = longest.map(|(oldest, slot)| (now.saturating_since(oldest), slot));
         if let Some((_, slot)) = waited.filter(|(waited, _)| *waited >= self.config.hold) {
@@ -472,7 +480,7 @@ impl Controller {
             (Policy::Forced, _) => {
                 match waited.filter(|(waited, _)| *waited >= self.config.timeout) {
                     Some((_, slot)) => Ok(Some((slot, Cause::Timeout))),
-                    None => Ok(self.wants.pop().map(|slot| (slot, Cause::Size))),
+                    None => Ok(self.wants.last().map(|slot| (*slot, Cause::Size))),
                 }
             }
             (Policy::Busy, Side::Lanes { lanes, fifo, .. }) => {
@@ -494,14 +502,11 @@ impl Controller {
                 if let Some((_, slot)) = self.oldest(takes).filter(|_| rested) {
                     return Ok(Some((slot, Cause::Ready)));
                 }
-                let wants = self.wants.iter().position(|slot| takes(*slot as usize));
-                if let Some(index) = wants {
-                    return Ok(Some((self.wants.swap_remove(index), Cause::Size)));
+                if let Some(slot) = self.wants.iter().find(|slot| takes(**slot as usize)) {
+                    return Ok(Some((*slot, Cause::Size)));
                 }
-                match self.oldest(takes) {
-                    Some((_, slot)) => self.full(slot),
-                    None => Ok(None),
-                }
+                let full = self.oldest(|slot| takes(slot) && device.has_full_frame(slot));
+                Ok(full.map(|(_, slot)| (slot, Cause::Size)))
             }
             (Policy::Busy, Side::Device { .. })
                 if device.told != 0 && fill >= u64::from(self.config.inflight) =>
@@ -513,10 +518,11 @@ impl Controller {
                 if now >= self.backoff.until() {
                     return Ok(Some((slot, Cause::Ready)));
                 }
-                if let Some(slot) = self.wants.pop() {
-                    return Ok(Some((slot, Cause::Size)));
+                if let Some(slot) = self.wants.last() {
+                    return Ok(Some((*slot, Cause::Size)));
                 }
-                self.full(slot)
+                let full = self.oldest(|slot| device.has_full_frame(slot));
+                Ok(full.map(|(_, slot)| (slot, Cause::Size)))
             }
         }
     }
@@ -563,12 +569,6 @@ impl Controller {
     fn next_room(&self, now: Instant) -> Option<Instant> {
         let Side::Lanes { lanes, .. } = &self.side else { return None };
         lanes.iter().flatten().map(Lane::full_until).filter(|until| *until > now).min()
-    }
-
-    /// Queue `slot`, where it has a full frame.
-    fn full(&self, slot: u32) -> Result<Option<(u32, Cause)>, Error> {
-        let queue = self.merge.queue(slot)?;
-        Ok((queue.tail.wrapping_sub(queue.head) > 1).then_some((slot, Cause::Size)))
     }
 
     fn deadline(&self, now: Instant) -> Option<Instant> {
@@ -650,14 +650,18 @@ mod tests {
         devices: Vec<(usize, OwnedFd)>,
         /// Takes out of the queue what is in a frame that the device had.
         ticker: Ticker,
+        socket: UdpSocket,
         _namespace: Namespace,
     }
+
+    /// Packets that fill a frame of 1500 bytes: 20 of its own header, and 60 each.
+    const FULL: usize = 24;
 
     impl Router {
         /// With `hops` next hops, at `now`.
         fn new(hops: u8, now: Instant) -> Router {
             let namespace = Namespace::new().unwrap();
-            let attach = || -> Result<(Controller, Ticker), Error> {
+            let attach = || -> Result<(Controller, Ticker, UdpSocket), Error> {
                 ip::run("link add eth0 address 02:00:00:00:09:01 type veth peer name eth1")?;
                 ip::run("link set eth1 up")?;
                 ip::run(&format!("addr add {US}/24 dev eth0"))?;
@@ -670,17 +674,17 @@ mod tests {
                 (0..SLOTS).for_each(|slot| controller.merge.gates().set(slot, closed));
                 let socket = UdpSocket::bind((US, 0))?;
                 for hop in 0..hops {
-                    let (mac, to) = ([2, 0, 0, 0, 9, 2 + hop], Ipv4Addr::new(10, 9, 0, 2 + hop));
+                    let (mac, to) = ([2, 0, 0, 0, 9, 2 + hop], Router::address(hop));
                     ip::run(&format!("neigh add {to} lladdr {} dev eth0", ip::mac_text(mac)))?;
                     let outer = Outer::V4 { src: US, dst: to };
                     controller.merge.set_hop(mac, Hop::new(hop.into(), outer, 500, 1500))?;
                     socket.send_to(&[7; 32], (to, 5004))?;
                 }
                 controller.listen();
-                Ok((controller, Ticker::new(ifindex, mac, COOKIE)?))
+                Ok((controller, Ticker::new(ifindex, mac, COOKIE)?, socket))
             };
             let attach = || attach().map_err(std::io::Error::other);
-            let (mut controller, ticker) = namespace.run(attach).unwrap();
+            let (mut controller, ticker, socket) = namespace.run(attach).unwrap();
             let waiting = (0..SLOTS as usize).filter(|slot| controller.waiting[*slot].is_some());
             let waiting: Vec<_> = waiting.collect();
             assert_eq!(waiting.len(), hops.into());
@@ -691,7 +695,34 @@ mod tests {
                 (slot, device)
             };
             let devices = waiting.into_iter().map(device).collect();
-            Router { controller, devices, ticker, _namespace: namespace }
+            Router { controller, devices, ticker, socket, _namespace: namespace }
+        }
+
+        fn address(hop: u8) -> Ipv4Addr {
+            Ipv4Addr::new(10, 9, 0, 2 + hop)
+        }
+
+        /// Has more packets of 60 bytes to `hop`. Returns whether this process was woken by them.
+        fn send(&self, hop: u8, packets: usize) -> bool {
+            self.controller.merge.device().looks();
+            // The test takes its time, but does not hang.
+            self.controller.merge.device().look_at(u64::MAX);
+            for _ in 0..packets {
+                self.socket.send_to(&[7; 32], (Router::address(hop), 5004)).unwrap();
+            }
+            self.controller.merge.device().looks().is_some()
+        }
+
+        /// Leaves the channel to others from `now` on: the last frames took far longer than the
+        /// first one of their length.
+        fn back_off(&mut self, now: Instant) {
+            let Controller { backoff, config, .. } = &mut self.controller;
+            for frame in (0..20).rev() {
+                let done = now - MS * 10 * frame;
+                backoff.began(if frame == 19 { done - MS } else { done - MS * 10 });
+                backoff.finished(config, Finished::single(4, 250), done);
+            }
+            assert!(backoff.until() > now + MS * 10);
         }
 
         /// The queues whose devices have got a frame, with which they are done now.
@@ -741,6 +772,47 @@ mod tests {
         }
         served.sort_unstable();
         assert_eq!(served, router.slots(), "each has had its turn");
+    }
+
+    #[test]
+    fn a_full_frame_leaves_during_the_backoff_whichever_queue_waits_longest() {
+        let now = clock::now();
+        let mut router = Router::new(3, now);
+        router.back_off(now);
+        router.send(1, FULL - 1);
+        router.controller.run(now).unwrap();
+        let full = router.slots()[1];
+        assert_eq!(router.done(), [full]);
+        router.controller.run(now + MS).unwrap();
+        assert_eq!(router.done(), [0; 0], "the others wait");
+    }
+
+    #[test]
+    fn during_the_backoff_a_frame_that_becomes_full_wakes_this_process() {
+        let now = clock::now();
+        let mut router = Router::new(2, now);
+        router.back_off(now);
+        router.controller.run(now).unwrap();
+        assert!(!router.send(0, FULL - 2), "a packet has room");
+        assert!(router.send(0, 1));
+        router.controller.run(now).unwrap();
+        let full = router.slots()[0];
+        assert_eq!(router.done(), [full]);
+    }
+
+    #[test]
+    fn a_full_frame_wakes_nobody_while_the_device_has_one_before_it() {
+        let now = clock::now();
+        let mut router = Router::new(2, now);
+        router.controller.contended_until = Instant::MAX;
+        router.back_off(now);
+        router.send(0, FULL - 1);
+        router.controller.run(now).unwrap();
+        assert_eq!(router.under_way(), 1);
+        assert!(!router.send(1, FULL - 1));
+        assert_eq!(router.done(), [router.slots()[0]]);
+        router.controller.run(now + MS).unwrap();
+        assert_eq!(router.done(), [router.slots()[1]]);
     }
 
     #[test]

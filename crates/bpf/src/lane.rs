@@ -389,6 +389,7 @@ impl Lane {
             hurried,
             // A slow device has its frames from ticks alone.
             credit: if limit > 1 { self.room(least, hurried) } else { 0 },
+            rests: false,
             service: self.service.min(SERVICE_MOST),
             reaction,
             probe_at: if sees_all { self.done } else { self.done + probe.max(reaction * share) },

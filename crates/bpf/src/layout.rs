@@ -144,6 +144,15 @@ pub struct Device {
     /// Until when what left in place, at whichever gate, keeps the device busy, at least; ns of
     /// CLOCK_MONOTONIC.
     pub busy_until: u64,
+    /// Slots of queues whose first frame is full, as bits.
+    pub filled: u64,
+}
+
+impl Device {
+    /// Whether the first frame of the queue in `slot` can take no further packet like its last.
+    pub fn has_full_frame(&self, slot: usize) -> bool {
+        self.filled >> slot & 1 != 0
+    }
 }
 
 /// `struct coarse`: the time that a processor read last.
@@ -210,7 +219,8 @@ pub struct Gate {
     /// Packets closer than this need none between two probes; in ns.
     pub dense: u32,
     own_at: u32,
-    pad: u32,
+    /// Whether a full frame is all that may leave.
+    pub rests: u32,
     seen: [u64; SEEN],
     before: [u64; SEEN],
 }
@@ -521,6 +531,7 @@ mod tests {
                 unseen_until,
                 refused,
                 busy_until,
+                filled,
             }
         );
         same!(merge, "entry", Entry { count, unseen, clock, asked, asked_count, pad });
@@ -547,7 +558,7 @@ mod tests {
                 in_place,
                 dense,
                 own_at,
-                pad,
+                rests,
                 seen,
                 before,
             }

@@ -55,6 +55,11 @@ pub enum Event {
     NoSlot,
     /// The device's queue refused a packet that left in place.
     Full,
+    /// A frame of queue `slot` became full at a gate that rests ([`Rule::rests`]).
+    Filled {
+        /// The queue.
+        slot: u32,
+    },
 }
 
 /// The program on one interface.
@@ -232,7 +237,8 @@ impl Merge {
             0 => Event::Waits { slot, oldest },
             1 => Event::WantsTick { slot },
             2 => Event::NoSlot,
-            _ => Event::Full,
+            3 => Event::Full,
+            _ => Event::Filled { slot },
         })
     }
 
@@ -357,6 +363,7 @@ impl Page {
             unseen_until: atomic!(page, unseen_until, AtomicU64).load(Ordering::Relaxed),
             refused: atomic!(page, refused, AtomicU64).load(Ordering::Relaxed),
             busy_until: atomic!(page, busy_until, AtomicU64).load(Ordering::Relaxed),
+            filled: atomic!(page, filled, AtomicU64).load(Ordering::Relaxed),
         }
     }
 
@@ -421,6 +428,9 @@ pub struct Rule {
     pub hurried: bool,
     /// Full frames that may leave without a tick.
     pub credit: u32,
+    /// The gate is closed because the station leaves the channel to others. A full frame may leave,
+    /// and wakes the process.
+    pub rests: bool,
     /// What a frame takes the device.
     pub service: Duration,
     /// What user space takes to look at a question.
@@ -439,6 +449,7 @@ impl Rule {
         closed: false,
         hurried: false,
         credit: 0,
+        rests: false,
         service: Duration::ZERO,
         reaction: Duration::ZERO,
         probe_at: Instant::ZERO,
@@ -471,6 +482,7 @@ impl Gates {
         let dense = u32::try_from(rule.dense.as_nanos()).unwrap_or(u32::MAX);
         atomic!(gate, dense, AtomicU32).store(dense, Ordering::Relaxed);
         atomic!(gate, credit, AtomicU32).store(rule.credit, Ordering::Relaxed);
+        atomic!(gate, rests, AtomicU32).store(u32::from(rule.rests), Ordering::Relaxed);
         atomic!(gate, hurried, AtomicU32).store(u32::from(rule.hurried), Ordering::Relaxed);
         atomic!(gate, closed, AtomicU32).store(u32::from(rule.closed), Ordering::Release);
     }

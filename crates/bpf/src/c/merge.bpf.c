@@ -557,6 +557,8 @@ emit:
 		queue->dense = 0;
 		__sync_fetch_and_and(&dev->holding, ~(1ULL << (slot & (SLOTS - 1))));
 	}
+	if (queue->tail - queue->head < 2)
+		__sync_fetch_and_and(&dev->filled, ~(1ULL << (slot & (SLOTS - 1))));
 	oldest = queue->pending[queue->head & (RING - 1)].oldest;
 	queue->owner_cpu = tracked ? cpu : NOBODY;
 	queue->emitting = !tracked;

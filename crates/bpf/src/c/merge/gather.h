@@ -123,6 +123,8 @@ static __always_inline enum joined join(struct joint *joint, struct __sk_buff *s
 	joint->enough = config->policy == FORCED && queue->bytes >= hop->min &&
 			(!dev->told || waiting < dev->limit);
 	joint->full = queue->tail - queue->head > 1 || header + pending->len + bytes > joint->max;
+	if (joint->full)
+		__sync_fetch_and_or(&dev->filled, 1ULL << (slot & (SLOTS - 1)));
 	joint->over = queue->tail - queue->head > config->queue_frames ||
 		      dev->held > config->total_frames;
 	bpf_spin_unlock(&queue->lock);
@@ -160,6 +162,8 @@ static __always_inline bool may_leave(const struct joint *joint, struct merge_co
 			/* User space gives new credit whenever it looks. */
 			gate->credit--;
 			ready = true;
+		} else if (gate->rests) {
+			tell(dev, FILLED, slot, 0, true);
 		}
 	}
 	if (joint->over && !ready) {

@@ -44,7 +44,7 @@ enum { FORCED, BUSY };
 #define WHOLE_BYTES 255
 enum { META, FRAMES, SHORT_HEADERS };
 enum cause { BY_SIZE, BY_READY, BY_TIMEOUT, RECLAIM };
-enum { NONEMPTY, CARRIER, NO_SLOT, FULL };
+enum { NONEMPTY, CARRIER, NO_SLOT, FULL, FILLED };
 
 struct rule {
 	__u32 mark, mask;
@@ -99,6 +99,7 @@ struct device {
 	__u64 refused;
 	/* ns: until when what left in place, at whichever gate, keeps it busy, at least. */
 	__u64 busy_until;
+	__u64 filled; /* slots of queues whose first frame is full, as bits */
 };
 
 struct {
@@ -131,7 +132,7 @@ struct gate {
 	__u32 in_place;   /* packets that left in place since one was gathered */
 	__u32 dense;      /* ns: packets closer than this need none between; by user space */
 	__u32 own_at; /* when a packet last left in place with its own hash, as in a flowlet */
-	__u32 pad;
+	__u32 rests;  /* a full frame is all that may leave; by user space */
 	__u64 seen[SEEN]; /* flows that use the gate's hash since then, as bits of their hashes */
 	__u64 before[SEEN]; /* and those that used it before: until that tick has left */
 };
