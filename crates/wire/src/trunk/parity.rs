@@ -7,7 +7,7 @@
 //!
 //! Principle: RFC 8627 (FlexFEC), section 4.2.2, with its mask; of one row only.
 
-use super::{Data, HEADER_LEN, IN_ORDER, Parity, Predecessor, SPAN, field};
+use super::{Data, HEADER_LEN, IN_ORDER, Parity, SPAN, field};
 
 /// Sequence numbers within [`SPAN`] of each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Sum {
         bytes.clear();
         bytes.resize(HEADER_LEN, 0);
         bytes[0] = self.packing << 4;
-        bytes[4] = Predecessor::from_code(self.predecessor).code();
+        bytes[4] = self.predecessor;
         bytes[field::SEQ_LOW].copy_from_slice(&seq.to_be_bytes()[1..]);
         bytes.extend_from_slice(payload);
         Some(())
@@ -108,7 +108,7 @@ impl Sum {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Frame, PARITY_LEN, Packing, Refusal, Repr, SEQ_MASK};
+    use super::super::{Frame, PARITY_LEN, Packing, Predecessor, Refusal, Repr, SEQ_MASK};
     use super::*;
     use proptest::prelude::*;
 
