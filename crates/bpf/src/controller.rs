@@ -678,7 +678,12 @@ mod tests {
                     ip::run(&format!("neigh add {to} lladdr {} dev eth0", ip::mac_text(mac)))?;
                     let outer = Outer::V4 { src: US, dst: to };
                     controller.merge.set_hop(mac, Hop::new(hop.into(), outer, 500, 1500))?;
-                    socket.send_to(&[7; 32], (to, 5004))?;
+                }
+                // The test takes its time, but does not hang.
+                controller.merge.device().look_at(u64::MAX);
+                for hop in 0..hops {
+                    controller.merge.device().looks();
+                    socket.send_to(&[7; 32], (Router::address(hop), 5004))?;
                 }
                 controller.listen();
                 Ok((controller, Ticker::new(ifindex, mac, COOKIE)?, socket))
