@@ -206,10 +206,10 @@ impl Controller {
             self.forgot = now;
             self.merge.forget_idle(now)?;
         }
-        self.set_rules(now);
+        let rests = self.set_rules(now);
         // What found a gate closed a moment ago woke nobody: a packet, or one that filled a frame.
         let missed = self.missed()?;
-        if self.again.is_none() && (missed || self.choose(now)?.is_some()) {
+        if self.again.is_none() && (missed || rests && self.choose(now)?.is_some()) {
             self.again = Some(now);
         }
         let next = [self.next_look(now), forget].into_iter().flatten().min();
@@ -375,22 +375,24 @@ impl Controller {
         lanes.filter_map(|(gate, lane)| lane.as_mut()?.forget(gates.last(gate as u32), now)).min()
     }
 
-    /// Tells the program what to do at the gates.
-    fn set_rules(&mut self, now: Instant) {
+    /// Tells the program what to do at the gates. Returns true if one of them rests.
+    fn set_rules(&mut self, now: Instant) -> bool {
         if self.backoff.contention(now) > self.reaction {
             self.contended_until = now + CONTENDED;
         }
-        let Side::Lanes { lanes, fifo, .. } = &self.side else { return };
+        let Side::Lanes { lanes, fifo, .. } = &self.side else { return false };
         let (passed, hurried) = (self.merge.device().read().passed, self.hurried());
         let occupied = self.occupied_until(now).is_some();
+        let waits_for_full = now < self.backoff.until() && now >= self.drained && !occupied;
+        let mut rests = false;
         for (gate, lane) in lanes.iter().enumerate() {
             let Some(lane) = lane else { continue };
             let strangers = *fifo && lane.strangers() != Some(passed);
             let least = self.config.inflight;
             let contended = now < self.contended_until;
             let mut rule = lane.rule(least, self.reaction, strangers, hurried, contended, now);
-            let rests = now < self.backoff.until() && now >= self.drained;
-            rule.rests = rests && !occupied && lane.takes(least, hurried, now);
+            rule.rests = waits_for_full && lane.takes(least, hurried, now);
+            rests |= rule.rests;
             rule.closed |= occupied || now < self.drained.max(self.backoff.until());
             rule.probe_at = rule.probe_at.min(self.rounds.probe_at());
             self.merge.gates().set(gate as u32, rule);
@@ -401,6 +403,7 @@ impl Controller {
                 self.merge.device().unseen_until(until);
             }
         }
+        rests
     }
 
     /// Returns the time of the next look: at the deadline; and, while there is traffic, soon
@@ -448,7 +451,7 @@ impl Controller {
                 }
                 Event::WantsTick { slot } if !self.wants.contains(&slot) => self.wants.push(slot),
                 // What is full is found where it is looked for.
-                Event::Waits { .. } | Event::WantsTick { .. } | Event::Filled { .. } => {}
+                Event::Waits { .. } | Event::WantsTick { .. } | Event::Filled => {}
                 Event::NoSlot => self.no_slot = true,
                 Event::Full => self.full = true,
             }

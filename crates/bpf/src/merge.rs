@@ -55,11 +55,8 @@ pub enum Event {
     NoSlot,
     /// The device's queue refused a packet that left in place.
     Full,
-    /// A frame of queue `slot` became full at a gate that rests ([`Rule::rests`]).
-    Filled {
-        /// The queue.
-        slot: u32,
-    },
+    /// A frame became full at a gate that rests ([`Rule::rests`]).
+    Filled,
 }
 
 /// The program on one interface.
@@ -238,7 +235,7 @@ impl Merge {
             1 => Event::WantsTick { slot },
             2 => Event::NoSlot,
             3 => Event::Full,
-            _ => Event::Filled { slot },
+            _ => Event::Filled,
         })
     }
 
