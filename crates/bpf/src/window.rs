@@ -121,6 +121,12 @@ impl Window {
         self.settings.spare[direction.index()] = spare;
     }
 
+    /// Sets the bytes by which windows grow in a round trip at most, for data that goes in
+    /// `direction`; 0 lets them grow at once. In force from the next [beat](Window::beat) on.
+    pub fn set_growth(&mut self, direction: Direction, bytes: u32) {
+        self.settings.growth[direction.index()] = bytes;
+    }
+
     /// Sets whether segments of flows with a window get the flag PSH, so that the receiver
     /// acknowledges each without delay, for data that goes in `direction`. In force from the next
     /// [beat](Window::beat) on.
@@ -214,6 +220,7 @@ impl Window {
             let windows = controller.step(now).iter();
             self.set_all(windows.map(|decision| (decision.flow, decision.value)))?;
             self.set_initial(direction, controller.initial(), controller.spare());
+            self.set_growth(direction, controller.growth());
             self.set_push(direction, controller.push());
             self.set_rest(direction, controller.rest());
         }

@@ -27,6 +27,8 @@ pub struct Control {
     pub initial: [u32; 2],
     /// Bytes of all flows together that begin before the next sign of life, likewise.
     pub spare: [u32; 2],
+    /// Bytes by which windows grow in a round trip at most, likewise; 0 for any.
+    pub growth: [u32; 2],
     /// Bytes of link header.
     pub link: u32,
     /// Signs of life so far.
@@ -323,6 +325,7 @@ mod tests {
                 heartbeat,
                 initial,
                 spare,
+                growth,
                 link,
                 beats,
                 cost,

@@ -182,6 +182,7 @@ enum Step {
     },
     Set(u16, Direction, u32),
     Initial(Direction, u32),
+    Growth(Direction, u32),
     Rest(Direction, RestSetting),
     Beat(bool),
     Push(Direction, bool),
@@ -240,6 +241,8 @@ fn packet() -> impl Strategy<Value = Packet> {
 fn step() -> impl Strategy<Value = Step> {
     let direction = || prop_oneof![Just(Direction::In), Just(Direction::Out)];
     let bytes = prop_oneof![Just(0u32), 1u32..3000, 3000u32..300_000, any::<u32>()];
+    let growth =
+        prop_oneof![2 => Just(0u32), 1 => Just(1u32), 6 => 100u32..30_000, 1 => any::<u32>()];
     let both = (layout(), direction(), options(), options(), any::<[u16; 2]>());
     prop_oneof![
         12 => packet().prop_map(Step::Send),
@@ -252,6 +255,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0u16..2, direction(), bytes.clone()).prop_map(|(p, d, w)| Step::Set(1000 + p, d, w)),
         1 => (direction(), bytes).prop_map(|(d, w)| Step::Initial(d, w)),
         2 => (direction(), rest_setting()).prop_map(|(d, setting)| Step::Rest(d, setting)),
+        2 => (direction(), growth).prop_map(|(d, bytes)| Step::Growth(d, bytes)),
         1 => any::<bool>().prop_map(Step::Beat),
         2 => (direction(), any::<bool>()).prop_map(|(d, push)| Step::Push(d, push)),
     ]
@@ -298,6 +302,11 @@ fn the_program_and_the_model_leave_the_same_bytes_and_counters() {
                 Step::Initial(direction, window) => {
                     twins.program.set_initial(direction, window, window.saturating_mul(2));
                     twins.model.set_initial(direction, window, window.saturating_mul(2));
+                    twins.beat(Duration::ZERO);
+                }
+                Step::Growth(direction, bytes) => {
+                    twins.program.set_growth(direction, bytes);
+                    twins.model.set_growth(direction, bytes);
                     twins.beat(Duration::ZERO);
                 }
                 Step::Rest(direction, setting) => twins.set_rest(direction, setting),
@@ -373,6 +382,70 @@ fn clamped(twins: &mut Twins, layout: Layout, scale: u8, window: u32) -> Key {
         twins.send(&packet);
     }
     common::key(layout.v6, 1000)
+}
+
+#[test]
+fn windows_in_slow_start_grow_alike() {
+    let grown = std::cell::Cell::new(0);
+    let config = ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() };
+    let growth = prop_oneof![1 => Just(0u32), 1 => Just(1u32), 8 => 500u32..40_000];
+    // How much each acknowledges of what was advertised: old ones, none, a part, all.
+    let step = prop_oneof![1 => -3_000i64..0, 1 => Just(0i64), 12 => 1i64..6_000];
+    let change = prop_oneof![10 => Just(None), 1 => (3_000u32..400_000).prop_map(Some)];
+    let steps = proptest::collection::vec((step, change, growth.clone(), any::<bool>()), 50..200);
+    let begin = (0u8..=10, 3_000u32..30_000, growth);
+    proptest!(config, |((scale, first, growth) in begin, steps in steps)| {
+        let mut twins = Twins::new();
+        let layout = Layout::default();
+        let grow = |twins: &mut Twins, bytes| {
+            twins.program.set_growth(Direction::In, bytes);
+            twins.model.set_growth(Direction::In, bytes);
+            twins.beat(Duration::ZERO);
+        };
+        grow(&mut twins, growth);
+        let key = clamped(&mut twins, layout, scale, first);
+        let flow = FlowId { key, direction: Direction::In };
+        twins.set(flow, 200_000);
+        let (mut ack, mut last) = (1, 0);
+        for (step, change, bytes, is_open) in steps {
+            if let Some(window) = change {
+                twins.set(flow, window);
+                grow(&mut twins, bytes);
+            }
+            let next = (ack + step).max(1);
+            ack = ack.max(next);
+            // A receiver with room for all, or for little.
+            let window = if is_open { 65_535 } else { 20_000 };
+            let packet = Packet { ack: next as u32, window, ..Packet::ack(layout, Direction::Out) };
+            twins.send(&packet);
+            let written = twins.model.flow(&key).unwrap().half(Direction::In).written;
+            grown.set(grown.get() + u32::from(written > last));
+            last = written;
+        }
+        twins.compare();
+    });
+    assert!(grown.get() > 2_000, "windows grow: {}", grown.get());
+}
+
+#[test]
+fn connections_that_begin_share_alike_what_their_second_rounds_may_have() {
+    for (spare, growth) in [(20_000, 20_000), (20_000, 0), (u32::MAX, 1), (0, 5_000)] {
+        let mut twins = Twins::new();
+        for direction in Direction::BOTH {
+            twins.program.set_initial(direction, 40_000, spare);
+            twins.model.set_initial(direction, 40_000, spare);
+            twins.program.set_growth(direction, growth);
+            twins.model.set_growth(direction, growth);
+        }
+        twins.beat(Duration::ZERO);
+        let options = || vec![2, 4, 5, 180, 3, 3, 7, 1];
+        for port in 1..8 {
+            let layout = Layout::default();
+            let all = handshake(layout, Direction::Out, &[options(), options()], [65535; 2]);
+            all.into_iter().for_each(|packet| _ = twins.send(&Packet { port, ..packet }));
+        }
+        twins.compare();
+    }
 }
 
 #[test]

@@ -45,6 +45,21 @@ const SCENARIOS: &[(&str, Set)] = &[
     ("begin-100", |rig| add(rig, In, Cubic, 100)),
     ("begin-32-up", |rig| add(rig, Out, Cubic, 32)),
 ];
+/// Pages: their direction, how many bulk transfers are beside them, and the bytes of each.
+const PAGES: &[(&str, Direction, usize, u64)] = &[
+    ("page-30k", In, 0, 30_000),
+    ("page-100k", In, 0, 100_000),
+    ("page-300k", In, 0, 300_000),
+    ("page-1m", In, 0, 1_000_000),
+    ("page-30k-beside", In, 1, 30_000),
+    ("page-100k-beside", In, 1, 100_000),
+    ("page-300k-beside", In, 1, 300_000),
+    ("page-30k-up", Out, 0, 30_000),
+    ("page-100k-up", Out, 0, 100_000),
+];
+/// How many there are, and the seconds between two.
+const PAGE_COUNT: u32 = 20;
+const PAGE_EVERY: f64 = 0.73;
 /// Half of the traffic is not governed by windows.
 const MIXES: &[(&str, Set)] = &[
     ("rest-1-1", |rig| mix(rig, In, Cubic, [(Tcp, 1), (Quic, 1)])),
@@ -123,6 +138,28 @@ fn main() {
                     rig.ping(FIRST, END, 0.99),
                     rig.slow.iter().map(|slow| slow.drops as f64).sum(),
                 ]
+            };
+            print(name, way, &(0..seeds).map(run).collect::<Vec<_>>());
+        }
+    }
+    println!("ms that a page takes, median and p95, of so many kB; ping p99");
+    for (name, direction, bulk, bytes) in
+        PAGES.iter().filter(|(name, ..)| name.starts_with(&wanted))
+    {
+        for way in ["nothing", "given", "auto"] {
+            let run = |seed| {
+                let traces = [vec![(0.0, DOWN)], vec![(0.0, UP)]];
+                let mut rig = Rig::new(controllers(way), traces, 40.0, 300.0, seed);
+                add(&mut rig, *direction, Cubic, *bulk);
+                (0..PAGE_COUNT).for_each(|page| {
+                    let start = SETTLED + f64::from(page) * PAGE_EVERY;
+                    rig.transfer(*direction, Cubic, start, Some(*bytes));
+                });
+                rig.run(SETTLED + f64::from(PAGE_COUNT + 4) * PAGE_EVERY);
+                let mut took = rig.took();
+                took.sort_unstable_by(f64::total_cmp);
+                let at = |part: usize| took[took.len() * part / 100];
+                [at(50), at(95), took.len() as f64, rig.ping(SETTLED, SETTLED + 10.0, 0.99)]
             };
             print(name, way, &(0..seeds).map(run).collect::<Vec<_>>());
         }

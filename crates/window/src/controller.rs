@@ -16,7 +16,9 @@ use crate::responsiveness::Responsiveness;
 use crate::rest::{self, Policy, Rest, RestKey, RestSetting};
 use crate::rewrite::Totals;
 use crate::rounding::Rounding;
+use crate::segment::FULL_SEGMENT;
 use crate::shares::{self, Claim, Formula};
+use crate::slow_start;
 use crate::stretch::Stretch;
 use crate::usage::Usage;
 use crate::yielding::Yielding;
@@ -100,6 +102,10 @@ pub struct Controller {
     status: Status,
     initial: u32,
     spare: u32,
+    growth: u32,
+    /// What arrived in the last step, bit/s, and the round-trip time of those that deliver most.
+    delivered: f64,
+    rtt: Duration,
     /// Acknowledgements take the air of a radio.
     shares_air: bool,
     /// Load of the other direction, and of its own.
@@ -146,6 +152,9 @@ impl Controller {
             status: Status::default(),
             initial: 0,
             spare: 0,
+            growth: 0,
+            delivered: 0.0,
+            rtt: Duration::ZERO,
             shares_air: false,
             other: Load::default(),
             load: Load::default(),
@@ -290,6 +299,11 @@ impl Controller {
         self.initial
     }
 
+    /// Bytes by which each window may grow in a round trip; 0 for any.
+    pub fn growth(&self) -> u32 {
+        self.growth
+    }
+
     /// Bytes that all flows which begin before the next step may be given together, beside one
     /// segment each.
     pub fn spare(&self) -> u32 {
@@ -379,7 +393,8 @@ impl Controller {
                 self.queues.push((wait, flow.rate, floor));
             }
             all += flow.rate;
-            if flow.is_held() {
+            // A window that still grows does not show that a larger one is needed.
+            if flow.is_held() && (!flow.grows(flow.set, now) || slow_start::is_none(self.growth)) {
                 held += flow.rate;
             }
         }
@@ -401,6 +416,7 @@ impl Controller {
         let is_bulk = loaded && tcp >= delivered * BULK_PART && all > 0.0;
         self.load = Load { is_bulk, queue: own };
         self.status.queue = total;
+        (self.delivered, self.rtt) = (delivered, rtt);
         if self.load.is_bulk {
             self.status.responsiveness.add(rtt + total, total, seconds);
         }
@@ -468,7 +484,7 @@ impl Controller {
         self.claims.clear();
         self.claims.extend(self.flows.values().map(|flow| Claim {
             rtt: flow.rtt.unwrap_or(default_rtt) + slack + elsewhere,
-            demand: match (flow.is_active(now, idle), max_min && !flow.is_held()) {
+            demand: match (flow.is_active(now, idle), max_min && !flow.wants_all()) {
                 (false, _) => 0.0,
                 (true, false) => f64::INFINITY,
                 (true, true) => (flow.rate * TCP_ROOM).max(flow.beginning(now)).max(1.0),
@@ -496,9 +512,11 @@ impl Controller {
             self.rounding.wish(&mut flow.rounding, wish, least, claim.demand > 0.0);
         }
         self.rounding.divide();
+        let mut growing = 0;
         for (number, (key, flow)) in self.flows.iter_mut().enumerate() {
             let segments = self.rounding.segments(number, &mut flow.rounding);
             let window = if fixed { self.windows[number] as u32 } else { flow.window(segments) };
+            growing += usize::from(flow.grows(window, now));
             if window != flow.set {
                 let flow = FlowId { key: *key, direction: self.direction };
                 self.decisions.push(Decision { flow, value: window });
@@ -509,26 +527,46 @@ impl Controller {
             self.new_rtt = Duration::from_secs_f64(sum / self.claims.len() as f64);
             self.has_rtt = true;
         }
-        (self.initial, self.spare) = match self.config.formula {
-            Formula::Fixed(window) => (window, u32::MAX),
-            // As large as they come.
-            _ if competes => (0, u32::MAX),
-            // A share of one flow more. It is in the SYN already, so it holds from the first flight
-            // on, where ten segments would leave at once otherwise (RFC 6928).
-            _ => {
-                let rate = free / (active + 1) as f64;
-                let bytes = |rtt: Duration| (rate * rtt.as_secs_f64() / 8.0) as u32;
-                let least = self.config.min_segments * FULL_SEGMENT;
-                let rtt = if self.has_rtt { self.new_rtt } else { self.new_rtt.min(FIRST_RTT) };
-                (bytes(self.new_rtt).clamp(least, MAX_WINDOW), bytes(rtt).max(least))
-            }
-        };
+        self.begin(free, active, growing);
         self.divide_rest();
         self.status.capacity = self.capacity.estimate().as_bps() as f64;
         self.status.usage = self.usage.rate();
         self.status.active = active;
         self.status.competes = self.yielding.competes();
         self.status.flows = self.flows.len();
+    }
+
+    /// Decides with how much flows begin, and how fast windows grow, where `free` bit/s are divided
+    /// among so many `active` flows, of which some have `growing` windows.
+    fn begin(&mut self, free: f64, active: usize, growing: usize) {
+        let rate = free / (active + 1) as f64;
+        let bytes = |rtt: Duration| (rate * rtt.as_secs_f64() / 8.0) as u32;
+        let least = self.config.min_segments * FULL_SEGMENT;
+        // A share of one flow more. It is in the SYN already, so it holds from the first flight
+        // on, where ten segments would leave at once otherwise (RFC 6928).
+        let initial = bytes(self.new_rtt).clamp(least, MAX_WINDOW);
+        (self.initial, self.spare, self.growth) = match self.config.formula {
+            Formula::Fixed(window) => (window, u32::MAX, 0),
+            // As large as they come.
+            _ if self.yielding.competes() => (0, u32::MAX, 0),
+            Formula::MaxMin => {
+                // Data and acknowledgements of both ways hold each other up: waits show nothing.
+                let growth = match self.capacity.is_found() || self.other.is_bulk {
+                    true => slow_start::known(free),
+                    false => {
+                        let estimate = self.capacity.estimate().as_bps() as f64;
+                        let (rtt, wait) = (self.rtt, self.status.queue);
+                        slow_start::unknown(self.direction, self.delivered, estimate, rtt, wait)
+                    }
+                };
+                (initial, growth.max(least), slow_start::each(growth, growing))
+            }
+            // The published formulas give a flow its share at once.
+            _ => {
+                let rtt = if self.has_rtt { self.new_rtt } else { self.new_rtt.min(FIRST_RTT) };
+                (initial, bytes(rtt).max(least), 0)
+            }
+        };
     }
 
     /// Gives the flows of the rest the share of a flow that wants all it can get, beside TCP, whose
@@ -590,9 +628,6 @@ const ACKNOWLEDGED: f64 = 2.0;
 /// Round-trip time for which flows that begin together share the link while none is known: that of
 /// near servers, where what is too much arrives at once. Alone, each has the default.
 const FIRST_RTT: Duration = Duration::from_millis(30);
-/// Data of a full segment, bytes.
-const FULL_SEGMENT: u32 = 1460;
-
 /// Seconds that a full frame takes, from which on a pair of them delays others noticeably: that of
 /// 12 Mbit/s.
 const PAIRS_ARE_FELT: f64 = 1e-3;

@@ -1,12 +1,15 @@
 //! The state of one connection, and the window that its next acknowledgement may carry.
 //!
 //! Principle: a sender has at most the advertised window in flight, so lowering the window in the
-//! acknowledgements lowers the rate to window / RTT. Four rules keep that harmless:
+//! acknowledgements lowers the rate to window / RTT. Five rules keep that harmless:
 //! * only lowered, never raised, and a zero window stays what it is;
 //! * the right edge `ack + window` that was written once is never taken back: a window shrinks
 //!   only as data arrives (RFC 9293 3.8.6: "a receiver SHOULD NOT shrink the window"). So the
 //!   window in a SYN counts most: up to 64 KB, whatever is decided later, if it is not lowered too;
 //! * one full segment always fits, or the sender would wait for its persist timer;
+//! * it grows as in limited slow start (RFC 3742): by what is acknowledged, and within a round trip
+//!   by no more than the link takes. What a window grows by at once comes at twice the rate of the
+//!   link, and stands in its queue;
 //! * the field counts in units of 2^scale (RFC 7323 2.3): the share is rounded down to them, but
 //!   up where rounding down would break one of the rules before.
 //!
@@ -25,6 +28,9 @@ pub const RTT_AGE: Duration = Duration::from_secs(30);
 pub const WATCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest window that can be advertised (RFC 7323 2.3).
 pub const MAX_WINDOW: u32 = 65535 << 14;
+/// Factor that makes numbers which come one after the other look like chance (Knuth's
+/// multiplicative hash: 2^32 by the golden ratio).
+const DITHER: u32 = 0x9e37_79b1;
 
 /// Round-trip times between this place and one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,8 +139,9 @@ impl Half {
         }
     }
 
-    /// Takes in a packet of the other direction: it acknowledges data of this one.
-    pub(crate) fn answered(&mut self, ack: u32, tsecr: Option<u32>, now: Instant) {
+    /// Takes in a packet of the other direction: it acknowledges data of this one. Returns the
+    /// bytes that it acknowledges.
+    pub(crate) fn answered(&mut self, ack: u32, tsecr: Option<u32>, now: Instant) -> u32 {
         if self.watch_since != Instant::ZERO {
             let (proof, exact) = match tsecr {
                 Some(value) => (value, value == self.watch),
@@ -148,18 +155,29 @@ impl Half {
             }
         }
         let step = ack.wrapping_sub(self.ack);
-        if step > 0 && step <= MAX_WINDOW {
-            self.acked += u64::from(step);
-            self.ack = ack;
+        if step > MAX_WINDOW {
+            return 0;
         }
+        self.acked += u64::from(step);
+        self.ack = ack;
+        step
     }
 
-    /// Returns the window field for an acknowledgement of `ack` whose receiver wrote `field`, and
-    /// records it. `live` is whether the controller is alive: without it nothing is lowered.
-    pub(crate) fn advertise(&mut self, ack: u32, field: u16, live: bool) -> u16 {
+    /// Returns the window field for an acknowledgement of `ack`, of which `step` bytes are new,
+    /// whose receiver wrote `field`, and records it. The window grows by `growth` bytes in a round
+    /// trip at most; 0 is any. `live` is whether the controller is alive: without it nothing is
+    /// lowered.
+    pub(crate) fn advertise(
+        &mut self,
+        ack: u32,
+        step: u32,
+        field: u16,
+        growth: u32,
+        live: bool,
+    ) -> u16 {
         let mut new = field;
         if live && self.window > 0 && field > 0 {
-            new = field.min(self.field_for(ack));
+            new = field.min(self.field_for(ack, step, growth));
         }
         self.asked = u32::from(field) << self.scale;
         self.written = u32::from(new) << self.scale;
@@ -174,18 +192,35 @@ impl Half {
     }
 
     /// The smallest field that keeps the rules, at least 1.
-    fn field_for(&self, ack: u32) -> u16 {
+    fn field_for(&self, ack: u32, step: u32, growth: u32) -> u16 {
         let mss = u32::from(self.mss).max(1);
         let round_up = |bytes: u32| (bytes + (1 << self.scale) - 1) >> self.scale;
-        let mut field = self.window.clamp(mss, MAX_WINDOW) >> self.scale;
-        field = field.max(round_up(mss));
         // Bytes advertised beyond `ack`. More than any window means an old or damaged
         // acknowledgement.
         let room = self.edge.wrapping_sub(ack);
+        let mut window = self.window.min(MAX_WINDOW);
+        // A receiver that held its sender itself goes on as it likes.
+        if growth > 0 && room <= MAX_WINDOW && self.asked > self.written {
+            window = window.min(self.grown(ack, room + step, step, growth));
+        }
+        let mut field = window.max(mss) >> self.scale;
+        field = field.max(round_up(mss));
         if room <= MAX_WINDOW {
             field = field.max(round_up(room));
         }
         u16::try_from(field).unwrap_or(u16::MAX)
+    }
+
+    /// The largest window after `step` bytes of the `before` that were advertised have arrived.
+    fn grown(&self, ack: u32, before: u32, step: u32, growth: u32) -> u32 {
+        let more = match before > growth {
+            true => (u64::from(step) * u64::from(growth) / u64::from(before)) as u32,
+            false => step,
+        };
+        // The field would always round down less than its unit, so what is left over is at times
+        // rounded up, by chance: by bits of the number that is acknowledged.
+        let dither = (ack.wrapping_mul(DITHER) >> 16) & ((1 << self.scale) - 1);
+        before + more + dither
     }
 }
 
@@ -269,10 +304,19 @@ pub struct PendingFlow {
 }
 
 impl PendingFlow {
-    /// The connection, when its third packet passes at `now`. `initial` is, by direction of the
-    /// data, the most that it begins with, and what is left for flows that begin. It has at least
-    /// the window of its SYN.
-    pub(crate) fn grow(&self, initial: [(u32, u32); 2], now: Instant) -> Option<Connection> {
+    /// The window with which data of direction number `way` begins, bytes: in the SYN of its
+    /// receiver.
+    pub(crate) fn first_window(&self, way: usize) -> u32 {
+        let receiver = match self.syn_ack {
+            Some(syn_ack) if way == self.initiator.index() => syn_ack,
+            _ => self.syn,
+        };
+        receiver.window.into()
+    }
+
+    /// The connection, when its third packet passes at `now`, with a window for each direction of
+    /// data.
+    pub(crate) fn grow(&self, windows: [u32; 2], now: Instant) -> Option<Connection> {
         let syn_ack = self.syn_ack?;
         let (i, r) = (self.initiator.index(), self.initiator.reverse().index());
         // Data of direction `i` was announced by the SYN of direction `i`, its windows by the
@@ -284,7 +328,7 @@ impl PendingFlow {
         let half = |of: usize| {
             let (sender, receiver) = (syns[of], syns[1 - of]);
             Half {
-                window: initial[of].0.min(initial[of].1.max(receiver.window.into())),
+                window: windows[of],
                 edge: sender.first.wrapping_add(u32::from(receiver.window)),
                 ack: sender.first,
                 seen: match sender.timestamp {

@@ -25,6 +25,9 @@ const FIRST_OVERHEAD: f64 = 1.05;
 /// Part of its window that a flow must have in flight to count as limited by it. Data in flight is
 /// computed from averages, so even a limited flow seldom shows all of its window.
 const HELD: f64 = 0.8;
+/// Part of a window that still grows which a flow must have had in flight in the last step to count
+/// as filling it: within a step of some round trips it has doubled more than once.
+const FILLS: f64 = 0.25;
 
 /// A flow between two steps.
 #[derive(Clone, Copy, Debug)]
@@ -48,13 +51,16 @@ pub(crate) struct Flow {
     scale: u8,
     /// Window that the program enforces, bytes; 0 for none.
     pub set: u32,
-    /// Window that was advertised last, bytes.
+    /// Window that was advertised last, and the one that the receiver asked for, bytes.
     written: u32,
+    asked: u32,
     /// The window that has been in force, bytes: follows a smaller one at once, and a larger one no
     /// faster than `rate` can.
     limit: f64,
     /// bit/s on the wire, averaged over a few round-trip times.
     pub rate: f64,
+    /// The same in the last step.
+    pace: f64,
     /// Time at which its data passed last.
     pub last: Instant,
     /// Time of the first step with it, and of that with its first data; [`Instant::ZERO`] before.
@@ -163,8 +169,10 @@ impl Flow {
             scale: 0,
             set: 0,
             written: 0,
+            asked: 0,
             limit: 0.0,
             rate: 0.0,
+            pace: 0.0,
             last: Instant::ZERO,
             born: Instant::ZERO,
             began: Instant::ZERO,
@@ -191,7 +199,8 @@ impl Flow {
         if connection.timestamps && half.last > self.last {
             self.stamps.sample(half.seen, half.last);
         }
-        (self.set, self.written, self.last) = (half.window, half.written, half.last);
+        (self.set, self.last) = (half.window, half.last);
+        (self.written, self.asked) = (half.written, half.asked);
     }
 
     /// Brings rate and recent RTT up to date, for `seconds` since the last time. Returns the bits
@@ -202,7 +211,8 @@ impl Flow {
         let passed = after.wire.saturating_sub(before.wire) as f64 * 8.0;
         let rtt = self.rtt.unwrap_or(default_rtt).as_secs_f64();
         let constant = (AVERAGED_RTTS * rtt).max(AVERAGED_SECONDS);
-        self.rate += (acked / seconds - self.rate) * (1.0 - libm::exp(-seconds / constant));
+        self.pace = acked / seconds;
+        self.rate += (self.pace - self.rate) * (1.0 - libm::exp(-seconds / constant));
         let set = f64::from(self.set);
         // Twice as slow as the rate, or the rate would seem too small for a window that just grew.
         let part = 1.0 - libm::exp(-seconds / (2.0 * constant));
@@ -259,6 +269,28 @@ impl Flow {
         let Some(rtt) = self.recent.or(self.rtt) else { return false };
         let flight = self.rate / self.overhead() * rtt.as_secs_f64() / 8.0;
         self.set > 0 && flight >= HELD * self.limit
+    }
+
+    /// Whether its window is still on its way to `window`, and it fills it or has just begun.
+    pub fn grows(&self, window: u32, now: Instant) -> bool {
+        self.is_below(window) && (self.fills() || self.is_young(self.born, now))
+    }
+
+    /// Whether it wants all that its share may be: its window limits it, or is still on its way
+    /// there.
+    pub fn wants_all(&self) -> bool {
+        self.is_held() || (self.is_below(self.set) && self.fills())
+    }
+
+    /// Whether its window is still on its way to `window`, and not its receiver's own.
+    fn is_below(&self, window: u32) -> bool {
+        self.written.saturating_add(self.segment) <= window && self.written < self.asked
+    }
+
+    /// Whether it had much of the window that was written in flight in the last step.
+    fn fills(&self) -> bool {
+        let rtt = self.rtt.unwrap_or_default().as_secs_f64();
+        self.pace / self.overhead() * rtt / 8.0 >= FILLS * f64::from(self.written)
     }
 
     /// Takes note of its beginning.

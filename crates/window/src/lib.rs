@@ -12,6 +12,7 @@
 //! * pushed segments ([`Push`]): acknowledgements for single segments on slow links;
 //! * [`shares`]: the division of capacity: formula 1, formula 2, max-min, fixed;
 //! * `rounding`: shares in whole segments;
+//! * `slow_start`: how fast windows grow;
 //! * [`stretch`]: a little more where shares leave the link idle;
 //! * [`capacity`]: the bottleneck's rate, given or found;
 //! * [`responsiveness`]: round trips per minute under load, and the grade of bufferbloat;
@@ -40,6 +41,7 @@
 //!         rewriter.set(decision.flow, decision.value);
 //!     }
 //!     rewriter.set_initial(Direction::In, controller.initial(), controller.spare());
+//!     rewriter.set_growth(Direction::In, controller.growth());
 //!     rewriter.set_rest(Direction::In, controller.rest());
 //!     rewriter.beat(now);
 //! }
@@ -60,6 +62,7 @@ pub mod rewrite;
 mod rounding;
 pub mod segment;
 pub mod shares;
+mod slow_start;
 pub mod stretch;
 pub mod usage;
 mod yielding;

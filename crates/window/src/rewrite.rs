@@ -119,6 +119,8 @@ pub struct Rewriter {
     totals: [Totals; 2],
     heartbeat: Option<Instant>,
     initial: [u32; 2],
+    /// Bytes by which windows grow in a round trip at most; 0 is any.
+    growth: [u32; 2],
     /// Bytes that flows which begin may be given together until the next sign of life.
     spare: [u32; 2],
     /// Bytes that flows were given since the last sign of life, and in the time before.
@@ -148,6 +150,7 @@ impl Rewriter {
             totals: [Totals::default(); 2],
             heartbeat: None,
             initial: [0; 2],
+            growth: [0; 2],
             spare: [0; 2],
             given: [[0; 2]; 2],
             push: [false; 2],
@@ -162,11 +165,18 @@ impl Rewriter {
     }
 
     /// New flows whose data goes in `direction` begin with at most `window` bytes; 0 leaves them
-    /// alone. Those that begin before the next sign of life have `spare` bytes together: the first
-    /// ones as much as a sender begins with, and two segments each when nothing is left.
+    /// alone. Those that begin before the next sign of life have `spare` bytes together, and as
+    /// much again for their second round: the first ones as much as a sender begins with, and two
+    /// segments each when nothing is left.
     pub fn set_initial(&mut self, direction: Direction, window: u32, spare: u32) {
         self.initial[direction.index()] = window;
         self.spare[direction.index()] = spare;
+    }
+
+    /// Windows of data that goes in `direction` grow by at most `bytes` in a round trip, as in
+    /// limited slow start (RFC 3742); 0 lets them grow at once.
+    pub fn set_growth(&mut self, direction: Direction, bytes: u32) {
+        self.growth[direction.index()] = bytes;
     }
 
     /// Whether segments of data that goes in `direction` and has a window are pushed (PSH, RFC 9293
@@ -296,14 +306,17 @@ impl Rewriter {
         let connection = self.flows.get(&key)?;
         let timestamps = if connection.timestamps { segment.options().timestamps } else { None };
         let [data, reverse] = [direction.index(), direction.reverse().index()];
+        let mut step = 0;
         if !connection.timestamps || timestamps.is_some() {
             let (tsval, tsecr) = timestamps.unzip();
             connection.half[data].passes(segment, tsval, wire, now);
-            connection.half[reverse].answered(segment.ack(), tsecr, now);
+            step = connection.half[reverse].answered(segment.ack(), tsecr, now);
         } else {
             connection.half[data].wire += u64::from(wire);
         }
-        let field = connection.half[reverse].advertise(segment.ack(), segment.window(), live);
+        let growth = self.growth[reverse];
+        let field =
+            connection.half[reverse].advertise(segment.ack(), step, segment.window(), growth, live);
         let push = live
             && self.push[data]
             && connection.half[data].window > 0
@@ -312,11 +325,24 @@ impl Rewriter {
         Some(((field != segment.window()).then_some(field), push))
     }
 
-    /// Bytes that flows whose data goes in direction number `way` may still be given. A handshake
-    /// takes longer than the time between two signs of life, so the time before counts, too.
-    fn left(&self, way: usize) -> u32 {
+    /// Bytes of `spare` that flows whose data goes in direction number `way` may still be given. A
+    /// handshake takes longer than the time between two signs of life, so the time before counts,
+    /// too.
+    fn left(&self, way: usize, spare: u32) -> u32 {
         let [now, before] = self.given[way];
-        self.spare[way].saturating_sub(now).saturating_sub(before)
+        spare.saturating_sub(now).saturating_sub(before)
+    }
+
+    /// The window of data that goes in direction number `way`, of a connection whose first one is
+    /// `first`: twice that, as its second round has, as long as that is there.
+    fn second(&mut self, way: usize, first: u32) -> u32 {
+        if self.growth[way] == 0 {
+            // What nobody else began with is for those that are here.
+            return self.initial[way].min(self.left(way, self.spare[way]).max(first));
+        }
+        let more = self.left(way, self.spare[way].saturating_mul(2)).min(first);
+        self.given[way][0] = self.given[way][0].saturating_add(more);
+        self.initial[way].min(first + more)
     }
 
     /// A SYN or a SYN-ACK; returns the window field that it shall have.
@@ -330,7 +356,7 @@ impl Rewriter {
     ) -> u16 {
         let way = direction.reverse().index();
         let initial = if live { self.initial[way] } else { 0 };
-        let left = self.left(way);
+        let left = self.left(way, self.spare[way]);
         let mut given = 0;
         // Sent again: the SYN-ACK may reply to either one, so the round trip is not measured
         // (Karn). It has had its window.
@@ -373,14 +399,13 @@ impl Rewriter {
 
     /// Makes a flow of a handshake on its third packet.
     fn establish(&mut self, key: Key, ack: u32, direction: Direction, now: Instant) -> Option<()> {
-        // What nobody else began with is for those that are here.
-        let initial = [0, 1].map(|way| (self.initial[way], self.left(way)));
-        let pending_flow = self.pending.get(&key)?;
+        let pending_flow = *self.pending.get(&key)?;
         let syn_ack = pending_flow.syn_ack?;
         if pending_flow.initiator != direction || ack.wrapping_sub(syn_ack.first) > THIRD_ACK {
             return None;
         }
-        let connection = pending_flow.grow(initial, now)?;
+        let windows = [0, 1].map(|way| self.second(way, pending_flow.first_window(way)));
+        let connection = pending_flow.grow(windows, now)?;
         self.pending.remove(&key);
         self.flows.insert(key, connection);
         Some(())

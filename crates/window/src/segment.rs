@@ -2,6 +2,9 @@
 
 use sheaf_wire::ip::{Ip, Protocol};
 
+/// Data of a full segment over Ethernet, bytes.
+pub(crate) const FULL_SEGMENT: u32 = 1460;
+
 /// Flag bits of byte 13 of the header.
 pub(crate) mod flag {
     pub const FIN: u8 = 1;

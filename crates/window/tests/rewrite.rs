@@ -282,6 +282,76 @@ fn connections_that_begin_together_share_what_there_is_for_all_of_them() {
     assert_eq!(syn_of(&mut rewriter, 3001, late), 14_600);
 }
 
+/// A download that began with 10,000 bytes and has a window of `share` bytes now; its windows grow
+/// by `growth` bytes in a round trip.
+fn growing(scale: u8, share: u32, growth: u32) -> Download {
+    let mut flow = fresh(10_000);
+    flow.scale = scale;
+    let options = [Opt::MaximumSegmentSize(1460), Opt::WindowScale(scale)];
+    for (direction, ack) in [(Direction::Out, 0), (Direction::In, 1)] {
+        let mut packet = segment(direction, &options, 0, |tcp| {
+            (tcp.syn, tcp.ack, tcp.window_size) = (true, ack > 0, 65_000);
+            tcp.acknowledgment_number = ack;
+        });
+        flow.pass(direction, &mut packet);
+    }
+    flow.ack(1, 60_000);
+    flow.rewriter.set(FlowId { key: key(), direction: Direction::In }, share);
+    flow.rewriter.set_growth(Direction::In, growth);
+    flow
+}
+
+#[test]
+fn windows_double_in_a_round_trip_until_they_grow_by_what_is_allowed() {
+    // With units of a byte, 128 and 1024 bytes: what is less than one is not lost.
+    for scale in [0, 7, 10] {
+        let mut flow = growing(scale, 60_000, 15_000);
+        let (mut ack, mut window, mut rounds) = (1, 10_000, vec![]);
+        for _ in 0..5 {
+            let end = ack + window;
+            while ack < end {
+                ack = (ack + 2_900).min(end);
+                window = flow.ack(ack, 65_535 << scale);
+            }
+            rounds.push(window);
+        }
+        let unit = f64::from(1u32 << scale);
+        // 5000 of the second round are those before it has 15,000.
+        for (round, expected) in rounds.iter().zip([20e3, 33e3, 48e3, 60e3, 60e3]) {
+            let off = (f64::from(*round) - expected).abs();
+            assert!(off <= 0.1 * expected + 2.0 * unit, "scale {scale}: {rounds:?}");
+        }
+        assert!(rounds.iter().all(|round| *round <= 60_000), "{rounds:?}");
+    }
+}
+
+#[test]
+fn windows_that_may_not_grow_stay_what_they_are_and_others_grow_at_once() {
+    for (growth, least, most) in [(1, 9_000, 12_000), (0, 59_000, 60_000)] {
+        let mut flow = growing(7, 60_000, growth);
+        let windows: Vec<u32> = (1..20).map(|one| flow.ack(one * 2_900, 65_535 << 7)).collect();
+        let last = windows[windows.len() - 1];
+        assert!((least..=most).contains(&last), "{growth}: {windows:?}");
+    }
+}
+
+#[test]
+fn a_receiver_that_held_its_sender_itself_goes_on_as_it_likes() {
+    let mut flow = growing(7, 60_000, 1_000);
+    assert_eq!(flow.ack(10_001, 1_280), 1_280, "a slow application");
+    assert_eq!(flow.ack(11_281, 65_535 << 7), 60_000 / 128 * 128, "it has read all");
+}
+
+#[test]
+fn old_and_absurd_acknowledgements_let_nothing_grow() {
+    let mut flow = growing(7, 60_000, 15_000);
+    let before = flow.ack(2_901, 65_535 << 7);
+    for ack in [1, 2_000, 2_901] {
+        let window = flow.ack(ack, 65_535 << 7);
+        assert!(window <= before + 2_901 - ack + 128, "{ack}: {window}, {before}");
+    }
+}
+
 #[test]
 fn sack_blocks_and_all_other_options_keep_their_bytes() {
     let mut flow = Download::new(0, 2_000);

@@ -51,6 +51,7 @@ static __always_inline bool control_flow(struct __sk_buff *skb, struct packet *p
 	struct place place;
 	struct side *side;
 	__u16 field, *stamp;
+	__u32 step = 0;
 
 	if (!find(hash, &place) && !establish(packet, settings, direction, hash, &place))
 		return false;
@@ -64,9 +65,9 @@ static __always_inline bool control_flow(struct __sk_buff *skb, struct packet *p
 	if (!side->timestamps || packet->timestamps) {
 		packet->timestamps = side->timestamps;
 		passes(side, place.flow, direction, packet, now);
-		answered(side, place.flow, direction, packet);
+		step = answered(side, place.flow, direction, packet);
 	}
-	field = advertise(side, packet, live);
+	field = advertise(side, packet, step, settings->growth[~direction & 1], live);
 	if (shall_push(side, packet, settings, direction, live))
 		write_push(skb, packet);
 	if (field != packet->field)

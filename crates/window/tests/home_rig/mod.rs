@@ -150,7 +150,10 @@ struct Transfer {
     inside: Host,
     outside: Host,
     delay: Duration,
-    has_begun: bool,
+    /// Bytes that it has, if it ends; when it began, and when the last of them arrived.
+    bytes: Option<u64>,
+    begun: Option<Instant>,
+    ended: Option<Instant>,
     /// Time of its next deadline, if it has one.
     wake: Option<Instant>,
 }
@@ -265,15 +268,16 @@ impl Rig {
             ),
         };
         let delay = self.delay;
-        let (has_begun, wake) = (false, None);
         self.transfers.push(Transfer {
             direction,
             carrier,
             inside,
             outside,
             delay,
-            has_begun,
-            wake,
+            bytes,
+            begun: None,
+            ended: None,
+            wake: None,
         });
         let jitter = Duration::from_micros(self.dice(1000));
         self.push(seconds(start).max(self.now) + jitter, Event::Begin(number));
@@ -314,7 +318,7 @@ impl Rig {
         let now = self.now;
         match event {
             Event::Begin(number) => {
-                self.transfers[number].has_begun = true;
+                self.transfers[number].begun = Some(now);
                 self.drain(number);
             }
             Event::Wake(number) => {
@@ -432,7 +436,7 @@ impl Rig {
     /// Sends all that transfer `number` has to send now.
     fn drain(&mut self, number: usize) {
         let now = self.now;
-        if !self.transfers[number].has_begun {
+        if self.transfers[number].begun.is_none() {
             return;
         }
         let owner = Owner::Transfer(number);
@@ -443,6 +447,13 @@ impl Rig {
             self.wait(Direction::In, Packet { bytes, owner });
         }
         let transfer = &mut self.transfers[number];
+        let receiver = match transfer.direction {
+            Direction::In => &transfer.inside,
+            Direction::Out => &transfer.outside,
+        };
+        if transfer.bytes.is_some_and(|bytes| receiver.received(0) >= bytes) {
+            transfer.ended = transfer.ended.or(Some(now));
+        }
         let ends = [&transfer.inside, &transfer.outside].map(Host::next_deadline);
         if let Some(next) = ends.into_iter().flatten().min() {
             let next = next.max(now + Duration::from_nanos(1));
@@ -526,6 +537,7 @@ impl Rig {
                 rewriter.set(decision.flow, decision.value);
             }
             rewriter.set_initial(direction, controller.initial(), controller.spare());
+            rewriter.set_growth(direction, controller.growth());
             rewriter.set_push(direction, controller.push());
             rewriter.set_rest(direction, controller.rest());
         }
@@ -536,6 +548,12 @@ impl Rig {
     pub fn carried(&self, direction: Direction, from: f64, to: f64) -> f64 {
         let each = [Carrier::Tcp, Carrier::Unseen, Carrier::Quic];
         each.map(|carrier| self.carried_by(carrier, direction, from, to)).into_iter().sum()
+    }
+
+    /// Time in ms that each transfer took which has ended, the handshake included.
+    pub fn took(&self) -> Vec<f64> {
+        let took = |transfer: &Transfer| Some(transfer.ended? - transfer.begun?);
+        self.transfers.iter().filter_map(took).map(|time| time.as_secs_f64() * 1e3).collect()
     }
 
     /// The same of the transfers with one carrier.

@@ -31,11 +31,9 @@ static __always_inline struct begun *begun_of(struct control *settings, __u32 wa
 	return begun;
 }
 
-/* What they may still be given. */
-static __always_inline __u32 left_of(struct control *settings, struct begun *begun, __u32 way)
+/* What they may still be given of `left` bytes. */
+static __always_inline __u32 left_of(struct begun *begun, __u32 left)
 {
-	__u32 left = settings->spare[way & 1];
-
 	left = left > begun->given ? left - begun->given : 0;
 	return left > begun->before ? left - begun->before : 0;
 }
@@ -48,7 +46,7 @@ static __always_inline __u32 begin_with(struct control *settings, __u32 way, __u
 
 	if (!begun)
 		return mss * LEAST_SEGMENTS;
-	limit = left_of(settings, begun, way);
+	limit = left_of(begun, settings->spare[way & 1]);
 	if (limit > mss * INITIAL_SEGMENTS)
 		limit = mss * INITIAL_SEGMENTS;
 	if (limit > settings->initial[way & 1])
@@ -135,16 +133,25 @@ static __always_inline void grow(struct side *own, struct side *other, struct sy
 	other->timestamps = timestamps;
 }
 
-/* The window of a flow that begins now, at least that of its SYN. What nobody else began with is
- * for those that are here. */
+/* The window of a flow that begins now: twice that of its SYN, as its second round has, as long as
+ * that is there. */
 static __always_inline __u32 window_of(struct control *settings, __u32 way, struct syn *receiver)
 {
 	struct begun *begun = begun_of(settings, way);
-	__u32 left = begun ? left_of(settings, begun, way) : 0;
+	__u32 spare = settings->spare[way & 1], most = settings->initial[way & 1], more = 0;
 
-	if (left < receiver->window)
-		left = receiver->window;
-	return left < settings->initial[way & 1] ? left : settings->initial[way & 1];
+	if (begun && !settings->growth[way & 1]) {
+		/* What nobody else began with is for those that are here. */
+		more = left_of(begun, spare);
+		more = more > receiver->window ? more - receiver->window : 0;
+	} else if (begun) {
+		more = left_of(begun, spare > ~0u / 2 ? ~0u : 2 * spare);
+		if (more > receiver->window)
+			more = receiver->window;
+		__sync_fetch_and_add(&begun->given, more);
+	}
+	more += receiver->window;
+	return more < most ? more : most;
 }
 
 /* Fills a claimed place with what the handshake said; `direction` is its initiator's. */

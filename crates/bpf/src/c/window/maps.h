@@ -22,6 +22,7 @@ struct control {
 	__u64 heartbeat;   /* ns: its last sign of life; 0: none yet */
 	__u32 initial[2];  /* bytes: window of new flows, by direction of the data; 0: hands off */
 	__u32 spare[2];    /* bytes: of all that begin before the next sign of life together */
+	__u32 growth[2];   /* bytes: growth of windows in a round trip, likewise; 0: any */
 	__u32 link;        /* bytes of link header: 14, or 0 where there is none */
 	__u32 beats;       /* signs of life so far */
 	__u32 cost[2];     /* 2^-16 ns: of a byte of the rest at its share; 0: hands off */

@@ -10,16 +10,35 @@ static __always_inline __u32 round_up(__u32 bytes, __u32 scale)
 	return (bytes + (1u << scale) - 1) >> scale;
 }
 
+/* 2^32 by the golden ratio. */
+#define DITHER 0x9e3779b1
+
+/* The largest window after `step` bytes of the `before` that were advertised have arrived: limited
+ * slow start (RFC 3742). The field would always round down less than its unit, so what is left over
+ * is rounded up at times, by bits of the number that is acknowledged. */
+static __always_inline __u32 grown(__u32 ack, __u32 before, __u32 step, __u32 growth, __u32 scale)
+{
+	__u32 more = before > growth ? (__u64)step * growth / before : step;
+
+	return before + more + (ack * DITHER >> 16 & ((1u << scale) - 1));
+}
+
 /* The smallest field that keeps the rules, at least 1. */
-static __always_inline __u32 field_for(struct side *side, __u32 ack)
+static __always_inline __u32 field_for(struct side *side, __u32 ack, __u32 step, __u32 growth)
 {
 	__u32 scale = side->scale & 15, mss = side->mss ? side->mss : 1, room = side->edge - ack;
 	__u32 window = side->window, field, other;
 
-	if (window < mss)
-		window = mss;
 	if (window > MAX_WINDOW)
 		window = MAX_WINDOW;
+	/* A receiver that held its sender itself goes on as it likes. */
+	if (growth && room <= MAX_WINDOW && side->asked > side->written && window > room + step) {
+		other = grown(ack, room + step, step, growth, scale);
+		if (window > other)
+			window = other;
+	}
+	if (window < mss)
+		window = mss;
 	field = window >> scale;
 	other = round_up(mss, scale);
 	if (field < other)
@@ -32,13 +51,15 @@ static __always_inline __u32 field_for(struct side *side, __u32 ack)
 	return field > 65535 ? 65535 : field;
 }
 
-/* The window field that the packet shall have, and what is kept about it. */
-static __always_inline __u16 advertise(struct side *side, struct packet *packet, bool live)
+/* The window field that the packet shall have, which acknowledges `step` bytes, and what is kept
+ * about it. It grows by `growth` bytes in a round trip at most; 0: any. */
+static __always_inline __u16 advertise(struct side *side, struct packet *packet, __u32 step,
+				       __u32 growth, bool live)
 {
 	__u32 field = packet->field, scale = side->scale & 15, edge;
 
 	if (live && side->window && field) {
-		__u32 limit = field_for(side, packet->ack);
+		__u32 limit = field_for(side, packet->ack, step, growth);
 
 		if (limit < field) {
 			field = limit;

@@ -108,17 +108,20 @@ static __always_inline void end_timing(struct side *side, __u32 index, __u32 dir
 	stop_timing(other, side);
 }
 
-/* Takes what a packet of `direction` proves about the data of the other. */
-static __always_inline void answered(struct side *side, __u32 flow, __u32 direction,
-				     struct packet *packet)
+/* Takes what a packet of `direction` proves about the data of the other; the bytes that it
+ * acknowledges. */
+static __always_inline __u32 answered(struct side *side, __u32 flow, __u32 direction,
+				      struct packet *packet)
 {
 	__u32 proof = packet->timestamps ? packet->tsecr : packet->ack, step;
 
 	if (side->since && !after(side->watch, proof))
 		end_timing(side, flow, direction, !packet->timestamps || proof == side->watch);
 	step = packet->ack - (__u32)side->ack;
-	if (step && step <= MAX_WINDOW)
-		side->ack += step;
+	if (step > MAX_WINDOW)
+		return 0;
+	side->ack += step;
+	return step;
 }
 
 #endif

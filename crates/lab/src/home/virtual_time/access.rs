@@ -129,6 +129,7 @@ impl Window {
             rewriter.set(decision.flow, decision.value);
         }
         rewriter.set_initial(direction, controller.initial(), controller.spare());
+        rewriter.set_growth(direction, controller.growth());
         rewriter.set_push(direction, controller.push());
         rewriter.set_rest(direction, controller.rest());
         rewriter.beat(now);

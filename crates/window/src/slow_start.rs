@@ -1,0 +1,113 @@
+//! How fast windows grow: limited slow start (RFC 3742), for all flows of a link together.
+//!
+//! Principle: a sender in slow start sends two segments for each that is acknowledged (RFC 5681
+//! 3.1), twice the rate of the link. So what its window grows by within a round trip stands in the
+//! queue at the end of it: half of its share, where it is given that at once. So all flows that
+//! grow may grow together in a round trip by what the link carries in [`QUEUE`], and flows that
+//! begin have as much.
+//!
+//! While the capacity is searched for, flows begin as on a link of the first assumption. From what
+//! has been seen to arrive on, windows grow by a part of that, and stay what they are while packets
+//! wait, as senders with HyStart++ leave slow start (RFC 9406).
+
+use crate::key::Direction;
+use crate::segment::FULL_SEGMENT;
+use sheaf_stage::Duration;
+
+/// Queue that growth may make, seconds. With the pairs that delayed acknowledgements let go it is
+/// about 15 ms, which a call does not notice.
+const QUEUE: f64 = 13e-3;
+/// The same while nothing is known, as it is seen a round trip and a step of the controller later;
+/// and as a part of the round-trip time, or a long path would be held back for seconds.
+const UNKNOWN_QUEUE: f64 = 8e-3;
+const UNKNOWN_PART: f64 = 0.1;
+/// Part of the estimate that must arrive before windows grow carefully.
+const SHOWN: f64 = 0.9;
+/// Segments that they grow by then at least: as many as one acknowledgement is for.
+const LEAST: u32 = 2;
+/// Segments of all flows that begin while nothing is known, and by which they grow: those of RFC
+/// 6928 for downloads. For uploads, which have the slower link in most homes, those of RFC 3390, as
+/// ten take 30 ms at 4 Mbit/s.
+const FIRST_IN: u32 = 10;
+const FIRST_OUT: u32 = 4;
+/// Wait that ends growth while nothing is known, as a part of the round-trip time, and its bounds
+/// (RFC 9406 4.3: MIN_RTT_DIVISOR, MIN_RTT_THRESH, MAX_RTT_THRESH).
+const DIVISOR: u32 = 8;
+const SHORTEST_WAIT: Duration = Duration::from_millis(4);
+const LONGEST_WAIT: Duration = Duration::from_millis(16);
+/// A growth of nothing; 0 would be any.
+const NONE: u32 = 1;
+
+/// Bytes by which the windows of all flows may grow in a round trip, where `free` bit/s are for
+/// them.
+pub(crate) fn known(free: f64) -> u32 {
+    (free / 8.0 * QUEUE) as u32
+}
+
+/// The same of data in `direction` while the capacity is searched for, and is at least `estimate`
+/// bit/s: `delivered` bit/s arrive, in a round trip of `rtt` packets `wait`.
+pub(crate) fn unknown(
+    direction: Direction,
+    delivered: f64,
+    estimate: f64,
+    rtt: Duration,
+    wait: Duration,
+) -> u32 {
+    if wait > (rtt / DIVISOR).clamp(SHORTEST_WAIT, LONGEST_WAIT) {
+        return NONE;
+    }
+    let least = match direction {
+        _ if delivered >= estimate * SHOWN => LEAST,
+        Direction::In => FIRST_IN,
+        Direction::Out => FIRST_OUT,
+    };
+    let queue = (rtt.as_secs_f64() * UNKNOWN_PART).max(UNKNOWN_QUEUE);
+    ((delivered / 8.0 * queue) as u32).max(least * FULL_SEGMENT)
+}
+
+/// The part of `growth` for each of so many flows that grow.
+pub(crate) fn each(growth: u32, growing: usize) -> u32 {
+    (growth / growing.max(1) as u32).max(NONE)
+}
+
+/// Whether windows stay what they are.
+pub(crate) fn is_none(growth: u32) -> bool {
+    growth == NONE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Direction::{In, Out};
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn a_known_link_takes_a_few_milliseconds_of_growth() {
+        assert_eq!(known(20e6), 32_500);
+        assert_eq!(each(known(20e6), 5), 6_500);
+        assert!(is_none(each(known(20e6), 40_000)), "never any");
+    }
+
+    #[test]
+    fn an_unknown_link_takes_less_and_a_long_path_a_part_of_its_round_trip() {
+        let grown = |rtt| unknown(In, 20e6, 20e6, MS(rtt), Duration::ZERO);
+        assert_eq!(grown(20), 20_000);
+        assert_eq!(grown(600), 150_000, "a satellite is not held back");
+    }
+
+    #[test]
+    fn flows_begin_as_ever_below_what_has_been_seen_to_arrive() {
+        let grown = |way, delivered| unknown(way, delivered, 10e6, MS(40), Duration::ZERO);
+        assert_eq!(grown(In, 1e6), 14_600);
+        assert_eq!(grown(Out, 1e6), 5_840);
+        assert_eq!(grown(In, 9e6), 9_000);
+    }
+
+    #[test]
+    fn nothing_grows_while_packets_wait() {
+        let stays = |rtt, wait| is_none(unknown(In, 20e6, 10e6, MS(rtt), MS(wait)));
+        assert!(stays(8, 5) && stays(40, 6) && stays(600, 17));
+        assert!(!stays(8, 4) && !stays(40, 5) && !stays(600, 15));
+    }
+}
