@@ -28,14 +28,18 @@ const TRIAL: Duration = Duration::from_secs(5);
 /// a round trip. Round-trip times show their floor then, which is forgotten beside a queue that
 /// stands.
 const DRAIN: Duration = Duration::from_millis(500);
+/// Steps of the controller over which the part of the rest is averaged: two seconds.
+const MEAN: f64 = 20.0;
 
 /// Conduct of TCP beside the rest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     /// It yields to a rest of up to this part of the capacity, and this is when it got more.
     Yields { bound: f64, more: Option<Instant> },
-    /// It competes, until the next trial.
-    Competes { until: Instant },
+    /// It competes, until the next trial; the rest has this part of the capacity, in the mean of
+    /// some seconds. A sender that fills a queue bursts before it, and a trial that began with a
+    /// burst would take it for a stream of that rate, for as long as it stays.
+    Competes { until: Instant, part: f64 },
     /// It yields for a trial that began so, with this part of the capacity for the rest.
     Tries { since: Instant, part: f64 },
     /// It makes room, as the rest has gone.
@@ -77,10 +81,18 @@ impl Yielding {
             State::Yields { bound, .. } if part < bound || !any => {
                 State::Yields { bound, more: None }
             }
-            State::Yields { more: Some(since), .. } if now - since >= STAYS => self.compete(now),
+            State::Yields { more: Some(since), .. } if now - since >= STAYS => {
+                self.compete(part, now)
+            }
             State::Yields { bound, more } => State::Yields { bound, more: more.or(Some(now)) },
-            State::Competes { until } if now >= until => State::Tries { since: now, part },
-            State::Tries { part: before, .. } if part > before + GROWS => self.compete(now),
+            State::Competes { until, part: mean } => {
+                let part = mean + (part - mean) / MEAN;
+                match now >= until {
+                    true => State::Tries { since: now, part },
+                    false => State::Competes { until, part },
+                }
+            }
+            State::Tries { part: before, .. } if part > before + GROWS => self.compete(part, now),
             State::Tries { since, .. } if now - since >= TRIAL => {
                 State::Yields { bound: ALL.max(part + GROWS), more: None }
             }
@@ -88,10 +100,10 @@ impl Yielding {
         };
     }
 
-    fn compete(&mut self, now: Instant) -> State {
+    fn compete(&mut self, part: f64, now: Instant) -> State {
         let until = now + self.trial;
         self.trial = (self.trial * 3).min(LAST_TRIAL);
-        State::Competes { until }
+        State::Competes { until, part }
     }
 
     /// Whether TCP makes room at `now`, so that the queue runs empty.
@@ -135,6 +147,23 @@ mod tests {
         let takes_all = |competes| if competes { 0.5 } else { 0.95 };
         let competed = run(&mut yielding, 600, 1200, takes_all);
         assert!(competed > 595.0, "{competed} of 600 s");
+    }
+
+    #[test]
+    fn a_burst_at_the_beginning_of_a_trial_does_not_hide_who_takes_all() {
+        let mut yielding = Yielding::default();
+        let mut competed = 0;
+        for tenth in 0..3000 {
+            let part = match yielding.state {
+                State::Competes { until, .. } if Instant::from_millis(tenth * 100) >= until => 0.97,
+                State::Competes { .. } => 0.5,
+                _ => 0.95,
+            };
+            let now = Instant::from_millis(tenth * 100);
+            yielding.step(part * CAPACITY, CAPACITY, true, now);
+            competed += u32::from(yielding.competes());
+        }
+        assert!(competed > 2900, "{competed} of 3000 steps");
     }
 
     #[test]
