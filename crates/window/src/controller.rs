@@ -481,12 +481,16 @@ impl Controller {
             false => self.config.slack.max(pair),
         };
         let elsewhere = self.elsewhere;
+        // Flows that begin together share what there is. Beside one that is held they count for what
+        // they have, or the objects of pages would take its share for as long as they load.
+        let any_held = self.flows.values().any(|flow| flow.is_active(now, idle) && flow.is_held());
         self.claims.clear();
         self.claims.extend(self.flows.values().map(|flow| Claim {
             rtt: flow.rtt.unwrap_or(default_rtt) + slack + elsewhere,
-            demand: match (flow.is_active(now, idle), max_min && !flow.wants_all()) {
+            demand: match (flow.is_active(now, idle), max_min && !flow.is_held()) {
                 (false, _) => 0.0,
                 (true, false) => f64::INFINITY,
+                (true, true) if !any_held && flow.fills_growing() => f64::INFINITY,
                 (true, true) => (flow.rate * TCP_ROOM).max(flow.beginning(now)).max(1.0),
             },
         }));

@@ -25,9 +25,9 @@ const FIRST_OVERHEAD: f64 = 1.05;
 /// Part of its window that a flow must have in flight to count as limited by it. Data in flight is
 /// computed from averages, so even a limited flow seldom shows all of its window.
 const HELD: f64 = 0.8;
-/// Part of a window that still grows which a flow must have had in flight in the last step to count
-/// as filling it: within a step of some round trips it has doubled more than once.
-const FILLS: f64 = 0.25;
+/// Part of a window that still grows which must have been acknowledged in the last step for a flow
+/// to count as filling it: in a round trip it doubles at most.
+const FILLS: f64 = 0.5;
 
 /// A flow between two steps.
 #[derive(Clone, Copy, Debug)]
@@ -59,8 +59,11 @@ pub(crate) struct Flow {
     limit: f64,
     /// bit/s on the wire, averaged over a few round-trip times.
     pub rate: f64,
-    /// The same in the last step.
-    pace: f64,
+    /// Bytes of data that were acknowledged in the last step, and its length in seconds.
+    acked: f64,
+    seconds: f64,
+    /// Bytes that were acknowledged when it was seen first.
+    first: u64,
     /// Time at which its data passed last.
     pub last: Instant,
     /// Time of the first step with it, and of that with its first data; [`Instant::ZERO`] before.
@@ -172,7 +175,9 @@ impl Flow {
             asked: 0,
             limit: 0.0,
             rate: 0.0,
-            pace: 0.0,
+            acked: 0.0,
+            seconds: 0.0,
+            first: counters.acked,
             last: Instant::ZERO,
             born: Instant::ZERO,
             began: Instant::ZERO,
@@ -211,8 +216,9 @@ impl Flow {
         let passed = after.wire.saturating_sub(before.wire) as f64 * 8.0;
         let rtt = self.rtt.unwrap_or(default_rtt).as_secs_f64();
         let constant = (AVERAGED_RTTS * rtt).max(AVERAGED_SECONDS);
-        self.pace = acked / seconds;
-        self.rate += (self.pace - self.rate) * (1.0 - libm::exp(-seconds / constant));
+        self.acked = after.acked.saturating_sub(before.acked) as f64;
+        self.seconds = seconds;
+        self.rate += (acked / seconds - self.rate) * (1.0 - libm::exp(-seconds / constant));
         let set = f64::from(self.set);
         // Twice as slow as the rate, or the rate would seem too small for a window that just grew.
         let part = 1.0 - libm::exp(-seconds / (2.0 * constant));
@@ -271,15 +277,15 @@ impl Flow {
         self.set > 0 && flight >= HELD * self.limit
     }
 
-    /// Whether its window is still on its way to `window`, and it fills it or has just begun.
+    /// Whether its window is still on its way to `window`, and it fills it or is about to begin.
     pub fn grows(&self, window: u32, now: Instant) -> bool {
-        self.is_below(window) && (self.fills() || self.is_young(self.born, now))
+        let begins = self.after.acked == self.first && self.is_young(self.born, now);
+        self.is_below(window) && (self.fills() || begins)
     }
 
-    /// Whether it wants all that its share may be: its window limits it, or is still on its way
-    /// there.
-    pub fn wants_all(&self) -> bool {
-        self.is_held() || (self.is_below(self.set) && self.fills())
+    /// Whether it fills a window that is still on its way to the one that it was given.
+    pub fn fills_growing(&self) -> bool {
+        self.is_below(self.set) && self.fills()
     }
 
     /// Whether its window is still on its way to `window`, and not its receiver's own.
@@ -287,10 +293,12 @@ impl Flow {
         self.written.saturating_add(self.segment) <= window && self.written < self.asked
     }
 
-    /// Whether it had much of the window that was written in flight in the last step.
+    /// Whether much of the window that was written was acknowledged in the last step, or in a
+    /// round trip where that is longer.
     fn fills(&self) -> bool {
         let rtt = self.rtt.unwrap_or_default().as_secs_f64();
-        self.pace / self.overhead() * rtt / 8.0 >= FILLS * f64::from(self.written)
+        let acked = self.acked * (rtt / self.seconds.max(1e-3)).max(1.0);
+        acked >= FILLS * f64::from(self.written)
     }
 
     /// Takes note of its beginning.
