@@ -481,8 +481,8 @@ impl Controller {
             false => self.config.slack.max(pair),
         };
         let elsewhere = self.elsewhere;
-        // Flows that begin together share what there is. Beside one that is held they count for what
-        // they have, or the objects of pages would take its share for as long as they load.
+        // Flows that begin together share what there is. Beside one that is held they count for
+        // what they have, or the objects of pages would take its share for as long as they load.
         let any_held = self.flows.values().any(|flow| flow.is_active(now, idle) && flow.is_held());
         self.claims.clear();
         self.claims.extend(self.flows.values().map(|flow| Claim {
