@@ -103,6 +103,8 @@ pub struct Controller {
     initial: u32,
     spare: u32,
     growth: u32,
+    /// Time since which windows do not grow because packets wait.
+    stays: Option<Instant>,
     /// What arrived in the last step, bit/s, and the round-trip time of those that deliver most.
     delivered: f64,
     rtt: Duration,
@@ -153,6 +155,7 @@ impl Controller {
             initial: 0,
             spare: 0,
             growth: 0,
+            stays: None,
             delivered: 0.0,
             rtt: Duration::ZERO,
             shares_air: false,
@@ -393,8 +396,13 @@ impl Controller {
                 self.queues.push((wait, flow.rate, floor));
             }
             all += flow.rate;
-            // A window that still grows does not show that a larger one is needed.
-            if flow.is_held() && (!flow.grows(flow.set, now) || slow_start::is_none(self.growth)) {
+            // A window that still grows does not show that a larger one is needed. One that stays
+            // because packets wait holds its flow though it was given more.
+            let is_limited = match slow_start::is_none(self.growth) {
+                true => flow.is_held() || flow.fills_growing(),
+                false => flow.is_held() && !flow.grows(flow.set, now),
+            };
+            if is_limited {
                 held += flow.rate;
             }
         }
@@ -531,7 +539,7 @@ impl Controller {
             self.new_rtt = Duration::from_secs_f64(sum / self.claims.len() as f64);
             self.has_rtt = true;
         }
-        self.begin(free, active, growing);
+        self.begin(free, active, growing, now);
         self.divide_rest();
         self.status.capacity = self.capacity.estimate().as_bps() as f64;
         self.status.usage = self.usage.rate();
@@ -542,7 +550,7 @@ impl Controller {
 
     /// Decides with how much flows begin, and how fast windows grow, where `free` bit/s are divided
     /// among so many `active` flows, of which some have `growing` windows.
-    fn begin(&mut self, free: f64, active: usize, growing: usize) {
+    fn begin(&mut self, free: f64, active: usize, growing: usize, now: Instant) {
         let rate = free / (active + 1) as f64;
         let bytes = |rtt: Duration| (rate * rtt.as_secs_f64() / 8.0) as u32;
         let least = self.config.min_segments * FULL_SEGMENT;
@@ -559,8 +567,16 @@ impl Controller {
                     true => slow_start::known(free),
                     false => {
                         let estimate = self.capacity.estimate().as_bps() as f64;
-                        let (rtt, wait) = (self.rtt, self.status.queue);
-                        slow_start::unknown(self.direction, self.delivered, estimate, rtt, wait)
+                        let grown = |wait| {
+                            let (way, rtt) = (self.direction, self.rtt);
+                            slow_start::unknown(way, self.delivered, estimate, rtt, wait)
+                        };
+                        let growth = grown(self.status.queue);
+                        self.stays = slow_start::is_none(growth).then(|| self.stays.unwrap_or(now));
+                        match self.stays {
+                            Some(since) if now - since > LONGEST_STAY => grown(Duration::ZERO),
+                            _ => growth,
+                        }
                     }
                 };
                 (initial, growth.max(least), slow_start::each(growth, growing))
@@ -608,6 +624,9 @@ impl Controller {
     }
 }
 
+/// Time for which windows stay what they are because packets wait while the capacity is searched
+/// for. Their own queue is gone by then, or has shown the capacity; it is that of others.
+const LONGEST_STAY: Duration = Duration::from_secs(2);
 /// Part of the capacity that is always divided among TCP flows.
 const LEAST_FREE: f64 = 1.0 / 20.0;
 /// Window of a flow that competes with the rest, as a multiple of what fills the link over its

@@ -296,7 +296,7 @@ impl Flow {
     /// Whether much of the window that was written was acknowledged in the last step, or in a
     /// round trip where that is longer.
     fn fills(&self) -> bool {
-        let rtt = self.rtt.unwrap_or_default().as_secs_f64();
+        let rtt = self.recent.or(self.rtt).unwrap_or_default().as_secs_f64();
         let acked = self.acked * (rtt / self.seconds.max(1e-3)).max(1.0);
         acked >= FILLS * f64::from(self.written)
     }

@@ -231,6 +231,15 @@ fn a_transfer_has_its_share_within_half_a_second_of_a_known_link_and_two_of_an_u
 #[test]
 fn a_search_ends_though_strangers_fill_the_queue() {
     // Nothing grows while packets wait, so what waits must show the capacity.
+    for seed in 0..MANY_SEEDS {
+        let mut rig = home(auto(), seed);
+        for carrier in [Carrier::Tcp, Carrier::Quic] {
+            (0..4).for_each(|_| rig.transfer_by(carrier, In, Cubic, 2.0, None));
+        }
+        rig.run(12.0);
+        let beside = rig.carried_by(Carrier::Tcp, In, 7.0, 12.0);
+        assert!(beside >= 0.25 * DOWN, "seed {seed}: beside as many {beside}");
+    }
     let mut rig = home(auto(), 1);
     rig.transfer_by(Carrier::Quic, In, Cubic, 2.0, Some(30_000_000));
     rig.transfer(In, Cubic, 4.0, None);
