@@ -57,7 +57,7 @@ const PAGES: &[(&str, Direction, usize, u64)] = &[
     ("page-30k-up", Out, 0, 30_000),
     ("page-100k-up", Out, 0, 100_000),
 ];
-/// How many there are, and the seconds between two.
+/// Pages of a run, and the seconds between two.
 const PAGE_COUNT: u32 = 20;
 const PAGE_EVERY: f64 = 0.73;
 /// Half of the traffic is not governed by windows.

@@ -105,7 +105,7 @@ pub struct Controller {
     growth: u32,
     /// Time since which windows do not grow because packets wait.
     stays: Option<Instant>,
-    /// What arrived in the last step, bit/s, and the round-trip time of those that deliver most.
+    /// Bit/s that arrived in the last step, and the round-trip time of the flows that deliver most.
     delivered: f64,
     rtt: Duration,
     /// Acknowledgements take the air of a radio.

@@ -59,11 +59,9 @@ pub(crate) struct Flow {
     limit: f64,
     /// bit/s on the wire, averaged over a few round-trip times.
     pub rate: f64,
-    /// Bytes of data that were acknowledged in the last step, and its length in seconds.
+    /// Bytes of data that were acknowledged in the last step, or at that pace in a round trip where
+    /// it is longer.
     acked: f64,
-    seconds: f64,
-    /// Bytes that were acknowledged when it was seen first.
-    first: u64,
     /// Time at which its data passed last.
     pub last: Instant,
     /// Time of the first step with it, and of that with its first data; [`Instant::ZERO`] before.
@@ -176,8 +174,6 @@ impl Flow {
             limit: 0.0,
             rate: 0.0,
             acked: 0.0,
-            seconds: 0.0,
-            first: counters.acked,
             last: Instant::ZERO,
             born: Instant::ZERO,
             began: Instant::ZERO,
@@ -216,8 +212,6 @@ impl Flow {
         let passed = after.wire.saturating_sub(before.wire) as f64 * 8.0;
         let rtt = self.rtt.unwrap_or(default_rtt).as_secs_f64();
         let constant = (AVERAGED_RTTS * rtt).max(AVERAGED_SECONDS);
-        self.acked = after.acked.saturating_sub(before.acked) as f64;
-        self.seconds = seconds;
         self.rate += (acked / seconds - self.rate) * (1.0 - libm::exp(-seconds / constant));
         let set = f64::from(self.set);
         // Twice as slow as the rate, or the rate would seem too small for a window that just grew.
@@ -225,6 +219,9 @@ impl Flow {
         self.limit = set.min(self.limit + (set - self.limit) * part);
         let means = means(&before, &after);
         self.recent = means[0].zip(means[1]).map(|(one, other)| one + other).or(self.recent);
+        let trip = self.recent.or(self.rtt).unwrap_or_default().as_secs_f64();
+        self.acked =
+            after.acked.saturating_sub(before.acked) as f64 * (trip / seconds.max(1e-3)).max(1.0);
         if let Some((mean, floor)) = means[OUTER].zip(self.outer_floor) {
             self.outer_wait = mean.saturating_sub(floor);
         }
@@ -279,7 +276,7 @@ impl Flow {
 
     /// Whether its window is still on its way to `window`, and it fills it or is about to begin.
     pub fn grows(&self, window: u32, now: Instant) -> bool {
-        let begins = self.after.acked == self.first && self.is_young(self.born, now);
+        let begins = self.rate <= 0.0 && self.is_young(self.born, now);
         self.is_below(window) && (self.fills() || begins)
     }
 
@@ -293,12 +290,9 @@ impl Flow {
         self.written.saturating_add(self.segment) <= window && self.written < self.asked
     }
 
-    /// Whether much of the window that was written was acknowledged in the last step, or in a
-    /// round trip where that is longer.
+    /// Whether much of the window that was written was acknowledged of late.
     fn fills(&self) -> bool {
-        let rtt = self.recent.or(self.rtt).unwrap_or_default().as_secs_f64();
-        let acked = self.acked * (rtt / self.seconds.max(1e-3)).max(1.0);
-        acked >= FILLS * f64::from(self.written)
+        self.acked >= FILLS * f64::from(self.written)
     }
 
     /// Takes note of its beginning.

@@ -12,7 +12,7 @@
 //! * pushed segments ([`Push`]): acknowledgements for single segments on slow links;
 //! * [`shares`]: the division of capacity: formula 1, formula 2, max-min, fixed;
 //! * `rounding`: shares in whole segments;
-//! * `slow_start`: how fast windows grow;
+//! * `slow_start`: the growth of windows;
 //! * [`stretch`]: a little more where shares leave the link idle;
 //! * [`capacity`]: the bottleneck's rate, given or found;
 //! * [`responsiveness`]: round trips per minute under load, and the grade of bufferbloat;

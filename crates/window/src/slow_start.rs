@@ -1,4 +1,4 @@
-//! How fast windows grow: limited slow start (RFC 3742), for all flows of a link together.
+//! The growth of windows: limited slow start (RFC 3742), for all flows of a link together.
 //!
 //! Principle: a sender in slow start sends two segments for each that is acknowledged (RFC 5681
 //! 3.1), twice the rate of the link. So what its window grows by within a round trip stands in the
@@ -70,7 +70,7 @@ pub(crate) fn each(growth: u32, growing: usize) -> u32 {
     (growth / growing.max(1) as u32).max(NONE)
 }
 
-/// Whether windows stay what they are.
+/// True where windows stay what they are.
 pub(crate) fn is_none(growth: u32) -> bool {
     growth == NONE
 }

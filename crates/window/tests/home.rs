@@ -141,7 +141,7 @@ fn first_second(controllers: fn() -> Vec<Controller>, direction: Direction, coun
     let ping = |seed| {
         let mut rig = home(controllers(), seed);
         (0..count).for_each(|_| rig.transfer(direction, Cubic, 2.0, None));
-        rig.run(3.0);
+        rig.run(4.0);
         assert_eq!(rig.slow[direction.index()].drops, 0, "{count} {direction:?}, seed {seed}");
         rig.ping(2.0, 3.0, 0.99)
     };
@@ -283,7 +283,7 @@ fn a_path_without_a_bottleneck_is_not_held_back_for_long() {
 }
 
 #[test]
-fn a_search_stays_between_its_bounds() {
+fn a_search_stays_between_its_bounds_and_begins_at_them() {
     let mbps = |rate| Some(Bitrate::from_mbps(rate));
     let mut rig = home(with([Source::AUTO.within(None, mbps(5)), Source::AUTO]), 1);
     rig.transfer(In, Cubic, 2.0, None);
@@ -295,6 +295,13 @@ fn a_search_stays_between_its_bounds() {
     rig.transfer(In, Cubic, 2.0, None);
     rig.run(10.0);
     assert!(rig.ping(5.0, 10.0, 0.5) > 12.0, "{}", rig.ping(5.0, 10.0, 0.5));
+    let start = |most| {
+        let mut rig = home(with([Source::AUTO, Source::AUTO.within(None, most)]), 1);
+        rig.transfer(Out, Cubic, 2.0, None);
+        rig.run(3.0);
+        rig.ping(2.0, 3.0, 0.99)
+    };
+    assert!(start(mbps(5)) < 0.7 * start(None), "{} {}", start(mbps(5)), start(None));
 }
 
 #[test]
