@@ -109,7 +109,8 @@ pub struct EndpointStats {
     pub reorder: ReorderStats,
     /// Frames received a second time.
     pub duplicates: u64,
-    /// Frames that were known by a parity before they came; most of them were lost.
+    /// Frames that were known by a parity before they came: lost ones, and those that the parity
+    /// overtook on another link.
     pub recovered: u64,
     /// Parities sent.
     pub parity: ParityStats,

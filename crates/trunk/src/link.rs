@@ -50,6 +50,9 @@ const LOSS_FRAMES: u32 = 20;
 const LOSS_PERIODS: u32 = 2;
 /// Time for which a lost frame lets others be expected.
 const LOSES_FOR: Duration = Duration::from_secs(10);
+/// Time that a link had left and keeps for parities at most: with one for sixteen frames, that of a
+/// burst of 160 ms. A flow that fills the link from then on has lost no more than this.
+const MOST_SPARE: Duration = Duration::from_millis(10);
 /// Frames of one report that replace the recent loss wholly; fewer weigh less.
 const RECENT_FRAMES: f64 = 32.0;
 /// No path delivers this many reports in a row out of order. When that many look stale, the one
@@ -144,6 +147,8 @@ pub(crate) struct Link {
     /// The carrier reported an empty queue at least once since the last report.
     carrier_dry: bool,
     next_send: Instant,
+    /// Time in which nothing was sent, less that of parities sent since before other frames.
+    spare: Duration,
     /// The queue ran empty since the last report.
     dry: bool,
     next_number: u32,
@@ -215,6 +220,7 @@ impl Link {
             carrier: None,
             carrier_dry: true,
             next_send: Instant::ZERO,
+            spare: Duration::ZERO,
             dry: true,
             next_number: 0,
             last_sent: None,
@@ -271,7 +277,19 @@ impl Link {
 
     /// Moves the pace on by the time that `cost` bytes take.
     fn pause_after(&mut self, cost: u64, now: Instant) {
-        self.next_send = self.next_send.max(now - CATCH_UP) + self.rate.pause_after(cost);
+        let from = now - CATCH_UP;
+        self.spare = (self.spare + (from - self.next_send)).min(MOST_SPARE);
+        self.next_send = self.next_send.max(from) + self.rate.pause_after(cost);
+    }
+
+    /// Takes the time of a parity of `len` bytes from what was left lately. Returns false if that
+    /// is less, or if urgent frames wait.
+    pub fn spend(&mut self, len: usize) -> bool {
+        let left = self.spare.checked_sub(self.rate.pause_after(self.cost(len)));
+        let may = self.carrier.is_none() && self.queue.len_of(Precedence::Urgent) == 0;
+        let left = left.filter(|_| may);
+        self.spare = left.unwrap_or(self.spare);
+        left.is_some()
     }
 
     /// Whether frames were lost lately.

@@ -14,7 +14,7 @@
 //!   left out.
 //! * When the packets of a flow wait for long, single ones are dropped (`codel_gate`).
 //! * Frames that the other end misses are sent again, on the link where they arrive first
-//!   (`repair`). Where links have nothing else to send, parities tell what is lost (`protect`).
+//!   (`repair`). Where links have time left, parities tell what is lost (`protect`).
 //! * Small packets that wait share a frame.
 //! * Headers that the other end knows are left out (`compress`).
 
@@ -244,6 +244,9 @@ impl Sender {
         let Some((index, _)) = ready.min_by_key(|(_, link)| link.next_send()) else {
             return self.poll_parity(tag, now, out);
         };
+        if let Some(id) = self.poll_parity_in_burst(index, tag, now, out) {
+            return Some(id);
+        }
         let link = self.links[index].as_mut()?;
         let (mut queued, overtakes) = link.pop(now)?;
         self.blocked = false;

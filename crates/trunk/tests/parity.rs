@@ -52,6 +52,29 @@ fn a_frame_that_is_lost_while_links_have_time_left_is_known_without_a_round_trip
 }
 
 #[test]
+fn a_frame_that_is_lost_in_a_burst_has_a_parity_if_links_had_time_left_before_it() {
+    let mut world = World::new(config(true), &links(0.005));
+    let bursts = |world: &mut World, count: usize| {
+        for _ in 0..count {
+            // A window of TCP after a repair: 90 packets at once, which the links need 40 ms for.
+            world.offer(40.0, 1_000, 1);
+            world.run(18 * MS);
+            world.source = None;
+            world.run(82 * MS);
+        }
+    };
+    bursts(&mut world, 20);
+    world.forget();
+    let before = world.ends[0].stats().parity.frames;
+    bursts(&mut world, 100);
+    let packets = world.seen[0].packets;
+    let protected = world.ends[0].stats().parity.frames - before;
+    // The last ones of a burst have none if its queue is still on the way.
+    assert!(protected * 10 > packets * 8, "{protected} of {packets} packets");
+    assert_eq!(world.disordered(), 0);
+}
+
+#[test]
 fn where_nothing_is_lost_no_parities_are_sent() {
     let world = run(World::new(config(true), &links(0.0)), 4.0);
     assert_eq!(world.ends[0].stats().parity.sent, 0);

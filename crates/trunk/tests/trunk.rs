@@ -165,6 +165,21 @@ fn a_loss_below_the_limit_costs_its_share_and_nothing_else() {
 }
 
 #[test]
+fn a_frame_that_was_lost_twice_takes_two_links_as_the_next_repair_would_come_too_late() {
+    let mut link = pipe(10, 20);
+    link.loss = 0.05;
+    let mut config = EndpointConfig::default();
+    config.sender.parity = false;
+    let mut world = World::new(config, &[link; 2]);
+    world.offer(4.0, 200, 1);
+    world.run(40 * SECOND);
+    let (packets, lost) =
+        (world.seen[0].packets, u64::from(world.seen[0].next) - world.seen[0].packets);
+    // One in 8,000 would be lost three times, twelve in all.
+    assert!(packets > 90_000 && lost <= 3, "{lost} of {packets}");
+}
+
+#[test]
 fn with_a_source_like_tcp_the_trunk_is_not_worse_than_its_best_link() {
     let alone = {
         let mut world = World::new(EndpointConfig::default(), &[pipe(20, 5)]);

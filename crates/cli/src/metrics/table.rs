@@ -137,7 +137,7 @@ pub const METRICS: &[Metric] = metrics! {
     "trunk" "trunk_protected_frames" Counter "" "/frames_protected" &[], 1.0,
         "Frames in these parities";
     "trunk" "trunk_recovered_frames" Counter "" "/frames_recovered" &[], 1.0,
-        "Frames that a parity told before they came, most of them lost";
+        "Frames that a parity told before they came: lost or late ones";
     "trunk" "trunk_sessions" Counter "" "/sessions" &[], 1.0,
         "Starts of the other end that were accepted";
     "trunk" "trunk_handshakes" Counter "" "/handshakes" &[], 1.0,

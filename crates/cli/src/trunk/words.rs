@@ -426,14 +426,14 @@ static WORDS: Section<Draft> = Section {
         },
         Entry {
             name: "parity",
-            help: "links that lose and have nothing to send carry parities of what left (on)",
+            help: "links that lose and have time left carry parities of what left (on)",
             forms: &[
                 form(
                     &[literal("on", set!(|d| d.sender().parity = true))],
-                    "Where frames are lost, links that have nothing to send and no queue carry \
-                     parities of those that left, so that most lost ones need not be sent again; \
-                     the default. Links with `backup` or `cost` carry none. An end of an older \
-                     version is sent none.",
+                    "Where frames are lost, links carry parities of those that left in the time that \
+                     is left, so that most lost ones are known without a round trip; the default. \
+                     Links with `backup` or `cost` carry none, nor do devices that report their \
+                     queue (radios). An end of an older version is sent none.",
                 ),
                 form(
                     &[literal("off", set!(|d| d.sender().parity = false))],

@@ -6,74 +6,107 @@ use sheaf_wire::trunk::parity::{Members, Sum};
 
 /// Frames of one parity at most. With a loss of 2 %, two of them are lost one time in twenty-five.
 const MOST_FRAMES: u32 = 16;
-/// Age of the first frame above which a sum begins anew: repairs take about as long.
+/// Age of the first frame above which it is too late for a parity: repairs take about as long.
 const OLDEST: Duration = Duration::from_millis(30);
 
-/// The sum of frames that left and that no parity has.
+/// The sums of frames that left and that no parity has: of the last ones, and of a group before
+/// them that takes no more.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unprotected {
+    open: Group,
+    full: Group,
+}
+
+/// Frames that share a parity.
+#[derive(Clone, Debug, Default)]
+struct Group {
     members: Members,
     sum: Sum,
     /// Time at which the first of them left.
     since: Instant,
 }
 
+impl Group {
+    fn is_empty(&self) -> bool {
+        self.members.mask == 0
+    }
+
+    /// The time at which the first frame left, if a parity that leaves at `now` is worth it.
+    fn since(&self, now: Instant) -> Option<Instant> {
+        (!self.is_empty() && now - self.since <= OLDEST).then_some(self.since)
+    }
+}
+
 impl Unprotected {
-    /// Adds a frame. Frames leave in the order of their numbers; one that does not begins anew.
+    /// Adds a frame. Frames leave in the order of their numbers;
+    /// one that does not begins a group.
     pub fn add(&mut self, data: &Data<'_>, now: Instant) {
         let seq = data.repr.seq;
-        let is_full = self.members.mask.count_ones() >= MOST_FRAMES;
-        if self.is_empty() || is_full || self.is_over(now) {
-            self.begin(seq, now);
+        if self.open.since(now).is_none() || self.open.members.bit(seq).is_none() {
+            self.close(now);
+            self.open.members.first = seq;
+            self.open.since = now;
         }
-        let bit = self.members.bit(seq).unwrap_or_else(|| self.begin(seq, now));
-        if self.members.mask & bit == 0 {
-            self.members.mask |= bit;
-            self.sum.add(data);
+        let bit = self.open.members.bit(seq).unwrap_or_default();
+        if self.open.members.mask & bit == 0 {
+            self.open.members.mask |= bit;
+            self.open.sum.add(data);
+        }
+        if self.open.members.mask.count_ones() >= MOST_FRAMES {
+            self.close(now);
         }
     }
 
-    /// Begins a sum with a frame; returns its bit.
-    fn begin(&mut self, seq: u32, now: Instant) -> u32 {
-        (self.members, self.since) = (Members { first: seq, mask: 0 }, now);
-        self.sum.clear();
-        1
+    /// The open group takes no more frames. One that still waits for its parity is given up.
+    fn close(&mut self, now: Instant) {
+        if self.open.since(now).is_some() {
+            std::mem::swap(&mut self.open, &mut self.full);
+        }
+        self.open.members.mask = 0;
+        self.open.sum.clear();
     }
 
     /// Forgets the frames.
     pub fn clear(&mut self) {
-        self.members.mask = 0;
-    }
-
-    /// Forgets the frames once it is too late for their parity.
-    pub fn expire(&mut self, now: Instant) {
-        if self.is_over(now) {
-            self.clear();
-        }
+        (self.open.members.mask, self.full.members.mask) = (0, 0);
     }
 
     /// Returns true if no frame waits for a parity.
     pub fn is_empty(&self) -> bool {
-        self.members.mask == 0
+        self.open.is_empty() && self.full.is_empty()
     }
 
-    /// Bytes of the longest payload.
+    /// Bytes of the longest payload of the next parity.
     pub fn payload_len(&self) -> usize {
-        self.sum.len()
+        self.next().sum.len()
     }
 
-    /// Whether it is too late for a parity of these frames.
-    fn is_over(&self, now: Instant) -> bool {
-        now - self.since > OLDEST
+    /// Forgets the frames for whose parity it is too late.
+    pub fn expire(&mut self, now: Instant) {
+        for group in [&mut self.open, &mut self.full] {
+            if group.since(now).is_none() {
+                group.members.mask = 0;
+            }
+        }
     }
 
     /// The time at which the first frame left, if a parity that leaves at `now` is worth it.
     pub fn since(&self, now: Instant) -> Option<Instant> {
-        (!self.is_empty() && !self.is_over(now)).then_some(self.since)
+        self.full.since(now).or(self.open.since(now))
     }
 
-    /// Takes the frames and their sum, which the next frame overwrites.
+    /// The same of a group that takes no more frames.
+    pub fn full_since(&self, now: Instant) -> Option<Instant> {
+        self.full.since(now)
+    }
+
+    fn next(&self) -> &Group {
+        if self.full.is_empty() { &self.open } else { &self.full }
+    }
+
+    /// Takes the frames of the next parity and their sum, which later frames overwrite.
     pub fn take(&mut self) -> (Members, &Sum) {
-        (std::mem::take(&mut self.members), &self.sum)
+        let group = if self.full.is_empty() { &mut self.open } else { &mut self.full };
+        (std::mem::take(&mut group.members), &group.sum)
     }
 }

@@ -8,10 +8,13 @@
 //! ([`repair`](super::repair)), which a flow takes for its own: it would think that the path is
 //! longer or full (HyStart), or have too little under way (BBR).
 //!
-//! * A link that has something to send sends that, and one with a queue on its way carries none.
-//!   Where nothing is left of the rate there are no parities, and what is lost is sent again, as it
-//!   is anyway. No more is sent than the learned rate, and a frame waits for a parity only if it
-//!   comes while that is being sent.
+//! * A flow that waited for a repair sends a window at once, so that links have much to send and
+//!   then nothing. A sum that takes no more frames leaves before what waits, out of the time that
+//!   the link had left lately: a frame waits for one parity for each sixteen frames of the burst
+//!   before it. Urgent frames wait for none but the one that is being sent.
+//! * Where nothing is left of the rate there are no parities, and what is lost is sent again, as it
+//!   is anyway. No more is sent than the learned rate, and a link with a queue on its way carries
+//!   none.
 //! * Frames on links that lose nothing are not summed up. Links that are paid for carry no parity.
 //! * Packets of which each link has a copy need none. Nor do other urgent ones: a parity of a
 //!   single packet is as long as it, and a call is to cost little more than its packets
@@ -22,9 +25,12 @@ use crate::link::{Link, Precedence, Queued};
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::trunk::{Data, HEADER_LEN, PARITY_LEN, Repr};
 
-/// Queue of a link from which on it carries none: they would keep it full, and what goes first in
-/// the trunk, as calls, would wait there. Less is noise.
+/// Queue of a link from which on it carries none when it has nothing to send: they would keep it
+/// full, and what goes first in the trunk, as calls, would wait there. Less is noise.
 const MOST_QUEUE: Duration = Duration::from_millis(1);
+/// The same while it has something to send, which makes a queue of its own: the rate is learned at
+/// some 2 ms of it. More shows that the rate is lower than what was learned.
+const MOST_QUEUE_IN_BURST: Duration = Duration::from_millis(4);
 
 /// Counters of the parities sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,10 +68,11 @@ impl Sender {
     /// The time from which the next parity can leave.
     pub(super) fn parity_due(&self) -> Option<Instant> {
         let (index, from) = self.at_rest()?;
-        self.unprotected(index, from).map(|_| from)
+        self.unprotected(index, |link| link.unprotected.since(from)).map(|_| from)
     }
 
-    /// Writes the parity that can leave at `now` over `out`, and returns its link.
+    /// Writes the parity that can leave at `now` on a link that has nothing to send over `out`, and
+    /// returns its link.
     pub(super) fn poll_parity(
         &mut self,
         tag: u8,
@@ -74,8 +81,41 @@ impl Sender {
     ) -> Option<LinkId> {
         self.links.iter_mut().flatten().for_each(|link| link.unprotected.expire(now));
         let (index, _) = self.at_rest().filter(|(_, from)| *from <= now)?;
-        let of = self.unprotected(index, now)?;
-        let len = PARITY_LEN + self.links[of].as_ref()?.unprotected.payload_len();
+        let of = self.unprotected(index, |link| link.unprotected.since(now))?;
+        self.emit_parity(index, of, tag, now, out)
+    }
+
+    /// Writes the parity that leaves on link `index` before what waits there over `out`, if the link
+    /// had the time left.
+    pub(super) fn poll_parity_in_burst(
+        &mut self,
+        index: usize,
+        tag: u8,
+        now: Instant,
+        out: &mut Vec<u8>,
+    ) -> Option<LinkId> {
+        let of = self.unprotected(index, |link| link.unprotected.full_since(now))?;
+        self.carries_parities(MOST_QUEUE_IN_BURST).find(|(carries, _)| *carries == index)?;
+        let len = self.parity_len(of)?;
+        let spends = self.links[index].as_mut()?.spend(len);
+        if spends { self.emit_parity(index, of, tag, now, out) } else { None }
+    }
+
+    /// Bytes of the next parity of frames of link `of`.
+    fn parity_len(&self, of: usize) -> Option<usize> {
+        Some(PARITY_LEN + self.links[of].as_ref()?.unprotected.payload_len())
+    }
+
+    /// Writes the parity of frames of link `of` that leaves on link `index`.
+    fn emit_parity(
+        &mut self,
+        index: usize,
+        of: usize,
+        tag: u8,
+        now: Instant,
+        out: &mut Vec<u8>,
+    ) -> Option<LinkId> {
+        let len = self.parity_len(of)?;
         let link = self.links[index].as_mut()?;
         let link_seq = link.number_data(len, now) as u16;
         link.pace(len, now);
@@ -86,13 +126,10 @@ impl Sender {
         Some(LinkId(index as u8))
     }
 
-    /// The link whose frames have waited the longest for a parity that leaves at `now` on link
+    /// The link whose frames have waited the longest, by `since`, for a parity that leaves on link
     /// `index`: another one, if there are any, as losses come in rows.
-    fn unprotected(&self, index: usize, now: Instant) -> Option<usize> {
-        let waiting = self.links().filter_map(|(of, link)| {
-            let since = link.unprotected.since(now)?;
-            Some((of == index, since, of))
-        });
+    fn unprotected(&self, index: usize, since: impl Fn(&Link) -> Option<Instant>) -> Option<usize> {
+        let waiting = self.links().filter_map(|(of, link)| Some((of == index, since(link)?, of)));
         waiting.min().map(|(.., of)| of)
     }
 
@@ -101,17 +138,22 @@ impl Sender {
         if self.links().all(|(_, link)| link.unprotected.is_empty()) {
             return None;
         }
+        let carries = self.carries_parities(MOST_QUEUE);
+        let resting = carries.filter_map(|(index, link)| Some((index, link.rests_from()?)));
+        resting.min_by_key(|(_, from)| *from)
+    }
+
+    /// The links on which a parity may leave: those with less than `queue` on their way.
+    fn carries_parities(&self, queue: Duration) -> impl Iterator<Item = (usize, &Link)> {
         let usable = self.usable_of(self.responding);
         let reference = self.reference(usable);
-        let time = |link: &Link| link.path_time(usize::from(self.config.frame), reference);
-        let first = self.among(usable).map(|(_, link)| time(link)).min()?;
+        let time = move |link: &Link| link.path_time(usize::from(self.config.frame), reference);
+        let first = self.among(usable).map(|(_, link)| time(link)).min().unwrap_or_default();
         // On a link that is farther a repair would come before it.
-        let repair = self.among(usable).map(|(_, link)| link.round_trip()).min()?;
-        let near = |link: &Link| {
-            !link.config.is_paid() && time(link) <= first + repair && link.rate.queue() < MOST_QUEUE
-        };
-        let near = self.among(usable).filter(|(_, link)| near(link));
-        let resting = near.filter_map(|(index, link)| Some((index, link.rests_from()?)));
-        resting.min_by_key(|(_, from)| *from)
+        let repair = self.among(usable).map(|(_, link)| link.round_trip()).min();
+        let latest = first + repair.unwrap_or_default();
+        self.among(usable).filter(move |(_, link)| {
+            !link.config.is_paid() && time(link) <= latest && link.rate.queue() < queue
+        })
     }
 }

@@ -8,6 +8,7 @@
 use super::{Sender, bits};
 use crate::config::Scheduler;
 use crate::link::{History, Link, Precedence, Queued};
+use crate::schedule::Candidates;
 use crate::sender::LinkId;
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::trunk::Request;
@@ -15,6 +16,9 @@ use sheaf_wire::trunk::Request;
 /// Numbers looked up for one request at most: what a receiver asks for at a time, a row of losses
 /// and single ones. More are forged.
 const LOOKED_UP: u32 = 2048;
+/// Times that a frame was lost after which a repair takes two links: the receiver waits for two
+/// repairs, so it is the last that comes in time, and a flow would take the loss for its own.
+const LAST_IN_TIME: u8 = 2;
 
 impl Sender {
     /// Sends again what is still kept of the frames that the other end asks for.
@@ -93,6 +97,29 @@ impl Sender {
         let candidates = self.candidates(usable, len, Precedence::Urgent, now);
         let chosen = self.state.pick(Scheduler::Earliest, &candidates, queued.bytes.len());
         let Some(index) = bits(chosen).next() else { return self.recycle(queued.bytes) };
+        if queued.transmissions >= LAST_IN_TIME {
+            let others = self.candidates(usable & !(1 << index), len, Precedence::Urgent, now);
+            self.copy_again(&queued, candidates[index].arrival, &others);
+        }
+        self.queue_again(index, queued);
+    }
+    /// Queues a copy of a frame that was lost, and that would arrive at `arrival`, on the link of
+    /// `others` on which it arrives next, unless a repair would come before it.
+    fn copy_again(&mut self, queued: &Queued, arrival: Duration, others: &Candidates) {
+        let chosen = self.state.pick(Scheduler::Earliest, others, queued.bytes.len());
+        let Some(index) = bits(chosen).next() else { return };
+        let Some(link) = &self.links[index] else { return };
+        if link.config.is_paid() || others[index].arrival >= arrival + link.round_trip() {
+            return;
+        }
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(&queued.bytes);
+        self.queue_again(index, Queued { copy: true, bytes, ..*queued });
+    }
+
+    /// Puts a frame that was lost in the queue of a link.
+    fn queue_again(&mut self, index: usize, queued: Queued) {
         // It is no packet that came in; it counts as one so that the balance holds.
         self.held += u64::from(queued.packets);
         self.counters.packets_in += u64::from(queued.packets);

@@ -90,7 +90,7 @@ impl Sender {
             }
             return;
         }
-        let target = self.config.target() + self.spread(usable);
+        let target = self.config.target() + self.spread(usable) + self.repair_time(usable, now);
         while let Some(next) = self.flows.next() {
             let alone = self.waiting[next.flow.index()] == 0 && next.mode != DeliveryMode::Copies;
             let earliest = self.config.scheduler == Scheduler::Earliest;
@@ -131,6 +131,15 @@ impl Sender {
                 }
             }
         }
+    }
+
+    /// Time that the repair of a lost frame takes, if links in `usable` lose any. The round trip of
+    /// a flow varies by it, so that its queue runs empty after each repair if it holds less, and a
+    /// drop would tell it of a queue that does not stand.
+    fn repair_time(&self, usable: u16, now: Instant) -> Duration {
+        let loses = self.among(usable).any(|(_, link)| link.loses(now));
+        let quickest = self.among(usable).map(|(_, link)| link.round_trip()).min();
+        quickest.filter(|_| loses).unwrap_or_default()
     }
 
     /// The link on which the packet whose turn it is arrives first of those that need one, or the
