@@ -61,7 +61,7 @@ pub struct SenderConfig {
     /// Whether headers that the other end knows are left out. Only of IP packets, and only with a
     /// key; yes.
     pub compress: bool,
-    /// Whether links that have nothing else to send carry parities of frames that may be lost; yes.
+    /// Whether links that have time left carry parities of frames that may be lost; yes.
     pub parity: bool,
     /// Time that packets may wait for one link; 100 ms.
     pub queue: Duration,

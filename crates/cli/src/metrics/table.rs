@@ -133,7 +133,7 @@ pub const METRICS: &[Metric] = metrics! {
     "trunk" "trunk_duplicate_frames" Counter "" "/duplicates" &[], 1.0,
         "Frames that arrived twice";
     "trunk" "trunk_sent_parities" Counter "" "/parities_sent" &[], 1.0,
-        "Parities of frames that may be lost, sent on links with nothing else to send";
+        "Parities of frames that may be lost, sent in time that links had left";
     "trunk" "trunk_protected_frames" Counter "" "/frames_protected" &[], 1.0,
         "Frames in these parities";
     "trunk" "trunk_recovered_frames" Counter "" "/frames_recovered" &[], 1.0,

@@ -1,4 +1,4 @@
-//! Parities of frames that may be lost, on links that have nothing else to send.
+//! Parities of frames that may be lost, in time that links have left.
 //!
 //! Principle: forward error correction (RFC 6363; one row of RFC 8627) out of what is left of the
 //! rate. Frames that leave on a link which loses some are summed up, link by link. When a link has
