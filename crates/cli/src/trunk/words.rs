@@ -430,10 +430,10 @@ static WORDS: Section<Draft> = Section {
             forms: &[
                 form(
                     &[literal("on", set!(|d| d.sender().parity = true))],
-                    "Where frames are lost, links carry parities of those that left in the time that \
-                     is left, so that most lost ones are known without a round trip; the default. \
-                     Links with `backup` or `cost` carry none, nor do devices that report their \
-                     queue (radios). An end of an older version is sent none.",
+                    "Where frames are lost, links carry parities of those that left in the time \
+                     that is left, so that most lost ones are known without a round trip; the \
+                     default. Links with `backup` or `cost` carry none, nor do devices that \
+                     report their queue (radios). An end of an older version is sent none.",
                 ),
                 form(
                     &[literal("off", set!(|d| d.sender().parity = false))],

@@ -85,8 +85,8 @@ impl Sender {
         self.emit_parity(index, of, tag, now, out)
     }
 
-    /// Writes the parity that leaves on link `index` before what waits there over `out`, if the link
-    /// had the time left.
+    /// Writes the parity that leaves on link `index` before what waits there over `out`, if the
+    /// link had the time left.
     pub(super) fn poll_parity_in_burst(
         &mut self,
         index: usize,
