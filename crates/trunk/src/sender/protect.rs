@@ -28,8 +28,8 @@ use sheaf_wire::trunk::{Data, HEADER_LEN, PARITY_LEN, Repr};
 /// Queue of a link from which on it carries none when it has nothing to send: they would keep it
 /// full, and what goes first in the trunk, as calls, would wait there. Less is noise.
 const MOST_QUEUE: Duration = Duration::from_millis(1);
-/// The same while it has something to send, which makes a queue of its own: the rate is learned at
-/// some 2 ms of it. More shows that the rate is lower than what was learned.
+/// The same while it has something to send: the queue that a link is kept with whose rate is used
+/// up ([`rate`](crate::rate)). In what sends a little less there is some, and time is left.
 const MOST_QUEUE_IN_BURST: Duration = Duration::from_millis(4);
 
 /// Counters of the parities sent.
