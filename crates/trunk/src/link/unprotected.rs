@@ -13,7 +13,9 @@ const OLDEST: Duration = Duration::from_millis(30);
 /// them that takes no more.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unprotected {
+    /// Takes the frames that leave.
     open: Group,
+    /// Takes no more.
     full: Group,
 }
 
@@ -38,8 +40,7 @@ impl Group {
 }
 
 impl Unprotected {
-    /// Adds a frame. Frames leave in the order of their numbers;
-    /// one that does not begins a group.
+    /// Adds a frame. Frames leave in the order of their numbers; one that does not begins a group.
     pub fn add(&mut self, data: &Data<'_>, now: Instant) {
         let seq = data.repr.seq;
         if self.open.since(now).is_none() || self.open.members.bit(seq).is_none() {
