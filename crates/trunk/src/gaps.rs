@@ -33,8 +33,8 @@ pub(crate) const SPACING: Duration = Duration::from_millis(5);
 const WINDOW_QUARTERS: u32 = 5;
 /// Longest reordering window: beyond it a frame is as good as lost.
 const LONGEST_WINDOW: Duration = Duration::from_millis(100);
-/// Time after which a missing frame is not late but lost, or held back by somebody: it was asked
-/// for as often as it is, after the longest window.
+/// Time after which a missing frame is not late but lost, or held back by somebody: all requests
+/// for it were made, the first after the longest window.
 const LATEST: Duration = Duration::from_millis(200);
 /// Time after which the window halves if nothing was late for half of it.
 const FORGET: Duration = Duration::from_secs(2);

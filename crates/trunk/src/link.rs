@@ -148,7 +148,7 @@ pub(crate) struct Link {
     carrier_dry: bool,
     next_send: Instant,
     /// Time in which nothing was sent, less that of parities sent since before other frames.
-    spare: Duration,
+    pub spare: Duration,
     /// The queue ran empty since the last report.
     dry: bool,
     next_number: u32,
@@ -282,14 +282,12 @@ impl Link {
         self.next_send = self.next_send.max(from) + self.rate.pause_after(cost);
     }
 
-    /// Takes the time of a parity of `len` bytes from what was left lately. Returns false if that
-    /// is less, or if urgent frames wait.
-    pub fn spend(&mut self, len: usize) -> bool {
-        let left = self.spare.checked_sub(self.rate.pause_after(self.cost(len)));
+    /// The spare time less that of a parity of `len` bytes, if that fits in and no urgent frame
+    /// waits.
+    pub fn spare_after(&self, len: usize) -> Option<Duration> {
         let may = self.carrier.is_none() && self.queue.len_of(Precedence::Urgent) == 0;
-        let left = left.filter(|_| may);
-        self.spare = left.unwrap_or(self.spare);
-        left.is_some()
+        let left = self.spare.checked_sub(self.rate.pause_after(self.cost(len)));
+        left.filter(|_| may)
     }
 
     /// Whether frames were lost lately.

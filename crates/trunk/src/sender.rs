@@ -457,6 +457,14 @@ impl Sender {
         bytes
     }
 
+    /// A copy of a frame in a spare buffer.
+    fn copied(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut copied = self.spare.pop().unwrap_or_default();
+        copied.clear();
+        copied.extend_from_slice(bytes);
+        copied
+    }
+
     /// The rule by which a packet of this mode gets its links.
     fn scheduler(&self, mode: DeliveryMode) -> Scheduler {
         match mode {
@@ -494,12 +502,7 @@ impl Sender {
         for index in bits(chosen) {
             let bytes = match index == last {
                 true => std::mem::take(&mut bytes),
-                false => {
-                    let mut copied = self.spare.pop().unwrap_or_default();
-                    copied.clear();
-                    copied.extend_from_slice(&bytes);
-                    copied
-                }
+                false => self.copied(&bytes),
             };
             let (packets, mark, transmissions) = (1, None, 0);
             let queued = Queued {

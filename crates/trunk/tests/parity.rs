@@ -56,7 +56,7 @@ fn a_frame_that_is_lost_in_a_burst_has_a_parity_if_links_had_time_left_before_it
     let mut world = World::new(config(true), &links(0.005));
     let bursts = |world: &mut World, count: usize| {
         for _ in 0..count {
-            // A window of TCP after a repair: 90 packets at once, which the links need 40 ms for.
+            // TCP sends such a window after a repair: 90 packets, 40 ms of both links.
             world.offer(40.0, 1_000, 1);
             world.run(18 * MS);
             world.source = None;

@@ -8,10 +8,10 @@
 //! ([`repair`](super::repair)), which a flow takes for its own: it would think that the path is
 //! longer or full (HyStart), or have too little under way (BBR).
 //!
-//! * A flow that waited for a repair sends a window at once, so that links have much to send and
-//!   then nothing. A sum that takes no more frames leaves before what waits, out of the time that
-//!   the link had left lately: a frame waits for one parity for each sixteen frames of the burst
-//!   before it. Urgent frames wait for none but the one that is being sent.
+//! * After a repair a flow sends its whole window, and nothing more until that arrives: the links
+//!   are busy and then at rest. A sum that takes no more frames leaves before what waits, out of
+//!   the time that the link had left lately: a frame waits for one parity for each sixteen frames
+//!   of the burst before it. Urgent frames wait for none but the one that is being sent.
 //! * Where nothing is left of the rate there are no parities, and what is lost is sent again, as it
 //!   is anyway. No more is sent than the learned rate, and a link with a queue on its way carries
 //!   none.
@@ -29,7 +29,7 @@ use sheaf_wire::trunk::{Data, HEADER_LEN, PARITY_LEN, Repr};
 /// full, and what goes first in the trunk, as calls, would wait there. Less is noise.
 const MOST_QUEUE: Duration = Duration::from_millis(1);
 /// The same while it has something to send: the queue that a link is kept with whose rate is used
-/// up ([`rate`](crate::rate)). In what sends a little less there is some, and time is left.
+/// up ([`rate`](crate::rate)). A link that sends a little less has some of it, and time left.
 const MOST_QUEUE_IN_BURST: Duration = Duration::from_millis(4);
 
 /// Counters of the parities sent.
@@ -95,10 +95,10 @@ impl Sender {
         out: &mut Vec<u8>,
     ) -> Option<LinkId> {
         let of = self.unprotected(index, |link| link.unprotected.full_since(now))?;
+        let left = self.links[index].as_ref()?.spare_after(self.parity_len(of)?)?;
         self.carries_parities(MOST_QUEUE_IN_BURST).find(|(carries, _)| *carries == index)?;
-        let len = self.parity_len(of)?;
-        let spends = self.links[index].as_mut()?.spend(len);
-        if spends { self.emit_parity(index, of, tag, now, out) } else { None }
+        self.links[index].as_mut()?.spare = left;
+        self.emit_parity(index, of, tag, now, out)
     }
 
     /// Bytes of the next parity of frames of link `of`.

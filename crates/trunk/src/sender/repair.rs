@@ -112,9 +112,7 @@ impl Sender {
         if link.config.is_paid() || others[index].arrival >= arrival + link.round_trip() {
             return;
         }
-        let mut bytes = self.spare.pop().unwrap_or_default();
-        bytes.clear();
-        bytes.extend_from_slice(&queued.bytes);
+        let bytes = self.copied(&queued.bytes);
         self.queue_again(index, Queued { copy: true, bytes, ..*queued });
     }
 
