@@ -66,14 +66,15 @@ pub fn finish(packet: &mut [u8]) -> bool {
     let Ok(view) = Ip::parse(packet) else { return false };
     let Some(field) = checksum_offset(&view) else { return false };
     let pseudo = pseudo_header(&view);
-    let (len, transport, udp) =
-        (view.bytes().len(), view.transport_offset(), view.protocol() == Protocol::UDP);
+    let (len, transport) = (view.bytes().len(), view.transport_offset());
     if u16::from_be_bytes([packet[field], packet[field + 1]]) != pseudo {
         return false;
     }
     // The field itself holds the pseudo header's sum, so summing the whole segment counts both.
     let checksum = match !fold(sum(&packet[transport..len], 0)) {
-        0 if udp => 0xffff, // zero would mean "no checksum" (RFC 768)
+        // In UDP zero means that there is none (RFC 768); in TCP both mean the same, and Linux
+        // writes this one (skb_checksum_help()).
+        0 => 0xffff,
         checksum => checksum,
     };
     packet[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
@@ -138,6 +139,19 @@ mod tests {
         assert_eq!(is_unfinished(&packet), Some(true));
         assert!(finish(&mut packet));
         assert_eq!(packet, right);
+    }
+
+    #[test]
+    fn a_tcp_checksum_that_comes_to_zero_is_written_as_linux_writes_it() {
+        // A TCP header of 20 bytes whose urgent pointer makes up what the others lack.
+        let mut packet = [&b"\x45\0\0\x28\0\0\x40\0\x40\x06\0\0"[..], &[10; 8], &[7; 20]].concat();
+        packet[36..40].fill(0);
+        let pseudo = pseudo_header(&Ip::parse(&packet).unwrap());
+        packet[36..38].copy_from_slice(&pseudo.to_be_bytes());
+        let rest = !fold(sum(&packet[20..], 0));
+        packet[38..40].copy_from_slice(&rest.to_be_bytes());
+        assert!(finish(&mut packet));
+        assert_eq!(packet[36..38], [0xff, 0xff]);
     }
 
     #[test]

@@ -409,7 +409,7 @@ int sheaf_merge(struct __sk_buff *skb)
 		    bpf_skb_load_bytes(skb, ETH_LEN, mine->copy.bytes, size))
 			goto stranger;
 		size = packet->len;
-		checksum = finished(sum_from(&mine->copy, packet->transport, size), packet);
+		checksum = finished(sum_from(&mine->copy, packet->transport, size));
 	}
 	hash = fair ? bpf_get_hash_recalc(skb) : 0;
 	switch (join(joint, skb, config, dev, queue, hop, key, packet, NULL, slot, now, hash,

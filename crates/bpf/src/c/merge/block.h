@@ -48,7 +48,7 @@ static __always_inline void pack(struct packing *mine, struct queue *queue,
 	block->plain = PLAIN_IP;
 	block->cut = 0;
 	if (packet->unfinished)
-		block->checksum = finished(summed, packet);
+		block->checksum = finished(summed);
 	if (packet->group) {
 		/* Of no stream: nobody counts its frames. */
 		block->tag = GROUP_TAG + 1;

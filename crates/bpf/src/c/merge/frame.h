@@ -75,12 +75,14 @@ static __always_inline __s64 sum_from(struct frame *frame, __u32 at, __u32 len)
 	return sum;
 }
 
-/* The finished checksum of a packet whose segment, the pseudo header's sum in it, has this sum. */
-static __always_inline __u16 finished(__s64 sum, const struct packet *packet)
+/* The finished checksum of a packet whose segment, the pseudo header's sum in it, has this sum. In
+ * UDP zero means that there is none; in TCP both mean the same, and Linux writes this one, in
+ * skb_checksum_help(). */
+static __always_inline __u16 finished(__s64 sum)
 {
 	__u16 checksum = ~fold(sum);
 
-	return !checksum && packet->protocol == PROTO_UDP ? 0xffff : checksum;
+	return checksum ? checksum : 0xffff;
 }
 
 /* Writes the outer header, if there is one, in front of the inner packets of `frame`. */
