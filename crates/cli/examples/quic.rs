@@ -5,11 +5,11 @@
 //! Prints the bytes that arrive in `SECONDS` seconds, from `WARM` seconds after the beginning on.
 
 use sheaf_netio::netns::Namespace;
+use sheaf_netio::{clock, poller::Poller};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[path = "../benches/trunk/quic.rs"]
 mod quic;
@@ -27,13 +27,17 @@ fn main() {
         let namespace = Namespace::named(name).expect("a namespace with this name");
         namespace.run(|| UdpSocket::bind(address)).expect("the port is free")
     };
-    let began = Instant::now();
+    let began = clock::now();
     let any = SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), 0);
     let sockets = [bound(from, any), bound(to, address)];
     let received = Arc::new(AtomicU64::new(0));
     let (threads, end) = quic::start(sockets, received.clone());
     let count_at = |time: Duration| {
-        sleep(time.saturating_sub(began.elapsed()));
+        let until = began + time;
+        let left = || until.saturating_since(clock::now());
+        while !left().is_zero() {
+            Poller::default().wait(Some(left())).expect("it can wait");
+        }
         received.load(Ordering::Relaxed)
     };
     let before = count_at(warm);
