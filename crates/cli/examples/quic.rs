@@ -5,7 +5,7 @@
 //! Prints the bytes that arrive in `SECONDS` seconds, from `WARM` seconds after the beginning on.
 
 use sheaf_netio::netns::Namespace;
-use sheaf_netio::{clock, poller::Poller};
+use sheaf_netio::{clock, poller::Poller, timer};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,11 +33,7 @@ fn main() {
     let received = Arc::new(AtomicU64::new(0));
     let (threads, end) = quic::start(sockets, received.clone());
     let count_at = |time: Duration| {
-        let until = began + time;
-        let left = || until.saturating_since(clock::now());
-        while !left().is_zero() {
-            Poller::default().wait(Some(left())).expect("it can wait");
-        }
+        timer::wait(&mut Poller::default(), 0, began + time, Duration::ZERO).expect("a timer");
         received.load(Ordering::Relaxed)
     };
     let before = count_at(warm);

@@ -10,7 +10,7 @@
 //! ```
 //! Numbers are in the machine's byte order, as packet sockets and TUN devices have them.
 
-use sheaf_wire::checksum::{fold, sum};
+use sheaf_wire::checksum;
 
 /// Bytes of the header.
 pub const LEN: usize = 10;
@@ -93,19 +93,13 @@ pub fn finish(bytes: &mut [u8]) {
 /// `start`, holds the pseudo header's sum. `None`, and nothing is changed, when the field lies
 /// outside.
 pub fn finish_checksum(packet: &mut [u8], start: usize, offset: usize) -> Option<()> {
-    let covered = packet.get_mut(start..)?;
-    let checksum = match !fold(sum(covered, 0)) {
-        // In UDP zero means that there is none (RFC 768); in TCP both mean the same.
-        0 => 0xffff,
-        checksum => checksum,
-    };
-    covered.get_mut(offset..offset + 2)?.copy_from_slice(&checksum.to_be_bytes());
-    Some(())
+    checksum::finish_at(packet.get_mut(start..)?, offset)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sheaf_wire::checksum::{fold, sum};
 
     #[test]
     fn a_header_is_read_as_it_was_written() {

@@ -70,15 +70,21 @@ pub fn finish(packet: &mut [u8]) -> bool {
     if u16::from_be_bytes([packet[field], packet[field + 1]]) != pseudo {
         return false;
     }
-    // The field itself holds the pseudo header's sum, so summing the whole segment counts both.
-    let checksum = match !fold(sum(&packet[transport..len], 0)) {
-        // In UDP zero means that there is none (RFC 768); in TCP both mean the same, and Linux
-        // writes this one (skb_checksum_help()).
+    finish_at(&mut packet[transport..len], field - transport).is_some()
+}
+
+/// Finishes the checksum of what `covered` has: the field at `offset` in it holds the pseudo
+/// header's sum. `None`, and nothing is changed, when the field lies outside.
+pub fn finish_at(covered: &mut [u8], offset: usize) -> Option<()> {
+    // The field is part of what is summed, so the pseudo header counts, too.
+    let checksum = match !fold(sum(covered, 0)) {
+        // UDP says by zero that there is no checksum (RFC 768). In TCP zero and this are the same,
+        // and Linux writes this (skb_checksum_help()).
         0 => 0xffff,
         checksum => checksum,
     };
-    packet[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
-    true
+    covered.get_mut(offset..offset + 2)?.copy_from_slice(&checksum.to_be_bytes());
+    Some(())
 }
 
 /// Where the transport checksum of the packet lies, if it has one.

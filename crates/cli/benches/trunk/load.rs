@@ -6,8 +6,8 @@ use nix::libc;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::socket::{Backlog, SockaddrIn, bind, connect, listen, setsockopt, sockopt};
 use nix::sys::time::TimeValLike;
-use sheaf_netio::clock;
 use sheaf_netio::poller::Poller;
+use sheaf_netio::{clock, timer};
 use sheaf_stage::Duration;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
@@ -175,13 +175,7 @@ fn receive(mut stream: TcpStream, received: &AtomicU64) {
 /// Waits for `time`.
 pub fn wait(time: Duration) {
     let until = clock::now() + time;
-    loop {
-        let left = until.saturating_since(clock::now());
-        if left.is_zero() {
-            return;
-        }
-        Poller::default().wait(Some(left)).expect("it can wait");
-    }
+    timer::wait(&mut Poller::default(), 0, until, Duration::ZERO).expect("a timer");
 }
 
 /// Whether something came true within five seconds.

@@ -75,9 +75,9 @@ static __always_inline __s64 sum_from(struct frame *frame, __u32 at, __u32 len)
 	return sum;
 }
 
-/* The finished checksum of a packet whose segment, the pseudo header's sum in it, has this sum. In
- * UDP zero means that there is none; in TCP both mean the same, and Linux writes this one, in
- * skb_checksum_help(). */
+/* The finished checksum of a packet whose segment, the pseudo header's sum in it, has this sum. UDP
+ * says by zero that there is no checksum. In TCP zero and 0xffff are the same, and Linux writes
+ * 0xffff (skb_checksum_help()). */
 static __always_inline __u16 finished(__s64 sum)
 {
 	__u16 checksum = ~fold(sum);
