@@ -71,6 +71,8 @@ pub struct FlowStatus {
 pub struct Load {
     /// Whether bulk data goes in it.
     pub is_bulk: bool,
+    /// Whether more data goes in it than requests have.
+    pub has_data: bool,
     /// Wait in its queue.
     pub queue: Duration,
 }
@@ -84,6 +86,12 @@ pub struct Controller {
     usage: Usage,
     yielding: Yielding,
     stretch: Stretch,
+    /// Flows among which most of the capacity was divided in the last step, and when their number
+    /// changed last.
+    wanting: usize,
+    changed: Instant,
+    /// Bits of data's packets that passed in the last step.
+    sent: f64,
     /// Excess of U(t) so far in bits, as a number of at most 0.
     owed: f64,
     flows: BTreeMap<Key, Flow>,
@@ -140,6 +148,9 @@ impl Controller {
             usage: Usage::default(),
             yielding: Yielding::default(),
             stretch: Stretch::default(),
+            wanting: 0,
+            sent: 0.0,
+            changed: Instant::ZERO,
             owed: 0.0,
             flows: BTreeMap::new(),
             rest: BTreeMap::new(),
@@ -264,6 +275,7 @@ impl Controller {
         let voice = self.totals[1].voice.saturating_sub(self.totals[0].voice);
         self.voice.add(voice as f64 * 8.0, seconds);
         let delivered = tcp.delivered / seconds + others / seconds;
+        self.sent = tcp.passed;
         let is_limited =
             self.estimate(delivered, tcp.delivered / seconds, all / seconds, seconds, now);
         // The search for the capacity stretches windows itself. The plain formulas leave idle on
@@ -275,7 +287,8 @@ impl Controller {
         if self.capacity.is_resting() {
             let free = (self.capacity.assumed() - self.usage.rate()).max(1.0);
             let used = (all - others) / seconds / free;
-            self.stretch.step(used, is_limited, seconds);
+            let is_settled = now.saturating_since(self.changed) >= SETTLED;
+            self.stretch.step(used, is_limited, is_settled, seconds);
         }
         let untouched = match self.config.rest {
             Policy::Leave => Some(self.usage.rate()),
@@ -422,7 +435,8 @@ impl Controller {
         // What a search has found is true while TCP goes on to show it.
         self.is_sure = self.capacity.is_found() && (loaded || !self.capacity.is_auto());
         let is_bulk = loaded && tcp >= delivered * BULK_PART && all > 0.0;
-        self.load = Load { is_bulk, queue: own };
+        let has_data = self.sent >= DATA_FRAMES * PACKET_BITS;
+        self.load = Load { is_bulk, has_data, queue: own };
         self.status.queue = total;
         (self.delivered, self.rtt) = (delivered, rtt);
         if self.load.is_bulk {
@@ -448,7 +462,7 @@ impl Controller {
     /// have both; the time stamps of downloads show how long data took to come here alone. Returns
     /// the wait here, the part of it that stands, and the wait there.
     fn attribute(&mut self, queue: Duration) -> (Duration, Duration, Duration) {
-        if !self.other.is_bulk {
+        if !(self.other.is_bulk || self.direction == Direction::In && self.other.has_data) {
             return (queue, queue, Duration::ZERO);
         }
         let (own, stands) = match self.direction {
@@ -499,11 +513,16 @@ impl Controller {
                 (false, _) => 0.0,
                 (true, false) => f64::INFINITY,
                 (true, true) if !any_held && flow.fills_growing() => f64::INFINITY,
-                (true, true) => (flow.rate * TCP_ROOM).max(flow.beginning(now)).max(1.0),
+                (true, true) => flow.demand(now).max(PAUSED),
             },
         }));
         shares::divide(self.config.formula, free, &self.claims, &mut self.windows);
         let active = self.claims.iter().filter(|claim| claim.demand > 0.0).count();
+        let felt = free * FELT;
+        let wanting = self.claims.iter().filter(|claim| claim.demand > felt).count();
+        if wanting != self.wanting {
+            (self.wanting, self.changed) = (wanting, now);
+        }
         let fixed = matches!(self.config.formula, Formula::Fixed(_));
 
         self.rounding.begin();
@@ -633,10 +652,20 @@ const LEAST_FREE: f64 = 1.0 / 20.0;
 /// round-trip time: it limits nothing, and can be taken back within a second or two, as no window
 /// that was given may be withdrawn (RFC 9293, 3.8.6).
 const COMPETING: f64 = 2.0;
-/// Demand of a flow that its window does not limit, as a multiple of its rate: room to speed up
-/// until the next step.
-const TCP_ROOM: f64 = 1.05;
-/// The same of a flow of the rest, which no window limits.
+/// Full frames of data in a step, which requests of a browser seldom have, from which on a wait may
+/// be in the other direction's queue: before it counts as bulk data an upload that begins has made
+/// a queue of 30 ms, which would be taken for the download's.
+const DATA_FRAMES: f64 = 3.0;
+/// Demand of a flow that is active and has paused, bit/s.
+const PAUSED: f64 = 1.0;
+/// Part of what is free that a flow wants at least whose coming and going leaves the link idle for
+/// a moment: a link counts as idle from as much on.
+const FELT: f64 = 0.015;
+/// Time for which the same flows share the link before what they leave idle counts: means of the
+/// rates are of these flows by then.
+const SETTLED: Duration = Duration::from_millis(500);
+/// Demand of a flow of the rest, which no window limits, as a multiple of its rate: room to speed
+/// up until the next step.
 const REST_ROOM: f64 = 1.25;
 /// Part of the capacity below which a flow of the rest is sparse at any rate.
 const SPARSE_PART: f64 = 0.25;

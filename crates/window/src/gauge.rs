@@ -18,6 +18,12 @@ const YOUNG: Duration = Duration::from_millis(300);
 const YOUNG_RTTS: u32 = 3;
 /// Segments of a round that it counts for: with ten (RFC 6928) a page costs a download a tenth.
 const FIRST_ROUND: f64 = 5.0;
+/// Time after which a flow that goes on to fill its window counts for all of it: in two steps of
+/// the controller most objects of pages have arrived.
+const LONGER: Duration = Duration::from_millis(150);
+/// Demand of a flow that its window does not limit, as a multiple of its rate: room to speed up
+/// until the next step.
+const ROOM: f64 = 1.05;
 /// Bytes that time stamps take of each segment (RFC 7323, appendix A).
 const TIMESTAMPS: u32 = 12;
 /// Bytes on the wire for each byte of data before any were counted: headers of 66 in 1448 bytes.
@@ -310,14 +316,38 @@ impl Flow {
         self.last == Instant::ZERO && self.is_young(self.born, now)
     }
 
+    /// Rate in bit/s that it counts for beside flows that their windows limit. One that has paused
+    /// counts for nothing: what it left would be used by nobody. A rate is a mean, which a window
+    /// that grows is ahead of: many flows that counted for that alone would all be given too much.
+    pub fn demand(&self, now: Instant) -> f64 {
+        if self.has_paused(now) {
+            return 0.0;
+        }
+        let goes_on = self.fills() && now.saturating_since(self.began) >= LONGER;
+        let written = if goes_on { f64::from(self.written) } else { 0.0 };
+        (self.rate * ROOM).max(self.beginning(now)).max(self.rate_of(written))
+    }
+
+    /// Whether none of its data passed for longer than a round trip.
+    fn has_paused(&self, now: Instant) -> bool {
+        let trip = self.recent.or(self.rtt).unwrap_or_default();
+        !self.has_sent() && now.saturating_since(self.last) > trip
+    }
+
+    /// Rate in bit/s on the wire with so many bytes of data in a round trip; 0 while that is not
+    /// known.
+    fn rate_of(&self, bytes: f64) -> f64 {
+        let rtt = self.rtt.map_or(f64::INFINITY, |rtt| rtt.as_secs_f64().max(1e-3));
+        bytes * self.overhead() * 8.0 / rtt
+    }
+
     /// Rate in bit/s that it counts for at least because it has just begun: what a sender sends
     /// in its first round. If many that begin together counted for what they have so far, each
     /// would be given all that is free.
-    pub fn beginning(&self, now: Instant) -> f64 {
-        let bits = FIRST_ROUND * f64::from(self.segment) * self.overhead() * 8.0;
-        match self.rtt {
-            Some(rtt) if self.is_young(self.began, now) => bits / rtt.as_secs_f64().max(1e-3),
-            _ => 0.0,
+    fn beginning(&self, now: Instant) -> f64 {
+        match self.began < now && self.is_young(self.began, now) {
+            true => self.rate_of(FIRST_ROUND * f64::from(self.segment)),
+            false => 0.0,
         }
     }
 

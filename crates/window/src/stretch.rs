@@ -32,13 +32,14 @@ impl Default for Stretch {
 }
 
 impl Stretch {
-    /// Takes in that `used` of the capacity passed in `seconds`, and whether windows limit the
-    /// flows.
-    pub fn step(&mut self, used: f64, is_limited: bool, seconds: f64) {
+    /// Takes in that `used` of the capacity passed in `seconds`, whether windows limit the flows,
+    /// and whether they have been divided among the same flows for a while: what is idle while
+    /// those that stay take over from those that end needs no larger windows.
+    pub fn step(&mut self, used: f64, is_limited: bool, is_settled: bool, seconds: f64) {
         self.used += (used - self.used) * (1.0 - libm::exp(-seconds / MEAN));
         let change = PER_SECOND * seconds;
         self.factor = match is_limited {
-            true if self.used < IDLE => self.factor + change,
+            true if self.used < IDLE && is_settled => self.factor + change,
             true if self.used <= FULL => self.factor,
             _ => self.factor - change,
         }
@@ -57,7 +58,7 @@ mod tests {
 
     fn after(steps: u32, used: f64, is_limited: bool, mut stretch: Stretch) -> Stretch {
         for _ in 0..steps {
-            stretch.step(used, is_limited, 0.1);
+            stretch.step(used, is_limited, true, 0.1);
         }
         stretch
     }
@@ -68,6 +69,16 @@ mod tests {
         assert_eq!(idle.factor(), MOST);
         assert_eq!(after(100, 0.99, true, Stretch::default()).factor(), 1.0, "nearly full is full");
         assert_eq!(after(100, 1.0, true, idle).factor(), 1.0);
+    }
+
+    #[test]
+    fn a_link_that_is_idle_while_one_flow_takes_over_from_another_stretches_nothing() {
+        let mut stretch = Stretch::default();
+        (0..100).for_each(|_| stretch.step(0.9, true, false, 0.1));
+        assert_eq!(stretch.factor(), 1.0);
+        let mut idle = after(100, 0.9, true, Stretch::default());
+        (0..100).for_each(|_| idle.step(1.0, true, false, 0.1));
+        assert_eq!(idle.factor(), 1.0, "a full one takes it back at any time");
     }
 
     #[test]

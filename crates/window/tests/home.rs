@@ -113,13 +113,15 @@ fn acknowledgements_that_receivers_hold_back_are_no_queue_that_ends_a_search() {
 
 #[test]
 fn data_both_ways_at_once_fills_both_ways() {
+    // A search that takes the queue of the upload's beginning for the download's has 8.6 with one.
     for (controllers, least) in [
-        (given as fn() -> Vec<Controller>, [(17e6, 2.9e6), (18.5e6, 3.3e6)]),
-        (auto, [(14e6, 2.9e6), (16.5e6, 3.2e6)]),
+        (given as fn() -> Vec<Controller>, [(17e6, 2.9e6), (18.5e6, 3.3e6), (15e6, 2.9e6)]),
+        (auto, [(14e6, 2.9e6), (16.5e6, 3.2e6), (12e6, 2.9e6)]),
     ] {
-        for (control, count, (down, up)) in [(Cubic, 4, least[0]), (Bbr, 1, least[1])] {
+        let flows = [(Cubic, 4), (Bbr, 1), (Cubic, 1)];
+        for ((control, count), (down, up)) in flows.into_iter().zip(least) {
             let (mut downs, mut ups) = (Vec::new(), Vec::new());
-            for seed in 0..SEEDS {
+            for seed in 0..MANY_SEEDS {
                 let mut rig = home(controllers(), seed);
                 for _ in 0..count {
                     rig.transfer(In, control, 2.0, None);
@@ -151,11 +153,12 @@ fn first_second(controllers: fn() -> Vec<Controller>, direction: Direction, coun
 #[test]
 fn transfers_that_begin_make_hardly_a_queue_that_a_call_notices() {
     // A window that is given at once makes 16, 56, 30 and 30 ms, and 27, 47, 33 and 46 with
-    // `auto`.
+    // `auto`. Flows that count for their mean rates while they grow make 24 and 33 of the second
+    // and third.
     let count_and_most = [
         (
             given as fn() -> Vec<Controller>,
-            [(In, 1, 12.0), (In, 4, 26.0), (In, 8, 36.0), (Out, 1, 13.0)],
+            [(In, 1, 12.0), (In, 4, 15.0), (In, 8, 16.0), (Out, 1, 13.0)],
         ),
         (auto, [(In, 1, 18.0), (In, 4, 22.0), (In, 8, 22.0), (Out, 1, 32.0)]),
     ];
@@ -194,7 +197,9 @@ fn pages_take_hardly_longer_than_without_control() {
 
 #[test]
 fn the_objects_of_pages_cost_a_download_hardly_more_than_they_carry() {
-    for (controllers, most) in [(given as fn() -> Vec<Controller>, 25.0), (auto, 40.0)] {
+    // Where objects that have arrived go on to count, the download has 0.80; where a link that is
+    // idle until it is back counts for one that needs larger windows, pings have 21 ms.
+    for (controllers, most) in [(given as fn() -> Vec<Controller>, 16.0), (auto, 25.0)] {
         let run = |seed| {
             let mut rig = home(controllers(), seed);
             rig.transfer(In, Cubic, 2.0, None);
@@ -212,7 +217,7 @@ fn the_objects_of_pages_cost_a_download_hardly_more_than_they_carry() {
         };
         let (carried, pings): (Vec<_>, Vec<_>) = (0..SEEDS).map(run).unzip();
         let (carried, ping) = (median(carried), median(pings));
-        assert!(carried >= 0.77 * DOWN, "{carried}");
+        assert!(carried >= 0.87 * DOWN, "{carried}");
         assert!(ping <= most, "{ping} ms");
     }
 }
