@@ -90,8 +90,6 @@ pub struct Controller {
     /// changed last.
     wanting: usize,
     changed: Instant,
-    /// Bits of data's packets that passed in the last step.
-    sent: f64,
     /// Excess of U(t) so far in bits, as a number of at most 0.
     owed: f64,
     flows: BTreeMap<Key, Flow>,
@@ -149,7 +147,6 @@ impl Controller {
             yielding: Yielding::default(),
             stretch: Stretch::default(),
             wanting: 0,
-            sent: 0.0,
             changed: Instant::ZERO,
             owed: 0.0,
             flows: BTreeMap::new(),
@@ -275,9 +272,9 @@ impl Controller {
         let voice = self.totals[1].voice.saturating_sub(self.totals[0].voice);
         self.voice.add(voice as f64 * 8.0, seconds);
         let delivered = tcp.delivered / seconds + others / seconds;
-        self.sent = tcp.passed;
         let is_limited =
             self.estimate(delivered, tcp.delivered / seconds, all / seconds, seconds, now);
+        self.load.has_data = tcp.passed >= DATA_FRAMES * PACKET_BITS;
         // The search for the capacity stretches windows itself. The plain formulas leave idle on
         // purpose what one flow does not use of its share.
         let is_limited = match self.config.formula {
@@ -435,8 +432,7 @@ impl Controller {
         // What a search has found is true while TCP goes on to show it.
         self.is_sure = self.capacity.is_found() && (loaded || !self.capacity.is_auto());
         let is_bulk = loaded && tcp >= delivered * BULK_PART && all > 0.0;
-        let has_data = self.sent >= DATA_FRAMES * PACKET_BITS;
-        self.load = Load { is_bulk, has_data, queue: own };
+        self.load = Load { is_bulk, queue: own, ..self.load };
         self.status.queue = total;
         (self.delivered, self.rtt) = (delivered, rtt);
         if self.load.is_bulk {
@@ -462,7 +458,9 @@ impl Controller {
     /// have both; the time stamps of downloads show how long data took to come here alone. Returns
     /// the wait here, the part of it that stands, and the wait there.
     fn attribute(&mut self, queue: Duration) -> (Duration, Duration, Duration) {
-        if !(self.other.is_bulk || self.direction == Direction::In && self.other.has_data) {
+        // Only downloads show when it is not theirs.
+        let may_be = self.direction == Direction::In && self.other.has_data;
+        if !self.other.is_bulk && !may_be {
             return (queue, queue, Duration::ZERO);
         }
         let (own, stands) = match self.direction {
