@@ -18,7 +18,7 @@ use crate::rewrite::Totals;
 use crate::rounding::Rounding;
 use crate::segment::FULL_SEGMENT;
 use crate::shares::{self, Claim, Formula};
-use crate::slow_start;
+use crate::slow_start::{self, Arrived};
 use crate::stretch::Stretch;
 use crate::usage::Usage;
 use crate::yielding::Yielding;
@@ -111,8 +111,8 @@ pub struct Controller {
     growth: u32,
     /// Time since which windows do not grow because packets wait.
     stays: Option<Instant>,
-    /// Bit/s that arrived in the last step, and the round-trip time of the flows that deliver most.
-    delivered: f64,
+    /// What arrived in the last step, and the round-trip time of the flows that deliver most.
+    arrived: Arrived,
     rtt: Duration,
     /// Acknowledgements take the air of a radio.
     shares_air: bool,
@@ -164,7 +164,7 @@ impl Controller {
             spare: 0,
             growth: 0,
             stays: None,
-            delivered: 0.0,
+            arrived: Arrived::default(),
             rtt: Duration::ZERO,
             shares_air: false,
             other: Load::default(),
@@ -434,7 +434,7 @@ impl Controller {
         let is_bulk = loaded && tcp >= delivered * BULK_PART && all > 0.0;
         self.load = Load { is_bulk, queue: own, ..self.load };
         self.status.queue = total;
-        (self.delivered, self.rtt) = (delivered, rtt);
+        (self.arrived, self.rtt) = (Arrived { all: delivered, governed: tcp }, rtt);
         if self.load.is_bulk {
             self.status.responsiveness.add(rtt + total, total, seconds);
         }
@@ -586,7 +586,7 @@ impl Controller {
                         let estimate = self.capacity.estimate().as_bps() as f64;
                         let grown = |wait| {
                             let (way, rtt) = (self.direction, self.rtt);
-                            slow_start::unknown(way, self.delivered, estimate, rtt, wait)
+                            slow_start::unknown(way, self.arrived, estimate, rtt, wait)
                         };
                         let growth = grown(self.status.queue);
                         self.stays = slow_start::is_none(growth).then(|| self.stays.unwrap_or(now));
