@@ -7,8 +7,8 @@
 //! begin have as much.
 //!
 //! While the capacity is searched for, flows begin as on a link of the first assumption. From what
-//! has been seen to arrive on, windows grow by a part of what they carry of that, and stay what they are while packets
-//! wait, as senders with HyStart++ leave slow start (RFC 9406).
+//! has been seen to arrive on, windows grow by a part of what they carry of that, and stay what
+//! they are while packets wait, as senders with HyStart++ leave slow start (RFC 9406).
 
 use crate::key::Direction;
 use crate::segment::FULL_SEGMENT;
