@@ -285,7 +285,11 @@ fn read<T: DeserializeOwned>(text: &str, file: &str) -> anyhow::Result<T> {
     toml::from_str(text).map_err(|error| {
         let line = fault::line(text, error.span().unwrap_or_default());
         let message = error.message().replace('\n', " ");
-        anyhow::anyhow!("{file}:{line}: {message}; correct or remove it")
+        let remedy = match message.starts_with("missing field") {
+            true => "add it",
+            false => "correct or remove it",
+        };
+        anyhow::anyhow!("{file}:{line}: {message}; {remedy}")
     })
 }
 
@@ -324,6 +328,9 @@ mod tests {
         let unknown = broken("seed", "sede = 3\nseed");
         assert!(unknown.starts_with("my.toml:") && unknown.contains("sede"), "{unknown}");
         assert!(unknown.contains("expected one of") && !unknown.contains('\n'), "{unknown}");
+        assert!(unknown.ends_with("; correct or remove it"), "{unknown}");
+        let missing = broken("duration = 180", "");
+        assert!(missing.ends_with("missing field `duration`; add it"), "{missing}");
         let kind = broken("name = \"voip-two-hop\"", "kind = \"vioip\"\nname = \"x\"");
         assert!(kind.starts_with("my.toml:1:") && kind.contains("voip"), "{kind}");
         let node = broken("[\"A\", \"C\"]", "[\"A\", \"X\"]");
