@@ -26,6 +26,9 @@ const LONG: Duration = Duration::from_secs(10);
 const EVERY: Duration = Duration::from_millis(2);
 /// IP protocol of meta packets.
 const META: u8 = 253;
+/// Receive buffer of sockets that are read when all is over, bytes: a call of 500 packets needs a
+/// tenth of it.
+const BUFFER: usize = 8 << 20;
 
 /// Hosts on one bridge; host i has 10.7.0.i on eth0, from 1 on.
 struct Link {
@@ -74,8 +77,7 @@ impl Link {
         let address = format!("10.7.0.{to}:5004");
         let to = self.hosts[to - 1].run(|| UdpSocket::bind(&address)).unwrap();
         // Nobody reads before the end.
-        nix::sys::socket::setsockopt(&to, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20))
-            .unwrap();
+        setsockopt(&to, sockopt::RcvBufForce, &BUFFER).unwrap();
         let from = self.hosts[from - 1].run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
         setsockopt(&from, sockopt::Mark, &mark).unwrap();
         from.connect(&address).unwrap();
@@ -180,7 +182,10 @@ struct Capture {
 impl Capture {
     fn new(host: &Namespace) -> Capture {
         host.run(|| {
-            Ok(Capture { socket: PacketSocket::open(ip::index("eth0")?)?, mac: ip::mac("eth0")? })
+            let socket = PacketSocket::open(ip::index("eth0")?)?;
+            // Nobody reads during a call, of which each packet comes twice: in a frame, and alone.
+            setsockopt(&socket, sockopt::RcvBufForce, &BUFFER)?;
+            Ok(Capture { socket, mac: ip::mac("eth0")? })
         })
         .unwrap()
     }
@@ -315,7 +320,7 @@ fn frames_have_no_header_of_ip_between_neighbours_that_both_say_so_and_live_chan
     assert!(in_ethernet >= 15 && in_ip == 0, "{in_ethernet} and {in_ip} frames");
     assert!(most <= 1500, "a frame of {most} bytes is beyond the MTU");
     let (in_ethernet, in_ip, _) = there[1].carried();
-    assert!(in_ethernet == 0 && in_ip >= 15, "a host without the word gets IP");
+    assert!(in_ethernet == 0 && in_ip >= 15, "{in_ethernet} and {in_ip} frames without the word");
     let text = String::from_utf8(run(&link.hosts[0], "show dev eth0").stdout).unwrap();
     assert!(text.contains("to 10.7.0.2: splits yes max 1500 format compressed carriage ethernet"));
     assert!(text.contains("to 10.7.0.3: splits yes max 1500 format compressed probes"), "{text}");
