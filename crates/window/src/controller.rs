@@ -111,7 +111,7 @@ pub struct Controller {
     growth: u32,
     /// Time since which windows do not grow because packets wait.
     stays: Option<Instant>,
-    /// What arrived in the last step, and the round-trip time of the flows that deliver most.
+    /// Rates of the last step, and the round-trip time of the flows that deliver most.
     arrived: Arrived,
     rtt: Duration,
     /// Acknowledgements take the air of a radio.
@@ -271,9 +271,9 @@ impl Controller {
         self.sparse.add((others - elastic).max(0.0), seconds);
         let voice = self.totals[1].voice.saturating_sub(self.totals[0].voice);
         self.voice.add(voice as f64 * 8.0, seconds);
-        let delivered = tcp.delivered / seconds + others / seconds;
-        let is_limited =
-            self.estimate(delivered, tcp.delivered / seconds, all / seconds, seconds, now);
+        let governed = tcp.delivered / seconds;
+        self.arrived = Arrived { all: governed + others / seconds, governed };
+        let is_limited = self.estimate(all / seconds, seconds, now);
         self.load.has_data = tcp.passed >= DATA_FRAMES * PACKET_BITS;
         // The search for the capacity stretches windows itself. The plain formulas leave idle on
         // purpose what one flow does not use of its share.
@@ -386,14 +386,8 @@ impl Controller {
     }
 
     /// Estimates the capacity from the round-trip times. Returns whether windows limit the flows.
-    fn estimate(
-        &mut self,
-        delivered: f64,
-        tcp: f64,
-        passed: f64,
-        seconds: f64,
-        now: Instant,
-    ) -> bool {
+    fn estimate(&mut self, passed: f64, seconds: f64, now: Instant) -> bool {
+        let Arrived { all: delivered, governed } = self.arrived;
         self.queues.clear();
         let (mut held, mut all, mut flight) = (0.0, 0.0, 0.0);
         let pair = time_of(ACKNOWLEDGED, delivered.min(self.capacity.assumed()));
@@ -421,7 +415,7 @@ impl Controller {
         let longest =
             self.queues.iter().map(|(queue, _, floor)| *queue + *floor).max().unwrap_or_default();
         let (limited, seen) = (held > all / 2.0, all > 0.0);
-        let is_bulk = flight >= BULK_FRAMES * PACKET_BITS && tcp >= delivered * BULK_PART;
+        let is_bulk = flight >= BULK_FRAMES * PACKET_BITS && governed >= delivered * BULK_PART;
         let loaded = limited || is_bulk;
         let usage = self.usage.rate();
         let (own, queue, elsewhere) = self.attribute(total);
@@ -431,10 +425,10 @@ impl Controller {
         );
         // What a search has found is true while TCP goes on to show it.
         self.is_sure = self.capacity.is_found() && (loaded || !self.capacity.is_auto());
-        let is_bulk = loaded && tcp >= delivered * BULK_PART && all > 0.0;
+        let is_bulk = loaded && governed >= delivered * BULK_PART && all > 0.0;
         self.load = Load { is_bulk, queue: own, ..self.load };
         self.status.queue = total;
-        (self.arrived, self.rtt) = (Arrived { all: delivered, governed: tcp }, rtt);
+        self.rtt = rtt;
         if self.load.is_bulk {
             self.status.responsiveness.add(rtt + total, total, seconds);
         }

@@ -78,8 +78,8 @@ pub fn finish(packet: &mut [u8]) -> bool {
 pub fn finish_at(covered: &mut [u8], offset: usize) -> Option<()> {
     // The field is part of what is summed, so the pseudo header counts, too.
     let checksum = match !fold(sum(covered, 0)) {
-        // UDP says by zero that there is no checksum (RFC 768). TCP takes zero and 0xffff for the
-        // same, and Linux writes 0xffff (skb_checksum_help()).
+        // Zero in UDP stands for no checksum (RFC 768). TCP takes zero and 0xffff for the same, and
+        // Linux writes 0xffff (skb_checksum_help()).
         0 => 0xffff,
         checksum => checksum,
     };
