@@ -286,6 +286,52 @@ fn senders_and_headers_that_cannot_be_are_refused_with_the_remedy() {
     }
 }
 
+/// The two hops with calls without pause, four flows in all, and `words` in the scenario.
+fn four_flows(words: &str) -> impl Fn(&str) -> f64 {
+    let text = include_str!("../../../plans/voip-two-hop.toml");
+    let text = text.replacen("pattern = \"kau\"", &format!("pattern = \"constant\"\n{words}"), 1);
+    let Plan::Voip(plan) = Plan::parse(&text, "my.toml").unwrap() else {
+        panic!("it is about calls");
+    };
+    let point = SweepPoint::new("two-hop", "busy", 4.0, 60.0);
+    let tools = Tools { sheaf: "sheaf".into() };
+    let metrics = plan.measure(&point, Engine::Virtual, &tools).unwrap().metrics;
+    move |key| metrics.iter().find(|(name, _)| name == key).unwrap().1
+}
+
+#[test]
+fn what_hosts_send_to_all_besides_calls_takes_air_and_nothing_else() {
+    let (alone, beside) = (
+        four_flows(""),
+        four_flows(
+            "broadcasts = [{ interval = 102.4, bytes = 43 }, { interval = 1000, bytes = 84 }]",
+        ),
+    );
+    // At 1 Mbit/s with the long preamble and 36 bytes around; four hosts.
+    let time = |bytes: f64| 0.192 + (bytes + 36.0) * 8.0 / 1e3;
+    let share = 4.0 * (time(43.0) / 102.4 + time(84.0) / 1000.0) * 100.0;
+    let took = beside("air_busy") - alone("air_busy");
+    assert!((took - share).abs() < 0.05 * share, "{took} % of the air, {share} expected");
+    for key in ["loss", "unrouted", "unsplit", "queue_drops"] {
+        assert_eq!(beside(key), 0.0, "{key}");
+    }
+}
+
+#[test]
+fn broadcasts_that_cannot_be_are_refused_with_the_remedy() {
+    let text = include_str!("../../../plans/voip-hop-vs-end.toml");
+    for (list, remedy) in [
+        ("[{ interval = 0, bytes = 43 }]", "give 1 to 60000 milliseconds"),
+        ("[{ interval = 100, bytes = 1501 }]", "give 0 to 1500"),
+        ("[{ interval = 100, bytes = 43 }]", "remove one of them"),
+        ("[{ interval = 100 }]", "add it"),
+    ] {
+        let words = format!("device = 1\nbroadcasts = {list}");
+        let fault = Plan::parse(&text.replacen("device = 1", &words, 1), "my.toml").unwrap_err();
+        assert!(fault.to_string().contains(remedy), "{fault}");
+    }
+}
+
 /// Medians over `seeds` seeds at one point of `voip-two-hop` in virtual time, of `duration` seconds
 /// each.
 fn medians<const N: usize>(

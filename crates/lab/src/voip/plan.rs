@@ -25,6 +25,11 @@ const SHORTEST: f64 = 0.01;
 const LONGEST: f64 = 1000.0;
 /// Bound of the bytes that a mesh protocol adds: more than any does.
 const ENCAPSULATION: u32 = 200;
+/// Bounds of the time between two broadcasts, in ms: the quickest beacons come each 10, and one a
+/// minute says nothing any more.
+const BROADCASTS: std::ops::RangeInclusive<f64> = 1.0..=60_000.0;
+/// Bound of the bytes of a broadcast: an Ethernet frame's.
+const BROADCAST: u32 = 1500;
 
 /// A plan of this kind.
 pub type Plan = PlanFile<Scenario, Treatment>;
@@ -55,6 +60,9 @@ pub struct Scenario {
     /// Bytes that the mesh protocol adds to each packet on the air.
     #[serde(default, skip_serializing_if = "no_bytes")]
     pub encapsulation: u32,
+    /// Frames that each host sends to all at intervals, besides calls: beacons, HELLO messages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub broadcasts: Vec<Broadcast>,
     /// Transmissions that the medium loses on each link besides collisions, in per cent; what is
     /// acknowledged is repeated.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -112,6 +120,16 @@ fn is_zero(value: &f64) -> bool {
 
 fn no_bytes(bytes: &u32) -> bool {
     *bytes == 0
+}
+
+/// A frame that each host sends to all at intervals.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Broadcast {
+    /// Milliseconds between two of one host.
+    pub interval: f64,
+    /// Bytes of the IP packet, or what a frame without one has beyond the 36 bytes around those.
+    pub bytes: u32,
 }
 
 /// A physical layer, by its name.
@@ -369,6 +387,21 @@ impl Plan {
             if scenario.encapsulation > ENCAPSULATION {
                 return fault("encapsulation", format!("give bytes, 0 to {ENCAPSULATION}"));
             }
+            for Broadcast { interval, bytes } in &scenario.broadcasts {
+                if !BROADCASTS.contains(interval) {
+                    let message = format!("interval = {interval}; give 1 to 60000 milliseconds");
+                    return fault("broadcasts", message);
+                }
+                if *bytes > BROADCAST {
+                    let message = format!("bytes = {bytes}; give 0 to {BROADCAST}");
+                    return fault("broadcasts", message);
+                }
+            }
+            if !scenario.broadcasts.is_empty() && scenario.device.is_some() {
+                let message = "broadcasts with device, of which they would take the places; \
+                               remove one of them";
+                return fault("broadcasts", message.to_owned());
+            }
             if let Some(walk) = &scenario.walk {
                 walk.check().map_err(|message| {
                     Fault::scenario(&scenario.name, format!("walk: {message}")).at("walk")
@@ -479,6 +512,11 @@ impl Plan {
             socket: scenario.socket,
             interval: scenario.interval.map(millis).transpose()?,
             encapsulation: scenario.encapsulation,
+            broadcasts: scenario
+                .broadcasts
+                .iter()
+                .map(Broadcast::times)
+                .collect::<Result<_, _>>()?,
             queueing,
             between,
             upgraded,
@@ -501,7 +539,8 @@ impl Plan {
 impl Scenario {
     /// Whether only the virtual engine has it.
     pub(super) fn is_virtual(&self) -> bool {
-        let of_radio = self.device.is_some() || self.encapsulation > 0;
+        let of_radio =
+            self.device.is_some() || self.encapsulation > 0 || !self.broadcasts.is_empty();
         let of_senders = self.socket.is_some() || self.interval.is_some();
         let is_ht = matches!(self.phy.0, Phy::Ht { .. });
         of_radio
@@ -657,6 +696,13 @@ impl Treatment {
 fn millis(ms: f64) -> anyhow::Result<Duration> {
     Duration::try_from_secs_f64(ms / 1e3)
         .map_err(|_| anyhow::anyhow!("{ms} is not a time; give milliseconds from zero up"))
+}
+
+impl Broadcast {
+    /// The time between two, and bytes.
+    fn times(&self) -> anyhow::Result<(Duration, u32)> {
+        Ok((millis(self.interval)?, self.bytes))
+    }
 }
 
 impl CodecName {

@@ -30,6 +30,8 @@ pub struct Point {
     pub interval: Option<Duration>,
     /// Bytes that the mesh protocol adds to each packet on the air.
     pub encapsulation: u32,
+    /// What each host sends to all besides calls: the time between two, and bytes.
+    pub broadcasts: Vec<(Duration, u32)>,
     /// Treatment of packets by the hosts, before the radio has them.
     pub queueing: Queueing,
     /// The same by hosts without the treatment: between the ends, where packets share frames from
