@@ -14,7 +14,7 @@ use aya::maps::{Array, Map, MapData, PerCpuArray};
 use aya::programs::{SchedClassifier, TestRun, TestRunOptions};
 use sheaf_netio::ip;
 use sheaf_stage::{Duration, Instant};
-use sheaf_window::{Controller, Direction, FlowId, RestSetting};
+use sheaf_window::{Controller, Direction, FlowId, Growth, RestSetting};
 use sheaf_wire::ethernet::HEADER_LEN;
 use std::hash::{BuildHasher, RandomState};
 
@@ -121,10 +121,11 @@ impl Window {
         self.settings.spare[direction.index()] = spare;
     }
 
-    /// Sets the bytes by which windows grow in a round trip at most, for data that goes in
-    /// `direction`; 0 lets them grow at once. In force from the next [beat](Window::beat) on.
-    pub fn set_growth(&mut self, direction: Direction, bytes: u32) {
-        self.settings.growth[direction.index()] = bytes;
+    /// Sets the growth of windows for data that goes in `direction`. In force from the next
+    /// [beat](Window::beat) on.
+    pub fn set_growth(&mut self, direction: Direction, growth: Growth) {
+        self.settings.growth[direction.index()] = growth.bytes;
+        self.settings.wait[direction.index()] = growth.wait;
     }
 
     /// Sets whether segments of flows with a window get the flag PSH, so that the receiver

@@ -29,6 +29,8 @@ pub struct Control {
     pub spare: [u32; 2],
     /// Bytes by which windows grow in a round trip at most, likewise; 0 for any.
     pub growth: [u32; 2],
+    /// Wait after which they do not grow, µs, likewise; 0 for any.
+    pub wait: [u32; 2],
     /// Bytes of link header.
     pub link: u32,
     /// Signs of life so far.
@@ -89,7 +91,7 @@ struct Rtt {
     since: u64,
     sum: u64,
     count: u32,
-    pad: u32,
+    latest: u32,
 }
 
 /// `struct side`.
@@ -193,6 +195,7 @@ impl Flow {
                 since: Instant::from_nanos(rtt.since),
                 sum: rtt.sum,
                 count: rtt.count,
+                latest: rtt.latest,
             },
             watch_since: Side::instant(other.since, SINCE_TICK, about),
             watch: other.watch,
@@ -326,6 +329,7 @@ mod tests {
                 initial,
                 spare,
                 growth,
+                wait,
                 link,
                 beats,
                 cost,
@@ -338,7 +342,7 @@ mod tests {
             }
         );
         same!(window, "key", Key { outside, inside, outside_port, inside_port });
-        same!(window, "rtt", Rtt { min, old_min, since, sum, count, pad });
+        same!(window, "rtt", Rtt { min, old_min, since, sum, count, latest });
         same!(
             window,
             "side",

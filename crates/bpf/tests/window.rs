@@ -5,7 +5,10 @@ use proptest::prelude::*;
 use sheaf_bpf::Window;
 use sheaf_netio::clock;
 use sheaf_stage::{Duration, Instant};
-use sheaf_window::{Connection, Direction, FlowId, Key, Outcome, Passing, RestSetting, Rewriter};
+use sheaf_window::flow::Rtt;
+use sheaf_window::{
+    Connection, Direction, FlowId, Growth, Key, Outcome, Passing, RestSetting, Rewriter,
+};
 
 mod common;
 use common::{Layout, Packet, handshake};
@@ -107,6 +110,7 @@ fn timeless(mut connection: Connection) -> Connection {
         half.last = Instant::from_nanos(u64::from(half.last != Instant::ZERO));
         half.watch_since = Instant::from_nanos(u64::from(half.watch_since != Instant::ZERO));
         half.rtt.since = Instant::from_nanos(u64::from(half.rtt.since != Instant::ZERO));
+        half.rtt.latest = 0;
         (half.rtt.min, half.rtt.sum) = (u64::from(half.rtt.min > 0), u64::from(half.rtt.sum > 0));
     }
     connection
@@ -305,8 +309,8 @@ fn the_program_and_the_model_leave_the_same_bytes_and_counters() {
                     twins.beat(Duration::ZERO);
                 }
                 Step::Growth(direction, bytes) => {
-                    twins.program.set_growth(direction, bytes);
-                    twins.model.set_growth(direction, bytes);
+                    twins.program.set_growth(direction, Growth { bytes, wait: 0 });
+                    twins.model.set_growth(direction, Growth { bytes, wait: 0 });
                     twins.beat(Duration::ZERO);
                 }
                 Step::Rest(direction, setting) => twins.set_rest(direction, setting),
@@ -398,8 +402,10 @@ fn windows_in_slow_start_grow_alike() {
         let mut twins = Twins::new();
         let layout = Layout::default();
         let grow = |twins: &mut Twins, bytes| {
-            twins.program.set_growth(Direction::In, bytes);
-            twins.model.set_growth(Direction::In, bytes);
+            // No round trip is longer than the smallest one by so much.
+            let growth = Growth { bytes, wait: u32::MAX };
+            twins.program.set_growth(Direction::In, growth);
+            twins.model.set_growth(Direction::In, growth);
             twins.beat(Duration::ZERO);
         };
         grow(&mut twins, growth);
@@ -428,14 +434,52 @@ fn windows_in_slow_start_grow_alike() {
 }
 
 #[test]
+fn a_window_stays_what_it_is_after_a_round_trip_that_waited() {
+    let (layout, mut twins) = (Layout::default(), Twins::new());
+    let key = clamped(&mut twins, layout, 7, 20_000);
+    // The server's acknowledgement comes after many other packets.
+    twins.send(&Packet { payload: 1000, ..Packet::ack(layout, Direction::Out) });
+    (0..300).for_each(|_| _ = twins.send(&Packet::ack(layout, Direction::Out)));
+    twins.now += Duration::from_millis(5);
+    twins.send(&Packet { ack: 1001, ..Packet::ack(layout, Direction::In) });
+    twins.set(FlowId { key, direction: Direction::In }, 2_000_000);
+
+    let round_trips = |twins: &Twins| {
+        let program = twins.program.flows().find(|(other, _)| *other == key).unwrap().1;
+        [program, *twins.model.flow(&key).unwrap()].map(|flow| flow.half(Direction::Out).rtt)
+    };
+    let above = |rtt: Rtt| rtt.latest - (rtt.floor().unwrap().as_nanos() / 1000) as u32;
+    let mut last = 0;
+    for (number, is_longer) in [false, true, false, true, true, false].into_iter().enumerate() {
+        // The longest wait that the latest round trip is longer than, and the next one.
+        let waits = round_trips(&twins).map(|rtt| above(rtt) - u32::from(is_longer));
+        assert!(waits.iter().all(|wait| *wait > 0), "the round trip waited: {waits:?} us");
+        let [program, model] = waits.map(|wait| Growth { bytes: 10_000, wait });
+        twins.program.set_growth(Direction::In, program);
+        twins.model.set_growth(Direction::In, model);
+        twins.beat(Duration::ZERO);
+        let ack = 1 + 10_000 * (number as u32 + 1);
+        twins.send(&Packet { ack, seq: 1001, ..Packet::ack(layout, Direction::Out) });
+        let written = twins.model.flow(&key).unwrap().half(Direction::In).written;
+        if number > 0 {
+            let grown = written.saturating_sub(last);
+            // A unit of the field is 128 bytes.
+            assert_eq!(grown > 256, !is_longer, "{number}: {last} to {written}");
+        }
+        last = written;
+    }
+    twins.compare();
+}
+
+#[test]
 fn connections_that_begin_share_alike_what_their_second_rounds_may_have() {
     for (spare, growth) in [(20_000, 20_000), (20_000, 0), (u32::MAX, 1), (0, 5_000)] {
         let mut twins = Twins::new();
         for direction in Direction::BOTH {
             twins.program.set_initial(direction, 40_000, spare);
             twins.model.set_initial(direction, 40_000, spare);
-            twins.program.set_growth(direction, growth);
-            twins.model.set_growth(direction, growth);
+            twins.program.set_growth(direction, Growth { bytes: growth, wait: 0 });
+            twins.model.set_growth(direction, Growth { bytes: growth, wait: 0 });
         }
         twins.beat(Duration::ZERO);
         let options = || vec![2, 4, 5, 180, 3, 3, 7, 1];

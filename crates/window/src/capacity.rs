@@ -256,6 +256,8 @@ impl Capacity {
             (false, true) => SEARCH_ROUND,
             (false, false) => SEARCH_ROUND * UNUSED_ROUNDS,
         };
+        // A packet is on the link.
+        let is_empty = seen.queue <= self.packets(1.0);
         match self.phase {
             Phase::Raised | Phase::Resting if measured => self.found(seen.usage, now),
             Phase::Raised if !comes && self.is_found && elapsed >= seen.longest + measure => {
@@ -277,7 +279,9 @@ impl Capacity {
                     self.drain(seen.usage, now);
                 }
             }
-            Phase::Draining if !full || elapsed >= seen.longest * 2 + ROUND => {
+            // A shorter queue than can be seen would stand from one try to the next, and count as
+            // part of the path once the smallest round trip is older than RTT_AGE.
+            Phase::Draining if is_empty || elapsed >= seen.longest * 2 + ROUND => {
                 self.enter(Phase::Resting, self.estimate, now);
             }
             Phase::Resting if elapsed >= self.rest && seen.limited && comes && !full => {

@@ -18,7 +18,7 @@ use crate::rewrite::Totals;
 use crate::rounding::Rounding;
 use crate::segment::FULL_SEGMENT;
 use crate::shares::{self, Claim, Formula};
-use crate::slow_start::{self, Arrived};
+use crate::slow_start::{self, Arrived, Growth};
 use crate::stretch::Stretch;
 use crate::usage::Usage;
 use crate::yielding::Yielding;
@@ -108,7 +108,7 @@ pub struct Controller {
     status: Status,
     initial: u32,
     spare: u32,
-    growth: u32,
+    growth: Growth,
     /// Time since which windows do not grow because packets wait.
     stays: Option<Instant>,
     /// Rates of the last step, and the round-trip time of the flows that deliver most.
@@ -162,7 +162,7 @@ impl Controller {
             status: Status::default(),
             initial: 0,
             spare: 0,
-            growth: 0,
+            growth: Growth::default(),
             stays: None,
             arrived: Arrived::default(),
             rtt: Duration::ZERO,
@@ -312,8 +312,8 @@ impl Controller {
         self.initial
     }
 
-    /// Bytes by which each window may grow in a round trip; 0 for any.
-    pub fn growth(&self) -> u32 {
+    /// The growth of each window.
+    pub fn growth(&self) -> Growth {
         self.growth
     }
 
@@ -402,7 +402,7 @@ impl Controller {
             all += flow.rate;
             // A window that still grows does not show that a larger one is needed. One that stays
             // because packets wait holds its flow though it was given more.
-            let is_limited = match slow_start::is_none(self.growth) {
+            let is_limited = match slow_start::is_none(self.growth.bytes) {
                 true => flow.is_held() || flow.fills_growing(),
                 false => flow.is_held() && !flow.grows(flow.set, now),
             };
@@ -568,14 +568,15 @@ impl Controller {
         // A share of one flow more. It is in the SYN already, so it holds from the first flight
         // on, where ten segments would leave at once otherwise (RFC 6928).
         let initial = bytes(self.new_rtt).clamp(least, MAX_WINDOW);
-        (self.initial, self.spare, self.growth) = match self.config.formula {
+        let mut wait = 0;
+        let (initial, spare, bytes) = match self.config.formula {
             Formula::Fixed(window) => (window, u32::MAX, 0),
             // As large as they come.
             _ if self.yielding.competes() => (0, u32::MAX, 0),
             Formula::MaxMin => {
                 // Data and acknowledgements of both ways hold each other up: waits show nothing.
-                let growth = match self.capacity.is_found() || self.other.is_bulk {
-                    true => slow_start::known(free),
+                let (growth, first) = match self.capacity.is_found() || self.other.is_bulk {
+                    true => [slow_start::known(free); 2].into(),
                     false => {
                         let estimate = self.capacity.estimate().as_bps() as f64;
                         let grown = |wait| {
@@ -583,14 +584,19 @@ impl Controller {
                             slow_start::unknown(way, self.arrived, estimate, rtt, wait)
                         };
                         let growth = grown(self.status.queue);
-                        self.stays = slow_start::is_none(growth).then(|| self.stays.unwrap_or(now));
+                        let stays = slow_start::is_none(growth.0);
+                        self.stays = stays.then(|| self.stays.unwrap_or(now));
                         match self.stays {
+                            // The wait is that of others, which no window changes.
                             Some(since) if now - since > LONGEST_STAY => grown(Duration::ZERO),
-                            _ => growth,
+                            _ => {
+                                wait = slow_start::longest_wait(self.arrived, self.rtt);
+                                growth
+                            }
                         }
                     }
                 };
-                (initial, growth.max(least), slow_start::each(growth, growing))
+                (initial, first.max(least), slow_start::each(growth, growing))
             }
             // The published formulas give a flow its share at once.
             _ => {
@@ -598,6 +604,7 @@ impl Controller {
                 (initial, bytes(rtt).max(least), 0)
             }
         };
+        (self.initial, self.spare, self.growth) = (initial, spare, Growth { bytes, wait });
     }
 
     /// Gives the flows of the rest the share of a flow that wants all it can get, beside TCP, whose

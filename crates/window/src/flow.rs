@@ -9,7 +9,8 @@
 //! * one full segment always fits, or the sender would wait for its persist timer;
 //! * it grows as in limited slow start (RFC 3742): by what is acknowledged, and within a round trip
 //!   by no more than the link takes. What a window grows by at once comes at twice the rate of the
-//!   link, and stands in its queue;
+//!   link, and stands in its queue. While nobody knows what the link takes, it does not grow after a
+//!   round trip that shows a wait (RFC 9406);
 //! * the field counts in units of 2^scale (RFC 7323 2.3): the share is rounded down to them, but
 //!   up where rounding down would break one of the rules before.
 //!
@@ -45,6 +46,8 @@ pub struct Rtt {
     pub sum: u64,
     /// Samples.
     pub count: u32,
+    /// The latest sample, µs; at most what the field holds.
+    pub latest: u32,
 }
 
 impl Rtt {
@@ -60,6 +63,13 @@ impl Rtt {
         }
         self.sum += nanos;
         self.count = self.count.wrapping_add(1);
+        self.latest = u32::try_from(nanos / 1000).unwrap_or(u32::MAX);
+    }
+
+    /// Whether the latest sample is longer than the smallest one by more than `wait` µs.
+    pub fn waits(&self, wait: u32) -> bool {
+        let micros = |floor: Duration| floor.as_nanos() as u64 / 1000;
+        self.floor().is_some_and(|floor| u64::from(self.latest) > micros(floor) + u64::from(wait))
     }
 
     /// The smallest of the last 30 to 60 s in which there were samples.

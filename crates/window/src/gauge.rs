@@ -3,6 +3,7 @@
 
 use crate::flow::{Connection, MAX_WINDOW, RTT_AGE};
 use crate::key::Direction;
+use crate::rewrite::OUTER;
 use crate::rounding;
 use sheaf_stage::{Duration, Instant};
 
@@ -10,8 +11,6 @@ use sheaf_stage::{Duration, Instant};
 const AVERAGED_RTTS: f64 = 3.0;
 /// Seconds over which a rate is averaged, at least: three steps of the controller.
 const AVERAGED_SECONDS: f64 = 0.3;
-/// The half of a path that is timed beyond the interface: that of data which leaves by it.
-const OUTER: usize = Direction::Out.index();
 /// Time, and round trips, in which a flow that begins may reach its share: a sender that begins
 /// with ten segments doubles them in each.
 const YOUNG: Duration = Duration::from_millis(300);

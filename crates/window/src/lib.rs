@@ -76,3 +76,4 @@ pub use responsiveness::Responsiveness;
 pub use rest::{Policy, Rest, RestKey, RestSetting};
 pub use rewrite::{Outcome, Passing, Rewriter, Totals};
 pub use shares::Formula;
+pub use slow_start::Growth;

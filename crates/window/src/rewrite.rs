@@ -14,6 +14,7 @@ use crate::key::{Direction, FlowId, Key};
 use crate::lru::Lru;
 use crate::rest::{Rest, RestKey, RestSetting, Verdict};
 use crate::segment::{Segment, flag};
+use crate::slow_start::Growth;
 use sheaf_stage::{Duration, Instant};
 use sheaf_wire::checksum::adjust;
 use sheaf_wire::dscp;
@@ -34,6 +35,9 @@ pub const INITIAL_SEGMENTS: u32 = 10;
 /// The least segments of a first window: Linux sends none larger than half of it, ever
 /// (tcp_bound_to_half_wnd).
 pub const LEAST_SEGMENTS: u32 = 2;
+/// The half of a path that is timed beyond the interface, where the bottleneck is: that of data
+/// which leaves by it.
+pub(crate) const OUTER: usize = Direction::Out.index();
 /// The third packet of a handshake acknowledges the SYN-ACK and at most this much data (RFC 7413).
 pub const THIRD_ACK: u32 = 65535;
 
@@ -119,8 +123,7 @@ pub struct Rewriter {
     totals: [Totals; 2],
     heartbeat: Option<Instant>,
     initial: [u32; 2],
-    /// Bytes by which windows grow in a round trip at most; 0 is any.
-    growth: [u32; 2],
+    growth: [Growth; 2],
     /// Bytes that flows which begin may be given together until the next sign of life.
     spare: [u32; 2],
     /// Bytes that flows were given since the last sign of life, and in the time before.
@@ -150,7 +153,7 @@ impl Rewriter {
             totals: [Totals::default(); 2],
             heartbeat: None,
             initial: [0; 2],
-            growth: [0; 2],
+            growth: [Growth::default(); 2],
             spare: [0; 2],
             given: [[0; 2]; 2],
             push: [false; 2],
@@ -173,10 +176,9 @@ impl Rewriter {
         self.spare[direction.index()] = spare;
     }
 
-    /// Windows of data that goes in `direction` grow by at most `bytes` in a round trip, as in
-    /// limited slow start (RFC 3742); 0 lets them grow at once.
-    pub fn set_growth(&mut self, direction: Direction, bytes: u32) {
-        self.growth[direction.index()] = bytes;
+    /// Windows of data that goes in `direction` grow by `growth`.
+    pub fn set_growth(&mut self, direction: Direction, growth: Growth) {
+        self.growth[direction.index()] = growth;
     }
 
     /// Whether segments of data that goes in `direction` and has a window are pushed (PSH, RFC 9293
@@ -314,7 +316,7 @@ impl Rewriter {
         } else {
             connection.half[data].wire += u64::from(wire);
         }
-        let growth = self.growth[reverse];
+        let growth = self.growth[reverse].after(&connection.half[OUTER].rtt);
         let field =
             connection.half[reverse].advertise(segment.ack(), step, segment.window(), growth, live);
         let push = live
@@ -336,7 +338,7 @@ impl Rewriter {
     /// The window of data that goes in direction number `way`, of a connection whose first one is
     /// `first`: twice that, as its second round has, as long as that is there.
     fn second(&mut self, way: usize, first: u32) -> u32 {
-        if self.growth[way] == 0 {
+        if self.growth[way].bytes == 0 {
             // What nobody else began with is for those that are here.
             return self.initial[way].min(self.left(way, self.spare[way]).max(first));
         }

@@ -158,13 +158,14 @@ fn first_second(controllers: fn() -> Vec<Controller>, direction: Direction, coun
 fn transfers_that_begin_make_hardly_a_queue_that_a_call_notices() {
     // A window that is given at once makes 16, 56, 30 and 30 ms, and 27, 47, 33 and 46 with
     // `auto`. Flows that count for their mean rates while they grow make 24 and 33 of the second
-    // and third.
+    // and third. Windows that stay what they are from the controller's next step on alone make 18,
+    // 21, 11 and 30 with `auto`.
     let count_and_most = [
         (
             given as fn() -> Vec<Controller>,
             [(In, 1, 12.0), (In, 4, 15.0), (In, 8, 16.0), (Out, 1, 13.0)],
         ),
-        (auto, [(In, 1, 18.0), (In, 4, 22.0), (In, 8, 22.0), (Out, 1, 32.0)]),
+        (auto, [(In, 1, 16.0), (In, 4, 14.0), (In, 8, 15.0), (Out, 1, 16.0)]),
     ];
     for (controllers, cases) in count_and_most {
         for (direction, count, most) in cases {
@@ -234,6 +235,22 @@ fn a_transfer_has_its_share_within_half_a_second_of_a_known_link_and_two_of_an_u
         rig.run(2.0 + from + 1.0);
         let carried = rig.carried(In, 2.0 + from, 2.0 + from + 1.0);
         assert!(carried >= 0.9 * DOWN, "{way}: {carried}");
+    }
+}
+
+#[test]
+fn a_queue_does_not_become_a_part_of_the_path() {
+    // The smallest round trip is at most 60 s old. Where each drain ends with a queue that is too
+    // short to be seen, one upload has 28 ms then, four have 25.
+    for (direction, count, most) in [(Out, 1, 16.0), (Out, 4, 17.0), (In, 1, 11.0), (In, 4, 11.0)] {
+        let ping = |seed| {
+            let mut rig = home(auto(), seed);
+            (0..count).for_each(|_| rig.transfer(direction, Cubic, 2.0, None));
+            rig.run(102.0);
+            rig.ping(62.0, 102.0, 0.99)
+        };
+        let pings: Vec<_> = (0..SEEDS).map(ping).collect();
+        assert!(median(pings.clone()) <= most, "{count} {direction:?}: {pings:?}");
     }
 }
 
@@ -310,7 +327,9 @@ fn a_search_stays_between_its_bounds_and_begins_at_them() {
         rig.run(3.0);
         rig.ping(2.0, 3.0, 0.99)
     };
-    assert!(start(mbps(5)) < 0.7 * start(None), "{} {}", start(mbps(5)), start(None));
+    // A full packet takes 3 ms.
+    let (bounded, free) = (start(mbps(5)), start(None));
+    assert!(bounded <= 13.0 && bounded <= free - 3.0, "{bounded} {free}");
 }
 
 #[test]

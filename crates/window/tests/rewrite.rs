@@ -4,7 +4,7 @@ use etherparse::{PacketBuilder, TcpHeader, TcpHeaderSlice, TcpOptionElement as O
 use proptest::prelude::*;
 use sheaf_stage::{Duration, Instant};
 use sheaf_window::flow::RTT_AGE;
-use sheaf_window::{Direction, FlowId, Key, Outcome, Passing, RestSetting, Rewriter};
+use sheaf_window::{Direction, FlowId, Growth, Key, Outcome, Passing, RestSetting, Rewriter};
 use std::net::Ipv4Addr;
 
 const SERVER: [u8; 4] = [192, 0, 2, 1];
@@ -297,7 +297,7 @@ fn growing(scale: u8, share: u32, growth: u32) -> Download {
     }
     flow.ack(1, 60_000);
     flow.rewriter.set(FlowId { key: key(), direction: Direction::In }, share);
-    flow.rewriter.set_growth(Direction::In, growth);
+    flow.rewriter.set_growth(Direction::In, Growth { bytes: growth, wait: 0 });
     flow
 }
 

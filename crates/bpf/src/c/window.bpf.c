@@ -51,7 +51,7 @@ static __always_inline bool control_flow(struct __sk_buff *skb, struct packet *p
 	struct place place;
 	struct side *side;
 	__u16 field, *stamp;
-	__u32 step = 0;
+	__u32 step = 0, growth, wait;
 
 	if (!find(hash, &place) && !establish(packet, settings, direction, hash, &place))
 		return false;
@@ -67,7 +67,12 @@ static __always_inline bool control_flow(struct __sk_buff *skb, struct packet *p
 		passes(side, place.flow, direction, packet, now);
 		step = answered(side, place.flow, direction, packet);
 	}
-	field = advertise(side, packet, step, settings->growth[~direction & 1], live);
+	growth = settings->growth[~direction & 1];
+	wait = settings->wait[~direction & 1];
+	/* Only while the capacity is searched for, as it takes a cache line more. */
+	if (wait && growth && waits(place.flow, wait))
+		growth = NO_GROWTH;
+	field = advertise(side, packet, step, growth, live);
 	if (shall_push(side, packet, settings, direction, live))
 		write_push(skb, packet);
 	if (field != packet->field)

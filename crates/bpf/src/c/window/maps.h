@@ -23,6 +23,7 @@ struct control {
 	__u32 initial[2];  /* bytes: window of new flows, by direction of the data; 0: hands off */
 	__u32 spare[2];    /* bytes: of all that begin before the next sign of life together */
 	__u32 growth[2];   /* bytes: growth of windows in a round trip, likewise; 0: any */
+	__u32 wait[2];     /* us: wait after which they do not grow, likewise; 0: any */
 	__u32 link;        /* bytes of link header: 14, or 0 where there is none */
 	__u32 beats;       /* signs of life so far */
 	__u32 cost[2];     /* 2^-16 ns: of a byte of the rest at its share; 0: hands off */
@@ -70,7 +71,7 @@ struct rtt {
 	__u64 since;
 	__u64 sum;
 	__u32 count;
-	__u32 pad;
+	__u32 latest;      /* us: the latest sample */
 };
 
 /*

@@ -12,6 +12,8 @@ static __always_inline __u32 round_up(__u32 bytes, __u32 scale)
 
 /* 2^32 by the golden ratio. */
 #define DITHER 0x9e3779b1
+/* Bytes of a growth of nothing; 0 would be any. */
+#define NO_GROWTH 1
 
 /* The largest window after `step` bytes of the `before` that were advertised have arrived: limited
  * slow start (RFC 3742). The field would always round down less than its unit, so what is left over

@@ -40,6 +40,25 @@ static __always_inline void sample(struct rtt *rtt, __u64 nanos, __u64 now)
 	}
 	rtt->sum += nanos;
 	rtt->count++;
+	nanos /= 1000;
+	rtt->latest = nanos > 0xffffffff ? 0xffffffff : nanos;
+}
+
+/* Whether the latest round trip of flow `index` beyond the interface was longer than the smallest
+ * one by more than `wait` us. */
+static __always_inline bool waits(__u32 index, __u32 wait)
+{
+	struct flow *flow = bpf_map_lookup_elem(&flows, &index);
+	struct rtt *rtt;
+	__u64 floor;
+
+	if (!flow)
+		return false;
+	rtt = &flow->rtt[OUT];
+	floor = rtt->min;
+	if (rtt->old_min && rtt->old_min < floor)
+		floor = rtt->old_min;
+	return floor && rtt->latest > floor / 1000 + wait;
 }
 
 /* Nothing of `direction` is timed any more; its answer was awaited in `other`. */
