@@ -104,6 +104,7 @@ fn make_installs_what_runs_and_takes_away_all_but_the_configuration() {
         "opt/share/doc/sheaf/examples/medium-row.toml",
         "opt/share/doc/sheaf/examples/trunk-home",
         "opt/share/doc/sheaf/examples/trunk-server",
+        "opt/share/doc/sheaf/examples/voip-mac80211.toml",
         "opt/share/fish/vendor_completions.d/sheaf.fish",
         "opt/share/zsh/vendor-completions/_sheaf",
     ]
