@@ -295,7 +295,7 @@ fn four_flows(broadcasts: &str) -> impl Fn(&str) -> f64 {
     let Plan::Voip(plan) = Plan::parse(&text, "my.toml").unwrap() else {
         panic!("it is about calls");
     };
-    let point = SweepPoint::new("two-hop", "busy", 4.0, 60.0);
+    let point = SweepPoint::new("two-hop", "alone", 4.0, plan.head.duration);
     let tools = Tools { sheaf: "sheaf".into() };
     let metrics = plan.measure(&point, Engine::Virtual, &tools).unwrap().metrics;
     move |key| metrics.iter().find(|(name, _)| name == key).unwrap().1

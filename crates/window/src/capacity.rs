@@ -281,7 +281,11 @@ impl Capacity {
             }
             // A shorter queue than can be seen would stand from one try to the next, and count as
             // part of the path once the smallest round trip is older than RTT_AGE.
-            Phase::Draining if is_empty || elapsed >= seen.longest * 2 + ROUND => {
+            Phase::Draining
+                if is_empty
+                    || (!full && elapsed >= seen.rtt * 2 + ROUND)
+                    || elapsed >= seen.longest * 2 + ROUND =>
+            {
                 self.enter(Phase::Resting, self.estimate, now);
             }
             Phase::Resting if elapsed >= self.rest && seen.limited && comes && !full => {

@@ -9,8 +9,8 @@
 //! * one full segment always fits, or the sender would wait for its persist timer;
 //! * it grows as in limited slow start (RFC 3742): by what is acknowledged, and within a round trip
 //!   by no more than the link takes. What a window grows by at once comes at twice the rate of the
-//!   link, and stands in its queue. While nobody knows what the link takes, it does not grow after a
-//!   round trip that shows a wait (RFC 9406);
+//!   link, and stands in its queue. While nobody knows what the link takes, it does not grow after
+//!   a round trip that shows a wait (RFC 9406);
 //! * the field counts in units of 2^scale (RFC 7323 2.3): the share is rounded down to them, but
 //!   up where rounding down would break one of the rules before.
 //!

@@ -30,19 +30,34 @@ struct Broadcast {
     interval: Duration,
     bytes: u32,
     next: Instant,
+    /// From then on it sends none: the measurement has ended.
+    end: Instant,
+}
+
+impl Broadcast {
+    /// The time of the next one, if there is one more.
+    fn next(&self) -> Option<Instant> {
+        Some(self.next).filter(|next| *next < self.end)
+    }
 }
 
 impl Air {
     /// A silent medium.
     pub fn new(point: &Point) -> anyhow::Result<Air> {
-        let hosts = point.nodes.len();
+        let (hosts, end) = (point.nodes.len(), point.measured().end);
         let steps =
             |walking: &Walking| Steps { walking: walking.clone(), hosts, next: Instant::ZERO };
         let broadcasts = point.broadcasts.iter().flat_map(|(interval, bytes)| {
             (0..hosts).map(|host| {
                 // Hosts were not started at the same time.
                 let next = Instant::ZERO + *interval * host as u32 / hosts as u32;
-                Broadcast { from: RadioId(host as u32), interval: *interval, bytes: *bytes, next }
+                Broadcast {
+                    from: RadioId(host as u32),
+                    interval: *interval,
+                    bytes: *bytes,
+                    next,
+                    end,
+                }
             })
         });
         Ok(Air {
@@ -79,7 +94,8 @@ impl Air {
         if let Some(steps) = &mut self.steps {
             steps.take(&mut self.medium, now);
         }
-        for broadcast in self.broadcasts.iter_mut().filter(|broadcast| broadcast.next <= now) {
+        let is_due = |broadcast: &&mut Broadcast| broadcast.next().is_some_and(|next| next <= now);
+        for broadcast in self.broadcasts.iter_mut().filter(is_due) {
             broadcast.next += broadcast.interval;
             let Broadcast { from, bytes, .. } = *broadcast;
             let frame = Frame { from, to: To::Broadcast, bytes, payload: Vec::new() };
@@ -91,7 +107,7 @@ impl Air {
 
     pub fn next_deadline(&self) -> Option<Instant> {
         let step = self.steps.as_ref().map(|steps| steps.next);
-        let broadcasts = self.broadcasts.iter().map(|broadcast| broadcast.next);
+        let broadcasts = self.broadcasts.iter().filter_map(Broadcast::next);
         self.medium.next_deadline().into_iter().chain(step).chain(broadcasts).min()
     }
 
