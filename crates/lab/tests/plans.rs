@@ -321,7 +321,7 @@ fn broadcasts_that_cannot_be_are_refused_with_the_remedy() {
     for (list, remedy) in [
         ("[{ interval = 0, bytes = 43 }]", "give 1 to 60000 milliseconds"),
         ("[{ interval = 100, bytes = 1501 }]", "give 0 to 1500"),
-        ("[{ interval = 100, bytes = 43 }]", "remove one of them"),
+        ("[{ interval = 100, bytes = 43 }]", "remove them, or device and policy kau"),
         ("[{ interval = 100 }]", "add it"),
     ] {
         let words = format!("device = 1\nbroadcasts = {list}");

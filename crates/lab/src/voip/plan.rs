@@ -397,11 +397,6 @@ impl Plan {
                     return fault("broadcasts", message);
                 }
             }
-            if !scenario.broadcasts.is_empty() && scenario.device.is_some() {
-                let message = "broadcasts with device, of which they would take the places; \
-                               remove one of them";
-                return fault("broadcasts", message.to_owned());
-            }
             if let Some(walk) = &scenario.walk {
                 walk.check().map_err(|message| {
                     Fault::scenario(&scenario.name, format!("walk: {message}")).at("walk")
@@ -475,6 +470,11 @@ impl Plan {
             (kau @ Queueing::Kau(..), device) => (kau, device.unwrap_or(kau::PLACES as usize)),
             (other, device) => (other, device.unwrap_or(scenario.queue)),
         };
+        anyhow::ensure!(
+            scenario.broadcasts.is_empty() || places >= scenario.queue,
+            "broadcasts would take the few places of the device; remove them, or device and policy \
+             kau"
+        );
         let between = match places < scenario.queue {
             true => Queueing::Fifo(scenario.queue),
             false => Queueing::Plain,
