@@ -53,6 +53,12 @@ impl Twins {
         self.beat(Duration::ZERO);
     }
 
+    fn set_growth(&mut self, direction: Direction, growth: Growth) {
+        self.program.set_growth(direction, growth);
+        self.model.set_growth(direction, growth);
+        self.beat(Duration::ZERO);
+    }
+
     fn set(&mut self, flow: FlowId, window: u32) {
         assert_eq!(self.program.set(flow, window).unwrap(), self.model.set(flow, window));
     }
@@ -309,9 +315,7 @@ fn the_program_and_the_model_leave_the_same_bytes_and_counters() {
                     twins.beat(Duration::ZERO);
                 }
                 Step::Growth(direction, bytes) => {
-                    twins.program.set_growth(direction, Growth { bytes, wait: 0 });
-                    twins.model.set_growth(direction, Growth { bytes, wait: 0 });
-                    twins.beat(Duration::ZERO);
+                    twins.set_growth(direction, Growth { bytes, wait: 0 });
                 }
                 Step::Rest(direction, setting) => twins.set_rest(direction, setting),
                 Step::Push(direction, push) => {
@@ -403,10 +407,7 @@ fn windows_in_slow_start_grow_alike() {
         let layout = Layout::default();
         let grow = |twins: &mut Twins, bytes| {
             // No round trip is longer than the smallest one by so much.
-            let growth = Growth { bytes, wait: u32::MAX };
-            twins.program.set_growth(Direction::In, growth);
-            twins.model.set_growth(Direction::In, growth);
-            twins.beat(Duration::ZERO);
+            twins.set_growth(Direction::In, Growth { bytes, wait: u32::MAX });
         };
         grow(&mut twins, growth);
         let key = clamped(&mut twins, layout, scale, first);
@@ -478,10 +479,8 @@ fn connections_that_begin_share_alike_what_their_second_rounds_may_have() {
         for direction in Direction::BOTH {
             twins.program.set_initial(direction, 40_000, spare);
             twins.model.set_initial(direction, 40_000, spare);
-            twins.program.set_growth(direction, Growth { bytes: growth, wait: 0 });
-            twins.model.set_growth(direction, Growth { bytes: growth, wait: 0 });
+            twins.set_growth(direction, Growth { bytes: growth, wait: 0 });
         }
-        twins.beat(Duration::ZERO);
         let options = || vec![2, 4, 5, 180, 3, 3, 7, 1];
         for port in 1..8 {
             let layout = Layout::default();

@@ -68,8 +68,9 @@ impl Rtt {
 
     /// Whether the latest sample is longer than the smallest one by more than `wait` µs.
     pub fn waits(&self, wait: u32) -> bool {
-        let micros = |floor: Duration| floor.as_nanos() as u64 / 1000;
-        self.floor().is_some_and(|floor| u64::from(self.latest) > micros(floor) + u64::from(wait))
+        let longer =
+            |floor: Duration| u64::from(self.latest) > floor.as_micros() as u64 + u64::from(wait);
+        self.floor().is_some_and(longer)
     }
 
     /// The smallest of the last 30 to 60 s in which there were samples.

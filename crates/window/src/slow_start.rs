@@ -48,8 +48,8 @@ const NONE: u32 = 1;
 /// The growth of windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Growth {
-    /// Bytes by which a window grows in a round trip at most, as in limited slow start (RFC 3742);
-    /// 0 lets it grow at once.
+    /// Most bytes by which a window grows in a round trip, as in limited slow start (RFC 3742); 0
+    /// for any.
     pub bytes: u32,
     /// Wait in the latest round trip beyond the interface from which on it does not grow, µs; 0
     /// for any.

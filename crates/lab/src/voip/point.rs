@@ -30,7 +30,7 @@ pub struct Point {
     pub interval: Option<Duration>,
     /// Bytes that the mesh protocol adds to each packet on the air.
     pub encapsulation: u32,
-    /// What each host sends to all besides calls: the time between two, and bytes.
+    /// Frames that each host sends to all besides calls: the time between two, and bytes.
     pub broadcasts: Vec<(Duration, u32)>,
     /// Treatment of packets by the hosts, before the radio has them.
     pub queueing: Queueing,

@@ -1,4 +1,4 @@
-//! The air among the hosts: the medium, those who walk on it, and what hosts send besides calls.
+//! The air among the hosts: the medium, those who walk on it, and frames besides calls.
 
 use super::message::{Message, Sent};
 use crate::voip::point::Point;
@@ -24,7 +24,7 @@ struct Steps {
     next: Instant,
 }
 
-/// What one host sends to all at intervals, which concerns no host.
+/// A frame that one host sends to all at intervals, and that takes air alone.
 struct Broadcast {
     from: RadioId,
     interval: Duration,
